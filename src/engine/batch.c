@@ -35,7 +35,7 @@ struct step batch_bind(const struct batch_header *h, void *base) {
     s.rows = take(base, &at, h->num_logits, sizeof *s.rows);
     s.block_tables = take(base, &at, 0, sizeof *s.block_tables);
     s.biases = take(base, &at, 0, sizeof *s.biases);
-    s.masks = take(base, &at, 0, sizeof *s.masks);
+    s.masks = take(base, &at, 0, sizeof *s.masks); // rows count from the tail's start
     at += (size_t)h->first_prompt * sizeof(uint32_t);
     s.prompt_index = take(base, &at, h->num_prompt_logits, sizeof *s.prompt_index);
     s.prompt_rows = take(base, &at, h->num_prompt_logits, sizeof *s.prompt_rows);
@@ -46,19 +46,21 @@ static uint32_t divide_up(size_t a, size_t b) {
     return (uint32_t)((a + b - 1) / b);
 }
 
-// Places the biases, masks and prompt rows behind the block tables. Returns the batch's bytes.
+// Places the biases, prompt rows and masks behind the block tables. Returns the batch's bytes.
 static size_t place_tail(struct batch_header *h, uint32_t mask_words) {
     size_t mask_bytes = mask_words * sizeof(uint32_t);
     size_t end = (size_t)h->num_seqs * h->block_table_stride * sizeof(int32_t);
     h->first_bias = divide_up(end, sizeof(struct sample_bias));
     if (h->num_biases) end = ((size_t)h->first_bias + h->num_biases) * sizeof(struct sample_bias);
-    h->first_mask = divide_up(end, mask_bytes);
-    if (h->num_masks) end = ((size_t)h->first_mask + h->num_masks) * mask_bytes;
     h->first_prompt = divide_up(end, sizeof(uint32_t));
     end += h->num_prompt_logits * (sizeof(int32_t) + sizeof(struct sample_row));
-    return sizeof *h + 3 * (size_t)h->num_tokens * sizeof(int32_t) +
-           (2 * (size_t)h->num_seqs + 1) * sizeof(int32_t) +
-           h->num_logits * (sizeof(int32_t) + sizeof(struct sample_row)) + end;
+    h->first_mask = divide_up(end, mask_bytes);
+    if (h->num_masks) end = ((size_t)h->first_mask + h->num_masks) * mask_bytes;
+    size_t size = sizeof *h + 3 * (size_t)h->num_tokens * sizeof(int32_t) +
+                  (2 * (size_t)h->num_seqs + 1) * sizeof(int32_t) +
+                  h->num_logits * (sizeof(int32_t) + sizeof(struct sample_row)) + end;
+    h->masks_at = (uint32_t)(size - h->num_masks * mask_bytes);
+    return size;
 }
 
 static uint32_t mask_words_of(uint32_t vocab_size) {
@@ -87,6 +89,8 @@ enum status batch_init(struct batch *batch, struct backend *backend,
                             .capacity_bytes = batch_capacity_bytes(limits, vocab_size),
                             .mask_words = mask_words_of(vocab_size),
                             .is_borrowed = block != NULL};
+    batch->is_late = calloc(limits->max_num_seqs, sizeof *batch->is_late);
+    if (!batch->is_late) return err_nomem(err, "batch");
     if (block) return OK;
     enum status status = backend_alloc_host(backend, batch->capacity_bytes, &block, err);
     batch->header = block;
@@ -95,12 +99,15 @@ enum status batch_init(struct batch *batch, struct backend *backend,
 
 void batch_fini(struct batch *batch, struct backend *backend) {
     if (batch->header && !batch->is_borrowed) backend_release_host(backend, batch->header);
+    free(batch->is_late);
     *batch = (struct batch){0};
 }
 
+static bool has_late_mask(const struct sampling *sampling, const struct sequence *seq) {
+    return seq->has_pending_token && token_mask_reads_ids(&sampling->mask);
+}
+
 static bool needs_mask(const struct sampling *sampling, const struct sequence *seq) {
-    CHECK(!token_mask_reads_ids(&sampling->mask) || !seq->has_pending_token, "sequence %llu",
-          (unsigned long long)seq->id);
     return token_mask_is_needed(&sampling->mask, sequence_generated(seq),
                                 sequence_num_generated(seq));
 }
@@ -123,7 +130,9 @@ static struct batch_header count_schedule(const struct schedule *schedule, uint3
         h.num_logits++;
         const struct sampling *sampling = row_of(item->seq).sampling;
         h.num_biases += sampling->row.bias_count + sampling->row.num_given;
-        h.num_masks += needs_mask(sampling, item->seq);
+        bool is_late = has_late_mask(sampling, item->seq);
+        h.num_late_masks += is_late;
+        h.num_masks += is_late || needs_mask(sampling, item->seq);
     }
     return h;
 }
@@ -181,8 +190,15 @@ static void fill_prompt_rows(const struct step *a, uint32_t first_token, struct 
     }
 }
 
+static void write_mask(const struct step *a, const struct sampling *sampling, uint32_t mask,
+                       uint32_t mask_words, const struct sequence *seq) {
+    token_mask_write(&sampling->mask, sequence_generated(seq), sequence_num_generated(seq),
+                     a->masks + (size_t)mask * mask_words);
+}
+
+// `is_late`: the row's mask has a place, and batch_write_late_masks makes it.
 static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
-                     const struct sequence *seq, struct batch_row how) {
+                     const struct sequence *seq, struct batch_row how, bool is_late) {
     const struct sampling *sampling = how.sampling;
     struct sample_row *out = &a->rows[row];
     *out = sampling->row;
@@ -194,9 +210,8 @@ static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
         memcpy(a->biases + tail->bias, sampling->biases, num_biases * sizeof *a->biases);
         tail->bias += num_biases;
     }
-    if (!needs_mask(sampling, seq)) return;
-    token_mask_write(&sampling->mask, sequence_generated(seq), sequence_num_generated(seq),
-                     a->masks + (size_t)tail->mask * tail->mask_words);
+    if (!is_late && !needs_mask(sampling, seq)) return;
+    if (!is_late) write_mask(a, sampling, tail->mask, tail->mask_words, seq);
     out->mask = ++tail->mask; // counted from 1
 }
 
@@ -232,7 +247,10 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
         a.query_start[++row] = (int32_t)token;
         if (!item->needs_token) continue;
         a.logit_index[logit] = (int32_t)token - 1;
-        fill_row(&a, logit++, &tail, item->seq, row_of(item->seq));
+        struct batch_row how = row_of(item->seq);
+        batch->is_late[logit] = has_late_mask(how.sampling, item->seq);
+        fill_row(&a, logit, &tail, item->seq, how, batch->is_late[logit]);
+        logit++;
     }
     for (; row < header.num_seqs; row++) {
         a.tokens[row] = 0;
@@ -242,5 +260,24 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
         a.context_len[row] = 0;
         a.logit_index[row] = (int32_t)row;
         a.rows[row] = greedy_row(-1);
+    }
+}
+
+void batch_write_late_masks(struct batch *batch, const struct schedule *schedule,
+                            batch_row_fn row_of) {
+    const struct step a = batch_bind(batch->header, batch->header);
+    uint32_t logit = 0;
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        const struct scheduled *item = &schedule->items[i];
+        if (!item->needs_token) continue;
+        uint32_t row = logit++;
+        if (!batch->is_late[row]) continue;
+        uint32_t mask = a.rows[row].mask - 1;
+        if (item->seq->has_pending_token) { // aborted: its result is not used
+            memset(a.masks + (size_t)mask * batch->mask_words, 0xff,
+                   batch->mask_words * sizeof *a.masks);
+        } else {
+            write_mask(&a, row_of(item->seq).sampling, mask, batch->mask_words, item->seq);
+        }
     }
 }

@@ -5,13 +5,16 @@
  *   tokens positions slot_mapping: [num_tokens] each
  *   query_start [num_seqs + 1], context_len [num_seqs]
  *   logit_index rows: [num_logits] each
- *   tail: block_tables [num_seqs][block_table_stride], biases [num_biases], masks,
- *         prompt_index prompt_rows: [num_prompt_logits] each
+ *   tail: block_tables [num_seqs][block_table_stride], biases [num_biases],
+ *         prompt_index prompt_rows: [num_prompt_logits] each, masks
  *
  * The header's counts say where the arrays are, and batch_bind finds them in any copy. The stride
  * and the numbers of biases, masks and prompt rows change from step to step, so these arrays come
  * last, in the tail. Rows count their biases and masks from the tail's start. So a recorded step
- * finds every array at the same address whenever the number of sequences is the same. */
+ * finds every array at the same address whenever the number of sequences is the same.
+ *
+ * A mask may depend on a token that the step before is still sampling. The batch is launched without
+ * such late masks, and batch_write_late_masks makes them while the forward pass runs. */
 #ifndef ENGINE_BATCH_H
 #define ENGINE_BATCH_H
 
@@ -28,22 +31,30 @@ struct batch_header {
     uint32_t num_seqs;
     uint32_t num_logits;
     uint32_t num_biases, num_masks;
+    uint32_t num_late_masks; // of the masks
     uint32_t first_bias, first_mask; // in entries of their kind from the tail's start
     uint32_t num_prompt_logits;
     uint32_t first_prompt; // prompt_index in 32-bit words from the tail's start
     uint32_t block_table_stride; // blocks of the longest sequence in the batch
     uint32_t max_query_len, max_context_len;
     uint32_t size_bytes; // of header, arrays and tail
+    uint32_t masks_at; // offset of the masks in bytes; they are the last in the batch
 };
 
 // The step whose arrays are in the copy at `base`. Reads only `header`, so `base` may be device
 // memory. `previous` of the result is NULL.
 struct step batch_bind(const struct batch_header *header, void *base);
 
+// How much of a batch is launched: all but late masks, and what lies beside them.
+static inline size_t batch_launch_bytes(const struct batch_header *header) {
+    return header->num_late_masks ? header->masks_at : header->size_bytes;
+}
+
 struct batch {
     struct batch_header *header; // host [capacity_bytes]
     size_t capacity_bytes;
     uint32_t mask_words; // of one row's mask
+    bool *is_late; // [max_num_seqs]: the mask of this logit row is late
     bool is_borrowed; // the caller of batch_init owns the memory
 };
 
@@ -71,5 +82,9 @@ typedef struct batch_row (*batch_row_fn)(const struct sequence *seq);
 // prepare_block_tables.
 void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
                  batch_row_fn row_of, uint32_t padded_seqs);
+// With num_late_masks: makes these masks, once the tokens that were pending at batch_build have come.
+// One that has not is of a sequence that was aborted.
+void batch_write_late_masks(struct batch *batch, const struct schedule *schedule,
+                            batch_row_fn row_of);
 
 #endif

@@ -393,7 +393,19 @@ static enum status land(struct llm_engine *engine, struct flight *flight, struct
     return status;
 }
 
-// Runs one step. With async scheduling, launches one and takes the results of the one before.
+// Samples a launched step that waited for masks. The tokens that they depend on have come.
+static enum status sample(struct llm_engine *engine, struct flight *flight, struct err *err) {
+    if (!flight->is_launched || !flight->batch.header->num_late_masks) return OK;
+    struct model_runner_times times = {0};
+    batch_write_late_masks(&flight->batch, &flight->schedule, row_of);
+    enum status status =
+        executor_sample(engine->executor, &flight->batch, flight->slot, &times, err);
+    engine->stats.sample_seconds += times.sample_seconds;
+    return status;
+}
+
+// Runs one step. With async scheduling, launches one and takes the results of the one before. While
+// the launched step's forward pass runs, these results become events and late masks.
 static enum status step(struct llm_engine *engine, struct err *err) {
     double start = clock_seconds();
     struct flight *now = &engine->flights[engine->next_slot];
@@ -405,7 +417,12 @@ static enum status step(struct llm_engine *engine, struct err *err) {
         enum status status = launch(engine, now, start, err);
         if (status) return status;
     }
-    if (before->is_launched) return land(engine, before, err);
+    if (before->is_launched) {
+        enum status status = land(engine, before, err);
+        // Also after an error: nothing may be launched and not sampled.
+        enum status sampled = sample(engine, now, status ? NULL : err);
+        return status ? status : sampled;
+    }
     if (engine->plan.is_async || !now->is_launched) return OK;
     advance(engine, now);
     return land(engine, now, err);

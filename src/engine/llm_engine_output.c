@@ -188,7 +188,6 @@ int32_t llm_engine_take_token(struct llm_engine *engine, struct request *request
     scheduler_resolve_token(engine->scheduler, request->seq, result->token_id);
     engine->stats.num_generated_tokens++;
     token_mask_take(&request->sampling.mask, result->token_id);
-    request->seq->waits_for_token = token_mask_reads_ids(&request->sampling.mask);
 
     struct nvllm_event event = event_of(request);
     event.token_id = result->token_id;

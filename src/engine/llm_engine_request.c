@@ -58,7 +58,6 @@ static enum status fill_output(const struct llm_engine *engine, struct request *
     if (status) return status;
     request->seq->user = request;
     request->seq->priority = params->priority;
-    request->seq->waits_for_token = token_mask_reads_ids(&request->sampling.mask);
     request->keeps_stop_token = in->keep_stop_token || params->include_stop_str_in_output;
     request->on_event = in->on_event;
     request->user_data = in->user_data;

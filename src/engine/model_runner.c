@@ -9,15 +9,17 @@
 
 enum { GRAPH_ROWS_STEP = 16, WARM_ROWS_STEP = 16, WARM_ROWS_MANY = 512 };
 
-// A recorded step of decodes, for one number of sequences.
+// A recorded step of decodes, for one number of sequences. In two parts, because late masks come
+// between them.
 struct step_graph {
-    struct backend_graph *graph; // NULL: such steps run eagerly
+    struct backend_graph *forward, *sample; // both or none: NULL: such steps run eagerly
     const float *logits; // dev: where the recorded pass writes them
 };
 
 struct slot {
     struct sample_result *results; // host [max_num_logits], then those of prompts [max_num_tokens]
     struct backend_event *done; // NULL where the backend has no events
+    bool is_sampled; // false from a launch until its sampling is enqueued
 };
 
 struct model_runner {
@@ -173,6 +175,12 @@ fail:
     return status;
 }
 
+static void destroy_recording(struct model_runner *r, struct step_graph *graph) {
+    r->backend->queue->graph_destroy(r->backend, graph->forward);
+    r->backend->queue->graph_destroy(r->backend, graph->sample);
+    *graph = (struct step_graph){0};
+}
+
 void model_runner_destroy(struct model_runner *r) {
     if (!r) return;
     const struct backend_ops *ops = r->backend->ops;
@@ -187,7 +195,7 @@ void model_runner_destroy(struct model_runner *r) {
     }
     destroy_sampler(r);
     for (uint32_t i = 0; i < r->num_graphs; i++) {
-        queue->graph_destroy(r->backend, r->graphs[i].graph);
+        destroy_recording(r, &r->graphs[i]);
     }
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         if (queue) queue->event_destroy(r->backend, r->slots[i].done);
@@ -307,9 +315,11 @@ static enum status try_record(struct model_runner *r, const struct step *step,
     enum status status = queue->graph_begin(r->backend, err);
     if (status) return status;
     r->logits = decoder_forward(r->decoder, r->cache, step);
-    sample(r, step);
     graph->logits = r->logits;
-    return queue->graph_end(r->backend, &graph->graph, err);
+    status = queue->graph_end(r->backend, &graph->forward, err);
+    if (status || (status = queue->graph_begin(r->backend, err))) return status;
+    sample(r, step);
+    return queue->graph_end(r->backend, &graph->sample, err);
 }
 
 // If it fails, warns: such steps and larger ones are to run eagerly.
@@ -318,9 +328,7 @@ static void record(struct model_runner *r, const struct step *step) {
     struct err why = {0};
     if (!try_record(r, step, &r->graphs[index], &why)) return;
     while (r->num_graphs > index) {
-        struct step_graph *graph = &r->graphs[--r->num_graphs];
-        r->backend->queue->graph_destroy(r->backend, graph->graph);
-        graph->graph = NULL;
+        destroy_recording(r, &r->graphs[--r->num_graphs]);
     }
     log_warning("steps of %u sequences and more are not recorded, they run slower: %s",
                 step->num_seqs, why.message);
@@ -332,25 +340,35 @@ static const struct step_graph *graph_of(const struct model_runner *r, const str
     if (!is_decode || step->num_prompt_logits) return NULL;
     if (step->num_seqs != padded_seqs(r->max_num_logits, step->num_seqs)) return NULL;
     uint32_t index = graph_index(step->num_seqs);
-    return index < r->num_graphs && r->graphs[index].graph ? &r->graphs[index] : NULL;
+    return index < r->num_graphs && r->graphs[index].sample ? &r->graphs[index] : NULL;
 }
 
-// From embedding to sampled ids. nano-vllm: run_model and the sampler.
-static void run_step(struct model_runner *r, const struct step *step,
-                     struct model_runner_times *times) {
+// From embedding to logits. nano-vllm: run_model.
+static void run_forward(struct model_runner *r, const struct step *step,
+                        struct model_runner_times *times) {
     const struct step_graph *graph = graph_of(r, step);
     if (graph) {
         r->logits = graph->logits;
         r->num_replays++;
-        r->backend->queue->graph_launch(r->backend, graph->graph);
+        r->backend->queue->graph_launch(r->backend, graph->forward);
         return;
     }
     double start = clock_seconds();
     r->logits = decoder_forward(r->decoder, r->cache, step);
-    double sampling = clock_seconds();
-    times->forward_seconds += sampling - start;
+    times->forward_seconds += clock_seconds() - start;
+}
+
+// From logits to sampled ids, on the device. nano-vllm: the sampler.
+static void run_sampling(struct model_runner *r, const struct step *step,
+                         struct model_runner_times *times) {
+    const struct step_graph *graph = graph_of(r, step);
+    if (graph) {
+        r->backend->queue->graph_launch(r->backend, graph->sample);
+        return;
+    }
+    double start = clock_seconds();
     if (step->num_logits && samples_on_device(r)) sample(r, step);
-    times->sample_seconds += clock_seconds() - sampling;
+    times->sample_seconds += clock_seconds() - start;
 }
 
 // The next of the row counts for which a device may choose different kernels: 1 to 16 by doubling,
@@ -443,17 +461,15 @@ enum status model_runner_set_cache(struct model_runner *r, const struct kv_cache
     return ops->kv_cache_create(r->backend, spec, &r->cache, err);
 }
 
-enum status model_runner_launch(struct model_runner *r, const struct batch_header *batch,
-                                uint32_t slot, struct model_runner_times *times, struct err *err) {
+// Samples the last launch and enqueues the download of its results.
+static enum status finish_launch(struct model_runner *r, const struct batch_header *batch,
+                                 uint32_t slot, struct model_runner_times *times, struct err *err) {
     const struct backend_ops *ops = r->backend->ops;
-    struct step step = batch_bind(batch, r->batch);
-    step.previous = r->results;
-    CHECK(slot < MODEL_RUNNER_SLOTS, "slot=%u", slot);
-    ops->upload(r->backend, r->batch, batch, batch->size_bytes);
-    struct sample_result *results = r->slots[slot].results;
-    run_step(r, &step, times);
+    const struct step step = batch_bind(batch, r->batch);
     const struct step host = batch_bind(batch, (void *)(uintptr_t)batch);
+    struct sample_result *results = r->slots[slot].results;
     enum status status = OK;
+    run_sampling(r, &step, times);
     if (samples_on_device(r)) {
         ops->download(r->backend, results, r->results, step.num_logits * sizeof *results);
     } else if (step.num_logits) {
@@ -464,13 +480,36 @@ enum status model_runner_launch(struct model_runner *r, const struct batch_heade
         status = sample_prompts(r, &step, &host, results + r->max_num_logits, err);
         times->sample_seconds += clock_seconds() - start;
     }
+    r->slots[slot].is_sampled = true;
     if (status) return status;
     if (r->backend->queue) r->backend->queue->event_record(r->backend, r->slots[slot].done);
     return OK;
 }
 
+enum status model_runner_launch(struct model_runner *r, const struct batch_header *batch,
+                                uint32_t slot, struct model_runner_times *times, struct err *err) {
+    struct step step = batch_bind(batch, r->batch);
+    step.previous = r->results;
+    CHECK(slot < MODEL_RUNNER_SLOTS, "slot=%u", slot);
+    bool is_late = batch->num_late_masks > 0;
+    r->backend->ops->upload(r->backend, r->batch, batch, batch_launch_bytes(batch));
+    r->slots[slot].is_sampled = false;
+    run_forward(r, &step, times);
+    return is_late ? OK : finish_launch(r, batch, slot, times, err);
+}
+
+enum status model_runner_sample(struct model_runner *r, const struct batch_header *batch,
+                                uint32_t slot, struct model_runner_times *times, struct err *err) {
+    CHECK(!r->slots[slot].is_sampled, "slot=%u", slot);
+    r->backend->ops->upload(r->backend, (char *)r->batch + batch->masks_at,
+                            (const char *)batch + batch->masks_at,
+                            batch->size_bytes - batch->masks_at);
+    return finish_launch(r, batch, slot, times, err);
+}
+
 bool model_runner_is_done(const struct model_runner *r, uint32_t slot) {
     const struct backend_queue *queue = r->backend->queue;
+    if (!r->slots[slot].is_sampled) return false;
     return !queue || queue->event_is_done(r->backend, r->slots[slot].done);
 }
 

@@ -55,17 +55,22 @@ struct model_runner_times {
 // Steps that may be in flight at once: one runs while the next one is prepared.
 enum { MODEL_RUNNER_SLOTS = 2 };
 
-// Enqueues a batch and the download of its results. `slot` < MODEL_RUNNER_SLOTS; its last launch
-// must have been waited for. The caller leaves the batch unchanged until model_runner_wait. Token
-// id -1-r stands for result r of the launch before. Nothing is allocated.
+// Enqueues a batch's forward pass and, unless it has late masks, its sampling and the download of
+// its results. `slot` < MODEL_RUNNER_SLOTS; its last launch must have been waited for. The caller
+// leaves the batch unchanged until model_runner_wait, but for late masks. Token id -1-r stands for
+// result r of the launch before. Nothing is allocated.
 MUST_USE enum status model_runner_launch(struct model_runner *runner,
+                                         const struct batch_header *batch, uint32_t slot,
+                                         struct model_runner_times *times, struct err *err);
+// Enqueues the sampling of the last launch, which had late masks: they are in the batch now.
+MUST_USE enum status model_runner_sample(struct model_runner *runner,
                                          const struct batch_header *batch, uint32_t slot,
                                          struct model_runner_times *times, struct err *err);
 // Fills this slot of the token counts with a sequence's tokens (backend.h, counts_begin). Call it
 // before the launch of the first row with the slot.
 void model_runner_begin_counts(struct model_runner *runner, uint32_t slot, const int32_t *ids,
                                uint32_t num_prompt, uint32_t num_ids);
-// Whether model_runner_wait would return at once.
+// Whether the slot's batch was sampled and model_runner_wait would return at once.
 bool model_runner_is_done(const struct model_runner *runner, uint32_t slot);
 // results[i] belongs to logit row i of the slot's batch, prompt_results[i] to its i-th row of a
 // prompt; valid until the slot is used again.

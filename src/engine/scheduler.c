@@ -197,7 +197,7 @@ static bool make_room(struct scheduler *s, struct sequence *seq, uint32_t num_to
 
 static void schedule_decodes(struct scheduler *s) {
     for (struct sequence *seq = s->running.head; seq; seq = seq->next) {
-        if (!seq->is_prefilled || sequence_is_full(seq) || sequence_is_held_up(seq)) continue;
+        if (!seq->is_prefilled || sequence_is_full(seq)) continue;
         if (!make_room(s, seq, seq->num_tokens)) return; // it was the tail
         add_item(s, seq, 1);
     }
@@ -335,7 +335,7 @@ static void schedule_prefill_first(struct scheduler *s) {
 // Whether a sequence has nothing to run before its last token's id is known.
 static bool has_waiting_for_token(const struct scheduler *s) {
     for (const struct sequence *seq = s->running.head; seq; seq = seq->next) {
-        if (sequence_is_full(seq) || sequence_is_held_up(seq)) return true;
+        if (sequence_is_full(seq)) return true;
     }
     return false;
 }

@@ -26,9 +26,7 @@
  * With mixed a device may run one step behind. Then a step is advanced as soon as it is enqueued,
  * because the next one runs after it. Each item with needs_token gets a pending token: it counts,
  * but only the device knows its id. scheduler_resolve_token brings the id before the next advance.
- * A sequence that turns out to have ended has run one token too many, which is thrown away. One
- * with waits_for_token is scheduled only once its token's id is known: while others run, in every
- * second step. */
+ * A sequence that turns out to have ended has run one token too many, which is thrown away. */
 #ifndef ENGINE_SCHEDULER_H
 #define ENGINE_SCHEDULER_H
 
@@ -96,8 +94,8 @@ MUST_USE enum status scheduler_check(const struct scheduler *scheduler, const st
 MUST_USE enum status scheduler_add(struct scheduler *scheduler, struct sequence *seq,
                                    struct err *err);
 // Picks the next step's work, allocates its blocks, and preempts where blocks are short. num_items
-// is 0 only when every unfinished sequence waits for its pending token; such a step is not
-// advanced. The schedule is borrowed until scheduler_advance. The caller may use its items longer.
+// is 0 only when every unfinished sequence has all its tokens, the last one pending; such a step is
+// not advanced. The schedule is borrowed until scheduler_advance. The caller may use its items longer.
 void scheduler_schedule(struct scheduler *scheduler, struct schedule *schedule);
 // Call it after the step ran. Every item's tokens are computed now, and its full blocks are
 // published in the prefix cache. nano-vllm: the first half of postprocess; the other is land in

@@ -39,9 +39,6 @@ struct sequence {
     // known.
     bool has_pending_token;
     uint32_t pending_row; // the row of that step's results that will have the id
-    // Not scheduled while its last token is pending; set before scheduler_add, and cleared when a
-    // token has come.
-    bool waits_for_token;
     uint32_t num_cached_tokens; // found in the prefix cache at its first admission
     uint32_t num_preemptions;
     bool was_scheduled; // num_cached_tokens is set
@@ -106,11 +103,6 @@ static inline uint32_t sequence_num_kv_tokens_max(const struct sequence *seq) {
 // It has all tokens that it may have. The last one may be pending.
 static inline bool sequence_is_full(const struct sequence *seq) {
     return seq->num_tokens == seq->num_tokens_max;
-}
-
-// It cannot be scheduled before its pending token's id is known.
-static inline bool sequence_is_held_up(const struct sequence *seq) {
-    return seq->waits_for_token && seq->has_pending_token;
 }
 
 // Its origin has yet to compute their prompt.

@@ -58,8 +58,8 @@ static inline void token_mask_take(struct token_mask *mask, int32_t token_id) {
     forced_call_take(&mask->forced, &mask->forced_state, token_id);
 }
 
-// Whether the mask depends on the generated ids, and not only on their number. Else it can be made
-// while a token is pending.
+// Whether the mask depends on the generated ids, and not only on their number. Then it can only be
+// made when no token is pending.
 static inline bool token_mask_reads_ids(const struct token_mask *mask) {
     return mask->bad_words.num_words > 0 || mask->forced_state.phase != FORCED_DONE;
 }

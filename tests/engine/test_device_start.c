@@ -12,8 +12,16 @@
 #include "support/mixed_workload.h"
 
 // SIZES: of the steps that are recorded, for 1, 2, 4, 8, 16 and 24 sequences. LATER: left for what
-// is loaded later. PIECE: left for each step, beside what the largest one took.
-enum { MEMORY = 96 << 20, SIZES = 6, LATER = 16 << 20, PIECE = 2 << 20, TRIALS = 2 };
+// is loaded later. PIECE: left for each step, beside what the largest one took. PARTS: graphs of a
+// recorded step, the forward pass and the sampling.
+enum {
+    MEMORY = 96 << 20,
+    SIZES = 6,
+    LATER = 16 << 20,
+    PIECE = 2 << 20,
+    TRIALS = 2,
+    PARTS = 2,
+};
 
 static struct nvllm_engine_options filling_options(void) {
     struct nvllm_engine_options options = small_options();
@@ -24,10 +32,11 @@ static struct nvllm_engine_options filling_options(void) {
     return options;
 }
 
-static void reset(size_t memory, size_t graph_bytes) {
+// `step_bytes`: what a recorded step takes.
+static void reset(size_t memory, size_t step_bytes) {
     fake_device_reset();
     fake_device_set_memory(memory);
-    fake_device_set_graph_bytes(graph_bytes);
+    fake_device_set_graph_bytes(step_bytes / PARTS);
 }
 
 struct filled {
@@ -35,9 +44,9 @@ struct filled {
     size_t taken_bytes; // of the device
 };
 
-static struct filled fill(size_t graph_bytes, const struct nvllm_engine_options *options) {
+static struct filled fill(size_t step_bytes, const struct nvllm_engine_options *options) {
     struct filled f = {.stats = NVLLM_STATS_INIT};
-    reset(MEMORY, graph_bytes);
+    reset(MEMORY, step_bytes);
     struct nvllm_engine *engine = open_engine(options);
     nvllm_engine_stats(engine, &f.stats);
     f.taken_bytes = fake_device_counts().taken_bytes;
@@ -68,9 +77,9 @@ static void test_recorded_steps_are_measured(void **state) {
     (void)state;
     const struct nvllm_engine_options options = filling_options();
     struct filled without = fill(0, &options);
-    assert_int_equal(fake_device_counts().num_graphs, TRIALS + SIZES);
+    assert_int_equal(fake_device_counts().num_graphs, PARTS * (TRIALS + SIZES));
     struct filled with = fill(3 << 20, &options);
-    assert_int_equal(fake_device_counts().num_graphs, TRIALS + SIZES);
+    assert_int_equal(fake_device_counts().num_graphs, PARTS * (TRIALS + SIZES));
     size_t block = with.stats.kv_cache_bytes / with.stats.num_kv_blocks;
     size_t fewer = without.stats.kv_cache_bytes - with.stats.kv_cache_bytes;
     size_t counted = (TRIALS + SIZES) * (3 << 20);
@@ -92,13 +101,13 @@ static void test_a_low_estimate_is_put_right(void **state) {
     size_t share = (size_t)(options.gpu_memory_utilization * MEMORY);
     struct nvllm_stats stats = NVLLM_STATS_INIT;
     reset(MEMORY, 0);
-    fake_device_set_later_graph_bytes(TRIALS + 1, 5 << 20);
+    fake_device_set_later_graph_bytes(PARTS * TRIALS + 1, (5 << 20) / PARTS);
     struct nvllm_engine *engine = open_engine(&options);
     nvllm_engine_stats(engine, &stats);
     struct fake_device_counts counts = fake_device_counts();
     nvllm_engine_destroy(engine);
     size_t block = stats.kv_cache_bytes / stats.num_kv_blocks;
-    assert_int_equal(counts.num_graphs, TRIALS + 2 * SIZES);
+    assert_int_equal(counts.num_graphs, PARTS * (TRIALS + 2 * SIZES));
     assert_true(counts.taken_bytes + LATER <= share);
     assert_true(counts.taken_bytes + LATER + block > share);
     assert_int_equal(fake_device_counts().live, 0);
@@ -110,7 +119,7 @@ static void test_a_number_of_blocks_is_taken_as_it_is(void **state) {
     struct nvllm_engine_options options = filling_options();
     options.num_kvcache_blocks = 64;
     assert_int_equal(fill(3 << 20, &options).stats.num_kv_blocks, 64);
-    assert_int_equal(fake_device_counts().num_graphs, SIZES);
+    assert_int_equal(fake_device_counts().num_graphs, PARTS * SIZES);
 }
 
 static void test_eager_steps_leave_more(void **state) {
@@ -136,22 +145,24 @@ static struct fake_device_counts expect_results(const struct mixed_workload_expe
 static void test_steps_recorded_again_have_the_new_cache(void **state) {
     reset(MEMORY, 1 << 20);
     struct fake_device_counts counts = expect_results(*state);
-    assert_int_equal(counts.num_graphs, TRIALS + SIZES);
+    assert_int_equal(counts.num_graphs, PARTS * (TRIALS + SIZES));
     assert_true(counts.num_graph_launches > 0);
     reset(MEMORY, 0);
-    fake_device_set_later_graph_bytes(TRIALS + 1, 5 << 20);
+    fake_device_set_later_graph_bytes(PARTS * TRIALS + 1, (5 << 20) / PARTS);
     counts = expect_results(*state);
-    assert_int_equal(counts.num_graphs, TRIALS + 2 * SIZES);
+    assert_int_equal(counts.num_graphs, PARTS * (TRIALS + 2 * SIZES));
     assert_true(counts.num_graph_launches > 0);
 }
 
 // Those that cannot be recorded, and all larger ones, run eagerly. One warning says so.
 static void test_recording_may_fail(void **state) {
     static const enum fake_fault faults[] = {FAKE_FAULT_GRAPH_BEGIN, FAKE_FAULT_GRAPH_END};
-    // The first trial is of the smallest step, the second one of the largest.
-    static const uint32_t after_trial[TRIALS] = {0, 1 + SIZES - 1};
     for (size_t i = 0; i < 2; i++) {
-        for (uint32_t n = 1; n <= TRIALS + SIZES; n++) {
+        for (uint32_t n = 1; n <= PARTS * (TRIALS + SIZES); n++) {
+            // Without the first trial, of the smallest step, no other is recorded. Without the
+            // second one, of the largest step, all others are.
+            bool is_second_trial = n > PARTS && n <= PARTS * TRIALS;
+            uint32_t num_later = is_second_trial ? PARTS * (SIZES - 1) : 0;
             struct captured said;
             reset(MEMORY, 1 << 20);
             fake_device_fail_at(faults[i], n);
@@ -159,7 +170,7 @@ static void test_recording_may_fail(void **state) {
             struct fake_device_counts counts = expect_results(*state);
             captured_end(&said);
             assert_true(fake_device_has_failed());
-            assert_int_equal(counts.num_graphs, n <= TRIALS ? after_trial[n - 1] : n - 1);
+            assert_int_equal(counts.num_graphs, n - 1 + num_later);
             assert_non_null(strstr(said.text, "are not recorded, they run slower: fake: no "));
             assert_int_equal(strcspn(said.text, "\n") + 1, strlen(said.text));
         }

@@ -1,6 +1,6 @@
 // Requests whose tokens are masked: the same ids and log-probabilities to the bit alone, together,
 // in chunks, preempted, with steps that overlap, and on a device with recorded steps; and the mask
-// holds. Words of several tokens make a request wait for its last token's id.
+// holds. Masks that depend on the last token's id are made while the step runs that needs them.
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,10 +132,50 @@ static void test_every_way_is_the_same(void **state) {
     ways_expect_same(*state, ways, ARRAY_LEN(ways));
 }
 
+// The number of steps of two requests, steps overlapping. One has a bad word of several tokens.
+static uint64_t num_steps(const char *device, bool has_bad_word) {
+    static const char *const words[] = {"Once upon a time there was nobody"};
+    struct nvllm_engine_options options = small_options();
+    options.device = device;
+    options.async_scheduling = "on";
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_sampling_params params[2];
+    struct nvllm_request requests[2];
+    for (int i = 0; i < 2; i++) {
+        params[i] = (struct nvllm_sampling_params)NVLLM_SAMPLING_PARAMS_INIT;
+        params[i].temperature = 0;
+        params[i].max_tokens = 24;
+        params[i].ignore_eos = 1;
+        requests[i] = text_request(QUESTION, &params[i]);
+    }
+    params[0].bad_words = has_bad_word ? words : NULL;
+    params[0].num_bad_words = has_bad_word;
+    struct nvllm_result *results = NULL;
+    struct nvllm_error error = {0};
+    if (nvllm_engine_generate(engine, requests, 2, &results, NULL, &error)) {
+        fail_msg("%s", error.message);
+    }
+    struct nvllm_stats stats = {.struct_size = sizeof stats};
+    nvllm_engine_stats(engine, &stats);
+    nvllm_results_free(results, 2);
+    nvllm_engine_destroy(engine);
+    return stats.num_steps;
+}
+
+static void test_a_bad_word_of_several_tokens_takes_no_more_steps(void **state) {
+    (void)state;
+    static const char *const devices[] = {"cpu", "cuda"};
+    bool has_ranks = small_options().tensor_parallel_size > 1; // which the fake device has not
+    for (size_t i = 0; i < ARRAY_LEN(devices) - has_ranks; i++) {
+        assert_int_equal(num_steps(devices[i], true), num_steps(devices[i], false));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_masks_hold),
         cmocka_unit_test(test_every_way_is_the_same),
+        cmocka_unit_test(test_a_bad_word_of_several_tokens_takes_no_more_steps),
     };
     return cmocka_run_group_tests(tests, make_expected, free_expected);
 }

@@ -35,6 +35,11 @@ static enum status local_launch(struct executor *executor, const struct batch *b
     return model_runner_launch(executor->runner, batch->header, slot, times, err);
 }
 
+static enum status local_sample(struct executor *executor, const struct batch *batch, uint32_t slot,
+                                struct model_runner_times *times, struct err *err) {
+    return model_runner_sample(executor->runner, batch->header, slot, times, err);
+}
+
 static enum status local_wait(struct executor *executor, uint32_t slot,
                               const struct sample_result **results,
                               const struct sample_result **prompt_results, struct err *err) {
@@ -63,6 +68,7 @@ static const struct executor_ops local_ops = {
     .warm_up = local_warm_up,
     .begin_counts = local_begin_counts,
     .launch = local_launch,
+    .sample = local_sample,
     .wait = local_wait,
     .check = local_check,
     .blame = local_blame,
@@ -151,6 +157,11 @@ void executor_begin_counts(struct executor *executor, uint32_t slot, const int32
 enum status executor_launch(struct executor *executor, const struct batch *batch, uint32_t slot,
                             struct model_runner_times *times, struct err *err) {
     return executor->ops->launch(executor, batch, slot, times, err);
+}
+
+enum status executor_sample(struct executor *executor, const struct batch *batch, uint32_t slot,
+                            struct model_runner_times *times, struct err *err) {
+    return executor->ops->sample(executor, batch, slot, times, err);
 }
 
 enum status executor_wait(struct executor *executor, uint32_t slot,

@@ -37,6 +37,10 @@ void executor_begin_counts(struct executor *executor, uint32_t slot, const int32
 MUST_USE enum status executor_launch(struct executor *executor, const struct batch *batch,
                                      uint32_t slot, struct model_runner_times *times,
                                      struct err *err);
+// As model_runner_sample, on all ranks, after the launch of a batch with late masks.
+MUST_USE enum status executor_sample(struct executor *executor, const struct batch *batch,
+                                     uint32_t slot, struct model_runner_times *times,
+                                     struct err *err);
 // As model_runner_wait, on all ranks.
 MUST_USE enum status executor_wait(struct executor *executor, uint32_t slot,
                                    const struct sample_result **results,
@@ -44,7 +48,7 @@ MUST_USE enum status executor_wait(struct executor *executor, uint32_t slot,
 // ERR_DEVICE with the reason once a rank has ended, was stopped or has failed. It stays so.
 // Any thread.
 MUST_USE enum status executor_check(struct executor *executor, struct err *err);
-// After an error of load, warm_up, launch or wait: the reason why a rank is lost, if one is, else
+// After an error of load, warm_up, launch, sample or wait: the reason why a rank is lost, if one is, else
 // the error as it was given.
 enum status executor_blame(struct executor *executor, enum status status, struct err *err);
 // Ends all ranks. One that does not end by itself is killed after two seconds. NULL is fine.

@@ -14,6 +14,8 @@ struct executor_ops {
                          uint32_t num_prompt, uint32_t num_ids);
     enum status (*launch)(struct executor *executor, const struct batch *batch, uint32_t slot,
                           struct model_runner_times *times, struct err *err);
+    enum status (*sample)(struct executor *executor, const struct batch *batch, uint32_t slot,
+                          struct model_runner_times *times, struct err *err);
     enum status (*wait)(struct executor *executor, uint32_t slot,
                         const struct sample_result **results,
                         const struct sample_result **prompt_results, struct err *err);

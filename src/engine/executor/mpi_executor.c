@@ -261,13 +261,28 @@ static enum status mpi_launch(struct executor *executor, const struct batch *to_
     struct mpi_command *command = next_command(mpi);
     command->kind = MPI_COMMAND_LAUNCH;
     command->slot = slot;
-    memcpy(command + 1, batch, batch->size_bytes);
-    post(mpi, batch->size_bytes);
+    memcpy(command + 1, batch, batch_launch_bytes(batch));
+    post(mpi, batch_launch_bytes(batch));
     if (mpi->first) {
         receive_results(mpi, slot, batch);
     } else {
         status = model_runner_launch(executor->runner, batch, slot, times, err);
     }
+    return status ? status : mpi_check(executor, err);
+}
+
+static enum status mpi_sample(struct executor *executor, const struct batch *batch, uint32_t slot,
+                              struct model_runner_times *times, struct err *err) {
+    struct mpi_executor *mpi = mpi_of(executor);
+    const struct batch_header *header = batch->header;
+    size_t masks_bytes = header->size_bytes - header->masks_at;
+    enum status status = OK;
+    struct mpi_command *command = next_command(mpi);
+    command->kind = MPI_COMMAND_SAMPLE;
+    command->slot = slot;
+    memcpy(command + 1, (const char *)header + header->masks_at, masks_bytes);
+    post(mpi, masks_bytes);
+    if (!mpi->first) status = model_runner_sample(executor->runner, header, slot, times, err);
     return status ? status : mpi_check(executor, err);
 }
 
@@ -351,6 +366,7 @@ static const struct executor_ops mpi_ops = {
     .warm_up = mpi_warm_up,
     .begin_counts = mpi_begin_counts,
     .launch = mpi_launch,
+    .sample = mpi_sample,
     .wait = mpi_wait,
     .check = mpi_check,
     .blame = mpi_blame,

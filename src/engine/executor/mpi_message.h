@@ -16,7 +16,8 @@ enum mpi_command_kind {
     MPI_COMMAND_CONNECT, // comm_connect: all have loaded
     MPI_COMMAND_WARM_UP, // warm_up_run
     // Of all:
-    MPI_COMMAND_LAUNCH, // the payload: the flat batch
+    MPI_COMMAND_LAUNCH, // the payload: the flat batch, without late masks
+    MPI_COMMAND_SAMPLE, // the payload: all masks of the batch launched last, which had late ones
     MPI_COMMAND_BEGIN_COUNTS, // the payload: token ids [num_ids]
     MPI_COMMAND_QUIT, // the engine ends
     MPI_COMMAND_EXIT, // so does the process

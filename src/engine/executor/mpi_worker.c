@@ -206,11 +206,20 @@ static enum status launch(struct worker *worker, struct err *err) {
     const struct batch_header *batch = (const void *)(worker->command + 1);
     enum status status = wait_step(worker, slot, err);
     if (status) return status;
-    memcpy(worker->batches[slot], batch, batch->size_bytes);
+    memcpy(worker->batches[slot], batch, batch_launch_bytes(batch));
     status = model_runner_launch(worker->runner, worker->batches[slot], slot, &times, err);
     worker->is_launched[slot] = !status;
     worker->last_slot = slot;
     return status;
+}
+
+static enum status sample(struct worker *worker, struct err *err) {
+    struct model_runner_times times = {0};
+    uint32_t slot = worker->command->slot;
+    struct batch_header *batch = worker->batches[slot];
+    memcpy((char *)batch + batch->masks_at, worker->command + 1,
+           batch->size_bytes - batch->masks_at);
+    return model_runner_sample(worker->runner, batch, slot, &times, err);
 }
 
 // Runs an engine's commands, to its end.
@@ -229,6 +238,9 @@ static enum status serve(struct worker *worker, struct err *err) {
             break;
         case MPI_COMMAND_LAUNCH:
             status = launch(worker, err);
+            break;
+        case MPI_COMMAND_SAMPLE:
+            status = sample(worker, err);
             break;
         case MPI_COMMAND_BEGIN_COUNTS:
             model_runner_begin_counts(worker->runner, command->slot,

@@ -17,6 +17,7 @@ enum { RANK_COMMANDS = 2 }; // commands that may be unfinished at once
 
 enum rank_command_kind {
     RANK_LAUNCH, // model_runner_launch of the batch `slot`
+    RANK_SAMPLE, // model_runner_sample of the batch `slot`
     RANK_BEGIN_COUNTS, // model_runner_begin_counts of `slot`
     RANK_WARM_UP, // warm_up_run
     RANK_QUIT,

@@ -330,6 +330,13 @@ static enum status shm_launch(struct executor *executor, const struct batch *bat
     return status ? status : shm_check(executor, err);
 }
 
+static enum status shm_sample(struct executor *executor, const struct batch *batch, uint32_t slot,
+                              struct model_runner_times *times, struct err *err) {
+    post(shm_of(executor), (struct rank_command){.kind = RANK_SAMPLE, .slot = slot});
+    enum status status = model_runner_sample(executor->runner, batch->header, slot, times, err);
+    return status ? status : shm_check(executor, err);
+}
+
 static enum status shm_wait(struct executor *executor, uint32_t slot,
                             const struct sample_result **results,
                             const struct sample_result **prompt_results, struct err *err) {
@@ -383,6 +390,7 @@ static const struct executor_ops shm_ops = {
     .warm_up = shm_warm_up,
     .begin_counts = shm_begin_counts,
     .launch = shm_launch,
+    .sample = shm_sample,
     .wait = shm_wait,
     .check = shm_check,
     .blame = shm_blame,

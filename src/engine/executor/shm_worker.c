@@ -89,6 +89,11 @@ static bool run(struct worker *worker, uint32_t number, enum status *status, str
     case RANK_LAUNCH:
         *status = launch(worker, command->slot, err);
         return !*status;
+    case RANK_SAMPLE:
+        *status =
+            model_runner_sample(worker->runner, rank_segment_batch(worker->segment, command->slot),
+                                command->slot, &(struct model_runner_times){0}, err);
+        return !*status;
     case RANK_WARM_UP:
         *status = warm_up_run_worker(&worker->plan, worker->runner, err);
         return !*status;
