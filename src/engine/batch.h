@@ -13,8 +13,8 @@
  * last, in the tail. Rows count their biases and masks from the tail's start. So a recorded step
  * finds every array at the same address whenever the number of sequences is the same.
  *
- * A mask may depend on a token that the step before is still sampling. The batch is launched without
- * such late masks, and batch_write_late_masks makes them while the forward pass runs. */
+ * A mask may depend on a token that the step before is still sampling. The batch is launched
+ * without such late masks, and batch_write_late_masks makes them while the forward pass runs. */
 #ifndef ENGINE_BATCH_H
 #define ENGINE_BATCH_H
 
@@ -82,8 +82,8 @@ typedef struct batch_row (*batch_row_fn)(const struct sequence *seq);
 // prepare_block_tables.
 void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
                  batch_row_fn row_of, uint32_t padded_seqs);
-// With num_late_masks: makes these masks, once the tokens that were pending at batch_build have come.
-// One that has not is of a sequence that was aborted.
+// With num_late_masks: makes these masks, once the tokens that were pending at batch_build have
+// come. One that has not is of a sequence that was aborted.
 void batch_write_late_masks(struct batch *batch, const struct schedule *schedule,
                             batch_row_fn row_of);
 

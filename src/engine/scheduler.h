@@ -95,7 +95,8 @@ MUST_USE enum status scheduler_add(struct scheduler *scheduler, struct sequence 
                                    struct err *err);
 // Picks the next step's work, allocates its blocks, and preempts where blocks are short. num_items
 // is 0 only when every unfinished sequence has all its tokens, the last one pending; such a step is
-// not advanced. The schedule is borrowed until scheduler_advance. The caller may use its items longer.
+// not advanced. The schedule is borrowed until scheduler_advance. The caller may use its items
+// longer.
 void scheduler_schedule(struct scheduler *scheduler, struct schedule *schedule);
 // Call it after the step ran. Every item's tokens are computed now, and its full blocks are
 // published in the prefix cache. nano-vllm: the first half of postprocess; the other is land in

@@ -48,8 +48,8 @@ MUST_USE enum status executor_wait(struct executor *executor, uint32_t slot,
 // ERR_DEVICE with the reason once a rank has ended, was stopped or has failed. It stays so.
 // Any thread.
 MUST_USE enum status executor_check(struct executor *executor, struct err *err);
-// After an error of load, warm_up, launch, sample or wait: the reason why a rank is lost, if one is, else
-// the error as it was given.
+// After an error of load, warm_up, launch, sample or wait: the reason why a rank is lost, if one
+// is, else the error as it was given.
 enum status executor_blame(struct executor *executor, enum status status, struct err *err);
 // Ends all ranks. One that does not end by itself is killed after two seconds. NULL is fine.
 void executor_destroy(struct executor *executor);
