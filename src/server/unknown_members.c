@@ -72,10 +72,10 @@ void unknown_members_note_read(struct call *call, const char *key) {
 // Adds a name to the list "a, b, ...", which stands in a field of the answer's head and in the log.
 static void add_name(char *list, size_t size, const char *name) {
     size_t len = strlen(list), room = size - len;
-    char safe[NAME_BYTES_MAX + 1] = "";
-    for (size_t i = 0; i < NAME_BYTES_MAX && name[i]; i++) {
-        bool is_plain = name[i] > ' ' && name[i] <= '~' && name[i] != ',';
-        safe[i] = is_plain ? name[i] : '?';
+    char safe[NAME_BYTES_MAX + 1];
+    snprintf(safe, sizeof safe, "%s", name);
+    for (char *c = safe; *c; c++) {
+        if (*c <= ' ' || *c > '~' || *c == ',') *c = '?';
     }
     snprintf(list + len, room, "%s%s", len ? ", " : "", safe);
 }
