@@ -17,7 +17,7 @@ if(NANOVLLM_STATIC)
   endforeach()
   # Their licences, and those of what the program is linked with, ask to go along.
   foreach(package libjansson-dev libutf8proc-dev libxxhash-dev libedit-dev libncurses-dev libbsd-dev libmd-dev
-      libevent-dev libssl-dev libhttp-parser-dev)
+      libevent-dev libssl-dev libhttp-parser-dev libllhttp-dev)
     set(copyright /usr/share/doc/${package}/copyright)
     if(EXISTS ${copyright})
       install(FILES ${copyright} RENAME ${package} DESTINATION ${CMAKE_INSTALL_DOCDIR}/licenses)

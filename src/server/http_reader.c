@@ -1,11 +1,12 @@
 #include "server/http_reader.h"
 
-#include <http_parser.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/http_syntax.h"
+
 struct http_reader {
-    struct http_parser parser;
+    struct http_syntax *syntax;
     struct http_request request;
     size_t body_bytes_max;
     size_t length; // Content-Length; 0: none
@@ -16,7 +17,7 @@ struct http_reader {
     const char *fault;
 };
 
-// ---- what http-parser calls ----
+// ---- what the parser finds ----
 
 static int refuse(struct http_reader *reader, int status, const char *sentence) {
     if (!reader->fault_status) {
@@ -34,21 +35,23 @@ static int add_text(struct http_reader *reader, const char *at, size_t len) {
     return 0;
 }
 
-static int on_url(struct http_parser *parser, const char *at, size_t len) {
-    struct http_reader *reader = parser->data;
+static int on_url(void *user_data, const char *at, size_t len) {
+    struct http_reader *reader = user_data;
     reader->request.target = (uint32_t)reader->request.text.len;
     return add_text(reader, at, len);
 }
 
-static int on_field(struct http_parser *parser, const char *at, size_t len) {
-    struct http_reader *reader = parser->data;
+static int on_field(void *user_data, const char *at, size_t len) {
+    struct http_reader *reader = user_data;
     struct http_request *request = &reader->request;
     if (reader->has_head) return 0; // a trailer
     if (request->num_fields == HTTP_FIELDS_MAX)
         return refuse(reader, 431, "too many header fields");
     uint32_t start = (uint32_t)request->text.len;
-    request->fields[request->num_fields].name = start;
     if (add_text(reader, at, len)) return 1;
+    // An empty value may not be told: until one comes it is the name's end.
+    request->fields[request->num_fields++] =
+        (struct http_field){.name = start, .value = start + (uint32_t)len};
     for (char *c = request->text.data + start; *c; c++) {
         // Two servers in a row may take such a name for different ones.
         if (*c == ' ' || *c == '\t') return refuse(reader, 400, "a field's name has a space");
@@ -57,17 +60,17 @@ static int on_field(struct http_parser *parser, const char *at, size_t len) {
     return 0;
 }
 
-static int on_value(struct http_parser *parser, const char *at, size_t len) {
-    struct http_reader *reader = parser->data;
+static int on_value(void *user_data, const char *at, size_t len) {
+    struct http_reader *reader = user_data;
     struct http_request *request = &reader->request;
     if (reader->has_head) return 0;
     while (len && (at[len - 1] == ' ' || at[len - 1] == '\t')) len--; // they are none of it
-    request->fields[request->num_fields++].value = (uint32_t)request->text.len;
+    request->fields[request->num_fields - 1].value = (uint32_t)request->text.len;
     return add_text(reader, at, len);
 }
 
-static int on_body(struct http_parser *parser, const char *at, size_t len) {
-    struct http_reader *reader = parser->data;
+static int on_body(void *user_data, const char *at, size_t len) {
+    struct http_reader *reader = user_data;
     struct buf *body = &reader->request.body;
     if (len > reader->body_bytes_max - body->len) {
         return refuse(reader, 413, "the body is larger than this server takes");
@@ -75,18 +78,16 @@ static int on_body(struct http_parser *parser, const char *at, size_t len) {
     return buf_append(body, at, len, NULL) ? refuse(reader, 503, "out of memory") : 0;
 }
 
-static int on_complete(struct http_parser *parser) {
-    struct http_reader *reader = parser->data;
+static void on_complete(void *user_data) {
+    struct http_reader *reader = user_data;
     reader->complete = true;
-    http_parser_pause(parser, 1); // what follows is another request
-    return 0;
 }
 
-static const struct http_parser_settings settings = {.on_url = on_url,
-                                                     .on_header_field = on_field,
-                                                     .on_header_value = on_value,
-                                                     .on_body = on_body,
-                                                     .on_message_complete = on_complete};
+static const struct http_syntax_events events = {.on_url = on_url,
+                                                 .on_field = on_field,
+                                                 .on_value = on_value,
+                                                 .on_body = on_body,
+                                                 .on_complete = on_complete};
 
 // ---- the head ----
 
@@ -114,28 +115,73 @@ static size_t scan_head(struct http_reader *reader, const char *head, size_t len
     return 0;
 }
 
-static int check_version(struct http_reader *reader) {
-    if (reader->parser.http_major == 1 && reader->parser.http_minor <= 1) return 0;
+static int refuse_version(struct http_reader *reader) {
     return refuse(reader, 505, "the HTTP version is not 1.1 or 1.0");
+}
+
+// Whether `text` begins with `word`, which is in lower case, in any case.
+static bool begins_with(const char *text, const char *word) {
+    for (; *word; word++, text++) {
+        char c = *text >= 'A' && *text <= 'Z' ? (char)(*text - 'A' + 'a') : *text;
+        if (c != *word) return false;
+    }
+    return true;
+}
+
+// A target with the name of a server, as clients of proxies send it. That name stands for the one
+// in Host (RFC 9112, 3.2.2), and its path is the target.
+static int read_absolute_target(struct http_reader *reader) {
+    static const char *const schemes[] = {"http://", "https://"};
+    struct http_request *request = &reader->request;
+    const char *target = request->text.data + request->target, *name = NULL;
+    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+        size_t len = strlen(schemes[i]);
+        if (begins_with(target, schemes[i])) name = target + len;
+    }
+    if (!name) return 0;
+    size_t len = strcspn(name, "/?#");
+    if (!len || memchr(name, '@', len)) {
+        return refuse(reader, 400, "the target names no server, or a user");
+    }
+    // Offsets, because the text moves when it grows.
+    uint32_t name_at = (uint32_t)(name - request->text.data), path_at = name_at + (uint32_t)len;
+    uint32_t host_at = (uint32_t)request->text.len;
+    if (buf_reserve(&request->text, len + strlen(target) + 4, NULL)) {
+        return refuse(reader, 503, "out of memory");
+    }
+    if (add_text(reader, request->text.data + name_at, len)) return 1;
+    for (uint32_t i = 0; i < request->num_fields; i++) {
+        struct http_field *field = &request->fields[i];
+        if (strcmp(request->text.data + field->name, "host") == 0) field->value = host_at;
+    }
+    if (request->text.data[path_at] == '/') {
+        request->target = path_at;
+        return 0;
+    }
+    request->target = (uint32_t)request->text.len;
+    const char *rest = request->text.data + path_at;
+    return buf_append(&request->text, "/", 1, NULL) ? refuse(reader, 503, "out of memory")
+                                                    : add_text(reader, rest, strlen(rest));
 }
 
 static int check_head(struct http_reader *reader) {
     const struct http_request *request = &reader->request;
-    if (check_version(reader)) return 1;
+    bool is_1 = http_syntax_is_version(reader->syntax, 1, 1) || request->is_1_0;
+    if (!is_1) return refuse_version(reader);
     uint32_t num_hosts = http_request_count(request, "host");
     if (num_hosts > 1 || (!num_hosts && !request->is_1_0)) {
         return refuse(reader, 400, "a request has one Host field");
     }
     const char *coding = http_request_field(request, "transfer-encoding");
-    if (coding &&
-        (strcmp(coding, "chunked") != 0 || http_request_count(request, "transfer-encoding") > 1)) {
+    if (coding && (!begins_with(coding, "chunked") || coding[7] ||
+                   http_request_count(request, "transfer-encoding") > 1)) {
         return refuse(reader, 400, "the Transfer-Encoding is not chunked");
     }
     if (coding && http_request_field(request, "content-length")) {
         return refuse(reader, 400, "both Content-Length and Transfer-Encoding are given");
     }
-    uint64_t length = reader->parser.content_length; // all ones where none was given
-    if (!http_request_field(request, "content-length") || length == UINT64_MAX) return 0;
+    if (!http_request_field(request, "content-length")) return 0;
+    uint64_t length = http_syntax_length(reader->syntax);
     if (length > reader->body_bytes_max) {
         return refuse(reader, 413, "the body is larger than this server takes");
     }
@@ -156,23 +202,27 @@ static bool has_foreign_method(const char *head, size_t len) {
 
 static void read_head(struct http_reader *reader, const char *head, size_t len) {
     struct http_request *request = &reader->request;
-    size_t used = http_parser_execute(&reader->parser, &settings, head, len);
-    enum http_errno problem = HTTP_PARSER_ERRNO(&reader->parser);
+    enum http_syntax_fault fault;
+    size_t used = http_syntax_feed(reader->syntax, head, len, &fault);
     if (reader->fault_status) return;
-    if (problem == HPE_INVALID_METHOD && has_foreign_method(head, len)) {
+    if (fault == HTTP_SYNTAX_VERSION) {
+        refuse_version(reader);
+        return;
+    }
+    if (fault == HTTP_SYNTAX_METHOD && has_foreign_method(head, len)) {
         refuse(reader, 405, "the method is not known here");
         return;
     }
-    if (used != len || (problem != HPE_OK && problem != HPE_PAUSED)) {
+    if (used != len || fault) {
         refuse(reader, 400, "the request is not valid HTTP");
         return;
     }
-    request->method = http_method_str((enum http_method)reader->parser.method);
-    request->is_1_0 = reader->parser.http_minor == 0;
-    request->keep_alive = http_should_keep_alive(&reader->parser) != 0;
+    request->method = http_syntax_method(reader->syntax);
+    request->is_1_0 = http_syntax_is_version(reader->syntax, 1, 0);
+    request->keep_alive = http_syntax_keeps_alive(reader->syntax);
     request->has_body = !reader->complete;
     reader->has_head = true;
-    check_head(reader);
+    if (!check_head(reader)) read_absolute_target(reader);
 }
 
 static void feed_head(struct http_reader *reader, struct evbuffer *input) {
@@ -198,11 +248,10 @@ static void feed_body(struct http_reader *reader, struct evbuffer *input) {
     struct evbuffer_iovec piece;
     while (!reader->complete && !reader->fault_status &&
            evbuffer_peek(input, -1, NULL, &piece, 1) > 0) {
-        size_t used =
-            http_parser_execute(&reader->parser, &settings, piece.iov_base, piece.iov_len);
-        enum http_errno problem = HTTP_PARSER_ERRNO(&reader->parser);
+        enum http_syntax_fault fault;
+        size_t used = http_syntax_feed(reader->syntax, piece.iov_base, piece.iov_len, &fault);
         evbuffer_drain(input, used);
-        if (problem != HPE_OK && problem != HPE_PAUSED) {
+        if (fault) {
             refuse(reader, 400, "the body is not valid HTTP");
         }
     }
@@ -214,13 +263,15 @@ struct http_reader *http_reader_create(size_t body_bytes_max) {
     struct http_reader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
     reader->body_bytes_max = body_bytes_max;
-    http_parser_init(&reader->parser, HTTP_REQUEST);
-    reader->parser.data = reader;
-    return reader;
+    reader->syntax = http_syntax_create(&events, reader);
+    if (reader->syntax) return reader;
+    free(reader);
+    return NULL;
 }
 
 void http_reader_destroy(struct http_reader *reader) {
     if (!reader) return;
+    http_syntax_destroy(reader->syntax);
     buf_fini(&reader->request.text);
     buf_fini(&reader->request.body);
     free(reader);

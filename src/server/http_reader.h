@@ -1,4 +1,4 @@
-/* One HTTP/1 request, from bytes to its parts. http-parser reads it. What that lets pass and a
+/* One HTTP/1 request, from bytes to its parts. http_syntax.h reads it. What that lets pass and a
  * server must not is refused here, before and after: lone LFs, folded fields, oversized heads and
  * bodies, a Transfer-Encoding other than chunked, and a missing or second Host. */
 #ifndef SERVER_HTTP_READER_H
