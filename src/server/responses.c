@@ -147,7 +147,7 @@ static void write_response(struct call *call, bool is_over, struct json_out *out
     write_tools(call, out);
     const json_t *metadata = body_get(call, "metadata");
     json_out_raw(out, ",\"metadata\":");
-    if (jread_is_object(metadata)) {
+    if (metadata) {
         json_out_value(out, metadata);
     } else {
         json_out_raw(out, "{}");

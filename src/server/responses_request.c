@@ -188,6 +188,10 @@ static bool refuse_state(struct call *call) {
         return false;
     }
     if (num_top) return unsupported_set(call, "top_logprobs", "top_logprobs of this endpoint");
+    const json_t *metadata = body_get(call, "metadata"); // the answer repeats it
+    if (metadata && !jread_is_object(metadata)) {
+        return body_wrong_type(call, "metadata", metadata, "an object");
+    }
     const json_t *truncation = body_get(call, "truncation");
     if (truncation && !is_word(truncation, "disabled")) {
         return unsupported_set(call, "truncation", "a truncation other than disabled");

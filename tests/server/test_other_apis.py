@@ -74,7 +74,7 @@ class Responses(Named):
                                ("background", {"background": True}), ("n", {"n": 2}), ("tools", {"tools": [{"type": "x"}]}),
                                ("text", {"text": {"format": {"type": "json_object"}}}), ("text", {"text": 5}),
                                ("text", {"text": {"verbosity": "low"}}), ("truncation", {"truncation": "auto"}),
-                               ("top_logprobs", {"top_logprobs": 2}), ("include", {"include": "x"}),
+                               ("top_logprobs", {"top_logprobs": 2}), ("include", {"include": "x"}), ("metadata", {"metadata": [1]}),
                                ("include", {"include": ["message.output_text.logprobs"]}),
                                ("previous_input_messages", {"previous_input_messages": [{}]}),
                                ("instructions", {"instructions": 5}), ("temperature", {"temperature": "x"})):
