@@ -147,7 +147,7 @@ def test_every_struct_and_function_of_the_header_is_known_or_not_needed() -> Non
 def test_the_program_is_found() -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     done = subprocess.run(
-        [sys.executable, "-m", "nanovllm", "version"],
+        [sys.executable, "-m", "nanovllm", "--version"],
         env=env,
         capture_output=True,
         text=True,
