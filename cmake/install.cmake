@@ -73,3 +73,4 @@ install(FILES $<TARGET_FILE:nanovllm> DESTINATION _native RENAME libnanovllm.so
   COMPONENT python EXCLUDE_FROM_ALL)
 install(PROGRAMS $<TARGET_FILE:nanovllm_cli> DESTINATION _native
   COMPONENT python EXCLUDE_FROM_ALL)
+install(DIRECTORY models DESTINATION _native COMPONENT python EXCLUDE_FROM_ALL)

@@ -38,10 +38,10 @@ static bool find_cached(const char *model, char path[FILE_PATH_MAX]) {
            model_folder_find(path, ".safetensors", weights, sizeof weights);
 }
 
-// What lies beside this program under this name: installed with it, or in the source that it was
-// built from.
+// What lies beside this program under this name: installed with it, in a wheel, or in the source
+// that it was built from.
 static bool find_beside(const char *name, char path[FILE_PATH_MAX]) {
-    static const char *const places[] = {"../share/nanovllm", "../.."};
+    static const char *const places[] = {"../share/nanovllm", ".", "../.."};
     char own[FILE_PATH_MAX], candidate[FILE_PATH_MAX];
     ssize_t len = readlink("/proc/self/exe", own, sizeof own - 1);
     if (len <= 0) return false;
@@ -59,6 +59,10 @@ static bool find_beside(const char *name, char path[FILE_PATH_MAX]) {
 
 bool model_place_bundled(char path[FILE_PATH_MAX]) {
     return find_beside("models", path);
+}
+
+bool model_place_tiny(char path[FILE_PATH_MAX]) {
+    return find_beside("models/tiny-qwen3", path);
 }
 
 // "tiny-qwen3", "models/tiny-qwen3" in any folder, and "bench/configs/NAME".

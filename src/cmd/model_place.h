@@ -11,5 +11,7 @@
 MUST_USE enum status model_place_check(const char *model, struct err *err);
 // The folder of the models that lie beside this program; false: there is none.
 bool model_place_bundled(char path[FILE_PATH_MAX]);
+// The bundled model itself.
+bool model_place_tiny(char path[FILE_PATH_MAX]);
 
 #endif

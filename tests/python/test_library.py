@@ -153,7 +153,7 @@ def test_the_program_is_found() -> None:
         text=True,
         check=True,
     )
-    assert done.stdout == f"nanovllm {_library.__version__}\n"
+    assert done.stdout.splitlines()[0] == f"nanovllm {_library.__version__}"
 
 
 def test_a_package_without_a_program_says_so(package: Path, tmp_path: Path) -> None:

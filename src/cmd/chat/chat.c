@@ -1,6 +1,7 @@
 /* `nanovllm chat`: options, the model, and the source of the turns: one message of the command
  * line, lines of standard input, or a person at a terminal. Only the terminal gets a prompt, a line
  * editor and notes. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "cmd/line_reader.h"
 #include "cmd/loading.h"
 #include "cmd/model_info.h"
+#include "cmd/model_place.h"
 #include "cmd/request_chat.h"
 #include "cmd/terminal.h"
 #include "cmd/trace.h"
@@ -23,6 +25,7 @@
 struct chat {
     struct nvllm_engine_options engine_options;
     struct nvllm_sampling_params sampling;
+    char bundled[FILE_PATH_MAX]; // the model's folder where no model was given
     const char *system, *load, *kwargs_text; // NULL: not given
     int32_t thinking; // -1: not given
     int32_t hide_thinking, history, color;
@@ -433,7 +436,12 @@ static int talk(struct chat *chat, const char *message, bool at_prompt) {
 
 static int chat_run(struct chat *chat, const struct options *options) {
     if (!chat->engine_options.model) {
-        return cli_usage_error(options, "no model given: use -m DIR");
+        if (!model_place_tiny(chat->bundled)) {
+            return cli_usage_error(options, "no model given: use -m DIR");
+        }
+        chat->engine_options.model = chat->bundled;
+        fprintf(stderr, "no -m: this is the bundled model of 7 million parameters, %s\n",
+                chat->bundled);
     }
     if (options->num_args > 1) {
         return cli_usage_error(options, "%zu messages were given, want one: put it in quotes",
