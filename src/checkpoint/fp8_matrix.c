@@ -28,6 +28,22 @@ static float decode(uint8_t code) {
     return code & 0x80u ? -value : value;
 }
 
+// Decodes codes that lie in one row, the first in column `at`. Returns whether one is NaN.
+static bool decode_codes(const struct fp8_matrix *m, const float *scales, uint64_t at,
+                         const uint8_t *codes, size_t count, float *out) {
+    bool has_nan = false;
+    for (size_t begin = 0, end; begin < count; begin = end) { // up to the end of a block of columns
+        uint64_t block = (at + begin) / m->block_cols;
+        uint64_t left = (block + 1) * m->block_cols - (at + begin);
+        end = left < count - begin ? begin + (size_t)left : count;
+        for (size_t i = begin; i < end; i++) {
+            has_nan |= (codes[i] & 0x7fu) == 0x7fu;
+            out[i] = decode(codes[i]) * scales[block];
+        }
+    }
+    return has_nan;
+}
+
 static enum status fp8_read(const struct matrix_reader *reader, uint64_t row, uint64_t col,
                             size_t count, float *out, struct err *err) {
     const struct fp8_matrix *m = (const struct fp8_matrix *)reader;
@@ -35,18 +51,12 @@ static enum status fp8_read(const struct matrix_reader *reader, uint64_t row, ui
     uint8_t room[PIECE];
     bool has_nan = false;
     for (size_t done = 0; done < count;) {
-        // Up to the end of a block of columns.
-        uint64_t at = col + done, block = at / m->block_cols;
-        uint64_t left = (block + 1) * m->block_cols - at;
+        uint64_t at = col + done;
         size_t piece = count - done < PIECE ? count - done : PIECE;
-        if (piece > left) piece = (size_t)left;
         const uint8_t *codes = byte_source_get(&m->elements->source,
                                                row * m->elements->shape[1] + at, piece, room, err);
         if (!codes) return ERR_IO;
-        for (size_t i = 0; i < piece; i++) {
-            has_nan |= (codes[i] & 0x7fu) == 0x7fu;
-            out[done + i] = decode(codes[i]) * scales[block];
-        }
+        has_nan |= decode_codes(m, scales, at, codes, piece, out + done);
         done += piece;
     }
     if (!has_nan) return OK;

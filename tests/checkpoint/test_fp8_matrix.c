@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/file.h"
 #include "support/cmocka_all.h"
+#include "support/temp_folder.h"
 
 static struct safetensors_tensor tensor_of(const char *name, enum dtype dtype, uint64_t rows,
                                            uint64_t cols, const void *data) {
@@ -150,11 +152,62 @@ static void test_refused_scales(void **state) {
     }
 }
 
+// How often this process has read from files. -1: the kernel does not say.
+static long num_reads(void) {
+    FILE *file = fopen("/proc/self/io", "re");
+    if (!file) return -1;
+    char line[64];
+    long count = -1;
+    while (count < 0 && fgets(line, sizeof line, file)) sscanf(line, "syscr: %ld", &count);
+    fclose(file);
+    return count;
+}
+
+// Blocks of columns are narrow: a read for each of them would make loading several times slower.
+static void test_a_row_of_a_file_is_read_at_once(void **state) {
+    (void)state;
+    enum { ROWS = 64, COLS = 4096, BLOCK = 16 };
+    static uint8_t codes[ROWS][COLS];
+    static float factors[ROWS / BLOCK][COLS / BLOCK];
+    for (int i = 0; i < ROWS * COLS; i++) codes[i / COLS][i % COLS] = (uint8_t)(i % 127);
+    for (int i = 0; i < COLS / BLOCK; i++) factors[0][i] = (float)(i + 1);
+    struct temp_folder folder;
+    struct file file;
+    char path[256];
+    temp_folder_create(&folder);
+    temp_folder_write(&folder, "codes", codes, sizeof codes);
+    snprintf(path, sizeof path, "%s/codes", folder.path);
+    assert_int_equal(file_open(&file, path, NULL), OK);
+    struct safetensors_tensor elements = tensor_of("w", DTYPE_F8_E4M3, ROWS, COLS, NULL);
+    elements.source.file = &file;
+    struct safetensors_tensor scales =
+        tensor_of("s", DTYPE_F32, ROWS / BLOCK, COLS / BLOCK, factors);
+    struct matrix_reader *reader = NULL;
+    assert_int_equal(open_with(&reader, &elements, &scales, BLOCK, BLOCK, NULL), OK);
+    long before = num_reads();
+    for (uint64_t row = 0; row < ROWS; row++) {
+        static float out[COLS];
+        assert_int_equal(reader->read(reader, row, 0, COLS, out, NULL), OK);
+        for (int i = 0; i < COLS && row < BLOCK; i++) {
+            assert_true(out[i] == value_of(codes[row][i]) * factors[0][i / BLOCK]);
+        }
+    }
+    long after = num_reads();
+    free(reader);
+    file_close(&file);
+    temp_folder_remove(&folder);
+    if (before < 0) skip();
+    assert_in_range(after - before, 1, 2 * ROWS); // some are of the counter itself
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_code),     cmocka_unit_test(test_nan_is_refused),
-        cmocka_unit_test(test_blocks),         cmocka_unit_test(test_types_of_scales),
+        cmocka_unit_test(test_every_code),
+        cmocka_unit_test(test_nan_is_refused),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_types_of_scales),
         cmocka_unit_test(test_refused_scales),
+        cmocka_unit_test(test_a_row_of_a_file_is_read_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
