@@ -423,6 +423,45 @@ static void test_bundled_model(void **state) {
     weights_close(weights);
 }
 
+// A linear in FP8, "a.weight" [2, 3], with one scale for it and two for its inputs.
+static void write_fp8(void) {
+    write_tensors("model.safetensors",
+                  "{\"a.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[2,3],\"data_offsets\":[0,6]},"
+                  "\"a.weight_scale_inv\":{\"dtype\":\"BF16\",\"shape\":[],\"data_offsets\":[6,8]},"
+                  "\"a.input_scale\":{\"dtype\":\"BF16\",\"shape\":[],\"data_offsets\":[8,10]},"
+                  "\"a.activation_scale\":{\"dtype\":\"BF16\",\"shape\":[],"
+                  "\"data_offsets\":[10,12]}}",
+                  12, 0x3f);
+}
+
+static void test_scales_of_inputs_are_not_left_over(void **state) {
+    (void)state;
+    write_fp8();
+    struct weights *weights = open_ok();
+    weights_set_quantization(weights,
+                             &(struct quantization_config){.method = QUANTIZED_FP8}); // one scale
+    struct weight out;
+    float row[3], want = 1.875f * bf16_to_f32(0x3f3f); // 0x3f and 0x3f3f: all bytes are 0x3f
+    take_ok(weights, "a.weight", 2, 2, 3, &out);
+    assert_non_null(out.reader);
+    assert_int_equal(out.reader->read(out.reader, 1, 0, 3, row, NULL), OK);
+    assert_true(row[0] == want && row[2] == want);
+    struct err err = {0};
+    if (weights_finish(weights, &err)) fail_msg("%s", err.message);
+    weights_close(weights);
+}
+
+static void test_fp8_without_a_word_of_it_in_the_config_is_refused(void **state) {
+    (void)state;
+    write_fp8();
+    struct weights *weights = open_ok();
+    struct weight out;
+    struct err err = {0};
+    assert_int_equal(take(weights, "a.weight", 2, 2, 3, &out, &err), ERR_UNSUPPORTED);
+    expect_words(&err, "a.weight|F8_E4M3|want BF16, F16 or F32");
+    weights_close(weights);
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void) {
@@ -434,6 +473,8 @@ int main(void) {
         IN_FOLDER(test_take_refuses),
         IN_FOLDER(test_ignore_copy),
         IN_FOLDER(test_derived_buffers_may_stay),
+        IN_FOLDER(test_scales_of_inputs_are_not_left_over),
+        IN_FOLDER(test_fp8_without_a_word_of_it_in_the_config_is_refused),
         IN_FOLDER(test_bad_indexes),
         IN_FOLDER(test_missing_shard),
         IN_FOLDER(test_names_that_are_no_files),
