@@ -88,8 +88,9 @@ static uint64_t core_quota_2(const char *group) {
     char text[64];
     bool ok = fgets(text, sizeof text, file) != NULL;
     fclose(file);
+    if (!ok) return UINT64_MAX;
     char *end = text;
-    long quota = ok ? strtol(text, &end, 10) : 0;
+    long quota = strtol(text, &end, 10);
     return cores_of(quota, strtol(end, NULL, 10));
 }
 
