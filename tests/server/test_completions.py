@@ -149,7 +149,9 @@ class Completions(ServerTest):
         ids = [int(token.split(":")[1]) for token in best["top_logprobs"][0]]
         same = self.complete(logprobs=0, logprob_token_ids=ids[:20], max_tokens=1, return_tokens_as_token_ids=True)
         self.assertEqual(same["choices"][0]["logprobs"]["top_logprobs"], best["top_logprobs"])
-        self.complete(logprobs=0, logprob_token_ids=asked, echo=True)
+        echo = self.complete(logprobs=0, logprob_token_ids=asked, echo=True, prompt=[5, 6, 7], max_tokens=1)
+        tops = echo["choices"][0]["logprobs"]["top_logprobs"]  # the given ones are not the prompt's
+        self.assertEqual([len(top) if top else top for top in tops], [None, 1, 1, 4])
         self.refuse("logprob_token_ids", {"logprob_token_ids": asked})
         for ids in ([], ["a"], 5, [-1], [5] * 21):
             self.refuse("logprob_token_ids", {"logprobs": 0, "logprob_token_ids": ids})
