@@ -9,8 +9,10 @@
 
 // ---- one rank, in this process ----
 
-static enum status local_wait_ready(struct executor *executor, struct err *err) {
+static enum status local_wait_ready(struct executor *executor, const struct interrupt *interrupt,
+                                    struct err *err) {
     (void)executor;
+    (void)interrupt;
     (void)err;
     return OK;
 }
@@ -137,8 +139,13 @@ static enum status load_weights(struct executor *executor,
 enum status executor_load(struct executor *executor, const struct nvllm_engine_options *options,
                           struct err *err) {
     enum status status = OK;
+    struct interrupt interrupt = {0};
+    if (options->interrupt) {
+        interrupt.is_wanted = options->interrupt->is_wanted;
+        interrupt.user_data = options->interrupt->user_data;
+    }
     if (!executor->plan->first_process) status = load_weights(executor, options, err);
-    return status ? status : executor->ops->wait_ready(executor, err);
+    return status ? status : executor->ops->wait_ready(executor, &interrupt, err);
 }
 
 struct batch_header *executor_batch(struct executor *executor, uint32_t slot) {

@@ -2,12 +2,14 @@
 #ifndef ENGINE_EXECUTOR_EXECUTOR_INTERNAL_H
 #define ENGINE_EXECUTOR_EXECUTOR_INTERNAL_H
 
+#include "base/interrupt.h"
 #include "engine/executor/executor.h"
 
 // executor.h has the contracts.
 struct executor_ops {
-    // Called with this process's weights loaded.
-    enum status (*wait_ready)(struct executor *executor, struct err *err);
+    // Called with this process's weights loaded. Ends early when the interrupt asks for it.
+    enum status (*wait_ready)(struct executor *executor, const struct interrupt *interrupt,
+                              struct err *err);
     struct batch_header *(*batch)(struct executor *executor, uint32_t slot);
     enum status (*warm_up)(struct executor *executor, struct batch *batch, struct err *err);
     void (*begin_counts)(struct executor *executor, uint32_t slot, const int32_t *ids,

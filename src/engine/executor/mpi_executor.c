@@ -176,11 +176,16 @@ static enum status mpi_blame(struct executor *executor, enum status status, stru
     return status;
 }
 
-static enum status mpi_wait_ready(struct executor *executor, struct err *err) {
+static enum status mpi_wait_ready(struct executor *executor, const struct interrupt *interrupt,
+                                  struct err *err) {
     struct mpi_executor *mpi = mpi_of(executor);
     struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(&mpi->world)};
-    while (!take_reports(mpi) && !mpi->status) (void)mpi_pause_wait(&pause);
-    enum status status = mpi_check(executor, err);
+    enum status status = OK;
+    while (!status && !take_reports(mpi) && !mpi->status) {
+        (void)mpi_pause_wait(&pause);
+        status = interrupt_check(interrupt, err);
+    }
+    if (!status) status = mpi_check(executor, err);
     if (status || !mpi->backend->collective) return status;
     next_command(mpi)->kind = MPI_COMMAND_CONNECT;
     post(mpi, 0);

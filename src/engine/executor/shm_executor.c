@@ -30,6 +30,9 @@ enum {
     BLAME_MS = 300, // time that the watch has to notice a lost rank
 };
 
+// How often the caller is asked whether to end while other ranks load.
+static const double ask_seconds = 0.02;
+
 struct worker {
     // Readable once it has ended; -1: not started, or reaped. Unlike its process id it never names
     // another process, whoever reaps it.
@@ -268,16 +271,17 @@ static enum status shm_blame(struct executor *executor, enum status status, stru
     return status;
 }
 
-static enum status shm_wait_ready(struct executor *executor, struct err *err) {
+static enum status shm_wait_ready(struct executor *executor, const struct interrupt *interrupt,
+                                  struct err *err) {
     struct shm_executor *shm = shm_of(executor);
     for (uint32_t rank = 1; rank < shm->segment->world_size;) {
         unsigned seen = bell_count(&shm->segment->reported);
         enum status status = shm_check(executor, err);
-        if (status) return status;
+        if (status || (status = interrupt_check(interrupt, err))) return status;
         if (atomic_load(&shm->segment->reports[rank].stage) == RANK_READY) {
             rank++;
         } else {
-            bell_wait(&shm->segment->reported, seen, 0);
+            (void)bell_wait_for(&shm->segment->reported, seen, 0, ask_seconds);
         }
     }
     pthread_mutex_lock(&shm->mutex);
