@@ -74,6 +74,7 @@ static int start(void **state) {
     api.options = &options;
     api.tokenizer = tokenizer;
     api.max_model_len = 1 << 24;
+    api.vocab_size = 4096;
     api.on_calls_ended = ignore_end;
     TAILQ_INIT(&api.calls);
     api_set_chat(&api, chat_template);
