@@ -93,72 +93,206 @@ struct nvllm_load_progress {
     void *user_data;
 };
 
-// ---- sampling parameters ----
+// ---- sampling parameters and engine options ----
 
 // A field left at its UNSET value takes the model's default from generation_config.json. If the
-// model gives none, it takes the library's default, which the field's comment names.
+// model gives none, it takes the library's default.
 #define NVLLM_UNSET_FLOAT (-1.0e30f)
 #define NVLLM_UNSET_INT INT32_MIN
 
-enum { NVLLM_LOGPROBS_MAX = 20 };
+enum { NVLLM_LOGPROBS_MAX = 20, NVLLM_RANKS_MAX = 64, NVLLM_ENGINES_MAX = 64 };
 
 struct nvllm_logit_bias {
     int32_t token_id;
     float bias; // [-100, 100], added to the logit; -INFINITY bans the token
 };
 
-// The library's table of these fields, with ranges and help: nvllm_sampling_param.
+// The tables of parameters. Struct fields, _INIT, setters, checks, --help, JSON and the bindings of
+// Python come from them. To add a parameter, add a row, and code in the sampler if it reads it.
+//
+//     ROW(type, name, default, min, max, help): a number or a bool
+//     ROW(type, name, entries min, entries max, string bytes max, help): a list
+//     CHOICE(name, default, choices, help), TEXT(name, default, help): a const char *
+//
+// A list has two fields: `name`, borrowed until the request is added, and size_t num_`name`.
+// src/engine/params.c completes `help`: the default follows, and the size of a list comes first.
+#define NVLLM_ABOVE_ZERO 1.1754943508222875e-38 // FLT_MIN as a minimum: the range is open
+#define NVLLM_INT64_TOP 9223372036854775808.0 // 2^63: above every int64_t, and exact as a double
+#define NVLLM_TYPE_INT int32_t
+#define NVLLM_TYPE_INT64 int64_t
+#define NVLLM_TYPE_FLOAT float
+#define NVLLM_TYPE_DOUBLE double
+#define NVLLM_TYPE_BOOL int32_t
+#define NVLLM_TYPE_IDS int32_t
+#define NVLLM_TYPE_STRINGS const char *
+#define NVLLM_TYPE_BIASES struct nvllm_logit_bias
+
+// clang-format off
+
+// Read by the sampler. _INIT leaves them unset: the model's default counts, else the row's.
+#define NVLLM_MODEL_PARAMS(ROW)                                                                    \
+    ROW(FLOAT, temperature, 1, 0, 100,                                                             \
+        "randomness of sampling, 0 is greedy")                                                     \
+    ROW(FLOAT, top_p, 1, NVLLM_ABOVE_ZERO, 1,                                                      \
+        "sample from the likeliest tokens that together have this probability, 1 is off")          \
+    ROW(FLOAT, min_p, 0, 0, 1,                                                                     \
+        "drop tokens less likely than this share of the likeliest one, 0 is off")                  \
+    ROW(INT, top_k, 0, -1, INT32_MAX,                                                              \
+        "sample from this many of the likeliest tokens, 0 or -1 is off")                           \
+    ROW(FLOAT, repetition_penalty, 1, NVLLM_ABOVE_ZERO, 10,                                        \
+        "above 1 discourages tokens of the prompt and the output, 1 is off")
+
+// Read by the sampler; the model's configuration does not name them.
+#define NVLLM_SAMPLER_PARAMS(ROW)                                                                  \
+    ROW(FLOAT, presence_penalty, 0, -2, 2,                                                         \
+        "subtracted from the logit of every token generated before")                               \
+    ROW(FLOAT, frequency_penalty, 0, -2, 2,                                                        \
+        "subtracted from a token's logit for each time it was generated")
+
+// Read by the engine.
+#define NVLLM_REQUEST_PARAMS(ROW)                                                                  \
+    ROW(INT, max_tokens, 256, 1, INT32_MAX,                                                        \
+        "largest number of tokens to generate, 2147483647 is as many as the context holds")        \
+    ROW(INT, min_tokens, 0, 0, INT32_MAX,                                                          \
+        "number of first tokens, at most max_tokens, among which EOS and stop tokens are banned "  \
+        "and stop strings ignored")                                                                \
+    ROW(BOOL, skip_special_tokens, 1, 0, 1,                                                        \
+        "leave special tokens out of the text")                                                    \
+    ROW(BOOL, include_stop_str_in_output, 0, 0, 1,                                                 \
+        "keep the stop string, or the EOS or stop token, at the end of the text")                  \
+    ROW(BOOL, ignore_eos, 0, 0, 1,                                                                 \
+        "go on after the model's end-of-sequence token")                                           \
+    ROW(INT, n, 1, 1, 1024,                                                                        \
+        "outputs for each prompt, each sampled independently")                                     \
+    ROW(INT, logprobs, -1, -1, NVLLM_LOGPROBS_MAX,                                                 \
+        "report log-probabilities of the chosen token and of this many best ones, before "         \
+        "temperature and penalties, -1 is none")                                                   \
+    ROW(INT, prompt_logprobs, -1, -1, NVLLM_LOGPROBS_MAX,                                          \
+        "report log-probabilities of each token of the prompt and of this many best ones in its "  \
+        "place, -1 is none; the prompt is then computed without cached prefixes")                  \
+    ROW(BOOL, echo, 0, 0, 1,                                                                       \
+        "begin the text with the prompt's")                                                        \
+    ROW(INT, priority, 0, INT32_MIN, INT32_MAX,                                                    \
+        "requests with a lower number run first and are preempted last, equal ones in order of "   \
+        "arrival")                                                                                 \
+    ROW(INT64, seed, -1, -1, NVLLM_INT64_TOP,                                                      \
+        "seed of the request's sampling, output i of n uses seed + i, -1 derives it from the "     \
+        "engine's seed and the request's number")
+
+// bad_words has vLLM's rules. A word stands for its tokens at the start of a text, and for those
+// after a space, if these are as many and begin with another token. A word of several tokens bans
+// its last token, in places where the output ends with all the others.
+#define NVLLM_LIST_PARAMS(ROW)                                                                     \
+    ROW(IDS, stop_token_ids, 0, 1024, 0,                                                           \
+        "that end the output; default none")                                                       \
+    ROW(STRINGS, stop, 0, 16, 1024,                                                                \
+        "that end the output; default none")                                                       \
+    ROW(IDS, allowed_token_ids, 1, 262144, 0,                                                      \
+        "that are allowed, all others are banned, EOS too; default: nothing is banned")            \
+    ROW(STRINGS, bad_words, 0, 1024, 256,                                                          \
+        "that are never generated, encoded alone or after a space; default none")                  \
+    ROW(IDS, logprob_token_ids, 1, 20, 0,                                                          \
+        "that logprobs reports in place of the best ones; default none")                           \
+    ROW(BIASES, logit_bias, 0, 1024, 0,                                                            \
+        "to numbers from -100 to 100 added to their logits, \"-inf\" bans; default none")
+
+// Sizes hold for each engine of data_parallel_size, `threads` for all of them together.
+#define NVLLM_ENGINE_OPTIONS(ROW, CHOICE, TEXT)                                                    \
+    TEXT(model, NULL,                                                                              \
+        "folder with config.json, *.safetensors and tokenizer.json; required")                     \
+    CHOICE(device, "auto", "auto|cuda|cuda:N|cpu",                                                 \
+        "device that runs the model, auto is cuda if there is a usable GPU, else cpu, cuda:N is "  \
+        "GPU N, cuda:N,M,... are the GPUs of a host's ranks")                                      \
+    CHOICE(dtype, "auto", "auto|bfloat16|float32",                                                 \
+        "number format of the weights, auto is bfloat16")                                          \
+    CHOICE(quantization, "none", "none|int8|int4",                                                 \
+        "quantize the weights while loading, CPU only")                                            \
+    CHOICE(load_format, "auto", "auto|dummy",                                                      \
+        "dummy makes random weights and reads config.json only")                                   \
+    CHOICE(schedule, "mixed", "mixed|prefill-first",                                               \
+        "mixed runs prompts and decodes in one step, prefill-first runs prompts in steps of their "\
+        "own first")                                                                               \
+    CHOICE(cpu_isa, "auto",                                                                        \
+        "auto|scalar|avx2|avx-vnni|avx512|avx512-vnni|avx512-bf16|amx|neon|neon-dotprod",          \
+        "newest instruction set of the CPU kernels, auto takes the fastest kernels of all that "   \
+        "the processor has")                                                                       \
+    ROW(INT, threads, 0, 0, 1024,                                                                  \
+        "CPU threads, 0 is one for each core this process may use")                                \
+    ROW(INT, max_num_seqs, 256, 1, 65536,                                                          \
+        "largest number of sequences that run at once, capped by max_num_batched_tokens")          \
+    ROW(INT, max_num_batched_tokens, 2048, 1, 1048576,                                             \
+        "largest number of tokens in one step")                                                    \
+    ROW(INT, max_num_waiting, 0, 0, INT32_MAX,                                                     \
+        "largest number of requests that wait for their first step, each output of n counts, 0 is "\
+        "no limit")                                                                                \
+    ROW(INT64, max_waiting_tokens, 0, 0, NVLLM_INT64_TOP,                                          \
+        "largest number of prompt tokens of the waiting requests, a single one may always wait, 0 "\
+        "is no limit")                                                                             \
+    ROW(INT, max_model_len, 0, 0, 16777216,                                                        \
+        "largest number of tokens in prompt and output together, 0 is 4096, or the model's "       \
+        "maximum if that is less")                                                                 \
+    ROW(INT, block_size, 16, 16, 4096,                                                             \
+        "tokens per KV cache block, a multiple of 16; the prefix cache finds whole blocks only, "  \
+        "so small ones find more")                                                                 \
+    ROW(INT, num_kvcache_blocks, 0, 0, 134217728,                                                  \
+        "number of KV cache blocks, 0 is as many as kv_cache_gib holds")                           \
+    ROW(DOUBLE, kv_cache_gib, 0, 0, 65536,                                                         \
+        "size of the KV cache in GiB, 0 is the rest of gpu_memory_utilization on a GPU, on a CPU " \
+        "a quarter of the free memory but at most 4")                                              \
+    ROW(BOOL, enable_prefix_caching, 1, 0, 1,                                                      \
+        "reuse the keys and values of prompts that begin alike")                                   \
+    ROW(BOOL, skip_tokenizer_init, 0, 0, 1,                                                        \
+        "run without tokenizer.json, prompts must be token ids")                                   \
+    ROW(INT64, seed, 0, 0, NVLLM_INT64_TOP,                                                        \
+        "seed for the sampling of requests that set no seed of their own")                         \
+    TEXT(chat_template, NULL,                                                                      \
+        "file with the Jinja source of a chat template; default: the model's own")                 \
+    ROW(DOUBLE, gpu_memory_utilization, 0.9, 0.01, 1,                                              \
+        "share of the GPU's memory to use, the KV cache takes all that the rest leaves")           \
+    ROW(BOOL, enforce_eager, 0, 0, 1,                                                              \
+        "run every step op by op, without CUDA graphs")                                            \
+    CHOICE(async_scheduling, "auto", "auto|on|off",                                                \
+        "prepare the next step while one runs, auto is on for a GPU, off for a CPU")               \
+    TEXT(cache_dir, NULL,                                                                          \
+        "folder that keeps the GPU's kernel timings between runs; default of the command: the "    \
+        "user's cache folder")                                                                     \
+    CHOICE(kv_cache_dtype, "auto", "auto|bfloat16|float32|int8",                                   \
+        "number format of keys and values, auto is bfloat16, float32 and int8 are CPU only")       \
+    ROW(INT, tensor_parallel_size, 1, 1, NVLLM_RANKS_MAX,                                          \
+        "processes that share each layer of the model")                                            \
+    ROW(INT, data_parallel_size, 1, 1, NVLLM_ENGINES_MAX,                                          \
+        "engines that share the requests, each with its own copy of the model and its own "        \
+        "tensor_parallel_size processes")                                                          \
+    CHOICE(distributed_executor_backend, "auto", "auto|mp|mpi",                                    \
+        "who starts the processes, mp is the engine, mpi is mpirun, auto is mpirun if it has "     \
+        "started this program")                                                                    \
+    TEXT(worker_program, "nanovllm",                                                               \
+        "program that the worker processes run, nanovllm of this version, a path or a name in "    \
+        "PATH; default of the command: itself")                                                    \
+    CHOICE(comm, "auto", "auto|p2p|nccl",                                                          \
+        "how the GPUs of tensor_parallel_size exchange data, auto is p2p if they reach each "      \
+        "other's memory, else nccl")                                                               \
+    CHOICE(numa, "auto", "auto|off",                                                               \
+        "auto spreads weights and KV cache over the NUMA nodes of the CPUs")
+
+// clang-format on
+
+#define NVLLM_FIELD_(type, name, ...) NVLLM_TYPE_##type name;
+#define NVLLM_LIST_FIELD_(type, name, ...)                                                         \
+    NVLLM_TYPE_##type const *name;                                                                 \
+    size_t num_##name;
+#define NVLLM_STRING_FIELD_(name, ...) const char *name;
+#define NVLLM_UNSET_INIT_(type, ...) NVLLM_UNSET_##type,
+#define NVLLM_NUMBER_INIT_(type, name, value, ...) value,
+#define NVLLM_LIST_INIT_(...) NULL, 0,
+#define NVLLM_STRING_INIT_(name, value, ...) value,
+
 struct nvllm_sampling_params {
     size_t struct_size;
-    float temperature; // [0, 100], below 1e-5 = greedy; unset: model's, else 1
-    float top_p; // (0, 1]; unset: model's, else 1 = off
-    float min_p; // [0, 1]; unset: model's, else 0 = off
-    int32_t top_k; // 0 or -1 = off; unset: model's, else off
-    float repetition_penalty; // (0, 10]; unset: model's, else 1 = off
-    float presence_penalty; // [-2, 2]; default 0
-    float frequency_penalty; // [-2, 2]; default 0
-    // >= 1 generated tokens; default 256. INT32_MAX: as many as the context and the KV cache hold.
-    int32_t max_tokens;
-    // Among the first min_tokens tokens EOS and stop tokens are banned and stop strings are
-    // ignored. At most max_tokens; default 0.
-    int32_t min_tokens;
-    int32_t skip_special_tokens; // 1: the text has no special tokens; default 1
-    // 1: the text keeps the stop string, or the EOS or stop token, that ended it; default 0
-    int32_t include_stop_str_in_output;
-    int32_t ignore_eos; // 1: only max_tokens, stop strings and stop_token_ids end the request
-    // Outputs of the request, 1..1024, each sampled independently. The prompt is computed once.
-    // Default 1.
-    int32_t n;
-    int32_t logprobs; // of the chosen token and of this many best ones, 0..20; -1 (default) = none
-    // The same of each token of the prompt and of this many best ones in its place. The prompt is
-    // then computed whole: cached prefixes are not read. -1 (default) = none
-    int32_t prompt_logprobs;
-    int32_t echo; // 1: the text begins with the prompt's; default 0
-    // Requests with a lower number run first and are preempted last; equal ones in order of
-    // arrival. Default 0.
-    int32_t priority;
-    // >= 0; -1 (default) = derived from the engine's seed and the request's number. Output i of n
-    // uses seed + i.
-    int64_t seed;
-    const int32_t *stop_token_ids; // [num_stop_token_ids], borrowed until the request is added
-    size_t num_stop_token_ids; // at most 1024
-    const char *const *stop; // [num_stop] NUL-terminated strings of 1 to 1024 bytes; borrowed
-    size_t num_stop; // at most 16
-    const struct nvllm_logit_bias *logit_bias; // [num_logit_bias], borrowed
-    size_t num_logit_bias; // at most 1024
-    // [num_allowed_token_ids] all other tokens are banned, EOS too; empty: none is banned; borrowed
-    const int32_t *allowed_token_ids;
-    size_t num_allowed_token_ids; // at most 262144
-    // [num_bad_words] NUL-terminated strings of 1 to 256 bytes that are never generated; borrowed.
-    // Rules as in vLLM: a word stands for its tokens at the start of a text. It also stands for its
-    // tokens after a space, if these are as many and begin with another token. A word of several
-    // tokens bans its last token, in places where the output ends with all the others.
-    const char *const *bad_words;
-    size_t num_bad_words; // at most 1024
-    // [num_logprob_token_ids] with logprobs: these tokens are reported in place of the best ones,
-    // in this order; borrowed
-    const int32_t *logprob_token_ids;
-    size_t num_logprob_token_ids; // at most 20
+    NVLLM_MODEL_PARAMS(NVLLM_FIELD_)
+    NVLLM_SAMPLER_PARAMS(NVLLM_FIELD_)
+    NVLLM_REQUEST_PARAMS(NVLLM_FIELD_)
+    NVLLM_LIST_PARAMS(NVLLM_LIST_FIELD_)
     // Memory of the lists that nvllm_sampling_params_set made. It moves with the struct. Set it to
     // NULL in a copy: the copy then borrows the lists, and may set its own.
     void *owned;
@@ -166,84 +300,15 @@ struct nvllm_sampling_params {
 
 #define NVLLM_SAMPLING_PARAMS_INIT                                                                 \
     {                                                                                              \
-        sizeof(struct nvllm_sampling_params), NVLLM_UNSET_FLOAT, NVLLM_UNSET_FLOAT,                \
-            NVLLM_UNSET_FLOAT, NVLLM_UNSET_INT, NVLLM_UNSET_FLOAT, 0.0f, 0.0f, 256, 0, 1, 0, 0, 1, \
-            -1, -1, 0, 0, -1, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL           \
+        sizeof(struct nvllm_sampling_params),                                                      \
+            NVLLM_MODEL_PARAMS(NVLLM_UNSET_INIT_) NVLLM_SAMPLER_PARAMS(NVLLM_NUMBER_INIT_)         \
+                NVLLM_REQUEST_PARAMS(NVLLM_NUMBER_INIT_) NVLLM_LIST_PARAMS(NVLLM_LIST_INIT_) NULL  \
     }
-
-// ---- engine options ----
 
 // A NULL string other than `model` means its default.
 struct nvllm_engine_options {
     size_t struct_size;
-    const char *model; // folder with config.json, *.safetensors, tokenizer.json; required
-    // "auto" (default; cuda if there is a usable GPU, else cpu), "cuda", "cuda:N" (GPU N of those
-    // that the process sees; several ranks and engines take the ones after it), "cuda:N,M" (the GPU
-    // of each rank of a host; ranks share one that is named twice), "cpu"
-    const char *device;
-    const char *dtype; // weights: "auto" (default; bfloat16), "bfloat16", "float32"
-    const char *load_format; // "auto" (default), "dummy": random weights, only config.json is read
-    const char *schedule; // "mixed" (default), "prefill-first"
-    // Kernels need no newer instruction set: "scalar", "avx2", "avx-vnni", "avx512", "avx512-vnni",
-    // "avx512-bf16", "amx", "neon", "neon-dotprod". "auto" (default): the fastest kernels of all
-    // that the processor has.
-    const char *cpu_isa;
-    int32_t threads; // CPU threads, at most 1024; 0 (default) = one for each core it may use
-    // Largest number of sequences that run at once, capped by max_num_batched_tokens; default 256.
-    int32_t max_num_seqs;
-    int32_t max_num_batched_tokens; // largest number of tokens in one step; default 2048
-    // Limits on the requests that wait for their first step; 0 (default) = no limit. A request that
-    // would exceed one is refused with NVLLM_ERR_CAPACITY, unless it would wait alone. A
-    // request with n outputs counts as n requests.
-    int32_t max_num_waiting; // requests
-    int64_t max_waiting_tokens; // tokens of their prompts
-    // Largest number of prompt and generated tokens together; 0 (default) = 4096, or the model's
-    // maximum if that is less.
-    int32_t max_model_len;
-    // Tokens per KV block, a multiple of 16; default 16. The prefix cache finds whole blocks only,
-    // so small ones find more. Kernels read 16 positions at a time, so larger ones are no faster.
-    int32_t block_size;
-    int32_t num_kvcache_blocks; // 0 (default) = from kv_cache_gib, which is ignored otherwise
-    // 0 (default): on a GPU the rest of gpu_memory_utilization. On a CPU a quarter of the free
-    // memory, at most 4 GiB, but enough for one sequence of max_model_len.
-    double kv_cache_gib;
-    int32_t enable_prefix_caching; // default 1
-    int32_t skip_tokenizer_init; // 1: no tokenizer.json needed, prompts are token ids only
-    int64_t seed; // >= 0; default 0
-    const char *chat_template; // file of Jinja source; NULL (default) = the model's own
-    // Share of the GPU's memory for weights, workspace and KV cache together, [0.01, 1]; default
-    // 0.9. The KV cache takes all that the others leave, unless the options give its size.
-    double gpu_memory_utilization;
-    int32_t enforce_eager; // 1: no CUDA graphs; default 0
-    // Prepare the next step while one runs: "auto" (default; on for a GPU, off for a CPU), "on",
-    // "off".
-    const char *async_scheduling;
-    // Folder that keeps the GPU's kernel timings between runs; NULL (default): nothing is kept. It
-    // is created when needed; its parent must exist.
-    const char *cache_dir;
-    // Quantize the weights while loading, CPU only: "none" (default), "int8", "int4".
-    const char *quantization;
-    // Number format of keys and values: "auto" (default; bfloat16), "bfloat16"; on CPUs also
-    // "float32", and "int8" with a scale for each head and position.
-    const char *kv_cache_dtype;
-    int32_t tensor_parallel_size; // processes that share each layer of the model; default 1
-    // Engines that share the requests, each with its own copy of the model and tensor_parallel_size
-    // processes; default 1. Other options that are sizes hold for each engine, `threads` for all
-    // engines together.
-    int32_t data_parallel_size;
-    // Who starts the other processes. "mp": the engine, on this host. "mpi": mpirun, on this and
-    // other hosts. "auto" (default): the same as "mp" here; only the command nanovllm takes it for
-    // "mpi", where mpirun has started it.
-    const char *distributed_executor_backend;
-    // Program that the worker processes run: nanovllm of exactly this version. A path, or a name
-    // that is looked up in PATH; default "nanovllm".
-    const char *worker_program;
-    // How the GPUs of tensor_parallel_size reach each other: "p2p" (each the memory of the others),
-    // "nccl" (NVIDIA's library), or "auto" (default): p2p where it is possible.
-    const char *comm;
-    // With several NUMA nodes: "auto" (default) spreads weights and KV cache over the nodes that
-    // the process runs on; "off" leaves it to the system. CPU only.
-    const char *numa;
+    NVLLM_ENGINE_OPTIONS(NVLLM_FIELD_, NVLLM_STRING_FIELD_, NVLLM_STRING_FIELD_)
     // Ends nvllm_engine_create early; NULL: it cannot be interrupted. Not in the parameter table.
     const struct nvllm_interrupt *interrupt;
     // Of nvllm_engine_create; NULL: nobody is told. Not in the parameter table.
@@ -252,9 +317,9 @@ struct nvllm_engine_options {
 
 #define NVLLM_ENGINE_OPTIONS_INIT                                                                  \
     {                                                                                              \
-        sizeof(struct nvllm_engine_options), NULL, "auto", "auto", "auto", "mixed", "auto", 0,     \
-            256, 2048, 0, 0, 0, 16, 0, 0.0, 1, 0, 0, NULL, 0.9, 0, "auto", NULL, "none", "auto",   \
-            1, 1, "auto", "nanovllm", "auto", "auto", NULL, NULL                                   \
+        sizeof(struct nvllm_engine_options),                                                       \
+            NVLLM_ENGINE_OPTIONS(NVLLM_NUMBER_INIT_, NVLLM_STRING_INIT_, NVLLM_STRING_INIT_) NULL, \
+            NULL                                                                                   \
     }
 
 // ---- the parameter table: one source for C, command line, JSON and other languages ----

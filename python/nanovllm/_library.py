@@ -84,6 +84,9 @@ def _check(library: ctypes.CDLL, path: str) -> None:
     version = library.nvllm_version().decode()
     if version.split(".")[:2] != __version__.split(".")[:2]:
         raise LibraryError(f"{path} is libnanovllm {version}, this package wants {__version__}")
+    sampling, options = sampling_params(library), engine_options(library)
+    _structs.define_fields(_structs.SamplingStruct, sampling, _structs.SAMPLING_REST)
+    _structs.define_fields(_structs.OptionsStruct, options, _structs.OPTIONS_REST)
     for name, struct in _structs.STRUCTS.items():
         size = library.nvllm_struct_size(name.encode())
         if size != ctypes.sizeof(struct):
@@ -92,12 +95,11 @@ def _check(library: ctypes.CDLL, path: str) -> None:
                 f"{ctypes.sizeof(struct)} here"
             )
     for table, struct in (
-        (sampling_params(library), _structs.SamplingStruct),
-        (engine_options(library), _structs.OptionsStruct),
+        (sampling, _structs.SamplingStruct),
+        (options, _structs.OptionsStruct),
     ):
         for name, param in table.items():
-            field = getattr(struct, name, None)
-            if field is None or field.offset != param.offset:
+            if getattr(struct, name).offset != param.offset:
                 raise LibraryError(f"{path} does not fit this package: {name} is elsewhere")
 
 

@@ -1,7 +1,7 @@
 """The structs, enums and prototypes of include/nanovllm.h for ctypes.
 
 `_library.py` compares the sizes, and the offsets in the parameter tables, with those of the loaded
-library.
+library. The structs of these tables get their fields from it.
 """
 
 from __future__ import annotations
@@ -47,40 +47,7 @@ class LogitBias(Structure):
 
 
 class SamplingStruct(Structure):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("temperature", c_float),
-        ("top_p", c_float),
-        ("min_p", c_float),
-        ("top_k", c_int32),
-        ("repetition_penalty", c_float),
-        ("presence_penalty", c_float),
-        ("frequency_penalty", c_float),
-        ("max_tokens", c_int32),
-        ("min_tokens", c_int32),
-        ("skip_special_tokens", c_int32),
-        ("include_stop_str_in_output", c_int32),
-        ("ignore_eos", c_int32),
-        ("n", c_int32),
-        ("logprobs", c_int32),
-        ("prompt_logprobs", c_int32),
-        ("echo", c_int32),
-        ("priority", c_int32),
-        ("seed", c_int64),
-        ("stop_token_ids", POINTER(c_int32)),
-        ("num_stop_token_ids", c_size_t),
-        ("stop", POINTER(c_char_p)),
-        ("num_stop", c_size_t),
-        ("logit_bias", POINTER(LogitBias)),
-        ("num_logit_bias", c_size_t),
-        ("allowed_token_ids", POINTER(c_int32)),
-        ("num_allowed_token_ids", c_size_t),
-        ("bad_words", POINTER(c_char_p)),
-        ("num_bad_words", c_size_t),
-        ("logprob_token_ids", POINTER(c_int32)),
-        ("num_logprob_token_ids", c_size_t),
-        ("owned", c_void_p),
-    ]
+    """Its fields come from the library's table: see `define_fields`."""
 
 
 IsWantedFn = CFUNCTYPE(c_int, c_void_p)
@@ -95,42 +62,7 @@ class LoadProgress(Structure):
 
 
 class OptionsStruct(Structure):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("model", c_char_p),
-        ("device", c_char_p),
-        ("dtype", c_char_p),
-        ("load_format", c_char_p),
-        ("schedule", c_char_p),
-        ("cpu_isa", c_char_p),
-        ("threads", c_int32),
-        ("max_num_seqs", c_int32),
-        ("max_num_batched_tokens", c_int32),
-        ("max_num_waiting", c_int32),
-        ("max_waiting_tokens", c_int64),
-        ("max_model_len", c_int32),
-        ("block_size", c_int32),
-        ("num_kvcache_blocks", c_int32),
-        ("kv_cache_gib", c_double),
-        ("enable_prefix_caching", c_int32),
-        ("skip_tokenizer_init", c_int32),
-        ("seed", c_int64),
-        ("chat_template", c_char_p),
-        ("gpu_memory_utilization", c_double),
-        ("enforce_eager", c_int32),
-        ("async_scheduling", c_char_p),
-        ("cache_dir", c_char_p),
-        ("quantization", c_char_p),
-        ("kv_cache_dtype", c_char_p),
-        ("tensor_parallel_size", c_int32),
-        ("data_parallel_size", c_int32),
-        ("distributed_executor_backend", c_char_p),
-        ("worker_program", c_char_p),
-        ("comm", c_char_p),
-        ("numa", c_char_p),
-        ("interrupt", POINTER(Interrupt)),
-        ("load_progress", POINTER(LoadProgress)),
-    ]
+    """Its fields come from the library's table: see `define_fields`."""
 
 
 class Param(Structure):
@@ -143,6 +75,32 @@ class Param(Structure):
         ("choices", c_char_p),
         ("help", c_char_p),
     ]
+
+
+# By enum nvllm_param_type; from _FIRST_LIST on of a list's pointer.
+_PARAM_TYPES: list[Any] = [c_int32, c_int64, c_float, c_double, c_int32, c_char_p]
+_PARAM_TYPES += [POINTER(c_char_p), POINTER(c_int32), POINTER(LogitBias)]
+_FIRST_LIST = PARAM_STRING + 1
+
+
+# The fields behind those of the tables.
+SAMPLING_REST: list[Any] = [("owned", c_void_p)]
+OPTIONS_REST: list[Any] = [
+    ("interrupt", POINTER(Interrupt)),
+    ("load_progress", POINTER(LoadProgress)),
+]
+
+
+def define_fields(struct: type[Structure], table: dict[str, Param], rest: list[Any]) -> None:
+    """Gives a struct the fields of its table and the rest, once."""
+    if hasattr(struct, "_fields_"):
+        return
+    fields: list[tuple[str, Any]] = [("struct_size", c_size_t)]
+    for name, param in table.items():
+        fields.append((name, _PARAM_TYPES[param.type]))
+        if param.type >= _FIRST_LIST:
+            fields.append((f"num_{name}", c_size_t))
+    struct._fields_ = fields + rest
 
 
 class Logprob(Structure):

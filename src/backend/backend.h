@@ -30,6 +30,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/matrix_reader.h"
+#include "nanovllm.h"
 
 struct backend;
 struct linear; // packed weights of y = x W^T + b; made and owned through the backend
@@ -244,20 +245,18 @@ enum { SAMPLE_TOP_MAX = 20 };
 
 // How to sample a token from one row of logits. The order is: repetition, presence and frequency
 // penalty, logit bias, mask, temperature, min_p, top_k, top_p, then the draw. Greedy sampling
-// (temperature 0) takes the largest logit after the mask, of equal ones the first. All fields have
+// (temperature 0) takes the largest logit after the mask, of equal ones the first. The repetition
+// penalty divides positive logits of seen tokens and multiplies negative ones. All fields have
 // 32 bits, because the engine's block of a step (engine/batch.h) consists of 32-bit words.
 struct sample_row {
-    float temperature; // 0: greedy
-    float top_p; // 1: off
-    float min_p; // 0: off
-    int32_t top_k; // 0: off
+    // float temperature; ... frequency_penalty; as nanovllm.h has them. top_k is not below 0.
+#define SAMPLE_ROW_FIELD(type, name, ...) NVLLM_TYPE_##type name;
+    NVLLM_MODEL_PARAMS(SAMPLE_ROW_FIELD)
+    NVLLM_SAMPLER_PARAMS(SAMPLE_ROW_FIELD)
     uint32_t seed_low, seed_high;
     uint32_t draw; // which draw of this seed: the index of the token to generate
     int32_t num_top; // -1: no logprobs; else how many best tokens to report
     uint32_t counts_slot; // 1 ..: the row's place in the token counts; 0: no penalties
-    float repetition_penalty; // 1: off; divides positive logits of seen tokens, multiplies negative
-    float presence_penalty; // subtracted from the logits of tokens generated before
-    float frequency_penalty; // subtracted once for each time that the token was generated
     uint32_t bias_start, bias_count; // this row's part of `biases`
     // Tokens behind these, whose biases are not read: they are reported in place of the best ones.
     // num_top is the same number then; 0: none.

@@ -8,31 +8,20 @@
 
 static enum status read_sampling(struct generation_config *generation, const json_t *root,
                                  const char *what, struct err *err) {
-    const double tiny = 1e-6;
-    const struct {
-        const char *key;
-        double min, max;
-        float *out;
-        bool *has;
-    } numbers[] = {
-        {"temperature", 0, 100, &generation->temperature, &generation->has_temperature},
-        {"top_p", tiny, 1, &generation->top_p, &generation->has_top_p},
-        {"min_p", 0, 1, &generation->min_p, &generation->has_min_p},
-        {"repetition_penalty", tiny, 10, &generation->repetition_penalty,
-         &generation->has_repetition_penalty},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
-        double value = 0;
-        enum status status = config_read_double(root, numbers[i].key, numbers[i].min,
-                                                numbers[i].max, &value, what, err);
-        if (status) return status;
-        *numbers[i].out = (float)value;
-        *numbers[i].has = jread_get(root, numbers[i].key) != NULL;
+    enum status status = OK;
+    double real = 0;
+    int64_t integer = 0;
+#define READ_FLOAT(key, min, max) config_read_double(root, key, min, max, &real, what, err)
+#define READ_INT(key, min, max) jread_int(root, key, min, max, &integer, what, err)
+#define VALUE_FLOAT (float)real
+#define VALUE_INT (int32_t) integer
+#define READ(type, name, fallback, min, max, help)                                                 \
+    if (!status && jread_get(root, #name)) {                                                       \
+        status = READ_##type(#name, min, max);                                                     \
+        generation->name = VALUE_##type;                                                           \
+        generation->has_##name = true;                                                             \
     }
-    int64_t top_k = 0;
-    enum status status = jread_int(root, "top_k", -1, INT32_MAX, &top_k, what, err);
-    generation->top_k = (int32_t)top_k;
-    generation->has_top_k = jread_get(root, "top_k") != NULL;
+    NVLLM_MODEL_PARAMS(READ)
     return status;
 }
 

@@ -26,6 +26,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "checkpoint/quantization_config.h"
+#include "nanovllm.h"
 
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
 
@@ -81,14 +82,14 @@ struct model_config {
     uint32_t num_eos_token_ids;
 };
 
-// generation_config.json's sampling defaults. A field is meaningful only where has_* is set.
+// generation_config.json's sampling defaults: bool has_temperature; float temperature; ... of each
+// NVLLM_MODEL_PARAMS. A value is meaningful only where has_* is set. A temperature of 0 also stands
+// for "do_sample": false.
 struct generation_config {
-    bool has_temperature, has_top_p, has_top_k, has_min_p, has_repetition_penalty;
-    float temperature; // >= 0; 0 when do_sample is false
-    float top_p; // (0, 1]
-    float min_p; // [0, 1]
-    float repetition_penalty; // (0, 10]
-    int32_t top_k; // -1 or 0: off
+#define MODEL_DEFAULT(type, name, ...)                                                             \
+    bool has_##name;                                                                               \
+    NVLLM_TYPE_##type name;
+    NVLLM_MODEL_PARAMS(MODEL_DEFAULT)
 };
 
 // Reads <folder>/config.json and, where present, <folder>/generation_config.json. After an error

@@ -73,7 +73,7 @@ size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_siz
         .num_seqs = limits->max_num_seqs,
         .num_logits = limits->max_num_seqs,
         .num_biases =
-            limits->max_num_seqs * (PARAMS_LOGIT_BIAS_MAX + PARAMS_LOGPROB_TOKEN_IDS_MAX) +
+            limits->max_num_seqs * (PARAMS_MAX_logit_bias + PARAMS_MAX_logprob_token_ids) +
             limits->max_num_tokens,
         .num_masks = limits->max_num_seqs,
         .num_prompt_logits = limits->max_num_tokens,

@@ -18,16 +18,11 @@ static json_t *sampling_defaults_json(const struct generation_config *g) {
     json_t *defaults = json_object();
     if (!defaults) return NULL;
     int failed = 0;
-    if (g->has_temperature) {
-        failed |= json_object_set_new(defaults, "temperature", json_real((double)g->temperature));
-    }
-    if (g->has_top_p) failed |= json_object_set_new(defaults, "top_p", json_real((double)g->top_p));
-    if (g->has_top_k) failed |= json_object_set_new(defaults, "top_k", json_integer(g->top_k));
-    if (g->has_min_p) failed |= json_object_set_new(defaults, "min_p", json_real((double)g->min_p));
-    if (g->has_repetition_penalty) {
-        failed |= json_object_set_new(defaults, "repetition_penalty",
-                                      json_real((double)g->repetition_penalty));
-    }
+#define JSON_FLOAT(number) json_real((double)(number))
+#define JSON_INT(number) json_integer(number)
+#define ADD(type, name, ...)                                                                       \
+    if (g->has_##name) failed |= json_object_set_new(defaults, #name, JSON_##type(g->name));
+    NVLLM_MODEL_PARAMS(ADD)
     if (!failed) return defaults;
     json_decref(defaults);
     return NULL;

@@ -1,4 +1,4 @@
-/* The one table of names, types, ranges and help behind the C structs, the command line and JSON.
+/* The tables of nanovllm.h at work: names, types, ranges and help for the command line and JSON.
  *
  * Setters take JSON text. A boolean may also be 1 or 0, and null puts the field back to its
  * default. Where a string is wanted (stop), text that is not JSON is the string itself, unless it
@@ -13,16 +13,11 @@
 #include "base/err.h"
 #include "nanovllm.h"
 
+// PARAMS_MAX_logit_bias: the largest number of entries of this list.
+#define PARAMS_LIST_MAX(type, name, entries_min, entries_max, ...) PARAMS_MAX_##name = entries_max,
+
 enum {
-    PARAMS_N_MAX = 1024,
-    PARAMS_STOP_MAX = 16,
-    PARAMS_STOP_BYTES_MAX = 1024, // of each
-    PARAMS_STOP_TOKEN_IDS_MAX = 1024,
-    PARAMS_LOGIT_BIAS_MAX = 1024,
-    PARAMS_ALLOWED_TOKEN_IDS_MAX = 1 << 18, // more than any vocabulary in use
-    PARAMS_LOGPROB_TOKEN_IDS_MAX = NVLLM_LOGPROBS_MAX,
-    PARAMS_BAD_WORDS_MAX = 1024,
-    PARAMS_BAD_WORD_BYTES_MAX = 256, // of each
+    NVLLM_LIST_PARAMS(PARAMS_LIST_MAX)
     // Longest value as JSON text. The second is for allowed_token_ids and bad_words.
     PARAMS_TEXT_BYTES_MAX = 128 << 10,
     PARAMS_LONG_TEXT_BYTES_MAX = 4 << 20,

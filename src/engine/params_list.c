@@ -13,30 +13,21 @@
 #include "base/jread.h"
 #include "engine/params.h"
 
+enum { ID_BYTES_MAX = 10 }; // of a token id as text
+
 // One list of the sampling parameters: where it is in their struct, and its bounds.
 struct list {
     size_t pointer, count; // offsets
+    int entries_min; // 1: empty is refused, no list at all means something else
     int entries_max;
     int bytes_max; // of a string
-    int text_bytes_max; // of the list as JSON
-    bool wants_entry; // empty is refused: no list at all means something else
 };
 
-#define LIST(field, ...)                                                                           \
-    {                                                                                              \
-        offsetof(struct nvllm_sampling_params, field),                                             \
-            offsetof(struct nvllm_sampling_params, num_##field), __VA_ARGS__                       \
-    }
+#define LIST(type, name, entries_min, entries_max, bytes_max, help)                                \
+    {offsetof(struct nvllm_sampling_params, name),                                                 \
+     offsetof(struct nvllm_sampling_params, num_##name), entries_min, entries_max, bytes_max},
 
-static const struct list lists[] = {
-    LIST(stop_token_ids, PARAMS_STOP_TOKEN_IDS_MAX, 0, PARAMS_TEXT_BYTES_MAX, false),
-    LIST(allowed_token_ids, PARAMS_ALLOWED_TOKEN_IDS_MAX, 0, PARAMS_LONG_TEXT_BYTES_MAX, true),
-    LIST(stop, PARAMS_STOP_MAX, PARAMS_STOP_BYTES_MAX, PARAMS_TEXT_BYTES_MAX, false),
-    LIST(bad_words, PARAMS_BAD_WORDS_MAX, PARAMS_BAD_WORD_BYTES_MAX, PARAMS_LONG_TEXT_BYTES_MAX,
-         false),
-    LIST(logit_bias, PARAMS_LOGIT_BIAS_MAX, 0, PARAMS_TEXT_BYTES_MAX, false),
-    LIST(logprob_token_ids, PARAMS_LOGPROB_TOKEN_IDS_MAX, 0, PARAMS_TEXT_BYTES_MAX, true),
-};
+static const struct list lists[] = {NVLLM_LIST_PARAMS(LIST)};
 
 // What params->owned points to: one allocation for each list, NULL where the list is not ours. A
 // list of strings has their bytes behind the pointers.
@@ -58,7 +49,9 @@ static const struct list *list_of(const struct nvllm_param *param) {
 
 size_t params_text_max(const struct nvllm_param *param) {
     if (!params_is_list(param)) return PARAMS_TEXT_BYTES_MAX;
-    return (size_t)list_of(param)->text_bytes_max;
+    const struct list *list = list_of(param);
+    int bytes = list->entries_max * (list->bytes_max ? list->bytes_max : ID_BYTES_MAX);
+    return bytes > PARAMS_TEXT_BYTES_MAX ? PARAMS_LONG_TEXT_BYTES_MAX : PARAMS_TEXT_BYTES_MAX;
 }
 
 bool params_is_list(const struct nvllm_param *param) {
@@ -117,7 +110,7 @@ static enum status check_size(const struct nvllm_param *param, size_t size, stru
     if (size > (size_t)list->entries_max) {
         return too_long(param->name, size, list->entries_max, err);
     }
-    if (size || !list->wants_entry) return OK;
+    if (size >= (size_t)list->entries_min) return OK;
     return err_set(err, ERR_INVALID, "%s is empty, want at least one entry", param->name);
 }
 

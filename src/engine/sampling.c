@@ -10,18 +10,13 @@
 // vLLM's bound: below it, dividing by the temperature only loses precision.
 #define TEMPERATURE_MIN 1e-5f
 
-static void resolve_float(float *field, bool has_default, float model_default, float fallback) {
-    if (*field == NVLLM_UNSET_FLOAT) *field = has_default ? model_default : fallback;
-}
-
 void sampling_fill_defaults(struct nvllm_sampling_params *params,
                             const struct generation_config *defaults) {
-    resolve_float(&params->temperature, defaults->has_temperature, defaults->temperature, 1.0f);
-    resolve_float(&params->top_p, defaults->has_top_p, defaults->top_p, 1.0f);
-    resolve_float(&params->min_p, defaults->has_min_p, defaults->min_p, 0.0f);
-    resolve_float(&params->repetition_penalty, defaults->has_repetition_penalty,
-                  defaults->repetition_penalty, 1.0f);
-    if (params->top_k == NVLLM_UNSET_INT) params->top_k = defaults->has_top_k ? defaults->top_k : 0;
+#define FILL(type, name, fallback, ...)                                                            \
+    if (params->name == NVLLM_UNSET_##type) {                                                      \
+        params->name = defaults->has_##name ? defaults->name : fallback;                           \
+    }
+    NVLLM_MODEL_PARAMS(FILL)
 }
 
 static enum status resolve(struct nvllm_sampling_params *params,
@@ -140,16 +135,9 @@ static void fill_row(struct sampling *out, uint32_t vocab_size) {
     if (params->prompt_logprobs >= 0 && (uint32_t)params->prompt_logprobs > vocab_size) {
         params->prompt_logprobs = (int32_t)vocab_size;
     }
-    out->row = (struct sample_row){
-        .temperature = params->temperature,
-        .top_p = params->top_p,
-        .min_p = params->min_p,
-        .top_k = params->top_k,
-        .num_top = params->logprobs,
-        .repetition_penalty = params->repetition_penalty,
-        .presence_penalty = params->presence_penalty,
-        .frequency_penalty = params->frequency_penalty,
-    };
+#define COPY(type, name, ...) .name = params->name,
+    out->row = (struct sample_row){NVLLM_MODEL_PARAMS(COPY) NVLLM_SAMPLER_PARAMS(COPY).num_top =
+                                       params->logprobs};
     sampling_set_seed(out, 0, 0);
 }
 

@@ -183,9 +183,9 @@ static void test_the_largest_step_fits(void **state) {
         struct fixture f;
         init(&f, vocab_sizes[v], all_tokens);
         for (uint32_t i = 0; i < NUM_SEQS; i++) {
-            add_biases(&f.samplings[i], PARAMS_LOGIT_BIAS_MAX + PARAMS_LOGPROB_TOKEN_IDS_MAX, i);
-            f.samplings[i].row.bias_count = PARAMS_LOGIT_BIAS_MAX;
-            f.samplings[i].row.num_given = PARAMS_LOGPROB_TOKEN_IDS_MAX;
+            add_biases(&f.samplings[i], PARAMS_MAX_logit_bias + PARAMS_MAX_logprob_token_ids, i);
+            f.samplings[i].row.bias_count = PARAMS_MAX_logit_bias;
+            f.samplings[i].row.num_given = PARAMS_MAX_logprob_token_ids;
             add_mask(&f, i);
             add_prompt_rows(&f, i);
         }

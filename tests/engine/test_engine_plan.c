@@ -286,7 +286,7 @@ static void test_the_flat_batch_of_many_sequences_stays_small(void **state) {
     assert_int_equal(limits->max_num_seqs, 4096);
     size_t mask = plan.config.vocab_size / 8;
     size_t biases =
-        (PARAMS_LOGIT_BIAS_MAX + PARAMS_LOGPROB_TOKEN_IDS_MAX) * sizeof(struct sample_bias);
+        (PARAMS_MAX_logit_bias + PARAMS_MAX_logprob_token_ids) * sizeof(struct sample_bias);
     size_t block_table = limits->max_blocks_per_seq * sizeof(int32_t), rest = 128;
     size_t prompt_row = sizeof(struct sample_row) + sizeof(int32_t) + sizeof(struct sample_bias);
     size_t tokens = limits->max_num_tokens * (3 * sizeof(int32_t) + prompt_row);

@@ -131,7 +131,10 @@ def test_a_field_at_another_place_is_refused() -> None:
 
 def test_every_struct_and_function_of_the_header_is_known_or_not_needed() -> None:
     header = (ROOT / "include" / "nanovllm.h").read_text()
+    of_tables = (_structs.SamplingStruct, _structs.OptionsStruct)
     for name, struct in _structs.STRUCTS.items():
+        if struct in of_tables:
+            continue  # its fields come from the library
         body = header.split(f"struct {name} {{", 1)[1].split("\n};", 1)[0]
         code = [line.split("//")[0] for line in body.splitlines()]
         declared = [
