@@ -99,7 +99,7 @@ struct answer_options {
 // How a chat is answered.
 struct chat_plan {
     struct chat_split_options split;
-    bool hides_tools; // tool_choice none: the template does not see them
+    bool hides_tools; // tool_choice none, or an empty list: the template does not see them
     bool forces_call; // then the answer begins with one of:
     char **call_prefixes; // [num_call_prefixes]
     uint32_t num_call_prefixes;

@@ -49,7 +49,6 @@ static bool check_tool(struct call *call, const json_t *tool) {
 static bool check_tools(struct call *call, const json_t *tools) {
     if (!tools) return true;
     if (!json_is_array(tools)) return body_wrong_type(call, "tools", tools, "a list");
-    if (!json_array_size(tools)) return api_error_invalid(&call->error, "tools", "tools is empty");
     for (size_t i = 0; i < json_array_size(tools); i++) {
         if (!check_tool(call, json_array_get(tools, i))) return false;
     }
@@ -104,16 +103,17 @@ static bool read_choice(struct call *call, const json_t *tools) {
         call->chat.hides_tools = true;
         return true;
     }
-    if (choice && !tools) {
-        return api_error_invalid(&call->error, "tool_choice", "tool_choice is given without tools");
-    }
     if (word && strcmp(word, "auto") == 0) return true;
     const char *name =
         json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
-    if (name || (word && strcmp(word, "required") == 0)) return read_forced(call, tools, name);
+    if (!name && (!word || strcmp(word, "required") != 0)) {
+        return api_error_invalid(&call->error, "tool_choice",
+                                 "tool_choice is not known, want \"auto\", \"none\", \"required\" "
+                                 "or {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    }
+    if (json_array_size(tools)) return read_forced(call, tools, name);
     return api_error_invalid(&call->error, "tool_choice",
-                             "tool_choice is not known, want \"auto\", \"none\", \"required\" or "
-                             "{\"type\": \"function\", \"function\": {\"name\": ...}}");
+                             "tool_choice demands a call, but there are no tools");
 }
 
 // llama-server's: "none" leaves reasoning in the text.
@@ -150,7 +150,9 @@ static bool fill_split(struct call *call, bool has_tools) {
 bool chat_tools_check(struct call *call) {
     const json_t *tools = body_get(call, "tools");
     if (!check_tools(call, tools) || !read_choice(call, tools)) return false;
-    bool has_tools = tools && !call->chat.hides_tools;
+    // Agents send an empty list. A template may tell it from none.
+    call->chat.hides_tools |= !json_array_size(tools);
+    bool has_tools = !call->chat.hides_tools;
     if (has_tools && !call->api->reads_tools) {
         return api_error_set(&call->error, 400, "unsupported", "tools",
                              "the chat template of this model knows no tools");

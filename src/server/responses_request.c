@@ -117,11 +117,7 @@ static bool convert_choice(struct call *call) {
 }
 
 static bool set_tools(struct call *call) {
-    json_t *tools = body_get(call, "tools");
-    if (!json_array_size(tools) && (!tools || json_is_array(tools))) {
-        json_object_del(call->root, "tools");
-        return true;
-    }
+    if (!body_get(call, "tools")) return true;
     json_t *out = json_array();
     bool is_good = out ? convert_tools(call, out) : api_error_nomem(&call->error);
     if (is_good) return convert_set(call, "tools", out);

@@ -74,6 +74,18 @@ class Chat(Tools):
         one = self.ask("<|two|>", tools=[TOOL, OTHER], parallel_tool_calls=False)
         self.assertEqual([call["function"] for call in one["message"]["tool_calls"]], [calls[0]["function"]])
 
+    def test_empty_list_of_tools(self):
+        """Agents send one, and tool_choice auto beside it: both mean what leaving them out means."""
+        for members in ({"tools": []}, {"tools": [], "tool_choice": "auto"}, {"tool_choice": "auto"}):
+            with self.subTest(members):
+                self.assertEqual(self.render(**members), self.render())
+                self.assertEqual(self.ask_chat("<|call|>", **members)["message"]["content"], ANSWERS["<|call|>"])
+                (item,) = self.ask_responses("<|call|>", **members)["output"]
+                self.assertEqual(item["content"][0]["text"], ANSWERS["<|call|>"])
+                if "tool_choice" in members:
+                    members = {**members, "tool_choice": {"type": "auto"}}
+                self.assertEqual(self.ask_messages("<|call|>", **members)[0][0]["text"], ANSWERS["<|call|>"])
+
     def test_no_tools(self):
         """Without tools, or with tool_choice none, text stays text."""
         for members in ({}, {"tools": [TOOL], "tool_choice": "none"}):
@@ -144,7 +156,7 @@ class Chat(Tools):
         self.assertEqual(choice["finish_reason"], "length")
 
     def test_refused(self):
-        for members in ({"tools": [], "tool_choice": "auto"}, {"tools": "add"}, {"tools": [{}]},
+        for members in ({"tools": "add"}, {"tools": [{}]},
                         {"tools": [{"type": "function", "function": {"name": ""}}]},
                         {"tools": [{"type": "function", "function": {"name": "a\u0000b"}}]},
                         {"tools": [{"type": "function", "function": {"name": "a" * 257}}]},
@@ -154,7 +166,9 @@ class Chat(Tools):
             self.refuse("tools", "", members)
         for choice in ("must", 1, {}, {"type": "function", "function": {"name": "sub"}}):
             self.refuse("tool_choice", "", {"tools": [TOOL], "tool_choice": choice}, "invalid_value")
-        self.refuse("tool_choice", "", {"tool_choice": "required"})
+        for members in ({}, {"tools": []}):
+            self.refuse("tool_choice", "", {**members, "tool_choice": "required"})
+            self.refuse("tool_choice", "", {**members, "tool_choice": "x"})
         self.refuse("tool_choice", "", {"tools": [{"type": "function", "function": {"name": 'a"b'}}],
                                         "tool_choice": "required"})
         self.refuse("parallel_tool_calls", "", {"tools": [TOOL], "parallel_tool_calls": 1})
