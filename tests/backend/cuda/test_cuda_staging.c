@@ -136,8 +136,11 @@ static void test_every_type_and_stride(void **state) {
         enum dtype dtype = types[i % 3];
         uint32_t stride = strides[i / 3 % 2];
         struct byte_source whole = {.data = i < 6 ? source->bytes : NULL, .file = &file};
-        const struct matrix_slice slice = {byte_source_skip(whole, OFFSET), dtype, ROWS, COLS,
-                                           stride};
+        const struct matrix_slice slice = {.source = byte_source_skip(whole, OFFSET),
+                                           .dtype = dtype,
+                                           .rows = ROWS,
+                                           .cols = COLS,
+                                           .row_stride = stride};
         memset(dev, 0, (size_t)ROWS * COLS * sizeof *dev);
         if (cuda_staging_copy(source->staging, dev, &slice, &err)) fail_msg("%s", err.message);
         for (size_t r = 0; r < ROWS; r++) {
@@ -152,6 +155,42 @@ static void test_every_type_and_stride(void **state) {
     free(dev);
 }
 
+// Element [r][c] of the whole matrix is 2 r - c; row BROKEN of it cannot be read.
+enum { FIRST_ROW = 3, FIRST_COL = 5, BROKEN = FIRST_ROW + ROWS };
+
+static enum status read_numbers(const struct matrix_reader *reader, uint64_t row, uint64_t col,
+                                size_t count, float *out, struct err *err) {
+    (void)reader;
+    if (row == BROKEN) return err_set(err, ERR_FORMAT, "row %d is broken", BROKEN);
+    for (size_t i = 0; i < count; i++) out[i] = (float)(2 * row) - (float)(col + i);
+    return OK;
+}
+
+static void test_a_format_that_is_decoded(void **state) {
+    const struct source *source = *state;
+    const struct matrix_reader reader = {.read = read_numbers};
+    struct matrix_slice slice = {.rows = ROWS,
+                                 .cols = COLS,
+                                 .dtype = DTYPE_F32,
+                                 .reader = &reader,
+                                 .first_row = FIRST_ROW,
+                                 .first_col = FIRST_COL};
+    struct err err = {0};
+    uint16_t *dev = malloc((size_t)(ROWS + 1) * COLS * sizeof *dev);
+    assert_non_null(dev);
+    if (cuda_staging_copy(source->staging, dev, &slice, &err)) fail_msg("%s", err.message);
+    for (size_t r = 0; r < ROWS; r++) {
+        for (size_t c = 0; c < COLS; c++) {
+            float want = (float)(2 * (r + FIRST_ROW)) - (float)(c + FIRST_COL);
+            if (dev[r * COLS + c] != f32_to_bf16(want)) fail_msg("element [%zu][%zu]", r, c);
+        }
+    }
+    slice.rows++;
+    assert_int_equal(cuda_staging_copy(source->staging, dev, &slice, &err), ERR_FORMAT);
+    assert_non_null(strstr(err.message, "is broken"));
+    free(dev);
+}
+
 static void test_shorter_file_is_an_error(void **state) {
     const struct source *source = *state;
     const enum dtype types[] = {DTYPE_BF16, DTYPE_F16, DTYPE_F32};
@@ -163,8 +202,11 @@ static void test_shorter_file_is_an_error(void **state) {
     const off_t sizes[] = {OFFSET + (off_t)ROWS * COLS * 2 - 1, 1 << 20, 0};
     for (size_t i = 0; i < 9; i++) {
         assert_int_equal(truncate(source->path, sizes[i / 3]), 0);
-        const struct matrix_slice slice = {
-            {.file = &file, .offset = OFFSET}, types[i % 3], ROWS, COLS, COLS};
+        const struct matrix_slice slice = {.source = {.file = &file, .offset = OFFSET},
+                                           .dtype = types[i % 3],
+                                           .rows = ROWS,
+                                           .cols = COLS,
+                                           .row_stride = COLS};
         assert_int_equal(cuda_staging_copy(source->staging, dev, &slice, &err), ERR_IO);
         assert_non_null(strstr(err.message, source->path));
         assert_int_equal(cuda_staging_copy(source->staging, dev, &slice, NULL), ERR_IO);
@@ -176,6 +218,7 @@ static void test_shorter_file_is_an_error(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_type_and_stride),
+        cmocka_unit_test(test_a_format_that_is_decoded),
         cmocka_unit_test(test_shorter_file_is_an_error),
     };
     return cmocka_run_group_tests_name("cuda_staging", tests, setup, teardown);
