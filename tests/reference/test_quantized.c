@@ -173,9 +173,10 @@ static void write_both(const struct temp_folder *fp8, const struct temp_folder *
 }
 
 // The logits of an answer: [ANSWER][vocab], which the caller frees.
-static float *logits_of(const char *model, size_t *count) {
+static float *logits_of(const char *model, const char *quantization, size_t *count) {
     struct mini_engine engine;
-    const struct nvllm_engine_options options = mini_options(model);
+    struct nvllm_engine_options options = mini_options(model);
+    options.quantization = quantization;
     mini_open(&engine, &options);
     int32_t prompt[PROMPT];
     for (int32_t i = 0; i < PROMPT; i++) prompt[i] = 10 + i * 7;
@@ -189,13 +190,14 @@ static float *logits_of(const char *model, size_t *count) {
     return logits;
 }
 
-static void check_family(const char *family) {
+static void check_family(const char *family, const char *quantization) {
     struct temp_folder fp8, bf16;
     temp_folder_create(&fp8);
     temp_folder_create(&bf16);
     write_both(&fp8, &bf16, family);
     size_t count, want_count;
-    float *want = logits_of(bf16.path, &want_count), *got = logits_of(fp8.path, &count);
+    float *want = logits_of(bf16.path, quantization, &want_count);
+    float *got = logits_of(fp8.path, quantization, &count);
     assert_int_equal(count, want_count);
     assert_memory_equal(got, want, count * sizeof *want);
     free(want);
@@ -206,18 +208,25 @@ static void check_family(const char *family) {
 
 static void test_dense_model_in_fp8(void **state) {
     (void)state;
-    check_family("qwen3");
+    check_family("qwen3", "none");
+}
+
+static void test_fp8_made_8_and_4_bits_wide(void **state) {
+    (void)state;
+    check_family("qwen3", "int8");
+    check_family("qwen3-moe", "int4");
 }
 
 static void test_experts_in_fp8(void **state) {
     (void)state;
-    check_family("qwen3-moe");
+    check_family("qwen3-moe", "none");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dense_model_in_fp8),
         cmocka_unit_test(test_experts_in_fp8),
+        cmocka_unit_test(test_fp8_made_8_and_4_bits_wide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

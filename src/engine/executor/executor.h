@@ -6,7 +6,7 @@
  * processes that mpirun has started (mpi_executor.h). Data parallelism is several engines, each
  * with its executor.
  *
- * All functions but executor_check belong to the engine's thread. */
+ * All functions belong to the engine's thread. */
 #ifndef ENGINE_EXECUTOR_EXECUTOR_H
 #define ENGINE_EXECUTOR_EXECUTOR_H
 
@@ -46,7 +46,6 @@ MUST_USE enum status executor_wait(struct executor *executor, uint32_t slot,
                                    const struct sample_result **results,
                                    const struct sample_result **prompt_results, struct err *err);
 // ERR_DEVICE with the reason once a rank has ended, was stopped or has failed. It stays so.
-// Any thread.
 MUST_USE enum status executor_check(struct executor *executor, struct err *err);
 // After an error of load, warm_up, launch, sample or wait: the reason why a rank is lost, if one
 // is, else the error as it was given.
