@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class ConfigArgs(TypedDict, total=False):
     """The keyword arguments of LLM and AsyncLLM, for type checkers; `Config` documents them."""
 
+    # parameter-tables: arguments
     max_num_batched_tokens: int
     max_num_seqs: int
     max_model_len: int
@@ -33,102 +34,119 @@ class ConfigArgs(TypedDict, total=False):
     quantization: str | None
     load_format: str
     schedule: str
-    seed: int
-    threads: int
     cpu_isa: str
+    threads: int
+    max_num_waiting: int
+    max_waiting_tokens: int
     kv_cache_gib: float
     enable_prefix_caching: bool
     skip_tokenizer_init: bool
+    seed: int
     chat_template: PathOrStr | None
     async_scheduling: str
-    max_num_waiting: int
-    max_waiting_tokens: int
     cache_dir: PathOrStr | None
     kv_cache_dtype: str
     data_parallel_size: int
+    distributed_executor_backend: str
     worker_program: PathOrStr | None
     comm: str
     numa: str
     trace: PathOrStr | None
+    # parameter-tables: end
 
 
 @dataclass(frozen=True)
 class Config:
     """The options of an engine. Ranges are the library's: `nanovllm generate --help` lists them."""
 
+    # parameter-tables: options
     model: PathOrStr
     """Folder with config.json, *.safetensors and tokenizer.json."""
     max_num_batched_tokens: int = 16384
-    """Largest number of tokens in one step."""
+    """Largest number of tokens in one step. From 1 to 1048576."""
     max_num_seqs: int = 512
-    """Largest number of sequences that run at once."""
+    """Largest number of sequences that run at once, capped by max_num_batched_tokens. From 1 to
+    65536."""
     max_model_len: int = 4096
-    """Largest number of prompt and output tokens together; the model's maximum if that is less."""
+    """Largest number of tokens in prompt and output together; the model's maximum if that is
+    less."""
     gpu_memory_utilization: float = 0.9
-    """Share of the GPU's memory to use; the KV cache takes all that the rest leaves."""
+    """Share of the GPU's memory to use, the KV cache takes all that the rest leaves. From 0.01
+    to 1."""
     tensor_parallel_size: int = 1
-    """Processes that share each layer of the model, on the CPU or each on a GPU of its own."""
+    """Processes that share each layer of the model. From 1 to 64."""
     enforce_eager: bool = False
-    """True: no CUDA graphs."""
+    """Run every step op by op, without CUDA graphs."""
     kvcache_block_size: int = 16
-    """Tokens per KV cache block, a multiple of 16. The prefix cache finds whole blocks only, so small
-    ones find more. nano-vllm needs 256, because FlashAttention does; here 16 is as fast."""
+    """Tokens per KV cache block, a multiple of 16. The prefix cache finds whole blocks only, so
+    small ones find more. nano-vllm needs 256, because FlashAttention does; here 16 is as
+    fast."""
     num_kvcache_blocks: int = -1
     """Number of KV cache blocks; -1: as many as kv_cache_gib holds."""
-
     device: str = "auto"
-    """"cuda", "cpu", or "auto": cuda if there is a usable GPU, else cpu."""
+    """Device that runs the model, auto is cuda if there is a usable GPU, else cpu, cuda:N is
+    GPU N, cuda:N,M,... are the GPUs of a host's ranks. One of "auto", "cuda", "cuda:N",
+    "cpu"."""
     dtype: str = "auto"
-    """Number format of the weights: "auto" (bfloat16), "bfloat16", "float32"."""
+    """Number format of the weights, auto is bfloat16. One of "auto", "bfloat16", "float32"."""
     quantization: str | None = None
     """"int8" or "int4" quantizes the weights while loading, CPU only. None: no quantization."""
     load_format: str = "auto"
-    """"dummy": random weights, only config.json is read."""
+    """"dummy" makes random weights and reads config.json only. One of "auto", "dummy"."""
     schedule: str = "mixed"
-    """"mixed" runs prompts and decodes in one step. "prefill-first" runs prompts in steps of their
-    own first, as nano-vllm does."""
-    seed: int = 0
-    """Seed for the sampling of requests that set no seed of their own."""
-    threads: int = 0
-    """CPU threads; 0: one for each core that this process may use."""
+    """"mixed" runs prompts and decodes in one step, prefill-first runs prompts in steps of
+    their own first. One of "mixed", "prefill-first"."""
     cpu_isa: str = "auto"
-    """Newest instruction set of the CPU kernels: "scalar", "avx2", "avx-vnni", "avx512",
-    "avx512-vnni", "avx512-bf16", "amx", "neon", "neon-dotprod". "auto": the fastest kernels of all
-    that the processor has."""
+    """Newest instruction set of the CPU kernels, auto takes the fastest kernels of all that the
+    processor has. One of "auto", "scalar", "avx2", "avx-vnni", "avx512", "avx512-vnni",
+    "avx512-bf16", "amx", "neon", "neon-dotprod"."""
+    threads: int = 0
+    """CPU threads, 0 is one for each core this process may use. From 0 to 1024."""
+    max_num_waiting: int = 0
+    """Largest number of requests that wait for their first step; each output of n counts. One
+    more is a CapacityError. 0: no limit."""
+    max_waiting_tokens: int = 0
+    """Largest number of prompt tokens of the waiting requests, a single one may always wait, 0
+    is no limit."""
     kv_cache_gib: float = 0.0
-    """Size of the KV cache in GiB. 0: on a GPU the rest of gpu_memory_utilization, on a CPU a
-    quarter of the free memory but at most 4."""
+    """Size of the KV cache in GiB, 0 is the rest of gpu_memory_utilization on a GPU, on a CPU a
+    quarter of the free memory but at most 4. From 0 to 65536."""
     enable_prefix_caching: bool = True
     """Reuse the keys and values of prompts that begin alike."""
     skip_tokenizer_init: bool = False
-    """Run without tokenizer.json: prompts must be token ids, and texts are empty."""
+    """Run without tokenizer.json, prompts must be token ids."""
+    seed: int = 0
+    """Seed for the sampling of requests that set no seed of their own."""
     chat_template: PathOrStr | None = None
     """File with the Jinja source of a chat template in place of the model's own."""
     async_scheduling: str = "auto"
-    """"on" prepares the next step while one runs; "auto" does so on a GPU."""
-    max_num_waiting: int = 0
-    """Largest number of requests that wait for their first step. One more is a CapacityError. 0: no
-    limit."""
-    max_waiting_tokens: int = 0
-    """Largest number of prompt tokens of the waiting requests. One request may always wait. 0: no
-    limit."""
+    """Prepare the next step while one runs, auto is on for a GPU, off for a CPU. One of "auto",
+    "on", "off"."""
     cache_dir: PathOrStr | None = None
-    """Folder that keeps the GPU's kernel timings between runs. None: the user's cache folder, as
-    for the command. "": nothing is kept."""
+    """Folder that keeps the GPU's kernel timings between runs. None: the user's cache folder,
+    as for the command. "": nothing is kept."""
     kv_cache_dtype: str = "auto"
-    """Number format of keys and values: "auto" (bfloat16), "bfloat16", "float32" (CPU only)."""
+    """Number format of keys and values, auto is bfloat16, float32 and int8 are CPU only. One of
+    "auto", "bfloat16", "float32", "int8"."""
     data_parallel_size: int = 1
-    """Engines that share the requests, each with its own copy of the model."""
+    """Engines that share the requests, each with its own copy of the model and its own
+    tensor_parallel_size processes. From 1 to 64."""
+    distributed_executor_backend: str = "auto"
+    """Who starts the processes, mp is the engine, mpi is mpirun, auto is mpirun if it has
+    started this program. One of "auto", "mp", "mpi"."""
     worker_program: PathOrStr | None = None
-    """Program that the worker processes of tensor_parallel_size run, `nanovllm` of this version.
-    None: the package's own."""
+    """Program that the worker processes of tensor_parallel_size run, `nanovllm` of this
+    version. None: the package's own."""
     comm: str = "auto"
-    """How the GPUs of tensor_parallel_size reach each other: "p2p" (each the memory of the others),
-    "nccl" (NVIDIA's library), or "auto": p2p where it is possible."""
+    """How the GPUs of tensor_parallel_size exchange data, auto is p2p if they reach each
+    other's memory, else nccl. One of "auto", "p2p", "nccl"."""
     numa: str = "auto"
-    """With several NUMA nodes: "auto" spreads weights and KV cache over them, "off" does not."""
+    """"auto" spreads weights and KV cache over the NUMA nodes of the CPUs. One of "auto",
+    "off"."""
     trace: PathOrStr | None = None
-    """File that each step is written to, for ui.perfetto.dev; whole after exit(). None: none."""
+    """File that each step is written to, for ui.perfetto.dev; whole after exit(). None:
+    none."""
+    # parameter-tables: end
 
 
 # Names of ours that the library calls otherwise, and those that it has no option for.

@@ -31,56 +31,67 @@ class SamplingParams:
     field checks it: InvalidArgumentError (a ValueError) names the field and its range.
     """
 
+    # parameter-tables: sampling
     temperature: float = 1.0
-    """Divides the logits, 0 to 100; 0 always takes the likeliest token."""
+    """Randomness of sampling, 0 is greedy. From 0 to 100."""
     max_tokens: int = _MAX_TOKENS
     """Largest number of tokens to generate; max_model_len ends a request too. Not given: 64 in
     generate, as in nano-vllm; in chat as many as the context holds."""
     ignore_eos: bool = False
-    """Do not end at the model's EOS tokens."""
+    """Go on after the model's end-of-sequence token."""
     top_p: float = 1.0
-    """Keeps the likeliest tokens that together have this probability; 1 is off."""
-    top_k: int = -1
-    """Keeps this many tokens; 0 or -1 is off."""
+    """Sample from the likeliest tokens that together have this probability, 1 is off. Above 0,
+    up to 1."""
     min_p: float = 0.0
-    """Drops tokens less likely than this share of the likeliest; 0 is off."""
+    """Drop tokens less likely than this share of the likeliest one, 0 is off. From 0 to 1."""
+    top_k: int = -1
+    """Sample from this many of the likeliest tokens, 0 or -1 is off."""
     repetition_penalty: float = 1.0
-    """Over 1 makes tokens of prompt and output less likely; 1 is off."""
+    """Above 1 discourages tokens of the prompt and the output, 1 is off. Above 0, up to 10."""
     presence_penalty: float = 0.0
-    """Subtracted from the logits of tokens generated before, -2 to 2."""
+    """Subtracted from the logit of every token generated before. From -2 to 2."""
     frequency_penalty: float = 0.0
-    """Subtracted once per earlier generation of the token, -2 to 2."""
-    seed: int | None = None
-    """Makes the request repeatable. None: derived from the LLM's seed and the request's number."""
-    stop: str | Sequence[str] | None = None
-    """Text that ends the output; at most 16 strings."""
-    stop_token_ids: Sequence[int] | None = None
-    """Tokens that end the output, as EOS does; the one that did is the last of token_ids."""
-    logit_bias: Mapping[int, float] | None = None
-    """Token id -> number added to its logit, -100 to 100; -inf bans the token."""
-    allowed_token_ids: Sequence[int] | None = None
-    """Allowed tokens; all others are banned, EOS too. None: no token is banned."""
-    bad_words: str | Sequence[str] | None = None
-    """Words that are never generated, each encoded alone or after a space."""
-    logprobs: int | None = None
-    """Log-probabilities of the chosen token and of this many best ones, 0 to 20. None: none."""
-    logprob_token_ids: Sequence[int] | None = None
-    """With logprobs: at most 20 tokens that are reported in place of the best ones."""
+    """Subtracted from a token's logit for each time it was generated. From -2 to 2."""
     min_tokens: int = 0
-    """Among the first so many tokens, EOS and stop tokens are banned and stop strings ignored."""
+    """Number of first tokens, at most max_tokens, among which EOS and stop tokens are banned
+    and stop strings ignored."""
     skip_special_tokens: bool | None = None
-    """Leave special tokens out of the text. None: False in generate, as nano-vllm; True in chat."""
+    """Leave special tokens out of the text. None: False in generate, as in nano-vllm; True in
+    chat."""
     include_stop_str_in_output: bool = False
     """Keep the stop string, or the EOS or stop token, at the end of the text. Without
     skip_special_tokens EOS and stop tokens are always kept."""
-    priority: int = 0
-    """Requests with a lower number run first and are preempted last; equal ones by arrival."""
-    prompt_logprobs: int | None = None
-    """The same of each token of the prompt, which is then computed without cached prefixes."""
-    echo: bool = False
-    """The text begins with the prompt's."""
     n: int = 1
-    """Outputs per prompt, 1 to 1024. The one with index i draws with the seed `seed + i`."""
+    """Outputs for each prompt, each sampled independently. From 1 to 1024."""
+    logprobs: int | None = None
+    """Log-probabilities of the chosen token and of this many best ones, before temperature and
+    penalties. From 0 to 20. None: none."""
+    prompt_logprobs: int | None = None
+    """The same of each token of the prompt, which is then computed without cached prefixes.
+    None: none."""
+    echo: bool = False
+    """Begin the text with the prompt's."""
+    priority: int = 0
+    """Requests with a lower number run first and are preempted last, equal ones in order of
+    arrival."""
+    seed: int | None = None
+    """Makes the request repeatable; output i of n draws with the seed `seed + i`. None: derived
+    from the LLM's seed and the request's number."""
+    stop_token_ids: Sequence[int] | None = None
+    """List of at most 1024 token ids that end the output."""
+    stop: str | Sequence[str] | None = None
+    """String or list of at most 16 strings of at most 1024 bytes that end the output."""
+    allowed_token_ids: Sequence[int] | None = None
+    """List of at most 262144 token ids that are allowed, all others are banned, EOS too."""
+    bad_words: str | Sequence[str] | None = None
+    """String or list of at most 1024 strings of at most 256 bytes that are never generated,
+    encoded alone or after a space."""
+    logprob_token_ids: Sequence[int] | None = None
+    """List of at most 20 token ids that logprobs reports in place of the best ones."""
+    logit_bias: Mapping[int, float] | None = None
+    """Token id -> number added to its logit, -100 to 100; float("-inf") bans the token. At most
+    1024."""
+    # parameter-tables: end
 
     def __new__(cls, *args: Any, **kwargs: Any) -> SamplingParams:
         for name in kwargs:

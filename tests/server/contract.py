@@ -45,6 +45,7 @@ def narrow(document):
     for name in ("messages", "tools"):
         schemas["Chat"]["properties"][name]["maxItems"] = 2
     schemas["Prompt"]["oneOf"][2]["maxItems"] = schemas["Prompt"]["oneOf"][3]["maxItems"] = 2
+    schemas["Sampling"]["properties"]["logit_bias"]["propertyNames"]["pattern"] = "^(0|[1-9][0-9]{0,2})$"
     schemas["Sampling"]["properties"].update(model={"enum": ["tiny-qwen3", None]}, min_tokens={"enum": [0, None]},
                                              stream_options={"type": "null"})
     for name in ("top_p", "repetition_penalty"):  # a float above 0
