@@ -80,20 +80,20 @@ void page_models(struct api *api, const struct exchange *exchange, struct http_c
 static void write_default_sampling(const struct api *api, struct json_out *out) {
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     nvllm_engine_default_sampling(api->engine, &params);
+#define DIGITS_FLOAT 7
+#define DIGITS_INT 10
+#define MEMBER(type, name, ...) {#name, DIGITS_##type, (double)params.name},
     const struct {
         const char *name;
-        float value;
-    } members[] = {
-        {"temperature", params.temperature},
-        {"top_p", params.top_p},
-        {"min_p", params.min_p},
-        {"repeat_penalty", params.repetition_penalty},
-        {"presence_penalty", params.presence_penalty},
-        {"frequency_penalty", params.frequency_penalty},
-    };
-    json_out_rawf(out, "\"params\":{\"top_k\":%d", params.top_k);
+        int digits;
+        double value;
+    } members[] = {NVLLM_MODEL_PARAMS(MEMBER) NVLLM_SAMPLER_PARAMS(MEMBER)};
+    json_out_raw(out, "\"params\":");
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
-        json_out_rawf(out, ",\"%s\":%.7g", members[i].name, (double)members[i].value);
+        const char *name = members[i].name;
+        if (strcmp(name, "repetition_penalty") == 0) name = "repeat_penalty";
+        json_out_rawf(out, "%c\"%s\":%.*g", i ? ',' : '{', name, members[i].digits,
+                      members[i].value);
     }
     json_out_raw(out, "}");
 }

@@ -81,14 +81,18 @@ class Chat(PageTest):
         self.answer("Tell me a story.")
         self.assertRegex(b.text(".facts"), "^3 tokens .*cut at max tokens$")
 
-    def test_settings_show_the_defaults(self):
+    def test_settings_are_the_samplers_parameters_with_defaults_and_ranges(self):
         b = self.browser
-        b.until("document.querySelector('[name=temperature]').placeholder")
+        b.until("document.querySelector('[name=seed]')")
         b.click("#settings-button")
         shown = b.run("Array.from(document.querySelectorAll('#settings input'), e => [e.name, e.placeholder])")
-        self.assertEqual(dict(shown), {
-            "temperature": "0.6", "top_p": "0.95", "top_k": "20", "min_p": "0", "max_tokens": "the rest",
-            "seed": "drawn", "repetition_penalty": "1", "presence_penalty": "0", "frequency_penalty": "0"})
+        params = self.server.get("/props")[1]["default_generation_settings"]["params"]
+        params["repetition_penalty"] = params.pop("repeat_penalty")
+        self.assertEqual(dict(shown), {**{name: str(value) for name, value in params.items()},
+                                       "max_tokens": "the rest", "seed": "drawn"})
+        fields = b.run("Array.from(document.querySelectorAll('#settings input'), e => [e.name, [e.step, e.min, e.max]])")
+        self.assertEqual([dict(fields)[name] for name in ("temperature", "top_p", "top_k", "max_tokens")],
+                         [["any", "0", "100"], ["any", "0", "1"], ["1", "-1", "2147483647"], ["1", "1", ""]])
 
     def test_a_refusal_is_shown_in_the_servers_words(self):
         b = self.browser

@@ -59,11 +59,9 @@ static enum status add_requests(struct nvllm_engine *engine, const struct worklo
     // Sets every field that a model's generation_config.json could change, so that the workload is
     // the same for all models.
     struct nvllm_sampling_params sampling = NVLLM_SAMPLING_PARAMS_INIT;
+#define SET(type, name, value, ...) sampling.name = value;
+    NVLLM_MODEL_PARAMS(SET)
     sampling.temperature = temperature;
-    sampling.top_p = 1;
-    sampling.top_k = -1;
-    sampling.min_p = 0;
-    sampling.repetition_penalty = 1;
     sampling.ignore_eos = 1;
     double start = clock_seconds();
     for (size_t i = 0; i < workload->num_requests; i++) {

@@ -28,22 +28,29 @@ async function readModel() {
     byId("welcome-text").textContent =
       `${model.id} on this server answers. Nothing else is contacted.`;
     showContext();
-    readDefaults();
+    await makeNumbers();
   } catch (error) {
     if (error.status !== 401) byId("welcome-text").textContent = error.message;
   }
 }
 
-/* What the server takes where a field of the settings is empty stands in it, grey. */
-async function readDefaults() {
-  let values = {};
-  try {
-    values = (await askJson("props")).default_generation_settings.params;
-  } catch {
-    return; // an older server: the fields stay empty
+/* Makes the settings' fields of numbers: the sampler's as /props has them, their ranges and help from
+   /openapi.json. What the server takes where a field is empty stands in it, grey. */
+async function makeNumbers() {
+  const {repeat_penalty, ...others} = (await askJson("props")).default_generation_settings.params;
+  const schemas = (await askJson("openapi.json")).components.schemas.Sampling.properties;
+  const defaults = {...others, repetition_penalty: repeat_penalty, max_tokens: "the rest", seed: "drawn"};
+  for (const [name, value] of Object.entries(defaults)) {
+    if (byId("settings-form").elements[name]) continue;
+    const schema = schemas[name] || {type: ["integer"], minimum: 1};
+    const field = make("input", {name, type: "number", step: schema.type[0] === "integer" ? "1" : "any",
+                                 min: schema.minimum ?? schema.exclusiveMinimum, max: schema.maximum ?? "",
+                                 placeholder: String(value), value: settings.values[name] || ""});
+    const label = make("label", {title: schema.description || ""},
+                       name[0].toUpperCase() + name.slice(1).replaceAll("_", " "));
+    label.append(field);
+    byId("settings-grid").append(label);
   }
-  const texts = {...values, repetition_penalty: values.repeat_penalty, max_tokens: "the rest", seed: "drawn"};
-  for (const name of NUMBERS) byId("settings-form").elements[name].placeholder = String(texts[name] ?? "");
 }
 
 function initDialogs() {

@@ -67,8 +67,8 @@ function titleOfRequest(requestId) {
 
 // ---- settings ----
 
-const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed", "repetition_penalty",
-                 "presence_penalty", "frequency_penalty"];
+/* All other fields of the form are numbers, members of requests by the same name. */
+const TEXTS = ["system", "thinking", "tool_choice", "stop", "tools"];
 
 const settings = {
   values: readStored("nanovllm.settings") || {},
@@ -84,8 +84,8 @@ const settings = {
   parameters() {
     const values = settings.values;
     const members = {};
-    for (const name of NUMBERS) {
-      if (values[name] !== undefined && values[name] !== "") members[name] = Number(values[name]);
+    for (const [name, value] of Object.entries(values)) {
+      if (!TEXTS.includes(name) && value !== "") members[name] = Number(value);
     }
     const stops = (values.stop || "").split("\n").filter(line => line);
     if (stops.length) members.stop = stops;
@@ -119,8 +119,9 @@ function checkTools() {
 }
 
 function keepSettings() {
-  const values = {};
+  const values = {...settings.values}; // of fields too that are not made yet
   for (const field of byId("settings-form").elements) {
+    if (field.name) delete values[field.name];
     if (field.name && field.value.trim()) values[field.name] = field.value;
   }
   settings.write(values);
