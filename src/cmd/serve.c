@@ -167,11 +167,26 @@ static const char epilogue[] =
 
 // ---- options ----
 
+// HTTP takes the blanks around a field's value away, so such a key would let nobody in.
+static enum status check_keys(const struct list *keys, struct err *err) {
+    for (size_t i = 0; i < keys->count; i++) {
+        const char *key = keys->items[i];
+        if (!strchr(BLANKS, key[0]) && !strchr(BLANKS, key[strlen(key) - 1])) continue;
+        return err_set(
+            err, ERR_INVALID,
+            "an API key (--api-key, NANOVLLM_API_KEY) begins or ends with a blank, which "
+            "no client can send");
+    }
+    return OK;
+}
+
 static enum status read_keys(struct serve *serve, struct err *err) {
     const char *key = getenv("NANOVLLM_API_KEY");
     enum status status = OK;
     if (key && *key) status = add_item(&serve->api_keys, key, strlen(key), err);
     if (status) return err_prefix(err, status, "NANOVLLM_API_KEY");
+    status = check_keys(&serve->api_keys, err);
+    if (status) return status;
     if (!serve->api_key_file) return OK;
     status = file_read(&serve->key_file_text, serve->api_key_file, err);
     if (status) return status;
