@@ -49,8 +49,14 @@ static void check_table(const struct nvllm_param *(*param_at)(size_t), size_t co
 
 static void test_tables_are_sound(void **state) {
     (void)state;
-    check_table(params_sampling, 24, sizeof(struct nvllm_sampling_params));
-    check_table(params_engine_option, 31, sizeof(struct nvllm_engine_options));
+#define ONE(...) +1
+    enum {
+        NUM_SAMPLING = 0 NVLLM_MODEL_PARAMS(ONE) NVLLM_SAMPLER_PARAMS(ONE) NVLLM_REQUEST_PARAMS(ONE)
+            NVLLM_LIST_PARAMS(ONE),
+        NUM_OPTIONS = 0 NVLLM_ENGINE_OPTIONS(ONE, ONE, ONE),
+    };
+    check_table(params_sampling, NUM_SAMPLING, sizeof(struct nvllm_sampling_params));
+    check_table(params_engine_option, NUM_OPTIONS, sizeof(struct nvllm_engine_options));
 }
 
 static void test_sets_every_number(void **state) {
