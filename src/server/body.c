@@ -161,8 +161,9 @@ static bool set_param(struct call *call, const char *name, const json_t *value) 
 static bool set_params(struct call *call) {
     const struct nvllm_param *row;
     for (size_t i = 0; (row = nvllm_sampling_param(i)); i++) {
-        const json_t *value = body_get(call, row->name);
-        if (!value || is_own_member(row->name)) continue;
+        // What the endpoint does not read is unknown there: nothing else looks for it.
+        const json_t *value = is_own_member(row->name) ? NULL : body_get(call, row->name);
+        if (!value) continue;
         if (row->type == NVLLM_PARAM_BOOL && !json_is_boolean(value)) {
             return body_wrong_type(call, row->name, value, "true or false");
         }

@@ -88,12 +88,13 @@ static bool refuse(struct call *call, const char *name) {
         candidates[count++] = row->name;
     }
     const char *nearest = suggest_nearest(name, candidates, count);
-    if (!nearest) {
+    if (!nearest || strcmp(nearest, name) == 0) { // known elsewhere
         return api_error_set(&call->error, 400, "unknown_member", name,
-                             "the member \"%.100s\" is not known", name);
+                             "the member \"%.100s\" is not known here", name);
     }
     return api_error_set(&call->error, 400, "unknown_member", name,
-                         "the member \"%.100s\" is not known; did you mean %s?", name, nearest);
+                         "the member \"%.100s\" is not known here; did you mean %s?", name,
+                         nearest);
 }
 
 bool unknown_members_check(struct call *call) {

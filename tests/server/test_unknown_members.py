@@ -52,6 +52,8 @@ class Warned(ServerTest):
 
     def test_another_endpoints_member(self):
         self.assertEqual(self.ignored("/v1/completions", {"messages": HELLO}), "messages")
+        self.assertEqual(self.ignored("/v1/responses", {"max_tokens": 2, "logprobs": True}), "max_tokens, logprobs")
+        self.assertEqual(self.ignored("/v1/messages", {"logprobs": True}), "logprobs")
 
     def test_is_in_the_log(self):
         self.ignored("/v1/completions", {"temprature": 0, "minp": 1})
@@ -87,6 +89,11 @@ class Refused(ServerTest):
             answer = self.server.post(path, {**REQUESTS[path], "temprature": 0})
             self.check_error(answer, 400, "temprature", "unknown_member")
             self.assertIn("did you mean temperature?", answer[1]["error"]["message"])
+
+    def test_known_elsewhere(self):
+        answer = self.server.post("/v1/responses", {**REQUESTS["/v1/responses"], "max_tokens": 2})
+        self.check_error(answer, 400, "max_tokens", "unknown_member")
+        self.assertEqual(answer[1]["error"]["message"], 'the member "max_tokens" is not known here')
 
     def test_known_and_harmless_are_not(self):
         for path, body in REQUESTS.items():
