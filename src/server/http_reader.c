@@ -177,6 +177,10 @@ static int check_head(struct http_reader *reader) {
                    http_request_count(request, "transfer-encoding") > 1)) {
         return refuse(reader, 400, "the Transfer-Encoding is not chunked");
     }
+    // HTTP/1.0 has no chunks: what stands between may have taken the body for something else.
+    if (coding && request->is_1_0) {
+        return refuse(reader, 400, "HTTP/1.0 has no Transfer-Encoding");
+    }
     if (coding && http_request_field(request, "content-length")) {
         return refuse(reader, 400, "both Content-Length and Transfer-Encoding are given");
     }

@@ -74,6 +74,7 @@ class Http(ServerTest):
             self.check_refused(post + fields + b"\r\n", 400)
         self.check_refused(post + b"Content-Length: 18446744073709551614\r\n\r\n", 400, 413)
         self.check_refused(post + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400)
+        self.check_refused(post.replace(b"HTTP/1.1", b"HTTP/1.0") + b"Transfer-Encoding: chunked\r\n\r\n", 400)
 
     def test_chunked_in_any_case(self):
         for coding in (b"Chunked", b"CHUNKED"):
