@@ -192,11 +192,15 @@ struct nvllm_logit_bias {
     ROW(STRINGS, bad_words, 0, 1024, 256,                                                          \
         "that are never generated, encoded alone or after a space; default none")                  \
     ROW(IDS, logprob_token_ids, 1, 20, 0,                                                          \
-        "that logprobs reports in place of the best ones; default none")                           \
+        "that logprobs reports in place of the best ones, in this order; default none")            \
     ROW(BIASES, logit_bias, 0, 1024, 0,                                                            \
         "to numbers from -100 to 100 added to their logits, \"-inf\" bans; default none")
 
-// Sizes hold for each engine of data_parallel_size, `threads` for all of them together.
+// Sizes hold for each engine of data_parallel_size, `threads` for all of them together. A request
+// beyond max_num_waiting or max_waiting_tokens is refused with NVLLM_ERR_CAPACITY, unless it would
+// wait alone. On a CPU the KV cache holds at least one sequence of max_model_len. cache_dir is
+// created when needed, its parent must exist; NULL: nothing is kept. Of
+// distributed_executor_backend, "auto" is "mp" here: only the command takes it for "mpi".
 #define NVLLM_ENGINE_OPTIONS(ROW, CHOICE, TEXT)                                                    \
     TEXT(model, NULL,                                                                              \
         "folder with config.json, *.safetensors and tokenizer.json; required")                     \
@@ -287,6 +291,8 @@ struct nvllm_logit_bias {
 #define NVLLM_LIST_INIT_(...) NULL, 0,
 #define NVLLM_STRING_INIT_(name, value, ...) value,
 
+// float temperature; ... int32_t max_tokens; ... const int32_t *stop_token_ids;
+// size_t num_stop_token_ids; const char *const *stop; size_t num_stop; ...
 struct nvllm_sampling_params {
     size_t struct_size;
     NVLLM_MODEL_PARAMS(NVLLM_FIELD_)
@@ -305,7 +311,7 @@ struct nvllm_sampling_params {
                 NVLLM_REQUEST_PARAMS(NVLLM_NUMBER_INIT_) NVLLM_LIST_PARAMS(NVLLM_LIST_INIT_) NULL  \
     }
 
-// A NULL string other than `model` means its default.
+// const char *model; ... int32_t threads; ... A NULL string other than `model` means its default.
 struct nvllm_engine_options {
     size_t struct_size;
     NVLLM_ENGINE_OPTIONS(NVLLM_FIELD_, NVLLM_STRING_FIELD_, NVLLM_STRING_FIELD_)

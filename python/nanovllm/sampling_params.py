@@ -87,7 +87,8 @@ class SamplingParams:
     """String or list of at most 1024 strings of at most 256 bytes that are never generated,
     encoded alone or after a space."""
     logprob_token_ids: Sequence[int] | None = None
-    """List of at most 20 token ids that logprobs reports in place of the best ones."""
+    """List of at most 20 token ids that logprobs reports in place of the best ones, in this
+    order."""
     logit_bias: Mapping[int, float] | None = None
     """Token id -> number added to its logit, -100 to 100; float("-inf") bans the token. At most
     1024."""
