@@ -60,10 +60,11 @@ bool body_parse(struct call *call) {
 }
 
 void body_forget(struct call *call) {
-    // The first two are borrowed from here, the others are in the answers of /v1/responses.
+    // The first two are borrowed from here, the others are in the answers of some endpoints.
     static const char *const kept[] = {"model", "cache_salt", "tool_choice", "tools", "metadata"};
+    size_t num_kept = call->endpoint->repeats_members ? ARRAY_LEN(kept) : 2;
     json_t *root = call->root ? json_object() : NULL;
-    for (size_t i = 0; root && i < ARRAY_LEN(kept); i++) {
+    for (size_t i = 0; root && i < num_kept; i++) {
         json_t *value = json_object_get(call->root, kept[i]);
         if (value && json_object_set(root, kept[i], value)) {
             json_decref(root);

@@ -111,6 +111,7 @@ struct chat_plan {
 // Functions over a call; `out` is JSON, or events of a stream.
 struct endpoint {
     const char *id_prefix; // "cmpl-"
+    bool repeats_members; // answers repeat what the request said of tools, and its metadata
     // On the pool. False: call->error is set.
     bool (*prepare)(struct call *call);
     // The rest runs on the loop, for endpoints that generate.

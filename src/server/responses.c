@@ -303,6 +303,7 @@ static void write_error(struct call *call, const struct api_error *error, struct
 }
 
 const struct endpoint endpoint_responses = {.id_prefix = "resp_",
+                                            .repeats_members = true,
                                             .prepare = prepare,
                                             .write_begin = write_begin,
                                             .write_piece = write_piece,

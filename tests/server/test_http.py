@@ -285,11 +285,15 @@ class AllBodies(ServerTest):
     def test_all_bodies_whose_members_are_kept(self):
         """What the answer repeats is in memory to its end, all else is not."""
         fields = {"ignore_eos": True, "metadata": {"a": "b" * 100000}}
-        for path, body, kept in (("/v1/completions", {"prompt": ["a"] * 8, "user": "u" * 100000, "max_tokens": 4000}, False),
-                                 ("/v1/responses", {"input": "a", "max_output_tokens": 3000, **fields}, True)):
+        completions = {"prompt": ["a"] * 8, "user": "u" * 100000, "max_tokens": 4000}
+        chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4000, **fields}
+        responses = {"input": "a", "max_output_tokens": 3000, **fields}
+        for path, body, num_running, kept in (("/v1/completions", completions, 8, False),
+                                              ("/v1/chat/completions", chat, 1, False),
+                                              ("/v1/responses", responses, 1, True)):
             text = json.dumps({**body, "ignore_eos": True}).encode()
             connection = ask(self.server, path.encode(), b"POST", text)
-            self.server.wait_metric("vllm:num_requests_running", 1 if kept else 8)
+            self.server.wait_metric("vllm:num_requests_running", num_running)
             if kept:
                 self.assertEqual(self.server.metric(self.METRIC), len(text))
             else:
