@@ -355,6 +355,10 @@ struct nvllm_param {
 // The i-th parameter of each struct, NULL past the end.
 NVLLM_API const struct nvllm_param *nvllm_sampling_param(size_t index);
 NVLLM_API const struct nvllm_param *nvllm_engine_option(size_t index);
+// Its default as its setter takes it: "256", "true", "auto". NULL: an empty list, a NULL string, or
+// past the end. Where _INIT leaves the field unset: what holds if the model has no default either.
+NVLLM_API const char *nvllm_sampling_param_default(size_t index);
+NVLLM_API const char *nvllm_engine_option_default(size_t index);
 
 // Sets one field by name from JSON text ("0.7", "true", "[\"a\", \"b\"]"); a bare word is taken as
 // a string. For an unknown name the error suggests the nearest. Lists are copied into

@@ -94,6 +94,14 @@ const struct nvllm_param *nvllm_engine_option(size_t index) {
     return params_engine_option(index);
 }
 
+const char *nvllm_sampling_param_default(size_t index) {
+    return params_sampling_default(index);
+}
+
+const char *nvllm_engine_option_default(size_t index) {
+    return params_engine_option_default(index);
+}
+
 enum nvllm_status nvllm_sampling_params_set(struct nvllm_sampling_params *params, const char *name,
                                             const char *value, struct nvllm_error *error) {
     struct err err = {0};

@@ -82,6 +82,17 @@ static const struct nvllm_param sampling_table[] = {
 static const struct nvllm_param option_table[] = {
     NVLLM_ENGINE_OPTIONS(OPTION_ROW, CHOICE_ROW, TEXT_ROW)};
 
+// The defaults of the rows.
+#define NUMBER_DEFAULT(type, name, value, ...) DEFAULT_##type(value),
+#define LIST_DEFAULT(...) NULL,
+#define STRING_DEFAULT(name, value, ...) value,
+
+static const char *const sampling_default_texts[] = {
+    NVLLM_MODEL_PARAMS(NUMBER_DEFAULT) NVLLM_SAMPLER_PARAMS(NUMBER_DEFAULT)
+        NVLLM_REQUEST_PARAMS(NUMBER_DEFAULT) NVLLM_LIST_PARAMS(LIST_DEFAULT)};
+static const char *const option_default_texts[] = {
+    NVLLM_ENGINE_OPTIONS(NUMBER_DEFAULT, STRING_DEFAULT, STRING_DEFAULT)};
+
 static const struct nvllm_sampling_params sampling_defaults = NVLLM_SAMPLING_PARAMS_INIT;
 static const struct nvllm_engine_options option_defaults = NVLLM_ENGINE_OPTIONS_INIT;
 
@@ -91,6 +102,14 @@ const struct nvllm_param *params_sampling(size_t index) {
 
 const struct nvllm_param *params_engine_option(size_t index) {
     return index < ARRAY_LEN(option_table) ? &option_table[index] : NULL;
+}
+
+const char *params_sampling_default(size_t index) {
+    return index < ARRAY_LEN(sampling_default_texts) ? sampling_default_texts[index] : NULL;
+}
+
+const char *params_engine_option_default(size_t index) {
+    return index < ARRAY_LEN(option_default_texts) ? option_default_texts[index] : NULL;
 }
 
 static const struct nvllm_param *find_param(const struct nvllm_param *table, size_t num_params,

@@ -25,6 +25,9 @@ enum {
 
 const struct nvllm_param *params_sampling(size_t index); // NULL past the end
 const struct nvllm_param *params_engine_option(size_t index); // NULL past the end
+// nvllm_sampling_param_default, nvllm_engine_option_default.
+const char *params_sampling_default(size_t index);
+const char *params_engine_option_default(size_t index);
 
 // nvllm_sampling_params_set and nvllm_engine_options_set, with our err. On failure nothing is
 // changed.

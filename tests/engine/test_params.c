@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "engine/sampling.h"
 #include "support/cmocka_all.h"
 #include "support/params_fixture.h"
 
@@ -57,6 +58,40 @@ static void test_tables_are_sound(void **state) {
     };
     check_table(params_sampling, NUM_SAMPLING, sizeof(struct nvllm_sampling_params));
     check_table(params_engine_option, NUM_OPTIONS, sizeof(struct nvllm_engine_options));
+}
+
+// What a default says is what _INIT has, except where the model comes before it.
+static void test_defaults_are_those_of_init(void **state) {
+    (void)state;
+    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
+    const struct generation_config no_model = {0};
+    sampling_fill_defaults(&params, &no_model);
+    struct nvllm_sampling_params set = params_defaults;
+    for (size_t i = 0; params_sampling(i); i++) {
+        const struct nvllm_param *param = params_sampling(i);
+        if (!params_sampling_default(i)) continue; // a list
+        set_ok(&set, param->name, params_sampling_default(i));
+        assert_memory_equal((char *)&set + param->offset, (char *)&params + param->offset,
+                            param_size(param->type));
+    }
+    struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
+    for (size_t i = 0; params_engine_option(i); i++) {
+        const struct nvllm_param *param = params_engine_option(i);
+        const char *text = params_engine_option_default(i);
+        if (!text) continue;
+        option_ok(&options, param->name, text);
+        if (param->type == NVLLM_PARAM_STRING) {
+            const char *const *field = (const void *)((const char *)&options_init + param->offset);
+            assert_string_equal(*field, text);
+        } else {
+            assert_memory_equal((char *)&options + param->offset,
+                                (const char *)&options_init + param->offset,
+                                param_size(param->type));
+        }
+    }
+    assert_string_equal(params_sampling_default(0), "1"); // temperature
+    assert_null(params_sampling_default(SIZE_MAX));
+    assert_null(params_engine_option_default(SIZE_MAX));
 }
 
 static void test_sets_every_number(void **state) {
@@ -412,6 +447,7 @@ static void test_checks_a_whole_options_struct(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tables_are_sound),
+        cmocka_unit_test(test_defaults_are_those_of_init),
         cmocka_unit_test(test_sets_every_number),
         cmocka_unit_test(test_booleans_have_four_spellings),
         cmocka_unit_test(test_refuses_numbers_with_a_sentence),
