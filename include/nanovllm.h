@@ -101,6 +101,7 @@ struct nvllm_load_progress {
 #define NVLLM_UNSET_INT INT32_MIN
 
 enum { NVLLM_LOGPROBS_MAX = 20, NVLLM_RANKS_MAX = 64, NVLLM_ENGINES_MAX = 64 };
+enum { NVLLM_LOGPROBS_ALL = -2 }; // prompt_logprobs: the whole vocabulary
 
 struct nvllm_logit_bias {
     int32_t token_id;
@@ -167,9 +168,10 @@ struct nvllm_logit_bias {
     ROW(INT, logprobs, -1, -1, NVLLM_LOGPROBS_MAX,                                                 \
         "report log-probabilities of the chosen token and of this many best ones, before "         \
         "temperature and penalties, -1 is none")                                                   \
-    ROW(INT, prompt_logprobs, -1, -1, NVLLM_LOGPROBS_MAX,                                          \
+    ROW(INT, prompt_logprobs, -1, NVLLM_LOGPROBS_ALL, NVLLM_LOGPROBS_MAX,                          \
         "report log-probabilities of each token of the prompt and of this many best ones in its "  \
-        "place, -1 is none; the prompt is then computed without cached prefixes")                  \
+        "place, -1 is none, -2 the whole vocabulary; the prompt is then computed without cached "  \
+        "prefixes")                                                                                \
     ROW(BOOL, echo, 0, 0, 1,                                                                       \
         "begin the text with the prompt's")                                                        \
     ROW(INT, priority, 0, INT32_MIN, INT32_MAX,                                                    \
@@ -517,7 +519,7 @@ struct nvllm_event {
     // in its place. Token 0 has no row, because nothing predicts it. NULL: not asked for, or not
     // there yet.
     const struct nvllm_logprob *prompt_logprobs;
-    size_t num_prompt_top;
+    size_t num_prompt_top; // with NVLLM_LOGPROBS_ALL the size of the vocabulary
     enum nvllm_finish_reason finish_reason; // NVLLM_FINISH_NONE: more to come
     const char *error; // why, with NVLLM_FINISH_ERROR; else NULL
     int32_t stop_token_id; // which EOS or stop token ended it; -1: none

@@ -210,9 +210,9 @@ class _Sink:
             raise NanovllmError(_LOST)
         if event.prompt_logprobs:
             row = 1 + event.num_prompt_top
-            flat = event.prompt_logprobs[: (event.num_prompt_tokens - 1) * row]
-            pairs = [(one.token_id, one.logprob) for one in flat]
-            rows = [pairs[start : start + row] for start in range(0, len(pairs), row)]
+            starts = range(0, (event.num_prompt_tokens - 1) * row, row)
+            flat = event.prompt_logprobs
+            rows = [[(one.token_id, one.logprob) for one in flat[at : at + row]] for at in starts]
             request.prompt_logprobs = [None, *rows]
         request.finish_reason = "abort" if "abort" in reasons else reasons[0]
 

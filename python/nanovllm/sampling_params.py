@@ -20,6 +20,7 @@ class _DefaultMaxTokens(int):
 
 _MAX_TOKENS = _DefaultMaxTokens(64)
 _INT32_MAX = 2**31 - 1
+_LOGPROBS_ALL = -2  # NVLLM_LOGPROBS_ALL; the library's -1 is none
 
 
 @dataclass
@@ -68,7 +69,7 @@ class SamplingParams:
     penalties. From 0 to 20. None: none."""
     prompt_logprobs: int | None = None
     """The same of each token of the prompt, which is then computed without cached prefixes.
-    None: none."""
+    None: none. -1: the whole vocabulary, as in vLLM."""
     echo: bool = False
     """Begin the text with the prompt's."""
     priority: int = 0
@@ -117,7 +118,7 @@ class SamplingParams:
                 if value is not _DEFAULTS[name]:
                     # A number was checked when it was set; a list may have changed since.
                     if type(value) in _CHECKED_ONCE:
-                        setattr(native.struct, name, value)
+                        setattr(native.struct, name, _native_value(name, value))
                     else:
                         native.set(name, value)
             if self.skip_special_tokens is None:
@@ -139,6 +140,11 @@ def _is_default(name: str, value: object) -> bool:
     """Exactly the default, so that no check is needed: True is not 1 here, and 1 not 1.0."""
     default = _DEFAULTS[name]
     return value is default or (type(value) is type(default) and value == default)
+
+
+def _native_value(name: str, value: object) -> object:
+    is_all = name == "prompt_logprobs" and type(value) is int and value == -1
+    return _LOGPROBS_ALL if is_all else value
 
 
 def check_params(params: object) -> SamplingParams:
@@ -184,7 +190,7 @@ class NativeSampling:
             if _DEFAULTS[name] is not None:
                 raise InvalidArgumentError(f"{name} is None, which is not a value for it")
             return
-        self._set_text(name, _values.json_of(name, value))
+        self._set_text(name, _values.json_of(name, _native_value(name, value)))
 
     def _set_text(self, name: str, text: bytes) -> None:
         error = _structs.Error()

@@ -357,7 +357,7 @@ static bool admit_next(struct generate_run *run) {
         take_error(run, task, err.message);
     } else {
         task->result.num_top = line->sampling.logprobs;
-        task->result.has_prompt_logprobs = line->sampling.prompt_logprobs >= 0;
+        task->result.has_prompt_logprobs = line->sampling.prompt_logprobs != -1;
         run->num_unfinished++;
     }
     count_held(task);

@@ -88,6 +88,17 @@ static enum status create_flights(struct llm_engine *engine, struct err *err) {
     return OK;
 }
 
+static enum status create_row_buffers(struct llm_engine *engine, struct err *err) {
+    struct row_buffers *buffers = &engine->row_buffers;
+    size_t vocab_size = engine->plan.config.vocab_size;
+    buffers->scratch = malloc(2 * vocab_size * sizeof *buffers->scratch);
+    buffers->ranked = malloc(vocab_size * sizeof *buffers->ranked);
+    if (!buffers->scratch || !buffers->ranked) return err_nomem(err, "engine");
+    struct model_runner *runner = executor_runner(engine->executor);
+    if (runner) model_runner_set_row_fn(runner, llm_engine_take_row, engine);
+    return OK;
+}
+
 // A tokenizer with more ids than the vocabulary would make prompts whose ids have no embedding.
 static enum status check_vocabulary(const struct llm_engine *engine, struct err *err) {
     if (!engine->tokenizer) return OK;
@@ -179,6 +190,7 @@ enum status llm_engine_load(struct llm_engine *engine, const struct nvllm_engine
     if ((status = load_model(engine, options, err))) return status;
     if ((status = check_vocabulary(engine, err))) return status;
     if ((status = create_flights(engine, err))) return status;
+    if ((status = create_row_buffers(engine, err))) return status;
     double warm_up = clock_seconds();
     status = executor_warm_up(engine->executor, &engine->flights[0].batch, err);
     if (status) return status;
@@ -210,6 +222,8 @@ bool llm_engine_destroy(struct llm_engine *engine) {
     if (engine->inbox.is_ready) end_work(engine);
     inbox_fini(&engine->inbox);
     count_slots_fini(&engine->count_slots);
+    free(engine->row_buffers.scratch);
+    free(engine->row_buffers.ranked);
     scheduler_destroy(engine->scheduler);
     step_observer_fini(&engine->observer);
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {

@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 
+#include "backend/log_softmax.h"
 #include "engine/count_slots.h"
 #include "engine/data_parallel/event_gate.h"
 #include "engine/engine_plan.h"
@@ -46,6 +47,10 @@ struct llm_engine {
     struct flight flights[MODEL_RUNNER_SLOTS]; // at most one is launched between two steps
     uint32_t next_slot; // of the next launch
     struct count_slots count_slots;
+    struct row_buffers {
+        uint64_t *scratch; // [2][vocab_size]
+        struct ranked_token *ranked; // [vocab_size]
+    } row_buffers; // for the log-probabilities of a prompt's token over the whole vocabulary
     struct step_observer observer;
     bool failed; // a step failed: nothing more can run
     struct nvllm_stats stats; // what neither the scheduler nor the inbox counts
@@ -62,6 +67,9 @@ MUST_USE enum status llm_engine_prompt_ids(const struct llm_engine *engine,
 // Gives all outputs of a request from the inbox to the scheduler.
 void llm_engine_accept(struct llm_engine *engine, struct request *first);
 
+// A model_runner_row_fn, of the engine: keeps the log-probabilities of a prompt row of a launch,
+// where they are of the whole vocabulary. llm_engine_take_prompt brings the token's own.
+void llm_engine_take_row(void *engine, uint32_t slot, uint32_t row, const float *logits);
 // Keeps the log-probabilities of an item's prompt rows.
 void llm_engine_take_prompt(struct request *request, const struct scheduled *item,
                             const struct sample_result *results);

@@ -146,12 +146,28 @@ static void take_row(struct nvllm_logprob *out, int32_t num_top, int32_t token_i
     }
 }
 
+void llm_engine_take_row(void *user_data, uint32_t slot, uint32_t row, const float *logits) {
+    struct llm_engine *engine = user_data;
+    const struct scheduled *item = engine->flights[slot].schedule.items;
+    while (row >= item->num_prompt_rows) row -= item++->num_prompt_rows;
+    const struct request *request = item->seq->user;
+    uint32_t vocab_size = engine->plan.config.vocab_size;
+    size_t first = ((size_t)item->start + row) * (1 + vocab_size);
+    struct nvllm_logprob *out = request->prompt_logprobs + first + 1;
+    const struct ranked_token *ranked = engine->row_buffers.ranked;
+    log_softmax_rank(logits, vocab_size, engine->row_buffers.scratch, engine->row_buffers.ranked);
+    for (uint32_t i = 0; i < vocab_size; i++) {
+        out[i] = (struct nvllm_logprob){ranked[i].token_id, ranked[i].logprob};
+    }
+}
+
 void llm_engine_take_prompt(struct request *request, const struct scheduled *item,
                             const struct sample_result *results) {
     int32_t num_top = request->sampling.params.prompt_logprobs;
+    int32_t num_listed = num_top > SAMPLE_TOP_MAX ? 0 : num_top; // else llm_engine_take_row's
     for (uint32_t i = 0; i < item->num_prompt_rows; i++) {
         uint32_t row = item->start + i;
-        take_row(request->prompt_logprobs + (size_t)row * (size_t)(1 + num_top), num_top,
+        take_row(request->prompt_logprobs + (size_t)row * (size_t)(1 + num_top), num_listed,
                  request->seq->token_ids[row + 1], &results[i]);
         if (row == request->num_rows_landed) request->num_rows_landed++;
     }

@@ -81,10 +81,33 @@ static enum status add_outputs(const struct llm_engine *engine, struct request *
     return status;
 }
 
-static enum status want_prompt_logprobs(struct request *request, struct err *err) {
+// What is asked of requests whose rows have the whole vocabulary.
+static enum status check_whole_rows(const struct llm_engine *engine, size_t num_rows,
+                                    struct err *err) {
+    size_t vocab_size = engine->plan.config.vocab_size;
+    size_t row_bytes = (1 + vocab_size) * sizeof(struct nvllm_logprob);
+    size_t num_rows_max = REQUEST_ALL_LOGPROBS_BYTES_MAX / row_bytes;
+    if (!executor_has_rows(engine->executor)) {
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "prompt_logprobs of the whole vocabulary are not supported under mpirun with "
+            "GPUs or with several engines");
+    }
+    if (num_rows <= num_rows_max) return OK;
+    return err_set(err, ERR_INVALID,
+                   "prompt_logprobs of the whole vocabulary, %zu tokens, take %zu MiB for a prompt "
+                   "of %zu tokens: want at most %zu MiB, %zu tokens",
+                   vocab_size, num_rows * row_bytes >> 20, num_rows + 1,
+                   REQUEST_ALL_LOGPROBS_BYTES_MAX >> 20, num_rows_max + 1);
+}
+
+static enum status want_prompt_logprobs(const struct llm_engine *engine, struct request *request,
+                                        struct err *err) {
     int32_t num_top = request->sampling.params.prompt_logprobs;
     if (num_top < 0) return OK;
     size_t num_rows = request->seq->num_prompt_tokens - 1, row = 1 + (size_t)num_top;
+    enum status status = num_top > SAMPLE_TOP_MAX ? check_whole_rows(engine, num_rows, err) : OK;
+    if (status) return status;
     request->prompt_logprobs =
         malloc((num_rows ? num_rows * row : 1) * sizeof *request->prompt_logprobs);
     if (!request->prompt_logprobs) return err_nomem(err, "prompt_logprobs");
@@ -108,7 +131,7 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
                        "stop strings need the tokenizer, which skip_tokenizer_init left out");
     }
     status = fill_output(engine, request, in, ids, count, err);
-    if (!status) status = want_prompt_logprobs(request, err);
+    if (!status) status = want_prompt_logprobs(engine, request, err);
     if (!status) status = scheduler_check(engine->scheduler, request->seq, err);
     return status ? status : add_outputs(engine, request, in, ids, count, err);
 }

@@ -36,6 +36,9 @@ struct model_runner {
     struct token_counts *counts;
     float *sample_scratch; // of the sampler's backend
     float *host_logits; // [max_num_logits][vocab_size]; NULL where the device samples
+    float *row_logits; // host [vocab_size]: of a row for on_row
+    model_runner_row_fn on_row; // NULL: nobody takes them
+    void *on_row_data;
     struct sample_result *results; // dev, laid out as a slot's; with several ranks in shared memory
     struct rank_sampling rank_sampling; // with several ranks
     struct slot slots[MODEL_RUNNER_SLOTS];
@@ -124,6 +127,10 @@ static enum status alloc_buffers(struct model_runner *r, const struct model_runn
     void *results = NULL;
     enum status status = ops->alloc(r->backend, options->batch_bytes, &r->batch, err);
     if (status) return status;
+    void *row = NULL;
+    status = backend_alloc_host(r->backend, r->vocab_size * sizeof *r->row_logits, &row, err);
+    if (status) return status;
+    r->row_logits = row;
     if (options->shared_results) {
         r->results = options->shared_results;
         status = rank_sampling_init(&r->rank_sampling, r->comm, rows, r->vocab_size, err);
@@ -194,6 +201,7 @@ void model_runner_destroy(struct model_runner *r) {
         ops->release(r->backend, r->results);
     }
     destroy_sampler(r);
+    if (r->row_logits) backend_release_host(r->backend, r->row_logits);
     for (uint32_t i = 0; i < r->num_graphs; i++) {
         destroy_recording(r, &r->graphs[i]);
     }
@@ -269,12 +277,59 @@ static enum status sample_on_host(struct model_runner *r, const struct step *hos
     return OK;
 }
 
+static bool is_whole(const struct sample_row *row) {
+    return row->num_top > SAMPLE_TOP_MAX;
+}
+
+static bool has_whole(const struct sample_row *rows, uint32_t num_rows) {
+    for (uint32_t i = 0; i < num_rows; i++) {
+        if (is_whole(&rows[i])) return true;
+    }
+    return false;
+}
+
+// Brings the logits of rows whose whole vocabulary is wanted to the host. They were sampled, and
+// are rows `first` and following of the slot's prompt rows. rows: host [num_rows]; logits: dev, as
+// decoder_logits gave them.
+static enum status read_rows(struct model_runner *r, uint32_t slot, uint32_t first,
+                             const struct sample_row *rows, uint32_t num_rows, const float *logits,
+                             struct err *err) {
+    const struct backend_ops *ops = r->backend->ops;
+    bool shares = r->rank_sampling.comm != NULL;
+    const float *gathered = NULL;
+    if (!has_whole(rows, num_rows)) return OK;
+    if (shares) gathered = rank_sampling_gather(&r->rank_sampling, r->backend, num_rows);
+    for (uint32_t i = 0; i < num_rows; i++) {
+        if (!is_whole(&rows[i])) continue;
+        size_t at = (size_t)i * r->vocab_size;
+        if (!shares) {
+            if (r->comm->world_size > 1) {
+                comm_gather_logits(r->comm, r->backend, i, r->row_logits);
+            } else {
+                ops->download(r->backend, r->row_logits, logits + at,
+                              r->vocab_size * sizeof *r->row_logits);
+            }
+            enum status status = ops->synchronize(r->backend, err);
+            if (status) return status;
+        }
+        if (!r->on_row) continue;
+        r->on_row(r->on_row_data, slot, first + i, shares ? gathered + at : r->row_logits);
+    }
+    return OK;
+}
+
+void model_runner_set_row_fn(struct model_runner *r, model_runner_row_fn on_row, void *user_data) {
+    r->on_row = on_row;
+    r->on_row_data = user_data;
+}
+
 // Samples rows of prompts, as many at a time as there is room for logits. `host` is the step as the
 // host has it. The results are on the host when the step is done.
 static enum status sample_prompts(struct model_runner *r, const struct step *step,
-                                  const struct step *host, struct sample_result *results,
-                                  struct err *err) {
+                                  const struct step *host, uint32_t slot, struct err *err) {
     const struct backend_ops *ops = r->backend->ops;
+    struct sample_result *results = r->slots[slot].results + r->max_num_logits;
+    enum status status = OK;
     bool on_device = samples_on_device(r);
     struct sample_args args = sample_args_of(r, on_device ? step : host);
     for (uint32_t start = 0; start < step->num_prompt_logits; start += args.num_rows) {
@@ -284,15 +339,17 @@ static enum status sample_prompts(struct model_runner *r, const struct step *ste
         // Waits until no rank reads the logits of the previous rows any more.
         if (args.collective) comm_barrier(r->comm);
         args.results = (on_device ? r->results + r->max_num_logits : results) + start;
-        args.logits = decoder_logits(r->decoder, step->prompt_index + start, args.num_rows);
+        const float *logits = decoder_logits(r->decoder, step->prompt_index + start, args.num_rows);
+        args.logits = logits;
         if (!on_device) {
-            ops->download(r->backend, r->host_logits, args.logits,
+            ops->download(r->backend, r->host_logits, logits,
                           (size_t)args.num_rows * r->vocab_size * sizeof *r->host_logits);
-            enum status status = ops->synchronize(r->backend, err);
-            if (status) return status;
+            if ((status = ops->synchronize(r->backend, err))) return status;
             args.logits = r->host_logits;
         }
         run_sampler(r, &args);
+        status = read_rows(r, slot, start, host->prompt_rows + start, args.num_rows, logits, err);
+        if (status) return status;
     }
     if (on_device) {
         ops->download(r->backend, results, r->results + r->max_num_logits,
@@ -477,7 +534,7 @@ static enum status finish_launch(struct model_runner *r, const struct batch_head
     }
     if (!status && step.num_prompt_logits) {
         double start = clock_seconds();
-        status = sample_prompts(r, &step, &host, results + r->max_num_logits, err);
+        status = sample_prompts(r, &step, &host, slot, err);
         times->sample_seconds += clock_seconds() - start;
     }
     r->slots[slot].is_sampled = true;

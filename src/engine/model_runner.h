@@ -55,6 +55,16 @@ struct model_runner_times {
 // Steps that may be in flight at once: one runs while the next one is prepared.
 enum { MODEL_RUNNER_SLOTS = 2 };
 
+// Called for a row of a prompt with num_top above SAMPLE_TOP_MAX: that is more than a
+// sample_result holds. logits: [vocab_size] on the host, during the call. `row`: of the prompt rows
+// of the slot's batch. The launch or sampling of such a batch waits for the device, and makes the
+// calls.
+typedef void (*model_runner_row_fn)(void *user_data, uint32_t slot, uint32_t row,
+                                    const float *logits);
+// Of rank 0; the other ranks have no such function, and only take part in the gathering.
+void model_runner_set_row_fn(struct model_runner *runner, model_runner_row_fn on_row,
+                             void *user_data);
+
 // Enqueues a batch's forward pass and, unless it has late masks, its sampling and the download of
 // its results. `slot` < MODEL_RUNNER_SLOTS; its last launch must have been waited for. The caller
 // leaves the batch unchanged until model_runner_wait, but for late masks. Token id -1-r stands for

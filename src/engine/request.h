@@ -13,6 +13,9 @@
 #include "engine/sequence.h"
 #include "nanovllm.h"
 
+// Most that prompt_logprobs may take where they are of the whole vocabulary.
+#define REQUEST_ALL_LOGPROBS_BYTES_MAX ((size_t)64 << 20)
+
 struct request {
     struct request *first; // output 0; itself where index is 0
     struct request *next_output; // the output with the next index; NULL: none

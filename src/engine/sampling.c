@@ -132,7 +132,8 @@ static void fill_row(struct sampling *out, uint32_t vocab_size) {
     if (params->logprobs >= 0 && (uint32_t)params->logprobs > vocab_size) {
         params->logprobs = (int32_t)vocab_size;
     }
-    if (params->prompt_logprobs >= 0 && (uint32_t)params->prompt_logprobs > vocab_size) {
+    bool is_all = params->prompt_logprobs == NVLLM_LOGPROBS_ALL;
+    if (is_all || params->prompt_logprobs > (int32_t)vocab_size) {
         params->prompt_logprobs = (int32_t)vocab_size;
     }
 #define COPY(type, name, ...) .name = params->name,

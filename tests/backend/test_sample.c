@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/philox.h"
+#include "backend/log_softmax.h"
 #include "backend/sample_oracle.h"
 #include "backend/sample_run.h"
 #include "base/compiler.h"
@@ -336,6 +337,38 @@ static void fill_odd(float *logits, uint32_t n, int kind) {
     }
 }
 
+// A whole row begins with the tokens that the op lists, to the bit, whatever the logits are. It has
+// each token once.
+static void test_whole_rows_begin_like_lists(void **state) {
+    enum { SIZE = 1500, KINDS = 8 };
+    float *logits = sample_random_logits(1, SIZE, 3);
+    for (int kind = -2; kind < KINDS; kind++) {
+        if (kind == -1) {
+            for (uint32_t i = 0; i < SIZE; i++)
+                logits[i] = roundf(logits[i]); // ties, and both zeros
+        }
+        if (kind >= 0) fill_odd(logits, SIZE, kind);
+        struct sample_row row = plain_row;
+        row.num_top = SAMPLE_TOP_MAX;
+        struct sample_result listed;
+        sample_run(*state, logits, SIZE, &row, 1, NULL, &listed);
+        uint64_t scratch[2 * SIZE];
+        struct ranked_token ranked[SIZE];
+        bool is_there[SIZE] = {false};
+        log_softmax_rank(logits, SIZE, scratch, ranked);
+        for (int i = 0; i < SAMPLE_TOP_MAX; i++) {
+            assert_int_equal(ranked[i].token_id, listed.top_id[i]);
+            assert_memory_equal(&ranked[i].logprob, &listed.top_logprob[i], sizeof(float));
+        }
+        for (int i = 0; i < SIZE; i++) {
+            assert_false(is_there[ranked[i].token_id]);
+            is_there[ranked[i].token_id] = true;
+            if (i) assert_true(ranked[i].logprob <= ranked[i - 1].logprob);
+        }
+    }
+    free(logits);
+}
+
 static void test_odd_logits_give_a_valid_token_or_none(void **state) {
     struct backend *backend = *state;
     enum { SIZE = 1300, NUM_KINDS = 9 };
@@ -544,6 +577,7 @@ int main(void) {
         cmocka_unit_test(test_given_tokens),
         cmocka_unit_test(test_top_lists_the_smaller_ids_of_ties),
         cmocka_unit_test(test_no_logprobs_leave_zero),
+        cmocka_unit_test(test_whole_rows_begin_like_lists),
         cmocka_unit_test(test_odd_logits_give_a_valid_token_or_none),
         cmocka_unit_test(test_same_bits_for_any_threads_batch_and_isa),
         cmocka_unit_test(test_a_seed_and_draw_decide_the_token),

@@ -28,7 +28,7 @@ static struct nvllm_sampling_params busy_params(uint32_t i) {
     params.min_tokens = (int32_t)(i % 5);
     params.priority = (int32_t)(i % 3);
     params.n = i % 7 == 3 ? 3 : 1;
-    params.prompt_logprobs = i % 6 == 5 ? 4 : -1;
+    params.prompt_logprobs = i % 6 == 5 ? 4 : i % 6 == 4 ? NVLLM_LOGPROBS_ALL : -1;
     params.echo = i % 8 == 2;
     static const char *const words[] = {"is", "95", "bad words"};
     params.bad_words = words;

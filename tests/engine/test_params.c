@@ -167,7 +167,7 @@ static void test_refuses_numbers_with_a_sentence(void **state) {
     set_refused("max_tokens", "\"5\"", "max_tokens is \"5\", want an integer from 1 to 2147483647");
     set_refused("max_tokens", "[5]", "max_tokens is [5], want an integer from 1 to 2147483647");
     set_refused("min_tokens", "-1", "min_tokens is -1, want an integer from 0 to 2147483647");
-    set_refused("prompt_logprobs", "21", "prompt_logprobs is 21, want an integer from -1 to 20");
+    set_refused("prompt_logprobs", "21", "prompt_logprobs is 21, want an integer from -2 to 20");
     set_refused("echo", "2", "echo is 2, want true or false");
     set_refused("n", "0", "n is 0, want an integer from 1 to 1024");
     set_refused("n", "1025", "n is 1025, want an integer from 1 to 1024");

@@ -116,6 +116,31 @@ static void test_ranks_share_an_int8_cache(void **state) {
     assert_no_children();
 }
 
+// Of a prompt's tokens: rank 0 gathers whole rows, whose first tokens are those that the ranks
+// report together.
+static void test_ranks_bring_whole_rows(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = options_of(2);
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_sampling_params params[2] = {greedy_params(1), greedy_params(1)};
+    params[0].prompt_logprobs = NVLLM_LOGPROBS_MAX;
+    params[1].prompt_logprobs = NVLLM_LOGPROBS_ALL;
+    struct nvllm_request requests[] = {text_request(QUESTION, &params[0]),
+                                       text_request(QUESTION, &params[1])};
+    struct nvllm_result *results = NULL;
+    assert_int_equal(nvllm_engine_generate(engine, requests, 2, &results, NULL, NULL), NVLLM_OK);
+    size_t listed = 1 + NVLLM_LOGPROBS_MAX, whole = 1 + (size_t)results[1].num_prompt_top;
+    assert_int_equal(whole, 4097);
+    for (size_t i = 0; i + 1 < results[0].num_prompt_tokens; i++) {
+        assert_memory_equal(results[1].prompt_logprobs + i * whole,
+                            results[0].prompt_logprobs + i * listed,
+                            listed * sizeof *results[0].prompt_logprobs);
+    }
+    nvllm_results_free(results, 2);
+    nvllm_engine_destroy(engine);
+    assert_no_children();
+}
+
 static void count_tokens(const struct nvllm_event *event, void *user_data) {
     int *num_events = user_data;
     (void)event;
@@ -335,6 +360,7 @@ int main(void) {
         cmocka_unit_test(test_same_tokens_as_one_process),
         cmocka_unit_test(test_same_bits_from_run_to_run),
         cmocka_unit_test(test_ranks_share_an_int8_cache),
+        cmocka_unit_test(test_ranks_bring_whole_rows),
         cmocka_unit_test(test_a_rank_is_killed),
         cmocka_unit_test(test_a_rank_is_stopped),
         cmocka_unit_test(test_programs_that_are_no_rank),

@@ -273,6 +273,16 @@ def test_prompt_logprobs_of_the_prompts_tokens_alone(llm: LLM) -> None:
     assert [len(row or [0]) for row in outputs[1]["prompt_logprobs"]] == [1, 1, 1]
 
 
+def test_prompt_logprobs_of_the_whole_vocabulary(llm: LLM) -> None:
+    params = SamplingParams(0, 1)
+    params.prompt_logprobs = -1
+    listed, whole = llm.generate([[5, 6, 7]] * 2, [greedy(max_tokens=1, prompt_logprobs=20), params], False)
+    assert whole["prompt_logprobs"][0] is None
+    for row, best in zip(whole["prompt_logprobs"][1:], listed["prompt_logprobs"][1:], strict=True):
+        assert row[:21] == best
+        assert sorted(token for token, _ in row[1:]) == list(range(4096))
+
+
 def test_an_echo_is_the_prompts_text(llm: LLM) -> None:
     (output,) = llm.generate([QUESTION], greedy(echo=True), False)
     assert output["text"] == QUESTION + ANSWER

@@ -25,7 +25,7 @@
 #include "base/float_mode.h"
 
 enum {
-    CHUNK = 512, // logits that a pass handles at a time
+    CHUNK = SAMPLE_CHUNK, // logits that a pass handles at a time
     SKIP = 64, // tokens that are skipped together where none of them matters
     TASK_CHUNKS_MIN = 8, // fewer are not worth waking a thread for
 };
@@ -166,10 +166,6 @@ static double weigh_all(struct work *work) {
     return sum;
 }
 
-static float logprob_of(float logit, float max, double log_sum) {
-    return logit > -INFINITY ? (float)((double)logit - (double)max - log_sum) : -INFINITY;
-}
-
 // Lists the best tokens, best first; needs chunk_max. Once the list is full, a chunk or logit that
 // only equals its worst entry is skipped: its ids are larger.
 static void list_top(const struct work *work, uint32_t num_top, double log_sum,
@@ -182,6 +178,7 @@ static void list_top(const struct work *work, uint32_t num_top, double log_sum,
         for (uint32_t i = chunk * CHUNK; i < chunk_end(work, chunk); i++) {
             if (count == num_top && !(work->logits[i] > worst)) continue;
             uint64_t key = sample_key(sample_clean(work->logits[i]), i);
+            if (count == num_top && key > best[count - 1]) continue; // +inf after +inf
             uint32_t at = count < num_top ? count++ : num_top - 1;
             for (; at > 0 && best[at - 1] > key; at--) best[at] = best[at - 1];
             best[at] = key;
@@ -192,7 +189,7 @@ static void list_top(const struct work *work, uint32_t num_top, double log_sum,
         bool there = i < count;
         float logit = there ? sample_key_logit(best[i]) : -INFINITY;
         result->top_id[i] = there ? (int32_t)sample_key_id(best[i]) : -1;
-        result->top_logprob[i] = logprob_of(logit, work->max, log_sum);
+        result->top_logprob[i] = sample_logprob(logit, work->max, log_sum);
     }
 }
 
@@ -202,7 +199,7 @@ static void list_given(const struct work *work, const struct sample_bias *given,
         uint32_t id = (uint32_t)given[i].token_id;
         CHECK(id < work->vocab_size, "id=%u vocab_size=%u", id, work->vocab_size);
         result->top_id[i] = given[i].token_id;
-        result->top_logprob[i] = logprob_of(sample_clean(work->logits[id]), work->max, log_sum);
+        result->top_logprob[i] = sample_logprob(sample_clean(work->logits[id]), work->max, log_sum);
     }
 }
 
@@ -452,7 +449,7 @@ static void sample_one(const struct cpu_backend *cpu, const struct sample_args *
     result->token_id = (int32_t)token;
     if (work.counts) work.counts[token]++;
     if (logprobs) {
-        result->logprob = logprob_of(sample_clean(raw[token]), raw_max, log_sum);
+        result->logprob = sample_logprob(sample_clean(raw[token]), raw_max, log_sum);
     }
 }
 

@@ -4,6 +4,7 @@
 #ifndef BACKEND_CPU_SAMPLE_WEIGH_H
 #define BACKEND_CPU_SAMPLE_WEIGH_H
 
+#include <math.h>
 #include <stdint.h>
 
 struct sample_weigh {
@@ -16,6 +17,14 @@ struct sample_weigh {
 #define SAMPLE_WEIGHT_MIN 2e-38f
 
 enum { SAMPLE_WEIGH_LANES = 16 };
+
+// Logits whose weights are summed at a time; these sums are added in order.
+enum { SAMPLE_CHUNK = 512 };
+
+// `log_sum`: log(sum of exp(logit - max)).
+static inline float sample_logprob(float logit, float max, double log_sum) {
+    return logit > -INFINITY ? (float)((double)logit - (double)max - log_sum) : -INFINITY;
+}
 
 // weights[i] = exp((logits[i] - max) * inverse_temperature) within 2 ulp. It is 1 for +inf, 0 for
 // NaN and for weights below weight_min. Returns their sum. Arrays: [count], any alignment, not

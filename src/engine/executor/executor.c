@@ -99,6 +99,9 @@ enum status executor_create(struct executor **out, struct engine_plan *plan,
     }
     if (status) return status;
     (*out)->plan = plan;
+    bool has_gpu_ranks = plan->world_size > 1 && plan->backend->collective;
+    (*out)->has_rows =
+        !mpi_executor_is_wanted(options) || (options->data_parallel_size == 1 && !has_gpu_ranks);
     return OK;
 }
 
@@ -169,6 +172,10 @@ enum status executor_launch(struct executor *executor, const struct batch *batch
 enum status executor_sample(struct executor *executor, const struct batch *batch, uint32_t slot,
                             struct model_runner_times *times, struct err *err) {
     return executor->ops->sample(executor, batch, slot, times, err);
+}
+
+bool executor_has_rows(const struct executor *executor) {
+    return executor->has_rows;
 }
 
 enum status executor_wait(struct executor *executor, uint32_t slot,

@@ -41,6 +41,10 @@ MUST_USE enum status executor_launch(struct executor *executor, const struct bat
 MUST_USE enum status executor_sample(struct executor *executor, const struct batch *batch,
                                      uint32_t slot, struct model_runner_times *times,
                                      struct err *err);
+// Whether rows of logits come to this process, as model_runner_set_row_fn wants them. Under mpirun
+// with several engines some run in other processes, which send only results. With GPUs under mpirun
+// rank 0 must not wait for its device while a batch is on its way. Any thread.
+bool executor_has_rows(const struct executor *executor);
 // As model_runner_wait, on all ranks.
 MUST_USE enum status executor_wait(struct executor *executor, uint32_t slot,
                                    const struct sample_result **results,

@@ -61,3 +61,11 @@ void rank_sampling_run(struct rank_sampling *s, struct backend *backend,
     }
     comm_share_results(s->comm, s->owners, args->num_rows, args->results, sizeof *args->results);
 }
+
+const float *rank_sampling_gather(struct rank_sampling *s, struct backend *backend,
+                                  uint32_t num_rows) {
+    for (uint32_t i = 0; i < num_rows; i++) s->owners[i] = 0;
+    comm_gather_rows(s->comm, backend, s->owners, num_rows, s->vocab_size, s->logits);
+    comm_barrier(s->comm); // before a rank overwrites its logits
+    return s->comm->rank == 0 ? s->logits : NULL;
+}

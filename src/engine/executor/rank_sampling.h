@@ -25,6 +25,10 @@ void rank_sampling_fini(struct rank_sampling *sampling); // all-zero is fine
 // ranks share, and args->logits is not read. All results are written when it returns.
 void rank_sampling_run(struct rank_sampling *sampling, struct backend *backend,
                        const struct sample_args *args);
+// After rank_sampling_run: the logits [num_rows][vocab_size] of its rows, on rank 0; NULL on the
+// others. All ranks call it.
+const float *rank_sampling_gather(struct rank_sampling *sampling, struct backend *backend,
+                                  uint32_t num_rows);
 // Whether this rank samples the rows with this slot of the token counts. A sequence keeps its slot,
 // so one rank samples all its tokens and has its counts.
 bool rank_sampling_has_slot(const struct comm *comm, uint32_t slot);
