@@ -105,10 +105,14 @@ static bool is_one_of(const char *list, const json_t *value) {
     return found;
 }
 
-// llama-server's window of all three penalties: without one of them it has no effect.
+// llama-server's window of all three penalties: without one of them it has no effect. The model's
+// own repetition_penalty sees all tokens.
 static bool check_window(struct call *call) {
+    const struct nvllm_sampling_params *sampling = &call->sampling;
+    bool has_repetition =
+        sampling->repetition_penalty != 1 && sampling->repetition_penalty != NVLLM_UNSET_FLOAT;
     bool has_penalty =
-        call->sampling.presence_penalty != 0 || call->sampling.frequency_penalty != 0;
+        has_repetition || sampling->presence_penalty != 0 || sampling->frequency_penalty != 0;
     if (!body_get(call, "repeat_last_n") || !has_penalty) return true;
     return unsupported_set(call, "repeat_last_n", "a penalty with repeat_last_n");
 }

@@ -103,8 +103,8 @@ static void test_every_way_is_the_same(void **state) {
         {.device = "cuda", .async_scheduling = "on", .max_num_seqs = 6, .max_num_tokens = 30},
         {.device = "cuda", .async_scheduling = "off", .max_num_seqs = 6, .enforce_eager = 1},
     };
-    static const int32_t wanted[] = {NVLLM_LOGPROBS_ALL, LISTED, -1, NVLLM_LOGPROBS_ALL, 0,
-                                     NVLLM_LOGPROBS_ALL};
+    static const int32_t wanted[] = {NVLLM_LOGPROBS_ALL, LISTED, -1,
+                                     NVLLM_LOGPROBS_ALL, 0,      NVLLM_LOGPROBS_ALL};
     for (size_t w = 0; w < ARRAY_LEN(ways); w++) {
         fake_device_reset();
         struct nvllm_engine_options options = way_options(&ways[w]);
@@ -117,9 +117,9 @@ static void test_every_way_is_the_same(void **state) {
             requests[i] = ids_request(prompt(), NUM_PROMPT, &params[i]);
         }
         struct nvllm_result *results = NULL;
-        assert_int_equal(nvllm_engine_generate(engine, requests, ARRAY_LEN(wanted), &results, NULL,
-                                               NULL),
-                         NVLLM_OK);
+        assert_int_equal(
+            nvllm_engine_generate(engine, requests, ARRAY_LEN(wanted), &results, NULL, NULL),
+            NVLLM_OK);
         for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
             if (wanted[i] == NVLLM_LOGPROBS_ALL) expect_same(&results[i], *state);
         }

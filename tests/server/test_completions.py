@@ -274,6 +274,8 @@ class Completions(ServerTest):
         self.assertEqual(self.complete(**neutral)["choices"], self.complete()["choices"])
         self.refuse("repeat_last_n", {"repeat_last_n": 64, "frequency_penalty": 0.5}, code="unsupported")
         self.refuse("repeat_last_n", {"repeat_last_n": 64, "presence_penalty": 0.5}, code="unsupported")
+        self.refuse("repeat_last_n", {"repeat_last_n": 64, "repetition_penalty": 1.1}, code="unsupported")
+        self.complete(repeat_last_n=64, repetition_penalty=1)
 
     def test_whole_vocabulary(self):
         for name in ("logprobs", "prompt_logprobs"):
