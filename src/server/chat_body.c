@@ -215,20 +215,25 @@ bool chat_body_echo(struct call *call, struct buf *out) {
     return status ? api_error_nomem(&call->error) : true;
 }
 
-// The bytes that the prompt's end has of the answer's beginning. A template may have trimmed it.
+static size_t count_blanks(const char *text, size_t len) {
+    size_t count = 0;
+    while (count < len && is_blank(text[len - 1 - count])) count++;
+    return count;
+}
+
+// The bytes that the prompt's end has of the answer's beginning. A template may have trimmed it:
+// then the prompt ends with fewer blanks, and as many are cut here. Every other cut would differ in
+// the last byte that is none.
 static size_t begun_len(struct call *call, const char *prompt, size_t prompt_len) {
     const json_t *begun = begun_text(call);
     const char *text = json_string_value(begun);
     size_t len = json_string_length(begun), lead = 0;
     while (lead < len && is_blank(text[lead])) lead++;
-    for (; len > lead; len--) {
-        size_t rest = len - lead;
-        if (rest <= prompt_len && memcmp(prompt + prompt_len - rest, text + lead, rest) == 0) {
-            return rest;
-        }
-        if (!is_blank(text[len - 1])) break;
-    }
-    return 0;
+    size_t blanks = count_blanks(text, len), kept = count_blanks(prompt, prompt_len);
+    if (lead == len || kept > blanks) return 0;
+    size_t rest = len - lead - (blanks - kept);
+    bool is_end = rest <= prompt_len && !memcmp(prompt + prompt_len - rest, text + lead, rest);
+    return is_end ? rest : 0;
 }
 
 // What divides the answers to the prompt. Its last `begun` bytes are the beginning of each answer.

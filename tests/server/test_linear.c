@@ -203,6 +203,41 @@ static void test_chat(void **state) {
          "\\n ", "", "'}]}", 5000});
 }
 
+// A message, the beginning of an answer, and blanks behind it, each of that length.
+static double time_begun(struct api *api, uint32_t len) {
+    static const char first[] = "{'continue_final_message':true,'messages':[{'role':'user',"
+                                "'content':'";
+    struct buf head = {0};
+    add(&head, first, 0);
+    for (uint32_t i = 0; i < len; i++) add(&head, "a", 0);
+    add(&head, "'},{'role':'assistant','content':'", 0);
+    for (uint32_t i = 0; i < len; i++) add(&head, "a", 0);
+    const struct load load = {head.data, " ", "", "'}]}", len};
+    double time = time_endpoint(api, &endpoint_chat, &load, len);
+    buf_fini(&head);
+    return time;
+}
+
+// The template trims the begun answer, and the message before looks like the answer.
+static void test_begun_answer(void **state) {
+    static const char path[] = "tests/reference/data/chat-templates/strict-turns.jinja";
+    struct api *api = *state;
+    const struct nvllm_chat_template *before = api->chat_template;
+    struct nvllm_chat_template *trims = NULL;
+    assert_int_equal(nvllm_chat_template_open(&trims, NULL, path, NULL), NVLLM_OK);
+    api_set_chat(api, trims);
+    double small = 1e9, large = 1e9;
+    for (int i = 0; i < TRIES && (i == 0 || large >= RATIO_MAX * small); i++) {
+        double time = time_begun(api, 20000);
+        if (time < small) small = time;
+        time = time_begun(api, 20000 * GROWTH);
+        if (time < large) large = time;
+    }
+    if (large >= RATIO_MAX * small) fail_msg("%.2f ms, %.2f ms", small * 1e3, large * 1e3);
+    api_set_chat(api, before);
+    nvllm_chat_template_close(trims);
+}
+
 #define USER(content) "{'max_tokens':1,'messages':[{'role':'user','content':[" content
 #define ASSISTANT "{'max_tokens':1,'messages':[" HI ",{'role':'assistant','content':["
 
@@ -343,6 +378,7 @@ static void test_cancelled_before(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_begun_answer),
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_responses),
         cmocka_unit_test(test_completions),

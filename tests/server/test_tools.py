@@ -2,7 +2,7 @@
 
 import json
 
-from scripted_model import Script
+from scripted_model import TEMPLATE, Script
 from server_fixture import Server, main
 from tool_answers import CHAT, MESSAGES, OTHER, RESPONSES, TOOL, Scripted
 
@@ -193,6 +193,27 @@ class Chat(Tools):
                         {"role": "assistant", "tool_calls": [{"type": "x", "function": {"name": "a"}}]},
                         {"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": 1}}]}):
             self.refuse("messages", "", {"messages": [question, message]})
+
+
+
+class BegunAnswer(Tools):
+    """A template that trims what the answer goes on behind, as those of Llama 3 and Gemma do."""
+
+    BEGUN = "<think>\nI wonder"
+
+    @classmethod
+    def write_model(cls, folder):
+        script = Script()
+        script.answer(script.last_token(cls.BEGUN), ", yes.</think>So it is.")
+        script.write(folder, TEMPLATE.replace("{{ m.content or '' }}", "{{ (m.content or '') | trim }}"))
+
+    def test_reasoning(self):
+        for blanks in ("", " ", " \n\n"):
+            begun = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": self.BEGUN + blanks}]
+            status, body = self.server.post(CHAT, self.body("", messages=begun, continue_final_message=True))
+            self.assertEqual(status, 200, body)
+            message = body["choices"][0]["message"]
+            self.assertEqual((message["reasoning"], message["content"]), (", yes.", "So it is."), repr(blanks))
 
 
 class Unsplit(Tools):
