@@ -32,6 +32,7 @@ void cpu_isa_table(struct cpu_isa table[CPU_ISA_COUNT]) {
     for (int i = 0; i < CPU_ISA_COUNT; i++) {
         uint32_t features = isas[i].features;
         table[i].name = isas[i].name;
+        table[i].features = features;
         table[i].is_here = (features & here) == features;
         cpu_kernels_choose(features & here, &table[i].kernels);
     }

@@ -134,7 +134,8 @@ void cpu_kernels_choose(uint32_t features, struct cpu_kernels *out);
 
 struct cpu_isa {
     const char *name;
-    bool is_here; // this build and this machine have all of its features
+    uint32_t features; // a set of enum cpu_feature
+    bool is_here; // this build and this machine have all of them
     struct cpu_kernels kernels; // the fastest that need none but its features; if is_here
 };
 

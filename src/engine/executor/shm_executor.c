@@ -380,7 +380,8 @@ static void shm_stop(struct executor *executor) {
         pthread_join(shm->watch, NULL);
     }
     comm_destroy(executor->comm);
-    if (shm->is_registered) shm->backend->queue->unregister_host(shm->backend, shm->segment);
+    const struct backend_queue *queue = shm->backend->queue;
+    if (queue && shm->is_registered) queue->unregister_host(shm->backend, shm->segment);
     rank_segment_close(shm->segment);
     if (shm->segment_fd >= 0) close(shm->segment_fd);
     if (shm->stop_fd >= 0) close(shm->stop_fd);
