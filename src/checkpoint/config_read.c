@@ -30,8 +30,9 @@ enum status config_read_double(const json_t *object, const char *key, double min
     enum status status = jread_number(object, key, &value, what, err);
     if (status) return status;
     if (value < min || value > max) {
-        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %.9g, want %.9g to %.9g", what, key, value,
-                       min, max);
+        bool is_open = min == NVLLM_ABOVE_ZERO;
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %.9g, want %s%.9g to %.9g", what, key, value,
+                       is_open ? "above " : "", is_open ? 0 : min, max);
     }
     *out = value;
     return OK;

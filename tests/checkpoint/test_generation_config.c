@@ -101,7 +101,7 @@ static void test_bad_generation(void **state) {
         {"{\"temperature\": 1000}", "temperature|1000"},
         {"{\"top_p\": 0}", "top_p|0"},
         {"{\"top_p\": 1.1}", "top_p|1.1"},
-        {"{\"top_p\": 1.0000001}", "is 1.0000001, want 1.17549435e-38 to 1"},
+        {"{\"top_p\": 1.0000001}", "is 1.0000001, want above 0 to 1"},
         {"{\"top_p\": true}", "top_p|a boolean"},
         {"{\"min_p\": -1}", "min_p|-1"},
         {"{\"min_p\": 2}", "min_p|2"},
