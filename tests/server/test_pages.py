@@ -128,6 +128,23 @@ class Pages(ServerTest):
         self.assertEqual(body["tokenizer_class"], config["tokenizer_class"])
         self.assertEqual({**body, "chat_template": None}, {**config, "chat_template": None})
 
+    def test_tokenizer_info_shows_no_paths(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in os.listdir(os.path.join(ROOT, "models/tiny-qwen3")):
+                os.symlink(os.path.join(ROOT, "models/tiny-qwen3", name), os.path.join(folder, name))
+            os.remove(os.path.join(folder, "tokenizer_config.json"))
+            config = {"name_or_path": "/home/me", "vocab_file": "/home/me/v", "merges_file": "/home/me/m",
+                      "tokenizer_file": "/home/me/t", "eos_token": "<|im_end|>"}
+            with open(os.path.join(folder, "tokenizer_config.json"), "w", encoding="utf-8") as file:
+                json.dump(config, file)
+            server = Server("--log", "none", model=folder)
+            try:
+                status, body = server.get("/tokenizer_info")
+            finally:
+                server.stop()
+        self.assertEqual((status, body["eos_token"], body["tokenizer_class"]), (200, "<|im_end|>", "PreTrainedTokenizerFast"))
+        self.assertNotIn("/home/me", json.dumps(body))
+
     def test_short_paths(self):
         """llama-server's, and of clients whose base has no /v1."""
         self.assertEqual(self.server.get("/models"), self.server.get("/v1/models"))
