@@ -33,7 +33,8 @@ void rank_options_write(char *out, struct nvllm_engine_options options) {
         memcpy(text, *field, len);
         text += len;
     }
-    options.interrupt = NULL;
+    options.interrupt = NULL; // and no other pointer of this process
+    options.load_progress = NULL;
     memcpy(out, &options, sizeof options);
 }
 
