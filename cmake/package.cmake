@@ -16,8 +16,12 @@ if(NANOVLLM_STATIC)
     install(FILES ${library} RENAME ${soname} DESTINATION _native COMPONENT python EXCLUDE_FROM_ALL)
   endforeach()
   # Their licences, and those of what the program is linked with, ask to go along.
+  set(http_parser_package libhttp-parser-dev)
+  if(LLHTTP_FOUND)
+    set(http_parser_package libllhttp-dev)
+  endif()
   foreach(package libjansson-dev libutf8proc-dev libxxhash-dev libedit-dev libncurses-dev libbsd-dev libmd-dev
-      libevent-dev libssl-dev libhttp-parser-dev libllhttp-dev)
+      libevent-dev libssl-dev ${http_parser_package})
     set(copyright /usr/share/doc/${package}/copyright)
     if(EXISTS ${copyright})
       install(FILES ${copyright} RENAME ${package} DESTINATION ${CMAKE_INSTALL_DOCDIR}/licenses)
