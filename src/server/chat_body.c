@@ -230,7 +230,7 @@ static size_t begun_len(struct call *call, const char *prompt, size_t prompt_len
     size_t len = json_string_length(begun), lead = 0;
     while (lead < len && is_blank(text[lead])) lead++;
     size_t blanks = count_blanks(text, len), kept = count_blanks(prompt, prompt_len);
-    if (lead == len || kept > blanks) return 0;
+    if (lead == len || kept > blanks || !prompt_len || !prompt) return 0;
     size_t rest = len - lead - (blanks - kept);
     bool is_end = rest <= prompt_len && !memcmp(prompt + prompt_len - rest, text + lead, rest);
     return is_end ? rest : 0;

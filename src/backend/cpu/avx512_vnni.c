@@ -25,28 +25,34 @@ void avx512_vnni_linear_bytes(const struct linear_item *item) {
     linear_dots_run(item, &kernels);
 }
 
-// Adds the products of 32 weights of the depth, which have one scale an output, to `total`.
-static ALWAYS_INLINE void add_group(const unsigned char *w, const unsigned char *scales,
-                                    const unsigned char *x, size_t block_bytes, size_t ahead,
-                                    bool is_upper, uint32_t rows, uint32_t blocks,
+// Where 32 weights of the depth, which have one scale an output, are: in the upper or the lower
+// half of their bytes.
+struct group_at {
+    const unsigned char *w, *scales, *x;
+    size_t block_bytes, ahead; // from block to block; to what is fetched
+    bool is_upper;
+};
+
+// Adds their products to `total`.
+static ALWAYS_INLINE void add_group(struct group_at at, uint32_t rows, uint32_t blocks,
                                     __m512i total[FEW_ROWS_MAX][FEW_BLOCKS_MAX]) {
     const __m512i low = _mm512_set1_epi8(15), seven = _mm512_set1_epi8(7);
     __m512i acc[FEW_ROWS_MAX][FEW_BLOCKS_MAX];
     UNROLL for (uint32_t r = 0; r < rows; r++) {
         UNROLL for (uint32_t b = 0; b < blocks; b++) acc[r][b] = _mm512_setzero_si512();
     }
-    for (uint32_t line = 0; line < INT4_TILE_BYTES; line += CHUNK_BYTES, x += 4) {
+    for (uint32_t line = 0; line < INT4_TILE_BYTES; line += CHUNK_BYTES, at.x += 4) {
         __m512i value[FEW_ROWS_MAX];
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             int32_t four;
-            memcpy(&four, x + (size_t)r * CHUNK_BYTES, sizeof four);
+            memcpy(&four, at.x + (size_t)r * CHUNK_BYTES, sizeof four);
             value[r] = _mm512_set1_epi32(four);
         }
         UNROLL for (uint32_t b = 0; b < blocks; b++) {
-            const unsigned char *from = w + b * block_bytes + line;
-            if (!is_upper) _mm_prefetch((const void *)(from + ahead), _MM_HINT_T0);
+            const unsigned char *from = at.w + b * at.block_bytes + line;
+            if (!at.is_upper) _mm_prefetch((const void *)(from + at.ahead), _MM_HINT_T0);
             __m512i both = _mm512_loadu_si512(from);
-            __m512i quads = is_upper ? _mm512_srli_epi16(both, 4) : both;
+            __m512i quads = at.is_upper ? _mm512_srli_epi16(both, 4) : both;
             __m512i weights = _mm512_sub_epi8(_mm512_and_si512(quads, low), seven);
             UNROLL for (uint32_t r = 0; r < rows; r++) {
                 acc[r][b] = _mm512_dpbusd_epi32(acc[r][b], value[r], weights);
@@ -54,7 +60,7 @@ static ALWAYS_INLINE void add_group(const unsigned char *w, const unsigned char 
         }
     }
     UNROLL for (uint32_t b = 0; b < blocks; b++) {
-        const unsigned char *from = scales + b * block_bytes;
+        const unsigned char *from = at.scales + b * at.block_bytes;
         __m512i scale = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)from));
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             total[r][b] = _mm512_add_epi32(total[r][b], _mm512_mullo_epi32(acc[r][b], scale));
@@ -77,9 +83,11 @@ static ALWAYS_INLINE void few_group(const struct linear_dots *dots, uint32_t blo
     }
     for (uint32_t c = 0; c < dots->chunks; c++, x += dots->x_stride) {
         size_t ahead = linear_dots_ahead(dots, c, blocks, INT4_TILE_BYTES);
-        add_group(w, scales, x, dots->block_bytes, ahead, false, rows, blocks, total);
-        add_group(w, scales + LANES, x + INT4_GROUP, dots->block_bytes, ahead, true, rows, blocks,
-                  total);
+        const struct group_at lower = {w, scales, x, dots->block_bytes, ahead, false};
+        const struct group_at upper = {
+            w, scales + LANES, x + INT4_GROUP, dots->block_bytes, ahead, true};
+        add_group(lower, rows, blocks, total);
+        add_group(upper, rows, blocks, total);
         w += INT4_TILE_BYTES;
         scales += INT4_SCALE_BYTES;
     }

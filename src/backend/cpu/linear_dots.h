@@ -111,8 +111,10 @@ static inline void dots_rows(const struct dots_group *group, struct linear_dots 
     }
     dots.sum128 = item->sum128 + (size_t)group->block * LANES;
     if (item->kind == LINEAR_INT4 && !dots_is_unpacked(group)) {
+        CHECK(group->kernels->int4, "rows=%u", dots.rows);
         group->kernels->int4(&dots);
     } else {
+        CHECK(group->kernels->int8, "rows=%u", dots.rows);
         group->kernels->int8(&dots);
     }
     if (chunk + dots.chunks < item->chunks) return;
