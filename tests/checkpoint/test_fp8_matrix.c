@@ -197,7 +197,7 @@ static void test_a_row_of_a_file_is_read_at_once(void **state) {
     file_close(&file);
     temp_folder_remove(&folder);
     if (before < 0) skip();
-    assert_in_range(after - before, 1, 2 * ROWS); // some are of the counter itself
+    assert_in_range(after - before, 1, 4 * ROWS); // some are of the counter, and of valgrind
 }
 
 int main(void) {
