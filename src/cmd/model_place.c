@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "base/model_folder.h"
@@ -44,8 +45,11 @@ static bool find_beside(const char *name, char path[FILE_PATH_MAX]) {
     static const char *const places[] = {"../share/nanovllm", ".", "../.."};
     char own[FILE_PATH_MAX], candidate[FILE_PATH_MAX];
     ssize_t len = readlink("/proc/self/exe", own, sizeof own - 1);
-    if (len <= 0) return false;
-    own[len] = '\0';
+    if (len > 0) {
+        own[len] = '\0';
+    } else if (!realpath((const char *)(uintptr_t)getauxval(AT_EXECFN), own)) { // without /proc
+        return false;
+    }
     *strrchr(own, '/') = '\0';
     for (size_t i = 0; i < ARRAY_LEN(places); i++) {
         len = snprintf(candidate, sizeof candidate, "%s/%s/%s", own, places[i], name);
