@@ -4,10 +4,10 @@
 
 #include "nanovllm.h"
 
-// As nvllm_tokenizer_encode. NVLLM_ERR_CAPACITY: there are more than `num_ids_max` ids, 0: any
-// number may be. It may also return more ids than that.
+// As nvllm_tokenizer_encode, but *num_ids is the most ids that are wanted (0: any number) and
+// becomes their number. NVLLM_ERR_CAPACITY: there are more. It may also return more ids than that.
 enum nvllm_status api_encode(const struct nvllm_tokenizer *tokenizer, const char *text,
-                             size_t text_len, int add_special_tokens, size_t num_ids_max,
+                             size_t text_len, int add_special_tokens,
                              const struct nvllm_interrupt *interrupt, int32_t **ids,
                              size_t *num_ids, struct nvllm_error *error);
 

@@ -158,16 +158,17 @@ enum nvllm_status nvllm_tokenizer_encode(const struct nvllm_tokenizer *tokenizer
                                          size_t text_len, int add_special_tokens,
                                          const struct nvllm_interrupt *interrupt, int32_t **ids,
                                          size_t *num_ids, struct nvllm_error *error) {
-    return api_encode(tokenizer, text, text_len, add_special_tokens, 0, interrupt, ids, num_ids,
+    *num_ids = 0; // any number
+    return api_encode(tokenizer, text, text_len, add_special_tokens, interrupt, ids, num_ids,
                       error);
 }
 
 enum nvllm_status api_encode(const struct nvllm_tokenizer *tokenizer, const char *text,
-                             size_t text_len, int add_special_tokens, size_t num_ids_max,
+                             size_t text_len, int add_special_tokens,
                              const struct nvllm_interrupt *interrupt, int32_t **ids,
                              size_t *num_ids, struct nvllm_error *error) {
     struct err err = {0};
-    struct token_list list = {.len_max = num_ids_max};
+    struct token_list list = {.len_max = *num_ids};
     const struct interrupt asked = llm_engine_interrupt(interrupt);
     enum status status = tokenizer_encode(tokenizer_of(tokenizer), text, text_len,
                                           add_special_tokens != 0, &asked, &list, &err);

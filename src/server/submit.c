@@ -134,9 +134,9 @@ bool submit_encode(struct call *call, struct prompt *prompt, const char *text, s
     struct nvllm_error fault = {0};
     // What generates has no use for all ids of a text that cannot fit.
     uint32_t len_max = call->endpoint->collect ? call->api->max_model_len : 0;
-    enum nvllm_status status =
-        api_encode(call->api->tokenizer, text, len, add_special_tokens, len_max, &call->interrupt,
-                   &prompt->ids, &prompt->num_ids, &fault);
+    prompt->num_ids = len_max;
+    enum nvllm_status status = api_encode(call->api->tokenizer, text, len, add_special_tokens,
+                                          &call->interrupt, &prompt->ids, &prompt->num_ids, &fault);
     if (status == NVLLM_ERR_CAPACITY) {
         return api_error_set(&call->error, 400, "context_length_exceeded", param,
                              "the prompt has more than %u tokens and the context holds %u, with at "
