@@ -1,5 +1,6 @@
 """deploy/haproxy.cfg with three servers: a killed one, a draining one, prefixes that stay together."""
 
+import csv
 import http.client
 import json
 import os
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -19,25 +21,48 @@ NUM_CLIENTS = 8
 NUM_REQUESTS = 120
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Balancer:
     def __init__(self, servers):
-        self.port = free_port()
-        env = {**os.environ, "NANOVLLM_BIND": f"127.0.0.1:{self.port}"}
+        self.folder = tempfile.TemporaryDirectory()
+        # HAProxy takes over a bound socket, so no other program can take its port.
+        bound = socket.socket()
+        bound.bind(("127.0.0.1", 0))
+        self.port = bound.getsockname()[1]
+        env = {**os.environ, "NANOVLLM_BIND": f"fd@{bound.fileno()}"}
         for number, server in enumerate(servers, 1):
             env[f"NANOVLLM_{number}"] = f"127.0.0.1:{server.port}"
+        # A second file adds HAProxy's control socket, which the first one does not need.
+        self.control = os.path.join(self.folder.name, "control")
+        extra = os.path.join(self.folder.name, "extra.cfg")
+        with open(extra, "w", encoding="utf-8") as file:
+            file.write(f"global\n    stats socket {self.control} level admin\n")
         self.process = subprocess.Popen(
-            ["timeout", "-k", "5", str(SECONDS), "haproxy", "-f", os.path.join(ROOT, "deploy/haproxy.cfg")],
-            env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+            ["timeout", "-k", "5", str(SECONDS), "haproxy", "-f", os.path.join(ROOT, "deploy/haproxy.cfg"), "-f", extra],
+            env=env, pass_fds=[bound.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT)
+        bound.close()
         end = time.monotonic() + 20
         while self.request("GET", "/ready")[0] != 200:
             assert time.monotonic() < end, "HAProxy finds no server"
             time.sleep(0.05)
+
+    def servers(self):
+        """HAProxy's own rows about the servers, by column."""
+        with socket.socket(socket.AF_UNIX) as control:
+            control.settimeout(20)
+            control.connect(self.control)
+            control.sendall(b"show stat\n")
+            text = b"".join(iter(lambda: control.recv(65536), b"")).decode()
+        rows = csv.DictReader(text.removeprefix("# ").splitlines())
+        return [row for row in rows if row["pxname"] == "servers" and row["svname"] != "BACKEND"]
+
+    def wait_until_idle(self):
+        """Waits until every server is up and HAProxy counts no request: it counts one for a moment
+        after the client has its answer, and a counted request may send the next one elsewhere."""
+        end = time.monotonic() + 20
+        while any(row["scur"] != "0" or not row["status"].startswith("UP") for row in self.servers()):
+            assert time.monotonic() < end, f"HAProxy's servers are not idle: {self.servers()}"
+            time.sleep(0.005)
 
     def request(self, method, path, body=None):
         """(status, body); (None, what came) of an answer that was cut; status 0: no connection."""
@@ -57,6 +82,7 @@ class Balancer:
     def stop(self):
         self.process.terminate()
         self.process.wait(timeout=20)
+        self.folder.cleanup()
 
 
 def outcome(status, text, streamed):
@@ -126,6 +152,7 @@ class Balanced(unittest.TestCase):
     def test_requests_that_begin_alike_go_to_one_server(self):
         prefix = "You are a helpful assistant who answers in few words. " * 8
         for number in range(12):
+            self.balancer.wait_until_idle()
             messages = [{"role": "system", "content": prefix}, {"role": "user", "content": f"{number}?"}]
             status, text = self.balancer.request(
                 "POST", "/v1/chat/completions", {"messages": messages, "max_tokens": 2})
