@@ -8,14 +8,15 @@ BEGIN {
     allowed["base"] = ""
     allowed["jinja"] = "base"
     allowed["text"] = "jinja base"
+    allowed["structured"] = "text base"
     allowed["checkpoint"] = "base public"
     allowed["backend"] = "base public"
     allowed["comm"] = "backend base"
     allowed["model"] = "backend comm checkpoint base"
-    allowed["engine"] = "model backend comm checkpoint text base public"
-    allowed["api"] = "engine text base public"
-    allowed["server"] = "api text base public"
-    allowed["cmd"] = "server api text base public"
+    allowed["engine"] = "model backend comm checkpoint structured text base public"
+    allowed["api"] = "engine structured text base public"
+    allowed["server"] = "api structured text base public"
+    allowed["cmd"] = "server api structured text base public"
     num_faults = 0
 }
 
