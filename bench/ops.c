@@ -15,7 +15,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/cpu_memory.h"
 #include "backend/cpu/kernels.h"
-#include "base/clock.h"
+#include "base/os/clock.h"
 #include "fma_peak.h"
 
 enum {

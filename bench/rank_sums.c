@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
-#include "base/clock.h"
+#include "base/os/clock.h"
 
 enum { ROWS_MAX = 16384, SUMS = 73, ROUNDS = 20, PAGE = 4096, RANKS_MAX = 8, NUM_SIZES = 15 };
 

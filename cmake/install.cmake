@@ -44,7 +44,7 @@ install(FILES ${CMAKE_BINARY_DIR}/nanovllm-config.cmake ${CMAKE_BINARY_DIR}/nano
   DESTINATION ${PACKAGE_DIR})
 
 # ---- the bundled model and the published shapes, which examples name ----
-set(DATA_DIR ${CMAKE_INSTALL_DATADIR}/nanovllm) # src/cmd/model_place.c looks there
+set(DATA_DIR ${CMAKE_INSTALL_DATADIR}/nanovllm) # src/cmd/model/model_place.c looks there
 install(DIRECTORY models DESTINATION ${DATA_DIR})
 install(DIRECTORY bench/configs DESTINATION ${DATA_DIR}/bench)
 

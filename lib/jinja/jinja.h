@@ -26,9 +26,9 @@
 #include <stdint.h>
 #include <time.h>
 
-#include "base/buf.h"
 #include "base/err.h"
-#include "base/interrupt.h"
+#include "base/text/buf.h"
+#include "base/thread/interrupt.h"
 
 // What a source and a render may use. Going over is an error. Honest work grows with the variables,
 // so steps and memory do too; steps up to a ceiling, which 17,000 values or 8 MiB of text reach.

@@ -1,5 +1,5 @@
 /* Chat templates of the public API: handles, errors and ownership of the text. */
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 #include "api/convert.h"
 #include "engine/llm_engine.h"

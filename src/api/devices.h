@@ -3,7 +3,7 @@
 #ifndef API_DEVICES_H
 #define API_DEVICES_H
 
-#include "base/buf.h"
+#include "base/text/buf.h"
 
 // See engine/devices.h.
 MUST_USE enum status api_devices_describe(struct buf *out, int width, struct err *err);

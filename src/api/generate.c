@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "api/convert.h"
-#include "base/buf.h"
 #include "base/check.h"
-#include "base/interrupt.h"
+#include "base/text/buf.h"
+#include "base/thread/interrupt.h"
 #include "engine/data_parallel/engine_group.h"
 
 // One output while it runs.

@@ -10,12 +10,12 @@
 #include "api/encode.h"
 #include "api/step_tokens.h"
 #include "base/compiler.h"
-#include "base/file.h"
-#include "base/model_folder.h"
+#include "base/os/file.h"
+#include "base/os/model_folder.h"
 #include "engine/data_parallel/engine_group.h"
 #include "engine/engine_plan.h"
-#include "engine/params.h"
-#include "text/tokenizer.h"
+#include "engine/request/params.h"
+#include "text/tokenizer/tokenizer.h"
 
 _Static_assert(sizeof(struct nvllm_error) == sizeof(struct err), "nvllm_error is err's layout");
 _Static_assert((int)NVLLM_ERR_INTERRUPTED == (int)ERR_INTERRUPTED,

@@ -19,9 +19,9 @@
 #include <stdlib.h>
 
 #include "api/convert.h"
-#include "base/buf.h"
-#include "base/output_file.h"
-#include "base/write_whole.h"
+#include "base/os/output_file.h"
+#include "base/os/write_whole.h"
+#include "base/text/buf.h"
 
 enum { WRITE_BYTES = 64 << 10, NUMBER_BYTES_MAX = 21, NAME_BYTES_MAX = 48 };
 // Processes, and their tracks; STEPS is the first of two. Each number is used once among tracks and

@@ -54,7 +54,7 @@ enum linear_role { LINEAR_OF_LAYER, LINEAR_OF_VOCABULARY, LINEAR_OF_ROUTER };
 
 struct backend_options {
     const char *device; // "cpu", "auto" or another name of gpu_choice.h
-    const char *cpu_isa; // "auto" or a name of backend/cpu/isa.c
+    const char *cpu_isa; // "auto" or a name of backend/cpu/isa/isa.c
     int threads; // 0: one for each core of the affinity mask, within the cgroup's quota
     enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: type of the linears' stored weights
     const char *cuda_cache_path; // file of matrix product timings to read and write; NULL: none
@@ -247,7 +247,7 @@ enum { SAMPLE_TOP_MAX = 20 };
 // penalty, logit bias, mask, temperature, min_p, top_k, top_p, then the draw. Greedy sampling
 // (temperature 0) takes the largest logit after the mask, of equal ones the first. The repetition
 // penalty divides positive logits of seen tokens and multiplies negative ones. All fields have
-// 32 bits, because the engine's block of a step (engine/batch.h) consists of 32-bit words.
+// 32 bits, because the engine's block of a step (engine/step/batch.h) consists of 32-bit words.
 struct sample_row {
     // float temperature; ... frequency_penalty; as nanovllm.h has them. top_k is not below 0.
 #define SAMPLE_ROW_FIELD(type, name, ...) NVLLM_TYPE_##type name;

@@ -1,6 +1,6 @@
 #include "base/byte_source.h"
 
-#include "base/file.h"
+#include "base/os/file.h"
 
 struct byte_source byte_source_skip(struct byte_source source, uint64_t bytes) {
     if (source.data) {

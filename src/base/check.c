@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/sentence.h"
+#include "base/text/sentence.h"
 
 void check_failed(const char *file, int line, const char *condition, const char *format, ...) {
     char values[SENTENCE_BYTES_MAX];

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/sentence.h"
+#include "base/text/sentence.h"
 
 enum status err_set(struct err *err, enum status status, const char *format, ...) {
     if (!err) return status;

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "base/sentence.h"
+#include "base/os/clock.h"
+#include "base/text/sentence.h"
 
 static atomic_int level_max = LOG_NOTICE;
 static _Atomic(const struct log_writer *) the_writer;

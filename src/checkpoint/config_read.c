@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "base/jread.h"
+#include "base/json/jread.h"
 #include "checkpoint/model_config.h"
 
 enum status config_read_u32(const json_t *object, const char *key, uint32_t min, uint32_t max,

@@ -2,7 +2,7 @@
  * configures transformers' own generate function (caches, beams, lengths). */
 #include <stdint.h>
 
-#include "base/jread.h"
+#include "base/json/jread.h"
 #include "checkpoint/config_read.h"
 #include "checkpoint/model_config.h"
 

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/c_locale.h"
-#include "base/file.h"
-#include "base/jread.h"
-#include "base/model_folder.h"
+#include "base/json/jread.h"
+#include "base/os/file.h"
+#include "base/os/model_folder.h"
+#include "base/text/c_locale.h"
 #include "checkpoint/config_read.h"
 #include "checkpoint/moe_config.h"
 #include "checkpoint/rope_config.h"

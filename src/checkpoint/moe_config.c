@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/jread.h"
+#include "base/json/jread.h"
 #include "checkpoint/config_read.h"
 
 enum {

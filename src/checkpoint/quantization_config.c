@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "base/jread.h"
+#include "base/json/jread.h"
 #include "checkpoint/config_read.h"
 
 // Formats of others that are no "quantization_config" of transformers.

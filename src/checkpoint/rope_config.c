@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/jread.h"
+#include "base/json/jread.h"
+#include "base/os/file.h"
 #include "checkpoint/config_read.h"
 
 static const double factor_max = 1e6;

@@ -11,9 +11,9 @@
 
 #include "base/arena.h"
 #include "base/check.h"
-#include "base/file.h"
-#include "base/jread.h"
-#include "base/map.h"
+#include "base/json/jread.h"
+#include "base/os/file.h"
+#include "base/os/map.h"
 
 enum { HEADER_BYTES_MAX = 100 * 1000 * 1000, LENGTH_BYTES = 8 };
 

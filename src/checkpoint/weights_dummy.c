@@ -10,8 +10,8 @@
 #include <xxhash.h>
 
 #include "base/arena.h"
-#include "base/c_locale.h"
 #include "base/dtype.h"
+#include "base/text/c_locale.h"
 
 enum { PATTERN_PAGES = 257, OFFSET_ALIGN = 64 };
 

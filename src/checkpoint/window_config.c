@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/jread.h"
+#include "base/json/jread.h"
 #include "checkpoint/config_read.h"
 
 struct window_rule {

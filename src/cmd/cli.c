@@ -10,13 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/secret.h"
-#include "base/sentence.h"
-#include "base/write_whole.h"
-#include "cmd/loading.h"
-#include "cmd/model_place.h"
+#include "base/os/file.h"
+#include "base/os/secret.h"
+#include "base/os/write_whole.h"
+#include "base/text/sentence.h"
+#include "cmd/model/model_place.h"
 #include "cmd/mpirun.h"
+#include "cmd/terminal/loading.h"
 
 enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err) {
     // The public codes have the same values as ours under another name.

@@ -5,7 +5,7 @@
 #define CMD_CLI_H
 
 #include "base/err.h"
-#include "cmd/options.h"
+#include "cmd/options/options.h"
 #include "nanovllm.h"
 
 enum cli_exit {

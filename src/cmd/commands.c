@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/suggest.h"
-#include "cmd/foreign.h"
+#include "base/text/suggest.h"
+#include "cmd/model/foreign.h"
 
 static const struct cli_command commands[] = {
     {"generate", "complete prompts with a model", cmd_generate},

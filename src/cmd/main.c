@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/buf.h"
-#include "base/write_whole.h"
+#include "base/os/write_whole.h"
+#include "base/text/buf.h"
 #include "cmd/commands.h"
 #include "cmd/mpirun.h"
 

@@ -3,12 +3,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/buf.h"
-#include "base/json_text.h"
-#include "base/output_file.h"
+#include "base/json/json_text.h"
+#include "base/os/output_file.h"
+#include "base/text/buf.h"
 #include "cmd/cli.h"
-#include "cmd/model_place.h"
-#include "cmd/read_whole.h"
+#include "cmd/generate/read_whole.h"
+#include "cmd/model/model_place.h"
 
 enum { CHAT_BYTES_MAX = 64 << 20 };
 

@@ -7,18 +7,18 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/buf.h"
-#include "base/clock.h"
-#include "base/file.h"
-#include "base/jread.h"
+#include "base/json/jread.h"
 #include "base/log.h"
-#include "base/write_whole.h"
+#include "base/os/clock.h"
+#include "base/os/file.h"
+#include "base/os/write_whole.h"
+#include "base/text/buf.h"
 #include "cmd/cli.h"
-#include "cmd/loading.h"
+#include "cmd/terminal/loading.h"
 #include "cmd/trace.h"
+#include "server/chat/tool_format.h"
+#include "server/loop/server_log.h"
 #include "server/server.h"
-#include "server/server_log.h"
-#include "server/tool_format.h"
 
 #define BLANKS " \t\v\f"
 

@@ -2,7 +2,7 @@
 #ifndef CMD_STATS_JSON_H
 #define CMD_STATS_JSON_H
 
-#include "base/buf.h"
+#include "base/text/buf.h"
 #include "nanovllm.h"
 
 // The counters of `after` minus those of `before` (which may be all-zero). Peaks and sizes are

@@ -5,12 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/jread.h"
-#include "base/json_text.h"
-#include "base/output_file.h"
+#include "base/json/jread.h"
+#include "base/json/json_text.h"
+#include "base/os/output_file.h"
 #include "cmd/cli.h"
-#include "cmd/model_place.h"
-#include "cmd/prompt_source.h"
+#include "cmd/generate/prompt_source.h"
+#include "cmd/model/model_place.h"
 
 struct tokenize {
     const char *model;

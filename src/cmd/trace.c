@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 #include "cmd/cli.h"
-#include "cmd/file_uses.h"
+#include "cmd/model/file_uses.h"
 
 enum status trace_open(struct trace *trace, const char *model, struct err *err) {
     if (!trace->path) return OK;

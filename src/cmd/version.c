@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include "api/devices.h"
-#include "base/file.h"
+#include "base/os/file.h"
 #include "cmd/commands.h"
-#include "cmd/model_place.h"
+#include "cmd/model/model_place.h"
 
 enum { WIDTH = 9 }; // of the titles
 

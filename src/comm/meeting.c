@@ -1,6 +1,6 @@
 #include "comm/meeting.h"
 
-#include "base/cpu.h"
+#include "base/os/cpu.h"
 
 double meeting_spin_seconds(uint32_t world_size) {
     // Longer than ranks usually wait for each other, too short for a person to notice. Where ranks

@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-#include "base/bell.h"
 #include "base/compiler.h"
+#include "base/thread/bell.h"
 
 // All-zero before its first use.
 struct meeting {

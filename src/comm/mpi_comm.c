@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/os/clock.h"
 
 enum {
     // Up to this size every rank sends its whole part to all. Of a larger sum each rank adds one

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
-#include "base/cpu.h"
+#include "base/os/clock.h"
+#include "base/os/cpu.h"
 
 // Found by the run path of the program or library that this is part of: beside it, or where it was
 // installed.

@@ -2,7 +2,7 @@
 #ifndef ENGINE_DEVICES_H
 #define ENGINE_DEVICES_H
 
-#include "base/buf.h"
+#include "base/text/buf.h"
 
 // Appends lines of "<title padded>text": the CPU with its instruction set, and each GPU, or why
 // there is none. `width` is the title's column.

@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "backend/gpu_choice.h"
-#include "base/cpu.h"
-#include "base/file.h"
+#include "base/os/cpu.h"
+#include "base/os/file.h"
 #include "comm/mpi_comm.h"
 #include "engine/executor/mpi_executor.h"
 #include "engine/executor/rank_sampling.h"
 #include "engine/executor/rank_segment.h"
-#include "engine/params.h"
+#include "engine/request/params.h"
 
 enum {
     DEFAULT_MODEL_LEN_MAX = 4096,

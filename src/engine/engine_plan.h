@@ -6,9 +6,9 @@
 
 #include "backend/backend.h"
 #include "checkpoint/model_config.h"
-#include "engine/batch.h"
-#include "engine/model_runner.h"
-#include "engine/scheduler.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/step/batch.h"
+#include "engine/step/model_runner.h"
 #include "model/decoder.h"
 #include "model/family.h"
 #include "nanovllm.h"

@@ -1,7 +1,7 @@
 // The JSON of nvllm_inspect: the model's description and the memory plan.
 #include <jansson.h>
 
-#include "base/jwrite.h"
+#include "base/json/jwrite.h"
 #include "engine/engine_plan.h"
 
 static const char *rope_name(enum rope_type type) {

@@ -4,11 +4,11 @@
 #include <xxhash.h>
 
 #include "base/check.h"
-#include "base/clock.h"
-#include "base/cpu.h"
-#include "base/file.h"
-#include "base/secret.h"
-#include "base/thread_start.h"
+#include "base/os/clock.h"
+#include "base/os/cpu.h"
+#include "base/os/file.h"
+#include "base/os/secret.h"
+#include "base/thread/thread_start.h"
 #include "engine/llm_engine_internal.h"
 
 static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err);

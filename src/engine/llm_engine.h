@@ -7,11 +7,11 @@
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "engine/model_runner.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
+#include "engine/step/model_runner.h"
 #include "nanovllm.h"
-#include "text/chat.h"
-#include "text/tokenizer.h"
+#include "text/chat/chat.h"
+#include "text/tokenizer/tokenizer.h"
 
 struct llm_engine;
 struct event_gate;

@@ -9,12 +9,12 @@
 #include <stdatomic.h>
 
 #include "backend/log_softmax.h"
-#include "engine/count_slots.h"
 #include "engine/data_parallel/event_gate.h"
 #include "engine/engine_plan.h"
 #include "engine/executor/executor.h"
-#include "engine/inbox.h"
 #include "engine/llm_engine.h"
+#include "engine/request/inbox.h"
+#include "engine/step/count_slots.h"
 #include "engine/step_observer.h"
 
 // A step from its schedule until its results are taken. A request in its schedule that ends

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/check.h"
-#include "base/clock.h"
+#include "base/os/clock.h"
 #include "engine/llm_engine_internal.h"
 
 // NULL until all rows are there.

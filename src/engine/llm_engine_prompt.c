@@ -1,8 +1,8 @@
 /* Makes token ids of a prompt: the tokenizer encodes text, and the template makes text of a
  * chat. */
 #include "engine/llm_engine_internal.h"
-#include "text/detokenizer.h"
-#include "text/unicode.h"
+#include "text/tokenizer/detokenizer.h"
+#include "text/unicode/unicode.h"
 
 static enum status check_prompt_ids(const struct llm_engine *engine, const int32_t *ids,
                                     size_t count, struct err *err) {

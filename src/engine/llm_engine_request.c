@@ -6,7 +6,7 @@
 #include <xxhash.h>
 
 #include "base/check.h"
-#include "base/clock.h"
+#include "base/os/clock.h"
 #include "engine/llm_engine_internal.h"
 
 // Keyed by the secret, so that nobody can find two texts with the same hash. 0 is the common salt.

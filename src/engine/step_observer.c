@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 _Static_assert((int)BLOCK_TAKEN == (int)NVLLM_BLOCK_TAKEN &&
                    (int)BLOCK_HIT == (int)NVLLM_BLOCK_HIT &&

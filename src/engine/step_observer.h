@@ -5,9 +5,9 @@
 
 #include <stdbool.h>
 
-#include "engine/batch.h"
-#include "engine/block_changes.h"
-#include "engine/scheduler.h"
+#include "engine/schedule/block_changes.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/step/batch.h"
 #include "nanovllm.h"
 
 struct step_observer {

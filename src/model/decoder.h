@@ -20,7 +20,7 @@
 
 #include "backend/backend.h"
 #include "base/err.h"
-#include "base/interrupt.h"
+#include "base/thread/interrupt.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/weights.h"
 #include "comm/comm.h"

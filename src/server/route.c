@@ -2,12 +2,12 @@
 
 #include <string.h>
 
-#include "server/access.h"
-#include "server/api_error.h"
-#include "server/call.h"
-#include "server/endpoints.h"
-#include "server/engine_room.h"
-#include "server/pages.h"
+#include "server/api/access.h"
+#include "server/api/endpoints.h"
+#include "server/api/pages.h"
+#include "server/loop/api_error.h"
+#include "server/loop/call.h"
+#include "server/observe/engine_room.h"
 
 struct route {
     const char *path; // ends with * where any name may stand there

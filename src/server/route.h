@@ -2,7 +2,7 @@
 #ifndef SERVER_ROUTE_H
 #define SERVER_ROUTE_H
 
-#include "server/api.h"
+#include "server/loop/api.h"
 
 // The functions of struct http_handler; user_data is the api.
 void route_on_head(struct http_conn *conn, void *api);

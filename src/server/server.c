@@ -8,16 +8,16 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "base/clock.h"
-#include "server/api.h"
-#include "server/api_error.h"
-#include "server/call.h"
-#include "server/engine_room.h"
-#include "server/listen.h"
+#include "base/os/clock.h"
+#include "server/api/tokenizer_info.h"
+#include "server/http/listen.h"
+#include "server/http/tls.h"
+#include "server/loop/api.h"
+#include "server/loop/api_error.h"
+#include "server/loop/call.h"
+#include "server/loop/server_log.h"
+#include "server/observe/engine_room.h"
 #include "server/route.h"
-#include "server/server_log.h"
-#include "server/tls.h"
-#include "server/tokenizer_info.h"
 
 enum { POOL_THREADS = 4, MODEL_NAMES_BYTES = 400 };
 #define FLUSH_SECONDS 2.0 // for the last answers to be read

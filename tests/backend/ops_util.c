@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
-#include "base/cpu.h"
+#include "base/os/cpu.h"
 
 enum { GUARD_BYTES = 256, GUARD_VALUE = 0xa5 };
 

@@ -1,7 +1,7 @@
 // How a call of attention is cut: parts of split sequences never need more memory than there is.
 #include <stdlib.h>
 
-#include "backend/cpu/attention.h"
+#include "backend/cpu/attention/attention.h"
 #include "backend/ops_util.h"
 
 enum { NUM_SEQS = 8, CONTEXT = 4096, KV_HEADS = 2, GROUP = 2, HEAD_DIM = 64 };

@@ -2,12 +2,12 @@
 // features are all there. The lists here say again, op by op, what each kernel needs.
 #include <string.h>
 
-#include "backend/cpu/kernels_arm.h"
-#include "backend/cpu/kernels_x86.h"
-#include "backend/cpu/sample_weigh.h"
-#include "backend/cpu/scalar.h"
+#include "backend/cpu/isa/kernels_arm.h"
+#include "backend/cpu/isa/kernels_x86.h"
+#include "backend/cpu/sample/sample_weigh.h"
+#include "backend/cpu/scalar/scalar.h"
 #include "base/compiler.h"
-#include "base/cpu.h"
+#include "base/os/cpu.h"
 #include "support/cmocka_all.h"
 
 enum {

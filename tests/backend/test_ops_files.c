@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "backend/ops_util.h"
-#include "base/file.h"
+#include "base/os/file.h"
 
 // Three parts: F16 in one piece, F32 and BF16 as columns [2, 2 + IN) of wider rows; then biases.
 enum { IN = 66, WIDE = 71, PARTS = 3, OUT = 21 + 3 + 40, OFFSET = 13, FILE_BYTES = 9451 };

@@ -8,7 +8,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/philox.h"
+#include "backend/cpu/sample/philox.h"
 #include "backend/log_softmax.h"
 #include "backend/sample_oracle.h"
 #include "backend/sample_run.h"

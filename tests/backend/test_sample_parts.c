@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/philox.h"
-#include "backend/cpu/sample_select.h"
-#include "backend/cpu/sample_weigh.h"
+#include "backend/cpu/sample/philox.h"
+#include "backend/cpu/sample/sample_select.h"
+#include "backend/cpu/sample/sample_weigh.h"
 #include "base/compiler.h"
 #include "support/cmocka_all.h"
 

@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "base/buf.h"
-#include "base/clock.h"
 #include "base/err.h"
-#include "base/file.h"
-#include "base/interrupt.h"
-#include "base/map.h"
-#include "base/thread_start.h"
+#include "base/os/clock.h"
+#include "base/os/file.h"
+#include "base/os/map.h"
+#include "base/text/buf.h"
+#include "base/thread/interrupt.h"
+#include "base/thread/thread_start.h"
 #include "support/cmocka_all.h"
 
 static uint64_t random_state;

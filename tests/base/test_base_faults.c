@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/buf.h"
-#include "base/file.h"
-#include "base/jread.h"
-#include "base/jwrite.h"
-#include "base/map.h"
+#include "base/json/jread.h"
+#include "base/json/jwrite.h"
+#include "base/os/file.h"
+#include "base/os/map.h"
+#include "base/text/buf.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
 

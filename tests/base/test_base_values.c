@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
-#include "base/jread.h"
+#include "base/json/jread.h"
 #include "support/cmocka_all.h"
 
 static float float_of(uint32_t bits) {

@@ -1,5 +1,5 @@
 // What control groups and `ulimit -v` leave of the machine. The groups are files of the test's own.
-#include "base/cgroup.h"
+#include "base/os/cgroup.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
+#include "base/os/cpu.h"
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"
 

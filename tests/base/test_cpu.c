@@ -1,5 +1,5 @@
 // The processor's features beside what the kernel lists in /proc/cpuinfo.
-#include "base/cpu.h"
+#include "base/os/cpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>

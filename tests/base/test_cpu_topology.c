@@ -1,5 +1,5 @@
 // Cores and NUMA nodes as made-up /sys folders tell them.
-#include "base/cpu_topology.h"
+#include "base/os/cpu_topology.h"
 
 #include <ftw.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/model_folder.h"
+#include "base/os/file.h"
+#include "base/os/model_folder.h"
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"
 

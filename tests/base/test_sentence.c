@@ -1,6 +1,6 @@
 // Error messages and logs are one printable line, cut between characters, whatever strings they
 // name.
-#include "base/sentence.h"
+#include "base/text/sentence.h"
 
 #include <stdio.h>
 #include <stdlib.h>

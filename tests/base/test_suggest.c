@@ -1,5 +1,5 @@
 // "did you mean": what counts as one slip, how far a name may be off, and who wins a tie.
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 
 #include <string.h>
 

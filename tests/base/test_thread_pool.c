@@ -1,6 +1,6 @@
 // The thread pool: every item exactly once, loops one after the other, more threads than cores,
 // several pools at a time, what threads fetch while they wait.
-#include "base/thread_pool.h"
+#include "base/thread/thread_pool.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
-#include "base/futex.h"
+#include "base/os/cpu.h"
+#include "base/thread/futex.h"
 #include "support/cmocka_all.h"
 #include "support/odd_float_mode.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
-#include "base/file.h"
+#include "base/os/file.h"
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"
 

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/os/file.h"
 #include "cmd/chat/file.h"
 #include "cmd/chat/history.h"
 #include "cmd/chat/messages.h"

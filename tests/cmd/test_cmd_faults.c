@@ -7,8 +7,8 @@
 #include "base/compiler.h"
 #include "cmd/bench/workload.h"
 #include "cmd/cli.h"
-#include "cmd/prompt_source.h"
-#include "cmd/result_line.h"
+#include "cmd/generate/prompt_source.h"
+#include "cmd/generate/result_line.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
 

@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
-#include "base/json_text.h"
-#include "base/output_file.h"
-#include "base/write_whole.h"
-#include "cmd/line_reader.h"
-#include "cmd/progress.h"
+#include "base/json/json_text.h"
+#include "base/os/output_file.h"
+#include "base/os/write_whole.h"
+#include "cmd/terminal/line_reader.h"
+#include "cmd/terminal/progress.h"
 #include "support/cmocka_all.h"
 
 // A pipe with `text` in it, closed for writing. Texts must fit the 64 KiB of a pipe.

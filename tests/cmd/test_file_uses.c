@@ -1,6 +1,6 @@
 // Two names of one file are found before either is opened for writing: paths, links, and names of
 // files that are not there yet.
-#include "cmd/file_uses.h"
+#include "cmd/model/file_uses.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -8,11 +8,11 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
-#include "base/jread.h"
-#include "base/jwrite.h"
-#include "cmd/prompt_source.h"
-#include "cmd/request_line.h"
-#include "cmd/result_line.h"
+#include "base/json/jread.h"
+#include "base/json/jwrite.h"
+#include "cmd/generate/prompt_source.h"
+#include "cmd/generate/request_line.h"
+#include "cmd/generate/result_line.h"
 #include "cmd/stats_json.h"
 #include "support/cmocka_all.h"
 

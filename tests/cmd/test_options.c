@@ -1,11 +1,11 @@
 // Flags made from parameter tables: every spelling, every fault, and help that lists every row.
-#include "cmd/options.h"
+#include "cmd/options/options.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/compiler.h"
-#include "cmd/roff.h"
+#include "cmd/options/roff.h"
 #include "support/cmocka_all.h"
 
 struct own {

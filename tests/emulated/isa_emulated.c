@@ -1,6 +1,6 @@
 /* A machine that has every instruction set, by emulation. */
-#include "backend/cpu/kernels_arm.h"
-#include "backend/cpu/kernels_x86.h"
+#include "backend/cpu/isa/kernels_arm.h"
+#include "backend/cpu/isa/kernels_x86.h"
 
 uint32_t cpu_isa_features(void) {
     return UINT32_MAX;

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "engine/block_manager.h"
+#include "engine/schedule/block_manager.h"
 
 // seqs: [num_seqs] all sequences that may hold blocks; NULL entries are skipped.
 // NULL, or which invariant does not hold.

@@ -3,7 +3,7 @@
 #ifndef ENGINE_SCHEDULER_FIXTURE_H
 #define ENGINE_SCHEDULER_FIXTURE_H
 
-#include "engine/scheduler.h"
+#include "engine/schedule/scheduler.h"
 
 enum { FIXTURE_SEQS_MAX = 16 };
 

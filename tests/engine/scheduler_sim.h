@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/scheduler.h"
+#include "engine/schedule/scheduler.h"
 
 struct sim_totals { // what a run of cases has met, to show that it met everything
     uint64_t num_cases, num_steps, num_requests;

@@ -1,10 +1,10 @@
 // Bad words become the tokens that vLLM bans, and are banned where they would be completed.
-#include "engine/bad_words.h"
+#include "engine/step/bad_words.h"
 
 #include <string.h>
 
 #include "base/compiler.h"
-#include "engine/token_mask.h"
+#include "engine/step/token_mask.h"
 #include "support/cmocka_all.h"
 
 enum { VOCAB = 4096, NUM_WORDS = VOCAB / 32, IDS_MAX = 16 };

@@ -1,12 +1,12 @@
 // The flat batch: each row finds its biases, its mask and its token counts, in any copy of the
 // block and for vocabularies whose masks end within a word; the largest step fits.
-#include "engine/batch.h"
+#include "engine/step/batch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/compiler.h"
-#include "engine/params.h"
+#include "engine/request/params.h"
 #include "support/cmocka_all.h"
 
 enum { NUM_SEQS = 5, BLOCK_SIZE = 4, BLOCKS_MAX = 3, TOKENS_MAX = BLOCK_SIZE * BLOCKS_MAX };

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "engine/block_checks.h"
-#include "engine/block_manager.h"
+#include "engine/schedule/block_manager.h"
 #include "support/cmocka_all.h"
 
 enum { BLOCK_SIZE = 4, MAX_NEW = 64, NUM_SEQS_MAX = 8 };

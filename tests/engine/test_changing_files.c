@@ -12,10 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/buf.h"
-#include "base/file.h"
-#include "base/jread.h"
-#include "base/jwrite.h"
+#include "base/json/jread.h"
+#include "base/json/jwrite.h"
+#include "base/os/file.h"
+#include "base/text/buf.h"
 #include "nanovllm.h"
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"

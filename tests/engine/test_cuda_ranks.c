@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
-#include "base/clock.h"
 #include "base/compiler.h"
+#include "base/os/clock.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "api/step_tokens.h"
-#include "base/clock.h"
+#include "base/os/clock.h"
 #include "support/children.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "engine/engine_plan.h"
-#include "engine/params.h"
+#include "engine/request/params.h"
 #include "nanovllm.h"
 #include "support/config_text.h"
 #include "support/temp_folder.h"

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/os/clock.h"
 #include "support/cmocka_all.h"
 
 enum { NUM_THREADS = 4, A_WHILE_US = 20000 };

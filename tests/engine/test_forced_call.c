@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "engine/forced_call.h"
+#include "engine/step/forced_call.h"
 #include "support/cmocka_all.h"
 
 enum { WRONG_BRACES = 4096, VOCAB = 4128, WORDS = VOCAB / 32 };

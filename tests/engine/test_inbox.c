@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "engine/inbox.h"
+#include "base/os/clock.h"
+#include "engine/request/inbox.h"
 #include "support/cmocka_all.h"
 
 static void open_inbox(struct inbox *inbox, uint32_t max_num_waiting, uint64_t max_waiting_tokens) {

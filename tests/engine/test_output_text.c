@@ -1,6 +1,6 @@
 // Text handed out token by token: what waits is exactly what could become a stop string, what is
 // handed out never has to be taken back, and a stop string is found wherever tokens cut it.
-#include "engine/output_text.h"
+#include "engine/request/output_text.h"
 
 #include <stdlib.h>
 #include <string.h>

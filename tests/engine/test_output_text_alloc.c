@@ -1,5 +1,5 @@
 // Output text allocates when it is made, reports it when that fails, and never again.
-#include "engine/output_text.h"
+#include "engine/request/output_text.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
 

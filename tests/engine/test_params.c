@@ -1,14 +1,14 @@
 // The parameter table: every field can be set by name, what is out of range or of the wrong kind is
 // refused with a sentence and changes nothing, and a whole struct is checked by the same rules.
-#include "engine/params.h"
+#include "engine/request/params.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/buf.h"
-#include "engine/sampling.h"
+#include "base/text/buf.h"
+#include "engine/step/sampling.h"
 #include "support/cmocka_all.h"
 #include "support/params_fixture.h"
 

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/buf.h"
-#include "engine/params.h"
+#include "base/text/buf.h"
+#include "engine/request/params.h"
 #include "support/cmocka_all.h"
 #include "support/params_fixture.h"
 

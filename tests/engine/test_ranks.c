@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "backend/cpu/kernels.h"
-#include "base/clock.h"
+#include "base/os/clock.h"
 #include "support/children.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "base/jread.h"
-#include "base/jwrite.h"
+#include "base/json/jread.h"
+#include "base/json/jwrite.h"
 #include "support/cmocka_all.h"
 
 static json_t *parse(const char *text) {

@@ -1,5 +1,5 @@
 // The map from ids to requests, with more requests than its first buckets.
-#include "engine/request_table.h"
+#include "engine/request/request_table.h"
 
 #include "support/cmocka_all.h"
 

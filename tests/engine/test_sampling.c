@@ -1,6 +1,6 @@
 // From what a request asks for to what the sample op is told: defaults and their order, refusals
 // that name the field, copies that outlive the caller's lists, and which rows need token counts.
-#include "engine/sampling.h"
+#include "engine/step/sampling.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 // a leak, and steps allocate nothing.
 #include <string.h>
 
-#include "engine/scheduler.h"
+#include "engine/schedule/scheduler.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
 

@@ -1,6 +1,6 @@
 // The order of a queue under random insertions and removals, and that no order of priorities makes
 // the ways through it long.
-#include "engine/sequence_queue.h"
+#include "engine/schedule/sequence_queue.h"
 
 #include <stdlib.h>
 

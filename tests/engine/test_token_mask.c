@@ -1,5 +1,5 @@
 // Which tokens a request may generate at each place of its output.
-#include "engine/token_mask.h"
+#include "engine/step/token_mask.h"
 
 #include <string.h>
 

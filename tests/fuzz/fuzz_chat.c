@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "base/jread.h"
-#include "cmd/prompt_source.h"
-#include "cmd/result_line.h"
+#include "base/json/jread.h"
+#include "cmd/generate/prompt_source.h"
+#include "cmd/generate/result_line.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "server/reasoning.h"
+#include "server/chat/reasoning.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "text/regex.h"
-#include "text/unicode.h"
+#include "text/regex/regex.h"
+#include "text/unicode/unicode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

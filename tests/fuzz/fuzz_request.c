@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "base/jread.h"
-#include "server/call.h"
-#include "server/endpoints.h"
+#include "base/json/jread.h"
+#include "server/api/endpoints.h"
+#include "server/loop/call.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
-#include "text/unicode.h"
+#include "text/tokenizer/detokenizer.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/unicode/unicode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

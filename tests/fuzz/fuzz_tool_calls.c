@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/utf8.h"
-#include "server/tool_calls.h"
+#include "base/text/utf8.h"
+#include "server/chat/tool_calls.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

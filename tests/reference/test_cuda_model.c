@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "base/jread.h"
+#include "base/json/jread.h"
 #include "reference/expected.h"
 #include "support/mini_engine.h"
 

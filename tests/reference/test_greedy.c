@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "base/jread.h"
+#include "base/json/jread.h"
 #include "checkpoint/safetensors.h"
 #include "reference/expected.h"
 #include "support/isa_repeats.h"

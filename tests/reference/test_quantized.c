@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/jread.h"
+#include "base/json/jread.h"
 #include "checkpoint/safetensors.h"
 #include "reference/expected.h"
 #include "support/cmocka_all.h"

@@ -58,7 +58,7 @@ function check_include(target,    parts, to) {
     if (target ~ /^jinja\// && target != "jinja/jinja.h" && index(FILENAME, "lib/jinja/") != 1)
         fault("\"" target "\" is private to its library")
     # Scheduling is pure: nothing of devices, models or text.
-    if (FILENAME ~ /^src\/engine\/(scheduler|block_manager)[^\/]*$/ && to != "base" && to != "engine")
+    if (FILENAME ~ /^src\/engine\/schedule\/(scheduler|block_manager)[^\/]*$/ && to != "base" && to != "engine")
         fault("the scheduler and the block manager may include only base and engine")
 }
 
@@ -71,9 +71,9 @@ function check_conditional(line) {
 
 # What depends on the process's locale. A printf's format stands in its line or in the next.
 function check_locale(code, line) {
-    if (FILENAME ~ /^src\/base\/c_locale\.[ch]$/) return
+    if (FILENAME ~ /^src\/base\/text\/c_locale\.[ch]$/) return
     if (code ~ /(^|[^A-Za-z0-9_])(strto(d|f|ld)|atof|vsnprintf|strerror|strftime|setlocale|localeconv|strcoll|strxfrm|strn?casecmp|to(upper|lower)|is(alpha|alnum|upper|lower|space|print|graph|punct|cntrl|blank)|[a-z]*scanf|mbs?r?towcs?|wcwidth)[ \t]*\(/)
-        fault("this depends on the locale: use base/c_locale.h")
+        fault("this depends on the locale: use base/text/c_locale.h")
     if (code ~ /(^|[^A-Za-z0-9_])(snprintf|fprintf)[ \t]*\(/) last_printf = FNR
     if (last_printf && FNR - last_printf <= 1 && line ~ /"[^"]*%[-+ #0]*[0-9*]*(\.[0-9*]+)?[aAeEfFgG]/) {
         fault("a number printed by the locale: use c_locale_snprintf")

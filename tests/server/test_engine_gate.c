@@ -1,5 +1,5 @@
 /* Pause, step, go on. No threads: what a waiting engine's thread is told is asked for directly. */
-#include "server/engine_gate.h"
+#include "server/observe/engine_gate.h"
 #include "support/cmocka_all.h"
 
 static uint32_t count_steps(struct engine_gate *gate, uint32_t max) {

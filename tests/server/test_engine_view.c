@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/engine_view.h"
+#include "server/observe/engine_view.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 

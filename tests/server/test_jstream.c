@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/buf.h"
-#include "server/jstream.h"
+#include "base/json/jstream.h"
+#include "base/text/buf.h"
 #include "support/cmocka_all.h"
 
 // How many bytes are JSON; *complete: the root ends with the last of them.

@@ -9,14 +9,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cmd/prompt_source.h"
-#include "server/body.h"
-#include "server/call.h"
-#include "server/chat_body.h"
-#include "server/convert.h"
-#include "server/endpoints.h"
-#include "server/messages_request.h"
-#include "server/responses_request.h"
+#include "cmd/generate/prompt_source.h"
+#include "server/api/chat_body.h"
+#include "server/api/convert.h"
+#include "server/api/endpoints.h"
+#include "server/api/messages_request.h"
+#include "server/api/responses_request.h"
+#include "server/loop/body.h"
+#include "server/loop/call.h"
 #include "support/cmocka_all.h"
 
 enum { GROWTH = 8, RATIO_MAX = 26, TRIES = 8 };

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/reasoning.h"
+#include "server/chat/reasoning.h"
 #include "support/cmocka_all.h"
 
 static const char no_prompt[] = "<|im_start|>assistant\n";

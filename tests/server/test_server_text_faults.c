@@ -2,9 +2,9 @@
 // refused nothing happened.
 #include <string.h>
 
-#include "server/chat_blocks.h"
-#include "server/reasoning.h"
-#include "server/tool_calls.h"
+#include "server/chat/chat_blocks.h"
+#include "server/chat/reasoning.h"
+#include "server/chat/tool_calls.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
 

@@ -3,10 +3,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/jread.h"
-#include "server/tool_calls.h"
-#include "server/tool_format.h"
+#include "base/json/jread.h"
+#include "base/os/file.h"
+#include "server/chat/tool_calls.h"
+#include "server/chat/tool_format.h"
 #include "support/cmocka_all.h"
 
 static void expect_format(const char *source, const char *name) {

@@ -3,7 +3,7 @@
 #include <semaphore.h>
 #include <unistd.h>
 
-#include "server/work_pool.h"
+#include "server/loop/work_pool.h"
 #include "support/cmocka_all.h"
 
 enum { THREADS = 4, JOBS = 16 };

@@ -3,7 +3,7 @@
 #ifndef SERVER_TOOL_TRACE_H
 #define SERVER_TOOL_TRACE_H
 
-#include "server/tool_calls.h"
+#include "server/chat/tool_calls.h"
 
 struct tool_trace {
     struct tool_calls calls;

@@ -3,7 +3,7 @@
 #define SUPPORT_CHAT_FIXTURE_H
 
 #include "support/temp_folder.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 // The template of a folder, or of Jinja source. The caller closes it.
 struct chat_template *open_folder(const struct temp_folder *folder);

@@ -6,7 +6,7 @@
 
 #include "engine/engine_plan.h"
 #include "engine/executor/executor.h"
-#include "engine/scheduler.h"
+#include "engine/schedule/scheduler.h"
 #include "nanovllm.h"
 
 struct mini_engine {

@@ -3,7 +3,7 @@
 #ifndef TESTS_SUPPORT_ODD_FLOAT_MODE_H
 #define TESTS_SUPPORT_ODD_FLOAT_MODE_H
 
-#include "base/float_mode.h"
+#include "base/thread/float_mode.h"
 
 #if defined(__x86_64__)
 #define ODD_FLOAT_MODE (FLOAT_MODE_DEFAULT | 0x8000 | 0x4000 | 0x0040) // FTZ, upwards, DAZ

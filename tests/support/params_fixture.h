@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_PARAMS_FIXTURE_H
 #define TESTS_SUPPORT_PARAMS_FIXTURE_H
 
-#include "engine/params.h"
+#include "engine/request/params.h"
 
 extern const struct nvllm_sampling_params params_defaults;
 

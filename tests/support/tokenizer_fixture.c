@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/os/file.h"
 #include "support/cmocka_all.h"
-#include "text/detokenizer.h"
-#include "text/unicode.h"
+#include "text/tokenizer/detokenizer.h"
+#include "text/unicode/unicode.h"
 
 struct tokenizer *fixture_open(const char *path) {
     struct err err = {0};

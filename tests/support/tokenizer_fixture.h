@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #define TINY_TOKENIZER "models/tiny-qwen3/tokenizer.json"
 #define QWEN3_TOKENIZER "../shared/models/qwen3-tokenizer/tokenizer.json"

@@ -5,7 +5,7 @@
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 static const char config[] =
     "{\"model_max_length\": 1000000000000000019884624838656, \"bos_token\": {\"content\": "

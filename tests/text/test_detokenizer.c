@@ -4,8 +4,8 @@
 
 #include "support/cmocka_all.h"
 #include "support/tokenizer_fixture.h"
-#include "text/detokenizer.h"
-#include "text/unicode.h"
+#include "text/tokenizer/detokenizer.h"
+#include "text/unicode/unicode.h"
 
 // Random ids are mostly torn characters.
 static void check_random_ids(const struct tokenizer *tokenizer, uint64_t seed) {

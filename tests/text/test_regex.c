@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
+#include "base/text/buf.h"
 #include "support/cmocka_all.h"
 #include "support/tokenizer_fixture.h"
-#include "text/regex.h"
+#include "text/regex/regex.h"
 
 static struct regex *compile(const char *source) {
     struct regex *regex;

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/buf.h"
 #include "base/compiler.h"
+#include "base/text/buf.h"
 #include "nanovllm.h"
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"

@@ -4,8 +4,8 @@
 
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/detokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 static const char small[] =
     "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null,"

@@ -1,9 +1,9 @@
 // Thinking told apart from the answer, however its tags are cut into tokens.
 #include <string.h>
 
-#include "base/buf.h"
+#include "base/text/buf.h"
 #include "support/cmocka_all.h"
-#include "text/think.h"
+#include "text/chat/think.h"
 
 // The pieces as text, thinking between braces.
 struct record {

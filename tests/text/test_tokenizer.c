@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/os/file.h"
 #include "support/cmocka_all.h"
 #include "support/tokenizer_fixture.h"
 

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
+#include "base/text/buf.h"
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 // Ids: a 0, b 1, " " 2, ab 3, <s> 4.
 #define TOKENIZER(normalizer, added)                                                               \

@@ -7,7 +7,7 @@
 
 #include "support/cmocka_all.h"
 #include "support/tokenizer_fixture.h"
-#include "text/tokenizer_parts.h"
+#include "text/tokenizer/tokenizer_parts.h"
 
 enum { NUM_CHOSEN = 1000, SLOTS = 4096 }; // of a hash table with so many slots
 

@@ -6,7 +6,7 @@
 
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #define SPLIT                                                                                      \
     "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"[a-c]+\"}, \"behavior\": \"Isolated\"}"

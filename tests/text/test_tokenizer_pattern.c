@@ -5,8 +5,8 @@
 
 #include "support/cmocka_all.h"
 #include "support/tokenizer_fixture.h"
-#include "text/tokenizer_pattern.h"
-#include "text/unicode.h"
+#include "text/tokenizer/tokenizer_pattern.h"
+#include "text/unicode/unicode.h"
 
 #define CL100K(contractions, digits, lines)                                                        \
     contractions "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" lines \

@@ -6,7 +6,7 @@
 
 #include "support/cmocka_all.h"
 #include "support/tokenizer_fixture.h"
-#include "text/detokenizer.h"
+#include "text/tokenizer/detokenizer.h"
 
 #define FOLDER "tests/reference/data/sentencepiece/"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "support/cmocka_all.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 #define FFFD "\xef\xbf\xbd"
 

@@ -1,7 +1,7 @@
 """Writes the two tables of Unicode characters.
 
-src/text/unicode_table.c says which characters are letters, numbers, spaces, word characters and
-punctuation, and which ones NFC and NFKC can change. src/text/unicode_class_table.c has each
+src/text/unicode/unicode_table.c says which characters are letters, numbers, spaces, word characters and
+punctuation, and which ones NFC and NFKC can change. src/text/unicode/unicode_class_table.c has each
 character's general category and script.
 
 Letters, numbers, word characters, categories and scripts are those of Unicode 16, like in the regex
@@ -93,7 +93,7 @@ def lines(items):
 def write(name, arrays):
     head = ("/* Written by tools/unicode/make_tables.py: do not edit. Unicode %s. */"
             % unicodedata.unidata_version)
-    out = [head, '#include "text/unicode_table.h"', "", "// clang-format off"]
+    out = [head, '#include "text/unicode/unicode_table.h"', "", "// clang-format off"]
     for kind, array, items in arrays:
         out += ["const %s %s[] = {" % (kind, array), *lines(items), "};"]
     out += ["// clang-format on", ""]

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/c_locale.h"
+#include "base/text/c_locale.h"
 #include "jinja/src/library_parts.h"
 #include "jinja/src/numbers.h"
 

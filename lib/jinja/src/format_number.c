@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/c_locale.h"
+#include "base/text/c_locale.h"
 #include "jinja/src/str_ops.h"
 
 enum {

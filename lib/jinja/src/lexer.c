@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/c_locale.h"
-#include "base/utf8.h"
+#include "base/text/c_locale.h"
+#include "base/text/utf8.h"
 #include "jinja/src/chars.h"
 
 enum status jinja_lexer_fail(const struct jinja_lexer *lexer, uint32_t line, const char *format,

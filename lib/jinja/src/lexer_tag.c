@@ -4,7 +4,7 @@
  * Numbers and strings are Python's. One thing is not: characters named \N{...}. */
 #include <string.h>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "jinja/src/chars.h"
 #include "jinja/src/lexer.h"
 

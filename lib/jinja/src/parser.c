@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/c_locale.h"
-#include "base/utf8.h"
+#include "base/text/c_locale.h"
+#include "base/text/utf8.h"
 #include "jinja/jinja.h"
 
 // ---- faults ----

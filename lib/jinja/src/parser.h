@@ -7,7 +7,7 @@
 #ifndef JINJA_PARSER_H
 #define JINJA_PARSER_H
 
-#include "base/map.h"
+#include "base/os/map.h"
 #include "jinja/src/lexer.h"
 
 // A statement whose end tag has not come yet.

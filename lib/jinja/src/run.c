@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/c_locale.h"
+#include "base/text/c_locale.h"
 
 enum status jinja_run_fail(struct jinja_run *run, const char *format, ...) {
     va_list args;

@@ -3,7 +3,7 @@
 #ifndef JINJA_STR_OPS_H
 #define JINJA_STR_OPS_H
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "jinja/src/run.h"
 
 // Returns the code point at byte `at`, and moves `at` behind it.

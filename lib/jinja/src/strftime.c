@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/c_locale.h"
+#include "base/text/c_locale.h"
 #include "jinja/src/library.h"
 #include "jinja/src/str_ops.h"
 

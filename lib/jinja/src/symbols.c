@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/map.h"
+#include "base/os/map.h"
 
 struct symbols {
     const struct symbols *parent;

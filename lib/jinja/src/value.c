@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/c_locale.h"
-#include "base/utf8.h"
+#include "base/text/c_locale.h"
+#include "base/text/utf8.h"
 #include "jinja/src/loop.h"
 #include "jinja/src/run.h"
 

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/c_locale.h"
+#include "base/text/c_locale.h"
 #include "jinja/src/library.h"
 #include "jinja/src/run.h"
 #include "jinja/src/value.h"

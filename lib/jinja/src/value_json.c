@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/jread.h"
-#include "base/utf8.h"
+#include "base/json/jread.h"
+#include "base/text/utf8.h"
 #include "jinja/src/run.h"
 #include "jinja/src/value.h"
 

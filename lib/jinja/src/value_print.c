@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "jinja/src/call.h"
 #include "jinja/src/chars.h"
 #include "jinja/src/library.h"

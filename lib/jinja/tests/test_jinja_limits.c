@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/jread.h"
-#include "base/utf8.h"
+#include "base/json/jread.h"
+#include "base/text/utf8.h"
 #include "jinja/jinja.h"
 #include "support/cmocka_all.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/buf.h"
+#include "base/text/buf.h"
 #include "jinja/jinja.h"
 #include "jinja/tests/support/ast_text.h"
 #include "support/cmocka_all.h"

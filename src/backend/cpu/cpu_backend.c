@@ -7,9 +7,9 @@
 #include "backend/cpu/cpu_memory.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/ops.h"
-#include "backend/cpu/sample.h"
-#include "base/cpu.h"
-#include "base/suggest.h"
+#include "backend/cpu/sample/sample.h"
+#include "base/os/cpu.h"
+#include "base/text/suggest.h"
 
 static void cpu_destroy(struct backend *backend) {
     struct cpu_backend *cpu = cpu_backend_of(backend);

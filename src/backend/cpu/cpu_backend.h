@@ -6,7 +6,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/kernels.h"
-#include "base/thread_pool.h"
+#include "base/thread/thread_pool.h"
 
 struct cpu_backend {
     struct backend base; // first

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
+#include "base/os/cpu.h"
 
 enum {
     HUGE_PAGE = 2 << 20,

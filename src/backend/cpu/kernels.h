@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backend/cpu/attention_kernels.h"
+#include "backend/cpu/attention/attention_kernels.h"
 
 enum {
     LANES = 16, // outputs of a weight block, positions of a K chunk

@@ -11,7 +11,7 @@
 #include "backend/cuda/staging.h"
 #include "backend/select.h"
 #include "base/check.h"
-#include "base/cpu.h"
+#include "base/os/cpu.h"
 
 enum { COPY_THREADS_MAX = 8 };
 

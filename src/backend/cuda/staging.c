@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda_backend.h"
-#include "base/thread_pool.h"
+#include "base/thread/thread_pool.h"
 
 // PIECE_BYTES: one copy. ROOM_BYTES: data of another type is converted in parts of this size, which
 // stay in a core's cache.

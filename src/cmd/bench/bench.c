@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/output_file.h"
-#include "base/suggest.h"
+#include "base/os/file.h"
+#include "base/os/output_file.h"
+#include "base/text/suggest.h"
 #include "cmd/bench/report.h"
 #include "cmd/cli.h"
-#include "cmd/interrupt.h"
-#include "cmd/model_info.h"
+#include "cmd/model/model_info.h"
+#include "cmd/terminal/interrupt.h"
 #include "cmd/trace.h"
 
 struct bench {

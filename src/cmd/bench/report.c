@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json_text.h"
+#include "base/json/json_text.h"
 #include "cmd/stats_json.h"
 
 static double rate(uint64_t count, double seconds) {

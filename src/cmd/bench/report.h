@@ -2,7 +2,7 @@
 #ifndef CMD_BENCH_REPORT_H
 #define CMD_BENCH_REPORT_H
 
-#include "base/buf.h"
+#include "base/text/buf.h"
 #include "cmd/bench/run.h"
 
 struct bench_report {

@@ -6,10 +6,10 @@
 
 #include <stdlib.h>
 
-#include "base/clock.h"
+#include "base/os/clock.h"
 #include "cmd/cli.h"
-#include "cmd/interrupt.h"
 #include "cmd/stats_json.h"
+#include "cmd/terminal/interrupt.h"
 
 struct bench_request {
     double *first_token; // seconds since `start`; negative: no token yet

@@ -3,7 +3,7 @@
 #define CMD_BENCH_RUN_H
 
 #include "cmd/bench/workload.h"
-#include "cmd/progress.h"
+#include "cmd/terminal/progress.h"
 #include "nanovllm.h"
 
 // Times until a request's first token, from the moment all were added; seconds.

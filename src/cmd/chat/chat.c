@@ -6,20 +6,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/os/file.h"
 #include "cmd/chat/command.h"
 #include "cmd/chat/editor.h"
 #include "cmd/chat/entry.h"
 #include "cmd/chat/history.h"
 #include "cmd/chat/signals.h"
 #include "cmd/cli.h"
-#include "cmd/file_uses.h"
-#include "cmd/line_reader.h"
-#include "cmd/loading.h"
-#include "cmd/model_info.h"
-#include "cmd/model_place.h"
-#include "cmd/request_chat.h"
-#include "cmd/terminal.h"
+#include "cmd/generate/request_chat.h"
+#include "cmd/model/file_uses.h"
+#include "cmd/model/model_info.h"
+#include "cmd/model/model_place.h"
+#include "cmd/terminal/line_reader.h"
+#include "cmd/terminal/loading.h"
+#include "cmd/terminal/terminal.h"
 #include "cmd/trace.h"
 
 struct chat {

@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-#include "base/blank.h"
-#include "base/suggest.h"
-#include "cmd/file_uses.h"
+#include "base/text/blank.h"
+#include "base/text/suggest.h"
+#include "cmd/model/file_uses.h"
 
 struct chat_command {
     const char *name; // with its slash

@@ -17,7 +17,7 @@
 #include "cmd/chat/command.h"
 #include "cmd/chat/history.h"
 #include "cmd/chat/signals.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 enum { READ_BYTES = 4096, REPLACEMENT = 0xfffd, PASTE_CHARS_MAX = 4 << 20 };
 

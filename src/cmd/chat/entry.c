@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 static const char quotes[] = "\"\"\"";
 enum { QUOTES_LEN = sizeof quotes - 1 };

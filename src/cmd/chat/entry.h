@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "base/buf.h"
+#include "base/text/buf.h"
 
 // An all-zero struct is an entry without lines.
 struct chat_entry {

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/write_whole.h"
+#include "base/os/file.h"
+#include "base/os/write_whole.h"
 
 static enum status write_fault(const char *path, struct err *err) {
     return err_set(err, ERR_IO, "cannot write %s: %s", path, strerror(errno));

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/write_whole.h"
+#include "base/os/file.h"
+#include "base/os/write_whole.h"
 #include "cmd/chat/file.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 enum status chat_history_path(char *path, size_t size, const char *state_home, const char *home,
                               struct err *err) {

@@ -6,8 +6,8 @@
 
 #include <stddef.h>
 
-#include "base/buf.h"
 #include "base/err.h"
+#include "base/text/buf.h"
 
 enum { CHAT_HISTORY_ENTRIES_MAX = 1000, CHAT_HISTORY_ENTRY_BYTES_MAX = 16 << 10 };
 

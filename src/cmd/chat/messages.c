@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/jread.h"
-#include "base/jwrite.h"
+#include "base/json/jread.h"
+#include "base/json/jwrite.h"
+#include "base/os/file.h"
 #include "cmd/chat/file.h"
 
 enum status chat_messages_init(struct chat_messages *messages, struct err *err) {

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/buf.h"
 #include "base/err.h"
+#include "base/text/buf.h"
 
 // An all-zero struct has no messages; fini accepts it.
 struct chat_messages {

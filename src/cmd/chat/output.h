@@ -3,9 +3,9 @@
 #ifndef CMD_CHAT_OUTPUT_H
 #define CMD_CHAT_OUTPUT_H
 
-#include "base/buf.h"
-#include "base/output_file.h"
-#include "text/think.h"
+#include "base/os/output_file.h"
+#include "base/text/buf.h"
+#include "text/chat/think.h"
 
 struct chat_output {
     struct output_file file; // standard output

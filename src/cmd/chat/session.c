@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/clock.h"
+#include "base/os/clock.h"
 #include "cmd/chat/signals.h"
 #include "cmd/cli.h"
 

@@ -7,7 +7,7 @@
 #include "cmd/chat/messages.h"
 #include "cmd/chat/output.h"
 #include "nanovllm.h"
-#include "text/think.h"
+#include "text/chat/think.h"
 
 // Tokens and seconds of one answer, or of all.
 struct chat_usage {

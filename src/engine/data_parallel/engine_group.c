@@ -1,12 +1,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/c_locale.h"
-#include "base/clock.h"
-#include "base/float_mode.h"
-#include "base/interrupt.h"
-#include "base/secret.h"
-#include "base/thread_start.h"
+#include "base/os/clock.h"
+#include "base/os/secret.h"
+#include "base/text/c_locale.h"
+#include "base/thread/float_mode.h"
+#include "base/thread/interrupt.h"
+#include "base/thread/thread_start.h"
 #include "engine/data_parallel/engine_group_internal.h"
 
 // How often the caller's interrupt is asked while engines load.

@@ -1,4 +1,4 @@
-#include "base/clock.h"
+#include "base/os/clock.h"
 #include "engine/data_parallel/engine_group_internal.h"
 
 // ---- the caller's thread ----

@@ -2,7 +2,7 @@
 
 #include <errno.h>
 
-#include "base/clock.h"
+#include "base/os/clock.h"
 
 // Later deadlines do not exist: a time_t could not hold their seconds.
 static const double deadline_max = 1e9;

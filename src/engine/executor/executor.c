@@ -5,7 +5,7 @@
 #include "engine/executor/executor_internal.h"
 #include "engine/executor/mpi_executor.h"
 #include "engine/executor/shm_executor.h"
-#include "engine/warm_up.h"
+#include "engine/step/warm_up.h"
 
 // ---- one rank, in this process ----
 

@@ -11,7 +11,7 @@
 #define ENGINE_EXECUTOR_EXECUTOR_H
 
 #include "engine/engine_plan.h"
-#include "engine/model_runner.h"
+#include "engine/step/model_runner.h"
 
 struct executor;
 

@@ -2,7 +2,7 @@
 #ifndef ENGINE_EXECUTOR_EXECUTOR_INTERNAL_H
 #define ENGINE_EXECUTOR_EXECUTOR_INTERNAL_H
 
-#include "base/interrupt.h"
+#include "base/thread/interrupt.h"
 #include "engine/executor/executor.h"
 
 // executor.h has the contracts.

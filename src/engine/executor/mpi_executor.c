@@ -10,7 +10,7 @@
 #include "engine/executor/mpi_message.h"
 #include "engine/executor/rank_options.h"
 #include "engine/executor/rank_segment.h"
-#include "engine/warm_up.h"
+#include "engine/step/warm_up.h"
 
 // A step of another process may take its time, but seldom this long. A GPU's step is taken to be
 // lost then.

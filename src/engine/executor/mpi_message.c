@@ -3,7 +3,7 @@
 #include <math.h>
 #include <xxhash.h>
 
-#include "base/file.h"
+#include "base/os/file.h"
 #include "comm/device_comm.h"
 #include "comm/mpi_comm.h"
 #include "engine/executor/rank_segment.h"

@@ -6,8 +6,8 @@
 
 #include "comm/comm.h"
 #include "comm/mpi_wire.h"
-#include "engine/batch.h"
 #include "engine/engine_plan.h"
+#include "engine/step/batch.h"
 #include "nanovllm.h"
 
 enum mpi_command_kind {

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/interrupt.h"
 #include "base/log.h"
+#include "base/thread/interrupt.h"
 #include "engine/executor/mpi_message.h"
 #include "engine/executor/rank_options.h"
-#include "engine/warm_up.h"
+#include "engine/step/warm_up.h"
 
 // How long a rank that has nothing to do waits before it looks whether its device has failed.
 static const double poll_seconds = 0.05;

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/c_locale.h"
+#include "base/text/c_locale.h"
 #include "engine/executor/rank_options.h"
 
 enum { ALIGN = 4096 };

@@ -8,7 +8,7 @@
 #ifndef ENGINE_EXECUTOR_RANK_SEGMENT_H
 #define ENGINE_EXECUTOR_RANK_SEGMENT_H
 
-#include "base/bell.h"
+#include "base/thread/bell.h"
 #include "comm/device_comm.h"
 #include "comm/shm_comm.h"
 #include "engine/engine_plan.h"

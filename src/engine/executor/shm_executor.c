@@ -14,15 +14,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/c_locale.h"
 #include "base/check.h"
-#include "base/clock.h"
-#include "base/cpu.h"
-#include "base/thread_start.h"
+#include "base/os/clock.h"
+#include "base/os/cpu.h"
+#include "base/text/c_locale.h"
+#include "base/thread/thread_start.h"
 #include "engine/executor/executor_internal.h"
 #include "engine/executor/rank_segment.h"
 #include "engine/executor/shm_worker.h"
-#include "engine/warm_up.h"
+#include "engine/step/warm_up.h"
 
 enum {
     POLL_MS = 100, // how often to look for stopped workers: a pidfd does not report a stop

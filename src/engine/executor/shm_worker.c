@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "engine/executor/rank_segment.h"
-#include "engine/warm_up.h"
+#include "engine/step/warm_up.h"
 
 // How often a worker that has nothing to do looks whether its device has failed: another rank may
 // be waiting for it.

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "backend/backend.h"
-#include "backend/cpu/philox.h"
-#include "backend/cpu/sample_select.h"
+#include "backend/cpu/sample/philox.h"
+#include "backend/cpu/sample/sample_select.h"
 #include "backend/sample_oracle.h"
 #include "base/compiler.h"
 #include "support/cmocka_all.h"

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "backend/cuda/cuda_backend.h"
-#include "base/file.h"
+#include "base/os/file.h"
 #include "support/cmocka_all.h"
 
 cudaError_t cudaGetDevice(int *device) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/jread.h"
+#include "base/json/jread.h"
 #include "jinja/jinja.h"
 
 static struct jinja_render_options options_of(const char *now) {

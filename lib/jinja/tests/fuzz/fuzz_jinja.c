@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "base/jread.h"
+#include "base/json/jread.h"
 #include "jinja/jinja.h"
 
 static const char variables_text[] =

@@ -3,7 +3,7 @@
 #ifndef JINJA_TESTS_AST_TEXT_H
 #define JINJA_TESTS_AST_TEXT_H
 
-#include "base/buf.h"
+#include "base/text/buf.h"
 #include "jinja/src/ast.h"
 
 MUST_USE enum status jinja_ast_text(const struct jinja_block *block, struct buf *out,

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/jread.h"
+#include "base/json/jread.h"
 #include "support/cmocka_all.h"
 
 void jinja_fixture_init(struct jinja_fixture *fixture) {

@@ -7,8 +7,8 @@
 #include <xxhash.h>
 
 #include "backend/cuda/kernels.h"
-#include "base/file.h"
-#include "base/map.h"
+#include "base/os/file.h"
+#include "base/os/map.h"
 
 enum { ENTRIES_MAX = 4096, ALGO_BYTES = sizeof(cublasLtMatmulAlgo_t), LINE_BYTES = 512 };
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
-#include "base/c_locale.h"
-#include "base/thread_start.h"
+#include "base/text/c_locale.h"
+#include "base/thread/thread_start.h"
 
 enum {
     CALLS_END_MS = 1000, // most time that calls have to return before their communicator is freed

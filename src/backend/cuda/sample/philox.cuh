@@ -1,5 +1,5 @@
 /* Philox 4x32-10 on the device (Salmon, Moraes, Dror and Shaw 2011), bit for bit as in
- * backend/cpu/philox.h. A random number is a function of seed and draw, without state. */
+ * backend/cpu/sample/philox.h. A random number is a function of seed and draw, without state. */
 #pragma once
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* Sampling: rows of float32 logits to tokens and log-probabilities, as backend.h says. Semantics
- * and random numbers are those of backend/cpu/sample.c.
+ * and random numbers are those of backend/cpu/sample/sample.c.
  *
  * A draw inverts the cumulative distribution, ids ascending, at the CPU's Philox number. Gumbel's
  * trick (the largest of logit + noise) would need a random number per logit. This way costs one

@@ -1,0 +1,390 @@
+/* One part of 512 positions for up to 384 query rows by matrix tiles. 32 rows at a time walk its
+ * spans of 128 positions: scores, softmax (amx_softmax.c), values. A tile product has 16 rows x 16
+ * positions of scores, or 16 rows x 16 dimensions of values. 32 rows share what is loaded of K and
+ * V. Queries and exponentials are rounded to bf16. A row of a tile product depends only on the same
+ * row of its left factor, and amx_attention_few.c computes few rows with the same bits. So a row's
+ * bits do not depend on the other rows. Rows that a tile lacks hold whatever is in memory; nothing
+ * reads their results.
+ *
+ * A tile product of 16 positions of V would take as long as one of 32, and a chunk has 16. So the
+ * part's V is copied once, as tiles, and all rows use the copy. K and V are loaded with the hint
+ * that they are not used again soon: then queries, scores and acc of 32 rows stay in the L1. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "backend/cpu/amx/amx_attention.h"
+
+enum {
+    GROUP = 32, // rows that are computed together
+    CHUNKS = AMX_SPAN / LANES,
+    CHUNKS_AHEAD = 4, // how far a few rows fetch
+    BLOCK_BYTES = LANES * 4, // of a line of V: a pair of positions in 16 dimensions
+    FLUSH_DENORMALS = 0x8040, // MXCSR's FTZ and DAZ, as tiles flush denormals
+    SCORES_BYTES = AMX_SPAN * sizeof(float), // of a row
+};
+
+_Static_assert(GROUP *AMX_SPAN <= ATTENTION_SCORES_FLOATS, "a group's scores fit");
+
+// GCC's tile loads do not say that they read memory.
+#define TILES_READ_MEMORY() __asm__ volatile("" ::: "memory")
+
+// Tiles 0 to 3 are results. 4 and 5 are factors with 32 products per result, 6 and 7 with 16.
+unsigned amx_attention_begin(void) {
+    static const struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = {
+        .palette = 1,
+        .row_bytes = {64, 64, 64, 64, 64, 64, 32, 64},
+        .rows = {16, 16, 16, 16, 16, 16, 16, 8},
+    };
+    _tile_loadconfig(&config);
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | FLUSH_DENORMALS);
+    return before;
+}
+
+void amx_attention_end(unsigned before) {
+    _tile_release();
+    _mm_setcsr(before);
+}
+
+// Fetches lines of the item's next part into the L2 while scores are computed.
+struct fetch {
+    const struct attention_tile *tile; // the whole part
+    uint32_t next, end; // lines of all chunks of K and V, one after the other
+    uint32_t step; // lines that are fetched at once
+};
+
+static ALWAYS_INLINE void fetch_lines(struct fetch *fetch) {
+    const struct attention_tile *tile = fetch->tile;
+    uint32_t end = fetch->next + fetch->step;
+    if (end > fetch->end) end = fetch->end;
+    uint32_t lines = tile->head_dim / 2; // of a chunk
+    for (uint32_t line = fetch->next; line < end; line++) {
+        uint32_t c = line / lines;
+        const char *chunk =
+            c < ATTENTION_PART_CHUNKS ? tile->next_k[c] : tile->next_v[c - ATTENTION_PART_CHUNKS];
+        _mm_prefetch(chunk + (size_t)(line - c * lines) * 64, _MM_HINT_T1);
+    }
+    fetch->next = end;
+}
+
+// Scores of chunks c and c + 1, for the first 16 rows or, with is_tall, for 32. Other rows and
+// chunks that are not there get undefined scores.
+static ALWAYS_INLINE void score_chunks(const struct attention_tile *tile, uint32_t c,
+                                       uint32_t chunks, bool is_tall, struct fetch *fetch) {
+    size_t head_dim = tile->head_dim, q_bytes = head_dim * sizeof(uint16_t), d = 0;
+    const char *q = tile->q, *low = q + LANES * q_bytes;
+    const char *k0 = tile->k[c], *k1 = tile->k[c + 1 < chunks ? c + 1 : c];
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (; d + AMX_DEPTH <= head_dim; d += AMX_DEPTH) {
+        size_t line = d / 2 * 64;
+        _tile_loadd(4, q + d * 2, q_bytes);
+        _tile_stream_loadd(5, k0 + line, 64);
+        _tile_dpbf16ps(0, 4, 5);
+        if (is_tall) {
+            _tile_loadd(4, low + d * 2, q_bytes);
+            _tile_dpbf16ps(2, 4, 5);
+        }
+        _tile_stream_loadd(5, k1 + line, 64);
+        if (is_tall) {
+            _tile_dpbf16ps(3, 4, 5);
+            _tile_loadd(4, q + d * 2, q_bytes);
+        }
+        _tile_dpbf16ps(1, 4, 5);
+        fetch_lines(fetch);
+    }
+    if (d < head_dim) { // 16 are left
+        size_t line = d / 2 * 64;
+        _tile_loadd(6, q + d * 2, q_bytes);
+        _tile_loadd(7, k0 + line, 64);
+        _tile_dpbf16ps(0, 6, 7);
+        if (is_tall) {
+            _tile_loadd(6, low + d * 2, q_bytes);
+            _tile_dpbf16ps(2, 6, 7);
+        }
+        _tile_loadd(7, k1 + line, 64);
+        if (is_tall) {
+            _tile_dpbf16ps(3, 6, 7);
+            _tile_loadd(6, q + d * 2, q_bytes);
+        }
+        _tile_dpbf16ps(1, 6, 7);
+        fetch_lines(fetch);
+    }
+    float *scores = tile->scores + (size_t)c * LANES;
+    _tile_stored(0, scores, SCORES_BYTES);
+    _tile_stored(1, scores + LANES, SCORES_BYTES);
+    if (!is_tall) return;
+    scores += (size_t)LANES * AMX_SPAN;
+    _tile_stored(2, scores, SCORES_BYTES);
+    _tile_stored(3, scores + LANES, SCORES_BYTES);
+}
+
+// Scores of the first `chunks` chunks; those of the others are undefined.
+static void score_group(const struct attention_tile *tile, uint32_t chunks, struct fetch *fetch) {
+    TILES_READ_MEMORY();
+    for (uint32_t c = 0; c < chunks; c += 2) {
+        if (tile->rows > LANES) {
+            score_chunks(tile, c, chunks, true, fetch);
+        } else {
+            score_chunks(tile, c, chunks, false, fetch);
+        }
+    }
+}
+
+// acc += p V for 16 rows or, with is_tall, 32, and for one block of 16 dimensions and, where
+// `second` is not 0, the next one too. Rows of acc are `stride` bytes apart. With is_first acc
+// counts as 0.
+static ALWAYS_INLINE void sum_blocks(const struct attention_tile *tile, const char *v,
+                                     uint32_t chunks, size_t second, bool is_tall, bool is_first,
+                                     float *acc, size_t stride) {
+    const char *p = (const char *)tile->scores, *low = p + (size_t)LANES * SCORES_BYTES;
+    size_t next = tile->head_dim / LANES * TILE_BYTES;
+    float *acc_low = acc + LANES * stride / sizeof *acc;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    if (!is_first) {
+        _tile_loadd(0, acc, stride);
+        _tile_loadd(1, acc + second, stride);
+    }
+    if (!is_first && is_tall) {
+        _tile_loadd(2, acc_low, stride);
+        _tile_loadd(3, acc_low + second, stride);
+    }
+    for (uint32_t c = 0; c < chunks; c += 2, v += next) {
+        _tile_loadd(4, p, SCORES_BYTES);
+        _tile_stream_loadd(5, v, BLOCK_BYTES);
+        _tile_dpbf16ps(0, 4, 5);
+        if (is_tall) {
+            _tile_loadd(4, low, SCORES_BYTES);
+            _tile_dpbf16ps(2, 4, 5);
+        }
+        _tile_stream_loadd(5, v + (second ? TILE_BYTES : 0), BLOCK_BYTES);
+        if (is_tall) {
+            _tile_dpbf16ps(3, 4, 5);
+            _tile_loadd(4, p, SCORES_BYTES);
+        }
+        _tile_dpbf16ps(1, 4, 5);
+        p += AMX_DEPTH * sizeof(uint16_t);
+        low += AMX_DEPTH * sizeof(uint16_t);
+    }
+    _tile_stored(0, acc, stride);
+    if (second) _tile_stored(1, acc + second, stride);
+    if (!is_tall) return;
+    _tile_stored(2, acc_low, stride);
+    if (second) _tile_stored(3, acc_low + second, stride);
+}
+
+// sum_blocks where tiles would write to rows that are not there.
+static ALWAYS_INLINE void sum_rest(const struct attention_tile *tile, const char *v,
+                                   uint32_t chunks, size_t second, bool is_tall, bool is_first,
+                                   float *acc) {
+    _Alignas(64) float copy[GROUP][2 * LANES];
+    size_t bytes = (LANES + second) * sizeof(float);
+    for (uint32_t row = 0; row < tile->rows && !is_first; row++) {
+        memcpy(copy[row], acc + (size_t)row * tile->head_dim, bytes);
+    }
+    TILES_READ_MEMORY();
+    sum_blocks(tile, v, chunks, second, is_tall, is_first, copy[0], sizeof copy[0]);
+    for (uint32_t row = 0; row < tile->rows; row++) {
+        memcpy(acc + (size_t)row * tile->head_dim, copy[row], bytes);
+    }
+}
+
+static void value_group(const struct attention_tile *tile, uint32_t chunks, bool is_first) {
+    size_t stride = tile->head_dim * sizeof(float);
+    TILES_READ_MEMORY();
+    for (uint32_t d = 0; d < tile->head_dim; d += 2 * LANES) {
+        size_t second = d + LANES < tile->head_dim ? LANES : 0;
+        const char *v = (const char *)tile->values + (size_t)d / LANES * TILE_BYTES;
+        if (tile->rows == GROUP) {
+            sum_blocks(tile, v, chunks, second, true, is_first, tile->acc + d, stride);
+        } else if (tile->rows > LANES) {
+            sum_rest(tile, v, chunks, second, true, is_first, tile->acc + d);
+        } else {
+            sum_rest(tile, v, chunks, second, false, is_first, tile->acc + d);
+        }
+    }
+}
+
+// How copy_values lays out V.
+struct layout {
+    size_t chunk, pair; // numbers from an even chunk to the next one, and to the one after it
+    size_t line, block; // from a pair of positions to the next one, and from 16 dimensions on
+};
+
+// As tiles: [span / 32][head_dim / 16][16][16][2].
+static struct layout tile_layout(size_t head_dim) {
+    return (struct layout){TILE_BYTES / 4, 2 * LANES * head_dim, 2 * LANES, TILE_BYTES / 2};
+}
+
+// As in the cache.
+static struct layout cache_layout(size_t head_dim) {
+    size_t chunk = LANES * head_dim;
+    return (struct layout){chunk, 2 * chunk, 2 * head_dim, 2 * LANES};
+}
+
+// Which of 32 bf16 are inf or NaN.
+static ALWAYS_INLINE __mmask32 find_bad(__m512i values) {
+    const __m512i exponent = _mm512_set1_epi16(0x7f80);
+    return _mm512_cmpeq_epi16_mask(_mm512_and_si512(values, exponent), exponent);
+}
+
+// Copies the first `visible` positions of a chunk of V, and zeros. Returns whether all numbers are
+// finite.
+static bool copy_chunk(const uint16_t *from, uint32_t visible, size_t head_dim,
+                       const struct layout *layout, uint16_t *to) {
+    __mmask32 bad = 0;
+    for (uint32_t line = 0; line < LANES; line += 2, to += layout->line) {
+        __m512i mask = _mm512_set1_epi32(line + 1 < visible ? -1 : line < visible ? 0xffff : 0);
+        uint16_t *out = to;
+        for (size_t d = 0; d < head_dim; d += LANES, from += 2 * LANES, out += layout->block) {
+            __m512i value = _mm512_and_si512(_mm512_loadu_si512(from), mask);
+            _mm512_storeu_si512(out, value);
+            bad |= find_bad(value);
+        }
+    }
+    return bad == 0;
+}
+
+// Copies V of the first `visible` positions to tile->values, and zeros up to a multiple of 32.
+// Returns a bit for each chunk that has a number that is not finite.
+static uint32_t copy_values(const struct attention_tile *tile, uint32_t visible,
+                            struct layout layout) {
+    uint32_t bad = 0, chunks = (visible + 2 * LANES - 1) / (2 * LANES) * 2;
+    for (uint32_t c = 0; c < chunks; c++) {
+        uint32_t begin = c * LANES, seen = visible > begin ? visible - begin : 0;
+        uint16_t *to = (uint16_t *)tile->values + c / 2 * layout.pair + c % 2 * layout.chunk;
+        // A chunk that is not seen need not be there.
+        const uint16_t *from = tile->v[seen ? c : c - 1];
+        bad |= (uint32_t)!copy_chunk(from, seen, tile->head_dim, &layout, to) << c;
+    }
+    return bad;
+}
+
+// value_group for when positions after a row's own hold NaN or inf: multiplied by 0 they would give
+// NaN. Works row by row, over a copy in which those positions are 0. Overwrites tile->values.
+static void value_group_masked(const struct attention_tile *tile) {
+    struct layout layout = cache_layout(tile->head_dim);
+    struct attention_tile one = *tile;
+    one.rows = 1;
+    for (uint32_t c = 0; c < CHUNKS; c++) one.v[c] = (uint16_t *)tile->values + c * layout.chunk;
+    for (uint32_t row = 0; row < tile->rows; row++) {
+        uint32_t visible = tile->visible[row];
+        copy_values(tile, visible, layout);
+        if (visible) amx_value_few(&one, (visible + LANES - 1) / LANES);
+        one.acc += tile->head_dim;
+        one.scores += AMX_SPAN;
+    }
+}
+
+static bool is_finite(const uint16_t *values, size_t count) {
+    __mmask32 bad = 0;
+    for (size_t i = 0; i < count; i += 2 * LANES) {
+        bad |= find_bad(_mm512_loadu_si512(values + i));
+    }
+    return bad == 0;
+}
+
+// The rows from `row` on of a part, at the span whose first chunk is `chunk`.
+struct group {
+    struct attention_tile tile;
+    uint32_t visible[GROUP];
+    uint32_t chunks; // that any of its rows sees
+};
+
+static void find_group(const struct attention_tile *part, uint32_t row, struct group *group) {
+    uint32_t left = part->rows - row;
+    group->tile = (struct attention_tile){
+        .q = (const uint16_t *)part->q + (size_t)row * part->head_dim,
+        .visible = group->visible,
+        .max = part->max + row,
+        .sum = part->sum + (size_t)row * ATTENTION_SUMS,
+        .acc = part->acc + (size_t)row * part->head_dim,
+        .scores = part->scores,
+        .rows = left < GROUP ? left : GROUP,
+        .head_dim = part->head_dim,
+    };
+}
+
+static void find_span(const struct attention_tile *part, uint32_t row, uint32_t chunk,
+                      struct group *group) {
+    for (uint32_t i = 0; i < group->tile.rows; i++) {
+        uint32_t seen = part->visible[row + i], begin = chunk * LANES;
+        seen = seen > begin ? seen - begin : 0;
+        group->visible[i] = seen < AMX_SPAN ? seen : AMX_SPAN;
+    }
+    group->chunks = (group->visible[group->tile.rows - 1] + LANES - 1) / LANES;
+    group->tile.values = (uint16_t *)part->values + (size_t)chunk * LANES * part->head_dim;
+    for (uint32_t c = 0; c < CHUNKS; c++) {
+        uint32_t next = chunk + CHUNKS_AHEAD + c;
+        bool is_inside = next < ATTENTION_PART_CHUNKS;
+        group->tile.k[c] = part->k[chunk + c];
+        group->tile.v[c] = part->v[chunk + c];
+        next %= ATTENTION_PART_CHUNKS;
+        group->tile.next_k[c] = is_inside ? part->k[next] : part->next_k[next];
+        group->tile.next_v[c] = is_inside ? part->v[next] : part->next_v[next];
+    }
+}
+
+static void clear_acc(const struct attention_tile *tile) {
+    memset(tile->acc, 0, (size_t)tile->rows * tile->head_dim * sizeof *tile->acc);
+}
+
+static void attend_few(const struct attention_tile *tile, uint32_t chunks) {
+    amx_score_few(tile, chunks);
+    amx_softmax(tile, chunks + chunks % 2);
+    bool finite = true;
+    for (uint32_t c = tile->visible[0] / LANES; c < chunks; c++) {
+        finite = finite && is_finite(tile->v[c], (size_t)LANES * tile->head_dim);
+    }
+    if (finite) {
+        amx_value_few(tile, chunks);
+    } else {
+        value_group_masked(tile);
+    }
+}
+
+void amx_attention(const struct attention_tile *part) {
+    uint32_t bad = 0, most = part->visible[part->rows - 1];
+    if (part->rows > AMX_FEW_ROWS) bad = copy_values(part, most, tile_layout(part->head_dim));
+    struct fetch fetch = {.tile = part, .end = ATTENTION_PART_CHUNKS * part->head_dim};
+    // Past the last position, all chunks are the last one.
+    if (part->next_k[0] == part->next_k[ATTENTION_PART_CHUNKS - 1]) fetch.end = 0;
+    // All groups together have at most this many steps.
+    uint32_t steps = (part->rows + GROUP - 1) / GROUP * ((most + 2 * LANES - 1) / (2 * LANES)) *
+                     ((part->head_dim + AMX_DEPTH - 1) / AMX_DEPTH);
+    fetch.step = (fetch.end + steps - 1) / steps;
+    for (uint32_t row = 0; row < part->rows; row += GROUP) {
+        struct group group;
+        const struct attention_tile *tile = &group.tile;
+        find_group(part, row, &group);
+        for (uint32_t chunk = 0; chunk < ATTENTION_PART_CHUNKS; chunk += CHUNKS) {
+            find_span(part, row, chunk, &group);
+            if (group.chunks == 0) break;
+            if (tile->rows <= AMX_FEW_ROWS) {
+                if (chunk == 0) clear_acc(tile);
+                attend_few(tile, group.chunks);
+                continue;
+            }
+            score_group(tile, group.chunks, &fetch);
+            amx_softmax(tile, group.chunks + group.chunks % 2);
+            uint32_t bad_here = bad >> chunk & ((1u << CHUNKS) - 1); // chunks of the span
+            if (bad_here >> tile->visible[0] / LANES) {
+                if (chunk == 0) clear_acc(tile);
+                value_group_masked(tile);
+                uint32_t seen = most - chunk * LANES; // by the last row
+                copy_values(tile, seen < AMX_SPAN ? seen : AMX_SPAN, tile_layout(tile->head_dim));
+            } else {
+                value_group(tile, group.chunks, chunk == 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,402 @@
+/* Creating a linear: the checkpoint's rows, of any float type and alignment, are interleaved into
+ * blocks of 16 outputs, in parallel over blocks. Rows of a file are read when they are needed, 16
+ * at a time, into a buffer that stays in a core's cache. Loading a model is mostly this. It runs at
+ * memory speed when the rows are bf16 already. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/cpu_memory.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/linear/linear_quantize.h"
+#include "backend/cpu/ops.h"
+
+struct pack_job {
+    const struct cpu_kernels *kernels;
+    const struct linear_spec *spec;
+    struct linear *linear;
+    uint32_t blocks_per_item;
+    unsigned char *rooms; // [num_threads][room_bytes] for rows of files, or NULL
+    size_t room_bytes;
+    struct thread_pool_fault fault;
+};
+
+// Without branches, so that the compiler vectorizes it (f16_to_f32 is for single values).
+// Multiplying by 2^112 corrects the exponent's bias and is exact for subnormals too. Only inf and
+// NaN need more.
+static float f16_convert(uint16_t bits) {
+    uint32_t magnitude = (uint32_t)(bits & 0x7fffu) << 13;
+    float value;
+    memcpy(&value, &magnitude, sizeof value);
+    value *= 0x1p112f;
+    uint32_t wide;
+    memcpy(&wide, &value, sizeof wide);
+    wide |= magnitude >= 0x0f800000u ? 0x7f800000u : 0;
+    wide |= (uint32_t)(bits & 0x8000u) << 16;
+    memcpy(&value, &wide, sizeof value);
+    return value;
+}
+
+void linear_source_load(const struct source_row *row, size_t begin, size_t count, float *out) {
+    uint16_t narrow[SOURCE_LOAD_MAX];
+    switch (row->data ? row->dtype : DTYPE_NONE) {
+    case DTYPE_F32:
+        memcpy(out, row->data + begin * 4, count * 4);
+        break;
+    case DTYPE_BF16:
+        memcpy(narrow, row->data + begin * 2, count * 2);
+        for (size_t i = 0; i < count; i++) out[i] = bf16_to_f32(narrow[i]);
+        break;
+    case DTYPE_F16:
+        memcpy(narrow, row->data + begin * 2, count * 2);
+        for (size_t i = 0; i < count; i++) out[i] = f16_convert(narrow[i]);
+        break;
+    default:
+        memset(out, 0, count * sizeof *out);
+    }
+}
+
+static void load_bf16(const struct source_row *row, size_t begin, size_t count, uint16_t *out) {
+    if (row->data && row->dtype == DTYPE_BF16) {
+        memcpy(out, row->data + begin * 2, count * 2);
+        return;
+    }
+    float wide[SOURCE_LOAD_MAX];
+    linear_source_load(row, begin, count, wide);
+    for (size_t i = 0; i < count; i++) out[i] = f32_to_bf16(wide[i]);
+}
+
+// Decodes rows [first, first + count) of a part into `room`.
+static enum status decode_rows(const struct matrix_slice *part, uint32_t first, uint32_t count,
+                               unsigned char *room, struct source_row *rows, struct err *err) {
+    for (uint32_t i = 0; i < count; i++) {
+        float *out = (float *)(void *)room + (size_t)i * part->cols;
+        enum status status = part->reader->read(part->reader, part->first_row + first + i,
+                                                part->first_col, part->cols, out, err);
+        if (status) return status;
+        rows[i] = (struct source_row){(const unsigned char *)out, DTYPE_F32};
+    }
+    return OK;
+}
+
+// Finds rows [first, first + count) of a part; reads them into `room` if the part is in a file.
+static enum status get_rows(const struct matrix_slice *part, uint32_t first, uint32_t count,
+                            unsigned char *room, struct source_row *rows, struct err *err) {
+    if (part->reader) return decode_rows(part, first, count, room, rows, err);
+    size_t row_bytes = part->cols * dtype_size(part->dtype);
+    size_t stride = part->row_stride * dtype_size(part->dtype);
+    uint32_t together = stride == row_bytes ? count : 1; // rows read in one piece
+    for (uint32_t i = 0; i < count; i += together) {
+        const unsigned char *data =
+            byte_source_get(&part->source, (first + i) * stride, together * row_bytes, room, err);
+        if (!data) return ERR_IO;
+        for (uint32_t k = 0; k < together; k++) {
+            rows[i + k] = (struct source_row){data + k * row_bytes, part->dtype};
+        }
+        if (!part->source.data) room += together * row_bytes;
+    }
+    return OK;
+}
+
+// Finds the rows of a block. `room` has space for LANES rows; NULL if all rows are in memory.
+static enum status find_rows(const struct pack_job *job, uint32_t block, unsigned char *room,
+                             struct source_row rows[LANES], struct err *err) {
+    uint32_t first = block * LANES; // counted from the part's first row
+    const struct matrix_slice *part = job->spec->parts;
+    uint32_t parts_left = job->spec->num_parts, lane = 0;
+    while (parts_left && lane < LANES) {
+        if (first >= part->rows) {
+            first -= part->rows;
+            part++;
+            parts_left--;
+            continue;
+        }
+        uint32_t count = part->rows - first;
+        if (count > LANES - lane) count = LANES - lane;
+        enum status status = get_rows(part, first, count, room, &rows[lane], err);
+        if (status) return status;
+        if (!part->source.data) room += count * part->cols * dtype_size(part->dtype);
+        first += count;
+        lane += count;
+    }
+    for (; lane < LANES; lane++) rows[lane] = (struct source_row){NULL, DTYPE_BF16};
+    return OK;
+}
+
+// Packs the elements that are left after the kernel's multiples of 32.
+static void pack_rest(const struct source_row rows[LANES], size_t begin, size_t in, uint16_t *out) {
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        for (size_t k = begin; k < in; k++) {
+            load_bf16(&rows[lane], k, 1, out + (k / 2 * LANES + lane) * 2 + k % 2);
+        }
+    }
+}
+
+static void pack_block_bf16(const struct pack_job *job, const struct source_row rows[LANES],
+                            uint16_t *out) {
+    size_t in = job->linear->in, full = in / 32 * 32;
+    const unsigned char *direct[LANES];
+    bool all_direct = true;
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        direct[lane] = rows[lane].data;
+        all_direct = all_direct && rows[lane].data && rows[lane].dtype == DTYPE_BF16;
+    }
+    if (all_direct) {
+        job->kernels->pack_bf16(direct, full, out);
+    } else {
+        uint16_t converted[LANES][SOURCE_LOAD_MAX];
+        for (uint32_t lane = 0; lane < LANES; lane++) direct[lane] = (void *)converted[lane];
+        for (size_t k = 0; k < full; k += SOURCE_LOAD_MAX) {
+            size_t count = full - k < SOURCE_LOAD_MAX ? full - k : SOURCE_LOAD_MAX;
+            for (uint32_t lane = 0; lane < LANES; lane++) {
+                load_bf16(&rows[lane], k, count, converted[lane]);
+            }
+            job->kernels->pack_bf16(direct, count, out + k * LANES);
+        }
+    }
+    pack_rest(rows, full, in, out);
+}
+
+static void pack_block_f32(const struct pack_job *job, const struct source_row rows[LANES],
+                           float *out) {
+    size_t in = job->linear->in;
+    for (size_t k = 0; k < in; k += SOURCE_LOAD_MAX) {
+        size_t count = in - k < SOURCE_LOAD_MAX ? in - k : SOURCE_LOAD_MAX;
+        for (uint32_t lane = 0; lane < LANES; lane++) {
+            float wide[SOURCE_LOAD_MAX];
+            linear_source_load(&rows[lane], k, count, wide);
+            for (size_t i = 0; i < count; i++) out[(k + i) * LANES + lane] = wide[i];
+        }
+    }
+}
+
+static void pack_item(void *arg, uint32_t item, uint32_t thread) {
+    struct pack_job *job = arg;
+    const struct linear *linear = job->linear;
+    uint32_t begin = item * job->blocks_per_item;
+    uint32_t left = linear->num_blocks - begin;
+    uint32_t count = left < job->blocks_per_item ? left : job->blocks_per_item;
+    unsigned char *room = job->rooms ? job->rooms + thread * job->room_bytes : NULL;
+    for (uint32_t block = begin; block < begin + count; block++) {
+        struct source_row rows[LANES];
+        struct err err;
+        if (atomic_load(&job->fault.is_set)) return;
+        enum status status = find_rows(job, block, room, rows, &err);
+        if (status) {
+            thread_pool_fault_set(&job->fault, status, &err);
+            return;
+        }
+        void *out = (char *)linear->weights + block * linear->block_bytes;
+        if (linear->kind == LINEAR_BF16) {
+            pack_block_bf16(job, rows, out);
+        } else if (linear->kind == LINEAR_F32) {
+            pack_block_f32(job, rows, out);
+        } else {
+            linear_quantize_block(linear, block, rows);
+        }
+    }
+}
+
+static enum status pack_weights(struct cpu_backend *cpu, const struct linear_spec *spec,
+                                struct linear *linear, struct err *err) {
+    struct pack_job job = {
+        .kernels = &cpu->kernels,
+        .spec = spec,
+        .linear = linear,
+        .blocks_per_item = thread_pool_grain(cpu->pool, linear->num_blocks, 1),
+    };
+    for (uint32_t i = 0; i < spec->num_parts; i++) {
+        const struct matrix_slice *part = &spec->parts[i];
+        size_t bytes = (size_t)LANES * part->cols * dtype_size(part->dtype);
+        if (!part->source.data && bytes > job.room_bytes) job.room_bytes = bytes;
+    }
+    if (job.room_bytes) {
+        job.rooms = malloc(thread_pool_num_threads(cpu->pool) * job.room_bytes);
+        if (!job.rooms) return err_nomem(err, "rows of weights");
+    }
+    uint32_t num_items = (linear->num_blocks + job.blocks_per_item - 1) / job.blocks_per_item;
+    thread_pool_for(cpu->pool, num_items, pack_item, &job);
+    free(job.rooms);
+    if (job.fault.status && err) *err = job.fault.err;
+    return job.fault.status;
+}
+
+static enum status load_biases(const struct linear_spec *spec, float *start, struct err *err) {
+    for (uint32_t i = 0; spec->biases && i < spec->num_parts; i++) {
+        const struct matrix_slice *bias = &spec->biases[i];
+        size_t element = dtype_size(bias->dtype);
+        for (uint32_t begin = 0; begin < bias->cols; begin += SOURCE_LOAD_MAX) {
+            unsigned char room[SOURCE_LOAD_MAX * sizeof(float)];
+            uint32_t left = bias->cols - begin,
+                     count = left < SOURCE_LOAD_MAX ? left : SOURCE_LOAD_MAX;
+            struct source_row row = {.dtype = bias->dtype};
+            row.data = byte_source_get(&bias->source, begin * element, count * element, room, err);
+            if (!row.data) return ERR_IO;
+            linear_source_load(&row, 0, count, start + begin);
+        }
+        start += bias->cols;
+    }
+    return OK;
+}
+
+static bool is_weight_dtype(enum dtype dtype) {
+    return dtype == DTYPE_BF16 || dtype == DTYPE_F16 || dtype == DTYPE_F32;
+}
+
+// Adds up the outputs of the parts. Parts or biases that do not match are an error.
+static enum status check_spec(const struct linear_spec *spec, uint32_t *out, uint32_t *in,
+                              struct err *err) {
+    uint64_t rows = 0;
+    if (spec->num_parts == 0) return err_set(err, ERR_INVALID, "a linear layer without weights");
+    *in = spec->parts[0].cols;
+    for (uint32_t i = 0; i < spec->num_parts; i++) {
+        const struct matrix_slice *part = &spec->parts[i];
+        if (!is_weight_dtype(part->dtype) || part->cols != *in) {
+            return err_set(err, ERR_INVALID,
+                           "weights are %s [%u][%u], want BF16, F16 or F32 [..][%u]",
+                           dtype_name(part->dtype), part->rows, part->cols, *in);
+        }
+        rows += part->rows;
+        if (!spec->biases) continue;
+        const struct matrix_slice *bias = &spec->biases[i];
+        if (!is_weight_dtype(bias->dtype) || bias->rows != 1 || bias->cols != part->rows) {
+            return err_set(err, ERR_INVALID, "a bias is %s [%u][%u], want BF16, F16 or F32 [1][%u]",
+                           dtype_name(bias->dtype), bias->rows, bias->cols, part->rows);
+        }
+    }
+    // At most half the range of uint32_t, so that rounding up and adding block sizes cannot
+    // overflow.
+    if (rows == 0 || *in == 0 || rows > INT32_MAX || *in > INT32_MAX) {
+        return err_set(err, ERR_INVALID,
+                       "a linear layer of %llu outputs and %u inputs, want 1 to %d of each",
+                       (unsigned long long)rows, *in, INT32_MAX);
+    }
+    *out = (uint32_t)rows;
+    return OK;
+}
+
+// A router decides between experts by small differences, and is small, so it is never quantized.
+// The vocabulary's rows are embeddings as well as outputs, so they keep at least 8 bits.
+static enum linear_kind kind_of(const struct backend *backend, enum linear_role role) {
+    if (backend->weight_dtype == DTYPE_F32) return LINEAR_F32;
+    if (backend->quantization == QUANTIZATION_NONE || role == LINEAR_OF_ROUTER) return LINEAR_BF16;
+    bool is_int8 = backend->quantization == QUANTIZATION_INT8 || role == LINEAR_OF_VOCABULARY;
+    return is_int8 ? LINEAR_INT8 : LINEAR_INT4;
+}
+
+// `in` padded as this kind of weights needs it.
+static uint32_t depth_of(enum linear_kind kind, uint32_t in) {
+    uint32_t multiple = kind == LINEAR_F32    ? 2
+                        : kind == LINEAR_BF16 ? CHUNK_BYTES / 2
+                                              : CHUNK_BYTES;
+    return (in + multiple - 1) / multiple * multiple;
+}
+
+static size_t block_bytes_of(enum linear_kind kind, uint32_t in) {
+    size_t depth = depth_of(kind, in);
+    switch (kind) {
+    case LINEAR_F32:
+        return depth * LANES * sizeof(float);
+    case LINEAR_BF16:
+        return depth * LANES * sizeof(uint16_t);
+    case LINEAR_INT8:
+        return depth * LANES;
+    case LINEAR_INT4:
+        break;
+    }
+    size_t bytes = depth / CHUNK_BYTES * (INT4_TILE_BYTES + INT4_SCALE_BYTES);
+    return (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES;
+}
+
+// Bytes per output beside the weights: the bias and, for int8 and int4, a scale and a sum.
+static size_t lane_bytes_of(enum linear_kind kind) {
+    return kind == LINEAR_INT8 || kind == LINEAR_INT4 ? 3 * sizeof(float) : sizeof(float);
+}
+
+size_t cpu_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
+                        enum linear_role role) {
+    (void)bias; // there is always memory for it
+    enum linear_kind kind = kind_of(backend, role);
+    size_t num_blocks = out / LANES + (out % LANES != 0);
+    return num_blocks * (block_bytes_of(kind, in) + LANES * lane_bytes_of(kind));
+}
+
+static enum status grow_scratch(struct cpu_backend *cpu, uint32_t depth, struct err *err) {
+    if (depth <= cpu->linear_scratch_in) return OK;
+    void *scratch = cpu_memory_alloc((size_t)depth * LINEAR_SCRATCH_BYTES);
+    if (!cpu->linear_x_scale) {
+        cpu->linear_x_scale = cpu_memory_alloc(LINEAR_SCRATCH_BYTES * sizeof(float));
+    }
+    if (!cpu->linear_sums) {
+        size_t threads = thread_pool_num_threads(cpu->pool);
+        cpu->linear_sums = cpu_memory_alloc(threads * LINEAR_SUMS * sizeof(float));
+    }
+    if (!scratch || !cpu->linear_x_scale || !cpu->linear_sums) {
+        cpu_memory_free(scratch);
+        return err_nomem(err, "scratch memory of linear layers");
+    }
+    cpu_memory_free(cpu->linear_scratch);
+    cpu->linear_scratch = scratch;
+    cpu->linear_scratch_in = depth;
+    return OK;
+}
+
+void cpu_linear_destroy(struct backend *backend, struct linear *linear) {
+    (void)backend;
+    if (!linear) return;
+    cpu_memory_free(linear->weights);
+    cpu_memory_free(linear->start);
+    cpu_memory_free(linear->scale);
+    cpu_memory_free(linear->sum128);
+    free(linear);
+}
+
+static enum status take_memory(const struct cpu_backend *cpu, struct linear *linear,
+                               struct err *err) {
+    bool is_bytes = linear->kind == LINEAR_INT8 || linear->kind == LINEAR_INT4;
+    if (is_bytes && linear->depth > QUANTIZED_DEPTH_MAX) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "a quantized linear layer of %u inputs, want at most %d", linear->in,
+                       QUANTIZED_DEPTH_MAX);
+    }
+    size_t bytes = 0, lanes = (size_t)linear->num_blocks * LANES;
+    if (__builtin_mul_overflow(linear->num_blocks, linear->block_bytes, &bytes)) bytes = 0;
+    if (bytes) linear->weights = cpu_memory_alloc_on(bytes, cpu->nodes);
+    linear->start = cpu_memory_alloc(lanes * sizeof *linear->start);
+    bool ok = linear->weights && linear->start;
+    if (ok && is_bytes) {
+        linear->scale = cpu_memory_alloc(lanes * sizeof *linear->scale);
+        linear->sum128 = cpu_memory_alloc(lanes * sizeof *linear->sum128);
+        ok = linear->scale && linear->sum128;
+    }
+    if (ok) return OK;
+    return err_set(err, ERR_NOMEM, "out of memory: weights [%u][%u] of %zu bytes", linear->out,
+                   linear->in, bytes);
+}
+
+enum status cpu_linear_create(struct backend *backend, const struct linear_spec *spec,
+                              struct linear **out, struct err *err) {
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    uint32_t rows = 0, cols = 0;
+    enum status status = check_spec(spec, &rows, &cols, err);
+    if (status != OK) return status;
+    struct linear *linear = calloc(1, sizeof *linear);
+    if (!linear) return err_nomem(err, "linear layer");
+    *linear = (struct linear){.out = rows,
+                              .in = cols,
+                              .num_blocks = rows / LANES + (rows % LANES != 0),
+                              .kind = kind_of(backend, spec->role)};
+    linear->depth = depth_of(linear->kind, cols);
+    linear->block_bytes = block_bytes_of(linear->kind, cols);
+    status = take_memory(cpu, linear, err);
+    if (status != OK) goto fail;
+    status = grow_scratch(cpu, linear->depth, err);
+    if (status != OK) goto fail;
+    if ((status = load_biases(spec, linear->start, err))) goto fail;
+    if ((status = pack_weights(cpu, spec, linear, err))) goto fail;
+    *out = linear;
+    return OK;
+
+fail:
+    cpu_linear_destroy(backend, linear);
+    return status;
+}

@@ -1,0 +1,67 @@
+/* What the engine knows of one output of a request, besides its sequence.
+ *
+ * A caller's request asks for n outputs and becomes n of these structs, linked from output 0, its
+ * `first`. They have one id. They are submitted, aborted and freed together, and each ends by
+ * itself. */
+#ifndef ENGINE_REQUEST_H
+#define ENGINE_REQUEST_H
+
+#include <stdatomic.h>
+
+#include "engine/request/output_text.h"
+#include "engine/schedule/sequence.h"
+#include "engine/step/sampling.h"
+#include "nanovllm.h"
+
+// Most that prompt_logprobs may take where they are of the whole vocabulary.
+#define REQUEST_ALL_LOGPROBS_BYTES_MAX ((size_t)64 << 20)
+
+struct request {
+    struct request *first; // output 0; itself where index is 0
+    struct request *next_output; // the output with the next index; NULL: none
+    uint32_t index; // of this output, from 0
+
+    // Of output 0 alone, for all outputs:
+    uint32_t num_outputs;
+    uint32_t num_unended; // outputs whose last event is not delivered
+    uint32_t num_held; // outputs that have not ended or are in launched steps; 0: all are freed
+    struct buf echo; // the prompt's text; data NULL: not wanted
+    // [num_prompt_rows][1 + params.prompt_logprobs], NULL: not wanted. Row i is of prompt token i +
+    // 1.
+    struct nvllm_logprob *prompt_logprobs;
+    uint32_t num_prompt_rows; // num_prompt_tokens - 1
+    // Rows [0, num_rows_launched) are in launched steps. After a preemption within its prompt, a
+    // request launches its rows again from the first.
+    uint32_t num_rows_launched;
+    uint32_t num_rows_landed; // rows [0, num_rows_landed) are in prompt_logprobs
+
+    struct sequence *seq; // its `user` points back here
+    struct sampling sampling; // output 0's own; the others borrow from it
+    struct output_text text;
+    nvllm_event_fn on_event; // may be NULL
+    void *user_data;
+    bool finish_event_only;
+    bool keeps_stop_token; // the EOS or stop token that ends it is part of its text
+    struct buf piece; // text of one event, with room for the longest
+    struct nvllm_times times;
+    uint32_t counts_slot; // of the token counts (count_slots.h); 0: none
+    uint32_t num_flights; // launched steps whose schedules point to its sequence
+    bool has_ended; // its last event was delivered
+    enum nvllm_finish_reason finish_reason; // set when it ends
+
+    // Of output 0 alone. The inbox writes these under its mutex.
+    bool is_ending; // the last event of the last output is being delivered
+    atomic_bool is_aborted; // no more tokens are delivered; also read without the mutex
+    struct request *next_submitted, *next_aborted;
+    struct request *next_in_bucket; // of the request table
+};
+
+// Output 0, all else zero.
+MUST_USE enum status request_create(struct request **out, struct err *err);
+// One more output, linked behind the last; all else zero.
+MUST_USE enum status request_create_output(struct request *first, struct request **out,
+                                           struct err *err);
+// Frees all outputs. NULL and half-built are fine.
+void request_destroy(struct request *first);
+
+#endif

@@ -1,0 +1,463 @@
+#include "engine/schedule/scheduler.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+#include "base/os/map.h"
+#include "engine/schedule/sequence_queue.h"
+
+struct scheduler {
+    struct scheduler_config config;
+    uint32_t max_num_active;
+    struct block_manager blocks;
+    struct sequence_queue waiting; // these hold no blocks
+    struct sequence_queue running; // these hold blocks: they are active
+    // The running sequence whose prompt is computed only in part, or NULL. There is at most one: a
+    // prompt is cut only where the budget or the free blocks end, and then nobody else is admitted.
+    struct sequence *partial_prefill;
+
+    struct schedule *schedule; // borrowed until it is advanced; else NULL
+
+    // Chain hashes of the full blocks that this step computes in whole or in part.
+    struct u64map computing; // a set: values mean nothing
+    uint64_t *computing_hashes; // [num_blocks], the first num_computing are in the map
+    uint32_t num_computing;
+
+    uint64_t num_added;
+    uint64_t num_preemptions;
+    uint64_t num_cached_tokens;
+};
+
+static uint32_t min_u32(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+enum status schedule_init(struct schedule *schedule, uint32_t max_items, struct err *err) {
+    *schedule = (struct schedule){.max_items = max_items};
+    schedule->items = calloc(max_items, sizeof *schedule->items);
+    schedule->preempted = calloc(max_items, sizeof *schedule->preempted);
+    if (schedule->items && schedule->preempted) return OK;
+    schedule_fini(schedule);
+    return err_nomem(err, "schedule");
+}
+
+void schedule_fini(struct schedule *schedule) {
+    free(schedule->items);
+    free(schedule->preempted);
+    *schedule = (struct schedule){0};
+}
+
+enum status scheduler_create(struct scheduler **out, const struct scheduler_config *config,
+                             struct err *err) {
+    *out = NULL;
+    if (config->max_num_seqs == 0) return err_set(err, ERR_INVALID, "max_num_seqs is 0");
+    if (config->max_num_batched_tokens == 0) {
+        return err_set(err, ERR_INVALID, "max_num_batched_tokens is 0");
+    }
+    struct scheduler *s = calloc(1, sizeof *s);
+    if (!s) return err_nomem(err, "scheduler");
+    s->config = *config;
+    // A step runs at least one token of each active sequence: more of them could only hold blocks.
+    s->max_num_active = min_u32(config->max_num_seqs, config->max_num_batched_tokens);
+    enum status status = block_manager_init(&s->blocks, config->num_blocks, config->block_size,
+                                            config->enable_prefix_caching, config->hash_seed, err);
+    if (status) goto fail;
+    s->max_num_active = min_u32(s->max_num_active, config->num_blocks);
+    if (config->enable_prefix_caching) {
+        s->computing_hashes = calloc(config->num_blocks, sizeof *s->computing_hashes);
+        if (!s->computing_hashes) {
+            status = err_nomem(err, "schedule");
+            goto fail;
+        }
+        status = u64map_init(&s->computing, config->num_blocks, err);
+        if (status) goto fail;
+    }
+    *out = s;
+    return OK;
+
+fail:
+    scheduler_destroy(s);
+    return status;
+}
+
+void scheduler_destroy(struct scheduler *s) {
+    if (!s) return;
+    for (struct sequence *seq; (seq = scheduler_first(s));) scheduler_finish(s, seq);
+    u64map_fini(&s->computing);
+    free(s->computing_hashes);
+    block_manager_fini(&s->blocks);
+    free(s);
+}
+
+enum status scheduler_check(const struct scheduler *s, const struct sequence *seq,
+                            struct err *err) {
+    uint32_t num_blocks = block_manager_blocks_for(&s->blocks, sequence_num_kv_tokens_max(seq));
+    if (num_blocks != seq->num_blocks_max) {
+        return err_set(err, ERR_INVALID, "the request has room for %u blocks, want %u of %u tokens",
+                       seq->num_blocks_max, num_blocks, s->config.block_size);
+    }
+    if (num_blocks > s->config.num_blocks) {
+        return err_set(err, ERR_INVALID,
+                       "%u prompt tokens and up to %u generated ones need %u KV blocks of %u "
+                       "tokens, the whole cache has %u",
+                       seq->num_prompt_tokens, seq->num_tokens_max - seq->num_prompt_tokens,
+                       num_blocks, s->config.block_size, s->config.num_blocks);
+    }
+    return OK;
+}
+
+enum status scheduler_add(struct scheduler *s, struct sequence *seq, struct err *err) {
+    CHECK(seq->status == SEQUENCE_WAITING && !seq->queued, "sequence %" PRIu64 " is not new",
+          seq->id);
+    enum status status = scheduler_check(s, seq, err);
+    if (status) return status;
+    seq->arrival = ++s->num_added;
+    seq->queue_key = XXH3_64bits_withSeed(&seq->arrival, sizeof seq->arrival, s->config.hash_seed);
+    seq->queued = true;
+    sequence_queue_insert(&s->waiting, seq);
+    return OK;
+}
+
+static uint32_t budget_left(const struct scheduler *s) {
+    return s->config.max_num_batched_tokens - s->schedule->num_tokens;
+}
+
+static void add_item(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
+    struct schedule *schedule = s->schedule;
+    uint32_t uncomputed = sequence_num_uncomputed(seq), index = schedule->num_items++;
+    CHECK(num_tokens > 0 && num_tokens <= uncomputed && num_tokens <= budget_left(s),
+          "%u tokens of %u, budget %u", num_tokens, uncomputed, budget_left(s));
+    CHECK(index < s->max_num_active && index < schedule->max_items, "%u items", index);
+    if (seq->is_prefilled) {
+        CHECK(schedule->num_decode_tokens == index, "a decode after %u items", index);
+        schedule->num_decode_tokens++;
+    } else {
+        schedule->num_prefill_tokens += num_tokens;
+    }
+    bool needs_token = num_tokens == uncomputed;
+    schedule->items[index] = (struct scheduled){.seq = seq,
+                                                .start = seq->num_computed_tokens,
+                                                .num_tokens = num_tokens,
+                                                .needs_token = needs_token};
+    schedule->num_tokens += num_tokens;
+    seq->schedule_index = index;
+    seq->num_scheduled_tokens = num_tokens;
+}
+
+// Takes a preempted sequence out of the schedule. It is the last item: decodes are scheduled in the
+// order of the queue, and the partial prefill, which may preempt them, after all of them.
+static void remove_last_item(struct schedule *schedule, struct sequence *seq) {
+    uint32_t last = --schedule->num_items;
+    CHECK(seq->schedule_index == last && seq->is_prefilled, "item %u, not %u", seq->schedule_index,
+          last);
+    schedule->num_decode_tokens--;
+    schedule->num_tokens--;
+    seq->schedule_index = SEQUENCE_UNSCHEDULED;
+    seq->num_scheduled_tokens = 0;
+}
+
+static void forget_computing(struct scheduler *s) {
+    for (uint32_t i = 0; i < s->num_computing; i++) {
+        u64map_remove(&s->computing, s->computing_hashes[i]);
+    }
+    s->num_computing = 0;
+}
+
+// Preempts by recompute: the sequence gives its blocks back and keeps its tokens. Its full blocks
+// stay in the prefix cache until they are allocated again, so often few tokens are really
+// recomputed.
+static void preempt(struct scheduler *s, struct sequence *seq) {
+    if (seq->schedule_index != SEQUENCE_UNSCHEDULED) remove_last_item(s->schedule, seq);
+    if (s->partial_prefill == seq) s->partial_prefill = NULL;
+    block_manager_release(&s->blocks, seq);
+    sequence_queue_remove(&s->running, seq);
+    seq->status = SEQUENCE_WAITING;
+    sequence_queue_insert(&s->waiting, seq);
+    s->num_preemptions++;
+    seq->num_preemptions++;
+    // There is room, because no sequence is preempted twice between two schedules with items.
+    struct schedule *schedule = s->schedule;
+    CHECK(schedule->num_preempted < schedule->max_items, "%u preempted", schedule->num_preempted);
+    schedule->preempted[schedule->num_preempted++] = seq->arrival;
+}
+
+// Gives a running sequence blocks for num_tokens tokens, and preempts from the tail of the queue
+// until they suffice. False: the sequence was itself the last, and is waiting now. The first
+// running sequence always gets its blocks, because scheduler_check has checked that it fits alone.
+static bool make_room(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
+    while (!block_manager_grow(&s->blocks, seq, num_tokens)) {
+        struct sequence *victim = s->running.tail;
+        preempt(s, victim);
+        if (victim == seq) return false;
+    }
+    return true;
+}
+
+static void schedule_decodes(struct scheduler *s) {
+    for (struct sequence *seq = s->running.head; seq; seq = seq->next) {
+        if (!seq->is_prefilled || sequence_is_full(seq)) continue;
+        if (!make_room(s, seq, seq->num_tokens)) return; // it was the tail
+        add_item(s, seq, 1);
+    }
+}
+
+// Continues the prefill that an earlier step began. It preempts others for its first token, so that
+// it gets on. The rest of its chunk takes only free blocks.
+static void schedule_partial_prefill(struct scheduler *s) {
+    struct sequence *seq = s->partial_prefill;
+    if (!seq || !make_room(s, seq, seq->num_computed_tokens + 1)) return;
+    uint64_t num_blocks = (uint64_t)seq->num_blocks + s->blocks.num_free;
+    uint64_t room = num_blocks * s->config.block_size - seq->num_computed_tokens;
+    uint32_t num_tokens = min_u32(sequence_num_uncomputed(seq), budget_left(s));
+    if (num_tokens > room) num_tokens = (uint32_t)room;
+    bool has_grown = block_manager_grow(&s->blocks, seq, seq->num_computed_tokens + num_tokens);
+    CHECK(has_grown, "%u tokens", num_tokens);
+    if (num_tokens == sequence_num_uncomputed(seq)) s->partial_prefill = NULL;
+    add_item(s, seq, num_tokens);
+}
+
+static void mark_computing(struct scheduler *s, struct sequence *seq) {
+    if (!s->config.enable_prefix_caching) return;
+    uint32_t block_size = s->config.block_size;
+    uint32_t index = seq->num_computed_tokens / block_size;
+    uint32_t end =
+        block_manager_blocks_for(&s->blocks, seq->num_computed_tokens + seq->num_scheduled_tokens);
+    end = min_u32(end, sequence_num_known(seq) / block_size);
+    for (; index < end; index++) {
+        uint64_t hash = block_manager_hash(&s->blocks, seq, index);
+        // Only this sequence holds the block, so there are at most num_blocks hashes.
+        s->computing_hashes[s->num_computing++] = hash;
+        u64map_put(&s->computing, hash, 0);
+    }
+}
+
+// Whether another sequence is computing the next block that this one misses. Each step of waiting
+// computes at least one more token of the prefix. More deferrals than tokens mean that the prefix
+// is evicted before this sequence can use it; then it computes the prefix itself.
+static bool is_deferred(struct scheduler *s, struct sequence *seq) {
+    uint64_t hash;
+    uint32_t unused;
+    if (seq->skips_cache) return false;
+    if (s->num_computing == 0 || seq->num_deferrals >= seq->num_tokens) return false;
+    if (!block_manager_first_miss(&s->blocks, seq, &hash)) return false;
+    return u64map_get(&s->computing, hash, &unused);
+}
+
+// Blocks that a sequence needs soon: for all its tokens and, in mixed, one more to decode into.
+static uint32_t num_blocks_soon(const struct scheduler *s, const struct sequence *seq) {
+    uint32_t num_blocks = block_manager_blocks_for(&s->blocks, seq->num_tokens);
+    if (s->config.policy == SCHEDULE_PREFILL_FIRST) return num_blocks;
+    return min_u32(num_blocks + 1, seq->num_blocks_max);
+}
+
+// Free blocks that an admission must leave. Mixed: those that the running sequences need soon. In
+// block_size steps each decoding sequence takes exactly one block, so for about that long an
+// admission causes no preemption. prefill-first reserves nothing, as nano-vllm does.
+static uint64_t num_reserved(const struct scheduler *s) {
+    uint64_t reserved = 0;
+    if (s->config.policy == SCHEDULE_PREFILL_FIRST) return 0;
+    for (const struct sequence *seq = s->running.head; seq; seq = seq->next) {
+        reserved += num_blocks_soon(s, seq) - seq->num_blocks;
+    }
+    return reserved;
+}
+
+// Makes a waiting sequence active: it runs num_tokens tokens in this step. It was matched just
+// before.
+static void admit(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
+    block_manager_admit(&s->blocks, seq);
+    bool is_mixed = s->config.policy == SCHEDULE_MIXED;
+    uint32_t end = is_mixed ? seq->num_computed_tokens + num_tokens : seq->num_tokens;
+    bool has_grown = block_manager_grow(&s->blocks, seq, end);
+    CHECK(has_grown, "%u tokens", end);
+    if (!seq->was_scheduled) {
+        seq->was_scheduled = true;
+        seq->num_cached_tokens = seq->num_computed_tokens;
+        // The prompt that outputs share is counted once.
+        if (!seq->origin) s->num_cached_tokens += seq->num_cached_tokens;
+    }
+    sequence_queue_remove(&s->waiting, seq);
+    seq->status = SEQUENCE_RUNNING;
+    seq->num_deferrals = 0;
+    sequence_queue_insert(&s->running, seq);
+    add_item(s, seq, num_tokens);
+    s->schedule->items[seq->schedule_index].is_admitted = true;
+    mark_computing(s, seq);
+    if (num_tokens == sequence_num_uncomputed(seq)) return;
+    CHECK(!s->partial_prefill, "a second partial prefill");
+    s->partial_prefill = seq;
+}
+
+static void admit_waiting(struct scheduler *s) {
+    if (!s->waiting.head) return;
+    bool is_mixed = s->config.policy == SCHEDULE_MIXED;
+    uint64_t reserved = num_reserved(s);
+    uint32_t num_deferred = 0; // they count as active, which bounds how many are looked at
+    for (uint32_t i = 0; i < s->schedule->num_items; i++)
+        mark_computing(s, s->schedule->items[i].seq);
+
+    struct sequence *next;
+    for (struct sequence *seq = s->waiting.head; seq; seq = next) {
+        next = seq->next;
+        if (budget_left(s) == 0 || s->running.count + num_deferred >= s->max_num_active) return;
+        block_manager_match(&s->blocks, seq);
+        if (sequence_waits_for_origin(seq) || is_deferred(s, seq)) {
+            seq->num_deferrals++;
+            num_deferred++;
+            continue;
+        }
+        uint32_t num_taken = block_manager_num_taken(&s->blocks, seq, num_blocks_soon(s, seq));
+        if (num_taken + reserved > s->blocks.num_free) return;
+        uint32_t uncomputed = seq->num_tokens - seq->num_matched * s->config.block_size;
+        uint32_t num_tokens = min_u32(uncomputed, budget_left(s));
+        if (!is_mixed && num_tokens < uncomputed && s->schedule->num_items > 0) return;
+        admit(s, seq, num_tokens);
+        if (is_mixed) reserved += num_blocks_soon(s, seq) - seq->num_blocks;
+    }
+}
+
+static void schedule_mixed(struct scheduler *s) {
+    uint64_t num_preemptions = s->num_preemptions;
+    schedule_decodes(s);
+    schedule_partial_prefill(s);
+    // After a preemption blocks are short: nothing is admitted in this step.
+    if (s->num_preemptions == num_preemptions) admit_waiting(s);
+}
+
+static void schedule_prefill_first(struct scheduler *s) {
+    schedule_partial_prefill(s);
+    admit_waiting(s);
+    if (s->schedule->num_items == 0) schedule_decodes(s);
+}
+
+// Whether a sequence has nothing to run before its last token's id is known.
+static bool has_waiting_for_token(const struct scheduler *s) {
+    for (const struct sequence *seq = s->running.head; seq; seq = seq->next) {
+        if (sequence_is_full(seq)) return true;
+    }
+    return false;
+}
+
+void scheduler_schedule(struct scheduler *s, struct schedule *schedule) {
+    CHECK(!s->schedule, "the last schedule of %u items was not advanced", s->schedule->num_items);
+    uint32_t num_preempted = schedule->num_items ? 0 : schedule->num_preempted;
+    *schedule = (struct schedule){.items = schedule->items,
+                                  .max_items = schedule->max_items,
+                                  .preempted = schedule->preempted,
+                                  .num_preempted = num_preempted};
+    s->schedule = schedule;
+    forget_computing(s);
+    if (s->config.policy == SCHEDULE_MIXED) {
+        schedule_mixed(s);
+    } else {
+        schedule_prefill_first(s);
+    }
+    if (schedule->num_items > 0) return;
+    CHECK(!scheduler_has_unfinished(s) || has_waiting_for_token(s), "%u waiting, %u running",
+          s->waiting.count, s->running.count);
+    s->schedule = NULL;
+}
+
+void scheduler_advance(struct scheduler *s) {
+    if (!s->schedule) return;
+    for (uint32_t i = 0; i < s->schedule->num_items; i++) {
+        struct sequence *seq = s->schedule->items[i].seq;
+        if (seq->status == SEQUENCE_FINISHED) continue;
+        seq->num_computed_tokens += seq->num_scheduled_tokens;
+        seq->num_scheduled_tokens = 0;
+        seq->schedule_index = SEQUENCE_UNSCHEDULED;
+        seq->is_prefilled = sequence_num_uncomputed(seq) == 0;
+        block_manager_publish(&s->blocks, seq);
+    }
+    s->schedule = NULL;
+}
+
+static void append(const struct scheduler *s, struct sequence *seq, int32_t token_id) {
+    CHECK(!s->schedule && seq->status == SEQUENCE_RUNNING, "sequence %" PRIu64, seq->id);
+    CHECK(seq->num_computed_tokens == seq->num_tokens && !sequence_is_full(seq),
+          "%u computed of %u, at most %u", seq->num_computed_tokens, seq->num_tokens,
+          seq->num_tokens_max);
+    seq->token_ids[seq->num_tokens++] = token_id;
+}
+
+void scheduler_append_token(struct scheduler *s, struct sequence *seq, int32_t token_id) {
+    append(s, seq, token_id);
+}
+
+void scheduler_append_pending(struct scheduler *s, struct sequence *seq, uint32_t row) {
+    CHECK(!seq->has_pending_token, "sequence %" PRIu64, seq->id);
+    append(s, seq, -1);
+    seq->has_pending_token = true;
+    seq->pending_row = row;
+}
+
+void scheduler_resolve_token(struct scheduler *s, struct sequence *seq, int32_t token_id) {
+    (void)s; // the token is the sequence's alone until its block is full
+    CHECK(seq->has_pending_token, "sequence %" PRIu64, seq->id);
+    seq->token_ids[seq->num_tokens - 1] = token_id;
+    seq->has_pending_token = false;
+}
+
+void scheduler_finish(struct scheduler *s, struct sequence *seq) {
+    if (seq->queued) {
+        seq->schedule_index = SEQUENCE_UNSCHEDULED;
+        seq->num_scheduled_tokens = 0;
+        if (s->partial_prefill == seq) s->partial_prefill = NULL;
+        sequence_queue_remove(seq->status == SEQUENCE_RUNNING ? &s->running : &s->waiting, seq);
+        block_manager_release(&s->blocks, seq);
+        seq->queued = false;
+    }
+    seq->status = SEQUENCE_FINISHED;
+}
+
+bool scheduler_has_unfinished(const struct scheduler *s) {
+    return s->waiting.count > 0 || s->running.count > 0;
+}
+
+uint32_t scheduler_num_waiting(const struct scheduler *s) {
+    return s->waiting.count;
+}
+
+uint32_t scheduler_num_running(const struct scheduler *s) {
+    return s->running.count;
+}
+
+uint64_t scheduler_num_preemptions(const struct scheduler *s) {
+    return s->num_preemptions;
+}
+
+uint64_t scheduler_num_cached_tokens(const struct scheduler *s) {
+    return s->num_cached_tokens;
+}
+
+uint32_t scheduler_num_blocks_used(const struct scheduler *s) {
+    return s->config.num_blocks - s->blocks.num_free;
+}
+
+uint32_t scheduler_num_blocks_peak(const struct scheduler *s) {
+    return s->blocks.stats.num_used_peak;
+}
+
+const struct sequence *scheduler_first_running(const struct scheduler *s) {
+    return s->running.head;
+}
+
+const struct sequence *scheduler_first_waiting(const struct scheduler *s) {
+    return s->waiting.head;
+}
+
+struct sequence *scheduler_first(const struct scheduler *s) {
+    struct sequence *a = s->waiting.head, *b = s->running.head;
+    if (!a || !b) return a ? a : b;
+    return sequence_comes_before(a, b) ? a : b;
+}
+
+void scheduler_observe(struct scheduler *s, struct block_changes *changes) {
+    block_manager_observe(&s->blocks, changes);
+}
+
+const struct block_manager *scheduler_blocks(const struct scheduler *s) {
+    return &s->blocks;
+}

@@ -1,0 +1,134 @@
+/* Continuous batching: which sequences run in the next step and with how many tokens, under
+ * max_num_batched_tokens and max_num_seqs. Pure: no I/O, no clock, no device, no allocation after
+ * create.
+ *
+ * There are two policies.
+ * - mixed: every decoding sequence gets one token. Then the rest of a prompt that was cut, then
+ *   waiting sequences fill the token budget. Blocks are allocated as chunks need them.
+ * - prefill-first: nano-vllm's policy. A step is all prefill or all decode, and prefill wins. Only
+ *   a step's first prompt is cut into chunks, and all its blocks are allocated at once.
+ *
+ * When no block is free, the last running sequence is preempted by recompute and waits. Nothing is
+ * admitted in that step. So the first unfinished sequence always gets on.
+ *
+ * Both queues are in order of priority (lower first, as in vLLM), then of arrival
+ * (sequence_queue.h). Sequences are admitted in that order, with one exception. If another sequence
+ * computes a sequence's next uncached block in this step, the sequence waits until it can share the
+ * block, and others may pass it. So does a sequence whose origin has not computed their prompt yet,
+ * also without a prefix cache.
+ *
+ * A step is these calls:
+ *   scheduler_schedule
+ *   (the model runs)
+ *   scheduler_advance       the KV is computed, and full blocks are published
+ *   scheduler_append_token  for each item with needs_token; scheduler_finish for those that end
+ *
+ * With mixed a device may run one step behind. Then a step is advanced as soon as it is enqueued,
+ * because the next one runs after it. Each item with needs_token gets a pending token: it counts,
+ * but only the device knows its id. scheduler_resolve_token brings the id before the next advance.
+ * A sequence that turns out to have ended has run one token too many, which is thrown away. */
+#ifndef ENGINE_SCHEDULER_H
+#define ENGINE_SCHEDULER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "engine/schedule/block_manager.h"
+#include "engine/schedule/sequence.h"
+
+enum schedule_policy { SCHEDULE_MIXED, SCHEDULE_PREFILL_FIRST };
+
+struct scheduler_config {
+    enum schedule_policy policy;
+    // Most active sequences: those that hold KV blocks. No more are active than
+    // max_num_batched_tokens either, so that each can decode.
+    uint32_t max_num_seqs;
+    uint32_t max_num_batched_tokens; // most tokens of one step
+    uint32_t num_blocks; // of the KV cache
+    uint32_t block_size; // tokens
+    bool enable_prefix_caching;
+    uint64_t hash_seed; // a secret of the process, so that nobody can forge a cached prefix
+};
+
+struct scheduled {
+    struct sequence *seq; // runs tokens [start, start + num_tokens)
+    uint32_t start; // its num_computed_tokens
+    uint32_t num_tokens;
+    // The engine wants the next token's log-probability after each of the first num_prompt_rows
+    // tokens. The scheduler writes 0.
+    uint32_t num_prompt_rows;
+    bool needs_token; // its last token's logits are sampled: after it nothing is uncomputed
+    bool is_admitted; // it waited before this step; its tokens before `start` were cached
+};
+
+// What one step runs. The caller owns it, scheduler_schedule fills it.
+struct schedule {
+    struct scheduled *items; // [num_items], the first num_decode_tokens of them are decodes
+    uint32_t num_items, max_items;
+    uint32_t num_tokens; // sum over items
+    uint32_t num_decode_tokens; // decodes run one token each
+    uint32_t num_prefill_tokens; // of all other items
+    // Arrivals of the sequences that were preempted since the last schedule with items, in order.
+    uint64_t *preempted; // [num_preempted], room for max_items
+    uint32_t num_preempted;
+};
+
+// max_items: max_num_seqs of the scheduler's config.
+MUST_USE enum status schedule_init(struct schedule *schedule, uint32_t max_items, struct err *err);
+void schedule_fini(struct schedule *schedule); // all-zero is fine
+
+struct scheduler;
+
+// Every number of the config must be at least 1, else ERR_INVALID.
+MUST_USE enum status scheduler_create(struct scheduler **out, const struct scheduler_config *config,
+                                      struct err *err);
+// NULL is fine. Sequences are the caller's; those still queued are finished first.
+void scheduler_destroy(struct scheduler *scheduler);
+
+// ERR_INVALID with a sentence when the sequence could need more blocks than the whole cache has, or
+// was made for another block size. Reads only the config, so any thread may call it at any time.
+MUST_USE enum status scheduler_check(const struct scheduler *scheduler, const struct sequence *seq,
+                                     struct err *err);
+// Queues a new sequence. Fails as scheduler_check does.
+MUST_USE enum status scheduler_add(struct scheduler *scheduler, struct sequence *seq,
+                                   struct err *err);
+// Picks the next step's work, allocates its blocks, and preempts where blocks are short. num_items
+// is 0 only when every unfinished sequence has all its tokens, the last one pending; such a step is
+// not advanced. The schedule is borrowed until scheduler_advance. The caller may use its items
+// longer.
+void scheduler_schedule(struct scheduler *scheduler, struct schedule *schedule);
+// Call it after the step ran. Every item's tokens are computed now, and its full blocks are
+// published in the prefix cache. nano-vllm: the first half of postprocess; the other is land in
+// llm_engine.c.
+void scheduler_advance(struct scheduler *scheduler);
+// Call it once for every unfinished item with needs_token, between advance and the next schedule.
+void scheduler_append_token(struct scheduler *scheduler, struct sequence *seq, int32_t token_id);
+// The same for a pending token, whose id will be in `row` of the step's results.
+void scheduler_append_pending(struct scheduler *scheduler, struct sequence *seq, uint32_t row);
+// Brings the id of the pending token. Legal at any time, also between schedule and advance.
+void scheduler_resolve_token(struct scheduler *scheduler, struct sequence *seq, int32_t token_id);
+// Ends or aborts a sequence: takes it out of its queue, frees its blocks and marks it finished.
+// Legal at any time, also between schedule and advance. Items of schedules still point to it, so it
+// must live as long as they are used.
+void scheduler_finish(struct scheduler *scheduler, struct sequence *seq);
+
+bool scheduler_has_unfinished(const struct scheduler *scheduler);
+uint32_t scheduler_num_waiting(const struct scheduler *scheduler);
+uint32_t scheduler_num_running(const struct scheduler *scheduler);
+uint64_t scheduler_num_preemptions(const struct scheduler *scheduler);
+uint64_t scheduler_num_cached_tokens(const struct scheduler *scheduler); // sum of num_cached_tokens
+uint32_t scheduler_num_blocks_used(const struct scheduler *scheduler);
+uint32_t scheduler_num_blocks_peak(const struct scheduler *scheduler);
+// As block_manager_observe.
+void scheduler_observe(struct scheduler *scheduler, struct block_changes *changes);
+// The first of each queue in its order, the others follow by `next`; NULL: it is empty. For the
+// observer.
+const struct sequence *scheduler_first_running(const struct scheduler *scheduler);
+const struct sequence *scheduler_first_waiting(const struct scheduler *scheduler);
+// First in the order of the queues; NULL when nothing is unfinished. For aborting everything.
+struct sequence *scheduler_first(const struct scheduler *scheduler);
+// For tests, counters and the observer.
+const struct block_manager *scheduler_blocks(const struct scheduler *scheduler);
+
+#endif

@@ -1,0 +1,283 @@
+#include "engine/step/batch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "engine/request/params.h"
+
+// Every array is made of 4-byte words, so none needs padding.
+static void *take(char *base, size_t *offset, size_t count, size_t element_size) {
+    void *p = base + *offset;
+    *offset += count * element_size;
+    return p;
+}
+
+struct step batch_bind(const struct batch_header *h, void *base) {
+    struct step s = {
+        .num_tokens = h->num_tokens,
+        .num_seqs = h->num_seqs,
+        .num_logits = h->num_logits,
+        .num_prompt_logits = h->num_prompt_logits,
+        .block_table_stride = h->block_table_stride,
+        .max_query_len = h->max_query_len,
+        .max_context_len = h->max_context_len,
+    };
+    size_t at = 0;
+    struct batch_header *header = take(base, &at, 1, sizeof *header);
+    s.device_stride = &header->block_table_stride;
+    s.tokens = take(base, &at, h->num_tokens, sizeof *s.tokens);
+    s.positions = take(base, &at, h->num_tokens, sizeof *s.positions);
+    s.slot_mapping = take(base, &at, h->num_tokens, sizeof *s.slot_mapping);
+    s.query_start = take(base, &at, (size_t)h->num_seqs + 1, sizeof *s.query_start);
+    s.context_len = take(base, &at, h->num_seqs, sizeof *s.context_len);
+    s.logit_index = take(base, &at, h->num_logits, sizeof *s.logit_index);
+    s.rows = take(base, &at, h->num_logits, sizeof *s.rows);
+    s.block_tables = take(base, &at, 0, sizeof *s.block_tables);
+    s.biases = take(base, &at, 0, sizeof *s.biases);
+    s.masks = take(base, &at, 0, sizeof *s.masks); // rows count from the tail's start
+    at += (size_t)h->first_prompt * sizeof(uint32_t);
+    s.prompt_index = take(base, &at, h->num_prompt_logits, sizeof *s.prompt_index);
+    s.prompt_rows = take(base, &at, h->num_prompt_logits, sizeof *s.prompt_rows);
+    return s;
+}
+
+static uint32_t divide_up(size_t a, size_t b) {
+    return (uint32_t)((a + b - 1) / b);
+}
+
+// Places the biases, prompt rows and masks behind the block tables. Returns the batch's bytes.
+static size_t place_tail(struct batch_header *h, uint32_t mask_words) {
+    size_t mask_bytes = mask_words * sizeof(uint32_t);
+    size_t end = (size_t)h->num_seqs * h->block_table_stride * sizeof(int32_t);
+    h->first_bias = divide_up(end, sizeof(struct sample_bias));
+    if (h->num_biases) end = ((size_t)h->first_bias + h->num_biases) * sizeof(struct sample_bias);
+    h->first_prompt = divide_up(end, sizeof(uint32_t));
+    end += h->num_prompt_logits * (sizeof(int32_t) + sizeof(struct sample_row));
+    h->first_mask = divide_up(end, mask_bytes);
+    if (h->num_masks) end = ((size_t)h->first_mask + h->num_masks) * mask_bytes;
+    size_t size = sizeof *h + 3 * (size_t)h->num_tokens * sizeof(int32_t) +
+                  (2 * (size_t)h->num_seqs + 1) * sizeof(int32_t) +
+                  h->num_logits * (sizeof(int32_t) + sizeof(struct sample_row)) + end;
+    h->masks_at = (uint32_t)(size - h->num_masks * mask_bytes);
+    return size;
+}
+
+static uint32_t mask_words_of(uint32_t vocab_size) {
+    return divide_up(vocab_size, 32);
+}
+
+size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_size) {
+    struct batch_header most = {
+        .num_tokens = limits->max_num_tokens,
+        .num_seqs = limits->max_num_seqs,
+        .num_logits = limits->max_num_seqs,
+        .num_biases =
+            limits->max_num_seqs * (PARAMS_MAX_logit_bias + PARAMS_MAX_logprob_token_ids) +
+            limits->max_num_tokens,
+        .num_masks = limits->max_num_seqs,
+        .num_prompt_logits = limits->max_num_tokens,
+        .block_table_stride = limits->max_blocks_per_seq,
+    };
+    return place_tail(&most, mask_words_of(vocab_size));
+}
+
+enum status batch_init(struct batch *batch, struct backend *backend,
+                       const struct step_limits *limits, uint32_t vocab_size, void *block,
+                       struct err *err) {
+    *batch = (struct batch){.header = block,
+                            .capacity_bytes = batch_capacity_bytes(limits, vocab_size),
+                            .mask_words = mask_words_of(vocab_size),
+                            .is_borrowed = block != NULL};
+    batch->is_late = calloc(limits->max_num_seqs, sizeof *batch->is_late);
+    if (!batch->is_late) return err_nomem(err, "batch");
+    if (block) return OK;
+    enum status status = backend_alloc_host(backend, batch->capacity_bytes, &block, err);
+    batch->header = block;
+    return status;
+}
+
+void batch_fini(struct batch *batch, struct backend *backend) {
+    if (batch->header && !batch->is_borrowed) backend_release_host(backend, batch->header);
+    free(batch->is_late);
+    *batch = (struct batch){0};
+}
+
+static bool has_late_mask(const struct sampling *sampling, const struct sequence *seq) {
+    return seq->has_pending_token && token_mask_reads_ids(&sampling->mask);
+}
+
+static bool needs_mask(const struct sampling *sampling, const struct sequence *seq) {
+    return token_mask_is_needed(&sampling->mask, sequence_generated(seq),
+                                sequence_num_generated(seq));
+}
+
+static struct batch_header count_schedule(const struct schedule *schedule, uint32_t block_size,
+                                          batch_row_fn row_of) {
+    struct batch_header h = {0};
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        const struct scheduled *item = &schedule->items[i];
+        uint32_t context_len = item->seq->num_computed_tokens + item->num_tokens;
+        uint32_t num_blocks = (context_len + block_size - 1) / block_size;
+        h.num_seqs++;
+        h.num_tokens += item->num_tokens;
+        if (item->num_tokens > h.max_query_len) h.max_query_len = item->num_tokens;
+        if (context_len > h.max_context_len) h.max_context_len = context_len;
+        if (num_blocks > h.block_table_stride) h.block_table_stride = num_blocks;
+        h.num_prompt_logits += item->num_prompt_rows;
+        h.num_biases += item->num_prompt_rows;
+        if (!item->needs_token) continue;
+        h.num_logits++;
+        const struct sampling *sampling = row_of(item->seq).sampling;
+        h.num_biases += sampling->row.bias_count + sampling->row.num_given;
+        bool is_late = has_late_mask(sampling, item->seq);
+        h.num_late_masks += is_late;
+        h.num_masks += is_late || needs_mask(sampling, item->seq);
+    }
+    return h;
+}
+
+// Tokens, positions, slots and the block table of one sequence.
+static void fill_sequence(const struct step *a, uint32_t row, uint32_t first_token,
+                          const struct scheduled *item, uint32_t block_size) {
+    const struct sequence *seq = item->seq;
+    uint32_t start = seq->num_computed_tokens;
+    memcpy(a->tokens + first_token, seq->token_ids + start, item->num_tokens * sizeof *a->tokens);
+    if (seq->has_pending_token && start + item->num_tokens == seq->num_tokens) {
+        a->tokens[first_token + item->num_tokens - 1] = -1 - (int32_t)seq->pending_row;
+    }
+    for (uint32_t i = 0; i < item->num_tokens; i++) {
+        uint32_t position = start + i;
+        uint32_t block = seq->block_table[position / block_size];
+        a->positions[first_token + i] = (int32_t)position;
+        a->slot_mapping[first_token + i] = (int32_t)(block * block_size + position % block_size);
+    }
+    uint32_t context_len = start + item->num_tokens;
+    uint32_t num_blocks = (context_len + block_size - 1) / block_size;
+    uint32_t stride = a->block_table_stride;
+    int32_t *table = a->block_tables + (size_t)row * stride;
+    memcpy(table, seq->block_table, num_blocks * sizeof *table); // ids are far below 2^31
+    for (uint32_t i = num_blocks; i < stride; i++) table[i] = -1;
+    a->context_len[row] = (int32_t)context_len;
+}
+
+// Where the next row's biases and masks go, in entries of their kind from the tail's start; and the
+// number of the next prompt row.
+struct tail {
+    uint32_t bias, mask, mask_words;
+    uint32_t prompt;
+};
+
+// Larger than the difference of any two logits.
+static const float prompt_bias = 1e30f;
+
+static struct sample_row greedy_row(int32_t num_top) {
+    return (struct sample_row){.top_p = 1.0f, .repetition_penalty = 1.0f, .num_top = num_top};
+}
+
+// The sampling op reports the log-probability of the token that it chooses. So each row is biased
+// to choose the prompt's own next token.
+static void fill_prompt_rows(const struct step *a, uint32_t first_token, struct tail *tail,
+                             const struct scheduled *item, int32_t num_top) {
+    for (uint32_t i = 0; i < item->num_prompt_rows; i++, tail->prompt++) {
+        struct sample_row *row = &a->prompt_rows[tail->prompt];
+        *row = greedy_row(num_top);
+        row->bias_start = tail->bias;
+        row->bias_count = 1;
+        a->biases[tail->bias++] =
+            (struct sample_bias){item->seq->token_ids[item->start + i + 1], prompt_bias};
+        a->prompt_index[tail->prompt] = (int32_t)(first_token + i);
+    }
+}
+
+static void write_mask(const struct step *a, const struct sampling *sampling, uint32_t mask,
+                       uint32_t mask_words, const struct sequence *seq) {
+    token_mask_write(&sampling->mask, sequence_generated(seq), sequence_num_generated(seq),
+                     a->masks + (size_t)mask * mask_words);
+}
+
+// `is_late`: the row's mask has a place, and batch_write_late_masks makes it.
+static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
+                     const struct sequence *seq, struct batch_row how, bool is_late) {
+    const struct sampling *sampling = how.sampling;
+    struct sample_row *out = &a->rows[row];
+    *out = sampling->row;
+    out->draw = sequence_num_generated(seq);
+    out->counts_slot = how.counts_slot;
+    out->bias_start = tail->bias;
+    uint32_t num_biases = out->bias_count + out->num_given;
+    if (num_biases) {
+        memcpy(a->biases + tail->bias, sampling->biases, num_biases * sizeof *a->biases);
+        tail->bias += num_biases;
+    }
+    if (!is_late && !needs_mask(sampling, seq)) return;
+    if (!is_late) write_mask(a, sampling, tail->mask, tail->mask_words, seq);
+    out->mask = ++tail->mask; // counted from 1
+}
+
+void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
+                 batch_row_fn row_of, uint32_t padded_seqs) {
+    struct batch_header header = count_schedule(schedule, block_size, row_of);
+    if (padded_seqs) {
+        CHECK(header.num_seqs <= padded_seqs && header.num_tokens == header.num_seqs &&
+                  header.num_logits == header.num_seqs,
+              "%u sequences, %u tokens, %u logits for %u rows", header.num_seqs, header.num_tokens,
+              header.num_logits, padded_seqs);
+        header.num_seqs = header.num_tokens = header.num_logits = padded_seqs;
+        header.max_query_len = 1;
+        if (!header.block_table_stride) header.block_table_stride = 1; // padding alone
+    }
+    size_t size_bytes = place_tail(&header, batch->mask_words);
+    CHECK(size_bytes <= batch->capacity_bytes, "%zu > %zu", size_bytes, batch->capacity_bytes);
+    header.size_bytes = (uint32_t)size_bytes;
+    *batch->header = header;
+    const struct step a = batch_bind(&header, batch->header);
+
+    struct tail tail = {header.first_bias, header.first_mask, batch->mask_words, 0};
+    uint32_t row = 0, token = 0, logit = 0;
+    a.query_start[0] = 0;
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        const struct scheduled *item = &schedule->items[i];
+        fill_sequence(&a, row, token, item, block_size);
+        if (item->num_prompt_rows) {
+            int32_t num_top = row_of(item->seq).sampling->params.prompt_logprobs;
+            fill_prompt_rows(&a, token, &tail, item, num_top);
+        }
+        token += item->num_tokens;
+        a.query_start[++row] = (int32_t)token;
+        if (!item->needs_token) continue;
+        a.logit_index[logit] = (int32_t)token - 1;
+        struct batch_row how = row_of(item->seq);
+        batch->is_late[logit] = has_late_mask(how.sampling, item->seq);
+        fill_row(&a, logit, &tail, item->seq, how, batch->is_late[logit]);
+        logit++;
+    }
+    for (; row < header.num_seqs; row++) {
+        a.tokens[row] = 0;
+        a.positions[row] = 0;
+        a.slot_mapping[row] = -1;
+        a.query_start[row + 1] = (int32_t)row + 1;
+        a.context_len[row] = 0;
+        a.logit_index[row] = (int32_t)row;
+        a.rows[row] = greedy_row(-1);
+    }
+}
+
+void batch_write_late_masks(struct batch *batch, const struct schedule *schedule,
+                            batch_row_fn row_of) {
+    const struct step a = batch_bind(batch->header, batch->header);
+    uint32_t logit = 0;
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        const struct scheduled *item = &schedule->items[i];
+        if (!item->needs_token) continue;
+        uint32_t row = logit++;
+        if (!batch->is_late[row]) continue;
+        uint32_t mask = a.rows[row].mask - 1;
+        if (item->seq->has_pending_token) { // aborted: its result is not used
+            memset(a.masks + (size_t)mask * batch->mask_words, 0xff,
+                   batch->mask_words * sizeof *a.masks);
+        } else {
+            write_mask(&a, row_of(item->seq).sampling, mask, batch->mask_words, item->seq);
+        }
+    }
+}

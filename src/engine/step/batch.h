@@ -1,0 +1,90 @@
+/* The flat batch: the input of one step (backend.h, struct step) as one piece of 32-bit words. So
+ * the same bytes are uploaded to a device and read by other ranks:
+ *
+ *   header
+ *   tokens positions slot_mapping: [num_tokens] each
+ *   query_start [num_seqs + 1], context_len [num_seqs]
+ *   logit_index rows: [num_logits] each
+ *   tail: block_tables [num_seqs][block_table_stride], biases [num_biases],
+ *         prompt_index prompt_rows: [num_prompt_logits] each, masks
+ *
+ * The header's counts say where the arrays are, and batch_bind finds them in any copy. The stride
+ * and the numbers of biases, masks and prompt rows change from step to step, so these arrays come
+ * last, in the tail. Rows count their biases and masks from the tail's start. So a recorded step
+ * finds every array at the same address whenever the number of sequences is the same.
+ *
+ * A mask may depend on a token that the step before is still sampling. The batch is launched
+ * without such late masks, and batch_write_late_masks makes them while the forward pass runs. */
+#ifndef ENGINE_BATCH_H
+#define ENGINE_BATCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "base/err.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/step/sampling.h"
+
+struct batch_header {
+    uint32_t num_tokens;
+    uint32_t num_seqs;
+    uint32_t num_logits;
+    uint32_t num_biases, num_masks;
+    uint32_t num_late_masks; // of the masks
+    uint32_t first_bias, first_mask; // in entries of their kind from the tail's start
+    uint32_t num_prompt_logits;
+    uint32_t first_prompt; // prompt_index in 32-bit words from the tail's start
+    uint32_t block_table_stride; // blocks of the longest sequence in the batch
+    uint32_t max_query_len, max_context_len;
+    uint32_t size_bytes; // of header, arrays and tail
+    uint32_t masks_at; // offset of the masks in bytes; they are the last in the batch
+};
+
+// The step whose arrays are in the copy at `base`. Reads only `header`, so `base` may be device
+// memory. `previous` of the result is NULL.
+struct step batch_bind(const struct batch_header *header, void *base);
+
+// How much of a batch is launched: all but late masks, and what lies beside them.
+static inline size_t batch_launch_bytes(const struct batch_header *header) {
+    return header->num_late_masks ? header->masks_at : header->size_bytes;
+}
+
+struct batch {
+    struct batch_header *header; // host [capacity_bytes]
+    size_t capacity_bytes;
+    uint32_t mask_words; // of one row's mask
+    bool *is_late; // [max_num_seqs]: the mask of this logit row is late
+    bool is_borrowed; // the caller of batch_init owns the memory
+};
+
+// `block`: memory [batch_capacity_bytes], borrowed. NULL: batch_init allocates it on the host.
+MUST_USE enum status batch_init(struct batch *batch, struct backend *backend,
+                                const struct step_limits *limits, uint32_t vocab_size, void *block,
+                                struct err *err);
+void batch_fini(struct batch *batch, struct backend *backend); // all-zero is fine
+size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_size);
+
+// How a scheduled sequence is sampled.
+struct batch_row {
+    const struct sampling *sampling;
+    uint32_t counts_slot; // as in sample_row
+};
+
+// How this sequence is sampled. Asked for items with needs_token or num_prompt_rows.
+typedef struct batch_row (*batch_row_fn)(const struct sequence *seq);
+
+// Fills the batch from a schedule. Row i of the logits belongs to the i-th item with needs_token.
+// The prompt rows are those of the items' num_prompt_rows, in order. Token id -1-r stands for a
+// pending token, sampled in row r of the step before. padded_seqs is 0, or, for a schedule of
+// decodes alone, how many sequences the step is to have. The added ones have no context, write no
+// KV slot, and their samples are ignored. nano-vllm: prepare_prefill, prepare_decode and
+// prepare_block_tables.
+void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
+                 batch_row_fn row_of, uint32_t padded_seqs);
+// With num_late_masks: makes these masks, once the tokens that were pending at batch_build have
+// come. One that has not is of a sequence that was aborted.
+void batch_write_late_masks(struct batch *batch, const struct schedule *schedule,
+                            batch_row_fn row_of);
+
+#endif

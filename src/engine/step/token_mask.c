@@ -1,0 +1,132 @@
+#include "engine/step/token_mask.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum status init_ending(struct token_mask *mask, const struct nvllm_sampling_params *params,
+                               const struct model_config *config, struct err *err) {
+    size_t num_ids = config->num_eos_token_ids + params->num_stop_token_ids;
+    if (!num_ids) return OK;
+    mask->ending = malloc(num_ids * sizeof *mask->ending);
+    if (!mask->ending) return err_nomem(err, "tokens that end the output");
+    for (uint32_t i = 0; i < config->num_eos_token_ids; i++) {
+        int32_t id = config->eos_token_ids[i];
+        // A model may name an id that it cannot generate.
+        if (id >= 0 && (uint32_t)id < config->vocab_size) mask->ending[mask->num_ending++] = id;
+    }
+    for (size_t i = 0; i < params->num_stop_token_ids; i++) {
+        mask->ending[mask->num_ending++] = params->stop_token_ids[i];
+    }
+    return OK;
+}
+
+static bool is_full(const struct token_mask *mask) {
+    for (uint32_t i = 0; i < mask->num_words; i++) {
+        if (mask->always[i] != UINT32_MAX) return false;
+    }
+    return true;
+}
+
+static enum status init_always(struct token_mask *mask, const struct nvllm_sampling_params *params,
+                               const struct tokenizer *tokenizer, struct err *err) {
+    if (!params->num_allowed_token_ids && !params->num_bad_words) return OK;
+    size_t bytes = mask->num_words * sizeof *mask->always;
+    mask->always = malloc(bytes);
+    if (!mask->always) return err_nomem(err, "allowed tokens");
+    memset(mask->always, params->num_allowed_token_ids ? 0 : 0xff, bytes);
+    for (size_t i = 0; i < params->num_allowed_token_ids; i++) {
+        int32_t id = params->allowed_token_ids[i];
+        mask->always[id / 32] |= 1u << (id % 32);
+    }
+    if (!params->num_bad_words) return OK;
+    if (!tokenizer) {
+        return err_set(err, ERR_INVALID,
+                       "bad_words need the tokenizer, which skip_tokenizer_init left out");
+    }
+    enum status status = bad_words_init(&mask->bad_words, params->bad_words, params->num_bad_words,
+                                        tokenizer, mask->always, err);
+    if (!status && is_full(mask)) { // all bad words have several tokens: most rows need no mask
+        free(mask->always);
+        mask->always = NULL;
+    }
+    return status;
+}
+
+// Whether any token is allowed while those that end the output are banned.
+static bool allows_any(const struct token_mask *mask, uint32_t vocab_size) {
+    if (!mask->always) return true;
+    for (uint32_t id = 0; id < vocab_size; id++) {
+        if (!(mask->always[id / 32] >> (id % 32) & 1)) continue;
+        bool is_ending = false;
+        for (size_t i = 0; i < mask->num_ending; i++) is_ending |= mask->ending[i] == (int32_t)id;
+        if (!is_ending) return true;
+    }
+    return false;
+}
+
+enum status token_mask_init(struct token_mask *mask, const struct nvllm_sampling_params *params,
+                            const struct model_config *config, const struct tokenizer *tokenizer,
+                            struct err *err) {
+    *mask = (struct token_mask){.num_words = (config->vocab_size + 31) / 32,
+                                .min_tokens = (uint32_t)params->min_tokens};
+    enum status status = params->min_tokens ? init_ending(mask, params, config, err) : OK;
+    if (!status) status = init_always(mask, params, tokenizer, err);
+    if (!status && !allows_any(mask, config->vocab_size)) {
+        status =
+            err_set(err, ERR_INVALID,
+                    "allowed_token_ids, bad_words and min_tokens together ban every first token");
+    }
+    if (status) token_mask_fini(mask);
+    return status;
+}
+
+enum status token_mask_force_call(struct token_mask *mask,
+                                  const struct nvllm_sampling_params *params,
+                                  const struct model_config *config,
+                                  const struct tokenizer *tokenizer, const char *const *prefixes,
+                                  size_t num_prefixes, const int32_t *prompt, uint32_t num_prompt,
+                                  struct err *err) {
+    enum status status =
+        forced_call_init(&mask->forced, &mask->forced_state, prefixes, num_prefixes, tokenizer,
+                         prompt, num_prompt, config->vocab_size, err);
+    bool lacks_ending = num_prefixes && !mask->ending;
+    if (!status && lacks_ending) status = init_ending(mask, params, config, err);
+    if (status) token_mask_fini(mask);
+    return status;
+}
+
+void token_mask_fini(struct token_mask *mask) {
+    free(mask->always);
+    free(mask->ending);
+    bad_words_fini(&mask->bad_words);
+    forced_call_fini(&mask->forced);
+    *mask = (struct token_mask){0};
+}
+
+static bool bans_ending(const struct token_mask *mask, uint32_t num_generated) {
+    return mask->num_ending &&
+           (num_generated < mask->min_tokens || forced_call_bans_ending(&mask->forced_state));
+}
+
+bool token_mask_is_needed(const struct token_mask *mask, const int32_t *generated,
+                          uint32_t num_generated) {
+    return mask->always || bans_ending(mask, num_generated) ||
+           forced_call_restricts(&mask->forced_state) ||
+           bad_words_ban(&mask->bad_words, generated, num_generated, NULL);
+}
+
+void token_mask_write(const struct token_mask *mask, const int32_t *generated,
+                      uint32_t num_generated, uint32_t *out) {
+    size_t bytes = mask->num_words * sizeof *out;
+    if (mask->always) {
+        memcpy(out, mask->always, bytes);
+    } else {
+        memset(out, 0xff, bytes);
+    }
+    bad_words_ban(&mask->bad_words, generated, num_generated, out);
+    bool bans = bans_ending(mask, num_generated);
+    for (size_t i = 0; bans && i < mask->num_ending; i++) token_mask_ban(out, mask->ending[i]);
+    if (forced_call_restricts(&mask->forced_state)) {
+        forced_call_restrict(&mask->forced, &mask->forced_state, out);
+    }
+}

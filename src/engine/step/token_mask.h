@@ -1,0 +1,73 @@
+/* Which tokens a request may generate next, as the mask that the sampling op reads (backend.h).
+ *
+ * Five reasons ban a token:
+ * - it is not in allowed_token_ids;
+ * - it is a bad word;
+ * - it would complete a bad word;
+ * - the output is forced to be a call, and it is not (forced_call.h);
+ * - it is an EOS or stop token, and the output has fewer than min_tokens tokens. As in vLLM, EOS is
+ *   banned there even with ignore_eos.
+ * Allocates only in init. */
+#ifndef ENGINE_TOKEN_MASK_H
+#define ENGINE_TOKEN_MASK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "checkpoint/model_config.h"
+#include "engine/step/bad_words.h"
+#include "engine/step/forced_call.h"
+#include "nanovllm.h"
+
+// Bit id % 32 of word id / 32 is 1 where a token is allowed.
+struct token_mask {
+    uint32_t num_words; // ceil(vocab_size / 32)
+    uint32_t *always; // [num_words] the mask of tokens that are always banned; NULL: none is
+    struct bad_words bad_words; // those of several tokens
+    int32_t *ending; // [num_ending] EOS and stop tokens, banned among the first min_tokens
+    size_t num_ending;
+    uint32_t min_tokens;
+    struct forced_call forced;
+    struct forced_state forced_state; // of one output
+};
+
+static inline void token_mask_ban(uint32_t *words, int32_t id) {
+    words[id / 32] &= ~(1u << (id % 32));
+}
+
+// `params` are resolved and checked, with their token ids inside the vocabulary. Their lists are
+// not borrowed. `tokenizer` may be NULL: bad_words are refused without one. Also refuses parameters
+// that ban every first token. On failure *mask is empty.
+MUST_USE enum status token_mask_init(struct token_mask *mask,
+                                     const struct nvllm_sampling_params *params,
+                                     const struct model_config *config,
+                                     const struct tokenizer *tokenizer, struct err *err);
+// After init: forces outputs of `prompt` [num_prompt] to be calls that begin with one of the
+// prefixes. On failure *mask is empty.
+MUST_USE enum status token_mask_force_call(struct token_mask *mask,
+                                           const struct nvllm_sampling_params *params,
+                                           const struct model_config *config,
+                                           const struct tokenizer *tokenizer,
+                                           const char *const *prefixes, size_t num_prefixes,
+                                           const int32_t *prompt, uint32_t num_prompt,
+                                           struct err *err);
+void token_mask_fini(struct token_mask *mask); // all-zero is fine
+// The output has one more token, on which the mask may depend.
+static inline void token_mask_take(struct token_mask *mask, int32_t token_id) {
+    forced_call_take(&mask->forced, &mask->forced_state, token_id);
+}
+
+// Whether the mask depends on the generated ids, and not only on their number. Then it can only be
+// made when no token is pending.
+static inline bool token_mask_reads_ids(const struct token_mask *mask) {
+    return mask->bad_words.num_words > 0 || mask->forced_state.phase != FORCED_DONE;
+}
+// Whether any token is banned after `generated` [num_generated].
+bool token_mask_is_needed(const struct token_mask *mask, const int32_t *generated,
+                          uint32_t num_generated);
+// Writes the mask for the token after `generated`: out[num_words].
+void token_mask_write(const struct token_mask *mask, const int32_t *generated,
+                      uint32_t num_generated, uint32_t *out);
+
+#endif

@@ -1,0 +1,29 @@
+/* The start of a runner that has its weights: what happens on a first use happens before the first
+ * request, and a device's KV cache fills the memory that all else leaves.
+ *
+ * Nothing of that memory is guessed, but the order is a circle. Recorded steps take memory, so the
+ * cache comes after them. They have the cache's address, so they come after the cache. To record
+ * all of them twice would make the start longer. So the smallest and the largest step are recorded
+ * first, beside a cache of one block. Each step is assumed to take what the largest took, and 2 MiB
+ * more. A cache is made that leaves room for that, all steps are recorded, and what is left is
+ * measured. If the assumption was too low, the cache is made again, smaller, by what was measured,
+ * and all steps are recorded again.
+ *
+ * Ranks of a group decide together: the one with the least room decides for all. */
+#ifndef ENGINE_WARM_UP_H
+#define ENGINE_WARM_UP_H
+
+#include "engine/engine_plan.h"
+#include "engine/step/batch.h"
+#include "engine/step/model_runner.h"
+
+// Once, before the first launch, by all ranks at the same time. `plan` gets the number of KV
+// blocks, where it fills memory; `batch` is overwritten. ERR_NOMEM: there is no room for a sequence
+// of max_model_len.
+MUST_USE enum status warm_up_run(struct engine_plan *plan, struct model_runner *runner,
+                                 struct batch *batch, struct err *err);
+// The same on a rank without a scheduler, which builds no batches else.
+MUST_USE enum status warm_up_run_worker(struct engine_plan *plan, struct model_runner *runner,
+                                        struct err *err);
+
+#endif

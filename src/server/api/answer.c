@@ -1,0 +1,161 @@
+#include "server/api/answer.h"
+
+void answer_write_head(struct json_out *out, const struct call *call, const char *object) {
+    json_out_rawf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%llu,\"model\":", call->id,
+                  object, (unsigned long long)call->created);
+    json_out_cstring(out, call->answer.model);
+}
+
+static void write_usage(struct json_out *out, const struct call *call, uint32_t num_generated) {
+    uint32_t num_prompt = call_num_prompt_tokens(call);
+    json_out_rawf(out,
+                  "\"usage\":{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u,"
+                  "\"prompt_tokens_details\":{\"cached_tokens\":%u}",
+                  num_prompt, num_generated, num_prompt + num_generated,
+                  call_num_cached_tokens(call));
+    if (call->choices[0].split) { // a chat
+        json_out_rawf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%u}",
+                      call_num_reasoning_tokens(call));
+    }
+    json_out_raw(out, "}");
+}
+
+void answer_write_usage(struct json_out *out, const struct call *call) {
+    write_usage(out, call, call_num_generated_tokens(call));
+}
+
+void answer_write_token_ids(struct json_out *out, struct choice *choice) {
+    json_out_raw(out, ",\"token_ids\":");
+    if (choice->call->answer.token_ids) {
+        json_out_take_list(out, &choice->token_ids);
+    } else {
+        json_out_raw(out, "null");
+    }
+}
+
+void answer_write_prompt_ids(struct json_out *out, const struct prompt *prompt) {
+    json_out_raw(out, ",\"prompt_token_ids\":");
+    if (prompt->call->answer.token_ids) {
+        json_out_ids(out, prompt->ids, prompt->num_ids);
+    } else {
+        json_out_raw(out, "null");
+    }
+}
+
+// How many tokens took how long: "prompt_n", "prompt_ms" and what follows from them.
+static void write_rate(struct json_out *out, const char *what, uint32_t num_tokens,
+                       double seconds) {
+    double per_token = num_tokens ? seconds * 1e3 / num_tokens : 0;
+    json_out_rawf(out, ",\"%s_n\":%u,\"%s_ms\":%.3f,\"%s_per_token_ms\":%.6f", what, num_tokens,
+                  what, seconds * 1e3, what, per_token);
+    json_out_rawf(out, ",\"%s_per_second\":%.3f", what, per_token > 0 ? 1e3 / per_token : 0);
+}
+
+void answer_write_timings(struct json_out *out, const struct choice *choice) {
+    const struct nvllm_times *times = &choice->times;
+    if (choice->call->num_choices > 1) return;
+    bool has_token = choice->num_generated_tokens > 0;
+    json_out_rawf(out, ",\"timings\":{\"cache_n\":%u", choice->num_cached_tokens);
+    write_rate(out, "prompt", choice->num_prompt_tokens - choice->num_cached_tokens,
+               has_token ? times->first_token - times->first_scheduled : 0);
+    write_rate(out, "predicted", choice->num_generated_tokens,
+               has_token ? times->last_token - times->first_token : 0);
+    json_out_raw(out, "}");
+}
+
+const char *answer_finish_name(const struct choice *choice) {
+    return nvllm_finish_reason_name(choice->finish);
+}
+
+void answer_write_finish(struct json_out *out, const struct choice *choice, const char *reason) {
+    json_out_raw(out, "\"finish_reason\":");
+    json_out_cstring(out, choice->finish ? reason : NULL);
+    json_out_raw(out, ",\"stop_reason\":");
+    if (choice->finish == NVLLM_FINISH_STOP && choice->stop_string) {
+        json_out_cstring(out, choice->stop_string);
+    } else if (choice->finish == NVLLM_FINISH_STOP && choice->stop_token_id >= 0) {
+        json_out_rawf(out, "%d", choice->stop_token_id);
+    } else {
+        json_out_raw(out, "null");
+    }
+}
+
+static enum status split(struct choice *choice, const struct piece *piece, chat_event_fn emit,
+                         void *user_data) {
+    bool was_thinking = chat_split_is_thinking(choice->split);
+    enum status status =
+        chat_split_push(choice->split, piece->text, piece->text_len, emit, user_data, NULL);
+    bool thinks = was_thinking || chat_split_is_thinking(choice->split);
+    if (thinks && piece->token_id >= 0) choice->num_reasoning_tokens++;
+    if (status || !piece->finish) return status;
+    // A stop string can end a forced call early. Its answer was cut, and does not say stop.
+    bool is_cut = choice->call->chat.forces_call && !chat_split_has_ended_call(choice->split);
+    if (is_cut && choice->finish == NVLLM_FINISH_STOP) choice->finish = NVLLM_FINISH_LENGTH;
+    return chat_split_finish(choice->split, emit, user_data, NULL);
+}
+
+bool answer_collect(struct choice *choice, const struct piece *piece) {
+    return split(choice, piece, chat_blocks_add, &choice->blocks) == OK;
+}
+
+void answer_split(struct choice *choice, const struct piece *piece, chat_event_fn write,
+                  struct json_out *out) {
+    struct answer_target target = {choice, out};
+    json_out_check(out, split(choice, piece, write, &target));
+}
+
+bool answer_begins_block(const struct choice *choice, const struct chat_event *event) {
+    const struct chat_blocks *blocks = &choice->blocks;
+    if (event->part == CHAT_ARGUMENTS || event->part == CHAT_CALL_END) return false;
+    return event->part == CHAT_CALL || !blocks->count ||
+           blocks->items[blocks->count - 1].part != event->part;
+}
+
+void answer_begin_event(struct json_out *out) {
+    json_out_raw(out, "data: ");
+}
+
+void answer_end_event(struct json_out *out) {
+    json_out_raw(out, "\n\n");
+}
+
+void answer_write_done(struct json_out *out) {
+    json_out_raw(out, "data: [DONE]\n\n");
+}
+
+void answer_write_stream_error(struct call *call, const struct api_error *error,
+                               struct json_out *out) {
+    (void)call;
+    answer_begin_event(out);
+    api_error_write(out, error);
+    answer_end_event(out);
+    answer_write_done(out);
+}
+
+void answer_end_chunk(struct json_out *out, const struct choice *choice, enum answer_chunk kind) {
+    const struct call *call = choice->call;
+    if (call->answer.continuous_usage) {
+        uint32_t num_generated = call_num_generated_tokens(call);
+        if (kind == ANSWER_HEAD) num_generated -= choice->num_generated_tokens;
+        json_out_raw(out, ",");
+        write_usage(out, call, num_generated);
+    } else if (call->answer.include_usage) {
+        json_out_raw(out, ",\"usage\":null");
+    }
+    bool has_timings = kind == ANSWER_PART && call->answer.timings_per_token;
+    if (has_timings || kind == ANSWER_LAST) answer_write_timings(out, choice);
+    json_out_raw(out, "}");
+    answer_end_event(out);
+}
+
+void answer_write_stream_end(struct call *call, const char *object, struct json_out *out) {
+    if (call->answer.include_usage) {
+        answer_begin_event(out);
+        answer_write_head(out, call, object);
+        json_out_raw(out, ",\"choices\":[],");
+        answer_write_usage(out, call);
+        json_out_raw(out, "}");
+        answer_end_event(out);
+    }
+    answer_write_done(out);
+}

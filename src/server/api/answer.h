@@ -1,0 +1,51 @@
+/* Parts of answers that completions and chats share: the head of each object, usage, why an answer
+ * ended, the events of a stream. */
+#ifndef SERVER_ANSWER_H
+#define SERVER_ANSWER_H
+
+#include "server/loop/call.h"
+
+// {"id":...,"object":...,"created":...,"model":...
+void answer_write_head(struct json_out *out, const struct call *call, const char *object);
+// "usage":{...} of the whole call, or of what it has so far.
+void answer_write_usage(struct json_out *out, const struct call *call);
+// ,"token_ids":[...] that no chunk had yet; null where the call does not ask for them.
+void answer_write_token_ids(struct json_out *out, struct choice *choice);
+// ,"prompt_token_ids":[...]; likewise.
+void answer_write_prompt_ids(struct json_out *out, const struct prompt *prompt);
+// ,"timings":{...} as llama-server has them. Nothing where a call has several answers: they share
+// their time.
+void answer_write_timings(struct json_out *out, const struct choice *choice);
+// "finish_reason":"stop","stop_reason":"END": null while it goes on.
+void answer_write_finish(struct json_out *out, const struct choice *choice, const char *reason);
+// stop, length, abort
+const char *answer_finish_name(const struct choice *choice);
+// endpoint->collect of chats: the piece's parts go to choice->blocks.
+bool answer_collect(struct choice *choice, const struct piece *piece);
+// user_data of a chat_event_fn that writes.
+struct answer_target {
+    struct choice *choice;
+    struct json_out *out;
+};
+// Divides a piece of a chat's stream, whose parts `write` gets. Its fault is out's.
+void answer_split(struct choice *choice, const struct piece *piece, chat_event_fn write,
+                  struct json_out *out);
+// Whether the event is the first of another block than the last of choice->blocks.
+bool answer_begins_block(const struct choice *choice, const struct chat_event *event);
+void answer_begin_event(struct json_out *out);
+void answer_end_event(struct json_out *out);
+void answer_write_done(struct json_out *out);
+// endpoint->write_error of OpenAI's streams.
+void answer_write_stream_error(struct call *call, const struct api_error *error,
+                               struct json_out *out);
+// The last chunk, with the usage, where it was asked for; then the stream's end.
+void answer_write_stream_end(struct call *call, const char *object, struct json_out *out);
+enum answer_chunk {
+    ANSWER_HEAD, // comes before the choice's first token: a role, an echo
+    ANSWER_PART,
+    ANSWER_LAST, // of the choice
+};
+// The end of a chunk behind its choices: usage and timings where every chunk has them.
+void answer_end_chunk(struct json_out *out, const struct choice *choice, enum answer_chunk kind);
+
+#endif

@@ -1,0 +1,190 @@
+#include "server/api/logprobs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "server/loop/body.h"
+
+// In choice->logprobs_more: completions' other lists.
+enum { TOKEN_LOGPROBS, TOP_LOGPROBS, TEXT_OFFSETS };
+
+bool logprobs_read_count(struct call *call, const char *key, int64_t *count) {
+    const json_t *value = body_get(call, key);
+    if (json_is_integer(value) && json_integer_value(value) == -1) {
+        return api_error_set(&call->error, 400, "unsupported", key,
+                             "%s is -1, the whole vocabulary, which is not supported: want 0 to %d",
+                             key, NVLLM_LOGPROBS_MAX);
+    }
+    return body_int(call, key, 0, NVLLM_LOGPROBS_MAX, count);
+}
+
+bool logprobs_check_given(struct call *call) {
+    size_t num_given = call->sampling.num_logprob_token_ids;
+    if (!num_given) return true;
+    if (call->answer.num_logprobs < 0) {
+        return api_error_invalid(&call->error, "logprob_token_ids",
+                                 "logprob_token_ids is given, but logprobs is not");
+    }
+    call->answer.num_logprobs = (int32_t)num_given;
+    return true;
+}
+
+void logprobs_get_token(const struct call *call, int32_t token_id, struct logprobs_token *token,
+                        struct json_out *out) {
+    *token = (struct logprobs_token){0};
+    if (nvllm_tokenizer_decode(call->api->tokenizer, &token_id, 1, NVLLM_DECODE_SKIP_UNKNOWN,
+                               &token->text, &token->len, NULL)) {
+        token->text = NULL;
+        token->len = 0;
+        json_out_check(out, ERR_NOMEM);
+    }
+    token->shown = token->text ? token->text : "";
+    token->shown_len = token->len;
+    if (!call->answer.tokens_as_ids) return;
+    snprintf(token->id, sizeof token->id, "token_id:%d", token_id);
+    token->shown = token->id;
+    token->shown_len = strlen(token->id);
+}
+
+void logprobs_end_token(struct logprobs_token *token) {
+    nvllm_free(token->text);
+}
+
+// Values that JSON lacks: a token that cannot be drawn.
+void logprobs_write_value(struct json_out *out, float logprob) {
+    json_out_float(out, logprob < -9999.0f ? -9999.0f : logprob);
+}
+
+static void separate(struct json_out *list) {
+    if (list->buf.len) json_out_raw(list, ",");
+}
+
+// How many of the best ones are shown: asking for 0 shows the chosen one alone.
+static size_t num_top(const struct choice *choice, const struct piece *piece) {
+    size_t wanted = (size_t)choice->call->answer.num_logprobs;
+    return piece->num_logprobs - 1 < wanted ? piece->num_logprobs - 1 : wanted;
+}
+
+static bool has_logprobs(const struct choice *choice, const struct piece *piece) {
+    return choice->call->answer.num_logprobs >= 0 && piece->num_logprobs;
+}
+
+// ---- chat ----
+
+static void write_chat_token(struct json_out *out, const struct call *call,
+                             const struct nvllm_logprob *logprob) {
+    struct logprobs_token token;
+    logprobs_get_token(call, logprob->token_id, &token, out);
+    json_out_raw(out, "{\"token\":");
+    json_out_string(out, token.shown, token.shown_len);
+    json_out_raw(out, ",\"logprob\":");
+    logprobs_write_value(out, logprob->logprob);
+    json_out_raw(out, ",\"bytes\":[");
+    for (size_t i = 0; i < token.len; i++) {
+        json_out_rawf(out, i ? ",%u" : "%u", (unsigned)(unsigned char)token.text[i]);
+    }
+    json_out_raw(out, "]");
+    logprobs_end_token(&token);
+}
+
+void logprobs_collect_chat(struct choice *choice, const struct piece *piece) {
+    if (!has_logprobs(choice, piece)) return;
+    struct json_out *out = &choice->logprobs;
+    separate(out);
+    write_chat_token(out, choice->call, &piece->logprobs[0]);
+    json_out_raw(out, ",\"top_logprobs\":[");
+    size_t count = num_top(choice, piece);
+    for (size_t i = 0; i < count; i++) {
+        if (i) json_out_raw(out, ",");
+        write_chat_token(out, choice->call, &piece->logprobs[1 + i]);
+        json_out_raw(out, "}");
+    }
+    json_out_raw(out, "]}");
+}
+
+void logprobs_write_chat(struct choice *choice, struct json_out *out) {
+    if (choice->call->answer.num_logprobs < 0) {
+        json_out_raw(out, "null");
+        return;
+    }
+    json_out_raw(out, "{\"content\":");
+    json_out_take_list(out, &choice->logprobs);
+    json_out_raw(out, ",\"refusal\":null}");
+}
+
+// ---- completions ----
+
+static size_t count_characters(const char *text, size_t len) {
+    size_t count = 0;
+    for (size_t i = 0; i < len; i++) count += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return count;
+}
+
+static void add_top(struct choice *choice, const struct nvllm_logprob *values, size_t count) {
+    struct json_out *top = &choice->logprobs_more[TOP_LOGPROBS];
+    separate(top);
+    json_out_raw(top, "{");
+    // The token itself is among them, as in vLLM, once.
+    bool is_first = true;
+    for (size_t i = 0; i <= count; i++) {
+        if (i && values[i].token_id == values[0].token_id) continue;
+        struct logprobs_token token;
+        logprobs_get_token(choice->call, values[i].token_id, &token, top);
+        if (!is_first) json_out_raw(top, ",");
+        is_first = false;
+        json_out_string(top, token.shown, token.shown_len);
+        json_out_raw(top, ":");
+        logprobs_write_value(top, values[i].logprob);
+        logprobs_end_token(&token);
+    }
+    json_out_raw(top, "}");
+}
+
+static void add_token(struct choice *choice, int32_t token_id) {
+    struct json_out *offsets = &choice->logprobs_more[TEXT_OFFSETS];
+    struct logprobs_token token;
+    logprobs_get_token(choice->call, token_id, &token, &choice->logprobs);
+    separate(&choice->logprobs);
+    json_out_string(&choice->logprobs, token.shown, token.shown_len);
+    separate(offsets);
+    json_out_rawf(offsets, "%zu", choice->text_offset);
+    choice->text_offset += count_characters(token.text ? token.text : "", token.len);
+    logprobs_end_token(&token);
+}
+
+void logprobs_add_first(struct choice *choice, int32_t token_id) {
+    add_token(choice, token_id);
+    json_out_raw(&choice->logprobs_more[TOKEN_LOGPROBS], "null");
+    json_out_raw(&choice->logprobs_more[TOP_LOGPROBS], "null");
+}
+
+void logprobs_add_completion(struct choice *choice, const struct nvllm_logprob *values,
+                             size_t num_top) {
+    struct json_out *list = &choice->logprobs_more[TOKEN_LOGPROBS];
+    add_token(choice, values[0].token_id);
+    separate(list);
+    logprobs_write_value(list, values[0].logprob);
+    add_top(choice, values, num_top);
+}
+
+void logprobs_collect_completion(struct choice *choice, const struct piece *piece) {
+    if (!has_logprobs(choice, piece)) return;
+    logprobs_add_completion(choice, piece->logprobs, num_top(choice, piece));
+}
+
+void logprobs_write_completion(struct choice *choice, struct json_out *out) {
+    struct json_out *more = choice->logprobs_more;
+    if (choice->call->answer.num_logprobs < 0) {
+        json_out_raw(out, "null");
+        return;
+    }
+    json_out_raw(out, "{\"tokens\":");
+    json_out_take_list(out, &choice->logprobs);
+    json_out_raw(out, ",\"token_logprobs\":");
+    json_out_take_list(out, &more[TOKEN_LOGPROBS]);
+    json_out_raw(out, ",\"top_logprobs\":");
+    json_out_take_list(out, &more[TOP_LOGPROBS]);
+    json_out_raw(out, ",\"text_offset\":");
+    json_out_take_list(out, &more[TEXT_OFFSETS]);
+    json_out_raw(out, "}");
+}

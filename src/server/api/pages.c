@@ -1,0 +1,193 @@
+#include "server/api/pages.h"
+
+#include <string.h>
+
+#include "server/api/tokenizer_info.h"
+#include "server/observe/engine_room.h"
+#include "server/page/asset.h"
+
+static struct json_out *begin(struct api *api) {
+    json_out_clear(&api->scratch);
+    return &api->scratch;
+}
+
+static void reply_state(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                        const char *why_not) {
+    struct json_out *out = begin(api);
+    if (!why_not) {
+        json_out_raw(out, "{\"status\":\"ok\"}");
+        exchange_reply_json(api, exchange, conn, 200, out);
+        return;
+    }
+    struct api_error error = {.retry_after = 5};
+    api_error_set(&error, 503, "unavailable", NULL, "%s", why_not);
+    exchange_reply_error(api, exchange, conn, &error);
+}
+
+void page_health(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                 const char *name) {
+    (void)name;
+    reply_state(api, exchange, conn, api->has_failed ? "the engine has failed" : NULL);
+}
+
+void page_live(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+               const char *name) {
+    (void)name;
+    reply_state(api, exchange, conn, NULL);
+}
+
+void page_ready(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                const char *name) {
+    (void)name;
+    reply_state(api, exchange, conn,
+                api->has_failed                    ? "the engine has failed"
+                : api->is_draining                 ? "the server is shutting down"
+                : engine_room_is_paused(api->room) ? "the engine is paused"
+                                                   : NULL);
+}
+
+void page_version(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                  const char *name) {
+    (void)name;
+    struct json_out *out = begin(api);
+    json_out_rawf(out, "{\"version\":\"%s\"}", nvllm_version());
+    exchange_reply_json(api, exchange, conn, 200, out);
+}
+
+static void write_model(const struct api *api, const char *name, struct json_out *out) {
+    json_out_raw(out, "{\"id\":");
+    json_out_cstring(out, name);
+    json_out_rawf(out, ",\"object\":\"model\",\"created\":%llu,\"owned_by\":\"nanovllm\",\"root\":",
+                  (unsigned long long)api->started);
+    json_out_cstring(out, api_model_name(api));
+    json_out_rawf(out, ",\"parent\":null,\"max_model_len\":%u}", api->max_model_len);
+}
+
+void page_models(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                 const char *name) {
+    (void)name;
+    struct json_out *out = begin(api);
+    json_out_raw(out, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < api->options->num_model_names; i++) {
+        if (i) json_out_raw(out, ",");
+        write_model(api, api->options->model_names[i], out);
+    }
+    json_out_raw(out, "]}");
+    exchange_reply_json(api, exchange, conn, 200, out);
+}
+
+// What a request gets that says nothing, under llama-server's names.
+static void write_default_sampling(const struct api *api, struct json_out *out) {
+    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
+    nvllm_engine_default_sampling(api->engine, &params);
+#define DIGITS_FLOAT 7
+#define DIGITS_INT 10
+#define MEMBER(type, name, ...) {#name, DIGITS_##type, (double)params.name},
+    const struct {
+        const char *name;
+        int digits;
+        double value;
+    } members[] = {NVLLM_MODEL_PARAMS(MEMBER) NVLLM_SAMPLER_PARAMS(MEMBER)};
+    json_out_raw(out, "\"params\":");
+    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+        const char *name = members[i].name;
+        if (strcmp(name, "repetition_penalty") == 0) name = "repeat_penalty";
+        json_out_rawf(out, "%c\"%s\":%.*g", i ? ',' : '{', name, members[i].digits,
+                      members[i].value);
+    }
+    json_out_raw(out, "}");
+}
+
+// llama-server's, as far as it has a meaning here.
+void page_props(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                const char *name) {
+    (void)name;
+    struct json_out *out = begin(api);
+    json_out_rawf(out, "{\"default_generation_settings\":{\"n_ctx\":%u,", api->max_model_len);
+    write_default_sampling(api, out);
+    json_out_rawf(out, "},\"total_slots\":%u", api->options->outputs_max);
+    json_out_raw(out, ",\"model_alias\":");
+    json_out_cstring(out, api_model_name(api));
+    json_out_raw(out, ",\"chat_template\":");
+    tokenizer_info_write_template(api, out);
+    json_out_raw(out, ",\"bos_token\":");
+    tokenizer_info_write_token(api, "bos_token", out);
+    json_out_raw(out, ",\"eos_token\":");
+    tokenizer_info_write_token(api, "eos_token", out);
+    json_out_rawf(out,
+                  ",\"modalities\":{\"vision\":false,\"audio\":false},\"is_sleeping\":false,"
+                  "\"build_info\":\"nanovllm %s\"}",
+                  nvllm_version());
+    exchange_reply_json(api, exchange, conn, 200, out);
+}
+
+void page_tokenizer_info(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                         const char *name) {
+    (void)name;
+    struct json_out *out = begin(api);
+    if (api->tokenizer_config) {
+        tokenizer_info_write(api, out);
+        exchange_reply_json(api, exchange, conn, 200, out);
+        return;
+    }
+    struct api_error error = {0};
+    api_error_set(&error, 404, "not_found", NULL,
+                  "tokenizer_config.json of the model is no JSON object that can be read");
+    exchange_reply_error(api, exchange, conn, &error);
+}
+
+void page_openapi(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                  const char *name) {
+    (void)name;
+    exchange_reply(api, exchange, conn, 200, "application/json", NULL, asset_openapi_json.bytes,
+                   asset_openapi_json.len);
+}
+
+static int hex_value(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+// Clients write the / of a model's name as it is or as %2F.
+static void decode_name(const char *name, char *out, size_t size) {
+    size_t len = 0;
+    while (*name && *name != '?' && len + 1 < size) {
+        int high = name[0] == '%' ? hex_value(name[1]) : -1;
+        int low = high >= 0 ? hex_value(name[2]) : -1;
+        bool is_code = low >= 0 && (high || low);
+        out[len++] = is_code ? (char)(high * 16 + low) : *name;
+        name += is_code ? 3 : 1;
+    }
+    out[len] = '\0';
+}
+
+void page_model(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                const char *name) {
+    char decoded[512];
+    decode_name(name, decoded, sizeof decoded);
+    struct json_out *out = begin(api);
+    struct api_error error = {0};
+    if (api_check_model(api, decoded, &error)) {
+        write_model(api, decoded, out);
+        exchange_reply_json(api, exchange, conn, 200, out);
+        return;
+    }
+    exchange_reply_error(api, exchange, conn, &error);
+}
+
+void page_metrics(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                  const char *name) {
+    (void)name;
+    struct json_out *out = begin(api);
+    struct metrics_now now = {.stats = NVLLM_STATS_INIT,
+                              .model_name = api_model_name(api),
+                              .num_connections = http_server_num_connections(api->http),
+                              .num_unanswered = http_server_num_unanswered(api->http),
+                              .num_calls = api->num_calls,
+                              .bodies_bytes = http_server_bodies_bytes(api->http)};
+    nvllm_engine_stats(api->engine, &now.stats);
+    metrics_write(api->metrics, &now, out);
+    exchange_reply(api, exchange, conn, 200, "text/plain; version=0.0.4; charset=utf-8", NULL,
+                   out->buf.data, out->buf.len);
+}

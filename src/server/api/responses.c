@@ -1,0 +1,314 @@
+/* POST /v1/responses, stateless: the whole conversation comes with each request, nothing is stored.
+ * An answer is a list of items: reasoning, messages, calls of functions. */
+#include <string.h>
+
+#include "base/json/jread.h"
+#include "server/api/answer.h"
+#include "server/api/chat_body.h"
+#include "server/api/endpoints.h"
+#include "server/api/responses_request.h"
+#include "server/loop/body.h"
+#include "server/loop/submit.h"
+
+static bool encode(struct call *call) {
+    return responses_request_convert(call) && chat_body_check(call) && call_make_prompts(call, 1) &&
+           chat_body_encode(call, &call->prompts[0]);
+}
+
+static bool prepare_count(struct call *call) {
+    if (!body_parse(call) || !body_model(call) || !encode(call)) return false;
+    json_out_rawf(&call->result, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}",
+                  call->prompts[0].num_ids);
+    call->answers_at_once = true;
+    return true;
+}
+
+static bool prepare(struct call *call) {
+    int64_t max_tokens = -1;
+    return body_parse(call) && body_generation(call) && body_one_output(call) &&
+           body_int(call, "max_output_tokens", 1, INT32_MAX, &max_tokens) && encode(call) &&
+           submit_fit(call, &call->prompts[0], max_tokens, "input");
+}
+
+// ---- items ----
+
+static bool is_cut(const struct choice *choice) {
+    return choice->finish == NVLLM_FINISH_LENGTH || choice->finish == NVLLM_FINISH_ABORT;
+}
+
+// The item's id, with its quotes.
+static void write_id(const struct call *call, const struct chat_block *block, size_t index,
+                     struct json_out *out) {
+    static const char *const prefixes[] = {
+        [CHAT_REASONING] = "rs", [CHAT_CONTENT] = "msg", [CHAT_CALL] = "fc"};
+    json_out_rawf(out, "\"%s_%s_%zu\"", prefixes[block->part], call->id, index);
+}
+
+static void write_part(const struct chat_block *block, const char *text, size_t len,
+                       struct json_out *out) {
+    json_out_raw(out,
+                 block->part == CHAT_REASONING
+                     ? "{\"type\":\"reasoning_text\",\"text\":"
+                     : "{\"type\":\"output_text\",\"annotations\":[],\"logprobs\":[],\"text\":");
+    json_out_string(out, text, len);
+    json_out_raw(out, "}");
+}
+
+// Without parts where the item only begins.
+static void write_item(const struct call *call, const struct chat_block *block, size_t index,
+                       const char *status, bool has_parts, struct json_out *out) {
+    json_out_raw(out, "{\"id\":");
+    write_id(call, block, index, out);
+    json_out_rawf(out, ",\"status\":\"%s\",", status);
+    if (block->part == CHAT_CALL) {
+        json_out_raw(out, "\"type\":\"function_call\",\"call_id\":");
+        json_out_cstring(out, block->id);
+        json_out_raw(out, ",\"name\":");
+        json_out_cstring(out, block->name);
+        json_out_raw(out, ",\"arguments\":");
+        json_out_string(out, block->text.data, has_parts ? block->text.len : 0);
+        json_out_raw(out, "}");
+        return;
+    }
+    json_out_raw(out, block->part == CHAT_REASONING
+                          ? "\"type\":\"reasoning\",\"summary\":[],\"content\":["
+                          : "\"type\":\"message\",\"role\":\"assistant\",\"content\":[");
+    if (has_parts) write_part(block, block->text.data, block->text.len, out);
+    json_out_raw(out, "]}");
+}
+
+// The last item is as complete as the answer, but a call knows it by itself.
+static const char *item_status(const struct choice *choice, size_t index) {
+    const struct chat_block *block = &choice->blocks.items[index];
+    if (block->part == CHAT_CALL) return block->is_unfinished ? "incomplete" : "completed";
+    return is_cut(choice) && index + 1 == choice->blocks.count ? "incomplete" : "completed";
+}
+
+// An answer without anything has an empty message.
+static enum status add_empty(struct choice *choice) {
+    const struct chat_event empty = {.part = CHAT_CONTENT};
+    return choice->blocks.count ? OK : chat_blocks_add(&choice->blocks, &empty, NULL);
+}
+
+// ---- the response ----
+
+static void write_usage(const struct call *call, struct json_out *out) {
+    uint32_t num_prompt = call_num_prompt_tokens(call);
+    uint32_t num_generated = call_num_generated_tokens(call);
+    json_out_rawf(out,
+                  "{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u},"
+                  "\"output_tokens\":%u,\"output_tokens_details\":{\"reasoning_tokens\":%u},"
+                  "\"total_tokens\":%u}",
+                  num_prompt, call_num_cached_tokens(call), num_generated,
+                  call_num_reasoning_tokens(call), num_prompt + num_generated);
+}
+
+// What the request said of tools: in its own words, or the defaults.
+static void write_tools(struct call *call, struct json_out *out) {
+    const json_t *choice = body_get(call, "tool_choice"), *tools = body_get(call, "tools");
+    json_out_rawf(out, ",\"parallel_tool_calls\":%s,\"tool_choice\":",
+                  call->chat.split.one_call ? "false" : "true");
+    if (json_is_string(choice)) {
+        json_out_value(out, choice);
+    } else if (choice) {
+        json_out_raw(out, "{\"type\":\"function\",\"name\":");
+        json_out_value(out, json_object_get(json_object_get(choice, "function"), "name"));
+        json_out_raw(out, "}");
+    } else {
+        json_out_raw(out, "\"auto\"");
+    }
+    json_out_raw(out, ",\"tools\":[");
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *function = json_object_get(json_array_get(tools, i), "function");
+        const json_t *description = json_object_get(function, "description");
+        const json_t *parameters = json_object_get(function, "parameters");
+        json_out_raw(out,
+                     i ? ",{\"type\":\"function\",\"name\":" : "{\"type\":\"function\",\"name\":");
+        json_out_value(out, json_object_get(function, "name"));
+        json_out_raw(out, ",\"strict\":false,\"description\":");
+        json_out_value(out, description ? description : json_null());
+        json_out_raw(out, ",\"parameters\":");
+        json_out_value(out, parameters ? parameters : json_null());
+        json_out_raw(out, "}");
+    }
+    json_out_raw(out, "]");
+}
+
+static void write_response(struct call *call, bool is_over, struct json_out *out) {
+    const struct choice *choice = &call->choices[0];
+    const char *status = !is_over ? "in_progress" : is_cut(choice) ? "incomplete" : "completed";
+    json_out_rawf(out,
+                  "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%llu,\"status\":\"%s\","
+                  "\"error\":null,\"incomplete_details\":",
+                  call->id, (unsigned long long)call->created, status);
+    json_out_raw(out, is_over && is_cut(choice) ? "{\"reason\":\"max_output_tokens\"}" : "null");
+    json_out_raw(out, ",\"model\":");
+    json_out_cstring(out, call->answer.model);
+    write_tools(call, out);
+    const json_t *metadata = body_get(call, "metadata");
+    json_out_raw(out, ",\"metadata\":");
+    if (metadata) {
+        json_out_value(out, metadata);
+    } else {
+        json_out_raw(out, "{}");
+    }
+    json_out_raw(out, ",\"store\":false,\"output\":[");
+    for (size_t i = 0; is_over && i < choice->blocks.count; i++) {
+        if (i) json_out_raw(out, ",");
+        write_item(call, &choice->blocks.items[i], i, item_status(choice, i), true, out);
+    }
+    json_out_raw(out, "],\"usage\":");
+    if (is_over) {
+        write_usage(call, out);
+    } else {
+        json_out_raw(out, "null");
+    }
+    json_out_raw(out, "}");
+}
+
+static void write_whole(struct call *call, struct json_out *out) {
+    struct choice *choice = &call->choices[0];
+    json_out_check(out, add_empty(choice));
+    write_response(call, true, out);
+}
+
+// ---- stream ----
+
+static void begin_event(struct call *call, const char *type, struct json_out *out) {
+    json_out_rawf(out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%u", type, type,
+                  call->num_events++);
+}
+
+static void end_event(struct json_out *out) {
+    json_out_raw(out, "}\n\n");
+}
+
+// An event of the last item: its place, and `key` with a text unless it is NULL.
+static void write_place(struct choice *choice, const char *type, const char *key, const char *text,
+                        size_t len, struct json_out *out) {
+    size_t index = choice->blocks.count - 1;
+    const struct chat_block *block = &choice->blocks.items[index];
+    begin_event(choice->call, type, out);
+    json_out_raw(out, ",\"item_id\":");
+    write_id(choice->call, block, index, out);
+    json_out_rawf(out, ",\"output_index\":%zu", index);
+    if (block->part != CHAT_CALL) json_out_raw(out, ",\"content_index\":0");
+    if (block->part == CHAT_CONTENT && key) json_out_raw(out, ",\"logprobs\":[]");
+    if (key) {
+        json_out_rawf(out, ",\"%s\":", key);
+        json_out_string(out, text, len);
+        end_event(out);
+    }
+}
+
+static void write_item_event(struct choice *choice, const char *type, const char *status,
+                             bool has_parts, struct json_out *out) {
+    size_t index = choice->blocks.count - 1;
+    begin_event(choice->call, type, out);
+    json_out_rawf(out, ",\"output_index\":%zu,\"item\":", index);
+    write_item(choice->call, &choice->blocks.items[index], index, status, has_parts, out);
+    end_event(out);
+}
+
+static void begin_item(struct choice *choice, struct json_out *out) {
+    const struct chat_block *block = &choice->blocks.items[choice->blocks.count - 1];
+    choice->block_is_open = true;
+    write_item_event(choice, "response.output_item.added", "in_progress", false, out);
+    if (block->part == CHAT_CALL) return;
+    write_place(choice, "response.content_part.added", NULL, NULL, 0, out);
+    json_out_raw(out, ",\"part\":");
+    write_part(block, "", 0, out);
+    end_event(out);
+}
+
+static void end_item(struct choice *choice, const char *status, struct json_out *out) {
+    static const char *const done[] = {[CHAT_REASONING] = "response.reasoning_text.done",
+                                       [CHAT_CONTENT] = "response.output_text.done",
+                                       [CHAT_CALL] = "response.function_call_arguments.done"};
+    if (!choice->block_is_open) return;
+    const struct chat_block *block = &choice->blocks.items[choice->blocks.count - 1];
+    const struct buf *text = &block->text;
+    bool is_call = block->part == CHAT_CALL;
+    choice->block_is_open = false;
+    write_place(choice, done[block->part], is_call ? "arguments" : "text", text->data, text->len,
+                out);
+    if (!is_call) {
+        write_place(choice, "response.content_part.done", NULL, NULL, 0, out);
+        json_out_raw(out, ",\"part\":");
+        write_part(block, text->data, text->len, out);
+        end_event(out);
+    }
+    write_item_event(choice, "response.output_item.done", status, true, out);
+}
+
+static enum status write_event(void *user_data, const struct chat_event *event, struct err *err) {
+    static const char *const deltas[] = {
+        [CHAT_REASONING] = "response.reasoning_text.delta",
+        [CHAT_CONTENT] = "response.output_text.delta",
+        [CHAT_ARGUMENTS] = "response.function_call_arguments.delta",
+    };
+    const struct answer_target *target = user_data;
+    struct choice *choice = target->choice;
+    if (event->part == CHAT_CALL_END) {
+        enum status status = chat_blocks_add(&choice->blocks, event, err);
+        end_item(choice, item_status(choice, choice->blocks.count - 1), target->out);
+        return status ? status : target->out->status;
+    }
+    bool begins = answer_begins_block(choice, event);
+    if (begins) end_item(choice, "completed", target->out);
+    // The last events have the whole text once more.
+    enum status status = chat_blocks_add(&choice->blocks, event, err);
+    if (status) return status;
+    if (begins) begin_item(choice, target->out);
+    if (event->part != CHAT_CALL) {
+        write_place(choice, deltas[event->part], "delta", event->text, event->len, target->out);
+    }
+    return target->out->status;
+}
+
+static void write_state(struct call *call, const char *type, bool is_over, struct json_out *out) {
+    begin_event(call, type, out);
+    json_out_raw(out, ",\"response\":");
+    write_response(call, is_over, out);
+    end_event(out);
+}
+
+static void write_begin(struct call *call, struct json_out *out) {
+    write_state(call, "response.created", false, out);
+    write_state(call, "response.in_progress", false, out);
+}
+
+static void write_piece(struct choice *choice, const struct piece *piece, struct json_out *out) {
+    answer_split(choice, piece, write_event, out);
+}
+
+static void write_end(struct call *call, struct json_out *out) {
+    struct choice *choice = &call->choices[0];
+    bool is_empty = !choice->blocks.count;
+    json_out_check(out, add_empty(choice));
+    if (out->status) return;
+    if (is_empty) begin_item(choice, out);
+    end_item(choice, item_status(choice, choice->blocks.count - 1), out);
+    write_state(call, is_cut(choice) ? "response.incomplete" : "response.completed", true, out);
+}
+
+static void write_error(struct call *call, const struct api_error *error, struct json_out *out) {
+    begin_event(call, "error", out);
+    json_out_raw(out, ",\"code\":");
+    json_out_cstring(out, error->code);
+    json_out_raw(out, ",\"message\":");
+    json_out_cstring(out, error->message);
+    json_out_raw(out, ",\"param\":null");
+    end_event(out);
+}
+
+const struct endpoint endpoint_responses = {.id_prefix = "resp_",
+                                            .repeats_members = true,
+                                            .prepare = prepare,
+                                            .write_begin = write_begin,
+                                            .write_piece = write_piece,
+                                            .write_end = write_end,
+                                            .collect = answer_collect,
+                                            .write_error = write_error,
+                                            .write_whole = write_whole};
+const struct endpoint endpoint_responses_count = {.id_prefix = "count_", .prepare = prepare_count};

@@ -1,0 +1,169 @@
+/* POST /tokenize, /detokenize and /apply-template: what a text or a chat becomes. They take vLLM's
+ * members and llama-server's. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json/jread.h"
+#include "base/text/utf8.h"
+#include "server/api/chat_body.h"
+#include "server/api/endpoints.h"
+#include "server/api/unsupported.h"
+#include "server/loop/body.h"
+#include "server/loop/submit.h"
+#include "text/tokenizer/tokenizer.h"
+
+static bool encode_text(struct call *call, struct prompt *prompt) {
+    const char *key = body_get(call, "prompt") ? "prompt" : "content";
+    const json_t *text = body_get(call, key);
+    // vLLM adds special tokens unless told, llama-server only when told.
+    bool add_special_tokens = key[0] == 'p';
+    if (!body_bool(call, "add_special_tokens", &add_special_tokens) ||
+        !body_bool(call, "add_special", &add_special_tokens)) {
+        return false;
+    }
+    if (!text) {
+        return api_error_invalid(&call->error, "prompt",
+                                 "prompt, content and messages are missing");
+    }
+    if (!json_is_string(text)) return body_wrong_type(call, key, text, "a string");
+    return submit_encode(call, prompt, json_string_value(text), json_string_length(text),
+                         add_special_tokens, key);
+}
+
+// The public handle is the tokenizer's own struct (api/nanovllm.c).
+static const struct tokenizer *tokenizer_of(const struct call *call) {
+    return (const struct tokenizer *)call->api->tokenizer;
+}
+
+static void write_strings(struct call *call, const struct prompt *prompt, struct json_out *out) {
+    json_out_raw(out, "[");
+    for (size_t i = 0; i < prompt->num_ids && call_is_wanted(call); i++) {
+        size_t len;
+        const char *text = tokenizer_token_text(tokenizer_of(call), prompt->ids[i], &len);
+        if (i) json_out_raw(out, ",");
+        json_out_string(out, text, len);
+    }
+    json_out_raw(out, "]");
+}
+
+// llama-server's with_pieces: {"id", "piece"}, where a piece that is no UTF-8 is a list of bytes.
+static void write_pieces(struct call *call, const struct prompt *prompt, struct json_out *out) {
+    json_out_raw(out, "[");
+    for (size_t i = 0; i < prompt->num_ids && call_is_wanted(call); i++) {
+        size_t len;
+        const char *bytes = tokenizer_token_bytes(tokenizer_of(call), prompt->ids[i], &len);
+        json_out_rawf(out, "%s{\"id\":%d,\"piece\":", i ? "," : "", prompt->ids[i]);
+        if (utf8_valid_prefix(bytes, len) == len) {
+            json_out_string(out, bytes, len);
+        } else {
+            json_out_raw(out, "[");
+            for (size_t b = 0; b < len; b++) {
+                json_out_rawf(out, b ? ",%u" : "%u", (unsigned)(unsigned char)bytes[b]);
+            }
+            json_out_raw(out, "]");
+        }
+        json_out_raw(out, "}");
+    }
+    json_out_raw(out, "]");
+}
+
+static bool prepare_tokenize(struct call *call) {
+    bool with_strings = false, with_pieces = false, parse_special = true;
+    if (!body_parse(call) || !body_model(call) ||
+        !body_bool(call, "return_token_strs", &with_strings) ||
+        !body_bool(call, "with_pieces", &with_pieces) ||
+        !body_bool(call, "parse_special", &parse_special)) {
+        return false;
+    }
+    if (!parse_special) {
+        return unsupported_set(call, "parse_special", "text whose special tokens are no tokens");
+    }
+    if (!call_make_prompts(call, 1)) return false;
+    struct prompt *prompt = &call->prompts[0];
+    bool is_chat = body_get(call, "messages") != NULL;
+    bool is_good = is_chat ? chat_body_check(call) && chat_body_encode(call, prompt)
+                           : encode_text(call, prompt);
+    if (is_good) {
+        struct json_out *out = &call->result;
+        json_out_rawf(out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":", prompt->num_ids,
+                      call->api->max_model_len);
+        if (with_pieces) {
+            write_pieces(call, prompt, out);
+        } else {
+            json_out_ids(out, prompt->ids, prompt->num_ids);
+        }
+        json_out_raw(out, ",\"token_strs\":");
+        if (with_strings) {
+            write_strings(call, prompt, out);
+        } else {
+            json_out_raw(out, "null");
+        }
+        json_out_raw(out, "}");
+    }
+    call->answers_at_once = true;
+    return is_good;
+}
+
+static bool read_tokens(struct call *call, int32_t **ids, size_t *count) {
+    const json_t *tokens = body_get(call, "tokens");
+    if (!tokens) return api_error_invalid(&call->error, "tokens", "tokens is missing");
+    if (!json_is_array(tokens)) return body_wrong_type(call, "tokens", tokens, "a list");
+    *count = json_array_size(tokens);
+    *ids = malloc((*count ? *count : 1) * sizeof **ids);
+    if (!*ids) return api_error_nomem(&call->error);
+    for (size_t i = 0; i < *count; i++) {
+        const json_t *id = json_array_get(tokens, i);
+        bool fits = json_is_integer(id) && json_integer_value(id) >= 0 &&
+                    json_integer_value(id) <= INT32_MAX;
+        if (!fits) {
+            return api_error_invalid(&call->error, "tokens",
+                                     "tokens has an item that is no token id of the vocabulary");
+        }
+        (*ids)[i] = (int32_t)json_integer_value(id);
+    }
+    return true;
+}
+
+static bool prepare_detokenize(struct call *call) {
+    int32_t *ids = NULL;
+    size_t count = 0, len = 0;
+    char *text = NULL;
+    struct nvllm_error fault = {0};
+    bool is_good = body_parse(call) && body_model(call) && read_tokens(call, &ids, &count);
+    if (is_good) {
+        enum nvllm_status status =
+            nvllm_tokenizer_decode(call->api->tokenizer, ids, count, 0, &text, &len, &fault);
+        is_good = api_error_library(&call->error, status, &fault, "tokens");
+    }
+    if (is_good) {
+        // The first name is vLLM's, the second llama-server's.
+        json_out_raw(&call->result, "{\"prompt\":");
+        json_out_string(&call->result, text, len);
+        json_out_raw(&call->result, ",\"content\":");
+        json_out_string(&call->result, text, len);
+        json_out_raw(&call->result, "}");
+    }
+    nvllm_free(text);
+    free(ids);
+    call->answers_at_once = true;
+    return is_good;
+}
+
+static bool prepare_apply_template(struct call *call) {
+    struct buf text = {0};
+    bool is_good = body_parse(call) && body_model(call) && chat_body_check(call) &&
+                   chat_body_render(call, &text);
+    if (is_good) {
+        json_out_raw(&call->result, "{\"prompt\":");
+        json_out_string(&call->result, text.data, text.len);
+        json_out_raw(&call->result, "}");
+    }
+    buf_fini(&text);
+    call->answers_at_once = true;
+    return is_good;
+}
+
+const struct endpoint endpoint_tokenize = {.id_prefix = "tok-", .prepare = prepare_tokenize};
+const struct endpoint endpoint_detokenize = {.id_prefix = "detok-", .prepare = prepare_detokenize};
+const struct endpoint endpoint_apply_template = {.id_prefix = "tmpl-",
+                                                 .prepare = prepare_apply_template};

@@ -1,0 +1,126 @@
+#include "server/chat/chat_split.h"
+
+#include <stdlib.h>
+
+#include "server/chat/reasoning.h"
+#include "server/chat/tool_calls.h"
+
+struct chat_split {
+    struct chat_split_options options;
+    struct reasoning reasoning;
+    struct tool_calls calls; // where options.format is given
+    struct buf thought, content; // of the push under way
+    bool has_call, has_ended_call;
+    chat_event_fn emit; // of the push under way
+    void *user_data;
+};
+
+static enum status send(struct chat_split *split, const struct chat_event *event, struct err *err) {
+    return split->emit ? split->emit(split->user_data, event, err) : OK;
+}
+
+static enum status take_tool_event(void *user_data, const struct tool_event *event,
+                                   struct err *err) {
+    static const enum chat_part parts[] = {[TOOL_EVENT_TEXT] = CHAT_CONTENT,
+                                           [TOOL_EVENT_BEGIN] = CHAT_CALL,
+                                           [TOOL_EVENT_ARGUMENTS] = CHAT_ARGUMENTS,
+                                           [TOOL_EVENT_END] = CHAT_CALL_END};
+    struct chat_split *split = user_data;
+    bool is_text = event->kind == TOOL_EVENT_TEXT;
+    if (!is_text && event->index > 0 && split->options.one_call) return OK;
+    if (!is_text) split->has_call = true;
+    if (event->kind == TOOL_EVENT_END) split->has_ended_call = true;
+    const struct chat_event out = {.part = parts[event->kind],
+                                   .index = event->index,
+                                   .id = event->id,
+                                   .name = event->name,
+                                   .text = event->text,
+                                   .len = event->len,
+                                   .is_unfinished = event->kind == TOOL_EVENT_END &&
+                                                    event->end == TOOL_END_UNFINISHED};
+    return send(split, &out, err);
+}
+
+struct chat_split *chat_split_create(const struct chat_split_options *options, const char *prompt,
+                                     size_t prompt_len) {
+    struct chat_split *split = calloc(1, sizeof *split);
+    if (!split) return NULL;
+    split->options = *options;
+    reasoning_begin(&split->reasoning, options->splits_reasoning, prompt, prompt_len);
+    const struct tool_calls_options calls = {.format = options->format,
+                                             .seed = options->seed,
+                                             .emit = take_tool_event,
+                                             .user_data = split};
+    if (options->format) tool_calls_init(&split->calls, &calls);
+    return split;
+}
+
+void chat_split_destroy(struct chat_split *split) {
+    if (!split) return;
+    tool_calls_fini(&split->calls);
+    buf_fini(&split->thought);
+    buf_fini(&split->content);
+    free(split);
+}
+
+enum status chat_split_begin(struct chat_split *split, const char *text, size_t len,
+                             struct err *err) {
+    const struct reasoning_delta delta = {&split->thought, &split->content};
+    enum status status = reasoning_push(&split->reasoning, text, len, &delta, err);
+    buf_clear(&split->thought);
+    buf_clear(&split->content);
+    return status;
+}
+
+// Hands out what the push has divided.
+static enum status hand_out(struct chat_split *split, struct err *err) {
+    const struct chat_event thought = {
+        .part = CHAT_REASONING, .text = split->thought.data, .len = split->thought.len};
+    const struct chat_event content = {
+        .part = CHAT_CONTENT, .text = split->content.data, .len = split->content.len};
+    enum status status = OK;
+    if (thought.len && !split->options.drops_reasoning) status = send(split, &thought, err);
+    if (!status && content.len && split->options.format) {
+        status = tool_calls_push(&split->calls, content.text, content.len, err);
+    } else if (!status && content.len) {
+        status = send(split, &content, err);
+    }
+    buf_clear(&split->thought);
+    buf_clear(&split->content);
+    return status;
+}
+
+enum status chat_split_push(struct chat_split *split, const char *text, size_t len,
+                            chat_event_fn emit, void *user_data, struct err *err) {
+    split->emit = emit;
+    split->user_data = user_data;
+    const struct reasoning_delta delta = {&split->thought, &split->content};
+    enum status status = reasoning_push(&split->reasoning, text, len, &delta, err);
+    if (!status) status = hand_out(split, err);
+    split->emit = NULL;
+    return status;
+}
+
+enum status chat_split_finish(struct chat_split *split, chat_event_fn emit, void *user_data,
+                              struct err *err) {
+    split->emit = emit;
+    split->user_data = user_data;
+    const struct reasoning_delta delta = {&split->thought, &split->content};
+    enum status status = reasoning_finish(&split->reasoning, &delta, err);
+    if (!status) status = hand_out(split, err);
+    if (!status && split->options.format) status = tool_calls_finish(&split->calls, err);
+    split->emit = NULL;
+    return status;
+}
+
+bool chat_split_is_thinking(const struct chat_split *split) {
+    return split->options.splits_reasoning && split->reasoning.field == THINK_THOUGHT;
+}
+
+bool chat_split_has_call(const struct chat_split *split) {
+    return split->has_call;
+}
+
+bool chat_split_has_ended_call(const struct chat_split *split) {
+    return split->has_ended_call;
+}

@@ -1,0 +1,64 @@
+/* Divides the answer to a chat, as it comes, into reasoning, content and tool calls. Joins
+ * reasoning.h and tool_calls.h: calls are looked for in the content alone. The same text gives the
+ * same parts, whole or in pieces. */
+#ifndef SERVER_CHAT_SPLIT_H
+#define SERVER_CHAT_SPLIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/text/buf.h"
+#include "server/chat/tool_format.h"
+
+enum chat_part {
+    CHAT_REASONING, // text
+    CHAT_CONTENT, // text
+    CHAT_CALL, // a call begins: its id and name
+    CHAT_ARGUMENTS, // text of its arguments' JSON
+    CHAT_CALL_END,
+};
+
+struct chat_event {
+    enum chat_part part;
+    uint32_t index; // of the call, from 0
+    const char *id, *name; // CHAT_CALL: valid during the callback, as is the text
+    const char *text; // [len], never empty where the part is text
+    size_t len;
+    bool is_unfinished; // CHAT_CALL_END: the answer ended before its arguments did
+};
+
+typedef enum status (*chat_event_fn)(void *user_data, const struct chat_event *event,
+                                     struct err *err);
+
+struct chat_split_options {
+    bool splits_reasoning; // else it and its tags are content
+    bool drops_reasoning;
+    const struct tool_format *format; // NULL: calls are content
+    bool one_call; // calls after the first are dropped
+    uint64_t seed; // of the calls' ids
+};
+
+struct chat_split;
+
+// For an answer to `prompt`. NULL: no memory.
+struct chat_split *chat_split_create(const struct chat_split_options *options, const char *prompt,
+                                     size_t prompt_len);
+void chat_split_destroy(struct chat_split *split); // NULL is fine
+// The prompt ends with the beginning of the answer, which is not emitted again. Before the first
+// push.
+MUST_USE enum status chat_split_begin(struct chat_split *split, const char *text, size_t len,
+                                      struct err *err);
+// Emits all that is certain after `text`. After an error nothing may be pushed.
+MUST_USE enum status chat_split_push(struct chat_split *split, const char *text, size_t len,
+                                     chat_event_fn emit, void *user_data, struct err *err);
+// The end of the answer.
+MUST_USE enum status chat_split_finish(struct chat_split *split, chat_event_fn emit,
+                                       void *user_data, struct err *err);
+// Whether the text is inside the reasoning.
+bool chat_split_is_thinking(const struct chat_split *split);
+// Whether a call has begun.
+bool chat_split_has_call(const struct chat_split *split);
+// Whether a call has ended. Before chat_split_finish: by itself, and not with the answer.
+bool chat_split_has_ended_call(const struct chat_split *split);
+
+#endif

@@ -1,0 +1,106 @@
+#include "server/chat/tool_format.h"
+
+#include <string.h>
+
+enum { HERMES, LLAMA3_JSON, MISTRAL, MISTRAL_ARGS };
+
+static const struct tool_format formats[] = {
+    [HERMES] = {.name = "hermes",
+                .mark = "<tool_call>",
+                .end_mark = "</tool_call>",
+                .before_name = "<tool_call>\n{\"name\": \"",
+                .after_name = "\", \"arguments\":"},
+    [LLAMA3_JSON] = {.name = "llama3_json",
+                     .mark = "<|python_tag|>",
+                     .bare = true,
+                     .separator = ';',
+                     .before_name = "{\"name\": \"",
+                     .after_name = "\", \"parameters\":"},
+    [MISTRAL] = {.name = "mistral",
+                 .mark = "[TOOL_CALLS]",
+                 .list = true,
+                 .short_ids = true,
+                 .before_name = "[TOOL_CALLS][{\"name\": \"",
+                 .after_name = "\", \"arguments\":"},
+    // Mistral's tokenizers since 2025. Read as `mistral` is; only the forced beginning differs.
+    [MISTRAL_ARGS] = {.name = "mistral_args",
+                      .mark = "[TOOL_CALLS]",
+                      .list = true,
+                      .short_ids = true,
+                      .before_name = "[TOOL_CALLS]",
+                      .after_name = "[ARGS]"},
+};
+
+// The first row wins whose texts are all in the template, and whose `lacks` are not.
+static const struct {
+    int format;
+    const char *has[2], *lacks[2];
+} rows[] = {
+    {MISTRAL_ARGS, {"[TOOL_CALLS]", "[ARGS]"}, {NULL}},
+    {MISTRAL, {"[TOOL_CALLS]"}, {NULL}},
+    // Qwen3-Coder and GLM-4.5 write XML between the same tags.
+    {HERMES, {"<tool_call>"}, {"<function=", "<arg_key>"}},
+    {LLAMA3_JSON, {"<|python_tag|>"}, {NULL}},
+    {LLAMA3_JSON, {"{\"name\": function name, \"parameters\":"}, {NULL}},
+};
+
+const struct tool_format *tool_format_find(const char *name) {
+    for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
+        if (strcmp(formats[i].name, name) == 0) return &formats[i];
+    }
+    return NULL;
+}
+
+const char *tool_format_name(size_t index) {
+    return index < ARRAY_LEN(formats) ? formats[index].name : NULL;
+}
+
+static bool contains(const char *source, size_t len, const char *text) {
+    return memmem(source, len, text, strlen(text)) != NULL;
+}
+
+const struct tool_format *tool_format_of_template(const char *source, size_t len) {
+    for (size_t row = 0; row < ARRAY_LEN(rows); row++) {
+        bool fits = true;
+        for (size_t i = 0; i < ARRAY_LEN(rows[row].has); i++) {
+            const char *has = rows[row].has[i], *lacks = rows[row].lacks[i];
+            if (has && !contains(source, len, has)) fits = false;
+            if (lacks && contains(source, len, lacks)) fits = false;
+        }
+        if (fits) return &formats[rows[row].format];
+    }
+    return NULL;
+}
+
+bool tool_format_is_name_byte(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.';
+}
+
+// Whether the name can be written as it is: in a JSON string, or before [ARGS].
+static bool fits_format(const struct tool_format *format, const char *name) {
+    bool in_json = format->before_name[strlen(format->before_name) - 1] == '"';
+    for (const char *c = name; *c; c++) {
+        if (in_json && ((unsigned char)*c < 0x20 || *c == '"' || *c == '\\')) return false;
+        if (!in_json && !tool_format_is_name_byte(*c)) return false;
+    }
+    return *name != '\0';
+}
+
+enum status tool_format_begin_call(const struct tool_format *format, const char *name,
+                                   struct buf *out, struct err *err) {
+    if (!fits_format(format, name)) {
+        return err_set(err, ERR_INVALID,
+                       "the function name \"%s\" cannot be forced in the tool call format %s", name,
+                       format->name);
+    }
+    size_t old_len = out->len;
+    enum status status = buf_append_str(out, format->before_name, err);
+    if (!status) status = buf_append_str(out, name, err);
+    if (!status) status = buf_append_str(out, format->after_name, err);
+    if (status && out->data) {
+        out->len = old_len;
+        out->data[old_len] = '\0';
+    }
+    return status;
+}

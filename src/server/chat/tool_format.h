@@ -1,0 +1,39 @@
+/* The formats in which models write tool calls, and which one a chat template teaches its model. */
+#ifndef SERVER_TOOL_FORMAT_H
+#define SERVER_TOOL_FORMAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/text/buf.h"
+
+struct tool_format {
+    const char *name; // for --tool-call-parser; vLLM's where it has the format
+    const char *mark; // stands before a call. Its first byte stands nowhere else in it.
+    const char *end_mark; // stands behind each call, likewise; NULL: there is none
+    bool bare; // an object at the answer's start is a call without its mark
+    bool list; // behind the mark: a list of objects, or a name and its arguments
+    char separator; // may stand between two calls; '\0': none
+    // Templates of this format refuse ids that are not 9 letters and digits.
+    bool short_ids;
+    // The beginning of a call up to its arguments. They end where tokens do: a blank is the next
+    // one's.
+    const char *before_name, *after_name;
+};
+
+// The format with this name; NULL: there is none.
+const struct tool_format *tool_format_find(const char *name);
+// The names, for help and messages; NULL past the end.
+const char *tool_format_name(size_t index);
+// The format that the template with this source teaches; NULL: none that is known here.
+const struct tool_format *tool_format_of_template(const char *source, size_t len);
+
+// Appends the beginning of a call of the function `name`, up to its arguments: what an answer
+// begins with that is forced to be this call. ERR_INVALID: `name` cannot stand in this format.
+MUST_USE enum status tool_format_begin_call(const struct tool_format *format, const char *name,
+                                            struct buf *out, struct err *err);
+
+// A byte that may stand in a name outside of JSON.
+bool tool_format_is_name_byte(char c);
+
+#endif

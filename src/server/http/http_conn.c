@@ -1,0 +1,370 @@
+#include "server/http/http_conn.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/os/clock.h"
+#include "server/http/http_conn_internal.h"
+#include "server/http/tls.h"
+
+enum { READ_BYTES_MAX = 64 << 10 }; // taken off the socket before the request asks for them
+
+// ---- deadlines and ends ----
+
+void http_conn_arm(struct http_conn *conn, double seconds) {
+    struct timeval time = {.tv_sec = (time_t)seconds,
+                           .tv_usec = (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
+    event_add(conn->timer, &time);
+}
+
+void http_conn_disarm(struct http_conn *conn) {
+    event_del(conn->timer);
+}
+
+static void set_state(struct http_conn *conn, enum http_state state) {
+    struct http_server *server = conn->server;
+    if (conn->state == HTTP_IDLE) TAILQ_REMOVE(&server->idle, conn, idle_link);
+    if (conn->state == HTTP_ANSWERING) server->num_unanswered--;
+    conn->state = state;
+    if (state == HTTP_IDLE) {
+        conn->idle_since = clock_seconds();
+        TAILQ_INSERT_TAIL(&server->idle, conn, idle_link);
+    }
+    if (state == HTTP_ANSWERING) server->num_unanswered++;
+}
+
+void http_conn_close(struct http_conn *conn) {
+    struct http_server *server = conn->server;
+    if (!conn->bev) return;
+    bool is_answering = conn->state == HTTP_ANSWERING;
+    set_state(conn, HTTP_LINGERING);
+    bufferevent_free(conn->bev);
+    conn->bev = NULL;
+    event_free(conn->timer);
+    conn->timer = NULL;
+    TAILQ_REMOVE(&server->all, conn, link);
+    TAILQ_INSERT_TAIL(&server->dead, conn, link);
+    server->num_connections--;
+    event_active(server->reaper, 0, 0);
+    http_accept_room(server);
+    if (is_answering) server->handler.on_gone(conn, server->handler.user_data);
+}
+
+static size_t counted_bytes(size_t len) {
+    return len > HTTP_SMALL_BODY_BYTES ? len : 0;
+}
+
+void http_conn_count_body(struct http_conn *conn) {
+    size_t now = conn->reader ? counted_bytes(http_reader_request(conn->reader)->body.len) : 0;
+    conn->server->bodies_bytes += now - conn->counted_bytes; // modulo 2^64, as it may shrink
+    conn->counted_bytes = now;
+}
+
+static void drop_reader(struct http_conn *conn) {
+    http_reader_destroy(conn->reader);
+    conn->reader = NULL;
+    http_conn_count_body(conn);
+}
+
+static void free_dead(struct http_server *server) {
+    struct http_conn *conn;
+    while ((conn = TAILQ_FIRST(&server->dead))) {
+        TAILQ_REMOVE(&server->dead, conn, link);
+        drop_reader(conn);
+        free(conn);
+    }
+}
+
+static void on_reap(evutil_socket_t fd, short what, void *arg) {
+    (void)fd;
+    (void)what;
+    free_dead(arg);
+}
+
+// ---- requests ----
+
+static void refuse(struct http_conn *conn, int status, const char *sentence) {
+    conn->close_after = true;
+    if (conn->state != HTTP_ANSWERING) set_state(conn, HTTP_ANSWERING);
+    conn->server->handler.on_fault(conn, status, sentence, conn->server->handler.user_data);
+}
+
+// Whether a body of so many bytes more has room beside those that are here.
+static bool has_room(const struct http_server *server, size_t more) {
+    return server->bodies_bytes + counted_bytes(more) <= server->limits.bodies_bytes_max;
+}
+
+static void refuse_full(struct http_conn *conn) {
+    conn->close_after = true;
+    if (conn->state != HTTP_ANSWERING) set_state(conn, HTTP_ANSWERING);
+    conn->server->handler.on_full(conn, conn->server->handler.user_data);
+}
+
+static void arm_body(struct http_conn *conn) {
+    double left = conn->body_begin + HTTP_BODY_SECONDS_MAX - clock_seconds();
+    http_conn_arm(conn, left < 0 ? 0 : left < HTTP_BODY_SECONDS ? left : HTTP_BODY_SECONDS);
+}
+
+static bool begin_request(struct http_conn *conn) {
+    if (!evbuffer_get_length(bufferevent_get_input(conn->bev))) return false;
+    conn->reader = http_reader_create(conn->server->limits.body_bytes_max);
+    if (!conn->reader) {
+        http_conn_close(conn);
+        return false;
+    }
+    set_state(conn, HTTP_READING);
+    conn->body_bytes = 0;
+    http_conn_arm(conn, HTTP_HEAD_SECONDS);
+    return true;
+}
+
+static void take_head(struct http_conn *conn) {
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    const struct http_request *request = http_reader_request(conn->reader);
+    conn->body_begin = clock_seconds();
+    // Until it is replied to, the request may end the connection: only a whole one keeps it.
+    bool close_before = conn->close_after;
+    conn->close_after = close_before || request->has_body;
+    set_state(conn, HTTP_ANSWERING);
+    conn->server->handler.on_head(conn, conn->server->handler.user_data);
+    if (conn->state != HTTP_ANSWERING) return;
+    set_state(conn, HTTP_READING);
+    conn->close_after = close_before;
+    if (!request->has_body) return;
+    if (!has_room(conn->server, http_reader_length(conn->reader))) {
+        refuse_full(conn);
+        return;
+    }
+    arm_body(conn);
+    if (http_request_field(request, "expect") && !request->is_1_0) {
+        if (bufferevent_write(conn->bev, go_on, sizeof go_on - 1)) http_conn_close(conn);
+    }
+}
+
+static bool continue_request(struct http_conn *conn) {
+    const char *sentence;
+    enum http_reading reading = http_reader_feed(conn->reader, bufferevent_get_input(conn->bev));
+    http_conn_count_body(conn);
+    if (conn->counted_bytes && !has_room(conn->server, 0)) {
+        refuse_full(conn);
+        return true;
+    }
+    switch (reading) {
+    case HTTP_READ_MORE:
+        if (http_reader_has_head(conn->reader)) arm_body(conn);
+        return false;
+    case HTTP_READ_HEAD:
+        take_head(conn);
+        return true;
+    case HTTP_READ_ALL:
+        http_conn_disarm(conn);
+        set_state(conn, HTTP_ANSWERING);
+        conn->server->handler.on_request(conn, conn->server->handler.user_data);
+        return true;
+    case HTTP_READ_FAULT:
+        break;
+    }
+    int status = http_reader_fault(conn->reader, &sentence);
+    refuse(conn, status, sentence);
+    return true;
+}
+
+static bool process_some(struct http_conn *conn) {
+    struct evbuffer *input = bufferevent_get_input(conn->bev);
+    switch (conn->state) {
+    case HTTP_NEW:
+    case HTTP_IDLE:
+        return begin_request(conn);
+    case HTTP_READING:
+        return continue_request(conn);
+    case HTTP_ANSWERING: // what comes is the next request
+        return false;
+    case HTTP_FLUSHING:
+    case HTTP_LINGERING:
+        evbuffer_drain(input, evbuffer_get_length(input));
+        return false;
+    }
+    return false;
+}
+
+void http_conn_process(struct http_conn *conn) {
+    if (conn->is_processing) return;
+    conn->is_processing = true;
+    while (conn->bev && process_some(conn)) {
+    }
+    conn->is_processing = false;
+}
+
+// ---- the end of an answer ----
+
+static void linger(struct http_conn *conn) {
+    set_state(conn, HTTP_LINGERING);
+    if (conn->server->tls) tls_end(conn->bev);
+    shutdown(bufferevent_getfd(conn->bev), SHUT_WR);
+    http_conn_arm(conn, HTTP_LINGER_SECONDS);
+}
+
+void http_conn_answered(struct http_conn *conn) {
+    bool close_after = conn->close_after || conn->server->is_draining;
+    drop_reader(conn);
+    conn->data = NULL;
+    conn->is_streaming = false;
+    if (!close_after) {
+        set_state(conn, HTTP_IDLE);
+        http_conn_arm(conn, HTTP_IDLE_SECONDS);
+        http_conn_process(conn);
+        return;
+    }
+    http_conn_disarm(conn);
+    set_state(conn, HTTP_FLUSHING);
+    if (!evbuffer_get_length(bufferevent_get_output(conn->bev))) linger(conn);
+}
+
+// ---- what libevent calls ----
+
+static void on_read(struct bufferevent *bev, void *arg) {
+    (void)bev;
+    http_conn_process(arg);
+}
+
+static void on_written(struct bufferevent *bev, void *arg) {
+    (void)bev;
+    struct http_conn *conn = arg;
+    if (conn->state == HTTP_FLUSHING) linger(conn);
+}
+
+// An end of the client's side, a fault of the connection, or a reader that takes nothing.
+static void on_event(struct bufferevent *bev, short what, void *arg) {
+    struct http_conn *conn = arg;
+    if (what & BEV_EVENT_CONNECTED) return; // TLS has shaken hands
+    bool has_answer = conn->state == HTTP_IDLE || conn->state == HTTP_FLUSHING;
+    bool only_end = (what & BEV_EVENT_EOF) && !(what & (BEV_EVENT_ERROR | BEV_EVENT_TIMEOUT));
+    if (only_end && has_answer && evbuffer_get_length(bufferevent_get_output(bev))) {
+        // It asked, closed its side and reads on.
+        http_conn_disarm(conn);
+        if (conn->state != HTTP_FLUSHING) set_state(conn, HTTP_FLUSHING);
+        return;
+    }
+    http_conn_close(conn);
+}
+
+static void on_deadline(evutil_socket_t fd, short what, void *arg) {
+    (void)fd;
+    (void)what;
+    struct http_conn *conn = arg;
+    if (conn->state == HTTP_ANSWERING) {
+        http_conn_ping(conn);
+    } else if (conn->state == HTTP_READING) {
+        bool in_body = http_reader_has_head(conn->reader);
+        refuse(conn, 408, in_body ? "the body came too slowly" : "the header came too slowly");
+    } else if (conn->state == HTTP_IDLE && http_conn_num_unsent(conn)) {
+        http_conn_arm(conn, HTTP_IDLE_SECONDS); // its last answer is still being read
+    } else {
+        http_conn_close(conn);
+    }
+}
+
+static struct bufferevent *make_buffers(struct http_server *server, evutil_socket_t fd) {
+    if (server->tls) return tls_accept(server->tls, server->base, fd);
+    return bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
+}
+
+void http_conn_begin(struct http_server *server, int fd) {
+    struct http_conn *conn = calloc(1, sizeof *conn);
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); // fails for a socket that has no TCP
+    if (conn) {
+        conn->bev = make_buffers(server, fd);
+        conn->timer = evtimer_new(server->base, on_deadline, conn);
+    }
+    if (!conn || !conn->bev || !conn->timer) {
+        if (conn && conn->bev) bufferevent_free(conn->bev);
+        if (!conn || !conn->bev) close(fd);
+        if (conn && conn->timer) event_free(conn->timer);
+        free(conn);
+        return;
+    }
+    conn->server = server;
+    conn->state = HTTP_NEW;
+    TAILQ_INSERT_TAIL(&server->all, conn, link);
+    server->num_connections++;
+    const struct timeval write_time = {.tv_sec = HTTP_WRITE_SECONDS};
+    bufferevent_setcb(conn->bev, on_read, on_written, on_event, conn);
+    bufferevent_setwatermark(conn->bev, EV_READ, 0, READ_BYTES_MAX);
+    bufferevent_set_max_single_write(conn->bev, HTTP_OUTPUT_BYTES_MAX);
+    bufferevent_set_timeouts(conn->bev, NULL, &write_time);
+    bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
+    http_conn_arm(conn, HTTP_HEAD_SECONDS); // a new connection has something to ask
+}
+
+// ---- the server ----
+
+struct http_server *http_server_create(struct event_base *base, int fd, struct tls *tls,
+                                       const struct http_limits *limits,
+                                       const struct http_handler *handler) {
+    struct http_server *server = calloc(1, sizeof *server);
+    if (!server) return NULL;
+    server->base = base;
+    server->tls = tls;
+    server->limits = *limits;
+    server->handler = *handler;
+    TAILQ_INIT(&server->all);
+    TAILQ_INIT(&server->idle);
+    TAILQ_INIT(&server->dead);
+    server->reaper = event_new(base, -1, 0, on_reap, server);
+    server->fd = -1;
+    if (!server->reaper || !http_accept_init(server, fd)) {
+        http_server_destroy(server);
+        return NULL;
+    }
+    return server;
+}
+
+void http_server_start(struct http_server *server) {
+    http_accept_start(server);
+}
+
+void http_server_drain(struct http_server *server) {
+    server->is_draining = true;
+    struct http_conn *conn, *next;
+    for (conn = TAILQ_FIRST(&server->idle); conn; conn = next) {
+        next = TAILQ_NEXT(conn, idle_link);
+        if (evbuffer_get_length(bufferevent_get_output(conn->bev))) {
+            http_conn_disarm(conn);
+            set_state(conn, HTTP_FLUSHING);
+        } else {
+            http_conn_close(conn);
+        }
+    }
+}
+
+void http_server_destroy(struct http_server *server) {
+    if (!server) return;
+    server->is_draining = true;
+    struct http_conn *conn;
+    while ((conn = TAILQ_FIRST(&server->all))) http_conn_close(conn);
+    free_dead(server);
+    http_accept_fini(server);
+    if (server->reaper) event_free(server->reaper);
+    free(server);
+}
+
+uint32_t http_server_num_connections(const struct http_server *server) {
+    return server->num_connections;
+}
+
+void http_server_body_freed(struct http_server *server, size_t len) {
+    server->bodies_bytes -= counted_bytes(len);
+}
+
+size_t http_server_bodies_bytes(const struct http_server *server) {
+    return server->bodies_bytes;
+}
+
+uint32_t http_server_num_unanswered(const struct http_server *server) {
+    return server->num_unanswered;
+}

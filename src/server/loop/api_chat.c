@@ -1,0 +1,48 @@
+// What chats are like with the model at hand: see api.h.
+#include <string.h>
+
+#include "server/chat/tool_format.h"
+#include "server/loop/api.h"
+#include "text/chat/chat.h"
+#include "text/chat/think.h"
+
+// Chooses the format of tool calls by the template's source, unless an option names it.
+static const struct tool_format *choose_format(const struct api *api, const char *source,
+                                               size_t len) {
+    const char *name = api->options->tool_call_parser;
+    if (strcmp(name, "auto") != 0) return tool_format_find(name); // "none": NULL
+    return source ? tool_format_of_template(source, len) : NULL;
+}
+
+// A special token adds no text unless it is asked for.
+static bool is_special(const struct nvllm_tokenizer *tokenizer, const char *text) {
+    int32_t *ids = NULL;
+    size_t count = 0, len = 1;
+    char *decoded = NULL;
+    if (nvllm_tokenizer_encode(tokenizer, text, strlen(text), 0, NULL, &ids, &count, NULL)) {
+        return false;
+    }
+    bool is_one =
+        count == 1 &&
+        !nvllm_tokenizer_decode(tokenizer, ids, 1, NVLLM_DECODE_SKIP_SPECIAL, &decoded, &len, NULL);
+    nvllm_free(ids);
+    nvllm_free(decoded);
+    return is_one && len == 0;
+}
+
+void api_set_chat(struct api *api, const struct nvllm_chat_template *chat_template) {
+    // The public handle is the template's own struct (api/chat.c).
+    const struct chat_template *own = (const struct chat_template *)chat_template;
+    size_t len = 0;
+    const char *source = own ? chat_template_source(own, true, &len) : NULL;
+    api->chat_template = chat_template;
+    api->reads_tools = source && memmem(source, len, "tools", 5) != NULL;
+    api->tool_format = choose_format(api, source, len);
+    api->calls_in_special = api->tool_format && is_special(api->tokenizer, api->tool_format->mark);
+    api->splits_reasoning = strcmp(api->options->reasoning_parser, "none") != 0;
+    const struct think_tag *tag;
+    for (size_t i = 0; (tag = think_tag(i)); i++) {
+        bool is_used = source && memmem(source, len, tag->close, strlen(tag->close));
+        if (is_used && is_special(api->tokenizer, tag->close)) api->thinks_in_special = true;
+    }
+}

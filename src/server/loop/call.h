@@ -1,0 +1,208 @@
+/* A call is one request of the API that a thread of the pool works on, and that the engine may work
+ * on after it. Its way:
+ *
+ *   loop: call_start -> pool: endpoint->prepare, which answers at once (call->result), refuses
+ *   (call->error) or fills prompts and options -> pool: each prompt goes to the engine -> loop:
+ *   pieces of text arrive and are written, or collected for an answer at the end.
+ *
+ * A call lives until its job is done and each of its requests has had its last event, also when the
+ * client went away long before: then its requests are aborted, and nothing is written. */
+#ifndef SERVER_CALL_H
+#define SERVER_CALL_H
+
+#include <jansson.h>
+#include <stdatomic.h>
+
+#include "server/chat/chat_blocks.h"
+#include "server/loop/api.h"
+#include "server/loop/api_error.h"
+#include "server/loop/exchange.h"
+
+enum { CALL_MEMBERS_MAX = 256 }; // that an endpoint reads of a request
+
+// What one event of the engine brings, on its way to the loop.
+struct piece {
+    struct mail mail;
+    struct choice *choice;
+    struct piece *next; // while held
+    int32_t token_id; // -1: none
+    enum nvllm_finish_reason finish;
+    int32_t stop_token_id; // -1: none
+    uint32_t num_prompt_tokens, num_cached_tokens, num_generated_tokens, num_preemptions;
+    struct nvllm_times times;
+    const char *text; // [text_len], in the same allocation, as are the next three
+    size_t text_len;
+    const char *stop_string, *error; // NULL: none
+    const struct nvllm_logprob *logprobs; // [num_logprobs]: the chosen one, then the best ones
+    size_t num_logprobs;
+    struct nvllm_logprob *prompt_logprobs; // as prompt's; owned, and taken by the prompt
+    bool has_no_memory; // finish is NVLLM_FINISH_ERROR: memory ran out
+};
+
+// One prompt of a call: one request of the engine, with n outputs.
+struct prompt {
+    struct call *call;
+    struct choice *choices; // [n], borrowed from the call
+    // The pool's, before the engine has it; constant after it.
+    int32_t *ids; // [num_ids]
+    size_t num_ids;
+    char *echo; // [echo_len] what the answers' texts begin with, of the library; NULL: nothing
+    size_t echo_len;
+    struct nvllm_sampling_params sampling; // owns no lists: those are the call's
+    uint64_t engine_id; // valid once call->num_added is larger than the prompt's index
+    bool has_sent_logprobs; // the engine's thread's
+    // The loop's: [num_ids - 1][1 + sampling.prompt_logprobs] as an event has them; NULL: none.
+    struct nvllm_logprob *logprobs;
+};
+
+// One of the answers of a call: an output of one prompt.
+struct choice {
+    struct call *call;
+    struct prompt *prompt;
+    uint32_t index; // in the answer: all of the first prompt, then those of the second
+    // The engine's thread: a piece found no memory. Its request is aborted, and the choice ends
+    // with `last_piece`, which needs none.
+    bool is_lost;
+    struct piece last_piece;
+    // The loop's.
+    struct buf text; // of a completion's answer at the end
+    struct json_out logprobs; // those that no chunk had yet, as members of a JSON list
+    struct json_out logprobs_more[3]; // of completions: the other lists
+    struct json_out token_ids; // the same, where the call asks for them
+    size_t text_offset; // of the next token, in characters
+    bool has_begun; // its first piece came
+    bool has_chunk; // its first chunk was sent
+    enum nvllm_finish_reason finish;
+    int32_t stop_token_id;
+    char *stop_string;
+    uint32_t num_prompt_tokens, num_cached_tokens, num_generated_tokens;
+    uint32_t num_reasoning_tokens; // of the generated ones, tags among them
+    struct nvllm_times times;
+    struct chat_split *split; // of a chat: divides its text
+    struct chat_blocks blocks; // of a chat, where its answer is a list of them
+    bool block_is_open; // of a stream: the last block has begun and not ended
+};
+
+// How the answer is to look: the same for all endpoints that generate.
+struct answer_options {
+    bool stream, include_usage, continuous_usage;
+    bool prompt_logprobs; // as a member of their own; an echo has them elsewhere
+    bool token_ids; // the prompt's and the generated ones are in the answer
+    bool timings_per_token; // each chunk of a stream has the timings
+    bool echo; // the text begins with the prompt's
+    bool generates_nothing; // max_tokens is 0: the engine's one token is dropped
+    int32_t num_logprobs; // -1: none; of each token and so many best ones
+    bool tokens_as_ids; // tokens in logprobs are "token_id:17"
+    const char *model; // borrowed from the body or the api
+};
+
+// How a chat is answered.
+struct chat_plan {
+    struct chat_split_options split;
+    bool hides_tools; // tool_choice none, or an empty list: the template does not see them
+    bool forces_call; // then the answer begins with one of:
+    char **call_prefixes; // [num_call_prefixes]
+    uint32_t num_call_prefixes;
+    const char *role; // of the answer; it may borrow from last_role
+    json_t *last_role; // of the last message, a reference of its own; NULL: not needed
+    struct buf echo; // what its content begins with
+};
+
+// Functions over a call; `out` is JSON, or events of a stream.
+struct endpoint {
+    const char *id_prefix; // "cmpl-"
+    bool repeats_members; // answers repeat what the request said of tools, and its metadata
+    // On the pool. False: call->error is set.
+    bool (*prepare)(struct call *call);
+    // The rest runs on the loop, for endpoints that generate.
+    // Before the first piece of a stream, once; may be NULL.
+    void (*write_begin)(struct call *call, struct json_out *out);
+    // A piece of a stream: nothing, or a chunk. The choice's counts are those after the piece.
+    void (*write_piece)(struct choice *choice, const struct piece *piece, struct json_out *out);
+    // The end of a stream in which each choice has had its last piece.
+    void (*write_end)(struct call *call, struct json_out *out);
+    // The end of a stream that failed.
+    void (*write_error)(struct call *call, const struct api_error *error, struct json_out *out);
+    // Keeps what write_whole needs of a piece. False: no memory.
+    bool (*collect)(struct choice *choice, const struct piece *piece);
+    // The whole answer, without a stream.
+    void (*write_whole)(struct call *call, struct json_out *out);
+    // The body of an error in place of OpenAI's; may be NULL.
+    void (*write_refusal)(const struct api_error *error, struct json_out *out);
+};
+
+struct call {
+    struct mail mail; // the end of the job
+    struct work work;
+    TAILQ_ENTRY(call) link;
+    struct api *api;
+    const struct endpoint *endpoint;
+    struct http_conn *conn; // the loop's; NULL: the client is gone
+    struct exchange exchange;
+    char id[48]; // "cmpl-..."
+    uint64_t created; // seconds since 1970
+    atomic_bool is_cancelled;
+    struct nvllm_interrupt interrupt; // asks is_cancelled
+    // The pool's until the job is done.
+    struct buf body; // JSON, until it is parsed
+    json_t *root; // after the job what body_forget leaves
+    bool keeps_members; // that may be as large as the body was
+    const char *read_members[CALL_MEMBERS_MAX]; // [num_read_members] those that root has
+    size_t num_read_members;
+    char ignored[EXCHANGE_IGNORED_BYTES]; // names of members that nobody read: "a, b"; "": none
+    struct answer_options answer;
+    struct chat_plan chat;
+    struct nvllm_sampling_params sampling; // owns the lists of all choices
+    const char *cache_salt; // borrowed from root; NULL: none
+    struct prompt *prompts; // [num_prompts]
+    uint32_t num_prompts;
+    struct choice *choices; // [num_choices], n of each prompt
+    uint32_t num_choices;
+    struct json_out result; // not empty: the answer, nothing is generated
+    bool answers_at_once; // prepare wrote the result; its choices do not go to the engine
+    struct api_error error;
+    atomic_uint num_added; // prompts that the engine has had
+    // The loop's.
+    size_t body_len; // of the body, while it counts among all; 0: not any more
+    bool is_prepared; // the job is done
+    bool is_streaming; // the head was sent
+    bool has_written; // of a stream: its beginning
+    bool is_answered;
+    uint32_t num_events; // of a stream that numbers them
+    bool is_busy; // a function on the stack has the call: it is not freed
+    uint32_t num_finished; // choices
+    struct piece *held, *last_held; // pieces that came before the end of the job
+};
+
+// A call of its own, without a client; NULL: no memory. call_start's, and for tests.
+struct call *call_create(struct api *api, const struct endpoint *endpoint);
+void call_free(struct call *call); // one that is in nobody's hands
+// The request on `conn` becomes a call, which replies.
+void call_start(struct api *api, struct http_conn *conn, const struct endpoint *endpoint,
+                const struct exchange *exchange);
+// The client is gone.
+void call_abandon(struct call *call);
+// Calls that came before `time` (clock_seconds) and still wait get an error.
+void call_expire(struct api *api, double time);
+// The engine is lost: whoever waits gets an error.
+void call_fail_all(struct api *api);
+// After all threads have ended: what is left is freed.
+void call_free_all(struct api *api);
+// The engine is asked to end what the call has there. Any thread.
+void call_cancel(struct call *call);
+// False: it was cancelled, and call->error says so. For the job, which asks before it begins and in
+// loops over what the client sent.
+bool call_is_wanted(struct call *call);
+
+// ---- for endpoint->prepare ----
+
+// Room for prompts, each with a copy of the call's sampling, and for sampling.n choices of each.
+// False: no memory.
+bool call_make_prompts(struct call *call, uint32_t count);
+// Sums over all prompts and choices.
+uint32_t call_num_prompt_tokens(const struct call *call);
+uint32_t call_num_generated_tokens(const struct call *call);
+uint32_t call_num_cached_tokens(const struct call *call);
+uint32_t call_num_reasoning_tokens(const struct call *call);
+
+#endif

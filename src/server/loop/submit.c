@@ -1,0 +1,169 @@
+#include "server/loop/submit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/encode.h"
+
+static char *put(char **at, const void *bytes, size_t len) {
+    char *start = *at;
+    if (len) memcpy(start, bytes, len);
+    start[len] = '\0';
+    *at += len + 1;
+    return start;
+}
+
+// An event as one allocation: the struct, log-probabilities, texts. NULL: no memory.
+static struct piece *make_piece(const struct nvllm_event *event) {
+    size_t num_logprobs = event->chosen ? 1 + event->num_top : 0;
+    size_t stop_len = event->stop_string ? strlen(event->stop_string) : 0;
+    size_t error_len = event->error ? strlen(event->error) : 0;
+    size_t bytes = sizeof(struct piece) + num_logprobs * sizeof(struct nvllm_logprob) +
+                   event->text_len + stop_len + error_len + 3;
+    struct piece *piece = malloc(bytes);
+    if (!piece) return NULL;
+    *piece = (struct piece){.token_id = event->token_id,
+                            .finish = event->finish_reason,
+                            .stop_token_id = event->stop_token_id,
+                            .num_prompt_tokens = event->num_prompt_tokens,
+                            .num_cached_tokens = event->num_cached_tokens,
+                            .num_generated_tokens = event->num_generated_tokens,
+                            .num_preemptions = event->num_preemptions,
+                            .times = event->times,
+                            .text_len = event->text_len,
+                            .num_logprobs = num_logprobs};
+    struct nvllm_logprob *logprobs = (struct nvllm_logprob *)(void *)(piece + 1);
+    if (num_logprobs) {
+        logprobs[0] = *event->chosen;
+        if (event->num_top) memcpy(logprobs + 1, event->top, event->num_top * sizeof *logprobs);
+    }
+    piece->logprobs = logprobs;
+    char *at = (char *)(logprobs + num_logprobs);
+    piece->text = put(&at, event->text, event->text_len);
+    if (event->stop_string) piece->stop_string = put(&at, event->stop_string, stop_len);
+    if (event->error) piece->error = put(&at, event->error, error_len);
+    return piece;
+}
+
+// Once a prompt, with the first event that has them. False: no memory.
+static bool copy_prompt_logprobs(struct prompt *prompt, const struct nvllm_event *event,
+                                 struct piece *piece) {
+    if (!event->prompt_logprobs || prompt->has_sent_logprobs) return true;
+    size_t count = (event->num_prompt_tokens - 1) * (1 + event->num_prompt_top);
+    piece->prompt_logprobs = malloc((count ? count : 1) * sizeof *piece->prompt_logprobs);
+    if (!piece->prompt_logprobs) return false;
+    if (count) {
+        memcpy(piece->prompt_logprobs, event->prompt_logprobs,
+               count * sizeof *piece->prompt_logprobs);
+    }
+    prompt->has_sent_logprobs = true;
+    return true;
+}
+
+static struct piece *make_whole_piece(struct prompt *prompt, const struct nvllm_event *event) {
+    struct piece *piece = make_piece(event);
+    if (!piece || copy_prompt_logprobs(prompt, event, piece)) return piece;
+    free(piece);
+    return NULL;
+}
+
+// The end of a choice that has lost a piece.
+static struct piece *last_piece(struct choice *choice, const struct nvllm_event *event) {
+    choice->last_piece = (struct piece){.token_id = -1,
+                                        .finish = NVLLM_FINISH_ERROR,
+                                        .stop_token_id = -1,
+                                        .num_prompt_tokens = event->num_prompt_tokens,
+                                        .num_cached_tokens = event->num_cached_tokens,
+                                        .num_generated_tokens = event->num_generated_tokens,
+                                        .times = event->times,
+                                        .text = "",
+                                        .has_no_memory = true};
+    return &choice->last_piece;
+}
+
+// On the engine's thread. A choice ends with one piece whatever happens.
+static void on_event(const struct nvllm_event *event, void *user_data) {
+    struct prompt *prompt = user_data;
+    struct api *api = prompt->call->api;
+    struct choice *choice = &prompt->choices[event->index];
+    struct piece *piece = choice->is_lost ? NULL : make_whole_piece(prompt, event);
+    if (!piece) {
+        if (!choice->is_lost) nvllm_engine_abort(api->engine, event->request_id);
+        choice->is_lost = true;
+        if (!event->finish_reason) return;
+        piece = last_piece(choice, event);
+    }
+    piece->choice = choice;
+    piece->mail.handle = call_handle_piece;
+    engine_thread_send(api->engine_thread, &piece->mail);
+}
+
+static bool submit_one(struct call *call, struct prompt *prompt) {
+    struct nvllm_request request = NVLLM_REQUEST_INIT;
+    struct nvllm_error fault = {0};
+    request.prompt_token_ids = prompt->ids;
+    request.num_prompt_token_ids = prompt->num_ids;
+    request.sampling = &prompt->sampling;
+    request.cache_salt = call->cache_salt;
+    request.on_event = on_event;
+    request.user_data = prompt;
+    request.interrupt = &call->interrupt;
+    request.call_prefixes = (const char *const *)call->chat.call_prefixes;
+    request.num_call_prefixes = call->chat.num_call_prefixes;
+    enum nvllm_status status =
+        nvllm_engine_add_request(call->api->engine, &request, &prompt->engine_id, &fault);
+    return api_error_library(&call->error, status, &fault, NULL);
+}
+
+void submit_prompts(struct call *call) {
+    for (uint32_t i = 0; i < call->num_prompts; i++) {
+        if (!submit_one(call, &call->prompts[i])) {
+            call_cancel(call);
+            return;
+        }
+        atomic_store(&call->num_added, i + 1);
+        if (!call_is_wanted(call)) {
+            call_cancel(call);
+            return;
+        }
+    }
+}
+
+bool submit_encode(struct call *call, struct prompt *prompt, const char *text, size_t len,
+                   bool add_special_tokens, const char *param) {
+    struct nvllm_error fault = {0};
+    // What generates has no use for all ids of a text that cannot fit.
+    uint32_t len_max = call->endpoint->collect ? call->api->max_model_len : 0;
+    prompt->num_ids = len_max;
+    enum nvllm_status status = api_encode(call->api->tokenizer, text, len, add_special_tokens,
+                                          &call->interrupt, &prompt->ids, &prompt->num_ids, &fault);
+    if (status == NVLLM_ERR_CAPACITY) {
+        return api_error_set(&call->error, 400, "context_length_exceeded", param,
+                             "the prompt has more than %u tokens and the context holds %u, with at "
+                             "least one to generate",
+                             len_max, len_max);
+    }
+    return api_error_library(&call->error, status, &fault, param);
+}
+
+bool submit_fit(struct call *call, struct prompt *prompt, int64_t max_tokens, const char *param) {
+    uint32_t context = call->api->max_model_len;
+    size_t len = prompt->num_ids;
+    if (len >= context) {
+        return api_error_set(&call->error, 400, "context_length_exceeded", param,
+                             "the prompt has %zu tokens and the context holds %u, with at least "
+                             "one to generate",
+                             len, context);
+    }
+    size_t left = context - len;
+    if (max_tokens > (int64_t)left) {
+        return api_error_set(&call->error, 400, "context_length_exceeded", "max_tokens",
+                             "the prompt has %zu tokens, %lld more are asked for, and the context "
+                             "holds %u",
+                             len, (long long)max_tokens, context);
+    }
+    call->answer.generates_nothing = max_tokens == 0; // the engine generates at least one
+    if (max_tokens == 0) max_tokens = 1;
+    prompt->sampling.max_tokens = (int32_t)(max_tokens < 0 ? (int64_t)left : max_tokens);
+    return true;
+}

@@ -1,0 +1,316 @@
+#include "server/observe/engine_room.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/api/endpoints.h"
+#include "server/api/pages.h"
+#include "server/loop/body.h"
+#include "server/observe/engine_gate.h"
+#include "server/observe/engine_room_json.h"
+#include "server/observe/engine_view.h"
+
+struct viewer {
+    struct http_conn *conn; // NULL: nobody
+    struct exchange exchange;
+    bool needs_whole; // it has no picture, or missed a part of it
+};
+
+struct engine_room {
+    struct api *api;
+    struct engine_view *view;
+    struct engine_gate *gate;
+    struct event *timer; // runs while somebody watches
+    struct viewer viewers[ROOM_VIEWERS_MAX];
+    atomic_uint num_viewers; // written by the loop
+    bool was_paused; // as the viewers were told last
+    bool is_closed;
+    struct json_out out;
+    int32_t *tokens; // [block_size]
+};
+
+// ---- birth and death ----
+
+static void on_timer(evutil_socket_t fd, short what, void *arg);
+
+struct engine_room *engine_room_create(struct api *api, struct event_base *base) {
+    struct engine_room *room = calloc(1, sizeof *room);
+    if (!room) return NULL;
+    room->api = api;
+    room->view = engine_view_create(api->engine);
+    room->gate = engine_gate_create();
+    room->timer = event_new(base, -1, EV_PERSIST, on_timer, room);
+    if (room->view) room->tokens = calloc(engine_view_block_size(room->view), sizeof *room->tokens);
+    if (room->view && room->gate && room->timer && room->tokens) return room;
+    engine_room_destroy(room);
+    return NULL;
+}
+
+void engine_room_destroy(struct engine_room *room) {
+    if (!room) return;
+    engine_view_destroy(room->view);
+    engine_gate_destroy(room->gate);
+    if (room->timer) event_free(room->timer);
+    json_out_fini(&room->out);
+    free(room->tokens);
+    free(room);
+}
+
+bool engine_room_may_step(struct engine_room *room, bool has_work) {
+    engine_view_attend(room->view);
+    if (engine_gate_may_step(room->gate, has_work)) return true;
+    engine_view_look(room->view);
+    return false;
+}
+
+bool engine_room_is_paused(struct engine_room *room) {
+    return room && engine_gate_is_paused(room->gate);
+}
+
+// ---- viewers ----
+
+static void begin_to_watch(struct engine_room *room) {
+    const struct timeval period = {.tv_usec = ROOM_EVENT_MS * 1000};
+    event_add(room->timer, &period);
+}
+
+static void remove_viewer(struct engine_room *room, struct viewer *viewer) {
+    exchange_log(room->api, &viewer->exchange, 200);
+    viewer->conn = NULL;
+    if (atomic_fetch_sub(&room->num_viewers, 1) > 1) return;
+    event_del(room->timer);
+    engine_view_unwatch(room->view);
+    engine_gate_open(room->gate);
+}
+
+void engine_room_gone(struct engine_room *room, struct http_conn *conn) {
+    for (size_t i = 0; room && i < ROOM_VIEWERS_MAX; i++) {
+        if (room->viewers[i].conn == conn) remove_viewer(room, &room->viewers[i]);
+    }
+}
+
+void engine_room_close(struct engine_room *room) {
+    if (!room) return;
+    room->is_closed = true;
+    engine_gate_open(room->gate);
+    for (size_t i = 0; i < ROOM_VIEWERS_MAX; i++) {
+        struct http_conn *conn = room->viewers[i].conn;
+        if (!conn) continue;
+        remove_viewer(room, &room->viewers[i]);
+        http_conn_stream_end(conn);
+    }
+}
+
+// A viewer that cannot take the event has to be sent the whole picture later.
+static void send_event(struct engine_room *room, struct viewer *viewer, bool is_whole) {
+    if (http_conn_num_unsent(viewer->conn) > ROOM_UNSENT_BYTES_MAX) {
+        viewer->needs_whole = true;
+        return;
+    }
+    if (viewer->needs_whole && !is_whole) return;
+    viewer->needs_whole = false;
+    // A connection that ends here tells engine_room_gone.
+    http_conn_stream_write(viewer->conn, room->out.buf.data, room->out.buf.len);
+}
+
+static bool wants_whole(const struct engine_room *room) {
+    for (size_t i = 0; i < ROOM_VIEWERS_MAX; i++) {
+        const struct viewer *viewer = &room->viewers[i];
+        if (viewer->conn && viewer->needs_whole &&
+            http_conn_num_unsent(viewer->conn) <= ROOM_UNSENT_BYTES_MAX) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// NULL: its call is gone.
+static const char *find_request_id(const struct api *api, uint64_t engine_id) {
+    const struct call *call;
+    TAILQ_FOREACH(call, &api->calls, link) {
+        for (uint32_t i = 0; i < atomic_load(&call->num_added); i++) {
+            if (call->prompts[i].engine_id == engine_id) return call->exchange.request_id;
+        }
+    }
+    return NULL;
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg) {
+    (void)fd;
+    (void)what;
+    struct engine_room *room = arg;
+    bool is_paused = engine_gate_is_paused(room->gate);
+    bool wants = wants_whole(room);
+    if (is_paused != room->was_paused) wants = true;
+    const struct view_news *news = engine_view_take(room->view, wants);
+    if (!news->is_new) return;
+    room->was_paused = is_paused;
+    struct room_now now = {.news = news,
+                           .stats = NVLLM_STATS_INIT,
+                           .is_paused = is_paused,
+                           .num_blocks = engine_view_num_blocks(room->view),
+                           .block_size = engine_view_block_size(room->view)};
+    nvllm_engine_stats(room->api->engine, &now.stats);
+    for (uint32_t i = 0; i < news->num_sequences; i++) {
+        now.request_ids[i] = find_request_id(room->api, news->sequences[i].seq.request_id);
+    }
+    json_out_clear(&room->out);
+    engine_room_write_event(&room->out, &now);
+    for (size_t i = 0; i < ROOM_VIEWERS_MAX; i++) {
+        struct viewer *viewer = &room->viewers[i];
+        if (room->out.status) viewer->needs_whole = true; // no memory: the event is lost
+        if (viewer->conn && !room->out.status) send_event(room, viewer, news->is_whole);
+    }
+}
+
+// ---- pages ----
+
+// NULL: it is off, and error is set.
+static struct engine_room *find_room(const struct api *api, struct api_error *error) {
+    if (!api->room) {
+        api_error_set(
+            error, 403, "engine_room_off", NULL,
+            "the engine room is off: start the server with --engine-room view or control");
+    }
+    return api->room;
+}
+
+static struct viewer *find_seat(struct engine_room *room, struct api_error *error) {
+    struct err err = {0};
+    if (room->is_closed) {
+        api_error_set(error, 503, "shutting_down", NULL, "the server is shutting down");
+        return NULL;
+    }
+    if (engine_view_watch(room->view, &err)) {
+        api_error_nomem(error);
+        return NULL;
+    }
+    for (size_t i = 0; i < ROOM_VIEWERS_MAX; i++) {
+        if (!room->viewers[i].conn) return &room->viewers[i];
+    }
+    error->retry_after = 5;
+    api_error_set(error, 503, "too_many_viewers", NULL, "%d others watch already, and no more may",
+                  ROOM_VIEWERS_MAX);
+    return NULL;
+}
+
+void page_engine_events(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                        const char *name) {
+    (void)name;
+    struct api_error error = {0};
+    struct engine_room *room = find_room(api, &error);
+    if (room && strcmp(exchange->method, "HEAD") == 0) {
+        exchange_reply(api, exchange, conn, 200, "text/event-stream; charset=utf-8", NULL, NULL, 0);
+        return;
+    }
+    struct viewer *viewer = room ? find_seat(room, &error) : NULL;
+    if (!viewer) {
+        exchange_reply_error(api, exchange, conn, &error);
+        return;
+    }
+    *viewer = (struct viewer){.conn = conn, .exchange = *exchange, .needs_whole = true};
+    if (atomic_fetch_add(&room->num_viewers, 1) == 0) begin_to_watch(room);
+    exchange_stream_begin(exchange, conn);
+}
+
+void page_engine_state(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                       const char *name) {
+    (void)name;
+    static const char *const modes[] = {"off", "view", "control"};
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    nvllm_engine_stats(api->engine, &stats);
+    struct json_out *out = &api->scratch;
+    json_out_clear(out);
+    json_out_rawf(out, "{\"engine_room\":\"%s\",\"is_paused\":%s,\"num_viewers\":%u,",
+                  modes[api->options->engine_room],
+                  engine_room_is_paused(api->room) ? "true" : "false",
+                  api->room ? atomic_load(&api->room->num_viewers) : 0);
+    engine_room_write_stats(out, &stats);
+    json_out_raw(out, "}");
+    exchange_reply_json(api, exchange, conn, 200, out);
+}
+
+// Digits only: anything else is no block.
+static bool read_id(const char *name, uint32_t *id) {
+    uint64_t value = 0;
+    size_t len = strcspn(name, "?");
+    for (size_t i = 0; i < len && i < 10; i++) {
+        if (name[i] < '0' || name[i] > '9') return false;
+        value = value * 10 + (uint64_t)(name[i] - '0');
+    }
+    *id = (uint32_t)value;
+    return len && len <= 9;
+}
+
+void page_engine_block(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+                       const char *name) {
+    struct api_error error = {0};
+    struct engine_room *room = find_room(api, &error);
+    struct view_block block;
+    uint32_t id = 0;
+    bool is_good = room != NULL;
+    if (is_good && !atomic_load(&room->num_viewers)) {
+        is_good = api_error_set(&error, 409, "nobody_watches", NULL,
+                                "blocks are known only while somebody reads /engine/events");
+    }
+    if (is_good &&
+        !(read_id(name, &id) && engine_view_block(room->view, id, &block, room->tokens))) {
+        is_good = api_error_set(&error, 404, "not_found", NULL, "there is no such block");
+    }
+    if (!is_good) {
+        exchange_reply_error(api, exchange, conn, &error);
+        return;
+    }
+    struct json_out *out = &api->scratch;
+    json_out_clear(out);
+    engine_room_write_block(out, &block, room->tokens, engine_view_block_size(room->view),
+                            api->tokenizer);
+    exchange_reply_json(api, exchange, conn, 200, out);
+}
+
+// ---- control: on the pool ----
+
+static bool act(struct call *call, struct engine_gate *gate, const char *action,
+                uint32_t num_steps) {
+    if (action && strcmp(action, "pause") == 0) {
+        engine_gate_pause(gate);
+    } else if (action && strcmp(action, "step") == 0) {
+        engine_gate_allow(gate, num_steps);
+    } else if (action && strcmp(action, "resume") == 0) {
+        engine_gate_open(gate);
+    } else {
+        return api_error_invalid(&call->error, "action", "action must be pause, step or resume");
+    }
+    return true;
+}
+
+static bool prepare_control(struct call *call) {
+    struct api *api = call->api;
+    const char *action = NULL;
+    int64_t num_steps = 1;
+    call->answers_at_once = true;
+    struct engine_room *room = find_room(api, &call->error);
+    if (!room) return false;
+    if (api->options->engine_room != SERVER_ROOM_CONTROL) {
+        return api_error_set(&call->error, 403, "engine_room_view", NULL,
+                             "this server's engine room only shows the engine: start it with "
+                             "--engine-room control to pause it");
+    }
+    if (!body_parse(call) || !body_string(call, "action", &action) ||
+        !body_int(call, "steps", 1, ROOM_STEPS_MAX, &num_steps)) {
+        return false;
+    }
+    if (!atomic_load(&room->num_viewers)) {
+        return api_error_set(&call->error, 409, "nobody_watches", NULL,
+                             "only who reads /engine/events may pause the engine: it goes on when "
+                             "the last one leaves");
+    }
+    if (!act(call, room->gate, action, (uint32_t)num_steps)) return false;
+    // The last viewer may have left after it was counted: then nobody else would open the gate.
+    if (!atomic_load(&room->num_viewers)) engine_gate_open(room->gate);
+    json_out_rawf(&call->result, "{\"is_paused\":%s}",
+                  engine_gate_is_paused(room->gate) ? "true" : "false");
+    return true;
+}
+
+const struct endpoint endpoint_engine_control = {.id_prefix = "room-", .prepare = prepare_control};

@@ -1,0 +1,42 @@
+/* Chat templates of checkpoints: from a chat's JSON to the prompt's text.
+ *
+ * Finds the template where transformers does, checks and normalises the chat, sets the variables
+ * that transformers sets, and renders. The language is that of jinja/jinja.h. The contracts are
+ * those of nvllm_chat_template_* in nanovllm.h, word for word. Read-only after opening, so threads
+ * may share a template. A render reads the local time (strftime_now), unless the chat gives one. */
+#ifndef TEXT_CHAT_H
+#define TEXT_CHAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/text/buf.h"
+#include "base/thread/interrupt.h"
+
+struct chat_template;
+
+// `model` is a folder, `path` a file of Jinja source; either may be NULL, not both.
+MUST_USE enum status chat_template_open(struct chat_template **out, const char *model,
+                                        const char *path, struct err *err);
+void chat_template_close(struct chat_template *chat_template); // NULL is fine
+
+// The Jinja source [*len] that chats with, or without, tools are rendered with; it lives as long as
+// the chat template. NULL: such chats are refused.
+const char *chat_template_source(const struct chat_template *chat_template, bool has_tools,
+                                 size_t *len);
+
+// Appends the prompt of `chat` [len] to `out`; after an error `out` has its old length. `interrupt`
+// may be NULL.
+MUST_USE enum status chat_template_render(const struct chat_template *chat_template,
+                                          const char *chat, size_t len,
+                                          const struct interrupt *interrupt, struct buf *out,
+                                          struct err *err);
+// The same, but the template's variables are the members of the object `variables` [len],
+// unchecked.
+MUST_USE enum status chat_template_render_raw(const struct chat_template *chat_template,
+                                              const char *variables, size_t len,
+                                              const struct interrupt *interrupt, struct buf *out,
+                                              struct err *err);
+
+#endif

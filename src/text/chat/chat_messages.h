@@ -1,0 +1,47 @@
+/* A chat's JSON, checked and brought into the form that templates read. Each fault is one sentence
+ * that names the place: "messages[2].content[0] is ...". */
+#ifndef TEXT_CHAT_MESSAGES_H
+#define TEXT_CHAT_MESSAGES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "text/chat/chat_now.h"
+
+// Kinds of an assistant's message without content: it calls tools, or it does not.
+enum chat_shape { CHAT_WITH_CALLS, CHAT_WITHOUT_CALLS, NUM_CHAT_SHAPES };
+
+// Which forms of content a template reads.
+struct chat_forms {
+    bool parts; // a list of parts; else strings only
+    bool null[NUM_CHAT_SHAPES]; // an assistant's null content; else replaced by an empty string
+    bool missing[NUM_CHAT_SHAPES]; // an assistant's missing content; else treated as null
+};
+
+struct chat {
+    json_t *root; // owned; the others borrow from it
+    json_t *messages; // a list
+    json_t *tools, *documents; // lists; NULL: not given
+    json_t *template_kwargs; // an object; NULL: not given
+    bool add_generation_prompt, continue_final_message;
+    struct chat_now now; // the time that the chat gives, else the clock's
+    size_t memory_left; // bytes for further trees (jread_request_part)
+};
+
+MUST_USE enum status chat_read(struct chat *chat, const char *text, size_t len, struct err *err);
+void chat_fini(struct chat *chat); // all-zero is fine
+// Brings the messages into the forms that the template reads. Arguments of tool calls become
+// objects. Lists of text parts, null content and missing content become what `forms` say.
+// ERR_UNSUPPORTED: the text of arguments is nested too deep or takes too much memory.
+MUST_USE enum status chat_normalize(struct chat *chat, const struct chat_forms *forms,
+                                    struct err *err);
+
+// For continue_final_message: appends a mark to the last text of the last message. *text is that
+// text without the mark, owned by the caller (json_decref).
+MUST_USE enum status chat_mark_end(struct chat *chat, json_t **text, struct err *err);
+// Cuts the prompt, which begins at `start` of `out`, before the mark. ERR_INVALID: the template
+// left out the text or the mark.
+MUST_USE enum status chat_cut_at_mark(struct buf *out, size_t start, const json_t *text,
+                                      struct err *err);
+
+#endif
