@@ -321,7 +321,7 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     *plan = (struct engine_plan){0};
     enum status status = model_config_load(&plan->config, &plan->generation, options->model, err);
     if (status) goto fail;
-    if ((status = family_resolve(&plan->traits, &plan->config, err))) {
+    if ((status = family_resolve(&plan->layers, &plan->config, err))) {
         status = err_prefix(err, status, "%s/config.json", options->model);
         goto fail;
     }
@@ -347,14 +347,14 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
 
     struct decoder_options *decoder = &plan->runner.decoder;
     decoder->config = &plan->config;
-    decoder->traits = &plan->traits;
+    decoder->table = &plan->layers;
     decoder->shape = &plan->shape;
     decoder->backend = plan->backend;
     plan->runner.batch_bytes = batch_capacity_bytes(&decoder->limits, plan->config.vocab_size);
     plan->runner.enforce_eager = options->enforce_eager != 0;
     if ((status = find_memory(plan, options->gpu_memory_utilization, err))) goto fail;
     plan->weights_bytes =
-        decoder_weights_bytes(&plan->config, &plan->traits, &plan->shape, plan->backend);
+        decoder_weights_bytes(&plan->config, &plan->layers, &plan->shape, plan->backend);
     plan->workspace_bytes = model_runner_workspace_bytes(&plan->runner);
     if (plan->world_size > 1) plan->workspace_bytes += bytes_for_ranks(plan, options);
     if ((status = choose_kv_cache(plan, options, err))) goto fail;
@@ -375,6 +375,7 @@ enum status engine_plan_open_weights(const struct engine_plan *plan,
 
 void engine_plan_fini(struct engine_plan *plan) {
     backend_destroy(plan->backend);
+    layer_table_fini(&plan->layers);
     model_config_fini(&plan->config);
     *plan = (struct engine_plan){0};
 }

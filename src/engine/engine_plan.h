@@ -16,7 +16,7 @@
 struct engine_plan {
     struct model_config config;
     struct generation_config generation;
-    struct family_traits traits;
+    struct layer_table layers;
     struct decoder_shape shape;
     uint32_t engine; // number of the engine in its data-parallel group
     uint32_t rank, world_size; // of the tensor-parallel group

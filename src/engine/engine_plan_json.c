@@ -71,7 +71,7 @@ static json_t *memory_json(const struct engine_plan *plan) {
 static int add_moe(json_t *root, const struct engine_plan *plan) {
     const struct moe_config *moe = &plan->config.moe;
     if (!root || !moe->num_experts) return 0;
-    json_int_t active = (json_int_t)decoder_num_active_parameters(&plan->config, &plan->traits);
+    json_int_t active = (json_int_t)decoder_num_active_parameters(&plan->config, &plan->layers);
     json_t *more = json_pack(
         "{s:I s:I s:I s:I s:I s:b}", "num_active_parameters", active, "num_experts",
         (json_int_t)moe->num_experts, "num_experts_per_tok", (json_int_t)moe->num_experts_per_tok,
@@ -103,10 +103,10 @@ enum status engine_plan_json(const struct engine_plan *plan, char **json, struct
     const struct model_config *c = &plan->config;
     json_t *root = json_pack(
         "{s:s s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:b s:s s:f s:o s:o s:s s:o}",
-        "family", plan->traits.family, "architecture", c->architecture, "dtype",
+        "family", plan->layers.family, "architecture", c->architecture, "dtype",
         dtype_name(c->dtype), "weight_dtype", weight_name(plan->backend), "kv_cache_dtype",
         kv_cache_name(plan->runner.kv_cache.dtype), "num_parameters",
-        (json_int_t)decoder_num_parameters(c, &plan->traits), "vocab_size",
+        (json_int_t)decoder_num_parameters(c, &plan->layers), "vocab_size",
         (json_int_t)c->vocab_size, "hidden_size", (json_int_t)c->hidden_size, "intermediate_size",
         (json_int_t)c->intermediate_size, "num_layers", (json_int_t)c->num_layers, "num_heads",
         (json_int_t)c->num_heads, "num_kv_heads", (json_int_t)c->num_kv_heads, "head_dim",

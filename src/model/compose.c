@@ -1,7 +1,5 @@
 #include "model/compose.h"
 
-#include <math.h>
-
 void compose_begin(struct pass *pass) {
     struct decoder *d = pass->d;
     const struct backend_fusion *fusion = d->backend->fusion;
@@ -131,7 +129,7 @@ bool compose_layers(struct pass *pass) {
                                           .qkv = w->qkv,
                                           .attended = w->attended,
                                           .activated = w->activated,
-                                          .rope = d->rope,
-                                          .scale = 1.0f / sqrtf((float)d->config->head_dim),
+                                          .rope = d->ropes[decoder_rope_index(d, 0)],
+                                          .scale = d->table->layers[0].query_scale,
                                       });
 }

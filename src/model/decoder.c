@@ -1,14 +1,13 @@
-/* The forward pass. Families and ranks differ only in data: norms that are NULL, slices, traits. */
-#include <math.h>
-
+/* The forward pass. Families and ranks differ only in data: the table of layers, norms that are
+ * NULL, slices. */
 #include "base/check.h"
 #include "model/compose.h"
 
 static void attention_block(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
+    const struct layer *described = &d->table->layers[layer_index];
     const struct decoder_workspace *w = &d->workspace;
-    uint32_t head_dim = d->config->head_dim;
     compose_project_in(pass, layer->input_norm, layer->qkv, w->qkv, false);
     compose_attend(pass, &(struct attention_args){
                              .step = pass->step,
@@ -16,14 +15,14 @@ static void attention_block(struct pass *pass, uint32_t layer_index) {
                              .layer = layer_index,
                              .num_heads = d->shape.num_heads,
                              .num_kv_heads = d->shape.num_kv_heads,
-                             .head_dim = head_dim,
+                             .head_dim = described->head_dim,
                              .qkv = w->qkv,
                              .out = w->attended,
                              .q_norm = layer->q_norm,
                              .k_norm = layer->k_norm,
-                             .rope = d->rope,
+                             .rope = d->ropes[decoder_rope_index(d, layer_index)],
                              .eps = d->config->rms_norm_eps,
-                             .scale = 1.0f / sqrtf((float)head_dim),
+                             .scale = described->query_scale,
                          });
     compose_project_out(pass, layer->o, w->attended);
 }

@@ -24,7 +24,7 @@
 #include "checkpoint/model_config.h"
 #include "checkpoint/weights.h"
 #include "comm/comm.h"
-#include "model/family.h"
+#include "model/layer_table.h"
 
 // One rank's share of the model.
 struct decoder_shape {
@@ -42,8 +42,9 @@ struct load_progress {
 };
 
 struct decoder_options {
-    const struct model_config *config; // borrowed for the decoder's life, like backend and comm
-    const struct family_traits *traits; // of the config; copied
+    // Borrowed for the decoder's life, like backend and comm.
+    const struct model_config *config;
+    const struct layer_table *table; // of the config
     const struct decoder_shape *shape; // of this rank; copied
     struct backend *backend;
     struct comm *comm;
@@ -85,16 +86,15 @@ MUST_USE enum status decoder_shape_of(struct decoder_shape *out, const struct mo
 // size.
 uint32_t decoder_vocab_start(const struct model_config *config, uint32_t rank, uint32_t world_size);
 // For the memory plan: bytes of this rank's weights, and of its activations.
-size_t decoder_weights_bytes(const struct model_config *config, const struct family_traits *traits,
+size_t decoder_weights_bytes(const struct model_config *config, const struct layer_table *table,
                              const struct decoder_shape *shape, const struct backend *backend);
 size_t decoder_workspace_bytes(const struct model_config *config, const struct decoder_shape *shape,
                                const struct step_limits *limits, const struct backend *backend);
 // Parameters of the whole model (all ranks), tied weights once.
-uint64_t decoder_num_parameters(const struct model_config *config,
-                                const struct family_traits *traits);
+uint64_t decoder_num_parameters(const struct model_config *config, const struct layer_table *table);
 // Parameters that one token uses: of a layer's experts only num_experts_per_tok. For a dense model
 // all.
 uint64_t decoder_num_active_parameters(const struct model_config *config,
-                                       const struct family_traits *traits);
+                                       const struct layer_table *table);
 
 #endif

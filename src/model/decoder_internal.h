@@ -41,14 +41,15 @@ struct decoder {
     const struct model_config *config;
     struct backend *backend;
     struct comm *comm;
-    struct family_traits traits;
+    const struct layer_table *table;
     struct decoder_shape shape;
     struct step_limits limits;
 
     struct linear *embedding; // [vocab of this rank][hidden]
     struct linear *lm_head; // the embedding when tied
     float *final_norm; // dev [hidden]
-    float *rope; // dev [max_positions][head_dim]
+    // dev [max_positions][head_dim] each: of the table's ropes, then of no rotation; NULL: unused
+    float *ropes[ROPE_TABLES_MAX + 1];
     struct decoder_layer *layers; // [num_layers]
     struct fused_model *fused; // NULL where the backend has no fusion
 
@@ -57,8 +58,9 @@ struct decoder {
     struct decoder_workspace workspace;
 };
 
-static inline bool decoder_layer_is_sparse(const struct model_config *config, uint32_t layer) {
-    return config->moe.num_experts && config->moe.is_sparse[layer];
+static inline uint32_t decoder_rope_index(const struct decoder *d, uint32_t layer) {
+    uint32_t rope = d->table->layers[layer].rope;
+    return rope == ROPE_NONE ? d->table->num_ropes : rope;
 }
 
 struct experts_shape decoder_experts_shape(const struct model_config *config,

@@ -192,22 +192,23 @@ static enum status load_layer_vector(struct loader *l, uint32_t layer, const cha
 
 static enum status load_norms(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct model_config *c = l->decoder->config;
+    const struct layer *described = &l->decoder->table->layers[i];
     enum status status;
     if ((status = load_layer_vector(l, i, "input_layernorm", c->hidden_size, &layer->input_norm)))
         return status;
     if ((status =
              load_layer_vector(l, i, "post_attention_layernorm", c->hidden_size, &layer->mlp_norm)))
         return status;
-    if (!l->decoder->traits.qk_norm) return OK;
-    if ((status = load_layer_vector(l, i, "self_attn.q_norm", c->head_dim, &layer->q_norm)))
+    if (described->head_norm == HEAD_NORM_NONE) return OK;
+    if ((status = load_layer_vector(l, i, "self_attn.q_norm", described->head_dim, &layer->q_norm)))
         return status;
-    return load_layer_vector(l, i, "self_attn.k_norm", c->head_dim, &layer->k_norm);
+    return load_layer_vector(l, i, "self_attn.k_norm", described->head_dim, &layer->k_norm);
 }
 
 static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct model_config *c = l->decoder->config;
     const struct decoder_shape *s = &l->decoder->shape;
-    bool has_bias = l->decoder->traits.mlp_bias;
+    bool has_bias = l->decoder->table->layers[i].has_mlp_bias;
     const struct row_part gate_up[] = {
         {"mlp.gate_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size,
          LINEAR_OF_LAYER},
@@ -224,7 +225,7 @@ static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_l
 static enum status take_expert(struct loader *l, uint32_t layer, uint32_t expert, const char *part,
                                uint32_t rows, uint32_t cols, struct weight *out) {
     char module[NAME_BYTES / 2], name[NAME_BYTES];
-    snprintf(module, sizeof module, "%s.%u.%s", l->decoder->traits.expert_names->experts, expert,
+    snprintf(module, sizeof module, "%s.%u.%s", l->decoder->table->expert_names->experts, expert,
              part);
     layer_name(name, layer, module, ".weight");
     return take_matrix(l, name, rows, cols, out);
@@ -234,7 +235,7 @@ static enum status take_expert(struct loader *l, uint32_t layer, uint32_t expert
 static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slice *slices,
                                 struct experts **out) {
     const struct decoder *d = l->decoder;
-    const struct expert_names *names = d->traits.expert_names;
+    const struct expert_names *names = d->table->expert_names;
     uint32_t count = d->config->moe.num_experts, size = d->config->moe.intermediate_size;
     uint32_t hidden = d->config->hidden_size;
     uint32_t start = d->shape.expert_start, share = d->shape.expert_size;
@@ -259,7 +260,7 @@ static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slic
 static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct model_config *c = l->decoder->config;
     uint32_t count = c->moe.num_experts;
-    const struct row_part router = {l->decoder->traits.expert_names->router, count, 0, count,
+    const struct row_part router = {l->decoder->table->expert_names->router, count, 0, count,
                                     LINEAR_OF_ROUTER};
     enum status status = load_rows(l, i, &router, 1, c->hidden_size, false, &layer->router);
     if (status) return status;
@@ -275,7 +276,8 @@ static enum status load_layer(struct loader *l, uint32_t i) {
     const struct model_config *c = d->config;
     const struct decoder_shape *s = &d->shape;
     struct decoder_layer *layer = &l->decoder->layers[i];
-    uint32_t dim = c->head_dim;
+    const struct layer *described = &d->table->layers[i];
+    uint32_t dim = described->head_dim;
     const struct row_part qkv[] = {
         {"self_attn.q_proj", c->num_heads * dim, s->head_start * dim, s->num_heads * dim,
          LINEAR_OF_LAYER},
@@ -288,10 +290,10 @@ static enum status load_layer(struct loader *l, uint32_t i) {
                                s->head_start * dim, s->num_heads * dim};
     enum status status;
     if ((status = load_norms(l, i, layer))) return status;
-    if ((status = load_rows(l, i, qkv, 3, c->hidden_size, d->traits.qkv_bias, &layer->qkv)))
+    if ((status = load_rows(l, i, qkv, 3, c->hidden_size, described->has_qkv_bias, &layer->qkv)))
         return status;
-    if ((status = load_cols(l, i, &o, d->traits.o_bias, &layer->o))) return status;
-    if (decoder_layer_is_sparse(c, i)) return load_sparse_mlp(l, i, layer);
+    if ((status = load_cols(l, i, &o, described->has_o_bias, &layer->o))) return status;
+    if (described->is_sparse) return load_sparse_mlp(l, i, layer);
     return load_dense_mlp(l, i, layer);
 }
 
@@ -324,14 +326,39 @@ static enum status load_ends(struct loader *l) {
     return load_vector(l, "model.norm.weight", d->config->hidden_size, &d->final_norm);
 }
 
-static enum status make_rope(struct decoder *d, struct err *err) {
-    size_t count = (size_t)d->limits.max_positions * d->config->head_dim;
+// The angles of no rotation: q and k stay what they are.
+static void fill_identity(uint32_t head_dim, uint32_t num_positions, float *table) {
+    for (uint32_t position = 0; position < num_positions; position++) {
+        float *row = table + (size_t)position * head_dim;
+        for (uint32_t i = 0; i < head_dim; i++) row[i] = i < head_dim / 2;
+    }
+}
+
+// `rope`: index of the table of layers' ropes; num_ropes: no rotation.
+static enum status make_rope(struct decoder *d, uint32_t rope, struct err *err) {
+    uint32_t head_dim = d->config->head_dim, num_positions = d->limits.max_positions;
+    size_t count = (size_t)num_positions * head_dim;
     float *table = malloc(count * sizeof *table);
     if (!table) return err_nomem(err, "rotary embedding table");
-    rope_fill_table(&d->config->rope, d->config->head_dim, d->limits.max_positions, table);
-    enum status status = to_device(d, table, count, &d->rope, err);
+    if (rope == d->table->num_ropes) {
+        fill_identity(head_dim, num_positions, table);
+    } else {
+        rope_fill_table(&d->table->ropes[rope], head_dim, num_positions, table);
+    }
+    enum status status = to_device(d, table, count, &d->ropes[rope], err);
     free(table);
     return status;
+}
+
+// Makes the tables that some layer uses.
+static enum status make_ropes(struct decoder *d, struct err *err) {
+    for (uint32_t i = 0; i < d->table->num_layers; i++) {
+        uint32_t rope = decoder_rope_index(d, i);
+        if (d->ropes[rope]) continue;
+        enum status status = make_rope(d, rope, err);
+        if (status) return status;
+    }
+    return OK;
 }
 
 static enum status make_workspace(struct decoder *d, struct err *err) {
@@ -371,8 +398,8 @@ static enum status make_fused_model(struct decoder *d, bool prefers_layers, stru
         .num_kv_heads = d->shape.num_kv_heads,
         .head_dim = c->head_dim,
         .eps = c->rms_norm_eps,
-        .is_whole = d->comm->world_size == 1 && !c->moe.num_sparse_layers,
-        .is_even = !c->moe.num_sparse_layers &&
+        .is_whole = d->comm->world_size == 1 && layer_table_is_even(d->table),
+        .is_even = layer_table_is_even(d->table) &&
                    d->shape.intermediate_size * d->comm->world_size == c->intermediate_size,
         .collective = comm_collective(d->comm),
         .prefers_layers = prefers_layers,
@@ -391,7 +418,7 @@ enum status decoder_create(struct decoder **out, const struct decoder_options *o
         .config = options->config,
         .backend = options->backend,
         .comm = options->comm,
-        .traits = *options->traits,
+        .table = options->table,
         .shape = *options->shape,
         .limits = options->limits,
     };
@@ -401,7 +428,7 @@ enum status decoder_create(struct decoder **out, const struct decoder_options *o
         .interrupt = options->interrupt,
         .err = err,
         .progress = options->progress,
-        .num_parameters = decoder_num_parameters(d->config, &d->traits),
+        .num_parameters = decoder_num_parameters(d->config, d->table),
     };
     enum status status = OK;
     d->layers = calloc(d->config->num_layers, sizeof *d->layers);
@@ -416,7 +443,7 @@ enum status decoder_create(struct decoder **out, const struct decoder_options *o
     if ((status = weights_finish(weights, err))) goto fail;
     if (d->backend->queue) status = d->backend->queue->weights_finish(d->backend, err);
     if (status) goto fail;
-    if ((status = make_rope(d, err))) goto fail;
+    if ((status = make_ropes(d, err))) goto fail;
     if ((status = make_workspace(d, err))) goto fail;
     if ((status = make_fused_model(d, options->prefers_layers, err))) goto fail;
     tell(&loader, loader.num_parameters);
@@ -447,7 +474,7 @@ void decoder_destroy(struct decoder *d) {
     if (d->lm_head != d->embedding) ops->linear_destroy(d->backend, d->lm_head);
     ops->linear_destroy(d->backend, d->embedding);
     ops->release(d->backend, d->final_norm);
-    ops->release(d->backend, d->rope);
+    for (uint32_t i = 0; i < ARRAY_LEN(d->ropes); i++) ops->release(d->backend, d->ropes[i]);
     ops->release(d->backend, d->workspace_memory);
     free(d->layers);
     free(d);

@@ -121,52 +121,71 @@ static size_t sparse_mlp_bytes(const struct model_config *c, const struct decode
            b->moe->experts_bytes(b, &experts);
 }
 
-size_t decoder_weights_bytes(const struct model_config *c, const struct family_traits *traits,
-                             const struct decoder_shape *s, const struct backend *b) {
+// Elements of a layer's norms.
+static size_t norm_size(const struct model_config *c, const struct layer *layer) {
+    bool has_head_norms = layer->head_norm != HEAD_NORM_NONE;
+    return 2 * (size_t)c->hidden_size + (has_head_norms ? 2 * (size_t)layer->head_dim : 0);
+}
+
+static size_t layer_bytes(const struct model_config *c, const struct layer *layer,
+                          const struct decoder_shape *s, const struct backend *b) {
     size_t (*bytes)(const struct backend *, uint32_t, uint32_t, bool, enum linear_role) =
         b->ops->linear_bytes;
     const enum linear_role role = LINEAR_OF_LAYER;
-    uint32_t attended = s->num_heads * c->head_dim;
-    size_t layer = bytes(b, qkv_size(c, s), c->hidden_size, traits->qkv_bias, role) +
-                   bytes(b, c->hidden_size, attended, traits->o_bias, role) +
-                   (2 * (size_t)c->hidden_size + (traits->qk_norm ? 2 * (size_t)c->head_dim : 0)) *
-                       sizeof(float);
-    size_t dense_mlp = bytes(b, 2 * s->intermediate_size, c->hidden_size, traits->mlp_bias, role) +
-                       bytes(b, c->hidden_size, s->intermediate_size, traits->mlp_bias, role);
-    size_t num_sparse = c->moe.num_sparse_layers;
-    size_t mlps = dense_mlp * (c->num_layers - num_sparse);
-    if (num_sparse) mlps += sparse_mlp_bytes(c, s, b) * num_sparse;
-    size_t vocabulary = bytes(b, s->vocab_size, c->hidden_size, false, LINEAR_OF_VOCABULARY);
-    return layer * c->num_layers + mlps + vocabulary * (c->tie_word_embeddings ? 1 : 2) +
-           c->hidden_size * sizeof(float);
+    uint32_t attended = s->num_heads * layer->head_dim;
+    size_t attention = bytes(b, qkv_size(c, s), c->hidden_size, layer->has_qkv_bias, role) +
+                       bytes(b, c->hidden_size, attended, layer->has_o_bias, role) +
+                       norm_size(c, layer) * sizeof(float);
+    if (layer->is_sparse) return attention + sparse_mlp_bytes(c, s, b);
+    return attention +
+           bytes(b, 2 * s->intermediate_size, c->hidden_size, layer->has_mlp_bias, role) +
+           bytes(b, c->hidden_size, s->intermediate_size, layer->has_mlp_bias, role);
 }
 
-// With `num_experts` experts in every sparse layer.
-static uint64_t num_parameters(const struct model_config *c, const struct family_traits *traits,
-                               uint64_t num_experts) {
+size_t decoder_weights_bytes(const struct model_config *c, const struct layer_table *table,
+                             const struct decoder_shape *s, const struct backend *b) {
+    size_t layers = 0;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        layers += layer_bytes(c, &table->layers[i], s, b);
+    }
+    size_t vocabulary =
+        b->ops->linear_bytes(b, s->vocab_size, c->hidden_size, false, LINEAR_OF_VOCABULARY);
+    return layers + vocabulary * (c->tie_word_embeddings ? 1 : 2) + c->hidden_size * sizeof(float);
+}
+
+// With `num_experts` experts if it is sparse.
+static uint64_t layer_parameters(const struct model_config *c, const struct layer *layer,
+                                 uint64_t num_experts) {
     uint64_t hidden = c->hidden_size, inter = c->intermediate_size;
-    uint64_t q = (uint64_t)c->num_heads * c->head_dim, kv = (uint64_t)c->num_kv_heads * c->head_dim;
-    uint64_t layer = hidden * (q + 2 * kv) + q * hidden + 2 * hidden;
-    if (traits->qkv_bias) layer += q + 2 * kv;
-    if (traits->o_bias) layer += hidden;
-    if (traits->qk_norm) layer += 2 * (uint64_t)c->head_dim;
-    uint64_t dense_mlp = 3 * hidden * inter;
-    if (traits->mlp_bias) dense_mlp += 2 * inter + hidden;
-    uint64_t router = hidden * c->moe.num_experts;
-    uint64_t sparse_mlp = router + 3 * hidden * c->moe.intermediate_size * num_experts;
-    uint64_t num_sparse = c->moe.num_sparse_layers;
-    uint64_t mlps = dense_mlp * (c->num_layers - num_sparse) + sparse_mlp * num_sparse;
-    uint64_t vocabulary = hidden * c->vocab_size * (c->tie_word_embeddings ? 1 : 2);
-    return layer * c->num_layers + mlps + vocabulary + hidden;
+    uint64_t q = (uint64_t)c->num_heads * layer->head_dim;
+    uint64_t kv = (uint64_t)layer->num_kv_heads * layer->head_dim;
+    uint64_t sum = hidden * (q + 2 * kv) + q * hidden + norm_size(c, layer);
+    if (layer->has_qkv_bias) sum += q + 2 * kv;
+    if (layer->has_o_bias) sum += hidden;
+    if (layer->is_sparse) {
+        return sum + hidden * c->moe.num_experts +
+               3 * hidden * c->moe.intermediate_size * num_experts;
+    }
+    if (layer->has_mlp_bias) sum += 2 * inter + hidden;
+    return sum + 3 * hidden * inter;
 }
 
-uint64_t decoder_num_parameters(const struct model_config *c, const struct family_traits *traits) {
-    return num_parameters(c, traits, c->moe.num_experts);
+static uint64_t num_parameters(const struct model_config *c, const struct layer_table *table,
+                               uint64_t num_experts) {
+    uint64_t sum = c->hidden_size;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        sum += layer_parameters(c, &table->layers[i], num_experts);
+    }
+    return sum + (uint64_t)c->hidden_size * c->vocab_size * (c->tie_word_embeddings ? 1 : 2);
+}
+
+uint64_t decoder_num_parameters(const struct model_config *c, const struct layer_table *table) {
+    return num_parameters(c, table, c->moe.num_experts);
 }
 
 uint64_t decoder_num_active_parameters(const struct model_config *c,
-                                       const struct family_traits *traits) {
-    return num_parameters(c, traits, c->moe.num_experts_per_tok);
+                                       const struct layer_table *table) {
+    return num_parameters(c, table, c->moe.num_experts_per_tok);
 }
 
 // Hands out [rows][cols] elements, 64-byte aligned, of the region that starts at `base`.

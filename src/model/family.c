@@ -48,16 +48,16 @@ static bool has_bias(struct bias_rule rule, const struct model_config *config) {
 }
 
 // Refuses a bias that the configuration asks for but the family does not have.
-static enum status refuse_missing_bias(const struct family_traits *traits,
-                                       const struct model_config *config, struct err *err) {
+static enum status refuse_missing_bias(const struct layer *layer, const struct model_config *config,
+                                       struct err *err) {
     const struct {
         const char *key;
         enum config_flag flag;
         bool has_bias;
     } cases[] = {
-        {"attention_bias", config->attention_bias, traits->qkv_bias},
-        {"attention_out_bias", config->attention_out_bias, traits->o_bias},
-        {"mlp_bias", config->mlp_bias, traits->mlp_bias},
+        {"attention_bias", config->attention_bias, layer->has_qkv_bias},
+        {"attention_out_bias", config->attention_out_bias, layer->has_o_bias},
+        {"mlp_bias", config->mlp_bias, layer->has_mlp_bias},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         if (cases[i].flag != FLAG_TRUE || cases[i].has_bias) continue;
@@ -67,22 +67,30 @@ static enum status refuse_missing_bias(const struct family_traits *traits,
     return OK;
 }
 
-enum status family_apply(struct family_traits *out, const struct model_family *family,
+enum status family_apply(struct layer_table *out, const struct model_family *family,
                          const struct model_config *config, struct err *err) {
     CHECK(!config->moe.num_experts || family->expert_names, "%s", family->name);
-    *out = (struct family_traits){
-        .family = family->name,
-        .qk_norm = family->qk_norm,
-        .qkv_bias = has_bias(family->qkv_bias, config),
-        .o_bias = has_bias(family->o_bias, config),
-        .mlp_bias = has_bias(family->mlp_bias, config),
-        .expert_names = family->expert_names,
-    };
-    return refuse_missing_bias(out, config, err);
+    enum status status = layer_table_init(out, config, err);
+    if (status) return status;
+    out->family = family->name;
+    out->expert_names = family->expert_names;
+    for (uint32_t i = 0; i < out->num_layers; i++) {
+        struct layer *layer = &out->layers[i];
+        layer->head_norm = family->head_norm;
+        layer->has_qkv_bias = has_bias(family->qkv_bias, config);
+        layer->has_o_bias = has_bias(family->o_bias, config);
+        layer->has_mlp_bias = has_bias(family->mlp_bias, config);
+    }
+    if (family->change) family->change(out, config);
+    status = refuse_missing_bias(&out->layers[0], config, err);
+    if (!status) status = layer_table_check(out, err);
+    if (status) layer_table_fini(out);
+    return status;
 }
 
-enum status family_resolve(struct family_traits *out, const struct model_config *config,
+enum status family_resolve(struct layer_table *out, const struct model_config *config,
                            struct err *err) {
+    *out = (struct layer_table){0};
     const struct model_family *family = find(config->architecture);
     if (!family) return unknown_architecture(config->architecture, err);
     return family_apply(out, family, config, err);

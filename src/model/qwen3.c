@@ -5,7 +5,7 @@
 const struct model_family family_qwen3 = {
     .name = "Qwen3",
     .architecture = "Qwen3ForCausalLM",
-    .qk_norm = true,
+    .head_norm = HEAD_NORM_EACH,
     .qkv_bias = {.key = BIAS_ATTENTION},
     .o_bias = {.key = BIAS_ATTENTION},
 };

@@ -13,7 +13,7 @@ static const struct expert_names names = {
 const struct model_family family_qwen3_moe = {
     .name = "Qwen3 MoE",
     .architecture = "Qwen3MoeForCausalLM",
-    .qk_norm = true,
+    .head_norm = HEAD_NORM_EACH,
     .qkv_bias = {.key = BIAS_ATTENTION},
     .o_bias = {.key = BIAS_ATTENTION},
     .expert_names = &names,

@@ -1,6 +1,7 @@
 // A decoder with dense and sparse layers is built while each of its allocations fails in turn; a
 // forward pass allocates nothing.
 #include "model/decoder.h"
+#include "model/family.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
 
@@ -10,6 +11,7 @@ static const char checkpoint[] = "tests/reference/data/qwen3-moe-mixed";
 
 struct objects {
     struct model_config config;
+    struct layer_table table;
     struct weights *weights;
     struct backend *backend;
     struct comm comm;
@@ -22,6 +24,7 @@ static void objects_fini(struct objects *o) {
     if (o->backend) o->backend->ops->kv_cache_destroy(o->backend, o->cache);
     weights_close(o->weights);
     backend_destroy(o->backend);
+    layer_table_fini(&o->table);
     model_config_fini(&o->config);
 }
 
@@ -47,12 +50,11 @@ static enum status objects_init(struct objects *o, struct err *err) {
     };
     status = o->backend->ops->kv_cache_create(o->backend, &spec, &o->cache, err);
     if (status) return status;
-    struct family_traits traits;
     struct decoder_shape shape;
-    if ((status = family_resolve(&traits, &o->config, err))) return status;
+    if ((status = family_resolve(&o->table, &o->config, err))) return status;
     if ((status = decoder_shape_of(&shape, &o->config, 0, 1, err))) return status;
     const struct decoder_options decoder_options = {.config = &o->config,
-                                                    .traits = &traits,
+                                                    .table = &o->table,
                                                     .shape = &shape,
                                                     .backend = o->backend,
                                                     .comm = &o->comm,

@@ -2,6 +2,7 @@
 // tensor. The checkpoint has a dense MLP in layers 0, 2, 3 and 4, and 5 experts in each of the
 // layers 1 and 5.
 #include "model/decoder.h"
+#include "model/family.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,12 +26,12 @@ static enum status load(const char *folder, struct err *err) {
     if (model_config_load(&config, &generation, folder, err)) fail_msg("%s", err->message);
     if (backend_create(&backend, &options, err)) fail_msg("%s", err->message);
     if (weights_open(&weights, folder, err)) fail_msg("%s", err->message);
-    struct family_traits traits;
+    struct layer_table table;
     struct decoder_shape shape;
-    if (family_resolve(&traits, &config, err)) fail_msg("%s", err->message);
+    if (family_resolve(&table, &config, err)) fail_msg("%s", err->message);
     if (decoder_shape_of(&shape, &config, 0, 1, err)) fail_msg("%s", err->message);
     const struct decoder_options decoder_options = {.config = &config,
-                                                    .traits = &traits,
+                                                    .table = &table,
                                                     .shape = &shape,
                                                     .backend = backend,
                                                     .comm = &comm,
@@ -40,6 +41,7 @@ static enum status load(const char *folder, struct err *err) {
     decoder_destroy(decoder);
     weights_close(weights);
     backend_destroy(backend);
+    layer_table_fini(&table);
     model_config_fini(&config);
     return status;
 }

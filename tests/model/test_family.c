@@ -1,4 +1,4 @@
-// The table of families: the traits of each for a configuration, the refusals with their messages,
+// The table of families: the layers of each for a configuration, the refusals with their messages,
 // and the parameter counts of the shapes under bench/configs.
 #include "model/family.h"
 
@@ -11,13 +11,13 @@
 #include "support/cmocka_all.h"
 #include "support/config_text.h"
 
-static struct family_traits resolve(const struct field changes[CHANGES_MAX]) {
+static struct layer_table resolve(const struct field changes[CHANGES_MAX]) {
     struct model_config config = parse_ok(changes);
-    struct family_traits traits;
+    struct layer_table table;
     struct err err = {0};
-    if (family_resolve(&traits, &config, &err)) fail_msg("%s", err.message);
+    if (family_resolve(&table, &config, &err)) fail_msg("%s", err.message);
     model_config_fini(&config);
-    return traits;
+    return table;
 }
 
 static void test_biases(void **state) {
@@ -71,11 +71,16 @@ static void test_biases(void **state) {
             const struct field changes[CHANGES_MAX] = {{"architectures", cases[i].architecture},
                                                        {cases[i].keys[0], value},
                                                        {cases[i].keys[1], value}};
-            struct family_traits traits = resolve(changes);
-            assert_int_equal(traits.qk_norm, cases[i].qk_norm);
-            assert_int_equal(traits.qkv_bias, cases[i].qkv[asked]);
-            assert_int_equal(traits.o_bias, cases[i].o[asked]);
-            assert_int_equal(traits.mlp_bias, cases[i].mlp[asked]);
+            struct layer_table table = resolve(changes);
+            for (uint32_t k = 0; k < table.num_layers; k++) {
+                const struct layer *layer = &table.layers[k];
+                assert_int_equal(layer->head_norm,
+                                 cases[i].qk_norm ? HEAD_NORM_EACH : HEAD_NORM_NONE);
+                assert_int_equal(layer->has_qkv_bias, cases[i].qkv[asked]);
+                assert_int_equal(layer->has_o_bias, cases[i].o[asked]);
+                assert_int_equal(layer->has_mlp_bias, cases[i].mlp[asked]);
+            }
+            layer_table_fini(&table);
         }
     }
 }
@@ -101,21 +106,124 @@ static void test_keys_and_defaults_of_biases(void **state) {
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct model_config config = parse_ok(cases[i].changes);
-        struct family_traits traits;
+        struct layer_table table;
         struct err err = {0};
-        if (family_apply(&traits, &family, &config, &err)) fail_msg("%s", err.message);
-        assert_int_equal(traits.qkv_bias, cases[i].qkv);
-        assert_int_equal(traits.o_bias, cases[i].o);
-        assert_int_equal(traits.mlp_bias, cases[i].mlp);
+        if (family_apply(&table, &family, &config, &err)) fail_msg("%s", err.message);
+        assert_int_equal(table.layers[0].has_qkv_bias, cases[i].qkv);
+        assert_int_equal(table.layers[0].has_o_bias, cases[i].o);
+        assert_int_equal(table.layers[0].has_mlp_bias, cases[i].mlp);
+        layer_table_fini(&table);
         model_config_fini(&config);
     }
 }
 
+// What a family changes in its layers.
+static struct layer changed;
+static void change(struct layer_table *table, const struct model_config *config) {
+    (void)config;
+    table->layers[1] = changed;
+}
+
+// What most layers have, and what a family may change in one of them.
+static void test_layers_are_described_one_by_one(void **state) {
+    (void)state;
+    static const struct model_family family = {.name = "Own", .change = change};
+    struct model_config config = PARSE_OK({NULL, NULL});
+    struct layer_table table;
+    struct err err = {0};
+    assert_int_equal(layer_table_init(&table, &config, &err), OK);
+    const struct layer usual = table.layers[0];
+    layer_table_fini(&table);
+    assert_int_equal(usual.head_dim, config.head_dim);
+    assert_int_equal(usual.num_kv_heads, config.num_kv_heads);
+    assert_float_equal(usual.query_scale * usual.query_scale * (float)config.head_dim, 1, 1e-6);
+
+    changed = usual;
+    changed.rope = ROPE_NONE;
+    changed.query_scale = 0.5f;
+    assert_int_equal(family_apply(&table, &family, &config, &err), OK);
+    assert_int_equal(table.layers[0].rope, 0);
+    assert_int_equal(table.layers[1].rope, ROPE_NONE);
+    assert_false(layer_table_is_even(&table));
+    table.layers[1] = usual;
+    assert_true(layer_table_is_even(&table));
+    layer_table_fini(&table);
+    model_config_fini(&config);
+}
+
+// No value is ignored: what the decoder cannot compute is refused by name.
+static void test_what_has_no_code_is_refused(void **state) {
+    (void)state;
+    static const struct model_family family = {.name = "Own", .change = change};
+    struct model_config config = PARSE_OK({NULL, NULL});
+    struct layer_table table;
+    struct err err = {0};
+    assert_int_equal(layer_table_init(&table, &config, &err), OK);
+    const struct layer usual = table.layers[0];
+    layer_table_fini(&table);
+    struct {
+        const char *words;
+        struct layer layer;
+    } cases[] = {
+        {"norms behind", usual}, {"over all heads", usual},
+        {"activation", usual},   {"a part of each head", usual},
+        {"residual", usual},     {"soft limit", usual},
+        {"sinks", usual},        {"another size", usual},
+        {"another size", usual},
+    };
+    cases[0].layer.norm_place = NORM_AROUND;
+    cases[1].layer.head_norm = HEAD_NORM_ROW;
+    cases[2].layer.activation = ACTIVATION_GELU_TANH;
+    cases[3].layer.rotary_dim = usual.head_dim / 2;
+    cases[4].layer.residual_scale = 0.5f;
+    cases[5].layer.softcap = 30;
+    cases[6].layer.has_sinks = true;
+    cases[7].layer.num_kv_heads = 1;
+    cases[8].layer.head_dim = cases[8].layer.rotary_dim = usual.head_dim * 2;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        changed = cases[i].layer;
+        err = (struct err){0};
+        assert_int_equal(family_apply(&table, &family, &config, &err), ERR_UNSUPPORTED);
+        expect_words(&err, "Own|layer 1");
+        expect_words(&err, cases[i].words);
+        assert_null(table.layers);
+    }
+    model_config_fini(&config);
+}
+
+// The same for what all layers share.
+static void test_what_has_no_code_in_the_whole_model_is_refused(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK({NULL, NULL});
+    struct layer_table table;
+    struct err err = {0};
+    assert_int_equal(family_resolve(&table, &config, &err), OK);
+    struct {
+        const char *words;
+        struct layer_table table;
+    } cases[] = {{"1 + weight", table},
+                 {"embeddings", table},
+                 {"factor of the logits", table},
+                 {"limit of the logits", table}};
+    cases[0].table.norm_kind = NORM_ONE_PLUS_WEIGHT;
+    cases[1].table.embedding_scale = 2;
+    cases[2].table.logits_scale = 2;
+    cases[3].table.logits_softcap = 30;
+    assert_int_equal(layer_table_check(&table, &err), OK);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        assert_int_equal(layer_table_check(&cases[i].table, &err), ERR_UNSUPPORTED);
+        expect_words(&err, cases[i].words);
+    }
+    layer_table_fini(&table);
+    model_config_fini(&config);
+}
+
 static void refused(const struct field changes[CHANGES_MAX], const char *words) {
     struct model_config config = parse_ok(changes);
-    struct family_traits traits;
+    struct layer_table table;
     struct err err = {0};
-    assert_int_equal(family_resolve(&traits, &config, &err), ERR_UNSUPPORTED);
+    assert_int_equal(family_resolve(&table, &config, &err), ERR_UNSUPPORTED);
+    assert_null(table.layers);
     expect_words(&err, words);
     model_config_fini(&config);
 }
@@ -162,22 +270,23 @@ static void test_bench_configs(void **state) {
         char folder[256];
         struct model_config c;
         struct generation_config generation;
-        struct family_traits traits;
+        struct layer_table table;
         struct err err = {0};
         snprintf(folder, sizeof folder, "bench/configs/%s", cases[i].name);
         if (model_config_load(&c, &generation, folder, &err) != OK) fail_msg("%s", err.message);
-        if (family_resolve(&traits, &c, &err)) fail_msg("%s", err.message);
-        uint64_t total = decoder_num_parameters(&c, &traits);
+        if (family_resolve(&table, &c, &err)) fail_msg("%s", err.message);
+        uint64_t total = decoder_num_parameters(&c, &table);
         if (total != cases[i].num_parameters) {
             fail_msg("%s has %llu parameters, want %llu", cases[i].name, (unsigned long long)total,
                      (unsigned long long)cases[i].num_parameters);
         }
-        double active = (double)decoder_num_active_parameters(&c, &traits) / 1e9;
+        double active = (double)decoder_num_active_parameters(&c, &table) / 1e9;
         double want = cases[i].active > 0 ? cases[i].active : (double)total / 1e9;
         assert_true(active > want - 0.1 && active < want + 0.1);
         assert_int_equal(c.dtype, DTYPE_BF16);
         assert_int_equal(c.sliding_window, 0);
         assert_false(generation.has_temperature);
+        layer_table_fini(&table);
         model_config_fini(&c);
     }
 }
@@ -218,6 +327,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_biases),
         cmocka_unit_test(test_keys_and_defaults_of_biases),
+        cmocka_unit_test(test_layers_are_described_one_by_one),
+        cmocka_unit_test(test_what_has_no_code_is_refused),
+        cmocka_unit_test(test_what_has_no_code_in_the_whole_model_is_refused),
         cmocka_unit_test(test_unknown_architecture_lists_the_known),
         cmocka_unit_test(test_biases_that_a_family_lacks),
         cmocka_unit_test(test_bench_configs),

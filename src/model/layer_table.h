@@ -1,0 +1,97 @@
+/* A model's layers, one entry each. The entries say how layers differ from one another and how a
+ * family differs from others. The decoder reads nothing else about them: no family's name, no key
+ * of config.json.
+ *
+ * family.c makes the table. It fills each entry with what holds for most families (Llama's layers,
+ * with the sizes and the window of config.json), then the family changes what is different.
+ *
+ * Some values have no code yet, because no family here uses them. layer_table_check refuses those
+ * by name. */
+#ifndef MODEL_LAYER_TABLE_H
+#define MODEL_LAYER_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "checkpoint/model_config.h"
+
+// rms_norm(x) = x / sqrt(mean(x^2) + eps), times this.
+enum norm_kind {
+    NORM_WEIGHT, // weight
+    NORM_ONE_PLUS_WEIGHT, // 1 + weight
+};
+
+// Where attention and MLP have their norms; f is one of the two.
+enum norm_place {
+    NORM_BEFORE, // residual += f(norm(residual))
+    NORM_AFTER, // residual += norm(f(residual))
+    NORM_AROUND, // residual += norm(f(norm(residual)))
+};
+
+// The norm of q and of k, before the rotary embedding.
+enum head_norm {
+    HEAD_NORM_NONE,
+    HEAD_NORM_EACH, // of each head, with a weight [head_dim] for all
+    HEAD_NORM_ROW, // of all heads together, with a weight [heads * head_dim]
+};
+
+// The MLP is down(activation(gate, up)).
+enum activation {
+    ACTIVATION_SILU, // silu(gate) * up
+    ACTIVATION_GELU_TANH, // gelu(gate) * up, by its tanh form
+    ACTIVATION_CLAMPED_SILU, // silu(1.702 gate) * gate * (up + 1), both clamped to 7
+};
+
+enum { ROPE_TABLES_MAX = 4 };
+#define ROPE_NONE UINT32_MAX
+
+struct layer {
+    uint32_t window; // tokens that a query sees, itself included; 0: all
+    uint32_t rope; // index of layer_table.ropes, or ROPE_NONE: positions change nothing
+    uint32_t head_dim, num_kv_heads;
+    uint32_t rotary_dim; // the leading elements of a head that are rotated; <= head_dim
+    enum norm_place norm_place;
+    enum head_norm head_norm;
+    enum activation activation;
+    float query_scale; // factor of the scores q k^T
+    float residual_scale; // factor of what attention and MLP add to the residual
+    float softcap; // scores become softcap * tanh(score / softcap); 0: none
+    bool has_sinks; // each head has one more logit in its softmax, without a value
+    bool has_qkv_bias, has_o_bias;
+    bool has_mlp_bias; // gate, up and down of a dense MLP
+    bool is_sparse; // experts instead of the dense MLP
+};
+
+// Tensor names of a layer's experts, below "model.layers.N.".
+struct expert_names {
+    const char *router; // "mlp.gate"
+    const char *experts; // "mlp.experts": ".N." and one of the following are appended
+    const char *gate, *up, *down; // "gate_proj"
+};
+
+struct layer_table {
+    const char *family; // static, for people: "Qwen3"
+    const struct expert_names *expert_names; // static; NULL: no layer is sparse
+    enum norm_kind norm_kind; // of all norms, the last one included
+    float embedding_scale, logits_scale; // factors of the embeddings and of the logits
+    float logits_softcap; // as a layer's softcap; 0: none
+    struct rope_config ropes[ROPE_TABLES_MAX]; // [num_ropes]
+    uint32_t num_ropes;
+    uint32_t num_layers;
+    struct layer *layers; // [num_layers]
+};
+
+// Every layer as in Llama, in the sizes of `config`.
+MUST_USE enum status layer_table_init(struct layer_table *table, const struct model_config *config,
+                                      struct err *err);
+void layer_table_fini(struct layer_table *table); // all-zero is fine
+
+// All layers are dense and have the same shape, window, rope and scale: ops that run all of them at
+// once need to know only one.
+bool layer_table_is_even(const struct layer_table *table);
+
+// ERR_UNSUPPORTED names the first value that the decoder cannot compute.
+MUST_USE enum status layer_table_check(const struct layer_table *table, struct err *err);
+
+#endif

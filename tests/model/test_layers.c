@@ -1,0 +1,98 @@
+// Each layer computes what its entry in the table of layers says.
+#include <string.h>
+
+#include "model/decoder.h"
+#include "model/family.h"
+#include "support/cmocka_all.h"
+
+enum { TOKENS = 2, BLOCK_SIZE = 16, POSITIONS = 64, LOGITS = 16 };
+
+static const char checkpoint[] = "tests/reference/data/qwen3";
+
+// Writes some logits of two tokens at positions 0 and `distance`, where the first num_without_rope
+// layers have no rotary embedding.
+static void run(uint32_t num_without_rope, int32_t distance, float logits[LOGITS]) {
+    const struct backend_options options = {
+        .device = "cpu", .cpu_isa = "auto", .threads = 1, .weight_dtype = DTYPE_BF16};
+    const struct step_limits limits = {.max_num_tokens = TOKENS,
+                                       .max_num_seqs = 1,
+                                       .max_positions = POSITIONS,
+                                       .max_blocks_per_seq = 1};
+    struct model_config config;
+    struct generation_config generation;
+    struct layer_table table;
+    struct decoder_shape shape;
+    struct backend *backend = NULL;
+    struct weights *weights = NULL;
+    struct decoder *decoder = NULL;
+    struct kv_cache *cache = NULL;
+    struct comm comm = comm_single();
+    struct err err = {0};
+    if (model_config_load(&config, &generation, checkpoint, &err)) fail_msg("%s", err.message);
+    if (family_resolve(&table, &config, &err)) fail_msg("%s", err.message);
+    assert_true(num_without_rope <= table.num_layers);
+    for (uint32_t i = 0; i < num_without_rope; i++) table.layers[i].rope = ROPE_NONE;
+    if (decoder_shape_of(&shape, &config, 0, 1, &err)) fail_msg("%s", err.message);
+    if (backend_create(&backend, &options, &err)) fail_msg("%s", err.message);
+    if (weights_open(&weights, checkpoint, &err)) fail_msg("%s", err.message);
+    const struct kv_cache_spec spec = {.num_layers = config.num_layers,
+                                       .num_blocks = 1,
+                                       .block_size = BLOCK_SIZE,
+                                       .num_kv_heads = config.num_kv_heads,
+                                       .head_dim = config.head_dim,
+                                       .num_heads = config.num_heads,
+                                       .limits = limits};
+    if (backend->ops->kv_cache_create(backend, &spec, &cache, &err)) fail_msg("%s", err.message);
+    const struct decoder_options decoder_options = {.config = &config,
+                                                    .table = &table,
+                                                    .shape = &shape,
+                                                    .backend = backend,
+                                                    .comm = &comm,
+                                                    .limits = limits};
+    if (decoder_create(&decoder, &decoder_options, weights, &err)) fail_msg("%s", err.message);
+
+    int32_t tokens[TOKENS] = {5, 9}, positions[TOKENS] = {0, distance}, slots[TOKENS] = {0, 1};
+    int32_t query_start[] = {0, TOKENS}, context_len[] = {TOKENS}, block_table[] = {0};
+    int32_t logit_index[] = {TOKENS - 1};
+    const struct step step = {.num_tokens = TOKENS,
+                              .num_seqs = 1,
+                              .num_logits = 1,
+                              .block_table_stride = 1,
+                              .max_query_len = TOKENS,
+                              .max_context_len = TOKENS,
+                              .tokens = tokens,
+                              .positions = positions,
+                              .slot_mapping = slots,
+                              .query_start = query_start,
+                              .context_len = context_len,
+                              .block_tables = block_table,
+                              .logit_index = logit_index};
+    const float *all = decoder_forward(decoder, cache, &step);
+    memcpy(logits, all, LOGITS * sizeof *logits);
+
+    decoder_destroy(decoder);
+    backend->ops->kv_cache_destroy(backend, cache);
+    weights_close(weights);
+    backend_destroy(backend);
+    layer_table_fini(&table);
+    model_config_fini(&config);
+}
+
+// Rotations by positions are all that tells two distances apart.
+static void test_layers_without_rope_do_not_see_positions(void **state) {
+    (void)state;
+    float near[LOGITS], far[LOGITS];
+    run(3, 1, near);
+    run(3, 40, far);
+    assert_memory_equal(near, far, sizeof near);
+    run(2, 1, near); // one layer sees them
+    run(2, 40, far);
+    assert_memory_not_equal(near, far, sizeof near);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layers_without_rope_do_not_see_positions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
