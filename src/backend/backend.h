@@ -189,8 +189,9 @@ struct linear_args {
  * written to the cache at the token's slot; q stays in qkv. nano-vllm: store_kvcache, and
  * the norm and rotation before it.
  *
- * attention is causal grouped-query attention, softmax(scale * q k^T) v. Each query sees every
- * position of its sequence up to its own. */
+ * attention is causal grouped-query attention, softmax(scale * q k^T) v. A query at position p sees
+ * the positions p - window + 1 .. p of its sequence, without a window 0 .. p. Positions before the
+ * windows of all queries are not read: block tables may have any number for their blocks. */
 struct attention_args {
     const struct step *step;
     struct kv_cache *cache; // written by attention_prepare, read by attention
@@ -202,6 +203,9 @@ struct attention_args {
     const float *rope; // dev [max_positions][head_dim]: head_dim/2 cosines, then sines
     float eps; // of the norms
     float scale; // factor of the scores
+    uint32_t window; // positions; 0: none
+    float softcap; // not 0: scores become softcap * tanh(scores / softcap), after the scale
+    const float *sinks; // dev [num_heads]: a score that has no position and no value; or NULL
 };
 
 // out = silu(gate) * up; silu(v) = v / (1 + exp(-v)).

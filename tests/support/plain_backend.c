@@ -242,14 +242,16 @@ static void plain_attention_prepare(struct backend *backend, const struct attent
     }
 }
 
-// One query head over positions 0 .. last of a sequence, with the softmax's running maximum and sum
-// (Milakov and Gimelshein 2018), so that scores need no memory.
+// One query head over positions .. last of a sequence, with the softmax's running maximum and sum
+// (Milakov and Gimelshein 2018), so that scores need no memory. A sink is where both begin.
 static void attend_head(const struct attention_args *args, const int32_t *block_table,
-                        const float *q, uint32_t kv_head, int32_t last, float *out) {
+                        const float *q, uint32_t head, int32_t last, float *out) {
     uint32_t dim = args->head_dim, block_size = args->cache->spec.block_size;
-    float max = -INFINITY, sum = 0;
+    uint32_t kv_head = head / (args->num_heads / args->num_kv_heads), first = 0;
+    if (args->window && (uint32_t)last >= args->window) first = (uint32_t)last - args->window + 1;
+    float max = args->sinks ? args->sinks[head] : -INFINITY, sum = args->sinks ? 1 : 0;
     memset(out, 0, dim * sizeof *out);
-    for (uint32_t position = 0; position <= (uint32_t)last; position++) {
+    for (uint32_t position = first; position <= (uint32_t)last; position++) {
         size_t block = (size_t)block_table[position / block_size];
         size_t slot = block * block_size + position % block_size;
         size_t at = slot_at(args->cache, args->layer, slot, kv_head);
@@ -257,6 +259,7 @@ static void attend_head(const struct attention_args *args, const int32_t *block_
         float score = 0;
         for (uint32_t i = 0; i < dim; i++) score += q[i] * k[i];
         score *= args->scale;
+        if (args->softcap != 0) score = args->softcap * tanhf(score / args->softcap);
         float new_max = score > max ? score : max;
         float fade = expf(max - new_max), weight = expf(score - new_max);
         for (uint32_t i = 0; i < dim; i++) out[i] = out[i] * fade + weight * v[i];
@@ -269,7 +272,7 @@ static void attend_head(const struct attention_args *args, const int32_t *block_
 static void plain_attention(struct backend *backend, const struct attention_args *args) {
     (void)backend;
     const struct step *step = args->step;
-    uint32_t dim = args->head_dim, group = args->num_heads / args->num_kv_heads;
+    uint32_t dim = args->head_dim;
     size_t row = (size_t)(args->num_heads + 2 * args->num_kv_heads) * dim;
     for (uint32_t s = 0; s < step->num_seqs; s++) {
         const int32_t *table = step->block_tables + (size_t)s * step->block_table_stride;
@@ -280,8 +283,7 @@ static void plain_attention(struct backend *backend, const struct attention_args
             const float *q = (const float *)args->qkv + (size_t)t * row;
             float *out = (float *)args->out + (size_t)t * args->num_heads * dim;
             for (uint32_t h = 0; h < args->num_heads; h++) {
-                attend_head(args, table, q + (size_t)h * dim, h / group, position,
-                            out + (size_t)h * dim);
+                attend_head(args, table, q + (size_t)h * dim, h, position, out + (size_t)h * dim);
             }
         }
     }

@@ -1,8 +1,9 @@
 /* Paged causal attention. A row is a (query, query head of the group) pair, so a decode's rows are
  * the heads of its group. An item is one kv head of one sequence and up to item_rows_max rows.
- * Its rows walk the positions together, up to the last query's, with online softmax. A step of the
- * walk is a span of 64 positions that begins at a multiple of 64, or a whole part (AMX). All panels
- * of rows use a span's K and V before the next span.
+ * Its rows walk the positions together, from where the first query's window begins to the last
+ * query, with online softmax. A step of the walk is a span of 64 positions that begins at a
+ * multiple of 64, or a whole part (AMX). All panels of rows use a span's K and V before the next
+ * span.
  *
  * Positions are cut into parts at multiples of ATTENTION_PART. A row's parts are summed apart and
  * then joined in order. One item computes all parts, or, where a few long sequences would leave
@@ -89,7 +90,7 @@ static void find_item(const struct attention_job *job, uint32_t index,
     *item = (struct attention_item){
         .seq = seq, .index = low, .kv_head = of_seq % num_kv_heads, .num_rows = seq->num_rows};
     if (seq->is_split) {
-        item->part = piece;
+        item->part = seq->first_part + piece;
     } else {
         item->first_row = piece * job->rows_per_item;
         item->num_rows -= item->first_row;
@@ -183,10 +184,24 @@ static void load_queries(const struct attention_job *job, const struct attention
     }
 }
 
-// Sets next_k and next_v of the tile to the span's chunks. Those behind `last_position` become the
-// chunk of that position.
+// Positions `first` .. `last`.
+struct position_range {
+    uint32_t first, last;
+};
+
+// The positions that the item's rows see.
+static struct position_range seen_by_item(const struct attention_job *job,
+                                          const struct attention_item *item) {
+    return (struct position_range){.first =
+                                       attention_first_seen(job->args, row_position(job, item, 0)),
+                                   .last = row_position(job, item, item->num_rows - 1)};
+}
+
+// Sets next_k and next_v of the tile to the span's chunks. Those outside `seen` become the chunk of
+// its nearest position, as their blocks may be gone.
 static void find_chunks(const struct attention_job *job, const struct attention_item *item,
-                        uint32_t span_begin, uint32_t last_position, struct attention_tile *tile) {
+                        uint32_t span_begin, struct position_range seen,
+                        struct attention_tile *tile) {
     const struct attention_args *args = job->args;
     const struct kv_cache *cache = args->cache;
     const int32_t *block_table =
@@ -194,7 +209,8 @@ static void find_chunks(const struct attention_job *job, const struct attention_
     uint32_t block_size = cache->spec.block_size;
     for (uint32_t chunk = 0; chunk < job->kernels->span_positions / ATTENTION_CHUNK; chunk++) {
         uint32_t position = span_begin + chunk * ATTENTION_CHUNK;
-        if (position > last_position) position = last_position;
+        if (position > seen.last) position = seen.last;
+        if (position < seen.first) position = seen.first;
         uint32_t block = (uint32_t)block_table[position / block_size];
         CHECK(block < cache->spec.num_blocks, "seq=%u position=%u block=%u of %u", item->index,
               position, block, cache->spec.num_blocks);
@@ -205,20 +221,27 @@ static void find_chunks(const struct attention_job *job, const struct attention_
     }
 }
 
+// How many of the span's positions are before `position`.
+static uint32_t in_span(const struct attention_job *job, uint32_t span, uint32_t position) {
+    uint32_t before = position > span ? position - span : 0;
+    return before < job->kernels->span_positions ? before : job->kernels->span_positions;
+}
+
 static void walk_span(const struct attention_job *job, const struct attention_item *item,
                       const struct attention_scratch *scratch, const struct attention_state *state,
                       uint32_t span, struct attention_tile *tile) {
-    uint32_t visible[ATTENTION_ROWS_MAX];
+    uint32_t hidden[ATTENTION_ROWS_MAX], visible[ATTENTION_ROWS_MAX];
     for (uint32_t row = 0; row < item->num_rows; row++) {
-        uint32_t end = row_position(job, item, row) + 1; // of the positions that the row sees
-        uint32_t seen = end > span ? end - span : 0;
-        visible[row] = seen < job->kernels->span_positions ? seen : job->kernels->span_positions;
+        uint32_t position = row_position(job, item, row);
+        hidden[row] = in_span(job, span, attention_first_seen(job->args, position));
+        visible[row] = in_span(job, span, position + 1);
     }
     for (uint32_t panel = 0; panel < item->num_panels; panel++) {
         uint32_t begin = part_begin(item->num_rows, item->num_panels, panel);
         uint32_t end = part_begin(item->num_rows, item->num_panels, panel + 1);
-        if (visible[end - 1] == 0) continue;
+        if (hidden[begin] == visible[end - 1]) continue;
         tile->rows = end - begin;
+        tile->hidden = hidden + begin;
         tile->visible = visible + begin;
         tile->q = job->narrow->queries ? narrow_queries(job, item, begin)
                                        : panel_queries(job, scratch, panel);
@@ -241,17 +264,20 @@ static void walk_part(const struct attention_job *job, const struct attention_it
     for (uint32_t row = 0; row < item->num_rows; row++) state->max[row] = -INFINITY;
 
     uint32_t begin = part * ATTENTION_PART, end = begin + ATTENTION_PART;
-    uint32_t last_position = row_position(job, item, item->num_rows - 1);
-    struct attention_tile tile = {
-        .head_dim = head_dim, .scores = scratch->scores, .values = scratch->values};
+    struct position_range seen = seen_by_item(job, item), next = seen;
+    struct attention_tile tile = {.head_dim = head_dim,
+                                  .scores = scratch->scores,
+                                  .values = scratch->values,
+                                  .softcap = job->args->softcap};
     uint32_t step = job->kernels->span_positions;
+    if (begin < seen.first) begin = seen.first / step * step;
     // What comes after this part is another item's if the parts are items.
-    uint32_t last_next = item->seq->is_split && end - 1 < last_position ? end - 1 : last_position;
-    find_chunks(job, item, begin, last_position, &tile);
-    for (uint32_t span = begin; span < end && span <= last_position; span += step) {
+    if (item->seq->is_split && end - 1 < next.last) next.last = end - 1;
+    find_chunks(job, item, begin, seen, &tile);
+    for (uint32_t span = begin; span < end && span <= seen.last; span += step) {
         memcpy(tile.k, tile.next_k, sizeof tile.k);
         memcpy(tile.v, tile.next_v, sizeof tile.v);
-        find_chunks(job, item, span + step, last_next, &tile);
+        find_chunks(job, item, span + step, next, &tile);
         walk_span(job, item, scratch, state, span, &tile);
     }
     for (uint32_t row = 0; row < item->num_rows; row++) {
@@ -265,20 +291,40 @@ static void add_scaled(float *restrict acc, float keep, const float *restrict mo
     for (size_t i = 0; i < count; i++) acc[i] = acc[i] * keep + more[i] * scale;
 }
 
-// Adds a part to the total of the parts before it, for the rows that see it.
+// Adds a part to the total of the parts before it, for the rows that see it. A row's first part
+// becomes its total, which may hold anything before.
 static void join_part(const struct attention_job *job, const struct attention_item *item,
                       uint32_t part, const struct attention_state *total,
                       const struct attention_state *more) {
     size_t head_dim = job->args->head_dim;
     for (uint32_t row = 0; row < item->num_rows; row++) {
-        if (row_position(job, item, row) < part * ATTENTION_PART) continue;
+        uint32_t last = row_position(job, item, row);
+        uint32_t first_part = attention_first_seen(job->args, last) / ATTENTION_PART;
+        if (part < first_part || part > last / ATTENTION_PART) continue;
+        float *sum = total->sum + (size_t)row * ATTENTION_SUMS;
+        float more_sum = more->sum[(size_t)row * ATTENTION_SUMS];
+        if (part == first_part) {
+            sum[0] = more_sum;
+            total->max[row] = more->max[row];
+            memcpy(total->acc + row * head_dim, more->acc + row * head_dim,
+                   head_dim * sizeof *total->acc);
+            continue;
+        }
         float change = more->max[row] - total->max[row], small = expf(-fabsf(change));
         float keep = change > 0.0f ? small : 1.0f, scale = change > 0.0f ? 1.0f : small;
-        float *sum = total->sum + (size_t)row * ATTENTION_SUMS;
-        sum[0] = sum[0] * keep + more->sum[(size_t)row * ATTENTION_SUMS] * scale;
+        sum[0] = sum[0] * keep + more_sum * scale;
         total->max[row] = fmaxf(total->max[row], more->max[row]);
         add_scaled(total->acc + row * head_dim, keep, more->acc + row * head_dim, scale, head_dim);
     }
+}
+
+// What a row's weighted sum of values is multiplied by in the end: 1 / (sum + exp(sink - max)),
+// where the sum is that of exp(score - max).
+static float row_scale(const struct attention_job *job, const struct attention_item *item,
+                       const struct attention_state *total, uint32_t row) {
+    float sum = total->sum[(size_t)row * ATTENTION_SUMS], max = total->max[row];
+    if (!job->args->sinks) return 1.0f / sum;
+    return 1.0f / (sum + expf(job->args->sinks[row_head(job, item, row)] - max));
 }
 
 static float *row_out(const struct attention_job *job, const struct attention_item *item,
@@ -293,7 +339,7 @@ static void finish_rows(const struct attention_job *job, const struct attention_
     const struct attention_args *args = job->args;
     size_t head_dim = args->head_dim, row_bytes = args->num_heads * head_dim * sizeof(uint16_t);
     for (uint32_t row = 0; row < item->num_rows; row++) {
-        float scale = 1.0f / total->sum[(size_t)row * ATTENTION_SUMS];
+        float scale = row_scale(job, item, total, row);
         float *acc = total->acc + row * head_dim;
         size_t token = row_token(job, item, row), at = row_head(job, item, row) * head_dim;
         if (job->narrow->out) {
@@ -317,7 +363,7 @@ static void finish_rows(const struct attention_job *job, const struct attention_
 static struct attention_state split_state(const struct attention_job *job,
                                           const struct attention_item *item, uint32_t part) {
     uint32_t head_dim = job->args->head_dim;
-    size_t at = (size_t)item->kv_head * item->seq->num_parts + part;
+    size_t at = (size_t)item->kv_head * item->seq->num_parts + (part - item->seq->first_part);
     float *memory = job->args->cache->partials + item->seq->first_partial +
                     at * attention_state_floats(item->num_rows, head_dim);
     return state_at(memory, item->num_rows, head_dim);
@@ -332,8 +378,9 @@ static void run_split(const struct attention_job *job, const struct attention_it
     atomic_uint *left =
         &cache->parts_left[(size_t)item->index * cache->spec.num_kv_heads + item->kv_head];
     if (atomic_fetch_sub_explicit(left, 1, memory_order_acq_rel) > 1) return;
-    const struct attention_state total = split_state(job, item, 0);
-    for (uint32_t part = 1; part < item->seq->num_parts; part++) {
+    uint32_t first = item->seq->first_part, end = first + item->seq->num_parts;
+    const struct attention_state total = split_state(job, item, first);
+    for (uint32_t part = first + 1; part < end; part++) {
         state = split_state(job, item, part);
         join_part(job, item, part, &total, &state);
     }
@@ -342,9 +389,10 @@ static void run_split(const struct attention_job *job, const struct attention_it
 
 static void run_whole(const struct attention_job *job, const struct attention_item *item,
                       const struct attention_scratch *scratch) {
-    uint32_t last_position = row_position(job, item, item->num_rows - 1);
-    walk_part(job, item, scratch, 0, &scratch->total);
-    for (uint32_t part = 1; part <= last_position / ATTENTION_PART; part++) {
+    struct position_range seen = seen_by_item(job, item);
+    uint32_t first = seen.first / ATTENTION_PART, last = seen.last / ATTENTION_PART;
+    walk_part(job, item, scratch, first, &scratch->total);
+    for (uint32_t part = first + 1; part <= last; part++) {
         walk_part(job, item, scratch, part, &scratch->part);
         join_part(job, item, part, &scratch->total, &scratch->part);
     }
@@ -372,9 +420,11 @@ void cpu_attention(struct backend *backend, const struct attention_args *args) {
     attention_run(cpu_backend_of(backend), args, &(struct attention_narrow){0});
 }
 
-// The kernels for a KV cache.
+// The kernels for a KV cache. Scalar ones alone have windows and caps.
 static const struct attention_kernels *kernels_of(const struct cpu_kernels *kernels,
-                                                  enum dtype dtype) {
+                                                  const struct attention_args *args) {
+    enum dtype dtype = args->cache->spec.dtype;
+    if (args->window != 0 || args->softcap != 0) kernels = &cpu_kernels_scalar;
     if (dtype == DTYPE_I8) return &kernels->attention_int8;
     return dtype == DTYPE_F32 ? &kernels->attention_f32 : &kernels->attention_bf16;
 }
@@ -399,10 +449,12 @@ void attention_run(struct cpu_backend *cpu, const struct attention_args *args,
     struct attention_job job = {
         .cpu = cpu,
         .narrow = narrow,
-        .kernels = kernels_of(&cpu->kernels, spec->dtype),
+        .kernels = kernels_of(&cpu->kernels, args),
         .args = args,
         .group = args->num_heads / args->num_kv_heads,
     };
+    CHECK(!narrow->queries || job.kernels->queries == QUERIES_BF16, "window=%u softcap=%f",
+          args->window, (double)args->softcap);
     attention_make_plan(&job);
     thread_pool_for(cpu->pool, job.num_items, attention_item, &job);
 }

@@ -24,7 +24,7 @@ struct attention_seq {
     uint32_t first_item; // index of the first of its items, which are consecutive
     uint32_t num_rows; // queries x group
     uint32_t first_position; // of its first query
-    uint32_t num_parts; // parts that its last query sees
+    uint32_t first_part, num_parts; // the parts that its queries see
     bool is_split; // an item is one part of all rows; else a tile of rows over all parts
     size_t first_partial; // offset into the cache's partials, in floats, if split
 };
@@ -38,6 +38,11 @@ struct attention_job {
     uint32_t rows_per_item; // of a sequence that is not split: item_rows .. item_rows_max
     uint32_t num_items;
 };
+
+// The first position that a query at `position` sees.
+static inline uint32_t attention_first_seen(const struct attention_args *args, uint32_t position) {
+    return args->window != 0 && position >= args->window ? position - args->window + 1 : 0;
+}
 
 size_t attention_state_floats(uint32_t rows, uint32_t head_dim);
 

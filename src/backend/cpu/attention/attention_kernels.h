@@ -46,8 +46,11 @@ struct attention_tile {
     // Of the item's next span, to prefetch; never NULL.
     const void *next_k[ATTENTION_PART_CHUNKS];
     const void *next_v[ATTENTION_PART_CHUNKS];
-    const uint32_t *visible; // [rows] how many of the span's positions a row sees: 0 .. span;
-        // never fewer than the row before. Chunks that no row sees are not read
+    // [rows] A row sees the span's positions hidden .. visible - 1, none if both are equal. Neither
+    // is smaller than for the row before, and visible is at most the span. Chunks that no row sees
+    // are not read.
+    const uint32_t *hidden, *visible;
+    float softcap; // not 0: scores become softcap * tanh(scores / softcap)
     float *max; // [rows] subtracted from scores: the largest so far or, by AMX, up to 8 less; -inf
         // at first
     float *sum; // [rows][16] sum of exponentials, by lane of the position

@@ -29,18 +29,37 @@ static uint32_t num_tiles(const struct attention_job *job, const struct attentio
     return (seq->num_rows + job->rows_per_item - 1) / job->rows_per_item;
 }
 
+// Parts of the positions that are seen by at least one of the queries from `first` to `last`.
+static uint32_t count_parts(const struct attention_args *args, uint32_t first, uint32_t last) {
+    return last / ATTENTION_PART - attention_first_seen(args, first) / ATTENTION_PART + 1;
+}
+
 static void measure_seqs(const struct attention_job *job) {
     const struct attention_args *args = job->args;
     for (uint32_t s = 0; s < args->step->num_seqs; s++) {
         uint32_t query_len =
             (uint32_t)(args->step->query_start[s + 1] - args->step->query_start[s]);
         uint32_t context_len = (uint32_t)args->step->context_len[s];
-        args->cache->seqs[s] = (struct attention_seq){
-            .num_rows = query_len * job->group,
-            .first_position = context_len - query_len,
-            .num_parts = (context_len + ATTENTION_PART - 1) / ATTENTION_PART,
-        };
+        struct attention_seq seq = {.num_rows = query_len * job->group,
+                                    .first_position = context_len - query_len};
+        if (query_len > 0) {
+            seq.first_part = attention_first_seen(args, seq.first_position) / ATTENTION_PART;
+            seq.num_parts = count_parts(args, seq.first_position, context_len - 1);
+        }
+        args->cache->seqs[s] = seq;
     }
+}
+
+// Parts that the tiles of a sequence walk.
+static uint64_t cost_of(const struct attention_job *job, const struct attention_seq *seq) {
+    uint64_t cost = 0;
+    for (uint32_t row = 0; row < seq->num_rows; row += job->rows_per_item) {
+        uint32_t left = seq->num_rows - row;
+        uint32_t last = row + (left < job->rows_per_item ? left : job->rows_per_item) - 1;
+        cost += count_parts(job->args, seq->first_position + row / job->group,
+                            seq->first_position + last / job->group);
+    }
+    return cost;
 }
 
 // A thread's share of the cost, which is counted in parts that an item walks.
@@ -48,7 +67,7 @@ static uint64_t thread_share(const struct attention_job *job) {
     uint64_t cost = 0;
     for (uint32_t s = 0; s < job->args->step->num_seqs; s++) {
         const struct attention_seq *seq = &job->args->cache->seqs[s];
-        cost += (uint64_t)num_tiles(job, seq) * seq->num_parts * job->args->num_kv_heads;
+        cost += cost_of(job, seq) * job->args->num_kv_heads;
     }
     return cost / thread_pool_num_threads(job->cpu->pool);
 }

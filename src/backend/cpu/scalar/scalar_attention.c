@@ -33,14 +33,15 @@ static ALWAYS_INLINE float scale_at(const void *const chunks[], uint32_t j, size
 
 // Turns a row's scores into exponentials and moves its running maximum and sum on; returns what the
 // values gathered so far must be multiplied by.
-static float softmax(const struct attention_tile *tile, uint32_t row, uint32_t visible) {
+static float softmax(const struct attention_tile *tile, uint32_t row) {
+    uint32_t hidden = tile->hidden[row], visible = tile->visible[row];
     float *scores = tile->scores + (size_t)row * ATTENTION_SPAN;
     float *sum = tile->sum + (size_t)row * ATTENTION_SUMS;
     float largest = tile->max[row];
-    for (uint32_t j = 0; j < visible; j++) largest = fmaxf(largest, scores[j]);
+    for (uint32_t j = hidden; j < visible; j++) largest = fmaxf(largest, scores[j]);
     float shrink = expf(tile->max[row] - largest);
     for (uint32_t lane = 0; lane < ATTENTION_SUMS; lane++) sum[lane] *= shrink;
-    for (uint32_t j = 0; j < visible; j++) {
+    for (uint32_t j = hidden; j < visible; j++) {
         scores[j] = expf(scores[j] - largest);
         sum[j % ATTENTION_SUMS] += scores[j];
     }
@@ -52,10 +53,10 @@ static ALWAYS_INLINE void run_span(const struct attention_tile *tile, enum kind 
     size_t head_dim = tile->head_dim;
     const float *q = tile->q;
     for (uint32_t row = 0; row < tile->rows; row++) {
-        uint32_t visible = tile->visible[row];
-        if (visible == 0) continue;
+        uint32_t hidden = tile->hidden[row], visible = tile->visible[row];
+        if (hidden == visible) continue;
         float *scores = tile->scores + (size_t)row * ATTENTION_SPAN;
-        for (uint32_t j = 0; j < visible; j++) {
+        for (uint32_t j = hidden; j < visible; j++) {
             const void *k = tile->k[j / ATTENTION_CHUNK];
             scores[j] = 0;
             for (size_t d = 0; d < head_dim; d++) {
@@ -63,11 +64,12 @@ static ALWAYS_INLINE void run_span(const struct attention_tile *tile, enum kind 
                              number_at(k, d, j % ATTENTION_CHUNK, ATTENTION_CHUNK, kind);
             }
             scores[j] *= scale_at(tile->k, j, head_dim, kind);
+            if (tile->softcap != 0) scores[j] = tile->softcap * tanhf(scores[j] / tile->softcap);
         }
-        float shrink = softmax(tile, row, visible);
+        float shrink = softmax(tile, row);
         float *acc = tile->acc + (size_t)row * head_dim;
         for (size_t d = 0; d < head_dim; d++) acc[d] *= shrink;
-        for (uint32_t j = 0; j < visible; j++) {
+        for (uint32_t j = hidden; j < visible; j++) {
             const void *v = tile->v[j / ATTENTION_CHUNK];
             float p = scores[j] * scale_at(tile->v, j, head_dim, kind);
             for (size_t d = 0; d < head_dim; d++) {

@@ -3,6 +3,7 @@
 
 #include "backend/cuda/attention/decode_shape.h"
 #include "backend/cuda/cuda_ops.h"
+#include "base/check.h"
 
 // Size of all keys, or of all values, of one layer.
 static size_t part_bytes(const struct kv_cache_spec *spec, size_t num_blocks) {
@@ -127,6 +128,8 @@ void cuda_attention_begin(struct cuda_backend *cuda, struct kv_cache *cache,
 // Sequences with one query token go to one kernel, those with more to another. Each kernel finds
 // its own sequences in the work lists.
 static void attend(struct cuda_backend *cuda, const struct attention_args *args, bool prepares) {
+    CHECK(args->window == 0 && args->softcap == 0 && !args->sinks,
+          "cuda has no window, softcap or sinks");
     const struct cuda_kv_view view = view_of(args->cache, args->layer);
     const struct cuda_attention_plan *plan = &args->cache->plan;
     const struct cuda_attention_choice choice = {
