@@ -2,6 +2,7 @@
 #include "text/chat/chat.h"
 
 #include "api/convert.h"
+#include "checkpoint/checkpoint.h"
 #include "engine/llm_engine.h"
 
 static const struct chat_template *template_of(const struct nvllm_chat_template *handle) {
@@ -12,7 +13,10 @@ enum nvllm_status nvllm_chat_template_open(struct nvllm_chat_template **out, con
                                            const char *path, struct nvllm_error *error) {
     struct err err = {0};
     struct chat_template *chat_template = NULL;
-    enum status status = chat_template_open(&chat_template, model, path, &err);
+    struct checkpoint *checkpoint = NULL;
+    enum status status = model ? checkpoint_open(&checkpoint, model, &err) : OK;
+    if (!status) status = chat_template_open(&chat_template, checkpoint, path, &err);
+    checkpoint_close(checkpoint);
     *out = (struct nvllm_chat_template *)chat_template;
     return api_error(error, status, &err);
 }

@@ -11,7 +11,8 @@
 #include "api/step_tokens.h"
 #include "base/compiler.h"
 #include "base/os/file.h"
-#include "base/os/model_folder.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/model_folder.h"
 #include "engine/data_parallel/engine_group.h"
 #include "engine/engine_plan.h"
 #include "engine/request/params.h"
@@ -133,19 +134,17 @@ enum nvllm_status nvllm_tokenizer_open(struct nvllm_tokenizer **out, const char 
     struct err err = {0};
     *out = NULL;
     enum status status = model ? OK : err_set(&err, ERR_INVALID, "no model given");
-    char path[FILE_PATH_MAX];
-    if (!status && file_is_folder(model)) {
-        status = file_join(path, sizeof path, model, "tokenizer.json", &err);
-        model = path;
-    } else if (!status) {
-        bool present = false;
-        status = file_is_present(model, &present, &err);
-        if (!status && (!present || model_folder_is_other_format(model))) {
-            status = model_folder_check(model, &err);
-        }
-    }
+    struct checkpoint *checkpoint = NULL;
     struct tokenizer *tokenizer = NULL;
-    if (!status) status = tokenizer_open(&tokenizer, model, &err);
+    bool is_folder = !status && file_is_folder(model), is_file = false;
+    if (!status && !is_folder) status = file_is_present(model, &is_file, &err);
+    if (!status && is_file && !model_folder_is_other_format(model)) {
+        status = tokenizer_open_file(&tokenizer, model, &err);
+    } else if (!status) {
+        status = checkpoint_open(&checkpoint, model, &err);
+        if (!status) status = tokenizer_open(&tokenizer, checkpoint, &err);
+    }
+    checkpoint_close(checkpoint);
     *out = (struct nvllm_tokenizer *)tokenizer;
     return api_error(error, status, &err);
 }

@@ -11,7 +11,7 @@ enum { PIECE = 4096 }; // elements that are read from a file together
 
 struct fp8_matrix {
     struct matrix_reader base;
-    const struct safetensors_tensor *elements;
+    const struct tensor *elements;
     const char *path;
     uint64_t block_rows, block_cols;
     uint64_t scale_cols;
@@ -83,8 +83,8 @@ static float scale_at(const char *bytes, enum dtype dtype, uint64_t i) {
     }
 }
 
-static enum status check_scales(const struct safetensors_tensor *scales, uint64_t rows,
-                                uint64_t cols, bool is_one, const char *path, struct err *err) {
+static enum status check_scales(const struct tensor *scales, uint64_t rows, uint64_t cols,
+                                bool is_one, const char *path, struct err *err) {
     enum dtype dtype = scales->dtype;
     if (dtype != DTYPE_F32 && dtype != DTYPE_BF16 && dtype != DTYPE_F16 && dtype != DTYPE_F8_E8M0) {
         return err_set(err, ERR_UNSUPPORTED,
@@ -100,10 +100,9 @@ static enum status check_scales(const struct safetensors_tensor *scales, uint64_
                    (unsigned long long)cols);
 }
 
-enum status fp8_matrix_open(struct matrix_reader **out, const struct safetensors_tensor *elements,
-                            const struct safetensors_tensor *scales,
-                            const struct quantization_config *config, const char *path,
-                            struct err *err) {
+enum status fp8_matrix_open(struct matrix_reader **out, const struct tensor *elements,
+                            const struct tensor *scales, const struct quantization_config *config,
+                            const char *path, struct err *err) {
     *out = NULL;
     bool is_one = config->block_rows == 0;
     uint64_t block_rows = is_one ? elements->shape[0] : config->block_rows;

@@ -14,9 +14,8 @@
 
 // Reads and checks the scales. `elements` is borrowed for the reader's life; `path`: the file that
 // errors name. The caller frees *out.
-MUST_USE enum status fp8_matrix_open(struct matrix_reader **out,
-                                     const struct safetensors_tensor *elements,
-                                     const struct safetensors_tensor *scales,
+MUST_USE enum status fp8_matrix_open(struct matrix_reader **out, const struct tensor *elements,
+                                     const struct tensor *scales,
                                      const struct quantization_config *config, const char *path,
                                      struct err *err);
 

@@ -7,9 +7,8 @@
 #include <string.h>
 
 #include "base/json/jread.h"
-#include "base/os/file.h"
-#include "base/os/model_folder.h"
 #include "base/text/c_locale.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/config_read.h"
 #include "checkpoint/moe_config.h"
 #include "checkpoint/rope_config.h"
@@ -321,43 +320,47 @@ enum status model_config_parse(struct model_config *config, const char *text, si
     return status;
 }
 
-// The path of config.json in `folder`; what is wrong with the folder where there is none.
-static enum status find_config(char path[FILE_PATH_MAX], const char *folder, struct err *err) {
-    enum status status = model_folder_check(folder, err);
-    if (!status) status = file_join(path, FILE_PATH_MAX, folder, "config.json", err);
+// Appends config.json; says what is wrong with the checkpoint where there is none.
+static enum status read_config_text(const struct checkpoint *checkpoint, struct buf *text,
+                                    struct document_name *what, struct err *err) {
+    static const char name[] = "config.json";
     bool present = false;
-    if (!status) status = file_is_present(path, &present, err);
+    enum status status = checkpoint_find(checkpoint, name, what, &present, err);
+    if (!status && present) status = checkpoint_read(checkpoint, name, text, err);
+    if (!status && !present) status = checkpoint_explain(checkpoint, name, err);
     if (status || present) return status;
-    status = model_folder_explain(folder, "config.json", err);
-    if (status) return status;
-    return err_set(err, ERR_IO, "%s has no config.json: it is not the folder of a model", folder);
+    return err_set(err, ERR_IO, "%s has no %s: it is not the folder of a model",
+                   checkpoint_path(checkpoint), name);
+}
+
+// A document that exists but cannot be read is an error: its sampling defaults would be missing.
+static enum status load_generation(struct model_config *config,
+                                   struct generation_config *generation,
+                                   const struct checkpoint *checkpoint, struct err *err) {
+    static const char name[] = "generation_config.json";
+    struct document_name what;
+    struct buf text = {0};
+    bool present = false;
+    enum status status = checkpoint_find(checkpoint, name, &what, &present, err);
+    if (status || !present) return status;
+    status = checkpoint_read(checkpoint, name, &text, err);
+    if (!status) {
+        status = generation_config_parse(config, generation, text.data, text.len, what.text, err);
+    }
+    buf_fini(&text);
+    return status;
 }
 
 enum status model_config_load(struct model_config *config, struct generation_config *generation,
-                              const char *folder, struct err *err) {
+                              const struct checkpoint *checkpoint, struct err *err) {
     *config = (struct model_config){0};
     *generation = (struct generation_config){0};
-    char path[FILE_PATH_MAX];
+    struct document_name what;
     struct buf text = {0};
-    enum status status = find_config(path, folder, err);
-    if (!status) status = file_read(&text, path, err);
-    if (!status) status = model_config_parse(config, text.data, text.len, path, err);
-    if (status) {
-        buf_fini(&text);
-        return status;
-    }
-    buf_clear(&text);
-    status = file_join(path, sizeof path, folder, "generation_config.json", err);
-    // A file that exists but cannot be read is an error: its sampling defaults would be missing.
-    bool present = false;
-    if (!status) status = file_is_present(path, &present, err);
-    if (!status && present) {
-        status = file_read(&text, path, err);
-        if (!status) {
-            status = generation_config_parse(config, generation, text.data, text.len, path, err);
-        }
-    }
+    enum status status = read_config_text(checkpoint, &text, &what, err);
+    if (!status) status = model_config_parse(config, text.data, text.len, what.text, err);
     buf_fini(&text);
+    if (!status) status = load_generation(config, generation, checkpoint, err);
     if (status) model_config_fini(config);
     return status;
 }

@@ -28,6 +28,8 @@
 #include "checkpoint/quantization_config.h"
 #include "nanovllm.h"
 
+struct checkpoint;
+
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
 
 // Fields that the type does not use are 0.
@@ -92,11 +94,11 @@ struct generation_config {
     NVLLM_MODEL_PARAMS(MODEL_DEFAULT)
 };
 
-// Reads <folder>/config.json and, where present, <folder>/generation_config.json. After an error
+// Reads config.json and, where there is one, generation_config.json. After an error
 // *config is empty, also after model_config_parse.
 MUST_USE enum status model_config_load(struct model_config *config,
-                                       struct generation_config *generation, const char *folder,
-                                       struct err *err);
+                                       struct generation_config *generation,
+                                       const struct checkpoint *checkpoint, struct err *err);
 // From JSON text (fuzzing and tests); `what` names it in errors.
 MUST_USE enum status model_config_parse(struct model_config *config, const char *text, size_t len,
                                         const char *what, struct err *err);

@@ -21,8 +21,7 @@ struct safetensors {
     struct file opened; // closed (fd -1) when the bytes are the caller's
     struct arena arena; // path and names
     const char *path;
-    struct safetensors_tensor
-        *tensors; // [count], sorted by `begin`; of equal ones empty ones first
+    struct tensor *tensors; // [count], sorted by `begin`; of equal ones empty ones first
     size_t count;
     struct strmap by_name; // -> index into tensors
 };
@@ -53,17 +52,17 @@ static enum status read_dtype(const struct safetensors *file, const char *name, 
 
 // Fills rank and shape; *size is the bytes that follow from shape and dtype.
 static enum status read_shape(const struct safetensors *file, const json_t *entry,
-                              struct safetensors_tensor *tensor, size_t *size, struct err *err) {
+                              struct tensor *tensor, size_t *size, struct err *err) {
     const json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape)) {
         return err_set(err, ERR_FORMAT, "%s: tensor \"%.200s\": \"shape\" is %s, want a list",
                        file->path, tensor->name, jread_type_name(shape));
     }
     size_t rank = json_array_size(shape);
-    if (rank > SAFETENSORS_RANK_MAX) {
+    if (rank > TENSOR_RANK_MAX) {
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: tensor \"%.200s\" has %zu dimensions, want at most %d", file->path,
-                       tensor->name, rank, SAFETENSORS_RANK_MAX);
+                       tensor->name, rank, TENSOR_RANK_MAX);
     }
     uint64_t product = 1;
     for (size_t i = 0; i < rank; i++) {
@@ -86,8 +85,8 @@ static enum status read_shape(const struct safetensors *file, const json_t *entr
 
 // Checks "data_offsets" against the data section and `size`; fills begin, source and size_bytes.
 static enum status read_offsets(const struct safetensors *file, const json_t *entry,
-                                const struct section *section, size_t size,
-                                struct safetensors_tensor *tensor, struct err *err) {
+                                const struct section *section, size_t size, struct tensor *tensor,
+                                struct err *err) {
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const json_t *first = json_array_get(offsets, 0);
     const json_t *second = json_array_get(offsets, 1);
@@ -127,9 +126,10 @@ static enum status read_tensor(struct safetensors *file, const char *name, const
         return err_set(err, ERR_FORMAT, "%s: tensor \"%.200s\" is %s, want an object", file->path,
                        name, jread_type_name(entry));
     }
-    struct safetensors_tensor *tensor = &file->tensors[file->count];
+    struct tensor *tensor = &file->tensors[file->count];
     tensor->name = arena_strndup(&file->arena, name, strlen(name));
     if (!tensor->name) return err_nomem(err, "tensor names");
+    tensor->path = file->path;
     size_t size = 0;
     enum status status = read_dtype(file, name, entry, &tensor->dtype, err);
     if (!status) status = read_shape(file, entry, tensor, &size, err);
@@ -172,8 +172,8 @@ static enum status read_entries(struct safetensors *file, json_t *root,
 
 // By position. Of tensors at one position the empty ones come first.
 static int compare_position(const void *left, const void *right) {
-    const struct safetensors_tensor *a = left;
-    const struct safetensors_tensor *b = right;
+    const struct tensor *a = left;
+    const struct tensor *b = right;
     if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
     if (a->size_bytes != b->size_bytes) return a->size_bytes < b->size_bytes ? -1 : 1;
     return strcmp(a->name, b->name);
@@ -185,7 +185,7 @@ static enum status check_tiling(struct safetensors *file, const struct section *
     qsort(file->tensors, file->count, sizeof *file->tensors, compare_position);
     uint64_t end = 0; // of the tensors so far
     for (size_t i = 0; i < file->count; i++) {
-        const struct safetensors_tensor *tensor = &file->tensors[i];
+        const struct tensor *tensor = &file->tensors[i];
         uint64_t begin = tensor->begin;
         if (begin > end) {
             return err_set(err, ERR_FORMAT,
@@ -341,13 +341,12 @@ size_t safetensors_count(const struct safetensors *file) {
     return file->count;
 }
 
-const struct safetensors_tensor *safetensors_at(const struct safetensors *file, size_t index) {
+const struct tensor *safetensors_at(const struct safetensors *file, size_t index) {
     CHECK(index < file->count, "index=%zu count=%zu", index, file->count);
     return &file->tensors[index];
 }
 
-const struct safetensors_tensor *safetensors_find(const struct safetensors *file,
-                                                  const char *name) {
+const struct tensor *safetensors_find(const struct safetensors *file, const char *name) {
     uint32_t index;
     if (!strmap_get(&file->by_name, name, strlen(name), &index)) return NULL;
     return &file->tensors[index];

@@ -14,21 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/byte_source.h"
-#include "base/dtype.h"
 #include "base/err.h"
-
-enum { SAFETENSORS_RANK_MAX = 8 };
-
-struct safetensors_tensor {
-    const char *name; // NUL-terminated, owned by the file
-    enum dtype dtype;
-    uint32_t rank;
-    uint64_t shape[SAFETENSORS_RANK_MAX]; // [rank]
-    size_t size_bytes;
-    uint64_t begin; // offset in the file's data, bytes
-    struct byte_source source; // its bytes, any alignment; borrowed from the file
-};
+#include "checkpoint/tensor.h"
 
 struct safetensors;
 
@@ -41,8 +28,8 @@ void safetensors_close(struct safetensors *file); // NULL is fine
 
 size_t safetensors_count(const struct safetensors *file);
 // Tensors are numbered in the order of their data.
-const struct safetensors_tensor *safetensors_at(const struct safetensors *file, size_t index);
-const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
+const struct tensor *safetensors_at(const struct safetensors *file, size_t index);
+const struct tensor *safetensors_find(const struct safetensors *file, const char *name);
 const char *safetensors_path(const struct safetensors *file); // or `what`
 // ERR_IO where the file was written to since it was opened. Call it after the last tensor was read.
 MUST_USE enum status safetensors_check_unchanged(const struct safetensors *file, struct err *err);

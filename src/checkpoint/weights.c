@@ -1,6 +1,5 @@
-/* Opening makes one table of all tensors of all files, with one hash map by name. Taking a tensor
- * only compares shapes and sets a flag. The index file is read, checked against the shards and
- * closed. */
+/* Opening makes one table of all tensors, with one hash map by name. Taking a tensor only compares
+ * shapes and sets a flag. */
 #include "checkpoint/weights.h"
 
 #include <stdio.h>
@@ -10,45 +9,29 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
-#include "base/json/jread.h"
-#include "base/log.h"
 #include "base/os/file.h"
 #include "base/os/map.h"
-#include "base/os/model_folder.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/fp8_matrix.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/tensor.h"
 #include "checkpoint/weights_dummy.h"
-
-#define SINGLE_NAME "model.safetensors"
-#define INDEX_NAME "model.safetensors.index.json"
 
 enum { SHAPE_TEXT_MAX = 200, NAME_MAX_BYTES = 256, SAMPLES = 8, SAMPLE_BYTES = 64 };
 
 struct entry {
-    const struct safetensors_tensor *tensor;
-    const struct safetensors *file;
+    const struct tensor *tensor;
     bool used; // taken or ignored
 };
 
 struct weights {
-    char *folder;
-    struct safetensors **files; // [num_files]
-    size_t num_files;
-    struct entry *entries; // [num_entries], file by file in the order of their data
+    struct tensor_set *set; // NULL: dummy weights
+    struct entry *entries; // [num_entries], as in the set
     size_t num_entries;
     struct strmap by_name; // -> index into entries
     struct weights_dummy *dummy; // NULL: a real checkpoint
     struct quantization_config quantization;
     struct matrix_reader **readers; // [num_entries], NULL: none was needed
     size_t num_readers;
-};
-
-// The index file while the shards are opened.
-struct shard_index {
-    char path[FILE_PATH_MAX];
-    json_t *root;
-    json_t *weight_map; // {tensor: shard}, in root
-    struct strmap by_shard; // shard's name -> index into weights.files
 };
 
 // "[1024, 3072]"
@@ -62,183 +45,26 @@ static const char *shape_text(char text[SHAPE_TEXT_MAX], uint32_t rank, const ui
     return text;
 }
 
-// A shard must be a file of this folder: a downloaded index must not name files elsewhere.
-static bool is_plain_file_name(const char *name) {
-    return name[0] && !strpbrk(name, "/\\") && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
-}
-
-static enum status open_single(struct weights *weights, const char *path, struct err *err) {
-    weights->files = calloc(1, sizeof(struct safetensors *));
-    if (!weights->files) return err_nomem(err, "checkpoint files");
-    enum status status = safetensors_open(&weights->files[0], path, err);
-    if (!status) weights->num_files = 1;
-    return status;
-}
-
-static enum status read_index(struct shard_index *index, struct err *err) {
-    enum status status = jread_file(&index->root, index->path, err);
-    if (status) return status;
-    if (!json_is_object(index->root)) {
-        return err_set(err, ERR_FORMAT, "%s is %s, want an object with \"weight_map\"", index->path,
-                       jread_type_name(index->root));
-    }
-    index->weight_map = json_object_get(index->root, "weight_map");
-    if (!json_is_object(index->weight_map)) {
-        return err_set(err, ERR_FORMAT, "%s: \"weight_map\" is %s, want an object", index->path,
-                       jread_type_name(index->weight_map));
-    }
-    if (json_object_size(index->weight_map)) return OK;
-    return err_set(err, ERR_FORMAT, "%s: \"weight_map\" is empty", index->path);
-}
-
-// Opens the shard that the index gives for `tensor`, unless it is open.
-static enum status open_shard(struct weights *weights, struct shard_index *index,
-                              const char *tensor, const json_t *value, struct err *err) {
-    const char *shard = json_string_value(value);
-    if (!shard || !is_plain_file_name(shard)) {
-        return err_set(err, ERR_FORMAT,
-                       "%s: the shard of tensor \"%.150s\" is %s%.100s%s, want the name of a file "
-                       "in the same folder",
-                       index->path, tensor, shard ? "\"" : "",
-                       shard ? shard : jread_type_name(value), shard ? "\"" : "");
-    }
-    uint32_t known;
-    if (strmap_get(&index->by_shard, shard, strlen(shard), &known)) return OK;
-    char path[FILE_PATH_MAX];
-    enum status status = file_join(path, sizeof path, weights->folder, shard, err);
-    bool present = false;
-    if (!status) status = file_is_present(path, &present, err);
-    if (status) return status;
-    if (!present) {
-        return err_set(err, ERR_IO, "shard %s is missing: %s places tensor \"%.150s\" in it", path,
-                       INDEX_NAME, tensor);
-    }
-    size_t number = weights->num_files;
-    status = strmap_put(&index->by_shard, shard, strlen(shard), (uint32_t)number, NULL, err);
-    if (!status) status = safetensors_open(&weights->files[number], path, err);
-    if (!status) weights->num_files++;
-    return status;
-}
-
-// Checks that each tensor of a shard is listed for that shard, and each listed tensor is in its
-// shard.
-static enum status check_index(const struct weights *weights, const struct shard_index *index,
-                               struct err *err) {
-    for (size_t i = 0; i < weights->num_files; i++) {
-        const struct safetensors *file = weights->files[i];
-        for (size_t k = 0; k < safetensors_count(file); k++) {
-            const char *name = safetensors_at(file, k)->name;
-            const char *shard = json_string_value(json_object_get(index->weight_map, name));
-            uint32_t number;
-            if (!shard) {
-                return err_set(err, ERR_FORMAT,
-                               "%s has the tensor \"%.200s\", which %s does not list",
-                               safetensors_path(file), name, INDEX_NAME);
-            }
-            if (strmap_get(&index->by_shard, shard, strlen(shard), &number) && number == i)
-                continue;
-            return err_set(err, ERR_FORMAT,
-                           "%s has the tensor \"%.150s\", which %s places in %.100s",
-                           safetensors_path(file), name, INDEX_NAME, shard);
-        }
-    }
-    const char *name;
-    json_t *value;
-    json_object_foreach(index->weight_map, name, value) {
-        const char *shard = json_string_value(value);
-        uint32_t number = 0;
-        bool known = strmap_get(&index->by_shard, shard, strlen(shard), &number);
-        CHECK(known, "shard=%s", shard);
-        if (safetensors_find(weights->files[number], name)) continue;
-        return err_set(err, ERR_FORMAT,
-                       "%s does not have the tensor \"%.200s\", which %s places in it",
-                       safetensors_path(weights->files[number]), name, INDEX_NAME);
-    }
-    return OK;
-}
-
-static enum status open_shards(struct weights *weights, struct shard_index *index,
-                               struct err *err) {
-    enum status status = read_index(index, err);
-    if (status) return status;
-    // There cannot be more shards than tensors.
-    weights->files = calloc(json_object_size(index->weight_map), sizeof(struct safetensors *));
-    if (!weights->files) return err_nomem(err, "checkpoint files");
-    const char *name;
-    json_t *value;
-    json_object_foreach(index->weight_map, name, value) {
-        status = open_shard(weights, index, name, value, err);
-        if (status) return status;
-    }
-    return check_index(weights, index, err);
-}
-
-// The error of a folder without either file. It names the weights that the folder has instead,
-// because the user has to act on those.
-static enum status explain_no_weights(const char *folder, struct err *err) {
-    char found[256];
-    if (model_folder_find(folder, ".safetensors", found, sizeof found)) {
-        return err_set(err, ERR_IO,
-                       "%s has no %s; it has %s, but no %s that says which tensor is in which file",
-                       folder, SINGLE_NAME, found, INDEX_NAME);
-    }
-    enum status status = model_folder_explain(folder, SINGLE_NAME, err);
-    if (status) return status;
-    return err_set(err, ERR_IO, "%s has no weights: it has neither %s nor %s", folder, SINGLE_NAME,
-                   INDEX_NAME);
-}
-
-static enum status open_files(struct weights *weights, struct err *err) {
-    char path[FILE_PATH_MAX];
-    struct shard_index index = {0};
-    enum status status = model_folder_check(weights->folder, err);
-    if (!status) status = file_join(path, sizeof path, weights->folder, SINGLE_NAME, err);
-    if (!status) {
-        status = file_join(index.path, sizeof index.path, weights->folder, INDEX_NAME, err);
-    }
-    bool single = false, sharded = false;
-    if (!status) status = file_is_present(path, &single, err);
-    if (status) return status;
-    if (single) {
-        if (file_exists(index.path)) log_info("%s is used, %s is not read", path, INDEX_NAME);
-        return open_single(weights, path, err);
-    }
-    status = file_is_present(index.path, &sharded, err);
-    if (status) return status;
-    if (!sharded) return explain_no_weights(weights->folder, err);
-    status = open_shards(weights, &index, err);
-    strmap_fini(&index.by_shard);
-    json_decref(index.root);
-    return status;
-}
-
 static enum status list_entries(struct weights *weights, struct err *err) {
-    size_t count = 0;
-    for (size_t i = 0; i < weights->num_files; i++) count += safetensors_count(weights->files[i]);
-    weights->entries = calloc(count ? count : 1, sizeof *weights->entries);
+    const struct tensor_set *set = weights->set;
+    weights->entries = calloc(set->count ? set->count : 1, sizeof *weights->entries);
     if (!weights->entries) return err_nomem(err, "tensor list");
-    enum status status = strmap_reserve(&weights->by_name, count, err);
-    for (size_t i = 0; i < weights->num_files && !status; i++) {
-        const struct safetensors *file = weights->files[i];
-        for (size_t k = 0; k < safetensors_count(file) && !status; k++) {
-            const struct safetensors_tensor *tensor = safetensors_at(file, k);
-            size_t number = weights->num_entries++;
-            weights->entries[number] = (struct entry){.tensor = tensor, .file = file};
-            status = strmap_put(&weights->by_name, tensor->name, strlen(tensor->name),
-                                (uint32_t)number, NULL, err);
-        }
+    enum status status = strmap_reserve(&weights->by_name, set->count, err);
+    for (size_t i = 0; i < set->count && !status; i++) {
+        const struct tensor *tensor = set->tensors[i];
+        weights->entries[weights->num_entries++].tensor = tensor;
+        status = strmap_put(&weights->by_name, tensor->name, strlen(tensor->name), (uint32_t)i,
+                            NULL, err);
     }
     return status;
 }
 
-enum status weights_open(struct weights **out, const char *folder, struct err *err) {
+enum status weights_open(struct weights **out, const struct checkpoint *checkpoint,
+                         struct err *err) {
     *out = NULL;
     struct weights *weights = calloc(1, sizeof *weights);
     if (!weights) return err_nomem(err, "weights");
-    enum status status = OK;
-    weights->folder = strdup(folder);
-    if (!weights->folder) status = err_nomem(err, "weights");
-    if (!status) status = open_files(weights, err);
+    enum status status = checkpoint_open_tensors(checkpoint, &weights->set, err);
     if (!status) status = list_entries(weights, err);
     if (status) {
         weights_close(weights);
@@ -267,10 +93,8 @@ void weights_close(struct weights *weights) {
     for (size_t i = 0; i < weights->num_readers; i++) free(weights->readers[i]);
     free(weights->readers);
     free(weights->entries);
-    for (size_t i = 0; i < weights->num_files; i++) safetensors_close(weights->files[i]);
-    free(weights->files);
+    if (weights->set) weights->set->close(weights->set);
     weights_dummy_destroy(weights->dummy);
-    free(weights->folder);
     free(weights);
 }
 
@@ -284,28 +108,23 @@ static struct entry *find_entry(const struct weights *weights, const char *name)
     return &weights->entries[index];
 }
 
-// The file or folder in which a missing tensor should have been.
-static const char *place(const struct weights *weights) {
-    return weights->num_files == 1 ? safetensors_path(weights->files[0]) : weights->folder;
-}
-
 static enum status check_shape(const struct entry *entry, uint32_t rank, const uint64_t *shape,
                                struct err *err) {
-    const struct safetensors_tensor *tensor = entry->tensor;
+    const struct tensor *tensor = entry->tensor;
     bool equal = tensor->rank == rank;
     for (uint32_t i = 0; i < rank && equal; i++) equal = tensor->shape[i] == shape[i];
     if (equal) return OK;
     char found[SHAPE_TEXT_MAX];
     char want[SHAPE_TEXT_MAX];
     return err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has the shape %s, the model wants %s",
-                   safetensors_path(entry->file), tensor->name,
+                   entry->tensor->path, tensor->name,
                    shape_text(found, tensor->rank, tensor->shape), shape_text(want, rank, shape));
 }
 
 static enum status mark_used(struct entry *entry, struct err *err) {
     if (entry->used) {
         return err_set(err, ERR_INVALID, "%s: tensor \"%.200s\" was taken twice",
-                       safetensors_path(entry->file), entry->tensor->name);
+                       entry->tensor->path, entry->tensor->name);
     }
     entry->used = true;
     return OK;
@@ -337,7 +156,7 @@ static struct entry *find_beside(const struct weights *weights, const char *name
 // A matrix in 8-bit floating point, with its scales. The scales of its inputs are not needed.
 static enum status take_fp8(struct weights *weights, const struct entry *entry, struct weight *out,
                             struct err *err) {
-    const char *name = entry->tensor->name, *path = safetensors_path(entry->file);
+    const char *name = entry->tensor->name, *path = entry->tensor->path;
     struct entry *scales = find_beside(weights, name, ".weight_scale_inv");
     if (!scales) {
         return err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" is F8_E4M3 without \"%.150s%s\"",
@@ -375,15 +194,15 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
         char want[SHAPE_TEXT_MAX];
         return err_set(err, ERR_FORMAT,
                        "%s does not have the tensor \"%.200s\" of shape %s, which the model needs",
-                       place(weights), name, shape_text(want, rank, shape));
+                       weights->set->place, name, shape_text(want, rank, shape));
     }
-    const struct safetensors_tensor *tensor = entry->tensor;
+    const struct tensor *tensor = entry->tensor;
     enum dtype dtype = tensor->dtype;
     bool is_fp8 =
         dtype == DTYPE_F8_E4M3 && rank == 2 && weights->quantization.method == QUANTIZED_FP8;
     if (dtype != DTYPE_BF16 && dtype != DTYPE_F16 && dtype != DTYPE_F32 && !is_fp8) {
         return err_set(err, ERR_UNSUPPORTED, "%s: tensor \"%.200s\" is %s, want BF16, F16 or F32",
-                       safetensors_path(entry->file), name, dtype_name(dtype));
+                       entry->tensor->path, name, dtype_name(dtype));
     }
     enum status status = check_shape(entry, rank, shape, err);
     if (!status) status = mark_used(entry, err);
@@ -394,8 +213,8 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
 }
 
 // Whether two tensors of one size have the same bytes.
-static enum status compare_bytes(const struct safetensors_tensor *a,
-                                 const struct safetensors_tensor *b, bool *same, struct err *err) {
+static enum status compare_bytes(const struct tensor *a, const struct tensor *b, bool *same,
+                                 struct err *err) {
     enum { PIECE_BYTES = 1 << 20 };
     char *room = malloc(2 * PIECE_BYTES);
     if (!room) return err_nomem(err, "tensors to compare");
@@ -420,14 +239,14 @@ static enum status compare_bytes(const struct safetensors_tensor *a,
 // so it is in the page cache.
 static enum status check_copy(const struct entry *copy, const struct entry *original,
                               struct err *err) {
-    const struct safetensors_tensor *a = copy->tensor, *b = original->tensor;
+    const struct tensor *a = copy->tensor, *b = original->tensor;
     bool same = a->dtype == b->dtype && a->size_bytes == b->size_bytes;
     enum status status = same ? compare_bytes(a, b, &same, err) : OK;
     if (status || same) return status;
     return err_set(err, ERR_FORMAT,
                    "%s: tensor \"%.100s\" differs from \"%.100s\", but \"tie_word_embeddings\" of "
                    "config.json says that they are the same",
-                   safetensors_path(copy->file), a->name, b->name);
+                   a->path, a->name, b->name);
 }
 
 enum status weights_ignore_copy(struct weights *weights, const char *name, const char *original,
@@ -459,22 +278,20 @@ enum status weights_finish(const struct weights *weights, struct err *err) {
         if (!first) first = entry;
     }
     enum status status = OK;
-    for (size_t i = 0; i < weights->num_files && !status; i++) {
-        status = safetensors_check_unchanged(weights->files[i], err);
-    }
+    if (weights->set) status = weights->set->check_unchanged(weights->set, err);
     if (status || !first) return status;
     char text[SHAPE_TEXT_MAX];
     char others[64] = "";
     if (more) snprintf(others, sizeof others, " (and %zu more)", more);
     return err_set(err, ERR_FORMAT,
                    "%s has the tensor \"%.150s\" of shape %s%s, which the model does not use",
-                   safetensors_path(first->file), first->tensor->name,
+                   first->tensor->path, first->tensor->name,
                    shape_text(text, first->tensor->rank, first->tensor->shape), others);
 }
 
 // A name, a type, a shape, and samples from the first byte to the last.
 static enum status hash_entry(const struct entry *entry, uint64_t *hash, struct err *err) {
-    const struct safetensors_tensor *t = entry->tensor;
+    const struct tensor *t = entry->tensor;
     const uint64_t type = t->dtype;
     char room[SAMPLE_BYTES];
     *hash = XXH3_64bits_withSeed(t->name, strlen(t->name), *hash);

@@ -1,11 +1,6 @@
-/* The named tensors of a checkpoint folder, in model.safetensors or in the shards of
- * model.safetensors.index.json. Each tensor is handed out once, with the shape that the model
- * wants. weights_finish then refuses tensors that were not taken. So no weight stays random, is
- * used twice or is silently ignored.
- *
- * As in transformers, a folder with both files uses model.safetensors, and the index is not read.
- * An index must agree with its shards: each listed tensor is in the named shard, and each tensor of
- * a shard is listed for that shard. The index's "metadata" is not used.
+/* The weights of a model, from the tensors of its checkpoint. Each is handed out once, with the
+ * shape that the model wants. weights_finish then refuses tensors that were not taken. So no weight
+ * stays random, is used twice or is silently ignored.
  *
  * Dummy weights have no files. Matrices are a fixed pseudo-random pattern of standard deviation
  * 0.02. Vectors whose name ends in "norm.weight" are ones, other vectors zeros. All are BF16, the
@@ -24,6 +19,7 @@
 #include "base/matrix_reader.h"
 #include "checkpoint/quantization_config.h"
 
+struct checkpoint;
 struct weights; // not thread-safe; the weights it hands out may be read from any thread
 
 struct weight { // what it points to is borrowed until weights_close
@@ -35,7 +31,9 @@ struct weight { // what it points to is borrowed until weights_close
     uint64_t shape[2];
 };
 
-MUST_USE enum status weights_open(struct weights **out, const char *folder, struct err *err);
+// Opens the tensors of the checkpoint, which is needed during this call only.
+MUST_USE enum status weights_open(struct weights **out, const struct checkpoint *checkpoint,
+                                  struct err *err);
 MUST_USE enum status weights_open_dummy(struct weights **out, struct err *err);
 void weights_close(struct weights *weights); // NULL is fine
 // The format in which config.json says that linears are stored. Without this call: none.

@@ -319,7 +319,9 @@ static size_t bytes_for_ranks(const struct engine_plan *plan,
 enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine_options *options,
                              uint32_t engine, uint32_t rank, struct err *err) {
     *plan = (struct engine_plan){0};
-    enum status status = model_config_load(&plan->config, &plan->generation, options->model, err);
+    enum status status = checkpoint_open(&plan->checkpoint, options->model, err);
+    if (status) goto fail;
+    status = model_config_load(&plan->config, &plan->generation, plan->checkpoint, err);
     if (status) goto fail;
     if ((status = family_resolve(&plan->layers, &plan->config, err))) {
         status = err_prefix(err, status, "%s/config.json", options->model);
@@ -364,11 +366,10 @@ fail:
     return status;
 }
 
-enum status engine_plan_open_weights(const struct engine_plan *plan,
-                                     const struct nvllm_engine_options *options,
-                                     struct weights **out, struct err *err) {
+enum status engine_plan_open_weights(const struct engine_plan *plan, struct weights **out,
+                                     struct err *err) {
     if (plan->dummy_weights) return weights_open_dummy(out, err);
-    enum status status = weights_open(out, options->model, err);
+    enum status status = weights_open(out, plan->checkpoint, err);
     if (!status) weights_set_quantization(*out, &plan->config.quantization);
     return status;
 }
@@ -377,6 +378,7 @@ void engine_plan_fini(struct engine_plan *plan) {
     backend_destroy(plan->backend);
     layer_table_fini(&plan->layers);
     model_config_fini(&plan->config);
+    checkpoint_close(plan->checkpoint);
     *plan = (struct engine_plan){0};
 }
 

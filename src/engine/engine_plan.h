@@ -5,6 +5,7 @@
 #define ENGINE_ENGINE_PLAN_H
 
 #include "backend/backend.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/model_config.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/step/batch.h"
@@ -14,6 +15,7 @@
 #include "nanovllm.h"
 
 struct engine_plan {
+    struct checkpoint *checkpoint; // the plan's own; its config and generation are these
     struct model_config config;
     struct generation_config generation;
     struct layer_table layers;
@@ -55,9 +57,8 @@ MUST_USE enum status engine_plan_make(struct engine_plan *plan,
                                       uint32_t rank, struct err *err);
 void engine_plan_fini(struct engine_plan *plan); // all-zero is fine
 // Opens the checkpoint's weights, or random ones. The caller closes them.
-MUST_USE enum status engine_plan_open_weights(const struct engine_plan *plan,
-                                              const struct nvllm_engine_options *options,
-                                              struct weights **out, struct err *err);
+MUST_USE enum status engine_plan_open_weights(const struct engine_plan *plan, struct weights **out,
+                                              struct err *err);
 // ERR_NOMEM: the plan needs more memory than there is.
 MUST_USE enum status engine_plan_check_memory(const struct engine_plan *plan, struct err *err);
 // Most tokens of a request: max_model_len, or what the whole KV cache holds if that is less. Call

@@ -17,7 +17,7 @@ static void publish_stats(struct llm_engine *engine);
 
 // tokenizer.json is read on a thread of its own beside the weights.
 struct tokenizer_load {
-    char path[FILE_PATH_MAX];
+    const struct checkpoint *checkpoint;
     struct tokenizer *tokenizer;
     enum status status;
     struct err err;
@@ -27,23 +27,23 @@ struct tokenizer_load {
 
 static void *run_tokenizer_load(void *arg) {
     struct tokenizer_load *load = arg;
-    load->status = tokenizer_open(&load->tokenizer, load->path, &load->err);
+    load->status = tokenizer_open(&load->tokenizer, load->checkpoint, &load->err);
     return NULL;
 }
 
-static enum status start_tokenizer_load(struct tokenizer_load *load, const char *model,
-                                        struct err *err) {
-    *load = (struct tokenizer_load){0};
-    enum status status = file_join(load->path, sizeof load->path, model, "tokenizer.json", err);
+static enum status start_tokenizer_load(struct tokenizer_load *load,
+                                        const struct checkpoint *checkpoint, struct err *err) {
+    *load = (struct tokenizer_load){.checkpoint = checkpoint};
+    struct document_name what;
     bool present = false;
-    if (!status) status = tokenizer_check_present(load->path, &present, err);
+    enum status status = tokenizer_check_present(checkpoint, &what, &present, err);
     if (status) return status;
     if (!present) {
         return err_set(err, ERR_IO,
                        "%s is missing: it is one of the files that a model is published with, so "
                        "get it again with hf download; skip_tokenizer_init runs token ids without "
                        "a tokenizer",
-                       load->path);
+                       what.text);
     }
     load->started = thread_start(&load->thread, NULL, run_tokenizer_load, load) == 0;
     if (!load->started) run_tokenizer_load(load); // no thread could be started: load it here
@@ -115,8 +115,8 @@ static enum status check_vocabulary(const struct llm_engine *engine, struct err 
 static enum status open_chat_template(struct llm_engine *engine,
                                       const struct nvllm_engine_options *options, struct err *err) {
     struct err why = {0};
-    enum status status =
-        chat_template_open(&engine->chat_template, options->model, options->chat_template, &why);
+    enum status status = chat_template_open(&engine->chat_template, engine->plan.checkpoint,
+                                            options->chat_template, &why);
     if (status == ERR_NOMEM || (status && options->chat_template)) {
         if (err) *err = why;
         return status;
@@ -169,7 +169,7 @@ static enum status load_model(struct llm_engine *engine, const struct nvllm_engi
     struct tokenizer_load *load = calloc(1, sizeof *load);
     if (!load) return err_nomem(err, "engine");
     if (has_text && !options->skip_tokenizer_init) {
-        status = start_tokenizer_load(load, options->model, err);
+        status = start_tokenizer_load(load, engine->plan.checkpoint, err);
     }
     if (!status) {
         status = executor_load(engine->executor, options, err);

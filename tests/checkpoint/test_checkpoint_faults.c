@@ -5,6 +5,7 @@
 #include "checkpoint/weights.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
+#include "support/folder_model.h"
 
 static const char model[] = "models/tiny-qwen3";
 
@@ -12,7 +13,7 @@ static enum status load_config(void *context, struct err *err) {
     (void)context;
     struct model_config config = {0};
     struct generation_config generation = {0};
-    enum status status = model_config_load(&config, &generation, model, err);
+    enum status status = folder_model_config(&config, &generation, model, err);
     model_config_fini(&config);
     return status;
 }
@@ -29,7 +30,7 @@ static enum status open_file(void *context, struct err *err) {
 static enum status open_shards(void *context, struct err *err) {
     (void)context;
     struct weights *weights = NULL;
-    enum status status = weights_open(&weights, model, err);
+    enum status status = folder_model_weights(&weights, model, err);
     weights_close(weights);
     return status;
 }

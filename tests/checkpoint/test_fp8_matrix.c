@@ -11,9 +11,9 @@
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"
 
-static struct safetensors_tensor tensor_of(const char *name, enum dtype dtype, uint64_t rows,
-                                           uint64_t cols, const void *data) {
-    return (struct safetensors_tensor){
+static struct tensor tensor_of(const char *name, enum dtype dtype, uint64_t rows, uint64_t cols,
+                               const void *data) {
+    return (struct tensor){
         .name = name,
         .dtype = dtype,
         .rank = 2,
@@ -23,9 +23,9 @@ static struct safetensors_tensor tensor_of(const char *name, enum dtype dtype, u
     };
 }
 
-static enum status open_with(struct matrix_reader **out, const struct safetensors_tensor *elements,
-                             const struct safetensors_tensor *scales, uint32_t block_rows,
-                             uint32_t block_cols, struct err *err) {
+static enum status open_with(struct matrix_reader **out, const struct tensor *elements,
+                             const struct tensor *scales, uint32_t block_rows, uint32_t block_cols,
+                             struct err *err) {
     const struct quantization_config config = {QUANTIZED_FP8, block_rows, block_cols};
     return fp8_matrix_open(out, elements, scales, &config, "file", err);
 }
@@ -46,8 +46,8 @@ static void test_every_code(void **state) {
         codes[0][i] = (uint8_t)i;
         codes[1][i] = (uint8_t)(128 + i);
     }
-    struct safetensors_tensor elements = tensor_of("w", DTYPE_F8_E4M3, 2, 127, codes);
-    struct safetensors_tensor scales = tensor_of("s", DTYPE_F32, 1, 1, &one);
+    struct tensor elements = tensor_of("w", DTYPE_F8_E4M3, 2, 127, codes);
+    struct tensor scales = tensor_of("s", DTYPE_F32, 1, 1, &one);
     struct matrix_reader *reader = NULL;
     assert_int_equal(open_with(&reader, &elements, &scales, 0, 0, NULL), OK);
     for (unsigned sign = 0; sign < 2; sign++) {
@@ -67,8 +67,8 @@ static void test_nan_is_refused(void **state) {
         uint8_t codes[3] = {1, sign ? 0xff : 0x7f, 2};
         const float one = 1;
         float out[3];
-        struct safetensors_tensor elements = tensor_of("w", DTYPE_F8_E4M3, 1, 3, codes);
-        struct safetensors_tensor scales = tensor_of("s", DTYPE_F32, 1, 1, &one);
+        struct tensor elements = tensor_of("w", DTYPE_F8_E4M3, 1, 3, codes);
+        struct tensor scales = tensor_of("s", DTYPE_F32, 1, 1, &one);
         struct matrix_reader *reader = NULL;
         struct err err = {0};
         assert_int_equal(open_with(&reader, &elements, &scales, 0, 0, NULL), OK);
@@ -87,8 +87,8 @@ static void test_blocks(void **state) {
     float factors[3][3];
     memset(codes, 0x38, sizeof codes); // 1.0
     for (int i = 0; i < 9; i++) factors[i / 3][i % 3] = (float)(i + 1);
-    struct safetensors_tensor elements = tensor_of("w", DTYPE_F8_E4M3, ROWS, COLS, codes);
-    struct safetensors_tensor scales = tensor_of("s", DTYPE_F32, 3, 3, factors);
+    struct tensor elements = tensor_of("w", DTYPE_F8_E4M3, ROWS, COLS, codes);
+    struct tensor scales = tensor_of("s", DTYPE_F32, 3, 3, factors);
     struct matrix_reader *reader = NULL;
     assert_int_equal(open_with(&reader, &elements, &scales, 2, 3, NULL), OK);
     for (uint64_t row = 0; row < ROWS; row++) {
@@ -114,8 +114,8 @@ static void test_types_of_scales(void **state) {
         const void *data;
     } cases[] = {{DTYPE_BF16, &bf16}, {DTYPE_F16, &f16}, {DTYPE_F8_E8M0, &power}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct safetensors_tensor elements = tensor_of("w", DTYPE_F8_E4M3, 1, 1, &code);
-        struct safetensors_tensor scales = tensor_of("s", cases[i].dtype, 1, 1, cases[i].data);
+        struct tensor elements = tensor_of("w", DTYPE_F8_E4M3, 1, 1, &code);
+        struct tensor scales = tensor_of("s", cases[i].dtype, 1, 1, cases[i].data);
         struct matrix_reader *reader = NULL;
         float out;
         assert_int_equal(open_with(&reader, &elements, &scales, 128, 128, NULL), OK);
@@ -129,9 +129,9 @@ static void test_refused_scales(void **state) {
     (void)state;
     const uint8_t codes[4] = {0};
     const float values[4] = {1, 1, NAN, INFINITY};
-    struct safetensors_tensor elements = tensor_of("w", DTYPE_F8_E4M3, 2, 2, codes);
+    struct tensor elements = tensor_of("w", DTYPE_F8_E4M3, 2, 2, codes);
     const struct {
-        struct safetensors_tensor scales;
+        struct tensor scales;
         uint32_t block;
         enum status status;
     } cases[] = {
@@ -178,10 +178,9 @@ static void test_a_row_of_a_file_is_read_at_once(void **state) {
     temp_folder_write(&folder, "codes", codes, sizeof codes);
     snprintf(path, sizeof path, "%s/codes", folder.path);
     assert_int_equal(file_open(&file, path, NULL), OK);
-    struct safetensors_tensor elements = tensor_of("w", DTYPE_F8_E4M3, ROWS, COLS, NULL);
+    struct tensor elements = tensor_of("w", DTYPE_F8_E4M3, ROWS, COLS, NULL);
     elements.source.file = &file;
-    struct safetensors_tensor scales =
-        tensor_of("s", DTYPE_F32, ROWS / BLOCK, COLS / BLOCK, factors);
+    struct tensor scales = tensor_of("s", DTYPE_F32, ROWS / BLOCK, COLS / BLOCK, factors);
     struct matrix_reader *reader = NULL;
     assert_int_equal(open_with(&reader, &elements, &scales, BLOCK, BLOCK, NULL), OK);
     long before = num_reads();

@@ -9,6 +9,7 @@
 
 #include "support/cmocka_all.h"
 #include "support/config_text.h"
+#include "support/folder_model.h"
 #include "support/temp_folder.h"
 
 static void test_defaults(void **state) {
@@ -461,7 +462,7 @@ static void test_load_bundled_model(void **state) {
     struct model_config config;
     struct generation_config generation;
     struct err err = {0};
-    if (model_config_load(&config, &generation, "models/tiny-qwen3", &err) != OK) {
+    if (folder_model_config(&config, &generation, "models/tiny-qwen3", &err) != OK) {
         fail_msg("%s", err.message);
     }
     assert_int_equal(config.num_layers, 6);
@@ -480,19 +481,19 @@ static void test_load_faults(void **state) {
     struct model_config config;
     struct generation_config generation;
     struct err err = {0};
-    assert_int_equal(model_config_load(&config, &generation, "/nonexistent/x", &err), ERR_IO);
+    assert_int_equal(folder_model_config(&config, &generation, "/nonexistent/x", &err), ERR_IO);
     expect_words(&err, "/nonexistent/x|not a folder");
-    assert_int_equal(model_config_load(&config, &generation, folder.path, &err), ERR_IO);
+    assert_int_equal(folder_model_config(&config, &generation, folder.path, &err), ERR_IO);
     expect_words(&err, folder.path);
     expect_words(&err, "has no config.json: it is not the folder of a model");
     temp_folder_write_text(&folder, "config.json", "");
-    assert_int_equal(model_config_load(&config, &generation, folder.path, &err), ERR_FORMAT);
+    assert_int_equal(folder_model_config(&config, &generation, folder.path, &err), ERR_FORMAT);
     expect_words(&err, "/config.json");
     char *text = make_config((const struct field[CHANGES_MAX]){{"eos_token_id", "4"}});
     temp_folder_write_text(&folder, "config.json", text);
     free(text);
     temp_folder_write_text(&folder, "generation_config.json", "{\"top_p\": 3}");
-    assert_int_equal(model_config_load(&config, &generation, folder.path, &err), ERR_FORMAT);
+    assert_int_equal(folder_model_config(&config, &generation, folder.path, &err), ERR_FORMAT);
     expect_words(&err, "/generation_config.json|top_p");
     assert_null(config.eos_token_ids);
     temp_folder_remove(&folder);
@@ -523,7 +524,7 @@ static void test_generation_file_that_cannot_be_read(void **state) {
         struct model_config config;
         struct generation_config generation;
         struct err err = {0};
-        enum status status = model_config_load(&config, &generation, folder.path, &err);
+        enum status status = folder_model_config(&config, &generation, folder.path, &err);
         if (status != cases[i].status) fail_msg("%s: %s", status_name(status), err.message);
         expect_words(&err, cases[i].words);
         model_config_fini(&config);
@@ -534,10 +535,10 @@ static void test_generation_file_that_cannot_be_read(void **state) {
     struct generation_config generation;
     struct err err = {0};
     temp_folder_write_text(&folder, "generation_config.json", pointer);
-    assert_int_equal(model_config_load(&config, &generation, folder.path, &err), ERR_FORMAT);
+    assert_int_equal(folder_model_config(&config, &generation, folder.path, &err), ERR_FORMAT);
     expect_words(&err, "generation_config.json is a Git LFS pointer");
     temp_folder_write_text(&folder, "config.json", pointer);
-    assert_int_equal(model_config_load(&config, &generation, folder.path, &err), ERR_FORMAT);
+    assert_int_equal(folder_model_config(&config, &generation, folder.path, &err), ERR_FORMAT);
     expect_words(&err, "/config.json is a Git LFS pointer");
     temp_folder_remove(&folder);
 }

@@ -63,13 +63,13 @@ static void test_two_tensors(void **state) {
     struct safetensors *file = parse_ok(&bytes);
     assert_int_equal(safetensors_count(file), 2);
     assert_string_equal(safetensors_path(file), "x.st");
-    const struct safetensors_tensor *a = safetensors_at(file, 0); // by position, not by header
+    const struct tensor *a = safetensors_at(file, 0); // by position, not by header
     assert_string_equal(a->name, "a");
     assert_int_equal(a->dtype, DTYPE_BF16);
     assert_int_equal(a->rank, 1);
     assert_int_equal(a->shape[0], 2);
     assert_int_equal(a->size_bytes, 4);
-    const struct safetensors_tensor *b = safetensors_find(file, "b");
+    const struct tensor *b = safetensors_find(file, "b");
     assert_ptr_equal(b, safetensors_at(file, 1));
     assert_int_equal(b->rank, 2);
     assert_int_equal(b->shape[0], 2);
@@ -113,7 +113,7 @@ static void test_legal_oddities(void **state) {
         struct safetensors *file = parse_ok(&bytes);
         assert_int_equal(safetensors_count(file), cases[i].count);
         for (size_t k = 0; k < cases[i].count; k++) {
-            const struct safetensors_tensor *tensor = safetensors_at(file, k);
+            const struct tensor *tensor = safetensors_at(file, k);
             assert_ptr_equal(safetensors_find(file, tensor->name), tensor);
         }
         safetensors_close(file);
@@ -292,7 +292,7 @@ static void test_many_tensors(void **state) {
     for (int i = 0; i < COUNT; i++) {
         char name[32];
         snprintf(name, sizeof name, "layer.%d.weight", i);
-        const struct safetensors_tensor *tensor = safetensors_find(file, name);
+        const struct tensor *tensor = safetensors_find(file, name);
         assert_non_null(tensor);
         assert_ptr_equal(tensor, safetensors_at(file, (size_t)i));
         assert_int_equal(*(const unsigned char *)tensor->source.data, i & 0xff);
@@ -328,7 +328,7 @@ static void test_files(void **state) {
     snprintf(path, sizeof path, "%s/good.safetensors", folder.path);
     assert_int_equal(safetensors_open(&file, path, &err), OK);
     assert_string_equal(safetensors_path(file), path);
-    const struct safetensors_tensor *a = safetensors_find(file, "a");
+    const struct tensor *a = safetensors_find(file, "a");
     assert_non_null(a);
     char bytes_read[3];
     assert_ptr_equal(byte_source_get(&a->source, 0, 3, bytes_read, &err), bytes_read);
@@ -353,8 +353,7 @@ static void test_reference_file(void **state) {
     struct err err = {0};
     const char *path = "tests/reference/data/qwen3/model.safetensors";
     if (safetensors_open(&file, path, &err) != OK) fail_msg("%s", err.message);
-    const struct safetensors_tensor *tensor =
-        safetensors_find(file, "model.layers.0.mlp.down_proj.weight");
+    const struct tensor *tensor = safetensors_find(file, "model.layers.0.mlp.down_proj.weight");
     assert_non_null(tensor);
     assert_int_equal(tensor->dtype, DTYPE_BF16);
     assert_int_equal(tensor->rank, 2);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "support/cmocka_all.h"
+#include "support/folder_model.h"
 #include "support/temp_folder.h"
 
 #define INDEX "model.safetensors.index.json"
@@ -65,7 +66,7 @@ static void write_shards(void) {
 static struct weights *open_ok(void) {
     struct weights *weights = NULL;
     struct err err = {0};
-    if (weights_open(&weights, folder.path, &err) != OK) fail_msg("%s", err.message);
+    if (folder_model_weights(&weights, folder.path, &err) != OK) fail_msg("%s", err.message);
     return weights;
 }
 
@@ -81,7 +82,7 @@ static void expect_words(const struct err *err, const char *words) {
 static void open_refused(enum status status, const char *words) {
     struct weights *weights = NULL;
     struct err err = {0};
-    enum status found = weights_open(&weights, folder.path, &err);
+    enum status found = folder_model_weights(&weights, folder.path, &err);
     if (found != status) fail_msg("%s: status %s: %s", words, status_name(found), err.message);
     assert_null(weights);
     expect_words(&err, words);
@@ -381,13 +382,13 @@ static void test_no_weights(void **state) {
     open_refused(ERR_IO, ".safetensors|no " INDEX);
     struct weights *weights = NULL;
     struct err err = {0};
-    assert_int_equal(weights_open(&weights, "/nonexistent/model", &err), ERR_IO);
+    assert_int_equal(folder_model_weights(&weights, "/nonexistent/model", &err), ERR_IO);
     expect_words(&err, "/nonexistent/model is not a folder");
     char *longer = malloc(5001);
     assert_non_null(longer);
     memset(longer, '/', 5000); // the root folder, written so long that no file name fits after it
     longer[5000] = '\0';
-    assert_int_not_equal(weights_open(&weights, longer, &err), OK);
+    assert_int_not_equal(folder_model_weights(&weights, longer, &err), OK);
     free(longer);
     assert_null(weights);
 }
@@ -396,7 +397,8 @@ static void test_bundled_model(void **state) {
     (void)state;
     struct weights *weights = NULL;
     struct err err = {0};
-    if (weights_open(&weights, "models/tiny-qwen3", &err) != OK) fail_msg("%s", err.message);
+    if (folder_model_weights(&weights, "models/tiny-qwen3", &err) != OK)
+        fail_msg("%s", err.message);
     static const struct {
         const char *name;
         uint64_t rows, columns; // no columns: a vector

@@ -127,9 +127,10 @@ static void test_the_same_tokens_behind_a_space_are_there_once(void **state) {
     (void)state;
     static const char *const texts[] = {"a b"};
     struct tokenizer *bundled = tokenizer;
-    assert_int_equal(
-        tokenizer_open(&tokenizer, "tests/reference/data/sentencepiece/metaspace_first.json", NULL),
-        OK);
+    assert_int_equal(tokenizer_open_file(&tokenizer,
+                                         "tests/reference/data/sentencepiece/metaspace_first.json",
+                                         NULL),
+                     OK);
     const struct ids plain = encode("a b"), spaced = encode(" a b");
     assert_int_equal(plain.count, 2);
     assert_memory_equal(plain.ids, spaced.ids, 2 * sizeof *plain.ids);
@@ -165,7 +166,7 @@ static void test_white_space_is_no_word(void **state) {
 
 static int open_tokenizer(void **state) {
     (void)state;
-    return tokenizer_open(&tokenizer, "models/tiny-qwen3/tokenizer.json", NULL) ? -1 : 0;
+    return tokenizer_open_file(&tokenizer, "models/tiny-qwen3/tokenizer.json", NULL) ? -1 : 0;
 }
 
 static int close_tokenizer(void **state) {

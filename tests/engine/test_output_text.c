@@ -349,7 +349,7 @@ static void test_random_texts_follow_the_model(void **state) {
 static int open_tokenizer(void **state) {
     (void)state;
     struct err err = {0};
-    if (tokenizer_open(&tokenizer, "models/tiny-qwen3/tokenizer.json", &err) == OK) return 0;
+    if (tokenizer_open_file(&tokenizer, "models/tiny-qwen3/tokenizer.json", &err) == OK) return 0;
     print_message("%s\n", err.message);
     return -1;
 }

@@ -45,7 +45,7 @@ static void test_pushing_does_not_allocate(void **state) {
 static int open_tokenizer(void **state) {
     struct tokenizer *tokenizer = NULL;
     struct err err = {0};
-    if (tokenizer_open(&tokenizer, "models/tiny-qwen3/tokenizer.json", &err) != OK) {
+    if (tokenizer_open_file(&tokenizer, "models/tiny-qwen3/tokenizer.json", &err) != OK) {
         print_message("%s\n", err.message);
         return -1;
     }

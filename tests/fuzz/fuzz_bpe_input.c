@@ -41,7 +41,7 @@ static struct tokenizer *open_once(unsigned kind) {
     if (!opened[kind]) {
         struct err err = {0};
         enum status status =
-            paths[kind] ? tokenizer_open(&opened[kind], paths[kind], &err)
+            paths[kind] ? tokenizer_open_file(&opened[kind], paths[kind], &err)
                         : tokenizer_parse(&opened[kind], small, strlen(small), "small", &err);
         CHECK(status == OK, "%s", err.message);
     }

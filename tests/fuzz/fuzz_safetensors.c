@@ -21,7 +21,7 @@ static void parse(const uint8_t *bytes, size_t size) {
     }
     volatile uint8_t sum = 0; // reads every byte that was handed out
     for (size_t i = 0; i < safetensors_count(file); i++) {
-        const struct safetensors_tensor *tensor = safetensors_at(file, i);
+        const struct tensor *tensor = safetensors_at(file, i);
         const uint8_t *first = tensor->source.data;
         CHECK(first >= bytes && first + tensor->size_bytes <= bytes + size, "i=%zu", i);
         CHECK(safetensors_find(file, tensor->name) == tensor, "i=%zu", i);

@@ -4,6 +4,7 @@
 #include "model/family.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
+#include "support/folder_model.h"
 
 enum { TOKENS = 40, BLOCK_SIZE = 16, BLOCKS = 4 };
 
@@ -35,8 +36,8 @@ static enum status objects_init(struct objects *o, struct err *err) {
         .max_num_tokens = TOKENS, .max_num_seqs = 1, .max_positions = TOKENS};
     struct generation_config generation;
     *o = (struct objects){.comm = comm_single()};
-    enum status status = model_config_load(&o->config, &generation, checkpoint, err);
-    if (!status) status = weights_open(&o->weights, checkpoint, err);
+    enum status status = folder_model_config(&o->config, &generation, checkpoint, err);
+    if (!status) status = folder_model_weights(&o->weights, checkpoint, err);
     if (!status) status = backend_create(&o->backend, &options, err);
     if (status) return status;
     const struct kv_cache_spec spec = {

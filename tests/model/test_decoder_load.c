@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "support/cmocka_all.h"
+#include "support/folder_model.h"
 #include "support/temp_folder.h"
 
 static const char checkpoint[] = "tests/reference/data/qwen3-moe-mixed";
@@ -23,9 +24,9 @@ static enum status load(const char *folder, struct err *err) {
     struct backend *backend = NULL;
     struct weights *weights = NULL;
     struct decoder *decoder = NULL;
-    if (model_config_load(&config, &generation, folder, err)) fail_msg("%s", err->message);
+    if (folder_model_config(&config, &generation, folder, err)) fail_msg("%s", err->message);
     if (backend_create(&backend, &options, err)) fail_msg("%s", err->message);
-    if (weights_open(&weights, folder, err)) fail_msg("%s", err->message);
+    if (folder_model_weights(&weights, folder, err)) fail_msg("%s", err->message);
     struct layer_table table;
     struct decoder_shape shape;
     if (family_resolve(&table, &config, err)) fail_msg("%s", err->message);

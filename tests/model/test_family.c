@@ -10,6 +10,7 @@
 #include "model/decoder.h"
 #include "support/cmocka_all.h"
 #include "support/config_text.h"
+#include "support/folder_model.h"
 
 static struct layer_table resolve(const struct field changes[CHANGES_MAX]) {
     struct model_config config = parse_ok(changes);
@@ -273,7 +274,7 @@ static void test_bench_configs(void **state) {
         struct layer_table table;
         struct err err = {0};
         snprintf(folder, sizeof folder, "bench/configs/%s", cases[i].name);
-        if (model_config_load(&c, &generation, folder, &err) != OK) fail_msg("%s", err.message);
+        if (folder_model_config(&c, &generation, folder, &err) != OK) fail_msg("%s", err.message);
         if (family_resolve(&table, &c, &err)) fail_msg("%s", err.message);
         uint64_t total = decoder_num_parameters(&c, &table);
         if (total != cases[i].num_parameters) {

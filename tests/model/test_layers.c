@@ -4,6 +4,7 @@
 #include "model/decoder.h"
 #include "model/family.h"
 #include "support/cmocka_all.h"
+#include "support/folder_model.h"
 
 enum { TOKENS = 2, BLOCK_SIZE = 16, POSITIONS = 64, LOGITS = 16 };
 
@@ -28,13 +29,13 @@ static void run(uint32_t num_without_rope, int32_t distance, float logits[LOGITS
     struct kv_cache *cache = NULL;
     struct comm comm = comm_single();
     struct err err = {0};
-    if (model_config_load(&config, &generation, checkpoint, &err)) fail_msg("%s", err.message);
+    if (folder_model_config(&config, &generation, checkpoint, &err)) fail_msg("%s", err.message);
     if (family_resolve(&table, &config, &err)) fail_msg("%s", err.message);
     assert_true(num_without_rope <= table.num_layers);
     for (uint32_t i = 0; i < num_without_rope; i++) table.layers[i].rope = ROPE_NONE;
     if (decoder_shape_of(&shape, &config, 0, 1, &err)) fail_msg("%s", err.message);
     if (backend_create(&backend, &options, &err)) fail_msg("%s", err.message);
-    if (weights_open(&weights, checkpoint, &err)) fail_msg("%s", err.message);
+    if (folder_model_weights(&weights, checkpoint, &err)) fail_msg("%s", err.message);
     const struct kv_cache_spec spec = {.num_layers = config.num_layers,
                                        .num_blocks = 1,
                                        .block_size = BLOCK_SIZE,

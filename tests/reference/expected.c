@@ -8,11 +8,10 @@
 #include "checkpoint/safetensors.h"
 #include "support/cmocka_all.h"
 
-static const struct safetensors_tensor *tensor(const struct safetensors *file, int seq,
-                                               const char *name) {
+static const struct tensor *tensor(const struct safetensors *file, int seq, const char *name) {
     char key[64];
     snprintf(key, sizeof key, "seq%d.%s", seq, name);
-    const struct safetensors_tensor *t = safetensors_find(file, key);
+    const struct tensor *t = safetensors_find(file, key);
     if (!t) fail_msg("%s is not in the expected values", key);
     return t;
 }
@@ -39,8 +38,8 @@ void expected_run_family(struct mini_engine *engine, const char *folder,
     int32_t ids[EXPECTED_TOKENS_MAX];
     assert_true(logits && want);
     for (int seq = 0; seq < EXPECTED_LENGTHS; seq++) {
-        const struct safetensors_tensor *input = tensor(expected, seq, "input_ids");
-        const struct safetensors_tensor *last = tensor(expected, seq, "last_logits");
+        const struct tensor *input = tensor(expected, seq, "input_ids");
+        const struct tensor *last = tensor(expected, seq, "last_logits");
         assert_true(input->size_bytes <= sizeof ids);
         assert_true(last->size_bytes == vocab * sizeof *want);
         assert_non_null(byte_source_get(&input->source, 0, input->size_bytes, ids, &err));

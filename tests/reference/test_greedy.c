@@ -43,7 +43,7 @@ static void check_case(struct mini_engine *engine, const json_t *item, size_t in
     mini_run(engine, &request, 1);
     char key[64];
     snprintf(key, sizeof key, "case%zu.completion_logprobs", index);
-    const struct safetensors_tensor *t = safetensors_find(expected, key);
+    const struct tensor *t = safetensors_find(expected, key);
     assert_non_null(t);
     float logprobs[EXPECTED_TOKENS_MAX];
     assert_true(t->size_bytes <= sizeof logprobs);

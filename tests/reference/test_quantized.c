@@ -77,8 +77,7 @@ static uint8_t e4m3_nearest(float value) {
 }
 
 // Adds a matrix to both checkpoints.
-static void add_matrix(struct writer *fp8, struct writer *bf16,
-                       const struct safetensors_tensor *t) {
+static void add_matrix(struct writer *fp8, struct writer *bf16, const struct tensor *t) {
     uint32_t rows = (uint32_t)t->shape[0], cols = (uint32_t)t->shape[1];
     uint32_t scale_cols = (cols + BLOCK_COLS - 1) / BLOCK_COLS;
     uint32_t scale_rows = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
@@ -115,7 +114,7 @@ static void add_matrix(struct writer *fp8, struct writer *bf16,
     free(scales);
 }
 
-static void add_as_it_is(struct writer *w, const struct safetensors_tensor *t) {
+static void add_as_it_is(struct writer *w, const struct tensor *t) {
     char shape[64];
     char *room = malloc(t->size_bytes);
     assert_non_null(room);
@@ -157,7 +156,7 @@ static void write_both(const struct temp_folder *fp8, const struct temp_folder *
     snprintf(path, sizeof path, "tests/reference/data/%s/model.safetensors", family);
     if (safetensors_open(&file, path, &err)) fail_msg("%s", err.message);
     for (size_t i = 0; i < safetensors_count(file); i++) {
-        const struct safetensors_tensor *t = safetensors_at(file, i);
+        const struct tensor *t = safetensors_at(file, i);
         if (strstr(t->name, "_proj.weight")) {
             add_matrix(&in_fp8, &in_bf16, t);
         } else {

@@ -7,16 +7,16 @@ BEGIN {
     allowed["public"] = ""
     allowed["base"] = ""
     allowed["jinja"] = "base"
-    allowed["text"] = "jinja base"
-    allowed["structured"] = "text base"
     allowed["checkpoint"] = "base public"
+    allowed["text"] = "jinja checkpoint base"
+    allowed["structured"] = "text base"
     allowed["backend"] = "base public"
     allowed["comm"] = "backend base"
     allowed["model"] = "backend comm checkpoint base"
     allowed["engine"] = "model backend comm checkpoint structured text base public"
-    allowed["api"] = "engine structured text base public"
-    allowed["server"] = "api structured text base public"
-    allowed["cmd"] = "server api structured text base public"
+    allowed["api"] = "engine structured text checkpoint base public"
+    allowed["server"] = "api structured text checkpoint base public"
+    allowed["cmd"] = "server api structured text checkpoint base public"
     num_faults = 0
 }
 

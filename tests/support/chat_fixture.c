@@ -2,12 +2,23 @@
 
 #include <string.h>
 
+#include "checkpoint/checkpoint.h"
 #include "support/cmocka_all.h"
+
+enum status open_template(struct chat_template **out, const char *model, const char *path,
+                          struct err *err) {
+    struct checkpoint *checkpoint = NULL;
+    *out = NULL;
+    enum status status = model ? checkpoint_open(&checkpoint, model, err) : OK;
+    if (!status) status = chat_template_open(out, checkpoint, path, err);
+    checkpoint_close(checkpoint);
+    return status;
+}
 
 struct chat_template *open_folder(const struct temp_folder *folder) {
     struct chat_template *chat_template = NULL;
     struct err err = {0};
-    if (chat_template_open(&chat_template, folder->path, NULL, &err)) fail_msg("%s", err.message);
+    if (open_template(&chat_template, folder->path, NULL, &err)) fail_msg("%s", err.message);
     return chat_template;
 }
 

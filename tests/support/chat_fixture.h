@@ -5,6 +5,9 @@
 #include "support/temp_folder.h"
 #include "text/chat/chat.h"
 
+// chat_template_open of the model at a path, or of none where it is NULL.
+enum status open_template(struct chat_template **out, const char *model, const char *path,
+                          struct err *err);
 // The template of a folder, or of Jinja source. The caller closes it.
 struct chat_template *open_folder(const struct temp_folder *folder);
 struct chat_template *open_source(const char *source);

@@ -12,7 +12,7 @@
 struct tokenizer *fixture_open(const char *path) {
     struct err err = {0};
     struct tokenizer *tokenizer = NULL;
-    if (tokenizer_open(&tokenizer, path, &err)) fail_msg("%s", err.message);
+    if (tokenizer_open_file(&tokenizer, path, &err)) fail_msg("%s", err.message);
     return tokenizer;
 }
 

@@ -190,7 +190,7 @@ static void test_additional_template_files(void **state) {
 static void not_opened(const char *model, const char *path, const char *sentence) {
     struct chat_template *chat_template = NULL;
     struct err err = {0};
-    assert_int_not_equal(chat_template_open(&chat_template, model, path, &err), OK);
+    assert_int_not_equal(open_template(&chat_template, model, path, &err), OK);
     assert_null(chat_template);
     if (!strstr(err.message, sentence)) fail_msg("%s: not %s", err.message, sentence);
 }
@@ -279,10 +279,10 @@ static void test_a_file_replaces_the_template_and_keeps_the_tokens(void **state)
     char path[256];
     snprintf(path, sizeof path, "%s/mine.jinja", folder.path);
     struct chat_template *chat_template = NULL;
-    assert_int_equal(chat_template_open(&chat_template, folder.path, path, NULL), OK);
+    assert_int_equal(open_template(&chat_template, folder.path, path, NULL), OK);
     expect(chat_template, hi, "mine </s>");
     chat_template_close(chat_template);
-    assert_int_equal(chat_template_open(&chat_template, NULL, path, NULL), OK);
+    assert_int_equal(open_template(&chat_template, NULL, path, NULL), OK);
     expect(chat_template, hi, "mine ");
     chat_template_close(chat_template);
     temp_folder_remove(&folder);

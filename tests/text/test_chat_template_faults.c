@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "support/alloc_hook.h"
+#include "support/chat_fixture.h"
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"
 #include "text/chat/chat.h"
@@ -40,7 +41,7 @@ static enum status render(const struct chat_template *chat_template, const char 
 static enum status open_and_render(void *context, struct err *err) {
     const struct temp_folder *folder = context;
     struct chat_template *chat_template = NULL;
-    enum status status = chat_template_open(&chat_template, folder->path, NULL, err);
+    enum status status = open_template(&chat_template, folder->path, NULL, err);
     if (!status) status = render(chat_template, chat, "<s>a\nbc", err);
     if (!status) status = render(chat_template, tool_chat, "{\"a\": [1, 2]}{}x", err);
     if (!status) {

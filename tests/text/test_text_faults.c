@@ -93,7 +93,7 @@ static enum status parse_and_use_pieces(void *context, struct err *err) {
 
 static enum status open_and_use(void *context, struct err *err) {
     struct tokenizer *tokenizer = NULL;
-    enum status status = tokenizer_open(&tokenizer, context, err);
+    enum status status = tokenizer_open_file(&tokenizer, context, err);
     if (!status) status = use_tokenizer(tokenizer, err);
     tokenizer_close(tokenizer);
     return status;

@@ -30,7 +30,7 @@ static enum status open_files(struct tokenizer **out, const char *tokenizer, con
     temp_folder_write_text(&folder, name, tokenizer);
     if (config) temp_folder_write_text(&folder, "tokenizer_config.json", config);
     snprintf(path, sizeof path, "%s/%s", folder.path, name);
-    enum status status = tokenizer_open(out, path, err);
+    enum status status = tokenizer_open_file(out, path, err);
     temp_folder_remove(&folder);
     return status;
 }

@@ -329,7 +329,7 @@ static void test_no_file(void **state) {
     (void)state;
     struct err err = {0};
     struct tokenizer *tokenizer = NULL;
-    assert_int_equal(tokenizer_open(&tokenizer, "no/such/tokenizer.json", &err), ERR_IO);
+    assert_int_equal(tokenizer_open_file(&tokenizer, "no/such/tokenizer.json", &err), ERR_IO);
     assert_null(tokenizer);
     assert_non_null(strstr(err.message, "no/such/tokenizer.json"));
 }
@@ -343,13 +343,13 @@ static void check_other_form(const char *name) {
     snprintf(path, sizeof path, "%s/tokenizer.json", folder.path);
     struct err err = {0};
     struct tokenizer *tokenizer = NULL;
-    assert_int_equal(tokenizer_open(&tokenizer, path, &err), ERR_UNSUPPORTED);
+    assert_int_equal(tokenizer_open_file(&tokenizer, path, &err), ERR_UNSUPPORTED);
     assert_null(tokenizer);
     assert_non_null(strstr(err.message, path));
     assert_non_null(strstr(err.message, name));
     assert_non_null(strstr(err.message, "save_pretrained"));
     temp_folder_write_text(&folder, "tokenizer.json", valid_pieces);
-    assert_int_equal(tokenizer_open(&tokenizer, path, &err), OK);
+    assert_int_equal(tokenizer_open_file(&tokenizer, path, &err), OK);
     tokenizer_close(tokenizer);
     temp_folder_remove(&folder);
 }

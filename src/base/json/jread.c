@@ -251,23 +251,20 @@ enum status jread_request(json_t **out, const char *text, size_t len, const char
     return jread_request_part(out, text, len, &memory_left, what, err);
 }
 
-static enum status load_file(json_t **out, const char *path, size_t flags, struct err *err) {
-    *out = NULL;
-    struct buf text = {0};
-    enum status status = file_read(&text, path, err);
-    const struct source source = {text.data ? text.data : "", text.len, path, flags, NULL};
-    if (!status) status = load(out, &source, err);
-    buf_fini(&text);
-    return status;
+enum status jread_text_strings(json_t **out, const char *text, size_t len, const char *what,
+                               struct err *err) {
+    size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL;
+    const struct source source = {text, len, what, flags, NULL};
+    return load(out, &source, err);
 }
 
 enum status jread_file(json_t **out, const char *path, struct err *err) {
-    return load_file(out, path, JSON_REJECT_DUPLICATES, err);
-}
-
-enum status jread_file_strings(json_t **out, const char *path, struct err *err) {
-    size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL;
-    return load_file(out, path, flags, err);
+    *out = NULL;
+    struct buf text = {0};
+    enum status status = file_read(&text, path, err);
+    if (!status) status = jread_text(out, text.data, text.len, path, err);
+    buf_fini(&text);
+    return status;
 }
 
 // ---- members ----

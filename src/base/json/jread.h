@@ -34,9 +34,10 @@ static inline size_t jread_request_memory(size_t len) { // bytes
     return ((size_t)16 << 20) + 40 * len;
 }
 MUST_USE enum status jread_file(json_t **out, const char *path, struct err *err);
-// For a file whose strings alone are read. All integers come as reals, so that one beyond 64 bits
+// For a text whose strings alone are read. All integers come as reals, so that one beyond 64 bits
 // in an unread member is no fault (tokenizer_config.json's model_max_length).
-MUST_USE enum status jread_file_strings(json_t **out, const char *path, struct err *err);
+MUST_USE enum status jread_text_strings(json_t **out, const char *text, size_t len,
+                                        const char *what, struct err *err);
 
 MUST_USE enum status jread_int(const json_t *object, const char *key, int64_t min, int64_t max,
                                int64_t *out, const char *what, struct err *err);

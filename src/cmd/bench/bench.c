@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/os/file.h"
 #include "base/os/output_file.h"
 #include "base/text/suggest.h"
+#include "checkpoint/checkpoint.h"
 #include "cmd/bench/report.h"
 #include "cmd/cli.h"
 #include "cmd/model/model_info.h"
@@ -119,11 +119,14 @@ static enum status prepare(struct bench *b, struct err *err) {
 // Prompts are token ids, so no tokenizer is needed. If there is one it runs, because making text is
 // part of the work.
 static enum status skip_missing_tokenizer(struct bench *b, struct err *err) {
-    char path[FILE_PATH_MAX];
-    enum status status =
-        file_join(path, sizeof path, b->engine_options.model, "tokenizer.json", err);
+    struct checkpoint *checkpoint = NULL;
+    struct document_name what;
     bool is_present = false;
-    if (!status) status = file_is_present(path, &is_present, err);
+    enum status status = checkpoint_open(&checkpoint, b->engine_options.model, err);
+    if (!status) {
+        status = checkpoint_find(checkpoint, "tokenizer.json", &what, &is_present, err);
+    }
+    checkpoint_close(checkpoint);
     if (!status && !is_present) b->engine_options.skip_tokenizer_init = 1;
     return status;
 }

@@ -1,6 +1,5 @@
 #include "cmd/model/file_uses.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/os/file.h"
+#include "checkpoint/checkpoint.h"
 
 enum { LINKS_MAX = 40 }; // as many as Linux follows
 
@@ -95,37 +95,11 @@ enum status file_uses_check(const struct file_use *uses, size_t num_uses, struct
     return OK;
 }
 
-static bool ends_with(const char *name, const char *end) {
-    size_t len = strlen(name), end_len = strlen(end);
-    return len >= end_len && strcmp(name + len - end_len, end) == 0;
-}
-
-static bool is_in_folder(const struct identity *file, const char *path) {
-    DIR *folder = opendir(path); // the loader reports a bad folder
-    if (!folder) return false;
-    const struct dirent *entry;
-    bool same = false;
-    while (!same && (entry = readdir(folder))) {
-        struct stat info;
-        // Compares files, not names, because checkpoints are often links into a cache.
-        same = (ends_with(entry->d_name, ".json") || ends_with(entry->d_name, ".jinja") ||
-                ends_with(entry->d_name, ".safetensors")) &&
-               fstatat(dirfd(folder), entry->d_name, &info, 0) == 0 &&
-               info.st_dev == file->device && info.st_ino == file->inode;
-    }
-    closedir(folder);
-    return same;
-}
-
 enum status file_uses_spare_model(const char *path, const char *model, struct err *err) {
     const struct file_use use = {.path = path, .is_written = true};
     struct identity file;
     if (!identify(&file, &use) || file.name[0]) return OK;
-    char templates[FILE_PATH_MAX];
-    enum status status =
-        file_join(templates, sizeof templates, model, "additional_chat_templates", err);
-    if (status) return status;
-    if (!is_in_folder(&file, model) && !is_in_folder(&file, templates)) return OK;
+    if (!checkpoint_has_file(model, file.device, file.inode)) return OK;
     return err_set(err, ERR_INVALID, "%.400s is a file of the model: results would replace it",
                    path);
 }

@@ -6,7 +6,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-#include "base/os/model_folder.h"
+#include "checkpoint/model_folder.h"
 
 // huggingface_hub's rules for the folder of its cache.
 static bool hub_cache(char *path, size_t size) {

@@ -120,7 +120,7 @@ static int is_load_to_end(void *user_data) {
 static enum status load_weights(struct executor *executor,
                                 const struct nvllm_engine_options *options, struct err *err) {
     struct weights *weights = NULL;
-    enum status status = engine_plan_open_weights(executor->plan, options, &weights, err);
+    enum status status = engine_plan_open_weights(executor->plan, &weights, err);
     if (status) return status;
     struct load_end ends = {executor, options->interrupt};
     const struct interrupt interrupt = {.is_wanted = is_load_to_end, .user_data = &ends};

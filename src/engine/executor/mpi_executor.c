@@ -396,7 +396,7 @@ enum status mpi_executor_create(struct executor **out, const struct engine_plan 
     if (!status && !mpi->first) {
         status = mpi_message_comm(plan, mpi->wire, &mpi->world, mpi->first, &mpi->base.comm, err);
     }
-    if (!status) status = mpi_message_fingerprint(plan, options, &fingerprint, err);
+    if (!status) status = mpi_message_fingerprint(plan, &fingerprint, err);
     if (status) {
         mpi->world_size = 0; // nobody was told
         mpi_stop(&mpi->base);

@@ -3,20 +3,16 @@
 #include <math.h>
 #include <xxhash.h>
 
-#include "base/os/file.h"
 #include "comm/device_comm.h"
 #include "comm/mpi_comm.h"
 #include "engine/executor/rank_segment.h"
 
-enum status mpi_message_fingerprint(const struct engine_plan *plan,
-                                    const struct nvllm_engine_options *options, uint64_t *out,
+enum status mpi_message_fingerprint(const struct engine_plan *plan, uint64_t *out,
                                     struct err *err) {
-    char path[FILE_PATH_MAX];
     struct buf config = {0};
     struct weights *weights = NULL;
-    enum status status = file_join(path, sizeof path, options->model, "config.json", err);
-    if (!status) status = file_read(&config, path, err);
-    if (!status) status = engine_plan_open_weights(plan, options, &weights, err);
+    enum status status = checkpoint_read(plan->checkpoint, "config.json", &config, err);
+    if (!status) status = engine_plan_open_weights(plan, &weights, err);
     if (!status) status = weights_fingerprint(weights, out, err);
     if (!status) *out = XXH3_64bits_withSeed(config.data, config.len, *out);
     weights_close(weights);

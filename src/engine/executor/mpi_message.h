@@ -44,9 +44,8 @@ struct mpi_report {
 };
 
 // Of config.json and the weights. ERR_IO and others as weights_open.
-MUST_USE enum status mpi_message_fingerprint(const struct engine_plan *plan,
-                                             const struct nvllm_engine_options *options,
-                                             uint64_t *out, struct err *err);
+MUST_USE enum status mpi_message_fingerprint(const struct engine_plan *plan, uint64_t *out,
+                                             struct err *err);
 // Where the ranks of the plan meet. `first`: the group's rank 0, of mpirun's processes.
 MUST_USE enum status mpi_message_comm(const struct engine_plan *plan, const struct mpi_wire *wire,
                                       const struct mpi_world *world, uint32_t first,

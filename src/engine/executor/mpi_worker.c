@@ -124,7 +124,7 @@ static enum status check_version(const struct mpi_command *command, struct err *
 static enum status check_model(const struct worker *worker,
                                const struct nvllm_engine_options *options, struct err *err) {
     uint64_t fingerprint = 0;
-    enum status status = mpi_message_fingerprint(&worker->plan, options, &fingerprint, err);
+    enum status status = mpi_message_fingerprint(&worker->plan, &fingerprint, err);
     if (status || fingerprint == worker->command->fingerprint) return status;
     return err_set(err, ERR_INVALID, "%s is not the model that rank 0 has", options->model);
 }
@@ -162,7 +162,7 @@ static enum status load(struct worker *worker, struct err *err) {
         calloc((size_t)limits->max_num_seqs + limits->max_num_tokens, sizeof *worker->results);
     if (!worker->results) return err_nomem(err, "ranks");
     struct weights *weights = NULL;
-    if ((status = engine_plan_open_weights(&worker->plan, &options, &weights, err))) return status;
+    if ((status = engine_plan_open_weights(&worker->plan, &weights, err))) return status;
     const struct interrupt interrupt = {.is_wanted = is_load_to_end, .user_data = worker};
     struct model_runner_options runner = worker->plan.runner;
     runner.decoder.interrupt = &interrupt;

@@ -57,7 +57,7 @@ static enum status load(struct worker *worker, struct err *err) {
         rank_segment_comm(worker->segment, worker->rank, worker->plan.backend, &worker->comm, err);
     if (status) return status;
     struct weights *weights = NULL;
-    if ((status = engine_plan_open_weights(&worker->plan, &options, &weights, err))) return status;
+    if ((status = engine_plan_open_weights(&worker->plan, &weights, err))) return status;
     struct model_runner_options runner = worker->plan.runner;
     runner.decoder.comm = worker->comm;
     runner.decoder.prefers_layers = worker->segment->prefers_layers;

@@ -3,19 +3,21 @@
 #include <string.h>
 
 #include "base/json/jread.h"
-#include "base/os/file.h"
+#include "checkpoint/checkpoint.h"
 #include "text/chat/chat.h"
 
 json_t *tokenizer_info_read(const char *model_path) {
     static const char name[] = "tokenizer_config.json";
-    char path[FILE_PATH_MAX];
+    struct checkpoint *checkpoint = NULL;
+    struct document_name what;
     bool present = false;
     struct buf text = {0};
     json_t *info = NULL;
-    enum status status = file_join(path, sizeof path, model_path, name, NULL);
-    if (!status) status = file_is_present(path, &present, NULL);
+    enum status status = checkpoint_open(&checkpoint, model_path, NULL);
+    if (!status) status = checkpoint_find(checkpoint, name, &what, &present, NULL);
+    if (!status && present) status = checkpoint_read(checkpoint, name, &text, NULL);
+    checkpoint_close(checkpoint);
     if (!status && !present) return json_object();
-    if (!status) status = file_read(&text, path, NULL);
     // As a request: integers may have any length, as model_max_length often has.
     if (!status) status = jread_request(&info, text.data, text.len, name, NULL);
     buf_fini(&text);

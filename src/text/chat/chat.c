@@ -166,12 +166,12 @@ static enum status probe(const struct chat_template *chat_template, struct chat_
 
 // ---- opening and rendering
 
-enum status chat_template_open(struct chat_template **out, const char *model, const char *path,
-                               struct err *err) {
+enum status chat_template_open(struct chat_template **out, const struct checkpoint *checkpoint,
+                               const char *path, struct err *err) {
     *out = NULL;
     struct chat_template *chat_template = calloc(1, sizeof *chat_template);
     if (!chat_template) return err_nomem(err, "chat template");
-    enum status status = chat_open_files(chat_template, model, path, err);
+    enum status status = chat_open_files(chat_template, checkpoint, path, err);
     if (!status) status = probe(chat_template, &chat_template->main, err);
     if (!status) status = probe(chat_template, &chat_template->tool_use, err);
     if (status) {

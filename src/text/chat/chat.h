@@ -15,10 +15,13 @@
 #include "base/thread/interrupt.h"
 
 struct chat_template;
+struct checkpoint;
 
-// `model` is a folder, `path` a file of Jinja source; either may be NULL, not both.
-MUST_USE enum status chat_template_open(struct chat_template **out, const char *model,
-                                        const char *path, struct err *err);
+// The checkpoint is read here only. `path`: a file of Jinja source to use instead of the
+// checkpoint's templates. Either may be NULL, not both.
+MUST_USE enum status chat_template_open(struct chat_template **out,
+                                        const struct checkpoint *checkpoint, const char *path,
+                                        struct err *err);
 void chat_template_close(struct chat_template *chat_template); // NULL is fine
 
 // The Jinja source [*len] that chats with, or without, tools are rendered with; it lives as long as

@@ -26,7 +26,8 @@ struct chat_template {
 void chat_variant_fini(struct chat_variant *variant); // all-zero is fine
 
 // Fills an all-zero chat template except for the `forms`. After a fault it is half filled.
-MUST_USE enum status chat_open_files(struct chat_template *chat_template, const char *model,
-                                     const char *path, struct err *err);
+MUST_USE enum status chat_open_files(struct chat_template *chat_template,
+                                     const struct checkpoint *checkpoint, const char *path,
+                                     struct err *err);
 
 #endif

@@ -3,21 +3,19 @@
  * additional one, tokenizer_config.json's templates are ignored. chat_template.json, which
  * processors write, comes last. The templates "default" and "tool_use" are parsed here. A broken
  * one fails the chats that need it; opening fails only where no other template is left. */
-#include <dirent.h>
-#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json/jread.h"
 #include "base/os/file.h"
-#include "base/os/model_folder.h"
-#include "base/text/c_locale.h"
+#include "checkpoint/checkpoint.h"
 #include "text/chat/chat_internal.h"
 #include "text/unicode/unicode.h"
 
 enum { NAME_MAX_BYTES = 200, WHAT_MAX = FILE_PATH_MAX + NAME_MAX_BYTES + 64 };
 
 static const char config_name[] = "tokenizer_config.json";
-static const char jinja_ending[] = ".jinja";
+static const char group[] = "additional_chat_templates", jinja_ending[] = ".jinja";
 
 static bool is_open(const struct chat_template *chat_template) {
     return chat_template->names.len > 0;
@@ -71,62 +69,73 @@ static enum status add_template(struct chat_template *chat_template, const char 
     return keep_fault(variant, status, &fault, err);
 }
 
-static enum status parse_file(struct chat_variant *variant, const char *path, struct err *err) {
+// A file of Jinja source.
+struct source {
+    const struct checkpoint *checkpoint; // NULL: the caller's file
+    const char *document; // of the checkpoint, or the file's path
+};
+
+static enum status parse_source(struct chat_variant *variant, const struct source *source,
+                                struct err *err) {
+    struct document_name what = {""};
     struct buf text = {0};
-    enum status status = file_read(&text, path, err);
-    if (!status) status = file_check_lfs(text.data, text.len, path, err);
-    if (!status) status = parse(variant, text.data, text.len, path, err);
+    bool present = true;
+    enum status status = OK;
+    const char *name = source->document;
+    if (source->checkpoint) {
+        status = checkpoint_find(source->checkpoint, source->document, &what, &present, err);
+        if (!status) status = checkpoint_read(source->checkpoint, source->document, &text, err);
+        name = what.text;
+    } else {
+        status = file_read(&text, source->document, err);
+    }
+    if (!status) status = file_check_lfs(text.data, text.len, name, err);
+    if (!status) status = parse(variant, text.data, text.len, name, err);
     buf_fini(&text);
     return status;
 }
 
-static enum status add_file(struct chat_template *chat_template, const char *name, const char *path,
-                            struct err *err) {
+static enum status add_source(struct chat_template *chat_template, const char *name,
+                              const struct source *source, struct err *err) {
     struct chat_variant *variant;
     enum status status = add_name(chat_template, name, &variant, err);
     if (status || !variant) return status;
     struct err fault = {0};
-    status = parse_file(variant, path, &fault);
+    status = parse_source(variant, source, &fault);
     return keep_fault(variant, status, &fault, err);
 }
 
-static enum status add_file_if_present(struct chat_template *chat_template, const char *model,
-                                       const char *file, struct err *err) {
-    char path[FILE_PATH_MAX];
+static enum status add_own_if_present(struct chat_template *chat_template,
+                                      const struct checkpoint *checkpoint, struct err *err) {
+    const struct source source = {checkpoint, "chat_template.jinja"};
+    struct document_name what;
     bool present = false;
-    enum status status = file_join(path, sizeof path, model, file, err);
-    if (!status) status = file_is_present(path, &present, err);
+    enum status status = checkpoint_find(checkpoint, source.document, &what, &present, err);
     if (status || !present) return status;
-    return add_file(chat_template, "default", path, err);
+    return add_source(chat_template, "default", &source, err);
 }
 
-static enum status add_entry(struct chat_template *chat_template, const char *folder,
-                             const char *entry, struct err *err) {
+static enum status add_entry(struct chat_template *chat_template,
+                             const struct checkpoint *checkpoint, const char *entry,
+                             struct err *err) {
     size_t len = strlen(entry), ending = sizeof jinja_ending - 1;
     if (len <= ending || strcmp(entry + len - ending, jinja_ending) != 0) return OK;
-    char name[256] = "", path[FILE_PATH_MAX]; // a file's name has at most 255 bytes
+    char name[256] = "", document[sizeof group + 256]; // a file's name has at most 255 bytes
     memcpy(name, entry, len - ending < sizeof name ? len - ending : sizeof name - 1);
-    enum status status = file_join(path, sizeof path, folder, entry, err);
-    return status ? status : add_file(chat_template, name, path, err);
+    snprintf(document, sizeof document, "%s/%.255s", group, entry);
+    const struct source source = {checkpoint, document};
+    return add_source(chat_template, name, &source, err);
 }
 
 // additional_chat_templates/NAME.jinja
-static enum status add_folder(struct chat_template *chat_template, const char *model,
-                              struct err *err) {
-    char folder[FILE_PATH_MAX];
-    enum status status = file_join(folder, sizeof folder, model, "additional_chat_templates", err);
-    if (status) return status;
-    DIR *dir = opendir(folder);
-    if (!dir) {
-        if (errno == ENOENT || errno == ENOTDIR) return OK;
-        if (errno == ENOMEM) return err_nomem(err, folder);
-        return err_set(err, ERR_IO, "cannot open %s: %s", folder, c_locale_strerror(errno));
+static enum status add_group(struct chat_template *chat_template,
+                             const struct checkpoint *checkpoint, struct err *err) {
+    struct buf names = {0};
+    enum status status = checkpoint_list(checkpoint, group, &names, err);
+    for (size_t at = 0; at < names.len && !status; at += strlen(names.data + at) + 1) {
+        status = add_entry(chat_template, checkpoint, names.data + at, err);
     }
-    const struct dirent *entry;
-    while (!status && (entry = readdir(dir))) {
-        status = add_entry(chat_template, folder, entry->d_name, err);
-    }
-    closedir(dir);
+    buf_fini(&names);
     return status;
 }
 
@@ -168,16 +177,12 @@ static enum status add_member(struct chat_template *chat_template, const json_t 
     return status;
 }
 
-// *root stays NULL where there is no such file. `path` is FILE_PATH_MAX bytes.
-static enum status read_json(json_t **root, const char *model, const char *file, char *path,
-                             struct err *err) {
-    bool present = false;
-    enum status status = file_join(path, FILE_PATH_MAX, model, file, err);
-    if (!status) status = file_is_present(path, &present, err);
-    if (status || !present) return status;
-    status = jread_file_strings(root, path, err);
-    if (status || json_is_object(*root)) return status;
-    return err_set(err, ERR_FORMAT, "%s is %s, want an object", path, jread_type_name(*root));
+// *root stays NULL where there is no such document.
+static enum status read_json(json_t **root, const struct checkpoint *checkpoint,
+                             const char *document, struct document_name *what, struct err *err) {
+    enum status status = checkpoint_read_strings(checkpoint, document, what, root, err);
+    if (status || !*root || json_is_object(*root)) return status;
+    return err_set(err, ERR_FORMAT, "%s is %s, want an object", what->text, jread_type_name(*root));
 }
 
 // A special token's text: a string, or the "content" of an object. NULL: it is neither.
@@ -265,36 +270,40 @@ static enum status add_tokens(json_t *tokens, const json_t *root, bool only_miss
  * one without added_tokens_decoder. Beside the new form it is ignored. Here it then still fills in
  * tokens that are missing, because transformers gets the same tokens from the tokenizer's class. */
 static enum status add_special_tokens(struct chat_template *chat_template, const json_t *config,
-                                      const char *config_path, const char *model, struct err *err) {
-    char path[FILE_PATH_MAX];
+                                      const char *config_what, const struct checkpoint *checkpoint,
+                                      struct err *err) {
+    struct document_name what;
     json_t *map = NULL, *tokens = chat_template->special_tokens;
     enum status status = OK;
-    if (config) status = add_tokens(tokens, config, false, config_path, err);
-    if (!status) status = read_json(&map, model, "special_tokens_map.json", path, err);
+    if (config) status = add_tokens(tokens, config, false, config_what, err);
+    if (!status) status = read_json(&map, checkpoint, "special_tokens_map.json", &what, err);
     if (!status && map) {
         bool new_form = json_object_get(config, "added_tokens_decoder") != NULL;
-        status = add_tokens(tokens, map, new_form, path, err);
+        status = add_tokens(tokens, map, new_form, what.text, err);
     }
     json_decref(map);
     return status;
 }
 
-static enum status open_model(struct chat_template *chat_template, const char *model,
-                              const char *path, struct err *err) {
-    char config_path[FILE_PATH_MAX], processor_path[FILE_PATH_MAX];
+// has_own: the caller gave the template, so the checkpoint has only the tokens.
+static enum status open_checkpoint(struct chat_template *chat_template,
+                                   const struct checkpoint *checkpoint, bool has_own,
+                                   struct err *err) {
+    struct document_name config_what, processor_what;
     json_t *config = NULL, *processor = NULL;
-    enum status status = model_folder_check(model, err);
-    if (status) return status;
-    if (!path) status = add_file_if_present(chat_template, model, "chat_template.jinja", err);
-    if (!status && !path) status = add_folder(chat_template, model, err);
-    if (!status) status = read_json(&config, model, config_name, config_path, err);
-    if (!status) status = add_special_tokens(chat_template, config, config_path, model, err);
-    if (!status && !path && !is_open(chat_template)) {
-        status = add_member(chat_template, config, config_path, err);
+    enum status status = OK;
+    if (!has_own) status = add_own_if_present(chat_template, checkpoint, err);
+    if (!status && !has_own) status = add_group(chat_template, checkpoint, err);
+    if (!status) status = read_json(&config, checkpoint, config_name, &config_what, err);
+    if (!status) {
+        status = add_special_tokens(chat_template, config, config_what.text, checkpoint, err);
     }
-    if (!status && !path && !is_open(chat_template)) {
-        status = read_json(&processor, model, "chat_template.json", processor_path, err);
-        if (!status) status = add_member(chat_template, processor, processor_path, err);
+    if (!status && !has_own && !is_open(chat_template)) {
+        status = add_member(chat_template, config, config_what.text, err);
+    }
+    if (!status && !has_own && !is_open(chat_template)) {
+        status = read_json(&processor, checkpoint, "chat_template.json", &processor_what, err);
+        if (!status) status = add_member(chat_template, processor, processor_what.text, err);
     }
     json_decref(config);
     json_decref(processor);
@@ -310,18 +319,24 @@ static enum status check_usable(const struct chat_template *chat_template, struc
     return broken->fault.status;
 }
 
-enum status chat_open_files(struct chat_template *chat_template, const char *model,
-                            const char *path, struct err *err) {
-    if (!model && !path) return err_set(err, ERR_INVALID, "no model and no chat template given");
+enum status chat_open_files(struct chat_template *chat_template,
+                            const struct checkpoint *checkpoint, const char *path,
+                            struct err *err) {
+    if (!checkpoint && !path) {
+        return err_set(err, ERR_INVALID, "no model and no chat template given");
+    }
     chat_template->special_tokens = json_object();
     if (!chat_template->special_tokens) return err_nomem(err, "chat template");
+    const struct source source = {NULL, path};
     enum status status = OK;
-    if (path) status = add_file(chat_template, "default", path, err);
-    if (!status && model) status = open_model(chat_template, model, path, err);
+    if (path) status = add_source(chat_template, "default", &source, err);
+    if (!status && checkpoint) {
+        status = open_checkpoint(chat_template, checkpoint, path != NULL, err);
+    }
     if (!status) status = check_usable(chat_template, err);
     if (status || is_open(chat_template)) return status;
     return err_set(err, ERR_INVALID,
                    "%s has no chat template: no chat_template.jinja, no \"chat_template\" in %s or "
                    "chat_template.json (--chat-template FILE gives one)",
-                   model, config_name);
+                   checkpoint_path(checkpoint), config_name);
 }

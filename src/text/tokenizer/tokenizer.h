@@ -21,6 +21,8 @@
 #include "base/text/buf.h"
 #include "base/thread/interrupt.h"
 
+struct checkpoint;
+struct document_name;
 struct tokenizer;
 
 struct token_list {
@@ -30,12 +32,17 @@ struct token_list {
 };
 void token_list_fini(struct token_list *list);
 
-// Whether there is a file of this name. Where only another form of a tokenizer is in its folder
-// (tokenizer.model, tekken.json), ERR_UNSUPPORTED says how to make tokenizer.json.
-MUST_USE enum status tokenizer_check_present(const char *path, bool *present, struct err *err);
-// As in transformers, "added_tokens_decoder" of a tokenizer_config.json in the same folder is part
-// of the tokenizer, if the file is called tokenizer.json.
-MUST_USE enum status tokenizer_open(struct tokenizer **out, const char *path, struct err *err);
+// Whether the checkpoint has a tokenizer.json, which errors call *what. Where it only has another
+// form of a tokenizer (tokenizer.model, tekken.json), ERR_UNSUPPORTED says how to make one.
+MUST_USE enum status tokenizer_check_present(const struct checkpoint *checkpoint,
+                                             struct document_name *what, bool *present,
+                                             struct err *err);
+// As in transformers, "added_tokens_decoder" of tokenizer_config.json is part of the tokenizer.
+MUST_USE enum status tokenizer_open(struct tokenizer **out, const struct checkpoint *checkpoint,
+                                    struct err *err);
+// From a file of that form. tokenizer_config.json in the same folder is used if the file is called
+// tokenizer.json.
+MUST_USE enum status tokenizer_open_file(struct tokenizer **out, const char *path, struct err *err);
 // From text (fuzzing and tests); `what` names it in errors.
 MUST_USE enum status tokenizer_parse(struct tokenizer **out, const char *json, size_t len,
                                      const char *what, struct err *err);

@@ -5,12 +5,14 @@
 #include <string.h>
 
 #include "base/json/jread.h"
-#include "base/os/file.h"
 #include "base/text/blank.h"
+#include "checkpoint/checkpoint.h"
 #include "text/tokenizer/tokenizer_json.h"
 #include "text/tokenizer/tokenizer_parts.h"
 
 enum { TEXT_BYTES_MAX = 1 << 30 };
+
+static const char own_name[] = "tokenizer.json";
 
 // How much of a token's text an error message shows.
 static int shown(size_t len) {
@@ -282,64 +284,72 @@ enum status tokenizer_parse(struct tokenizer **out, const char *json, size_t len
     return parse(out, json, len, what, &none, err);
 }
 
-// The name of another form of the tokenizer in the same folder, or NULL.
-static const char *find_other_form(const char *path) {
+// The name of another form of the tokenizer in the checkpoint, or NULL.
+static const char *find_other_form(const struct checkpoint *checkpoint) {
     static const char *const names[] = {"tokenizer.model", "tekken.json", "vocab.json"};
-    const char *slash = strrchr(path, '/');
-    int folder = slash ? (int)(slash - path) + 1 : 0;
+    struct document_name what;
+    bool present;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        char other[FILE_PATH_MAX];
-        int len = snprintf(other, sizeof other, "%.*s%s", folder, path, names[i]);
-        if (len < (int)sizeof other && file_exists(other)) return names[i];
+        if (!checkpoint_find(checkpoint, names[i], &what, &present, NULL) && present) {
+            return names[i];
+        }
     }
     return NULL;
 }
 
-enum status tokenizer_check_present(const char *path, bool *present, struct err *err) {
-    enum status status = file_is_present(path, present, err);
+static enum status check_document(const struct checkpoint *checkpoint, const char *document,
+                                  struct document_name *what, bool *present, struct err *err) {
+    enum status status = checkpoint_find(checkpoint, document, what, present, err);
     if (status || *present) return status;
-    const char *other = find_other_form(path);
+    const char *other = find_other_form(checkpoint);
     if (!other) return OK;
     return err_set(
         err, ERR_UNSUPPORTED,
         "%s is missing, and %s in the same folder is not supported: make tokenizer.json with "
         "Python's AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
-        path, other);
+        what->text, other);
 }
 
-// Reads the tokenizer_config.json in the folder of a file called tokenizer.json. *root stays NULL
-// where there is none. config_path [FILE_PATH_MAX] gets its path.
-static enum status read_config(json_t **root, const char *path, char *config_path,
-                               struct err *err) {
-    static const char own_name[] = "tokenizer.json", config_name[] = "tokenizer_config.json";
-    const char *slash = strrchr(path, '/');
-    size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
-    if (strcmp(path + folder, own_name) != 0) return OK;
-    if (folder + sizeof config_name > FILE_PATH_MAX) {
-        return err_set(err, ERR_INVALID, "%s: the path is too long", path);
-    }
-    memcpy(config_path, path, folder);
-    memcpy(config_path + folder, config_name, sizeof config_name);
-    bool present;
-    enum status status = file_is_present(config_path, &present, err);
-    if (status || !present) return status;
-    return jread_file_strings(root, config_path, err);
+enum status tokenizer_check_present(const struct checkpoint *checkpoint, struct document_name *what,
+                                    bool *present, struct err *err) {
+    return check_document(checkpoint, own_name, what, present, err);
 }
 
-enum status tokenizer_open(struct tokenizer **out, const char *path, struct err *err) {
+static enum status open_document(struct tokenizer **out, const struct checkpoint *checkpoint,
+                                 const char *document, struct err *err) {
     *out = NULL;
+    struct document_name what, config_what;
     bool present;
-    enum status status = tokenizer_check_present(path, &present, err);
-    if (status == ERR_UNSUPPORTED) return status; // file_read reports all other errors
-    char config_path[FILE_PATH_MAX];
-    struct added_source config = {.what = config_path};
+    enum status status = check_document(checkpoint, document, &what, &present, err);
+    // checkpoint_read reports all others.
+    if (status == ERR_UNSUPPORTED || status == ERR_INVALID) return status;
+    struct added_source config = {.what = config_what.text};
     json_t *root = NULL;
     struct buf text = {0};
-    status = read_config(&root, path, config_path, err);
+    status = OK;
+    if (strcmp(document, own_name) == 0) {
+        status =
+            checkpoint_read_strings(checkpoint, "tokenizer_config.json", &config_what, &root, err);
+    }
     config.root = root;
-    if (!status) status = file_read(&text, path, err);
-    if (!status) status = parse(out, text.data, text.len, path, &config, err);
+    if (!status) status = checkpoint_read(checkpoint, document, &text, err);
+    if (!status) status = parse(out, text.data, text.len, what.text, &config, err);
     buf_fini(&text);
     json_decref(root);
+    return status;
+}
+
+enum status tokenizer_open(struct tokenizer **out, const struct checkpoint *checkpoint,
+                           struct err *err) {
+    return open_document(out, checkpoint, own_name, err);
+}
+
+enum status tokenizer_open_file(struct tokenizer **out, const char *path, struct err *err) {
+    *out = NULL;
+    struct checkpoint *checkpoint = NULL;
+    const char *name = NULL;
+    enum status status = checkpoint_open_around(&checkpoint, path, &name, err);
+    if (!status) status = open_document(out, checkpoint, name, err);
+    checkpoint_close(checkpoint);
     return status;
 }

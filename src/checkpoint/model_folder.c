@@ -1,4 +1,4 @@
-#include "base/os/model_folder.h"
+#include "checkpoint/model_folder.h"
 
 #include <dirent.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Errors for a path that the user gave as a model but that is none: they say what the path is, or
  * how to get a model. A model is a folder with config.json, *.safetensors and tokenizer.json, as on
  * Hugging Face. Only names are read, and no file's bytes but refs/main of a cache. */
-#ifndef BASE_MODEL_FOLDER_H
-#define BASE_MODEL_FOLDER_H
+#ifndef CHECKPOINT_MODEL_FOLDER_H
+#define CHECKPOINT_MODEL_FOLDER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/os/file.h"
-#include "base/os/model_folder.h"
+#include "checkpoint/model_folder.h"
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"
 
