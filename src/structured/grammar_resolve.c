@@ -1,0 +1,271 @@
+/* What must be known of all rules before a program can be made of them: which are defined, which
+ * have a text, which may be empty, which recursion is on the left. Then the rules that need no
+ * recursion are replaced by expressions. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "structured/grammar_internal.h"
+
+enum rule_state { RULE_NEW, RULE_OPEN, RULE_DONE };
+
+struct resolver {
+    struct grammar *grammar;
+    struct exprs *exprs;
+    uint8_t *states; // [num_rules] enum rule_state
+    bool *nullable, *productive; // [num_rules]
+    uint32_t *order; // [num_order] rules that the start needs, callees mostly first
+    uint32_t num_order;
+    uint32_t depth;
+};
+
+static struct grammar_item item_of(const struct resolver *resolver, uint32_t item) {
+    return resolver->grammar->items[item];
+}
+
+// ---- which rules are needed ----
+
+// Lists the rules that are called in the item: pushes them on the scratch stack.
+static void push_calls(struct resolver *resolver, uint32_t item) {
+    struct grammar_item node = item_of(resolver, item);
+    if (!exprs_count(resolver->exprs, 1)) return;
+    if (node.kind == ITEM_CALL) {
+        exprs_push(resolver->exprs, node.a);
+    } else if (node.kind == ITEM_REPEAT) {
+        push_calls(resolver, node.a);
+    } else if (node.kind >= ITEM_SEQUENCE) {
+        for (uint32_t i = 0; i < node.b; i++) {
+            push_calls(resolver, resolver->grammar->lists[node.a + i]);
+        }
+    }
+}
+
+// Depth first over the calls. The scratch stack holds, for each open rule, the rule itself and
+// above it those of its calls that are still to do; without recursion of C, as rules may be many.
+static void order_rules(struct resolver *resolver) {
+    struct exprs *exprs = resolver->exprs;
+    uint32_t base = exprs->scratch_len;
+    exprs_push(exprs, resolver->grammar->start);
+    while (exprs->scratch_len > base && !exprs->err.status) {
+        uint32_t rule = exprs->scratch[exprs->scratch_len - 1];
+        uint8_t *state = &resolver->states[rule];
+        if (*state == RULE_NEW) {
+            const struct grammar_rule *def = &resolver->grammar->rules[rule];
+            if (!def->defined) {
+                exprs_fail(exprs, ERR_INVALID, "the rule %.100s is not defined", def->name);
+                break;
+            }
+            *state = RULE_OPEN;
+            uint32_t own = exprs->scratch_len, out = own;
+            push_calls(resolver, def->item);
+            for (uint32_t i = own; i < exprs->scratch_len; i++) {
+                uint32_t callee = exprs->scratch[i];
+                if (resolver->states[callee] == RULE_NEW) exprs->scratch[out++] = callee;
+            }
+            exprs->scratch_len = out;
+            continue;
+        }
+        if (*state == RULE_OPEN) {
+            *state = RULE_DONE;
+            resolver->order[resolver->num_order++] = rule;
+        }
+        exprs->scratch_len--;
+    }
+    exprs->scratch_len = base;
+}
+
+// ---- empty texts, and no text ----
+
+static bool is_nullable(struct resolver *resolver, uint32_t item) {
+    struct grammar_item node = item_of(resolver, item);
+    if (!exprs_count(resolver->exprs, 1)) return false;
+    bool found;
+    switch ((enum item_kind)node.kind) {
+    case ITEM_EMPTY:
+        return true;
+    case ITEM_TERMINAL:
+        return expr_is_nullable(resolver->exprs, node.a);
+    case ITEM_CALL:
+        return resolver->nullable[node.a];
+    case ITEM_SEQUENCE:
+    case ITEM_CHOICE:
+        found = node.kind == ITEM_SEQUENCE;
+        for (uint32_t i = 0; i < node.b && found == (node.kind == ITEM_SEQUENCE); i++) {
+            found = is_nullable(resolver, resolver->grammar->lists[node.a + i]);
+        }
+        return found;
+    case ITEM_REPEAT:
+        return node.b == 0 || is_nullable(resolver, node.a);
+    }
+    return false;
+}
+
+static bool is_productive(struct resolver *resolver, uint32_t item) {
+    struct grammar_item node = item_of(resolver, item);
+    if (!exprs_count(resolver->exprs, 1)) return false;
+    bool found;
+    switch ((enum item_kind)node.kind) {
+    case ITEM_EMPTY:
+        return true;
+    case ITEM_TERMINAL:
+        return exprs_is_live(resolver->exprs, node.a);
+    case ITEM_CALL:
+        return resolver->productive[node.a];
+    case ITEM_SEQUENCE:
+    case ITEM_CHOICE:
+        found = node.kind == ITEM_SEQUENCE;
+        for (uint32_t i = 0; i < node.b && found == (node.kind == ITEM_SEQUENCE); i++) {
+            found = is_productive(resolver, resolver->grammar->lists[node.a + i]);
+        }
+        return found;
+    case ITEM_REPEAT:
+        return node.b == 0 || is_productive(resolver, node.a);
+    }
+    return false;
+}
+
+// Goes over the rules, there and back, until nothing changes.
+static void find_properties(struct resolver *resolver) {
+    bool changed = true;
+    for (uint32_t pass = 0; changed && !resolver->exprs->err.status; pass++) {
+        changed = false;
+        for (uint32_t i = 0; i < resolver->num_order; i++) {
+            uint32_t at = pass % 2 ? resolver->num_order - 1 - i : i;
+            uint32_t rule = resolver->order[at], item = resolver->grammar->rules[rule].item;
+            bool nullable = resolver->nullable[rule] || is_nullable(resolver, item);
+            bool productive = resolver->productive[rule] || is_productive(resolver, item);
+            changed |=
+                nullable != resolver->nullable[rule] || productive != resolver->productive[rule];
+            resolver->nullable[rule] = nullable;
+            resolver->productive[rule] = productive;
+        }
+    }
+}
+
+// ---- left recursion ----
+
+// Pushes the rules that can be called before the item has taken a byte. Returns whether all of the
+// item may be passed so.
+static bool push_left_calls(struct resolver *resolver, uint32_t item) {
+    struct grammar_item node = item_of(resolver, item);
+    if (!exprs_count(resolver->exprs, 1)) return false;
+    if (node.kind == ITEM_CALL) {
+        if (resolver->productive[node.a]) exprs_push(resolver->exprs, node.a);
+        return resolver->nullable[node.a];
+    }
+    if (node.kind == ITEM_REPEAT) return push_left_calls(resolver, node.a) || node.b == 0;
+    bool passes = node.kind != ITEM_CHOICE;
+    if (node.kind < ITEM_SEQUENCE) return is_nullable(resolver, item);
+    for (uint32_t i = 0; i < node.b; i++) {
+        bool next = push_left_calls(resolver, resolver->grammar->lists[node.a + i]);
+        if (node.kind == ITEM_CHOICE) passes |= next;
+        if (node.kind == ITEM_SEQUENCE && !next) return false;
+    }
+    return passes;
+}
+
+static void refuse_left_recursion(struct resolver *resolver) {
+    struct exprs *exprs = resolver->exprs;
+    memset(resolver->states, RULE_NEW, resolver->grammar->num_rules);
+    for (uint32_t i = 0; i < resolver->num_order && !exprs->err.status; i++) {
+        uint32_t base = exprs->scratch_len;
+        exprs_push(exprs, resolver->order[i]);
+        while (exprs->scratch_len > base && !exprs->err.status) {
+            uint32_t rule = exprs->scratch[exprs->scratch_len - 1];
+            uint8_t *state = &resolver->states[rule];
+            if (*state == RULE_NEW) {
+                *state = RULE_OPEN;
+                uint32_t own = exprs->scratch_len;
+                push_left_calls(resolver, resolver->grammar->rules[rule].item);
+                for (uint32_t k = own; k < exprs->scratch_len; k++) {
+                    uint32_t callee = exprs->scratch[k];
+                    if (resolver->states[callee] != RULE_OPEN) continue;
+                    exprs_fail(exprs, ERR_UNSUPPORTED,
+                               "the rule %.100s is left-recursive: it can call itself before it "
+                               "has taken any text",
+                               resolver->grammar->rules[callee].name);
+                }
+                continue;
+            }
+            *state = RULE_DONE;
+            exprs->scratch_len--;
+        }
+        exprs->scratch_len = base;
+    }
+}
+
+// ---- rules that are expressions ----
+
+// The item without what has no text, and with expressions in place of calls where that is possible.
+// `order` has callees first, so a call that needs no recursion calls a rule that is done.
+static uint32_t rewrite(struct resolver *resolver, uint32_t item) {
+    struct grammar *grammar = resolver->grammar;
+    struct grammar_item node = item_of(resolver, item);
+    uint32_t expr;
+    if (!exprs_count(resolver->exprs, 1)) return GRAMMAR_EMPTY;
+    if (!is_productive(resolver, item)) return grammar_terminal(grammar, EXPR_NOTHING);
+    if (node.kind <= ITEM_TERMINAL) return item;
+    if (node.kind == ITEM_CALL) {
+        bool is_expr = resolver->states[node.a] == RULE_DONE &&
+                       grammar_as_expr(grammar, grammar->rules[node.a].item, &expr);
+        return is_expr ? grammar->rules[node.a].item : item;
+    }
+    if (node.kind == ITEM_REPEAT) {
+        if (!is_productive(resolver, node.a)) return GRAMMAR_EMPTY;
+        bool nullable = is_nullable(resolver, node.a);
+        return grammar_repeat(grammar, rewrite(resolver, node.a), nullable ? 0 : node.b, node.c);
+    }
+    uint32_t *list = malloc(node.b * sizeof *list), len = 0;
+    if (!list) return exprs_fail(resolver->exprs, ERR_NOMEM, "out of memory: structured output");
+    for (uint32_t i = 0; i < node.b; i++) {
+        uint32_t child = grammar->lists[node.a + i];
+        if (is_productive(resolver, child)) list[len++] = rewrite(resolver, child);
+    }
+    uint32_t result = node.kind == ITEM_SEQUENCE ? grammar_sequence(grammar, list, len)
+                                                 : grammar_choice(grammar, list, len);
+    free(list);
+    return result;
+}
+
+static void rewrite_rules(struct resolver *resolver) {
+    struct grammar *grammar = resolver->grammar;
+    memset(resolver->states, RULE_NEW, grammar->num_rules);
+    for (uint32_t i = 0; i < resolver->num_order && !resolver->exprs->err.status; i++) {
+        uint32_t rule = resolver->order[i];
+        uint32_t item = rewrite(resolver, grammar->rules[rule].item);
+        grammar->rules[rule].item = item;
+        resolver->states[rule] = RULE_DONE;
+    }
+}
+
+void grammar_resolve(struct grammar *grammar) {
+    struct exprs *exprs = grammar->exprs;
+    size_t num_rules = grammar->num_rules;
+    if (exprs->err.status) return;
+    if (!grammar->has_start) {
+        exprs_fail(exprs, ERR_INVALID, "the grammar has no start rule");
+        return;
+    }
+    struct resolver resolver = {
+        .grammar = grammar,
+        .exprs = exprs,
+        .states = calloc(num_rules, sizeof *resolver.states),
+        .nullable = calloc(num_rules, sizeof *resolver.nullable),
+        .productive = calloc(num_rules, sizeof *resolver.productive),
+        .order = calloc(num_rules, sizeof *resolver.order),
+    };
+    if (!resolver.states || !resolver.nullable || !resolver.productive || !resolver.order) {
+        exprs_fail(exprs, ERR_NOMEM, "out of memory: structured output");
+    } else {
+        order_rules(&resolver);
+        find_properties(&resolver);
+        if (!exprs->err.status && !resolver.productive[grammar->start]) {
+            exprs_fail(exprs, ERR_INVALID, "no text fits the constraint");
+        }
+        refuse_left_recursion(&resolver);
+        rewrite_rules(&resolver);
+    }
+    free(resolver.states);
+    free(resolver.nullable);
+    free(resolver.productive);
+    free(resolver.order);
+}
