@@ -10,7 +10,7 @@
  *
  * Calls on a device's comm only enqueue, like its ops. All ranks make the same calls in the same
  * order. The others would wait forever for a rank that is gone, so whoever notices it calls
- * meeting_fail and comm_stop_waiting. From then on nothing waits, comm_is_alive is false, and
+ * barrier_fail and comm_stop_waiting. From then on nothing waits, comm_is_alive is false, and
  * results must not be used.
  *
  * One thread at a time uses a comm. */
@@ -63,7 +63,7 @@ struct comm comm_single(void);
 void comm_destroy(struct comm *comm);
 // By all ranks, once they have loaded and before their first step.
 MUST_USE enum status comm_connect(struct comm *comm, struct err *err);
-// After meeting_fail: makes devices that wait for others end. Any thread may call it.
+// After barrier_fail: makes devices that wait for others end. Any thread may call it.
 void comm_stop_waiting(struct comm *comm);
 // What a device's sampler needs to sample rows that are cut among the ranks; NULL on CPUs.
 struct collective *comm_collective(struct comm *comm);

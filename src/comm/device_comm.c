@@ -8,7 +8,7 @@ struct device_comm {
     struct comm base;
     struct backend *backend;
     struct collective *collective;
-    struct meeting *meeting; // NULL: the hosts have no memory in common, but
+    struct barrier *barrier; // NULL: the hosts have no memory in common, but
     struct comm *hosts; // NULL: they have
     void *cards; // [world_size][COLLECTIVE_CARD_BYTES]
     atomic_uint *has_failed; // in registered memory
@@ -21,7 +21,7 @@ static struct device_comm *device_of(const struct comm *comm) {
 static void device_destroy(struct comm *comm) {
     struct device_comm *device = device_of(comm);
     device->backend->collective->destroy(device->backend, device->collective);
-    if (!device->meeting) { // what create has allocated
+    if (!device->barrier) { // what create has allocated
         backend_release_host(device->backend, device->has_failed);
         free(device->cards);
     }
@@ -39,7 +39,7 @@ static void meet(struct device_comm *device) {
         return;
     }
     uint32_t world_size = device->base.world_size;
-    meeting_wait(device->meeting, world_size, meeting_spin_seconds(world_size));
+    barrier_wait(device->barrier, world_size, barrier_spin_seconds(world_size));
 }
 
 // Every rank has written its card before it loaded.
@@ -94,8 +94,8 @@ static void device_barrier(struct comm *comm) {
 static uint64_t device_minimum(struct comm *comm, uint64_t value) {
     struct device_comm *device = device_of(comm);
     if (device->hosts) return comm_minimum(device->hosts, value);
-    return meeting_minimum(device->meeting, comm->rank, comm->world_size,
-                           meeting_spin_seconds(comm->world_size), value);
+    return barrier_minimum(device->barrier, comm->rank, comm->world_size,
+                           barrier_spin_seconds(comm->world_size), value);
 }
 
 static const struct comm_ops device_ops = {
@@ -133,14 +133,14 @@ enum status device_comm_create(struct comm **out, const struct device_comm_optio
     *device = (struct device_comm){
         .base = {.rank = spec.rank, .world_size = spec.world_size, .ops = &device_ops},
         .backend = options->backend,
-        .meeting = options->meeting,
+        .barrier = options->barrier,
         .cards = options->cards,
     };
     enum status status = OK;
     if (options->hosts) {
         status = allocate(device, err);
     } else {
-        device->has_failed = &device->meeting->has_failed;
+        device->has_failed = &device->barrier->has_failed;
     }
     if (!status) {
         spec.has_failed = device->has_failed;

@@ -4,20 +4,20 @@
 #ifndef COMM_DEVICE_COMM_H
 #define COMM_DEVICE_COMM_H
 
+#include "comm/barrier.h"
 #include "comm/comm.h"
-#include "comm/meeting.h"
 
 struct device_comm_options {
     struct backend *backend; // with `collective`
     const struct collective_spec *spec; // whose has_failed the comm sets
     // Of ranks that share memory:
-    struct meeting *meeting; // all-zero at first, in memory that the backend has registered
+    struct barrier *barrier; // all-zero at first, in memory that the backend has registered
     void *cards; // [world_size][COLLECTIVE_CARD_BYTES], mapped by all ranks
     struct comm
         *hosts; // an mpi_comm of the same ranks, of which there is no such memory; else NULL
 };
 
-// Borrows backend, meeting and cards for the comm's life. Takes `hosts` if it succeeds.
+// Borrows backend, barrier and cards for the comm's life. Takes `hosts` if it succeeds.
 MUST_USE enum status device_comm_create(struct comm **out,
                                         const struct device_comm_options *options, struct err *err);
 

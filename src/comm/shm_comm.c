@@ -34,7 +34,7 @@ size_t shm_comm_rank_bytes(const struct shm_comm_shape *shape) {
 struct shm_comm {
     struct comm base;
     struct shm_comm_shape shape;
-    struct meeting *meeting;
+    struct barrier *barrier;
     // Each rank has two, used in turn: fast ranks write one while slow ranks still read the other.
     char *partial[2][COMM_RANKS_MAX];
     float *logits[COMM_RANKS_MAX]; // [max_num_logits][the rank's slice]
@@ -48,7 +48,7 @@ static struct shm_comm *shm_of(struct comm *comm) {
 
 static void shm_barrier(struct comm *comm) {
     struct shm_comm *shm = shm_of(comm);
-    meeting_wait(shm->meeting, comm->world_size, shm->spin_seconds);
+    barrier_wait(shm->barrier, comm->world_size, shm->spin_seconds);
 }
 
 static void *shm_partial(struct comm *comm) {
@@ -130,12 +130,12 @@ static void shm_gather_logits(struct comm *comm, struct backend *backend, uint32
 
 static uint64_t shm_minimum(struct comm *comm, uint64_t value) {
     struct shm_comm *shm = shm_of(comm);
-    return meeting_minimum(shm->meeting, comm->rank, comm->world_size, shm->spin_seconds, value);
+    return barrier_minimum(shm->barrier, comm->rank, comm->world_size, shm->spin_seconds, value);
 }
 
 static bool shm_has_failed(const struct comm *comm) {
     const struct shm_comm *shm = (const struct shm_comm *)comm;
-    return atomic_load(&shm->meeting->has_failed) != 0;
+    return atomic_load(&shm->barrier->has_failed) != 0;
 }
 
 static void shm_destroy(struct comm *comm) {
@@ -154,7 +154,7 @@ static const struct comm_ops shm_ops = {
 };
 
 enum status shm_comm_create(struct comm **out, const struct shm_comm_shape *shape, uint32_t rank,
-                            struct meeting *meeting, void *memory, struct err *err) {
+                            struct barrier *barrier, void *memory, struct err *err) {
     CHECK(shape->world_size > 1 && shape->world_size <= COMM_RANKS_MAX, "world_size=%u",
           shape->world_size);
     struct shm_comm *comm = malloc(sizeof *comm);
@@ -163,8 +163,8 @@ enum status shm_comm_create(struct comm **out, const struct shm_comm_shape *shap
     *comm = (struct shm_comm){
         .base = {.rank = rank, .world_size = shape->world_size, .ops = &shm_ops},
         .shape = *shape,
-        .meeting = meeting,
-        .spin_seconds = meeting_spin_seconds(shape->world_size),
+        .barrier = barrier,
+        .spin_seconds = barrier_spin_seconds(shape->world_size),
     };
     char *at = memory;
     for (uint32_t r = 0; r < shape->world_size; r++) {

@@ -3,8 +3,8 @@
 #ifndef COMM_SHM_COMM_H
 #define COMM_SHM_COMM_H
 
+#include "comm/barrier.h"
 #include "comm/comm.h"
-#include "comm/meeting.h"
 
 // Sizes of the memory that a group shares.
 struct shm_comm_shape {
@@ -17,10 +17,10 @@ struct shm_comm_shape {
 
 // Bytes of shared memory for each rank.
 size_t shm_comm_rank_bytes(const struct shm_comm_shape *shape);
-// `memory` [world_size][shm_comm_rank_bytes], 64-byte aligned, and the all-zero `meeting` are
+// `memory` [world_size][shm_comm_rank_bytes], 64-byte aligned, and the all-zero `barrier` are
 // mapped by all ranks and borrowed for the comm's life.
 MUST_USE enum status shm_comm_create(struct comm **out, const struct shm_comm_shape *shape,
-                                     uint32_t rank, struct meeting *meeting, void *memory,
+                                     uint32_t rank, struct barrier *barrier, void *memory,
                                      struct err *err);
 
 #endif

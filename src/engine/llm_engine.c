@@ -11,7 +11,8 @@
 #include "base/thread/thread_start.h"
 #include "engine/llm_engine_internal.h"
 
-static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err);
+static enum status finish_step(struct llm_engine *engine, struct inflight_step *inflight,
+                               struct err *err);
 static void end_all(struct llm_engine *engine, enum nvllm_finish_reason reason, const char *why);
 static void publish_stats(struct llm_engine *engine);
 
@@ -72,16 +73,17 @@ static enum status create_scheduler(struct llm_engine *engine, struct err *err) 
 
 static enum status create_flights(struct llm_engine *engine, struct err *err) {
     const struct scheduler_config config = engine->plan.scheduler;
-    enum status status = count_slots_init(&engine->count_slots, config.max_num_seqs, err);
+    enum status status =
+        token_count_slots_init(&engine->token_count_slots, config.max_num_seqs, err);
     if (status) return status;
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
-        struct flight *flight = &engine->flights[i];
-        flight->slot = i;
-        status = schedule_init(&flight->schedule, config.max_num_seqs, err);
+        struct inflight_step *inflight = &engine->inflight_steps[i];
+        inflight->slot = i;
+        status = schedule_init(&inflight->schedule, config.max_num_seqs, err);
         if (status) return status;
         void *block = executor_batch(engine->executor, i);
         status =
-            batch_init(&flight->batch, engine->plan.backend, &engine->plan.runner.decoder.limits,
+            batch_init(&inflight->batch, engine->plan.backend, &engine->plan.runner.decoder.limits,
                        engine->plan.config.vocab_size, block, err);
         if (status) return status;
     }
@@ -192,7 +194,7 @@ enum status llm_engine_load(struct llm_engine *engine, const struct nvllm_engine
     if ((status = create_flights(engine, err))) return status;
     if ((status = create_row_buffers(engine, err))) return status;
     double warm_up = clock_seconds();
-    status = executor_warm_up(engine->executor, &engine->flights[0].batch, err);
+    status = executor_warm_up(engine->executor, &engine->inflight_steps[0].batch, err);
     if (status) return status;
     double warm_up_seconds = clock_seconds() - warm_up;
     if ((status = create_scheduler(engine, err))) return status;
@@ -210,7 +212,8 @@ static void end_work(struct llm_engine *engine) {
         end_all(engine, NVLLM_FINISH_ABORT, NULL);
         for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
             // Wait: the device still reads what destroy frees.
-            if (engine->flights[i].is_launched) (void)!land(engine, &engine->flights[i], NULL);
+            if (engine->inflight_steps[i].is_launched)
+                (void)!finish_step(engine, &engine->inflight_steps[i], NULL);
         }
         llm_engine_tell_ends(engine);
     } while (inbox_num_unfinished(&engine->inbox));
@@ -221,14 +224,14 @@ bool llm_engine_destroy(struct llm_engine *engine) {
     if (llm_engine_enter(engine, NULL)) return false;
     if (engine->inbox.is_ready) end_work(engine);
     inbox_fini(&engine->inbox);
-    count_slots_fini(&engine->count_slots);
+    token_count_slots_fini(&engine->token_count_slots);
     free(engine->row_buffers.scratch);
     free(engine->row_buffers.ranked);
     scheduler_destroy(engine->scheduler);
     step_observer_fini(&engine->observer);
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
-        batch_fini(&engine->flights[i].batch, engine->plan.backend);
-        schedule_fini(&engine->flights[i].schedule);
+        batch_fini(&engine->inflight_steps[i].batch, engine->plan.backend);
+        schedule_fini(&engine->inflight_steps[i].schedule);
     }
     executor_destroy(engine->executor);
     engine_plan_fini(&engine->plan);
@@ -252,7 +255,7 @@ static void begin_counts(struct llm_engine *engine, const struct schedule *sched
         bool is_wanted = schedule->items[i].needs_token && request->sampling.has_penalties;
         if (!is_wanted || request->counts_slot) continue;
         CHECK(!seq->has_pending_token, "request %llu", (unsigned long long)seq->id);
-        count_slots_take(&engine->count_slots, request);
+        token_count_slots_take(&engine->token_count_slots, request);
         executor_begin_counts(engine->executor, request->counts_slot, seq->token_ids,
                               seq->num_prompt_tokens, seq->num_tokens);
     }
@@ -289,46 +292,46 @@ static void note_scheduled(struct llm_engine *engine, const struct schedule *sch
 }
 
 // Builds and launches the batch that the scheduler picked.
-static enum status launch(struct llm_engine *engine, struct flight *flight, double start,
+static enum status launch(struct llm_engine *engine, struct inflight_step *inflight, double start,
                           struct err *err) {
-    const struct schedule *schedule = &flight->schedule;
+    const struct schedule *schedule = &inflight->schedule;
     uint32_t padded_seqs = 0;
     if (schedule->num_prefill_tokens == 0) {
         padded_seqs = model_runner_padded_seqs(&engine->plan.runner, schedule->num_items);
     }
     begin_counts(engine, schedule);
     want_prompt_rows(schedule);
-    batch_build(&flight->batch, schedule, engine->plan.scheduler.block_size, row_of, padded_seqs);
+    batch_build(&inflight->batch, schedule, engine->plan.scheduler.block_size, row_of, padded_seqs);
     double launch_begin = clock_seconds();
     engine->stats.schedule_seconds += launch_begin - start;
 
     struct model_runner_times times = {0};
     enum status status =
-        executor_launch(engine->executor, &flight->batch, flight->slot, &times, err);
+        executor_launch(engine->executor, &inflight->batch, inflight->slot, &times, err);
     if (status) return status;
     double launch_end = clock_seconds();
-    flight->times = (struct nvllm_step_times){.schedule_begin = start,
-                                              .launch_begin = launch_begin,
-                                              .sample_begin = launch_end - times.sample_seconds,
-                                              .launch_end = launch_end};
+    inflight->times = (struct nvllm_step_times){.schedule_begin = start,
+                                                .launch_begin = launch_begin,
+                                                .sample_begin = launch_end - times.sample_seconds,
+                                                .launch_end = launch_end};
     engine->stats.forward_seconds += times.forward_seconds;
     engine->stats.sample_seconds += times.sample_seconds;
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         struct request *request = schedule->items[i].seq->user;
         request->num_flights++;
     }
-    flight->is_launched = true;
+    inflight->is_launched = true;
     engine->next_slot = (engine->next_slot + 1) % MODEL_RUNNER_SLOTS;
     return OK;
 }
 
 // Tells the scheduler that the launched step is done: whatever is launched next runs after it. Each
-// sampled token is appended as pending; land() brings its id.
-static void advance(struct llm_engine *engine, struct flight *flight) {
+// sampled token is appended as pending; finish_step() brings its id.
+static void advance(struct llm_engine *engine, struct inflight_step *inflight) {
     scheduler_advance(engine->scheduler);
     uint32_t row = 0;
-    for (uint32_t i = 0; i < flight->schedule.num_items; i++) {
-        const struct scheduled *item = &flight->schedule.items[i];
+    for (uint32_t i = 0; i < inflight->schedule.num_items; i++) {
+        const struct scheduled *item = &inflight->schedule.items[i];
         if (!item->needs_token) continue;
         if (item->seq->status != SEQUENCE_FINISHED) {
             scheduler_append_pending(engine->scheduler, item->seq, row);
@@ -344,11 +347,11 @@ static void leave_flight(struct request *request) {
 }
 
 // Hands out a step's results, and notes its items with them for the observer.
-static void take_results(struct llm_engine *engine, struct flight *flight,
+static void take_results(struct llm_engine *engine, struct inflight_step *inflight,
                          const struct sample_result *results,
                          const struct sample_result *prompt_results) {
-    const struct schedule *schedule = &flight->schedule;
-    const struct step step = batch_bind(flight->batch.header, flight->batch.header);
+    const struct schedule *schedule = &inflight->schedule;
+    const struct step step = batch_bind(inflight->batch.header, inflight->batch.header);
     uint32_t row = 0;
     if (engine->observer.on_step) step_observer_begin(&engine->observer);
     for (uint32_t i = 0; i < schedule->num_items; i++) {
@@ -359,7 +362,7 @@ static void take_results(struct llm_engine *engine, struct flight *flight,
         prompt_results += item->num_prompt_rows;
         if (item->needs_token && !request->has_ended) {
             token_id =
-                llm_engine_take_token(engine, request, &results[row], flight->times.output_begin);
+                llm_engine_take_token(engine, request, &results[row], inflight->times.output_begin);
         }
         row += item->needs_token;
         if (!engine->observer.on_step) continue;
@@ -370,50 +373,52 @@ static void take_results(struct llm_engine *engine, struct flight *flight,
 
 // Call it after events. Publishes the statistics first, so that they include the events that other
 // threads have seen.
-static void leave_gate(struct llm_engine *engine) {
-    if (!engine->shared.gate) return;
+static void leave_turn(struct llm_engine *engine) {
+    if (!engine->shared.turn) return;
     publish_stats(engine);
-    event_gate_leave(engine->shared.gate);
+    event_turn_leave(engine->shared.turn);
 }
 
 // Waits for a step's results and hands them out. nano-vllm: the second half of postprocess.
-static enum status land(struct llm_engine *engine, struct flight *flight, struct err *err) {
-    const struct schedule *schedule = &flight->schedule;
-    struct nvllm_step_times *times = &flight->times;
+static enum status finish_step(struct llm_engine *engine, struct inflight_step *inflight,
+                               struct err *err) {
+    const struct schedule *schedule = &inflight->schedule;
+    struct nvllm_step_times *times = &inflight->times;
     const struct sample_result *results = NULL, *prompt_results = NULL;
-    flight->is_launched = false;
+    inflight->is_launched = false;
     times->wait_begin = clock_seconds();
     enum status status =
-        executor_wait(engine->executor, flight->slot, &results, &prompt_results, err);
+        executor_wait(engine->executor, inflight->slot, &results, &prompt_results, err);
     times->output_begin = clock_seconds();
     engine->stats.forward_seconds += times->output_begin - times->wait_begin;
-    if (!status) event_gate_enter(engine->shared.gate);
-    double inside = clock_seconds(); // the wait at the gate is not this engine's work
+    if (!status) event_turn_enter(engine->shared.turn);
+    double inside = clock_seconds(); // the wait at the turn is not this engine's work
     if (!status) {
         // Counted here and not at the launch, so that a step counts once its tokens are there.
         engine->stats.num_steps++;
         engine->stats.num_prefill_tokens += schedule->num_prefill_tokens;
         engine->stats.num_decode_tokens += schedule->num_decode_tokens;
         atomic_fetch_add(&engine->num_step_tokens, schedule->num_tokens);
-        take_results(engine, flight, results, prompt_results);
+        take_results(engine, inflight, results, prompt_results);
     }
     times->output_end = clock_seconds();
     engine->stats.output_seconds += times->output_end - inside;
     if (!status) {
-        llm_engine_tell(engine, flight);
-        leave_gate(engine);
+        llm_engine_tell(engine, inflight);
+        leave_turn(engine);
     }
     for (uint32_t i = 0; i < schedule->num_items; i++) leave_flight(schedule->items[i].seq->user);
     return status;
 }
 
 // Samples a launched step that waited for masks. The tokens that they depend on have come.
-static enum status sample(struct llm_engine *engine, struct flight *flight, struct err *err) {
-    if (!flight->is_launched || !flight->batch.header->num_late_masks) return OK;
+static enum status sample(struct llm_engine *engine, struct inflight_step *inflight,
+                          struct err *err) {
+    if (!inflight->is_launched || !inflight->batch.header->num_late_masks) return OK;
     struct model_runner_times times = {0};
-    batch_write_late_masks(&flight->batch, &flight->schedule, row_of);
+    batch_write_late_masks(&inflight->batch, &inflight->schedule, row_of);
     enum status status =
-        executor_sample(engine->executor, &flight->batch, flight->slot, &times, err);
+        executor_sample(engine->executor, &inflight->batch, inflight->slot, &times, err);
     engine->stats.sample_seconds += times.sample_seconds;
     return status;
 }
@@ -422,8 +427,9 @@ static enum status sample(struct llm_engine *engine, struct flight *flight, stru
 // the launched step's forward pass runs, these results become events and late masks.
 static enum status step(struct llm_engine *engine, struct err *err) {
     double start = clock_seconds();
-    struct flight *now = &engine->flights[engine->next_slot];
-    struct flight *before = &engine->flights[(engine->next_slot + 1) % MODEL_RUNNER_SLOTS];
+    struct inflight_step *now = &engine->inflight_steps[engine->next_slot];
+    struct inflight_step *before =
+        &engine->inflight_steps[(engine->next_slot + 1) % MODEL_RUNNER_SLOTS];
     if (before->is_launched) advance(engine, before);
     scheduler_schedule(engine->scheduler, &now->schedule);
     note_scheduled(engine, &now->schedule, start);
@@ -432,14 +438,14 @@ static enum status step(struct llm_engine *engine, struct err *err) {
         if (status) return status;
     }
     if (before->is_launched) {
-        enum status status = land(engine, before, err);
+        enum status status = finish_step(engine, before, err);
         // Also after an error: nothing may be launched and not sampled.
         enum status sampled = sample(engine, now, status ? NULL : err);
         return status ? status : sampled;
     }
     if (engine->plan.is_async || !now->is_launched) return OK;
     advance(engine, now);
-    return land(engine, now, err);
+    return finish_step(engine, now, err);
 }
 
 // Takes in what was submitted and aborted since the last call. True: some request was aborted.
@@ -450,12 +456,12 @@ static bool take_inbox(struct llm_engine *engine) {
         llm_engine_accept(engine, request);
     }
     if (!news.aborted) return false;
-    event_gate_enter(engine->shared.gate);
+    event_turn_enter(engine->shared.turn);
     for (struct request *request = news.aborted, *next; request; request = next) {
         next = request->next_aborted;
         llm_engine_end_aborted(engine, request);
     }
-    leave_gate(engine);
+    leave_turn(engine);
     return true;
 }
 
@@ -466,9 +472,9 @@ static void end_all(struct llm_engine *engine, enum nvllm_finish_reason reason, 
         struct sequence *seq = scheduler_first(engine->scheduler);
         if (!seq && !has_aborted) return;
         if (!seq) continue;
-        event_gate_enter(engine->shared.gate);
+        event_turn_enter(engine->shared.turn);
         llm_engine_end_request(engine, seq->user, reason, why);
-        leave_gate(engine);
+        leave_turn(engine);
     }
 }
 

@@ -14,7 +14,7 @@
 #include "text/tokenizer/tokenizer.h"
 
 struct llm_engine;
-struct event_gate;
+struct event_turn;
 
 // The caller's interrupt as the layers below take it; `given` may be NULL.
 struct interrupt llm_engine_interrupt(const struct nvllm_interrupt *given);
@@ -22,7 +22,7 @@ struct interrupt llm_engine_interrupt(const struct nvllm_interrupt *given);
 // What the engines of a data-parallel group share, borrowed for an engine's life.
 struct llm_engine_shared {
     uint32_t index; // of this engine, from 0
-    struct event_gate *gate; // passed by whoever delivers events
+    struct event_turn *turn; // passed by whoever delivers events
     uint64_t *next_id; // of requests, whose seeds come from their ids
 };
 

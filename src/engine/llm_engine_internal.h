@@ -9,17 +9,17 @@
 #include <stdatomic.h>
 
 #include "backend/log_softmax.h"
-#include "engine/data_parallel/event_gate.h"
+#include "engine/data_parallel/event_turn.h"
 #include "engine/engine_plan.h"
 #include "engine/executor/executor.h"
 #include "engine/llm_engine.h"
 #include "engine/request/inbox.h"
-#include "engine/step/count_slots.h"
+#include "engine/step/token_count_slots.h"
 #include "engine/step_observer.h"
 
 // A step from its schedule until its results are taken. A request in its schedule that ends
 // meanwhile is freed only after that.
-struct flight {
+struct inflight_step {
     bool is_launched;
     uint32_t slot; // of the executor
     struct schedule schedule;
@@ -44,9 +44,10 @@ struct llm_engine {
 
     struct executor *executor;
     struct scheduler *scheduler; // any thread may call scheduler_check
-    struct flight flights[MODEL_RUNNER_SLOTS]; // at most one is launched between two steps
+    struct inflight_step
+        inflight_steps[MODEL_RUNNER_SLOTS]; // at most one is launched between two steps
     uint32_t next_slot; // of the next launch
-    struct count_slots count_slots;
+    struct token_count_slots token_count_slots;
     struct row_buffers {
         uint64_t *scratch; // [2][vocab_size]
         struct ranked_token *ranked; // [vocab_size]
@@ -86,9 +87,9 @@ void llm_engine_end_aborted(struct llm_engine *engine, struct request *first);
 // Call it for an output that has ended. Frees all outputs once none is needed any more.
 void llm_engine_free_if_unneeded(struct request *request);
 
-// Tells the observer, if there is one, about a step that landed. NULL: requests ended without a
+// Tells the observer, if there is one, about a step that finished. NULL: requests ended without a
 // step.
-void llm_engine_tell(struct llm_engine *engine, const struct flight *flight);
+void llm_engine_tell(struct llm_engine *engine, const struct inflight_step *inflight);
 // Tells the observer of requests that ended without a step since the last call.
 void llm_engine_tell_ends(struct llm_engine *engine);
 

@@ -59,7 +59,7 @@ static void release(struct llm_engine *engine, struct request *request,
                     enum nvllm_finish_reason reason) {
     bool was_scheduled = request->times.first_scheduled > 0;
     scheduler_finish(engine->scheduler, request->seq);
-    count_slots_give_back(&engine->count_slots, request);
+    token_count_slots_give_back(&engine->token_count_slots, request);
     inbox_remove(&engine->inbox, request, !was_scheduled);
     engine->stats.num_requests_finished++;
     engine->observer.has_news = true;
@@ -148,7 +148,7 @@ static void take_row(struct nvllm_logprob *out, int32_t num_top, int32_t token_i
 
 void llm_engine_take_row(void *user_data, uint32_t slot, uint32_t row, const float *logits) {
     struct llm_engine *engine = user_data;
-    const struct scheduled *item = engine->flights[slot].schedule.items;
+    const struct scheduled *item = engine->inflight_steps[slot].schedule.items;
     while (row >= item->num_prompt_rows) row -= item++->num_prompt_rows;
     const struct request *request = item->seq->user;
     uint32_t vocab_size = engine->plan.config.vocab_size;
@@ -276,17 +276,17 @@ size_t llm_engine_sequences(const struct llm_engine *engine, struct nvllm_sequen
     return count;
 }
 
-void llm_engine_tell(struct llm_engine *engine, const struct flight *flight) {
+void llm_engine_tell(struct llm_engine *engine, const struct inflight_step *inflight) {
     if (!engine->observer.on_step) return;
     struct nvllm_step_trace trace = {0};
-    if (flight) {
+    if (inflight) {
         trace.step = engine->stats.num_steps;
-        trace.times = flight->times;
+        trace.times = inflight->times;
     } else {
         double now = clock_seconds();
         trace.times = (struct nvllm_step_times){now, now, now, now, now, now, now};
     }
-    step_observer_tell(&engine->observer, flight ? &flight->schedule : NULL, engine->scheduler,
+    step_observer_tell(&engine->observer, inflight ? &inflight->schedule : NULL, engine->scheduler,
                        &trace);
 }
 

@@ -1,5 +1,5 @@
-/* Tells a caller what each step did: struct nvllm_step_trace, from the flight that landed and the
- * scheduler as it is. Without an observer nothing is collected. */
+/* Tells a caller what each step did: fills struct nvllm_step_trace from the finished step and the
+ * scheduler's state. Without an observer nothing is collected. */
 #ifndef ENGINE_STEP_OBSERVER_H
 #define ENGINE_STEP_OBSERVER_H
 
@@ -14,7 +14,8 @@ struct step_observer {
     nvllm_step_fn on_step; // NULL: nobody observes, and all the rest is zero
     void *user_data;
     struct block_changes changes; // the scheduler writes there
-    struct nvllm_step_item *items; // [max_num_seqs], the first num_items are of the step that lands
+    struct nvllm_step_item
+        *items; // [max_num_seqs], the first num_items are of the step that finishes
     uint32_t num_items;
     struct nvllm_step_block *blocks; // [num_blocks]
     bool has_news; // since the last call requests ended; or it has had none, and blocks are in use
@@ -26,7 +27,7 @@ MUST_USE enum status step_observer_init(struct step_observer *out,
                                         nvllm_step_fn on_step, void *user_data, struct err *err);
 void step_observer_fini(struct step_observer *observer); // all-zero is fine
 
-// Before the first item of a step that lands.
+// Before the first item of a step that finishes.
 void step_observer_begin(struct step_observer *observer);
 // The next item of its schedule. `step`: the batch that ran, on the host. output_token_id: -1,
 // none.

@@ -6,13 +6,13 @@
 #include "server/api/endpoints.h"
 #include "server/api/pages.h"
 #include "server/loop/api_error.h"
-#include "server/loop/call.h"
+#include "server/loop/api_request.h"
 #include "server/observe/engine_room.h"
 
 struct route {
     const char *path; // ends with * where any name may stand there
-    // Exactly one: a page is written at once, an endpoint is a call.
-    void (*get)(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+    // Exactly one: a page is written at once, an endpoint has an API request.
+    void (*get)(struct api *api, const struct request_info *info, struct http_conn *conn,
                 const char *name);
     const struct endpoint *post;
     const char *refusal; // POST is refused with this sentence
@@ -92,11 +92,11 @@ static bool is_get(const struct http_request *request) {
 // In the form of the endpoint that was asked for.
 static void refuse(struct api *api, struct http_conn *conn, const struct api_error *error,
                    const char *head) {
-    struct exchange exchange;
+    struct request_info info;
     struct json_out *out = &api->scratch;
     const char *name;
     const struct route *route = route_of(conn, &name);
-    exchange_begin(&exchange, conn);
+    request_info_begin(&info, conn);
     json_out_clear(out);
     if (route && route->post && route->post->write_refusal) {
         route->post->write_refusal(error, out);
@@ -104,11 +104,11 @@ static void refuse(struct api *api, struct http_conn *conn, const struct api_err
         api_error_write(out, error);
     }
     if (!head) {
-        exchange_reply_refusal(api, &exchange, conn, error, out);
+        request_info_reply_refusal(api, &info, conn, error, out);
         return;
     }
-    exchange_reply(api, &exchange, conn, error->status, "application/json", head, out->buf.data,
-                   out->buf.len);
+    request_info_reply(api, &info, conn, error->status, "application/json", head, out->buf.data,
+                       out->buf.len);
 }
 
 // "application/json; charset=utf-8"
@@ -175,20 +175,20 @@ void route_on_request(struct http_conn *conn, void *user_data) {
     struct api *api = user_data;
     const char *name;
     const struct route *route = route_of(conn, &name); // route_on_head let it pass
-    struct exchange exchange;
-    exchange_begin(&exchange, conn);
+    struct request_info info;
+    request_info_begin(&info, conn);
     if (route->get) {
-        route->get(api, &exchange, conn, name);
+        route->get(api, &info, conn, name);
     } else {
-        call_start(api, conn, route->post, &exchange);
+        api_request_start(api, conn, route->post, &info);
     }
 }
 
 void route_on_gone(struct http_conn *conn, void *user_data) {
     struct api *api = user_data;
-    struct call *call = http_conn_data(conn);
-    if (call) {
-        call_abandon(call);
+    struct api_request *request = http_conn_data(conn);
+    if (request) {
+        api_request_abandon(request);
     } else {
         engine_room_gone(api->room, conn);
     }

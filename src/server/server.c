@@ -14,7 +14,7 @@
 #include "server/http/tls.h"
 #include "server/loop/api.h"
 #include "server/loop/api_error.h"
-#include "server/loop/call.h"
+#include "server/loop/api_request.h"
 #include "server/loop/server_log.h"
 #include "server/observe/engine_room.h"
 #include "server/route.h"
@@ -59,14 +59,14 @@ static void begin_drain(struct server *server, double seconds) {
     server->api.is_draining = true;
     engine_room_close(server->api.room);
     http_server_drain(server->api.http);
-    if (server->api.num_calls) {
+    if (server->api.num_requests) {
         arm(server, seconds);
     } else {
         begin_flush(server);
     }
 }
 
-static void on_calls_ended(struct api *api) {
+static void on_requests_ended(struct api *api) {
     struct server *server = (struct server *)(void *)((char *)api - offsetof(struct server, api));
     if (api->is_draining) begin_flush(server);
 }
@@ -86,10 +86,10 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
         }
         return;
     }
-    struct call *call;
+    struct api_request *request;
     server_log_say(&server->options, "the time is over: %u request%s aborted",
-                   (unsigned)api->num_calls, api->num_calls == 1 ? " is" : "s are");
-    TAILQ_FOREACH(call, &api->calls, link) call_cancel(call);
+                   (unsigned)api->num_requests, api->num_requests == 1 ? " is" : "s are");
+    TAILQ_FOREACH(request, &api->requests, link) api_request_cancel(request);
     server->flush_until = clock_seconds() + ABORT_SECONDS;
     arm(server, 0.02);
 }
@@ -98,20 +98,20 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg) {
     (void)fd;
     (void)what;
     struct server *server = arg;
-    call_expire(&server->api, clock_seconds() - server->options.request_seconds);
+    api_request_expire(&server->api, clock_seconds() - server->options.request_seconds);
 }
 
 // The first one. From now on signals have their default effect.
 static void on_signal(evutil_socket_t number, short what, void *arg) {
     (void)what;
     struct server *server = arg;
-    unsigned num_calls = (unsigned)server->api.num_calls;
-    if (num_calls) {
+    unsigned num_requests = (unsigned)server->api.num_requests;
+    if (num_requests) {
         const char *name = number == SIGINT ? "Ctrl-C" : "signal";
         server_log_say(&server->options,
                        "stopping: waiting up to %g seconds for %u request%s; a second %s ends at "
                        "once",
-                       server->options.shutdown_seconds, num_calls, num_calls == 1 ? "" : "s",
+                       server->options.shutdown_seconds, num_requests, num_requests == 1 ? "" : "s",
                        name);
     }
     for (size_t i = 0; i < ARRAY_LEN(server->signals); i++) event_del(server->signals[i]);
@@ -122,7 +122,7 @@ static void on_engine_failed(const char *sentence, void *user_data) {
     struct server *server = user_data;
     server->result = err_set(&server->err, ERR_DEVICE, "the engine has failed: %s", sentence);
     server->api.has_failed = true;
-    call_fail_all(&server->api);
+    api_request_fail_all(&server->api);
     server->api.is_draining = true;
     engine_room_close(server->api.room);
     http_server_drain(server->api.http);
@@ -178,7 +178,7 @@ enum status server_create(struct server **out, const struct server_options *opti
     if (!server) return err_nomem(err, "server");
     server->options = *options;
     server->api.options = &server->options;
-    TAILQ_INIT(&server->api.calls);
+    TAILQ_INIT(&server->api.requests);
     server->fd = -1;
     enum status status = OK;
     if (options->tls_cert_path) {
@@ -251,15 +251,15 @@ static enum status start(struct server *server, struct nvllm_engine *engine, str
     api->vocab_size = stats.vocab_size;
     api->max_model_len = stats.max_model_len;
     api->started = api_unix_time();
-    api->on_calls_ended = on_calls_ended;
+    api->on_requests_ended = on_requests_ended;
     if (!api->tokenizer) return err_set(err, ERR_INVALID, "a server needs the model's tokenizer");
     api_set_chat(api, nvllm_engine_chat_template(engine, &api->chat_fault));
     api->tokenizer_config = tokenizer_info_read(server->options.model_path);
     enum status status = make_loop(server, err);
     if (status) return status;
     api->metrics = metrics_create(api->max_model_len);
-    api->mailbox = mailbox_create(server->base);
-    if (!api->metrics || !api->mailbox) return err_nomem(err, "server");
+    api->loop_queue = loop_queue_create(server->base);
+    if (!api->metrics || !api->loop_queue) return err_nomem(err, "server");
     if (server->options.engine_room && !(api->room = engine_room_create(api, server->base))) {
         return err_nomem(err, "engine room");
     }
@@ -267,7 +267,7 @@ static enum status start(struct server *server, struct nvllm_engine *engine, str
     if (!status) status = work_pool_create(&api->pool, POOL_THREADS, err);
     if (status) return status;
     const struct engine_thread_options options = {.engine = engine,
-                                                  .mailbox = api->mailbox,
+                                                  .loop_queue = api->loop_queue,
                                                   .on_step = on_step,
                                                   .may_step = may_step,
                                                   .on_failed = on_engine_failed,
@@ -285,10 +285,10 @@ static void stop(struct server *server) {
     api->http = NULL;
     work_pool_destroy(api->pool);
     if (api->engine_thread) engine_thread_stop(api->engine_thread);
-    mailbox_destroy(api->mailbox);
+    loop_queue_destroy(api->loop_queue);
     engine_room_destroy(api->room);
     engine_thread_destroy(api->engine_thread);
-    call_free_all(api);
+    api_request_free_all(api);
     metrics_destroy(api->metrics);
     json_decref(api->tokenizer_config);
     json_out_fini(&api->scratch);

@@ -63,7 +63,7 @@ static void limit_memory(const struct temp_folder *group, const char *max, const
     temp_folder_write_text(group, "memory.current", current);
 }
 
-static struct cgroup_room read_room(const struct groups *groups) {
+static struct cgroup_limits read_room(const struct groups *groups) {
     return cgroup_read(groups->membership, groups->mounts);
 }
 
@@ -75,7 +75,7 @@ static void test_a_service_has_its_own_limits(void **state) {
     temp_folder_write_text(&groups.service, "memory.stat",
                            "anon 500\ninactive_file 120\nactive_file 80\n");
     temp_folder_write_text(&groups.service, "cpu.max", "150000 100000\n");
-    struct cgroup_room room = read_room(&groups);
+    struct cgroup_limits room = read_room(&groups);
     assert_int_equal(room.memory_bytes, 500); // its file cache is reclaimable
     assert_int_equal(room.cores, 2);
     groups_remove(&groups);
@@ -91,7 +91,7 @@ static void test_the_tightest_group_counts(void **state) {
     temp_folder_write_text(&groups.service, "cpu.max", "400000 100000\n");
     temp_folder_write_text(&groups.slice, "cpu.max", "max 100000\n");
     temp_folder_write_text(&groups.root, "cpu.max", "300000 100000\n");
-    struct cgroup_room room = read_room(&groups);
+    struct cgroup_limits room = read_room(&groups);
     assert_int_equal(room.memory_bytes, 100);
     assert_int_equal(room.cores, 3);
     groups_remove(&groups);
@@ -105,7 +105,7 @@ static void test_the_root_counts_where_the_group_is_not_seen(void **state) {
         struct groups groups;
         groups_create(&groups, memberships[i]);
         limit_memory(&groups.root, "900\n", "1000\n");
-        struct cgroup_room room = read_room(&groups);
+        struct cgroup_limits room = read_room(&groups);
         assert_int_equal(room.memory_bytes, 0); // above its limit
         assert_true(room.cores == UINT64_MAX);
         groups_remove(&groups);
@@ -136,7 +136,7 @@ static void test_version_1_has_a_quota_and_a_period(void **state) {
     // Nobody's: this mount has no such controller, and is not of version 2.
     limit_memory_1(&groups.service, "1000\n", "0\n");
     temp_folder_write_text(&groups.root, "cpu.max", "100000 100000\n");
-    struct cgroup_room room = read_room(&groups);
+    struct cgroup_limits room = read_room(&groups);
     assert_int_equal(room.cores, 3);
     assert_true(room.memory_bytes == UINT64_MAX);
     limit_cores_1(&groups.root, "150000\n");
@@ -154,7 +154,7 @@ static void test_version_1_counts_the_cache_of_groups_below(void **state) {
                            "inactive_file 1\ntotal_inactive_file 120\ntotal_active_file 80\n");
     limit_memory_1(&groups.slice, "9223372036854771712\n", "700\n"); // none
     limit_cores_1(&groups.service, "100000\n"); // nobody's
-    struct cgroup_room room = read_room(&groups);
+    struct cgroup_limits room = read_room(&groups);
     assert_int_equal(room.memory_bytes, 500);
     assert_true(room.cores == UINT64_MAX);
     limit_memory_1(&groups.service, "9223372036854771712\n", "700\n");
@@ -185,7 +185,7 @@ static void test_a_container_of_version_1_is_the_topmost_group(void **state) {
 
 static void test_what_is_absent_sets_no_limit(void **state) {
     (void)state;
-    struct cgroup_room room = cgroup_read("/nonexistent/cgroup", "/nonexistent/mountinfo");
+    struct cgroup_limits room = cgroup_read("/nonexistent/cgroup", "/nonexistent/mountinfo");
     assert_true(room.memory_bytes == UINT64_MAX);
     assert_true(room.cores == UINT64_MAX);
 }

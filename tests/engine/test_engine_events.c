@@ -297,7 +297,7 @@ static void test_unknown_struct_sizes_are_refused(void **state) {
 struct manner {
     char device[64], weight_dtype[16]; // as nvllm_inspect says
     char text[sizeof((struct record){0}.text)]; // of QUESTION's answer
-    uint64_t num_steps; // that have landed after the first
+    uint64_t num_steps; // that have finished after the first
     uint64_t num_decodes; // of those that rode along with another request's prompt
 };
 
@@ -326,7 +326,7 @@ static struct manner manner_of(const struct nvllm_engine_options *options) {
     nvllm_engine_stats(engine, &before);
     m.num_steps = before.num_steps;
     add(engine, text_request("later", &params), &second);
-    do { // until the step of the second prompt has landed
+    do { // until the step of the second prompt has finished
         nvllm_engine_stats(engine, &before);
         assert_int_equal(nvllm_engine_step(engine, NULL), NVLLM_OK);
         nvllm_engine_stats(engine, &after);

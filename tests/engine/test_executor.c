@@ -23,7 +23,7 @@ static int run_stuck_rank(uint32_t rank) {
     if (rank_segment_open(&segment, SHM_WORKER_FD, NULL)) return 1;
     while (getenv(loads_for_ever)) pause();
     atomic_store(&segment->reports[rank].stage, RANK_READY);
-    bell_ring(&segment->reported);
+    wakeup_signal(&segment->reported);
     for (;;) pause();
 }
 

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/json/jread.h"
 #include "server/api/endpoints.h"
-#include "server/loop/call.h"
+#include "server/loop/api_request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

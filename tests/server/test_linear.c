@@ -15,8 +15,8 @@
 #include "server/api/endpoints.h"
 #include "server/api/messages_request.h"
 #include "server/api/responses_request.h"
+#include "server/loop/api_request.h"
 #include "server/loop/body.h"
-#include "server/loop/call.h"
 #include "support/cmocka_all.h"
 
 enum { GROWTH = 8, RATIO_MAX = 26, TRIES = 8 };
@@ -75,8 +75,8 @@ static int start(void **state) {
     api.tokenizer = tokenizer;
     api.max_model_len = 1 << 24;
     api.vocab_size = 4096;
-    api.on_calls_ended = ignore_end;
-    TAILQ_INIT(&api.calls);
+    api.on_requests_ended = ignore_end;
+    TAILQ_INIT(&api.requests);
     api_set_chat(&api, chat_template);
     *state = &api;
     return 0;
@@ -89,24 +89,24 @@ static int stop(void **state) {
     return 0;
 }
 
-static struct call *make_call(struct api *api, const struct endpoint *endpoint,
-                              const struct load *load, uint32_t count) {
-    struct call *call = call_create(api, endpoint);
-    assert_non_null(call);
-    call->body = make_text(load, count);
-    return call;
+static struct api_request *make_call(struct api *api, const struct endpoint *endpoint,
+                                     const struct load *load, uint32_t count) {
+    struct api_request *request = api_request_create(api, endpoint);
+    assert_non_null(request);
+    request->body = make_text(load, count);
+    return request;
 }
 
 // ---- time ----
 
 static double time_endpoint(struct api *api, const struct endpoint *endpoint,
                             const struct load *load, uint32_t count) {
-    struct call *call = make_call(api, endpoint, load, count);
+    struct api_request *request = make_call(api, endpoint, load, count);
     double begin = seconds();
-    bool is_good = endpoint->prepare(call);
+    bool is_good = endpoint->prepare(request);
     double time = seconds() - begin;
-    if (!is_good) fail_msg("%s%s: %s", load->head, load->item, call->error.message);
-    call_free(call);
+    if (!is_good) fail_msg("%s%s: %s", load->head, load->item, request->error.message);
+    api_request_free(request);
     return time;
 }
 
@@ -316,7 +316,7 @@ static void test_jsonl(void **state) {
 // One that is cancelled while it is read: each loop over what the client sent ends.
 static void test_cancelled_inside(void **state) {
     static const struct {
-        bool (*read)(struct call *call);
+        bool (*read)(struct api_request *request);
         struct load load;
     } cases[] = {
         {body_parse, {"{'prompt':[", "'word'", ",", "]}", 2}},
@@ -327,34 +327,34 @@ static void test_cancelled_inside(void **state) {
         {responses_request_convert, {"{'input':'a','tools':[", FLAT_TOOL, ",", "]}", 2}},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct call *call = make_call(*state, &endpoint_chat, &cases[i].load, 2);
-        if (cases[i].read != body_parse) assert_true(body_parse(call));
-        atomic_store(&call->is_cancelled, true);
-        assert_false(cases[i].read(call));
-        assert_string_equal(call->error.code, "cancelled");
-        call_free(call);
+        struct api_request *request = make_call(*state, &endpoint_chat, &cases[i].load, 2);
+        if (cases[i].read != body_parse) assert_true(body_parse(request));
+        atomic_store(&request->is_cancelled, true);
+        assert_false(cases[i].read(request));
+        assert_string_equal(request->error.code, "cancelled");
+        api_request_free(request);
     }
 }
 
 // The same within one message, whose blocks and calls may be many, and within a list of tools.
 static void test_cancelled_conversion(void **state) {
-    struct call *call = call_create(*state, &endpoint_messages);
+    struct api_request *request = api_request_create(*state, &endpoint_messages);
     json_t *list = json_array(), *message = json_object(), *name = json_string("f");
     json_t *blocks = json_pack("[{s:s, s:s}]", "type", "text", "text", "a");
-    assert_non_null(call);
-    assert_true(convert_content(call, message, blocks, "messages"));
-    assert_true(convert_tool(call, list, name, NULL, NULL));
-    assert_true(convert_call(call, message, name, name, NULL, "messages"));
-    atomic_store(&call->is_cancelled, true);
-    assert_false(convert_content(call, message, blocks, "messages"));
-    assert_false(convert_tool(call, list, name, NULL, NULL));
-    assert_false(convert_call(call, message, name, name, NULL, "messages"));
-    assert_string_equal(call->error.code, "cancelled");
+    assert_non_null(request);
+    assert_true(convert_content(request, message, blocks, "messages"));
+    assert_true(convert_tool(request, list, name, NULL, NULL));
+    assert_true(convert_call(request, message, name, name, NULL, "messages"));
+    atomic_store(&request->is_cancelled, true);
+    assert_false(convert_content(request, message, blocks, "messages"));
+    assert_false(convert_tool(request, list, name, NULL, NULL));
+    assert_false(convert_call(request, message, name, name, NULL, "messages"));
+    assert_string_equal(request->error.code, "cancelled");
     json_decref(list);
     json_decref(message);
     json_decref(name);
     json_decref(blocks);
-    call_free(call);
+    api_request_free(request);
 }
 
 // One whose client left while it waited for a thread: nothing of it is read.
@@ -362,16 +362,16 @@ static void test_cancelled_before(void **state) {
     struct api *api = *state;
     const struct load load = {"{'messages':[", HI, ",", "]}", 2};
     struct event_base *base = event_base_new();
-    api->mailbox = mailbox_create(base);
-    assert_non_null(api->mailbox);
-    struct call *call = make_call(api, &endpoint_chat, &load, 2);
-    call_cancel(call);
-    call->work.run(&call->work);
-    assert_string_equal(call->error.code, "cancelled");
-    assert_null(call->root);
-    assert_int_equal(api->num_calls, 1);
-    mailbox_destroy(api->mailbox); // handles the end of the job, which frees the call
-    assert_int_equal(api->num_calls, 0);
+    api->loop_queue = loop_queue_create(base);
+    assert_non_null(api->loop_queue);
+    struct api_request *request = make_call(api, &endpoint_chat, &load, 2);
+    api_request_cancel(request);
+    request->work.run(&request->work);
+    assert_string_equal(request->error.code, "cancelled");
+    assert_null(request->root);
+    assert_int_equal(api->num_requests, 1);
+    loop_queue_destroy(api->loop_queue); // handles the end of the job, which frees the request
+    assert_int_equal(api->num_requests, 0);
     event_base_free(base);
 }
 

@@ -292,10 +292,10 @@ static void plain_attention(struct backend *backend, const struct attention_args
 static void plain_silu_mul(struct backend *backend, const struct silu_mul_args *args) {
     (void)backend;
     for (uint32_t r = 0; r < args->rows; r++) {
-        const float *gate = (const float *)args->gate_up + (size_t)r * 2 * args->cols;
-        const float *up = gate + args->cols;
+        const float *turn = (const float *)args->gate_up + (size_t)r * 2 * args->cols;
+        const float *up = turn + args->cols;
         float *out = (float *)args->out + (size_t)r * args->cols;
-        for (uint32_t i = 0; i < args->cols; i++) out[i] = gate[i] / (1 + expf(-gate[i])) * up[i];
+        for (uint32_t i = 0; i < args->cols; i++) out[i] = turn[i] / (1 + expf(-turn[i])) * up[i];
     }
 }
 

@@ -179,8 +179,8 @@ static void lower(uint64_t *room, uint64_t value) {
 }
 
 // Lowers the room to what the process's group and all groups above it leave.
-static void read_groups(struct cgroup_room *room, const char *membership, const struct mount *mount,
-                        const char *controller) {
+static void read_groups(struct cgroup_limits *room, const char *membership,
+                        const struct mount *mount, const char *controller) {
     bool has_memory = mount->is_2 || strcmp(controller, "memory") == 0;
     bool has_cores = mount->is_2 || !has_memory;
     char group[FILE_PATH_MAX];
@@ -194,8 +194,8 @@ static void read_groups(struct cgroup_room *room, const char *membership, const 
     }
 }
 
-struct cgroup_room cgroup_read(const char *membership, const char *mounts) {
-    struct cgroup_room room = {.memory_bytes = UINT64_MAX, .cores = UINT64_MAX};
+struct cgroup_limits cgroup_read(const char *membership, const char *mounts) {
+    struct cgroup_limits room = {.memory_bytes = UINT64_MAX, .cores = UINT64_MAX};
     FILE *file = fopen(mounts, "re");
     if (!file) return room;
     char line[FILE_PATH_MAX];

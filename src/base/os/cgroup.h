@@ -12,13 +12,13 @@
 #define CGROUP_OF_PROCESS "/proc/self/cgroup"
 #define CGROUP_MOUNTS "/proc/self/mountinfo"
 
-struct cgroup_room {
+struct cgroup_limits {
     uint64_t memory_bytes; // free or reclaimable; UINT64_MAX: no limit
     uint64_t cores; // the quota, rounded up; UINT64_MAX: no limit
 };
 
 // `membership`: CGROUP_OF_PROCESS, and `mounts`: CGROUP_MOUNTS, or a test's files of the same form.
 // What cannot be read sets no limit.
-struct cgroup_room cgroup_read(const char *membership, const char *mounts);
+struct cgroup_limits cgroup_read(const char *membership, const char *mounts);
 
 #endif

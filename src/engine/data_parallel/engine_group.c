@@ -22,7 +22,7 @@ static void set_stage(struct member *member, enum member_stage stage) {
     if (stage == MEMBER_PLANNED) group->engines[member->index] = member->engine;
     pthread_cond_broadcast(&group->changed);
     pthread_mutex_unlock(&group->mutex);
-    event_gate_ring(&group->gate);
+    event_turn_signal(&group->turn);
 }
 
 // Every plan is made before any engine takes the memory that plans are checked against. False: some
@@ -52,7 +52,7 @@ static enum status make_engine(struct member *member) {
     struct engine_group *group = member->group;
     struct err *err = &member->err;
     const struct llm_engine_shared shared = {
-        .index = member->index, .gate = &group->gate, .next_id = &group->next_id};
+        .index = member->index, .turn = &group->turn, .next_id = &group->next_id};
     const struct nvllm_interrupt interrupt = {.is_wanted = is_interrupted, .user_data = group};
     struct nvllm_engine_options options = group->options;
     options.interrupt = &interrupt;
@@ -103,10 +103,10 @@ static void drive(struct member *member) {
         enum status status = llm_engine_num_unfinished(engine) ? llm_engine_step(engine, &why)
                                                                : llm_engine_wait(engine, -1, &why);
         if (status) lose(member, status, &why);
-        event_gate_ring(&group->gate);
+        event_turn_signal(&group->turn);
     }
     if (engine_group_read_loss(group, &why)) llm_engine_fail(engine, why.message);
-    event_gate_ring(&group->gate);
+    event_turn_signal(&group->turn);
 }
 
 // Ends the engine's requests. The events of these may add requests, here and to other engines.
@@ -117,7 +117,7 @@ static void wait_to_go(struct member *member) {
         if (member->stage == MEMBER_LOADED && llm_engine_num_unfinished(member->engine)) {
             pthread_mutex_unlock(&group->mutex);
             llm_engine_abort_all(member->engine);
-            event_gate_ring(&group->gate);
+            event_turn_signal(&group->turn);
             pthread_mutex_lock(&group->mutex);
         } else {
             pthread_cond_wait(&group->changed, &group->mutex);
@@ -177,7 +177,7 @@ static enum status wait_loaded(struct engine_group *group, const struct interrup
         if (!asked) asked = interrupt_check(interrupt, err);
         // A group that lacks an engine is no group: the others need not load on.
         if (failed || asked) atomic_store(&group->is_interrupted, true);
-        event_gate_wait(&group->gate, &group->num_rings, clock_seconds() + ask_seconds);
+        event_turn_wait(&group->turn, &group->num_signals, clock_seconds() + ask_seconds);
     }
     if (asked || !failed) return asked;
     if (err) *err = failed->err;
@@ -195,7 +195,7 @@ static enum status create_router(struct engine_group *group, struct err *err) {
 static enum status create_several(struct engine_group *group,
                                   const struct nvllm_engine_options *options, struct err *err) {
     const struct interrupt interrupt = llm_engine_interrupt(options->interrupt);
-    enum status status = event_gate_init(&group->gate, err);
+    enum status status = event_turn_init(&group->turn, err);
     if (status) return status;
     group->next_id = 1;
     group->options = *options;
@@ -258,13 +258,13 @@ static void end_driving(struct engine_group *group) {
 }
 
 static void end_several(struct engine_group *group) {
-    if (!group->gate.is_ready) return;
+    if (!group->turn.is_ready) return;
     end_driving(group);
     while (group->has_loaded && engine_group_num_unfinished(group)) {
-        event_gate_wait(&group->gate, &group->num_rings, -1);
+        event_turn_wait(&group->turn, &group->num_signals, -1);
     }
     if (group->has_loaded) engine_group_leave(group); // the engine's destroy enters it
-    event_gate_open(&group->gate); // to steps that are still on their way
+    event_turn_open(&group->turn); // to steps that are still on their way
     // The last engine goes first, for all use the tokenizer of engine 0.
     for (uint32_t i = group->num_engines; i-- > 0;) {
         struct member *member = &group->members[i];
@@ -276,7 +276,7 @@ static void end_several(struct engine_group *group) {
         pthread_join(member->thread, NULL);
     }
     request_router_fini(&group->router);
-    event_gate_fini(&group->gate);
+    event_turn_fini(&group->turn);
 }
 
 void engine_group_destroy(struct engine_group *group) {

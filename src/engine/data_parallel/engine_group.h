@@ -7,7 +7,7 @@
  *
  * The contracts are llm_engine.h's. With several engines:
  * - Events come from the engines' threads, one at a time, while a call that delivers events waits
- *   (event_gate.h).
+ *   (event_turn.h).
  * - A step returns when some engine has done one.
  * - When an engine is lost, the requests of all end with its error. */
 #ifndef ENGINE_DATA_PARALLEL_ENGINE_GROUP_H

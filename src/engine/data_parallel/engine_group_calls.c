@@ -16,7 +16,7 @@ void engine_group_leave(struct engine_group *group) {
 static enum status check_lost(struct engine_group *group, struct err *err) {
     enum status status = engine_group_read_loss(group, err);
     while (status && engine_group_num_unfinished(group)) {
-        event_gate_wait(&group->gate, &group->num_rings, -1);
+        event_turn_wait(&group->turn, &group->num_signals, -1);
     }
     return status;
 }
@@ -32,10 +32,10 @@ static enum status step_alone(struct llm_engine *engine, struct err *err) {
 enum status engine_group_step(struct engine_group *group, struct err *err) {
     if (engine_group_is_alone(group)) return step_alone(group->engines[0], err);
     enum status status = check_lost(group, err);
-    unsigned num_passed = event_gate_num_passed(&group->gate);
+    unsigned num_passed = event_turn_num_passed(&group->turn);
     while (!status && engine_group_num_unfinished(group) &&
-           event_gate_num_passed(&group->gate) == num_passed) {
-        event_gate_wait(&group->gate, &group->num_rings, -1);
+           event_turn_num_passed(&group->turn) == num_passed) {
+        event_turn_wait(&group->turn, &group->num_signals, -1);
         status = check_lost(group, err);
     }
     return status;
@@ -61,7 +61,7 @@ enum status engine_group_wait(struct engine_group *group, double seconds, struct
                        atomic_exchange(&group->is_woken, false) ||
                        (deadline >= 0 && clock_seconds() >= deadline);
         if (is_over && !is_aborting) return OK;
-        event_gate_wait(&group->gate, &group->num_rings, is_aborting ? -1 : deadline);
+        event_turn_wait(&group->turn, &group->num_signals, is_aborting ? -1 : deadline);
         has_aborted |= is_aborting;
     }
 }
@@ -121,7 +121,7 @@ enum status engine_group_submit(struct engine_group *group, struct request *requ
     pthread_mutex_lock(&group->mutex); // to threads that no longer step
     pthread_cond_broadcast(&group->changed);
     pthread_mutex_unlock(&group->mutex);
-    event_gate_ring(&group->gate); // to engine_group_wait
+    event_turn_signal(&group->turn); // to engine_group_wait
     return status;
 }
 
@@ -160,7 +160,7 @@ void engine_group_wake(struct engine_group *group) {
         return;
     }
     atomic_store(&group->is_woken, true);
-    event_gate_ring(&group->gate);
+    event_turn_signal(&group->turn);
 }
 
 uint32_t engine_group_num_unfinished(struct engine_group *group) {

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 
 #include "engine/data_parallel/engine_group.h"
-#include "engine/data_parallel/event_gate.h"
+#include "engine/data_parallel/event_turn.h"
 #include "engine/data_parallel/request_router.h"
 
 enum member_stage { MEMBER_STARTING, MEMBER_PLANNED, MEMBER_LOADED, MEMBER_FAILED };
@@ -32,8 +32,8 @@ struct engine_group {
     // What follows is of several engines only.
     struct nvllm_engine_options options; // of each
     struct member members[REQUEST_ROUTER_ENGINES_MAX];
-    struct event_gate gate;
-    unsigned num_rings; // that the caller's thread has seen
+    struct event_turn turn;
+    unsigned num_signals; // that the caller's thread has seen
     atomic_bool is_woken, is_interrupted;
 
     pthread_mutex_t mutex; // for what the members tell each other

@@ -55,7 +55,7 @@ static enum status wait_step(struct worker *worker, uint32_t slot, struct err *e
 }
 
 // Waits for the steps that are done. *awaits_step: one is not, and this is rank 0.
-static enum status land_steps(struct worker *worker, bool *awaits_step, struct err *err) {
+static enum status finish_steps(struct worker *worker, bool *awaits_step, struct err *err) {
     for (uint32_t i = 1; i <= MODEL_RUNNER_SLOTS; i++) { // the older one first
         uint32_t slot = (worker->last_slot + i) % MODEL_RUNNER_SLOTS;
         if (!worker->is_launched[slot]) continue;
@@ -77,8 +77,8 @@ static enum status receive(struct worker *worker, struct err *err) {
     const struct backend *backend = worker->plan.backend;
     for (;;) {
         bool awaits_step = false;
-        enum status landed = land_steps(worker, &awaits_step, err);
-        if (landed) return landed;
+        enum status finished = finish_steps(worker, &awaits_step, err);
+        if (finished) return finished;
         if (worker->wire->has_message(from, MPI_CHANNEL_COMMANDS, &bytes)) break;
         if (awaits_step) pause.waited = 0; // process 0 waits for the results
         // Another rank may be waiting for this one's device.

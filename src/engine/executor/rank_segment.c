@@ -180,11 +180,11 @@ enum status rank_segment_comm(struct rank_segment *segment, uint32_t rank, struc
                               struct comm **out, struct err *err) {
     void *memory = at(segment, segment->comm_at);
     if (!backend->collective) {
-        return shm_comm_create(out, &segment->comm_shape, rank, &segment->meeting, memory, err);
+        return shm_comm_create(out, &segment->comm_shape, rank, &segment->barrier, memory, err);
     }
     struct collective_spec spec = segment->collective;
     spec.rank = rank;
     const struct device_comm_options options = {
-        .backend = backend, .spec = &spec, .meeting = &segment->meeting, .cards = memory};
+        .backend = backend, .spec = &spec, .barrier = &segment->barrier, .cards = memory};
     return device_comm_create(out, &options, err);
 }

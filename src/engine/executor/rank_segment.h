@@ -8,7 +8,7 @@
 #ifndef ENGINE_EXECUTOR_RANK_SEGMENT_H
 #define ENGINE_EXECUTOR_RANK_SEGMENT_H
 
-#include "base/thread/bell.h"
+#include "base/thread/wakeup.h"
 #include "comm/device_comm.h"
 #include "comm/shm_comm.h"
 #include "engine/engine_plan.h"
@@ -56,9 +56,10 @@ struct rank_segment {
     struct shm_comm_shape comm_shape; // of ranks on CPUs
     struct collective_spec collective; // of ranks with devices; but for `rank`
 
-    struct meeting meeting;
-    CACHE_ALIGNED struct bell posted; // counts the commands
-    CACHE_ALIGNED struct bell reported; // a stage changed, or rank 0 waits for num_done and it did
+    struct barrier barrier;
+    CACHE_ALIGNED struct wakeup posted; // counts the commands
+    CACHE_ALIGNED struct wakeup
+        reported; // a stage changed, or rank 0 waits for num_done and it did
     atomic_uint is_awaited; // rank 0 waits for num_done
     struct rank_command commands[RANK_COMMANDS]; // command number n: [n % RANK_COMMANDS]
     struct rank_report reports[COMM_RANKS_MAX]; // by rank; rank 0 has none

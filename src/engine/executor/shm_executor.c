@@ -51,7 +51,7 @@ struct shm_executor {
     pthread_t watch;
     bool is_watched;
     int stop_fd; // readable once the workers are to end
-    struct bell started; // rung when the watch has started all workers, or failed to
+    struct wakeup started; // signalled when the watch has started all workers, or failed to
 
     struct worker workers[COMM_RANKS_MAX]; // by rank, [0] unused; only the watch touches them
 
@@ -68,9 +68,9 @@ static struct shm_executor *shm_of(struct executor *executor) {
 
 // Nobody waits for anybody from now on.
 static void end_waiting(struct shm_executor *shm) {
-    meeting_fail(&shm->segment->meeting);
+    barrier_fail(&shm->segment->barrier);
     if (shm->base.comm) comm_stop_waiting(shm->base.comm);
-    bell_ring(&shm->segment->reported);
+    wakeup_signal(&shm->segment->reported);
 }
 
 // Records a failure; only the first one counts. From then on no rank waits for another.
@@ -130,7 +130,7 @@ static void set_started(struct shm_executor *shm) {
     pthread_mutex_lock(&shm->mutex);
     shm->has_started = true;
     pthread_mutex_unlock(&shm->mutex);
-    bell_ring(&shm->started);
+    wakeup_signal(&shm->started);
 }
 
 // Says why a worker ended. One that failed has left the reason in its report.
@@ -241,12 +241,12 @@ static enum status shm_check(struct executor *executor, struct err *err) {
 
 static void wait_started(struct shm_executor *shm) {
     for (;;) {
-        unsigned seen = bell_count(&shm->started);
+        unsigned seen = wakeup_count(&shm->started);
         pthread_mutex_lock(&shm->mutex);
         bool has_started = shm->has_started;
         pthread_mutex_unlock(&shm->mutex);
         if (has_started) return;
-        bell_wait(&shm->started, seen, 0);
+        wakeup_wait(&shm->started, seen, 0);
     }
 }
 
@@ -275,13 +275,13 @@ static enum status shm_wait_ready(struct executor *executor, const struct interr
                                   struct err *err) {
     struct shm_executor *shm = shm_of(executor);
     for (uint32_t rank = 1; rank < shm->segment->world_size;) {
-        unsigned seen = bell_count(&shm->segment->reported);
+        unsigned seen = wakeup_count(&shm->segment->reported);
         enum status status = shm_check(executor, err);
         if (status || (status = interrupt_check(interrupt, err))) return status;
         if (atomic_load(&shm->segment->reports[rank].stage) == RANK_READY) {
             rank++;
         } else {
-            (void)bell_wait_for(&shm->segment->reported, seen, 0, ask_seconds);
+            (void)wakeup_wait_for(&shm->segment->reported, seen, 0, ask_seconds);
         }
     }
     pthread_mutex_lock(&shm->mutex);
@@ -305,17 +305,17 @@ static void wait_done(struct shm_executor *shm, uint32_t count) {
             continue;
         }
         atomic_store(&segment->is_awaited, 1);
-        unsigned seen = bell_count(&segment->reported);
+        unsigned seen = wakeup_count(&segment->reported);
         bool is_behind = atomic_load(num_done) - count >= UINT32_MAX / 2;
         if (!comm_is_alive(shm->base.comm)) return;
-        if (is_behind) bell_wait(&segment->reported, seen, shm->spin_seconds);
+        if (is_behind) wakeup_wait(&segment->reported, seen, shm->spin_seconds);
         atomic_store(&segment->is_awaited, 0);
     }
 }
 
 // Waits until the next command's place is free, and returns it.
 static struct rank_command *next_command(struct shm_executor *shm, uint32_t *place) {
-    uint32_t number = bell_count(&shm->segment->posted);
+    uint32_t number = wakeup_count(&shm->segment->posted);
     wait_done(shm, number + 1 - RANK_COMMANDS);
     *place = number % RANK_COMMANDS;
     return &shm->segment->commands[*place];
@@ -324,7 +324,7 @@ static struct rank_command *next_command(struct shm_executor *shm, uint32_t *pla
 static void post(struct shm_executor *shm, struct rank_command command) {
     uint32_t place;
     *next_command(shm, &place) = command;
-    bell_ring(&shm->segment->posted);
+    wakeup_signal(&shm->segment->posted);
 }
 
 static enum status shm_launch(struct executor *executor, const struct batch *batch, uint32_t slot,
@@ -364,7 +364,7 @@ static void shm_begin_counts(struct executor *executor, uint32_t slot, const int
     *next_command(shm, &place) = (struct rank_command){
         .kind = RANK_BEGIN_COUNTS, .slot = slot, .num_prompt = num_prompt, .num_ids = num_ids};
     memcpy(rank_segment_ids(shm->segment, place), ids, num_ids * sizeof *ids);
-    bell_ring(&shm->segment->posted);
+    wakeup_signal(&shm->segment->posted);
     model_runner_begin_counts(executor->runner, slot, ids, num_prompt, num_ids);
 }
 
@@ -419,7 +419,7 @@ enum status shm_executor_create(struct executor **out, const struct engine_plan 
     shm->program = options->worker_program;
     shm->segment_fd = shm->stop_fd = -1;
     shm->backend = plan->backend;
-    shm->spin_seconds = meeting_spin_seconds(plan->world_size);
+    shm->spin_seconds = barrier_spin_seconds(plan->world_size);
     pthread_mutex_init(&shm->mutex, NULL);
     for (uint32_t rank = 0; rank < COMM_RANKS_MAX; rank++) shm->workers[rank].pidfd = -1;
     struct nvllm_engine_options theirs = *options;

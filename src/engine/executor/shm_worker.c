@@ -29,7 +29,7 @@ static struct rank_report *report_of(struct worker *worker) {
 
 static void report(struct worker *worker, enum rank_stage stage) {
     atomic_store(&report_of(worker)->stage, stage);
-    bell_ring(&worker->segment->reported);
+    wakeup_signal(&worker->segment->reported);
 }
 
 // The segment's batches are to be copied by the device, and its kernels look whether a rank is
@@ -110,14 +110,14 @@ static bool run(struct worker *worker, uint32_t number, enum status *status, str
 
 static enum status wait_for_command(struct worker *worker, uint32_t number, struct err *err) {
     const struct backend_queue *queue = worker->plan.backend->queue;
-    double spin_seconds = meeting_spin_seconds(worker->segment->world_size);
-    struct bell *posted = &worker->segment->posted;
+    double spin_seconds = barrier_spin_seconds(worker->segment->world_size);
+    struct wakeup *posted = &worker->segment->posted;
     enum status status = OK;
     if (!queue) {
-        bell_wait(posted, number, spin_seconds);
+        wakeup_wait(posted, number, spin_seconds);
         return OK;
     }
-    while (!status && !bell_wait_for(posted, number, spin_seconds, poll_seconds)) {
+    while (!status && !wakeup_wait_for(posted, number, spin_seconds, poll_seconds)) {
         status = queue->poll(worker->plan.backend, err);
     }
     return status;
@@ -131,7 +131,7 @@ static enum status serve(struct worker *worker, struct err *err) {
         if (status) return status;
         if (!run(worker, number, &status, err)) return status;
         atomic_store(&report_of(worker)->num_done, number + 1);
-        if (atomic_load(&segment->is_awaited)) bell_ring(&segment->reported);
+        if (atomic_load(&segment->is_awaited)) wakeup_signal(&segment->reported);
     }
 }
 

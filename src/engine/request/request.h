@@ -44,7 +44,7 @@ struct request {
     bool keeps_stop_token; // the EOS or stop token that ends it is part of its text
     struct buf piece; // text of one event, with room for the longest
     struct nvllm_times times;
-    uint32_t counts_slot; // of the token counts (count_slots.h); 0: none
+    uint32_t counts_slot; // of the token counts (token_count_slots.h); 0: none
     uint32_t num_flights; // launched steps whose schedules point to its sequence
     bool has_ended; // its last event was delivered
     enum nvllm_finish_reason finish_reason; // set when it ends

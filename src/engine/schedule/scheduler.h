@@ -99,8 +99,8 @@ MUST_USE enum status scheduler_add(struct scheduler *scheduler, struct sequence 
 // longer.
 void scheduler_schedule(struct scheduler *scheduler, struct schedule *schedule);
 // Call it after the step ran. Every item's tokens are computed now, and its full blocks are
-// published in the prefix cache. nano-vllm: the first half of postprocess; the other is land in
-// llm_engine.c.
+// published in the prefix cache. nano-vllm: the first half of postprocess; finish_step in
+// llm_engine.c is the other.
 void scheduler_advance(struct scheduler *scheduler);
 // Call it once for every unfinished item with needs_token, between advance and the next schedule.
 void scheduler_append_token(struct scheduler *scheduler, struct sequence *seq, int32_t token_id);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "server/http/origin.h"
-#include "server/loop/exchange.h"
+#include "server/loop/request_info.h"
 
 // Takes as long for every key of the same length, right or wrong.
 static bool is_equal(const char *given, size_t given_len, const char *key) {
@@ -80,8 +80,8 @@ bool access_check(const struct api *api, const struct http_request *request, boo
 
 static bool is_field_list(const char *text) {
     for (const char *c = text; *c; c++) {
-        bool letter = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z');
-        if (!letter && !(*c >= '0' && *c <= '9') && !strchr("-_, ", *c)) return false;
+        bool message = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z');
+        if (!message && !(*c >= '0' && *c <= '9') && !strchr("-_, ", *c)) return false;
     }
     return strlen(text) <= 1024;
 }
@@ -93,18 +93,18 @@ bool access_preflight(struct api *api, struct http_conn *conn) {
         !http_request_field(request, "origin")) {
         return false;
     }
-    struct exchange exchange;
-    exchange_begin(&exchange, conn);
+    struct request_info info;
+    request_info_begin(&info, conn);
     char head[1400] = "";
     const char *fields = http_request_field(request, "access-control-request-headers");
     if (!fields || !is_field_list(fields)) fields = "Authorization, Content-Type";
     // Without an origin of this machine the fields say nothing, and the browser refuses.
-    if (exchange.origin[0]) {
+    if (info.origin[0]) {
         snprintf(head, sizeof head,
                  "Access-Control-Allow-Methods: GET, POST\r\nAccess-Control-Allow-Headers: %s\r\n"
                  "Access-Control-Max-Age: 600\r\n",
                  fields);
     }
-    exchange_reply(api, &exchange, conn, 204, NULL, head, NULL, 0);
+    request_info_reply(api, &info, conn, 204, NULL, head, NULL, 0);
     return true;
 }

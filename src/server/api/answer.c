@@ -1,32 +1,34 @@
 #include "server/api/answer.h"
 
-void answer_write_head(struct json_out *out, const struct call *call, const char *object) {
-    json_out_rawf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%llu,\"model\":", call->id,
-                  object, (unsigned long long)call->created);
-    json_out_cstring(out, call->answer.model);
+void answer_write_head(struct json_out *out, const struct api_request *request,
+                       const char *object) {
+    json_out_rawf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%llu,\"model\":", request->id,
+                  object, (unsigned long long)request->created);
+    json_out_cstring(out, request->answer.model);
 }
 
-static void write_usage(struct json_out *out, const struct call *call, uint32_t num_generated) {
-    uint32_t num_prompt = call_num_prompt_tokens(call);
+static void write_usage(struct json_out *out, const struct api_request *request,
+                        uint32_t num_generated) {
+    uint32_t num_prompt = api_request_num_prompt_tokens(request);
     json_out_rawf(out,
                   "\"usage\":{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u,"
                   "\"prompt_tokens_details\":{\"cached_tokens\":%u}",
                   num_prompt, num_generated, num_prompt + num_generated,
-                  call_num_cached_tokens(call));
-    if (call->choices[0].split) { // a chat
+                  api_request_num_cached_tokens(request));
+    if (request->choices[0].split) { // a chat
         json_out_rawf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%u}",
-                      call_num_reasoning_tokens(call));
+                      api_request_num_reasoning_tokens(request));
     }
     json_out_raw(out, "}");
 }
 
-void answer_write_usage(struct json_out *out, const struct call *call) {
-    write_usage(out, call, call_num_generated_tokens(call));
+void answer_write_usage(struct json_out *out, const struct api_request *request) {
+    write_usage(out, request, api_request_num_generated_tokens(request));
 }
 
 void answer_write_token_ids(struct json_out *out, struct choice *choice) {
     json_out_raw(out, ",\"token_ids\":");
-    if (choice->call->answer.token_ids) {
+    if (choice->request->answer.token_ids) {
         json_out_take_list(out, &choice->token_ids);
     } else {
         json_out_raw(out, "null");
@@ -35,7 +37,7 @@ void answer_write_token_ids(struct json_out *out, struct choice *choice) {
 
 void answer_write_prompt_ids(struct json_out *out, const struct prompt *prompt) {
     json_out_raw(out, ",\"prompt_token_ids\":");
-    if (prompt->call->answer.token_ids) {
+    if (prompt->request->answer.token_ids) {
         json_out_ids(out, prompt->ids, prompt->num_ids);
     } else {
         json_out_raw(out, "null");
@@ -53,7 +55,7 @@ static void write_rate(struct json_out *out, const char *what, uint32_t num_toke
 
 void answer_write_timings(struct json_out *out, const struct choice *choice) {
     const struct nvllm_times *times = &choice->times;
-    if (choice->call->num_choices > 1) return;
+    if (choice->request->num_choices > 1) return;
     bool has_token = choice->num_generated_tokens > 0;
     json_out_rawf(out, ",\"timings\":{\"cache_n\":%u", choice->num_cached_tokens);
     write_rate(out, "prompt", choice->num_prompt_tokens - choice->num_cached_tokens,
@@ -89,7 +91,7 @@ static enum status split(struct choice *choice, const struct piece *piece, chat_
     if (thinks && piece->token_id >= 0) choice->num_reasoning_tokens++;
     if (status || !piece->finish) return status;
     // A stop string can end a forced call early. Its answer was cut, and does not say stop.
-    bool is_cut = choice->call->chat.forces_call && !chat_split_has_ended_call(choice->split);
+    bool is_cut = choice->request->chat.forces_call && !chat_split_has_ended_call(choice->split);
     if (is_cut && choice->finish == NVLLM_FINISH_STOP) choice->finish = NVLLM_FINISH_LENGTH;
     return chat_split_finish(choice->split, emit, user_data, NULL);
 }
@@ -123,9 +125,9 @@ void answer_write_done(struct json_out *out) {
     json_out_raw(out, "data: [DONE]\n\n");
 }
 
-void answer_write_stream_error(struct call *call, const struct api_error *error,
+void answer_write_stream_error(struct api_request *request, const struct api_error *error,
                                struct json_out *out) {
-    (void)call;
+    (void)request;
     answer_begin_event(out);
     api_error_write(out, error);
     answer_end_event(out);
@@ -133,27 +135,28 @@ void answer_write_stream_error(struct call *call, const struct api_error *error,
 }
 
 void answer_end_chunk(struct json_out *out, const struct choice *choice, enum answer_chunk kind) {
-    const struct call *call = choice->call;
-    if (call->answer.continuous_usage) {
-        uint32_t num_generated = call_num_generated_tokens(call);
+    const struct api_request *request = choice->request;
+    if (request->answer.continuous_usage) {
+        uint32_t num_generated = api_request_num_generated_tokens(request);
         if (kind == ANSWER_HEAD) num_generated -= choice->num_generated_tokens;
         json_out_raw(out, ",");
-        write_usage(out, call, num_generated);
-    } else if (call->answer.include_usage) {
+        write_usage(out, request, num_generated);
+    } else if (request->answer.include_usage) {
         json_out_raw(out, ",\"usage\":null");
     }
-    bool has_timings = kind == ANSWER_PART && call->answer.timings_per_token;
+    bool has_timings = kind == ANSWER_PART && request->answer.timings_per_token;
     if (has_timings || kind == ANSWER_LAST) answer_write_timings(out, choice);
     json_out_raw(out, "}");
     answer_end_event(out);
 }
 
-void answer_write_stream_end(struct call *call, const char *object, struct json_out *out) {
-    if (call->answer.include_usage) {
+void answer_write_stream_end(struct api_request *request, const char *object,
+                             struct json_out *out) {
+    if (request->answer.include_usage) {
         answer_begin_event(out);
-        answer_write_head(out, call, object);
+        answer_write_head(out, request, object);
         json_out_raw(out, ",\"choices\":[],");
-        answer_write_usage(out, call);
+        answer_write_usage(out, request);
         json_out_raw(out, "}");
         answer_end_event(out);
     }

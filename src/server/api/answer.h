@@ -3,18 +3,18 @@
 #ifndef SERVER_ANSWER_H
 #define SERVER_ANSWER_H
 
-#include "server/loop/call.h"
+#include "server/loop/api_request.h"
 
 // {"id":...,"object":...,"created":...,"model":...
-void answer_write_head(struct json_out *out, const struct call *call, const char *object);
-// "usage":{...} of the whole call, or of what it has so far.
-void answer_write_usage(struct json_out *out, const struct call *call);
-// ,"token_ids":[...] that no chunk had yet; null where the call does not ask for them.
+void answer_write_head(struct json_out *out, const struct api_request *request, const char *object);
+// "usage":{...} of the whole request, or of what it has so far.
+void answer_write_usage(struct json_out *out, const struct api_request *request);
+// ,"token_ids":[...] that no chunk had yet; null where the request does not ask for them.
 void answer_write_token_ids(struct json_out *out, struct choice *choice);
 // ,"prompt_token_ids":[...]; likewise.
 void answer_write_prompt_ids(struct json_out *out, const struct prompt *prompt);
-// ,"timings":{...} as llama-server has them. Nothing where a call has several answers: they share
-// their time.
+// ,"timings":{...} as llama-server has them. Nothing where a request has several answers, because
+// they share their time.
 void answer_write_timings(struct json_out *out, const struct choice *choice);
 // "finish_reason":"stop","stop_reason":"END": null while it goes on.
 void answer_write_finish(struct json_out *out, const struct choice *choice, const char *reason);
@@ -36,10 +36,10 @@ void answer_begin_event(struct json_out *out);
 void answer_end_event(struct json_out *out);
 void answer_write_done(struct json_out *out);
 // endpoint->write_error of OpenAI's streams.
-void answer_write_stream_error(struct call *call, const struct api_error *error,
+void answer_write_stream_error(struct api_request *request, const struct api_error *error,
                                struct json_out *out);
 // The last chunk, with the usage, where it was asked for; then the stream's end.
-void answer_write_stream_end(struct call *call, const char *object, struct json_out *out);
+void answer_write_stream_end(struct api_request *request, const char *object, struct json_out *out);
 enum answer_chunk {
     ANSWER_HEAD, // comes before the choice's first token: a role, an echo
     ANSWER_PART,

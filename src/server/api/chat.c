@@ -8,52 +8,54 @@
 #include "server/loop/body.h"
 #include "server/loop/submit.h"
 
-static bool read_logprobs(struct call *call) {
+static bool read_logprobs(struct api_request *request) {
     bool logprobs = false;
     int64_t num_top = 0;
-    if (!body_bool(call, "logprobs", &logprobs) ||
-        !logprobs_read_count(call, "top_logprobs", &num_top)) {
+    if (!body_bool(request, "logprobs", &logprobs) ||
+        !logprobs_read_count(request, "top_logprobs", &num_top)) {
         return false;
     }
     if (num_top > 0 && !logprobs) {
-        return api_error_invalid(&call->error, "top_logprobs",
+        return api_error_invalid(&request->error, "top_logprobs",
                                  "top_logprobs is given, but logprobs is not true");
     }
-    if (logprobs) call->answer.num_logprobs = (int32_t)num_top;
-    call->sampling.logprobs = call->answer.num_logprobs;
-    return logprobs_check_given(call);
+    if (logprobs) request->answer.num_logprobs = (int32_t)num_top;
+    request->sampling.logprobs = request->answer.num_logprobs;
+    return logprobs_check_given(request);
 }
 
 // max_completion_tokens, else max_tokens, else what the context has left.
-static bool read_max_tokens(struct call *call, int64_t *max_tokens) {
+static bool read_max_tokens(struct api_request *request, int64_t *max_tokens) {
     *max_tokens = -1;
-    return body_int(call, "max_tokens", 0, INT32_MAX, max_tokens) &&
-           body_int(call, "max_completion_tokens", 0, INT32_MAX, max_tokens) &&
-           body_n_predict(call, max_tokens);
+    return body_int(request, "max_tokens", 0, INT32_MAX, max_tokens) &&
+           body_int(request, "max_completion_tokens", 0, INT32_MAX, max_tokens) &&
+           body_n_predict(request, max_tokens);
 }
 
 // vLLM's echo: the content begins with the last message's, where both have one role. Whole answers
 // with log-probabilities have the prompt's too.
-static bool read_echo(struct call *call) {
+static bool read_echo(struct api_request *request) {
     bool echo = false;
-    if (!body_bool(call, "echo", &echo) || (echo && !chat_body_echo(call, &call->chat.echo))) {
+    if (!body_bool(request, "echo", &echo) ||
+        (echo && !chat_body_echo(request, &request->chat.echo))) {
         return false;
     }
-    bool wants_prompt = echo && !call->answer.stream && call->answer.num_logprobs >= 0;
-    if (!wants_prompt || call->answer.prompt_logprobs) return true;
-    call->answer.prompt_logprobs = true;
-    call->sampling.prompt_logprobs = call->answer.num_logprobs;
+    bool wants_prompt = echo && !request->answer.stream && request->answer.num_logprobs >= 0;
+    if (!wants_prompt || request->answer.prompt_logprobs) return true;
+    request->answer.prompt_logprobs = true;
+    request->sampling.prompt_logprobs = request->answer.num_logprobs;
     return true;
 }
 
-static bool prepare(struct call *call) {
+static bool prepare(struct api_request *request) {
     static const char *const refused[] = {"functions", "function_call", "audio"};
     int64_t max_tokens;
-    return body_parse(call) && body_generation(call) && body_outputs(call) &&
-           unsupported_refuse_keys(call, refused, ARRAY_LEN(refused)) && read_logprobs(call) &&
-           read_max_tokens(call, &max_tokens) && chat_body_check(call) && read_echo(call) &&
-           call_make_prompts(call, 1) && chat_body_encode(call, &call->prompts[0]) &&
-           submit_fit(call, &call->prompts[0], max_tokens, "messages");
+    return body_parse(request) && body_generation(request) && body_outputs(request) &&
+           unsupported_refuse_keys(request, refused, ARRAY_LEN(refused)) &&
+           read_logprobs(request) && read_max_tokens(request, &max_tokens) &&
+           chat_body_check(request) && read_echo(request) && api_request_make_prompts(request, 1) &&
+           chat_body_encode(request, &request->prompts[0]) &&
+           submit_fit(request, &request->prompts[0], max_tokens, "messages");
 }
 
 // ---- parts of the answer ----
@@ -87,12 +89,12 @@ static void write_call(const char *id, const char *name, const char *arguments, 
 // One chunk with one choice, up to its delta's members; end_chunk writes what follows them.
 static void begin_chunk(struct choice *choice, struct json_out *out) {
     answer_begin_event(out);
-    answer_write_head(out, choice->call, "chat.completion.chunk");
+    answer_write_head(out, choice->request, "chat.completion.chunk");
     json_out_rawf(out, ",\"choices\":[{\"index\":%u,\"delta\":{", choice->index);
 }
 
 static void end_chunk(struct choice *choice, enum answer_chunk kind, struct json_out *out) {
-    const struct answer_options *answer = &choice->call->answer;
+    const struct answer_options *answer = &choice->request->answer;
     json_out_raw(out, "},\"logprobs\":");
     // A head's chunk comes before the first token, which is collected already.
     if (kind == ANSWER_HEAD) {
@@ -116,13 +118,13 @@ static void end_chunk(struct choice *choice, enum answer_chunk kind, struct json
 static void write_role(struct choice *choice, struct json_out *out) {
     begin_chunk(choice, out);
     json_out_raw(out, "\"role\":");
-    json_out_cstring(out, choice->call->chat.role);
+    json_out_cstring(out, choice->request->chat.role);
     json_out_raw(out, ",\"content\":\"\"");
     end_chunk(choice, ANSWER_HEAD, out);
 }
 
 static void write_echo(struct choice *choice, struct json_out *out) {
-    const struct buf *echo = &choice->call->chat.echo;
+    const struct buf *echo = &choice->request->chat.echo;
     if (!echo->len) return;
     begin_chunk(choice, out);
     json_out_raw(out, "\"content\":");
@@ -169,8 +171,8 @@ static void write_piece(struct choice *choice, const struct piece *piece, struct
     end_chunk(choice, ANSWER_LAST, out);
 }
 
-static void write_end(struct call *call, struct json_out *out) {
-    answer_write_stream_end(call, "chat.completion.chunk", out);
+static void write_end(struct api_request *request, struct json_out *out) {
+    answer_write_stream_end(request, "chat.completion.chunk", out);
 }
 
 // ---- whole ----
@@ -190,7 +192,7 @@ static void write_calls(const struct chat_blocks *blocks, struct json_out *out) 
 
 static void write_message(struct choice *choice, struct json_out *out) {
     const struct chat_blocks *blocks = &choice->blocks;
-    const struct chat_plan *chat = &choice->call->chat;
+    const struct chat_plan *chat = &choice->request->chat;
     struct buf content = {0}, reasoning = {0};
     json_out_check(out, buf_append(&content, chat->echo.data, chat->echo.len, NULL));
     json_out_check(out, chat_blocks_join(blocks, CHAT_CONTENT, &content, NULL));
@@ -215,11 +217,11 @@ static void write_message(struct choice *choice, struct json_out *out) {
     buf_fini(&reasoning);
 }
 
-static void write_whole(struct call *call, struct json_out *out) {
-    answer_write_head(out, call, "chat.completion");
+static void write_whole(struct api_request *request, struct json_out *out) {
+    answer_write_head(out, request, "chat.completion");
     json_out_raw(out, ",\"choices\":[");
-    for (uint32_t i = 0; i < call->num_choices; i++) {
-        struct choice *choice = &call->choices[i];
+    for (uint32_t i = 0; i < request->num_choices; i++) {
+        struct choice *choice = &request->choices[i];
         json_out_rawf(out, "%s{\"index\":%u,\"message\":", i ? "," : "", i);
         write_message(choice, out);
         json_out_raw(out, ",\"logprobs\":");
@@ -230,11 +232,11 @@ static void write_whole(struct call *call, struct json_out *out) {
         json_out_raw(out, "}");
     }
     json_out_raw(out, "],\"prompt_logprobs\":");
-    prompt_logprobs_write(&call->prompts[0], out);
-    answer_write_prompt_ids(out, &call->prompts[0]);
+    prompt_logprobs_write(&request->prompts[0], out);
+    answer_write_prompt_ids(out, &request->prompts[0]);
     json_out_raw(out, ",");
-    answer_write_usage(out, call);
-    answer_write_timings(out, &call->choices[0]);
+    answer_write_usage(out, request);
+    answer_write_timings(out, &request->choices[0]);
     json_out_raw(out, "}");
 }
 

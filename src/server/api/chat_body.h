@@ -3,15 +3,16 @@
 #ifndef SERVER_CHAT_BODY_H
 #define SERVER_CHAT_BODY_H
 
-#include "server/loop/call.h"
+#include "server/loop/api_request.h"
 
-// Checks messages, tools, tool_choice and the template's members of call->root; fills call->chat.
-bool chat_body_check(struct call *call);
+// Checks messages, tools, tool_choice and the template's members of request->root. Fills
+// request->chat.
+bool chat_body_check(struct api_request *request);
 // Appends the text of the last message if the answer goes on in its role, after the check.
-bool chat_body_echo(struct call *call, struct buf *out);
+bool chat_body_echo(struct api_request *request, struct buf *out);
 // Appends the prompt's text.
-bool chat_body_render(struct call *call, struct buf *out);
+bool chat_body_render(struct api_request *request, struct buf *out);
 // The prompt's token ids, into the prompt, and what divides its answers.
-bool chat_body_encode(struct call *call, struct prompt *prompt);
+bool chat_body_encode(struct api_request *request, struct prompt *prompt);
 
 #endif

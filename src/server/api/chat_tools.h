@@ -2,12 +2,12 @@
 #ifndef SERVER_CHAT_TOOLS_H
 #define SERVER_CHAT_TOOLS_H
 
-#include "server/loop/call.h"
+#include "server/loop/api_request.h"
 
-// Checks tools, tool_choice, parallel_tool_calls and include_reasoning, and fills call->chat.
-// False: call->error is set.
-bool chat_tools_check(struct call *call);
+// Checks tools, tool_choice, parallel_tool_calls and include_reasoning, and fills request->chat.
+// False: request->error is set.
+bool chat_tools_check(struct api_request *request);
 // Checks an assistant's tool_calls, and that a tool's message says which call it answers.
-bool chat_tools_check_message(struct call *call, const json_t *message, const char *role);
+bool chat_tools_check_message(struct api_request *request, const json_t *message, const char *role);
 
 #endif

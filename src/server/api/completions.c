@@ -12,24 +12,24 @@
 
 enum { MAX_TOKENS_DEFAULT = 16 }; // OpenAI's
 
-static bool bad_prompt(struct call *call, const char *sentence) {
-    return api_error_invalid(&call->error, "prompt", "%s", sentence);
+static bool bad_prompt(struct api_request *request, const char *sentence) {
+    return api_error_invalid(&request->error, "prompt", "%s", sentence);
 }
 
 static bool is_id_list(const json_t *value) {
     return json_is_array(value) && json_is_integer(json_array_get(value, 0));
 }
 
-static bool read_ids(struct call *call, struct prompt *prompt, const json_t *list) {
+static bool read_ids(struct api_request *request, struct prompt *prompt, const json_t *list) {
     size_t count = json_array_size(list);
     prompt->ids = malloc((count ? count : 1) * sizeof *prompt->ids);
-    if (!prompt->ids) return api_error_nomem(&call->error);
+    if (!prompt->ids) return api_error_nomem(&request->error);
     for (size_t i = 0; i < count; i++) {
         const json_t *id = json_array_get(list, i);
         bool fits = json_is_integer(id) && json_integer_value(id) >= 0 &&
-                    json_integer_value(id) < call->api->vocab_size;
+                    json_integer_value(id) < request->api->vocab_size;
         if (!fits) {
-            return api_error_invalid(&call->error, "prompt",
+            return api_error_invalid(&request->error, "prompt",
                                      "prompt has an item that is no token id of the vocabulary");
         }
         prompt->ids[i] = (int32_t)json_integer_value(id);
@@ -39,97 +39,98 @@ static bool read_ids(struct call *call, struct prompt *prompt, const json_t *lis
 }
 
 // Text comes back as it came, ids as their tokens' text.
-static bool read_echo(struct call *call, struct prompt *prompt, const json_t *value) {
+static bool read_echo(struct api_request *request, struct prompt *prompt, const json_t *value) {
     int flags = NVLLM_DECODE_SKIP_UNKNOWN;
-    if (call->sampling.skip_special_tokens) flags |= NVLLM_DECODE_SKIP_SPECIAL;
+    if (request->sampling.skip_special_tokens) flags |= NVLLM_DECODE_SKIP_SPECIAL;
     if (!json_is_string(value)) {
         struct nvllm_error fault = {0};
         enum nvllm_status status =
-            nvllm_tokenizer_decode(call->api->tokenizer, prompt->ids, prompt->num_ids, flags,
+            nvllm_tokenizer_decode(request->api->tokenizer, prompt->ids, prompt->num_ids, flags,
                                    &prompt->echo, &prompt->echo_len, &fault);
-        return api_error_library(&call->error, status, &fault, "prompt");
+        return api_error_library(&request->error, status, &fault, "prompt");
     }
     prompt->echo_len = json_string_length(value);
     prompt->echo = malloc(prompt->echo_len + 1);
-    if (!prompt->echo) return api_error_nomem(&call->error);
+    if (!prompt->echo) return api_error_nomem(&request->error);
     memcpy(prompt->echo, json_string_value(value), prompt->echo_len + 1);
     return true;
 }
 
-static bool read_prompt(struct call *call, struct prompt *prompt, const json_t *value,
+static bool read_prompt(struct api_request *request, struct prompt *prompt, const json_t *value,
                         bool add_special_tokens) {
     if (json_is_string(value)) {
-        if (!submit_encode(call, prompt, json_string_value(value), json_string_length(value),
+        if (!submit_encode(request, prompt, json_string_value(value), json_string_length(value),
                            add_special_tokens, "prompt")) {
             return false;
         }
     } else if (is_id_list(value)) {
-        if (!read_ids(call, prompt, value)) return false;
+        if (!read_ids(request, prompt, value)) return false;
     } else {
-        return bad_prompt(call, "prompt is neither text nor token ids, nor a list of these");
+        return bad_prompt(request, "prompt is neither text nor token ids, nor a list of these");
     }
-    if (!prompt->num_ids) return bad_prompt(call, "prompt is empty");
-    return call->answer.echo ? read_echo(call, prompt, value) : true;
+    if (!prompt->num_ids) return bad_prompt(request, "prompt is empty");
+    return request->answer.echo ? read_echo(request, prompt, value) : true;
 }
 
-static bool read_prompts(struct call *call) {
-    const json_t *prompt = body_get(call, "prompt");
+static bool read_prompts(struct api_request *request) {
+    const json_t *prompt = body_get(request, "prompt");
     bool add_special_tokens = true;
-    if (!body_bool(call, "add_special_tokens", &add_special_tokens)) return false;
-    if (!prompt) return bad_prompt(call, "prompt is missing");
+    if (!body_bool(request, "add_special_tokens", &add_special_tokens)) return false;
+    if (!prompt) return bad_prompt(request, "prompt is missing");
     bool is_list = json_is_array(prompt) && !is_id_list(prompt);
     size_t count = is_list ? json_array_size(prompt) : 1;
-    if (!count) return bad_prompt(call, "prompt is empty");
-    uint32_t outputs_max = call->api->options->outputs_max;
-    if (count > outputs_max / (uint32_t)call->sampling.n) {
-        return api_error_invalid(&call->error, "prompt",
+    if (!count) return bad_prompt(request, "prompt is empty");
+    uint32_t outputs_max = request->api->options->outputs_max;
+    if (count > outputs_max / (uint32_t)request->sampling.n) {
+        return api_error_invalid(&request->error, "prompt",
                                  "prompt has %zu prompts and n is %d, want at most %u outputs",
-                                 count, call->sampling.n, outputs_max);
+                                 count, request->sampling.n, outputs_max);
     }
-    if (!call_make_prompts(call, (uint32_t)count)) return false;
+    if (!api_request_make_prompts(request, (uint32_t)count)) return false;
     for (size_t i = 0; i < count; i++) {
         const json_t *one = is_list ? json_array_get(prompt, i) : prompt;
-        if (!read_prompt(call, &call->prompts[i], one, add_special_tokens)) return false;
+        if (!read_prompt(request, &request->prompts[i], one, add_special_tokens)) return false;
     }
     return true;
 }
 
 // With an echo the log-probabilities are the prompt's too.
-static bool read_logprobs(struct call *call) {
+static bool read_logprobs(struct api_request *request) {
     int64_t logprobs = -1;
-    if (!logprobs_read_count(call, "logprobs", &logprobs) ||
-        !body_bool(call, "echo", &call->answer.echo)) {
+    if (!logprobs_read_count(request, "logprobs", &logprobs) ||
+        !body_bool(request, "echo", &request->answer.echo)) {
         return false;
     }
-    call->answer.num_logprobs = (int32_t)logprobs;
-    call->sampling.logprobs = (int32_t)logprobs;
-    if (call->answer.echo && logprobs > call->sampling.prompt_logprobs) {
-        call->sampling.prompt_logprobs = (int32_t)logprobs;
+    request->answer.num_logprobs = (int32_t)logprobs;
+    request->sampling.logprobs = (int32_t)logprobs;
+    if (request->answer.echo && logprobs > request->sampling.prompt_logprobs) {
+        request->sampling.prompt_logprobs = (int32_t)logprobs;
     }
-    return logprobs_check_given(call);
+    return logprobs_check_given(request);
 }
 
-static bool prepare(struct call *call) {
+static bool prepare(struct api_request *request) {
     int64_t max_tokens = MAX_TOKENS_DEFAULT;
     const char *suffix = NULL;
-    if (!body_parse(call) || !body_generation(call) || !body_outputs(call) ||
-        !read_logprobs(call) || !body_int(call, "max_tokens", 0, INT32_MAX, &max_tokens) ||
-        !body_n_predict(call, &max_tokens) || !body_string(call, "suffix", &suffix)) {
+    if (!body_parse(request) || !body_generation(request) || !body_outputs(request) ||
+        !read_logprobs(request) || !body_int(request, "max_tokens", 0, INT32_MAX, &max_tokens) ||
+        !body_n_predict(request, &max_tokens) || !body_string(request, "suffix", &suffix)) {
         return false;
     }
     if (suffix && *suffix) {
-        return api_error_set(&call->error, 400, "unsupported", "suffix", "suffix is not supported");
+        return api_error_set(&request->error, 400, "unsupported", "suffix",
+                             "suffix is not supported");
     }
-    if (!read_prompts(call)) return false;
-    for (uint32_t i = 0; i < call->num_prompts; i++) {
-        if (!submit_fit(call, &call->prompts[i], max_tokens, "prompt")) return false;
+    if (!read_prompts(request)) return false;
+    for (uint32_t i = 0; i < request->num_prompts; i++) {
+        if (!submit_fit(request, &request->prompts[i], max_tokens, "prompt")) return false;
     }
     return true;
 }
 
 static void write_choice(struct json_out *out, struct choice *choice, const char *text, size_t len,
                          bool is_whole) {
-    const struct answer_options *answer = &choice->call->answer;
+    const struct answer_options *answer = &choice->request->answer;
     bool is_first = !choice->has_chunk;
     choice->has_chunk = true;
     json_out_rawf(out, "{\"index\":%u,\"text\":", choice->index);
@@ -150,7 +151,7 @@ static void write_choice(struct json_out *out, struct choice *choice, const char
 static void write_chunk(struct choice *choice, const char *text, size_t len, enum answer_chunk kind,
                         struct json_out *out) {
     answer_begin_event(out);
-    answer_write_head(out, choice->call, "text_completion");
+    answer_write_head(out, choice->request, "text_completion");
     json_out_raw(out, ",\"choices\":[");
     write_choice(out, choice, text, len, false);
     json_out_raw(out, "]");
@@ -196,21 +197,21 @@ static bool collect(struct choice *choice, const struct piece *piece) {
     return !piece->text_len || !buf_append(&choice->text, piece->text, piece->text_len, NULL);
 }
 
-static void write_end(struct call *call, struct json_out *out) {
-    answer_write_stream_end(call, "text_completion", out);
+static void write_end(struct api_request *request, struct json_out *out) {
+    answer_write_stream_end(request, "text_completion", out);
 }
 
-static void write_whole(struct call *call, struct json_out *out) {
-    answer_write_head(out, call, "text_completion");
+static void write_whole(struct api_request *request, struct json_out *out) {
+    answer_write_head(out, request, "text_completion");
     json_out_raw(out, ",\"choices\":[");
-    for (uint32_t i = 0; i < call->num_choices; i++) {
-        struct choice *choice = &call->choices[i];
+    for (uint32_t i = 0; i < request->num_choices; i++) {
+        struct choice *choice = &request->choices[i];
         if (i) json_out_raw(out, ",");
         write_choice(out, choice, choice->text.data, choice->text.len, true);
     }
     json_out_raw(out, "],");
-    answer_write_usage(out, call);
-    answer_write_timings(out, &call->choices[0]);
+    answer_write_usage(out, request);
+    answer_write_timings(out, &request->choices[0]);
     json_out_raw(out, "}");
 }
 

@@ -1,29 +1,30 @@
 /* Chats of other APIs than chat completions, made into its members: the rest of the way is the
- * same. Functions that return NULL or false have set call->error. */
+ * same. Functions that return NULL or false have set request->error. */
 #ifndef SERVER_CONVERT_H
 #define SERVER_CONVERT_H
 
-#include "server/loop/call.h"
+#include "server/loop/api_request.h"
 
 // Appends a message with a role alone; borrowed from the list.
-json_t *convert_begin(struct call *call, json_t *messages, const char *role);
+json_t *convert_begin(struct api_request *request, json_t *messages, const char *role);
 // Its content: text, or a list of text blocks of whatever API; a block of another kind is refused.
-bool convert_content(struct call *call, json_t *message, const json_t *content, const char *param);
-// Both.
-bool convert_message(struct call *call, json_t *messages, const char *role, const json_t *content,
+bool convert_content(struct api_request *request, json_t *message, const json_t *content,
                      const char *param);
+// Both.
+bool convert_message(struct api_request *request, json_t *messages, const char *role,
+                     const json_t *content, const char *param);
 // Adds a tool call to an assistant's message. `arguments` is an object, JSON text or NULL.
-bool convert_call(struct call *call, json_t *message, const json_t *id, const json_t *name,
-                  json_t *arguments, const char *param);
-// Appends a tool's message: what the call with this id returned. NULL content is empty.
-bool convert_result(struct call *call, json_t *messages, const json_t *id, const json_t *content,
-                    const char *param);
+bool convert_call(struct api_request *request, json_t *message, const json_t *id,
+                  const json_t *name, json_t *arguments, const char *param);
+// Appends a tool's message: what the tool call with this id returned. NULL content is empty.
+bool convert_result(struct api_request *request, json_t *messages, const json_t *id,
+                    const json_t *content, const char *param);
 // Appends a function to the tools. `description` and `parameters` may be NULL.
-bool convert_tool(struct call *call, json_t *tools, const json_t *name, json_t *description,
-                  json_t *parameters);
+bool convert_tool(struct api_request *request, json_t *tools, const json_t *name,
+                  json_t *description, json_t *parameters);
 // tool_choice becomes the word, or with a name the function.
-bool convert_tool_choice(struct call *call, const char *word, const char *name);
-// The value becomes the member of call->root with this name. Takes it in every case.
-bool convert_set(struct call *call, const char *key, json_t *value);
+bool convert_tool_choice(struct api_request *request, const char *word, const char *name);
+// The value becomes the member of request->root with this name. Takes it in every case.
+bool convert_set(struct api_request *request, const char *key, json_t *value);
 
 #endif

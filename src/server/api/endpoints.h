@@ -1,8 +1,8 @@
-/* The endpoints that are calls. */
+/* The endpoints that are answered through an API request. */
 #ifndef SERVER_ENDPOINTS_H
 #define SERVER_ENDPOINTS_H
 
-#include "server/loop/call.h"
+#include "server/loop/api_request.h"
 
 extern const struct endpoint endpoint_completions;
 extern const struct endpoint endpoint_chat;

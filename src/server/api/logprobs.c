@@ -8,31 +8,31 @@
 // In choice->logprobs_more: completions' other lists.
 enum { TOKEN_LOGPROBS, TOP_LOGPROBS, TEXT_OFFSETS };
 
-bool logprobs_read_count(struct call *call, const char *key, int64_t *count) {
-    const json_t *value = body_get(call, key);
+bool logprobs_read_count(struct api_request *request, const char *key, int64_t *count) {
+    const json_t *value = body_get(request, key);
     if (json_is_integer(value) && json_integer_value(value) == -1) {
-        return api_error_set(&call->error, 400, "unsupported", key,
+        return api_error_set(&request->error, 400, "unsupported", key,
                              "%s is -1, the whole vocabulary, which is not supported: want 0 to %d",
                              key, NVLLM_LOGPROBS_MAX);
     }
-    return body_int(call, key, 0, NVLLM_LOGPROBS_MAX, count);
+    return body_int(request, key, 0, NVLLM_LOGPROBS_MAX, count);
 }
 
-bool logprobs_check_given(struct call *call) {
-    size_t num_given = call->sampling.num_logprob_token_ids;
+bool logprobs_check_given(struct api_request *request) {
+    size_t num_given = request->sampling.num_logprob_token_ids;
     if (!num_given) return true;
-    if (call->answer.num_logprobs < 0) {
-        return api_error_invalid(&call->error, "logprob_token_ids",
+    if (request->answer.num_logprobs < 0) {
+        return api_error_invalid(&request->error, "logprob_token_ids",
                                  "logprob_token_ids is given, but logprobs is not");
     }
-    call->answer.num_logprobs = (int32_t)num_given;
+    request->answer.num_logprobs = (int32_t)num_given;
     return true;
 }
 
-void logprobs_get_token(const struct call *call, int32_t token_id, struct logprobs_token *token,
-                        struct json_out *out) {
+void logprobs_get_token(const struct api_request *request, int32_t token_id,
+                        struct logprobs_token *token, struct json_out *out) {
     *token = (struct logprobs_token){0};
-    if (nvllm_tokenizer_decode(call->api->tokenizer, &token_id, 1, NVLLM_DECODE_SKIP_UNKNOWN,
+    if (nvllm_tokenizer_decode(request->api->tokenizer, &token_id, 1, NVLLM_DECODE_SKIP_UNKNOWN,
                                &token->text, &token->len, NULL)) {
         token->text = NULL;
         token->len = 0;
@@ -40,7 +40,7 @@ void logprobs_get_token(const struct call *call, int32_t token_id, struct logpro
     }
     token->shown = token->text ? token->text : "";
     token->shown_len = token->len;
-    if (!call->answer.tokens_as_ids) return;
+    if (!request->answer.tokens_as_ids) return;
     snprintf(token->id, sizeof token->id, "token_id:%d", token_id);
     token->shown = token->id;
     token->shown_len = strlen(token->id);
@@ -61,20 +61,20 @@ static void separate(struct json_out *list) {
 
 // How many of the best ones are shown: asking for 0 shows the chosen one alone.
 static size_t num_top(const struct choice *choice, const struct piece *piece) {
-    size_t wanted = (size_t)choice->call->answer.num_logprobs;
+    size_t wanted = (size_t)choice->request->answer.num_logprobs;
     return piece->num_logprobs - 1 < wanted ? piece->num_logprobs - 1 : wanted;
 }
 
 static bool has_logprobs(const struct choice *choice, const struct piece *piece) {
-    return choice->call->answer.num_logprobs >= 0 && piece->num_logprobs;
+    return choice->request->answer.num_logprobs >= 0 && piece->num_logprobs;
 }
 
 // ---- chat ----
 
-static void write_chat_token(struct json_out *out, const struct call *call,
+static void write_chat_token(struct json_out *out, const struct api_request *request,
                              const struct nvllm_logprob *logprob) {
     struct logprobs_token token;
-    logprobs_get_token(call, logprob->token_id, &token, out);
+    logprobs_get_token(request, logprob->token_id, &token, out);
     json_out_raw(out, "{\"token\":");
     json_out_string(out, token.shown, token.shown_len);
     json_out_raw(out, ",\"logprob\":");
@@ -91,19 +91,19 @@ void logprobs_collect_chat(struct choice *choice, const struct piece *piece) {
     if (!has_logprobs(choice, piece)) return;
     struct json_out *out = &choice->logprobs;
     separate(out);
-    write_chat_token(out, choice->call, &piece->logprobs[0]);
+    write_chat_token(out, choice->request, &piece->logprobs[0]);
     json_out_raw(out, ",\"top_logprobs\":[");
     size_t count = num_top(choice, piece);
     for (size_t i = 0; i < count; i++) {
         if (i) json_out_raw(out, ",");
-        write_chat_token(out, choice->call, &piece->logprobs[1 + i]);
+        write_chat_token(out, choice->request, &piece->logprobs[1 + i]);
         json_out_raw(out, "}");
     }
     json_out_raw(out, "]}");
 }
 
 void logprobs_write_chat(struct choice *choice, struct json_out *out) {
-    if (choice->call->answer.num_logprobs < 0) {
+    if (choice->request->answer.num_logprobs < 0) {
         json_out_raw(out, "null");
         return;
     }
@@ -129,7 +129,7 @@ static void add_top(struct choice *choice, const struct nvllm_logprob *values, s
     for (size_t i = 0; i <= count; i++) {
         if (i && values[i].token_id == values[0].token_id) continue;
         struct logprobs_token token;
-        logprobs_get_token(choice->call, values[i].token_id, &token, top);
+        logprobs_get_token(choice->request, values[i].token_id, &token, top);
         if (!is_first) json_out_raw(top, ",");
         is_first = false;
         json_out_string(top, token.shown, token.shown_len);
@@ -143,7 +143,7 @@ static void add_top(struct choice *choice, const struct nvllm_logprob *values, s
 static void add_token(struct choice *choice, int32_t token_id) {
     struct json_out *offsets = &choice->logprobs_more[TEXT_OFFSETS];
     struct logprobs_token token;
-    logprobs_get_token(choice->call, token_id, &token, &choice->logprobs);
+    logprobs_get_token(choice->request, token_id, &token, &choice->logprobs);
     separate(&choice->logprobs);
     json_out_string(&choice->logprobs, token.shown, token.shown_len);
     separate(offsets);
@@ -174,7 +174,7 @@ void logprobs_collect_completion(struct choice *choice, const struct piece *piec
 
 void logprobs_write_completion(struct choice *choice, struct json_out *out) {
     struct json_out *more = choice->logprobs_more;
-    if (choice->call->answer.num_logprobs < 0) {
+    if (choice->request->answer.num_logprobs < 0) {
         json_out_raw(out, "null");
         return;
     }

@@ -4,7 +4,7 @@
 #ifndef SERVER_LOGPROBS_H
 #define SERVER_LOGPROBS_H
 
-#include "server/loop/call.h"
+#include "server/loop/api_request.h"
 
 // A token as clients see it.
 struct logprobs_token {
@@ -16,14 +16,14 @@ struct logprobs_token {
 };
 
 // A number of best tokens, 0 to 20; absent leaves *count as it is. vLLM's -1, the whole vocabulary,
-// is refused: a step's result has room for 20. False: call->error is set.
-bool logprobs_read_count(struct call *call, const char *key, int64_t *count);
+// is refused: a step's result has room for 20. False: request->error is set.
+bool logprobs_read_count(struct api_request *request, const char *key, int64_t *count);
 // With logprob_token_ids these are shown in place of the best tokens. False: the request asks for
-// no log-probabilities, and call->error is set.
-bool logprobs_check_given(struct call *call);
+// no log-probabilities, and request->error is set.
+bool logprobs_check_given(struct api_request *request);
 // `out` is where it will be written: without memory that has a fault.
-void logprobs_get_token(const struct call *call, int32_t token_id, struct logprobs_token *token,
-                        struct json_out *out);
+void logprobs_get_token(const struct api_request *request, int32_t token_id,
+                        struct logprobs_token *token, struct json_out *out);
 void logprobs_end_token(struct logprobs_token *token);
 void logprobs_write_value(struct json_out *out, float logprob);
 
@@ -34,7 +34,7 @@ void logprobs_add_completion(struct choice *choice, const struct nvllm_logprob *
 // The first token of a prompt, which follows nothing.
 void logprobs_add_first(struct choice *choice, int32_t token_id);
 void logprobs_collect_completion(struct choice *choice, const struct piece *piece);
-// What was collected as the value of "logprobs": null when the call asked for none. Collecting
+// What was collected as the value of "logprobs": null when the request asked for none. Collecting
 // starts anew.
 void logprobs_write_chat(struct choice *choice, struct json_out *out);
 void logprobs_write_completion(struct choice *choice, struct json_out *out);

@@ -12,33 +12,33 @@
 
 // ---- the request ----
 
-static bool encode(struct call *call) {
-    return messages_request_convert(call) && chat_body_check(call) && call_make_prompts(call, 1) &&
-           chat_body_encode(call, &call->prompts[0]);
+static bool encode(struct api_request *request) {
+    return messages_request_convert(request) && chat_body_check(request) &&
+           api_request_make_prompts(request, 1) && chat_body_encode(request, &request->prompts[0]);
 }
 
-static bool rename_stop(struct call *call) {
-    json_t *stop = body_get(call, "stop_sequences");
+static bool rename_stop(struct api_request *request) {
+    json_t *stop = body_get(request, "stop_sequences");
     if (!stop) return true;
-    return convert_set(call, "stop", json_incref(stop));
+    return convert_set(request, "stop", json_incref(stop));
 }
 
-static bool prepare(struct call *call) {
+static bool prepare(struct api_request *request) {
     int64_t max_tokens = 0;
-    if (!body_parse(call) || !rename_stop(call) || !body_generation(call) ||
-        !body_one_output(call) || !body_int(call, "max_tokens", 1, INT32_MAX, &max_tokens)) {
+    if (!body_parse(request) || !rename_stop(request) || !body_generation(request) ||
+        !body_one_output(request) || !body_int(request, "max_tokens", 1, INT32_MAX, &max_tokens)) {
         return false;
     }
     if (!max_tokens) {
-        return api_error_invalid(&call->error, "max_tokens", "max_tokens is missing");
+        return api_error_invalid(&request->error, "max_tokens", "max_tokens is missing");
     }
-    return encode(call) && submit_fit(call, &call->prompts[0], max_tokens, "messages");
+    return encode(request) && submit_fit(request, &request->prompts[0], max_tokens, "messages");
 }
 
-static bool prepare_count(struct call *call) {
-    if (!body_parse(call) || !body_model(call) || !encode(call)) return false;
-    json_out_rawf(&call->result, "{\"input_tokens\":%zu}", call->prompts[0].num_ids);
-    call->answers_at_once = true;
+static bool prepare_count(struct api_request *request) {
+    if (!body_parse(request) || !body_model(request) || !encode(request)) return false;
+    json_out_rawf(&request->result, "{\"input_tokens\":%zu}", request->prompts[0].num_ids);
+    request->answers_at_once = true;
     return true;
 }
 
@@ -51,19 +51,19 @@ static const char *stop_reason(const struct choice *choice) {
     return choice->stop_string ? "stop_sequence" : "end_turn";
 }
 
-static void write_usage(const struct call *call, struct json_out *out) {
-    uint32_t num_cached = call_num_cached_tokens(call);
+static void write_usage(const struct api_request *request, struct json_out *out) {
+    uint32_t num_cached = api_request_num_cached_tokens(request);
     json_out_rawf(out,
                   "\"usage\":{\"input_tokens\":%u,\"cache_read_input_tokens\":%u,"
                   "\"cache_creation_input_tokens\":0,\"output_tokens\":%u}",
-                  call_num_prompt_tokens(call) - num_cached, num_cached,
-                  call_num_generated_tokens(call));
+                  api_request_num_prompt_tokens(request) - num_cached, num_cached,
+                  api_request_num_generated_tokens(request));
 }
 
-static void write_head(const struct call *call, struct json_out *out) {
+static void write_head(const struct api_request *request, struct json_out *out) {
     json_out_rawf(
-        out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", call->id);
-    json_out_cstring(out, call->answer.model);
+        out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", request->id);
+    json_out_cstring(out, request->answer.model);
 }
 
 static void write_stop(const struct choice *choice, struct json_out *out) {
@@ -113,11 +113,11 @@ static void write_block(const struct chat_block *block, const struct buf *text,
     json_out_raw(out, is_text ? "}" : ",\"signature\":\"\"}");
 }
 
-static void write_whole(struct call *call, struct json_out *out) {
+static void write_whole(struct api_request *request, struct json_out *out) {
     static const struct chat_block empty = {.part = CHAT_CONTENT};
-    struct choice *choice = &call->choices[0];
+    struct choice *choice = &request->choices[0];
     const struct chat_blocks *blocks = &choice->blocks;
-    write_head(call, out);
+    write_head(request, out);
     json_out_raw(out, ",\"content\":[");
     for (size_t i = 0; i < blocks->count; i++) {
         if (i) json_out_raw(out, ",");
@@ -127,7 +127,7 @@ static void write_whole(struct call *call, struct json_out *out) {
     json_out_raw(out, "],");
     write_stop(choice, out);
     json_out_raw(out, ",");
-    write_usage(call, out);
+    write_usage(request, out);
     json_out_raw(out, "}");
 }
 
@@ -141,12 +141,12 @@ static void end_event(struct json_out *out) {
     json_out_raw(out, "}\n\n");
 }
 
-static void write_begin(struct call *call, struct json_out *out) {
+static void write_begin(struct api_request *request, struct json_out *out) {
     begin_event(out, "message_start");
     json_out_raw(out, ",\"message\":");
-    write_head(call, out);
+    write_head(request, out);
     json_out_raw(out, ",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,");
-    write_usage(call, out);
+    write_usage(request, out);
     json_out_raw(out, "}");
     end_event(out);
 }
@@ -206,8 +206,8 @@ static void write_piece(struct choice *choice, const struct piece *piece, struct
     answer_split(choice, piece, write_part, out);
 }
 
-static void write_end(struct call *call, struct json_out *out) {
-    struct choice *choice = &call->choices[0];
+static void write_end(struct api_request *request, struct json_out *out) {
+    struct choice *choice = &request->choices[0];
     if (!choice->blocks.count) {
         const struct chat_event empty = {.part = CHAT_CONTENT};
         json_out_check(out, chat_blocks_add(&choice->blocks, &empty, NULL));
@@ -216,9 +216,9 @@ static void write_end(struct call *call, struct json_out *out) {
     write_block_stop(choice, out);
     begin_event(out, "message_delta");
     json_out_raw(out, ",\"delta\":{");
-    write_stop(&call->choices[0], out);
+    write_stop(&request->choices[0], out);
     json_out_raw(out, "},");
-    write_usage(call, out);
+    write_usage(request, out);
     end_event(out);
     begin_event(out, "message_stop");
     end_event(out);
@@ -231,8 +231,9 @@ static void write_refusal(const struct api_error *error, struct json_out *out) {
     json_out_raw(out, "}}");
 }
 
-static void write_error(struct call *call, const struct api_error *error, struct json_out *out) {
-    (void)call;
+static void write_error(struct api_request *request, const struct api_error *error,
+                        struct json_out *out) {
+    (void)request;
     json_out_raw(out, "event: error\ndata: ");
     write_refusal(error, out);
     json_out_raw(out, "\n\n");

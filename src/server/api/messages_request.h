@@ -2,10 +2,10 @@
 #ifndef SERVER_MESSAGES_REQUEST_H
 #define SERVER_MESSAGES_REQUEST_H
 
-#include "server/loop/call.h"
+#include "server/loop/api_request.h"
 
-// Rewrites messages, system, tools, tool_choice, thinking and stop_sequences of call->root. False:
-// call->error is set.
-bool messages_request_convert(struct call *call);
+// Rewrites messages, system, tools, tool_choice, thinking and stop_sequences of request->root.
+// False: request->error is set.
+bool messages_request_convert(struct api_request *request);
 
 #endif

@@ -11,47 +11,47 @@ static struct json_out *begin(struct api *api) {
     return &api->scratch;
 }
 
-static void reply_state(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+static void reply_state(struct api *api, const struct request_info *info, struct http_conn *conn,
                         const char *why_not) {
     struct json_out *out = begin(api);
     if (!why_not) {
         json_out_raw(out, "{\"status\":\"ok\"}");
-        exchange_reply_json(api, exchange, conn, 200, out);
+        request_info_reply_json(api, info, conn, 200, out);
         return;
     }
     struct api_error error = {.retry_after = 5};
     api_error_set(&error, 503, "unavailable", NULL, "%s", why_not);
-    exchange_reply_error(api, exchange, conn, &error);
+    request_info_reply_error(api, info, conn, &error);
 }
 
-void page_health(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_health(struct api *api, const struct request_info *info, struct http_conn *conn,
                  const char *name) {
     (void)name;
-    reply_state(api, exchange, conn, api->has_failed ? "the engine has failed" : NULL);
+    reply_state(api, info, conn, api->has_failed ? "the engine has failed" : NULL);
 }
 
-void page_live(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_live(struct api *api, const struct request_info *info, struct http_conn *conn,
                const char *name) {
     (void)name;
-    reply_state(api, exchange, conn, NULL);
+    reply_state(api, info, conn, NULL);
 }
 
-void page_ready(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_ready(struct api *api, const struct request_info *info, struct http_conn *conn,
                 const char *name) {
     (void)name;
-    reply_state(api, exchange, conn,
+    reply_state(api, info, conn,
                 api->has_failed                    ? "the engine has failed"
                 : api->is_draining                 ? "the server is shutting down"
                 : engine_room_is_paused(api->room) ? "the engine is paused"
                                                    : NULL);
 }
 
-void page_version(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_version(struct api *api, const struct request_info *info, struct http_conn *conn,
                   const char *name) {
     (void)name;
     struct json_out *out = begin(api);
     json_out_rawf(out, "{\"version\":\"%s\"}", nvllm_version());
-    exchange_reply_json(api, exchange, conn, 200, out);
+    request_info_reply_json(api, info, conn, 200, out);
 }
 
 static void write_model(const struct api *api, const char *name, struct json_out *out) {
@@ -63,7 +63,7 @@ static void write_model(const struct api *api, const char *name, struct json_out
     json_out_rawf(out, ",\"parent\":null,\"max_model_len\":%u}", api->max_model_len);
 }
 
-void page_models(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_models(struct api *api, const struct request_info *info, struct http_conn *conn,
                  const char *name) {
     (void)name;
     struct json_out *out = begin(api);
@@ -73,7 +73,7 @@ void page_models(struct api *api, const struct exchange *exchange, struct http_c
         write_model(api, api->options->model_names[i], out);
     }
     json_out_raw(out, "]}");
-    exchange_reply_json(api, exchange, conn, 200, out);
+    request_info_reply_json(api, info, conn, 200, out);
 }
 
 // What a request gets that says nothing, under llama-server's names.
@@ -99,7 +99,7 @@ static void write_default_sampling(const struct api *api, struct json_out *out) 
 }
 
 // llama-server's, as far as it has a meaning here.
-void page_props(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_props(struct api *api, const struct request_info *info, struct http_conn *conn,
                 const char *name) {
     (void)name;
     struct json_out *out = begin(api);
@@ -118,29 +118,29 @@ void page_props(struct api *api, const struct exchange *exchange, struct http_co
                   ",\"modalities\":{\"vision\":false,\"audio\":false},\"is_sleeping\":false,"
                   "\"build_info\":\"nanovllm %s\"}",
                   nvllm_version());
-    exchange_reply_json(api, exchange, conn, 200, out);
+    request_info_reply_json(api, info, conn, 200, out);
 }
 
-void page_tokenizer_info(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_tokenizer_info(struct api *api, const struct request_info *info, struct http_conn *conn,
                          const char *name) {
     (void)name;
     struct json_out *out = begin(api);
     if (api->tokenizer_config) {
         tokenizer_info_write(api, out);
-        exchange_reply_json(api, exchange, conn, 200, out);
+        request_info_reply_json(api, info, conn, 200, out);
         return;
     }
     struct api_error error = {0};
     api_error_set(&error, 404, "not_found", NULL,
                   "tokenizer_config.json of the model is no JSON object that can be read");
-    exchange_reply_error(api, exchange, conn, &error);
+    request_info_reply_error(api, info, conn, &error);
 }
 
-void page_openapi(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_openapi(struct api *api, const struct request_info *info, struct http_conn *conn,
                   const char *name) {
     (void)name;
-    exchange_reply(api, exchange, conn, 200, "application/json", NULL, asset_openapi_json.bytes,
-                   asset_openapi_json.len);
+    request_info_reply(api, info, conn, 200, "application/json", NULL, asset_openapi_json.bytes,
+                       asset_openapi_json.len);
 }
 
 static int hex_value(char c) {
@@ -162,7 +162,7 @@ static void decode_name(const char *name, char *out, size_t size) {
     out[len] = '\0';
 }
 
-void page_model(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_model(struct api *api, const struct request_info *info, struct http_conn *conn,
                 const char *name) {
     char decoded[512];
     decode_name(name, decoded, sizeof decoded);
@@ -170,13 +170,13 @@ void page_model(struct api *api, const struct exchange *exchange, struct http_co
     struct api_error error = {0};
     if (api_check_model(api, decoded, &error)) {
         write_model(api, decoded, out);
-        exchange_reply_json(api, exchange, conn, 200, out);
+        request_info_reply_json(api, info, conn, 200, out);
         return;
     }
-    exchange_reply_error(api, exchange, conn, &error);
+    request_info_reply_error(api, info, conn, &error);
 }
 
-void page_metrics(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_metrics(struct api *api, const struct request_info *info, struct http_conn *conn,
                   const char *name) {
     (void)name;
     struct json_out *out = begin(api);
@@ -184,10 +184,10 @@ void page_metrics(struct api *api, const struct exchange *exchange, struct http_
                               .model_name = api_model_name(api),
                               .num_connections = http_server_num_connections(api->http),
                               .num_unanswered = http_server_num_unanswered(api->http),
-                              .num_calls = api->num_calls,
+                              .num_calls = api->num_requests,
                               .bodies_bytes = http_server_bodies_bytes(api->http)};
     nvllm_engine_stats(api->engine, &now.stats);
     metrics_write(api->metrics, &now, out);
-    exchange_reply(api, exchange, conn, 200, "text/plain; version=0.0.4; charset=utf-8", NULL,
-                   out->buf.data, out->buf.len);
+    request_info_reply(api, info, conn, 200, "text/plain; version=0.0.4; charset=utf-8", NULL,
+                       out->buf.data, out->buf.len);
 }

@@ -4,9 +4,9 @@
 #define SERVER_PAGES_H
 
 #include "server/loop/api.h"
-#include "server/loop/exchange.h"
+#include "server/loop/request_info.h"
 
-typedef void page_fn(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+typedef void page_fn(struct api *api, const struct request_info *info, struct http_conn *conn,
                      const char *name);
 page_fn page_health, page_live, page_ready, page_version, page_metrics, page_models, page_model,
     page_openapi, page_props, page_tokenizer_info;

@@ -10,7 +10,7 @@ static size_t num_columns(const struct prompt *prompt) {
 static void write_one(const struct prompt *prompt, const struct nvllm_logprob *value, size_t rank,
                       struct json_out *out) {
     struct logprobs_token token;
-    logprobs_get_token(prompt->call, value->token_id, &token, out);
+    logprobs_get_token(prompt->request, value->token_id, &token, out);
     json_out_rawf(out, "\"%d\":{\"logprob\":", value->token_id);
     logprobs_write_value(out, value->logprob);
     json_out_rawf(out, rank ? ",\"rank\":%zu" : ",\"rank\":null", rank);
@@ -38,7 +38,7 @@ static void write_row(const struct prompt *prompt, const struct nvllm_logprob *r
 }
 
 void prompt_logprobs_write(const struct prompt *prompt, struct json_out *out) {
-    if (!prompt->logprobs || !prompt->call->answer.prompt_logprobs) {
+    if (!prompt->logprobs || !prompt->request->answer.prompt_logprobs) {
         json_out_raw(out, "null");
         return;
     }
@@ -52,7 +52,7 @@ void prompt_logprobs_write(const struct prompt *prompt, struct json_out *out) {
 
 void prompt_logprobs_collect(struct choice *choice) {
     const struct prompt *prompt = choice->prompt;
-    int32_t num_top = choice->call->answer.num_logprobs;
+    int32_t num_top = choice->request->answer.num_logprobs;
     if (num_top < 0 || !prompt->logprobs) return;
     // logprob_token_ids are not the prompt's.
     if (num_top > prompt->sampling.prompt_logprobs) num_top = prompt->sampling.prompt_logprobs;

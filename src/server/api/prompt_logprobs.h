@@ -3,13 +3,14 @@
 #ifndef SERVER_PROMPT_LOGPROBS_H
 #define SERVER_PROMPT_LOGPROBS_H
 
-#include "server/loop/call.h"
+#include "server/loop/api_request.h"
 
 // The value of "prompt_logprobs": a list of null and, for each further token, of an object
 // {"17": {"logprob": -0.5, "rank": 1, "decoded_token": "a"}, ...}. Null: the request has no
 // prompt_logprobs.
 void prompt_logprobs_write(const struct prompt *prompt, struct json_out *out);
-// The prompt's tokens into the lists of completions, if the call has an echo and log-probabilities.
+// The prompt's tokens into the lists of completions, if the request has an echo and
+// log-probabilities.
 void prompt_logprobs_collect(struct choice *choice);
 
 #endif

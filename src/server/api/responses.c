@@ -10,24 +10,24 @@
 #include "server/loop/body.h"
 #include "server/loop/submit.h"
 
-static bool encode(struct call *call) {
-    return responses_request_convert(call) && chat_body_check(call) && call_make_prompts(call, 1) &&
-           chat_body_encode(call, &call->prompts[0]);
+static bool encode(struct api_request *request) {
+    return responses_request_convert(request) && chat_body_check(request) &&
+           api_request_make_prompts(request, 1) && chat_body_encode(request, &request->prompts[0]);
 }
 
-static bool prepare_count(struct call *call) {
-    if (!body_parse(call) || !body_model(call) || !encode(call)) return false;
-    json_out_rawf(&call->result, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}",
-                  call->prompts[0].num_ids);
-    call->answers_at_once = true;
+static bool prepare_count(struct api_request *request) {
+    if (!body_parse(request) || !body_model(request) || !encode(request)) return false;
+    json_out_rawf(&request->result, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}",
+                  request->prompts[0].num_ids);
+    request->answers_at_once = true;
     return true;
 }
 
-static bool prepare(struct call *call) {
+static bool prepare(struct api_request *request) {
     int64_t max_tokens = -1;
-    return body_parse(call) && body_generation(call) && body_one_output(call) &&
-           body_int(call, "max_output_tokens", 1, INT32_MAX, &max_tokens) && encode(call) &&
-           submit_fit(call, &call->prompts[0], max_tokens, "input");
+    return body_parse(request) && body_generation(request) && body_one_output(request) &&
+           body_int(request, "max_output_tokens", 1, INT32_MAX, &max_tokens) && encode(request) &&
+           submit_fit(request, &request->prompts[0], max_tokens, "input");
 }
 
 // ---- items ----
@@ -37,11 +37,11 @@ static bool is_cut(const struct choice *choice) {
 }
 
 // The item's id, with its quotes.
-static void write_id(const struct call *call, const struct chat_block *block, size_t index,
-                     struct json_out *out) {
+static void write_id(const struct api_request *request, const struct chat_block *block,
+                     size_t index, struct json_out *out) {
     static const char *const prefixes[] = {
         [CHAT_REASONING] = "rs", [CHAT_CONTENT] = "msg", [CHAT_CALL] = "fc"};
-    json_out_rawf(out, "\"%s_%s_%zu\"", prefixes[block->part], call->id, index);
+    json_out_rawf(out, "\"%s_%s_%zu\"", prefixes[block->part], request->id, index);
 }
 
 static void write_part(const struct chat_block *block, const char *text, size_t len,
@@ -55,10 +55,10 @@ static void write_part(const struct chat_block *block, const char *text, size_t 
 }
 
 // Without parts where the item only begins.
-static void write_item(const struct call *call, const struct chat_block *block, size_t index,
-                       const char *status, bool has_parts, struct json_out *out) {
+static void write_item(const struct api_request *request, const struct chat_block *block,
+                       size_t index, const char *status, bool has_parts, struct json_out *out) {
     json_out_raw(out, "{\"id\":");
-    write_id(call, block, index, out);
+    write_id(request, block, index, out);
     json_out_rawf(out, ",\"status\":\"%s\",", status);
     if (block->part == CHAT_CALL) {
         json_out_raw(out, "\"type\":\"function_call\",\"call_id\":");
@@ -77,7 +77,7 @@ static void write_item(const struct call *call, const struct chat_block *block, 
     json_out_raw(out, "]}");
 }
 
-// The last item is as complete as the answer, but a call knows it by itself.
+// The last item is as complete as the answer, but a tool call knows it by itself.
 static const char *item_status(const struct choice *choice, size_t index) {
     const struct chat_block *block = &choice->blocks.items[index];
     if (block->part == CHAT_CALL) return block->is_unfinished ? "incomplete" : "completed";
@@ -92,22 +92,22 @@ static enum status add_empty(struct choice *choice) {
 
 // ---- the response ----
 
-static void write_usage(const struct call *call, struct json_out *out) {
-    uint32_t num_prompt = call_num_prompt_tokens(call);
-    uint32_t num_generated = call_num_generated_tokens(call);
+static void write_usage(const struct api_request *request, struct json_out *out) {
+    uint32_t num_prompt = api_request_num_prompt_tokens(request);
+    uint32_t num_generated = api_request_num_generated_tokens(request);
     json_out_rawf(out,
                   "{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u},"
                   "\"output_tokens\":%u,\"output_tokens_details\":{\"reasoning_tokens\":%u},"
                   "\"total_tokens\":%u}",
-                  num_prompt, call_num_cached_tokens(call), num_generated,
-                  call_num_reasoning_tokens(call), num_prompt + num_generated);
+                  num_prompt, api_request_num_cached_tokens(request), num_generated,
+                  api_request_num_reasoning_tokens(request), num_prompt + num_generated);
 }
 
 // What the request said of tools: in its own words, or the defaults.
-static void write_tools(struct call *call, struct json_out *out) {
-    const json_t *choice = body_get(call, "tool_choice"), *tools = body_get(call, "tools");
+static void write_tools(struct api_request *request, struct json_out *out) {
+    const json_t *choice = body_get(request, "tool_choice"), *tools = body_get(request, "tools");
     json_out_rawf(out, ",\"parallel_tool_calls\":%s,\"tool_choice\":",
-                  call->chat.split.one_call ? "false" : "true");
+                  request->chat.split.one_call ? "false" : "true");
     if (json_is_string(choice)) {
         json_out_value(out, choice);
     } else if (choice) {
@@ -134,18 +134,18 @@ static void write_tools(struct call *call, struct json_out *out) {
     json_out_raw(out, "]");
 }
 
-static void write_response(struct call *call, bool is_over, struct json_out *out) {
-    const struct choice *choice = &call->choices[0];
+static void write_response(struct api_request *request, bool is_over, struct json_out *out) {
+    const struct choice *choice = &request->choices[0];
     const char *status = !is_over ? "in_progress" : is_cut(choice) ? "incomplete" : "completed";
     json_out_rawf(out,
                   "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%llu,\"status\":\"%s\","
                   "\"error\":null,\"incomplete_details\":",
-                  call->id, (unsigned long long)call->created, status);
+                  request->id, (unsigned long long)request->created, status);
     json_out_raw(out, is_over && is_cut(choice) ? "{\"reason\":\"max_output_tokens\"}" : "null");
     json_out_raw(out, ",\"model\":");
-    json_out_cstring(out, call->answer.model);
-    write_tools(call, out);
-    const json_t *metadata = body_get(call, "metadata");
+    json_out_cstring(out, request->answer.model);
+    write_tools(request, out);
+    const json_t *metadata = body_get(request, "metadata");
     json_out_raw(out, ",\"metadata\":");
     if (metadata) {
         json_out_value(out, metadata);
@@ -155,28 +155,28 @@ static void write_response(struct call *call, bool is_over, struct json_out *out
     json_out_raw(out, ",\"store\":false,\"output\":[");
     for (size_t i = 0; is_over && i < choice->blocks.count; i++) {
         if (i) json_out_raw(out, ",");
-        write_item(call, &choice->blocks.items[i], i, item_status(choice, i), true, out);
+        write_item(request, &choice->blocks.items[i], i, item_status(choice, i), true, out);
     }
     json_out_raw(out, "],\"usage\":");
     if (is_over) {
-        write_usage(call, out);
+        write_usage(request, out);
     } else {
         json_out_raw(out, "null");
     }
     json_out_raw(out, "}");
 }
 
-static void write_whole(struct call *call, struct json_out *out) {
-    struct choice *choice = &call->choices[0];
+static void write_whole(struct api_request *request, struct json_out *out) {
+    struct choice *choice = &request->choices[0];
     json_out_check(out, add_empty(choice));
-    write_response(call, true, out);
+    write_response(request, true, out);
 }
 
 // ---- stream ----
 
-static void begin_event(struct call *call, const char *type, struct json_out *out) {
+static void begin_event(struct api_request *request, const char *type, struct json_out *out) {
     json_out_rawf(out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%u", type, type,
-                  call->num_events++);
+                  request->num_events++);
 }
 
 static void end_event(struct json_out *out) {
@@ -188,9 +188,9 @@ static void write_place(struct choice *choice, const char *type, const char *key
                         size_t len, struct json_out *out) {
     size_t index = choice->blocks.count - 1;
     const struct chat_block *block = &choice->blocks.items[index];
-    begin_event(choice->call, type, out);
+    begin_event(choice->request, type, out);
     json_out_raw(out, ",\"item_id\":");
-    write_id(choice->call, block, index, out);
+    write_id(choice->request, block, index, out);
     json_out_rawf(out, ",\"output_index\":%zu", index);
     if (block->part != CHAT_CALL) json_out_raw(out, ",\"content_index\":0");
     if (block->part == CHAT_CONTENT && key) json_out_raw(out, ",\"logprobs\":[]");
@@ -204,9 +204,9 @@ static void write_place(struct choice *choice, const char *type, const char *key
 static void write_item_event(struct choice *choice, const char *type, const char *status,
                              bool has_parts, struct json_out *out) {
     size_t index = choice->blocks.count - 1;
-    begin_event(choice->call, type, out);
+    begin_event(choice->request, type, out);
     json_out_rawf(out, ",\"output_index\":%zu,\"item\":", index);
-    write_item(choice->call, &choice->blocks.items[index], index, status, has_parts, out);
+    write_item(choice->request, &choice->blocks.items[index], index, status, has_parts, out);
     end_event(out);
 }
 
@@ -266,34 +266,36 @@ static enum status write_event(void *user_data, const struct chat_event *event, 
     return target->out->status;
 }
 
-static void write_state(struct call *call, const char *type, bool is_over, struct json_out *out) {
-    begin_event(call, type, out);
+static void write_state(struct api_request *request, const char *type, bool is_over,
+                        struct json_out *out) {
+    begin_event(request, type, out);
     json_out_raw(out, ",\"response\":");
-    write_response(call, is_over, out);
+    write_response(request, is_over, out);
     end_event(out);
 }
 
-static void write_begin(struct call *call, struct json_out *out) {
-    write_state(call, "response.created", false, out);
-    write_state(call, "response.in_progress", false, out);
+static void write_begin(struct api_request *request, struct json_out *out) {
+    write_state(request, "response.created", false, out);
+    write_state(request, "response.in_progress", false, out);
 }
 
 static void write_piece(struct choice *choice, const struct piece *piece, struct json_out *out) {
     answer_split(choice, piece, write_event, out);
 }
 
-static void write_end(struct call *call, struct json_out *out) {
-    struct choice *choice = &call->choices[0];
+static void write_end(struct api_request *request, struct json_out *out) {
+    struct choice *choice = &request->choices[0];
     bool is_empty = !choice->blocks.count;
     json_out_check(out, add_empty(choice));
     if (out->status) return;
     if (is_empty) begin_item(choice, out);
     end_item(choice, item_status(choice, choice->blocks.count - 1), out);
-    write_state(call, is_cut(choice) ? "response.incomplete" : "response.completed", true, out);
+    write_state(request, is_cut(choice) ? "response.incomplete" : "response.completed", true, out);
 }
 
-static void write_error(struct call *call, const struct api_error *error, struct json_out *out) {
-    begin_event(call, "error", out);
+static void write_error(struct api_request *request, const struct api_error *error,
+                        struct json_out *out) {
+    begin_event(request, "error", out);
     json_out_raw(out, ",\"code\":");
     json_out_cstring(out, error->code);
     json_out_raw(out, ",\"message\":");

@@ -2,10 +2,10 @@
 #ifndef SERVER_RESPONSES_REQUEST_H
 #define SERVER_RESPONSES_REQUEST_H
 
-#include "server/loop/call.h"
+#include "server/loop/api_request.h"
 
-// Rewrites input, instructions, tools, tool_choice and reasoning of call->root, and refuses what
-// needs a server that keeps conversations. False: call->error is set.
-bool responses_request_convert(struct call *call);
+// Rewrites input, instructions, tools, tool_choice and reasoning of request->root, and refuses what
+// needs a server that keeps conversations. False: request->error is set.
+bool responses_request_convert(struct api_request *request);
 
 #endif

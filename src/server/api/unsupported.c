@@ -84,8 +84,8 @@ static const struct member members[] = {
     {"lora", NULL},
 };
 
-bool unsupported_set(struct call *call, const char *key, const char *what) {
-    return api_error_set(&call->error, 400, "unsupported", key, "%s is not supported yet", what);
+bool unsupported_set(struct api_request *request, const char *key, const char *what) {
+    return api_error_set(&request->error, 400, "unsupported", key, "%s is not supported yet", what);
 }
 
 static bool is_empty(const json_t *value) {
@@ -107,49 +107,50 @@ static bool is_one_of(const char *list, const json_t *value) {
 
 // llama-server's window of all three penalties: without one of them it has no effect. The model's
 // own repetition_penalty sees all tokens.
-static bool check_window(struct call *call) {
-    const struct nvllm_sampling_params *sampling = &call->sampling;
+static bool check_window(struct api_request *request) {
+    const struct nvllm_sampling_params *sampling = &request->sampling;
     bool has_repetition =
         sampling->repetition_penalty != 1 && sampling->repetition_penalty != NVLLM_UNSET_FLOAT;
     bool has_penalty =
         has_repetition || sampling->presence_penalty != 0 || sampling->frequency_penalty != 0;
-    if (!body_get(call, "repeat_last_n") || !has_penalty) return true;
-    return unsupported_set(call, "repeat_last_n", "a penalty with repeat_last_n");
+    if (!body_get(request, "repeat_last_n") || !has_penalty) return true;
+    return unsupported_set(request, "repeat_last_n", "a penalty with repeat_last_n");
 }
 
-static bool check_response_format(struct call *call) {
-    const json_t *format = body_get(call, "response_format");
+static bool check_response_format(struct api_request *request) {
+    const json_t *format = body_get(request, "response_format");
     if (!format) return true;
     if (!jread_is_object(format)) {
-        return body_wrong_type(call, "response_format", format, "an object");
+        return body_wrong_type(request, "response_format", format, "an object");
     }
     const char *type = json_string_value(json_object_get(format, "type"));
     if (type && strcmp(type, "text") == 0) return true;
     if (type && (strcmp(type, "json_object") == 0 || strcmp(type, "json_schema") == 0 ||
                  strcmp(type, "structural_tag") == 0)) {
-        return unsupported_set(call, "response_format", "a response_format other than text");
+        return unsupported_set(request, "response_format", "a response_format other than text");
     }
-    return api_error_invalid(&call->error, "response_format",
+    return api_error_invalid(&request->error, "response_format",
                              "response_format has no known type, want text");
 }
 
-bool unsupported_refuse(struct call *call) {
+bool unsupported_refuse(struct api_request *request) {
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
         const struct member *member = &members[i];
-        const json_t *value = body_get(call, member->name);
+        const json_t *value = body_get(request, member->name);
         if (!value) continue;
         if (member->neutral ? is_one_of(member->neutral, value) : is_empty(value)) continue;
-        return unsupported_set(call, member->name, member->name);
+        return unsupported_set(request, member->name, member->name);
     }
-    return check_window(call) && check_response_format(call);
+    return check_window(request) && check_response_format(request);
 }
 
-bool unsupported_refuse_keys(struct call *call, const char *const *keys, size_t num_keys) {
+bool unsupported_refuse_keys(struct api_request *request, const char *const *keys,
+                             size_t num_keys) {
     for (size_t i = 0; i < num_keys; i++) {
-        const json_t *value = body_get(call, keys[i]);
+        const json_t *value = body_get(request, keys[i]);
         if (!value || is_empty(value)) continue;
-        return api_error_set(&call->error, 400, "unsupported", keys[i], "%s is not supported here",
-                             keys[i]);
+        return api_error_set(&request->error, 400, "unsupported", keys[i],
+                             "%s is not supported here", keys[i]);
     }
     return true;
 }

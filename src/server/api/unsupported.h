@@ -4,13 +4,13 @@
 #ifndef SERVER_UNSUPPORTED_H
 #define SERVER_UNSUPPORTED_H
 
-#include "server/loop/call.h"
+#include "server/loop/api_request.h"
 
-// Those that no endpoint knows. False: call->error names the member.
-bool unsupported_refuse(struct call *call);
+// Those that no endpoint knows. False: request->error names the member.
+bool unsupported_refuse(struct api_request *request);
 // The same for an endpoint's own list. As good as absent are false, "" and the empty list.
-bool unsupported_refuse_keys(struct call *call, const char *const *keys, size_t num_keys);
+bool unsupported_refuse_keys(struct api_request *request, const char *const *keys, size_t num_keys);
 // Refuses the member `key` of the body: "`what` is not supported yet".
-bool unsupported_set(struct call *call, const char *key, const char *what);
+bool unsupported_set(struct api_request *request, const char *key, const char *what);
 
 #endif

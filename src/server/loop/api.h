@@ -11,16 +11,16 @@
 #include "nanovllm.h"
 #include "server/http/http_conn.h"
 #include "server/loop/engine_thread.h"
-#include "server/loop/mailbox.h"
+#include "server/loop/loop_queue.h"
 #include "server/loop/metrics.h"
 #include "server/loop/work_pool.h"
 #include "server/server.h"
 
 struct api_error;
-struct call;
+struct api_request;
 struct tool_format;
 struct engine_room;
-TAILQ_HEAD(call_list, call);
+TAILQ_HEAD(api_request_list, api_request);
 
 struct api {
     // Constant while the server runs; any thread.
@@ -38,18 +38,18 @@ struct api {
     uint32_t max_model_len;
     uint32_t vocab_size;
     uint64_t started; // seconds since 1970: "created" of the models
-    struct mailbox *mailbox;
+    struct loop_queue *loop_queue;
     struct work_pool *pool;
     struct engine_thread *engine_thread;
     struct engine_room *room; // NULL: off
     // The loop's thread.
     struct http_server *http;
-    struct call_list calls; // those that are not freed
-    uint32_t num_calls;
+    struct api_request_list requests; // API requests that are not freed
+    uint32_t num_requests;
     struct metrics *metrics; // has a part for the engine's thread
     bool is_draining; // no new generation
     bool has_failed; // the engine is lost
-    void (*on_calls_ended)(struct api *api); // the last call was freed
+    void (*on_requests_ended)(struct api *api); // the last API request was freed
     struct json_out scratch;
     struct json_out log_line;
 };

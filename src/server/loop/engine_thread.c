@@ -12,8 +12,8 @@ struct engine_thread {
     struct engine_thread_options options;
     pthread_t thread;
     atomic_bool is_ending;
-    struct mail_list out; // the engine's thread alone
-    struct mail failed;
+    struct loop_message_list out; // the engine's thread alone
+    struct loop_message failed;
     struct nvllm_error error;
 };
 
@@ -29,9 +29,9 @@ static bool may_step(struct engine_thread *thread, bool has_work) {
     return !options->may_step || options->may_step(has_work, options->user_data);
 }
 
-static void handle_failed(struct mail *mail) {
+static void handle_failed(struct loop_message *message) {
     struct engine_thread *thread =
-        (struct engine_thread *)((char *)mail - offsetof(struct engine_thread, failed));
+        (struct engine_thread *)((char *)message - offsetof(struct engine_thread, failed));
     thread->options.on_failed(thread->error.message, thread->options.user_data);
 }
 
@@ -55,11 +55,11 @@ static void *run_thread(void *arg) {
         } else {
             status = nvllm_engine_wait(engine, -1, &thread->error);
         }
-        mailbox_send(thread->options.mailbox, &thread->out);
+        loop_queue_send(thread->options.loop_queue, &thread->out);
     }
     if (status) {
         thread->failed.handle = handle_failed;
-        mailbox_send_one(thread->options.mailbox, &thread->failed);
+        loop_queue_send_one(thread->options.loop_queue, &thread->failed);
     }
     return NULL;
 }
@@ -88,6 +88,6 @@ void engine_thread_destroy(struct engine_thread *thread) {
     free(thread);
 }
 
-void engine_thread_send(struct engine_thread *thread, struct mail *mail) {
-    mail_list_add(&thread->out, mail);
+void engine_thread_send(struct engine_thread *thread, struct loop_message *message) {
+    loop_message_list_add(&thread->out, message);
 }

@@ -1,5 +1,5 @@
 /* The thread that drives the engine: steps while there is something to do, else waits. Events of a
- * step become letters, which are sent together when the step is over. */
+ * step become messages, which are sent together when the step is over. */
 #ifndef SERVER_ENGINE_THREAD_H
 #define SERVER_ENGINE_THREAD_H
 
@@ -8,13 +8,13 @@
 
 #include "base/err.h"
 #include "nanovllm.h"
-#include "server/loop/mailbox.h"
+#include "server/loop/loop_queue.h"
 
 struct engine_thread;
 
 struct engine_thread_options {
     struct nvllm_engine *engine; // borrowed
-    struct mailbox *mailbox; // borrowed
+    struct loop_queue *loop_queue; // borrowed
     // On the engine's thread after each step with tokens: how many ran through the model.
     void (*on_step)(uint64_t num_tokens, void *user_data);
     // On the engine's thread before each step or wait; may be NULL. False: no step may run now. It
@@ -28,11 +28,11 @@ struct engine_thread_options {
 MUST_USE enum status engine_thread_start(struct engine_thread **out,
                                          const struct engine_thread_options *options,
                                          struct err *err);
-// Returns when no request is unfinished and the thread has ended; its last letters are sent.
+// Returns when no request is unfinished and the thread has ended; its last messages are sent.
 void engine_thread_stop(struct engine_thread *thread);
-// After the letters were handled. NULL is fine.
+// After the messages were handled. NULL is fine.
 void engine_thread_destroy(struct engine_thread *thread);
-// For events: a letter that goes out with the step's others.
-void engine_thread_send(struct engine_thread *thread, struct mail *mail);
+// For events: a message that goes out with the step's others.
+void engine_thread_send(struct engine_thread *thread, struct loop_message *message);
 
 #endif

@@ -1,4 +1,4 @@
-/* The lines of a server's log: one for each request (exchange.c), and a sentence for what else
+/* The lines of a server's log: one for each request (request_info.c), and a sentence for what else
  * happens. All begin with the time in UTC. With SERVER_LOG_JSON every line is an object. */
 #ifndef SERVER_SERVER_LOG_H
 #define SERVER_SERVER_LOG_H

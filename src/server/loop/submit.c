@@ -84,7 +84,7 @@ static struct piece *last_piece(struct choice *choice, const struct nvllm_event 
 // On the engine's thread. A choice ends with one piece whatever happens.
 static void on_event(const struct nvllm_event *event, void *user_data) {
     struct prompt *prompt = user_data;
-    struct api *api = prompt->call->api;
+    struct api *api = prompt->request->api;
     struct choice *choice = &prompt->choices[event->index];
     struct piece *piece = choice->is_lost ? NULL : make_whole_piece(prompt, event);
     if (!piece) {
@@ -94,75 +94,77 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
         piece = last_piece(choice, event);
     }
     piece->choice = choice;
-    piece->mail.handle = call_handle_piece;
-    engine_thread_send(api->engine_thread, &piece->mail);
+    piece->message.handle = api_request_handle_piece;
+    engine_thread_send(api->engine_thread, &piece->message);
 }
 
-static bool submit_one(struct call *call, struct prompt *prompt) {
-    struct nvllm_request request = NVLLM_REQUEST_INIT;
+static bool submit_one(struct api_request *request, struct prompt *prompt) {
+    struct nvllm_request options = NVLLM_REQUEST_INIT;
     struct nvllm_error fault = {0};
-    request.prompt_token_ids = prompt->ids;
-    request.num_prompt_token_ids = prompt->num_ids;
-    request.sampling = &prompt->sampling;
-    request.cache_salt = call->cache_salt;
-    request.on_event = on_event;
-    request.user_data = prompt;
-    request.interrupt = &call->interrupt;
-    request.call_prefixes = (const char *const *)call->chat.call_prefixes;
-    request.num_call_prefixes = call->chat.num_call_prefixes;
+    options.prompt_token_ids = prompt->ids;
+    options.num_prompt_token_ids = prompt->num_ids;
+    options.sampling = &prompt->sampling;
+    options.cache_salt = request->cache_salt;
+    options.on_event = on_event;
+    options.user_data = prompt;
+    options.interrupt = &request->interrupt;
+    options.call_prefixes = (const char *const *)request->chat.call_prefixes;
+    options.num_call_prefixes = request->chat.num_call_prefixes;
     enum nvllm_status status =
-        nvllm_engine_add_request(call->api->engine, &request, &prompt->engine_id, &fault);
-    return api_error_library(&call->error, status, &fault, NULL);
+        nvllm_engine_add_request(request->api->engine, &options, &prompt->engine_id, &fault);
+    return api_error_library(&request->error, status, &fault, NULL);
 }
 
-void submit_prompts(struct call *call) {
-    for (uint32_t i = 0; i < call->num_prompts; i++) {
-        if (!submit_one(call, &call->prompts[i])) {
-            call_cancel(call);
+void submit_prompts(struct api_request *request) {
+    for (uint32_t i = 0; i < request->num_prompts; i++) {
+        if (!submit_one(request, &request->prompts[i])) {
+            api_request_cancel(request);
             return;
         }
-        atomic_store(&call->num_added, i + 1);
-        if (!call_is_wanted(call)) {
-            call_cancel(call);
+        atomic_store(&request->num_added, i + 1);
+        if (!api_request_is_wanted(request)) {
+            api_request_cancel(request);
             return;
         }
     }
 }
 
-bool submit_encode(struct call *call, struct prompt *prompt, const char *text, size_t len,
+bool submit_encode(struct api_request *request, struct prompt *prompt, const char *text, size_t len,
                    bool add_special_tokens, const char *param) {
     struct nvllm_error fault = {0};
     // What generates has no use for all ids of a text that cannot fit.
-    uint32_t len_max = call->endpoint->collect ? call->api->max_model_len : 0;
+    uint32_t len_max = request->endpoint->collect ? request->api->max_model_len : 0;
     prompt->num_ids = len_max;
-    enum nvllm_status status = api_encode(call->api->tokenizer, text, len, add_special_tokens,
-                                          &call->interrupt, &prompt->ids, &prompt->num_ids, &fault);
+    enum nvllm_status status =
+        api_encode(request->api->tokenizer, text, len, add_special_tokens, &request->interrupt,
+                   &prompt->ids, &prompt->num_ids, &fault);
     if (status == NVLLM_ERR_CAPACITY) {
-        return api_error_set(&call->error, 400, "context_length_exceeded", param,
+        return api_error_set(&request->error, 400, "context_length_exceeded", param,
                              "the prompt has more than %u tokens and the context holds %u, with at "
                              "least one to generate",
                              len_max, len_max);
     }
-    return api_error_library(&call->error, status, &fault, param);
+    return api_error_library(&request->error, status, &fault, param);
 }
 
-bool submit_fit(struct call *call, struct prompt *prompt, int64_t max_tokens, const char *param) {
-    uint32_t context = call->api->max_model_len;
+bool submit_fit(struct api_request *request, struct prompt *prompt, int64_t max_tokens,
+                const char *param) {
+    uint32_t context = request->api->max_model_len;
     size_t len = prompt->num_ids;
     if (len >= context) {
-        return api_error_set(&call->error, 400, "context_length_exceeded", param,
+        return api_error_set(&request->error, 400, "context_length_exceeded", param,
                              "the prompt has %zu tokens and the context holds %u, with at least "
                              "one to generate",
                              len, context);
     }
     size_t left = context - len;
     if (max_tokens > (int64_t)left) {
-        return api_error_set(&call->error, 400, "context_length_exceeded", "max_tokens",
+        return api_error_set(&request->error, 400, "context_length_exceeded", "max_tokens",
                              "the prompt has %zu tokens, %lld more are asked for, and the context "
                              "holds %u",
                              len, (long long)max_tokens, context);
     }
-    call->answer.generates_nothing = max_tokens == 0; // the engine generates at least one
+    request->answer.generates_nothing = max_tokens == 0; // the engine generates at least one
     if (max_tokens == 0) max_tokens = 1;
     prompt->sampling.max_tokens = (int32_t)(max_tokens < 0 ? (int64_t)left : max_tokens);
     return true;

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/text/suggest.h"
-#include "server/loop/call.h"
+#include "server/loop/api_request.h"
 
 enum { SHOWN_MAX = 8, NAME_BYTES_MAX = 40, CANDIDATES_MAX = 128 };
 
@@ -63,10 +63,10 @@ static bool is_in(const char *name, const char *const *names, size_t count) {
     return false;
 }
 
-void unknown_members_note_read(struct call *call, const char *key) {
-    if (is_in(key, call->read_members, call->num_read_members)) return;
-    CHECK(call->num_read_members < ARRAY_LEN(call->read_members), "%s", key);
-    call->read_members[call->num_read_members++] = key;
+void unknown_members_note_read(struct api_request *request, const char *key) {
+    if (is_in(key, request->read_members, request->num_read_members)) return;
+    CHECK(request->num_read_members < ARRAY_LEN(request->read_members), "%s", key);
+    request->read_members[request->num_read_members++] = key;
 }
 
 // Adds a name to the list "a, b, ...", which stands in a field of the answer's head and in the log.
@@ -80,7 +80,7 @@ static void add_name(char *list, size_t size, const char *name) {
     snprintf(list + len, room, "%s%s", len ? ", " : "", safe);
 }
 
-static bool refuse(struct call *call, const char *name) {
+static bool refuse(struct api_request *request, const char *name) {
     const char *candidates[CANDIDATES_MAX];
     size_t count = 0;
     const struct nvllm_param *row;
@@ -89,30 +89,30 @@ static bool refuse(struct call *call, const char *name) {
     }
     const char *nearest = suggest_nearest(name, candidates, count);
     if (!nearest || strcmp(nearest, name) == 0) { // known elsewhere
-        return api_error_set(&call->error, 400, "unknown_member", name,
+        return api_error_set(&request->error, 400, "unknown_member", name,
                              "the member \"%.100s\" is not known here", name);
     }
-    return api_error_set(&call->error, 400, "unknown_member", name,
+    return api_error_set(&request->error, 400, "unknown_member", name,
                          "the member \"%.100s\" is not known here; did you mean %s?", name,
                          nearest);
 }
 
-bool unknown_members_check(struct call *call) {
+bool unknown_members_check(struct api_request *request) {
     size_t num_shown = 0;
     const char *name;
     json_t *value;
     // Names beyond SHOWN_MAX end the search, so that an object of a million members costs no more.
-    json_object_foreach(call->root, name, value) {
+    json_object_foreach(request->root, name, value) {
         if (json_is_null(value) || is_in(name, harmless, ARRAY_LEN(harmless)) ||
-            is_in(name, call->read_members, call->num_read_members)) {
+            is_in(name, request->read_members, request->num_read_members)) {
             continue;
         }
-        if (call->api->options->refuses_unknown) return refuse(call, name);
+        if (request->api->options->refuses_unknown) return refuse(request, name);
         if (num_shown == SHOWN_MAX) {
-            add_name(call->ignored, sizeof call->ignored, "...");
+            add_name(request->ignored, sizeof request->ignored, "...");
             break;
         }
-        add_name(call->ignored, sizeof call->ignored, name);
+        add_name(request->ignored, sizeof request->ignored, name);
         num_shown++;
     }
     return true;

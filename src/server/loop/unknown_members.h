@@ -5,14 +5,14 @@
 
 #include <stdbool.h>
 
-struct call;
+struct api_request;
 
 // The body has `key`, and an endpoint reads it. `key` lives as long as the program.
-void unknown_members_note_read(struct call *call, const char *key);
-// After an endpoint has read all that it reads: fills call->ignored with the names of the members
-// that nobody asked for. null is as good as absent, and what clients send for other servers, and
-// what changes no answer here, is not counted. False: the options refuse them, and the call's error
-// names the first.
-bool unknown_members_check(struct call *call);
+void unknown_members_note_read(struct api_request *request, const char *key);
+// Call it after an endpoint has read all that it reads. Fills request->ignored with the names of
+// the members that nobody asked for. Not counted: null, which is as good as absent, what clients
+// send for other servers, and what changes no answer here. False: the options refuse unknown
+// members, and request->error names the first.
+bool unknown_members_check(struct api_request *request);
 
 #endif

@@ -6,20 +6,20 @@
 #include "server/api/endpoints.h"
 #include "server/api/pages.h"
 #include "server/loop/body.h"
-#include "server/observe/engine_gate.h"
+#include "server/observe/engine_pause.h"
 #include "server/observe/engine_room_json.h"
 #include "server/observe/engine_view.h"
 
 struct viewer {
     struct http_conn *conn; // NULL: nobody
-    struct exchange exchange;
+    struct request_info info;
     bool needs_whole; // it has no picture, or missed a part of it
 };
 
 struct engine_room {
     struct api *api;
     struct engine_view *view;
-    struct engine_gate *gate;
+    struct engine_pause *pause;
     struct event *timer; // runs while somebody watches
     struct viewer viewers[ROOM_VIEWERS_MAX];
     atomic_uint num_viewers; // written by the loop
@@ -38,10 +38,10 @@ struct engine_room *engine_room_create(struct api *api, struct event_base *base)
     if (!room) return NULL;
     room->api = api;
     room->view = engine_view_create(api->engine);
-    room->gate = engine_gate_create();
+    room->pause = engine_pause_create();
     room->timer = event_new(base, -1, EV_PERSIST, on_timer, room);
     if (room->view) room->tokens = calloc(engine_view_block_size(room->view), sizeof *room->tokens);
-    if (room->view && room->gate && room->timer && room->tokens) return room;
+    if (room->view && room->pause && room->timer && room->tokens) return room;
     engine_room_destroy(room);
     return NULL;
 }
@@ -49,7 +49,7 @@ struct engine_room *engine_room_create(struct api *api, struct event_base *base)
 void engine_room_destroy(struct engine_room *room) {
     if (!room) return;
     engine_view_destroy(room->view);
-    engine_gate_destroy(room->gate);
+    engine_pause_destroy(room->pause);
     if (room->timer) event_free(room->timer);
     json_out_fini(&room->out);
     free(room->tokens);
@@ -58,13 +58,13 @@ void engine_room_destroy(struct engine_room *room) {
 
 bool engine_room_may_step(struct engine_room *room, bool has_work) {
     engine_view_attend(room->view);
-    if (engine_gate_may_step(room->gate, has_work)) return true;
+    if (engine_pause_may_step(room->pause, has_work)) return true;
     engine_view_look(room->view);
     return false;
 }
 
 bool engine_room_is_paused(struct engine_room *room) {
-    return room && engine_gate_is_paused(room->gate);
+    return room && engine_pause_is_on(room->pause);
 }
 
 // ---- viewers ----
@@ -75,12 +75,12 @@ static void begin_to_watch(struct engine_room *room) {
 }
 
 static void remove_viewer(struct engine_room *room, struct viewer *viewer) {
-    exchange_log(room->api, &viewer->exchange, 200);
+    request_info_log(room->api, &viewer->info, 200);
     viewer->conn = NULL;
     if (atomic_fetch_sub(&room->num_viewers, 1) > 1) return;
     event_del(room->timer);
     engine_view_unwatch(room->view);
-    engine_gate_open(room->gate);
+    engine_pause_end(room->pause);
 }
 
 void engine_room_gone(struct engine_room *room, struct http_conn *conn) {
@@ -92,7 +92,7 @@ void engine_room_gone(struct engine_room *room, struct http_conn *conn) {
 void engine_room_close(struct engine_room *room) {
     if (!room) return;
     room->is_closed = true;
-    engine_gate_open(room->gate);
+    engine_pause_end(room->pause);
     for (size_t i = 0; i < ROOM_VIEWERS_MAX; i++) {
         struct http_conn *conn = room->viewers[i].conn;
         if (!conn) continue;
@@ -124,12 +124,12 @@ static bool wants_whole(const struct engine_room *room) {
     return false;
 }
 
-// NULL: its call is gone.
+// NULL: its API request is gone.
 static const char *find_request_id(const struct api *api, uint64_t engine_id) {
-    const struct call *call;
-    TAILQ_FOREACH(call, &api->calls, link) {
-        for (uint32_t i = 0; i < atomic_load(&call->num_added); i++) {
-            if (call->prompts[i].engine_id == engine_id) return call->exchange.request_id;
+    const struct api_request *request;
+    TAILQ_FOREACH(request, &api->requests, link) {
+        for (uint32_t i = 0; i < atomic_load(&request->num_added); i++) {
+            if (request->prompts[i].engine_id == engine_id) return request->info.request_id;
         }
     }
     return NULL;
@@ -139,7 +139,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
     (void)fd;
     (void)what;
     struct engine_room *room = arg;
-    bool is_paused = engine_gate_is_paused(room->gate);
+    bool is_paused = engine_pause_is_on(room->pause);
     bool wants = wants_whole(room);
     if (is_paused != room->was_paused) wants = true;
     const struct view_news *news = engine_view_take(room->view, wants);
@@ -194,26 +194,26 @@ static struct viewer *find_seat(struct engine_room *room, struct api_error *erro
     return NULL;
 }
 
-void page_engine_events(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_engine_events(struct api *api, const struct request_info *info, struct http_conn *conn,
                         const char *name) {
     (void)name;
     struct api_error error = {0};
     struct engine_room *room = find_room(api, &error);
-    if (room && strcmp(exchange->method, "HEAD") == 0) {
-        exchange_reply(api, exchange, conn, 200, "text/event-stream; charset=utf-8", NULL, NULL, 0);
+    if (room && strcmp(info->method, "HEAD") == 0) {
+        request_info_reply(api, info, conn, 200, "text/event-stream; charset=utf-8", NULL, NULL, 0);
         return;
     }
     struct viewer *viewer = room ? find_seat(room, &error) : NULL;
     if (!viewer) {
-        exchange_reply_error(api, exchange, conn, &error);
+        request_info_reply_error(api, info, conn, &error);
         return;
     }
-    *viewer = (struct viewer){.conn = conn, .exchange = *exchange, .needs_whole = true};
+    *viewer = (struct viewer){.conn = conn, .info = *info, .needs_whole = true};
     if (atomic_fetch_add(&room->num_viewers, 1) == 0) begin_to_watch(room);
-    exchange_stream_begin(exchange, conn);
+    request_info_stream_begin(info, conn);
 }
 
-void page_engine_state(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_engine_state(struct api *api, const struct request_info *info, struct http_conn *conn,
                        const char *name) {
     (void)name;
     static const char *const modes[] = {"off", "view", "control"};
@@ -227,7 +227,7 @@ void page_engine_state(struct api *api, const struct exchange *exchange, struct 
                   api->room ? atomic_load(&api->room->num_viewers) : 0);
     engine_room_write_stats(out, &stats);
     json_out_raw(out, "}");
-    exchange_reply_json(api, exchange, conn, 200, out);
+    request_info_reply_json(api, info, conn, 200, out);
 }
 
 // Digits only: anything else is no block.
@@ -242,7 +242,7 @@ static bool read_id(const char *name, uint32_t *id) {
     return len && len <= 9;
 }
 
-void page_engine_block(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_engine_block(struct api *api, const struct request_info *info, struct http_conn *conn,
                        const char *name) {
     struct api_error error = {0};
     struct engine_room *room = find_room(api, &error);
@@ -258,58 +258,58 @@ void page_engine_block(struct api *api, const struct exchange *exchange, struct 
         is_good = api_error_set(&error, 404, "not_found", NULL, "there is no such block");
     }
     if (!is_good) {
-        exchange_reply_error(api, exchange, conn, &error);
+        request_info_reply_error(api, info, conn, &error);
         return;
     }
     struct json_out *out = &api->scratch;
     json_out_clear(out);
     engine_room_write_block(out, &block, room->tokens, engine_view_block_size(room->view),
                             api->tokenizer);
-    exchange_reply_json(api, exchange, conn, 200, out);
+    request_info_reply_json(api, info, conn, 200, out);
 }
 
 // ---- control: on the pool ----
 
-static bool act(struct call *call, struct engine_gate *gate, const char *action,
+static bool act(struct api_request *request, struct engine_pause *pause, const char *action,
                 uint32_t num_steps) {
     if (action && strcmp(action, "pause") == 0) {
-        engine_gate_pause(gate);
+        engine_pause_begin(pause);
     } else if (action && strcmp(action, "step") == 0) {
-        engine_gate_allow(gate, num_steps);
+        engine_pause_allow(pause, num_steps);
     } else if (action && strcmp(action, "resume") == 0) {
-        engine_gate_open(gate);
+        engine_pause_end(pause);
     } else {
-        return api_error_invalid(&call->error, "action", "action must be pause, step or resume");
+        return api_error_invalid(&request->error, "action", "action must be pause, step or resume");
     }
     return true;
 }
 
-static bool prepare_control(struct call *call) {
-    struct api *api = call->api;
+static bool prepare_control(struct api_request *request) {
+    struct api *api = request->api;
     const char *action = NULL;
     int64_t num_steps = 1;
-    call->answers_at_once = true;
-    struct engine_room *room = find_room(api, &call->error);
+    request->answers_at_once = true;
+    struct engine_room *room = find_room(api, &request->error);
     if (!room) return false;
     if (api->options->engine_room != SERVER_ROOM_CONTROL) {
-        return api_error_set(&call->error, 403, "engine_room_view", NULL,
+        return api_error_set(&request->error, 403, "engine_room_view", NULL,
                              "this server's engine room only shows the engine: start it with "
                              "--engine-room control to pause it");
     }
-    if (!body_parse(call) || !body_string(call, "action", &action) ||
-        !body_int(call, "steps", 1, ROOM_STEPS_MAX, &num_steps)) {
+    if (!body_parse(request) || !body_string(request, "action", &action) ||
+        !body_int(request, "steps", 1, ROOM_STEPS_MAX, &num_steps)) {
         return false;
     }
     if (!atomic_load(&room->num_viewers)) {
-        return api_error_set(&call->error, 409, "nobody_watches", NULL,
+        return api_error_set(&request->error, 409, "nobody_watches", NULL,
                              "only who reads /engine/events may pause the engine: it goes on when "
                              "the last one leaves");
     }
-    if (!act(call, room->gate, action, (uint32_t)num_steps)) return false;
-    // The last viewer may have left after it was counted: then nobody else would open the gate.
-    if (!atomic_load(&room->num_viewers)) engine_gate_open(room->gate);
-    json_out_rawf(&call->result, "{\"is_paused\":%s}",
-                  engine_gate_is_paused(room->gate) ? "true" : "false");
+    if (!act(request, room->pause, action, (uint32_t)num_steps)) return false;
+    // The last viewer may have left after it was counted: then nobody else would end the pause.
+    if (!atomic_load(&room->num_viewers)) engine_pause_end(room->pause);
+    json_out_rawf(&request->result, "{\"is_paused\":%s}",
+                  engine_pause_is_on(room->pause) ? "true" : "false");
     return true;
 }
 

@@ -1,7 +1,7 @@
 /* The engine room: whoever may, watches the engine as a stream of events, and may pause it. The
  * page at / shows it; doc/serving.md has the form of the events.
  *
- *     engine's thread: engine_room_may_step, before each step -> engine_view, engine_gate
+ *     engine's thread: engine_room_may_step, before each step -> engine_view, engine_pause
  *     loop: a timer takes what changed 20 times a second, writes it as JSON once, sends it to all
  *
  * A viewer that does not read fast enough misses events and then gets the whole picture again:
@@ -13,7 +13,7 @@
 #include <event2/event.h>
 
 #include "server/loop/api.h"
-#include "server/loop/exchange.h"
+#include "server/loop/request_info.h"
 
 enum {
     ROOM_EVENT_MS = 50, // between two events

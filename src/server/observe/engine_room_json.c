@@ -4,8 +4,8 @@
 
 #include "base/compiler.h"
 
-// One letter a block, in the order of enum view_block_state.
-static const char letters[] = "fcups";
+// One message a block, in the order of enum view_block_state.
+static const char messages[] = "fcups";
 static const char *const names[] = {"free", "cached", "used", "published", "shared"};
 
 void engine_room_write_stats(struct json_out *out, const struct nvllm_stats *stats) {
@@ -37,7 +37,7 @@ void engine_room_write_stats(struct json_out *out, const struct nvllm_stats *sta
     json_out_raw(out, "}");
 }
 
-// All blocks as one string of letters; those that are neither free nor full are listed beside.
+// All blocks as one string of messages; those that are neither free nor full are listed beside.
 static void write_whole(struct json_out *out, const struct room_now *now) {
     const struct view_news *news = now->news;
     json_out_rawf(out, "\"num_blocks\":%u,\"block_size\":%u,\"blocks\":\"", now->num_blocks,
@@ -47,7 +47,7 @@ static void write_whole(struct json_out *out, const struct room_now *now) {
     if (out->status) return;
     for (uint32_t id = 0, i = 0; id < now->num_blocks; id++) {
         bool is_listed = i < news->num_changed && news->blocks[i].id == id;
-        out->buf.data[start + id] = letters[is_listed ? news->blocks[i].state : VIEW_FREE];
+        out->buf.data[start + id] = messages[is_listed ? news->blocks[i].state : VIEW_FREE];
         i += is_listed;
     }
     out->buf.len += now->num_blocks;
@@ -67,7 +67,7 @@ static void write_changes(struct json_out *out, const struct view_news *news) {
     json_out_raw(out, "\"changed\":[");
     for (uint32_t i = 0; i < news->num_changed; i++) {
         const struct view_block *block = &news->blocks[i];
-        json_out_rawf(out, "%s%u,\"%c\",%u", i ? "," : "", block->id, letters[block->state],
+        json_out_rawf(out, "%s%u,\"%c\",%u", i ? "," : "", block->id, messages[block->state],
                       block->num_tokens);
     }
     json_out_raw(out, "],");

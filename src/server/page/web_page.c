@@ -15,12 +15,12 @@ static const char policy[] =
     "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
     "Cross-Origin-Opener-Policy: same-origin\r\n";
 
-static void send_asset(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+static void send_asset(struct api *api, const struct request_info *info, struct http_conn *conn,
                        const char *type, const struct asset *asset) {
     if (!api->options->has_page) {
         struct api_error error = {0};
         api_error_set(&error, 404, "not_found", NULL, "there is nothing here");
-        exchange_reply_error(api, exchange, conn, &error);
+        request_info_reply_error(api, info, conn, &error);
         return;
     }
     char etag[32], head[1024];
@@ -30,24 +30,24 @@ static void send_asset(struct api *api, const struct exchange *exchange, struct 
     snprintf(head, sizeof head, "%sETag: %s\r\nCache-Control: no-cache\r\n", policy, etag);
     const char *known = http_request_field(http_conn_request(conn), "if-none-match");
     bool is_known = known && (strstr(known, etag) || strcmp(known, "*") == 0);
-    exchange_reply(api, exchange, conn, is_known ? 304 : 200, type, head, asset->bytes,
-                   is_known ? 0 : asset->len);
+    request_info_reply(api, info, conn, is_known ? 304 : 200, type, head, asset->bytes,
+                       is_known ? 0 : asset->len);
 }
 
-void page_html(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_html(struct api *api, const struct request_info *info, struct http_conn *conn,
                const char *name) {
     (void)name;
-    send_asset(api, exchange, conn, "text/html; charset=utf-8", &asset_page_html);
+    send_asset(api, info, conn, "text/html; charset=utf-8", &asset_page_html);
 }
 
-void page_css(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_css(struct api *api, const struct request_info *info, struct http_conn *conn,
               const char *name) {
     (void)name;
-    send_asset(api, exchange, conn, "text/css; charset=utf-8", &asset_page_css);
+    send_asset(api, info, conn, "text/css; charset=utf-8", &asset_page_css);
 }
 
-void page_js(struct api *api, const struct exchange *exchange, struct http_conn *conn,
+void page_js(struct api *api, const struct request_info *info, struct http_conn *conn,
              const char *name) {
     (void)name;
-    send_asset(api, exchange, conn, "text/javascript; charset=utf-8", &asset_page_js);
+    send_asset(api, info, conn, "text/javascript; charset=utf-8", &asset_page_js);
 }

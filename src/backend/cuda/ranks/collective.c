@@ -9,7 +9,7 @@
 
 enum {
     ALIGN = 256,
-    // Above this a flagged copy's double size should cost more than two meetings; not measured yet.
+    // Above this a flagged copy's double size should cost more than two barriers; not measured yet.
     SMALL_BYTES_MAX = 512 << 10,
 };
 

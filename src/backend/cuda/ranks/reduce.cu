@@ -260,7 +260,7 @@ __device__ void reduce_shares(const params &p, const norm_weights<TURNS> &weight
             float sums[8] = {};
             sum_parts(ranks, start + i, sums);
             uint4 v = pack_bf16(sums);
-            // Nobody else reads or writes this row of the parts before the meeting.
+            // Nobody else reads or writes this row of the parts before the barrier.
             for (uint32_t k = 0; k < ranks.world_size; k++) partial_of(ranks, k)[start + i] = v;
         }
     }

@@ -1,14 +1,14 @@
-// Where ranks meet on the host: the smallest of their numbers, the end of waiting, bells with a
+// Where ranks meet on the host: the smallest of their numbers, the end of waiting, wakeups with a
 // limit.
 #include <pthread.h>
 #include <stdint.h>
 
-#include "comm/meeting.h"
+#include "comm/barrier.h"
 #include "support/cmocka_all.h"
 
 enum { RANKS = 3, ROUNDS = 50 };
 
-static struct meeting meeting;
+static struct barrier barrier;
 static uint64_t found[RANKS][ROUNDS];
 
 static uint64_t value_of(uint32_t rank, uint32_t round) {
@@ -18,7 +18,7 @@ static uint64_t value_of(uint32_t rank, uint32_t round) {
 static void *meet(void *arg) {
     uint32_t rank = *(uint32_t *)arg;
     for (uint32_t round = 0; round < ROUNDS; round++) {
-        found[rank][round] = meeting_minimum(&meeting, rank, RANKS, 0, value_of(rank, round));
+        found[rank][round] = barrier_minimum(&barrier, rank, RANKS, 0, value_of(rank, round));
     }
     return NULL;
 }
@@ -44,30 +44,30 @@ static void test_all_get_the_smallest(void **state) {
 }
 
 static void *wait_alone(void *arg) {
-    struct meeting *other = arg;
-    (void)meeting_minimum(other, 0, RANKS, 0, 1);
+    struct barrier *other = arg;
+    (void)barrier_minimum(other, 0, RANKS, 0, 1);
     return NULL;
 }
 
 // The others never come.
 static void test_a_failure_ends_waiting(void **state) {
     (void)state;
-    static struct meeting other;
+    static struct barrier other;
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, wait_alone, &other), 0);
     while (!atomic_load(&other.num_arrived)) continue;
-    meeting_fail(&other);
+    barrier_fail(&other);
     pthread_join(thread, NULL);
-    assert_int_equal(meeting_minimum(&other, 1, RANKS, 0, 5) <= 5, 1);
+    assert_int_equal(barrier_minimum(&other, 1, RANKS, 0, 5) <= 5, 1);
 }
 
 static void test_a_bell_with_a_limit(void **state) {
     (void)state;
-    struct bell bell = {0};
-    assert_false(bell_wait_for(&bell, 0, 0, 1e-3));
-    bell_ring(&bell);
-    assert_true(bell_wait_for(&bell, 0, 0, 1e-3));
-    assert_false(bell_wait_for(&bell, 1, 1e-4, 1e-3));
+    struct wakeup wakeup = {0};
+    assert_false(wakeup_wait_for(&wakeup, 0, 0, 1e-3));
+    wakeup_signal(&wakeup);
+    assert_true(wakeup_wait_for(&wakeup, 0, 0, 1e-3));
+    assert_false(wakeup_wait_for(&wakeup, 1, 1e-4, 1e-3));
 }
 
 int main(void) {

@@ -1,23 +1,24 @@
-#include "engine/step/count_slots.h"
+#include "engine/step/token_count_slots.h"
 
 #include <stdlib.h>
 
 #include "base/check.h"
 
-enum status count_slots_init(struct count_slots *slots, uint32_t num_slots, struct err *err) {
-    *slots = (struct count_slots){.num_slots = num_slots};
+enum status token_count_slots_init(struct token_count_slots *slots, uint32_t num_slots,
+                                   struct err *err) {
+    *slots = (struct token_count_slots){.num_slots = num_slots};
     slots->owners = calloc(num_slots, sizeof *slots->owners);
     return slots->owners ? OK : err_nomem(err, "token counts");
 }
 
-void count_slots_fini(struct count_slots *slots) {
+void token_count_slots_fini(struct token_count_slots *slots) {
     free(slots->owners);
-    *slots = (struct count_slots){0};
+    *slots = (struct token_count_slots){0};
 }
 
 // Finds a free slot, else one whose owner is preempted. There is one: as many slots as active
 // requests, and this active request has none.
-static uint32_t find_slot(struct count_slots *slots) {
+static uint32_t find_slot(struct token_count_slots *slots) {
     bool any_free = slots->num_owned < slots->num_slots;
     for (uint32_t tried = 0; tried < slots->num_slots; tried++) {
         uint32_t i = slots->next;
@@ -29,7 +30,7 @@ static uint32_t find_slot(struct count_slots *slots) {
     return 0;
 }
 
-void count_slots_take(struct count_slots *slots, struct request *request) {
+void token_count_slots_take(struct token_count_slots *slots, struct request *request) {
     uint32_t i = find_slot(slots);
     if (slots->owners[i]) {
         slots->owners[i]->counts_slot = 0;
@@ -40,7 +41,7 @@ void count_slots_take(struct count_slots *slots, struct request *request) {
     request->counts_slot = i + 1;
 }
 
-void count_slots_give_back(struct count_slots *slots, struct request *request) {
+void token_count_slots_give_back(struct token_count_slots *slots, struct request *request) {
     if (!request->counts_slot) return;
     slots->owners[request->counts_slot - 1] = NULL;
     slots->num_owned--;

@@ -1,14 +1,15 @@
-/* A call is one request of the API that a thread of the pool works on, and that the engine may work
- * on after it. Its way:
+/* An API request: one request of an endpoint that a thread of the pool works on, and that the
+ * engine may work on after it. Its way:
  *
- *   loop: call_start -> pool: endpoint->prepare, which answers at once (call->result), refuses
- *   (call->error) or fills prompts and options -> pool: each prompt goes to the engine -> loop:
- *   pieces of text arrive and are written, or collected for an answer at the end.
+ *   loop: api_request_start
+ *   pool: endpoint->prepare answers at once (request->result), refuses (request->error), or fills
+ *         prompts and options; then each prompt goes to the engine as a request of its own
+ *   loop: pieces of text arrive and are written, or collected for an answer at the end
  *
- * A call lives until its job is done and each of its requests has had its last event, also when the
- * client went away long before: then its requests are aborted, and nothing is written. */
-#ifndef SERVER_CALL_H
-#define SERVER_CALL_H
+ * It lives until its job is done and each of its engine's requests has had its last event, also
+ * when the client went away long before: then those are aborted, and nothing is written. */
+#ifndef SERVER_API_REQUEST_H
+#define SERVER_API_REQUEST_H
 
 #include <jansson.h>
 #include <stdatomic.h>
@@ -16,13 +17,13 @@
 #include "server/chat/chat_blocks.h"
 #include "server/loop/api.h"
 #include "server/loop/api_error.h"
-#include "server/loop/exchange.h"
+#include "server/loop/request_info.h"
 
-enum { CALL_MEMBERS_MAX = 256 }; // that an endpoint reads of a request
+enum { API_REQUEST_MEMBERS_MAX = 256 }; // most members that an endpoint reads of a body
 
 // What one event of the engine brings, on its way to the loop.
 struct piece {
-    struct mail mail;
+    struct loop_message message;
     struct choice *choice;
     struct piece *next; // while held
     int32_t token_id; // -1: none
@@ -39,25 +40,25 @@ struct piece {
     bool has_no_memory; // finish is NVLLM_FINISH_ERROR: memory ran out
 };
 
-// One prompt of a call: one request of the engine, with n outputs.
+// One prompt of an API request: one request of the engine, with n outputs.
 struct prompt {
-    struct call *call;
-    struct choice *choices; // [n], borrowed from the call
+    struct api_request *request;
+    struct choice *choices; // [n], borrowed from the request
     // The pool's, before the engine has it; constant after it.
     int32_t *ids; // [num_ids]
     size_t num_ids;
     char *echo; // [echo_len] what the answers' texts begin with, of the library; NULL: nothing
     size_t echo_len;
-    struct nvllm_sampling_params sampling; // owns no lists: those are the call's
-    uint64_t engine_id; // valid once call->num_added is larger than the prompt's index
+    struct nvllm_sampling_params sampling; // owns no lists: those are the request's
+    uint64_t engine_id; // valid once request->num_added is larger than the prompt's index
     bool has_sent_logprobs; // the engine's thread's
     // The loop's: [num_ids - 1][1 + sampling.prompt_logprobs] as an event has them; NULL: none.
     struct nvllm_logprob *logprobs;
 };
 
-// One of the answers of a call: an output of one prompt.
+// One of the answers to an API request: an output of one prompt.
 struct choice {
-    struct call *call;
+    struct api_request *request;
     struct prompt *prompt;
     uint32_t index; // in the answer: all of the first prompt, then those of the second
     // The engine's thread: a piece found no memory. Its request is aborted, and the choice ends
@@ -68,7 +69,7 @@ struct choice {
     struct buf text; // of a completion's answer at the end
     struct json_out logprobs; // those that no chunk had yet, as members of a JSON list
     struct json_out logprobs_more[3]; // of completions: the other lists
-    struct json_out token_ids; // the same, where the call asks for them
+    struct json_out token_ids; // the same, where the request asks for them
     size_t text_offset; // of the next token, in characters
     bool has_begun; // its first piece came
     bool has_chunk; // its first chunk was sent
@@ -108,37 +109,38 @@ struct chat_plan {
     struct buf echo; // what its content begins with
 };
 
-// Functions over a call; `out` is JSON, or events of a stream.
+// Functions over a request; `out` is JSON, or events of a stream.
 struct endpoint {
     const char *id_prefix; // "cmpl-"
     bool repeats_members; // answers repeat what the request said of tools, and its metadata
-    // On the pool. False: call->error is set.
-    bool (*prepare)(struct call *call);
+    // On the pool. False: request->error is set.
+    bool (*prepare)(struct api_request *request);
     // The rest runs on the loop, for endpoints that generate.
     // Before the first piece of a stream, once; may be NULL.
-    void (*write_begin)(struct call *call, struct json_out *out);
+    void (*write_begin)(struct api_request *request, struct json_out *out);
     // A piece of a stream: nothing, or a chunk. The choice's counts are those after the piece.
     void (*write_piece)(struct choice *choice, const struct piece *piece, struct json_out *out);
     // The end of a stream in which each choice has had its last piece.
-    void (*write_end)(struct call *call, struct json_out *out);
+    void (*write_end)(struct api_request *request, struct json_out *out);
     // The end of a stream that failed.
-    void (*write_error)(struct call *call, const struct api_error *error, struct json_out *out);
+    void (*write_error)(struct api_request *request, const struct api_error *error,
+                        struct json_out *out);
     // Keeps what write_whole needs of a piece. False: no memory.
     bool (*collect)(struct choice *choice, const struct piece *piece);
     // The whole answer, without a stream.
-    void (*write_whole)(struct call *call, struct json_out *out);
+    void (*write_whole)(struct api_request *request, struct json_out *out);
     // The body of an error in place of OpenAI's; may be NULL.
     void (*write_refusal)(const struct api_error *error, struct json_out *out);
 };
 
-struct call {
-    struct mail mail; // the end of the job
+struct api_request {
+    struct loop_message message; // the end of the job
     struct work work;
-    TAILQ_ENTRY(call) link;
+    TAILQ_ENTRY(api_request) link;
     struct api *api;
     const struct endpoint *endpoint;
     struct http_conn *conn; // the loop's; NULL: the client is gone
-    struct exchange exchange;
+    struct request_info info;
     char id[48]; // "cmpl-..."
     uint64_t created; // seconds since 1970
     atomic_bool is_cancelled;
@@ -147,9 +149,9 @@ struct call {
     struct buf body; // JSON, until it is parsed
     json_t *root; // after the job what body_forget leaves
     bool keeps_members; // that may be as large as the body was
-    const char *read_members[CALL_MEMBERS_MAX]; // [num_read_members] those that root has
+    const char *read_members[API_REQUEST_MEMBERS_MAX]; // [num_read_members] those that root has
     size_t num_read_members;
-    char ignored[EXCHANGE_IGNORED_BYTES]; // names of members that nobody read: "a, b"; "": none
+    char ignored[REQUEST_INFO_IGNORED_BYTES]; // names of members that nobody read: "a, b"; "": none
     struct answer_options answer;
     struct chat_plan chat;
     struct nvllm_sampling_params sampling; // owns the lists of all choices
@@ -169,40 +171,40 @@ struct call {
     bool has_written; // of a stream: its beginning
     bool is_answered;
     uint32_t num_events; // of a stream that numbers them
-    bool is_busy; // a function on the stack has the call: it is not freed
+    bool is_busy; // a function on the stack has the request: it is not freed
     uint32_t num_finished; // choices
     struct piece *held, *last_held; // pieces that came before the end of the job
 };
 
-// A call of its own, without a client; NULL: no memory. call_start's, and for tests.
-struct call *call_create(struct api *api, const struct endpoint *endpoint);
-void call_free(struct call *call); // one that is in nobody's hands
-// The request on `conn` becomes a call, which replies.
-void call_start(struct api *api, struct http_conn *conn, const struct endpoint *endpoint,
-                const struct exchange *exchange);
+// One without a client, for api_request_start and tests. NULL: no memory.
+struct api_request *api_request_create(struct api *api, const struct endpoint *endpoint);
+void api_request_free(struct api_request *request); // one that is in nobody's hands
+// Reads the HTTP request on `conn` and replies to it.
+void api_request_start(struct api *api, struct http_conn *conn, const struct endpoint *endpoint,
+                       const struct request_info *info);
 // The client is gone.
-void call_abandon(struct call *call);
+void api_request_abandon(struct api_request *request);
 // Calls that came before `time` (clock_seconds) and still wait get an error.
-void call_expire(struct api *api, double time);
+void api_request_expire(struct api *api, double time);
 // The engine is lost: whoever waits gets an error.
-void call_fail_all(struct api *api);
+void api_request_fail_all(struct api *api);
 // After all threads have ended: what is left is freed.
-void call_free_all(struct api *api);
-// The engine is asked to end what the call has there. Any thread.
-void call_cancel(struct call *call);
-// False: it was cancelled, and call->error says so. For the job, which asks before it begins and in
-// loops over what the client sent.
-bool call_is_wanted(struct call *call);
+void api_request_free_all(struct api *api);
+// The engine is asked to end what the request has there. Any thread.
+void api_request_cancel(struct api_request *request);
+// False: it was cancelled, and request->error says so. The job asks before it begins and in loops
+// over what the client sent.
+bool api_request_is_wanted(struct api_request *request);
 
 // ---- for endpoint->prepare ----
 
-// Room for prompts, each with a copy of the call's sampling, and for sampling.n choices of each.
+// Allocates prompts, each with a copy of the request's sampling, and sampling.n choices of each.
 // False: no memory.
-bool call_make_prompts(struct call *call, uint32_t count);
+bool api_request_make_prompts(struct api_request *request, uint32_t count);
 // Sums over all prompts and choices.
-uint32_t call_num_prompt_tokens(const struct call *call);
-uint32_t call_num_generated_tokens(const struct call *call);
-uint32_t call_num_cached_tokens(const struct call *call);
-uint32_t call_num_reasoning_tokens(const struct call *call);
+uint32_t api_request_num_prompt_tokens(const struct api_request *request);
+uint32_t api_request_num_generated_tokens(const struct api_request *request);
+uint32_t api_request_num_cached_tokens(const struct api_request *request);
+uint32_t api_request_num_reasoning_tokens(const struct api_request *request);
 
 #endif

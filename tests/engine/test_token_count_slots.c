@@ -1,13 +1,13 @@
 // Which request has which slot of the token counts: free ones first, then one of a preempted
 // request, never one of an active request.
-#include "engine/step/count_slots.h"
+#include "engine/step/token_count_slots.h"
 
 #include "support/cmocka_all.h"
 
 enum { NUM_SLOTS = 3, NUM_REQUESTS = 5 };
 
 struct fixture {
-    struct count_slots slots;
+    struct token_count_slots slots;
     struct sequence seqs[NUM_REQUESTS];
     struct request requests[NUM_REQUESTS];
 };
@@ -15,7 +15,7 @@ struct fixture {
 // Every request is active.
 static void init(struct fixture *f) {
     *f = (struct fixture){0};
-    assert_int_equal(count_slots_init(&f->slots, NUM_SLOTS, NULL), OK);
+    assert_int_equal(token_count_slots_init(&f->slots, NUM_SLOTS, NULL), OK);
     for (int i = 0; i < NUM_REQUESTS; i++) {
         f->seqs[i].status = SEQUENCE_RUNNING;
         f->requests[i].seq = &f->seqs[i];
@@ -23,7 +23,7 @@ static void init(struct fixture *f) {
 }
 
 static uint32_t take(struct fixture *f, int i) {
-    count_slots_take(&f->slots, &f->requests[i]);
+    token_count_slots_take(&f->slots, &f->requests[i]);
     return f->requests[i].counts_slot;
 }
 
@@ -43,7 +43,7 @@ static void test_slots_are_told_apart(void **state) {
         assert_false(is_taken[slot]);
         is_taken[slot] = true;
     }
-    count_slots_fini(&f.slots);
+    token_count_slots_fini(&f.slots);
 }
 
 static void test_a_slot_given_back_is_taken_again(void **state) {
@@ -51,13 +51,13 @@ static void test_a_slot_given_back_is_taken_again(void **state) {
     struct fixture f;
     fill(&f);
     uint32_t slot = f.requests[1].counts_slot;
-    count_slots_give_back(&f.slots, &f.requests[1]);
+    token_count_slots_give_back(&f.slots, &f.requests[1]);
     assert_int_equal(f.requests[1].counts_slot, 0);
-    count_slots_give_back(&f.slots, &f.requests[1]); // it has none any more
-    count_slots_give_back(&f.slots, &f.requests[4]); // nor had this one
+    token_count_slots_give_back(&f.slots, &f.requests[1]); // it has none any more
+    token_count_slots_give_back(&f.slots, &f.requests[4]); // nor had this one
     assert_int_equal(take(&f, 3), slot);
     assert_int_equal(f.requests[0].counts_slot + f.requests[2].counts_slot + slot, 1 + 2 + 3);
-    count_slots_fini(&f.slots);
+    token_count_slots_fini(&f.slots);
 }
 
 static void test_a_preempted_request_keeps_its_slot_while_one_is_free(void **state) {
@@ -66,10 +66,10 @@ static void test_a_preempted_request_keeps_its_slot_while_one_is_free(void **sta
     fill(&f);
     uint32_t kept = f.requests[0].counts_slot, free_slot = f.requests[2].counts_slot;
     f.seqs[0].status = SEQUENCE_WAITING;
-    count_slots_give_back(&f.slots, &f.requests[2]);
+    token_count_slots_give_back(&f.slots, &f.requests[2]);
     assert_int_equal(take(&f, 3), free_slot);
     assert_int_equal(f.requests[0].counts_slot, kept);
-    count_slots_fini(&f.slots);
+    token_count_slots_fini(&f.slots);
 }
 
 static void test_the_slot_of_a_preempted_request_is_taken(void **state) {
@@ -82,17 +82,17 @@ static void test_the_slot_of_a_preempted_request_is_taken(void **state) {
         assert_int_equal(take(&f, 3), slot);
         assert_int_equal(f.requests[preempted].counts_slot, 0);
         // Its slot is another's now: its end gives nothing back.
-        count_slots_give_back(&f.slots, &f.requests[preempted]);
+        token_count_slots_give_back(&f.slots, &f.requests[preempted]);
         for (int i = 0; i < NUM_SLOTS; i++) {
             if (i != preempted) assert_int_not_equal(f.requests[i].counts_slot, 0);
         }
         // Another one ends, so the preempted one comes back and finds a slot.
         int ends = (preempted + 1) % NUM_SLOTS;
         uint32_t next = f.requests[ends].counts_slot;
-        count_slots_give_back(&f.slots, &f.requests[ends]);
+        token_count_slots_give_back(&f.slots, &f.requests[ends]);
         f.seqs[preempted].status = SEQUENCE_RUNNING;
         assert_int_equal(take(&f, preempted), next);
-        count_slots_fini(&f.slots);
+        token_count_slots_fini(&f.slots);
     }
 }
 
@@ -106,13 +106,13 @@ static void test_every_slot_of_preempted_requests_is_to_be_had(void **state) {
     int num_left = 0;
     for (int i = 0; i < NUM_SLOTS; i++) num_left += f.requests[i].counts_slot != 0;
     assert_int_equal(num_left, 1);
-    count_slots_fini(&f.slots);
+    token_count_slots_fini(&f.slots);
 }
 
 static void test_fini_of_nothing(void **state) {
     (void)state;
-    struct count_slots slots = {0};
-    count_slots_fini(&slots);
+    struct token_count_slots slots = {0};
+    token_count_slots_fini(&slots);
 }
 
 int main(void) {
@@ -124,5 +124,5 @@ int main(void) {
         cmocka_unit_test(test_every_slot_of_preempted_requests_is_to_be_had),
         cmocka_unit_test(test_fini_of_nothing),
     };
-    return cmocka_run_group_tests_name("count_slots", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("token_count_slots", tests, NULL, NULL);
 }

@@ -1,0 +1,88 @@
+#include "engine/data_parallel/event_turn.h"
+
+#include <errno.h>
+
+#include "base/os/clock.h"
+
+// Later deadlines do not exist: a time_t could not hold their seconds.
+static const double deadline_max = 1e9;
+
+enum status event_turn_init(struct event_turn *turn, struct err *err) {
+    *turn = (struct event_turn){0};
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes)) return err_nomem(err, "engines");
+    int failed = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    if (!failed) failed = pthread_cond_init(&turn->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    if (failed) return err_nomem(err, "engines");
+    if (pthread_mutex_init(&turn->mutex, NULL)) {
+        pthread_cond_destroy(&turn->changed);
+        return err_nomem(err, "engines");
+    }
+    turn->is_ready = true;
+    return OK;
+}
+
+void event_turn_fini(struct event_turn *turn) {
+    if (!turn->is_ready) return;
+    pthread_mutex_destroy(&turn->mutex);
+    pthread_cond_destroy(&turn->changed);
+    *turn = (struct event_turn){0};
+}
+
+void event_turn_enter(struct event_turn *turn) {
+    if (!turn) return;
+    pthread_mutex_lock(&turn->mutex);
+    while (!turn->is_open || turn->is_taken) pthread_cond_wait(&turn->changed, &turn->mutex);
+    turn->is_taken = true;
+    pthread_mutex_unlock(&turn->mutex);
+}
+
+void event_turn_leave(struct event_turn *turn) {
+    if (!turn) return;
+    pthread_mutex_lock(&turn->mutex);
+    turn->is_taken = false;
+    turn->is_open = turn->stays_open;
+    turn->num_passed++;
+    turn->num_signals++;
+    pthread_cond_broadcast(&turn->changed);
+    pthread_mutex_unlock(&turn->mutex);
+}
+
+void event_turn_signal(struct event_turn *turn) {
+    pthread_mutex_lock(&turn->mutex);
+    turn->num_signals++;
+    pthread_cond_broadcast(&turn->changed);
+    pthread_mutex_unlock(&turn->mutex);
+}
+
+void event_turn_wait(struct event_turn *turn, unsigned *num_signals, double deadline) {
+    bool has_end = deadline >= 0 && deadline < deadline_max;
+    const struct timespec until = clock_timespec(has_end ? deadline : 0);
+    int error = 0;
+    pthread_mutex_lock(&turn->mutex);
+    turn->is_open = true;
+    pthread_cond_broadcast(&turn->changed);
+    while (turn->num_signals == *num_signals && error != ETIMEDOUT) {
+        error = has_end ? pthread_cond_timedwait(&turn->changed, &turn->mutex, &until)
+                        : pthread_cond_wait(&turn->changed, &turn->mutex);
+    }
+    turn->is_open = false;
+    while (turn->is_taken) pthread_cond_wait(&turn->changed, &turn->mutex);
+    *num_signals = turn->num_signals;
+    pthread_mutex_unlock(&turn->mutex);
+}
+
+unsigned event_turn_num_passed(struct event_turn *turn) {
+    pthread_mutex_lock(&turn->mutex);
+    unsigned num_passed = turn->num_passed;
+    pthread_mutex_unlock(&turn->mutex);
+    return num_passed;
+}
+
+void event_turn_open(struct event_turn *turn) {
+    pthread_mutex_lock(&turn->mutex);
+    turn->is_open = turn->stays_open = true;
+    pthread_cond_broadcast(&turn->changed);
+    pthread_mutex_unlock(&turn->mutex);
+}
