@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/collective.h"
 #include "base/byte_source.h"
 #include "base/dtype.h"
 #include "base/err.h"
@@ -40,7 +41,6 @@ struct backend_graph; // recorded ops that are enqueued again by one call
 struct kv_cache; // the paged KV cache of all layers; the backend owns its layout
 struct token_counts; // the tokens that sequences have seen, and how often they generated each
 struct fused_model; // a backend's own data for the fused ops of one model
-struct collective; // a device's connection to the devices of the other ranks
 
 // How a device stores the weights of linears. They are quantized while they are loaded.
 enum quantization {
@@ -102,8 +102,11 @@ struct step_limits {
     uint32_t max_num_tokens;
     uint32_t max_num_seqs; // also the most rows of logits
     uint32_t max_positions; // tokens of the longest sequence
-    uint32_t max_blocks_per_seq;
+    uint32_t max_blocks_per_seq; // length of its block table in each KV group
+    uint32_t num_kv_groups;
 };
+
+enum { KV_GROUPS_MAX = 8 };
 
 /* One step: the whole input of a forward pass and its sampling. The engine fills it, and every op
  * reads it. The arrays are `dev`, with the lengths given here.
@@ -112,6 +115,10 @@ struct step_limits {
  * is at position context_len[s] - 1. The engine may pad a step of decodes with dummy sequences:
  * context_len 0, one token, no slot. Ops choose kernels by the padded counts; only the engine knows
  * how many rows are padding.
+ *
+ * Layers whose attention sees the same window form KV groups of as many layers each. All groups
+ * take their blocks from one cache, and each has slots and block tables of its own. The op of a
+ * layer finds those of its group by step_slots and step_tables.
  *
  * nano-vllm: the global Context; query_start is cu_seqlens_q, and context_len has what cu_seqlens_k
  * has. */
@@ -123,10 +130,14 @@ struct step {
     uint32_t max_query_len, max_context_len; // maxima over the sequences, for launch shapes
     int32_t *tokens; // [num_tokens]; -1 - r stands for previous[r].token_id
     int32_t *positions; // [num_tokens]
-    int32_t *slot_mapping; // [num_tokens]: block * block_size + offset; -1 writes nothing
+    // [KV groups][num_tokens]: block * block_size + offset; -1 writes nothing
+    int32_t *slot_mapping;
     int32_t *query_start; // [num_seqs + 1]
     int32_t *context_len; // [num_seqs]
-    int32_t *block_tables; // [num_seqs][block_table_stride]
+    // [KV groups][num_seqs][block_table_stride]; -1: no block, which no op reads. It is behind the
+    // sequence's end, or before the windows of all its queries.
+    int32_t *block_tables;
+    uint32_t group_tokens, group_seqs; // num_tokens and num_seqs when the arrays were laid out
     int32_t *logit_index; // [num_logits]: rows of tokens
     struct sample_row *rows; // [num_logits]
     struct sample_bias *biases; // a row's bias_start is an index into it
@@ -141,8 +152,16 @@ struct step {
     const struct sample_result *previous;
 };
 
+static inline int32_t *step_slots(const struct step *step, uint32_t kv_group) {
+    return step->slot_mapping + (size_t)kv_group * step->group_tokens;
+}
+
+static inline int32_t *step_tables(const struct step *step, uint32_t kv_group) {
+    return step->block_tables + (size_t)kv_group * step->group_seqs * step->block_table_stride;
+}
+
 struct kv_cache_spec {
-    uint32_t num_layers;
+    uint32_t num_layers; // of one KV group
     uint32_t num_blocks;
     uint32_t block_size; // tokens, a multiple of 16
     uint32_t num_kv_heads;
@@ -195,7 +214,8 @@ struct linear_args {
 struct attention_args {
     const struct step *step;
     struct kv_cache *cache; // written by attention_prepare, read by attention
-    uint32_t layer;
+    uint32_t layer; // of the cache: its index in its KV group
+    uint32_t kv_group;
     uint32_t num_heads, num_kv_heads, head_dim;
     void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]
     void *out; // dev [num_tokens][num_heads * head_dim], written by attention
@@ -413,64 +433,6 @@ struct backend_peers {
     void (*sum)(struct backend *backend, const struct sum_args *args);
 };
 
-enum { COLLECTIVE_RANKS_MAX = 64, COLLECTIVE_CARD_BYTES = 256 };
-
-// How devices reach each other: directly, by NCCL, or the first of these that works.
-enum collective_kind { COLLECTIVE_AUTO, COLLECTIVE_P2P, COLLECTIVE_NCCL };
-
-// The same on every rank, but for `rank`.
-struct collective_spec {
-    enum collective_kind kind;
-    bool is_one_host; // rank r has the device with the number of rank 0's + r of one host
-    uint32_t rank, world_size;
-    uint32_t hidden, max_num_tokens; // of a sum: [max_num_tokens][hidden]
-    uint32_t max_num_logits;
-    // First id of each rank's slice of the vocabulary; [world_size] is the vocabulary's size.
-    uint32_t vocab_start[COLLECTIVE_RANKS_MAX + 1];
-    // A 32-bit word of registered host memory. Once it is not 0, ranks that wait for each other
-    // stop waiting, and results must not be used.
-    const void *has_failed;
-};
-
-// residual += the sum over ranks, in the order of the ranks; is_first: residual = that sum. With
-// `norm` also out = rms_norm(residual) * norm.
-struct reduce_add_args {
-    void *residual; // dev [rows][cols] in/out
-    const float *norm; // dev [cols] or NULL
-    void *out; // dev [rows][cols], with norm
-    uint32_t rows, cols;
-    float eps; // of the norm
-    bool is_first;
-};
-
-/* What the devices of a tensor-parallel group do together, in stream order. All ranks make the same
- * calls in the same order. Like other ops they may be recorded. */
-struct backend_collective {
-    // What create allocates on the device.
-    size_t (*bytes)(const struct backend *backend, const struct collective_spec *spec);
-    // This rank's part. *card [COLLECTIVE_CARD_BYTES] is what the other ranks need to reach it.
-    enum status (*create)(struct backend *backend, const struct collective_spec *spec,
-                          struct collective **out, void *card, struct err *err);
-    // Before the first op, by all ranks: `cards` [world_size][COLLECTIVE_CARD_BYTES].
-    enum status (*connect)(struct backend *backend, struct collective *collective,
-                           const void *cards, struct err *err);
-    void (*destroy)(struct backend *backend, struct collective *collective); // NULL is fine
-    // Makes waiting ops of this rank end, where has_failed alone does not. Any thread may call it.
-    void (*stop_waiting)(struct collective *collective);
-    // Memory for this rank's part of the next sum: dev [max_num_tokens][hidden].
-    void *(*partial)(struct collective *collective);
-    void (*reduce_add)(struct backend *backend, struct collective *collective,
-                       const struct reduce_add_args *args);
-    // Memory for this rank's logits: dev [max_num_logits][its slice of the vocabulary].
-    float *(*logits)(struct collective *collective);
-    // For tests: copies row `row` of all ranks' logits to the host, ordered like a download. All
-    // ranks must call it, because some kinds gather.
-    void (*gather_logits)(struct backend *backend, struct collective *collective, uint32_t row,
-                          float *host);
-    // Later ops of this rank start when all ranks have come here.
-    void (*barrier)(struct backend *backend, struct collective *collective);
-};
-
 // Without this group models with experts are refused.
 struct backend_moe {
     enum status (*experts_create)(struct backend *backend, const struct experts_spec *spec,
@@ -530,7 +492,7 @@ struct project_out_args {
     uint32_t rows;
 };
 
-// All layers. In each, with sums over the ranks where there are several:
+// All layers, which are one KV group. In each, with sums over the ranks where there are several:
 //   residual += o(attention(qkv(norm(residual))))
 //   residual += mlp(norm(residual))
 struct layers_args {
@@ -582,6 +544,7 @@ struct backend {
     enum dtype weight_dtype;
     enum quantization quantization;
     enum dtype kv_cache_dtype; // of a KV cache whose spec has DTYPE_NONE
+    bool has_kv_groups; // false: there is one KV group
     bool has_kv_cache_dtypes; // false: a KV cache can only have kv_cache_dtype
     uint32_t num_timed; // shapes for which ops were timed, because no file knew the fastest
 };

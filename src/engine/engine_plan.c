@@ -161,6 +161,7 @@ static enum status choose_lengths(struct engine_plan *plan,
         .max_num_seqs = max_num_seqs,
         .max_positions = wanted,
         .max_blocks_per_seq = (wanted + block_size - 1) / block_size,
+        .num_kv_groups = 1,
     };
     if (batch_capacity_bytes(limits, plan->config.vocab_size) > UINT32_MAX) {
         return err_set(

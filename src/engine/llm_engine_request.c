@@ -52,11 +52,12 @@ static enum status fill_output(const struct llm_engine *engine, struct request *
     enum status status = init_text(engine, request, err);
     if (status) return status;
     uint32_t max_new = max_new_tokens(engine, count, (uint32_t)params->max_tokens);
-    uint64_t salt = in->cache_salt ? salt_of(engine, in->cache_salt) : 0;
-    status = sequence_create(&request->seq, 0, ids, count, max_new,
-                             engine->plan.scheduler.block_size, salt, err);
+    status =
+        sequence_create(&request->seq, 0, ids, count, max_new, engine->plan.scheduler.block_size,
+                        engine->plan.runner.decoder.limits.num_kv_groups, err);
     if (status) return status;
     request->seq->user = request;
+    request->seq->cache_salt = in->cache_salt ? salt_of(engine, in->cache_salt) : 0;
     request->seq->priority = params->priority;
     request->keeps_stop_token = in->keep_stop_token || params->include_stop_str_in_output;
     request->on_event = in->on_event;

@@ -37,7 +37,7 @@ struct sequence *fixture_add(struct fixture *f, int32_t first, uint32_t num_prom
     struct sequence *seq;
     struct err err;
     assert_int_equal(sequence_create(&seq, f->num_seqs, tokens, num_prompt_tokens, max_new_tokens,
-                                     f->config.block_size, 0, &err),
+                                     f->config.block_size, 1, &err),
                      OK);
     f->seqs[f->num_seqs++] = seq;
     seq->priority = f->priority;

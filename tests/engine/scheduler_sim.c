@@ -224,12 +224,13 @@ static void add_due(struct sim *sim) {
         struct err err = {0};
         if (sequence_create(&request->seq, i, request->tokens, request->num_prompt,
                             request->num_tokens_max - request->num_prompt, sim->config.block_size,
-                            request->salt, &err)) {
+                            1, &err)) {
             fail(sim, "sequence_create: %s", err.message);
             return;
         }
         CHECK(request->seq, "sequence %u", i);
         request->seq->user = request;
+        request->seq->cache_salt = request->salt;
         request->seq->priority = request->priority;
         if (request->origin) request->seq->origin = request->origin->first_seq;
         request->first_seq = request->seq;

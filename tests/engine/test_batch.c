@@ -9,7 +9,13 @@
 #include "engine/request/params.h"
 #include "support/cmocka_all.h"
 
-enum { NUM_SEQS = 5, BLOCK_SIZE = 4, BLOCKS_MAX = 3, TOKENS_MAX = BLOCK_SIZE * BLOCKS_MAX };
+enum {
+    NUM_SEQS = 5,
+    NUM_KV_GROUPS = 2,
+    BLOCK_SIZE = 4,
+    BLOCKS_MAX = 3,
+    TOKENS_MAX = BLOCK_SIZE * BLOCKS_MAX
+};
 
 // Sequences of one step, each with a sampling of its own.
 struct fixture {
@@ -35,7 +41,8 @@ static void init(struct fixture *f, uint32_t vocab_size, const uint32_t num_toke
         .limits = {.max_num_tokens = NUM_SEQS * TOKENS_MAX,
                    .max_num_seqs = NUM_SEQS,
                    .max_positions = TOKENS_MAX,
-                   .max_blocks_per_seq = BLOCKS_MAX},
+                   .max_blocks_per_seq = BLOCKS_MAX,
+                   .num_kv_groups = NUM_KV_GROUPS},
         .vocab_size = vocab_size,
         .mask_words = (vocab_size + 31) / 32,
     };
@@ -46,13 +53,16 @@ static void init(struct fixture *f, uint32_t vocab_size, const uint32_t num_toke
     for (uint32_t i = 0; i < NUM_SEQS; i++) {
         int32_t prompt[TOKENS_MAX];
         for (int32_t k = 0; k < TOKENS_MAX; k++) prompt[k] = (int32_t)(100 * i) + k;
-        assert_int_equal(
-            sequence_create(&f->seqs[i], i + 1, prompt, num_tokens[i], 1, BLOCK_SIZE, 0, NULL), OK);
+        assert_int_equal(sequence_create(&f->seqs[i], i + 1, prompt, num_tokens[i], 1, BLOCK_SIZE,
+                                         NUM_KV_GROUPS, NULL),
+                         OK);
         f->seqs[i]->user = &f->samplings[i];
         f->items[i] =
             (struct scheduled){.seq = f->seqs[i], .num_tokens = num_tokens[i], .needs_token = true};
-        for (uint32_t b = 0; b * BLOCK_SIZE < num_tokens[i]; b++) {
-            f->seqs[i]->block_table[b] = i * BLOCKS_MAX + b;
+        for (uint32_t g = 0; g < NUM_KV_GROUPS; g++) {
+            for (uint32_t b = 0; b * BLOCK_SIZE < num_tokens[i]; b++) {
+                sequence_table(f->seqs[i], g)[b] = (g * NUM_SEQS + i) * BLOCKS_MAX + b;
+            }
         }
     }
 }
@@ -109,6 +119,15 @@ static void check_prompt_rows(const struct fixture *f, const struct step *step, 
     }
 }
 
+// Each token of sequence i has its slot in each group's block.
+static void check_slots(const struct fixture *f, const struct step *step, uint32_t i, uint32_t g) {
+    const int32_t *slots = step_slots(step, g) + step->query_start[i];
+    for (uint32_t k = 0; k < f->items[i].num_tokens; k++) {
+        uint32_t block = sequence_table(f->seqs[i], g)[k / BLOCK_SIZE];
+        assert_int_equal(slots[k], block * BLOCK_SIZE + k % BLOCK_SIZE);
+    }
+}
+
 // What the rows of a copy of the batch find.
 static void check(const struct fixture *f, uint32_t num_rows) {
     uint32_t bytes = f->batch.header->size_bytes;
@@ -133,10 +152,19 @@ static void check(const struct fixture *f, uint32_t num_rows) {
                                 sampling->mask.always, f->mask_words * sizeof(uint32_t));
         }
         check_prompt_rows(f, &step, i);
-        assert_memory_equal(step.block_tables + i * step.block_table_stride,
-                            f->seqs[i]->block_table, num_blocks * sizeof(int32_t));
+        for (uint32_t g = 0; g < NUM_KV_GROUPS; g++) {
+            const int32_t *table = step_tables(&step, g) + i * step.block_table_stride;
+            assert_memory_equal(table, sequence_table(f->seqs[i], g), num_blocks * sizeof *table);
+            for (uint32_t b = num_blocks; b < step.block_table_stride; b++) {
+                assert_int_equal(table[b], -1);
+            }
+            check_slots(f, &step, i, g);
+        }
     }
     for (uint32_t i = NUM_SEQS; i < num_rows; i++) { // padding
+        for (uint32_t g = 0; g < NUM_KV_GROUPS; g++) {
+            assert_int_equal(step_slots(&step, g)[step.query_start[i]], -1);
+        }
         assert_int_equal(step.rows[i].counts_slot, 0);
         assert_int_equal(step.rows[i].bias_count, 0);
         assert_int_equal(step.rows[i].mask, 0);

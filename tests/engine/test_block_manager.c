@@ -44,8 +44,8 @@ static struct sequence *add_salted(struct fixture *f, int32_t first, uint32_t nu
     struct sequence *seq;
     struct err err;
     assert_int_equal(
-        sequence_create(&seq, f->num_seqs, tokens, num_tokens, MAX_NEW, BLOCK_SIZE, salt, &err),
-        OK);
+        sequence_create(&seq, f->num_seqs, tokens, num_tokens, MAX_NEW, BLOCK_SIZE, 1, &err), OK);
+    seq->cache_salt = salt;
     f->seqs[f->num_seqs++] = seq;
     return seq;
 }
@@ -372,8 +372,8 @@ static void test_hashes_depend_on_the_seed(void **state) {
     struct sequence *a, *b;
     assert_int_equal(block_manager_init(&one, 2, 4, true, 1, &err), OK);
     assert_int_equal(block_manager_init(&two, 2, 4, true, 2, &err), OK);
-    assert_int_equal(sequence_create(&a, 0, tokens, 4, 1, 4, 0, &err), OK);
-    assert_int_equal(sequence_create(&b, 1, tokens, 4, 1, 4, 0, &err), OK);
+    assert_int_equal(sequence_create(&a, 0, tokens, 4, 1, 4, 1, &err), OK);
+    assert_int_equal(sequence_create(&b, 1, tokens, 4, 1, 4, 1, &err), OK);
     assert_true(block_manager_hash(&one, a, 0) != block_manager_hash(&two, b, 0));
     sequence_destroy(a);
     sequence_destroy(b);
@@ -430,12 +430,12 @@ static void test_b2_sequence_refuses_what_cannot_be(void **state) {
     struct err err;
     struct sequence *seq;
     int32_t token = 1;
-    assert_int_equal(sequence_create(&seq, 0, &token, 0, 1, 4, 0, &err), ERR_INVALID);
+    assert_int_equal(sequence_create(&seq, 0, &token, 0, 1, 4, 1, &err), ERR_INVALID);
     assert_string_equal(err.message, "the prompt has no tokens");
-    assert_int_equal(sequence_create(&seq, 0, &token, 1, 0, 4, 0, &err), ERR_INVALID);
-    assert_int_equal(sequence_create(&seq, 0, &token, 1, 1, 0, 0, &err), ERR_INVALID);
-    assert_int_equal(sequence_create(&seq, 0, &token, 1, INT32_MAX, 4, 0, &err), ERR_INVALID);
-    assert_int_equal(sequence_create(&seq, 0, &token, 1, UINT32_MAX, 4, 0, &err), ERR_INVALID);
+    assert_int_equal(sequence_create(&seq, 0, &token, 1, 0, 4, 1, &err), ERR_INVALID);
+    assert_int_equal(sequence_create(&seq, 0, &token, 1, 1, 0, 1, &err), ERR_INVALID);
+    assert_int_equal(sequence_create(&seq, 0, &token, 1, INT32_MAX, 4, 1, &err), ERR_INVALID);
+    assert_int_equal(sequence_create(&seq, 0, &token, 1, UINT32_MAX, 4, 1, &err), ERR_INVALID);
     assert_null(seq);
     sequence_destroy(NULL);
 }
@@ -449,7 +449,7 @@ static void test_b10_block_size_is_each_sequences_own(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct sequence *seq;
         struct err err;
-        assert_int_equal(sequence_create(&seq, 0, tokens, 7, 3, cases[i].block_size, 0, &err), OK);
+        assert_int_equal(sequence_create(&seq, 0, tokens, 7, 3, cases[i].block_size, 1, &err), OK);
         assert_int_equal(seq->num_blocks_max, cases[i].num_blocks);
         sequence_destroy(seq);
     }

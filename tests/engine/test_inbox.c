@@ -17,7 +17,7 @@ static struct request *make_request(uint32_t num_prompt_tokens) {
     int32_t *prompt = calloc(num_prompt_tokens, sizeof *prompt);
     assert_int_equal(request_create(&request, NULL), OK);
     assert_non_null(prompt);
-    assert_int_equal(sequence_create(&request->seq, 0, prompt, num_prompt_tokens, 1, 16, 0, NULL),
+    assert_int_equal(sequence_create(&request->seq, 0, prompt, num_prompt_tokens, 1, 16, 1, NULL),
                      OK);
     free(prompt);
     return request;

@@ -197,7 +197,7 @@ static void test_a_token_that_cannot_be_chosen(void **state) {
     const int32_t ids[] = {4, 5, 6, 7};
     struct request *request;
     assert_int_equal(request_create(&request, NULL), OK);
-    assert_int_equal(sequence_create(&request->seq, 0, ids, 4, 1, 16, 0, NULL), OK);
+    assert_int_equal(sequence_create(&request->seq, 0, ids, 4, 1, 16, 1, NULL), OK);
     request->num_prompt_rows = 3;
     request->prompt_logprobs = calloc(3, sizeof *request->prompt_logprobs);
     const struct scheduled item = {.start = 1, .num_tokens = 3, .num_prompt_rows = 2};

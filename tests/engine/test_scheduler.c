@@ -34,7 +34,7 @@ static void test_b1_request_that_can_never_fit_is_refused(void **state) {
     int32_t tokens[16] = {0};
     struct sequence *seq;
     struct err err;
-    assert_int_equal(sequence_create(&seq, 0, tokens, 10, 8, 4, 0, &err), OK);
+    assert_int_equal(sequence_create(&seq, 0, tokens, 10, 8, 4, 1, &err), OK);
     assert_int_equal(scheduler_add(f.scheduler, seq, &err), ERR_INVALID);
     assert_string_equal(err.message, "10 prompt tokens and up to 8 generated ones need 5 KV blocks "
                                      "of 4 tokens, the whole cache has 4");
@@ -118,7 +118,7 @@ static void test_b10_sequence_made_for_another_block_size_is_refused(void **stat
     int32_t tokens[8] = {0};
     struct sequence *seq;
     struct err err;
-    assert_int_equal(sequence_create(&seq, 0, tokens, 8, 8, 16, 0, &err), OK);
+    assert_int_equal(sequence_create(&seq, 0, tokens, 8, 8, 16, 1, &err), OK);
     assert_int_equal(scheduler_add(f.scheduler, seq, &err), ERR_INVALID);
     assert_non_null(strstr(err.message, "4 of 4 tokens"));
     sequence_destroy(seq);

@@ -19,7 +19,7 @@ static const struct scheduler_config config = {
 static enum status create_sequence(struct sequence **out, uint64_t id, struct err *err) {
     int32_t prompt[24];
     for (int32_t i = 0; i < 24; i++) prompt[i] = i < 12 ? i : i + (int32_t)id;
-    return sequence_create(out, id, prompt, 24, 20, BLOCK_SIZE, 0, err);
+    return sequence_create(out, id, prompt, 24, 20, BLOCK_SIZE, 1, err);
 }
 
 static enum status create_and_add(void *context, struct err *err) {

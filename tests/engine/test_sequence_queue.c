@@ -78,7 +78,7 @@ static void check_height(int32_t (*priority_of)(uint32_t i)) {
     assert_true(seqs && is_child);
     for (uint32_t i = 0; i < NUM_SEQS; i++) {
         const int32_t token = 7;
-        assert_int_equal(sequence_create(&seqs[i], i, &token, 1, 1, 4, 0, NULL), OK);
+        assert_int_equal(sequence_create(&seqs[i], i, &token, 1, 1, 4, 1, NULL), OK);
         seqs[i]->priority = priority_of(i);
         assert_int_equal(scheduler_add(f.scheduler, seqs[i], NULL), OK);
     }

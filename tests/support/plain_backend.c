@@ -233,9 +233,10 @@ static void plain_attention_prepare(struct backend *backend, const struct attent
             if (norm) norm_row(head, norm, head, dim, args->eps);
             rotate(head, rope, dim);
         }
-        if (step->slot_mapping[t] < 0) continue;
+        int32_t slot = step_slots(step, args->kv_group)[t];
+        if (slot < 0) continue;
         for (uint32_t h = 0; h < args->num_kv_heads; h++) {
-            size_t at = slot_at(args->cache, args->layer, (size_t)step->slot_mapping[t], h);
+            size_t at = slot_at(args->cache, args->layer, (size_t)slot, h);
             memcpy(args->cache->keys + at, k + (size_t)h * dim, dim * sizeof *k);
             memcpy(args->cache->values + at, v + (size_t)h * dim, dim * sizeof *v);
         }
@@ -275,7 +276,8 @@ static void plain_attention(struct backend *backend, const struct attention_args
     uint32_t dim = args->head_dim;
     size_t row = (size_t)(args->num_heads + 2 * args->num_kv_heads) * dim;
     for (uint32_t s = 0; s < step->num_seqs; s++) {
-        const int32_t *table = step->block_tables + (size_t)s * step->block_table_stride;
+        const int32_t *table =
+            step_tables(step, args->kv_group) + (size_t)s * step->block_table_stride;
         int32_t first = step->query_start[s], end = step->query_start[s + 1];
         for (int32_t t = first; t < end; t++) {
             int32_t position = step->context_len[s] - (end - t); // of this query

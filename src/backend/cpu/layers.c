@@ -259,7 +259,7 @@ bool cpu_layers(struct backend *backend, struct fused_model *model,
     bool is_bytes = model->layers[0].qkv->kind != LINEAR_BF16;
     bool has_narrow_cache = args->cache->spec.dtype == DTYPE_BF16 &&
                             cpu->kernels.attention_bf16.queries == QUERIES_BF16;
-    kv_cache_touch(cpu, args->cache, args->step);
+    kv_cache_touch(cpu, args->cache, args->step, 0);
     for (uint32_t i = 0; i < spec->num_layers; i++) {
         const struct fused_layer *layer = &model->layers[i];
         struct pass pass = {.cpu = cpu,

@@ -160,7 +160,8 @@ void kv_cache_store(const struct cpu_kernels *kernels, const struct kv_cache *ca
 // all layers. Otherwise in every layer one thread zeroes and the others wait for it. It goes from
 // the step's first new block to its last: new blocks are given out in order. Blocks that are left
 // out get memory when they are written.
-void kv_cache_touch(struct cpu_backend *cpu, struct kv_cache *cache, const struct step *step);
+void kv_cache_touch(struct cpu_backend *cpu, struct kv_cache *cache, const struct step *step,
+                    uint32_t kv_group);
 
 // Where cpu_attention finds and leaves numbers in bf16, in a fused layer.
 struct attention_narrow {

@@ -8,11 +8,12 @@
 
 enum status sequence_create(struct sequence **out, uint64_t id, const int32_t *prompt,
                             uint32_t num_prompt_tokens, uint32_t max_new_tokens,
-                            uint32_t block_size, uint64_t cache_salt, struct err *err) {
+                            uint32_t block_size, uint32_t num_kv_groups, struct err *err) {
     *out = NULL;
     if (num_prompt_tokens == 0) return err_set(err, ERR_INVALID, "the prompt has no tokens");
     if (max_new_tokens == 0) return err_set(err, ERR_INVALID, "max_tokens is 0, want at least 1");
     if (block_size == 0) return err_set(err, ERR_INVALID, "block_size is 0, want at least 1");
+    if (num_kv_groups == 0) return err_set(err, ERR_INVALID, "a sequence without KV groups");
     // Positions travel as int32.
     if ((uint64_t)num_prompt_tokens + max_new_tokens > INT32_MAX) {
         return err_set(err, ERR_INVALID, "%u prompt tokens and %u to generate exceed %d",
@@ -26,7 +27,7 @@ enum status sequence_create(struct sequence **out, uint64_t id, const int32_t *p
     // One allocation, widest elements first, so that every part is aligned.
     size_t hashes_bytes = (size_t)num_blocks_max * sizeof(uint64_t);
     size_t tokens_bytes = (size_t)num_tokens_max * sizeof(int32_t);
-    size_t table_bytes = (size_t)num_blocks_max * sizeof(uint32_t);
+    size_t table_bytes = (size_t)num_kv_groups * num_blocks_max * sizeof(uint32_t);
     struct sequence *seq = malloc(sizeof *seq + hashes_bytes + tokens_bytes + table_bytes);
     if (!seq) return err_nomem(err, "sequence");
     *seq = (struct sequence){
@@ -36,8 +37,8 @@ enum status sequence_create(struct sequence **out, uint64_t id, const int32_t *p
         .num_prompt_tokens = num_prompt_tokens,
         .num_tokens_max = num_tokens_max,
         .schedule_index = SEQUENCE_UNSCHEDULED,
+        .num_kv_groups = num_kv_groups,
         .num_blocks_max = num_blocks_max,
-        .cache_salt = cache_salt,
     };
     char *room = (char *)(seq + 1);
     seq->block_hashes = (void *)room;

@@ -11,6 +11,7 @@
 #define ENGINE_SEQUENCE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -48,13 +49,16 @@ struct sequence {
 
     // A full block's id may change once, in the scheduler_advance that follows. If its content is
     // cached already, the sequence gives its block back and shares the cached one.
-    uint32_t *block_table; // [num_blocks_max] block ids, [0, num_blocks) held
+    // One table for each KV group (backend.h): [num_kv_groups][num_blocks_max] block ids, of which
+    // [0, num_blocks) are held.
+    uint32_t *block_table;
     uint64_t *block_hashes; // [num_blocks_max] chain hash of each full block, [0, num_hashes) known
-    uint32_t num_blocks; // held now
+    uint32_t num_kv_groups;
+    uint32_t num_blocks; // entries of each table
     uint32_t num_hashes;
     uint32_t num_published; // leading blocks of block_table that are in the prefix cache
     uint32_t num_blocks_max;
-    uint64_t cache_salt; // starts the hash chain; 0: the common salt
+    uint64_t cache_salt; // starts the hash chain; 0: the common salt; set before scheduler_add
     bool skips_cache; // it reads no cached prefix: every token of its prompt is to be computed
     // Output 0 of the request, if this is another output. It was added before and lives as long.
     // This sequence waits until origin's prompt is computed and shares its full blocks. Set before
@@ -70,16 +74,20 @@ struct sequence {
     void *user; // the engine's per-request data; the scheduler never looks
 };
 
-// Copies the prompt. num_prompt_tokens >= 1, max_new_tokens >= 1, block_size >= 1, else
+// Copies the prompt. num_prompt_tokens, max_new_tokens, block_size, num_kv_groups >= 1, else
 // ERR_INVALID.
 MUST_USE enum status sequence_create(struct sequence **out, uint64_t id, const int32_t *prompt,
                                      uint32_t num_prompt_tokens, uint32_t max_new_tokens,
-                                     uint32_t block_size, uint64_t cache_salt, struct err *err);
+                                     uint32_t block_size, uint32_t num_kv_groups, struct err *err);
 void sequence_destroy(struct sequence *seq); // NULL is fine; must hold no blocks and be in no queue
 
 // Who is served first; the other one is preempted first.
 static inline bool sequence_comes_before(const struct sequence *a, const struct sequence *b) {
     return a->priority != b->priority ? a->priority < b->priority : a->arrival < b->arrival;
+}
+
+static inline uint32_t *sequence_table(const struct sequence *seq, uint32_t kv_group) {
+    return seq->block_table + (size_t)kv_group * seq->num_blocks_max;
 }
 
 static inline uint32_t sequence_num_generated(const struct sequence *seq) {

@@ -20,6 +20,8 @@ struct step batch_bind(const struct batch_header *h, void *base) {
         .num_logits = h->num_logits,
         .num_prompt_logits = h->num_prompt_logits,
         .block_table_stride = h->block_table_stride,
+        .group_tokens = h->num_tokens,
+        .group_seqs = h->num_seqs,
         .max_query_len = h->max_query_len,
         .max_context_len = h->max_context_len,
     };
@@ -28,7 +30,8 @@ struct step batch_bind(const struct batch_header *h, void *base) {
     s.device_stride = &header->block_table_stride;
     s.tokens = take(base, &at, h->num_tokens, sizeof *s.tokens);
     s.positions = take(base, &at, h->num_tokens, sizeof *s.positions);
-    s.slot_mapping = take(base, &at, h->num_tokens, sizeof *s.slot_mapping);
+    s.slot_mapping =
+        take(base, &at, (size_t)h->num_kv_groups * h->num_tokens, sizeof *s.slot_mapping);
     s.query_start = take(base, &at, (size_t)h->num_seqs + 1, sizeof *s.query_start);
     s.context_len = take(base, &at, h->num_seqs, sizeof *s.context_len);
     s.logit_index = take(base, &at, h->num_logits, sizeof *s.logit_index);
@@ -49,14 +52,14 @@ static uint32_t divide_up(size_t a, size_t b) {
 // Places the biases, prompt rows and masks behind the block tables. Returns the batch's bytes.
 static size_t place_tail(struct batch_header *h, uint32_t mask_words) {
     size_t mask_bytes = mask_words * sizeof(uint32_t);
-    size_t end = (size_t)h->num_seqs * h->block_table_stride * sizeof(int32_t);
+    size_t end = (size_t)h->num_kv_groups * h->num_seqs * h->block_table_stride * sizeof(int32_t);
     h->first_bias = divide_up(end, sizeof(struct sample_bias));
     if (h->num_biases) end = ((size_t)h->first_bias + h->num_biases) * sizeof(struct sample_bias);
     h->first_prompt = divide_up(end, sizeof(uint32_t));
     end += h->num_prompt_logits * (sizeof(int32_t) + sizeof(struct sample_row));
     h->first_mask = divide_up(end, mask_bytes);
     if (h->num_masks) end = ((size_t)h->first_mask + h->num_masks) * mask_bytes;
-    size_t size = sizeof *h + 3 * (size_t)h->num_tokens * sizeof(int32_t) +
+    size_t size = sizeof *h + (2 + (size_t)h->num_kv_groups) * h->num_tokens * sizeof(int32_t) +
                   (2 * (size_t)h->num_seqs + 1) * sizeof(int32_t) +
                   h->num_logits * (sizeof(int32_t) + sizeof(struct sample_row)) + end;
     h->masks_at = (uint32_t)(size - h->num_masks * mask_bytes);
@@ -71,6 +74,7 @@ size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_siz
     struct batch_header most = {
         .num_tokens = limits->max_num_tokens,
         .num_seqs = limits->max_num_seqs,
+        .num_kv_groups = limits->num_kv_groups,
         .num_logits = limits->max_num_seqs,
         .num_biases =
             limits->max_num_seqs * (PARAMS_MAX_logit_bias + PARAMS_MAX_logprob_token_ids) +
@@ -87,6 +91,7 @@ enum status batch_init(struct batch *batch, struct backend *backend,
                        struct err *err) {
     *batch = (struct batch){.header = block,
                             .capacity_bytes = batch_capacity_bytes(limits, vocab_size),
+                            .num_kv_groups = limits->num_kv_groups,
                             .mask_words = mask_words_of(vocab_size),
                             .is_borrowed = block != NULL};
     batch->is_late = calloc(limits->max_num_seqs, sizeof *batch->is_late);
@@ -137,9 +142,28 @@ static struct batch_header count_schedule(const struct schedule *schedule, uint3
     return h;
 }
 
-// Tokens, positions, slots and the block table of one sequence.
-static void fill_sequence(const struct step *a, uint32_t row, uint32_t first_token,
-                          const struct scheduled *item, uint32_t block_size) {
+// A sequence's slots and its block table in one KV group.
+static void fill_kv_group(const struct step *a, uint32_t kv_group, uint32_t row,
+                          uint32_t first_token, const struct scheduled *item, uint32_t block_size) {
+    const struct sequence *seq = item->seq;
+    const uint32_t *blocks = sequence_table(seq, kv_group);
+    uint32_t start = seq->num_computed_tokens, context_len = start + item->num_tokens;
+    int32_t *slots = step_slots(a, kv_group) + first_token;
+    for (uint32_t i = 0; i < item->num_tokens; i++) {
+        uint32_t position = start + i;
+        uint32_t block = blocks[position / block_size];
+        slots[i] = (int32_t)(block * block_size + position % block_size);
+    }
+    uint32_t num_blocks = (context_len + block_size - 1) / block_size;
+    uint32_t stride = a->block_table_stride;
+    int32_t *table = step_tables(a, kv_group) + (size_t)row * stride;
+    memcpy(table, blocks, num_blocks * sizeof *table); // BLOCK_NONE is -1, ids are far below 2^31
+    for (uint32_t i = num_blocks; i < stride; i++) table[i] = -1;
+}
+
+// Tokens, positions, slots and block tables of one sequence.
+static void fill_sequence(const struct step *a, uint32_t num_kv_groups, uint32_t row,
+                          uint32_t first_token, const struct scheduled *item, uint32_t block_size) {
     const struct sequence *seq = item->seq;
     uint32_t start = seq->num_computed_tokens;
     memcpy(a->tokens + first_token, seq->token_ids + start, item->num_tokens * sizeof *a->tokens);
@@ -147,18 +171,12 @@ static void fill_sequence(const struct step *a, uint32_t row, uint32_t first_tok
         a->tokens[first_token + item->num_tokens - 1] = -1 - (int32_t)seq->pending_row;
     }
     for (uint32_t i = 0; i < item->num_tokens; i++) {
-        uint32_t position = start + i;
-        uint32_t block = seq->block_table[position / block_size];
-        a->positions[first_token + i] = (int32_t)position;
-        a->slot_mapping[first_token + i] = (int32_t)(block * block_size + position % block_size);
+        a->positions[first_token + i] = (int32_t)(start + i);
     }
-    uint32_t context_len = start + item->num_tokens;
-    uint32_t num_blocks = (context_len + block_size - 1) / block_size;
-    uint32_t stride = a->block_table_stride;
-    int32_t *table = a->block_tables + (size_t)row * stride;
-    memcpy(table, seq->block_table, num_blocks * sizeof *table); // ids are far below 2^31
-    for (uint32_t i = num_blocks; i < stride; i++) table[i] = -1;
-    a->context_len[row] = (int32_t)context_len;
+    for (uint32_t group = 0; group < num_kv_groups; group++) {
+        fill_kv_group(a, group, row, first_token, item, block_size);
+    }
+    a->context_len[row] = (int32_t)(start + item->num_tokens);
 }
 
 // Where the next row's biases and masks go, in entries of their kind from the tail's start; and the
@@ -218,6 +236,7 @@ static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
 void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
                  batch_row_fn row_of, uint32_t padded_seqs) {
     struct batch_header header = count_schedule(schedule, block_size, row_of);
+    header.num_kv_groups = batch->num_kv_groups;
     if (padded_seqs) {
         CHECK(header.num_seqs <= padded_seqs && header.num_tokens == header.num_seqs &&
                   header.num_logits == header.num_seqs,
@@ -238,7 +257,7 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
     a.query_start[0] = 0;
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
-        fill_sequence(&a, row, token, item, block_size);
+        fill_sequence(&a, header.num_kv_groups, row, token, item, block_size);
         if (item->num_prompt_rows) {
             int32_t num_top = row_of(item->seq).sampling->params.prompt_logprobs;
             fill_prompt_rows(&a, token, &tail, item, num_top);
@@ -255,7 +274,9 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
     for (; row < header.num_seqs; row++) {
         a.tokens[row] = 0;
         a.positions[row] = 0;
-        a.slot_mapping[row] = -1;
+        for (uint32_t group = 0; group < header.num_kv_groups; group++) {
+            step_slots(&a, group)[row] = -1;
+        }
         a.query_start[row + 1] = (int32_t)row + 1;
         a.context_len[row] = 0;
         a.logit_index[row] = (int32_t)row;

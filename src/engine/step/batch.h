@@ -2,10 +2,10 @@
  * the same bytes are uploaded to a device and read by other ranks:
  *
  *   header
- *   tokens positions slot_mapping: [num_tokens] each
+ *   tokens positions: [num_tokens] each, slot_mapping [num_kv_groups][num_tokens]
  *   query_start [num_seqs + 1], context_len [num_seqs]
  *   logit_index rows: [num_logits] each
- *   tail: block_tables [num_seqs][block_table_stride], biases [num_biases],
+ *   tail: block_tables [num_kv_groups][num_seqs][block_table_stride], biases [num_biases],
  *         prompt_index prompt_rows: [num_prompt_logits] each, masks
  *
  * The header's counts say where the arrays are, and batch_bind finds them in any copy. The stride
@@ -29,6 +29,7 @@
 struct batch_header {
     uint32_t num_tokens;
     uint32_t num_seqs;
+    uint32_t num_kv_groups;
     uint32_t num_logits;
     uint32_t num_biases, num_masks;
     uint32_t num_late_masks; // of the masks
@@ -53,6 +54,7 @@ static inline size_t batch_launch_bytes(const struct batch_header *header) {
 struct batch {
     struct batch_header *header; // host [capacity_bytes]
     size_t capacity_bytes;
+    uint32_t num_kv_groups;
     uint32_t mask_words; // of one row's mask
     bool *is_late; // [max_num_seqs]: the mask of this logit row is late
     bool is_borrowed; // the caller of batch_init owns the memory

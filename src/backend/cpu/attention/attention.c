@@ -204,8 +204,8 @@ static void find_chunks(const struct attention_job *job, const struct attention_
                         struct attention_tile *tile) {
     const struct attention_args *args = job->args;
     const struct kv_cache *cache = args->cache;
-    const int32_t *block_table =
-        args->step->block_tables + (size_t)item->index * args->step->block_table_stride;
+    const int32_t *block_table = step_tables(args->step, args->kv_group) +
+                                 (size_t)item->index * args->step->block_table_stride;
     uint32_t block_size = cache->spec.block_size;
     for (uint32_t chunk = 0; chunk < job->kernels->span_positions / ATTENTION_CHUNK; chunk++) {
         uint32_t position = span_begin + chunk * ATTENTION_CHUNK;

@@ -163,6 +163,7 @@ static void prepare_item(void *arg, uint32_t item, uint32_t thread) {
     uint32_t begin = item * job->tokens_per_item;
     uint32_t left = args->step->num_tokens - begin;
     uint32_t end = begin + (left < job->tokens_per_item ? left : job->tokens_per_item);
+    const int32_t *slots = step_slots(args->step, args->kv_group);
     for (uint32_t token = begin; token < end; token++) {
         float *q = (float *)args->qkv + token * row_floats;
         float *k = q + (size_t)args->num_heads * head_dim;
@@ -176,7 +177,7 @@ static void prepare_item(void *arg, uint32_t item, uint32_t thread) {
         for (float *head = k; head < v; head += head_dim) {
             job->kernels->rope_head(head, args->k_norm, rope, head_dim, args->eps);
         }
-        int32_t slot = args->step->slot_mapping[token];
+        int32_t slot = slots[token];
         for (uint32_t head = 0; slot >= 0 && head < args->num_kv_heads; head++) {
             size_t at = (size_t)head * head_dim;
             kv_cache_store(job->kernels, args->cache, args->layer, (uint32_t)slot, head, k + at,
@@ -205,11 +206,13 @@ static void touch_item(void *arg, uint32_t item, uint32_t thread) {
     }
 }
 
-void kv_cache_touch(struct cpu_backend *cpu, struct kv_cache *cache, const struct step *step) {
+void kv_cache_touch(struct cpu_backend *cpu, struct kv_cache *cache, const struct step *step,
+                    uint32_t kv_group) {
     const struct kv_cache_spec *spec = &cache->spec;
+    const int32_t *slots = step_slots(step, kv_group);
     uint32_t begin = spec->num_blocks, end = 0;
     for (uint32_t token = 0; token < step->num_tokens; token++) {
-        int32_t slot = step->slot_mapping[token];
+        int32_t slot = slots[token];
         if (slot < 0) continue;
         uint32_t block = (uint32_t)slot / spec->block_size;
         if (block < cache->touched_end) continue;
@@ -236,7 +239,7 @@ void cpu_attention_prepare(struct backend *backend, const struct attention_args 
     CHECK(args->layer < spec->num_layers && args->num_kv_heads == spec->num_kv_heads &&
               args->head_dim == spec->head_dim,
           "layer=%u kv_heads=%u head_dim=%u", args->layer, args->num_kv_heads, args->head_dim);
-    if (args->layer == 0) kv_cache_touch(cpu, args->cache, args->step);
+    if (args->layer == 0) kv_cache_touch(cpu, args->cache, args->step, args->kv_group);
     struct prepare_job job = {&cpu->kernels, args,
                               thread_pool_grain(cpu->pool, args->step->num_tokens, 1)};
     uint32_t num_items = (args->step->num_tokens + job.tokens_per_item - 1) / job.tokens_per_item;
