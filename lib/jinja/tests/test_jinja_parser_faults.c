@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "jinja/src/ast.h"
+#include "jinja/src/parse/ast.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
 

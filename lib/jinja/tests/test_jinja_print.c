@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "jinja/src/value.h"
+#include "jinja/src/value/value.h"
 #include "jinja/tests/support/run.h"
 #include "support/cmocka_all.h"
 

@@ -1,7 +1,7 @@
 // The budget of a render: what goes over it ends with a sentence, wherever it happens.
 #include <string.h>
 
-#include "jinja/src/value.h"
+#include "jinja/src/value/value.h"
 #include "jinja/tests/support/run.h"
 #include "support/cmocka_all.h"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "jinja/src/value.h"
+#include "jinja/src/value/value.h"
 #include "jinja/tests/support/run.h"
 #include "support/cmocka_all.h"
 

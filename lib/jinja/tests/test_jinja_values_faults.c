@@ -1,7 +1,7 @@
 // Every allocation of making and printing values failing in turn.
 #include <string.h>
 
-#include "jinja/src/value.h"
+#include "jinja/src/value/value.h"
 #include "jinja/tests/support/run.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"

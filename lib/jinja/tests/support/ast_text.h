@@ -4,7 +4,7 @@
 #define JINJA_TESTS_AST_TEXT_H
 
 #include "base/text/buf.h"
-#include "jinja/src/ast.h"
+#include "jinja/src/parse/ast.h"
 
 MUST_USE enum status jinja_ast_text(const struct jinja_block *block, struct buf *out,
                                     struct err *err);

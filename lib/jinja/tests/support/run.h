@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "jinja/src/run.h"
+#include "jinja/src/run/run.h"
 
 enum { JINJA_RUN_DOCUMENTS = 16 };
 
