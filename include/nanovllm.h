@@ -21,8 +21,11 @@
  * Errors: a function that can fail returns enum nvllm_status. If `error` is not NULL, it also
  * writes one sentence there. The library never exits or prints, and never reads the environment.
  *
- * Versions: initialise each struct that has a `struct_size` field with its _INIT macro. Any other
- * size is refused. A newer library will accept the sizes of older headers.
+ * Versions: from 1.0 on, a program runs with every later library of the same major version.
+ * Initialise each struct that has a `struct_size` field with its _INIT macro. A later library
+ * accepts the sizes of older headers: the missing fields take their defaults. A struct that the
+ * library hands out by pointer (nvllm_event, nvllm_step_trace, nvllm_param) gets new fields at its
+ * end alone. Structs in arrays and in other structs keep their size. doc/design.md has the rule.
  *
  * Text is UTF-8. Token ids are int32_t. */
 #ifndef NANOVLLM_H
@@ -500,20 +503,32 @@ struct nvllm_times {
     double first_token, last_token; // the host had the results of their steps
 };
 
-// News of one output of a request: one generated token, the output's end, or both. With echo an
-// event without a token, whose text is the prompt's, comes before the first. Everything is borrowed
-// and valid during the callback only.
+// News of one output of a request: the tokens that a step generated, the output's end, or both.
+// With echo an event without tokens, whose text is the prompt's, comes before the first. Everything
+// is borrowed and valid during the callback only.
+//
+// A step may bring several tokens. They count in order, as if each had come alone: the first that
+// ends the output (EOS, a stop token, a complete stop string, max_tokens) is the last one. Those
+// behind it are dropped: they are in no list, no count and no text.
 struct nvllm_event {
     uint64_t request_id;
     uint32_t index; // of the output, below n
     uint32_t num_outputs_left; // outputs of the request that end in later events; 0: its last event
-    int32_t token_id; // the new token; -1: none (an abort, text held back until the end, an echo)
-    // [text_len] new text in whole characters, NUL-terminated. Empty when the token adds none yet:
+    // [num_tokens] the new tokens, in order. With finish_event_only: all of the output.
+    const int32_t *token_ids;
+    // 0: none (an abort, text held back until the end, an echo). The sum over an output's events is
+    // num_generated_tokens.
+    uint32_t num_tokens;
+    // [text_len] new text in whole characters, NUL-terminated. Empty when the tokens add none yet:
     // half a character, or what may become a stop string, is held back.
     const char *text;
     size_t text_len; // bytes
-    const struct nvllm_logprob *chosen; // the token's own logprob; NULL when not asked for
-    const struct nvllm_logprob *top; // [num_top] best first, or those of logprob_token_ids
+    // [num_tokens] bytes of `text` that came with the first i + 1 tokens; the last is text_len.
+    // NULL without tokens, and with finish_event_only.
+    const uint32_t *text_ends;
+    // [num_tokens][1 + num_top]: each token's own, then the best ones in its place, best first, or
+    // those of logprob_token_ids. NULL: not asked for, or no tokens.
+    const struct nvllm_logprob *logprobs;
     size_t num_top;
     // [num_prompt_tokens - 1][1 + num_prompt_top]: row i has prompt token i + 1, then the best ones
     // in its place. Token 0 has no row, because nothing predicts it. NULL: not asked for, or not
@@ -529,9 +544,9 @@ struct nvllm_event {
     // Prompt tokens found in the prefix cache at the first scheduling; the same for all outputs,
     // which share the prompt.
     uint32_t num_cached_tokens;
-    uint32_t num_generated_tokens; // of this output
+    const int32_t *generated_token_ids; // [num_generated_tokens] of this output, all so far
+    uint32_t num_generated_tokens;
     uint32_t num_preemptions; // how often it lost its KV blocks so far
-    const int32_t *token_ids; // [num_generated_tokens] all of them so far
     struct nvllm_times times;
 };
 
@@ -671,6 +686,7 @@ struct nvllm_result {
     struct nvllm_logprob *prompt_logprobs;
     struct nvllm_times times;
     struct nvllm_error error; // why, with NVLLM_FINISH_ERROR
+    void *reserved[4]; // NULL; room for fields of later versions
 };
 
 // Runs a list of requests to its end, along with the engine's other requests. *results
@@ -755,10 +771,11 @@ struct nvllm_step_item {
     uint32_t num_blocks;
     // If admitted: the number of leading blocks that were found in the prefix cache.
     uint32_t num_hit_blocks;
-    // The token sampled after the last position. -1: none, because the prompt is not complete yet,
-    // or the request had ended. While steps overlap, a step may still run a request that the step
-    // before ends.
-    int32_t output_token_id;
+    // [num_output_tokens] what the step added to the output. Empty if the prompt is not complete
+    // yet or the request had ended. While steps overlap, a step may still run a request that the
+    // step before ends.
+    const int32_t *output_token_ids;
+    uint32_t num_output_tokens;
     enum nvllm_finish_reason finish_reason; // NVLLM_FINISH_NONE: the request goes on
 };
 

@@ -40,6 +40,8 @@ from .sampling_params import NativeSampling
 Logprobs = list[tuple[int, float]]
 """(token id, natural logarithm of its probability); the chosen token first, then the best ones."""
 
+OnTokens = Callable[["Completion", list[int], str, Optional[list[Logprobs]]], None]
+
 _LOST = "output of the request was lost: an exception was raised at the entry of a callback"
 
 
@@ -87,7 +89,7 @@ class Request:
         "keeps_stop_token",
         "key",
         "on_end",
-        "on_token",
+        "on_tokens",
         "prompt_logprobs",
         "wants_events",
         "wants_text",
@@ -99,7 +101,7 @@ class Request:
         wants_text: bool = False,
         is_queued: bool = False,
         on_end: Callable[[Request], None] | None = None,
-        on_token: Callable[[Completion, int, str, Optional[Logprobs]], None] | None = None,
+        on_tokens: OnTokens | None = None,
     ) -> None:
         self.id = 0  # 0 until it is added
         self.key = 0  # identifies its events, which may come before the id is known
@@ -111,14 +113,21 @@ class Request:
         self.is_aborted = False  # by us
         self.wants_events = False  # events of every token; else only of each completion's end
         self.on_end = on_end  # may be called again if it was cut short
-        # Called for each event after the completion is updated, with the token's id or -1, new text
-        # and the token's log-probabilities.
-        self.on_token = on_token
+        # Called for each event after the completion is updated, with the new tokens, their text and
+        # their log-probabilities.
+        self.on_tokens = on_tokens
         self.cached = 0  # prompt tokens found in the prefix cache
         # [num_prompt_tokens], None for the first; None where not asked for.
         self.prompt_logprobs: list[Logprobs | None] | None = None
         self.finish_reason: str | None = None  # "abort" if any completion was; else the first's
         self.error: BaseException | None = None
+
+
+def _rows(flat: Any, num_rows: int, num_top: int) -> list[Logprobs]:
+    """Of flat [num_rows][1 + num_top] nvllm_logprob."""
+    size = 1 + num_top
+    starts = range(0, num_rows * size, size)
+    return [[(one.token_id, one.logprob) for one in flat[at : at + size]] for at in starts]
 
 
 class _Sink:
@@ -140,16 +149,17 @@ class _Sink:
         try:
             request.id = event.request_id
             completion = request.completions[event.index]
-            piece, row = self._take_token(request, completion, event)
+            piece, rows = self._take_tokens(request, completion, event)
             if event.finish_reason:
                 self._take_end(request, completion, event)
                 reason = _structs.FINISH_NAMES.get(event.finish_reason, "error")
                 completion.finish_reason = reason
             if is_last:
                 self._take_last(request, event)
-            if request.on_token is not None:
+            if request.on_tokens is not None:
+                token_ids = event.token_ids[: event.num_tokens]
                 text = piece.decode("utf-8", "replace")
-                request.on_token(completion, event.token_id, text, row)
+                request.on_tokens(completion, token_ids, text, rows)
         except BaseException as error:
             request.error = request.error or error
         if is_last:
@@ -163,31 +173,28 @@ class _Sink:
             request.on_end(request)
         self.requests.pop(request.key, None)  # last: a call cut short is repeated
 
-    def _take_token(
+    def _take_tokens(
         self, request: Request, completion: Completion, event: Any
-    ) -> tuple[bytes, Logprobs | None]:
-        completion.num_tokens += event.token_id >= 0
-        if request.wants_events and completion.num_tokens != event.num_generated_tokens:
+    ) -> tuple[bytes, list[Logprobs] | None]:
+        completion.num_tokens += event.num_tokens
+        if completion.num_tokens != event.num_generated_tokens:
             raise NanovllmError(_LOST)
         piece = ctypes.string_at(event.text, event.text_len) if event.text_len else b""
-        row: Logprobs | None = None
-        if event.chosen and event.token_id >= 0:
-            top = event.top[: event.num_top]
-            row = [(x.token_id, x.logprob) for x in (event.chosen.contents, *top)]
-        if event.token_id < 0 and not event.finish_reason:
+        rows = _rows(event.logprobs, event.num_tokens, event.num_top) if event.logprobs else None
+        if not event.num_tokens and not event.finish_reason:
             completion.echo = piece.decode("utf-8", "replace")
         elif completion.pieces is not None:
             completion.pieces.append(piece)
-        if completion.logprobs is not None and row is not None:
-            completion.logprobs.append(row)
-        return piece, row
+        if completion.logprobs is not None and rows is not None:
+            completion.logprobs += rows
+        return piece, rows
 
     def _take_end(self, request: Request, completion: Completion, event: Any) -> None:
         request.cached = event.num_cached_tokens
         times = event.times
         completion.times = {field[0]: getattr(times, field[0]) for field in times._fields_}
         count = event.num_generated_tokens
-        completion.token_ids = event.token_ids[:count]
+        completion.token_ids = event.generated_token_ids[:count]
         if event.stop_string:
             completion.stop_reason = event.stop_string.decode("utf-8", "replace")
         elif event.stop_token_id >= 0:
@@ -200,7 +207,9 @@ class _Sink:
             completion.text = b"".join(completion.pieces).decode("utf-8", "replace")
         elif self.tokenizer:
             count -= event.stop_token_id >= 0 and not request.keeps_stop_token
-            completion.text = self._decode(event.token_ids, count, request.decode_flags)
+            completion.text = self._decode(
+                event.generated_token_ids, count, request.decode_flags
+            )
         completion.text = completion.echo + completion.text
         completion.pieces = None
 
@@ -209,10 +218,8 @@ class _Sink:
         if None in reasons:
             raise NanovllmError(_LOST)
         if event.prompt_logprobs:
-            row = 1 + event.num_prompt_top
-            starts = range(0, (event.num_prompt_tokens - 1) * row, row)
-            flat = event.prompt_logprobs
-            rows = [[(one.token_id, one.logprob) for one in flat[at : at + row]] for at in starts]
+            num_rows = event.num_prompt_tokens - 1
+            rows = _rows(event.prompt_logprobs, num_rows, event.num_prompt_top)
             request.prompt_logprobs = [None, *rows]
         request.finish_reason = "abort" if "abort" in reasons else reasons[0]
 
@@ -408,7 +415,7 @@ class Engine:
             if sampling.struct.logprobs >= 0:
                 completion.logprobs = []
         first = request.completions[0]
-        each = (request.on_token, first.pieces, first.logprobs)
+        each = (request.on_tokens, first.pieces, first.logprobs)
         request.wants_events = each != (None, None, None) or bool(sampling.struct.echo)
         struct.finish_event_only = int(not request.wants_events)
         request.key = struct.user_data = next(self._keys)
@@ -497,9 +504,9 @@ class Engine:
                 self.handle.pointer, request.id
             ):
                 continue
-            # With a reason, all was taken but perhaps what on_token is told.
+            # With a reason, all was taken but perhaps what on_tokens is told.
             is_lost = request.finish_reason is None and not request.is_aborted
-            if is_lost or request.on_token is not None:
+            if is_lost or request.on_tokens is not None:
                 request.error = request.error or NanovllmError(_LOST)
             self._sink.end(request, "abort" if request.is_aborted else "error")
 

@@ -142,8 +142,11 @@ class _Worker:
             stream._leave()
 
     def _request(self, stream: Stream, n: int) -> Request:
-        def on_token(
-            completion: Completion, token: int, text: str, logprobs: Optional[Logprobs]
+        def on_tokens(
+            completion: Completion,
+            token_ids: list[int],
+            text: str,
+            logprobs: Optional[list[Logprobs]],
         ) -> None:
             if completion.finish_reason == "error":  # on_end has it
                 return
@@ -152,7 +155,7 @@ class _Worker:
                 return
             chunk: Chunk = {
                 "text": text,
-                "token_ids": [token] if token >= 0 else [],
+                "token_ids": token_ids,
                 "finish_reason": completion.finish_reason,
                 "num_cached_tokens": request.cached,
             }
@@ -161,7 +164,7 @@ class _Worker:
                 if request.prompt_logprobs is not None:
                     chunk["prompt_logprobs"] = request.prompt_logprobs
             if logprobs is not None:
-                chunk["logprobs"] = [logprobs]
+                chunk["logprobs"] = logprobs
             if n > 1:
                 chunk["index"] = completion.index
             self._put(stream, chunk)
@@ -170,7 +173,7 @@ class _Worker:
             if request.error is not None:
                 self._put(stream, request.error)
 
-        request = Request(on_token=on_token, on_end=on_end)
+        request = Request(on_tokens=on_tokens, on_end=on_end)
         return request
 
     # ---- the engine's thread ----
@@ -254,8 +257,8 @@ class AsyncLLM(Unique):
         A chunk is a dict:
             "text": str, new text in whole characters; "" while a character is incomplete or text
                 may become a stop string. All chunks together are LLM.generate's text
-            "token_ids": list[int], one token; empty in a last chunk that only ends the text, and
-                in a first chunk that is the echo
+            "token_ids": list[int], the tokens that one step of the engine generated; empty in a
+                last chunk that only ends the text, and in a first chunk that is the echo
             "finish_reason": None; "stop", "length" or "abort" in the last chunk
             "num_cached_tokens": int, prompt tokens found in the prefix cache; 0 but in the last
             "times": in the last, as LLM.generate's

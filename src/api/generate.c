@@ -31,6 +31,7 @@ struct collector {
 static bool grow(struct output *output, size_t num_tokens, size_t row) {
     if (num_tokens <= output->capacity) return true;
     size_t capacity = output->capacity ? output->capacity * 2 : 64;
+    if (capacity < num_tokens) capacity = num_tokens;
     struct nvllm_result *result = output->result;
     int32_t *ids = realloc(result->token_ids, capacity * sizeof *ids);
     if (!ids) return false;
@@ -45,17 +46,19 @@ static bool grow(struct output *output, size_t num_tokens, size_t row) {
     return true;
 }
 
-static bool collect_token(struct output *output, const struct nvllm_event *event) {
+static bool collect_tokens(struct output *output, const struct nvllm_event *event) {
     struct nvllm_result *result = output->result;
-    size_t row = event->chosen ? 1 + event->num_top : 0;
-    if (!grow(output, result->num_tokens + 1, row)) return false;
+    size_t row = event->logprobs ? 1 + event->num_top : 0;
+    if (!event->num_tokens) return true;
+    if (!grow(output, result->num_tokens + event->num_tokens, row)) return false;
     if (row) {
-        struct nvllm_logprob *out = result->logprobs + result->num_tokens * row;
-        out[0] = *event->chosen;
-        memcpy(out + 1, event->top, event->num_top * sizeof *out);
+        memcpy(result->logprobs + result->num_tokens * row, event->logprobs,
+               event->num_tokens * row * sizeof *result->logprobs);
         result->num_top = (int32_t)event->num_top;
     }
-    result->token_ids[result->num_tokens++] = event->token_id;
+    memcpy(result->token_ids + result->num_tokens, event->token_ids,
+           event->num_tokens * sizeof *result->token_ids);
+    result->num_tokens += event->num_tokens;
     return true;
 }
 
@@ -63,13 +66,8 @@ static bool collect_token(struct output *output, const struct nvllm_event *event
 static void forward_event(const struct nvllm_request *request, const struct nvllm_event *event) {
     if (!request->on_event) return;
     struct nvllm_event last = *event;
-    if (request->finish_event_only) {
-        if (!event->finish_reason) return;
-        last.text = "";
-        last.text_len = 0;
-        last.chosen = last.top = NULL;
-        last.num_top = 0;
-    }
+    if (request->finish_event_only && !event->finish_reason) return;
+    if (request->finish_event_only) llm_engine_make_finish_event(&last);
     request->on_event(&last, request->user_data);
 }
 
@@ -106,7 +104,7 @@ static bool collect_end(struct output *output, const struct nvllm_event *event) 
 static void on_event(const struct nvllm_event *event, void *user_data) {
     struct collector *c = user_data;
     struct output *output = &c->outputs[event->index];
-    bool collected = event->token_id < 0 || collect_token(output, event);
+    bool collected = collect_tokens(output, event);
     if (buf_append(&output->text, event->text, event->text_len, NULL)) collected = false;
     if (event->finish_reason && !collect_end(output, event)) collected = false;
     if (!event->num_outputs_left) c->finished = true;

@@ -223,8 +223,8 @@ static void put_item(struct nvllm_trace_file *file, const struct nvllm_step_trac
     put_member(file, ",\"first_position\":", item->first_position);
     put_tokens(file, ",\"tokens\":", item->token_ids, item->num_tokens);
     put_blocks(file, ",\"block_table\":", item->block_table, item->num_blocks);
-    if (item->output_token_id >= 0) {
-        put_member(file, ",\"output\":", (uint64_t)item->output_token_id);
+    if (item->num_output_tokens) {
+        put_tokens(file, ",\"output\":", item->output_token_ids, item->num_output_tokens);
     }
     if (item->finish_reason) {
         put(file, ",\"finish_reason\":\"");

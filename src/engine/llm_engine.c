@@ -357,17 +357,17 @@ static void take_results(struct llm_engine *engine, struct inflight_step *inflig
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
         struct request *request = item->seq->user;
-        int32_t token_id = -1;
+        uint32_t num_tokens = 0;
         llm_engine_take_prompt(request, item, prompt_results);
         prompt_results += item->num_prompt_rows;
         if (item->needs_token && !request->has_ended) {
-            token_id =
-                llm_engine_take_token(engine, request, &results[row], inflight->times.output_begin);
+            num_tokens = llm_engine_take_tokens(engine, request, &results[row], 1,
+                                                inflight->times.output_begin);
         }
         row += item->needs_token;
         if (!engine->observer.on_step) continue;
         step_observer_add(&engine->observer, schedule, &step, engine->plan.scheduler.block_size,
-                          token_id);
+                          num_tokens);
     }
 }
 

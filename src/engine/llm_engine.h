@@ -16,6 +16,9 @@
 struct llm_engine;
 struct event_turn;
 
+// Makes an event as finish_event_only has it: all tokens, without text and log-probabilities.
+void llm_engine_make_finish_event(struct nvllm_event *event);
+
 // The caller's interrupt as the layers below take it; `given` may be NULL.
 struct interrupt llm_engine_interrupt(const struct nvllm_interrupt *given);
 

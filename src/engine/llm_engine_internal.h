@@ -17,6 +17,9 @@
 #include "engine/step/token_count_slots.h"
 #include "engine/step_observer.h"
 
+// Most tokens that a step may bring for one output; the text of an event has room for them.
+enum { LLM_ENGINE_STEP_TOKENS_MAX = 8 };
+
 // A step from its schedule until its results are taken. A request in its schedule that ends
 // meanwhile is freed only after that.
 struct inflight_step {
@@ -74,10 +77,13 @@ void llm_engine_take_row(void *engine, uint32_t slot, uint32_t row, const float 
 // Keeps the log-probabilities of an item's prompt rows.
 void llm_engine_take_prompt(struct request *request, const struct scheduled *item,
                             const struct sample_result *results);
-// Takes an output's pending token, whose id came at `now`: decides whether it ends the output, and
-// delivers the event. Returns the id, or -1 if the output was aborted or no token could be sampled.
-int32_t llm_engine_take_token(struct llm_engine *engine, struct request *request,
-                              const struct sample_result *result, double now);
+// Takes what a step sampled for an output, which came at `now`: results[num_results], the first for
+// its pending token, each further one for the token behind it. Appends them up to the one that ends
+// the output, and delivers one event. num_results is 1 to LLM_ENGINE_STEP_TOKENS_MAX. Returns how
+// many were appended: 0 if the output was aborted or no token could be sampled.
+uint32_t llm_engine_take_tokens(struct llm_engine *engine, struct request *request,
+                                const struct sample_result *results, uint32_t num_results,
+                                double now);
 // Ends an output without a token, and delivers the event. `error` is the reason with
 // NVLLM_FINISH_ERROR, else NULL. Does nothing to an output that was aborted: it ends by its abort.
 void llm_engine_end_request(struct llm_engine *engine, struct request *request,

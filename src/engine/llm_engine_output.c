@@ -19,7 +19,6 @@ static struct nvllm_event event_of(const struct request *request) {
         .request_id = seq->id,
         .index = request->index,
         .num_outputs_left = request->first->num_unended,
-        .token_id = -1,
         .text = "",
         .stop_token_id = -1,
         .prompt_logprobs = prompt_logprobs_of(request),
@@ -27,9 +26,9 @@ static struct nvllm_event event_of(const struct request *request) {
         .prompt_token_ids = seq->token_ids,
         .num_prompt_tokens = seq->num_prompt_tokens,
         .num_cached_tokens = request->first->seq->num_cached_tokens,
+        .generated_token_ids = seq->token_ids + seq->num_prompt_tokens,
         .num_generated_tokens = sequence_num_known(seq) - seq->num_prompt_tokens,
         .num_preemptions = seq->num_preemptions,
-        .token_ids = seq->token_ids + seq->num_prompt_tokens,
         .times = request->times,
     };
 }
@@ -39,19 +38,21 @@ static void add_text(struct nvllm_event *event, const struct buf *piece) {
     event->text_len = piece->len;
 }
 
+void llm_engine_make_finish_event(struct nvllm_event *event) {
+    event->token_ids = event->generated_token_ids;
+    event->num_tokens = event->num_generated_tokens;
+    event->text = "";
+    event->text_len = 0;
+    event->text_ends = NULL;
+    event->logprobs = NULL;
+    event->num_top = 0;
+}
+
 static void deliver(const struct request *request, struct nvllm_event *event) {
     if (event->finish_reason) event->num_outputs_left--;
     if (!request->on_event) return;
-    struct nvllm_event last;
-    if (request->finish_event_only) {
-        if (!event->finish_reason) return;
-        last = *event;
-        last.text = "";
-        last.text_len = 0;
-        last.chosen = last.top = NULL;
-        last.num_top = 0;
-        event = &last;
-    }
+    if (request->finish_event_only && !event->finish_reason) return;
+    if (request->finish_event_only) llm_engine_make_finish_event(event);
     request->on_event(event, request->user_data);
 }
 
@@ -109,11 +110,11 @@ static bool is_eos(const struct llm_engine *engine, const struct request *reques
     return false;
 }
 
-// Decides whether the output ends with this token, and which text may be shown now.
+// Decides whether the output ends with this token, and which text may be shown now: it is appended
+// to the piece.
 static void judge_token(const struct llm_engine *engine, struct request *request, int32_t token,
                         struct nvllm_event *event) {
     struct buf *piece = &request->piece;
-    buf_clear(piece);
     bool is_stop =
         is_eos(engine, request, token) || sampling_is_stop_token(&request->sampling, token);
     // With finish_event_only nobody sees the text, but stop strings still need it.
@@ -186,50 +187,94 @@ static bool is_aborted(const struct request *request) {
     return atomic_load_explicit(&request->first->is_aborted, memory_order_relaxed);
 }
 
-int32_t llm_engine_take_token(struct llm_engine *engine, struct request *request,
-                              const struct sample_result *result, double now) {
-    if (is_aborted(request)) return -1;
-    if (result->token_id < 0) { // broken weights, or logit_bias banned everything
-        llm_engine_end_request(engine, request, NVLLM_FINISH_ERROR,
-                               "no token can be chosen: no logit is a number above -infinity");
-        return -1;
+// The tokens of one event, in lists that the event borrows.
+struct token_news {
+    uint32_t text_ends[LLM_ENGINE_STEP_TOKENS_MAX];
+    struct nvllm_logprob logprobs[LLM_ENGINE_STEP_TOKENS_MAX * (1 + SAMPLE_TOP_MAX)];
+};
+
+static void add_logprobs(struct nvllm_logprob *row, int32_t num_top,
+                         const struct sample_result *result) {
+    row[0] = (struct nvllm_logprob){result->token_id, result->logprob};
+    for (int32_t i = 0; i < num_top; i++) {
+        row[1 + i] = (struct nvllm_logprob){result->top_id[i], result->top_logprob[i]};
+    }
+}
+
+// Appends results to the output in order, up to the one that ends it, or that is no token.
+static void take_in_order(struct llm_engine *engine, struct request *request,
+                          const struct sample_result *results, uint32_t num_results,
+                          struct nvllm_event *event, struct token_news *news) {
+    int32_t num_top = request->sampling.row.num_top;
+    buf_clear(&request->piece);
+    event->token_ids = event->generated_token_ids + event->num_generated_tokens;
+    event->text_ends = news->text_ends;
+    if (num_top >= 0) {
+        event->logprobs = news->logprobs;
+        event->num_top = (size_t)num_top;
+    }
+    for (uint32_t i = 0; i < num_results && !event->finish_reason; i++) {
+        int32_t token_id = results[i].token_id;
+        if (token_id < 0) break;
+        if (i == 0) {
+            scheduler_resolve_token(engine->scheduler, request->seq, token_id);
+        } else {
+            scheduler_append_further(engine->scheduler, request->seq, token_id);
+        }
+        token_mask_take(&request->sampling.mask, token_id);
+        judge_token(engine, request, token_id, event);
+        news->text_ends[i] = (uint32_t)request->piece.len;
+        if (num_top >= 0) {
+            add_logprobs(news->logprobs + i * (1 + (size_t)num_top), num_top, &results[i]);
+        }
+        event->num_tokens++;
+    }
+    event->num_generated_tokens += event->num_tokens;
+    engine->stats.num_generated_tokens += event->num_tokens;
+    add_text(event, &request->piece);
+}
+
+static void end_without_token(struct llm_engine *engine, struct request *request) {
+    // Broken weights, or logit_bias banned everything.
+    llm_engine_end_request(engine, request, NVLLM_FINISH_ERROR,
+                           "no token can be chosen: no logit is a number above -infinity");
+}
+
+uint32_t llm_engine_take_tokens(struct llm_engine *engine, struct request *request,
+                                const struct sample_result *results, uint32_t num_results,
+                                double now) {
+    CHECK(num_results > 0 && num_results <= LLM_ENGINE_STEP_TOKENS_MAX, "%u results", num_results);
+    if (is_aborted(request)) return 0;
+    if (results[0].token_id < 0) {
+        end_without_token(engine, request);
+        return 0;
     }
     bool is_first = !(request->times.first_token > 0);
     if (is_first) {
         deliver_echo(request);
-        if (is_aborted(request)) return -1; // the event's callback aborted it
+        if (is_aborted(request)) return 0; // the event's callback aborted it
         request->times.first_token = now;
     }
     request->times.last_token = now;
-    scheduler_resolve_token(engine->scheduler, request->seq, result->token_id);
-    engine->stats.num_generated_tokens++;
-    token_mask_take(&request->sampling.mask, result->token_id);
 
+    struct token_news news;
     struct nvllm_event event = event_of(request);
-    event.token_id = result->token_id;
-    judge_token(engine, request, result->token_id, &event);
-    add_text(&event, &request->piece);
+    take_in_order(engine, request, results, num_results, &event, &news);
+    uint32_t num_tokens = event.num_tokens;
+    bool lacks_token = !event.finish_reason && num_tokens < num_results;
     if (event.finish_reason && !inbox_begin_end(&engine->inbox, request)) {
-        // An abort came first: this token does not end it.
+        // An abort came first: these tokens do not end it.
         event.finish_reason = NVLLM_FINISH_NONE;
         event.stop_token_id = -1;
         event.stop_string = NULL;
     }
-
-    int32_t num_top = request->sampling.row.num_top;
-    struct nvllm_logprob chosen = {result->token_id, result->logprob};
-    struct nvllm_logprob top[SAMPLE_TOP_MAX];
-    if (num_top >= 0) {
-        for (int32_t i = 0; i < num_top; i++) {
-            top[i] = (struct nvllm_logprob){result->top_id[i], result->top_logprob[i]};
-        }
-        event.chosen = &chosen;
-        event.top = top;
-        event.num_top = (size_t)num_top;
-    }
     deliver(request, &event);
-    if (event.finish_reason) release(engine, request, event.finish_reason);
-    return result->token_id;
+    if (event.finish_reason) {
+        release(engine, request, event.finish_reason);
+    } else if (lacks_token) {
+        end_without_token(engine, request);
+    }
+    return num_tokens;
 }
 
 enum status llm_engine_observe(struct llm_engine *engine, nvllm_step_fn on_step, void *user_data,

@@ -27,7 +27,8 @@ static enum status init_text(const struct llm_engine *engine, struct request *re
     };
     enum status status = output_text_init(&request->text, engine->tokenizer, &text, err);
     if (status) return status;
-    size_t piece = output_text_max_piece(&request->text, engine->tokenizer);
+    size_t piece =
+        output_text_max_piece(&request->text, engine->tokenizer, LLM_ENGINE_STEP_TOKENS_MAX);
     return buf_reserve(&request->piece, piece, err);
 }
 

@@ -39,7 +39,7 @@ void step_observer_begin(struct step_observer *observer) {
 }
 
 void step_observer_add(struct step_observer *observer, const struct schedule *schedule,
-                       const struct step *step, uint32_t block_size, int32_t output_token_id) {
+                       const struct step *step, uint32_t block_size, uint32_t num_output_tokens) {
     uint32_t i = observer->num_items++;
     const struct scheduled *item = &schedule->items[i];
     const struct sequence *seq = item->seq;
@@ -61,7 +61,8 @@ void step_observer_add(struct step_observer *observer, const struct schedule *sc
         .block_table = (const uint32_t *)table,
         .num_blocks = (context_len + block_size - 1) / block_size,
         .num_hit_blocks = item->is_admitted ? first_position / block_size : 0,
-        .output_token_id = output_token_id,
+        .output_token_ids = seq->token_ids + sequence_num_known(seq) - num_output_tokens,
+        .num_output_tokens = num_output_tokens,
         .finish_reason = request->finish_reason,
     };
 }

@@ -29,10 +29,10 @@ void step_observer_fini(struct step_observer *observer); // all-zero is fine
 
 // Before the first item of a step that finishes.
 void step_observer_begin(struct step_observer *observer);
-// The next item of its schedule. `step`: the batch that ran, on the host. output_token_id: -1,
-// none.
+// The next item of its schedule. `step`: the batch that ran, on the host. num_output_tokens: what
+// it added to the sequence.
 void step_observer_add(struct step_observer *observer, const struct schedule *schedule,
-                       const struct step *step, uint32_t block_size, int32_t output_token_id);
+                       const struct step *step, uint32_t block_size, uint32_t num_output_tokens);
 // Calls the observer. `trace` has the step's number and times; this fills in the rest. `schedule`
 // NULL: there was no step.
 void step_observer_tell(struct step_observer *observer, const struct schedule *schedule,

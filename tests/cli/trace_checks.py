@@ -87,9 +87,9 @@ class Trace:
             for position, token in enumerate(tokens, first):
                 assert known[sequence].setdefault(position, token) == token, item
             computed[sequence] = first + len(tokens)
-            if "output" in args:
-                assert known[sequence].setdefault(computed[sequence], args["output"]) == args["output"]
-                self.outputs.setdefault(sequence, []).append(args["output"])
+            for position, token in enumerate(numbers(args.get("output", "")), computed[sequence]):
+                assert known[sequence].setdefault(position, token) == token
+                self.outputs.setdefault(sequence, []).append(token)
             count = args["num_prompt_tokens"]
             self.prompts[sequence] = [known[sequence].get(position) for position in range(count)]
             assert (item["name"] == "decode") == (first >= count) or sequence in restarts, item

@@ -149,9 +149,9 @@ static enum status write_result(void *context, struct err *err) {
     struct result result = {.first = {.finish_reason = NVLLM_FINISH_STOP, .stop_token_id = 3},
                             .num_top = 1,
                             .index = 1};
-    const struct nvllm_logprob chosen = {5, -0.25f};
+    const struct nvllm_logprob row[] = {{5, -0.25f}, {5, -0.25f}};
     struct buf out = {0};
-    enum status status = result_add_logprobs(&result.first, &chosen, &chosen, 1, err);
+    enum status status = result_add_logprobs(&result.first, row, 1, err);
     if (!status) status = buf_append_str(&result.first.text, "quoted \" and \n more text", err);
     if (!status) status = result_line_format(&out, &result, err);
     if (!status) {

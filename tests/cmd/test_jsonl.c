@@ -373,7 +373,7 @@ static void test_result_line_of_several_outputs(void **state) {
     struct completion *other = result_completion(&result, 1);
     assert_ptr_equal(result_completion(&result, 0), &result.first);
     const struct nvllm_logprob chosen = {5, -0.25f};
-    assert_int_equal(result_add_logprobs(other, &chosen, NULL, 0, NULL), OK);
+    assert_int_equal(result_add_logprobs(other, &chosen, 0, NULL), OK);
     assert_int_equal(buf_append_str(&other->text, "b", NULL), OK);
     other->finish_reason = NVLLM_FINISH_STOP;
     other->stop_token_id = 5;
@@ -418,10 +418,9 @@ static void test_result_line_logprobs(void **state) {
     (void)state;
     struct result result = {.first = {.finish_reason = NVLLM_FINISH_LENGTH, .stop_token_id = -1},
                             .num_top = 2};
-    const struct nvllm_logprob chosen = {5, -0.25f};
-    const struct nvllm_logprob top[] = {{5, -0.25f}, {6, -1.5f}};
-    assert_int_equal(result_add_logprobs(&result.first, &chosen, top, 2, NULL), OK);
-    assert_int_equal(result_add_logprobs(&result.first, &chosen, NULL, 0, NULL), OK);
+    const struct nvllm_logprob row[] = {{5, -0.25f}, {5, -0.25f}, {6, -1.5f}};
+    assert_int_equal(result_add_logprobs(&result.first, row, 2, NULL), OK);
+    assert_int_equal(result_add_logprobs(&result.first, row, 0, NULL), OK);
     json_t *root = format(&result);
     json_t *logprobs = json_object_get(root, "logprobs");
     assert_int_equal(json_array_size(logprobs), 2);

@@ -73,7 +73,7 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
         tally->victim_reason = event->finish_reason;
         return;
     }
-    tally->tokens += event->token_id >= 0;
+    tally->tokens += (int)event->num_tokens;
     if (tally->tokens == 3) nvllm_engine_abort(tally->engine, tally->victim);
 }
 

@@ -87,9 +87,8 @@ struct watched {
 static void watch(const struct nvllm_event *event, void *user_data) {
     struct watched *w = user_data;
     assert_int_equal(w->num_ends, 0);
-    if (event->token_id >= 0) {
-        w->num_tokens++;
-        assert_int_equal(event->token_ids[w->num_tokens - 1], event->token_id);
+    for (uint32_t i = 0; i < event->num_tokens; i++) {
+        assert_int_equal(event->generated_token_ids[w->num_tokens++], event->token_ids[i]);
     }
     assert_int_equal(event->num_generated_tokens, w->num_tokens);
     if (event->finish_reason == NVLLM_FINISH_NONE) return;

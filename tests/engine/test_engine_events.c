@@ -34,16 +34,15 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
     assert_int_equal(r->num_ends, 0); // nothing after the end
     r->num_events++;
     r->num_generated = event->num_generated_tokens;
-    if (event->chosen) r->has_logprobs = 1;
+    if (event->logprobs) r->has_logprobs = 1;
     assert_true(r->text_len + event->text_len < sizeof r->text);
     memcpy(r->text + r->text_len, event->text, event->text_len);
     r->text_len += event->text_len;
     r->text[r->text_len] = '\0';
-    if (event->token_id >= 0) {
-        r->num_tokens++;
-        if (!r->only_last) assert_int_equal(event->num_generated_tokens, r->num_tokens);
-        assert_int_equal(event->token_ids[event->num_generated_tokens - 1], event->token_id);
+    for (uint32_t i = 0; i < event->num_tokens; i++) {
+        assert_int_equal(event->generated_token_ids[r->num_tokens++], event->token_ids[i]);
     }
+    assert_int_equal(event->num_generated_tokens, r->num_tokens);
     if (event->finish_reason) r->num_ends++;
     r->reason = event->finish_reason;
     assert_int_equal(nvllm_engine_is_unfinished(r->engine, event->request_id), !r->reason);

@@ -255,7 +255,7 @@ static void take_ticket(const struct nvllm_event *event, void *user_data) {
     uint32_t i = event->index;
     assert_true(i < OUTPUTS_MAX);
     assert_int_equal(ticket->ends[i], NVLLM_FINISH_NONE); // nothing after the end
-    ticket->num_tokens[i] += event->token_id >= 0;
+    ticket->num_tokens[i] += (int)event->num_tokens;
     assert_int_equal(event->num_generated_tokens, ticket->num_tokens[i]);
     ticket->ends[i] = event->finish_reason;
     ticket->num_ends += event->finish_reason != NVLLM_FINISH_NONE;

@@ -360,7 +360,7 @@ static void test_ends_without_a_step_are_told(void **state) {
 
 // A request that is aborted while its step runs: that step has no output of it.
 static void abort_first(const struct nvllm_event *event, void *user_data) {
-    if (event->token_id >= 0) nvllm_engine_abort(user_data, 1);
+    if (event->num_tokens) nvllm_engine_abort(user_data, 1);
 }
 
 static void test_an_aborted_request_has_no_output(void **state) {

@@ -142,8 +142,7 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
     assert_int_equal(event->request_id, r->id);
     assert_true(event->index < N);
     assert_false(r->has_ended[event->index]);
-    assert_int_equal(event->num_generated_tokens,
-                     r->num_tokens[event->index] += event->token_id >= 0);
+    assert_int_equal(event->num_generated_tokens, r->num_tokens[event->index] += event->num_tokens);
     if (event->finish_reason) {
         r->has_ended[event->index] = true;
         r->reasons[event->index] = event->finish_reason;

@@ -134,10 +134,10 @@ struct watched {
 
 static void watch(const struct nvllm_event *event, void *user_data) {
     struct watched *w = user_data;
-    if (event->token_id >= 0) {
+    for (uint32_t i = 0; i < event->num_tokens; i++) {
         assert_true(w->num_tokens < IDS_MAX);
-        w->ids[w->num_tokens] = event->token_id;
-        w->logprobs[w->num_tokens++] = event->chosen->logprob;
+        w->ids[w->num_tokens] = event->token_ids[i];
+        w->logprobs[w->num_tokens++] = event->logprobs[i * (1 + event->num_top)].logprob;
     }
     w->has_ended |= event->finish_reason != NVLLM_FINISH_NONE;
 }

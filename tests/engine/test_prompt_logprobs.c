@@ -313,7 +313,7 @@ static void tell(const struct nvllm_event *event, void *user_data) {
     struct told *told = user_data;
     told->num_events++;
     told->reason = event->finish_reason;
-    if (event->token_id < 0 && !event->finish_reason) {
+    if (!event->num_tokens && !event->finish_reason) {
         told->num_echoes++;
         assert_int_equal(told->num_events, 1); // before everything else
         assert_int_equal(event->num_generated_tokens, 0);

@@ -181,7 +181,7 @@ CODES = [
     for function in (
         _engine._Sink.take,
         _engine._Sink.end,
-        _engine._Sink._take_token,
+        _engine._Sink._take_tokens,
         _engine._Sink._take_end,
         _engine._Sink._take_last,
         llm_module._Run._take_end,

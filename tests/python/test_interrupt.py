@@ -168,7 +168,7 @@ def test_a_handler_that_raises_ends_generate_between_steps(own: LLM, number: int
         raise TimeoutError
 
     # Logprobs: a callback per token, and a signal that comes inside of one.
-    take, count = own._engine._sink._take_token, 0
+    take, count = own._engine._sink._take_tokens, 0
 
     def taking(*arguments: Any) -> Any:
         nonlocal count
@@ -177,7 +177,7 @@ def test_a_handler_that_raises_ends_generate_between_steps(own: LLM, number: int
             signal.raise_signal(number)
         return take(*arguments)
 
-    own._engine._sink._take_token = taking  # type: ignore[method-assign]
+    own._engine._sink._take_tokens = taking  # type: ignore[method-assign]
     before = signal.signal(number, handler)
     try:
         with pytest.raises(TimeoutError):

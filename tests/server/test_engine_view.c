@@ -52,7 +52,7 @@ static void close_scene(struct scene *scene) {
 
 static void on_event(const struct nvllm_event *event, void *user_data) {
     struct request_text *text = user_data;
-    memcpy(text->tokens + text->num_prompt, event->token_ids,
+    memcpy(text->tokens + text->num_prompt, event->generated_token_ids,
            event->num_generated_tokens * sizeof(int32_t));
 }
 

@@ -102,10 +102,12 @@ static void watch_item(struct step_watch *w, const struct nvllm_step_trace *trac
     }
     if (seq->num_tokens < end) seq->num_tokens = end;
     seq->num_computed = end;
-    if (item->output_token_id >= 0) {
+    if (item->num_output_tokens) {
         assert_int_equal(seq->num_tokens, end);
         assert_int_equal(seq->finish_reason, NVLLM_FINISH_NONE);
-        seq->tokens[seq->num_tokens++] = item->output_token_id;
+    }
+    for (uint32_t i = 0; i < item->num_output_tokens; i++) {
+        seq->tokens[seq->num_tokens++] = item->output_token_ids[i];
         seq->num_outputs++;
     }
     seq->finish_reason = item->finish_reason;

@@ -47,7 +47,7 @@ static void fail(struct chat_session *session, enum status status, const struct 
 static enum status mark_silent_tags(struct chat_session *session, int32_t token_id,
                                     struct err *err) {
     const struct think_tag *tag;
-    for (size_t i = 0; token_id >= 0 && i < CHAT_TAGS_MAX && (tag = think_tag(i)); i++) {
+    for (size_t i = 0; i < CHAT_TAGS_MAX && (tag = think_tag(i)); i++) {
         bool opens = session->open_ids[i] == token_id;
         if (!opens && session->close_ids[i] != token_id) continue;
         return think_mark(&session->think, tag, opens, chat_output_piece, session->output, err);
@@ -62,16 +62,30 @@ static void count_request(struct chat_usage *usage, const struct nvllm_event *ev
     usage->num_generated_tokens += event->num_generated_tokens;
 }
 
+// A tag without text stands behind the text of the tokens before it.
+static enum status feed_think(struct chat_session *session, const struct nvllm_event *event,
+                              struct err *err) {
+    struct chat_output *output = session->output;
+    size_t at = 0;
+    enum status status = OK;
+    for (uint32_t i = 0; i < event->num_tokens && !status; i++) {
+        size_t end = event->text_ends[i];
+        status =
+            think_feed(&session->think, event->text + at, end - at, chat_output_piece, output, err);
+        if (!status) status = mark_silent_tags(session, event->token_ids[i], err);
+        at = end;
+    }
+    if (status) return status;
+    return think_feed(&session->think, event->text + at, event->text_len - at, chat_output_piece,
+                      output, err);
+}
+
 static void on_event(const struct nvllm_event *event, void *user_data) {
     struct chat_session *session = user_data;
     struct chat_output *output = session->output;
     struct err err = {0};
     enum status status = buf_append(&session->answer, event->text, event->text_len, &err);
-    if (!status) {
-        status = think_feed(&session->think, event->text, event->text_len, chat_output_piece,
-                            output, &err);
-    }
-    if (!status) status = mark_silent_tags(session, event->token_id, &err);
+    if (!status) status = feed_think(session, event, &err);
     if (!status && !event->finish_reason) status = chat_output_flush(output, &err);
     fail(session, status, &err);
     if (!event->finish_reason) return;

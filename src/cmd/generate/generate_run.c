@@ -82,7 +82,7 @@ static enum status take_completion(struct completion *completion, const struct n
     completion->stop_token_id = event->stop_token_id;
     completion->times = event->times;
     size_t bytes = event->num_generated_tokens * sizeof *completion->token_ids;
-    completion->token_ids = copy_bytes(event->token_ids, bytes);
+    completion->token_ids = copy_bytes(event->generated_token_ids, bytes);
     if (!completion->token_ids) return err_nomem(err, "result");
     completion->num_tokens = event->num_generated_tokens;
     if (!event->stop_string) return OK;
@@ -144,8 +144,9 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
     struct err err = {0};
     enum status status = OK;
     // An abort has no token, and the last token before a stop string may have no text.
-    if (event->chosen && event->token_id >= 0) {
-        status = result_add_logprobs(completion, event->chosen, event->top, event->num_top, &err);
+    for (uint32_t i = 0; event->logprobs && i < event->num_tokens && !status; i++) {
+        const struct nvllm_logprob *row = event->logprobs + i * (1 + event->num_top);
+        status = result_add_logprobs(completion, row, event->num_top, &err);
     }
     if (!status && event->text_len) {
         status = run->format == GENERATE_STREAM

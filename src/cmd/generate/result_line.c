@@ -60,12 +60,13 @@ static enum status add_logprob(struct buf *out, const char *format, const struct
 }
 
 // One element of a list of log-probabilities.
-static enum status add_element(struct buf *out, const struct nvllm_logprob *chosen,
-                               const struct nvllm_logprob *top, size_t num_top, struct err *err) {
+static enum status add_element(struct buf *out, const struct nvllm_logprob *row, size_t num_top,
+                               struct err *err) {
+    const struct nvllm_logprob *top = row + 1;
     enum status status =
-        add_logprob(out, out->len ? ",{\"token_id\":" : "{\"token_id\":", chosen, err);
+        add_logprob(out, out->len ? ",{\"token_id\":" : "{\"token_id\":", row, err);
     if (!status) status = buf_append_str(out, ",\"logprob\":", err);
-    if (!status) status = json_text_float(out, chosen->logprob, err);
+    if (!status) status = json_text_float(out, row->logprob, err);
     if (!status) status = buf_append_str(out, ",\"top\":[", err);
     for (size_t i = 0; i < num_top && !status; i++) {
         status = add_logprob(out, i ? ",[" : "[", &top[i], err);
@@ -76,9 +77,9 @@ static enum status add_element(struct buf *out, const struct nvllm_logprob *chos
     return status ? status : buf_append_str(out, "]}", err);
 }
 
-enum status result_add_logprobs(struct completion *completion, const struct nvllm_logprob *chosen,
-                                const struct nvllm_logprob *top, size_t num_top, struct err *err) {
-    return add_element(&completion->logprobs, chosen, top, num_top, err);
+enum status result_add_logprobs(struct completion *completion, const struct nvllm_logprob *row,
+                                size_t num_top, struct err *err) {
+    return add_element(&completion->logprobs, row, num_top, err);
 }
 
 enum status result_add_prompt_logprobs(struct result *result, const struct nvllm_logprob *rows,
@@ -86,8 +87,7 @@ enum status result_add_prompt_logprobs(struct result *result, const struct nvllm
     struct buf *out = &result->prompt_logprobs;
     enum status status = buf_append_str(out, "null", err); // nothing predicts the first token
     for (size_t i = 0; i + 1 < num_prompt_tokens && !status; i++) {
-        const struct nvllm_logprob *row = rows + i * (1 + num_top);
-        status = add_element(out, row, row + 1, num_top, err);
+        status = add_element(out, rows + i * (1 + num_top), num_top, err);
     }
     return status;
 }

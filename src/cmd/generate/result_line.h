@@ -40,10 +40,10 @@ MUST_USE enum status result_add_others(struct result *result, size_t num_outputs
 struct completion *result_completion(struct result *result, size_t index);
 void result_fini(struct result *result); // all-zero is fine
 size_t result_bytes(const struct result *result); // memory it holds, roughly
-// Adds one generated token's element to completion->logprobs.
+// Adds one generated token's element to completion->logprobs. `row` [1 + num_top] as in
+// nvllm_event.
 MUST_USE enum status result_add_logprobs(struct completion *completion,
-                                         const struct nvllm_logprob *chosen,
-                                         const struct nvllm_logprob *top, size_t num_top,
+                                         const struct nvllm_logprob *row, size_t num_top,
                                          struct err *err);
 // Adds those of all tokens of the prompt, `rows` as in nvllm_event.
 MUST_USE enum status result_add_prompt_logprobs(struct result *result,

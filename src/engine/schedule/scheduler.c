@@ -400,6 +400,13 @@ void scheduler_resolve_token(struct scheduler *s, struct sequence *seq, int32_t 
     seq->has_pending_token = false;
 }
 
+void scheduler_append_further(struct scheduler *s, struct sequence *seq, int32_t token_id) {
+    CHECK(!s->schedule && !seq->has_pending_token && !sequence_is_full(seq), "sequence %" PRIu64,
+          seq->id);
+    seq->token_ids[seq->num_tokens++] = token_id;
+    seq->num_computed_tokens++;
+}
+
 void scheduler_finish(struct scheduler *s, struct sequence *seq) {
     if (seq->queued) {
         seq->schedule_index = SEQUENCE_UNSCHEDULED;

@@ -108,6 +108,9 @@ void scheduler_append_token(struct scheduler *scheduler, struct sequence *seq, i
 void scheduler_append_pending(struct scheduler *scheduler, struct sequence *seq, uint32_t row);
 // Brings the id of the pending token. Legal at any time, also between schedule and advance.
 void scheduler_resolve_token(struct scheduler *scheduler, struct sequence *seq, int32_t token_id);
+// A further token of the step that brought the last one, whose id is known. That step ran the last
+// one too, so its KV is computed. Call it between advance and the next schedule.
+void scheduler_append_further(struct scheduler *scheduler, struct sequence *seq, int32_t token_id);
 // Ends or aborts a sequence: takes it out of its queue, frees its blocks and marks it finished.
 // Legal at any time, also between schedule and advance. Items of schedules still point to it, so it
 // must live as long as they are used.

@@ -82,13 +82,26 @@ void answer_write_finish(struct json_out *out, const struct choice *choice, cons
     }
 }
 
+// Pushes the text of the piece token by token, which tells whose tokens are reasoning.
+static enum status push_tokens(struct choice *choice, const struct piece *piece, chat_event_fn emit,
+                               void *user_data) {
+    struct chat_split *split = choice->split;
+    enum status status = OK;
+    size_t at = 0;
+    for (uint32_t i = 0; i < piece->num_tokens && !status; i++) {
+        size_t len = piece->text_ends[i] - at;
+        bool was_thinking = chat_split_is_thinking(split);
+        status = chat_split_push(split, piece->text + at, len, emit, user_data, NULL);
+        choice->num_reasoning_tokens += was_thinking || chat_split_is_thinking(split);
+        at += len;
+    }
+    if (status || at == piece->text_len) return status;
+    return chat_split_push(split, piece->text + at, piece->text_len - at, emit, user_data, NULL);
+}
+
 static enum status split(struct choice *choice, const struct piece *piece, chat_event_fn emit,
                          void *user_data) {
-    bool was_thinking = chat_split_is_thinking(choice->split);
-    enum status status =
-        chat_split_push(choice->split, piece->text, piece->text_len, emit, user_data, NULL);
-    bool thinks = was_thinking || chat_split_is_thinking(choice->split);
-    if (thinks && piece->token_id >= 0) choice->num_reasoning_tokens++;
+    enum status status = push_tokens(choice, piece, emit, user_data);
     if (status || !piece->finish) return status;
     // A stop string can end a forced call early. Its answer was cut, and does not say stop.
     bool is_cut = choice->request->chat.forces_call && !chat_split_has_ended_call(choice->split);
@@ -100,10 +113,43 @@ bool answer_collect(struct choice *choice, const struct piece *piece) {
     return split(choice, piece, chat_blocks_add, &choice->blocks) == OK;
 }
 
+// Joins texts of one part that follow each other.
+struct joiner {
+    chat_event_fn write;
+    struct answer_target target;
+    struct chat_event event; // of the text in choice->joined
+};
+
+static enum status write_joined(struct joiner *joiner, struct err *err) {
+    struct buf *text = &joiner->target.choice->joined;
+    if (!text->len) return OK;
+    joiner->event.text = text->data;
+    joiner->event.len = text->len;
+    enum status status = joiner->write(&joiner->target, &joiner->event, err);
+    buf_clear(text);
+    return status;
+}
+
+static enum status join(void *user_data, const struct chat_event *event, struct err *err) {
+    struct joiner *joiner = user_data;
+    struct buf *text = &joiner->target.choice->joined;
+    bool is_other = event->part != joiner->event.part || event->index != joiner->event.index;
+    enum status status = is_other ? write_joined(joiner, err) : OK;
+    if (status) return status;
+    joiner->event = *event;
+    if (!event->len) return joiner->write(&joiner->target, event, err);
+    return buf_append(text, event->text, event->len, err);
+}
+
 void answer_split(struct choice *choice, const struct piece *piece, chat_event_fn write,
                   struct json_out *out) {
-    struct answer_target target = {choice, out};
-    json_out_check(out, split(choice, piece, write, &target));
+    struct joiner joiner = {.write = write, .target = {choice, out}};
+    if (piece->num_tokens > 1) {
+        enum status status = split(choice, piece, join, &joiner);
+        json_out_check(out, status ? status : write_joined(&joiner, NULL));
+    } else {
+        json_out_check(out, split(choice, piece, write, &joiner.target));
+    }
 }
 
 bool answer_begins_block(const struct choice *choice, const struct chat_event *event) {

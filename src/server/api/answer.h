@@ -27,7 +27,8 @@ struct answer_target {
     struct choice *choice;
     struct json_out *out;
 };
-// Divides a piece of a chat's stream, whose parts `write` gets. Its fault is out's.
+// Divides a piece of a chat's stream, whose parts `write` gets: the text of a part once, however
+// many tokens bring it. Its fault is out's.
 void answer_split(struct choice *choice, const struct piece *piece, chat_event_fn write,
                   struct json_out *out);
 // Whether the event is the first of another block than the last of choice->blocks.

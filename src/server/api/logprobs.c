@@ -62,11 +62,15 @@ static void separate(struct json_out *list) {
 // How many of the best ones are shown: asking for 0 shows the chosen one alone.
 static size_t num_top(const struct choice *choice, const struct piece *piece) {
     size_t wanted = (size_t)choice->request->answer.num_logprobs;
-    return piece->num_logprobs - 1 < wanted ? piece->num_logprobs - 1 : wanted;
+    return piece->num_top < wanted ? piece->num_top : wanted;
 }
 
-static bool has_logprobs(const struct choice *choice, const struct piece *piece) {
-    return choice->request->answer.num_logprobs >= 0 && piece->num_logprobs;
+// The log-probabilities of the piece's i-th token; NULL past its last, and if none are wanted.
+static const struct nvllm_logprob *row_of(const struct choice *choice, const struct piece *piece,
+                                          uint32_t i) {
+    bool is_wanted = choice->request->answer.num_logprobs >= 0 && piece->logprobs;
+    if (!is_wanted || i == piece->num_tokens) return NULL;
+    return piece->logprobs + i * (1 + piece->num_top);
 }
 
 // ---- chat ----
@@ -87,19 +91,24 @@ static void write_chat_token(struct json_out *out, const struct api_request *req
     logprobs_end_token(&token);
 }
 
-void logprobs_collect_chat(struct choice *choice, const struct piece *piece) {
-    if (!has_logprobs(choice, piece)) return;
+static void add_chat_row(struct choice *choice, const struct nvllm_logprob *row, size_t num_top) {
     struct json_out *out = &choice->logprobs;
     separate(out);
-    write_chat_token(out, choice->request, &piece->logprobs[0]);
+    write_chat_token(out, choice->request, &row[0]);
     json_out_raw(out, ",\"top_logprobs\":[");
-    size_t count = num_top(choice, piece);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < num_top; i++) {
         if (i) json_out_raw(out, ",");
-        write_chat_token(out, choice->request, &piece->logprobs[1 + i]);
+        write_chat_token(out, choice->request, &row[1 + i]);
         json_out_raw(out, "}");
     }
     json_out_raw(out, "]}");
+}
+
+void logprobs_collect_chat(struct choice *choice, const struct piece *piece) {
+    const struct nvllm_logprob *row;
+    for (uint32_t i = 0; (row = row_of(choice, piece, i)); i++) {
+        add_chat_row(choice, row, num_top(choice, piece));
+    }
 }
 
 void logprobs_write_chat(struct choice *choice, struct json_out *out) {
@@ -168,8 +177,10 @@ void logprobs_add_completion(struct choice *choice, const struct nvllm_logprob *
 }
 
 void logprobs_collect_completion(struct choice *choice, const struct piece *piece) {
-    if (!has_logprobs(choice, piece)) return;
-    logprobs_add_completion(choice, piece->logprobs, num_top(choice, piece));
+    const struct nvllm_logprob *row;
+    for (uint32_t i = 0; (row = row_of(choice, piece, i)); i++) {
+        logprobs_add_completion(choice, row, num_top(choice, piece));
+    }
 }
 
 void logprobs_write_completion(struct choice *choice, struct json_out *out) {

@@ -30,6 +30,7 @@ static void free_choice(struct choice *choice) {
     chat_split_destroy(choice->split);
     chat_blocks_fini(&choice->blocks);
     buf_fini(&choice->text);
+    buf_fini(&choice->joined);
     json_out_fini(&choice->logprobs);
     json_out_fini(&choice->token_ids);
     for (size_t i = 0; i < ARRAY_LEN(choice->logprobs_more); i++) {

@@ -26,16 +26,18 @@ struct piece {
     struct loop_message message;
     struct choice *choice;
     struct piece *next; // while held
-    int32_t token_id; // -1: none
     enum nvllm_finish_reason finish;
     int32_t stop_token_id; // -1: none
     uint32_t num_prompt_tokens, num_cached_tokens, num_generated_tokens, num_preemptions;
     struct nvllm_times times;
-    const char *text; // [text_len], in the same allocation, as are the next three
+    const char *text; // [text_len], in the same allocation, as are the others borrowed below
     size_t text_len;
+    const int32_t *token_ids; // [num_tokens] as an event has them, and the next three
+    const uint32_t *text_ends; // [num_tokens]
+    uint32_t num_tokens;
+    const struct nvllm_logprob *logprobs; // [num_tokens][1 + num_top]; NULL: none
+    size_t num_top;
     const char *stop_string, *error; // NULL: none
-    const struct nvllm_logprob *logprobs; // [num_logprobs]: the chosen one, then the best ones
-    size_t num_logprobs;
     struct nvllm_logprob *prompt_logprobs; // as prompt's; owned, and taken by the prompt
     bool has_no_memory; // finish is NVLLM_FINISH_ERROR: memory ran out
 };
@@ -82,6 +84,7 @@ struct choice {
     struct chat_split *split; // of a chat: divides its text
     struct chat_blocks blocks; // of a chat, where its answer is a list of them
     bool block_is_open; // of a stream: the last block has begun and not ended
+    struct buf joined; // of a stream: text of one part that several tokens bring
 };
 
 // How the answer is to look: the same for all endpoints that generate.

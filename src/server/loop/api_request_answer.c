@@ -110,12 +110,13 @@ static void finish_whole(struct api_request *request) {
 
 static void count_piece(struct choice *choice, const struct piece *piece) {
     struct metrics *metrics = choice->request->api->metrics;
-    if (!choice->num_generated_tokens && piece->num_generated_tokens) {
+    if (!choice->num_generated_tokens && piece->num_tokens) {
         bool is_first = choice == choice->prompt->choices; // the others share its prompt
-        metrics_first_token(metrics, is_first ? piece->num_prompt_tokens : 0,
-                            is_first ? piece->num_cached_tokens : 0, &piece->times);
-    } else if (piece->num_generated_tokens > choice->num_generated_tokens) {
-        metrics_next_token(metrics, piece->times.last_token - choice->times.last_token);
+        metrics_first_tokens(metrics, piece->num_tokens, is_first ? piece->num_prompt_tokens : 0,
+                             is_first ? piece->num_cached_tokens : 0, &piece->times);
+    } else if (piece->num_tokens) {
+        metrics_next_tokens(metrics, piece->num_tokens,
+                            piece->times.last_token - choice->times.last_token);
     }
     choice->num_prompt_tokens = piece->num_prompt_tokens;
     choice->num_cached_tokens = piece->num_cached_tokens;
@@ -135,16 +136,18 @@ static void count_piece(struct choice *choice, const struct piece *piece) {
 
 // max_tokens is 0: of the one token that the engine had to generate nothing is to be seen.
 static void drop_token(struct choice *choice, struct piece *piece) {
-    piece->text_len = piece->num_logprobs = 0;
-    piece->token_id = -1;
+    piece->text_len = 0;
+    piece->num_tokens = 0;
     choice->num_generated_tokens = 0;
     if (piece->finish == NVLLM_FINISH_STOP) choice->finish = NVLLM_FINISH_LENGTH;
 }
 
-static void collect_token(struct choice *choice, const struct piece *piece) {
+static void collect_tokens(struct choice *choice, const struct piece *piece) {
     struct json_out *ids = &choice->token_ids;
-    if (!choice->request->answer.token_ids || piece->token_id < 0) return;
-    json_out_rawf(ids, ids->buf.len ? ",%d" : "%d", piece->token_id);
+    if (!choice->request->answer.token_ids) return;
+    for (uint32_t i = 0; i < piece->num_tokens; i++) {
+        json_out_rawf(ids, ids->buf.len ? ",%d" : "%d", piece->token_ids[i]);
+    }
 }
 
 static void take_prompt_logprobs(struct prompt *prompt, struct piece *piece) {
@@ -187,7 +190,7 @@ void api_request_take_piece(struct piece *piece) {
     count_piece(choice, piece);
     take_prompt_logprobs(choice->prompt, piece);
     if (request->answer.generates_nothing) drop_token(choice, piece);
-    collect_token(choice, piece);
+    collect_tokens(choice, piece);
     bool lacks_stop = piece->stop_string && !choice->stop_string;
     if (request->conn && lacks_stop) {
         fail_nomem(request);

@@ -92,8 +92,8 @@ struct metrics *metrics_create(uint32_t max_model_len) {
     const struct histogram histograms[NUM_HISTOGRAMS] = {
         [FIRST_TOKEN] = {"time_to_first_token_seconds", "Time to first token",
                          BOUNDS(first_token_bounds)},
-        [NEXT_TOKEN] = {"inter_token_latency_seconds", "Time between two tokens of a request",
-                        BOUNDS(token_bounds)},
+        [NEXT_TOKEN] = {"inter_token_latency_seconds",
+                        "Time between two steps' tokens of a request", BOUNDS(token_bounds)},
         [NEXT_TOKEN_OLD] = {"time_per_output_token_seconds", "The same under its older name",
                             BOUNDS(token_bounds)},
         [PER_OUTPUT_TOKEN] = {"request_time_per_output_token_seconds",
@@ -130,18 +130,18 @@ void metrics_step(struct metrics *metrics, uint64_t num_tokens) {
     atomic_fetch_add_explicit(&metrics->step_tokens, num_tokens, memory_order_relaxed);
 }
 
-void metrics_first_token(struct metrics *metrics, uint32_t num_prompt_tokens,
-                         uint32_t num_cached_tokens, const struct nvllm_times *times) {
+void metrics_first_tokens(struct metrics *metrics, uint32_t num_tokens, uint32_t num_prompt_tokens,
+                          uint32_t num_cached_tokens, const struct nvllm_times *times) {
     metrics->num_prompt_tokens += num_prompt_tokens;
     metrics->num_cached_tokens += num_cached_tokens;
-    metrics->num_generated_tokens++;
+    metrics->num_generated_tokens += num_tokens;
     observe(metrics, FIRST_TOKEN, times->first_token - times->arrival);
     observe(metrics, QUEUE, times->first_scheduled - times->arrival);
     observe(metrics, PREFILL, times->first_token - times->first_scheduled);
 }
 
-void metrics_next_token(struct metrics *metrics, double seconds) {
-    metrics->num_generated_tokens++;
+void metrics_next_tokens(struct metrics *metrics, uint32_t num_tokens, double seconds) {
+    metrics->num_generated_tokens += num_tokens;
     observe(metrics, NEXT_TOKEN, seconds);
     observe(metrics, NEXT_TOKEN_OLD, seconds);
 }

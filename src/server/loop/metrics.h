@@ -15,9 +15,11 @@ struct metrics *metrics_create(uint32_t max_model_len);
 void metrics_destroy(struct metrics *metrics); // NULL is fine
 
 void metrics_step(struct metrics *metrics, uint64_t num_tokens); // the engine's thread
-void metrics_first_token(struct metrics *metrics, uint32_t num_prompt_tokens,
-                         uint32_t num_cached_tokens, const struct nvllm_times *times);
-void metrics_next_token(struct metrics *metrics, double seconds);
+// The first step of an output that generated tokens, and each later one, `seconds` after the one
+// before.
+void metrics_first_tokens(struct metrics *metrics, uint32_t num_tokens, uint32_t num_prompt_tokens,
+                          uint32_t num_cached_tokens, const struct nvllm_times *times);
+void metrics_next_tokens(struct metrics *metrics, uint32_t num_tokens, double seconds);
 // `n` of the request; 0: another of its outputs counts it.
 void metrics_finished(struct metrics *metrics, enum nvllm_finish_reason reason,
                       uint32_t num_prompt_tokens, uint32_t num_generated_tokens, int32_t max_tokens,

@@ -13,17 +13,25 @@ static char *put(char **at, const void *bytes, size_t len) {
     return start;
 }
 
-// An event as one allocation: the struct, log-probabilities, texts. NULL: no memory.
+static void *put_list(char **at, const void *items, size_t count, size_t size) {
+    void *start = *at;
+    if (count) memcpy(start, items, count * size);
+    *at += count * size;
+    return start;
+}
+
+// An event as one allocation: the struct, lists of 4-byte items, texts. NULL: no memory.
 static struct piece *make_piece(const struct nvllm_event *event) {
-    size_t num_logprobs = event->chosen ? 1 + event->num_top : 0;
+    size_t num_tokens = event->num_tokens;
+    size_t num_logprobs = event->logprobs ? num_tokens * (1 + event->num_top) : 0;
     size_t stop_len = event->stop_string ? strlen(event->stop_string) : 0;
     size_t error_len = event->error ? strlen(event->error) : 0;
     size_t bytes = sizeof(struct piece) + num_logprobs * sizeof(struct nvllm_logprob) +
-                   event->text_len + stop_len + error_len + 3;
+                   num_tokens * (sizeof(int32_t) + sizeof(uint32_t)) + event->text_len + stop_len +
+                   error_len + 3;
     struct piece *piece = malloc(bytes);
     if (!piece) return NULL;
-    *piece = (struct piece){.token_id = event->token_id,
-                            .finish = event->finish_reason,
+    *piece = (struct piece){.finish = event->finish_reason,
                             .stop_token_id = event->stop_token_id,
                             .num_prompt_tokens = event->num_prompt_tokens,
                             .num_cached_tokens = event->num_cached_tokens,
@@ -31,14 +39,14 @@ static struct piece *make_piece(const struct nvllm_event *event) {
                             .num_preemptions = event->num_preemptions,
                             .times = event->times,
                             .text_len = event->text_len,
-                            .num_logprobs = num_logprobs};
-    struct nvllm_logprob *logprobs = (struct nvllm_logprob *)(void *)(piece + 1);
-    if (num_logprobs) {
-        logprobs[0] = *event->chosen;
-        if (event->num_top) memcpy(logprobs + 1, event->top, event->num_top * sizeof *logprobs);
+                            .num_tokens = event->num_tokens,
+                            .num_top = event->num_top};
+    char *at = (char *)(piece + 1);
+    piece->token_ids = put_list(&at, event->token_ids, num_tokens, sizeof *event->token_ids);
+    piece->text_ends = put_list(&at, event->text_ends, num_tokens, sizeof *event->text_ends);
+    if (event->logprobs) {
+        piece->logprobs = put_list(&at, event->logprobs, num_logprobs, sizeof *event->logprobs);
     }
-    piece->logprobs = logprobs;
-    char *at = (char *)(logprobs + num_logprobs);
     piece->text = put(&at, event->text, event->text_len);
     if (event->stop_string) piece->stop_string = put(&at, event->stop_string, stop_len);
     if (event->error) piece->error = put(&at, event->error, error_len);
@@ -69,8 +77,7 @@ static struct piece *make_whole_piece(struct prompt *prompt, const struct nvllm_
 
 // The end of a choice that has lost a piece.
 static struct piece *last_piece(struct choice *choice, const struct nvllm_event *event) {
-    choice->last_piece = (struct piece){.token_id = -1,
-                                        .finish = NVLLM_FINISH_ERROR,
+    choice->last_piece = (struct piece){.finish = NVLLM_FINISH_ERROR,
                                         .stop_token_id = -1,
                                         .num_prompt_tokens = event->num_prompt_tokens,
                                         .num_cached_tokens = event->num_cached_tokens,
