@@ -16,6 +16,7 @@ enum item_kind {
 
 struct grammar_item {
     uint8_t kind;
+    bool nullable_body; // of a repetition, once resolved
     uint16_t depth; // of items in each other
     uint32_t a, b, c;
 };

@@ -212,7 +212,10 @@ static uint32_t rewrite(struct resolver *resolver, uint32_t item) {
     if (node.kind == ITEM_REPEAT) {
         if (!is_productive(resolver, node.a)) return GRAMMAR_EMPTY;
         bool nullable = is_nullable(resolver, node.a);
-        return grammar_repeat(grammar, rewrite(resolver, node.a), nullable ? 0 : node.b, node.c);
+        uint32_t body = rewrite(resolver, node.a);
+        uint32_t loop = grammar_repeat(grammar, body, nullable ? 0 : node.b, node.c);
+        if (loop != body) grammar->items[loop].nullable_body = nullable;
+        return loop;
     }
     uint32_t *list = malloc(node.b * sizeof *list), len = 0;
     if (!list) return exprs_fail(resolver->exprs, ERR_NOMEM, "out of memory: structured output");

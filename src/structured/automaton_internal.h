@@ -1,0 +1,153 @@
+/* Program, stacks and states: shared by the files automaton*.c. */
+#ifndef STRUCTURED_AUTOMATON_INTERNAL_H
+#define STRUCTURED_AUTOMATON_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "structured/automaton.h"
+#include "structured/grammar_internal.h"
+
+// ---- program: the rules as instructions ----
+
+enum automaton_op {
+    OP_RETURN, // goes on behind the call
+    OP_ACCEPT, // the text may end
+    OP_FAIL,
+    OP_TERMINAL, // expression a
+    OP_CALL, // the rule that begins at a
+    OP_CHOICE, // targets[a .. a + b)
+    OP_LOOP, // the body that begins at a, b to c times
+};
+enum { PC_RETURN = 0, PC_ACCEPT = 1, PC_FAIL = 2 };
+
+struct instruction {
+    uint8_t op;
+    bool nullable_body; // of OP_LOOP
+    uint32_t a, b, c;
+    uint32_t next; // where it goes on
+};
+
+// ---- stacks ----
+
+// What comes behind: instruction pc, then what `parents` say. `count` is the number of iterations
+// that OP_LOOP at pc has begun.
+struct stack_frame {
+    uint32_t pc, count;
+    uint32_t parents; // a set of stacks
+};
+
+// A set of stacks, as the frames that are on top, ascending by (pc, count), each once. Equal sets
+// have one id; set 0 has no stack.
+struct stack_set {
+    uint32_t first, len; // frames[first .. first + len)
+    uint32_t depth; // of the deepest stack
+    uint32_t loose; // the set with long counters forgotten (automaton_states.c)
+};
+
+enum { STACK_DEPTH_MAX = 2000 }; // a text that nests deeper does not fit
+
+// ---- states ----
+
+struct thread {
+    uint32_t expr, stacks;
+};
+
+enum { NO_ROW = UINT32_MAX, NO_MASK = UINT32_MAX };
+
+struct state {
+    uint32_t first, len; // threads[first .. first + len), ascending by expr
+    uint32_t row; // of `rows`; NO_ROW: not made
+    uint32_t mask; // of `masks`; NO_MASK: not made
+    uint32_t loose; // the state with the same mask whose long counters are forgotten; + 1
+    bool can_end;
+};
+
+// Entries of a row: a state, or one of these.
+enum { ROW_UNKNOWN = UINT32_MAX };
+static const uint32_t ROW_ALIAS = UINT32_C(1) << 31; // as class entry & 0xff
+
+struct mask {
+    uint32_t plain_chars; // the plain tokens of at most so many characters
+    uint32_t num_ids; // more tokens
+    uint32_t *ids; // [num_ids]
+    uint32_t *words; // all of the mask instead, or NULL
+    bool any;
+};
+
+struct automaton {
+    atomic_uint holders;
+    pthread_mutex_t mutex;
+    struct grammar *grammar;
+    struct exprs *exprs; // the grammar's; counts all memory but masks
+    const struct vocabulary *vocabulary;
+    uint64_t steps_max;
+
+    struct instruction *code; // [code_len]
+    uint32_t code_len, code_capacity;
+    uint32_t *targets; // [targets_len]
+    uint32_t targets_len, targets_capacity;
+
+    struct stack_frame *frames; // [frames_len]
+    uint32_t frames_len, frames_capacity;
+    struct stack_set *sets; // [num_sets]
+    uint32_t num_sets, sets_capacity;
+    uint32_t *set_table; // [set_table_len], ids + 1
+    uint32_t set_table_len;
+    struct expr_memo *unions; // [unions_len], key a << 32 | b
+    uint32_t unions_len, unions_count;
+    struct stack_frame *frame_scratch; // [frame_scratch_len], a stack of lists
+    uint32_t frame_scratch_len, frame_scratch_capacity;
+
+    struct thread *threads; // [threads_len]
+    uint32_t threads_len, threads_capacity;
+    struct state *states; // [num_states]
+    uint32_t num_states, states_capacity;
+    uint32_t *state_table; // [state_table_len], ids + 1
+    uint32_t state_table_len;
+    uint32_t *rows; // [num_rows][num_classes]
+    uint32_t num_rows, rows_capacity; // rows_capacity in entries
+    uint32_t start;
+
+    // The state that is being made.
+    struct thread *made; // [made_len]
+    uint32_t made_len, made_capacity;
+    struct stack_frame *work; // [work_len], to go through
+    uint32_t work_len, work_capacity;
+    struct visit {
+        struct stack_frame frame;
+        uint32_t round; // of which closure
+    } * visits; // [visits_len], a table
+    uint32_t visits_len, visits_count, round;
+    bool made_can_end;
+
+    struct mask *masks; // [num_masks]
+    uint32_t num_masks, masks_capacity;
+    size_t mask_bytes, mask_bytes_max;
+    uint32_t *ids; // [num_tokens] of the mask that is being made
+    uint32_t num_ids;
+    uint32_t *path; // [token_bytes_max + 1] states of a walk
+    struct automaton_stats stats;
+};
+
+// Makes `code` of the grammar's rules, which are resolved. Returns the first instruction.
+uint32_t automaton_program(struct automaton *automaton);
+
+void stacks_init(struct automaton *automaton); // makes set 0
+// The set of one stack: pc on top of `parents`. 0 where that is too deep.
+uint32_t stacks_push(struct automaton *automaton, uint32_t pc, uint32_t count, uint32_t parents);
+uint32_t stacks_union(struct automaton *automaton, uint32_t a, uint32_t b);
+
+// The state that a text begins in, at instruction pc.
+uint32_t states_begin(struct automaton *automaton, uint32_t pc);
+// The state behind a byte of the class.
+uint32_t states_step(struct automaton *automaton, uint32_t state, uint32_t class);
+// The same, remembered.
+uint32_t states_step_row(struct automaton *automaton, uint32_t state, uint32_t class);
+// The state whose mask is the same, for the next bytes of one token, and that more states share.
+uint32_t states_loosen(struct automaton *automaton, uint32_t state);
+
+// Fills a new row: which classes follow alike.
+bool states_make_row(struct automaton *automaton, uint32_t state);
+
+#endif

@@ -1,0 +1,15 @@
+/* Masks of an automaton's states (automaton_mask.c), for automaton.c only. */
+#ifndef STRUCTURED_AUTOMATON_MASK_H
+#define STRUCTURED_AUTOMATON_MASK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct automaton;
+
+// Returns whether any token is allowed. After an error of the automaton's expressions the mask is
+// without meaning.
+bool automaton_write_mask(struct automaton *automaton, uint32_t state, uint32_t *words);
+void automaton_masks_fini(struct automaton *automaton);
+
+#endif

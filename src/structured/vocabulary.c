@@ -1,0 +1,302 @@
+#include "structured/vocabulary.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text/utf8.h"
+
+// A token's bytes as the tree has them.
+struct key {
+    const unsigned char *bytes;
+    uint32_t len, token;
+    uint32_t chars; // of a plain token; 0: it is not plain
+};
+
+static int compare_keys(const void *x, const void *y) {
+    const struct key *a = x, *b = y;
+    int order = memcmp(a->bytes, b->bytes, a->len < b->len ? a->len : b->len);
+    if (order == 0) order = (a->len > b->len) - (a->len < b->len);
+    return order ? order : (a->token > b->token) - (a->token < b->token);
+}
+
+// Characters of a plain token, else 0.
+static uint32_t plain_chars(const char *bytes, size_t len) {
+    uint32_t chars = 0;
+    for (size_t i = 0; i < len; chars++) {
+        unsigned char byte = (unsigned char)bytes[i];
+        size_t size = utf8_char_bytes(bytes + i, len - i);
+        if (size == 0 || byte < 0x20 || byte == '"' || byte == '\\') return 0;
+        i += size;
+    }
+    return chars;
+}
+
+// ---- the tree ----
+
+static uint32_t common_bytes(const struct key *a, const struct key *b) {
+    uint32_t len = a->len < b->len ? a->len : b->len, i = 0;
+    while (i < len && a->bytes[i] == b->bytes[i]) i++;
+    return i;
+}
+
+// The keys are sorted. A key adds the nodes behind what it shares with the one before.
+static enum status build_tree(struct vocabulary_tree *tree, const struct key *keys, size_t num_keys,
+                              bool rest_only, struct err *err) {
+    const struct key *before = NULL;
+    size_t num_nodes = 0;
+    for (size_t i = 0; i < num_keys; i++) {
+        if (rest_only && keys[i].chars) continue;
+        num_nodes += keys[i].len - (before ? common_bytes(before, &keys[i]) : 0);
+        before = &keys[i];
+    }
+    if (num_nodes > VOCABULARY_NODES_MAX) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "the vocabulary's tokens need %zu nodes, want at most %d", num_nodes,
+                       VOCABULARY_NODES_MAX);
+    }
+    tree->nodes = malloc((num_nodes + 1) * sizeof *tree->nodes);
+    uint32_t *open = malloc((VOCABULARY_TOKEN_BYTES_MAX + 1) * sizeof *open);
+    if (!tree->nodes || !open) {
+        free(open);
+        return err_nomem(err, "structured output");
+    }
+    uint32_t depth = 0; // open[0 .. depth) are the nodes of the key before
+    before = NULL;
+    for (size_t i = 0; i < num_keys; i++) {
+        const struct key *key = &keys[i];
+        if (rest_only && key->chars) continue;
+        uint32_t common = before ? common_bytes(before, key) : 0;
+        while (depth > common) {
+            uint32_t node = open[--depth];
+            tree->nodes[node].size = (tree->num_nodes - node) & VOCABULARY_NODES_MAX;
+        }
+        for (; depth < key->len; depth++) {
+            open[depth] = tree->num_nodes;
+            tree->nodes[tree->num_nodes++] = (struct vocabulary_node){
+                .byte = key->bytes[depth], .token = VOCABULARY_NO_TOKEN, .depth = depth & 1023};
+        }
+        tree->nodes[open[depth - 1]].token = key->token & VOCABULARY_NO_TOKEN;
+        before = key;
+    }
+    while (depth > 0) {
+        uint32_t node = open[--depth];
+        tree->nodes[node].size = (tree->num_nodes - node) & VOCABULARY_NODES_MAX;
+    }
+    free(open);
+    return OK;
+}
+
+// ---- sets of plain tokens ----
+
+static int compare_longs(const void *x, const void *y) {
+    const struct vocabulary_long *a = x, *b = y;
+    return (a->chars < b->chars) - (a->chars > b->chars);
+}
+
+static enum status build_slices(struct vocabulary *vocabulary, const struct key *keys,
+                                size_t num_keys, struct err *err) {
+    for (size_t k = 0; k <= VOCABULARY_SLICES; k++) {
+        uint32_t *words = calloc(vocabulary->num_words, sizeof *words);
+        if (!words) return err_nomem(err, "structured output");
+        if (k == VOCABULARY_SLICES) {
+            vocabulary->plain = words;
+        } else {
+            vocabulary->slices[k] = words;
+        }
+    }
+    uint32_t num_longs = 0;
+    for (size_t i = 0; i < num_keys; i++) num_longs += keys[i].chars > VOCABULARY_SLICES;
+    vocabulary->longs = malloc((num_longs + 1) * sizeof *vocabulary->longs);
+    if (!vocabulary->longs) return err_nomem(err, "structured output");
+    for (size_t i = 0; i < num_keys; i++) {
+        uint32_t chars = keys[i].chars, token = keys[i].token, bit = 1u << (token % 32);
+        if (!chars) continue;
+        vocabulary->plain[token / 32] |= bit;
+        for (size_t k = chars - 1; k < VOCABULARY_SLICES; k++) {
+            vocabulary->slices[k][token / 32] |= bit;
+        }
+        if (chars > VOCABULARY_SLICES) {
+            vocabulary->longs[vocabulary->num_longs++] =
+                (struct vocabulary_long){.token = token, .chars = chars};
+        }
+    }
+    if (num_longs) {
+        qsort(vocabulary->longs, num_longs, sizeof *vocabulary->longs, compare_longs);
+    }
+    return OK;
+}
+
+void vocabulary_write_plain(const struct vocabulary *vocabulary, uint32_t chars, uint32_t *mask) {
+    size_t bytes = vocabulary->num_words * sizeof *mask;
+    if (chars == 0) {
+        memset(mask, 0, bytes);
+    } else if (chars <= VOCABULARY_SLICES) {
+        memcpy(mask, vocabulary->slices[chars - 1], bytes);
+    } else {
+        memcpy(mask, vocabulary->plain, bytes);
+        for (uint32_t i = 0; i < vocabulary->num_longs; i++) {
+            if (vocabulary->longs[i].chars <= chars) break;
+            mask[vocabulary->longs[i].token / 32] &= ~(1u << (vocabulary->longs[i].token % 32));
+        }
+    }
+}
+
+// ---- the whole ----
+
+// Copies the tokens' bytes, a special one between two bytes FF (expr_special_token).
+static enum status copy_tokens(struct vocabulary *vocabulary, const struct vocabulary_token *tokens,
+                               struct err *err) {
+    size_t total = 0;
+    for (uint32_t i = 0; i < vocabulary->num_tokens; i++) total += tokens[i].len + 2;
+    if (total > UINT32_MAX) return err_set(err, ERR_UNSUPPORTED, "the vocabulary is too large");
+    vocabulary->offsets = malloc((vocabulary->num_tokens + 1) * sizeof *vocabulary->offsets);
+    vocabulary->bytes = malloc(total + 1);
+    vocabulary->special = malloc(vocabulary->num_tokens + 1);
+    if (!vocabulary->offsets || !vocabulary->bytes || !vocabulary->special) {
+        return err_nomem(err, "structured output");
+    }
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < vocabulary->num_tokens; i++) {
+        const struct vocabulary_token *token = &tokens[i];
+        uint32_t extra = token->special ? 2 : 0;
+        bool usable = token->len > 0 && token->len + extra <= VOCABULARY_TOKEN_BYTES_MAX;
+        vocabulary->offsets[i] = at;
+        vocabulary->special[i] = token->special;
+        if (!usable) continue;
+        if (token->special) vocabulary->bytes[at++] = (char)0xff;
+        memcpy(vocabulary->bytes + at, token->bytes, token->len);
+        at += token->len;
+        if (token->special) vocabulary->bytes[at++] = (char)0xff;
+        uint32_t len = at - vocabulary->offsets[i];
+        if (len > vocabulary->token_bytes_max) vocabulary->token_bytes_max = len;
+    }
+    vocabulary->offsets[vocabulary->num_tokens] = at;
+    return OK;
+}
+
+static size_t sort_keys(struct vocabulary *vocabulary, struct key *keys) {
+    size_t num_all = 0;
+    for (uint32_t i = 0; i < vocabulary->num_tokens; i++) {
+        uint32_t start = vocabulary->offsets[i], len = vocabulary->offsets[i + 1] - start;
+        if (len == 0 || vocabulary_is_ending(vocabulary, (int32_t)i)) continue;
+        const char *bytes = vocabulary->bytes + start;
+        keys[num_all++] = (struct key){.bytes = (const unsigned char *)bytes,
+                                       .len = len,
+                                       .token = i,
+                                       .chars = plain_chars(bytes, len)};
+    }
+    if (num_all) qsort(keys, num_all, sizeof *keys, compare_keys);
+    return num_all;
+}
+
+static int compare_twins(const void *x, const void *y) {
+    const struct vocabulary_pair *a = x, *b = y;
+    if (a->first != b->first) return a->first < b->first ? -1 : 1;
+    return (a->second > b->second) - (a->second < b->second);
+}
+
+// Puts aside the keys whose bytes the one before has.
+static enum status split_twins(struct vocabulary *vocabulary, struct key *keys, size_t *num_keys,
+                               struct err *err) {
+    size_t num_all = *num_keys, num_different = 0;
+    vocabulary->twins = malloc((num_all + 1) * sizeof *vocabulary->twins);
+    if (!vocabulary->twins) return err_nomem(err, "structured output");
+    for (size_t i = 0; i < num_all; i++) {
+        const struct key *last = num_different ? &keys[num_different - 1] : NULL;
+        if (last && last->len == keys[i].len &&
+            memcmp(last->bytes, keys[i].bytes, last->len) == 0) {
+            vocabulary->twins[vocabulary->num_twins++] =
+                (struct vocabulary_pair){.first = last->token, .second = keys[i].token};
+        } else {
+            keys[num_different++] = keys[i];
+        }
+    }
+    if (vocabulary->num_twins) {
+        qsort(vocabulary->twins, vocabulary->num_twins, sizeof *vocabulary->twins, compare_twins);
+    }
+    *num_keys = num_different;
+    return OK;
+}
+
+enum status vocabulary_create(struct vocabulary **out, const struct vocabulary_token *tokens,
+                              uint32_t num_tokens, const int32_t *ending, uint32_t num_ending,
+                              struct err *err) {
+    if (num_tokens >= VOCABULARY_NO_TOKEN) {
+        return err_set(err, ERR_UNSUPPORTED, "a vocabulary of %u tokens, want fewer than %d",
+                       num_tokens, VOCABULARY_NO_TOKEN);
+    }
+    struct vocabulary *vocabulary = calloc(1, sizeof *vocabulary);
+    struct key *keys = malloc((num_tokens + 1) * sizeof *keys);
+    size_t num_keys = 0;
+    enum status status = OK;
+    if (!vocabulary || !keys) {
+        status = err_nomem(err, "structured output");
+        goto fail;
+    }
+    vocabulary->num_tokens = num_tokens;
+    vocabulary->num_words = (num_tokens + 31) / 32;
+    vocabulary->ending = malloc((num_ending + 1) * sizeof *vocabulary->ending);
+    if (!vocabulary->ending) {
+        status = err_nomem(err, "structured output");
+        goto fail;
+    }
+    for (uint32_t i = 0; i < num_ending; i++) { // a model may name an id that it cannot generate
+        if (ending[i] >= 0 && (uint32_t)ending[i] < num_tokens) {
+            vocabulary->ending[vocabulary->num_ending++] = ending[i];
+        }
+    }
+    status = copy_tokens(vocabulary, tokens, err);
+    if (!status) {
+        num_keys = sort_keys(vocabulary, keys);
+        status = build_slices(vocabulary, keys, num_keys, err);
+    }
+    if (!status) status = split_twins(vocabulary, keys, &num_keys, err);
+    if (!status) status = build_tree(&vocabulary->all, keys, num_keys, false, err);
+    if (!status) status = build_tree(&vocabulary->rest, keys, num_keys, true, err);
+    if (status) goto fail;
+    free(keys);
+    *out = vocabulary;
+    return OK;
+fail:
+    free(keys);
+    vocabulary_destroy(vocabulary);
+    return status;
+}
+
+void vocabulary_destroy(struct vocabulary *vocabulary) {
+    if (!vocabulary) return;
+    for (size_t k = 0; k < VOCABULARY_SLICES; k++) free(vocabulary->slices[k]);
+    free(vocabulary->all.nodes);
+    free(vocabulary->rest.nodes);
+    free(vocabulary->twins);
+    free(vocabulary->plain);
+    free(vocabulary->longs);
+    free(vocabulary->ending);
+    free(vocabulary->offsets);
+    free(vocabulary->bytes);
+    free(vocabulary->special);
+    free(vocabulary);
+}
+
+const struct vocabulary_pair *vocabulary_twins(const struct vocabulary *vocabulary, uint32_t first,
+                                               uint32_t *num_twins) {
+    uint32_t low = 0, high = vocabulary->num_twins, end;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (vocabulary->twins[mid].first < first) {
+            low = mid + 1;
+        } else {
+            high = mid;
+        }
+    }
+    for (end = low; end < vocabulary->num_twins && vocabulary->twins[end].first == first;) end++;
+    *num_twins = end - low;
+    return vocabulary->twins + low;
+}
+
+bool vocabulary_is_ending(const struct vocabulary *vocabulary, int32_t token) {
+    for (uint32_t i = 0; i < vocabulary->num_ending; i++) {
+        if (vocabulary->ending[i] == token) return true;
+    }
+    return false;
+}
