@@ -383,7 +383,7 @@ static struct small_model small_model_make(struct backend *device) {
                                       .row_stride = SIZE};
     struct small_model small = {
         .device = device,
-        .qkv = linear_of(device, &(struct linear_spec){&part, NULL, 1, LINEAR_OF_LAYER}),
+        .qkv = linear_of(device, &(struct linear_spec){&part, NULL, 1, WEIGHTS_NATIVE}),
         .norm = tensor_raw(device, values, SIZE * sizeof *values),
     };
     const struct fused_layer layer = {.qkv = small.qkv, .input_norm = small.norm.dev};

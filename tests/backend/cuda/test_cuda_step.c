@@ -48,7 +48,7 @@ static struct fixture fixture_make(struct backend *device) {
                                       .rows = SIZE,
                                       .cols = SIZE,
                                       .row_stride = SIZE};
-    f.qkv = linear_of(device, &(struct linear_spec){&part, NULL, 1, LINEAR_OF_LAYER});
+    f.qkv = linear_of(device, &(struct linear_spec){&part, NULL, 1, WEIGHTS_NATIVE});
     const struct fused_layer layer = {.qkv = f.qkv, .input_norm = f.norm.dev};
     const struct fused_model_spec model = {
         .layers = &layer, .num_layers = 1, .hidden = SIZE, .eps = 1e-6f};
