@@ -51,7 +51,7 @@ static void take_linears(struct work *w, uint32_t out, uint32_t in) {
     struct backend *b = w->bench->backend;
     struct err err = {0};
     const struct matrix_slice part = noise_matrix(w->bench, out, in);
-    const struct linear_spec spec = {&part, NULL, 1, WEIGHTS_NATIVE};
+    const struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
     w->num_copies = copies_of((size_t)out * in * sizeof(uint16_t));
     for (uint32_t i = 0; i < w->num_copies; i++) {
         if (b->ops->linear_create(b, &spec, &w->linears[i], &err)) work_stop(err.message);
@@ -226,10 +226,12 @@ static void call_attention(struct work *w, uint32_t number) {
 static void take_indices(struct work *w, const struct attention_case *c, uint32_t stride) {
     uint32_t num_tokens = c->num_seqs * c->queries;
     size_t num_table = (size_t)c->num_seqs * stride;
-    int32_t *host = malloc((3 * (size_t)num_tokens + num_table + 2 * c->num_seqs + 1) * 4);
+    size_t num_words = 2 * (size_t)num_tokens + num_table + 3 * c->num_seqs + 1;
+    int32_t *host = malloc(num_words * 4);
     if (!host) work_stop("out of memory");
     int32_t *positions = host, *slots = positions + num_tokens, *table = slots + num_tokens;
     int32_t *starts = table + num_table, *lengths = starts + c->num_seqs + 1;
+    int32_t *rows = lengths + c->num_seqs;
     for (uint32_t s = 0; s < c->num_seqs; s++) {
         for (uint32_t i = 0; i < stride; i++) {
             table[(size_t)s * stride + i] = (int32_t)(s + i * c->num_seqs); // scattered
@@ -242,17 +244,16 @@ static void take_indices(struct work *w, const struct attention_case *c, uint32_
         }
         starts[s] = (int32_t)(s * c->queries);
         lengths[s] = (int32_t)c->context;
+        rows[s] = (int32_t)s;
     }
     starts[c->num_seqs] = (int32_t)num_tokens;
-    int32_t *dev = work_take(w, (2 * (size_t)num_tokens + num_table + 2 * c->num_seqs + 1) * 4);
-    work_put(w, dev, host, (2 * (size_t)num_tokens + num_table + 2 * c->num_seqs + 1) * 4);
-    uint32_t *dev_stride = work_take(w, sizeof stride);
-    work_put(w, dev_stride, &stride, sizeof stride);
+    int32_t *dev = work_take(w, num_words * 4);
+    work_put(w, dev, host, num_words * 4);
     free(host);
     w->step = (struct step){
         .num_tokens = num_tokens,
         .num_seqs = c->num_seqs,
-        .block_table_stride = stride,
+        .table_stride = stride,
         .max_query_len = c->queries,
         .max_context_len = c->context,
         .positions = dev,
@@ -260,7 +261,7 @@ static void take_indices(struct work *w, const struct attention_case *c, uint32_
         .block_tables = dev + 2 * (size_t)num_tokens,
         .query_start = dev + 2 * (size_t)num_tokens + num_table,
         .context_len = dev + 2 * (size_t)num_tokens + num_table + c->num_seqs + 1,
-        .device_stride = dev_stride,
+        .table_row = dev + 2 * (size_t)num_tokens + num_table + 2 * c->num_seqs + 1,
     };
 }
 
@@ -367,7 +368,7 @@ static void take_experts(struct work *w, const struct experts_shape *shape) {
         gate[i] = noise_matrix(w->bench, shape->intermediate, shape->hidden);
         down[i] = noise_matrix(w->bench, shape->hidden, shape->intermediate);
     }
-    const struct experts_spec spec = {*shape, gate, gate, down, WEIGHTS_NATIVE};
+    const struct experts_spec spec = {*shape, gate, gate, down};
     w->num_copies = 2;
     for (uint32_t i = 0; i < w->num_copies; i++) {
         if (b->moe->experts_create(b, &spec, &w->experts[i], &err)) work_stop(err.message);

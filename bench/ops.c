@@ -27,7 +27,6 @@ enum {
 
 struct bench {
     struct backend *backend;
-    struct weight_format format; // of linears
     struct cpu_backend *cpu;
     const char *isa;
     uint64_t *memory; // [READ_BYTES / 8] to measure reading
@@ -156,10 +155,8 @@ static void pack_op(struct bench *bench, void *arg) {
 
 // The bytes of the weights as the backend keeps them, without scales and sums of each output.
 static double weight_bytes(const struct bench *bench, uint32_t out, uint32_t in) {
-    struct weight_format format = bench->format;
-    double bits = format.bits ? format.bits : 16;
-    if (format.group) bits += 8.0 / format.group; // a byte for each
-    return (double)out * in * bits / 8;
+    double bits[] = {[QUANTIZATION_NONE] = 16, [QUANTIZATION_INT8] = 8, [QUANTIZATION_INT4] = 4.25};
+    return (double)out * in * bits[bench->backend->quantization] / 8;
 }
 
 static void bench_linear(struct bench *bench, uint32_t out, uint32_t in, uint32_t rows) {
@@ -170,7 +167,7 @@ static void bench_linear(struct bench *bench, uint32_t out, uint32_t in, uint32_
     for (size_t i = 0; i < weights; i++) source[i] = (uint16_t)(0x3c00 + i % 97);
     struct matrix_slice part = {
         .source = {.data = source}, .dtype = DTYPE_BF16, .rows = out, .cols = in, .row_stride = in};
-    struct linear_bench linear = {.spec = {&part, NULL, 1, bench->format}};
+    struct linear_bench linear = {.spec = {&part, NULL, 1, LINEAR_OF_LAYER}};
     linear.num_copies = rows > 64 ? 1 : (uint32_t)((200u << 20) / (weights * 2)) + 1;
     if (linear.num_copies > 24) linear.num_copies = 24;
     for (uint32_t i = 0; i < linear.num_copies; i++) {
@@ -237,8 +234,7 @@ static struct experts *make_experts(struct bench *bench) {
                                        .cols = EXPERT_SIZE,
                                        .row_stride = EXPERT_SIZE};
     }
-    const struct experts_spec spec = {
-        {EXPERTS, EXPERT_HIDDEN, EXPERT_SIZE}, in, in, out, bench->format};
+    const struct experts_spec spec = {{EXPERTS, EXPERT_HIDDEN, EXPERT_SIZE}, in, in, out};
     struct experts *experts = NULL;
     if (bench->backend->moe->experts_create(bench->backend, &spec, &experts, NULL) != OK) {
         checked(NULL);
@@ -351,6 +347,7 @@ static void bench_attention(struct bench *bench, uint32_t num_seqs, uint32_t que
     int32_t *slots = checked(calloc(tokens, sizeof *slots));
     int32_t *query_start = checked(calloc(num_seqs + 1, sizeof *query_start));
     int32_t *context_len = checked(calloc(num_seqs, sizeof *context_len));
+    int32_t *table_row = checked(calloc(num_seqs, sizeof *table_row));
     for (uint32_t i = 0; i < num_seqs * stride; i++) tables[i] = (int32_t)i;
     for (uint32_t i = 0; i < tokens; i++) {
         positions[i] = (int32_t)(context - query + i % query);
@@ -358,10 +355,11 @@ static void bench_attention(struct bench *bench, uint32_t num_seqs, uint32_t que
     for (uint32_t s = 0; s < num_seqs; s++) {
         query_start[s + 1] = (int32_t)((s + 1) * query);
         context_len[s] = (int32_t)context;
+        table_row[s] = (int32_t)s;
     }
     const struct step step = {.num_tokens = tokens,
                               .num_seqs = num_seqs,
-                              .block_table_stride = stride,
+                              .table_stride = stride,
                               .max_query_len = query,
                               .max_context_len = context,
                               .positions = positions,
@@ -369,7 +367,7 @@ static void bench_attention(struct bench *bench, uint32_t num_seqs, uint32_t que
                               .query_start = query_start,
                               .context_len = context_len,
                               .block_tables = tables,
-                              .device_stride = &stride};
+                              .table_row = table_row};
     struct attention_args attention = {.step = &step,
                                        .cache = cache,
                                        .num_heads = HEADS,
@@ -405,7 +403,7 @@ static void bench_attention(struct bench *bench, uint32_t num_seqs, uint32_t que
     bench->backend->ops->kv_cache_destroy(bench->backend, cache);
     cpu_memory_free(qkv), cpu_memory_free(out), cpu_memory_free(rope), cpu_memory_free(norm);
     free(tables);
-    free(positions), free(slots), free(query_start), free(context_len);
+    free(positions), free(slots), free(query_start), free(context_len), free(table_row);
 }
 
 static void rms_norm_op(struct bench *bench, void *arg) {
@@ -579,9 +577,9 @@ int main(int argc, char **argv) {
     struct bench bench = {.turns = argc > 3 ? number_of(argv[3], 1, "at least 1 turn") : 40};
     const char *group = argc > 4 ? argv[4] : NULL;
     if (group) check_group(group);
-    if (group && strcmp(group, "int8") == 0) bench.format = WEIGHTS_INT8;
-    if (group && strcmp(group, "int4") == 0) bench.format = WEIGHTS_INT4;
-    if (bench.format.bits) group = "linear";
+    if (group && strcmp(group, "int8") == 0) options.quantization = QUANTIZATION_INT8;
+    if (group && strcmp(group, "int4") == 0) options.quantization = QUANTIZATION_INT4;
+    if (options.quantization != QUANTIZATION_NONE) group = "linear";
     struct err err = {0};
     if (backend_create(&bench.backend, &options, &err) != OK) {
         fprintf(stderr, "bench_ops: %s\n", err.message);

@@ -4,6 +4,7 @@
  * A backend is a required table of ops and six groups of capabilities. A group that a device lacks
  * is NULL as a whole: queue (work that runs beside the host), sampler, moe (mixtures of experts),
  * peers (other ranks' memory), collective (other ranks' devices) and fusion (several ops as one).
+ * Members that are marked optional may be NULL by themselves.
  * doc/adding-a-backend.md shows how to write a backend.
  *
  * A backend knows tensors, slots and block tables; never sequences, models or text. Every pointer
@@ -27,12 +28,11 @@
 #include <stdint.h>
 
 #include "backend/collective.h"
-#include "backend/weight_format.h"
+#include "backend/sample_args.h"
 #include "base/byte_source.h"
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/matrix_reader.h"
-#include "nanovllm.h"
 
 struct backend;
 struct linear; // packed weights of y = x W^T + b; made and owned through the backend
@@ -43,12 +43,23 @@ struct kv_cache; // the paged KV cache of all layers; the backend owns its layou
 struct token_counts; // the tokens that sequences have seen, and how often they generated each
 struct fused_model; // a backend's own data for the fused ops of one model
 
+// How a device stores the weights of linears. They are quantized while they are loaded.
+enum quantization {
+    QUANTIZATION_NONE, // as weight_dtype says
+    QUANTIZATION_INT8, // 8 bits, one scale for each output
+    QUANTIZATION_INT4, // 4 bits, one scale for each 32 weights of an output
+};
+
+// A linear's place in the model, because some places tolerate less rounding than others.
+enum linear_role { LINEAR_OF_LAYER, LINEAR_OF_VOCABULARY, LINEAR_OF_ROUTER };
+
 struct backend_options {
     const char *device; // "cpu", "auto" or another name of gpu_choice.h
     const char *cpu_isa; // "auto" or a name of backend/cpu/isa/isa.c
     int threads; // 0: one for each core of the affinity mask, within the cgroup's quota
-    enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: of linears whose weights stay floats
+    enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: type of the linears' stored weights
     const char *cuda_cache_path; // file of matrix product timings to read and write; NULL: none
+    enum quantization quantization;
     bool numa; // cpu: spread weights and KV caches over the NUMA nodes
     uint32_t rank_on_host; // cuda: decides which of the GPUs that `device` names it takes
 };
@@ -71,7 +82,7 @@ struct linear_spec {
     const struct matrix_slice *parts; // [num_parts], all with the same cols = in
     const struct matrix_slice *biases; // [num_parts] of [1][rows of the part], or NULL for no bias
     uint32_t num_parts;
-    struct weight_format format; // one that the backend has
+    enum linear_role role;
 };
 
 // Of one rank: `intermediate` is its share of each expert.
@@ -85,7 +96,6 @@ struct experts_spec {
     struct experts_shape shape;
     const struct matrix_slice *gate, *up; // [num_experts] of [intermediate][hidden]
     const struct matrix_slice *down; // [num_experts] of [hidden][intermediate]
-    struct weight_format format;
 };
 
 // The largest step that will ever run: memory for steps is allocated by these sizes.
@@ -117,7 +127,7 @@ struct step {
     uint32_t num_tokens, num_seqs;
     uint32_t num_logits; // rows whose logits are wanted
     uint32_t num_prompt_logits; // rows of prompts that are wanted too, for log-probabilities alone
-    uint32_t block_table_stride; // blocks of the longest sequence
+    uint32_t table_rows, table_stride; // of block_tables, the same in every step
     uint32_t max_query_len, max_context_len; // maxima over the sequences, for launch shapes
     int32_t *tokens; // [num_tokens]; -1 - r stands for previous[r].token_id
     int32_t *positions; // [num_tokens]
@@ -125,10 +135,12 @@ struct step {
     int32_t *slot_mapping;
     int32_t *query_start; // [num_seqs + 1]
     int32_t *context_len; // [num_seqs]
-    // [KV groups][num_seqs][block_table_stride]; -1: no block, which no op reads. It is behind the
-    // sequence's end, or before the windows of all its queries.
+    uint32_t group_tokens; // num_tokens when slot_mapping was laid out
+    // [KV groups][table_rows][table_stride]. A row has entries for its sequence's context; the rest
+    // is any, and so are entries before the windows of all its queries. The tables stay on the
+    // device from step to step: update_tables brings what changed.
     int32_t *block_tables;
-    uint32_t group_tokens, group_seqs; // num_tokens and num_seqs when the arrays were laid out
+    int32_t *table_row; // [num_seqs]: the sequence's row of the tables
     int32_t *logit_index; // [num_logits]: rows of tokens
     struct sample_row *rows; // [num_logits]
     struct sample_bias *biases; // a row's bias_start is an index into it
@@ -136,8 +148,6 @@ struct step {
     int32_t *prompt_index; // [num_prompt_logits]: rows of tokens
     // [num_prompt_logits] greedy, with a bias that lets only the prompt's next token win.
     struct sample_row *prompt_rows;
-    // block_table_stride in device memory: a recorded step reads the current value there.
-    const uint32_t *device_stride;
     // Results of the previous step. Tokens below 0 refer to them, so that a step can be launched
     // before the host has read those token ids. NULL: no token refers to them.
     const struct sample_result *previous;
@@ -147,8 +157,14 @@ static inline int32_t *step_slots(const struct step *step, uint32_t kv_group) {
     return step->slot_mapping + (size_t)kv_group * step->group_tokens;
 }
 
+// The tables of a group: [table_rows][table_stride].
 static inline int32_t *step_tables(const struct step *step, uint32_t kv_group) {
-    return step->block_tables + (size_t)kv_group * step->group_seqs * step->block_table_stride;
+    return step->block_tables + (size_t)kv_group * step->table_rows * step->table_stride;
+}
+
+// Where device memory is the host's: the table of a sequence.
+static inline const int32_t *step_table(const struct step *step, uint32_t kv_group, uint32_t seq) {
+    return step_tables(step, kv_group) + (size_t)step->table_row[seq] * step->table_stride;
 }
 
 struct kv_cache_spec {
@@ -162,6 +178,19 @@ struct kv_cache_spec {
     // Of K and V: DTYPE_BF16, DTYPE_F32, DTYPE_I8 with a scale for each head and position, or
     // DTYPE_NONE for the backend's kv_cache_dtype.
     enum dtype dtype;
+};
+
+// Some entries of a row of block tables: tables[to + i] = blocks[from + i] for i < count.
+struct table_run {
+    uint32_t to, from, count;
+};
+
+// No two runs write the same entry.
+struct update_tables_args {
+    int32_t *tables; // dev
+    const struct table_run *runs; // dev [num_runs]
+    const int32_t *blocks; // dev
+    uint32_t num_runs; // 0: nothing changes; a warm-up calls it so
 };
 
 // out[t] = the embedding of step->tokens[t].
@@ -256,61 +285,6 @@ struct gather_rows_args {
     uint32_t rows, cols;
 };
 
-enum { SAMPLE_TOP_MAX = 20 };
-
-// How to sample a token from one row of logits. The order is: repetition, presence and frequency
-// penalty, logit bias, mask, temperature, min_p, top_k, top_p, then the draw. Greedy sampling
-// (temperature 0) takes the largest logit after the mask, of equal ones the first. The repetition
-// penalty divides positive logits of seen tokens and multiplies negative ones. All fields have
-// 32 bits, because the engine's block of a step (engine/step/batch.h) consists of 32-bit words.
-struct sample_row {
-    // float temperature; ... frequency_penalty; as nanovllm.h has them. top_k is not below 0.
-#define SAMPLE_ROW_FIELD(type, name, ...) NVLLM_TYPE_##type name;
-    NVLLM_MODEL_PARAMS(SAMPLE_ROW_FIELD)
-    NVLLM_SAMPLER_PARAMS(SAMPLE_ROW_FIELD)
-    uint32_t seed_low, seed_high;
-    uint32_t draw; // which draw of this seed: the index of the token to generate
-    int32_t num_top; // -1: no logprobs; else how many best tokens to report
-    uint32_t counts_slot; // 1 ..: the row's place in the token counts; 0: no penalties
-    uint32_t bias_start, bias_count; // this row's part of `biases`
-    // Tokens behind these, whose biases are not read: they are reported in place of the best ones.
-    // num_top is the same number then; 0: none.
-    uint32_t num_given;
-    uint32_t mask; // 1 ..: this row's place in `masks`; 0: every token is allowed
-};
-
-// Is added to one token's logit. A row has at most one for each token.
-struct sample_bias {
-    int32_t token_id;
-    float bias;
-};
-
-// The token of one row. Log-probabilities are raw: log_softmax of the model's unchanged logits.
-struct sample_result {
-    int32_t token_id; // -1: no logit was a number above -inf
-    float logprob; // of token_id; 0 when num_top < 0
-    // [num_top] best first, ties: the smaller id first; or the given ones in their order
-    int32_t top_id[SAMPLE_TOP_MAX];
-    float top_logprob[SAMPLE_TOP_MAX];
-};
-
-struct sample_args {
-    const float *logits; // dev [num_rows][vocab_size]
-    // The ranks that have a slice of each row's logits: `logits` is this rank's. All of them make
-    // the call, and all get the same results. NULL: rows are whole.
-    struct collective *collective;
-    const struct sample_row *rows; // dev [num_rows]
-    const struct sample_bias *biases; // dev
-    // dev [..][ceil(vocab_size / 32)]: bit id % 32 of word id / 32 is 1 where a token is allowed.
-    const uint32_t *masks;
-    // Read for the penalties of rows with a counts_slot; their new token is counted in afterwards.
-    // NULL: no row has one. No two rows of a call have the same slot.
-    struct token_counts *counts;
-    struct sample_result *results; // dev [num_rows]
-    uint32_t num_rows, vocab_size;
-    float *scratch; // dev [sample_scratch_floats(vocab_size, num_rows)]
-};
-
 // The ops that every backend has.
 struct backend_ops {
     void (*destroy)(struct backend *backend);
@@ -324,13 +298,11 @@ struct backend_ops {
     // Waits for everything enqueued; the one place where a device fault is reported.
     enum status (*synchronize)(struct backend *backend, struct err *err);
 
-    // Whether linears can keep their weights in this format. All have WEIGHTS_NATIVE.
-    bool (*has_format)(const struct backend *backend, struct weight_format format);
     enum status (*linear_create)(struct backend *backend, const struct linear_spec *spec,
                                  struct linear **out, struct err *err);
     void (*linear_destroy)(struct backend *backend, struct linear *linear); // NULL is fine
     size_t (*linear_bytes)(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
-                           struct weight_format format);
+                           enum linear_role role);
 
     enum status (*kv_cache_create)(struct backend *backend, const struct kv_cache_spec *spec,
                                    struct kv_cache **out, struct err *err);
@@ -338,12 +310,19 @@ struct backend_ops {
     // Bytes of one block over all layers; num_blocks of the spec is ignored.
     size_t (*kv_cache_block_bytes)(const struct backend *backend, const struct kv_cache_spec *spec);
 
+    void (*update_tables)(struct backend *backend, const struct update_tables_args *args);
     void (*embed)(struct backend *backend, const struct embed_args *args);
     void (*rms_norm)(struct backend *backend, const struct rms_norm_args *args);
     void (*linear)(struct backend *backend, const struct linear_args *args);
+    // Optional. Call it once for each cache that a step's layers attend over, before the first of
+    // them: it may make work lists of the step. Each layer then attends once.
+    void (*attention_begin)(struct backend *backend, struct kv_cache *cache,
+                            const struct step *step);
     void (*attention_prepare)(struct backend *backend, const struct attention_args *args);
     void (*attention)(struct backend *backend, const struct attention_args *args);
     void (*silu_mul)(struct backend *backend, const struct silu_mul_args *args);
+    // Optional. Call it behind a step's last layer: later ops are not part of the layers.
+    void (*layers_end)(struct backend *backend, const struct step *step);
     void (*gather_rows)(struct backend *backend, const struct gather_rows_args *args);
 };
 
@@ -431,8 +410,7 @@ struct backend_moe {
     enum status (*experts_create)(struct backend *backend, const struct experts_spec *spec,
                                   struct experts **out, struct err *err);
     void (*experts_destroy)(struct backend *backend, struct experts *experts); // NULL is fine
-    size_t (*experts_bytes)(const struct backend *backend, const struct experts_shape *shape,
-                            struct weight_format format);
+    size_t (*experts_bytes)(const struct backend *backend, const struct experts_shape *shape);
     // The result also suffices for any smaller number of tokens.
     size_t (*experts_scratch_bytes)(const struct backend *backend,
                                     const struct experts_shape *shape, uint32_t num_tokens,
@@ -459,7 +437,6 @@ struct fused_model_spec {
     // The devices of the other ranks, which share every layer. The op that sums over ranks then
     // does the norm too, so project_in gets none. NULL: there are none.
     struct collective *collective;
-    bool prefers_layers; // run `layers` also where single ops are as fast; for tests
 };
 
 // out = linear(norm(residual)); where `unadded` is given, residual += unadded first. With is_gated
@@ -502,25 +479,23 @@ struct layers_args {
 
 /* Several ops as one, where that is faster. Each returns false for "not done": it has changed
  * nothing, and the caller runs the ops of backend_ops instead. As between backends, rounding may
- * differ from those. */
+ * differ from those. Every op is optional: NULL is "not done" for every call. */
 struct backend_fusion {
+    // For `layers`; these four are all there, or none is.
     enum status (*model_create)(struct backend *backend, const struct fused_model_spec *spec,
                                 struct fused_model **out, struct err *err);
     void (*model_destroy)(struct backend *backend, struct fused_model *model); // NULL is fine
-    // Call before a step's layers: chooses the kernels of all their ops and makes their work lists.
-    // A backend with this group needs the call also before attention of backend_ops. `model` is the
-    // one whose layers will run; NULL: only attention is called. Layers must attend in order, from
-    // layer 0.
-    // Returns whether `layers` will run them.
-    bool (*step_begin)(struct backend *backend, struct fused_model *model, struct kv_cache *cache,
-                       const struct step *step);
+    // Whether `layers` runs the layers of such a step. Reads only the step's counts.
+    bool (*takes_layers)(const struct fused_model *model, const struct step *step);
+    // Only for steps that takes_layers says. Needs no attention_begin.
+    void (*layers)(struct backend *backend, struct fused_model *model,
+                   const struct layers_args *args);
+
     bool (*project_in)(struct backend *backend, const struct project_in_args *args);
     bool (*project_out)(struct backend *backend, const struct project_out_args *args);
     // attention_prepare and attention in one op. It reads keys and values before all of the step's
     // are written, so no sequence may read a slot that another one writes in this step.
     bool (*attend)(struct backend *backend, const struct attention_args *args);
-    bool (*layers)(struct backend *backend, struct fused_model *model,
-                   const struct layers_args *args);
 };
 
 // First member of every backend's own struct.
@@ -535,7 +510,8 @@ struct backend {
     const char *name; // "cpu"
     char description[128]; // for people: "cpu avx512, 2 threads"
     enum dtype activation_dtype;
-    enum dtype weight_dtype; // of WEIGHTS_NATIVE
+    enum dtype weight_dtype;
+    enum quantization quantization;
     enum dtype kv_cache_dtype; // of a KV cache whose spec has DTYPE_NONE
     bool has_kv_groups; // false: there is one KV group
     bool has_kv_cache_dtypes; // false: a KV cache can only have kv_cache_dtype

@@ -62,8 +62,8 @@ struct backend_collective {
                        const struct reduce_add_args *args);
     // Memory for this rank's logits: dev [max_num_logits][its slice of the vocabulary].
     float *(*logits)(struct collective *collective);
-    // For tests: copies row `row` of all ranks' logits to the host, ordered like a download. All
-    // ranks must call it, because some kinds gather.
+    // Copies row `row` of all ranks' logits to the host, ordered like a download. All ranks must
+    // call it, because some kinds gather.
     void (*gather_logits)(struct backend *backend, struct collective *collective, uint32_t row,
                           float *host);
     // Later ops of this rank start when all ranks have come here.

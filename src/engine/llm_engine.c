@@ -301,7 +301,11 @@ static enum status launch(struct llm_engine *engine, struct inflight_step *infli
     }
     begin_counts(engine, schedule);
     want_prompt_rows(schedule);
-    batch_build(&inflight->batch, schedule, engine->plan.scheduler.block_size, row_of, padded_seqs);
+    uint32_t block_size = engine->plan.scheduler.block_size;
+    batch_build(&inflight->batch, schedule, block_size, row_of, padded_seqs);
+    if (engine->observer.on_step) {
+        step_observer_note_launch(&engine->observer, inflight->slot, schedule, block_size);
+    }
     double launch_begin = clock_seconds();
     engine->stats.schedule_seconds += launch_begin - start;
 
@@ -351,9 +355,8 @@ static void take_results(struct llm_engine *engine, struct inflight_step *inflig
                          const struct sample_result *results,
                          const struct sample_result *prompt_results) {
     const struct schedule *schedule = &inflight->schedule;
-    const struct step step = batch_bind(inflight->batch.header, inflight->batch.header);
     uint32_t row = 0;
-    if (engine->observer.on_step) step_observer_begin(&engine->observer);
+    if (engine->observer.on_step) step_observer_begin(&engine->observer, inflight->slot);
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
         struct request *request = item->seq->user;
@@ -366,7 +369,7 @@ static void take_results(struct llm_engine *engine, struct inflight_step *inflig
         }
         row += item->needs_token;
         if (!engine->observer.on_step) continue;
-        step_observer_add(&engine->observer, schedule, &step, engine->plan.scheduler.block_size,
+        step_observer_add(&engine->observer, schedule, engine->plan.scheduler.block_size,
                           num_tokens);
     }
 }

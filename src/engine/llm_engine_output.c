@@ -281,9 +281,16 @@ enum status llm_engine_observe(struct llm_engine *engine, nvllm_step_fn on_step,
                                struct err *err) {
     struct step_observer observer = {0};
     if (on_step) {
-        enum status status =
-            step_observer_init(&observer, &engine->plan.scheduler, on_step, user_data, err);
+        uint32_t max_blocks = engine->plan.runner.decoder.limits.max_blocks_per_seq;
+        enum status status = step_observer_init(&observer, &engine->plan.scheduler, max_blocks,
+                                                on_step, user_data, err);
         if (status) return status;
+        for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
+            const struct inflight_step *inflight = &engine->inflight_steps[i];
+            if (!inflight->is_launched) continue;
+            step_observer_note_launch(&observer, inflight->slot, &inflight->schedule,
+                                      engine->plan.scheduler.block_size);
+        }
     }
     step_observer_fini(&engine->observer);
     engine->observer = observer;

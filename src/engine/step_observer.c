@@ -1,6 +1,7 @@
 #include "engine/step_observer.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "engine/request/request.h"
@@ -13,13 +14,20 @@ _Static_assert((int)BLOCK_TAKEN == (int)NVLLM_BLOCK_TAKEN &&
                "the flags of block_changes are nvllm_block_change's");
 
 enum status step_observer_init(struct step_observer *out, const struct scheduler_config *config,
-                               nvllm_step_fn on_step, void *user_data, struct err *err) {
+                               uint32_t max_blocks_per_seq, nvllm_step_fn on_step, void *user_data,
+                               struct err *err) {
     struct step_observer observer = {.on_step = on_step, .user_data = user_data};
     enum status status = block_changes_init(&observer.changes, config->num_blocks, err);
     if (status) return status;
     observer.items = calloc(config->max_num_seqs, sizeof *observer.items);
     observer.blocks = calloc(config->num_blocks, sizeof *observer.blocks);
-    if (!observer.items || !observer.blocks) {
+    bool has_all = observer.items && observer.blocks;
+    for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
+        size_t count = (size_t)config->max_num_seqs * max_blocks_per_seq;
+        observer.tables[i] = calloc(count, sizeof *observer.tables[i]);
+        has_all = has_all && observer.tables[i];
+    }
+    if (!has_all) {
         step_observer_fini(&observer);
         return err_nomem(err, "observer");
     }
@@ -31,23 +39,38 @@ void step_observer_fini(struct step_observer *observer) {
     block_changes_fini(&observer->changes);
     free(observer->items);
     free(observer->blocks);
+    for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) free(observer->tables[i]);
     *observer = (struct step_observer){0};
 }
 
-void step_observer_begin(struct step_observer *observer) {
+// How many blocks the item's tokens see.
+static uint32_t num_blocks_of(const struct scheduled *item, uint32_t block_size) {
+    return (item->start + item->num_tokens + block_size - 1) / block_size;
+}
+
+void step_observer_note_launch(struct step_observer *observer, uint32_t slot,
+                               const struct schedule *schedule, uint32_t block_size) {
+    uint32_t *to = observer->tables[slot];
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        const struct scheduled *item = &schedule->items[i];
+        uint32_t num_blocks = num_blocks_of(item, block_size);
+        memcpy(to, item->seq->block_table, num_blocks * sizeof *to);
+        to += num_blocks;
+    }
+}
+
+void step_observer_begin(struct step_observer *observer, uint32_t slot) {
     observer->num_items = 0;
+    observer->next_table = observer->tables[slot];
 }
 
 void step_observer_add(struct step_observer *observer, const struct schedule *schedule,
-                       const struct step *step, uint32_t block_size, uint32_t num_output_tokens) {
+                       uint32_t block_size, uint32_t num_output_tokens) {
     uint32_t i = observer->num_items++;
     const struct scheduled *item = &schedule->items[i];
     const struct sequence *seq = item->seq;
     const struct request *request = seq->user;
-    // Read from the batch that ran: the sequence may have advanced or been preempted since.
-    uint32_t context_len = (uint32_t)step->context_len[i];
-    uint32_t first_position = context_len - item->num_tokens;
-    const int32_t *table = step->block_tables + (size_t)i * step->block_table_stride;
+    uint32_t num_blocks = num_blocks_of(item, block_size);
     observer->items[i] = (struct nvllm_step_item){
         .request_id = seq->id,
         .index = request->index,
@@ -55,16 +78,17 @@ void step_observer_add(struct step_observer *observer, const struct schedule *sc
         .is_prefill = i >= schedule->num_decode_tokens,
         .is_admitted = item->is_admitted,
         .num_prompt_tokens = seq->num_prompt_tokens,
-        .first_position = first_position,
+        .first_position = item->start,
         .num_tokens = item->num_tokens,
-        .token_ids = seq->token_ids + first_position,
-        .block_table = (const uint32_t *)table,
-        .num_blocks = (context_len + block_size - 1) / block_size,
-        .num_hit_blocks = item->is_admitted ? first_position / block_size : 0,
+        .token_ids = seq->token_ids + item->start,
+        .block_table = observer->next_table,
+        .num_blocks = num_blocks,
+        .num_hit_blocks = item->is_admitted ? item->start / block_size : 0,
         .output_token_ids = seq->token_ids + sequence_num_known(seq) - num_output_tokens,
         .num_output_tokens = num_output_tokens,
         .finish_reason = request->finish_reason,
     };
+    observer->next_table += num_blocks;
 }
 
 static void list_blocks(struct step_observer *observer, const struct block_manager *manager) {

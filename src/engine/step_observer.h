@@ -7,7 +7,7 @@
 
 #include "engine/schedule/block_changes.h"
 #include "engine/schedule/scheduler.h"
-#include "engine/step/batch.h"
+#include "engine/step/model_runner.h"
 #include "nanovllm.h"
 
 struct step_observer {
@@ -17,6 +17,10 @@ struct step_observer {
     struct nvllm_step_item
         *items; // [max_num_seqs], the first num_items are of the step that finishes
     uint32_t num_items;
+    // By the step's slot: the block tables that its items had when it was launched, one behind the
+    // other. [max_num_seqs * blocks of the longest sequence]
+    uint32_t *tables[MODEL_RUNNER_SLOTS];
+    const uint32_t *next_table; // of the next item
     struct nvllm_step_block *blocks; // [num_blocks]
     bool has_news; // since the last call requests ended; or it has had none, and blocks are in use
 };
@@ -24,15 +28,18 @@ struct step_observer {
 // `out` is written only on success; `config` is the scheduler's.
 MUST_USE enum status step_observer_init(struct step_observer *out,
                                         const struct scheduler_config *config,
-                                        nvllm_step_fn on_step, void *user_data, struct err *err);
+                                        uint32_t max_blocks_per_seq, nvllm_step_fn on_step,
+                                        void *user_data, struct err *err);
 void step_observer_fini(struct step_observer *observer); // all-zero is fine
 
+// When a step is launched: keeps its items' block tables, which may change before it finishes.
+void step_observer_note_launch(struct step_observer *observer, uint32_t slot,
+                               const struct schedule *schedule, uint32_t block_size);
 // Before the first item of a step that finishes.
-void step_observer_begin(struct step_observer *observer);
-// The next item of its schedule. `step`: the batch that ran, on the host. num_output_tokens: what
-// it added to the sequence.
+void step_observer_begin(struct step_observer *observer, uint32_t slot);
+// The next item of its schedule. num_output_tokens: what it added to the sequence.
 void step_observer_add(struct step_observer *observer, const struct schedule *schedule,
-                       const struct step *step, uint32_t block_size, uint32_t num_output_tokens);
+                       uint32_t block_size, uint32_t num_output_tokens);
 // Calls the observer. `trace` has the step's number and times; this fills in the rest. `schedule`
 // NULL: there was no step.
 void step_observer_tell(struct step_observer *observer, const struct schedule *schedule,

@@ -1,10 +1,19 @@
 #include "model/compose.h"
 
+// The backend's fused ops; a group of none where it has no such group.
+static const struct backend_fusion *fusion_of(const struct backend *backend) {
+    static const struct backend_fusion none = {0};
+    return backend->fusion ? backend->fusion : &none;
+}
+
 void compose_begin(struct pass *pass) {
     struct decoder *d = pass->d;
-    const struct backend_fusion *fusion = d->backend->fusion;
-    if (!fusion) return;
-    pass->runs_layers = fusion->step_begin(d->backend, d->fused, pass->cache, pass->step);
+    const struct backend_ops *ops = d->backend->ops;
+    const struct backend_fusion *fusion = fusion_of(d->backend);
+    pass->runs_layers =
+        d->fused && fusion->takes_layers && fusion->takes_layers(d->fused, pass->step);
+    if (pass->runs_layers || !ops->attention_begin) return;
+    ops->attention_begin(d->backend, pass->cache, pass->step);
 }
 
 // Adds the ranks' partials, and norms the sum to workspace.hidden where `norm` is given.
@@ -63,7 +72,8 @@ void compose_project_in(struct pass *pass, const float *norm, const struct linea
         .is_gated = is_gated,
         .eps = d->config->rms_norm_eps,
     };
-    if (d->backend->fusion && d->backend->fusion->project_in(d->backend, &fused)) {
+    const struct backend_fusion *fusion = fusion_of(d->backend);
+    if (fusion->project_in && fusion->project_in(d->backend, &fused)) {
         pass->has_unadded = false;
         return;
     }
@@ -87,9 +97,8 @@ void compose_project_out(struct pass *pass, const struct linear *linear, const v
         .linear = linear, .x = x, .residual = w->residual, .projected = w->projected, .rows = rows};
     // With several ranks this result is one part of a sum, which comm adds to the residual.
     bool is_whole = d->comm->world_size == 1;
-    if (is_whole && d->backend->fusion && d->backend->fusion->project_out(d->backend, &fused)) {
-        return;
-    }
+    const struct backend_fusion *fusion = fusion_of(d->backend);
+    if (is_whole && fusion->project_out && fusion->project_out(d->backend, &fused)) return;
     d->backend->ops->linear(
         d->backend, &(struct linear_args){
                         .linear = linear, .x = x, .out = compose_projected(pass), .rows = rows});
@@ -106,12 +115,15 @@ void compose_add_projected(struct pass *pass) {
 }
 
 void compose_end(struct pass *pass) {
+    const struct decoder *d = pass->d;
     if (has_partials(pass)) reduce_add(pass, NULL);
+    if (d->backend->ops->layers_end) d->backend->ops->layers_end(d->backend, pass->step);
 }
 
 void compose_attend(const struct pass *pass, const struct attention_args *args) {
     struct backend *backend = pass->d->backend;
-    if (backend->fusion && backend->fusion->attend(backend, args)) return;
+    const struct backend_fusion *fusion = fusion_of(backend);
+    if (fusion->attend && fusion->attend(backend, args)) return;
     backend->ops->attention_prepare(backend, args);
     backend->ops->attention(backend, args);
 }
@@ -121,15 +133,16 @@ bool compose_layers(struct pass *pass) {
     const struct decoder_workspace *w = &d->workspace;
     if (!pass->runs_layers) return false;
     if (has_partials(pass)) reduce_add(pass, NULL);
-    return d->backend->fusion->layers(d->backend, d->fused,
-                                      &(struct layers_args){
-                                          .step = pass->step,
-                                          .cache = pass->cache,
-                                          .residual = w->residual,
-                                          .qkv = w->qkv,
-                                          .attended = w->attended,
-                                          .activated = w->activated,
-                                          .rope = d->ropes[decoder_rope_index(d, 0)],
-                                          .scale = d->table->layers[0].query_scale,
-                                      });
+    d->backend->fusion->layers(d->backend, d->fused,
+                               &(struct layers_args){
+                                   .step = pass->step,
+                                   .cache = pass->cache,
+                                   .residual = w->residual,
+                                   .qkv = w->qkv,
+                                   .attended = w->attended,
+                                   .activated = w->activated,
+                                   .rope = d->ropes[decoder_rope_index(d, 0)],
+                                   .scale = d->table->layers[0].query_scale,
+                               });
+    return true;
 }

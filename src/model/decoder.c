@@ -89,12 +89,15 @@ const float *decoder_logits(struct decoder *d, const int32_t *index, uint32_t ro
     const struct decoder_workspace *w = &d->workspace;
     const struct backend_ops *ops = d->backend->ops;
     CHECK(rows > 0 && rows <= d->limits.max_num_seqs, "rows=%u", rows);
-    // Called even where every row is wanted: a backend may need it between the layers and lm_head
-    // (backend/cuda/rows/gather_rows.cu).
-    gather(d, index, rows, w->residual, w->last_residual);
+    const void *last = w->last_residual;
+    if (rows == d->num_rows && !d->has_unadded) {
+        last = w->residual; // every row, in order
+    } else {
+        gather(d, index, rows, w->residual, w->last_residual);
+    }
     if (d->has_unadded) gather(d, index, rows, w->projected, w->last_projected);
     ops->rms_norm(d->backend, &(struct rms_norm_args){
-                                  .x = d->has_unadded ? w->last_projected : w->last_residual,
+                                  .x = d->has_unadded ? w->last_projected : last,
                                   .residual = d->has_unadded ? w->last_residual : NULL,
                                   .weight = d->final_norm,
                                   .out = w->last_hidden,
@@ -168,6 +171,7 @@ static const float *forward(struct decoder *d, struct kv_cache *cache, const str
     if (!compose_layers(&pass)) run_layers(&pass, most_of_a_kind);
     compose_end(&pass);
     d->has_unadded = pass.has_unadded;
+    d->num_rows = step->num_tokens;
     return step->num_logits ? decoder_logits(d, step->logit_index, step->num_logits) : NULL;
 }
 

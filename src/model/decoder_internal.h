@@ -40,7 +40,6 @@ struct decoder_workspace {
 struct decoder {
     const struct model_config *config;
     struct backend *backend;
-    struct weight_format format; // of the layers' linears
     struct comm *comm;
     const struct layer_table *table;
     struct decoder_shape shape;
@@ -52,8 +51,9 @@ struct decoder {
     // dev [max_positions][head_dim] each: of the table's ropes, then of no rotation; NULL: unused
     float *ropes[ROPE_TABLES_MAX + 1];
     struct decoder_layer *layers; // [num_layers]
-    struct fused_model *fused; // NULL where the backend has no fusion
+    struct fused_model *fused; // NULL where the backend has no fused layers
 
+    uint32_t num_rows; // of the last pass's residual
     bool has_unadded; // the last pass left workspace.projected to be added to the residual
     void *workspace_memory; // dev
     struct decoder_workspace workspace;
@@ -63,11 +63,6 @@ static inline uint32_t decoder_rope_index(const struct decoder *d, uint32_t laye
     uint32_t rope = d->table->layers[layer].rope;
     return rope == ROPE_NONE ? d->table->num_ropes : rope;
 }
-
-// A router decides between experts by small differences, and is small, so it is never quantized.
-// The vocabulary's rows are embeddings as well as outputs, so they keep at least 8 bits.
-struct weight_format decoder_router_format(void);
-struct weight_format decoder_vocabulary_format(struct weight_format layers);
 
 struct experts_shape decoder_experts_shape(const struct model_config *config,
                                            const struct decoder_shape *shape);

@@ -24,7 +24,7 @@ struct loader {
 struct row_part {
     const char *module; // "self_attn.q_proj": ".weight" and ".bias" are appended
     uint32_t rows, start, count;
-    struct weight_format format;
+    enum linear_role role;
 };
 
 // Columns [start, start + count) of a tensor [rows][cols].
@@ -112,7 +112,7 @@ static enum status load_rows(struct loader *l, uint32_t layer, const struct row_
         biases[i] = bias_of(&weight, parts[i].start, parts[i].count);
     }
     struct backend *backend = l->decoder->backend;
-    const struct linear_spec spec = {slices, has_bias ? biases : NULL, num_parts, parts->format};
+    const struct linear_spec spec = {slices, has_bias ? biases : NULL, num_parts, parts->role};
     return backend->ops->linear_create(backend, &spec, out, l->err);
 }
 
@@ -136,7 +136,7 @@ static enum status load_cols(struct loader *l, uint32_t layer, const struct col_
     }
     struct backend *backend = l->decoder->backend;
     bool adds_bias = has_bias && l->decoder->comm->rank == 0;
-    const struct linear_spec spec = {&slice, adds_bias ? &bias_slice : NULL, 1, l->decoder->format};
+    const struct linear_spec spec = {&slice, adds_bias ? &bias_slice : NULL, 1, LINEAR_OF_LAYER};
     return backend->ops->linear_create(backend, &spec, out, l->err);
 }
 
@@ -211,9 +211,9 @@ static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_l
     bool has_bias = l->decoder->table->layers[i].has_mlp_bias;
     const struct row_part gate_up[] = {
         {"mlp.gate_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size,
-         l->decoder->format},
+         LINEAR_OF_LAYER},
         {"mlp.up_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size,
-         l->decoder->format},
+         LINEAR_OF_LAYER},
     };
     const struct col_part down = {"mlp.down_proj", c->hidden_size, c->intermediate_size,
                                   s->intermediate_start, s->intermediate_size};
@@ -252,11 +252,8 @@ static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slic
         if (status) return status;
         down[expert] = cols_of(&weight, start, share);
     }
-    const struct experts_spec spec = {.shape = decoder_experts_shape(d->config, &d->shape),
-                                      .gate = gate,
-                                      .up = up,
-                                      .down = down,
-                                      .format = d->format};
+    const struct experts_spec spec = {
+        .shape = decoder_experts_shape(d->config, &d->shape), .gate = gate, .up = up, .down = down};
     return d->backend->moe->experts_create(d->backend, &spec, out, l->err);
 }
 
@@ -264,7 +261,7 @@ static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_
     const struct model_config *c = l->decoder->config;
     uint32_t count = c->moe.num_experts;
     const struct row_part router = {l->decoder->table->expert_names->router, count, 0, count,
-                                    decoder_router_format()};
+                                    LINEAR_OF_ROUTER};
     enum status status = load_rows(l, i, &router, 1, c->hidden_size, false, &layer->router);
     if (status) return status;
     struct matrix_slice *slices = calloc(count, 3 * sizeof *slices);
@@ -283,11 +280,11 @@ static enum status load_layer(struct loader *l, uint32_t i) {
     uint32_t dim = described->head_dim;
     const struct row_part qkv[] = {
         {"self_attn.q_proj", c->num_heads * dim, s->head_start * dim, s->num_heads * dim,
-         l->decoder->format},
+         LINEAR_OF_LAYER},
         {"self_attn.k_proj", c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim,
-         l->decoder->format},
+         LINEAR_OF_LAYER},
         {"self_attn.v_proj", c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim,
-         l->decoder->format},
+         LINEAR_OF_LAYER},
     };
     const struct col_part o = {"self_attn.o_proj", c->hidden_size, c->num_heads * dim,
                                s->head_start * dim, s->num_heads * dim};
@@ -308,7 +305,7 @@ static enum status load_vocabulary(struct loader *l, const char *name, struct li
         take_matrix(l, name, d->config->vocab_size, d->config->hidden_size, &weight);
     if (status) return status;
     struct matrix_slice slice = rows_of(&weight, d->shape.vocab_start, d->shape.vocab_size);
-    const struct linear_spec spec = {&slice, NULL, 1, decoder_vocabulary_format(d->format)};
+    const struct linear_spec spec = {&slice, NULL, 1, LINEAR_OF_VOCABULARY};
     return d->backend->ops->linear_create(d->backend, &spec, out, l->err);
 }
 
@@ -374,9 +371,9 @@ static enum status make_workspace(struct decoder *d, struct err *err) {
     return OK;
 }
 
-static enum status make_fused_model(struct decoder *d, bool prefers_layers, struct err *err) {
+static enum status make_fused_model(struct decoder *d, struct err *err) {
     const struct model_config *c = d->config;
-    if (!d->backend->fusion) return OK;
+    if (!d->backend->fusion || !d->backend->fusion->model_create) return OK;
     struct fused_layer *layers = calloc(c->num_layers, sizeof *layers);
     if (!layers) return err_nomem(err, "fused layers");
     for (uint32_t i = 0; i < c->num_layers; i++) {
@@ -405,7 +402,6 @@ static enum status make_fused_model(struct decoder *d, bool prefers_layers, stru
         .is_even = layer_table_is_even(d->table) &&
                    d->shape.intermediate_size * d->comm->world_size == c->intermediate_size,
         .collective = comm_collective(d->comm),
-        .prefers_layers = prefers_layers,
     };
     enum status status = d->backend->fusion->model_create(d->backend, &spec, &d->fused, err);
     free(layers);
@@ -420,7 +416,6 @@ enum status decoder_create(struct decoder **out, const struct decoder_options *o
     *d = (struct decoder){
         .config = options->config,
         .backend = options->backend,
-        .format = options->format,
         .comm = options->comm,
         .table = options->table,
         .shape = *options->shape,
@@ -449,7 +444,7 @@ enum status decoder_create(struct decoder **out, const struct decoder_options *o
     if (status) goto fail;
     if ((status = make_ropes(d, err))) goto fail;
     if ((status = make_workspace(d, err))) goto fail;
-    if ((status = make_fused_model(d, options->prefers_layers, err))) goto fail;
+    if ((status = make_fused_model(d, err))) goto fail;
     tell(&loader, loader.num_parameters);
     *out = d;
     return OK;

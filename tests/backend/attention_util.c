@@ -208,11 +208,11 @@ void attend_runner_step(struct attend_runner *runner, const uint32_t tokens[ATTE
     int32_t *slots = malloc(num_tokens * sizeof *slots);
     size_t *destination = malloc(num_tokens * sizeof *destination);
     int32_t query_start[ATTEND_SEQS_MAX + 1] = {0}, context_len[ATTEND_SEQS_MAX];
-    int32_t *tables = malloc(runner->table_stride * ATTEND_SEQS_MAX * sizeof *tables);
+    int32_t table_row[ATTEND_SEQS_MAX];
     uint32_t max_query = 0, max_context = 0, n = 0;
     for (uint32_t s = 0; s < shape->num_seqs; seq_first += shape->len[s], s++) {
         if (tokens[s] == 0) continue;
-        const int32_t *table = runner->tables + (size_t)s * runner->table_stride;
+        int32_t *table = runner->tables + (size_t)s * runner->table_stride;
         for (uint32_t i = 0; i < tokens[s]; i++, n++) {
             uint32_t position = runner->done[s] + i;
             positions[n] = (int32_t)position;
@@ -222,11 +222,10 @@ void attend_runner_step(struct attend_runner *runner, const uint32_t tokens[ATTE
             memcpy(qkv + n * in->row_floats, in->qkv + destination[n] * in->row_floats,
                    in->row_floats * sizeof *qkv);
         }
-        int32_t *table_of_step = tables + (size_t)num_seqs * runner->table_stride;
-        memcpy(table_of_step, table, runner->table_stride * sizeof *tables);
+        table_row[num_seqs] = (int32_t)s;
         // Blocks that no query sees any more are freed.
         uint32_t freed = first_seen(in, runner->done[s]) / shape->block_size;
-        for (uint32_t block = 0; block < freed; block++) table_of_step[block] = -1;
+        for (uint32_t block = 0; block < freed; block++) table[block] = -1;
         runner->done[s] += tokens[s];
         context_len[num_seqs++] = (int32_t)runner->done[s];
         query_start[num_seqs] = (int32_t)n;
@@ -236,14 +235,15 @@ void attend_runner_step(struct attend_runner *runner, const uint32_t tokens[ATTE
     struct backend *backend = runner->backend;
     const struct step step = {.num_tokens = num_tokens,
                               .num_seqs = num_seqs,
-                              .block_table_stride = runner->table_stride,
+                              .table_stride = runner->table_stride,
                               .max_query_len = max_query,
                               .max_context_len = max_context,
                               .positions = positions,
                               .slot_mapping = slots,
                               .query_start = query_start,
                               .context_len = context_len,
-                              .block_tables = tables};
+                              .block_tables = runner->tables,
+                              .table_row = table_row};
     const struct attention_args args = {.step = &step,
                                         .cache = runner->cache,
                                         .layer = ATTEND_LAYER,
@@ -271,7 +271,6 @@ void attend_runner_step(struct attend_runner *runner, const uint32_t tokens[ATTE
     free(positions);
     free(slots);
     free(destination);
-    free(tables);
 }
 
 float *attend_run(const char *isa, const struct attend_inputs *in,

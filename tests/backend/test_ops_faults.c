@@ -50,7 +50,7 @@ static enum status make_experts(struct objects *objects, struct err *err) {
                                        .cols = EXPERT_SIZE,
                                        .row_stride = EXPERT_SIZE};
     }
-    const struct experts_spec spec = {experts_shape, in, in, out, WEIGHTS_NATIVE};
+    const struct experts_spec spec = {experts_shape, in, in, out};
     enum status status = backend->moe->experts_create(backend, &spec, &objects->experts, err);
     if (status) return status;
     size_t bytes = backend->moe->experts_scratch_bytes(backend, &experts_shape, 100, TOP);
@@ -65,7 +65,7 @@ static enum status objects_init(struct objects *objects, int threads, struct err
                                 .rows = OUT,
                                 .cols = IN,
                                 .row_stride = IN};
-    struct linear_spec linear = {&part, NULL, 1, WEIGHTS_NATIVE};
+    struct linear_spec linear = {&part, NULL, 1, LINEAR_OF_LAYER};
     struct kv_cache_spec cache = {
         2, 40, BLOCK_SIZE, KV_HEADS, HEAD_DIM, HEADS, {100, 100, 640, 40, 1}, DTYPE_NONE};
     *objects = (struct objects){0};
@@ -132,12 +132,12 @@ static void run_attention_ops(const struct objects *objects) {
     static float rope[TOKENS * HEAD_DIM];
     static int32_t positions[TOKENS], slots[TOKENS], tables[SEQS * 4];
     static int32_t query_start[SEQS + 1] = {0, 30, TOKENS};
-    static int32_t context_len[SEQS] = {30, 50};
+    static int32_t context_len[SEQS] = {30, 50}, table_row[SEQS] = {1, 0};
     for (int32_t i = 0; i < TOKENS; i++) positions[i] = slots[i] = i;
     const struct step step = {
         .num_tokens = TOKENS,
         .num_seqs = SEQS,
-        .block_table_stride = 4,
+        .table_stride = 4,
         .max_query_len = 30,
         .max_context_len = 50,
         .positions = positions,
@@ -145,6 +145,7 @@ static void run_attention_ops(const struct objects *objects) {
         .query_start = query_start,
         .context_len = context_len,
         .block_tables = tables,
+        .table_row = table_row,
     };
     const struct attention_args attention = {
         .step = &step,

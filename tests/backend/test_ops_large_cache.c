@@ -41,14 +41,15 @@ static void test_last_slot_of_a_large_cache_b25(void **state) {
     int32_t query_start[] = {0, 1}, context_len = 1;
     const struct step step = {.num_tokens = 1,
                               .num_seqs = 1,
-                              .block_table_stride = 1,
+                              .table_stride = 1,
                               .max_query_len = 1,
                               .max_context_len = 1,
                               .positions = &position,
                               .slot_mapping = &slot,
                               .query_start = query_start,
                               .context_len = &context_len,
-                              .block_tables = &block};
+                              .block_tables = &block,
+                              .table_row = query_start};
     const struct attention_args args = {.step = &step,
                                         .cache = cache,
                                         .num_heads = NUM_KV_HEADS,

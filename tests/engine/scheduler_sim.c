@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "engine/block_checks.h"
 
-enum { REQUESTS_MAX = 24, BASES_MAX = 4, PROMPT_MAX = 96, NEW_MAX = 40, EOS = 0 };
+enum { REQUESTS_MAX = 24, BASES_MAX = 4, PROMPT_MAX = 96, NEW_MAX = 40, ROWS_MAX = 64, EOS = 0 };
 enum abort_phase { ABORT_BEFORE, ABORT_MIDSTEP, ABORT_AFTER_RUN, ABORT_AMONG_OUTPUTS, NUM_PHASES };
 
 struct sim_request {
@@ -40,6 +40,7 @@ struct sim {
     bool has_weak_hashes; // chain hashes take few values only, so that they collide all the time
     uint64_t *slots; // [num_blocks * block_size] the KV cache
     uint64_t *written_at; // [num_blocks * block_size] step that wrote the slot
+    uint32_t tables[ROWS_MAX][PROMPT_MAX + NEW_MAX]; // a device's block tables, by table_row
     uint64_t step;
     uint64_t num_preemptions; // before this step's schedule
     struct sim_totals *totals;
@@ -109,7 +110,7 @@ static void make_config(struct sim *sim, enum schedule_policy policy, bool enabl
     uint32_t num_blocks_max = one_in(sim, 4) ? 64 : 5 + 100 / block_size;
     sim->config = (struct scheduler_config){
         .policy = policy,
-        .max_num_seqs = one_in(sim, 2) ? between(sim, 1, 8) : between(sim, 1, 64),
+        .max_num_seqs = one_in(sim, 2) ? between(sim, 1, 8) : between(sim, 1, ROWS_MAX),
         .max_num_batched_tokens = one_in(sim, 2) ? between(sim, 3, 16) : between(sim, 3, 64),
         .num_blocks = between(sim, 5, num_blocks_max < 64 ? num_blocks_max : 64),
         .block_size = block_size,
@@ -374,17 +375,31 @@ static void check_fairness(struct sim *sim) {
     }
 }
 
-static uint64_t *slot_of(struct sim *sim, uint64_t *array, const struct sequence *seq,
+static uint64_t *slot_of(struct sim *sim, uint64_t *array, const uint32_t *table,
                          uint32_t position) {
     uint32_t block_size = sim->config.block_size;
-    return &array[seq->block_table[position / block_size] * block_size + position % block_size];
+    return &array[table[position / block_size] * block_size + position % block_size];
 }
 
-// Everything that counts as computed reads what this sequence alone would have written.
-static void check_reads(struct sim *sim, const struct sequence *seq, uint32_t end) {
+// Sends the device what its row of block tables lacks, as batch_build does.
+static void send_table(struct sim *sim, const struct scheduled *item) {
+    struct sequence *seq = item->seq;
+    uint32_t end = item->start + item->num_tokens, block_size = sim->config.block_size;
+    if (seq->table_row >= sim->config.max_num_seqs) {
+        fail(sim, "row %u of block tables", seq->table_row);
+        return;
+    }
+    for (; seq->num_sent * block_size < end; seq->num_sent++) {
+        sim->tables[seq->table_row][seq->num_sent] = seq->block_table[seq->num_sent];
+    }
+}
+
+// Everything that counts as computed reads what this sequence alone would have written, through its
+// own block table or the device's.
+static void check_reads(struct sim *sim, const struct sequence *seq, const uint32_t *table) {
     const struct sim_request *request = seq->user;
-    for (uint32_t i = 0; i < end; i++) {
-        if (*slot_of(sim, sim->slots, seq, i) == request->prefix[i]) continue;
+    for (uint32_t i = 0; i < seq->num_computed_tokens; i++) {
+        if (*slot_of(sim, sim->slots, table, i) == request->prefix[i]) continue;
         fail(sim, "request %llu reads another prefix at position %u", (unsigned long long)seq->id,
              i);
         return;
@@ -394,26 +409,32 @@ static void check_reads(struct sim *sim, const struct sequence *seq, uint32_t en
 static void run_item(struct sim *sim, const struct scheduled *item) {
     const struct sequence *seq = item->seq;
     const struct sim_request *request = seq->user;
+    const uint32_t *table = sim->tables[seq->table_row];
     uint32_t start = seq->num_computed_tokens;
-    uint64_t before = start ? *slot_of(sim, sim->slots, seq, start - 1) : mix(request->salt, 5);
+    uint64_t before = start ? *slot_of(sim, sim->slots, table, start - 1) : mix(request->salt, 5);
     for (uint32_t i = start; i < start + item->num_tokens; i++) {
         uint32_t id = seq->block_table[i / sim->config.block_size];
         const struct block *block = &scheduler_blocks(sim->scheduler)->blocks[id];
         if (block->ref_count != 1 || block->serial) fail(sim, "writes to a shared block");
-        uint64_t *written_at = slot_of(sim, sim->written_at, seq, i);
+        uint64_t *written_at = slot_of(sim, sim->written_at, table, i);
         if (*written_at == sim->step + 1) fail(sim, "two items write to one slot");
         *written_at = sim->step + 1;
         before = slot_content(before, seq->token_ids[i]);
-        *slot_of(sim, sim->slots, seq, i) = before;
+        *slot_of(sim, sim->slots, table, i) = before;
     }
 }
 
 static void run_model(struct sim *sim) {
     const struct schedule *schedule = &sim->schedule;
+    for (uint32_t i = 0; i < schedule->num_items; i++) {
+        if (schedule->items[i].seq->status == SEQUENCE_FINISHED) continue;
+        send_table(sim, &schedule->items[i]);
+    }
     // Before the writes: nothing may count on KV that only this step computes.
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct sequence *seq = schedule->items[i].seq;
-        if (seq->status != SEQUENCE_FINISHED) check_reads(sim, seq, seq->num_computed_tokens);
+        if (seq->status == SEQUENCE_FINISHED) continue;
+        check_reads(sim, seq, sim->tables[seq->table_row]);
     }
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         if (schedule->items[i].seq->status == SEQUENCE_FINISHED) continue;
@@ -424,7 +445,7 @@ static void run_model(struct sim *sim) {
 
 static void take_output(struct sim *sim, struct sequence *seq) {
     struct sim_request *request = seq->user;
-    uint64_t content = *slot_of(sim, sim->slots, seq, seq->num_tokens - 1);
+    uint64_t content = *slot_of(sim, sim->slots, seq->block_table, seq->num_tokens - 1);
     int32_t token = next_token(content, request->seed);
     if (token != request->tokens[seq->num_tokens]) {
         fail(sim, "request %llu generates another token than alone", (unsigned long long)seq->id);
@@ -465,7 +486,7 @@ static void run_step(struct sim *sim) {
     check_blocks(sim);
     for (uint32_t i = 0; i < sim->num_requests; i++) {
         const struct sequence *seq = sim->seqs[i];
-        if (seq) check_reads(sim, seq, seq->num_computed_tokens);
+        if (seq) check_reads(sim, seq, seq->block_table);
     }
     for (uint32_t i = 0; i < sim->schedule.num_items && !sim->fault[0]; i++) {
         const struct scheduled *item = &sim->schedule.items[i];

@@ -7,9 +7,10 @@
  * In some cases the chain hashes are made to collide all the time.
  *
  * Every step checks: the schedule against its limits and its policy, the block invariants, that
- * each position below num_computed_tokens of every running sequence reads what that sequence's own
- * prefix would have written, that nothing writes to a block that others can see, and that outputs
- * of one prompt neither compute it before their origin has nor its full blocks again. */
+ * each position below num_computed_tokens of every running sequence reads, through block tables
+ * that a device keeps, what that sequence's own prefix would have written, that nothing writes to a
+ * block that others can see, and that outputs of one prompt neither compute it before their origin
+ * has nor its full blocks again. */
 #ifndef ENGINE_SCHEDULER_SIM_H
 #define ENGINE_SCHEDULER_SIM_H
 

@@ -1,5 +1,6 @@
 // The flat batch: each row finds its biases, its mask and its token counts, in any copy of the
-// block and for vocabularies whose masks end within a word; the largest step fits.
+// block and for vocabularies whose masks end within a word; of block tables it has what changed;
+// the largest step fits.
 #include "engine/step/batch.h"
 
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 enum {
     NUM_SEQS = 5,
     NUM_KV_GROUPS = 2,
+    PADDED_SEQS = 8,
     BLOCK_SIZE = 4,
     BLOCKS_MAX = 3,
     TOKENS_MAX = BLOCK_SIZE * BLOCKS_MAX
@@ -26,6 +28,7 @@ struct fixture {
     struct sequence *seqs[NUM_SEQS];
     struct scheduled items[NUM_SEQS];
     struct schedule schedule;
+    int32_t tables[NUM_KV_GROUPS * PADDED_SEQS * BLOCKS_MAX]; // as a device keeps them
     struct batch batch;
 };
 
@@ -64,6 +67,7 @@ static void init(struct fixture *f, uint32_t vocab_size, const uint32_t num_toke
                 sequence_table(f->seqs[i], g)[b] = (g * NUM_SEQS + i) * BLOCKS_MAX + b;
             }
         }
+        f->seqs[i]->table_row = NUM_SEQS - 1 - i;
     }
 }
 
@@ -128,14 +132,21 @@ static void check_slots(const struct fixture *f, const struct step *step, uint32
     }
 }
 
+static void update_tables(const struct backend *backend, const struct batch_header *header,
+                          void *copy, int32_t *tables) {
+    const struct update_tables_args args = batch_table_update(header, copy, tables);
+    backend->ops->update_tables((struct backend *)(uintptr_t)backend, &args);
+}
+
 // What the rows of a copy of the batch find.
-static void check(const struct fixture *f, uint32_t num_rows) {
+static void check(struct fixture *f, uint32_t num_rows) {
     uint32_t bytes = f->batch.header->size_bytes;
     void *copy = malloc(bytes);
     assert_non_null(copy);
     memcpy(copy, f->batch.header, bytes);
     const struct step step = batch_bind(f->batch.header, copy);
     assert_int_equal(step.num_logits, num_rows);
+    update_tables(f->backend, f->batch.header, copy, f->tables);
     for (uint32_t i = 0; i < NUM_SEQS; i++) {
         const struct sampling *sampling = &f->samplings[i];
         const struct sample_row *row = &step.rows[i];
@@ -152,12 +163,11 @@ static void check(const struct fixture *f, uint32_t num_rows) {
                                 sampling->mask.always, f->mask_words * sizeof(uint32_t));
         }
         check_prompt_rows(f, &step, i);
+        assert_int_equal(step.table_row[i], f->seqs[i]->table_row);
         for (uint32_t g = 0; g < NUM_KV_GROUPS; g++) {
-            const int32_t *table = step_tables(&step, g) + i * step.block_table_stride;
-            assert_memory_equal(table, sequence_table(f->seqs[i], g), num_blocks * sizeof *table);
-            for (uint32_t b = num_blocks; b < step.block_table_stride; b++) {
-                assert_int_equal(table[b], -1);
-            }
+            uint32_t at = g * f->limits.max_num_seqs + f->seqs[i]->table_row;
+            assert_memory_equal(f->tables + at * BLOCKS_MAX, sequence_table(f->seqs[i], g),
+                                num_blocks * sizeof *f->tables);
             check_slots(f, &step, i, g);
         }
     }
@@ -235,7 +245,7 @@ static void test_padded_rows_keep_their_places(void **state) {
     static const uint32_t one_token[NUM_SEQS] = {1, 1, 1, 1, 1};
     struct fixture f;
     init(&f, 1000, one_token);
-    f.limits.max_num_seqs = 8; // room for padding
+    f.limits.max_num_seqs = PADDED_SEQS;
     batch_fini(&f.batch, f.backend);
     assert_int_equal(batch_init(&f.batch, f.backend, &f.limits, f.vocab_size, NULL, NULL), OK);
     batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 8);
@@ -247,10 +257,100 @@ static void test_padded_rows_keep_their_places(void **state) {
     check(&f, 8);
     const struct step full = batch_bind(f.batch.header, f.batch.header);
     assert_ptr_equal(full.rows, bare.rows);
-    assert_ptr_equal(full.block_tables, bare.block_tables);
+    assert_ptr_equal(full.table_row, bare.table_row);
     assert_ptr_equal(full.biases, bare.biases);
     assert_ptr_equal(full.masks, bare.masks);
     fini(&f);
+}
+
+// Two decodes, one of them with a long table.
+struct decodes {
+    struct backend *backend;
+    struct batch batch;
+    struct sampling sampling;
+    struct sequence *seqs[2];
+    struct scheduled items[2];
+    struct schedule schedule;
+    int32_t *tables;
+    uint32_t num_blocks; // of the long table
+};
+
+static uint32_t long_row_of(const struct decodes *d) {
+    return d->seqs[1]->table_row * (d->num_blocks + 1);
+}
+
+static void decodes_init(struct decodes *d, uint32_t num_blocks) {
+    const struct backend_options options = {
+        .device = "cpu", .cpu_isa = "auto", .threads = 1, .weight_dtype = DTYPE_BF16};
+    const struct step_limits limits = {.max_num_tokens = 2,
+                                       .max_num_seqs = 2,
+                                       .max_positions = (num_blocks + 1) * BLOCK_SIZE,
+                                       .max_blocks_per_seq = num_blocks + 1,
+                                       .num_kv_groups = 1};
+    *d = (struct decodes){.num_blocks = num_blocks};
+    assert_int_equal(backend_create(&d->backend, &options, NULL), OK);
+    assert_int_equal(batch_init(&d->batch, d->backend, &limits, 100, NULL, NULL), OK);
+    d->tables = calloc(2 * (num_blocks + 1), sizeof *d->tables);
+    const uint32_t num_tokens[] = {2, num_blocks * BLOCK_SIZE};
+    int32_t *prompt = calloc(num_tokens[1], sizeof *prompt);
+    assert_true(d->tables && prompt);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(sequence_create(&d->seqs[i], i + 1, prompt, num_tokens[i], BLOCK_SIZE,
+                                         BLOCK_SIZE, 1, NULL),
+                         OK);
+        d->seqs[i]->user = &d->sampling;
+        d->seqs[i]->table_row = i;
+        d->seqs[i]->num_computed_tokens = num_tokens[i] - 1;
+        d->items[i] = (struct scheduled){.seq = d->seqs[i], .num_tokens = 1, .needs_token = true};
+    }
+    for (uint32_t b = 0; b <= num_blocks; b++) d->seqs[1]->block_table[b] = 7 * b;
+    d->schedule = (struct schedule){.items = d->items, .num_items = 2, .num_decode_tokens = 2};
+    free(prompt);
+}
+
+static void decodes_fini(struct decodes *d) {
+    for (uint32_t i = 0; i < 2; i++) sequence_destroy(d->seqs[i]);
+    batch_fini(&d->batch, d->backend);
+    backend_destroy(d->backend);
+    free(d->tables);
+}
+
+// The bytes of a step, whose tables are then right.
+static size_t decodes_step(struct decodes *d) {
+    batch_build(&d->batch, &d->schedule, BLOCK_SIZE, row_of, 2);
+    update_tables(d->backend, d->batch.header, d->batch.header, d->tables);
+    uint32_t num_blocks = (d->seqs[1]->num_computed_tokens + BLOCK_SIZE) / BLOCK_SIZE;
+    assert_memory_equal(d->tables + long_row_of(d), d->seqs[1]->block_table,
+                        num_blocks * sizeof *d->tables);
+    return batch_launch_bytes(d->batch.header);
+}
+
+static void test_a_step_has_only_what_changed_in_tables(void **state) {
+    (void)state;
+    size_t steady_bytes[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        struct decodes d;
+        decodes_init(&d, 1000 << 3 * i);
+        size_t first = decodes_step(&d), steady = steady_bytes[i] = decodes_step(&d);
+        size_t entry = sizeof(int32_t), run = sizeof(struct table_run);
+        assert_int_equal(first - steady, 2 * run + (1 + d.num_blocks) * entry);
+        d.seqs[1]->num_computed_tokens++; // begins a block
+        assert_int_equal(decodes_step(&d) - steady, run + entry);
+        assert_int_equal(decodes_step(&d), steady);
+        // Its content was in the cache already: the sequence shares that block.
+        d.seqs[1]->block_table[d.num_blocks - 2] = 5;
+        d.seqs[1]->num_sent = d.num_blocks - 2;
+        assert_int_equal(decodes_step(&d) - steady, run + 3 * entry);
+        // Preempted and admitted again, in another row.
+        for (uint32_t b = 0; b <= d.num_blocks; b++) d.seqs[1]->block_table[b] = 3 * b + 1;
+        d.seqs[1]->num_sent = 0;
+        d.seqs[1]->table_row = 0;
+        d.seqs[0]->table_row = 1;
+        d.seqs[0]->num_sent = 0;
+        assert_int_equal(decodes_step(&d) - steady, 2 * run + (2 + d.num_blocks) * entry);
+        decodes_fini(&d);
+    }
+    assert_int_equal(steady_bytes[0], steady_bytes[1]);
 }
 
 int main(void) {
@@ -259,6 +359,7 @@ int main(void) {
         cmocka_unit_test(test_nothing_to_find),
         cmocka_unit_test(test_the_largest_step_fits),
         cmocka_unit_test(test_padded_rows_keep_their_places),
+        cmocka_unit_test(test_a_step_has_only_what_changed_in_tables),
     };
     return cmocka_run_group_tests_name("batch", tests, NULL, NULL);
 }

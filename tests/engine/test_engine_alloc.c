@@ -243,7 +243,7 @@ static void test_observing_when_allocations_fail(void **state) {
     struct nvllm_engine_options options = small_options();
     struct nvllm_engine *engine = open_engine(&options);
     const struct alloc_sweep sweep = {.work = begin_and_end_observing, .context = engine};
-    assert_int_equal(alloc_sweep_run(&sweep), 4);
+    assert_int_equal(alloc_sweep_run(&sweep), 6);
 
     uint64_t events = 0, steps = 0, other = 0;
     assert_int_equal(nvllm_engine_observe(engine, count_steps, &steps, NULL), NVLLM_OK);

@@ -98,7 +98,8 @@ static const float *forward(struct objects *o, uint32_t num_tokens) {
         .num_tokens = num_tokens,
         .num_seqs = 1,
         .num_logits = 1,
-        .block_table_stride = BLOCKS,
+        .table_stride = BLOCKS,
+        .table_row = query_start, // 0
         .max_query_len = num_tokens,
         .max_context_len = num_tokens,
     };

@@ -58,7 +58,7 @@ static void run(uint32_t num_without_rope, int32_t distance, float logits[LOGITS
     const struct step step = {.num_tokens = TOKENS,
                               .num_seqs = 1,
                               .num_logits = 1,
-                              .block_table_stride = 1,
+                              .table_stride = 1,
                               .max_query_len = TOKENS,
                               .max_context_len = TOKENS,
                               .tokens = tokens,
@@ -67,6 +67,7 @@ static void run(uint32_t num_without_rope, int32_t distance, float logits[LOGITS
                               .query_start = query_start,
                               .context_len = context_len,
                               .block_tables = block_table,
+                              .table_row = block_table, // row 0
                               .logit_index = logit_index};
     const float *all = decoder_forward(decoder, cache, &step);
     memcpy(logits, all, LOGITS * sizeof *logits);

@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include "api/rank.h"
+#include "backend/cuda/layers/layers_bytes_min.h"
 #include "base/json/jread.h"
 #include "reference/expected.h"
 #include "support/mini_engine.h"
@@ -20,6 +22,7 @@
 enum { NUM_CASES = 24, SKIPPED = 77 };
 static const float logits_bound = 3e-2f; // of the largest logit
 static const char *device; // as mini_gpus says
+static const char *program; // this one
 
 // Families with a head_dim that device cuda has kernels for.
 static const char *const families[] = {
@@ -33,25 +36,32 @@ static struct nvllm_engine_options cuda_options(const char *model) {
     return options;
 }
 
-// is_fused: a step of few decodes runs all layers as one op.
+// Whether a step of few decodes runs all layers as one op, however small they are.
+static bool is_fused;
+
+// Replaces the backend's own.
+size_t cuda_layers_bytes_min(void) {
+    return is_fused ? 0 : SIZE_MAX;
+}
+
+// With several ranks, fused ones run this program, which has the same limit.
 static void open_engine(struct mini_engine *engine, const struct nvllm_engine_options *options,
-                        bool is_fused) {
-    if (is_fused) {
-        mini_open_fused(engine, options);
-    } else {
-        mini_open(engine, options);
-    }
+                        bool runs_fused) {
+    struct nvllm_engine_options own = *options;
+    is_fused = runs_fused;
+    if (is_fused && own.worker_program) own.worker_program = program;
+    mini_open(engine, &own);
 }
 
 // Runs steps of at most `step_tokens`; with 1 every token is a decode. Prints how far it is off.
-static void check_family(const char *family, int step_tokens, bool is_fused) {
+static void check_family(const char *family, int step_tokens, bool runs_fused) {
     char folder[128];
     snprintf(folder, sizeof folder, "tests/reference/data/%s", family);
     struct nvllm_engine_options options = cuda_options(folder);
     options.max_num_batched_tokens = step_tokens;
     options.enable_prefix_caching = 0;
     struct mini_engine engine;
-    open_engine(&engine, &options, is_fused);
+    open_engine(&engine, &options, runs_fused);
     struct expected_difference off[EXPECTED_LENGTHS];
     expected_run_family(&engine, folder, off);
     mini_close(&engine);
@@ -123,10 +133,10 @@ static void check_ids(const struct mini_request *request, const int32_t *want, c
 // together: all requests at once, else one after the other.
 static void check_greedy(const struct nvllm_engine_options *options, bool together,
                          const char *what) {
-    for (int is_fused = 0; is_fused < 2; is_fused++) {
+    for (int runs_fused = 0; runs_fused < 2; runs_fused++) {
         struct conversations *c = read_conversations();
         struct mini_engine engine;
-        open_engine(&engine, options, is_fused);
+        open_engine(&engine, options, runs_fused);
         if (together) mini_run(&engine, c->requests, NUM_CASES);
         for (size_t i = 0; !together && i < NUM_CASES; i++) mini_run(&engine, &c->requests[i], 1);
         for (size_t i = 0; i < NUM_CASES; i++) check_ids(&c->requests[i], c->want[i], what);
@@ -178,7 +188,7 @@ static void test_greedy_preempted(void **state) {
         const struct mini_request one = c->requests[GROWING];
         for (int r = 0; r < NUM_REQUESTS; r++) c->requests[r] = one;
         struct mini_engine engine;
-        mini_open_fused(&engine, &options);
+        open_engine(&engine, &options, true);
         mini_run(&engine, c->requests, NUM_REQUESTS);
         assert_true(scheduler_num_preemptions(engine.scheduler) > 0);
         for (int r = 0; r < NUM_REQUESTS; r++) {
@@ -189,7 +199,18 @@ static void test_greedy_preempted(void **state) {
     }
 }
 
-int main(void) {
+// A worker process of fused ranks: test_cuda_model rank NUMBER.
+static int run_rank(const char *number) {
+    const char *message = NULL;
+    is_fused = true;
+    int exit_code = api_rank_run((uint32_t)strtoul(number, NULL, 10), &message);
+    if (message) fprintf(stderr, "rank %s: %s\n", number, message);
+    return message ? EXIT_FAILURE : exit_code;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "rank") == 0) return run_rank(argv[2]);
+    program = argv[0];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families_in_one_step), cmocka_unit_test(test_families_token_by_token),
         cmocka_unit_test(test_families_in_chunks),   cmocka_unit_test(test_greedy_alone),

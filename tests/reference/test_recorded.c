@@ -57,16 +57,11 @@ static void make_requests(struct run *run, uint32_t num_requests, uint32_t vocab
     }
 }
 
-static struct run *run_all(const struct nvllm_engine_options *options, bool prefers_layers,
-                           uint32_t num_requests) {
+static struct run *run_all(const struct nvllm_engine_options *options, uint32_t num_requests) {
     struct run *run = calloc(1, sizeof *run);
     struct mini_engine engine;
     assert_non_null(run);
-    if (prefers_layers) {
-        mini_open_fused(&engine, options);
-    } else {
-        mini_open(&engine, options);
-    }
+    mini_open(&engine, options);
     make_requests(run, num_requests, engine.plan.config.vocab_size);
     mini_warm_up(&engine);
     mini_run(&engine, run->requests, num_requests);
@@ -100,17 +95,15 @@ static void expect_same(const struct run *recorded, const struct run *eager,
 
 // `options` with a folder for timings, which the recorded run fills and the eager one reads.
 static void check(struct nvllm_engine_options options, uint32_t num_requests) {
-    for (int prefers_layers = 0; prefers_layers < 2; prefers_layers++) {
-        options.enforce_eager = 0;
-        struct run *recorded = run_all(&options, prefers_layers, num_requests);
-        options.enforce_eager = 1;
-        struct run *eager = run_all(&options, prefers_layers, num_requests);
-        assert_true(recorded->num_replays > 0);
-        assert_int_equal(eager->num_replays, 0);
-        expect_same(recorded, eager, num_requests);
-        run_free(recorded);
-        run_free(eager);
-    }
+    options.enforce_eager = 0;
+    struct run *recorded = run_all(&options, num_requests);
+    options.enforce_eager = 1;
+    struct run *eager = run_all(&options, num_requests);
+    assert_true(recorded->num_replays > 0);
+    assert_int_equal(eager->num_replays, 0);
+    expect_same(recorded, eager, num_requests);
+    run_free(recorded);
+    run_free(eager);
 }
 
 static void check_counts(const struct nvllm_engine_options *options) {

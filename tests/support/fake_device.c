@@ -10,6 +10,7 @@
 
 enum command_kind {
     COPY,
+    UPDATE_TABLES,
     EMBED,
     RMS_NORM,
     LINEAR,
@@ -48,6 +49,7 @@ struct command {
         struct attention_args attention;
         struct silu_mul_args silu_mul;
         struct gather_rows_args gather_rows;
+        struct update_tables_args update_tables;
         struct sample_args sample;
         struct counts_begin counts_begin;
         struct backend_graph *graph;
@@ -136,7 +138,6 @@ static void run_attention(struct backend *backend, const struct command *command
     args.step = &step;
     while (step.num_seqs && step.context_len[step.num_seqs - 1] == 0) step.num_seqs--;
     step.num_tokens = (uint32_t)step.query_start[step.num_seqs];
-    step.block_table_stride = *step.device_stride;
     step.max_query_len = step.max_context_len = 0;
     for (uint32_t i = 0; i < step.num_seqs; i++) {
         uint32_t context_len = (uint32_t)step.context_len[i];
@@ -186,6 +187,9 @@ static void run_simple(struct backend *b, const struct command *command) {
         return;
     case GATHER_ROWS:
         cpu->gather_rows(b, &command->as.gather_rows);
+        return;
+    case UPDATE_TABLES:
+        cpu->update_tables(b, &command->as.update_tables);
         return;
     case SAMPLE:
         fake.cpu_sampler->sample(b, &command->as.sample);
@@ -422,6 +426,10 @@ static void fake_silu_mul(struct backend *backend, const struct silu_mul_args *a
     enqueue(backend, &(struct command){.kind = SILU_MUL, .as.silu_mul = *args});
 }
 
+static void fake_update_tables(struct backend *backend, const struct update_tables_args *args) {
+    enqueue(backend, &(struct command){.kind = UPDATE_TABLES, .as.update_tables = *args});
+}
+
 static void fake_gather_rows(struct backend *backend, const struct gather_rows_args *args) {
     enqueue(backend, &(struct command){.kind = GATHER_ROWS, .as.gather_rows = *args});
 }
@@ -435,45 +443,12 @@ static enum status fake_weights_finish(struct backend *backend, struct err *err)
     return OK; // the CPU's linears are made at once
 }
 
-static enum status fake_model_create(struct backend *backend, const struct fused_model_spec *spec,
-                                     struct fused_model **out, struct err *err) {
-    (void)backend, (void)spec, (void)err;
-    *out = NULL;
-    return OK;
-}
-
-static void fake_model_destroy(struct backend *backend, struct fused_model *model) {
-    (void)backend, (void)model;
-}
-
-static bool fake_step_begin(struct backend *backend, struct fused_model *model,
-                            struct kv_cache *cache, const struct step *step) {
-    (void)backend, (void)model, (void)cache, (void)step;
-    return false;
-}
-
-static bool fake_project_in(struct backend *backend, const struct project_in_args *args) {
-    (void)backend, (void)args;
-    return false;
-}
-
-static bool fake_project_out(struct backend *backend, const struct project_out_args *args) {
-    (void)backend, (void)args;
-    return false;
-}
-
 // Only for decodes, as on a real device.
 static bool fake_attend(struct backend *backend, const struct attention_args *args) {
     if (args->step->max_query_len > 1) return false;
     fake_attention_prepare(backend, args);
     fake_attention(backend, args);
     return true;
-}
-
-static bool fake_layers(struct backend *backend, struct fused_model *model,
-                        const struct layers_args *args) {
-    (void)backend, (void)model, (void)args;
-    return false;
 }
 
 static const struct backend_queue fake_queue = {
@@ -544,15 +519,7 @@ static const struct backend_sampler fake_sampler = {
     .counts_begin = fake_counts_begin,
 };
 
-static const struct backend_fusion fake_fusion = {
-    .model_create = fake_model_create,
-    .model_destroy = fake_model_destroy,
-    .step_begin = fake_step_begin,
-    .project_in = fake_project_in,
-    .project_out = fake_project_out,
-    .attend = fake_attend,
-    .layers = fake_layers,
-};
+static const struct backend_fusion fake_fusion = {.attend = fake_attend};
 
 // Other ops stay the CPU's and run at once: weights, the cache, sizes.
 static void fill_ops(void) {
@@ -572,6 +539,7 @@ static void fill_ops(void) {
     ops->attention_prepare = fake_attention_prepare;
     ops->attention = fake_attention;
     ops->silu_mul = fake_silu_mul;
+    ops->update_tables = fake_update_tables;
     ops->gather_rows = fake_gather_rows;
 }
 

@@ -46,12 +46,10 @@ struct nvllm_engine_options mini_options(const char *model) {
     return options;
 }
 
-static void open_with(struct mini_engine *e, const struct nvllm_engine_options *options,
-                      bool prefers_layers) {
+void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options) {
     *e = (struct mini_engine){0};
     struct err err = {0};
     check(engine_plan_make(&e->plan, options, 0, 0, &err), &err);
-    e->plan.runner.decoder.prefers_layers = prefers_layers;
     check(executor_create(&e->executor, &e->plan, options, &err), &err);
     check(executor_load(e->executor, options, &err), &err);
     check(scheduler_create(&e->scheduler, &e->plan.scheduler, &err), &err);
@@ -68,14 +66,6 @@ static void open_with(struct mini_engine *e, const struct nvllm_engine_options *
     size_t floats = (size_t)limits->max_num_seqs * e->plan.config.vocab_size;
     e->step_logits = malloc(floats * sizeof(float));
     assert_non_null(e->step_logits);
-}
-
-void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options) {
-    open_with(e, options, false);
-}
-
-void mini_open_fused(struct mini_engine *e, const struct nvllm_engine_options *options) {
-    open_with(e, options, true);
 }
 
 void mini_warm_up(struct mini_engine *e) {

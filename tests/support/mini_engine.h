@@ -36,8 +36,6 @@ const char *mini_gpus(void);
 struct nvllm_engine_options mini_options(const char *model);
 // Fails the running test on any error.
 void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options);
-// Runs all layers as one op wherever the backend can, even for models too small to gain.
-void mini_open_fused(struct mini_engine *e, const struct nvllm_engine_options *options);
 // Before the first mini_run: steps of decodes are recorded where the device and the options allow,
 // and the KV cache fills the device where the options give it no size. Without it steps run
 // eagerly, and the cache needs a size.

@@ -107,14 +107,9 @@ static enum status plain_linear_create(struct backend *backend, const struct lin
     return OK;
 }
 
-static bool plain_has_format(const struct backend *backend, struct weight_format format) {
-    (void)backend;
-    return weight_format_is(format, WEIGHTS_NATIVE);
-}
-
 static size_t plain_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in,
-                                 bool bias, struct weight_format format) {
-    (void)backend, (void)bias, (void)format;
+                                 bool bias, enum linear_role role) {
+    (void)backend, (void)bias, (void)role;
     return ((size_t)out * in + out) * sizeof(float);
 }
 
@@ -281,8 +276,7 @@ static void plain_attention(struct backend *backend, const struct attention_args
     uint32_t dim = args->head_dim;
     size_t row = (size_t)(args->num_heads + 2 * args->num_kv_heads) * dim;
     for (uint32_t s = 0; s < step->num_seqs; s++) {
-        const int32_t *table =
-            step_tables(step, args->kv_group) + (size_t)s * step->block_table_stride;
+        const int32_t *table = step_table(step, args->kv_group, s);
         int32_t first = step->query_start[s], end = step->query_start[s + 1];
         for (int32_t t = first; t < end; t++) {
             int32_t position = step->context_len[s] - (end - t); // of this query
@@ -306,6 +300,14 @@ static void plain_silu_mul(struct backend *backend, const struct silu_mul_args *
     }
 }
 
+static void plain_update_tables(struct backend *backend, const struct update_tables_args *args) {
+    (void)backend;
+    for (uint32_t i = 0; i < args->num_runs; i++) {
+        const struct table_run run = args->runs[i];
+        memcpy(args->tables + run.to, args->blocks + run.from, run.count * sizeof *args->tables);
+    }
+}
+
 static void plain_gather_rows(struct backend *backend, const struct gather_rows_args *args) {
     (void)backend;
     for (uint32_t r = 0; r < args->rows; r++) {
@@ -324,7 +326,6 @@ static const struct backend_ops plain_ops = {
     .linear_create = plain_linear_create,
     .linear_destroy = plain_linear_destroy,
     .linear_bytes = plain_linear_bytes,
-    .has_format = plain_has_format,
     .kv_cache_create = plain_kv_cache_create,
     .kv_cache_destroy = plain_kv_cache_destroy,
     .kv_cache_block_bytes = plain_kv_cache_block_bytes,
@@ -334,6 +335,7 @@ static const struct backend_ops plain_ops = {
     .attention_prepare = plain_attention_prepare,
     .attention = plain_attention,
     .silu_mul = plain_silu_mul,
+    .update_tables = plain_update_tables,
     .gather_rows = plain_gather_rows,
 };
 
@@ -344,7 +346,9 @@ enum status select_cuda_available(struct err *err) {
 
 enum status select_cuda_create(struct backend **out, const struct backend_options *options,
                                struct err *err) {
-    (void)options;
+    if (options->quantization != QUANTIZATION_NONE) {
+        return err_set(err, ERR_UNSUPPORTED, "device plain does not quantize weights");
+    }
     struct backend *backend = calloc(1, sizeof *backend);
     if (!backend) return err_nomem(err, "backend");
     *backend = (struct backend){

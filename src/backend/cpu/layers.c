@@ -42,7 +42,7 @@ static bool has_narrow_linears(const struct cpu_backend *cpu, const struct fused
     const struct linear *linears[] = {layer->qkv, layer->o, layer->gate_up, layer->down};
     for (size_t i = 0; i < ARRAY_LEN(linears); i++) {
         if (!linears[i] || !linear_is_narrow(cpu, linears[i])) return false;
-        if (linears[i]->packing != layer->qkv->packing) return false;
+        if (linears[i]->kind != layer->qkv->kind) return false;
     }
     return true;
 }
@@ -251,12 +251,11 @@ static void run_mlp(struct pass *pass) {
     }
 }
 
-bool cpu_layers(struct backend *backend, struct fused_model *model,
+void cpu_layers(struct backend *backend, struct fused_model *model,
                 const struct layers_args *args) {
-    if (!model->is_narrow) return false;
     struct cpu_backend *cpu = cpu_backend_of(backend);
     const struct fused_model_spec *spec = &model->spec;
-    bool is_bytes = model->layers[0].qkv->format.bits < 16;
+    bool is_bytes = model->layers[0].qkv->kind != LINEAR_BF16;
     bool has_narrow_cache = args->cache->spec.dtype == DTYPE_BF16 &&
                             cpu->kernels.attention_bf16.queries == QUERIES_BF16;
     kv_cache_touch(cpu, args->cache, args->step, 0);
@@ -291,38 +290,16 @@ bool cpu_layers(struct backend *backend, struct fused_model *model,
         project_out(&pass, layer->o, args->attended, 0, args->step->num_tokens, layer->gate_up);
         run_mlp(&pass);
     }
-    return true;
 }
 
-static bool step_begin(struct backend *backend, struct fused_model *model, struct kv_cache *cache,
-                       const struct step *step) {
-    (void)backend, (void)cache, (void)step;
-    return model && model->is_narrow;
-}
-
-// The other fused ops are left to single ones.
-
-static bool no_project_in(struct backend *backend, const struct project_in_args *args) {
-    (void)backend, (void)args;
-    return false;
-}
-
-static bool no_project_out(struct backend *backend, const struct project_out_args *args) {
-    (void)backend, (void)args;
-    return false;
-}
-
-static bool no_attend(struct backend *backend, const struct attention_args *args) {
-    (void)backend, (void)args;
-    return false;
+static bool cpu_takes_layers(const struct fused_model *model, const struct step *step) {
+    (void)step;
+    return model->is_narrow;
 }
 
 const struct backend_fusion cpu_fusion = {
     .model_create = cpu_model_create,
     .model_destroy = cpu_model_destroy,
-    .step_begin = step_begin,
-    .project_in = no_project_in,
-    .project_out = no_project_out,
-    .attend = no_attend,
+    .takes_layers = cpu_takes_layers,
     .layers = cpu_layers,
 };

@@ -122,3 +122,11 @@ void cpu_sum(struct backend *backend, const struct sum_args *args) {
     uint32_t num_items = (uint32_t)((args->count + ITEM_FLOATS - 1) / ITEM_FLOATS);
     thread_pool_for(cpu->pool, num_items, sum_item, &args);
 }
+
+void cpu_update_tables(struct backend *backend, const struct update_tables_args *args) {
+    (void)backend;
+    for (uint32_t i = 0; i < args->num_runs; i++) {
+        const struct table_run *run = &args->runs[i];
+        memcpy(args->tables + run->to, args->blocks + run->from, run->count * sizeof *args->tables);
+    }
+}

@@ -287,6 +287,16 @@ static void cuda_silu_mul(struct backend *backend, const struct silu_mul_args *a
     cuda_silu_mul_launch(args, &cuda->info, cuda->stream);
 }
 
+static void cuda_update_tables(struct backend *backend, const struct update_tables_args *args) {
+    cuda_update_tables_launch(args, cuda_backend_of(backend)->stream);
+}
+
+// Where rows are gathered, gather_rows.cu's ordinary launch ends the layers.
+static void cuda_layers_end(struct backend *backend, const struct step *step) {
+    if (step->num_logits < step->num_tokens) return;
+    cuda_layers_end_launch(cuda_backend_of(backend)->stream);
+}
+
 static void cuda_gather_rows(struct backend *backend, const struct gather_rows_args *args) {
     cuda_gather_rows_launch(args, cuda_backend_of(backend)->stream);
 }
@@ -301,16 +311,18 @@ static const struct backend_ops cuda_ops = {
     .linear_create = cuda_linear_create,
     .linear_destroy = cuda_linear_destroy,
     .linear_bytes = cuda_linear_bytes,
-    .has_format = cuda_has_format,
     .kv_cache_create = cuda_kv_cache_create,
     .kv_cache_destroy = cuda_kv_cache_destroy,
     .kv_cache_block_bytes = cuda_kv_cache_block_bytes,
+    .update_tables = cuda_update_tables,
     .embed = cuda_embed,
     .rms_norm = cuda_rms_norm,
     .linear = cuda_linear,
+    .attention_begin = cuda_attention_begin,
     .attention_prepare = cuda_attention_prepare,
     .attention = cuda_attention,
     .silu_mul = cuda_silu_mul,
+    .layers_end = cuda_layers_end,
     .gather_rows = cuda_gather_rows,
 };
 
@@ -356,11 +368,11 @@ static const struct backend_moe cuda_moe = {
 static const struct backend_fusion cuda_fusion = {
     .model_create = cuda_fused_model_create,
     .model_destroy = cuda_fused_model_destroy,
-    .step_begin = cuda_step_begin,
+    .takes_layers = cuda_takes_layers,
+    .layers = cuda_layers,
     .project_in = cuda_project_in,
     .project_out = cuda_project_out,
     .attend = cuda_attend,
-    .layers = cuda_layers,
 };
 
 // Looks up a function of the driver. The CUDA runtime keeps the driver loaded, so the address stays
@@ -410,6 +422,10 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
     if (options->weight_dtype != DTYPE_BF16) {
         return err_set(err, ERR_UNSUPPORTED, "device cuda keeps weights as BF16, not as %s",
                        dtype_name(options->weight_dtype));
+    }
+    if (options->quantization != QUANTIZATION_NONE) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "device cuda does not quantize weights to int8 or int4; device cpu does");
     }
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
     if (!cuda) return err_nomem(err, "CUDA backend");

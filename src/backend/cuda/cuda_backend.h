@@ -16,12 +16,10 @@
 struct cuda_gemm; // gemm.h
 struct cuda_staging; // staging.h
 
-// The kernels chosen for the step that is being launched. cuda_step_begin chooses them once per
-// step.
+// The kernels chosen for the step that is being launched.
 struct cuda_step {
-    bool runs_layers; // layers/all_layers.cu runs all layers
-    int cluster_size; // as in struct cuda_attention_choice
-    bool is_compact; // likewise
+    int cluster_size; // as in struct cuda_attention_choice; of the last attention_begin
+    bool is_compact; // likewise; of the last project_in
     // the step has launched an attention, which waits before it reads (rule 5 of handover.cuh)
     bool has_attended;
 };

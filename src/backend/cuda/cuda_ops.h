@@ -31,21 +31,16 @@ void cuda_check(struct cuda_backend *cuda, cudaError_t error, const char *what);
 enum status cuda_linear_create(struct backend *backend, const struct linear_spec *spec,
                                struct linear **out, struct err *err);
 void cuda_linear_destroy(struct backend *backend, struct linear *linear);
-bool cuda_has_format(const struct backend *backend, struct weight_format format);
 size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
-                         struct weight_format format);
+                         enum linear_role role);
 void cuda_linear(struct backend *backend, const struct linear_args *args);
 bool cuda_project_in(struct backend *backend, const struct project_in_args *args);
 bool cuda_project_out(struct backend *backend, const struct project_out_args *args);
-// Whether linear/few_rows_sm90.cu runs project_in for `rows` rows with this norm and no `unadded`.
-bool cuda_linear_is_few_rows_sm90(const struct cuda_backend *cuda, const struct linear *linear,
-                                  const float *norm, uint32_t rows);
 
 enum status cuda_experts_create(struct backend *backend, const struct experts_spec *spec,
                                 struct experts **out, struct err *err);
 void cuda_experts_destroy(struct backend *backend, struct experts *experts);
-size_t cuda_experts_bytes(const struct backend *backend, const struct experts_shape *shape,
-                          struct weight_format format);
+size_t cuda_experts_bytes(const struct backend *backend, const struct experts_shape *shape);
 size_t cuda_experts_scratch_bytes(const struct backend *backend, const struct experts_shape *shape,
                                   uint32_t num_tokens, uint32_t top_k);
 void cuda_route(struct backend *backend, const struct route_args *args);
@@ -54,9 +49,8 @@ void cuda_experts(struct backend *backend, const struct experts_args *args);
 enum status cuda_fused_model_create(struct backend *backend, const struct fused_model_spec *spec,
                                     struct fused_model **out, struct err *err);
 void cuda_fused_model_destroy(struct backend *backend, struct fused_model *model);
-bool cuda_step_begin(struct backend *backend, struct fused_model *model, struct kv_cache *cache,
-                     const struct step *step);
-bool cuda_layers(struct backend *backend, struct fused_model *model,
+bool cuda_takes_layers(const struct fused_model *model, const struct step *step);
+void cuda_layers(struct backend *backend, struct fused_model *model,
                  const struct layers_args *args);
 
 void cuda_sample(struct backend *backend, const struct sample_args *args);
@@ -76,8 +70,7 @@ size_t cuda_kv_cache_block_bytes(const struct backend *backend, const struct kv_
 void cuda_attention_prepare(struct backend *backend, const struct attention_args *args);
 // Chooses the step's attention kernels (cuda->step) and launches attention/plan.cu if they need
 // work lists.
-void cuda_attention_begin(struct cuda_backend *cuda, struct kv_cache *cache,
-                          const struct step *step);
+void cuda_attention_begin(struct backend *backend, struct kv_cache *cache, const struct step *step);
 void cuda_attention(struct backend *backend, const struct attention_args *args);
 bool cuda_attend(struct backend *backend, const struct attention_args *args);
 

@@ -141,7 +141,8 @@ struct cuda_decode_layers {
     void *residual, *qkv, *attended, *activated; // bf16
     const float *rope;
     const int32_t *positions, *slot_mapping, *context_len, *block_tables;
-    const uint32_t *table_stride;
+    const int32_t *table_row;
+    uint32_t table_stride;
     char *kv; // per layer: all keys, then all values
     size_t kv_part_bytes; // size of all keys, or of all values, of one layer
     uint32_t block_size;
@@ -179,14 +180,16 @@ enum {
 struct cuda_attention_plan {
     int32_t *items; // [max_items][8] decode: struct cuda_decode_item (attention/decode_shape.h)
     int32_t *spans; // [num_spans][8] decode: struct cuda_decode_span
-    // [max_tiles][4] prefill: sequence, first token, position of that token, number of tokens
+    // [max_tiles][4] prefill: row of the block tables, first token, position of that token, number
+    // of tokens
     int32_t *tiles;
     // [3]: number of tiles, stride of the block tables, prefill items begun (0 at launch)
     int32_t *counts;
-    // [max_seqs][2]: for a sequence cut into pieces, its first slot in `partial` and number of
-    // slots
+    // [max_seqs][2], by row of the block tables: for a sequence cut into pieces, its first slot in
+    // `partial` and number of slots
     int32_t *splits;
-    int32_t *arrived; // [max_seqs][num_heads]: pieces finished so far; 0 between launches
+    int32_t
+        *arrived; // [max_seqs][num_heads], by row too: pieces finished so far; 0 between launches
     // [max_items][num_heads][head_dim + 2]: weighted values, maximum, sum of a piece
     float *partial;
     uint32_t max_seqs, max_items, max_tiles;
@@ -256,6 +259,8 @@ void cuda_silu_mul_launch(const struct silu_mul_args *args, const struct cuda_de
 // Copies a multiple of 4 bytes between addresses that are multiples of 16. `from` or `to` may be
 // pinned host memory.
 void cuda_copy_launch(void *to, const void *from, size_t bytes, cudaStream_t stream);
+void cuda_update_tables_launch(const struct update_tables_args *args, cudaStream_t stream);
+void cuda_layers_end_launch(cudaStream_t stream);
 void cuda_gather_rows_launch(const struct gather_rows_args *args, cudaStream_t stream);
 void cuda_attention_prepare_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
                                    const struct cuda_device_info *info, cudaStream_t stream);

@@ -68,7 +68,6 @@ static struct rank_segment lay_out(const struct engine_plan *plan,
         .engine = plan->engine,
         .world_size = plan->world_size,
         .parent = getpid(),
-        .prefers_layers = plan->runner.decoder.prefers_layers,
         .comm_shape = rank_segment_comm_shape(plan),
     };
     memcpy(s.version, version, sizeof version);

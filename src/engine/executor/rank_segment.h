@@ -52,7 +52,6 @@ struct rank_segment {
     int32_t parent; // process id of rank 0
     // Where its parts are, in bytes from its start.
     size_t options_at, batch_at[MODEL_RUNNER_SLOTS], results_at, ids_at[RANK_COMMANDS], comm_at;
-    bool prefers_layers; // as rank 0: for tests
     struct shm_comm_shape comm_shape; // of ranks on CPUs
     struct collective_spec collective; // of ranks with devices; but for `rank`
 

@@ -60,7 +60,6 @@ static enum status load(struct worker *worker, struct err *err) {
     if ((status = engine_plan_open_weights(&worker->plan, &weights, err))) return status;
     struct model_runner_options runner = worker->plan.runner;
     runner.decoder.comm = worker->comm;
-    runner.decoder.prefers_layers = worker->segment->prefers_layers;
     runner.shared_results = rank_segment_results(worker->segment);
     status = model_runner_create(&worker->runner, &runner, weights, err);
     weights_close(weights);

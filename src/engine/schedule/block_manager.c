@@ -279,6 +279,7 @@ void block_manager_publish(struct block_manager *manager, struct sequence *seq) 
             block_hold(manager, cached, BLOCK_SHARED);
             block_drop(manager, id);
             seq->block_table[i] = cached;
+            if (seq->num_sent > i) seq->num_sent = i;
             manager->stats.num_duplicates++;
         } else {
             struct block *block = &manager->blocks[id];
@@ -299,6 +300,7 @@ void block_manager_publish(struct block_manager *manager, struct sequence *seq) 
 
 void block_manager_release(struct block_manager *manager, struct sequence *seq) {
     while (seq->num_blocks > 0) block_drop(manager, seq->block_table[--seq->num_blocks]);
+    seq->num_sent = 0;
     seq->num_published = 0;
     seq->num_matched = 0;
     seq->num_computed_tokens = 0;

@@ -11,6 +11,8 @@
 struct scheduler {
     struct scheduler_config config;
     uint32_t max_num_active;
+    uint32_t *free_rows; // [max_num_active] rows of block tables; the first num_free_rows are free
+    uint32_t num_free_rows;
     struct block_manager blocks;
     struct sequence_queue waiting; // these hold no blocks
     struct sequence_queue running; // these hold blocks: they are active
@@ -65,6 +67,15 @@ enum status scheduler_create(struct scheduler **out, const struct scheduler_conf
                                             config->enable_prefix_caching, config->hash_seed, err);
     if (status) goto fail;
     s->max_num_active = min_u32(s->max_num_active, config->num_blocks);
+    s->free_rows = calloc(s->max_num_active, sizeof *s->free_rows);
+    if (!s->free_rows) {
+        status = err_nomem(err, "schedule");
+        goto fail;
+    }
+    while (s->num_free_rows < s->max_num_active) {
+        s->free_rows[s->num_free_rows] = s->max_num_active - 1 - s->num_free_rows;
+        s->num_free_rows++;
+    }
     if (config->enable_prefix_caching) {
         s->computing_hashes = calloc(config->num_blocks, sizeof *s->computing_hashes);
         if (!s->computing_hashes) {
@@ -87,6 +98,7 @@ void scheduler_destroy(struct scheduler *s) {
     for (struct sequence *seq; (seq = scheduler_first(s));) scheduler_finish(s, seq);
     u64map_fini(&s->computing);
     free(s->computing_hashes);
+    free(s->free_rows);
     block_manager_fini(&s->blocks);
     free(s);
 }
@@ -165,13 +177,19 @@ static void forget_computing(struct scheduler *s) {
     s->num_computing = 0;
 }
 
+// The sequence is no longer active, or was not.
+static void release(struct scheduler *s, struct sequence *seq) {
+    block_manager_release(&s->blocks, seq);
+    if (seq->status == SEQUENCE_RUNNING) s->free_rows[s->num_free_rows++] = seq->table_row;
+}
+
 // Preempts by recompute: the sequence gives its blocks back and keeps its tokens. Its full blocks
 // stay in the prefix cache until they are allocated again, so often few tokens are really
 // recomputed.
 static void preempt(struct scheduler *s, struct sequence *seq) {
     if (seq->schedule_index != SEQUENCE_UNSCHEDULED) remove_last_item(s->schedule, seq);
     if (s->partial_prefill == seq) s->partial_prefill = NULL;
-    block_manager_release(&s->blocks, seq);
+    release(s, seq);
     sequence_queue_remove(&s->running, seq);
     seq->status = SEQUENCE_WAITING;
     sequence_queue_insert(&s->waiting, seq);
@@ -280,6 +298,8 @@ static void admit(struct scheduler *s, struct sequence *seq, uint32_t num_tokens
     }
     sequence_queue_remove(&s->waiting, seq);
     seq->status = SEQUENCE_RUNNING;
+    CHECK(s->num_free_rows, "%u active sequences", s->running.count);
+    seq->table_row = s->free_rows[--s->num_free_rows];
     seq->num_deferrals = 0;
     sequence_queue_insert(&s->running, seq);
     add_item(s, seq, num_tokens);
@@ -413,7 +433,7 @@ void scheduler_finish(struct scheduler *s, struct sequence *seq) {
         seq->num_scheduled_tokens = 0;
         if (s->partial_prefill == seq) s->partial_prefill = NULL;
         sequence_queue_remove(seq->status == SEQUENCE_RUNNING ? &s->running : &s->waiting, seq);
-        block_manager_release(&s->blocks, seq);
+        release(s, seq);
         seq->queued = false;
     }
     seq->status = SEQUENCE_FINISHED;

@@ -19,24 +19,21 @@ struct step batch_bind(const struct batch_header *h, void *base) {
         .num_seqs = h->num_seqs,
         .num_logits = h->num_logits,
         .num_prompt_logits = h->num_prompt_logits,
-        .block_table_stride = h->block_table_stride,
         .group_tokens = h->num_tokens,
-        .group_seqs = h->num_seqs,
         .max_query_len = h->max_query_len,
         .max_context_len = h->max_context_len,
     };
     size_t at = 0;
-    struct batch_header *header = take(base, &at, 1, sizeof *header);
-    s.device_stride = &header->block_table_stride;
+    take(base, &at, 1, sizeof *h);
     s.tokens = take(base, &at, h->num_tokens, sizeof *s.tokens);
     s.positions = take(base, &at, h->num_tokens, sizeof *s.positions);
     s.slot_mapping =
         take(base, &at, (size_t)h->num_kv_groups * h->num_tokens, sizeof *s.slot_mapping);
     s.query_start = take(base, &at, (size_t)h->num_seqs + 1, sizeof *s.query_start);
     s.context_len = take(base, &at, h->num_seqs, sizeof *s.context_len);
+    s.table_row = take(base, &at, h->num_seqs, sizeof *s.table_row);
     s.logit_index = take(base, &at, h->num_logits, sizeof *s.logit_index);
     s.rows = take(base, &at, h->num_logits, sizeof *s.rows);
-    s.block_tables = take(base, &at, 0, sizeof *s.block_tables);
     s.biases = take(base, &at, 0, sizeof *s.biases);
     s.masks = take(base, &at, 0, sizeof *s.masks); // rows count from the tail's start
     at += (size_t)h->first_prompt * sizeof(uint32_t);
@@ -45,23 +42,38 @@ struct step batch_bind(const struct batch_header *h, void *base) {
     return s;
 }
 
+// Bytes from the batch's start to the tail's.
+static size_t tail_at(const struct batch_header *h) {
+    return sizeof *h + (2 + (size_t)h->num_kv_groups) * h->num_tokens * sizeof(int32_t) +
+           (3 * (size_t)h->num_seqs + 1) * sizeof(int32_t) +
+           h->num_logits * (sizeof(int32_t) + sizeof(struct sample_row));
+}
+
+struct update_tables_args batch_table_update(const struct batch_header *h, void *base,
+                                             int32_t *tables) {
+    struct update_tables_args args = {.tables = tables, .num_runs = h->num_table_runs};
+    size_t at = tail_at(h);
+    args.runs = take(base, &at, h->num_table_runs, sizeof *args.runs);
+    args.blocks = take(base, &at, h->num_table_blocks, sizeof *args.blocks);
+    return args;
+}
+
 static uint32_t divide_up(size_t a, size_t b) {
     return (uint32_t)((a + b - 1) / b);
 }
 
-// Places the biases, prompt rows and masks behind the block tables. Returns the batch's bytes.
+// Places the biases, prompt rows and masks behind the changes of tables. Returns the batch's bytes.
 static size_t place_tail(struct batch_header *h, uint32_t mask_words) {
     size_t mask_bytes = mask_words * sizeof(uint32_t);
-    size_t end = (size_t)h->num_kv_groups * h->num_seqs * h->block_table_stride * sizeof(int32_t);
+    size_t end = h->num_table_runs * sizeof(struct table_run) +
+                 (size_t)h->num_table_blocks * sizeof(int32_t);
     h->first_bias = divide_up(end, sizeof(struct sample_bias));
     if (h->num_biases) end = ((size_t)h->first_bias + h->num_biases) * sizeof(struct sample_bias);
     h->first_prompt = divide_up(end, sizeof(uint32_t));
     end += h->num_prompt_logits * (sizeof(int32_t) + sizeof(struct sample_row));
     h->first_mask = divide_up(end, mask_bytes);
     if (h->num_masks) end = ((size_t)h->first_mask + h->num_masks) * mask_bytes;
-    size_t size = sizeof *h + (2 + (size_t)h->num_kv_groups) * h->num_tokens * sizeof(int32_t) +
-                  (2 * (size_t)h->num_seqs + 1) * sizeof(int32_t) +
-                  h->num_logits * (sizeof(int32_t) + sizeof(struct sample_row)) + end;
+    size_t size = tail_at(h) + end;
     h->masks_at = (uint32_t)(size - h->num_masks * mask_bytes);
     return size;
 }
@@ -81,7 +93,9 @@ size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_siz
             limits->max_num_tokens,
         .num_masks = limits->max_num_seqs,
         .num_prompt_logits = limits->max_num_tokens,
-        .block_table_stride = limits->max_blocks_per_seq,
+        .num_table_runs = limits->num_kv_groups * limits->max_num_seqs,
+        .num_table_blocks =
+            limits->num_kv_groups * limits->max_num_seqs * limits->max_blocks_per_seq,
     };
     return place_tail(&most, mask_words_of(vocab_size));
 }
@@ -93,6 +107,8 @@ enum status batch_init(struct batch *batch, struct backend *backend,
                             .capacity_bytes = batch_capacity_bytes(limits, vocab_size),
                             .num_kv_groups = limits->num_kv_groups,
                             .mask_words = mask_words_of(vocab_size),
+                            .table_rows = limits->max_num_seqs,
+                            .table_stride = limits->max_blocks_per_seq,
                             .is_borrowed = block != NULL};
     batch->is_late = calloc(limits->max_num_seqs, sizeof *batch->is_late);
     if (!batch->is_late) return err_nomem(err, "batch");
@@ -117,18 +133,21 @@ static bool needs_mask(const struct sampling *sampling, const struct sequence *s
                                 sequence_num_generated(seq));
 }
 
-static struct batch_header count_schedule(const struct schedule *schedule, uint32_t block_size,
-                                          batch_row_fn row_of) {
-    struct batch_header h = {0};
+static struct batch_header count_schedule(const struct schedule *schedule, uint32_t num_kv_groups,
+                                          uint32_t block_size, batch_row_fn row_of) {
+    struct batch_header h = {.num_kv_groups = num_kv_groups};
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
         uint32_t context_len = item->seq->num_computed_tokens + item->num_tokens;
-        uint32_t num_blocks = (context_len + block_size - 1) / block_size;
+        uint32_t num_blocks = divide_up(context_len, block_size);
         h.num_seqs++;
         h.num_tokens += item->num_tokens;
         if (item->num_tokens > h.max_query_len) h.max_query_len = item->num_tokens;
         if (context_len > h.max_context_len) h.max_context_len = context_len;
-        if (num_blocks > h.block_table_stride) h.block_table_stride = num_blocks;
+        if (num_blocks > item->seq->num_sent) {
+            h.num_table_runs += num_kv_groups;
+            h.num_table_blocks += num_kv_groups * (num_blocks - item->seq->num_sent);
+        }
         h.num_prompt_logits += item->num_prompt_rows;
         h.num_biases += item->num_prompt_rows;
         if (!item->needs_token) continue;
@@ -142,29 +161,46 @@ static struct batch_header count_schedule(const struct schedule *schedule, uint3
     return h;
 }
 
-// A sequence's slots and its block table in one KV group.
-static void fill_kv_group(const struct step *a, uint32_t kv_group, uint32_t row,
-                          uint32_t first_token, const struct scheduled *item, uint32_t block_size) {
+// Where the next entries of block tables go.
+struct table_tail {
+    struct table_run *runs;
+    int32_t *blocks;
+    uint32_t num_runs, num_blocks;
+    uint32_t num_rows, stride; // of the tables of a KV group
+};
+
+// A sequence's slots in one KV group, and the entries of its block table that the device lacks.
+static void fill_kv_group(const struct step *a, uint32_t kv_group, uint32_t first_token,
+                          const struct scheduled *item, struct table_tail *tail,
+                          uint32_t block_size) {
     const struct sequence *seq = item->seq;
     const uint32_t *blocks = sequence_table(seq, kv_group);
-    uint32_t start = seq->num_computed_tokens, context_len = start + item->num_tokens;
+    uint32_t start = seq->num_computed_tokens;
     int32_t *slots = step_slots(a, kv_group) + first_token;
     for (uint32_t i = 0; i < item->num_tokens; i++) {
         uint32_t position = start + i;
         uint32_t block = blocks[position / block_size];
         slots[i] = (int32_t)(block * block_size + position % block_size);
     }
-    uint32_t num_blocks = (context_len + block_size - 1) / block_size;
-    uint32_t stride = a->block_table_stride;
-    int32_t *table = step_tables(a, kv_group) + (size_t)row * stride;
-    memcpy(table, blocks, num_blocks * sizeof *table); // BLOCK_NONE is -1, ids are far below 2^31
-    for (uint32_t i = num_blocks; i < stride; i++) table[i] = -1;
+    uint32_t num_blocks = divide_up((size_t)start + item->num_tokens, block_size);
+    if (num_blocks <= seq->num_sent) return;
+    uint32_t count = num_blocks - seq->num_sent;
+    CHECK(num_blocks <= tail->stride, "%u blocks of %u", num_blocks, tail->stride);
+    tail->runs[tail->num_runs++] = (struct table_run){
+        .to = (kv_group * tail->num_rows + seq->table_row) * tail->stride + seq->num_sent,
+        .from = tail->num_blocks,
+        .count = count,
+    };
+    // BLOCK_NONE is -1, ids are far below 2^31.
+    memcpy(tail->blocks + tail->num_blocks, blocks + seq->num_sent, count * sizeof *tail->blocks);
+    tail->num_blocks += count;
 }
 
 // Tokens, positions, slots and block tables of one sequence.
 static void fill_sequence(const struct step *a, uint32_t num_kv_groups, uint32_t row,
-                          uint32_t first_token, const struct scheduled *item, uint32_t block_size) {
-    const struct sequence *seq = item->seq;
+                          uint32_t first_token, const struct scheduled *item,
+                          struct table_tail *tables, uint32_t block_size) {
+    struct sequence *seq = item->seq;
     uint32_t start = seq->num_computed_tokens;
     memcpy(a->tokens + first_token, seq->token_ids + start, item->num_tokens * sizeof *a->tokens);
     if (seq->has_pending_token && start + item->num_tokens == seq->num_tokens) {
@@ -173,10 +209,14 @@ static void fill_sequence(const struct step *a, uint32_t num_kv_groups, uint32_t
     for (uint32_t i = 0; i < item->num_tokens; i++) {
         a->positions[first_token + i] = (int32_t)(start + i);
     }
+    uint32_t context_len = start + item->num_tokens;
     for (uint32_t group = 0; group < num_kv_groups; group++) {
-        fill_kv_group(a, group, row, first_token, item, block_size);
+        fill_kv_group(a, group, first_token, item, tables, block_size);
     }
-    a->context_len[row] = (int32_t)(start + item->num_tokens);
+    uint32_t num_blocks = divide_up(context_len, block_size);
+    if (num_blocks > seq->num_sent) seq->num_sent = num_blocks;
+    a->table_row[row] = (int32_t)seq->table_row;
+    a->context_len[row] = (int32_t)context_len;
 }
 
 // Where the next row's biases and masks go, in entries of their kind from the tail's start; and the
@@ -235,8 +275,7 @@ static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
 
 void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
                  batch_row_fn row_of, uint32_t padded_seqs) {
-    struct batch_header header = count_schedule(schedule, block_size, row_of);
-    header.num_kv_groups = batch->num_kv_groups;
+    struct batch_header header = count_schedule(schedule, batch->num_kv_groups, block_size, row_of);
     if (padded_seqs) {
         CHECK(header.num_seqs <= padded_seqs && header.num_tokens == header.num_seqs &&
                   header.num_logits == header.num_seqs,
@@ -244,20 +283,24 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
               header.num_logits, padded_seqs);
         header.num_seqs = header.num_tokens = header.num_logits = padded_seqs;
         header.max_query_len = 1;
-        if (!header.block_table_stride) header.block_table_stride = 1; // padding alone
     }
     size_t size_bytes = place_tail(&header, batch->mask_words);
     CHECK(size_bytes <= batch->capacity_bytes, "%zu > %zu", size_bytes, batch->capacity_bytes);
     header.size_bytes = (uint32_t)size_bytes;
     *batch->header = header;
     const struct step a = batch_bind(&header, batch->header);
+    const struct update_tables_args update = batch_table_update(&header, batch->header, NULL);
+    struct table_tail tables = {.runs = (struct table_run *)(uintptr_t)update.runs,
+                                .blocks = (int32_t *)(uintptr_t)update.blocks,
+                                .num_rows = batch->table_rows,
+                                .stride = batch->table_stride};
 
     struct tail tail = {header.first_bias, header.first_mask, batch->mask_words, 0};
     uint32_t row = 0, token = 0, logit = 0;
     a.query_start[0] = 0;
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
-        fill_sequence(&a, header.num_kv_groups, row, token, item, block_size);
+        fill_sequence(&a, header.num_kv_groups, row, token, item, &tables, block_size);
         if (item->num_prompt_rows) {
             int32_t num_top = row_of(item->seq).sampling->params.prompt_logprobs;
             fill_prompt_rows(&a, token, &tail, item, num_top);
@@ -279,6 +322,7 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
         }
         a.query_start[row + 1] = (int32_t)row + 1;
         a.context_len[row] = 0;
+        a.table_row[row] = 0;
         a.logit_index[row] = (int32_t)row;
         a.rows[row] = greedy_row(-1);
     }

@@ -3,15 +3,20 @@
  *
  *   header
  *   tokens positions: [num_tokens] each, slot_mapping [num_kv_groups][num_tokens]
- *   query_start [num_seqs + 1], context_len [num_seqs]
+ *   query_start [num_seqs + 1], context_len table_row: [num_seqs] each
  *   logit_index rows: [num_logits] each
- *   tail: block_tables [num_kv_groups][num_seqs][block_table_stride], biases [num_biases],
+ *   tail: table_runs [num_table_runs], table_blocks [num_table_blocks], biases [num_biases],
  *         prompt_index prompt_rows: [num_prompt_logits] each, masks
  *
- * The header's counts say where the arrays are, and batch_bind finds them in any copy. The stride
- * and the numbers of biases, masks and prompt rows change from step to step, so these arrays come
- * last, in the tail. Rows count their biases and masks from the tail's start. So a recorded step
- * finds every array at the same address whenever the number of sequences is the same.
+ * The header's counts say where the arrays are, and batch_bind finds them in any copy. The numbers
+ * in the tail change from step to step, so these arrays come last.
+ *
+ * Each rank keeps the block tables of all active sequences, one in each row (sequence.h,
+ * table_row). A batch has only the entries that its sequences' rows lack: a new block, or the whole
+ * table after an admission. So every rank must run every batch, in order.
+ *
+ * Rows count their biases and masks from the tail's start. So a recorded step finds every array at
+ * the same address whenever the number of sequences is the same.
  *
  * A mask may depend on a token that the step before is still sampling. The batch is launched
  * without such late masks, and batch_write_late_masks makes them while the forward pass runs. */
@@ -36,15 +41,18 @@ struct batch_header {
     uint32_t first_bias, first_mask; // in entries of their kind from the tail's start
     uint32_t num_prompt_logits;
     uint32_t first_prompt; // prompt_index in 32-bit words from the tail's start
-    uint32_t block_table_stride; // blocks of the longest sequence in the batch
+    uint32_t num_table_runs, num_table_blocks;
     uint32_t max_query_len, max_context_len;
     uint32_t size_bytes; // of header, arrays and tail
     uint32_t masks_at; // offset of the masks in bytes; they are the last in the batch
 };
 
 // The step whose arrays are in the copy at `base`. Reads only `header`, so `base` may be device
-// memory. `previous` of the result is NULL.
+// memory. The result has no `previous`, and no block tables.
 struct step batch_bind(const struct batch_header *header, void *base);
+// What the batch changes in the block tables `tables`.
+struct update_tables_args batch_table_update(const struct batch_header *header, void *base,
+                                             int32_t *tables);
 
 // How much of a batch is launched: all but late masks, and what lies beside them.
 static inline size_t batch_launch_bytes(const struct batch_header *header) {
@@ -56,6 +64,7 @@ struct batch {
     size_t capacity_bytes;
     uint32_t num_kv_groups;
     uint32_t mask_words; // of one row's mask
+    uint32_t table_rows, table_stride; // of a KV group's block tables
     bool *is_late; // [max_num_seqs]: the mask of this logit row is late
     bool is_borrowed; // the caller of batch_init owns the memory
 };
@@ -80,8 +89,10 @@ typedef struct batch_row (*batch_row_fn)(const struct sequence *seq);
 // The prompt rows are those of the items' num_prompt_rows, in order. Token id -1-r stands for a
 // pending token, sampled in row r of the step before. padded_seqs is 0, or, for a schedule of
 // decodes alone, how many sequences the step is to have. The added ones have no context, write no
-// KV slot, and their samples are ignored. nano-vllm: prepare_prefill, prepare_decode and
-// prepare_block_tables.
+// KV slot, and their samples are ignored.
+//
+// num_sent of the sequences counts what the batch brings, so a batch that was built must be
+// launched. nano-vllm: prepare_prefill, prepare_decode and prepare_block_tables.
 void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
                  batch_row_fn row_of, uint32_t padded_seqs);
 // With num_late_masks: makes these masks, once the tokens that were pending at batch_build have

@@ -1,70 +1,8 @@
-#include "engine/step/model_runner.h"
-
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "base/os/clock.h"
-#include "engine/executor/rank_sampling.h"
-
-enum { GRAPH_ROWS_STEP = 16, WARM_ROWS_STEP = 16, WARM_ROWS_MANY = 512 };
-
-// A recorded step of decodes, for one number of sequences. In two parts, because late masks come
-// between them.
-struct step_graph {
-    struct backend_graph *forward, *sample; // both or none: NULL: such steps run eagerly
-    const float *logits; // dev: where the recorded pass writes them
-};
-
-struct slot {
-    struct sample_result *results; // host [max_num_logits], then those of prompts [max_num_tokens]
-    struct backend_event *done; // NULL where the backend has no events
-    bool is_sampled; // false from a launch until its sampling is enqueued
-};
-
-struct model_runner {
-    struct backend *backend;
-    struct comm alone; // used where the options bring none
-    struct comm *comm;
-    struct decoder *decoder;
-    struct kv_cache *cache;
-    uint32_t vocab_size;
-    uint32_t max_num_logits, max_num_tokens;
-    void *batch; // dev: copy of the flat batch
-    // The device, or where it has no sampler a CPU, which works on downloaded logits.
-    struct backend *sampler;
-    struct token_counts *counts;
-    float *sample_scratch; // of the sampler's backend
-    float *host_logits; // [max_num_logits][vocab_size]; NULL where the device samples
-    float *row_logits; // host [vocab_size]: of a row for on_row
-    model_runner_row_fn on_row; // NULL: nobody takes them
-    void *on_row_data;
-    struct sample_result *results; // dev, laid out as a slot's; with several ranks in shared memory
-    struct rank_sampling rank_sampling; // with several ranks
-    struct slot slots[MODEL_RUNNER_SLOTS];
-    struct step_graph *graphs; // [num_graphs], by graph_index
-    uint32_t num_graphs; // sizes of steps that are recorded; a failure leaves the smaller ones
-    uint64_t num_replays;
-    const float *logits; // dev, of the last pass
-};
-
-// 1, 2, 4, 8, 16, then every 16.
-static uint32_t graph_index(uint32_t rows) {
-    uint32_t index = 0;
-    if (rows > GRAPH_ROWS_STEP) return 4 + (rows - 1) / GRAPH_ROWS_STEP;
-    while (1u << index < rows) index++;
-    return index;
-}
-
-static uint32_t graph_rows(uint32_t index) {
-    return index <= 4 ? 1u << index : (index - 3) * GRAPH_ROWS_STEP;
-}
-
-// Eager steps are padded too, so that they choose the same kernels as recorded ones.
-static uint32_t padded_seqs(uint32_t max_num_seqs, uint32_t num_seqs) {
-    uint32_t rows = graph_rows(graph_index(num_seqs));
-    return rows < max_num_seqs ? rows : max_num_seqs;
-}
+#include "engine/step/model_runner_internal.h"
 
 uint32_t model_runner_padded_seqs(const struct model_runner_options *options, uint32_t num_seqs) {
     const struct decoder_options *decoder = &options->decoder;
@@ -82,10 +20,6 @@ static enum status alloc_slot(struct model_runner *r, struct slot *slot, struct 
     slot->results = host;
     if (status || !r->backend->queue) return status;
     return r->backend->queue->event_create(r->backend, &slot->done, err);
-}
-
-static bool samples_on_device(const struct model_runner *r) {
-    return r->sampler == r->backend;
 }
 
 static enum status make_sampler(struct model_runner *r, const struct model_runner_options *options,
@@ -120,13 +54,21 @@ static void destroy_sampler(struct model_runner *r) {
     backend_destroy(r->sampler);
 }
 
+static size_t tables_bytes(const struct step_limits *limits) {
+    size_t rows = (size_t)limits->num_kv_groups * limits->max_num_seqs;
+    return rows * limits->max_blocks_per_seq * sizeof(int32_t);
+}
+
 static enum status alloc_buffers(struct model_runner *r, const struct model_runner_options *options,
                                  struct err *err) {
     const struct backend_ops *ops = r->backend->ops;
     uint32_t rows = r->max_num_logits;
-    void *results = NULL;
+    void *results = NULL, *tables = NULL;
     enum status status = ops->alloc(r->backend, options->batch_bytes, &r->batch, err);
     if (status) return status;
+    status = ops->alloc(r->backend, tables_bytes(&options->decoder.limits), &tables, err);
+    if (status) return status;
+    r->block_tables = tables;
     void *row = NULL;
     status = backend_alloc_host(r->backend, r->vocab_size * sizeof *r->row_logits, &row, err);
     if (status) return status;
@@ -165,6 +107,7 @@ enum status model_runner_create(struct model_runner **out,
         .vocab_size = options->decoder.config->vocab_size,
         .max_num_logits = options->decoder.limits.max_num_seqs,
         .max_num_tokens = options->decoder.limits.max_num_tokens,
+        .table_stride = options->decoder.limits.max_blocks_per_seq,
     };
     struct decoder_options decoder = options->decoder;
     if (!decoder.comm) decoder.comm = &r->alone;
@@ -182,7 +125,7 @@ fail:
     return status;
 }
 
-static void destroy_recording(struct model_runner *r, struct step_graph *graph) {
+void model_runner_drop_recording(struct model_runner *r, struct step_graph *graph) {
     r->backend->queue->graph_destroy(r->backend, graph->forward);
     r->backend->queue->graph_destroy(r->backend, graph->sample);
     *graph = (struct step_graph){0};
@@ -195,6 +138,7 @@ void model_runner_destroy(struct model_runner *r) {
     ops->kv_cache_destroy(r->backend, r->cache);
     decoder_destroy(r->decoder);
     ops->release(r->backend, r->batch);
+    ops->release(r->backend, r->block_tables);
     if (r->rank_sampling.comm) {
         rank_sampling_fini(&r->rank_sampling);
     } else {
@@ -203,7 +147,7 @@ void model_runner_destroy(struct model_runner *r) {
     destroy_sampler(r);
     if (r->row_logits) backend_release_host(r->backend, r->row_logits);
     for (uint32_t i = 0; i < r->num_graphs; i++) {
-        destroy_recording(r, &r->graphs[i]);
+        model_runner_drop_recording(r, &r->graphs[i]);
     }
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         if (queue) queue->event_destroy(r->backend, r->slots[i].done);
@@ -228,7 +172,7 @@ size_t model_runner_workspace_bytes(const struct model_runner_options *options) 
     }
     size_t rope = (size_t)d->limits.max_positions * d->config->head_dim * sizeof(float);
     return decoder_workspace_bytes(d->config, d->shape, &d->limits, d->backend) + rope +
-           options->batch_bytes +
+           options->batch_bytes + tables_bytes(&d->limits) +
            ((size_t)rows + d->limits.max_num_tokens) * sizeof(struct sample_result) + sampling;
 }
 
@@ -255,7 +199,7 @@ static void run_sampler(struct model_runner *r, const struct sample_args *args) 
     }
 }
 
-static void sample(struct model_runner *r, const struct step *step) {
+void model_runner_sample_rows(struct model_runner *r, const struct step *step) {
     const struct sample_args args = sample_args_of(r, step);
     run_sampler(r, &args);
 }
@@ -364,33 +308,6 @@ void model_runner_begin_counts(struct model_runner *r, uint32_t slot, const int3
     r->sampler->sampler->counts_begin(r->sampler, r->counts, slot, ids, num_prompt, num_ids);
 }
 
-// Records the pass of a step of decodes, in the place of an earlier recording of its size.
-// nano-vllm: capture_cudagraph.
-static enum status try_record(struct model_runner *r, const struct step *step,
-                              struct step_graph *graph, struct err *err) {
-    const struct backend_queue *queue = r->backend->queue;
-    enum status status = queue->graph_begin(r->backend, err);
-    if (status) return status;
-    r->logits = decoder_forward(r->decoder, r->cache, step);
-    graph->logits = r->logits;
-    status = queue->graph_end(r->backend, &graph->forward, err);
-    if (status || (status = queue->graph_begin(r->backend, err))) return status;
-    sample(r, step);
-    return queue->graph_end(r->backend, &graph->sample, err);
-}
-
-// If it fails, warns: such steps and larger ones are to run eagerly.
-static void record(struct model_runner *r, const struct step *step) {
-    uint32_t index = graph_index(step->num_seqs);
-    struct err why = {0};
-    if (!try_record(r, step, &r->graphs[index], &why)) return;
-    while (r->num_graphs > index) {
-        destroy_recording(r, &r->graphs[--r->num_graphs]);
-    }
-    log_warning("steps of %u sequences and more are not recorded, they run slower: %s",
-                step->num_seqs, why.message);
-}
-
 // The recorded step that serves this one; NULL: none does.
 static const struct step_graph *graph_of(const struct model_runner *r, const struct step *step) {
     bool is_decode = step->max_query_len == 1 && step->num_logits == step->num_seqs;
@@ -424,90 +341,8 @@ static void run_sampling(struct model_runner *r, const struct step *step,
         return;
     }
     double start = clock_seconds();
-    if (step->num_logits && samples_on_device(r)) sample(r, step);
+    if (step->num_logits && samples_on_device(r)) model_runner_sample_rows(r, step);
     times->sample_seconds += clock_seconds() - start;
-}
-
-// The next of the row counts for which a device may choose different kernels: 1 to 16 by doubling,
-// multiples of 16, from 512 on by doubling again, and max_num_tokens as the last.
-static uint32_t next_warm_rows(const struct model_runner *r, uint32_t rows) {
-    bool doubles = rows < WARM_ROWS_STEP || rows >= WARM_ROWS_MANY;
-    uint32_t next = doubles ? (rows ? rows * 2 : 1) : rows + WARM_ROWS_STEP;
-    return next < r->max_num_tokens ? next : r->max_num_tokens;
-}
-
-// Takes seconds where the device times its matrix products, and says so then.
-static void warm_up_linears(struct model_runner *r) {
-    struct log_progress progress = {0};
-    uint32_t total = 0, done = 0;
-    for (uint32_t rows = 0; rows < r->max_num_tokens; total++) rows = next_warm_rows(r, rows);
-    for (uint32_t rows = 0; rows < r->max_num_tokens;) {
-        rows = next_warm_rows(r, rows);
-        decoder_warm_up_linears(r->decoder, rows);
-        done++;
-        if (!r->backend->num_timed) continue;
-        log_progress(&progress, done, total,
-                     "first start of this model on %s: timing matrix products",
-                     r->backend->description);
-    }
-    log_progress_end(&progress);
-}
-
-// A step of padding alone, built in `batch`.
-static struct step padding_of(const struct model_runner *r, struct batch *batch,
-                              uint32_t num_seqs) {
-    const struct schedule nothing = {0};
-    batch_build(batch, &nothing, 1, NULL, num_seqs);
-    struct step step = batch_bind(batch->header, r->batch);
-    step.previous = r->results;
-    return step;
-}
-
-// Loads the kernels of a step of decodes.
-static enum status warm_up_decodes(struct model_runner *r, struct batch *batch, uint32_t num_seqs,
-                                   struct err *err) {
-    const struct backend_ops *ops = r->backend->ops;
-    if (!comm_is_alive(r->comm)) return err_set(err, ERR_DEVICE, "another rank was lost");
-    const struct step step = padding_of(r, batch, num_seqs);
-    ops->upload(r->backend, r->batch, batch->header, batch->header->size_bytes);
-    r->logits = decoder_warm_up_step(r->decoder, r->cache, &step);
-    sample(r, &step);
-    return ops->synchronize(r->backend, err);
-}
-
-enum status model_runner_warm_up(struct model_runner *r, struct batch *batch, struct err *err) {
-    if (!r->backend->queue || !samples_on_device(r)) return OK;
-    // Rank 0 alone times, and the others take its choices.
-    if (r->comm->rank > 0) {
-        comm_minimum(r->comm, 0);
-        r->backend->queue->timings_read(r->backend);
-    }
-    warm_up_linears(r);
-    if (r->comm->rank == 0 && r->comm->world_size > 1) {
-        r->backend->queue->timings_write(r->backend);
-        comm_minimum(r->comm, 0);
-    }
-    for (uint32_t num_seqs = 0; num_seqs < r->max_num_logits;) {
-        num_seqs = padded_seqs(r->max_num_logits, num_seqs + 1);
-        enum status status = warm_up_decodes(r, batch, num_seqs, err);
-        if (status) return status;
-    }
-    return OK;
-}
-
-uint32_t model_runner_num_sizes(const struct model_runner *r) {
-    return r->num_graphs;
-}
-
-enum status model_runner_record(struct model_runner *r, struct batch *batch, uint32_t first,
-                                uint32_t end, struct err *err) {
-    if (!r->num_graphs) return OK;
-    for (uint32_t i = first; i < end && i < r->num_graphs; i++) {
-        const struct step step =
-            padding_of(r, batch, padded_seqs(r->max_num_logits, graph_rows(i)));
-        record(r, &step);
-    }
-    return r->backend->ops->synchronize(r->backend, err);
 }
 
 enum status model_runner_set_cache(struct model_runner *r, const struct kv_cache_spec *spec,
@@ -522,7 +357,7 @@ enum status model_runner_set_cache(struct model_runner *r, const struct kv_cache
 static enum status finish_launch(struct model_runner *r, const struct batch_header *batch,
                                  uint32_t slot, struct model_runner_times *times, struct err *err) {
     const struct backend_ops *ops = r->backend->ops;
-    const struct step step = batch_bind(batch, r->batch);
+    const struct step step = bind_step(r, batch);
     const struct step host = batch_bind(batch, (void *)(uintptr_t)batch);
     struct sample_result *results = r->slots[slot].results;
     enum status status = OK;
@@ -545,11 +380,13 @@ static enum status finish_launch(struct model_runner *r, const struct batch_head
 
 enum status model_runner_launch(struct model_runner *r, const struct batch_header *batch,
                                 uint32_t slot, struct model_runner_times *times, struct err *err) {
-    struct step step = batch_bind(batch, r->batch);
-    step.previous = r->results;
+    const struct backend_ops *ops = r->backend->ops;
+    const struct step step = bind_step(r, batch);
+    const struct update_tables_args update = batch_table_update(batch, r->batch, r->block_tables);
     CHECK(slot < MODEL_RUNNER_SLOTS, "slot=%u", slot);
     bool is_late = batch->num_late_masks > 0;
-    r->backend->ops->upload(r->backend, r->batch, batch, batch_launch_bytes(batch));
+    ops->upload(r->backend, r->batch, batch, batch_launch_bytes(batch));
+    if (update.num_runs) ops->update_tables(r->backend, &update);
     r->slots[slot].is_sampled = false;
     run_forward(r, &step, times);
     return is_late ? OK : finish_launch(r, batch, slot, times, err);

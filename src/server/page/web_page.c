@@ -4,7 +4,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "server/page/web_page.h"
+#include "server/api/pages.h"
+#include "server/page/asset.h"
 
 /* Nothing but this server may be loaded or asked, and no other site may frame the page. Text of
  * models is never read as HTML; if it were, it could not run anything. The icon is a data: URL. */

@@ -263,8 +263,9 @@ static void run_end(struct run *run) {
 struct batch {
     struct tokens tokens;
     uint32_t num_seqs, num_results; // num_results: tokens without padding
+    uint32_t num_rows; // of tables
     uint32_t max_query_len, max_context_len;
-    int32_t *query_start, *context_len, *tables;
+    int32_t *query_start, *context_len, *tables, *table_row;
 };
 
 static bool takes_part(const struct variant *variant, uint32_t s) {
@@ -274,18 +275,20 @@ static bool takes_part(const struct variant *variant, uint32_t s) {
 static struct batch batch_make(const struct run *run) {
     const struct work *work = run->in->work;
     uint32_t num_padding = run->variant->num_padding, rows = work->num_seqs + num_padding, n = 0;
-    struct batch batch = {.max_query_len = 1, .max_context_len = 1};
+    struct batch batch = {.num_rows = rows, .max_query_len = 1, .max_context_len = 1};
     batch.tokens = tokens_make(run, run->in->num_queries + num_padding);
     batch.query_start = test_alloc((rows + 1) * sizeof *batch.query_start);
     batch.context_len = test_alloc(rows * sizeof *batch.context_len);
     batch.tables = test_alloc((size_t)rows * run->stride * sizeof *batch.tables);
+    batch.table_row = test_alloc(rows * sizeof *batch.table_row);
+    for (uint32_t r = 0; r < rows; r++) batch.table_row[r] = (int32_t)(rows - 1 - r); // any order
     for (uint32_t s = 0; s < work->num_seqs; s++) {
         const struct seq *seq = &work->seqs[s];
         if (!takes_part(run->variant, s)) continue;
         for (uint32_t i = 0; i < seq->queries; i++, n++) {
             tokens_set(run, &batch.tokens, n, s, seq->context - seq->queries + i);
         }
-        memcpy(batch.tables + (size_t)batch.num_seqs * run->stride,
+        memcpy(batch.tables + (size_t)batch.table_row[batch.num_seqs] * run->stride,
                run->tables + (size_t)s * run->stride, run->stride * sizeof *batch.tables);
         batch.context_len[batch.num_seqs++] = (int32_t)seq->context;
         batch.query_start[batch.num_seqs] = (int32_t)n;
@@ -311,6 +314,7 @@ static void batch_free(struct batch *batch) {
     free(batch->query_start);
     free(batch->context_len);
     free(batch->tables);
+    free(batch->table_row);
 }
 
 // Compares each sequence by itself, so that one wrong row is not lost among thousands.
@@ -328,7 +332,7 @@ static void check_near(const struct batch *batch, const float *got, const float 
 // The batch on the device, with the inputs and outputs of attention in all layers.
 struct device_batch {
     struct placed tokens;
-    struct tensor query_start, context_len, tables, stride, qkv[LAYERS], out[LAYERS];
+    struct tensor query_start, context_len, tables, table_row, qkv[LAYERS], out[LAYERS];
     struct step step;
 };
 
@@ -340,8 +344,9 @@ static struct device_batch device_batch_make(const struct run *run, const struct
         .tokens = placed_make(run, &batch->tokens),
         .query_start = tensor_raw(backend, batch->query_start, (num_seqs + 1) * sizeof(int32_t)),
         .context_len = tensor_raw(backend, batch->context_len, num_seqs * sizeof(int32_t)),
-        .tables = tensor_raw(backend, batch->tables, num_seqs * run->stride * sizeof(int32_t)),
-        .stride = tensor_raw(backend, &run->stride, sizeof run->stride),
+        .tables =
+            tensor_raw(backend, batch->tables, batch->num_rows * run->stride * sizeof(int32_t)),
+        .table_row = tensor_raw(backend, batch->table_row, num_seqs * sizeof(int32_t)),
     };
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         d.qkv[layer] = qkv_on(run, &batch->tokens, layer);
@@ -349,13 +354,13 @@ static struct device_batch device_batch_make(const struct run *run, const struct
     }
     d.step = d.tokens.step;
     d.step.num_seqs = batch->num_seqs;
-    d.step.block_table_stride = run->stride;
+    d.step.table_stride = run->stride;
     d.step.max_query_len = batch->max_query_len;
     d.step.max_context_len = batch->max_context_len;
     d.step.query_start = d.query_start.dev;
     d.step.context_len = d.context_len.dev;
     d.step.block_tables = d.tables.dev;
-    d.step.device_stride = d.stride.dev;
+    d.step.table_row = d.table_row.dev;
     return d;
 }
 
@@ -364,7 +369,7 @@ static void device_batch_free(struct device_batch *d) {
         tensor_free(&d->out[layer]);
         tensor_free(&d->qkv[layer]);
     }
-    tensor_free(&d->stride);
+    tensor_free(&d->table_row);
     tensor_free(&d->tables);
     tensor_free(&d->context_len);
     tensor_free(&d->query_start);
@@ -372,8 +377,10 @@ static void device_batch_free(struct device_batch *d) {
 }
 
 static void begin(const struct run *run, const struct step *step) {
-    const struct backend_fusion *fusion = run->backend->fusion;
-    if (fusion) fusion->step_begin(run->backend, run->variant->model, run->cache, step);
+    const struct backend_ops *ops = run->backend->ops;
+    const struct project_in_args *qkv = run->variant->qkv;
+    if (ops->attention_begin) ops->attention_begin(run->backend, run->cache, step);
+    if (qkv && run->backend->fusion) run->backend->fusion->project_in(run->backend, qkv);
 }
 
 // A step that attend refuses must be untouched: the separate ops then run on it.

@@ -51,7 +51,7 @@ struct variant {
     bool is_fused;
     bool unslotted; // the step's tokens have no slots
     bool skipped; // first run a step whose tokens are NaN and have no slots
-    struct fused_model *model; // passed to step_begin; may be NULL
+    const struct project_in_args *qkv; // run by project_in before the step; NULL: none
 };
 
 // Returns the second layer's results of all tokens but padding. The caller frees [queries][heads *

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cuda/layers/layers_bytes_min.h"
 #include "base/compiler.h"
 
 static size_t qkv_columns(const struct shape *s) {
@@ -61,7 +62,7 @@ static struct linear *matrix_on(struct backend *backend, const struct matrix *m)
                                       .cols = m->out,
                                       .row_stride = m->out};
     return linear_of(backend,
-                     &(struct linear_spec){&part, m->bias ? &bias : NULL, 1, WEIGHTS_NATIVE});
+                     &(struct linear_spec){&part, m->bias ? &bias : NULL, 1, LINEAR_OF_LAYER});
 }
 
 static struct tensor norm_on(struct backend *backend, uint64_t seed, uint32_t count) {
@@ -312,6 +313,7 @@ struct decodes decodes_make(const struct run *run, uint32_t number, uint32_t row
 struct batch batch_make(const struct run *run, const struct decodes *decodes) {
     struct backend *backend = run->model->backend;
     int32_t positions[ROWS_MAX], slots[ROWS_MAX], context[ROWS_MAX], query_start[ROWS_MAX + 1];
+    int32_t table_row[ROWS_MAX];
     uint32_t rows = decodes->rows, longest = 1;
     size_t table_bytes = run->stride * sizeof(int32_t), bytes = rows * sizeof(int32_t);
     int32_t *tables = test_alloc(rows * table_bytes);
@@ -322,7 +324,8 @@ struct batch batch_make(const struct run *run, const struct decodes *decodes) {
         slots[r] = has_slot ? slot_of(run, decodes->seq[r], position) : -1;
         context[r] = (int32_t)decodes->context[r];
         if (decodes->context[r] > longest) longest = decodes->context[r];
-        memcpy(tables + (size_t)r * run->stride,
+        table_row[r] = (int32_t)(rows - 1 - r); // any order
+        memcpy(tables + (size_t)table_row[r] * run->stride,
                run->tables + (size_t)decodes->seq[r] * run->stride, table_bytes);
     }
     for (uint32_t r = 0; r <= rows; r++) query_start[r] = (int32_t)r;
@@ -333,13 +336,13 @@ struct batch batch_make(const struct run *run, const struct decodes *decodes) {
         .slots = tensor_raw(backend, slots, bytes),
         .context = tensor_raw(backend, context, bytes),
         .tables = tensor_raw(backend, tables, rows * table_bytes),
-        .stride = tensor_raw(backend, &run->stride, sizeof run->stride),
+        .table_row = tensor_raw(backend, table_row, bytes),
         .query_start = tensor_raw(backend, query_start, bytes + sizeof(int32_t)),
     };
     batch.step = (struct step){
         .num_tokens = rows,
         .num_seqs = rows,
-        .block_table_stride = run->stride,
+        .table_stride = run->stride,
         .max_query_len = 1,
         .max_context_len = longest,
         .positions = batch.positions.dev,
@@ -347,7 +350,7 @@ struct batch batch_make(const struct run *run, const struct decodes *decodes) {
         .query_start = batch.query_start.dev,
         .context_len = batch.context.dev,
         .block_tables = batch.tables.dev,
-        .device_stride = batch.stride.dev,
+        .table_row = batch.table_row.dev,
     };
     free(tables);
     return batch;
@@ -359,7 +362,7 @@ void batch_free(struct batch *b) {
     tensor_free(&b->slots);
     tensor_free(&b->context);
     tensor_free(&b->tables);
-    tensor_free(&b->stride);
+    tensor_free(&b->table_row);
     tensor_free(&b->query_start);
 }
 
@@ -419,7 +422,9 @@ float *one_by_one(const struct run *run, const struct decodes *decodes) {
     uint32_t rows = decodes->rows;
     struct tensor t[BUFFERS];
     for (int i = 0; i < BUFFERS; i++) t[i] = tensor_nan(backend, rows * columns[i]);
-    if (backend->fusion) backend->fusion->step_begin(backend, NULL, run->cache, &b.step);
+    if (backend->ops->attention_begin) {
+        backend->ops->attention_begin(backend, run->cache, &b.step);
+    }
     for (uint32_t l = 0; l < s->num_layers; l++) {
         const struct layer *layer = &run->model->layers[l];
         norm(run, &b, l ? t[PROJECTED].dev : NULL, layer->input_norm.dev, t[HIDDEN].dev);
@@ -465,33 +470,43 @@ void scratch_free(struct scratch *c) {
     tensor_free(&c->activated);
 }
 
-bool run_layers(const struct run *run, const struct batch *b, const struct scratch *c) {
+bool takes_layers(const struct run *run, const struct batch *b) {
+    return run->model->backend->fusion->takes_layers(run->model->fused, &b->step);
+}
+
+void run_layers(const struct run *run, const struct batch *b, const struct scratch *c) {
     struct backend *backend = run->model->backend;
-    const struct backend_fusion *fusion = backend->fusion;
     float scale = 1 / sqrtf((float)run->model->shape->head_dim);
-    fusion->step_begin(backend, run->model->fused, run->cache, &b->step);
-    return fusion->layers(backend, run->model->fused,
-                          &(struct layers_args){.step = &b->step,
-                                                .cache = run->cache,
-                                                .residual = b->residual.dev,
-                                                .qkv = c->parts[0],
-                                                .attended = c->parts[1],
-                                                .activated = c->parts[2],
-                                                .rope = run->rope.dev,
-                                                .scale = scale});
+    backend->fusion->layers(backend, run->model->fused,
+                            &(struct layers_args){.step = &b->step,
+                                                  .cache = run->cache,
+                                                  .residual = b->residual.dev,
+                                                  .qkv = c->parts[0],
+                                                  .attended = c->parts[1],
+                                                  .activated = c->parts[2],
+                                                  .rope = run->rope.dev,
+                                                  .scale = scale});
 }
 
 float *all_at_once(const struct run *run, const struct decodes *decodes, bool is_shared) {
     struct batch b = batch_make(run, decodes);
     struct scratch c = scratch_make(run, decodes->rows, is_shared);
-    assert_true(run_layers(run, &b, &c));
+    assert_true(takes_layers(run, &b));
+    run_layers(run, &b, &c);
     float *stream = tensor_read(&b.residual);
     scratch_free(&c);
     batch_free(&b);
     return stream;
 }
 
-struct fused_model *fused_make(const struct model *model, bool is_whole, bool prefers_layers) {
+static bool takes_any_size;
+
+// Replaces the backend's own.
+size_t cuda_layers_bytes_min(void) {
+    return takes_any_size ? 0 : (size_t)64 << 20;
+}
+
+struct fused_model *fused_make(const struct model *model, bool is_whole, bool is_any_size) {
     struct backend *device = model->backend;
     const struct shape *s = model->shape;
     struct fused_layer layers[LAYERS_MAX];
@@ -516,10 +531,10 @@ struct fused_model *fused_make(const struct model *model, bool is_whole, bool pr
                                           .num_kv_heads = s->num_kv_heads,
                                           .head_dim = s->head_dim,
                                           .eps = 1e-6f,
-                                          .is_whole = is_whole,
-                                          .prefers_layers = prefers_layers};
+                                          .is_whole = is_whole};
     struct fused_model *fused = NULL;
     struct err err = {0};
+    takes_any_size = is_any_size;
     if (device->fusion->model_create(device, &spec, &fused, &err)) fail_msg("%s", err.message);
     return fused;
 }
@@ -530,9 +545,7 @@ static bool takes(const struct model *model, uint32_t rows) {
     struct run run = run_start(model, &work);
     struct decodes decodes = decodes_make(&run, 0, rows, 1);
     struct batch batch = batch_make(&run, &decodes);
-    struct scratch scratch = scratch_make(&run, rows, false);
-    bool is_taken = run_layers(&run, &batch, &scratch);
-    scratch_free(&scratch);
+    bool is_taken = takes_layers(&run, &batch);
     batch_free(&batch);
     free(decodes.residual);
     run_end(&run);

@@ -57,7 +57,7 @@ struct decodes {
 
 // The same on a backend.
 struct batch {
-    struct tensor residual, positions, slots, context, tables, stride, query_start;
+    struct tensor residual, positions, slots, context, tables, table_row, query_start;
     struct step step;
 };
 
@@ -75,7 +75,7 @@ void models_free(struct model models[2]);
 // `rows` rows.
 bool can_decode(struct model *model, uint32_t rows);
 // The caller destroys the result with model_destroy.
-struct fused_model *fused_make(const struct model *model, bool is_whole, bool prefers_layers);
+struct fused_model *fused_make(const struct model *model, bool is_whole, bool is_any_size);
 
 // Fills the cache of every layer with the work's past tokens.
 struct run run_start(const struct model *model, const struct work *work);
@@ -100,6 +100,7 @@ float *all_at_once(const struct run *run, const struct decodes *decodes, bool is
 struct scratch scratch_make(const struct run *run, uint32_t rows, bool is_shared);
 void scratch_free(struct scratch *scratch);
 // step_begin and `layers`. False: `layers` refused.
-bool run_layers(const struct run *run, const struct batch *batch, const struct scratch *scratch);
+bool takes_layers(const struct run *run, const struct batch *batch);
+void run_layers(const struct run *run, const struct batch *batch, const struct scratch *scratch);
 
 #endif

@@ -364,55 +364,37 @@ static void test_large_scores(void **state) {
     }
 }
 
-// A model of one layer whose qkv is small enough for linear/few_rows_sm90.cu. It has only what
-// step_begin uses to choose kernels.
-struct small_model {
-    struct backend *device;
-    struct linear *qkv;
-    struct tensor norm;
-    struct fused_model *model;
-};
-
-static struct small_model small_model_make(struct backend *device) {
+// Next to linear/few_rows_sm90.cu, attention may use less shared memory. The results are the same.
+static void test_decode_beside_a_small_linear(void **state) {
     enum { SIZE = 64 };
+    const struct device_pair *pair = *state;
+    struct backend *device = pair->device;
+    if (!device->fusion) skip();
     float values[SIZE * SIZE] = {0};
     const struct matrix_slice part = {.source = {.data = values},
                                       .dtype = DTYPE_F32,
                                       .rows = SIZE,
                                       .cols = SIZE,
                                       .row_stride = SIZE};
-    struct small_model small = {
-        .device = device,
-        .qkv = linear_of(device, &(struct linear_spec){&part, NULL, 1, WEIGHTS_NATIVE}),
-        .norm = tensor_raw(device, values, SIZE * sizeof *values),
-    };
-    const struct fused_layer layer = {.qkv = small.qkv, .input_norm = small.norm.dev};
-    const struct fused_model_spec spec = {
-        .layers = &layer, .num_layers = 1, .hidden = SIZE, .eps = 1e-6f};
-    struct err err = {0};
-    if (device->fusion->model_create(device, &spec, &small.model, &err))
-        fail_msg("%s", err.message);
-    return small;
-}
-
-static void small_model_free(struct small_model *small) {
-    small->device->fusion->model_destroy(small->device, small->model);
-    tensor_free(&small->norm);
-    small->device->ops->linear_destroy(small->device, small->qkv);
-}
-
-// Next to linear/few_rows_sm90.cu, attention may use less shared memory. The results are the same.
-static void test_decode_beside_a_small_linear(void **state) {
-    const struct device_pair *pair = *state;
-    if (!pair->device->fusion) skip();
-    struct small_model small = small_model_make(pair->device);
+    struct linear *linear = linear_of(device, &(struct linear_spec){&part, NULL, 1, 0});
+    struct tensor norm = tensor_raw(device, values, SIZE * sizeof *values);
+    struct tensor x = tensor_nan(device, SIZE), out = tensor_nan(device, SIZE);
+    const struct project_in_args qkv = {.linear = linear,
+                                        .residual = x.dev,
+                                        .norm = norm.dev,
+                                        .out = out.dev,
+                                        .rows = 1,
+                                        .eps = 1e-6f};
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
-        const struct variant one_by_one = {.model = small.model};
-        const struct variant is_fused = {.model = small.model, .is_fused = true};
+        const struct variant one_by_one = {.qkv = &qkv};
+        const struct variant is_fused = {.qkv = &qkv, .is_fused = true};
         check_variant(pair, &shapes[i], &decode, &one_by_one);
         check_variant(pair, &shapes[i], &decode, &is_fused);
     }
-    small_model_free(&small);
+    tensor_free(&out);
+    tensor_free(&x);
+    tensor_free(&norm);
+    device->ops->linear_destroy(device, linear);
 }
 
 int main(int argc, char **argv) {

@@ -1,5 +1,5 @@
-// Which kernels step_begin chooses for a step on this device. They are the same for all layers, and
-// no later op changes them. Also tests recording a step again.
+// Which kernels attention_begin and project_in choose on this device; no other op changes that.
+// Also tests recording a step again.
 #include <stdlib.h>
 
 #include "backend/cuda/attention/decode_shape.h"
@@ -9,14 +9,14 @@
 
 enum { SEQS = 300, BLOCK = 16, HEADS = 16, KV_HEADS = 8, HEAD_DIM = 128, SIZE = 64 };
 
-// A cache, steps of up to SEQS sequences of one position, and a model whose qkv is small enough for
-// linear/few_rows_sm90.cu, if the device has that kernel. The model has no other weights.
+// A cache, steps of up to SEQS sequences of one position, and a qkv that is small enough for
+// linear/few_rows_sm90.cu, if the device has that kernel.
 struct fixture {
     struct backend *device;
     struct kv_cache *cache;
-    struct tensor zeros, ones, starts, norm; // [SEQS + 1] each, except the norm
+    struct tensor zeros, ones, starts; // [SEQS + 1]
+    struct tensor norm, x, out; // [SIZE], [SEQS][SIZE]
     struct linear *qkv;
-    struct fused_model *model;
 };
 
 static struct fixture fixture_make(struct backend *device) {
@@ -48,16 +48,15 @@ static struct fixture fixture_make(struct backend *device) {
                                       .rows = SIZE,
                                       .cols = SIZE,
                                       .row_stride = SIZE};
-    f.qkv = linear_of(device, &(struct linear_spec){&part, NULL, 1, WEIGHTS_NATIVE});
-    const struct fused_layer layer = {.qkv = f.qkv, .input_norm = f.norm.dev};
-    const struct fused_model_spec model = {
-        .layers = &layer, .num_layers = 1, .hidden = SIZE, .eps = 1e-6f};
-    if (device->fusion->model_create(device, &model, &f.model, &err)) fail_msg("%s", err.message);
+    f.qkv = linear_of(device, &(struct linear_spec){&part, NULL, 1, LINEAR_OF_LAYER});
+    f.x = tensor_nan(device, (size_t)SEQS * SIZE);
+    f.out = tensor_nan(device, (size_t)SEQS * SIZE);
     return f;
 }
 
 static void fixture_free(struct fixture *f) {
-    f->device->fusion->model_destroy(f->device, f->model);
+    tensor_free(&f->out);
+    tensor_free(&f->x);
     f->device->ops->linear_destroy(f->device, f->qkv);
     f->device->ops->kv_cache_destroy(f->device, f->cache);
     tensor_free(&f->norm);
@@ -68,11 +67,11 @@ static void fixture_free(struct fixture *f) {
 
 // The kernels chosen for a step of decodes. With `max_query_len` 2 the step claims to have a
 // prompt.
-static struct cuda_step choice_of(const struct fixture *f, struct fused_model *model,
-                                  uint32_t num_seqs, uint32_t max_query_len) {
+static struct cuda_step choice_of(const struct fixture *f, uint32_t num_seqs,
+                                  uint32_t max_query_len) {
     const struct step step = {.num_tokens = num_seqs,
                               .num_seqs = num_seqs,
-                              .block_table_stride = 1,
+                              .table_stride = 1,
                               .max_query_len = max_query_len,
                               .max_context_len = 1,
                               .positions = f->zeros.dev,
@@ -80,9 +79,9 @@ static struct cuda_step choice_of(const struct fixture *f, struct fused_model *m
                               .query_start = f->starts.dev,
                               .context_len = f->ones.dev,
                               .block_tables = f->zeros.dev,
-                              .device_stride = f->ones.dev};
+                              .table_row = f->zeros.dev};
     struct err err = {0};
-    f->device->fusion->step_begin(f->device, model, f->cache, &step);
+    f->device->ops->attention_begin(f->device, f->cache, &step);
     if (f->device->ops->synchronize(f->device, &err)) fail_msg("%s", err.message);
     return cuda_backend_of(f->device)->step;
 }
@@ -93,27 +92,34 @@ static void test_clusters_by_the_number_of_sequences(void **state) {
     const struct cuda_device_info *info = &cuda_backend_of(pair->device)->info;
     struct fixture f = fixture_make(pair->device);
     for (uint32_t n = 1; n <= 20; n++) {
-        struct cuda_step step = choice_of(&f, NULL, n, 1);
-        assert_int_equal(step.cluster_size,
+        assert_int_equal(choice_of(&f, n, 1).cluster_size,
                          cuda_attention_cluster_size(info, n, HEADS, KV_HEADS, HEAD_DIM));
-        assert_false(step.runs_layers);
-        assert_false(step.is_compact);
     }
-    assert_int_equal(choice_of(&f, NULL, SEQS, 1).cluster_size, 0);
-    assert_int_equal(choice_of(&f, NULL, 1, 2).cluster_size, 0);
+    assert_int_equal(choice_of(&f, SEQS, 1).cluster_size, 0);
+    assert_int_equal(choice_of(&f, 1, 2).cluster_size, 0);
     fixture_free(&f);
 }
 
+static bool is_compact_behind(const struct fixture *f, uint32_t rows) {
+    f->device->fusion->project_in(f->device, &(struct project_in_args){.linear = f->qkv,
+                                                                       .residual = f->x.dev,
+                                                                       .norm = f->norm.dev,
+                                                                       .out = f->out.dev,
+                                                                       .hidden = f->x.dev,
+                                                                       .rows = rows,
+                                                                       .eps = 1e-6f});
+    return cuda_backend_of(f->device)->step.is_compact;
+}
+
 // Attention leaves shared memory to qkv's kernel only if that kernel keeps its weights there: for
-// up to 8 rows of this step's model, not of one that ran before.
-static void test_shared_memory_by_the_model(void **state) {
+// up to 8 rows of the linear before it.
+static void test_shared_memory_by_the_linear_before(void **state) {
     const struct device_pair *pair = *state;
     bool streams = cuda_backend_of(pair->device)->info.major >= 9;
     struct fixture f = fixture_make(pair->device);
-    assert_int_equal(choice_of(&f, f.model, 8, 1).is_compact, streams);
-    assert_false(choice_of(&f, f.model, 9, 1).is_compact);
-    assert_int_equal(choice_of(&f, f.model, 1, 1).is_compact, streams);
-    assert_false(choice_of(&f, NULL, 1, 1).is_compact);
+    assert_int_equal(is_compact_behind(&f, 8), streams);
+    assert_false(is_compact_behind(&f, 9));
+    assert_int_equal(is_compact_behind(&f, 1), streams);
     fixture_free(&f);
 }
 
@@ -121,18 +127,13 @@ static void test_later_ops_change_nothing(void **state) {
     const struct device_pair *pair = *state;
     struct backend *device = pair->device;
     struct fixture f = fixture_make(device);
-    struct tensor x = tensor_nan(device, SIZE), out = tensor_nan(device, SIZE);
-    for (int i = 0; i < 2; i++) {
-        struct cuda_step before = choice_of(&f, i ? f.model : NULL, 1, 1);
-        device->ops->linear(
-            device, &(struct linear_args){.linear = f.qkv, .x = x.dev, .out = out.dev, .rows = 1});
-        struct cuda_step after = cuda_backend_of(device)->step;
-        assert_int_equal(after.cluster_size, before.cluster_size);
-        assert_int_equal(after.is_compact, before.is_compact);
-        assert_int_equal(after.runs_layers, before.runs_layers);
-    }
-    tensor_free(&out);
-    tensor_free(&x);
+    is_compact_behind(&f, 1);
+    struct cuda_step before = choice_of(&f, 1, 1);
+    device->ops->linear(
+        device, &(struct linear_args){.linear = f.qkv, .x = f.x.dev, .out = f.out.dev, .rows = 1});
+    struct cuda_step after = cuda_backend_of(device)->step;
+    assert_int_equal(after.cluster_size, before.cluster_size);
+    assert_int_equal(after.is_compact, before.is_compact);
     fixture_free(&f);
 }
 
@@ -190,7 +191,7 @@ static void test_a_recording_replaces_another(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_clusters_by_the_number_of_sequences),
-        cmocka_unit_test(test_shared_memory_by_the_model),
+        cmocka_unit_test(test_shared_memory_by_the_linear_before),
         cmocka_unit_test(test_later_ops_change_nothing),
         cmocka_unit_test(test_a_recording_replaces_another),
     };

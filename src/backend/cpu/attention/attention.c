@@ -204,8 +204,7 @@ static void find_chunks(const struct attention_job *job, const struct attention_
                         struct attention_tile *tile) {
     const struct attention_args *args = job->args;
     const struct kv_cache *cache = args->cache;
-    const int32_t *block_table = step_tables(args->step, args->kv_group) +
-                                 (size_t)item->index * args->step->block_table_stride;
+    const int32_t *block_table = step_table(args->step, args->kv_group, item->index);
     uint32_t block_size = cache->spec.block_size;
     for (uint32_t chunk = 0; chunk < job->kernels->span_positions / ATTENTION_CHUNK; chunk++) {
         uint32_t position = span_begin + chunk * ATTENTION_CHUNK;
@@ -442,7 +441,7 @@ void attention_run(struct cpu_backend *cpu, const struct attention_args *args,
     for (uint32_t seq = 0; seq < args->step->num_seqs; seq++) {
         int32_t query_len = args->step->query_start[seq + 1] - args->step->query_start[seq];
         int32_t context_len = args->step->context_len[seq];
-        uint64_t table_tokens = (uint64_t)args->step->block_table_stride * spec->block_size;
+        uint64_t table_tokens = (uint64_t)args->step->table_stride * spec->block_size;
         CHECK(query_len >= 0 && context_len >= query_len && (uint64_t)context_len <= table_tokens,
               "seq=%u query_len=%d context_len=%d", seq, query_len, context_len);
     }

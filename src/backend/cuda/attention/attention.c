@@ -114,9 +114,11 @@ void cuda_attention_prepare(struct backend *backend, const struct attention_args
     cuda_attention_prepare_launch(args, &view, &cuda->info, cuda->stream);
 }
 
-void cuda_attention_begin(struct cuda_backend *cuda, struct kv_cache *cache,
+void cuda_attention_begin(struct backend *backend, struct kv_cache *cache,
                           const struct step *step) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
     const struct kv_cache_spec *spec = &cache->spec;
+    cuda->step = (struct cuda_step){.is_compact = cuda->step.is_compact};
     if (step->max_query_len == 1) {
         cuda->step.cluster_size = cuda_attention_cluster_size(
             &cuda->info, step->num_seqs, spec->num_heads, spec->num_kv_heads, spec->head_dim);

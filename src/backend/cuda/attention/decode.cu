@@ -29,7 +29,7 @@ __device__ __forceinline__ void attending_sync() { // barrier of the attending w
 // runs it.
 template <int D>
 __device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_bfloat16 *out) {
-    int first = p.splits[u.seq * 2], count = p.splits[u.seq * 2 + 1];
+    int first = p.splits[u.row * 2], count = p.splits[u.row * 2 + 1];
     constexpr int STRIDE = D + 2;
     for (int i = threadIdx.x; i < u.num_queries * D; i += ATTENDING) {
         int query = i / D, dim = i % D;
@@ -90,8 +90,8 @@ __device__ bool is_last_piece(const decode_params &p, const decode_unit &u) {
     __threadfence();
     attending_sync();
     if (threadIdx.x == 0) {
-        int *counter = &p.arrived[(size_t)u.seq * p.num_heads + u.first_head];
-        int before = atomicAdd(counter, 1), count = p.splits[u.seq * 2 + 1];
+        int *counter = &p.arrived[(size_t)u.row * p.num_heads + u.first_head];
+        int before = atomicAdd(counter, 1), count = p.splits[u.row * 2 + 1];
         check_rule(before < count, 13, count, before);
         is_last = before == count - 1;
         if (is_last) *counter = 0; // ready for the next layer

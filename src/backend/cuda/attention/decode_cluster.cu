@@ -27,8 +27,8 @@ constexpr int WARPS = 8, THREADS = WARPS * 32, CLUSTER_MAX = CUDA_DECODE_CLUSTER
 constexpr int HEAD_DIM_MAX = CUDA_DECODE_CLUSTER_DIM_MAX;
 
 struct cluster_params : heads_params {
-    const int32_t *block_tables, *query_start, *context_len, *slot_mapping;
-    const uint32_t *table_stride;
+    const int32_t *block_tables, *table_row, *query_start, *context_len, *slot_mapping;
+    uint32_t table_stride;
     __nv_bfloat16 *out;
     int groups; // of up to GROUP queries that share a kv head
     float scale; // times log2(e)
@@ -117,7 +117,7 @@ template <int D, int STAGES> struct cluster_tiles {
         int block, offset;
         if (i % 32 == 0) {
             split_position(tile(min(i + lane, count - 1)) * TILE, p.block_size, &block, &offset);
-            blocks = p.block_tables[(size_t)u.seq * *p.table_stride + block];
+            blocks = p.block_tables[(size_t)p.table_row[u.seq] * p.table_stride + block];
         }
         split_position(tile(i) * TILE, p.block_size, &block, &offset);
         block = __shfl_sync(FULL_WARP, blocks, i % 32);
@@ -287,7 +287,8 @@ cluster_params params_of(const attention_args *args, const cuda_kv_view *kv,
     p.query_start = s->query_start;
     p.context_len = s->context_len;
     p.slot_mapping = s->slot_mapping;
-    p.table_stride = s->device_stride;
+    p.table_row = s->table_row;
+    p.table_stride = s->table_stride;
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.groups = cuda_decode_groups(args->num_heads, args->num_kv_heads);
     p.scale = args->scale * LOG2E;

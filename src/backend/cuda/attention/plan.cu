@@ -37,13 +37,12 @@ __device__ int block_scan(int value, int *warp_sums, int *total) {
 }
 
 struct plan_params {
-    const int32_t *query_start, *context_len, *slot_mapping;
-    const uint32_t *table_stride;
+    const int32_t *query_start, *context_len, *slot_mapping, *table_row;
     cuda_decode_item *items;
     int4 *tiles;
     cuda_decode_span *spans;
     int32_t *counts, *splits;
-    int num_seqs, tile_tokens;
+    int num_seqs, tile_tokens, table_stride;
     int num_spans, span_tiles_min; // as in attention/decode_shape.h
 };
 
@@ -58,12 +57,13 @@ __device__ int decode_tiles(const plan_params &p, int seq) {
 __device__ void write_items(const plan_params &p, int seq, int begin, int tiles, int span_tiles,
                             int item, int slot) {
     int first = begin / span_tiles, pieces = (begin + tiles - 1) / span_tiles - first + 1;
+    int row = p.table_row[seq];
     if (pieces > 1) {
-        p.splits[seq * 2] = slot;
-        p.splits[seq * 2 + 1] = pieces;
+        p.splits[row * 2] = slot;
+        p.splits[row * 2 + 1] = pieces;
     }
     cuda_decode_item one = {};
-    one.seq = seq;
+    one.row = row;
     one.token = p.query_start[seq];
     one.position = p.context_len[seq] - 1;
     one.slot = p.slot_mapping[one.token];
@@ -75,7 +75,7 @@ __device__ void write_items(const plan_params &p, int seq, int begin, int tiles,
         p.items[item + i] = one;
         if ((first + i) * span_tiles < begin) continue; // not its span's first item
         cuda_decode_span &span = p.spans[first + i];
-        span.seq = one.seq, span.start = one.start, span.stop = one.stop, span.piece = one.piece;
+        span.row = one.row, span.start = one.start, span.stop = one.stop, span.piece = one.piece;
         span.item = item + i;
         if (first + i > 0) p.spans[first + i - 1].end = item + i;
     }
@@ -119,9 +119,9 @@ __device__ int plan_prefills(const plan_params &p, int *warp_sums) {
         num_tiles += sum;
         for (int i = 0; i < tiles; i++) {
             int query = (tiles - 1 - i) * p.tile_tokens;
-            p.tiles[tile + i] =
-                make_int4(seq, p.query_start[seq] + query, p.context_len[seq] - queries + query,
-                          min(queries - query, p.tile_tokens));
+            p.tiles[tile + i] = make_int4(p.table_row[seq], p.query_start[seq] + query,
+                                          p.context_len[seq] - queries + query,
+                                          min(queries - query, p.tile_tokens));
         }
     }
     return num_tiles;
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(THREADS_MAX) plan_kernel(plan_params p) {
     int num_tiles = plan_prefills(p, warp_sums);
     if (threadIdx.x) return;
     p.counts[0] = num_tiles;
-    p.counts[1] = static_cast<int32_t>(*p.table_stride);
+    p.counts[1] = p.table_stride;
     p.counts[2] = 0;
 }
 
@@ -149,8 +149,9 @@ extern "C" void cuda_attention_plan_launch(const struct step *step,
     plan_params p = {};
     p.query_start = step->query_start;
     p.context_len = step->context_len;
-    p.table_stride = step->device_stride;
     p.slot_mapping = step->slot_mapping;
+    p.table_row = step->table_row;
+    p.table_stride = static_cast<int>(step->table_stride);
     p.items = reinterpret_cast<cuda_decode_item *>(plan->items);
     p.tiles = reinterpret_cast<int4 *>(plan->tiles);
     p.spans = reinterpret_cast<cuda_decode_span *>(plan->spans);

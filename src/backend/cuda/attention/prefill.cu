@@ -202,7 +202,8 @@ template <int D, int ROW_TILES, int KV> struct prefill {
 
     static __device__ void run(const prefill_params &p, char *memory) {
         if (blockIdx.x >= p.counts[0]) return;
-        int4 tile = p.tiles[blockIdx.x]; // sequence, token, position, number of queries
+        int4 tile =
+            p.tiles[blockIdx.x]; // row of the block tables, token, position, number of queries
         int heads = blockDim.x / (TOKENS / (ROW_TILES * 16) * 32);
         int first_head = blockIdx.y * heads;
         int kv_head = first_head / (p.num_heads / p.num_kv_heads);

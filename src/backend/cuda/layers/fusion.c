@@ -1,17 +1,11 @@
-/* Ops that span a whole model: choosing a step's kernels, and running all layers as one kernel
- * (layers/all_layers.cu). */
+/* All layers of a step as one op: whether layers/all_layers.cu is to run them, and its memory. */
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/layers/layers_bytes_min.h"
 #include "backend/cuda/ranks/collective.h"
 
-// Fewest weight bytes of a layer for which layers/all_layers.cu is faster. With less to read, its
-// blocks' waiting for each other costs more than the hand-over between separate kernels
-// (doc/kernels-cuda.md).
-enum { BYTES_MIN = 64 << 20 };
-
 struct fused_model {
-    struct fused_layer first; // the first layer stands for all, which have the same shapes
     uint32_t max_layers_rows; // most rows that layers/all_layers.cu takes; 0: none
     const struct cuda_ranks *ranks; // with several ranks
     // Shape and memory that stay the same in every step. Owns `layers`, `pieces`, `tick` and
@@ -39,7 +33,7 @@ static size_t layer_bytes(const struct fused_model_spec *spec) {
 // Most rows of a step for which layers/all_layers.cu works and is faster. 0: never.
 static uint32_t layers_rows(const struct fused_model_spec *spec, const struct cuda_backend *cuda) {
     const struct cuda_decode_layers shape = shape_of(spec);
-    bool is_worthwhile = spec->prefers_layers || layer_bytes(spec) >= BYTES_MIN;
+    bool is_worthwhile = layer_bytes(spec) >= cuda_layers_bytes_min();
     bool is_shared = spec->is_even && spec->collective && cuda_collective_ranks(spec->collective);
     if ((!spec->is_whole && !is_shared) || !is_worthwhile) return 0;
     uint32_t rows = cuda_decode_layers_rows_max(&shape, &cuda->info);
@@ -100,11 +94,7 @@ enum status cuda_fused_model_create(struct backend *backend, const struct fused_
     *out = NULL;
     struct fused_model *model = calloc(1, sizeof *model);
     if (!model) return err_nomem(err, "fused layers");
-    model->first = spec->layers[0];
-    if (spec->collective) {
-        model->first.input_norm = NULL;
-        model->ranks = cuda_collective_ranks(spec->collective);
-    }
+    if (spec->collective) model->ranks = cuda_collective_ranks(spec->collective);
     model->fixed = shape_of(spec);
     model->max_layers_rows = layers_rows(spec, cuda);
     enum status status = OK;
@@ -132,25 +122,13 @@ void cuda_fused_model_destroy(struct backend *backend, struct fused_model *model
     free(model);
 }
 
-bool cuda_step_begin(struct backend *backend, struct fused_model *model, struct kv_cache *cache,
-                     const struct step *step) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
-    cuda->step = (struct cuda_step){0};
-    if (model) {
-        cuda->step.runs_layers =
-            step->max_query_len == 1 && step->num_seqs <= model->max_layers_rows;
-        if (cuda->step.runs_layers) return true;
-        cuda->step.is_compact = cuda_linear_is_few_rows_sm90(
-            cuda, model->first.qkv, model->first.input_norm, step->num_tokens);
-    }
-    cuda_attention_begin(cuda, cache, step);
-    return false;
+bool cuda_takes_layers(const struct fused_model *model, const struct step *step) {
+    return step->max_query_len == 1 && step->num_seqs <= model->max_layers_rows;
 }
 
-bool cuda_layers(struct backend *backend, struct fused_model *model,
+void cuda_layers(struct backend *backend, struct fused_model *model,
                  const struct layers_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    if (!cuda->step.runs_layers) return false;
     const struct kv_cache *cache = args->cache;
     const struct step *step = args->step;
     struct cuda_decode_layers layers = model->fixed;
@@ -164,12 +142,12 @@ bool cuda_layers(struct backend *backend, struct fused_model *model,
     layers.slot_mapping = step->slot_mapping;
     layers.context_len = step->context_len;
     layers.block_tables = step->block_tables;
-    layers.table_stride = step->device_stride;
+    layers.table_row = step->table_row;
+    layers.table_stride = step->table_stride;
     layers.kv = cache->data;
     layers.kv_part_bytes = cache->part_bytes;
     layers.block_size = cache->spec.block_size;
     layers.scale = args->scale;
     if (model->ranks) layers.ranks = *model->ranks;
     cuda_decode_layers_launch(&layers, &cuda->info, cuda->stream);
-    return true;
 }

@@ -5,7 +5,6 @@
 
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/linear/gemm.h"
-#include "base/check.h"
 
 static enum status copy_parts(struct cuda_backend *cuda, const struct linear_spec *spec,
                               struct linear *linear, struct err *err) {
@@ -27,7 +26,6 @@ enum status cuda_linear_create(struct backend *backend, const struct linear_spec
     struct cuda_backend *cuda = cuda_backend_of(backend);
     enum status status = OK;
     *out = NULL;
-    CHECK(cuda_has_format(backend, spec->format), "bits=%u", spec->format.bits);
     struct linear *linear = calloc(1, sizeof *linear);
     if (!linear) return err_nomem(err, "linear");
     linear->in = spec->parts[0].cols;
@@ -56,14 +54,9 @@ void cuda_linear_destroy(struct backend *backend, struct linear *linear) {
     free(linear);
 }
 
-bool cuda_has_format(const struct backend *backend, struct weight_format format) {
-    (void)backend;
-    return weight_format_is(format, WEIGHTS_NATIVE);
-}
-
 size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
-                         struct weight_format format) {
-    (void)backend, (void)format;
+                         enum linear_role role) {
+    (void)backend, (void)role;
     return ((size_t)out * in + (bias ? out : 0)) * sizeof(uint16_t);
 }
 
@@ -117,19 +110,18 @@ static struct cuda_few_rows_linear few_rows_in(const struct project_in_args *arg
     };
 }
 
-bool cuda_linear_is_few_rows_sm90(const struct cuda_backend *cuda, const struct linear *linear,
-                                  const float *norm, uint32_t rows) {
-    const struct project_in_args args = {.linear = linear, .norm = norm, .rows = rows};
-    const struct cuda_few_rows_linear few = few_rows_in(&args);
-    return rows <= few_rows_max(linear) && cuda_linear_few_rows_is_sm90(&few, &cuda->info);
+static void run_few_in(struct cuda_backend *cuda, const struct cuda_few_rows_linear *few) {
+    cuda->step.is_compact = cuda_linear_few_rows_is_sm90(few, &cuda->info);
+    cuda_linear_few_rows_launch(few, &cuda->info, cuda->stream);
 }
 
 bool cuda_project_in(struct backend *backend, const struct project_in_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     bool is_few = args->rows <= few_rows_max(args->linear);
     struct cuda_few_rows_linear few = few_rows_in(args);
+    cuda->step.is_compact = false;
     if (is_few && args->norm && !args->unadded) {
-        cuda_linear_few_rows_launch(&few, &cuda->info, cuda->stream);
+        run_few_in(cuda, &few);
         return true;
     }
     const struct rms_norm_args norm = {
@@ -145,7 +137,7 @@ bool cuda_project_in(struct backend *backend, const struct project_in_args *args
     if (is_few) {
         few.x = args->hidden;
         few.norm = NULL;
-        cuda_linear_few_rows_launch(&few, &cuda->info, cuda->stream);
+        run_few_in(cuda, &few);
         return true;
     }
     const struct cuda_linear_task task = {

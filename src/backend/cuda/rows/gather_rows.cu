@@ -1,9 +1,8 @@
 /* Gathers rows: out[r] = x[index[r]]. Bytes: 2 x rows x cols x 2. Launch: a block per row, 16 bytes
  * per thread.
  *
- * An ordinary launch, without an early start, on purpose: it is also a barrier between a step's
- * last layer and lm_head. Without it lm_head's blocks take multiprocessors while the last layer
- * runs, -6 % at one stream. */
+ * An ordinary launch, without an early start, on purpose: it is also the end of a step's layers, as
+ * layers/layers_end.cu is. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 

@@ -1,0 +1,115 @@
+/* A runner's start on a device: loads its kernels, times its matrix products, records its steps. */
+#include "base/check.h"
+#include "base/log.h"
+#include "engine/step/model_runner_internal.h"
+
+enum { WARM_ROWS_STEP = 16, WARM_ROWS_MANY = 512 };
+
+// Records the pass of a step of decodes, in the place of an earlier recording of its size.
+// nano-vllm: capture_cudagraph.
+static enum status try_record(struct model_runner *r, const struct step *step,
+                              struct step_graph *graph, struct err *err) {
+    const struct backend_queue *queue = r->backend->queue;
+    enum status status = queue->graph_begin(r->backend, err);
+    if (status) return status;
+    r->logits = decoder_forward(r->decoder, r->cache, step);
+    graph->logits = r->logits;
+    status = queue->graph_end(r->backend, &graph->forward, err);
+    if (status || (status = queue->graph_begin(r->backend, err))) return status;
+    model_runner_sample_rows(r, step);
+    return queue->graph_end(r->backend, &graph->sample, err);
+}
+
+// If it fails, warns: such steps and larger ones are to run eagerly.
+static void record(struct model_runner *r, const struct step *step) {
+    uint32_t index = graph_index(step->num_seqs);
+    struct err why = {0};
+    if (!try_record(r, step, &r->graphs[index], &why)) return;
+    while (r->num_graphs > index) {
+        model_runner_drop_recording(r, &r->graphs[--r->num_graphs]);
+    }
+    log_warning("steps of %u sequences and more are not recorded, they run slower: %s",
+                step->num_seqs, why.message);
+}
+
+// The next of the row counts for which a device may choose different kernels: 1 to 16 by doubling,
+// multiples of 16, from 512 on by doubling again, and max_num_tokens as the last.
+static uint32_t next_warm_rows(const struct model_runner *r, uint32_t rows) {
+    bool doubles = rows < WARM_ROWS_STEP || rows >= WARM_ROWS_MANY;
+    uint32_t next = doubles ? (rows ? rows * 2 : 1) : rows + WARM_ROWS_STEP;
+    return next < r->max_num_tokens ? next : r->max_num_tokens;
+}
+
+// Takes seconds where the device times its matrix products, and says so then.
+static void warm_up_linears(struct model_runner *r) {
+    struct log_progress progress = {0};
+    uint32_t total = 0, done = 0;
+    for (uint32_t rows = 0; rows < r->max_num_tokens; total++) rows = next_warm_rows(r, rows);
+    for (uint32_t rows = 0; rows < r->max_num_tokens;) {
+        rows = next_warm_rows(r, rows);
+        decoder_warm_up_linears(r->decoder, rows);
+        done++;
+        if (!r->backend->num_timed) continue;
+        log_progress(&progress, done, total,
+                     "first start of this model on %s: timing matrix products",
+                     r->backend->description);
+    }
+    log_progress_end(&progress);
+}
+
+// A step of padding alone, built in `batch`.
+static struct step padding_of(const struct model_runner *r, struct batch *batch,
+                              uint32_t num_seqs) {
+    const struct schedule nothing = {0};
+    batch_build(batch, &nothing, 1, NULL, num_seqs);
+    return bind_step(r, batch->header);
+}
+
+// Loads the kernels of a step of decodes.
+static enum status warm_up_decodes(struct model_runner *r, struct batch *batch, uint32_t num_seqs,
+                                   struct err *err) {
+    const struct backend_ops *ops = r->backend->ops;
+    if (!comm_is_alive(r->comm)) return err_set(err, ERR_DEVICE, "another rank was lost");
+    const struct step step = padding_of(r, batch, num_seqs);
+    const struct update_tables_args nothing = batch_table_update(batch->header, r->batch, NULL);
+    ops->upload(r->backend, r->batch, batch->header, batch->header->size_bytes);
+    ops->update_tables(r->backend, &nothing);
+    r->logits = decoder_warm_up_step(r->decoder, r->cache, &step);
+    model_runner_sample_rows(r, &step);
+    return ops->synchronize(r->backend, err);
+}
+
+enum status model_runner_warm_up(struct model_runner *r, struct batch *batch, struct err *err) {
+    if (!r->backend->queue || !samples_on_device(r)) return OK;
+    // Rank 0 alone times, and the others take its choices.
+    if (r->comm->rank > 0) {
+        comm_minimum(r->comm, 0);
+        r->backend->queue->timings_read(r->backend);
+    }
+    warm_up_linears(r);
+    if (r->comm->rank == 0 && r->comm->world_size > 1) {
+        r->backend->queue->timings_write(r->backend);
+        comm_minimum(r->comm, 0);
+    }
+    for (uint32_t num_seqs = 0; num_seqs < r->max_num_logits;) {
+        num_seqs = padded_seqs(r->max_num_logits, num_seqs + 1);
+        enum status status = warm_up_decodes(r, batch, num_seqs, err);
+        if (status) return status;
+    }
+    return OK;
+}
+
+uint32_t model_runner_num_sizes(const struct model_runner *r) {
+    return r->num_graphs;
+}
+
+enum status model_runner_record(struct model_runner *r, struct batch *batch, uint32_t first,
+                                uint32_t end, struct err *err) {
+    if (!r->num_graphs) return OK;
+    for (uint32_t i = first; i < end && i < r->num_graphs; i++) {
+        const struct step step =
+            padding_of(r, batch, padded_seqs(r->max_num_logits, graph_rows(i)));
+        record(r, &step);
+    }
+    return r->backend->ops->synchronize(r->backend, err);
+}
