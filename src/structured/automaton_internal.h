@@ -53,22 +53,32 @@ struct thread {
     uint32_t expr, stacks;
 };
 
-enum { NO_ROW = UINT32_MAX, NO_MASK = UINT32_MAX };
+static const uint32_t NO_ROW = UINT32_MAX, NO_MASK = UINT32_MAX;
+
+// Plain characters that may follow: those of `kinds` (bits), and no others, up to `chars` of them.
+struct plain {
+    uint32_t kinds, chars;
+    bool known;
+};
+// It depends on the characters; any number.
+static const uint32_t PLAIN_MIXED = UINT32_MAX - 1, PLAIN_ALL = UINT32_MAX;
 
 struct state {
     uint32_t first, len; // threads[first .. first + len), ascending by expr
     uint32_t row; // of `rows`; NO_ROW: not made
     uint32_t mask; // of `masks`; NO_MASK: not made
     uint32_t loose; // the state with the same mask whose long counters are forgotten; + 1
+    struct plain plain;
     bool can_end;
 };
 
 // Entries of a row: a state, or one of these.
-enum { ROW_UNKNOWN = UINT32_MAX };
+static const uint32_t ROW_UNKNOWN = UINT32_MAX;
 static const uint32_t ROW_ALIAS = UINT32_C(1) << 31; // as class entry & 0xff
 
 struct mask {
-    uint32_t plain_chars; // the plain tokens of at most so many characters
+    uint32_t plain_chars,
+        plain_kinds; // plain tokens: of at most so many characters, of these kinds
     uint32_t num_ids; // more tokens
     uint32_t *ids; // [num_ids]
     uint32_t *words; // all of the mask instead, or NULL
@@ -126,7 +136,9 @@ struct automaton {
     size_t mask_bytes, mask_bytes_max;
     uint32_t *ids; // [num_tokens] of the mask that is being made
     uint32_t num_ids;
-    uint32_t *path; // [token_bytes_max + 1] states of a walk
+    struct walk_step {
+        uint32_t state, row; // index of its first entry in rows
+    } * path; // [token_bytes_max + 2] of a walk
     struct automaton_stats stats;
 };
 
@@ -147,6 +159,7 @@ uint32_t states_step_row(struct automaton *automaton, uint32_t state, uint32_t c
 // The state whose mask is the same, for the next bytes of one token, and that more states share.
 uint32_t states_loosen(struct automaton *automaton, uint32_t state);
 
+struct plain automaton_plain(struct automaton *automaton, uint32_t state);
 // Fills a new row: which classes follow alike.
 bool states_make_row(struct automaton *automaton, uint32_t state);
 

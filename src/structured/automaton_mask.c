@@ -1,7 +1,7 @@
 /* Masks: which tokens fit a state. A token fits where the automaton lives on behind its bytes, so
  * the vocabulary's tree is walked depth first, and a branch is skipped where the automaton dies.
- * States in which every plain character may follow (vocabulary.h) copy a set and walk the other
- * tokens. */
+ * States in which every plain character may follow (automaton_plain.c) copy a set and walk the
+ * other tokens. */
 #include "structured/automaton_mask.h"
 
 #include <stdlib.h>
@@ -10,120 +10,34 @@
 #include "base/os/clock.h"
 #include "structured/automaton_internal.h"
 
-enum { PLAIN_MIXED = UINT32_MAX - 1, PLAIN_ALL = UINT32_MAX, FRONTIER_MAX = 4 };
-
-// ---- how many plain characters may follow ----
-
-struct frontier {
-    uint32_t states[FRONTIER_MAX], len;
-    bool dead, alive, many;
-};
-
-static void frontier_add(struct frontier *frontier, uint32_t state) {
-    frontier->dead |= state == AUTOMATON_DEAD;
-    frontier->alive |= state != AUTOMATON_DEAD;
-    if (state == AUTOMATON_DEAD) return;
-    for (uint32_t i = 0; i < frontier->len; i++) {
-        if (frontier->states[i] == state) return;
-    }
-    if (frontier->len == FRONTIER_MAX) {
-        frontier->many = true;
-    } else {
-        frontier->states[frontier->len++] = state;
-    }
-}
-
-static bool frontier_is_mixed(const struct frontier *frontier) {
-    return (frontier->dead && frontier->alive) || frontier->many;
-}
-
-// Adds the states behind each character of the range.
-static void add_range(struct automaton *automaton, uint32_t state,
-                      const struct expr_utf8_range *range, uint32_t at, struct frontier *to) {
-    if (at >= range->len || at >= sizeof range->first || state == AUTOMATON_DEAD) {
-        frontier_add(to, state);
-        return;
-    }
-    uint32_t before = UINT32_MAX;
-    for (uint32_t byte = range->first[at]; byte <= range->last[at]; byte++) {
-        uint32_t next = states_step_row(automaton, state, automaton->exprs->class_of[byte]);
-        if (next == before) continue;
-        before = next;
-        add_range(automaton, next, range, at + 1, to);
-        if (frontier_is_mixed(to)) return;
-    }
-}
-
-// The states behind each plain character.
-static void follow_plain(struct automaton *automaton, uint32_t state, struct frontier *to) {
-    uint32_t before = UINT32_MAX;
-    for (uint32_t byte = 0x20; byte < 0x80; byte++) {
-        if (byte == '"' || byte == '\\') continue;
-        uint32_t next = states_step_row(automaton, state, automaton->exprs->class_of[byte]);
-        if (next != before) frontier_add(to, next);
-        before = next;
-        if (frontier_is_mixed(to)) return;
-    }
-    struct expr_utf8_range ranges[EXPR_UTF8_RANGES_MAX];
-    uint32_t num_ranges = exprs_utf8_ranges(0x80, 0x10ffff, ranges);
-    for (uint32_t i = 0; i < num_ranges && !frontier_is_mixed(to); i++) {
-        add_range(automaton, state, &ranges[i], 0, to);
-    }
-}
-
-static bool is_part(const struct frontier *a, const struct frontier *b) {
-    for (uint32_t i = 0; i < a->len; i++) {
-        uint32_t k = 0;
-        while (k < b->len && b->states[k] != a->states[i]) k++;
-        if (k == b->len) return false;
-    }
-    return true;
-}
-
-// n: any n plain characters may follow, but not n + 1. PLAIN_ALL: any number. PLAIN_MIXED: it
-// depends on the characters.
-static uint32_t plain_chars(struct automaton *automaton, uint32_t state) {
-    const struct vocabulary *vocabulary = automaton->vocabulary;
-    uint32_t chars_max =
-        vocabulary->num_longs ? vocabulary->longs[0].chars : (uint32_t)VOCABULARY_SLICES;
-    struct frontier from = {.states = {state}, .len = 1};
-    for (uint32_t chars = 0; chars <= chars_max; chars++) {
-        struct frontier to = {.len = 0};
-        for (uint32_t i = 0; i < from.len && !frontier_is_mixed(&to); i++) {
-            follow_plain(automaton, from.states[i], &to);
-        }
-        if (automaton->exprs->err.status || frontier_is_mixed(&to)) return PLAIN_MIXED;
-        if (!to.alive) return chars;
-        if (is_part(&to, &from)) return PLAIN_ALL;
-        from = to;
-    }
-    return PLAIN_ALL;
-}
-
 // ---- the walk ----
 
 static void walk(struct automaton *automaton, const struct vocabulary_tree *tree, uint32_t state) {
-    const struct exprs *exprs = automaton->exprs;
+    struct exprs *exprs = automaton->exprs;
     uint32_t num_classes = exprs->num_classes;
-    uint32_t *path = automaton->path; // [depth] the state before the node's byte
-    path[0] = state;
+    struct walk_step *path = automaton->path; // [depth] the state before the node's byte
+    if (automaton->states[state].row == NO_ROW && !states_make_row(automaton, state)) return;
+    path[0] = (struct walk_step){state, automaton->states[state].row * num_classes};
+    uint32_t num_ids = 0;
     for (uint32_t i = 0; i < tree->num_nodes;) {
         struct vocabulary_node node = tree->nodes[i];
-        uint32_t from = path[node.depth], class = exprs->class_of[node.byte];
-        uint32_t row = automaton->states[from].row, to = ROW_UNKNOWN;
-        if (row != NO_ROW) to = automaton->rows[(size_t)row * num_classes + class];
+        struct walk_step from = path[node.depth];
+        uint32_t class = exprs->class_of[node.byte], to = automaton->rows[from.row + class];
         if (to >= ROW_ALIAS) {
-            to = states_step_row(automaton, from, class);
+            to = states_step_row(automaton, from.state, class);
             if (exprs->err.status) return;
         }
         if (to == AUTOMATON_DEAD) {
             i += node.size;
             continue;
         }
-        path[node.depth + 1] = to;
-        if (node.token != VOCABULARY_NO_TOKEN) automaton->ids[automaton->num_ids++] = node.token;
+        if (node.token != VOCABULARY_NO_TOKEN) automaton->ids[num_ids++] = node.token;
         i++;
+        if (node.size == 1) continue;
+        if (automaton->states[to].row == NO_ROW && !states_make_row(automaton, to)) return;
+        path[node.depth + 1] = (struct walk_step){to, automaton->states[to].row * num_classes};
     }
+    automaton->num_ids = num_ids;
 }
 
 // ---- the memory of masks ----
@@ -158,7 +72,7 @@ static void write(const struct automaton *automaton, const struct mask *mask, ui
         memcpy(words, mask->words, vocabulary->num_words * sizeof *words);
         return;
     }
-    vocabulary_write_plain(vocabulary, mask->plain_chars, words);
+    vocabulary_write_plain(vocabulary, mask->plain_chars, mask->plain_kinds, words);
     set_bits(words, mask->ids, mask->num_ids);
 }
 
@@ -190,20 +104,22 @@ static void add_twins(struct automaton *automaton) {
 static bool make_mask(struct automaton *automaton, uint32_t state, struct mask *mask) {
     enum { IDS_MAX = 400 }; // setting more bits takes longer than copying the words
     const struct vocabulary *vocabulary = automaton->vocabulary;
-    uint32_t plain = plain_chars(automaton, state);
+    struct plain plain = automaton_plain(automaton, state);
+    bool mixed = plain.chars == PLAIN_MIXED;
     automaton->num_ids = 0;
-    walk(automaton, plain == PLAIN_MIXED ? &vocabulary->all : &vocabulary->rest, state);
+    walk(automaton, mixed ? &vocabulary->all : &vocabulary->rest, state);
     if (automaton->exprs->err.status) return false;
     add_twins(automaton);
     bool can_end = automaton->states[state].can_end;
-    *mask = (struct mask){.plain_chars = plain == PLAIN_MIXED ? 0 : plain,
+    *mask = (struct mask){.plain_chars = mixed ? 0 : plain.chars,
+                          .plain_kinds = plain.kinds,
                           .num_ids = automaton->num_ids};
-    mask->any = mask->plain_chars > 0 || mask->num_ids > 0 || (can_end && vocabulary->num_ending);
     size_t words_bytes = vocabulary->num_words * sizeof *mask->words;
-    if (mask->num_ids > IDS_MAX) {
+    bool some_kinds = mask->plain_chars && !vocabulary_has_all_kinds(mask->plain_kinds);
+    if (mask->num_ids > IDS_MAX || some_kinds) {
         mask->words = malloc(words_bytes);
         if (!mask->words) return false;
-        vocabulary_write_plain(vocabulary, mask->plain_chars, mask->words);
+        vocabulary_write_plain(vocabulary, mask->plain_chars, mask->plain_kinds, mask->words);
         set_bits(mask->words, automaton->ids, mask->num_ids);
         automaton->mask_bytes += words_bytes;
     } else if (mask->num_ids) {
@@ -214,6 +130,10 @@ static bool make_mask(struct automaton *automaton, uint32_t state, struct mask *
         automaton->mask_bytes += bytes;
     }
     automaton->mask_bytes += sizeof *mask;
+    mask->any = mask->num_ids > 0 || (can_end && vocabulary->num_ending);
+    if (!mask->any && mask->plain_chars) { // which kinds have tokens depends on the vocabulary
+        mask->any = vocabulary_has_plain(vocabulary, mask->plain_chars, mask->plain_kinds);
+    }
     return true;
 }
 

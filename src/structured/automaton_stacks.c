@@ -25,7 +25,8 @@ static bool grow_set_table(struct automaton *automaton) {
     memset(automaton->set_table, 0, *len * sizeof *automaton->set_table);
     for (uint32_t id = 0; id < automaton->num_sets; id++) {
         const struct stack_set *set = &automaton->sets[id];
-        uint32_t at = (uint32_t)hash_frames(automaton->frames + set->first, set->len) & (*len - 1);
+        const struct stack_frame *frames = set->len ? automaton->frames + set->first : NULL;
+        uint32_t at = (uint32_t)hash_frames(frames, set->len) & (*len - 1);
         while (automaton->set_table[at]) at = (at + 1) & (*len - 1);
         automaton->set_table[at] = id + 1;
     }
@@ -77,8 +78,8 @@ static uint32_t loose_set(struct automaton *automaton, uint32_t id) {
 // The set of the frames frame_scratch[base ..], which are popped.
 static uint32_t intern(struct automaton *automaton, uint32_t base, uint32_t depth) {
     struct exprs *exprs = automaton->exprs;
-    const struct stack_frame *frames = automaton->frame_scratch + base;
     uint32_t len = automaton->frame_scratch_len - base;
+    const struct stack_frame *frames = len ? automaton->frame_scratch + base : NULL;
     automaton->frame_scratch_len = base;
     if (!exprs_count(exprs, 1 + len) || !grow_set_table(automaton)) return 0;
     uint32_t mask = automaton->set_table_len - 1;
@@ -86,8 +87,8 @@ static uint32_t intern(struct automaton *automaton, uint32_t base, uint32_t dept
     for (; automaton->set_table[at]; at = (at + 1) & mask) {
         uint32_t id = automaton->set_table[at] - 1;
         const struct stack_set *set = &automaton->sets[id];
-        if (set->len == len &&
-            memcmp(automaton->frames + set->first, frames, len * sizeof *frames) == 0) {
+        if (set->len == len && (len == 0 || memcmp(automaton->frames + set->first, frames,
+                                                   len * sizeof *frames) == 0)) {
             return id;
         }
     }

@@ -25,7 +25,8 @@ static uint32_t plain_chars(const char *bytes, size_t len) {
     for (size_t i = 0; i < len; chars++) {
         unsigned char byte = (unsigned char)bytes[i];
         size_t size = utf8_char_bytes(bytes + i, len - i);
-        if (size == 0 || byte < 0x20 || byte == '"' || byte == '\\') return 0;
+        bool plain = byte >= 0x20 && byte != '"' && byte != '\\' && byte != 0x7f;
+        if (size == 0 || !plain) return 0;
         i += size;
     }
     return chars;
@@ -95,13 +96,15 @@ static int compare_longs(const void *x, const void *y) {
 
 static enum status build_slices(struct vocabulary *vocabulary, const struct key *keys,
                                 size_t num_keys, struct err *err) {
-    for (size_t k = 0; k <= VOCABULARY_SLICES; k++) {
+    vocabulary->plain = calloc(vocabulary->num_words, sizeof *vocabulary->plain);
+    if (!vocabulary->plain) return err_nomem(err, "structured output");
+    for (size_t k = 0; k < VOCABULARY_SLICES + VOCABULARY_KINDS; k++) {
         uint32_t *words = calloc(vocabulary->num_words, sizeof *words);
         if (!words) return err_nomem(err, "structured output");
-        if (k == VOCABULARY_SLICES) {
-            vocabulary->plain = words;
-        } else {
+        if (k < VOCABULARY_SLICES) {
             vocabulary->slices[k] = words;
+        } else {
+            vocabulary->having[k - VOCABULARY_SLICES] = words;
         }
     }
     uint32_t num_longs = 0;
@@ -112,6 +115,10 @@ static enum status build_slices(struct vocabulary *vocabulary, const struct key 
         uint32_t chars = keys[i].chars, token = keys[i].token, bit = 1u << (token % 32);
         if (!chars) continue;
         vocabulary->plain[token / 32] |= bit;
+        for (uint32_t k = 0; k < keys[i].len; k++) {
+            uint32_t kind = vocabulary_kind(keys[i].bytes[k]);
+            vocabulary->having[kind][token / 32] |= bit;
+        }
         for (size_t k = chars - 1; k < VOCABULARY_SLICES; k++) {
             vocabulary->slices[k][token / 32] |= bit;
         }
@@ -126,11 +133,14 @@ static enum status build_slices(struct vocabulary *vocabulary, const struct key 
     return OK;
 }
 
-void vocabulary_write_plain(const struct vocabulary *vocabulary, uint32_t chars, uint32_t *mask) {
+void vocabulary_write_plain(const struct vocabulary *vocabulary, uint32_t chars, uint32_t kinds,
+                            uint32_t *mask) {
     size_t bytes = vocabulary->num_words * sizeof *mask;
     if (chars == 0) {
         memset(mask, 0, bytes);
-    } else if (chars <= VOCABULARY_SLICES) {
+        return;
+    }
+    if (chars <= VOCABULARY_SLICES) {
         memcpy(mask, vocabulary->slices[chars - 1], bytes);
     } else {
         memcpy(mask, vocabulary->plain, bytes);
@@ -139,6 +149,23 @@ void vocabulary_write_plain(const struct vocabulary *vocabulary, uint32_t chars,
             mask[vocabulary->longs[i].token / 32] &= ~(1u << (vocabulary->longs[i].token % 32));
         }
     }
+    for (uint32_t kind = 0; kind < VOCABULARY_KINDS; kind++) {
+        if (kinds >> kind & 1) continue;
+        const uint32_t *having = vocabulary->having[kind];
+        for (uint32_t i = 0; i < vocabulary->num_words; i++) mask[i] &= ~having[i];
+    }
+}
+
+bool vocabulary_has_plain(const struct vocabulary *vocabulary, uint32_t chars, uint32_t kinds) {
+    for (uint32_t i = 0; i < vocabulary->num_words; i++) {
+        uint32_t word = chars <= VOCABULARY_SLICES && chars > 0 ? vocabulary->slices[chars - 1][i]
+                                                                : vocabulary->plain[i];
+        for (uint32_t kind = 0; kind < VOCABULARY_KINDS; kind++) {
+            if (!(kinds >> kind & 1)) word &= ~vocabulary->having[kind][i];
+        }
+        if (word) return chars > 0;
+    }
+    return false;
 }
 
 // ---- the whole ----
@@ -266,6 +293,7 @@ fail:
 void vocabulary_destroy(struct vocabulary *vocabulary) {
     if (!vocabulary) return;
     for (size_t k = 0; k < VOCABULARY_SLICES; k++) free(vocabulary->slices[k]);
+    for (size_t k = 0; k < VOCABULARY_KINDS; k++) free(vocabulary->having[k]);
     free(vocabulary->all.nodes);
     free(vocabulary->rest.nodes);
     free(vocabulary->twins);

@@ -5,9 +5,9 @@
  * memory, and skipping a branch is an addition.
  *
  * Plain tokens are those that may stand anywhere inside a JSON string: whole characters of UTF-8,
- * none of them a quote, a backslash or a control character. Most tokens are plain (97 % of
- * Qwen3's). Where a state allows every plain character, its mask is copied from a set made here,
- * and only a small tree of the other tokens is walked. */
+ * none of them a quote, a backslash or a control character (DEL included). Most tokens are plain
+ * (97 % of Qwen3's). Where a state allows every plain character, its mask is copied from a set made
+ * here, and only a small tree of the other tokens is walked. */
 #ifndef STRUCTURED_VOCABULARY_H
 #define STRUCTURED_VOCABULARY_H
 
@@ -34,6 +34,30 @@ enum {
     VOCABULARY_SLICES = 32,
 };
 
+// Kinds of plain characters, as patterns tell them apart.
+enum {
+    VOCABULARY_LOWER,
+    VOCABULARY_UPPER,
+    VOCABULARY_DIGIT,
+    VOCABULARY_BLANK,
+    VOCABULARY_UNDERSCORE,
+    VOCABULARY_HYPHEN,
+    VOCABULARY_DOT,
+    VOCABULARY_SIGN, // the other ASCII characters
+    VOCABULARY_BEYOND_ASCII,
+    VOCABULARY_KINDS,
+};
+static inline uint32_t vocabulary_kind(unsigned char byte) { // the character's first byte
+    if (byte >= 0x80) return VOCABULARY_BEYOND_ASCII;
+    if (byte >= 'a' && byte <= 'z') return VOCABULARY_LOWER;
+    if (byte >= 'A' && byte <= 'Z') return VOCABULARY_UPPER;
+    if (byte >= '0' && byte <= '9') return VOCABULARY_DIGIT;
+    if (byte == ' ') return VOCABULARY_BLANK;
+    if (byte == '_') return VOCABULARY_UNDERSCORE;
+    if (byte == '-') return VOCABULARY_HYPHEN;
+    return byte == '.' ? VOCABULARY_DOT : VOCABULARY_SIGN;
+}
+
 struct vocabulary_tree {
     struct vocabulary_node *nodes; // [num_nodes]
     uint32_t num_nodes;
@@ -52,6 +76,7 @@ struct vocabulary {
     // slices[k - 1] has the plain tokens of at most k characters.
     uint32_t *slices[VOCABULARY_SLICES]; // [num_words] each
     uint32_t *plain; // [num_words] all plain tokens
+    uint32_t *having[VOCABULARY_KINDS]; // [num_words] each: those with a character of the kind
     // The plain tokens of more than VOCABULARY_SLICES characters.
     struct vocabulary_long {
         uint32_t token, chars;
@@ -71,8 +96,15 @@ MUST_USE enum status vocabulary_create(struct vocabulary **out,
                                        const int32_t *ending, uint32_t num_ending, struct err *err);
 void vocabulary_destroy(struct vocabulary *vocabulary); // NULL is fine
 
-// Sets `mask` [num_words] to the plain tokens of at most `chars` characters (UINT32_MAX: to all).
-void vocabulary_write_plain(const struct vocabulary *vocabulary, uint32_t chars, uint32_t *mask);
+// Sets `mask` [num_words] to the plain tokens of at most `chars` characters (UINT32_MAX: any
+// number) that have only characters of `kinds` (bits).
+void vocabulary_write_plain(const struct vocabulary *vocabulary, uint32_t chars, uint32_t kinds,
+                            uint32_t *mask);
+// Whether there is such a token.
+bool vocabulary_has_plain(const struct vocabulary *vocabulary, uint32_t chars, uint32_t kinds);
+static inline bool vocabulary_has_all_kinds(uint32_t kinds) {
+    return kinds == (1u << VOCABULARY_KINDS) - 1;
+}
 // The pairs whose first token is `first`.
 const struct vocabulary_pair *vocabulary_twins(const struct vocabulary *vocabulary, uint32_t first,
                                                uint32_t *num_twins);

@@ -1,0 +1,156 @@
+/* Which plain characters may follow a state. Characters are looked at by kind (vocabulary.h). Where
+ * each kind may either always follow or never, up to a number of characters or without end, the
+ * plain tokens that fit are known without a walk. */
+#include "structured/automaton_internal.h"
+
+enum { STATES_MAX = 8, ALL_KINDS = (1 << VOCABULARY_KINDS) - 1 };
+
+// The states behind some characters, each once.
+struct frontier {
+    uint32_t states[STATES_MAX], len;
+    uint32_t alive, dead; // kinds of characters that some state allows, or forbids
+    bool many;
+};
+
+static void add(struct frontier *frontier, uint32_t state, uint32_t kind) {
+    if (state == AUTOMATON_DEAD) {
+        frontier->dead |= 1u << kind;
+        return;
+    }
+    frontier->alive |= 1u << kind;
+    for (uint32_t i = 0; i < frontier->len; i++) {
+        if (frontier->states[i] == state) return;
+    }
+    if (frontier->len == STATES_MAX) {
+        frontier->many = true;
+    } else {
+        frontier->states[frontier->len++] = state;
+    }
+}
+
+static bool is_mixed(const struct frontier *frontier) {
+    return (frontier->dead & frontier->alive) || frontier->many;
+}
+
+// Adds the states behind each character of the range.
+static void add_range(struct automaton *automaton, uint32_t state,
+                      const struct expr_utf8_range *range, uint32_t at, struct frontier *to) {
+    if (at >= range->len || at >= sizeof range->first || state == AUTOMATON_DEAD) {
+        add(to, state, VOCABULARY_BEYOND_ASCII);
+        return;
+    }
+    uint32_t before = UINT32_MAX;
+    for (uint32_t byte = range->first[at]; byte <= range->last[at]; byte++) {
+        uint32_t next = states_step_row(automaton, state, automaton->exprs->class_of[byte]);
+        if (next == before) continue;
+        before = next;
+        add_range(automaton, next, range, at + 1, to);
+        if (is_mixed(to)) return;
+    }
+}
+
+// Adds the states behind each plain character.
+static void follow(struct automaton *automaton, uint32_t state, struct frontier *to) {
+    for (uint32_t byte = 0x20; byte < 0x7f; byte++) {
+        if (byte == '"' || byte == '\\') continue;
+        uint32_t next = states_step_row(automaton, state, automaton->exprs->class_of[byte]);
+        add(to, next, vocabulary_kind((unsigned char)byte));
+        if (is_mixed(to)) return;
+    }
+    struct expr_utf8_range ranges[EXPR_UTF8_RANGES_MAX];
+    uint32_t num_ranges = exprs_utf8_ranges(0x80, 0x10ffff, ranges);
+    for (uint32_t i = 0; i < num_ranges && !is_mixed(to); i++) {
+        add_range(automaton, state, &ranges[i], 0, to);
+    }
+}
+
+static bool is_part(const struct frontier *a, const struct frontier *b) {
+    for (uint32_t i = 0; i < a->len; i++) {
+        uint32_t k = 0;
+        while (k < b->len && b->states[k] != a->states[i]) k++;
+        if (k == b->len) return false;
+    }
+    return true;
+}
+
+// Follows all states of `from` together.
+static struct plain follow_all(struct automaton *automaton, struct frontier from,
+                               uint32_t chars_max) {
+    struct plain plain = {.kinds = from.alive & ALL_KINDS, .chars = PLAIN_ALL};
+    for (uint32_t chars = 1; chars <= chars_max; chars++) {
+        struct frontier to = {.len = 0};
+        for (uint32_t i = 0; i < from.len && !is_mixed(&to); i++) {
+            follow(automaton, from.states[i], &to);
+        }
+        bool changes = to.alive && to.alive != plain.kinds;
+        if (automaton->exprs->err.status || is_mixed(&to) || changes) {
+            plain.chars = PLAIN_MIXED;
+            return plain;
+        }
+        if (!to.alive) {
+            plain.chars = chars;
+            return plain;
+        }
+        if (is_part(&to, &from)) return plain;
+        from = to;
+    }
+    return plain;
+}
+
+// What `state` allows, if one character leads to a state that allows `next`.
+static struct plain before(uint32_t kinds, struct plain next) {
+    struct plain plain = {.kinds = kinds, .chars = PLAIN_MIXED};
+    if (next.chars == 0) {
+        plain.chars = 1;
+    } else if (next.chars != PLAIN_MIXED && next.kinds == kinds) {
+        plain.chars = next.chars == PLAIN_ALL ? PLAIN_ALL : next.chars + 1;
+    }
+    return plain;
+}
+
+// Mostly all characters lead to one state, as the inside of a string or a counter does. What is
+// known of the states of such a chain is remembered for each, so a string that is limited to n
+// characters is followed to its end once, not once for each state.
+struct plain automaton_plain(struct automaton *automaton, uint32_t state) {
+    enum { CHAIN_MAX = 1100 };
+    const struct vocabulary *vocabulary = automaton->vocabulary;
+    uint32_t chars_max = vocabulary->num_longs ? vocabulary->longs[0].chars : VOCABULARY_SLICES;
+    uint32_t chain[CHAIN_MAX], kinds[CHAIN_MAX], len = 0;
+    struct plain plain = {.chars = PLAIN_ALL}; // of the state behind the chain
+    if (chars_max > CHAIN_MAX) chars_max = CHAIN_MAX;
+    for (; len < chars_max; len++) {
+        if (automaton->states[state].plain.known) {
+            plain = automaton->states[state].plain;
+            break;
+        }
+        struct frontier to = {.len = 0};
+        follow(automaton, state, &to);
+        if (automaton->exprs->err.status) return (struct plain){.chars = PLAIN_MIXED};
+        chain[len] = state;
+        kinds[len] = to.alive & ALL_KINDS;
+        bool loops = to.len == 1 && to.states[0] == state;
+        if (is_mixed(&to) || to.len != 1 || loops) {
+            plain = (struct plain){.kinds = kinds[len], .known = true};
+            if (is_mixed(&to)) {
+                plain.chars = PLAIN_MIXED;
+            } else if (loops) {
+                plain.chars = PLAIN_ALL;
+            } else if (to.len > 1) {
+                plain = follow_all(automaton, to, chars_max);
+                plain.known = true;
+                if (plain.kinds != kinds[len]) plain.chars = PLAIN_MIXED;
+            }
+            if (automaton->exprs->err.status) return (struct plain){.chars = PLAIN_MIXED};
+            automaton->states[state].plain = plain;
+            break;
+        }
+        state = to.states[0];
+    }
+    if (len == chars_max) plain.kinds = kinds[len - 1]; // longer than any token
+    while (len-- > 0) {
+        plain = before(kinds[len], plain);
+        plain.known = true;
+        automaton->states[chain[len]].plain = plain;
+    }
+    return plain;
+}

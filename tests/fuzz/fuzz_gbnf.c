@@ -1,0 +1,77 @@
+/* An arbitrary GBNF grammar over an arbitrary text, with a NUL between them. What compiles follows
+ * the text to its end or to a byte that does not fit, within limits of steps and memory. At each
+ * place the mask has exactly the tokens that fit, and forced bytes fit. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/text/buf.h"
+#include "structured/automaton.h"
+#include "structured/read/gbnf.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const struct vocabulary *vocabulary_once(void) {
+    static struct vocabulary *vocabulary;
+    static const char *const texts[] = {"a", "b", "ab", "\"", "{\"", "0", "\n", "\xc3", "\xa9"};
+    struct vocabulary_token tokens[ARRAY_LEN(texts) + 1] = {{0}};
+    int32_t ending = ARRAY_LEN(texts);
+    if (vocabulary) return vocabulary;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        tokens[i] = (struct vocabulary_token){.bytes = texts[i], .len = (uint32_t)strlen(texts[i])};
+    }
+    enum status status =
+        vocabulary_create(&vocabulary, tokens, ARRAY_LEN(tokens), &ending, 1, NULL);
+    CHECK(status == OK, "%d", (int)status);
+    return vocabulary;
+}
+
+static void check_place(struct automaton *automaton, uint32_t state) {
+    const struct vocabulary *vocabulary = automaton_vocabulary(automaton);
+    uint32_t word, next;
+    struct buf forced = {0};
+    if (automaton_mask(automaton, state, &word, NULL, NULL)) return;
+    for (uint32_t i = 0; i + 1 < vocabulary->num_tokens; i++) {
+        uint32_t start = vocabulary->offsets[i], len = vocabulary->offsets[i + 1] - start;
+        const char *bytes = vocabulary->bytes + start;
+        if (automaton_advance(automaton, state, bytes, len, &next, NULL)) return;
+        CHECK((word >> i & 1) == (next != AUTOMATON_DEAD), "token %u", i);
+    }
+    if (!automaton_forced(automaton, state, 8, &forced, NULL) && forced.len &&
+        !automaton_advance(automaton, state, forced.data, forced.len, &next, NULL)) {
+        CHECK(next != AUTOMATON_DEAD, "%zu bytes", forced.len);
+    }
+    buf_fini(&forced);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    const uint8_t *end = size ? memchr(data, 0, size) : NULL;
+    size_t grammar_len = end ? (size_t)(end - data) : size;
+    size_t from = end ? grammar_len + 1 : size;
+    struct grammar_limits limits = {.exprs = {.bytes_max = 8 << 20, .steps_max = 200000}};
+    struct automaton_limits run = {.steps_max = 50000};
+    struct grammar *grammar;
+    uint32_t rule;
+    CHECK(grammar_create(&grammar, &limits, NULL) == OK, "size=%zu", size);
+    struct err err = {0};
+    if (gbnf_add(grammar, (const char *)data, grammar_len, &rule, &err)) {
+        CHECK(err.message[0], "status=%d", (int)err.status);
+        grammar_destroy(grammar);
+        return 0;
+    }
+    grammar_start(grammar, rule);
+    struct automaton *automaton;
+    if (automaton_create(&automaton, grammar, vocabulary_once(), &run, &err)) {
+        CHECK(err.message[0], "status=%d", (int)err.status);
+        return 0;
+    }
+    uint32_t state = automaton_start(automaton);
+    for (size_t i = from; i <= size && state != AUTOMATON_DEAD; i++) {
+        check_place(automaton, state);
+        if (i == size) break;
+        if (automaton_advance(automaton, state, (const char *)data + i, 1, &state, &err)) break;
+    }
+    automaton_release(automaton);
+    return 0;
+}
