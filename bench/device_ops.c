@@ -51,7 +51,7 @@ static void take_linears(struct work *w, uint32_t out, uint32_t in) {
     struct backend *b = w->bench->backend;
     struct err err = {0};
     const struct matrix_slice part = noise_matrix(w->bench, out, in);
-    const struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
+    const struct linear_spec spec = {&part, NULL, 1, WEIGHTS_NATIVE};
     w->num_copies = copies_of((size_t)out * in * sizeof(uint16_t));
     for (uint32_t i = 0; i < w->num_copies; i++) {
         if (b->ops->linear_create(b, &spec, &w->linears[i], &err)) work_stop(err.message);
@@ -368,7 +368,7 @@ static void take_experts(struct work *w, const struct experts_shape *shape) {
         gate[i] = noise_matrix(w->bench, shape->intermediate, shape->hidden);
         down[i] = noise_matrix(w->bench, shape->hidden, shape->intermediate);
     }
-    const struct experts_spec spec = {*shape, gate, gate, down};
+    const struct experts_spec spec = {*shape, gate, gate, down, WEIGHTS_NATIVE};
     w->num_copies = 2;
     for (uint32_t i = 0; i < w->num_copies; i++) {
         if (b->moe->experts_create(b, &spec, &w->experts[i], &err)) work_stop(err.message);

@@ -27,6 +27,7 @@ enum {
 
 struct bench {
     struct backend *backend;
+    struct weight_format format; // of linears
     struct cpu_backend *cpu;
     const char *isa;
     uint64_t *memory; // [READ_BYTES / 8] to measure reading
@@ -155,8 +156,10 @@ static void pack_op(struct bench *bench, void *arg) {
 
 // The bytes of the weights as the backend keeps them, without scales and sums of each output.
 static double weight_bytes(const struct bench *bench, uint32_t out, uint32_t in) {
-    double bits[] = {[QUANTIZATION_NONE] = 16, [QUANTIZATION_INT8] = 8, [QUANTIZATION_INT4] = 4.25};
-    return (double)out * in * bits[bench->backend->quantization] / 8;
+    struct weight_format format = bench->format;
+    double bits = format.bits ? format.bits : 16;
+    if (format.group) bits += 8.0 / format.group; // a byte for each
+    return (double)out * in * bits / 8;
 }
 
 static void bench_linear(struct bench *bench, uint32_t out, uint32_t in, uint32_t rows) {
@@ -167,7 +170,7 @@ static void bench_linear(struct bench *bench, uint32_t out, uint32_t in, uint32_
     for (size_t i = 0; i < weights; i++) source[i] = (uint16_t)(0x3c00 + i % 97);
     struct matrix_slice part = {
         .source = {.data = source}, .dtype = DTYPE_BF16, .rows = out, .cols = in, .row_stride = in};
-    struct linear_bench linear = {.spec = {&part, NULL, 1, LINEAR_OF_LAYER}};
+    struct linear_bench linear = {.spec = {&part, NULL, 1, bench->format}};
     linear.num_copies = rows > 64 ? 1 : (uint32_t)((200u << 20) / (weights * 2)) + 1;
     if (linear.num_copies > 24) linear.num_copies = 24;
     for (uint32_t i = 0; i < linear.num_copies; i++) {
@@ -234,7 +237,8 @@ static struct experts *make_experts(struct bench *bench) {
                                        .cols = EXPERT_SIZE,
                                        .row_stride = EXPERT_SIZE};
     }
-    const struct experts_spec spec = {{EXPERTS, EXPERT_HIDDEN, EXPERT_SIZE}, in, in, out};
+    const struct experts_spec spec = {
+        {EXPERTS, EXPERT_HIDDEN, EXPERT_SIZE}, in, in, out, bench->format};
     struct experts *experts = NULL;
     if (bench->backend->moe->experts_create(bench->backend, &spec, &experts, NULL) != OK) {
         checked(NULL);
@@ -577,9 +581,9 @@ int main(int argc, char **argv) {
     struct bench bench = {.turns = argc > 3 ? number_of(argv[3], 1, "at least 1 turn") : 40};
     const char *group = argc > 4 ? argv[4] : NULL;
     if (group) check_group(group);
-    if (group && strcmp(group, "int8") == 0) options.quantization = QUANTIZATION_INT8;
-    if (group && strcmp(group, "int4") == 0) options.quantization = QUANTIZATION_INT4;
-    if (options.quantization != QUANTIZATION_NONE) group = "linear";
+    if (group && strcmp(group, "int8") == 0) bench.format = WEIGHTS_INT8;
+    if (group && strcmp(group, "int4") == 0) bench.format = WEIGHTS_INT4;
+    if (bench.format.bits) group = "linear";
     struct err err = {0};
     if (backend_create(&bench.backend, &options, &err) != OK) {
         fprintf(stderr, "bench_ops: %s\n", err.message);

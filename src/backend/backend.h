@@ -29,6 +29,7 @@
 
 #include "backend/collective.h"
 #include "backend/sample_args.h"
+#include "backend/weight_format.h"
 #include "base/byte_source.h"
 #include "base/dtype.h"
 #include "base/err.h"
@@ -43,23 +44,12 @@ struct kv_cache; // the paged KV cache of all layers; the backend owns its layou
 struct token_counts; // the tokens that sequences have seen, and how often they generated each
 struct fused_model; // a backend's own data for the fused ops of one model
 
-// How a device stores the weights of linears. They are quantized while they are loaded.
-enum quantization {
-    QUANTIZATION_NONE, // as weight_dtype says
-    QUANTIZATION_INT8, // 8 bits, one scale for each output
-    QUANTIZATION_INT4, // 4 bits, one scale for each 32 weights of an output
-};
-
-// A linear's place in the model, because some places tolerate less rounding than others.
-enum linear_role { LINEAR_OF_LAYER, LINEAR_OF_VOCABULARY, LINEAR_OF_ROUTER };
-
 struct backend_options {
     const char *device; // "cpu", "auto" or another name of gpu_choice.h
     const char *cpu_isa; // "auto" or a name of backend/cpu/isa/isa.c
     int threads; // 0: one for each core of the affinity mask, within the cgroup's quota
-    enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: type of the linears' stored weights
+    enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: of linears whose weights stay floats
     const char *cuda_cache_path; // file of matrix product timings to read and write; NULL: none
-    enum quantization quantization;
     bool numa; // cpu: spread weights and KV caches over the NUMA nodes
     uint32_t rank_on_host; // cuda: decides which of the GPUs that `device` names it takes
 };
@@ -82,7 +72,7 @@ struct linear_spec {
     const struct matrix_slice *parts; // [num_parts], all with the same cols = in
     const struct matrix_slice *biases; // [num_parts] of [1][rows of the part], or NULL for no bias
     uint32_t num_parts;
-    enum linear_role role;
+    struct weight_format format; // one that the backend has
 };
 
 // Of one rank: `intermediate` is its share of each expert.
@@ -96,6 +86,7 @@ struct experts_spec {
     struct experts_shape shape;
     const struct matrix_slice *gate, *up; // [num_experts] of [intermediate][hidden]
     const struct matrix_slice *down; // [num_experts] of [hidden][intermediate]
+    struct weight_format format;
 };
 
 // The largest step that will ever run: memory for steps is allocated by these sizes.
@@ -298,11 +289,13 @@ struct backend_ops {
     // Waits for everything enqueued; the one place where a device fault is reported.
     enum status (*synchronize)(struct backend *backend, struct err *err);
 
+    // Whether linears can keep their weights in this format. All have WEIGHTS_NATIVE.
+    bool (*has_format)(const struct backend *backend, struct weight_format format);
     enum status (*linear_create)(struct backend *backend, const struct linear_spec *spec,
                                  struct linear **out, struct err *err);
     void (*linear_destroy)(struct backend *backend, struct linear *linear); // NULL is fine
     size_t (*linear_bytes)(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
-                           enum linear_role role);
+                           struct weight_format format);
 
     enum status (*kv_cache_create)(struct backend *backend, const struct kv_cache_spec *spec,
                                    struct kv_cache **out, struct err *err);
@@ -410,7 +403,8 @@ struct backend_moe {
     enum status (*experts_create)(struct backend *backend, const struct experts_spec *spec,
                                   struct experts **out, struct err *err);
     void (*experts_destroy)(struct backend *backend, struct experts *experts); // NULL is fine
-    size_t (*experts_bytes)(const struct backend *backend, const struct experts_shape *shape);
+    size_t (*experts_bytes)(const struct backend *backend, const struct experts_shape *shape,
+                            struct weight_format format);
     // The result also suffices for any smaller number of tokens.
     size_t (*experts_scratch_bytes)(const struct backend *backend,
                                     const struct experts_shape *shape, uint32_t num_tokens,
@@ -510,8 +504,7 @@ struct backend {
     const char *name; // "cpu"
     char description[128]; // for people: "cpu avx512, 2 threads"
     enum dtype activation_dtype;
-    enum dtype weight_dtype;
-    enum quantization quantization;
+    enum dtype weight_dtype; // of WEIGHTS_NATIVE
     enum dtype kv_cache_dtype; // of a KV cache whose spec has DTYPE_NONE
     bool has_kv_groups; // false: there is one KV group
     bool has_kv_cache_dtypes; // false: a KV cache can only have kv_cache_dtype

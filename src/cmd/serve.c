@@ -17,7 +17,7 @@
 #include "cmd/terminal/loading.h"
 #include "cmd/trace.h"
 #include "server/chat/tool_format.h"
-#include "server/loop/server_log.h"
+#include "server/loop/request_info.h"
 #include "server/server.h"
 
 #define BLANKS " \t\v\f"

@@ -18,9 +18,9 @@ enum {
 };
 
 // The option's name has been checked against the table.
-static enum quantization quantization_of(const char *name) {
-    if (strcmp(name, "int8") == 0) return QUANTIZATION_INT8;
-    return strcmp(name, "int4") == 0 ? QUANTIZATION_INT4 : QUANTIZATION_NONE;
+static struct weight_format format_of(const char *quantization) {
+    if (strcmp(quantization, "int8") == 0) return WEIGHTS_INT8;
+    return strcmp(quantization, "int4") == 0 ? WEIGHTS_INT4 : WEIGHTS_NATIVE;
 }
 
 static enum dtype kv_cache_dtype_of(const char *name) {
@@ -105,7 +105,6 @@ static enum status choose_backend(struct engine_plan *plan,
         .threads = threads_of_rank(plan, options),
         .numa = strcmp(options->numa, "off") != 0,
         .weight_dtype = strcmp(options->dtype, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16,
-        .quantization = quantization_of(options->quantization),
         .cuda_cache_path = options->cache_dir ? cache_path : NULL,
     };
     struct gpu_choice gpus;
@@ -118,6 +117,20 @@ static enum status choose_backend(struct engine_plan *plan,
     return err_set(err, ERR_UNSUPPORTED,
                    "%s/config.json: experts are not supported on the device %s", options->model,
                    plan->backend->name);
+}
+
+static enum status choose_format(struct engine_plan *plan,
+                                 const struct nvllm_engine_options *options, struct err *err) {
+    const struct backend *backend = plan->backend;
+    plan->format = format_of(options->quantization);
+    bool is_native = weight_format_is(plan->format, WEIGHTS_NATIVE);
+    if (!is_native && strcmp(options->dtype, "float32") == 0) {
+        return err_set(err, ERR_INVALID, "weights cannot be quantized and kept as float32 too");
+    }
+    if (backend->ops->has_format(backend, plan->format)) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "device %s does not quantize weights to %s; device cpu does", backend->name,
+                   options->quantization);
 }
 
 static enum status choose_lengths(struct engine_plan *plan,
@@ -270,8 +283,8 @@ static const char *smaller_part(const struct engine_plan *plan, size_t kv_bytes)
     }
     if (workspace > weights) return "a smaller max_num_batched_tokens or max_num_seqs needs less";
     if (is_gpu) return "tensor_parallel_size shares the weights among several GPUs";
-    if (plan->quantization == QUANTIZATION_INT4) return "only a smaller model needs less";
-    return plan->quantization == QUANTIZATION_INT8
+    if (weight_format_is(plan->format, WEIGHTS_INT4)) return "only a smaller model needs less";
+    return weight_format_is(plan->format, WEIGHTS_INT8)
                ? "quantization int4 makes the weights smaller"
                : "quantization int8 or int4 makes the weights smaller";
 }
@@ -336,6 +349,7 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     if (status) goto fail;
     if ((status = find_host(plan, options, err))) goto fail;
     if ((status = choose_backend(plan, options, err))) goto fail;
+    if ((status = choose_format(plan, options, err))) goto fail;
     if ((status = check_ranks(plan, err))) goto fail;
     plan->dummy_weights = strcmp(options->load_format, "dummy") == 0;
     plan->seed = (uint64_t)options->seed;
@@ -343,7 +357,6 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     // it, while its last token is pending.
     bool has_queue = plan->backend->queue != NULL;
     bool is_mixed = strcmp(options->schedule, "mixed") == 0;
-    plan->quantization = quantization_of(options->quantization);
     plan->is_async = is_mixed && (strcmp(options->async_scheduling, "on") == 0 ||
                                   (has_queue && strcmp(options->async_scheduling, "off") != 0));
     if ((status = choose_lengths(plan, options, err))) goto fail;
@@ -353,11 +366,12 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     decoder->table = &plan->layers;
     decoder->shape = &plan->shape;
     decoder->backend = plan->backend;
+    decoder->format = plan->format;
     plan->runner.batch_bytes = batch_capacity_bytes(&decoder->limits, plan->config.vocab_size);
     plan->runner.enforce_eager = options->enforce_eager != 0;
     if ((status = find_memory(plan, options->gpu_memory_utilization, err))) goto fail;
-    plan->weights_bytes =
-        decoder_weights_bytes(&plan->config, &plan->layers, &plan->shape, plan->backend);
+    plan->weights_bytes = decoder_weights_bytes(&plan->config, &plan->layers, &plan->shape,
+                                                plan->backend, plan->format);
     plan->workspace_bytes = model_runner_workspace_bytes(&plan->runner);
     if (plan->world_size > 1) plan->workspace_bytes += bytes_for_ranks(plan, options);
     if ((status = choose_kv_cache(plan, options, err))) goto fail;

@@ -30,7 +30,7 @@ struct engine_plan {
     uint32_t num_sharing; // of these, how many share this one's cores
     struct backend *backend; // the plan's own
     bool dummy_weights;
-    enum quantization quantization; // of the weights, while loading
+    struct weight_format format; // of the layers' weights
     bool is_async; // step n + 1 is launched before step n is waited for
     uint32_t max_model_len;
     uint64_t seed;

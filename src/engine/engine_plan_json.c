@@ -82,16 +82,10 @@ static int add_moe(json_t *root, const struct engine_plan *plan) {
     return failed;
 }
 
-static const char *weight_name(const struct backend *backend) {
-    switch (backend->quantization) {
-    case QUANTIZATION_INT8:
-        return "INT8";
-    case QUANTIZATION_INT4:
-        return "INT4";
-    case QUANTIZATION_NONE:
-        break;
-    }
-    return dtype_name(backend->weight_dtype);
+static const char *weight_name(const struct engine_plan *plan) {
+    if (weight_format_is(plan->format, WEIGHTS_INT8)) return "INT8";
+    if (weight_format_is(plan->format, WEIGHTS_INT4)) return "INT4";
+    return dtype_name(plan->backend->weight_dtype);
 }
 
 // Like weights, which have scales too.
@@ -104,7 +98,7 @@ enum status engine_plan_json(const struct engine_plan *plan, char **json, struct
     json_t *root = json_pack(
         "{s:s s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:b s:s s:f s:o s:o s:s s:o}",
         "family", plan->layers.family, "architecture", c->architecture, "dtype",
-        dtype_name(c->dtype), "weight_dtype", weight_name(plan->backend), "kv_cache_dtype",
+        dtype_name(c->dtype), "weight_dtype", weight_name(plan), "kv_cache_dtype",
         kv_cache_name(plan->runner.kv_cache.dtype), "num_parameters",
         (json_int_t)decoder_num_parameters(c, &plan->layers), "vocab_size",
         (json_int_t)c->vocab_size, "hidden_size", (json_int_t)c->hidden_size, "intermediate_size",

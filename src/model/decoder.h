@@ -47,6 +47,7 @@ struct decoder_options {
     const struct layer_table *table; // of the config
     const struct decoder_shape *shape; // of this rank; copied
     struct backend *backend;
+    struct weight_format format; // of the layers' linears
     struct comm *comm;
     struct step_limits limits;
     const struct interrupt *interrupt; // asked before each matrix is loaded; NULL: none
@@ -86,7 +87,8 @@ MUST_USE enum status decoder_shape_of(struct decoder_shape *out, const struct mo
 uint32_t decoder_vocab_start(const struct model_config *config, uint32_t rank, uint32_t world_size);
 // For the memory plan: bytes of this rank's weights, and of its activations.
 size_t decoder_weights_bytes(const struct model_config *config, const struct layer_table *table,
-                             const struct decoder_shape *shape, const struct backend *backend);
+                             const struct decoder_shape *shape, const struct backend *backend,
+                             struct weight_format format);
 size_t decoder_workspace_bytes(const struct model_config *config, const struct decoder_shape *shape,
                                const struct step_limits *limits, const struct backend *backend);
 // Parameters of the whole model (all ranks), tied weights once.

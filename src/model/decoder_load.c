@@ -24,7 +24,7 @@ struct loader {
 struct row_part {
     const char *module; // "self_attn.q_proj": ".weight" and ".bias" are appended
     uint32_t rows, start, count;
-    enum linear_role role;
+    struct weight_format format;
 };
 
 // Columns [start, start + count) of a tensor [rows][cols].
@@ -112,7 +112,7 @@ static enum status load_rows(struct loader *l, uint32_t layer, const struct row_
         biases[i] = bias_of(&weight, parts[i].start, parts[i].count);
     }
     struct backend *backend = l->decoder->backend;
-    const struct linear_spec spec = {slices, has_bias ? biases : NULL, num_parts, parts->role};
+    const struct linear_spec spec = {slices, has_bias ? biases : NULL, num_parts, parts->format};
     return backend->ops->linear_create(backend, &spec, out, l->err);
 }
 
@@ -136,7 +136,7 @@ static enum status load_cols(struct loader *l, uint32_t layer, const struct col_
     }
     struct backend *backend = l->decoder->backend;
     bool adds_bias = has_bias && l->decoder->comm->rank == 0;
-    const struct linear_spec spec = {&slice, adds_bias ? &bias_slice : NULL, 1, LINEAR_OF_LAYER};
+    const struct linear_spec spec = {&slice, adds_bias ? &bias_slice : NULL, 1, l->decoder->format};
     return backend->ops->linear_create(backend, &spec, out, l->err);
 }
 
@@ -211,9 +211,9 @@ static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_l
     bool has_bias = l->decoder->table->layers[i].has_mlp_bias;
     const struct row_part gate_up[] = {
         {"mlp.gate_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size,
-         LINEAR_OF_LAYER},
+         l->decoder->format},
         {"mlp.up_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size,
-         LINEAR_OF_LAYER},
+         l->decoder->format},
     };
     const struct col_part down = {"mlp.down_proj", c->hidden_size, c->intermediate_size,
                                   s->intermediate_start, s->intermediate_size};
@@ -252,8 +252,11 @@ static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slic
         if (status) return status;
         down[expert] = cols_of(&weight, start, share);
     }
-    const struct experts_spec spec = {
-        .shape = decoder_experts_shape(d->config, &d->shape), .gate = gate, .up = up, .down = down};
+    const struct experts_spec spec = {.shape = decoder_experts_shape(d->config, &d->shape),
+                                      .gate = gate,
+                                      .up = up,
+                                      .down = down,
+                                      .format = d->format};
     return d->backend->moe->experts_create(d->backend, &spec, out, l->err);
 }
 
@@ -261,7 +264,7 @@ static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_
     const struct model_config *c = l->decoder->config;
     uint32_t count = c->moe.num_experts;
     const struct row_part router = {l->decoder->table->expert_names->router, count, 0, count,
-                                    LINEAR_OF_ROUTER};
+                                    decoder_router_format()};
     enum status status = load_rows(l, i, &router, 1, c->hidden_size, false, &layer->router);
     if (status) return status;
     struct matrix_slice *slices = calloc(count, 3 * sizeof *slices);
@@ -280,11 +283,11 @@ static enum status load_layer(struct loader *l, uint32_t i) {
     uint32_t dim = described->head_dim;
     const struct row_part qkv[] = {
         {"self_attn.q_proj", c->num_heads * dim, s->head_start * dim, s->num_heads * dim,
-         LINEAR_OF_LAYER},
+         l->decoder->format},
         {"self_attn.k_proj", c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim,
-         LINEAR_OF_LAYER},
+         l->decoder->format},
         {"self_attn.v_proj", c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim,
-         LINEAR_OF_LAYER},
+         l->decoder->format},
     };
     const struct col_part o = {"self_attn.o_proj", c->hidden_size, c->num_heads * dim,
                                s->head_start * dim, s->num_heads * dim};
@@ -305,7 +308,7 @@ static enum status load_vocabulary(struct loader *l, const char *name, struct li
         take_matrix(l, name, d->config->vocab_size, d->config->hidden_size, &weight);
     if (status) return status;
     struct matrix_slice slice = rows_of(&weight, d->shape.vocab_start, d->shape.vocab_size);
-    const struct linear_spec spec = {&slice, NULL, 1, LINEAR_OF_VOCABULARY};
+    const struct linear_spec spec = {&slice, NULL, 1, decoder_vocabulary_format(d->format)};
     return d->backend->ops->linear_create(d->backend, &spec, out, l->err);
 }
 
@@ -416,6 +419,7 @@ enum status decoder_create(struct decoder **out, const struct decoder_options *o
     *d = (struct decoder){
         .config = options->config,
         .backend = options->backend,
+        .format = options->format,
         .comm = options->comm,
         .table = options->table,
         .shape = *options->shape,

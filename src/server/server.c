@@ -9,17 +9,16 @@
 
 #include "base/check.h"
 #include "base/os/clock.h"
-#include "server/api/tokenizer_info.h"
+#include "server/api/endpoints.h"
 #include "server/http/listen.h"
 #include "server/http/tls.h"
 #include "server/loop/api.h"
-#include "server/loop/api_error.h"
 #include "server/loop/api_request.h"
-#include "server/loop/server_log.h"
+#include "server/loop/request_info.h"
 #include "server/observe/engine_room.h"
 #include "server/route.h"
 
-enum { POOL_THREADS = 4, MODEL_NAMES_BYTES = 400 };
+enum { POOL_THREADS = 4 };
 #define FLUSH_SECONDS 2.0 // for the last answers to be read
 #define ABORT_SECONDS 5.0 // for the engine to end what was aborted
 
@@ -137,26 +136,6 @@ static void on_step(uint64_t num_tokens, void *user_data) {
 static bool may_step(bool has_work, void *user_data) {
     struct server *server = user_data;
     return !server->api.room || engine_room_may_step(server->api.room, has_work);
-}
-
-// ---- names ----
-
-bool api_check_model(const struct api *api, const char *name, struct api_error *error) {
-    char names[MODEL_NAMES_BYTES] = "";
-    size_t len = 0;
-    if (!name) return true;
-    for (size_t i = 0; i < api->options->num_model_names; i++) {
-        const char *own = api->options->model_names[i];
-        if (strcmp(own, name) == 0) return true;
-        if (len >= sizeof names) continue; // the list is cut
-        len += (size_t)snprintf(names + len, sizeof names - len, "%s\"%s\"", i ? " or " : "", own);
-    }
-    return api_error_set(error, 404, "model_not_found", "model",
-                         "there is no model \"%.100s\" here, want %s", name, names);
-}
-
-const char *api_model_name(const struct api *api) {
-    return api->options->model_names[0];
 }
 
 // ---- start ----

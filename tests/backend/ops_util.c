@@ -24,14 +24,6 @@ struct backend *ops_backend(const char *isa, int threads, enum dtype weight_dtyp
         .device = "cpu", .cpu_isa = isa, .threads = threads, .weight_dtype = weight_dtype});
 }
 
-struct backend *ops_quantized_backend(const char *isa, int threads, enum quantization bits) {
-    return backend_of(&(struct backend_options){.device = "cpu",
-                                                .cpu_isa = isa,
-                                                .threads = threads,
-                                                .weight_dtype = DTYPE_BF16,
-                                                .quantization = bits});
-}
-
 struct ops_rng ops_rng_of(uint64_t seed) {
     return (struct ops_rng){seed * 0x9e3779b97f4a7c15u + 1};
 }

@@ -12,7 +12,6 @@
 
 // The CPU backend for an ISA. Fails the running test where it cannot be made.
 struct backend *ops_backend(const char *isa, int threads, enum dtype weight_dtype);
-struct backend *ops_quantized_backend(const char *isa, int threads, enum quantization bits);
 
 // Random numbers that depend only on the seed: xorshift*.
 struct ops_rng {

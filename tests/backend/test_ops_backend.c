@@ -142,22 +142,22 @@ static void test_bad_linears(void **state) {
     struct linear *linear = NULL;
     struct err err = {0};
     other.cols = 6;
-    struct linear_spec differ = {(struct matrix_slice[]){good, other}, NULL, 2, LINEAR_OF_LAYER};
+    struct linear_spec differ = {(struct matrix_slice[]){good, other}, NULL, 2, WEIGHTS_NATIVE};
     assert_int_equal(backend->ops->linear_create(backend, &differ, &linear, &err), ERR_INVALID);
     assert_non_null(strstr(err.message, "[4][6]"));
     other = good, other.dtype = DTYPE_I8;
-    struct linear_spec integers = {&other, NULL, 1, LINEAR_OF_LAYER};
+    struct linear_spec integers = {&other, NULL, 1, WEIGHTS_NATIVE};
     assert_int_equal(backend->ops->linear_create(backend, &integers, &linear, &err), ERR_INVALID);
     assert_non_null(strstr(err.message, "I8"));
-    struct linear_spec wide_bias = {&good, &bias, 1, LINEAR_OF_LAYER};
+    struct linear_spec wide_bias = {&good, &bias, 1, WEIGHTS_NATIVE};
     assert_int_equal(backend->ops->linear_create(backend, &wide_bias, &linear, &err), ERR_INVALID);
-    struct linear_spec nothing = {NULL, NULL, 0, LINEAR_OF_LAYER};
+    struct linear_spec nothing = {NULL, NULL, 0, WEIGHTS_NATIVE};
     assert_int_equal(backend->ops->linear_create(backend, &nothing, &linear, &err), ERR_INVALID);
     other = good, other.rows = 0;
-    struct linear_spec empty = {&other, NULL, 1, LINEAR_OF_LAYER};
+    struct linear_spec empty = {&other, NULL, 1, WEIGHTS_NATIVE};
     assert_int_equal(backend->ops->linear_create(backend, &empty, &linear, &err), ERR_INVALID);
     other = good, other.rows = INT32_MAX, other.cols = INT32_MAX;
-    struct linear_spec huge = {&other, NULL, 1, LINEAR_OF_LAYER};
+    struct linear_spec huge = {&other, NULL, 1, WEIGHTS_NATIVE};
     assert_int_equal(backend->ops->linear_create(backend, &huge, &linear, &err), ERR_NOMEM);
     assert_null(linear);
     backend->ops->linear_destroy(backend, NULL);
@@ -168,9 +168,9 @@ static void test_linear_bytes(void **state) {
     (void)state;
     struct backend *bf16 = ops_backend("auto", 1, DTYPE_BF16);
     struct backend *f32 = ops_backend("auto", 1, DTYPE_F32);
-    assert_int_equal(bf16->ops->linear_bytes(bf16, 17, 3, true, LINEAR_OF_LAYER),
+    assert_int_equal(bf16->ops->linear_bytes(bf16, 17, 3, true, WEIGHTS_NATIVE),
                      32 * 32 * 2 + 32 * 4);
-    assert_int_equal(f32->ops->linear_bytes(f32, 16, 4, false, LINEAR_OF_LAYER),
+    assert_int_equal(f32->ops->linear_bytes(f32, 16, 4, false, WEIGHTS_NATIVE),
                      16 * 4 * 4 + 16 * 4);
     backend_destroy(bf16);
     backend_destroy(f32);

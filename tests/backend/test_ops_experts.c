@@ -176,7 +176,7 @@ static struct experts *slice_of(struct backend *backend, const struct model *mod
         }
     }
     const struct experts_shape shape = {model->shape.num_experts, hidden, end - begin};
-    const struct experts_spec spec = {shape, parts[0], parts[1], parts[2]};
+    const struct experts_spec spec = {shape, parts[0], parts[1], parts[2], WEIGHTS_NATIVE};
     struct experts *experts = NULL;
     struct err err = {0};
     if (backend->moe->experts_create(backend, &spec, &experts, &err)) fail_msg("%s", err.message);
@@ -422,10 +422,11 @@ static void test_bad_specs(void **state) {
         struct experts_spec spec;
         const char *says;
     } cases[] = {
-        {{shape, &gate, &narrow, &down}, "[8][12]"},
-        {{shape, &narrow, &narrow, &down}, "gate and up weights are [16][12], want [16][16]"},
-        {{shape, &gate, &up, &gate}, "down weights are [8][16], want [16][8]"},
-        {{shape, &gate, &up, &integers}, "I8"},
+        {{shape, &gate, &narrow, &down, WEIGHTS_NATIVE}, "[8][12]"},
+        {{shape, &narrow, &narrow, &down, WEIGHTS_NATIVE},
+         "gate and up weights are [16][12], want [16][16]"},
+        {{shape, &gate, &up, &gate, WEIGHTS_NATIVE}, "down weights are [8][16], want [16][8]"},
+        {{shape, &gate, &up, &integers, WEIGHTS_NATIVE}, "I8"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct experts *experts = NULL;
@@ -436,9 +437,9 @@ static void test_bad_specs(void **state) {
         if (!strstr(err.message, cases[i].says)) fail_msg("%s", err.message);
     }
     backend->moe->experts_destroy(backend, NULL);
-    assert_int_equal(backend->moe->experts_bytes(backend, &shape),
-                     backend->ops->linear_bytes(backend, 16, 16, false, LINEAR_OF_LAYER) +
-                         backend->ops->linear_bytes(backend, 16, 8, false, LINEAR_OF_LAYER));
+    assert_int_equal(backend->moe->experts_bytes(backend, &shape, WEIGHTS_NATIVE),
+                     backend->ops->linear_bytes(backend, 16, 16, false, WEIGHTS_NATIVE) +
+                         backend->ops->linear_bytes(backend, 16, 8, false, WEIGHTS_NATIVE));
     backend_destroy(backend);
 }
 

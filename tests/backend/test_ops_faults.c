@@ -50,7 +50,7 @@ static enum status make_experts(struct objects *objects, struct err *err) {
                                        .cols = EXPERT_SIZE,
                                        .row_stride = EXPERT_SIZE};
     }
-    const struct experts_spec spec = {experts_shape, in, in, out};
+    const struct experts_spec spec = {experts_shape, in, in, out, WEIGHTS_NATIVE};
     enum status status = backend->moe->experts_create(backend, &spec, &objects->experts, err);
     if (status) return status;
     size_t bytes = backend->moe->experts_scratch_bytes(backend, &experts_shape, 100, TOP);
@@ -65,7 +65,7 @@ static enum status objects_init(struct objects *objects, int threads, struct err
                                 .rows = OUT,
                                 .cols = IN,
                                 .row_stride = IN};
-    struct linear_spec linear = {&part, NULL, 1, LINEAR_OF_LAYER};
+    struct linear_spec linear = {&part, NULL, 1, WEIGHTS_NATIVE};
     struct kv_cache_spec cache = {
         2, 40, BLOCK_SIZE, KV_HEADS, HEAD_DIM, HEADS, {100, 100, 640, 40, 1}, DTYPE_NONE};
     *objects = (struct objects){0};

@@ -29,8 +29,9 @@ static int make_file(void **state) {
 static const char *file_path;
 
 // Part i is in the file if bit i of `in_file` is set, else in memory.
-static enum status create(struct backend *backend, const struct file *file, unsigned in_file,
-                          struct linear **out, struct err *err) {
+static enum status create(struct backend *backend, struct weight_format format,
+                          const struct file *file, unsigned in_file, struct linear **out,
+                          struct err *err) {
     struct matrix_slice parts[PARTS], biases[PARTS];
     size_t at = OFFSET; // no alignment
     for (uint32_t i = 0; i < PARTS; i++) {
@@ -56,21 +57,22 @@ static enum status create(struct backend *backend, const struct file *file, unsi
         };
         at += part_rows[i] * dtype_size(part_types[i]);
     }
-    const struct linear_spec spec = {parts, biases, PARTS, LINEAR_OF_LAYER};
+    const struct linear_spec spec = {parts, biases, PARTS, format};
     return backend->ops->linear_create(backend, &spec, out, err);
 }
 
 enum { ALL = (1 << PARTS) - 1 };
 
 // Destroys the backend.
-static void check_same(struct backend *backend, unsigned parts_in_file) {
+static void check_same(struct backend *backend, struct weight_format format,
+                       unsigned parts_in_file) {
     enum { ROWS = 3 };
     struct err err = {0};
     struct file file;
     struct linear *in_memory = NULL, *in_file = NULL;
     assert_int_equal(file_open(&file, file_path, &err), OK);
-    assert_int_equal(create(backend, NULL, 0, &in_memory, &err), OK);
-    if (create(backend, &file, parts_in_file, &in_file, &err)) fail_msg("%s", err.message);
+    assert_int_equal(create(backend, format, NULL, 0, &in_memory, &err), OK);
+    if (create(backend, format, &file, parts_in_file, &in_file, &err)) fail_msg("%s", err.message);
     file_close(&file);
     float *x = ops_guard_alloc(ROWS * IN);
     float *want = ops_guard_alloc(ROWS * OUT), *got = ops_guard_alloc(ROWS * OUT);
@@ -90,17 +92,18 @@ static void check_same(struct backend *backend, unsigned parts_in_file) {
 }
 
 static void test_same_bits(void **state) {
+    const struct weight_format formats[] = {WEIGHTS_NATIVE, WEIGHTS_INT8, WEIGHTS_INT4};
     for (unsigned parts_in_file = 1; parts_in_file <= ALL; parts_in_file++) {
         int threads = parts_in_file == ALL ? 2 : 1;
-        check_same(ops_backend(*state, threads, DTYPE_BF16), parts_in_file);
-        check_same(ops_backend(*state, threads, DTYPE_F32), parts_in_file);
-        check_same(ops_quantized_backend(*state, threads, QUANTIZATION_INT8), parts_in_file);
-        check_same(ops_quantized_backend(*state, threads, QUANTIZATION_INT4), parts_in_file);
+        check_same(ops_backend(*state, threads, DTYPE_F32), WEIGHTS_NATIVE, parts_in_file);
+        for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
+            check_same(ops_backend(*state, threads, DTYPE_BF16), formats[i], parts_in_file);
+        }
     }
 }
 
 // Destroys the backend.
-static void check_shorter(struct backend *backend) {
+static void check_shorter(struct backend *backend, struct weight_format format) {
     const off_t sizes[] = {0, 100, 5000, 9400}; // the last in the biases
     struct file file;
     struct err err = {0};
@@ -109,11 +112,11 @@ static void check_shorter(struct backend *backend) {
         struct linear *linear = NULL;
         assert_int_equal(truncate(file_path, sizes[i]), 0);
         err.message[0] = '\0';
-        assert_int_equal(create(backend, &file, ALL, &linear, &err), ERR_IO);
+        assert_int_equal(create(backend, format, &file, ALL, &linear, &err), ERR_IO);
         assert_null(linear);
         assert_non_null(strstr(err.message, file_path));
         assert_non_null(strstr(err.message, " became shorter while it was read"));
-        assert_int_equal(create(backend, &file, ALL, &linear, NULL), ERR_IO);
+        assert_int_equal(create(backend, format, &file, ALL, &linear, NULL), ERR_IO);
     }
     file_close(&file);
     backend_destroy(backend);
@@ -123,9 +126,9 @@ static void check_shorter(struct backend *backend) {
 }
 
 static void test_shorter_file_is_an_error(void **state) {
-    check_shorter(ops_backend(*state, 2, DTYPE_BF16));
-    check_shorter(ops_quantized_backend(*state, 2, QUANTIZATION_INT8));
-    check_shorter(ops_quantized_backend(*state, 2, QUANTIZATION_INT4));
+    check_shorter(ops_backend(*state, 2, DTYPE_BF16), WEIGHTS_NATIVE);
+    check_shorter(ops_backend(*state, 2, DTYPE_BF16), WEIGHTS_INT8);
+    check_shorter(ops_backend(*state, 2, DTYPE_BF16), WEIGHTS_INT4);
 }
 
 int main(void) {

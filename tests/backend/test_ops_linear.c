@@ -67,16 +67,21 @@ static struct matrix_slice slice_of(const struct matrix *m) {
                                  .row_stride = m->cols};
 }
 
-static struct linear *linear_of(struct backend *backend, const struct matrix *weights,
-                                const struct matrix *bias) {
+static struct linear *linear_as(struct backend *backend, struct weight_format format,
+                                const struct matrix *weights, const struct matrix *bias) {
     struct matrix_slice part = slice_of(weights), bias_part = {0};
     if (bias) bias_part = slice_of(bias);
-    struct linear_spec spec = {&part, bias ? &bias_part : NULL, 1, LINEAR_OF_LAYER};
+    struct linear_spec spec = {&part, bias ? &bias_part : NULL, 1, format};
     struct linear *linear = NULL;
     struct err err = {0};
     if (backend->ops->linear_create(backend, &spec, &linear, &err) != OK)
         fail_msg("%s", err.message);
     return linear;
+}
+
+static struct linear *linear_of(struct backend *backend, const struct matrix *weights,
+                                const struct matrix *bias) {
+    return linear_as(backend, WEIGHTS_NATIVE, weights, bias);
 }
 
 static void run(struct backend *backend, const struct linear *linear, const float *x, float *out,
@@ -261,7 +266,7 @@ static void test_parts_and_embed(void **state) {
             for (uint32_t k = 0; k < IN; k++) want[n][k] = sources[p].value[r * WIDE + 4 + k];
         }
     }
-    struct linear_spec spec = {parts, NULL, 3, LINEAR_OF_LAYER};
+    struct linear_spec spec = {parts, NULL, 3, WEIGHTS_NATIVE};
     struct linear *linear = NULL;
     assert_int_equal(backend->ops->linear_create(backend, &spec, &linear, NULL), OK);
 
@@ -303,7 +308,7 @@ static void test_every_f16(void **state) {
     for (uint32_t i = 0; i < OUT * IN; i++) source[i] = (uint16_t)i;
     struct matrix_slice part = {
         .source = {.data = source}, .dtype = DTYPE_F16, .rows = OUT, .cols = IN, .row_stride = IN};
-    struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
+    struct linear_spec spec = {&part, NULL, 1, WEIGHTS_NATIVE};
     struct linear *linear = NULL;
     assert_int_equal(backend->ops->linear_create(backend, &spec, &linear, NULL), OK);
     static int32_t tokens[OUT];
@@ -375,9 +380,10 @@ static float *kept_weights(struct backend *backend, const struct linear *linear,
 
 // Bounds the error of quantization, as a share of the weights' energy. The error is uniform within
 // a step of the scale.
-static void check_kept(const struct matrix *weights, const float *kept, enum quantization bits) {
+static void check_kept(const struct matrix *weights, const float *kept,
+                       struct weight_format format) {
     size_t count = (size_t)weights->rows * weights->cols;
-    assert_nmse(kept, weights->exact, count, bits == QUANTIZATION_INT8 ? 3e-5 : 1e-2);
+    assert_nmse(kept, weights->exact, count, format.bits == 8 ? 3e-5 : 1e-2);
 }
 
 // x as 8-bit numbers times the row's scale; the sum of products is exact.
@@ -400,15 +406,15 @@ static double *narrow_oracle(const float *kept, const struct matrix *bias, const
     return want;
 }
 
-static void check_quantized(const char *isa, enum quantization bits) {
-    struct backend *backend = ops_quantized_backend(isa, 2, bits);
-    struct backend *scalar = ops_quantized_backend("scalar", 1, bits);
+static void check_quantized(const char *isa, struct weight_format format) {
+    struct backend *backend = ops_backend(isa, 2, DTYPE_BF16);
+    struct backend *scalar = ops_backend("scalar", 1, DTYPE_BF16);
     for (size_t i = 0; i < ARRAY_LEN(narrow_shapes); i++) {
         uint32_t out = narrow_shapes[i].out, in = narrow_shapes[i].in, rows = narrow_shapes[i].rows;
         struct matrix weights = matrix_make(i, out, in, i % 2 ? DTYPE_BF16 : DTYPE_F32);
         struct matrix bias = matrix_make(i + 100, 1, out, DTYPE_F32);
-        struct linear *linear = linear_of(backend, &weights, &bias);
-        struct linear *reference = linear_of(scalar, &weights, &bias);
+        struct linear *linear = linear_as(backend, format, &weights, &bias);
+        struct linear *reference = linear_as(scalar, format, &weights, &bias);
         size_t count = (size_t)rows * out;
         float *x = ops_guard_alloc((size_t)rows * in);
         float *got = ops_guard_alloc(count), *same = ops_guard_alloc(count);
@@ -418,7 +424,7 @@ static void check_quantized(const char *isa, enum quantization bits) {
         run(scalar, reference, x, same, rows);
         ops_assert_same_bits(got, same, rows, out, "scalar");
         float *kept = kept_weights(backend, linear, out, in);
-        check_kept(&weights, kept, bits);
+        check_kept(&weights, kept, format);
         double *want = narrow_oracle(kept, &bias, x, rows, out, in);
         assert_nmse(got, want, count, LINEAR_NMSE);
         for (uint32_t row = 0; row < rows; row++) { // each row alone
@@ -440,19 +446,19 @@ static void check_quantized(const char *isa, enum quantization bits) {
 }
 
 static void test_int8(void **state) {
-    check_quantized(*state, QUANTIZATION_INT8);
+    check_quantized(*state, WEIGHTS_INT8);
 }
 
 static void test_int4(void **state) {
-    check_quantized(*state, QUANTIZATION_INT4);
+    check_quantized(*state, WEIGHTS_INT4);
 }
 
 // A row with a number that is not finite gives NaN, and its neighbours do not change.
 static void test_quantized_nonfinite(void **state) {
     enum { IN = 80, OUT = 40, ROWS = 3 };
-    struct backend *backend = ops_quantized_backend(*state, 1, QUANTIZATION_INT8);
+    struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
     struct matrix weights = matrix_make(9, OUT, IN, DTYPE_BF16);
-    struct linear *linear = linear_of(backend, &weights, NULL);
+    struct linear *linear = linear_as(backend, WEIGHTS_INT8, &weights, NULL);
     float x[ROWS * IN], clean[ROWS * OUT], out[ROWS * OUT];
     struct ops_rng rng = ops_rng_of(4);
     ops_rng_fill(&rng, x, ROWS * IN);

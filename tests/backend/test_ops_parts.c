@@ -50,7 +50,8 @@ static void take_gated(void *arg, const struct linear_part *part) {
     take(c, part, part->gated, c->out / 2);
 }
 
-static struct linear *make_linear(struct backend *backend, uint32_t out, uint32_t in) {
+static struct linear *make_linear(struct backend *backend, struct weight_format format,
+                                  uint32_t out, uint32_t in) {
     size_t count = (size_t)out * in;
     uint16_t *weights = malloc(count * sizeof *weights);
     struct ops_rng rng = ops_rng_of(5);
@@ -61,7 +62,7 @@ static struct linear *make_linear(struct backend *backend, uint32_t out, uint32_
                                 .cols = in,
                                 .row_stride = in};
     struct linear *linear = NULL;
-    struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
+    struct linear_spec spec = {&part, NULL, 1, format};
     assert_int_equal(backend->ops->linear_create(backend, &spec, &linear, NULL), OK);
     free(weights);
     return linear;
@@ -102,9 +103,10 @@ static void check_run(struct backend *backend, const struct linear *linear, uint
     free(want);
 }
 
-static void check_backend(struct backend *backend) {
+static void check_format(const char *isa, int threads, struct weight_format format) {
+    struct backend *backend = ops_backend(isa, threads, DTYPE_BF16);
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
-        struct linear *linear = make_linear(backend, shapes[i].out, shapes[i].in);
+        struct linear *linear = make_linear(backend, format, shapes[i].out, shapes[i].in);
         bool is_narrow = linear_is_narrow(cpu_backend_of(backend), linear);
         for (const uint32_t *rows = shapes[i].rows; is_narrow && *rows; rows++) {
             check_run(backend, linear, *rows, true, 0);
@@ -119,9 +121,9 @@ static void check_backend(struct backend *backend) {
 static void test_parts(void **state) {
     const char *isa = *state;
     for (int threads = 1; threads <= 3; threads += 2) {
-        check_backend(ops_backend(isa, threads, DTYPE_BF16));
-        check_backend(ops_quantized_backend(isa, threads, QUANTIZATION_INT8));
-        check_backend(ops_quantized_backend(isa, threads, QUANTIZATION_INT4));
+        check_format(isa, threads, WEIGHTS_NATIVE);
+        check_format(isa, threads, WEIGHTS_INT8);
+        check_format(isa, threads, WEIGHTS_INT4);
     }
 }
 

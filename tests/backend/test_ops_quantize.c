@@ -5,11 +5,11 @@
 
 #include "backend/ops_util.h"
 
-static struct linear *linear_of(struct backend *backend, const float *weights, uint32_t out,
-                                uint32_t in) {
+static struct linear *linear_of(struct backend *backend, struct weight_format format,
+                                const float *weights, uint32_t out, uint32_t in) {
     struct matrix_slice part = {
         .source = {.data = weights}, .dtype = DTYPE_F32, .rows = out, .cols = in, .row_stride = in};
-    struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
+    struct linear_spec spec = {&part, NULL, 1, format};
     struct linear *linear = NULL;
     struct err err = {0};
     if (backend->ops->linear_create(backend, &spec, &linear, &err) != OK)
@@ -23,13 +23,13 @@ static struct linear *linear_of(struct backend *backend, const float *weights, u
 static void check_group(const char *isa, float first, float rest, float kept_first,
                         float kept_rest) {
     enum { IN = 96, GROUP = 32 };
-    struct backend *backend = ops_quantized_backend(isa, 1, QUANTIZATION_INT4);
+    struct backend *backend = ops_backend(isa, 1, DTYPE_BF16);
     float weights[IN], *kept = ops_guard_alloc(IN);
     for (int k = 0; k < IN; k++) {
         float units = k < GROUP ? 18.0f * (float)(k % 15 - 7) : k % GROUP ? rest : first;
         weights[k] = (k < 2 * GROUP ? units : -units) / 128;
     }
-    struct linear *linear = linear_of(backend, weights, 1, IN);
+    struct linear *linear = linear_of(backend, WEIGHTS_INT4, weights, 1, IN);
     int32_t token = 0;
     const struct step step = {.num_tokens = 1, .tokens = &token};
     backend->ops->embed(backend, &(struct embed_args){&step, linear, 0, kept});
@@ -60,8 +60,9 @@ static void test_int4_factors(void **state) {
 static void test_small_rows(void **state) {
     enum { OUT = 20, IN = 70, ROWS = 5 };
     static const int exponents[ROWS] = {0, -30, -100, -119, -122};
-    for (enum quantization bits = QUANTIZATION_INT8; bits <= QUANTIZATION_INT4; bits++) {
-        struct backend *backend = ops_quantized_backend(*state, 1, bits);
+    const struct weight_format formats[] = {WEIGHTS_INT8, WEIGHTS_INT4};
+    for (size_t f = 0; f < ARRAY_LEN(formats); f++) {
+        struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
         float weights[OUT * IN], x[ROWS * IN], *out = ops_guard_alloc(ROWS * OUT);
         struct ops_rng rng = ops_rng_of(8);
         ops_rng_fill(&rng, weights, OUT * IN);
@@ -69,7 +70,7 @@ static void test_small_rows(void **state) {
         for (int k = 0; k < IN; k++) x[k] = rintf(x[k] * 64) / 64; // so that none is subnormal
         x[5] = 1; // the largest
         for (int i = 0; i < ROWS * IN; i++) x[i] = ldexpf(x[i % IN], exponents[i / IN]);
-        struct linear *linear = linear_of(backend, weights, OUT, IN);
+        struct linear *linear = linear_of(backend, formats[f], weights, OUT, IN);
         backend->ops->linear(backend, &(struct linear_args){linear, x, out, ROWS, false});
         for (int i = OUT; i < ROWS * OUT; i++) {
             float want = i < 4 * OUT ? ldexpf(out[i % OUT], exponents[i / OUT]) : 0;

@@ -78,6 +78,18 @@ static void expect_less(const struct nvllm_engine_options *options, const char *
     engine_plan_fini(&plan);
 }
 
+static void test_float32_is_not_quantized(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = bundled();
+    struct engine_plan plan;
+    struct err err = {0};
+    options.device = "cpu";
+    options.dtype = "float32";
+    options.quantization = "int8";
+    assert_int_equal(engine_plan_make(&plan, &options, 0, 0, &err), ERR_INVALID);
+    assert_string_equal(err.message, "weights cannot be quantized and kept as float32 too");
+}
+
 static void test_too_little_memory_says_what_needs_less(void **state) {
     (void)state;
     struct nvllm_engine_options options = bundled();
@@ -414,6 +426,7 @@ static void test_tokenizer_that_is_no_file(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_describes_the_bundled_model),
+        cmocka_unit_test(test_float32_is_not_quantized),
         cmocka_unit_test(test_too_little_memory_says_what_needs_less),
         cmocka_unit_test(test_default_cache_holds_one_longest_sequence_b20),
         cmocka_unit_test(test_given_blocks_are_taken),

@@ -116,12 +116,26 @@ static void test_other_kv_caches_are_refused(void **state) {
                         "kv_cache_dtype is int8, but the device plain supports only float32");
 }
 
+// A device refuses formats of weights that it has not.
+static void test_quantization_is_refused(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.device = "cuda";
+    options.quantization = "int4";
+    struct nvllm_engine *engine = NULL;
+    struct nvllm_error error = {0};
+    assert_int_equal(nvllm_engine_create(&engine, &options, &error), NVLLM_ERR_UNSUPPORTED);
+    assert_string_equal(error.message,
+                        "device plain does not quantize weights to int4; device cpu does");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dense_families),
         cmocka_unit_test(test_requests_give_the_cpus_results),
         cmocka_unit_test(test_experts_are_refused),
         cmocka_unit_test(test_other_kv_caches_are_refused),
+        cmocka_unit_test(test_quantization_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/chat/chat_blocks.h"
+#include "server/chat/chat_split.h"
 #include "support/cmocka_all.h"
 
 enum { LINE_MAX_BYTES = 512 };

@@ -99,14 +99,14 @@ static void test_depth(void **state) {
 static void test_events(void **state) {
     (void)state;
     static const char text[] = "{\"k\\\"\": \"v\", \"n\":-1,\"l\":[true,{}]}";
-    // A message under each byte; '.': inside something.
+    // A letter under each byte; '.': inside something.
     static const char want[] = "{k...K..s.S..k.K.#..k.K.[#....{}]}";
-    static const char messages[] = "!.kKsS#{}";
+    static const char letters[] = "!.kKsS#{}";
     struct jstream json = {0};
     char got[sizeof text] = {0};
     for (size_t i = 0; text[i]; i++) {
         enum jstream_event event = jstream_push(&json, text[i]);
-        got[i] = event == JSTREAM_OPEN || event == JSTREAM_CLOSE ? text[i] : messages[event];
+        got[i] = event == JSTREAM_OPEN || event == JSTREAM_CLOSE ? text[i] : letters[event];
     }
     assert_string_equal(got, want);
     assert_int_equal(json.depth, 0);

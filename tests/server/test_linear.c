@@ -13,8 +13,6 @@
 #include "server/api/chat_body.h"
 #include "server/api/convert.h"
 #include "server/api/endpoints.h"
-#include "server/api/messages_request.h"
-#include "server/api/responses_request.h"
 #include "server/loop/api_request.h"
 #include "server/loop/body.h"
 #include "support/cmocka_all.h"

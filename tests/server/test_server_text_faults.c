@@ -2,7 +2,7 @@
 // refused nothing happened.
 #include <string.h>
 
-#include "server/chat/chat_blocks.h"
+#include "server/chat/chat_split.h"
 #include "server/chat/reasoning.h"
 #include "server/chat/tool_calls.h"
 #include "support/alloc_hook.h"

@@ -107,9 +107,14 @@ static enum status plain_linear_create(struct backend *backend, const struct lin
     return OK;
 }
 
+static bool plain_has_format(const struct backend *backend, struct weight_format format) {
+    (void)backend;
+    return weight_format_is(format, WEIGHTS_NATIVE);
+}
+
 static size_t plain_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in,
-                                 bool bias, enum linear_role role) {
-    (void)backend, (void)bias, (void)role;
+                                 bool bias, struct weight_format format) {
+    (void)backend, (void)bias, (void)format;
     return ((size_t)out * in + out) * sizeof(float);
 }
 
@@ -326,6 +331,7 @@ static const struct backend_ops plain_ops = {
     .linear_create = plain_linear_create,
     .linear_destroy = plain_linear_destroy,
     .linear_bytes = plain_linear_bytes,
+    .has_format = plain_has_format,
     .kv_cache_create = plain_kv_cache_create,
     .kv_cache_destroy = plain_kv_cache_destroy,
     .kv_cache_block_bytes = plain_kv_cache_block_bytes,
@@ -346,9 +352,7 @@ enum status select_cuda_available(struct err *err) {
 
 enum status select_cuda_create(struct backend **out, const struct backend_options *options,
                                struct err *err) {
-    if (options->quantization != QUANTIZATION_NONE) {
-        return err_set(err, ERR_UNSUPPORTED, "device plain does not quantize weights");
-    }
+    (void)options;
     struct backend *backend = calloc(1, sizeof *backend);
     if (!backend) return err_nomem(err, "backend");
     *backend = (struct backend){

@@ -56,6 +56,7 @@ static const struct backend_ops cpu_ops = {
     .linear_create = cpu_linear_create,
     .linear_destroy = cpu_linear_destroy,
     .linear_bytes = cpu_linear_bytes,
+    .has_format = cpu_has_format,
     .kv_cache_create = cpu_kv_cache_create,
     .kv_cache_destroy = cpu_kv_cache_destroy,
     .kv_cache_block_bytes = cpu_kv_cache_block_bytes,
@@ -144,9 +145,6 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
         return err_set(err, ERR_UNSUPPORTED, "weights kept as %s, want BF16 or F32",
                        dtype_name(options->weight_dtype));
     }
-    if (options->quantization != QUANTIZATION_NONE && options->weight_dtype != DTYPE_BF16) {
-        return err_set(err, ERR_INVALID, "weights cannot be quantized and kept as float32 too");
-    }
     struct cpu_backend *cpu = calloc(1, sizeof *cpu);
     if (!cpu) return err_nomem(err, "CPU backend");
     cpu->base = (struct backend){
@@ -158,7 +156,6 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
         .name = "cpu",
         .activation_dtype = DTYPE_F32,
         .weight_dtype = options->weight_dtype,
-        .quantization = options->quantization,
         .kv_cache_dtype = DTYPE_BF16,
         .has_kv_groups = true,
         .has_kv_cache_dtypes = true,

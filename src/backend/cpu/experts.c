@@ -45,8 +45,8 @@ static enum status create_expert(struct backend *backend, const struct experts_s
                                  uint32_t i, struct experts *experts, struct err *err) {
     uint32_t hidden = spec->shape.hidden, intermediate = spec->shape.intermediate;
     const struct matrix_slice gate_up[] = {spec->gate[i], spec->up[i]};
-    const struct linear_spec first = {gate_up, NULL, ARRAY_LEN(gate_up), LINEAR_OF_LAYER};
-    const struct linear_spec second = {&spec->down[i], NULL, 1, LINEAR_OF_LAYER};
+    const struct linear_spec first = {gate_up, NULL, ARRAY_LEN(gate_up), spec->format};
+    const struct linear_spec second = {&spec->down[i], NULL, 1, spec->format};
     enum status status = cpu_linear_create(backend, &first, &experts->gate_up[i], err);
     if (!status) status = cpu_linear_create(backend, &second, &experts->down[i], err);
     if (!status) {
@@ -79,10 +79,11 @@ fail:
     return status;
 }
 
-size_t cpu_experts_bytes(const struct backend *backend, const struct experts_shape *shape) {
+size_t cpu_experts_bytes(const struct backend *backend, const struct experts_shape *shape,
+                         struct weight_format format) {
     size_t expert =
-        cpu_linear_bytes(backend, 2 * shape->intermediate, shape->hidden, false, LINEAR_OF_LAYER) +
-        cpu_linear_bytes(backend, shape->hidden, shape->intermediate, false, LINEAR_OF_LAYER);
+        cpu_linear_bytes(backend, 2 * shape->intermediate, shape->hidden, false, format) +
+        cpu_linear_bytes(backend, shape->hidden, shape->intermediate, false, format);
     return expert * shape->num_experts;
 }
 

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "backend/cpu/attention/attention_kernels.h"
+#include "backend/weight_format.h"
 
 enum {
     LANES = 16, // outputs of a weight block, positions of a K chunk
@@ -33,9 +34,6 @@ struct linear_tile {
     uint32_t depth; // even
     uint32_t num_blocks;
 };
-
-// How a linear keeps its weights.
-enum linear_kind { LINEAR_F32, LINEAR_BF16, LINEAR_INT8, LINEAR_INT4 };
 
 /* The layout of narrow numbers, bf16 or 8-bit. A chunk is 64 bytes along the depth (the summed
  * index): 32 bf16 or 64 bytes. A tile is 1 KiB: one chunk of 16 rows of x, [16][64 bytes], or of 16
@@ -59,7 +57,7 @@ enum {
  * A 4-bit weight q (0 .. 14) and the scale s (1 .. 18) of its group stand for an 8-bit weight,
  *   (q - 7) * s. */
 struct linear_item {
-    enum linear_kind kind; // not LINEAR_F32
+    struct weight_format format; // of at most 16 bits
     // [ceil(rows / 16)] of [chunks][16 or the rest of rows][64]: bf16, or bytes of value + 128
     const unsigned char *x;
     const float *x_scale; // [rows], of bytes
@@ -76,6 +74,16 @@ struct linear_item {
     uint32_t rows, chunks, num_blocks; // rows <= ITEM_ROWS_MAX
     uint32_t cols; // outputs: at most 16 * num_blocks, more than 16 * (num_blocks - 1)
 };
+
+// 8-bit numbers times bytes of x; else bf16 times bf16.
+static inline bool linear_item_is_bytes(const struct linear_item *item) {
+    return item->format.bits <= 8;
+}
+
+// Several numbers share a byte: they become 8-bit weights on the way, a tile at a time.
+static inline bool linear_item_is_packed(const struct linear_item *item) {
+    return item->format.bits < 8;
+}
 
 struct sample_weigh;
 

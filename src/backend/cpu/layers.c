@@ -42,7 +42,7 @@ static bool has_narrow_linears(const struct cpu_backend *cpu, const struct fused
     const struct linear *linears[] = {layer->qkv, layer->o, layer->gate_up, layer->down};
     for (size_t i = 0; i < ARRAY_LEN(linears); i++) {
         if (!linears[i] || !linear_is_narrow(cpu, linears[i])) return false;
-        if (linears[i]->kind != layer->qkv->kind) return false;
+        if (linears[i]->packing != layer->qkv->packing) return false;
     }
     return true;
 }
@@ -255,7 +255,7 @@ void cpu_layers(struct backend *backend, struct fused_model *model,
                 const struct layers_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     const struct fused_model_spec *spec = &model->spec;
-    bool is_bytes = model->layers[0].qkv->kind != LINEAR_BF16;
+    bool is_bytes = model->layers[0].qkv->format.bits < 16;
     bool has_narrow_cache = args->cache->spec.dtype == DTYPE_BF16 &&
                             cpu->kernels.attention_bf16.queries == QUERIES_BF16;
     kv_cache_touch(cpu, args->cache, args->step, 0);

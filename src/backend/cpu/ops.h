@@ -1,6 +1,7 @@
 /* The CPU backend's ops and objects, gathered into its table by cpu_backend.c. Contracts in
- * backend.h. Files of this folder: linear_pack.c and linear_quantize.c create linears, linear.c and
- * linear_narrow.c run them, experts.c runs many at once. kv_cache.c, attention_plan.c and
+ * backend.h. Files of this folder: linear_pack.c creates linears in the formats of linear_packing.c
+ * and linear_quantize.c, linear.c and linear_narrow.c run them, experts.c runs many at once.
+ * kv_cache.c, attention_plan.c and
  * attention.c are attention; row_ops.c has the rest. */
 #ifndef BACKEND_CPU_OPS_H
 #define BACKEND_CPU_OPS_H
@@ -10,20 +11,23 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels.h"
 
+struct linear_packing;
+
 // Outputs are stored in blocks of 16 lanes; the last block is padded with zeros. `in` is padded
 // with zeros to whole chunks (kernels.h), of float32 weights to an even number.
 struct linear {
     uint32_t out, in;
     uint32_t num_blocks; // ceil(out / 16)
     uint32_t depth; // `in` padded
-    enum linear_kind kind;
+    struct weight_format format; // its bits are not 0
+    const struct linear_packing *packing; // of the format
     size_t block_bytes;
     // Per block: float [depth][16], bf16 [depth/2][16][2], int8 [depth/4][16][4]; int4: see struct
     // linear_item.
     void *weights;
     float *start; // [num_blocks][16] the bias, or zeros
-    float *scale; // [num_blocks][16] of int8 and int4
-    int32_t *sum128; // [num_blocks][16] of int8 and int4: 128 times the sum of the 8-bit weights
+    float *scale; // [num_blocks][16], where x is bytes
+    int32_t *sum128; // [num_blocks][16], where x is bytes: 128 times the sum of the 8-bit weights
 };
 
 // Items of one size: each has up to blocks_per_item blocks of outputs and one of num_panel_items
@@ -95,7 +99,7 @@ void linear_narrow_run(struct cpu_backend *cpu,
 
 // Whether x is converted to bf16 or bytes for this linear. Otherwise it stays float32.
 static inline bool linear_is_narrow(const struct cpu_backend *cpu, const struct linear *linear) {
-    return linear->kind != LINEAR_F32 && (linear->kind != LINEAR_BF16 || cpu->kernels.linear_pairs);
+    return linear->format.bits < 16 || (linear->format.bits == 16 && cpu->kernels.linear_pairs);
 }
 
 static inline const float *linear_source_row(const struct linear_run *run, uint32_t row) {
@@ -131,15 +135,17 @@ enum { LINEAR_SCRATCH_BYTES = 2048 };
 enum status cpu_linear_create(struct backend *backend, const struct linear_spec *spec,
                               struct linear **out, struct err *err);
 void cpu_linear_destroy(struct backend *backend, struct linear *linear);
+bool cpu_has_format(const struct backend *backend, struct weight_format format);
 size_t cpu_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
-                        enum linear_role role);
+                        struct weight_format format);
 void cpu_linear(struct backend *backend, const struct linear_args *args);
 void cpu_embed(struct backend *backend, const struct embed_args *args);
 
 enum status cpu_experts_create(struct backend *backend, const struct experts_spec *spec,
                                struct experts **out, struct err *err);
 void cpu_experts_destroy(struct backend *backend, struct experts *experts);
-size_t cpu_experts_bytes(const struct backend *backend, const struct experts_shape *shape);
+size_t cpu_experts_bytes(const struct backend *backend, const struct experts_shape *shape,
+                         struct weight_format format);
 size_t cpu_experts_scratch_bytes(const struct backend *backend, const struct experts_shape *shape,
                                  uint32_t num_tokens, uint32_t top_k);
 void cpu_route(struct backend *backend, const struct route_args *args);

@@ -311,6 +311,7 @@ static const struct backend_ops cuda_ops = {
     .linear_create = cuda_linear_create,
     .linear_destroy = cuda_linear_destroy,
     .linear_bytes = cuda_linear_bytes,
+    .has_format = cuda_has_format,
     .kv_cache_create = cuda_kv_cache_create,
     .kv_cache_destroy = cuda_kv_cache_destroy,
     .kv_cache_block_bytes = cuda_kv_cache_block_bytes,
@@ -422,10 +423,6 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
     if (options->weight_dtype != DTYPE_BF16) {
         return err_set(err, ERR_UNSUPPORTED, "device cuda keeps weights as BF16, not as %s",
                        dtype_name(options->weight_dtype));
-    }
-    if (options->quantization != QUANTIZATION_NONE) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "device cuda does not quantize weights to int8 or int4; device cpu does");
     }
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
     if (!cuda) return err_nomem(err, "CUDA backend");

@@ -31,8 +31,9 @@ void cuda_check(struct cuda_backend *cuda, cudaError_t error, const char *what);
 enum status cuda_linear_create(struct backend *backend, const struct linear_spec *spec,
                                struct linear **out, struct err *err);
 void cuda_linear_destroy(struct backend *backend, struct linear *linear);
+bool cuda_has_format(const struct backend *backend, struct weight_format format);
 size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
-                         enum linear_role role);
+                         struct weight_format format);
 void cuda_linear(struct backend *backend, const struct linear_args *args);
 bool cuda_project_in(struct backend *backend, const struct project_in_args *args);
 bool cuda_project_out(struct backend *backend, const struct project_out_args *args);
@@ -40,7 +41,8 @@ bool cuda_project_out(struct backend *backend, const struct project_out_args *ar
 enum status cuda_experts_create(struct backend *backend, const struct experts_spec *spec,
                                 struct experts **out, struct err *err);
 void cuda_experts_destroy(struct backend *backend, struct experts *experts);
-size_t cuda_experts_bytes(const struct backend *backend, const struct experts_shape *shape);
+size_t cuda_experts_bytes(const struct backend *backend, const struct experts_shape *shape,
+                          struct weight_format format);
 size_t cuda_experts_scratch_bytes(const struct backend *backend, const struct experts_shape *shape,
                                   uint32_t num_tokens, uint32_t top_k);
 void cuda_route(struct backend *backend, const struct route_args *args);

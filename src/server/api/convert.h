@@ -27,4 +27,13 @@ bool convert_tool_choice(struct api_request *request, const char *word, const ch
 // The value becomes the member of request->root with this name. Takes it in every case.
 bool convert_set(struct api_request *request, const char *key, json_t *value);
 
+// ---- whole bodies ----
+
+// messages.c: rewrites messages, system, tools, tool_choice, thinking and stop_sequences of
+// request->root.
+bool messages_request_convert(struct api_request *request);
+// responses.c: rewrites input, instructions, tools, tool_choice and reasoning of request->root, and
+// refuses what needs a server that keeps conversations.
+bool responses_request_convert(struct api_request *request);
+
 #endif

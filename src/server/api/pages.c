@@ -1,10 +1,89 @@
-#include "server/api/pages.h"
-
+#include <jansson.h>
 #include <string.h>
 
-#include "server/api/tokenizer_info.h"
+#include "base/json/jread.h"
+#include "checkpoint/checkpoint.h"
+#include "server/api/endpoints.h"
+#include "server/loop/api.h"
 #include "server/observe/engine_room.h"
-#include "server/page/asset.h"
+#include "server/page/web_page.h"
+#include "text/chat/chat.h"
+
+// ---- the tokenizer ----
+
+json_t *tokenizer_info_read(const char *model_path) {
+    static const char name[] = "tokenizer_config.json";
+    struct checkpoint *checkpoint = NULL;
+    struct document_name what;
+    bool present = false;
+    struct buf text = {0};
+    json_t *info = NULL;
+    enum status status = checkpoint_open(&checkpoint, model_path, NULL);
+    if (!status) status = checkpoint_find(checkpoint, name, &what, &present, NULL);
+    if (!status && present) status = checkpoint_read(checkpoint, name, &text, NULL);
+    checkpoint_close(checkpoint);
+    if (!status && !present) return json_object();
+    // As a request: integers may have any length, as model_max_length often has.
+    if (!status) status = jread_request(&info, text.data, text.len, name, NULL);
+    buf_fini(&text);
+    if (!status && jread_is_object(info)) return info;
+    json_decref(info);
+    return NULL;
+}
+
+static bool is_hidden(const char *name) {
+    static const char *const names[] = {"vocab_file", "merges_file", "tokenizer_file",
+                                        "name_or_path", "chat_template"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (strcmp(names[i], name) == 0) return true;
+    }
+    return false;
+}
+
+// The template of chats without tools, as text or null.
+static void tokenizer_info_write_template(const struct api *api, struct json_out *out) {
+    // The public handle is the template's own struct (api/chat.c).
+    const struct chat_template *own = (const struct chat_template *)api->chat_template;
+    size_t len = 0;
+    const char *source = own ? chat_template_source(own, false, &len) : NULL;
+    if (source) {
+        json_out_string(out, source, len);
+    } else {
+        json_out_raw(out, "null");
+    }
+}
+
+// {"tokenizer_class":...}, without members that name files, and with the template in use.
+static void tokenizer_info_write(const struct api *api, struct json_out *out) {
+    json_t *config = api->tokenizer_config;
+    const char *name;
+    json_t *value;
+    json_out_raw(out, "{\"chat_template\":");
+    tokenizer_info_write_template(api, out);
+    // What transformers takes for a tokenizer.json alone.
+    if (!json_object_get(config, "tokenizer_class")) {
+        json_out_raw(out, ",\"tokenizer_class\":\"PreTrainedTokenizerFast\"");
+    }
+    json_object_foreach(config, name, value) {
+        if (is_hidden(name)) continue;
+        json_out_raw(out, ",");
+        json_out_cstring(out, name);
+        json_out_raw(out, ":");
+        json_out_value(out, value);
+    }
+    json_out_raw(out, "}");
+}
+
+// A special token of the file, such as "eos_token", as text or null.
+static void tokenizer_info_write_token(const struct api *api, const char *name,
+                                       struct json_out *out) {
+    const json_t *token = json_object_get(api->tokenizer_config, name);
+    // Older files have an object.
+    if (jread_is_object(token)) token = json_object_get(token, "content");
+    json_out_value(out, json_is_string(token) ? token : json_null());
+}
+
+// ---- pages ----
 
 static struct json_out *begin(struct api *api) {
     json_out_clear(&api->scratch);
@@ -191,3 +270,7 @@ void page_metrics(struct api *api, const struct request_info *info, struct http_
     request_info_reply(api, info, conn, 200, "text/plain; version=0.0.4; charset=utf-8", NULL,
                        out->buf.data, out->buf.len);
 }
+
+// The object in tokenizer_config.json of the model's folder; an empty one where there is none.
+// NULL: it cannot be read. The caller's.
+json_t *tokenizer_info_read(const char *model_path);

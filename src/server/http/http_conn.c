@@ -1,27 +1,94 @@
 #include "server/http/http_conn.h"
 
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/os/clock.h"
-#include "server/http/http_conn_internal.h"
+#include "base/text/c_locale.h"
 #include "server/http/tls.h"
 
-enum { READ_BYTES_MAX = 64 << 10 }; // taken off the socket before the request asks for them
+enum http_state {
+    HTTP_NEW, // nothing has come yet: its request may be on its way
+    HTTP_IDLE, // between requests
+    HTTP_READING, // a request has begun
+    HTTP_ANSWERING, // it is whole, or refused, and its answer is not
+    HTTP_FLUSHING, // the last answer is on its way; then our side is closed
+    HTTP_LINGERING, // our side is closed; what still comes is dropped
+};
+
+struct http_conn {
+    TAILQ_ENTRY(http_conn) link; // in all, or in dead
+    TAILQ_ENTRY(http_conn) idle_link; // in HTTP_IDLE
+    struct http_server *server;
+    struct bufferevent *bev; // NULL: dead
+    struct event *timer;
+    struct http_reader *reader; // of the request; NULL in HTTP_IDLE and after the last one
+    void *data;
+    enum http_state state;
+    bool is_processing; // process is on the stack
+    bool is_streaming, is_chunked;
+    bool has_no_memory; // for a part of the answer: what was written of it is of no use
+    bool close_after; // the answer is the connection's last
+    double body_begin, last_write, idle_since; // clock_seconds
+    uint64_t body_bytes; // of the answer
+    size_t counted_bytes; // of the request's body, in the server's bodies_bytes
+    size_t large_bytes; // of large writes that the reader may not have taken
+};
+
+TAILQ_HEAD(http_conn_list, http_conn);
+
+struct http_server {
+    struct event_base *base;
+    int fd; // the listening socket; -1: not ours yet
+    struct event *acceptor; // somebody waits in the socket's queue
+    struct event *retry; // ends a pause of the acceptor
+    bool others_wait; // at the last try there was no room for who waits
+    struct tls *tls; // NULL: none
+    struct event *reaper; // frees the dead
+    struct http_conn_list all, idle, dead;
+    uint32_t num_connections, num_unanswered;
+    size_t bodies_bytes;
+    bool is_draining;
+    struct http_limits limits;
+    struct http_handler handler;
+};
+
+enum {
+    READ_BYTES_MAX = 64 << 10, // taken off the socket before the request asks for them
+    ACCEPTS_AT_ONCE_MAX = 64,
+    ACCEPT_PAUSE_MS = 100,
+};
+
+// Reads what has come, request by request.
+static void process(struct http_conn *conn);
+// After the deadline of a stream passed: says that the stream lives.
+static void ping(struct http_conn *conn);
+// A connection has closed: who waits has room.
+static void accept_waiting(struct http_server *server);
 
 // ---- deadlines and ends ----
 
-void http_conn_arm(struct http_conn *conn, double seconds) {
+static void arm(struct http_conn *conn, double seconds) {
     struct timeval time = {.tv_sec = (time_t)seconds,
                            .tv_usec = (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
     event_add(conn->timer, &time);
 }
 
-void http_conn_disarm(struct http_conn *conn) {
+static void disarm(struct http_conn *conn) {
     event_del(conn->timer);
 }
 
@@ -37,7 +104,8 @@ static void set_state(struct http_conn *conn, enum http_state state) {
     if (state == HTTP_ANSWERING) server->num_unanswered++;
 }
 
-void http_conn_close(struct http_conn *conn) {
+// The connection's end, at once.
+static void close_conn(struct http_conn *conn) {
     struct http_server *server = conn->server;
     if (!conn->bev) return;
     bool is_answering = conn->state == HTTP_ANSWERING;
@@ -50,7 +118,7 @@ void http_conn_close(struct http_conn *conn) {
     TAILQ_INSERT_TAIL(&server->dead, conn, link);
     server->num_connections--;
     event_active(server->reaper, 0, 0);
-    http_accept_room(server);
+    accept_waiting(server);
     if (is_answering) server->handler.on_gone(conn, server->handler.user_data);
 }
 
@@ -58,7 +126,8 @@ static size_t counted_bytes(size_t len) {
     return len > HTTP_SMALL_BODY_BYTES ? len : 0;
 }
 
-void http_conn_count_body(struct http_conn *conn) {
+// After the reader's body has grown, or is somebody else's.
+static void count_body(struct http_conn *conn) {
     size_t now = conn->reader ? counted_bytes(http_reader_request(conn->reader)->body.len) : 0;
     conn->server->bodies_bytes += now - conn->counted_bytes; // modulo 2^64, as it may shrink
     conn->counted_bytes = now;
@@ -67,7 +136,7 @@ void http_conn_count_body(struct http_conn *conn) {
 static void drop_reader(struct http_conn *conn) {
     http_reader_destroy(conn->reader);
     conn->reader = NULL;
-    http_conn_count_body(conn);
+    count_body(conn);
 }
 
 static void free_dead(struct http_server *server) {
@@ -106,19 +175,19 @@ static void refuse_full(struct http_conn *conn) {
 
 static void arm_body(struct http_conn *conn) {
     double left = conn->body_begin + HTTP_BODY_SECONDS_MAX - clock_seconds();
-    http_conn_arm(conn, left < 0 ? 0 : left < HTTP_BODY_SECONDS ? left : HTTP_BODY_SECONDS);
+    arm(conn, left < 0 ? 0 : left < HTTP_BODY_SECONDS ? left : HTTP_BODY_SECONDS);
 }
 
 static bool begin_request(struct http_conn *conn) {
     if (!evbuffer_get_length(bufferevent_get_input(conn->bev))) return false;
     conn->reader = http_reader_create(conn->server->limits.body_bytes_max);
     if (!conn->reader) {
-        http_conn_close(conn);
+        close_conn(conn);
         return false;
     }
     set_state(conn, HTTP_READING);
     conn->body_bytes = 0;
-    http_conn_arm(conn, HTTP_HEAD_SECONDS);
+    arm(conn, HTTP_HEAD_SECONDS);
     return true;
 }
 
@@ -141,14 +210,14 @@ static void take_head(struct http_conn *conn) {
     }
     arm_body(conn);
     if (http_request_field(request, "expect") && !request->is_1_0) {
-        if (bufferevent_write(conn->bev, go_on, sizeof go_on - 1)) http_conn_close(conn);
+        if (bufferevent_write(conn->bev, go_on, sizeof go_on - 1)) close_conn(conn);
     }
 }
 
 static bool continue_request(struct http_conn *conn) {
     const char *sentence;
     enum http_reading reading = http_reader_feed(conn->reader, bufferevent_get_input(conn->bev));
-    http_conn_count_body(conn);
+    count_body(conn);
     if (conn->counted_bytes && !has_room(conn->server, 0)) {
         refuse_full(conn);
         return true;
@@ -161,7 +230,7 @@ static bool continue_request(struct http_conn *conn) {
         take_head(conn);
         return true;
     case HTTP_READ_ALL:
-        http_conn_disarm(conn);
+        disarm(conn);
         set_state(conn, HTTP_ANSWERING);
         conn->server->handler.on_request(conn, conn->server->handler.user_data);
         return true;
@@ -191,7 +260,7 @@ static bool process_some(struct http_conn *conn) {
     return false;
 }
 
-void http_conn_process(struct http_conn *conn) {
+static void process(struct http_conn *conn) {
     if (conn->is_processing) return;
     conn->is_processing = true;
     while (conn->bev && process_some(conn)) {
@@ -205,21 +274,22 @@ static void linger(struct http_conn *conn) {
     set_state(conn, HTTP_LINGERING);
     if (conn->server->tls) tls_end(conn->bev);
     shutdown(bufferevent_getfd(conn->bev), SHUT_WR);
-    http_conn_arm(conn, HTTP_LINGER_SECONDS);
+    arm(conn, HTTP_LINGER_SECONDS);
 }
 
-void http_conn_answered(struct http_conn *conn) {
+// After the last byte of an answer.
+static void end_answer(struct http_conn *conn) {
     bool close_after = conn->close_after || conn->server->is_draining;
     drop_reader(conn);
     conn->data = NULL;
     conn->is_streaming = false;
     if (!close_after) {
         set_state(conn, HTTP_IDLE);
-        http_conn_arm(conn, HTTP_IDLE_SECONDS);
-        http_conn_process(conn);
+        arm(conn, HTTP_IDLE_SECONDS);
+        process(conn);
         return;
     }
-    http_conn_disarm(conn);
+    disarm(conn);
     set_state(conn, HTTP_FLUSHING);
     if (!evbuffer_get_length(bufferevent_get_output(conn->bev))) linger(conn);
 }
@@ -228,7 +298,7 @@ void http_conn_answered(struct http_conn *conn) {
 
 static void on_read(struct bufferevent *bev, void *arg) {
     (void)bev;
-    http_conn_process(arg);
+    process(arg);
 }
 
 static void on_written(struct bufferevent *bev, void *arg) {
@@ -245,11 +315,11 @@ static void on_event(struct bufferevent *bev, short what, void *arg) {
     bool only_end = (what & BEV_EVENT_EOF) && !(what & (BEV_EVENT_ERROR | BEV_EVENT_TIMEOUT));
     if (only_end && has_answer && evbuffer_get_length(bufferevent_get_output(bev))) {
         // It asked, closed its side and reads on.
-        http_conn_disarm(conn);
+        disarm(conn);
         if (conn->state != HTTP_FLUSHING) set_state(conn, HTTP_FLUSHING);
         return;
     }
-    http_conn_close(conn);
+    close_conn(conn);
 }
 
 static void on_deadline(evutil_socket_t fd, short what, void *arg) {
@@ -257,14 +327,14 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg) {
     (void)what;
     struct http_conn *conn = arg;
     if (conn->state == HTTP_ANSWERING) {
-        http_conn_ping(conn);
+        ping(conn);
     } else if (conn->state == HTTP_READING) {
         bool in_body = http_reader_has_head(conn->reader);
         refuse(conn, 408, in_body ? "the body came too slowly" : "the header came too slowly");
     } else if (conn->state == HTTP_IDLE && http_conn_num_unsent(conn)) {
-        http_conn_arm(conn, HTTP_IDLE_SECONDS); // its last answer is still being read
+        arm(conn, HTTP_IDLE_SECONDS); // its last answer is still being read
     } else {
-        http_conn_close(conn);
+        close_conn(conn);
     }
 }
 
@@ -273,7 +343,8 @@ static struct bufferevent *make_buffers(struct http_server *server, evutil_socke
     return bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
 }
 
-void http_conn_begin(struct http_server *server, int fd) {
+// A new connection of `fd`, which is closed where there is no memory for one.
+static void begin_conn(struct http_server *server, int fd) {
     struct http_conn *conn = calloc(1, sizeof *conn);
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); // fails for a socket that has no TCP
@@ -298,7 +369,111 @@ void http_conn_begin(struct http_server *server, int fd) {
     bufferevent_set_max_single_write(conn->bev, HTTP_OUTPUT_BYTES_MAX);
     bufferevent_set_timeouts(conn->bev, NULL, &write_time);
     bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
-    http_conn_arm(conn, HTTP_HEAD_SECONDS); // a new connection has something to ask
+    arm(conn, HTTP_HEAD_SECONDS); // a new connection has something to ask
+}
+
+// ---- new connections ----
+
+/* New connections. Room is made before one is accepted, so that nobody who was let in is sent away:
+ * at the limit the connection goes that has been idle for longest, and where none is idle, or the
+ * process has no descriptors left, new clients wait in the socket's queue. While some wait, answers
+ * end their connections. */
+// Whether something came that the loop has not read yet.
+static bool has_unread(const struct http_conn *conn) {
+    int num_bytes = 0;
+    int fd = bufferevent_getfd(conn->bev);
+    return evbuffer_get_length(bufferevent_get_input(conn->bev)) ||
+           ioctl(fd, FIONREAD, &num_bytes) || num_bytes;
+}
+
+// The one to close for another: its last answer is out, and it has waited for longest for the next
+// request. NULL: none.
+static struct http_conn *oldest_idle(struct http_server *server) {
+    double latest = clock_seconds() - HTTP_IDLE_MS_MIN * 1e-3;
+    struct http_conn *conn;
+    TAILQ_FOREACH(conn, &server->idle, idle_link) {
+        if (conn->idle_since > latest) break; // as are all that follow
+        if (!http_conn_num_unsent(conn) && !has_unread(conn)) return conn;
+    }
+    return NULL;
+}
+
+static bool close_oldest_idle(struct http_server *server) {
+    struct http_conn *conn = oldest_idle(server);
+    if (conn) close_conn(conn);
+    return conn != NULL;
+}
+
+static bool somebody_waits(const struct http_server *server) {
+    struct pollfd queue = {.fd = server->fd, .events = POLLIN};
+    return poll(&queue, 1, 0) == 1;
+}
+
+// The acceptor would report who waits without end.
+static void pause_accepting(struct http_server *server) {
+    const struct timeval time = {.tv_usec = ACCEPT_PAUSE_MS * 1000};
+    server->others_wait = true;
+    event_del(server->acceptor);
+    event_add(server->retry, &time);
+}
+
+static void accept_some(struct http_server *server) {
+    for (int i = 0; i < ACCEPTS_AT_ONCE_MAX; i++) {
+        bool is_full = server->num_connections >= server->limits.connections_max;
+        if (is_full && !somebody_waits(server)) break;
+        if (is_full && !close_oldest_idle(server)) {
+            pause_accepting(server);
+            return;
+        }
+        int fd = accept4(server->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            begin_conn(server, fd);
+        } else if (errno == EAGAIN) {
+            break;
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            close_oldest_idle(server); // mostly the process has no more descriptors
+            pause_accepting(server);
+            return;
+        }
+    }
+    server->others_wait = false;
+}
+
+static void on_acceptable(evutil_socket_t fd, short what, void *arg) {
+    (void)fd;
+    (void)what;
+    accept_some(arg);
+}
+
+static void on_retry(evutil_socket_t fd, short what, void *arg) {
+    (void)fd;
+    (void)what;
+    struct http_server *server = arg;
+    event_add(server->acceptor, NULL);
+    accept_some(server);
+}
+
+static void accept_waiting(struct http_server *server) {
+    // Not now: the caller may be in the middle of a request of another connection.
+    if (server->others_wait) event_active(server->retry, 0, 0);
+}
+
+static bool init_accepting(struct http_server *server, int fd) {
+    server->acceptor = event_new(server->base, fd, EV_READ | EV_PERSIST, on_acceptable, server);
+    server->retry = evtimer_new(server->base, on_retry, server);
+    if (!server->acceptor || !server->retry) return false;
+    server->fd = fd;
+    return true;
+}
+
+static void start_accepting(struct http_server *server) {
+    event_add(server->acceptor, NULL);
+}
+
+static void fini_accepting(struct http_server *server) {
+    if (server->acceptor) event_free(server->acceptor);
+    if (server->retry) event_free(server->retry);
+    if (server->fd >= 0) close(server->fd);
 }
 
 // ---- the server ----
@@ -317,7 +492,7 @@ struct http_server *http_server_create(struct event_base *base, int fd, struct t
     TAILQ_INIT(&server->dead);
     server->reaper = event_new(base, -1, 0, on_reap, server);
     server->fd = -1;
-    if (!server->reaper || !http_accept_init(server, fd)) {
+    if (!server->reaper || !init_accepting(server, fd)) {
         http_server_destroy(server);
         return NULL;
     }
@@ -325,7 +500,7 @@ struct http_server *http_server_create(struct event_base *base, int fd, struct t
 }
 
 void http_server_start(struct http_server *server) {
-    http_accept_start(server);
+    start_accepting(server);
 }
 
 void http_server_drain(struct http_server *server) {
@@ -334,10 +509,10 @@ void http_server_drain(struct http_server *server) {
     for (conn = TAILQ_FIRST(&server->idle); conn; conn = next) {
         next = TAILQ_NEXT(conn, idle_link);
         if (evbuffer_get_length(bufferevent_get_output(conn->bev))) {
-            http_conn_disarm(conn);
+            disarm(conn);
             set_state(conn, HTTP_FLUSHING);
         } else {
-            http_conn_close(conn);
+            close_conn(conn);
         }
     }
 }
@@ -346,9 +521,9 @@ void http_server_destroy(struct http_server *server) {
     if (!server) return;
     server->is_draining = true;
     struct http_conn *conn;
-    while ((conn = TAILQ_FIRST(&server->all))) http_conn_close(conn);
+    while ((conn = TAILQ_FIRST(&server->all))) close_conn(conn);
     free_dead(server);
-    http_accept_fini(server);
+    fini_accepting(server);
     if (server->reaper) event_free(server->reaper);
     free(server);
 }
@@ -367,4 +542,218 @@ size_t http_server_bodies_bytes(const struct http_server *server) {
 
 uint32_t http_server_num_unanswered(const struct http_server *server) {
     return server->num_unanswered;
+}
+
+// ---- answers ----
+
+static const char *reason_of(int status) {
+    static const struct {
+        int status;
+        const char *reason;
+    } reasons[] = {
+        {200, "OK"},
+        {204, "No Content"},
+        {304, "Not Modified"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {408, "Request Timeout"},
+        {409, "Conflict"},
+        {413, "Content Too Large"},
+        {414, "URI Too Long"},
+        {415, "Unsupported Media Type"},
+        {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"},
+        {500, "Internal Server Error"},
+        {501, "Not Implemented"},
+        {503, "Service Unavailable"},
+        {504, "Gateway Timeout"},
+        {505, "HTTP Version Not Supported"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(reasons); i++) {
+        if (reasons[i].status == status) return reasons[i].reason;
+    }
+    return "Unknown";
+}
+
+// "Sun, 06 Nov 1994 08:49:37 GMT"
+static void format_date(char *out, size_t size) {
+    static const char days[7][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+    static const char months[12][4] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                       "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    time_t now = time(NULL);
+    struct tm tm;
+    gmtime_r(&now, &tm);
+    snprintf(out, size, "%s, %02d %s %04d %02d:%02d:%02d GMT", days[tm.tm_wday], tm.tm_mday,
+             months[tm.tm_mon], tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
+}
+
+static void write_bytes(struct http_conn *conn, const void *bytes, size_t len) {
+    if (evbuffer_add(bufferevent_get_output(conn->bev), bytes, len)) conn->has_no_memory = true;
+}
+
+static void write_text(struct http_conn *conn, const char *text) {
+    write_bytes(conn, text, strlen(text));
+}
+
+PRINTF_LIKE(2, 3)
+static void write_format(struct http_conn *conn, const char *format, ...) {
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    int len = c_locale_vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    CHECK(len >= 0 && (size_t)len < sizeof text, "len=%d", len);
+    write_text(conn, text);
+}
+
+static void write_head(struct http_conn *conn, int status, const char *content_type,
+                       const char *head) {
+    char date[64];
+    format_date(date, sizeof date);
+    write_format(conn, "HTTP/1.1 %d %s\r\nDate: %s\r\nServer: nanovllm\r\n", status,
+                 reason_of(status), date);
+    if (content_type) write_format(conn, "Content-Type: %s\r\n", content_type);
+    if (head) write_text(conn, head);
+}
+
+static bool wants_close(const struct http_conn *conn) {
+    // Where others wait for room, a connection serves one request more and no second one.
+    const struct http_server *server = conn->server;
+    if (conn->close_after || server->is_draining || server->others_wait || !conn->reader) {
+        return true;
+    }
+    const struct http_request *request = http_reader_request(conn->reader);
+    return !request->method || !request->keep_alive;
+}
+
+static void write_connection(struct http_conn *conn) {
+    const struct http_request *request = conn->reader ? http_reader_request(conn->reader) : NULL;
+    conn->close_after = wants_close(conn);
+    if (conn->close_after) {
+        write_text(conn, "Connection: close\r\n");
+    } else if (request->is_1_0) {
+        write_text(conn, "Connection: keep-alive\r\n");
+    }
+}
+
+static bool is_head_request(const struct http_conn *conn) {
+    const struct http_request *request = conn->reader ? http_reader_request(conn->reader) : NULL;
+    return request && request->method && strcmp(request->method, "HEAD") == 0;
+}
+
+void http_conn_reply(struct http_conn *conn, int status, const char *content_type, const char *head,
+                     const void *body, size_t len) {
+    CHECK(conn->state == HTTP_ANSWERING && !conn->is_streaming, "state=%d", conn->state);
+    write_head(conn, status, content_type, head);
+    write_connection(conn);
+    if (status != 204 && status != 304) write_format(conn, "Content-Length: %zu\r\n", len);
+    write_text(conn, "\r\n");
+    if (len && !is_head_request(conn)) write_bytes(conn, body, len);
+    conn->body_bytes += len;
+    if (conn->has_no_memory) {
+        close_conn(conn);
+    } else {
+        end_answer(conn);
+    }
+}
+
+bool http_conn_stream_begin(struct http_conn *conn, const char *head) {
+    CHECK(conn->state == HTTP_ANSWERING && !conn->is_streaming, "state=%d", conn->state);
+    conn->is_streaming = true;
+    conn->is_chunked = !http_reader_request(conn->reader)->is_1_0;
+    if (!conn->is_chunked) conn->close_after = true; // the end of the body is the connection's
+    write_head(conn, 200, "text/event-stream; charset=utf-8", head);
+    write_connection(conn);
+    // What stands between must pass each event on at once.
+    write_format(conn, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n%s\r\n",
+                 conn->is_chunked ? "Transfer-Encoding: chunked\r\n" : "");
+    conn->last_write = clock_seconds();
+    arm(conn, conn->server->limits.ping_seconds);
+    if (!conn->has_no_memory) return true;
+    close_conn(conn);
+    return false;
+}
+
+// Whether the reader keeps up. A large write, as a prompt's echo with its log-probabilities is,
+// counts only once the reader has caught up with what was written before it.
+static bool keeps_up(struct http_conn *conn, size_t len) {
+    size_t unsent = http_conn_num_unsent(conn);
+    if (unsent <= HTTP_OUTPUT_BYTES_MAX) conn->large_bytes = 0;
+    if (unsent > HTTP_OUTPUT_BYTES_MAX + conn->large_bytes) return false;
+    if (len > HTTP_LARGE_BYTES_MIN) conn->large_bytes += len;
+    return true;
+}
+
+bool http_conn_stream_write(struct http_conn *conn, const void *bytes, size_t len) {
+    if (!len) return true; // a chunk of no bytes would be the last one
+    if (!keeps_up(conn, len)) {
+        close_conn(conn);
+        return false;
+    }
+    if (conn->is_chunked) write_format(conn, "%zx\r\n", len);
+    write_bytes(conn, bytes, len);
+    if (conn->is_chunked) write_text(conn, "\r\n");
+    conn->body_bytes += len;
+    conn->last_write = clock_seconds();
+    if (!conn->has_no_memory) return true;
+    close_conn(conn);
+    return false;
+}
+
+void http_conn_stream_end(struct http_conn *conn) {
+    if (conn->is_chunked) write_text(conn, "0\r\n\r\n");
+    if (conn->has_no_memory) {
+        close_conn(conn);
+    } else {
+        end_answer(conn);
+    }
+}
+
+void http_conn_abort(struct http_conn *conn) {
+    close_conn(conn);
+}
+
+static void ping(struct http_conn *conn) {
+    static const char ping[] = ": ping\n\n";
+    if (!conn->is_streaming) return;
+    double silent = clock_seconds() - conn->last_write;
+    double period = conn->server->limits.ping_seconds;
+    if (silent + 0.01 < period) {
+        arm(conn, period - silent);
+        return;
+    }
+    if (http_conn_stream_write(conn, ping, sizeof ping - 1)) arm(conn, period);
+}
+
+// ---- what the handler asks ----
+
+const struct http_request *http_conn_request(struct http_conn *conn) {
+    return http_reader_request(conn->reader);
+}
+
+struct buf http_conn_take_body(struct http_conn *conn) {
+    struct http_request *request = http_reader_request(conn->reader);
+    struct buf body = request->body;
+    request->body = (struct buf){0};
+    conn->counted_bytes = 0; // the caller tells when they are gone
+    return body;
+}
+
+void *http_conn_data(const struct http_conn *conn) {
+    return conn->data;
+}
+
+void http_conn_set_data(struct http_conn *conn, void *data) {
+    conn->data = data;
+}
+
+size_t http_conn_num_unsent(const struct http_conn *conn) {
+    return evbuffer_get_length(bufferevent_get_output(conn->bev));
+}
+
+uint64_t http_conn_body_bytes(const struct http_conn *conn) {
+    return conn->body_bytes;
 }

@@ -13,8 +13,8 @@
 #include "server/loop/engine_thread.h"
 #include "server/loop/loop_queue.h"
 #include "server/loop/metrics.h"
+#include "server/loop/server_options.h"
 #include "server/loop/work_pool.h"
-#include "server/server.h"
 
 struct api_error;
 struct api_request;

@@ -8,7 +8,6 @@
 #include "server/loop/api_request_internal.h"
 #include "server/loop/body.h"
 #include "server/loop/submit.h"
-#include "server/loop/unknown_members.h"
 
 // ---- birth and death ----
 
@@ -190,7 +189,7 @@ static void run_job(struct work *work) {
     // Its client may have left while it waited for a thread.
     bool is_good = api_request_is_wanted(request) && request->endpoint->prepare(request);
     // What does not generate is often given a whole request of what does: nothing is unknown there.
-    if (is_good && request->endpoint->collect) is_good = unknown_members_check(request);
+    if (is_good && request->endpoint->collect) is_good = body_check_unknown(request);
     if (is_good && !request->answers_at_once) submit_prompts(request);
     body_forget(request);
     loop_queue_send_one(request->api->loop_queue, &request->message);

@@ -14,7 +14,7 @@
 #include <jansson.h>
 #include <stdatomic.h>
 
-#include "server/chat/chat_blocks.h"
+#include "server/chat/chat_split.h"
 #include "server/loop/api.h"
 #include "server/loop/api_error.h"
 #include "server/loop/request_info.h"

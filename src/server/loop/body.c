@@ -2,11 +2,9 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json/jread.h"
-#include "base/json/jwrite.h"
-#include "server/api/logprobs.h"
-#include "server/api/unsupported.h"
-#include "server/loop/unknown_members.h"
+#include "base/text/suggest.h"
 
 // 5.0 is an integer in JSON's own terms, and some languages write it so: members that are numbers
 // or lists of them become integers. Objects stay as they are, for they go to the template.
@@ -77,9 +75,22 @@ void body_forget(struct api_request *request) {
     request->root = root;
 }
 
+static bool is_in(const char *name, const char *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(names[i], name) == 0) return true;
+    }
+    return false;
+}
+
+static void note_read(struct api_request *request, const char *key) {
+    if (is_in(key, request->read_members, request->num_read_members)) return;
+    CHECK(request->num_read_members < ARRAY_LEN(request->read_members), "%s", key);
+    request->read_members[request->num_read_members++] = key;
+}
+
 json_t *body_get(struct api_request *request, const char *key) {
     json_t *value = jread_get(request->root, key);
-    if (value) unknown_members_note_read(request, key);
+    if (value) note_read(request, key);
     return value;
 }
 
@@ -125,150 +136,103 @@ bool body_string(struct api_request *request, const char *key, const char **out)
     return true;
 }
 
-bool body_model(struct api_request *request) {
-    const char *name = NULL;
-    if (!body_string(request, "model", &name)) return false;
-    if (!api_check_model(request->api, name, &request->error)) return false;
-    request->answer.model = name ? name : api_model_name(request->api);
-    return true;
-}
+// ---- members that no code has asked for ----
 
-// ---- parameters of the library's table ----
+enum { SHOWN_MAX = 8, NAME_BYTES_MAX = 40, CANDIDATES_MAX = 128 };
 
-// Members that have the name of a parameter, and are read by the endpoint.
-static bool is_own_member(const char *name) {
-    static const char *const names[] = {"logprobs", "max_tokens", "n", "echo", "prompt_logprobs"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        if (strcmp(names[i], name) == 0) return true;
+// Members that OpenAI, vLLM, llama-server, SGLang and Anthropic define and clients send, and that
+// change no answer of this server: who asks, how the request is counted, cached or sped up.
+static const char *const harmless[] = {
+    "user",
+    "metadata",
+    "client_metadata",
+    "safety_identifier",
+    "store",
+    "service_tier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "prompt_cache_options",
+    "prediction", // a guess at the answer, for speed
+    "include", // nothing is stored, so nothing is to be included from there
+    "truncation", // a prompt that is too long is refused, never cut
+    "max_tool_calls", // of tools that the server runs
+    "request_id",
+    "rid", // SGLang's name of it
+    "session_id",
+    "stream_interval", // how many tokens a chunk has
+    "spaces_between_special_tokens", // tokenizer.json knows none
+    "truncation_side", // of truncate_prompt_tokens, which is refused
+    "early_stopping", // as length_penalty
+    "guided_decoding_backend",
+    "mm_processor_kwargs", // of images and sound, which are refused
+    "media_io_kwargs",
+    "length_penalty", // of beam search, which is refused
+    "cache_prompt",
+    "backend_sampling", // where it samples
+    "id_slot",
+    "n_keep", // of a context that is full: here the answer ends
+    "n_discard",
+    "sse_ping_interval",
+    // Of samplers that api/params.c refuses where they are on.
+    "mirostat_tau",
+    "mirostat_eta",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "dry_sequence_breakers",
+    "xtc_threshold",
+    "dynatemp_exponent",
+    "adaptive_decay",
+    "keep_alive",
+    "anthropic_version",
+    "anthropic_beta",
+};
+
+// Adds a name to the list "a, b, ...", which stands in a field of the answer's head and in the log.
+static void add_name(char *list, size_t size, const char *name) {
+    size_t len = strlen(list), room = size - len;
+    char safe[NAME_BYTES_MAX + 1];
+    snprintf(safe, sizeof safe, "%s", name);
+    for (char *c = safe; *c; c++) {
+        if (*c <= ' ' || *c > '~' || *c == ',') *c = '?';
     }
-    return false;
+    snprintf(list + len, room, "%s%s", len ? ", " : "", safe);
 }
 
-static bool set_param(struct api_request *request, const char *name, const json_t *value) {
-    struct buf text = {0};
-    struct err err = {0};
-    struct nvllm_error fault = {0};
-    bool is_good = true;
-    if (jwrite(&text, value, JSON_ENCODE_ANY | JSON_COMPACT, "the body", &err)) {
-        is_good = api_error_nomem(&request->error);
-    } else {
-        enum nvllm_status status =
-            nvllm_sampling_params_set(&request->sampling, name, text.data, &fault);
-        is_good = api_error_library(&request->error, status, &fault, name);
-    }
-    buf_fini(&text);
-    return is_good;
-}
-
-// The library's booleans may be 0 and 1; JSON has its own.
-static bool set_params(struct api_request *request) {
+static bool refuse_unknown(struct api_request *request, const char *name) {
+    const char *candidates[CANDIDATES_MAX];
+    size_t count = 0;
     const struct nvllm_param *row;
-    for (size_t i = 0; (row = nvllm_sampling_param(i)); i++) {
-        // What the endpoint does not read is unknown there: nothing else looks for it.
-        const json_t *value = is_own_member(row->name) ? NULL : body_get(request, row->name);
-        if (!value) continue;
-        if (row->type == NVLLM_PARAM_BOOL && !json_is_boolean(value)) {
-            return body_wrong_type(request, row->name, value, "true or false");
+    for (size_t i = 0; count < CANDIDATES_MAX && (row = nvllm_sampling_param(i)); i++) {
+        candidates[count++] = row->name;
+    }
+    const char *nearest = suggest_nearest(name, candidates, count);
+    if (!nearest || strcmp(nearest, name) == 0) { // known elsewhere
+        return api_error_set(&request->error, 400, "unknown_member", name,
+                             "the member \"%.100s\" is not known here", name);
+    }
+    return api_error_set(&request->error, 400, "unknown_member", name,
+                         "the member \"%.100s\" is not known here; did you mean %s?", name,
+                         nearest);
+}
+
+bool body_check_unknown(struct api_request *request) {
+    size_t num_shown = 0;
+    const char *name;
+    json_t *value;
+    // Names beyond SHOWN_MAX end the search, so that an object of a million members costs no more.
+    json_object_foreach(request->root, name, value) {
+        if (json_is_null(value) || is_in(name, harmless, ARRAY_LEN(harmless)) ||
+            is_in(name, request->read_members, request->num_read_members)) {
+            continue;
         }
-        bool number = row->type == NVLLM_PARAM_INT || row->type == NVLLM_PARAM_INT64 ||
-                      row->type == NVLLM_PARAM_FLOAT || row->type == NVLLM_PARAM_DOUBLE;
-        if (number && !json_is_number(value) && !jread_big_integer(value)) {
-            return body_wrong_type(request, row->name, value, "a number");
+        if (request->api->options->refuses_unknown) return refuse_unknown(request, name);
+        if (num_shown == SHOWN_MAX) {
+            add_name(request->ignored, sizeof request->ignored, "...");
+            break;
         }
-        if (!set_param(request, row->name, value)) return false;
+        add_name(request->ignored, sizeof request->ignored, name);
+        num_shown++;
     }
     return true;
-}
-
-// ---- streams ----
-
-static bool read_stream(struct api_request *request) {
-    if (!body_bool(request, "stream", &request->answer.stream)) return false;
-    const json_t *options = body_get(request, "stream_options");
-    if (!options) return true;
-    if (!jread_is_object(options)) {
-        return body_wrong_type(request, "stream_options", options, "an object");
-    }
-    if (!request->answer.stream) {
-        return api_error_invalid(&request->error, "stream_options",
-                                 "stream_options is given, but stream is not true");
-    }
-    const struct {
-        const char *key;
-        bool *out;
-    } members[] = {{"include_usage", &request->answer.include_usage},
-                   {"continuous_usage_stats", &request->answer.continuous_usage}};
-    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
-        const json_t *value = jread_get(options, members[i].key);
-        if (value && !json_is_boolean(value)) {
-            return body_wrong_type(request, "stream_options", value,
-                                   "true or false in its members");
-        }
-        if (value) *members[i].out = json_is_true(value);
-    }
-    if (!request->answer.include_usage) request->answer.continuous_usage = false;
-    return true;
-}
-
-// ---- outputs ----
-
-// best_of samples more answers than it returns, by a rule that the library does not have.
-static bool refuse_best_of(struct api_request *request, int64_t n) {
-    int64_t best_of = n;
-    if (!body_int(request, "best_of", 1, 128, &best_of)) return false;
-    if (best_of < n) {
-        return api_error_invalid(&request->error, "best_of", "best_of is below n: %lld and %lld",
-                                 (long long)best_of, (long long)n);
-    }
-    return best_of > n ? unsupported_set(request, "best_of", "best_of above n") : true;
-}
-
-static bool read_cache_salt(struct api_request *request) {
-    if (!body_string(request, "cache_salt", &request->cache_salt)) return false;
-    size_t len = request->cache_salt ? strlen(request->cache_salt) : 1;
-    if (len >= 1 && len <= 1024) return true;
-    return api_error_invalid(&request->error, "cache_salt",
-                             "cache_salt has %zu bytes, want 1 to 1024", len);
-}
-
-bool body_outputs(struct api_request *request) {
-    int64_t n = 1, prompt_logprobs = -1;
-    if (!body_int(request, "n", 1, 128, &n) || !refuse_best_of(request, n) ||
-        !logprobs_read_count(request, "prompt_logprobs", &prompt_logprobs)) {
-        return false;
-    }
-    if (n > request->api->options->outputs_max) {
-        return api_error_invalid(&request->error, "n",
-                                 "n is %lld, want at most %u: so many run at once", (long long)n,
-                                 request->api->options->outputs_max);
-    }
-    if (prompt_logprobs >= 0 && request->answer.stream) {
-        return api_error_invalid(&request->error, "prompt_logprobs",
-                                 "prompt_logprobs are not in a stream");
-    }
-    if (!body_bool(request, "return_token_ids", &request->answer.token_ids)) return false;
-    request->sampling.n = (int32_t)n;
-    request->sampling.prompt_logprobs = (int32_t)prompt_logprobs;
-    request->answer.prompt_logprobs = prompt_logprobs >= 0;
-    return true;
-}
-
-bool body_one_output(struct api_request *request) {
-    static const char *const refused[] = {"echo", "prompt_logprobs", "return_token_ids",
-                                          "logprob_token_ids"};
-    if (!unsupported_refuse_keys(request, refused, ARRAY_LEN(refused)) || !body_outputs(request)) {
-        return false;
-    }
-    return request->sampling.n > 1 ? unsupported_set(request, "n", "n above 1") : true;
-}
-
-bool body_n_predict(struct api_request *request, int64_t *max_tokens) {
-    return body_int(request, "n_predict", -1, INT32_MAX, max_tokens);
-}
-
-bool body_generation(struct api_request *request) {
-    return body_model(request) && read_stream(request) && set_params(request) &&
-           unsupported_refuse(request) && read_cache_salt(request) &&
-           body_bool(request, "return_tokens_as_token_ids", &request->answer.tokens_as_ids) &&
-           body_bool(request, "timings_per_token", &request->answer.timings_per_token);
 }

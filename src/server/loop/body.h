@@ -1,5 +1,5 @@
 /* The JSON body of an API request, member by member. null is as good as absent, and leaves *out as
- * it is; what nobody asks for is ignored and named (unknown_members.h); a wrong type or range sets
+ * it is; what nobody asks for is ignored and named; a wrong type or range sets
  * the request's error, with the member's name, and returns false. */
 #ifndef SERVER_BODY_H
 #define SERVER_BODY_H
@@ -20,15 +20,11 @@ bool body_string(struct api_request *request, const char *key, const char **out)
 bool body_wrong_type(struct api_request *request, const char *key, const json_t *value,
                      const char *want);
 
-// What all endpoints that generate have: model, stream and its options, cache_salt, all parameters
-// of the library's table, and the refusal of members that would change the answer.
-bool body_generation(struct api_request *request);
-// llama-server's name of max_tokens, which wins; -1 is what the context has left.
-bool body_n_predict(struct api_request *request, int64_t *max_tokens);
-// n, best_of and prompt_logprobs, after body_generation.
-bool body_outputs(struct api_request *request);
-// The same for endpoints that have none of them: they are refused.
-bool body_one_output(struct api_request *request);
-bool body_model(struct api_request *request);
+// Call it after an endpoint has read all that it reads. A member that no code has asked for is
+// perhaps misspelled, and would change nothing: request->ignored gets the names of such members.
+// There is no list of the known ones: body_get notes what it is asked for. Not counted: null, which
+// is as good as absent, what clients send for other servers, and what changes no answer here.
+// False: the options refuse unknown members, and request->error names the first.
+bool body_check_unknown(struct api_request *request);
 
 #endif

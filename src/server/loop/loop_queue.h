@@ -1,7 +1,7 @@
 /* Messages from other threads to the loop's thread. Sending never waits for the loop; however many
  * messages lie there, the loop is woken once. */
-#ifndef SERVER_MAILBOX_H
-#define SERVER_MAILBOX_H
+#ifndef SERVER_LOOP_QUEUE_H
+#define SERVER_LOOP_QUEUE_H
 
 #include <event2/event.h>
 

@@ -1,5 +1,7 @@
 #include "server/loop/request_info.h"
 
+#include <arpa/inet.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -7,21 +9,103 @@
 #include "base/os/clock.h"
 #include "base/os/secret.h"
 #include "base/text/sentence.h"
-#include "server/http/origin.h"
-#include "server/loop/server_log.h"
 
-uint64_t api_unix_time(void) {
-    return (uint64_t)time(NULL);
+// ---- names of this machine ----
+
+bool host_is_loopback(const char *name, size_t len) {
+    char text[64];
+    if (len && name[0] == '[' && name[len - 1] == ']') {
+        name++;
+        len -= 2;
+    }
+    if (!len || len >= sizeof text) return false;
+    memcpy(text, name, len);
+    text[len] = '\0';
+    for (char *c = text; *c; c++) {
+        if (*c >= 'A' && *c <= 'Z') *c = (char)(*c - 'A' + 'a');
+    }
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (strcmp(text, "localhost") == 0) return true;
+    if (inet_pton(AF_INET, text, &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+    return inet_pton(AF_INET6, text, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
+
+size_t host_name(const char *host, const char **name) {
+    *name = host;
+    if (host[0] == '[') {
+        const char *end = strchr(host, ']');
+        return end ? (size_t)(end - host) + 1 : strlen(host);
+    }
+    return strcspn(host, ":");
+}
+
+bool origin_is_loopback(const char *origin) {
+    static const char *const schemes[] = {"http://", "https://"};
+    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+        size_t scheme_len = strlen(schemes[i]);
+        if (strncmp(origin, schemes[i], scheme_len) != 0) continue;
+        const char *name;
+        size_t len = host_name(origin + scheme_len, &name);
+        const char *rest = name + len;
+        bool has_end =
+            !*rest || (*rest == ':' && strspn(rest + 1, "0123456789") == strlen(rest + 1));
+        return has_end && host_is_loopback(name, len);
+    }
+    return false;
+}
+
+// ---- lines of the log ----
+
+void server_log_format_time(char out[SERVER_LOG_TIME_BYTES], uint64_t unix_ms) {
+    time_t seconds = (time_t)(unix_ms / 1000);
+    struct tm tm;
+    gmtime_r(&seconds, &tm);
+    snprintf(out, SERVER_LOG_TIME_BYTES, "%04u-%02u-%02uT%02u:%02u:%02u.%03uZ",
+             (unsigned)(tm.tm_year + 1900) % 10000, (unsigned)(tm.tm_mon + 1) % 100,
+             (unsigned)tm.tm_mday % 100, (unsigned)tm.tm_hour % 100, (unsigned)tm.tm_min % 100,
+             (unsigned)tm.tm_sec % 100, (unsigned)(unix_ms % 1000));
+}
+
+void server_log_begin(struct json_out *out, enum server_log log) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    char time[SERVER_LOG_TIME_BYTES];
+    server_log_format_time(time, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+    json_out_rawf(out, log == SERVER_LOG_JSON ? "{\"time\":\"%s\"" : "%s ", time);
+}
+
+void server_log_say(const struct server_options *options, const char *format, ...) {
+    char sentence[SENTENCE_BYTES_MAX];
+    va_list args;
+    va_start(args, format);
+    sentence_format(sentence, sizeof sentence, format, args);
+    va_end(args);
+    struct json_out out = {0};
+    server_log_begin(&out, options->log);
+    if (options->log == SERVER_LOG_JSON) {
+        json_out_raw(&out, ",\"message\":");
+        json_out_cstring(&out, sentence);
+        json_out_raw(&out, "}\n");
+    } else {
+        json_out_raw(&out, "nanovllm: ");
+        json_out_raw(&out, sentence);
+        json_out_raw(&out, "\n");
+    }
+    if (!out.status) options->write_log(out.buf.data, out.buf.len, options->user_data);
+    json_out_fini(&out);
+}
+
+// ---- replies ----
 
 // An id of the client's is kept when it can stand in a log as it is.
 static bool is_good_id(const char *id) {
     size_t len = strlen(id);
     if (!len || len > 64) return false;
     for (const char *c = id; *c; c++) {
-        bool message = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z');
+        bool letter = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z');
         bool digit = *c >= '0' && *c <= '9';
-        if (!message && !digit && !strchr("-_.:", *c)) return false;
+        if (!letter && !digit && !strchr("-_.:", *c)) return false;
     }
     return true;
 }

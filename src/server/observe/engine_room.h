@@ -12,7 +12,7 @@
 
 #include <event2/event.h>
 
-#include "server/loop/api.h"
+#include "server/loop/api_request.h"
 #include "server/loop/request_info.h"
 
 enum {
@@ -23,6 +23,9 @@ enum {
 };
 
 struct engine_room;
+
+extern const struct endpoint endpoint_engine_control;
+page_fn page_engine_state, page_engine_events, page_engine_block;
 
 // NULL: no memory. The engine's thread must not run yet.
 struct engine_room *engine_room_create(struct api *api, struct event_base *base);

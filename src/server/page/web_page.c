@@ -4,8 +4,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "server/api/pages.h"
-#include "server/page/asset.h"
+#include "server/page/web_page.h"
 
 /* Nothing but this server may be loaded or asked, and no other site may frame the page. Text of
  * models is never read as HTML; if it were, it could not run anything. The icon is a data: URL. */

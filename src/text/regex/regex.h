@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "text/chat/effort.h"
+#include "text/effort.h"
 
 struct regex;
 

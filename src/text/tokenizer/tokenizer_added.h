@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "text/chat/effort.h"
+#include "text/effort.h"
 
 struct added_token {
     const char *text; // [len], the text to find

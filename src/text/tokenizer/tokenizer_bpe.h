@@ -6,7 +6,7 @@
 #ifndef TEXT_TOKENIZER_BPE_H
 #define TEXT_TOKENIZER_BPE_H
 
-#include "text/chat/effort.h"
+#include "text/effort.h"
 #include "text/tokenizer/tokenizer.h"
 #include "text/tokenizer/tokenizer_vocab.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "base/text/buf.h"
-#include "text/chat/effort.h"
+#include "text/effort.h"
 #include "text/regex/regex.h"
 
 enum pattern_kind {

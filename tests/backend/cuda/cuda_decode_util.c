@@ -62,7 +62,7 @@ static struct linear *matrix_on(struct backend *backend, const struct matrix *m)
                                       .cols = m->out,
                                       .row_stride = m->out};
     return linear_of(backend,
-                     &(struct linear_spec){&part, m->bias ? &bias : NULL, 1, LINEAR_OF_LAYER});
+                     &(struct linear_spec){&part, m->bias ? &bias : NULL, 1, WEIGHTS_NATIVE});
 }
 
 static struct tensor norm_on(struct backend *backend, uint64_t seed, uint32_t count) {

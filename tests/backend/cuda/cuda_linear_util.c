@@ -88,7 +88,7 @@ static struct linear *matrix_on(struct backend *backend, const struct fused_case
                                       .cols = c->out,
                                       .row_stride = c->out};
     return linear_of(backend,
-                     &(struct linear_spec){&part, c->has_bias ? &bias : NULL, 1, LINEAR_OF_LAYER});
+                     &(struct linear_spec){&part, c->has_bias ? &bias : NULL, 1, WEIGHTS_NATIVE});
 }
 
 static bool is_untouched(const struct tensor *tensor) {

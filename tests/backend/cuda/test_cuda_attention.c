@@ -376,7 +376,8 @@ static void test_decode_beside_a_small_linear(void **state) {
                                       .rows = SIZE,
                                       .cols = SIZE,
                                       .row_stride = SIZE};
-    struct linear *linear = linear_of(device, &(struct linear_spec){&part, NULL, 1, 0});
+    struct linear *linear =
+        linear_of(device, &(struct linear_spec){&part, NULL, 1, WEIGHTS_NATIVE});
     struct tensor norm = tensor_raw(device, values, SIZE * sizeof *values);
     struct tensor x = tensor_nan(device, SIZE), out = tensor_nan(device, SIZE);
     const struct project_in_args qkv = {.linear = linear,

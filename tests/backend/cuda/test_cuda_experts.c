@@ -226,7 +226,8 @@ static struct experts *experts_of(struct backend *backend, const struct model *m
                                                       .cols = size,
                                                       .row_stride = size};
     }
-    const struct experts_spec spec = {model->shape, slices, slices + count, slices + 2 * count};
+    const struct experts_spec spec = {model->shape, slices, slices + count, slices + 2 * count,
+                                      WEIGHTS_NATIVE};
     struct experts *experts = NULL;
     struct err err = {0};
     enum status status = backend->moe->experts_create(backend, &spec, &experts, &err);
@@ -543,17 +544,18 @@ static void test_bad_specs(void **state) {
     const struct matrix_slice integers = {
         .source = {.data = data}, .dtype = DTYPE_I8, .rows = 16, .cols = 8, .row_stride = 8};
     const struct experts_shape shape = {1, 16, 8}, odd = {1, 12, 8}, many = {5000, 16, 8};
+    const struct weight_format as = WEIGHTS_NATIVE;
     const struct {
         struct experts_spec spec;
         enum status status;
         const char *says;
     } cases[] = {
-        {{shape, &gate, &narrow, &down}, ERR_INVALID, "up weights are [8][12], want [8][16]"},
-        {{shape, &narrow, &up, &down}, ERR_INVALID, "gate weights are [8][12], want [8][16]"},
-        {{shape, &gate, &up, &gate}, ERR_INVALID, "down weights are [8][16], want [16][8]"},
-        {{shape, &gate, &up, &integers}, ERR_INVALID, "I8"},
-        {{odd, &narrow, &narrow, &down}, ERR_UNSUPPORTED, "multiples of 8"},
-        {{many, &gate, &up, &down}, ERR_UNSUPPORTED, "5000 experts"},
+        {{shape, &gate, &narrow, &down, as}, ERR_INVALID, "up weights are [8][12], want [8][16]"},
+        {{shape, &narrow, &up, &down, as}, ERR_INVALID, "gate weights are [8][12], want [8][16]"},
+        {{shape, &gate, &up, &gate, as}, ERR_INVALID, "down weights are [8][16], want [16][8]"},
+        {{shape, &gate, &up, &integers, as}, ERR_INVALID, "I8"},
+        {{odd, &narrow, &narrow, &down, as}, ERR_UNSUPPORTED, "multiples of 8"},
+        {{many, &gate, &up, &down, as}, ERR_UNSUPPORTED, "5000 experts"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct experts *experts = NULL;
@@ -564,7 +566,8 @@ static void test_bad_specs(void **state) {
         if (!strstr(err.message, cases[i].says)) fail_msg("%s", err.message);
     }
     cuda->moe->experts_destroy(cuda, NULL);
-    assert_int_equal(cuda->moe->experts_bytes(cuda, &shape), 3 * 16 * 8 * sizeof(uint16_t));
+    assert_int_equal(cuda->moe->experts_bytes(cuda, &shape, WEIGHTS_NATIVE),
+                     3 * 16 * 8 * sizeof(uint16_t));
 }
 
 int main(void) {

@@ -87,8 +87,8 @@ static void test_linear(void **state) {
                                                .cols = out,
                                                .row_stride = out};
         for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
-            check(pair, &(struct linear_spec){&part, NULL, 1, LINEAR_OF_LAYER}, x, row_counts[r]);
-            check(pair, &(struct linear_spec){&part, &bias_part, 1, LINEAR_OF_LAYER}, x,
+            check(pair, &(struct linear_spec){&part, NULL, 1, WEIGHTS_NATIVE}, x, row_counts[r]);
+            check(pair, &(struct linear_spec){&part, &bias_part, 1, WEIGHTS_NATIVE}, x,
                   row_counts[r]);
         }
         free(x);
@@ -142,8 +142,8 @@ static void test_stacked_parts(void **state) {
                                            .cols = THIRD,
                                            .row_stride = THIRD}};
     for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
-        check(pair, &(struct linear_spec){parts, NULL, 3, LINEAR_OF_LAYER}, x, row_counts[r]);
-        check(pair, &(struct linear_spec){parts, biases, 3, LINEAR_OF_LAYER}, x, row_counts[r]);
+        check(pair, &(struct linear_spec){parts, NULL, 3, WEIGHTS_NATIVE}, x, row_counts[r]);
+        check(pair, &(struct linear_spec){parts, biases, 3, WEIGHTS_NATIVE}, x, row_counts[r]);
     }
     free(first);
     free(second);
@@ -160,7 +160,7 @@ static void check_logits(const struct device_pair *pair, uint32_t out, uint32_t 
     float *x = bf16_values(&rng, (size_t)ROWS_MAX * in, 2);
     const struct matrix_slice part = {
         .source = {.data = weight}, .dtype = DTYPE_F32, .rows = out, .cols = in, .row_stride = in};
-    const struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
+    const struct linear_spec spec = {&part, NULL, 1, WEIGHTS_NATIVE};
     for (size_t r = 0; r < num_counts; r++) {
         float *want = logits_on(pair->scalar, &spec, x, counts[r]);
         float *got = logits_on(pair->device, &spec, x, counts[r]);
@@ -233,7 +233,7 @@ static void test_few_rows_are_independent(void **state) {
     float *weight = bf16_values(&rng, OUT * IN, 1), *x = bf16_values(&rng, ROWS * IN, 1);
     const struct matrix_slice part = {
         .source = {.data = weight}, .dtype = DTYPE_F32, .rows = OUT, .cols = IN, .row_stride = IN};
-    const struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
+    const struct linear_spec spec = {&part, NULL, 1, WEIGHTS_NATIVE};
     float *all = logits_on(pair->device, &spec, x, ROWS);
     for (uint32_t r = 0; r < ROWS; r++) {
         float *alone = logits_on(pair->device, &spec, x + (size_t)r * IN, 1);
@@ -253,7 +253,7 @@ static void test_same_call_twice_has_the_same_bits(void **state) {
     float *weight = bf16_values(&rng, OUT * IN, 1), *x = bf16_values(&rng, ROWS_MAX * IN, 1);
     const struct matrix_slice part = {
         .source = {.data = weight}, .dtype = DTYPE_F32, .rows = OUT, .cols = IN, .row_stride = IN};
-    const struct linear_spec spec = {&part, NULL, 1, LINEAR_OF_LAYER};
+    const struct linear_spec spec = {&part, NULL, 1, WEIGHTS_NATIVE};
     for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
         float *first = logits_on(pair->device, &spec, x, row_counts[r]);
         float *second = logits_on(pair->device, &spec, x, row_counts[r]);

@@ -35,7 +35,7 @@ static struct buffers buffers_make(struct backend *backend, const struct fused_c
                                       .rows = 1,
                                       .cols = c->out,
                                       .row_stride = c->out};
-    const struct linear_spec spec = {&part, c->has_bias ? &bias : NULL, 1, LINEAR_OF_LAYER};
+    const struct linear_spec spec = {&part, c->has_bias ? &bias : NULL, 1, WEIGHTS_NATIVE};
     return (struct buffers){.linear = linear_of(backend, &spec),
                             .x = tensor_of(backend, v->x, (size_t)rows * c->in),
                             .out = c->has_residual ? tensor_of(backend, v->residual, num_results)

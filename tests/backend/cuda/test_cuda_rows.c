@@ -14,7 +14,7 @@ enum { EPS_INVERSE = 1000000 };
 static float *embed_on(struct backend *backend, const struct matrix_slice *part,
                        const int32_t *tokens, uint32_t num_tokens, int32_t vocab_start,
                        const struct sample_result *previous, size_t num_previous) {
-    const struct linear_spec spec = {part, NULL, 1, LINEAR_OF_LAYER};
+    const struct linear_spec spec = {part, NULL, 1, WEIGHTS_NATIVE};
     struct linear *table = linear_of(backend, &spec);
     struct tensor ids = tensor_raw(backend, tokens, num_tokens * sizeof *tokens);
     struct tensor results = tensor_raw(backend, previous, num_previous * sizeof *previous);

@@ -48,7 +48,7 @@ static struct fixture fixture_make(struct backend *device) {
                                       .rows = SIZE,
                                       .cols = SIZE,
                                       .row_stride = SIZE};
-    f.qkv = linear_of(device, &(struct linear_spec){&part, NULL, 1, LINEAR_OF_LAYER});
+    f.qkv = linear_of(device, &(struct linear_spec){&part, NULL, 1, WEIGHTS_NATIVE});
     f.x = tensor_nan(device, (size_t)SEQS * SIZE);
     f.out = tensor_nan(device, (size_t)SEQS * SIZE);
     return f;

@@ -174,7 +174,7 @@ static ALWAYS_INLINE void finish_tile(const struct blocks *blocks, uint32_t row,
     size_t lane = (size_t)(blocks->first + block) * LANES;
     float *out = item->out + row * item->out_stride + lane;
     __mmask16 mask = (__mmask16)((1u << blocks->cols) - 1);
-    if (item->kind == LINEAR_BF16) {
+    if (!linear_item_is_bytes(item)) {
         for (uint32_t r = 0; r < rows; r++, out += item->out_stride) {
             _mm512_mask_storeu_ps(out, mask, _mm512_loadu_ps(sums + (size_t)r * LANES));
         }
@@ -220,12 +220,12 @@ static ALWAYS_INLINE void use_weights(const struct blocks *blocks, uint32_t chun
     uint32_t left = item->chunks - chunk, most = piece_chunks(blocks);
     piece->chunk = chunk;
     piece->num_chunks = left < most ? left : most;
-    bool is_int4 = item->kind == LINEAR_INT4;
-    piece->line_bytes = is_int4 ? INT4_TILE_BYTES : TILE_BYTES;
+    bool is_packed = linear_item_is_packed(item);
+    piece->line_bytes = is_packed ? INT4_TILE_BYTES : TILE_BYTES;
     for (uint32_t b = 0; b < num_blocks; b++) {
         uint32_t block = blocks->first + b;
         const unsigned char *w = item->weights + block * item->block_bytes;
-        if (is_int4) {
+        if (is_packed) {
             struct narrow_int4 from = narrow_int4_of(item, block, chunk);
             unsigned char *out = blocks->unpacked + (size_t)b * PIECE_CHUNKS * TILE_BYTES;
             piece->weights[b] = out;

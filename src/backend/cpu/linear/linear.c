@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/linear/linear_packing.h"
 #include "backend/cpu/ops.h"
 #include "base/check.h"
 
@@ -115,7 +116,7 @@ static struct piece piece_of(const struct linear_job *job, const struct linear_g
         .weights = (const char *)linear->weights + begin * linear->block_bytes +
                    k * (linear->block_bytes / linear->depth),
         .block_bytes = linear->block_bytes,
-        .kernel = linear->kind == LINEAR_BF16 ? kernels->linear_bf16 : kernels->linear_f32,
+        .kernel = linear->format.bits == 16 ? kernels->linear_bf16 : kernels->linear_f32,
     };
 }
 
@@ -205,7 +206,7 @@ static void linear_item(void *arg, uint32_t item, uint32_t thread) {
     uint32_t panel_end = part_begin(group->num_panels, group->num_panel_items, panel_item + 1);
     struct panel last = panel_of(group, panel_end - 1);
     uint32_t rows = last.first + last.num_rows - panel_of(group, panel_begin).first;
-    bool is_wide = job->cpu->kernels.widen_bf16 && linear->kind == LINEAR_BF16 && rows >= WIDE_ROWS;
+    bool is_wide = job->cpu->kernels.widen_bf16 && linear->format.bits == 16 && rows >= WIDE_ROWS;
     uint32_t step = is_wide ? (uint32_t)WIDE_BLOCKS : group->blocks_per_item;
     for (; block < end; block += step) {
         uint32_t stop = end - block < step ? end : block + step;
@@ -274,7 +275,7 @@ static void run_linear(struct backend *backend, const struct linear *linear, con
                        float *out, uint32_t rows) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     if (rows == 0) return;
-    uint32_t x_bytes = !linear_is_narrow(cpu, linear) ? 4 : linear->kind == LINEAR_BF16 ? 2 : 1;
+    uint32_t x_bytes = !linear_is_narrow(cpu, linear) ? 4 : linear->format.bits == 16 ? 2 : 1;
     uint32_t rows_max = LINEAR_SCRATCH_BYTES / x_bytes;
     uint32_t parts = (rows + rows_max - 1) / rows_max;
     for (uint32_t part = 0; part < parts; part++) {
@@ -299,40 +300,6 @@ struct embed_job {
     uint32_t tokens_per_item;
 };
 
-// The 8-bit weight of input `k` that a 4-bit weight stands for (struct linear_item).
-static int8_t int4_weight(const struct linear *table, const unsigned char *block, uint32_t lane,
-                          uint32_t k) {
-    uint32_t chunk = k / CHUNK_BYTES, quad = k % CHUNK_BYTES / 4, half = quad / 8;
-    const unsigned char *tile = block + (size_t)chunk * INT4_TILE_BYTES;
-    unsigned both = tile[(quad % 8 * LANES + lane) * 4 + k % 4];
-    const unsigned char *scales = block + (size_t)table->depth / CHUNK_BYTES * INT4_TILE_BYTES;
-    int scale = scales[chunk * INT4_SCALE_BYTES + half * LANES + lane];
-    return (int8_t)((int)((half ? both >> 4 : both & 15) - 7) * scale);
-}
-
-static void embed_token(const struct linear *table, uint32_t id, float *out) {
-    const char *block = (const char *)table->weights + id / LANES * table->block_bytes;
-    uint32_t lane = id % LANES;
-    if (table->kind == LINEAR_BF16) {
-        const uint16_t *pairs = (const uint16_t *)(const void *)block + lane * 2;
-        for (size_t k = 0; k < table->in; k++) out[k] = bf16_to_f32(pairs[k / 2 * 32 + k % 2]);
-    } else if (table->kind == LINEAR_F32) {
-        const float *column = (const float *)(const void *)block + lane;
-        for (size_t k = 0; k < table->in; k++) out[k] = column[k * LANES];
-    } else if (table->kind == LINEAR_INT8) {
-        const int8_t *quads = (const int8_t *)block + lane * 4;
-        for (size_t k = 0; k < table->in; k++) {
-            size_t at = k / 4 * CHUNK_BYTES + k % 4;
-            out[k] = (float)quads[at] * table->scale[id];
-        }
-    } else {
-        for (uint32_t k = 0; k < table->in; k++) {
-            int8_t weight = int4_weight(table, (const unsigned char *)block, lane, k);
-            out[k] = (float)weight * table->scale[id];
-        }
-    }
-}
-
 static void embed_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct embed_job *job = arg;
@@ -348,7 +315,7 @@ static void embed_item(void *arg, uint32_t item, uint32_t thread) {
         if (id < 0 || id >= args->table->out) {
             memset(out, 0, args->table->in * sizeof *out);
         } else {
-            embed_token(args->table, (uint32_t)id, out);
+            args->table->packing->load_output(args->table, (uint32_t)id, out);
         }
     }
 }

@@ -62,21 +62,21 @@ struct dots_group {
 };
 
 static inline bool dots_is_unpacked(const struct dots_group *group) {
-    return group->item->kind == LINEAR_INT4 && !group->kernels->int4;
+    return linear_item_is_packed(group->item) && !group->kernels->int4;
 }
 
 // Points `dots` at the weights of a piece, which are unpacked first where the kernels need that.
 static inline void dots_use_weights(const struct dots_group *group, uint32_t chunk,
                                     struct linear_dots *dots) {
     const struct linear_item *item = group->item;
-    if (item->kind == LINEAR_INT4 && !dots_is_unpacked(group)) {
+    if (linear_item_is_packed(item) && !dots_is_unpacked(group)) {
         struct narrow_int4 from = narrow_int4_of(item, group->block, chunk);
         dots->block_bytes = item->block_bytes;
         dots->weights = from.quads;
         dots->scales = from.scales;
         return;
     }
-    if (item->kind != LINEAR_INT4) {
+    if (!linear_item_is_packed(item)) {
         dots->block_bytes = item->block_bytes;
         dots->weights =
             item->weights + group->block * item->block_bytes + (size_t)chunk * TILE_BYTES;
@@ -104,13 +104,13 @@ static inline void dots_rows(const struct dots_group *group, struct linear_dots 
              chunk * dots.x_stride + (size_t)(row % TILE_ROWS) * CHUNK_BYTES;
     dots.start = item->start + (size_t)group->block * LANES;
     dots.is_first = chunk == 0;
-    if (item->kind == LINEAR_BF16) {
+    if (!linear_item_is_bytes(item)) {
         CHECK(group->kernels->bf16, "rows=%u", dots.rows); // else x is never bf16
         group->kernels->bf16(&dots);
         return;
     }
     dots.sum128 = item->sum128 + (size_t)group->block * LANES;
-    if (item->kind == LINEAR_INT4 && !dots_is_unpacked(group)) {
+    if (linear_item_is_packed(item) && !dots_is_unpacked(group)) {
         CHECK(group->kernels->int4, "rows=%u", dots.rows);
         group->kernels->int4(&dots);
     } else {

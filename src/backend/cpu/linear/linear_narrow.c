@@ -63,7 +63,7 @@ static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
             kernels->rms_norm(x, NULL, run->norm, normal, in, run->eps);
             x = normal;
         }
-        if (group->linear->kind == LINEAR_BF16) {
+        if (group->linear->format.bits == 16) {
             kernels->narrow_bf16(x, 1.0f, in, out, stride);
         } else {
             run->x_scale[group->first_row + row] = kernels->narrow_int8(x, in, out, stride);
@@ -93,9 +93,9 @@ static uint32_t strip_cols(const struct strip *strip) {
 
 // Few rows may have a kernel of their own, whose results have the same bits.
 static void multiply_by(const struct cpu_kernels *kernels, const struct linear_item *item) {
-    if (item->kind == LINEAR_BF16) {
+    if (!linear_item_is_bytes(item)) {
         kernels->linear_pairs(item);
-    } else if (item->kind == LINEAR_INT4 && item->rows <= kernels->int4_few_rows) {
+    } else if (linear_item_is_packed(item) && item->rows <= kernels->int4_few_rows) {
         kernels->linear_int4_few(item);
     } else {
         kernels->linear_bytes(item);
@@ -108,9 +108,9 @@ static void multiply_strip(const struct narrow_job *job, const struct strip *str
     const struct linear *linear = strip->group->linear;
     size_t row = strip->group->first_row + strip->first, lane = (size_t)strip->block * LANES;
     const unsigned char *weights = linear->weights;
-    bool is_bytes = linear->kind != LINEAR_BF16;
+    bool is_bytes = linear->format.bits < 16;
     struct linear_item item = {
-        .kind = linear->kind,
+        .format = linear->format,
         .x = (const unsigned char *)run->packed + row * job->row_bytes,
         .x_scale = is_bytes ? run->x_scale + row : NULL,
         .weights = weights + strip->block * linear->block_bytes,
@@ -307,7 +307,7 @@ static void plan_group(const struct cpu_backend *cpu, const struct linear_run *r
 }
 
 static size_t narrow_row_bytes(const struct linear *linear) {
-    return (size_t)linear->depth * (linear->kind == LINEAR_BF16 ? 2 : 1);
+    return (size_t)linear->depth * (linear->format.bits == 16 ? 2 : 1);
 }
 
 static void fetch_lines(const char *at) {

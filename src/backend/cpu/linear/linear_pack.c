@@ -7,8 +7,9 @@
 
 #include "backend/cpu/cpu_memory.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/linear/linear_quantize.h"
+#include "backend/cpu/linear/linear_packing.h"
 #include "backend/cpu/ops.h"
+#include "base/check.h"
 
 struct pack_job {
     const struct cpu_kernels *kernels;
@@ -19,51 +20,6 @@ struct pack_job {
     size_t room_bytes;
     struct thread_pool_fault fault;
 };
-
-// Without branches, so that the compiler vectorizes it (f16_to_f32 is for single values).
-// Multiplying by 2^112 corrects the exponent's bias and is exact for subnormals too. Only inf and
-// NaN need more.
-static float f16_convert(uint16_t bits) {
-    uint32_t magnitude = (uint32_t)(bits & 0x7fffu) << 13;
-    float value;
-    memcpy(&value, &magnitude, sizeof value);
-    value *= 0x1p112f;
-    uint32_t wide;
-    memcpy(&wide, &value, sizeof wide);
-    wide |= magnitude >= 0x0f800000u ? 0x7f800000u : 0;
-    wide |= (uint32_t)(bits & 0x8000u) << 16;
-    memcpy(&value, &wide, sizeof value);
-    return value;
-}
-
-void linear_source_load(const struct source_row *row, size_t begin, size_t count, float *out) {
-    uint16_t narrow[SOURCE_LOAD_MAX];
-    switch (row->data ? row->dtype : DTYPE_NONE) {
-    case DTYPE_F32:
-        memcpy(out, row->data + begin * 4, count * 4);
-        break;
-    case DTYPE_BF16:
-        memcpy(narrow, row->data + begin * 2, count * 2);
-        for (size_t i = 0; i < count; i++) out[i] = bf16_to_f32(narrow[i]);
-        break;
-    case DTYPE_F16:
-        memcpy(narrow, row->data + begin * 2, count * 2);
-        for (size_t i = 0; i < count; i++) out[i] = f16_convert(narrow[i]);
-        break;
-    default:
-        memset(out, 0, count * sizeof *out);
-    }
-}
-
-static void load_bf16(const struct source_row *row, size_t begin, size_t count, uint16_t *out) {
-    if (row->data && row->dtype == DTYPE_BF16) {
-        memcpy(out, row->data + begin * 2, count * 2);
-        return;
-    }
-    float wide[SOURCE_LOAD_MAX];
-    linear_source_load(row, begin, count, wide);
-    for (size_t i = 0; i < count; i++) out[i] = f32_to_bf16(wide[i]);
-}
 
 // Decodes rows [first, first + count) of a part into `room`.
 static enum status decode_rows(const struct matrix_slice *part, uint32_t first, uint32_t count,
@@ -122,53 +78,6 @@ static enum status find_rows(const struct pack_job *job, uint32_t block, unsigne
     return OK;
 }
 
-// Packs the elements that are left after the kernel's multiples of 32.
-static void pack_rest(const struct source_row rows[LANES], size_t begin, size_t in, uint16_t *out) {
-    for (uint32_t lane = 0; lane < LANES; lane++) {
-        for (size_t k = begin; k < in; k++) {
-            load_bf16(&rows[lane], k, 1, out + (k / 2 * LANES + lane) * 2 + k % 2);
-        }
-    }
-}
-
-static void pack_block_bf16(const struct pack_job *job, const struct source_row rows[LANES],
-                            uint16_t *out) {
-    size_t in = job->linear->in, full = in / 32 * 32;
-    const unsigned char *direct[LANES];
-    bool all_direct = true;
-    for (uint32_t lane = 0; lane < LANES; lane++) {
-        direct[lane] = rows[lane].data;
-        all_direct = all_direct && rows[lane].data && rows[lane].dtype == DTYPE_BF16;
-    }
-    if (all_direct) {
-        job->kernels->pack_bf16(direct, full, out);
-    } else {
-        uint16_t converted[LANES][SOURCE_LOAD_MAX];
-        for (uint32_t lane = 0; lane < LANES; lane++) direct[lane] = (void *)converted[lane];
-        for (size_t k = 0; k < full; k += SOURCE_LOAD_MAX) {
-            size_t count = full - k < SOURCE_LOAD_MAX ? full - k : SOURCE_LOAD_MAX;
-            for (uint32_t lane = 0; lane < LANES; lane++) {
-                load_bf16(&rows[lane], k, count, converted[lane]);
-            }
-            job->kernels->pack_bf16(direct, count, out + k * LANES);
-        }
-    }
-    pack_rest(rows, full, in, out);
-}
-
-static void pack_block_f32(const struct pack_job *job, const struct source_row rows[LANES],
-                           float *out) {
-    size_t in = job->linear->in;
-    for (size_t k = 0; k < in; k += SOURCE_LOAD_MAX) {
-        size_t count = in - k < SOURCE_LOAD_MAX ? in - k : SOURCE_LOAD_MAX;
-        for (uint32_t lane = 0; lane < LANES; lane++) {
-            float wide[SOURCE_LOAD_MAX];
-            linear_source_load(&rows[lane], k, count, wide);
-            for (size_t i = 0; i < count; i++) out[(k + i) * LANES + lane] = wide[i];
-        }
-    }
-}
-
 static void pack_item(void *arg, uint32_t item, uint32_t thread) {
     struct pack_job *job = arg;
     const struct linear *linear = job->linear;
@@ -185,14 +94,7 @@ static void pack_item(void *arg, uint32_t item, uint32_t thread) {
             thread_pool_fault_set(&job->fault, status, &err);
             return;
         }
-        void *out = (char *)linear->weights + block * linear->block_bytes;
-        if (linear->kind == LINEAR_BF16) {
-            pack_block_bf16(job, rows, out);
-        } else if (linear->kind == LINEAR_F32) {
-            pack_block_f32(job, rows, out);
-        } else {
-            linear_quantize_block(linear, block, rows);
-        }
+        linear->packing->pack_block(job->kernels, linear, block, rows);
     }
 }
 
@@ -274,50 +176,40 @@ static enum status check_spec(const struct linear_spec *spec, uint32_t *out, uin
     return OK;
 }
 
-// A router decides between experts by small differences, and is small, so it is never quantized.
-// The vocabulary's rows are embeddings as well as outputs, so they keep at least 8 bits.
-static enum linear_kind kind_of(const struct backend *backend, enum linear_role role) {
-    if (backend->weight_dtype == DTYPE_F32) return LINEAR_F32;
-    if (backend->quantization == QUANTIZATION_NONE || role == LINEAR_OF_ROUTER) return LINEAR_BF16;
-    bool is_int8 = backend->quantization == QUANTIZATION_INT8 || role == LINEAR_OF_VOCABULARY;
-    return is_int8 ? LINEAR_INT8 : LINEAR_INT4;
+static struct weight_format stored_format(const struct backend *backend,
+                                          struct weight_format format) {
+    if (format.bits) return format;
+    return (struct weight_format){.bits = backend->weight_dtype == DTYPE_F32 ? 32 : 16};
 }
 
-// `in` padded as this kind of weights needs it.
-static uint32_t depth_of(enum linear_kind kind, uint32_t in) {
-    uint32_t multiple = kind == LINEAR_F32    ? 2
-                        : kind == LINEAR_BF16 ? CHUNK_BYTES / 2
-                                              : CHUNK_BYTES;
+bool cpu_has_format(const struct backend *backend, struct weight_format format) {
+    return linear_packing_of(stored_format(backend, format)) != NULL;
+}
+
+// `in` padded to whole chunks of x; of float32 weights to an even number.
+static uint32_t depth_of(struct weight_format format, uint32_t in) {
+    uint32_t multiple = format.bits == 32 ? 2 : format.bits == 16 ? CHUNK_BYTES / 2 : CHUNK_BYTES;
     return (in + multiple - 1) / multiple * multiple;
 }
 
-static size_t block_bytes_of(enum linear_kind kind, uint32_t in) {
-    size_t depth = depth_of(kind, in);
-    switch (kind) {
-    case LINEAR_F32:
-        return depth * LANES * sizeof(float);
-    case LINEAR_BF16:
-        return depth * LANES * sizeof(uint16_t);
-    case LINEAR_INT8:
-        return depth * LANES;
-    case LINEAR_INT4:
-        break;
-    }
-    size_t bytes = depth / CHUNK_BYTES * (INT4_TILE_BYTES + INT4_SCALE_BYTES);
+// The numbers of a block, and a byte for the s of each group.
+static size_t block_bytes_of(struct weight_format format, uint32_t in) {
+    size_t depth = depth_of(format, in), bytes = depth * LANES * format.bits / 8;
+    if (format.group) bytes += depth / format.group * LANES;
     return (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES;
 }
 
-// Bytes per output beside the weights: the bias and, for int8 and int4, a scale and a sum.
-static size_t lane_bytes_of(enum linear_kind kind) {
-    return kind == LINEAR_INT8 || kind == LINEAR_INT4 ? 3 * sizeof(float) : sizeof(float);
+// Bytes per output beside the weights: the bias and, where x is bytes, a scale and a sum.
+static size_t lane_bytes_of(struct weight_format format) {
+    return format.bits < 16 ? 3 * sizeof(float) : sizeof(float);
 }
 
 size_t cpu_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
-                        enum linear_role role) {
+                        struct weight_format format) {
     (void)bias; // there is always memory for it
-    enum linear_kind kind = kind_of(backend, role);
+    format = stored_format(backend, format);
     size_t num_blocks = out / LANES + (out % LANES != 0);
-    return num_blocks * (block_bytes_of(kind, in) + LANES * lane_bytes_of(kind));
+    return num_blocks * (block_bytes_of(format, in) + LANES * lane_bytes_of(format));
 }
 
 static enum status grow_scratch(struct cpu_backend *cpu, uint32_t depth, struct err *err) {
@@ -352,7 +244,7 @@ void cpu_linear_destroy(struct backend *backend, struct linear *linear) {
 
 static enum status take_memory(const struct cpu_backend *cpu, struct linear *linear,
                                struct err *err) {
-    bool is_bytes = linear->kind == LINEAR_INT8 || linear->kind == LINEAR_INT4;
+    bool is_bytes = linear->format.bits < 16;
     if (is_bytes && linear->depth > QUANTIZED_DEPTH_MAX) {
         return err_set(err, ERR_UNSUPPORTED,
                        "a quantized linear layer of %u inputs, want at most %d", linear->in,
@@ -384,9 +276,11 @@ enum status cpu_linear_create(struct backend *backend, const struct linear_spec 
     *linear = (struct linear){.out = rows,
                               .in = cols,
                               .num_blocks = rows / LANES + (rows % LANES != 0),
-                              .kind = kind_of(backend, spec->role)};
-    linear->depth = depth_of(linear->kind, cols);
-    linear->block_bytes = block_bytes_of(linear->kind, cols);
+                              .format = stored_format(backend, spec->format)};
+    linear->packing = linear_packing_of(linear->format);
+    CHECK(linear->packing, "bits=%u", linear->format.bits);
+    linear->depth = depth_of(linear->format, cols);
+    linear->block_bytes = block_bytes_of(linear->format, cols);
     status = take_memory(cpu, linear, err);
     if (status != OK) goto fail;
     status = grow_scratch(cpu, linear->depth, err);

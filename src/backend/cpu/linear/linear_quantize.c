@@ -9,9 +9,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "backend/cpu/linear/linear_quantize.h"
+#include "backend/cpu/linear/linear_packing.h"
 
-enum { INT4_MOST = 7, INT4_SCALE_MAX = 18, INT4_CANDIDATES = 3 };
+enum { INT4_MOST = INT4_ZERO, INT4_SCALE_MAX = 18, INT4_CANDIDATES = 3 };
 
 // Rounds to the nearest even; magnitudes below 2^22.
 static float round_even(float value) {
@@ -99,32 +99,53 @@ static int32_t quantize_group(const float value[INT4_GROUP], uint32_t lane, uint
     return sum;
 }
 
-void linear_quantize_block(const struct linear *linear, uint32_t block,
-                           const struct source_row rows[LANES]) {
+// An output's weights are in units of its largest magnitude / most: this is 1 / that. 0: the output
+// counts as zeros.
+static float inverse_of(float largest, float most) {
+    return largest > 0x1p-100f && largest < INFINITY ? most / largest : 0;
+}
+
+static void finish_output(const struct linear *linear, size_t output, float largest, float most,
+                          int32_t sum) {
+    bool usable = inverse_of(largest, most) != 0;
+    linear->scale[output] = usable ? largest / most : largest < INFINITY ? 0 : NAN;
+    linear->sum128[output] = 128 * sum;
+}
+
+void linear_pack_int8(const struct cpu_kernels *kernels, const struct linear *linear,
+                      uint32_t block, const struct source_row rows[LANES]) {
+    (void)kernels;
     unsigned char *weights = (unsigned char *)linear->weights + block * linear->block_bytes;
-    uint32_t chunks = linear->depth / CHUNK_BYTES;
-    unsigned char *scales = weights + (size_t)chunks * INT4_TILE_BYTES;
-    bool is_int8 = linear->kind == LINEAR_INT8;
-    float most = is_int8 ? 127 : INT4_MOST * INT4_SCALE_MAX;
     for (uint32_t lane = 0; lane < LANES; lane++) {
-        float largest = largest_of(&rows[lane], linear->in);
-        bool usable = largest > 0x1p-100f && largest < INFINITY;
-        float inverse = usable ? most / largest : 0;
+        float largest = largest_of(&rows[lane], linear->in), inverse = inverse_of(largest, 127);
+        int32_t sum = 0;
+        for (uint32_t chunk = 0; chunk < linear->depth / CHUNK_BYTES; chunk++) {
+            float value[CHUNK_BYTES] = {0};
+            if (inverse != 0) load_chunk(&rows[lane], linear->in, chunk, inverse, value);
+            sum += quantize_int8(value, lane, weights + (size_t)chunk * TILE_BYTES);
+        }
+        finish_output(linear, (size_t)block * LANES + lane, largest, 127, sum);
+    }
+}
+
+void linear_pack_int4(const struct cpu_kernels *kernels, const struct linear *linear,
+                      uint32_t block, const struct source_row rows[LANES]) {
+    (void)kernels;
+    const float most = INT4_MOST * INT4_SCALE_MAX;
+    uint32_t chunks = linear->depth / CHUNK_BYTES;
+    unsigned char *weights = (unsigned char *)linear->weights + block * linear->block_bytes;
+    unsigned char *scales = weights + (size_t)chunks * INT4_TILE_BYTES;
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        float largest = largest_of(&rows[lane], linear->in), inverse = inverse_of(largest, most);
         int32_t sum = 0;
         for (uint32_t chunk = 0; chunk < chunks; chunk++) {
             float value[CHUNK_BYTES] = {0};
-            if (usable) load_chunk(&rows[lane], linear->in, chunk, inverse, value);
-            if (is_int8) {
-                sum += quantize_int8(value, lane, weights + (size_t)chunk * TILE_BYTES);
-                continue;
-            }
+            if (inverse != 0) load_chunk(&rows[lane], linear->in, chunk, inverse, value);
             unsigned char *quads = weights + (size_t)chunk * INT4_TILE_BYTES;
             unsigned char *scale = scales + (size_t)chunk * INT4_SCALE_BYTES + lane;
             sum += quantize_group(value, lane, 0, quads, scale);
             sum += quantize_group(value + INT4_GROUP, lane, 1, quads, scale + LANES);
         }
-        size_t at = (size_t)block * LANES + lane;
-        linear->scale[at] = usable ? largest / most : largest < INFINITY ? 0 : NAN;
-        linear->sum128[at] = 128 * sum;
+        finish_output(linear, (size_t)block * LANES + lane, largest, most, sum);
     }
 }

@@ -33,8 +33,9 @@ static size_t matrix_bytes(const struct experts_shape *shape) {
     return (size_t)shape->hidden * shape->intermediate * sizeof(uint16_t);
 }
 
-size_t cuda_experts_bytes(const struct backend *backend, const struct experts_shape *shape) {
-    (void)backend;
+size_t cuda_experts_bytes(const struct backend *backend, const struct experts_shape *shape,
+                          struct weight_format format) {
+    (void)backend, (void)format;
     return 3 * matrix_bytes(shape) * shape->num_experts;
 }
 

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/linear/gemm.h"
+#include "base/check.h"
 
 static enum status copy_parts(struct cuda_backend *cuda, const struct linear_spec *spec,
                               struct linear *linear, struct err *err) {
@@ -26,6 +27,7 @@ enum status cuda_linear_create(struct backend *backend, const struct linear_spec
     struct cuda_backend *cuda = cuda_backend_of(backend);
     enum status status = OK;
     *out = NULL;
+    CHECK(cuda_has_format(backend, spec->format), "bits=%u", spec->format.bits);
     struct linear *linear = calloc(1, sizeof *linear);
     if (!linear) return err_nomem(err, "linear");
     linear->in = spec->parts[0].cols;
@@ -54,9 +56,14 @@ void cuda_linear_destroy(struct backend *backend, struct linear *linear) {
     free(linear);
 }
 
+bool cuda_has_format(const struct backend *backend, struct weight_format format) {
+    (void)backend;
+    return weight_format_is(format, WEIGHTS_NATIVE);
+}
+
 size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
-                         enum linear_role role) {
-    (void)backend, (void)role;
+                         struct weight_format format) {
+    (void)backend, (void)format;
     return ((size_t)out * in + (bias ? out : 0)) * sizeof(uint16_t);
 }
 

@@ -1,8 +1,11 @@
-// What chats are like with the model at hand: see api.h.
+#include "server/loop/api.h"
+
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "server/chat/tool_format.h"
-#include "server/loop/api.h"
+#include "server/loop/api_error.h"
 #include "text/chat/chat.h"
 #include "text/chat/think.h"
 
@@ -45,4 +48,28 @@ void api_set_chat(struct api *api, const struct nvllm_chat_template *chat_templa
         bool is_used = source && memmem(source, len, tag->close, strlen(tag->close));
         if (is_used && is_special(api->tokenizer, tag->close)) api->thinks_in_special = true;
     }
+}
+
+enum { MODEL_NAMES_BYTES = 400 };
+
+bool api_check_model(const struct api *api, const char *name, struct api_error *error) {
+    char names[MODEL_NAMES_BYTES] = "";
+    size_t len = 0;
+    if (!name) return true;
+    for (size_t i = 0; i < api->options->num_model_names; i++) {
+        const char *own = api->options->model_names[i];
+        if (strcmp(own, name) == 0) return true;
+        if (len >= sizeof names) continue; // the list is cut
+        len += (size_t)snprintf(names + len, sizeof names - len, "%s\"%s\"", i ? " or " : "", own);
+    }
+    return api_error_set(error, 404, "model_not_found", "model",
+                         "there is no model \"%.100s\" here, want %s", name, names);
+}
+
+const char *api_model_name(const struct api *api) {
+    return api->options->model_names[0];
+}
+
+uint64_t api_unix_time(void) {
+    return (uint64_t)time(NULL);
 }

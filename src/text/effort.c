@@ -1,4 +1,4 @@
-#include "text/chat/effort.h"
+#include "text/effort.h"
 
 void effort_begin(struct effort *effort, size_t len, const struct interrupt *interrupt) {
     const uint64_t word_max = INT32_MAX; // positions in a word are 32 bits
