@@ -14,9 +14,48 @@
 #include "base/os/secret.h"
 #include "base/os/write_whole.h"
 #include "base/text/sentence.h"
+#include "cmd/model/file_uses.h"
 #include "cmd/model/model_place.h"
-#include "cmd/mpirun.h"
-#include "cmd/terminal/loading.h"
+
+// ---- loading ----
+
+static const uint64_t line_parameters_min = 100000000; // fewer are loaded in less than a second
+
+const char *loading_model_name(const char *model) {
+    const char *slash = strrchr(model, '/');
+    return slash && slash[1] ? slash + 1 : model;
+}
+
+void loading_sentence(char *out, size_t size, const char *name, uint64_t num_parameters) {
+    bool is_large = num_parameters >= 1000000000;
+    snprintf(out, size, "loading %s, %.*f %s parameters", name, is_large,
+             (double)num_parameters / (is_large ? 1e9 : 1e6), is_large ? "billion" : "million");
+}
+
+static void on_loaded(uint64_t num_loaded, uint64_t num_parameters, void *user_data) {
+    struct loading *loading = user_data;
+    progress_share(&loading->progress, num_loaded, num_parameters);
+    if (loading->is_told) return;
+    loading->is_told = true;
+    if (loading->progress.enabled || num_parameters < line_parameters_min) return;
+    char line[256];
+    loading_sentence(line, sizeof line, loading_model_name(loading->model), num_parameters);
+    cli_say("%s", line);
+}
+
+void loading_begin(struct loading *loading, const char *model) {
+    *loading = (struct loading){.model = model,
+                                .callback = {.on_loaded = on_loaded, .user_data = loading}};
+    snprintf(loading->label, sizeof loading->label, "Loading %s", loading_model_name(model));
+    progress_init(&loading->progress, loading->label, true, 0);
+    progress_share(&loading->progress, 0, 1);
+}
+
+void loading_end(struct loading *loading) {
+    progress_clear(&loading->progress);
+}
+
+// ---- the command line ----
 
 enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err) {
     // The public codes have the same values as ours under another name.
@@ -222,4 +261,36 @@ bool cli_parse(struct options *options, int argc, char **argv, int *exit_code) {
     if (!options->help) return true;
     *exit_code = cli_print_whole(print_options, options);
     return false;
+}
+
+// ---- --trace ----
+
+enum status trace_open(struct trace *trace, const char *model, struct err *err) {
+    if (!trace->path) return OK;
+    enum status status = file_uses_spare_model(trace->path, model, err);
+    if (status) return status;
+    struct nvllm_error error = {0};
+    return cli_status(nvllm_trace_file_open(&trace->file, trace->path, &error), &error, err);
+}
+
+enum status trace_begin(struct trace *trace, struct nvllm_engine *engine, struct err *err) {
+    if (!trace->file) return OK;
+    struct nvllm_error error = {0};
+    return cli_status(nvllm_engine_observe(engine, nvllm_trace_file_step, trace->file, &error),
+                      &error, err);
+}
+
+enum status trace_close(struct trace *trace, struct nvllm_engine *engine, struct err *err) {
+    if (!engine) trace_abandon(trace);
+    if (!trace->file) return OK;
+    struct nvllm_trace_file *file = trace->file;
+    struct nvllm_error error = {0};
+    trace->file = NULL;
+    nvllm_engine_observe(engine, NULL, NULL, NULL);
+    return cli_status(nvllm_trace_file_close(file, &error), &error, err);
+}
+
+void trace_abandon(struct trace *trace) {
+    nvllm_trace_file_abandon(trace->file);
+    trace->file = NULL;
 }

@@ -4,8 +4,11 @@
 #ifndef CMD_CLI_H
 #define CMD_CLI_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "cmd/options/options.h"
+#include "cmd/terminal/progress.h"
 #include "nanovllm.h"
 
 enum cli_exit {
@@ -59,5 +62,55 @@ enum status cli_status(enum nvllm_status status, const struct nvllm_error *error
 // The same for an error that is about engine options: they are named as flags are.
 enum status cli_options_status(enum nvllm_status status, const struct nvllm_error *error,
                                struct err *err);
+
+/* Says that a model is being loaded: a bar on a terminal, erased at the end; elsewhere one line,
+ * for models that take longer than a moment. */
+
+struct loading {
+    struct progress progress;
+    struct nvllm_load_progress callback; // for nvllm_engine_options
+    char label[128]; // "Loading Qwen3-0.6B"
+    const char *model; // borrowed
+    bool is_told; // the line is printed, or is not needed
+};
+
+// *loading must stay where it is until the end.
+void loading_begin(struct loading *loading, const char *model);
+void loading_end(struct loading *loading);
+
+// The last part of a folder's path.
+const char *loading_model_name(const char *model);
+// "loading Qwen3-0.6B, 596 million parameters"
+void loading_sentence(char *out, size_t size, const char *name, uint64_t num_parameters);
+
+/* --trace FILE, for every command that has it. The file is opened before the model is loaded. The
+ * engine gets it when the run begins, and it is closed when the run ends. Without a path these do
+ * nothing. */
+
+#define TRACE_HELP "write each step of the engine to a file that ui.perfetto.dev shows, as JSON"
+
+struct trace {
+    const char *path; // NULL: not given
+    struct nvllm_trace_file *file;
+};
+
+// ERR_INVALID: the path is a file of the model.
+MUST_USE enum status trace_open(struct trace *trace, const char *model, struct err *err);
+MUST_USE enum status trace_begin(struct trace *trace, struct nvllm_engine *engine, struct err *err);
+// Stops observing and closes the file. An error says that steps could not be written. `engine`
+// NULL: it was never made, and the file keeps its old content.
+MUST_USE enum status trace_close(struct trace *trace, struct nvllm_engine *engine, struct err *err);
+// Call after the engine is destroyed, if trace_close was not reached.
+void trace_abandon(struct trace *trace);
+
+/* The command under mpirun: rank 0 runs it, the other processes work for rank 0's engines. */
+
+// Whether mpirun, or srun, has started this process as one of several.
+bool mpirun_is_there(void);
+// Joins the others. True: this is rank 0, which goes on with the command. False: this was another
+// rank, whose work is done, or an error was printed. The process must end with *exit_code.
+bool mpirun_join(int *exit_code);
+// Rank 0's last call: the others end.
+void mpirun_leave(void);
 
 #endif

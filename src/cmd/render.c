@@ -7,8 +7,8 @@
 #include "base/os/output_file.h"
 #include "base/text/buf.h"
 #include "cmd/cli.h"
-#include "cmd/generate/read_whole.h"
 #include "cmd/model/model_place.h"
+#include "cmd/terminal/line_reader.h"
 
 enum { CHAT_BYTES_MAX = 64 << 20 };
 

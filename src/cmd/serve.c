@@ -14,8 +14,6 @@
 #include "base/os/write_whole.h"
 #include "base/text/buf.h"
 #include "cmd/cli.h"
-#include "cmd/terminal/loading.h"
-#include "cmd/trace.h"
 #include "server/chat/tool_format.h"
 #include "server/loop/request_info.h"
 #include "server/server.h"

@@ -4,10 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd/chat/entry.h"
-#include "cmd/chat/history.h"
+#include "cmd/chat/command.h"
+#include "cmd/chat/editor.h"
 #include "cmd/chat/messages.h"
-#include "cmd/chat/output.h"
+#include "cmd/chat/session.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
 

@@ -6,8 +6,7 @@
 #include <unistd.h>
 
 #include "base/os/file.h"
-#include "cmd/chat/file.h"
-#include "cmd/chat/history.h"
+#include "cmd/chat/editor.h"
 #include "cmd/chat/messages.h"
 #include "support/cmocka_all.h"
 #include "support/temp_folder.h"

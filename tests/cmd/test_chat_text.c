@@ -1,7 +1,7 @@
 // A chat's handling of text: messages are built from lines.
 #include <string.h>
 
-#include "cmd/chat/entry.h"
+#include "cmd/chat/command.h"
 #include "support/cmocka_all.h"
 
 // Adds lines that are separated by '|' and end the entry with the last one.

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "cmd/options/roff.h"
 #include "support/cmocka_all.h"
 
 struct own {

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "cmd/bench/python_random.h"
 #include "support/cmocka_all.h"
 
 static struct workload make(struct workload_options options) {

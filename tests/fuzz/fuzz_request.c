@@ -99,18 +99,19 @@ static void answer_choice(struct choice *choice, struct json_out *out) {
     for (size_t i = 0; i < ARRAY_LEN(answer); i++) {
         bool is_last = i + 1 == ARRAY_LEN(answer);
         const struct nvllm_logprob logprobs[] = {{5, -0.5f}, {5, -0.5f}, {6, -1.5f}};
-        const struct piece piece = {.choice = choice,
-                                    .finish = is_last ? NVLLM_FINISH_STOP : NVLLM_FINISH_NONE,
-                                    .text = answer[i],
-                                    .text_len = strlen(answer[i]),
-                                    .logprobs = logprobs,
-                                    .num_logprobs = ARRAY_LEN(logprobs)};
-        choice->finish = piece.finish;
+        const struct choice_delta delta = {.choice = choice,
+                                           .finish =
+                                               is_last ? NVLLM_FINISH_STOP : NVLLM_FINISH_NONE,
+                                           .text = answer[i],
+                                           .text_len = strlen(answer[i]),
+                                           .logprobs = logprobs,
+                                           .num_logprobs = ARRAY_LEN(logprobs)};
+        choice->finish = delta.finish;
         if (call->answer.stream) {
-            call->endpoint->write_piece(choice, &piece, out);
+            call->endpoint->write_delta(choice, &delta, out);
             continue;
         }
-        CHECK(call->endpoint->collect(choice, &piece), "no memory");
+        CHECK(call->endpoint->collect(choice, &delta), "no memory");
     }
 }
 

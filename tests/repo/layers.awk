@@ -33,6 +33,12 @@ BEGIN {
     room["server/observe"] = "http chat loop"
     room["server/page"] = "http chat loop"
     room["server/api"] = "http chat loop observe page"
+    room["cmd/terminal"] = ""
+    room["cmd/options"] = "."
+    room["cmd/model"] = "."
+    room["cmd/generate"] = ". terminal model"
+    room["cmd/bench"] = ". terminal model"
+    room["cmd/chat"] = ". terminal model generate"
     for (name in room) has_rooms[substr(name, 1, index(name, "/") - 1)] = 1
     # Folders that know less than their layer.
     knows["server/http"] = "base server"

@@ -7,11 +7,10 @@
 #include "base/os/output_file.h"
 #include "base/text/suggest.h"
 #include "checkpoint/checkpoint.h"
-#include "cmd/bench/report.h"
+#include "cmd/bench/run.h"
 #include "cmd/cli.h"
-#include "cmd/model/model_info.h"
+#include "cmd/model/model_place.h"
 #include "cmd/terminal/interrupt.h"
-#include "cmd/trace.h"
 
 struct bench {
     struct nvllm_engine_options engine_options;

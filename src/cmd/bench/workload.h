@@ -50,4 +50,18 @@ MUST_USE enum status workload_create(struct workload *workload,
                                      const struct workload_options *options, struct err *err);
 void workload_fini(struct workload *workload); // all-zero is fine
 
+/* CPython's random.seed(int) and random.randint, bit for bit (the Mersenne Twister MT19937), so
+ * that a workload defined by a Python script is the same here. */
+
+enum { PYTHON_RANDOM_WORDS = 624 };
+
+struct python_random {
+    uint32_t state[PYTHON_RANDOM_WORDS];
+    uint32_t next; // index of the next word to return
+};
+
+void python_random_seed(struct python_random *random, uint64_t seed);
+// Uniform in [min, max]; the range must be smaller than 2^32.
+int32_t python_random_randint(struct python_random *random, int32_t min, int32_t max);
+
 #endif

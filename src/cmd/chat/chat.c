@@ -9,18 +9,13 @@
 #include "base/os/file.h"
 #include "cmd/chat/command.h"
 #include "cmd/chat/editor.h"
-#include "cmd/chat/entry.h"
-#include "cmd/chat/history.h"
 #include "cmd/chat/signals.h"
 #include "cmd/cli.h"
-#include "cmd/generate/request_chat.h"
+#include "cmd/generate/request_line.h"
 #include "cmd/model/file_uses.h"
-#include "cmd/model/model_info.h"
 #include "cmd/model/model_place.h"
 #include "cmd/terminal/line_reader.h"
-#include "cmd/terminal/loading.h"
-#include "cmd/terminal/terminal.h"
-#include "cmd/trace.h"
+#include "cmd/terminal/progress.h"
 
 struct chat {
     struct nvllm_engine_options engine_options;

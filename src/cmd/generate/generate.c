@@ -11,7 +11,6 @@
 #include "cmd/model/file_uses.h"
 #include "cmd/stats_json.h"
 #include "cmd/terminal/interrupt.h"
-#include "cmd/trace.h"
 
 struct generate {
     struct nvllm_engine_options engine_options;

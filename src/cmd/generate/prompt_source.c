@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/text/blank.h"
-#include "cmd/generate/read_whole.h"
+#include "cmd/terminal/line_reader.h"
 
 enum { LINE_BYTES_MAX = 64 << 20 };
 

@@ -7,7 +7,7 @@
 #include "base/os/output_file.h"
 #include "base/text/buf.h"
 #include "cmd/cli.h"
-#include "cmd/model/model_info.h"
+#include "cmd/model/model_place.h"
 
 struct inspect {
     struct nvllm_engine_options engine_options;

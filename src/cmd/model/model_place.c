@@ -6,7 +6,9 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "base/json/jread.h"
 #include "checkpoint/model_folder.h"
+#include "cmd/cli.h"
 
 // huggingface_hub's rules for the folder of its cache.
 static bool hub_cache(char *path, size_t size) {
@@ -93,4 +95,33 @@ enum status model_place_check(const char *model, struct err *err) {
                        path);
     }
     return OK;
+}
+
+// ---- what it is ----
+
+enum status model_info_read(char **text, json_t **info, const struct nvllm_engine_options *options,
+                            struct err *err) {
+    *text = NULL;
+    *info = NULL;
+    struct nvllm_error error = {0};
+    enum status status = model_place_check(options->model, err);
+    if (!status) status = cli_options_status(nvllm_inspect(options, text, &error), &error, err);
+    if (status) return status;
+    status = jread_text(info, *text, strlen(*text), "the model's description", err);
+    if (!status) return OK;
+    nvllm_free(*text);
+    *text = NULL;
+    return status;
+}
+
+enum status model_info_open(json_t **info, const struct nvllm_engine_options *options,
+                            struct err *err) {
+    char *text;
+    enum status status = model_info_read(&text, info, options, err);
+    nvllm_free(text);
+    return status;
+}
+
+json_int_t model_info_int(const json_t *info, const char *key) {
+    return json_integer_value(json_object_get(info, key));
 }

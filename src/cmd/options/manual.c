@@ -4,7 +4,7 @@
 
 #include "base/text/buf.h"
 #include "cmd/commands.h"
-#include "cmd/options/roff.h"
+#include "cmd/options/options.h"
 
 static const char details[] =
     "Prints the man page nanovllm(1), or that of a command, nanovllm-COMMAND(1), in\n"

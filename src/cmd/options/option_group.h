@@ -36,4 +36,17 @@ const char *option_value_name(const struct nvllm_param *row);
 // The accepted values if the table limits them, as "[1 to 16]" or "{auto|cpu}"; else "".
 void option_range(const struct nvllm_param *row, char *out, size_t size);
 
+/* Commands and flags of llama.cpp, ollama and vLLM that people type from habit, and what stands for
+ * them here. */
+
+struct foreign_flag {
+    const char *theirs; // with its dashes
+    const char *row; // our row that does the same; NULL: none
+    const char *note; // what is to be known besides; NULL: nothing
+};
+
+const struct foreign_flag *foreign_flag_find(const char *flag, size_t len); // NULL: not known
+// What to do instead, as the end of a sentence; NULL: not known.
+const char *foreign_command(const char *name);
+
 #endif

@@ -14,7 +14,7 @@
 #include "base/json/jread.h"
 #include "base/json/jwrite.h"
 #include "base/text/suggest.h"
-#include "cmd/model/foreign.h"
+#include "cmd/options/option_group.h"
 
 enum { FLAGS_MAX = 256 };
 

@@ -35,4 +35,14 @@ MUST_USE enum status line_reader_next(struct line_reader *reader, bool may_wait,
                                       enum line_state *state, struct err *err);
 void line_reader_fini(struct line_reader *reader); // does not close fd
 
+/* Reads a whole file or pipe up to a size limit. */
+
+// Appends the unread rest of `fd` byte for byte. ERR_INVALID: more than `bytes_max`. `name` is for
+// messages.
+MUST_USE enum status read_whole(struct buf *out, int fd, const char *name, size_t bytes_max,
+                                struct err *err);
+// The same for a path, of a file or a pipe; "-" is standard input.
+MUST_USE enum status read_whole_file(struct buf *out, const char *path, size_t bytes_max,
+                                     struct err *err);
+
 #endif

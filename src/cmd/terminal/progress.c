@@ -3,12 +3,17 @@
 #include "cmd/terminal/progress.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/os/clock.h"
-#include "cmd/terminal/terminal.h"
+
+bool terminal_has_escapes(void) {
+    const char *terminal = getenv("TERM");
+    return terminal && *terminal && strcmp(terminal, "dumb") != 0;
+}
 
 enum { LINE_MAX_BYTES = 256, BAR_MAX_BYTES = 160, BAR_WIDTH = 10, DEFAULT_COLUMNS = 80 };
 

@@ -37,4 +37,9 @@ void progress_format(char *out, size_t size, const char *label, uint64_t num_don
 void progress_format_share(char *out, size_t size, const char *label, uint64_t num_done,
                            uint64_t total, double elapsed);
 
+/* What the terminal can do. */
+
+// Escape sequences: true for every terminal of today; false if TERM is `dumb` or not set.
+bool terminal_has_escapes(void);
+
 #endif

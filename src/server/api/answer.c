@@ -82,35 +82,35 @@ void answer_write_finish(struct json_out *out, const struct choice *choice, cons
     }
 }
 
-// Pushes the text of the piece token by token, which tells whose tokens are reasoning.
-static enum status push_tokens(struct choice *choice, const struct piece *piece, chat_event_fn emit,
-                               void *user_data) {
+// Pushes the text of the delta token by token, which tells whose tokens are reasoning.
+static enum status push_tokens(struct choice *choice, const struct choice_delta *delta,
+                               chat_event_fn emit, void *user_data) {
     struct chat_split *split = choice->split;
     enum status status = OK;
     size_t at = 0;
-    for (uint32_t i = 0; i < piece->num_tokens && !status; i++) {
-        size_t len = piece->text_ends[i] - at;
+    for (uint32_t i = 0; i < delta->num_tokens && !status; i++) {
+        size_t len = delta->text_ends[i] - at;
         bool was_thinking = chat_split_is_thinking(split);
-        status = chat_split_push(split, piece->text + at, len, emit, user_data, NULL);
+        status = chat_split_push(split, delta->text + at, len, emit, user_data, NULL);
         choice->num_reasoning_tokens += was_thinking || chat_split_is_thinking(split);
         at += len;
     }
-    if (status || at == piece->text_len) return status;
-    return chat_split_push(split, piece->text + at, piece->text_len - at, emit, user_data, NULL);
+    if (status || at == delta->text_len) return status;
+    return chat_split_push(split, delta->text + at, delta->text_len - at, emit, user_data, NULL);
 }
 
-static enum status split(struct choice *choice, const struct piece *piece, chat_event_fn emit,
-                         void *user_data) {
-    enum status status = push_tokens(choice, piece, emit, user_data);
-    if (status || !piece->finish) return status;
+static enum status split(struct choice *choice, const struct choice_delta *delta,
+                         chat_event_fn emit, void *user_data) {
+    enum status status = push_tokens(choice, delta, emit, user_data);
+    if (status || !delta->finish) return status;
     // A stop string can end a forced call early. Its answer was cut, and does not say stop.
     bool is_cut = choice->request->chat.forces_call && !chat_split_has_ended_call(choice->split);
     if (is_cut && choice->finish == NVLLM_FINISH_STOP) choice->finish = NVLLM_FINISH_LENGTH;
     return chat_split_finish(choice->split, emit, user_data, NULL);
 }
 
-bool answer_collect(struct choice *choice, const struct piece *piece) {
-    return split(choice, piece, chat_blocks_add, &choice->blocks) == OK;
+bool answer_collect(struct choice *choice, const struct choice_delta *delta) {
+    return split(choice, delta, chat_blocks_add, &choice->blocks) == OK;
 }
 
 // Joins texts of one part that follow each other.
@@ -141,14 +141,14 @@ static enum status join(void *user_data, const struct chat_event *event, struct 
     return buf_append(text, event->text, event->len, err);
 }
 
-void answer_split(struct choice *choice, const struct piece *piece, chat_event_fn write,
+void answer_split(struct choice *choice, const struct choice_delta *delta, chat_event_fn write,
                   struct json_out *out) {
     struct joiner joiner = {.write = write, .target = {choice, out}};
-    if (piece->num_tokens > 1) {
-        enum status status = split(choice, piece, join, &joiner);
+    if (delta->num_tokens > 1) {
+        enum status status = split(choice, delta, join, &joiner);
         json_out_check(out, status ? status : write_joined(&joiner, NULL));
     } else {
-        json_out_check(out, split(choice, piece, write, &joiner.target));
+        json_out_check(out, split(choice, delta, write, &joiner.target));
     }
 }
 

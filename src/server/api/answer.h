@@ -20,16 +20,16 @@ void answer_write_timings(struct json_out *out, const struct choice *choice);
 void answer_write_finish(struct json_out *out, const struct choice *choice, const char *reason);
 // stop, length, abort
 const char *answer_finish_name(const struct choice *choice);
-// endpoint->collect of chats: the piece's parts go to choice->blocks.
-bool answer_collect(struct choice *choice, const struct piece *piece);
+// endpoint->collect of chats: the delta's parts go to choice->blocks.
+bool answer_collect(struct choice *choice, const struct choice_delta *delta);
 // user_data of a chat_event_fn that writes.
 struct answer_target {
     struct choice *choice;
     struct json_out *out;
 };
-// Divides a piece of a chat's stream, whose parts `write` gets: the text of a part once, however
+// Divides a delta of a chat's stream, whose parts `write` gets: the text of a part once, however
 // many tokens bring it. Its fault is out's.
-void answer_split(struct choice *choice, const struct piece *piece, chat_event_fn write,
+void answer_split(struct choice *choice, const struct choice_delta *delta, chat_event_fn write,
                   struct json_out *out);
 // Whether the event is the first of another block than the last of choice->blocks.
 bool answer_begins_block(const struct choice *choice, const struct chat_event *event);

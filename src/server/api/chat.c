@@ -4,7 +4,6 @@
 #include "server/api/endpoints.h"
 #include "server/api/logprobs.h"
 #include "server/api/params.h"
-#include "server/api/prompt_logprobs.h"
 #include "server/loop/body.h"
 #include "server/loop/submit.h"
 
@@ -158,15 +157,16 @@ static enum status write_part(void *user_data, const struct chat_event *event, s
     return out->status;
 }
 
-static void write_piece(struct choice *choice, const struct piece *piece, struct json_out *out) {
+static void write_delta(struct choice *choice, const struct choice_delta *delta,
+                        struct json_out *out) {
     if (!choice->has_begun) {
         choice->has_begun = true;
         write_role(choice, out);
         write_echo(choice, out);
     }
-    logprobs_collect_chat(choice, piece);
-    answer_split(choice, piece, write_part, out);
-    if (!piece->finish) return;
+    logprobs_collect_chat(choice, delta);
+    answer_split(choice, delta, write_part, out);
+    if (!delta->finish) return;
     begin_chunk(choice, out);
     end_chunk(choice, ANSWER_LAST, out);
 }
@@ -240,14 +240,14 @@ static void write_whole(struct api_request *request, struct json_out *out) {
     json_out_raw(out, "}");
 }
 
-static bool collect(struct choice *choice, const struct piece *piece) {
-    logprobs_collect_chat(choice, piece);
-    return answer_collect(choice, piece);
+static bool collect(struct choice *choice, const struct choice_delta *delta) {
+    logprobs_collect_chat(choice, delta);
+    return answer_collect(choice, delta);
 }
 
 const struct endpoint endpoint_chat = {.id_prefix = "chatcmpl-",
                                        .prepare = prepare,
-                                       .write_piece = write_piece,
+                                       .write_delta = write_delta,
                                        .write_end = write_end,
                                        .write_error = answer_write_stream_error,
                                        .collect = collect,

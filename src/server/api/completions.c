@@ -7,7 +7,6 @@
 #include "server/api/endpoints.h"
 #include "server/api/logprobs.h"
 #include "server/api/params.h"
-#include "server/api/prompt_logprobs.h"
 #include "server/loop/body.h"
 #include "server/loop/submit.h"
 
@@ -180,22 +179,23 @@ static void write_echo(struct choice *choice, struct json_out *out) {
     choice->token_ids = token_ids;
 }
 
-static void write_piece(struct choice *choice, const struct piece *piece, struct json_out *out) {
+static void write_delta(struct choice *choice, const struct choice_delta *delta,
+                        struct json_out *out) {
     if (begins_with_echo(choice)) write_echo(choice, out);
-    logprobs_collect_completion(choice, piece);
-    if (!piece->text_len && !piece->finish) return;
-    write_chunk(choice, piece->text, piece->text_len, piece->finish ? ANSWER_LAST : ANSWER_PART,
+    logprobs_collect_completion(choice, delta);
+    if (!delta->text_len && !delta->finish) return;
+    write_chunk(choice, delta->text, delta->text_len, delta->finish ? ANSWER_LAST : ANSWER_PART,
                 out);
 }
 
-static bool collect(struct choice *choice, const struct piece *piece) {
+static bool collect(struct choice *choice, const struct choice_delta *delta) {
     const struct prompt *prompt = choice->prompt;
     if (begins_with_echo(choice) &&
         buf_append(&choice->text, prompt->echo, prompt->echo_len, NULL)) {
         return false;
     }
-    logprobs_collect_completion(choice, piece);
-    return !piece->text_len || !buf_append(&choice->text, piece->text, piece->text_len, NULL);
+    logprobs_collect_completion(choice, delta);
+    return !delta->text_len || !buf_append(&choice->text, delta->text, delta->text_len, NULL);
 }
 
 static void write_end(struct api_request *request, struct json_out *out) {
@@ -218,7 +218,7 @@ static void write_whole(struct api_request *request, struct json_out *out) {
 
 const struct endpoint endpoint_completions = {.id_prefix = "cmpl-",
                                               .prepare = prepare,
-                                              .write_piece = write_piece,
+                                              .write_delta = write_delta,
                                               .write_end = write_end,
                                               .write_error = answer_write_stream_error,
                                               .collect = collect,

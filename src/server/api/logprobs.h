@@ -6,37 +6,27 @@
 
 #include "server/loop/api_request.h"
 
-// A token as clients see it.
-struct logprobs_token {
-    char *text; // [len] of the library
-    size_t len;
-    char id[24]; // "token_id:17"
-    const char *shown; // [shown_len] one of the two
-    size_t shown_len;
-};
-
 // A number of best tokens, 0 to 20; absent leaves *count as it is. vLLM's -1, the whole vocabulary,
 // is refused: a step's result has room for 20. False: request->error is set.
 bool logprobs_read_count(struct api_request *request, const char *key, int64_t *count);
 // With logprob_token_ids these are shown in place of the best tokens. False: the request asks for
 // no log-probabilities, and request->error is set.
 bool logprobs_check_given(struct api_request *request);
-// `out` is where it will be written: without memory that has a fault.
-void logprobs_get_token(const struct api_request *request, int32_t token_id,
-                        struct logprobs_token *token, struct json_out *out);
-void logprobs_end_token(struct logprobs_token *token);
-void logprobs_write_value(struct json_out *out, float logprob);
-
-void logprobs_collect_chat(struct choice *choice, const struct piece *piece);
-// `values`: the token's own, then num_top best ones.
-void logprobs_add_completion(struct choice *choice, const struct nvllm_logprob *values,
-                             size_t num_top);
-// The first token of a prompt, which follows nothing.
-void logprobs_add_first(struct choice *choice, int32_t token_id);
-void logprobs_collect_completion(struct choice *choice, const struct piece *piece);
+void logprobs_collect_chat(struct choice *choice, const struct choice_delta *delta);
+void logprobs_collect_completion(struct choice *choice, const struct choice_delta *delta);
 // What was collected as the value of "logprobs": null when the request asked for none. Collecting
 // starts anew.
 void logprobs_write_chat(struct choice *choice, struct json_out *out);
 void logprobs_write_completion(struct choice *choice, struct json_out *out);
+
+// ---- of a prompt's tokens ----
+
+// The value of "prompt_logprobs": a list of null and, for each further token, of an object
+// {"17": {"logprob": -0.5, "rank": 1, "decoded_token": "a"}, ...}. Null: the request has no
+// prompt_logprobs.
+void prompt_logprobs_write(const struct prompt *prompt, struct json_out *out);
+// The prompt's tokens into the lists of completions, if the request has an echo and
+// log-probabilities.
+void prompt_logprobs_collect(struct choice *choice);
 
 #endif

@@ -375,8 +375,8 @@ static void write_block_stop(struct choice *choice, struct json_out *out) {
     choice->block_is_open = false;
 }
 
-static void write_delta(struct choice *choice, const struct chat_event *event,
-                        struct json_out *out) {
+static void write_block_delta(struct choice *choice, const struct chat_event *event,
+                              struct json_out *out) {
     static const char *const kinds[] = {
         [CHAT_REASONING] = "\"thinking_delta\",\"thinking\"",
         [CHAT_CONTENT] = "\"text_delta\",\"text\"",
@@ -405,12 +405,13 @@ static enum status write_part(void *user_data, const struct chat_event *event, s
         if (status) return status;
         write_block_start(choice, target->out);
     }
-    if (event->part != CHAT_CALL) write_delta(choice, event, target->out);
+    if (event->part != CHAT_CALL) write_block_delta(choice, event, target->out);
     return target->out->status;
 }
 
-static void write_piece(struct choice *choice, const struct piece *piece, struct json_out *out) {
-    answer_split(choice, piece, write_part, out);
+static void write_delta(struct choice *choice, const struct choice_delta *delta,
+                        struct json_out *out) {
+    answer_split(choice, delta, write_part, out);
 }
 
 static void write_end(struct api_request *request, struct json_out *out) {
@@ -449,7 +450,7 @@ static void write_error(struct api_request *request, const struct api_error *err
 const struct endpoint endpoint_messages = {.id_prefix = "msg_",
                                            .prepare = prepare,
                                            .write_begin = write_begin,
-                                           .write_piece = write_piece,
+                                           .write_delta = write_delta,
                                            .write_end = write_end,
                                            .collect = answer_collect,
                                            .write_error = write_error,

@@ -486,8 +486,9 @@ static void write_begin(struct api_request *request, struct json_out *out) {
     write_state(request, "response.in_progress", false, out);
 }
 
-static void write_piece(struct choice *choice, const struct piece *piece, struct json_out *out) {
-    answer_split(choice, piece, write_event, out);
+static void write_delta(struct choice *choice, const struct choice_delta *delta,
+                        struct json_out *out) {
+    answer_split(choice, delta, write_event, out);
 }
 
 static void write_end(struct api_request *request, struct json_out *out) {
@@ -515,7 +516,7 @@ const struct endpoint endpoint_responses = {.id_prefix = "resp_",
                                             .repeats_members = true,
                                             .prepare = prepare,
                                             .write_begin = write_begin,
-                                            .write_piece = write_piece,
+                                            .write_delta = write_delta,
                                             .write_end = write_end,
                                             .collect = answer_collect,
                                             .write_error = write_error,

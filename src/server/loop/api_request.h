@@ -4,7 +4,7 @@
  *   loop: api_request_start
  *   pool: endpoint->prepare answers at once (request->result), refuses (request->error), or fills
  *         prompts and options; then each prompt goes to the engine as a request of its own
- *   loop: pieces of text arrive and are written, or collected for an answer at the end
+ *   loop: deltas arrive and are written, or collected for an answer at the end
  *
  * It lives until its job is done and each of its engine's requests has had its last event, also
  * when the client went away long before: then those are aborted, and nothing is written. */
@@ -21,11 +21,11 @@
 
 enum { API_REQUEST_MEMBERS_MAX = 256 }; // most members that an endpoint reads of a body
 
-// What one event of the engine brings, on its way to the loop.
-struct piece {
+// What one event of the engine adds to a choice, on its way to the loop: a stream sends it on.
+struct choice_delta {
     struct loop_message message;
     struct choice *choice;
-    struct piece *next; // while held
+    struct choice_delta *next; // while held
     enum nvllm_finish_reason finish;
     int32_t stop_token_id; // -1: none
     uint32_t num_prompt_tokens, num_cached_tokens, num_generated_tokens, num_preemptions;
@@ -63,17 +63,17 @@ struct choice {
     struct api_request *request;
     struct prompt *prompt;
     uint32_t index; // in the answer: all of the first prompt, then those of the second
-    // The engine's thread: a piece found no memory. Its request is aborted, and the choice ends
-    // with `last_piece`, which needs none.
+    // The engine's thread: a delta found no memory. Its request is aborted, and the choice ends
+    // with `last_delta`, which needs none.
     bool is_lost;
-    struct piece last_piece;
+    struct choice_delta last_delta;
     // The loop's.
     struct buf text; // of a completion's answer at the end
     struct json_out logprobs; // those that no chunk had yet, as members of a JSON list
     struct json_out logprobs_more[3]; // of completions: the other lists
     struct json_out token_ids; // the same, where the request asks for them
     size_t text_offset; // of the next token, in characters
-    bool has_begun; // its first piece came
+    bool has_begun; // its first delta came
     bool has_chunk; // its first chunk was sent
     enum nvllm_finish_reason finish;
     int32_t stop_token_id;
@@ -119,17 +119,18 @@ struct endpoint {
     // On the pool. False: request->error is set.
     bool (*prepare)(struct api_request *request);
     // The rest runs on the loop, for endpoints that generate.
-    // Before the first piece of a stream, once; may be NULL.
+    // Before the first delta of a stream, once; may be NULL.
     void (*write_begin)(struct api_request *request, struct json_out *out);
-    // A piece of a stream: nothing, or a chunk. The choice's counts are those after the piece.
-    void (*write_piece)(struct choice *choice, const struct piece *piece, struct json_out *out);
-    // The end of a stream in which each choice has had its last piece.
+    // A delta of a stream: nothing, or a chunk. The choice's counts are those after the delta.
+    void (*write_delta)(struct choice *choice, const struct choice_delta *delta,
+                        struct json_out *out);
+    // The end of a stream in which each choice has had its last delta.
     void (*write_end)(struct api_request *request, struct json_out *out);
     // The end of a stream that failed.
     void (*write_error)(struct api_request *request, const struct api_error *error,
                         struct json_out *out);
-    // Keeps what write_whole needs of a piece. False: no memory.
-    bool (*collect)(struct choice *choice, const struct piece *piece);
+    // Keeps what write_whole needs of a delta. False: no memory.
+    bool (*collect)(struct choice *choice, const struct choice_delta *delta);
     // The whole answer, without a stream.
     void (*write_whole)(struct api_request *request, struct json_out *out);
     // The body of an error in place of OpenAI's; may be NULL.
@@ -176,7 +177,7 @@ struct api_request {
     uint32_t num_events; // of a stream that numbers them
     bool is_busy; // a function on the stack has the request: it is not freed
     uint32_t num_finished; // choices
-    struct piece *held, *last_held; // pieces that came before the end of the job
+    struct choice_delta *held, *last_held; // deltas that came before the end of the job
 };
 
 // One without a client, for api_request_start and tests. NULL: no memory.

@@ -21,88 +21,89 @@ static void *put_list(char **at, const void *items, size_t count, size_t size) {
 }
 
 // An event as one allocation: the struct, lists of 4-byte items, texts. NULL: no memory.
-static struct piece *make_piece(const struct nvllm_event *event) {
+static struct choice_delta *make_delta(const struct nvllm_event *event) {
     size_t num_tokens = event->num_tokens;
     size_t num_logprobs = event->logprobs ? num_tokens * (1 + event->num_top) : 0;
     size_t stop_len = event->stop_string ? strlen(event->stop_string) : 0;
     size_t error_len = event->error ? strlen(event->error) : 0;
-    size_t bytes = sizeof(struct piece) + num_logprobs * sizeof(struct nvllm_logprob) +
+    size_t bytes = sizeof(struct choice_delta) + num_logprobs * sizeof(struct nvllm_logprob) +
                    num_tokens * (sizeof(int32_t) + sizeof(uint32_t)) + event->text_len + stop_len +
                    error_len + 3;
-    struct piece *piece = malloc(bytes);
-    if (!piece) return NULL;
-    *piece = (struct piece){.finish = event->finish_reason,
-                            .stop_token_id = event->stop_token_id,
-                            .num_prompt_tokens = event->num_prompt_tokens,
-                            .num_cached_tokens = event->num_cached_tokens,
-                            .num_generated_tokens = event->num_generated_tokens,
-                            .num_preemptions = event->num_preemptions,
-                            .times = event->times,
-                            .text_len = event->text_len,
-                            .num_tokens = event->num_tokens,
-                            .num_top = event->num_top};
-    char *at = (char *)(piece + 1);
-    piece->token_ids = put_list(&at, event->token_ids, num_tokens, sizeof *event->token_ids);
-    piece->text_ends = put_list(&at, event->text_ends, num_tokens, sizeof *event->text_ends);
+    struct choice_delta *delta = malloc(bytes);
+    if (!delta) return NULL;
+    *delta = (struct choice_delta){.finish = event->finish_reason,
+                                   .stop_token_id = event->stop_token_id,
+                                   .num_prompt_tokens = event->num_prompt_tokens,
+                                   .num_cached_tokens = event->num_cached_tokens,
+                                   .num_generated_tokens = event->num_generated_tokens,
+                                   .num_preemptions = event->num_preemptions,
+                                   .times = event->times,
+                                   .text_len = event->text_len,
+                                   .num_tokens = event->num_tokens,
+                                   .num_top = event->num_top};
+    char *at = (char *)(delta + 1);
+    delta->token_ids = put_list(&at, event->token_ids, num_tokens, sizeof *event->token_ids);
+    delta->text_ends = put_list(&at, event->text_ends, num_tokens, sizeof *event->text_ends);
     if (event->logprobs) {
-        piece->logprobs = put_list(&at, event->logprobs, num_logprobs, sizeof *event->logprobs);
+        delta->logprobs = put_list(&at, event->logprobs, num_logprobs, sizeof *event->logprobs);
     }
-    piece->text = put(&at, event->text, event->text_len);
-    if (event->stop_string) piece->stop_string = put(&at, event->stop_string, stop_len);
-    if (event->error) piece->error = put(&at, event->error, error_len);
-    return piece;
+    delta->text = put(&at, event->text, event->text_len);
+    if (event->stop_string) delta->stop_string = put(&at, event->stop_string, stop_len);
+    if (event->error) delta->error = put(&at, event->error, error_len);
+    return delta;
 }
 
 // Once a prompt, with the first event that has them. False: no memory.
 static bool copy_prompt_logprobs(struct prompt *prompt, const struct nvllm_event *event,
-                                 struct piece *piece) {
+                                 struct choice_delta *delta) {
     if (!event->prompt_logprobs || prompt->has_sent_logprobs) return true;
     size_t count = (event->num_prompt_tokens - 1) * (1 + event->num_prompt_top);
-    piece->prompt_logprobs = malloc((count ? count : 1) * sizeof *piece->prompt_logprobs);
-    if (!piece->prompt_logprobs) return false;
+    delta->prompt_logprobs = malloc((count ? count : 1) * sizeof *delta->prompt_logprobs);
+    if (!delta->prompt_logprobs) return false;
     if (count) {
-        memcpy(piece->prompt_logprobs, event->prompt_logprobs,
-               count * sizeof *piece->prompt_logprobs);
+        memcpy(delta->prompt_logprobs, event->prompt_logprobs,
+               count * sizeof *delta->prompt_logprobs);
     }
     prompt->has_sent_logprobs = true;
     return true;
 }
 
-static struct piece *make_whole_piece(struct prompt *prompt, const struct nvllm_event *event) {
-    struct piece *piece = make_piece(event);
-    if (!piece || copy_prompt_logprobs(prompt, event, piece)) return piece;
-    free(piece);
+static struct choice_delta *make_whole_delta(struct prompt *prompt,
+                                             const struct nvllm_event *event) {
+    struct choice_delta *delta = make_delta(event);
+    if (!delta || copy_prompt_logprobs(prompt, event, delta)) return delta;
+    free(delta);
     return NULL;
 }
 
-// The end of a choice that has lost a piece.
-static struct piece *last_piece(struct choice *choice, const struct nvllm_event *event) {
-    choice->last_piece = (struct piece){.finish = NVLLM_FINISH_ERROR,
-                                        .stop_token_id = -1,
-                                        .num_prompt_tokens = event->num_prompt_tokens,
-                                        .num_cached_tokens = event->num_cached_tokens,
-                                        .num_generated_tokens = event->num_generated_tokens,
-                                        .times = event->times,
-                                        .text = "",
-                                        .has_no_memory = true};
-    return &choice->last_piece;
+// The end of a choice that has lost a delta.
+static struct choice_delta *last_delta(struct choice *choice, const struct nvllm_event *event) {
+    choice->last_delta = (struct choice_delta){.finish = NVLLM_FINISH_ERROR,
+                                               .stop_token_id = -1,
+                                               .num_prompt_tokens = event->num_prompt_tokens,
+                                               .num_cached_tokens = event->num_cached_tokens,
+                                               .num_generated_tokens = event->num_generated_tokens,
+                                               .times = event->times,
+                                               .text = "",
+                                               .has_no_memory = true};
+    return &choice->last_delta;
 }
 
-// On the engine's thread. A choice ends with one piece whatever happens.
+// On the engine's thread. A choice ends with one delta whatever happens.
 static void on_event(const struct nvllm_event *event, void *user_data) {
     struct prompt *prompt = user_data;
     struct api *api = prompt->request->api;
     struct choice *choice = &prompt->choices[event->index];
-    struct piece *piece = choice->is_lost ? NULL : make_whole_piece(prompt, event);
-    if (!piece) {
+    struct choice_delta *delta = choice->is_lost ? NULL : make_whole_delta(prompt, event);
+    if (!delta) {
         if (!choice->is_lost) nvllm_engine_abort(api->engine, event->request_id);
         choice->is_lost = true;
         if (!event->finish_reason) return;
-        piece = last_piece(choice, event);
+        delta = last_delta(choice, event);
     }
-    piece->choice = choice;
-    piece->message.handle = api_request_handle_piece;
-    engine_thread_send(api->engine_thread, &piece->message);
+    delta->choice = choice;
+    delta->message.handle = api_request_handle_delta;
+    engine_thread_send(api->engine_thread, &delta->message);
 }
 
 static bool submit_one(struct api_request *request, struct prompt *prompt) {

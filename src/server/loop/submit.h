@@ -14,7 +14,7 @@ bool submit_fit(struct api_request *request, struct prompt *prompt, int64_t max_
 // Text to the prompt's token ids.
 bool submit_encode(struct api_request *request, struct prompt *prompt, const char *text, size_t len,
                    bool add_special_tokens, const char *param);
-// In api_request.c: handles a message that is a piece.
-void api_request_handle_piece(struct loop_message *message);
+// In api_request.c: handles a message that is a delta.
+void api_request_handle_delta(struct loop_message *message);
 
 #endif

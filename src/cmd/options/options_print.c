@@ -1,8 +1,197 @@
-/* Prints one command's part of a shell's completion script; completion.c has the frame around it. A
- * flag with choices offers these, one for a folder or a file offers file names. */
+/* Prints --help from the tables that parsing uses, wrapped to 80 columns. */
+#include <stdbool.h>
 #include <string.h>
 
 #include "cmd/options/options.h"
+
+// ---- roff ----
+
+void roff_text(FILE *out, const char *text, size_t len) {
+    // A line that starts with one of these would be a roff request.
+    if (len && (text[0] == '.' || text[0] == '\'')) fputs("\\&", out);
+    for (size_t i = 0; i < len; i++) {
+        switch (text[i]) {
+        case '\\':
+            fputs("\\e", out);
+            break;
+        case '-':
+            fputs("\\-", out);
+            break;
+        case '\'':
+            fputs("\\(aq", out); // a plain ' is printed as a right quote
+            break;
+        case '`':
+            fputs("\\(ga", out);
+            break;
+        case '^':
+            fputs("\\(ha", out);
+            break;
+        case '~':
+            fputs("\\(ti", out);
+            break;
+        case '|':
+            fputs("|\\:", out); // a line may end between the choices of a list
+            break;
+        default:
+            fputc(text[i], out);
+        }
+    }
+}
+
+static bool has_columns(const char *text, size_t len) {
+    for (size_t i = 0; i + 1 < len; i++) {
+        bool starts_line = i == 0 || text[i - 1] == '\n';
+        if (text[i] == ' ' && (text[i + 1] == ' ' || starts_line)) return true;
+    }
+    return false;
+}
+
+static void print_lines(FILE *out, const char *text, size_t len) {
+    for (size_t at = 0; at < len;) {
+        const char *end = memchr(text + at, '\n', len - at);
+        size_t line_len = end ? (size_t)(end - text) - at : len - at;
+        roff_text(out, text + at, line_len);
+        fputc('\n', out);
+        at += line_len + 1;
+    }
+}
+
+void roff_paragraphs(FILE *out, const char *text) {
+    bool is_first = true;
+    while (*text) {
+        const char *blank = strstr(text, "\n\n");
+        size_t len = blank ? (size_t)(blank - text) + 1 : strlen(text);
+        if (!is_first) fputs(".PP\n", out);
+        bool as_it_is = has_columns(text, len);
+        if (as_it_is) fputs(".nf\n", out);
+        print_lines(out, text, len);
+        if (as_it_is) fputs(".fi\n", out);
+        is_first = false;
+        text += len;
+        text += strspn(text, "\n");
+    }
+}
+
+// ---- --help ----
+
+enum { HELP_COLUMN = 32, HELP_WIDTH = 80 };
+
+// Returns the number of columns.
+static int print_flag(FILE *out, const struct nvllm_param *row) {
+    char flags[OPTION_SPELLINGS_MAX][OPTION_FLAG_BYTES_MAX];
+    size_t count = option_spellings(row, flags);
+    const char *value = option_value_name(row), *first = flags[0];
+    int used =
+        option_letter(row) ? fprintf(out, "  -%c, ", option_letter(row)) : fprintf(out, "  ");
+    if (count == 1) used += fprintf(out, "%s", first);
+    if (count == 2) used += fprintf(out, "--[no-]%s", first + strlen("--"));
+    if (count == 3) used += fprintf(out, "--[enable|disable]-%s", first + strlen("--enable-"));
+    return value ? used + fprintf(out, " %s", value) : used;
+}
+
+// The part of `text` that stays on one line: a word or, of a list of choices wider than a line, as
+// many choices as fit.
+static int unbroken(const char *text) {
+    int word = (int)strcspn(text, " "), fitting = HELP_WIDTH - HELP_COLUMN;
+    if (word <= fitting) return word;
+    while (fitting > 0 && text[fitting - 1] != '|') fitting--;
+    return fitting > 0 ? fitting : word;
+}
+
+// Prints `text` wrapped between HELP_COLUMN and HELP_WIDTH; the cursor is at HELP_COLUMN.
+static void print_wrapped(FILE *out, const char *text) {
+    int column = HELP_COLUMN, space = 0;
+    while (*text) {
+        int width = unbroken(text);
+        if (column > HELP_COLUMN && column + space + width > HELP_WIDTH) {
+            fprintf(out, "\n%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+            space = 0;
+        }
+        fprintf(out, "%*s%.*s", space, "", width, text);
+        column += space + width;
+        text += width;
+        space = *text == ' ';
+        text += strspn(text, " ");
+    }
+    fputc('\n', out);
+}
+
+static void print_row(FILE *out, const struct nvllm_param *row) {
+    char range[160], text[640];
+    option_range(row, range, sizeof range);
+    snprintf(text, sizeof text, "%s %s", row->help ? row->help : "", range);
+    int used = print_flag(out, row);
+    if (used + 2 > HELP_COLUMN) {
+        fputc('\n', out);
+        used = 0;
+    }
+    fprintf(out, "%*s", HELP_COLUMN - used, "");
+    print_wrapped(out, text);
+}
+
+void options_print_help(const struct options *options, FILE *out) {
+    fprintf(out, "Usage: nanovllm %s %s\n", options->command, options->synopsis);
+    if (options->details) fprintf(out, "\n%s", options->details);
+    for (size_t g = 0; g < options->num_groups; g++) {
+        const struct option_group *group = &options->groups[g];
+        fprintf(out, "\n%s:\n", group->title);
+        const struct nvllm_param *row;
+        for (size_t i = 0; (row = option_group_next(group, &i));) print_row(out, row);
+    }
+    if (options->epilogue) fprintf(out, "\n%s", options->epilogue);
+}
+
+// ---- man pages ----
+
+static void print_bold(FILE *out, const char *text) {
+    fputs("\\fB", out);
+    roff_text(out, text, strlen(text));
+    fputs("\\fR", out);
+}
+
+static void print_man_row(FILE *out, const struct nvllm_param *row) {
+    char flags[OPTION_SPELLINGS_MAX][OPTION_FLAG_BYTES_MAX], range[160];
+    size_t count = option_spellings(row, flags);
+    fputs(".TP\n", out);
+    if (option_letter(row)) fprintf(out, "\\fB\\-%c\\fR, ", option_letter(row));
+    // The third spelling is never shown.
+    for (size_t i = 0; i < count && i < 2; i++) {
+        if (i) fputs(", ", out);
+        print_bold(out, flags[i]);
+    }
+    const char *value = option_value_name(row);
+    if (value) fprintf(out, " \\fI%s\\fR", value);
+    fputc('\n', out);
+    if (row->help) roff_text(out, row->help, strlen(row->help));
+    option_range(row, range, sizeof range);
+    if (range[0]) fputc(' ', out);
+    roff_text(out, range, strlen(range));
+    fputc('\n', out);
+}
+
+void options_print_man(const struct options *options, FILE *out) {
+    fputs(".SH SYNOPSIS\n\\fBnanovllm ", out);
+    fprintf(out, "%s\\fR ", options->command);
+    roff_text(out, options->synopsis, strlen(options->synopsis));
+    fputc('\n', out);
+    if (options->details) {
+        fputs(".SH DESCRIPTION\n", out);
+        roff_paragraphs(out, options->details);
+    }
+    if (options->num_groups) fputs(".SH OPTIONS\n", out);
+    for (size_t g = 0; g < options->num_groups; g++) {
+        const struct option_group *group = &options->groups[g];
+        if (options->num_groups > 1) fprintf(out, ".SS %s\n", group->title);
+        const struct nvllm_param *row;
+        for (size_t i = 0; (row = option_group_next(group, &i));) print_man_row(out, row);
+    }
+    if (!options->epilogue) return;
+    fputs(".SH NOTES\n", out);
+    roff_paragraphs(out, options->epilogue);
+}
+
+// ---- completion ----
 
 enum { SPELLINGS_SHOWN = 2 };
 
