@@ -279,6 +279,11 @@ static void sign(struct automaton *automaton, uint32_t e, uint64_t *signatures) 
         case EXPR_KIND_BYTES: {
             uint64_t mark = expr_mix(node.a + 1);
             const struct expr_set *set = &exprs->sets[node.a];
+            unsigned char byte;
+            if (expr_set_is_single(set, &byte)) {
+                signatures[exprs->class_of[byte]] += mark;
+                return;
+            }
             for (uint32_t k = 0; k < exprs->num_classes; k++) {
                 if (expr_set_has(set, exprs->class_byte[k])) signatures[k] += mark;
             }

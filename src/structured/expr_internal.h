@@ -65,6 +65,8 @@ struct exprs {
     uint32_t *scratch; // [scratch_len], a stack of lists under construction
     uint32_t scratch_len, scratch_capacity;
 
+    uint32_t nested_joins; // of alternatives with a common beginning
+
     size_t bytes, bytes_max;
     uint64_t steps_left, steps_max;
     struct err err; // status OK: none
@@ -120,6 +122,17 @@ static inline bool expr_set_has(const struct expr_set *set, unsigned char byte) 
 }
 static inline void expr_set_add(struct expr_set *set, unsigned char byte) {
     set->bytes[byte >> 6] |= UINT64_C(1) << (byte & 63);
+}
+// Whether the set has one byte.
+static inline bool expr_set_is_single(const struct expr_set *set, unsigned char *byte) {
+    unsigned found = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        uint64_t word = set->bytes[i];
+        if (!word) continue;
+        if (found++ || (word & (word - 1))) return false;
+        *byte = (unsigned char)(i * 64 + (unsigned)__builtin_ctzll(word));
+    }
+    return found == 1;
 }
 static inline uint64_t expr_mix(uint64_t x) { // the finaliser of splitmix64
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);

@@ -141,6 +141,65 @@ static bool join_repeats(struct exprs *exprs, uint32_t base, bool *changed) {
     return !exprs->err.status;
 }
 
+static uint32_t head_of(const struct exprs *exprs, uint32_t e) {
+    const struct expr_node *node = node_of(exprs, e);
+    return node->kind == EXPR_KIND_CONCAT ? node->a : EXPR_NOTHING;
+}
+
+// Whether two alternatives begin with the same expression. Takes linear time.
+static bool has_common_head(struct exprs *exprs, uint32_t base, bool *found) {
+    uint32_t len = exprs->scratch_len - base, table_len = 4;
+    *found = false;
+    while (table_len < len * 2) table_len *= 2;
+    if (!exprs_count(exprs, len) ||
+        !exprs_grow(exprs, &exprs->scratch, &exprs->scratch_capacity,
+                    exprs->scratch_len + table_len, sizeof *exprs->scratch)) {
+        return false;
+    }
+    uint32_t *table = exprs->scratch + exprs->scratch_len;
+    memset(table, 0, table_len * sizeof *table);
+    for (uint32_t i = base; i < base + len && !*found; i++) {
+        uint32_t head = head_of(exprs, exprs->scratch[i]);
+        if (head == EXPR_NOTHING) continue;
+        uint32_t at = (uint32_t)expr_mix(head) & (table_len - 1);
+        while (table[at] && table[at] != head) at = (at + 1) & (table_len - 1);
+        *found = table[at] == head;
+        table[at] = head;
+    }
+    return true;
+}
+
+// x y | x z is x (y | z). So the keys of an object are a tree of their letters, and only one
+// alternative is left where their beginning is common. Marks what is dropped with EXPR_NOTHING.
+static bool join_heads(struct exprs *exprs, uint32_t base, bool *changed) {
+    enum { NESTED_MAX = 200, LEN_MAX = 5000 }; // deeper common beginnings stay apart
+    uint32_t end = exprs->scratch_len;
+    bool found = false;
+    if (end - base < 2 || exprs->nested_joins >= NESTED_MAX || end - base > LEN_MAX) return true;
+    if (!has_common_head(exprs, base, &found)) return false;
+    if (!found) return true;
+    exprs->nested_joins++;
+    for (uint32_t i = base; i < end; i++) {
+        uint32_t head = head_of(exprs, exprs->scratch[i]);
+        if (head == EXPR_NOTHING || !exprs_count(exprs, end - i)) continue;
+        for (uint32_t k = i; k < end; k++) {
+            uint32_t e = exprs->scratch[k];
+            if (head_of(exprs, e) != head) continue;
+            if (!exprs_push(exprs, node_of(exprs, e)->b)) break;
+            if (k > i) exprs->scratch[k] = EXPR_NOTHING;
+        }
+        if (exprs->scratch_len == end + 1) {
+            exprs->scratch_len = end;
+            continue;
+        }
+        uint32_t joined = expr_concat(exprs, head, exprs_alt_scratch(exprs, end));
+        exprs->scratch[i] = joined;
+        *changed = true;
+    }
+    exprs->nested_joins--;
+    return !exprs->err.status;
+}
+
 // Drops what adds nothing. *all: the list has every string.
 static void drop_needless(struct exprs *exprs, uint32_t base, bool *all) {
     bool others_nullable = false;
@@ -167,6 +226,7 @@ static bool normalise_alt(struct exprs *exprs, uint32_t base, bool *all) {
     remove_repeats(exprs, base);
     if (!join_sets(exprs, base, true, &changed)) return false;
     if (!join_repeats(exprs, base, &changed)) return false;
+    if (!join_heads(exprs, base, &changed)) return false;
     drop_needless(exprs, base, all);
     if (changed && !sort_scratch(exprs, base)) return false;
     remove_repeats(exprs, base);

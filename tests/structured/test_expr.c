@@ -254,12 +254,27 @@ static uint32_t optional_words(struct exprs *exprs) { // (a?){0,1000}(aa|aaa)*
                        expr_repeat(exprs, some, 0, EXPR_FOREVER));
 }
 
+static uint32_t many_keys(struct exprs *exprs) { // field_000:0;|field_001:1;...
+    uint32_t all[500];
+    for (uint32_t i = 0; i < 500; i++) {
+        char text[] = "field_000:";
+        for (uint32_t at = 8, rest = i; at > 5; at--, rest /= 10)
+            text[at] = (char)('0' + rest % 10);
+        uint32_t value = expr_byte_range(exprs, '0', (unsigned char)('0' + i % 7));
+        all[i] = expr_concat(
+            exprs, expr_string(exprs, text),
+            expr_concat(exprs, expr_repeat(exprs, value, 1, 9), expr_string(exprs, ";")));
+    }
+    return expr_repeat(exprs, expr_alt_all(exprs, all, 500), 0, EXPR_FOREVER);
+}
+
 static void steps_are_linear(void **state) {
     (void)state;
     assert_in_range(steps_of(nested_plus, "a", 2000), 1, 3000);
     assert_in_range(steps_of(long_count, "x", 5000), 1, 50000);
     assert_in_range(steps_of(window, "aab", 2000), 1, 600000);
     assert_in_range(steps_of(optional_words, "a", 900), 1, 100000);
+    assert_in_range(steps_of(many_keys, "field_123:0;", 1), 1, 500);
 }
 
 static void limits_end_with_a_sentence(void **state) {
