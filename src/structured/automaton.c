@@ -7,7 +7,7 @@
 #include "structured/automaton_internal.h"
 #include "structured/automaton_mask.h"
 
-enum { STEPS_MAX = 4000000, MASK_BYTES_MAX = 16 << 20 };
+enum { STEPS_MAX = 4000000, MASK_BYTES_MAX = 16 << 20, ROW_BYTES_MAX = 16 << 20 };
 
 static void destroy(struct automaton *automaton) {
     automaton_masks_fini(automaton);
@@ -46,6 +46,8 @@ enum status automaton_create(struct automaton **out, struct grammar *grammar,
     automaton->steps_max = limits && limits->steps_max ? limits->steps_max : STEPS_MAX;
     automaton->mask_bytes_max =
         limits && limits->mask_bytes_max ? limits->mask_bytes_max : MASK_BYTES_MAX;
+    automaton->row_bytes_max =
+        limits && limits->row_bytes_max ? limits->row_bytes_max : ROW_BYTES_MAX;
     grammar_resolve(grammar);
     if (!automaton->exprs->err.status) {
         uint32_t pc = automaton_program(automaton);
@@ -80,8 +82,16 @@ const struct vocabulary *automaton_vocabulary(const struct automaton *automaton)
     return automaton->vocabulary;
 }
 
+// Rows only save work, so they need not stay.
+static void drop_rows(struct automaton *automaton) {
+    for (uint32_t i = 0; i < automaton->num_states; i++) automaton->states[i].row = NO_ROW;
+    automaton->num_rows = 0;
+}
+
 static void lock(struct automaton *automaton) {
     pthread_mutex_lock(&automaton->mutex);
+    size_t row_bytes = automaton->exprs->num_classes * sizeof *automaton->rows;
+    if (automaton->num_rows * row_bytes > automaton->row_bytes_max) drop_rows(automaton);
     exprs_allow(automaton->exprs, automaton->steps_max);
     automaton->exprs->steps_max = automaton->steps_max;
 }
@@ -159,6 +169,14 @@ enum status automaton_forced(struct automaton *automaton, uint32_t state, size_t
     }
     enum status failed = unlock(automaton, err);
     return status ? status : failed;
+}
+
+bool automaton_is_worn(struct automaton *automaton) {
+    lock(automaton);
+    const struct exprs *exprs = automaton->exprs;
+    bool is_worn = exprs->err.status || exprs->bytes > exprs->bytes_max / 2;
+    pthread_mutex_unlock(&automaton->mutex);
+    return is_worn;
 }
 
 void automaton_stats(struct automaton *automaton, struct automaton_stats *out) {

@@ -19,7 +19,8 @@ struct automaton;
 // 0 in a field: its default.
 struct automaton_limits {
     uint64_t steps_max; // of one call, default 4 M
-    size_t mask_bytes_max; // of remembered masks, default 16 MiB; the oldest are dropped
+    size_t mask_bytes_max; // of remembered masks, default 16 MiB; then all are made again
+    size_t row_bytes_max; // of remembered steps by a byte, likewise
 };
 
 // Takes `grammar`, also when it fails. Borrows the vocabulary, which must live longer. Refuses what
@@ -51,6 +52,10 @@ MUST_USE enum status automaton_mask(struct automaton *automaton, uint32_t state,
 struct buf;
 MUST_USE enum status automaton_forced(struct automaton *automaton, uint32_t state, size_t bytes_max,
                                       struct buf *out, struct err *err);
+
+// Whether half of its memory is used. It serves its sequences on, but whoever keeps automata for
+// later requests makes a new one.
+bool automaton_is_worn(struct automaton *automaton);
 
 struct automaton_stats {
     uint64_t num_states, num_exprs, num_stacks;

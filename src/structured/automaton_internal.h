@@ -117,6 +117,7 @@ struct automaton {
     uint32_t state_table_len;
     uint32_t *rows; // [num_rows][num_classes]
     uint32_t num_rows, rows_capacity; // rows_capacity in entries
+    size_t row_bytes_max;
     uint32_t start;
 
     // The state that is being made.

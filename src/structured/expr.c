@@ -29,8 +29,8 @@ bool exprs_grow(struct exprs *exprs, void *data, uint32_t *capacity, uint32_t ne
     while (grown < need) grown *= 2;
     size_t more = (size_t)(grown - *capacity) * size;
     if (need > UINT32_MAX / 4 || more > exprs->bytes_max - exprs->bytes) {
-        err_set(&exprs->err, ERR_CAPACITY, "the constraint takes more than %zu MiB of memory",
-                exprs->bytes_max >> 20);
+        err_set(&exprs->err, ERR_CAPACITY, "the constraint takes more than %zu KiB of memory",
+                exprs->bytes_max >> 10);
         return false;
     }
     void *moved;

@@ -301,7 +301,7 @@ static void limits_end_with_a_sentence(void **state) {
     memset(text, 'x', sizeof text);
     assert_int_equal(expr_literal(exprs, text, sizeof text), EXPR_NOTHING);
     assert_int_equal(exprs_status(exprs, &err), ERR_CAPACITY);
-    assert_string_equal(err.message, "the constraint takes more than 1 MiB of memory");
+    assert_string_equal(err.message, "the constraint takes more than 1024 KiB of memory");
     exprs_destroy(exprs);
 
     exprs = create();

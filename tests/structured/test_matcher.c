@@ -260,24 +260,58 @@ static void special_tokens(void **state) {
     vocabulary_destroy(vocabulary);
 }
 
-// Masks that are dropped for want of memory are made again.
+// Masks and steps that are dropped for want of memory are made again.
 static void memory_of_masks(void **state) {
     (void)state;
+    static const struct automaton_limits limits[] = {{.mask_bytes_max = 300}, {.row_bytes_max = 1}};
     struct vocabulary *vocabulary = fixture_json_vocabulary();
-    struct automaton *automaton;
-    assert_int_equal(automaton_create(&automaton, fixture_json_grammar(0, 9, 9), vocabulary,
-                                      &(struct automaton_limits){.mask_bytes_max = 300}, NULL),
-                     OK);
-    for (int round = 0; round < 3; round++) {
-        uint32_t at = automaton_start(automaton);
-        for (const char *p = "[1,{\"key\":\"value\"}]"; *p; p++) {
-            fixture_check_mask(automaton, at);
-            assert_int_equal(automaton_advance(automaton, at, p, 1, &at, NULL), OK);
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+        struct automaton *automaton;
+        struct grammar *grammar = fixture_json_grammar(0, 9, 9);
+        assert_int_equal(automaton_create(&automaton, grammar, vocabulary, &limits[i], NULL), OK);
+        for (int round = 0; round < 3; round++) {
+            uint32_t at = automaton_start(automaton);
+            for (const char *p = "[1,{\"key\":\"value\"}]"; *p; p++) {
+                fixture_check_mask(automaton, at);
+                assert_int_equal(automaton_advance(automaton, at, p, 1, &at, NULL), OK);
+            }
         }
+        struct automaton_stats stats;
+        automaton_stats(automaton, &stats);
+        if (limits[i].mask_bytes_max) assert_in_range(stats.num_masks_made, 40, 57);
+        if (limits[i].row_bytes_max) assert_in_range(automaton->num_rows, 0, 1);
+        automaton_release(automaton);
     }
-    struct automaton_stats stats;
-    automaton_stats(automaton, &stats);
-    assert_in_range(stats.num_masks_made, 40, 57);
+    vocabulary_destroy(vocabulary);
+}
+
+// An automaton whose memory is half used says so. When it is used up, calls end with a sentence.
+static void wear(void **state) {
+    (void)state;
+    struct vocabulary *vocabulary = fixture_letters_vocabulary();
+    struct grammar *grammar;
+    struct grammar_limits limits = {.exprs = {.bytes_max = 1 << 18}};
+    assert_int_equal(grammar_create(&grammar, &limits, NULL), OK);
+    struct exprs *exprs = grammar_exprs(grammar);
+    uint32_t root = grammar_rule(grammar, "root");
+    uint32_t e = expr_repeat(exprs, expr_byte_range(exprs, 'a', 'c'), 0, 1000000);
+    grammar_define(grammar, root, grammar_terminal(grammar, e));
+    grammar_start(grammar, root);
+    struct automaton *automaton = fixture_run(grammar, vocabulary);
+    uint32_t at = automaton_start(automaton);
+    struct err err = {0};
+    assert_false(automaton_is_worn(automaton));
+    int taken = 0;
+    bool was_worn = false;
+    while (!automaton_advance(automaton, at, "abc", 3, &at, &err) && taken < 10000) {
+        was_worn = automaton_is_worn(automaton);
+        taken++;
+    }
+    assert_in_range(taken, 100, 9999);
+    assert_true(was_worn);
+    assert_string_equal(err.message, "the constraint takes more than 256 KiB of memory");
+    assert_int_equal(automaton_advance(automaton, at, "a", 1, &at, &err), ERR_CAPACITY);
+    assert_true(automaton_is_worn(automaton));
     automaton_release(automaton);
     vocabulary_destroy(vocabulary);
 }
@@ -287,7 +321,7 @@ int main(void) {
         cmocka_unit_test(ambiguity),       cmocka_unit_test(steps_of_a_call),
         cmocka_unit_test(refusals),        cmocka_unit_test(matchers),
         cmocka_unit_test(forced_bytes),    cmocka_unit_test(special_tokens),
-        cmocka_unit_test(memory_of_masks),
+        cmocka_unit_test(memory_of_masks), cmocka_unit_test(wear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
