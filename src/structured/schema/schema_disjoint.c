@@ -1,0 +1,177 @@
+/* Whether a schema excludes all values of a branch, by a cheap look at types, values and keys.
+ * False where that is not plain to see. So "oneOf" whose options differ in a key needs no negation.
+ */
+#include <string.h>
+
+#include "base/compiler.h"
+#include "structured/schema/schema_internal.h"
+
+enum { DISJOINT_DEPTH_MAX = 6 };
+
+static const json_t *follow_refs(struct schema_reader *reader, const json_t *schema) {
+    for (int i = 0; i < DISJOINT_DEPTH_MAX; i++) {
+        const char *ref = json_string_value(json_object_get(schema, "$ref")), *why;
+        const json_t *target = ref ? schema_refs_resolve(reader, schema, ref, &why) : NULL;
+        if (!target || (reader->draft > SCHEMA_DRAFT_7 && json_object_size(schema) > 1)) break;
+        schema = target;
+    }
+    return schema;
+}
+
+// The values of const or enum; *len = SIZE_MAX: any.
+static const json_t *values_of(const json_t *schema, size_t *len) {
+    const json_t *value = json_object_get(schema, "const");
+    *len = SIZE_MAX;
+    if (value) return value;
+    value = json_object_get(schema, "enum");
+    if (json_is_array(value)) *len = json_array_size(value);
+    return json_is_array(value) ? value : NULL;
+}
+
+static unsigned types_of(const json_t *schema) {
+    const json_t *type = json_object_get(schema, "type");
+    unsigned types = type ? schema_types(type) : SCHEMA_ALL;
+    size_t len;
+    const json_t *values = values_of(schema, &len);
+    unsigned listed = values && len == SIZE_MAX ? schema_type_of(values) : 0;
+    for (size_t i = 0; values && len != SIZE_MAX && i < len; i++) {
+        listed |= schema_type_of(json_array_get(values, i));
+    }
+    return values ? types & listed : types;
+}
+
+static bool values_disjoint(const json_t *a, size_t a_len, const json_t *b, size_t b_len) {
+    size_t rows = a_len == SIZE_MAX ? 1 : a_len, columns = b_len == SIZE_MAX ? 1 : b_len;
+    for (size_t i = 0; i < rows; i++) {
+        const json_t *left = a_len == SIZE_MAX ? a : json_array_get(a, i);
+        for (size_t j = 0; j < columns; j++) {
+            const json_t *right = b_len == SIZE_MAX ? b : json_array_get(b, j);
+            if (schema_values_equal(left, right)) return false;
+        }
+    }
+    return true;
+}
+
+static bool requires(const json_t *schema, const char *key, size_t len) {
+    const json_t *list = json_object_get(schema, "required");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *name = json_array_get(list, i);
+        if (json_string_length(name) == len && memcmp(json_string_value(name), key, len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool pair_disjoint(struct schema_reader *reader, const json_t *a, const json_t *b,
+                          size_t depth) {
+    if (json_is_false(a) || json_is_false(b)) return true;
+    if (depth > DISJOINT_DEPTH_MAX || !json_is_object(a) || !json_is_object(b)) return false;
+    a = follow_refs(reader, a);
+    b = follow_refs(reader, b);
+    unsigned types = types_of(a) & types_of(b);
+    if (!types) return true;
+    size_t a_len, b_len;
+    const json_t *a_values = values_of(a, &a_len), *b_values = values_of(b, &b_len);
+    if (a_values && b_values && values_disjoint(a_values, a_len, b_values, b_len)) return true;
+    if (types != SCHEMA_OBJECT) return false;
+    const json_t *others = json_object_get(b, "properties");
+    const char *key;
+    size_t len;
+    json_t *value;
+    json_object_keylen_foreach(json_object_get(a, "properties"), key, len, value) {
+        const json_t *other = json_object_getn(others, key, len);
+        if (!other || (!requires(a, key, len) && !requires(b, key, len))) continue;
+        if (pair_disjoint(reader, value, other, depth + 1)) return true;
+    }
+    return false;
+}
+
+static bool branch_requires(const struct schema_branch *branch, const char *key, size_t len) {
+    for (const struct schema_member *at = branch->object.required; at; at = at->next) {
+        if (at->len == len && memcmp(at->key, key, len) == 0) return true;
+    }
+    return false;
+}
+
+// Whether objects of the branch never have the key.
+static bool branch_forbids(const struct schema_branch *branch, const char *key, size_t len) {
+    for (const struct schema_member *at = branch->object.members; at; at = at->next) {
+        bool is_it = at->len == len && memcmp(at->key, key, len) == 0;
+        if (is_it && !at->literal.negated && json_is_false(at->literal.schema)) return true;
+    }
+    for (const struct schema_group *at = branch->object.groups; at; at = at->next) {
+        bool has_patterns = json_object_size(json_object_get(at->schema, "patternProperties"));
+        const json_t *named = json_object_getn(json_object_get(at->schema, "properties"), key, len);
+        const json_t *more = json_object_get(at->schema, "additionalProperties");
+        if (json_is_false(named)) return true;
+        if (!named && !has_patterns && json_is_false(more)) return true;
+    }
+    return false;
+}
+
+static bool objects_disjoint(struct schema_reader *reader, const struct schema_branch *branch,
+                             const json_t *schema, size_t depth) {
+    const json_t *required = json_object_get(schema, "required");
+    for (size_t i = 0; i < json_array_size(required); i++) {
+        const json_t *name = json_array_get(required, i);
+        if (json_is_string(name) &&
+            branch_forbids(branch, json_string_value(name), json_string_length(name))) {
+            return true;
+        }
+    }
+    const json_t *properties = json_object_get(schema, "properties");
+    bool is_closed_schema = json_is_false(json_object_get(schema, "additionalProperties")) &&
+                            !json_object_get(schema, "patternProperties");
+    for (const struct schema_member *at = branch->object.required; at; at = at->next) {
+        if (is_closed_schema && !json_object_getn(properties, at->key, at->len)) return true;
+    }
+    const char *key;
+    size_t len;
+    json_t *value;
+    json_object_keylen_foreach((json_t *)(uintptr_t)properties, key, len, value) {
+        if (!requires(schema, key, len) && !branch_requires(branch, key, len)) continue;
+        for (const struct schema_group *at = branch->object.groups; at; at = at->next) {
+            const json_t *other =
+                json_object_getn(json_object_get(at->schema, "properties"), key, len);
+            if (other && pair_disjoint(reader, value, other, depth + 1)) return true;
+        }
+    }
+    return false;
+}
+
+bool schema_is_disjoint(struct schema_reader *reader, const struct schema_branch *branch,
+                        const json_t *schema, size_t depth) {
+    if (json_is_false(schema)) return true;
+    if (!json_is_object(schema) || depth > DISJOINT_DEPTH_MAX) return false;
+    const char *ref = json_string_value(json_object_get(schema, "$ref")), *why;
+    const json_t *target = ref ? schema_refs_resolve(reader, schema, ref, &why) : NULL;
+    if (target && schema_is_disjoint(reader, branch, target, depth + 1)) return true;
+    if (ref && reader->draft <= SCHEMA_DRAFT_7) return false;
+    unsigned types = branch->types & types_of(schema);
+    if (!types) return true;
+    size_t len;
+    const json_t *values = values_of(schema, &len);
+    const struct schema_value_set *set = values ? branch->values : NULL;
+    bool any_equal = !set;
+    for (size_t i = 0; set && !any_equal && i < set->num_values; i++) {
+        size_t one = SIZE_MAX;
+        any_equal = !values_disjoint(values, len, set->values[i], one);
+    }
+    if (!any_equal) return true;
+    const json_t *all = json_object_get(schema, "allOf");
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        if (schema_is_disjoint(reader, branch, json_array_get(all, i), depth + 1)) return true;
+    }
+    static const char *const options[] = {"anyOf", "oneOf"};
+    for (size_t k = 0; k < ARRAY_LEN(options); k++) {
+        const json_t *list = json_object_get(schema, options[k]);
+        size_t i = 0, count = json_array_size(list);
+        while (i < count &&
+               schema_is_disjoint(reader, branch, json_array_get(list, i), depth + 1)) {
+            i++;
+        }
+        if (count && i == count) return true;
+    }
+    return types == SCHEMA_OBJECT && objects_disjoint(reader, branch, schema, depth);
+}

@@ -1,0 +1,326 @@
+/* From literals to branches.
+ *
+ * Keywords apply in the order of the document, so that keys come in the order in which a reader of
+ * the schema meets them; only type, const and enum come first. A keyword with alternatives copies
+ * the work and runs each copy to its end. Negated schemas wait until all others are applied: then
+ * most are trivially true. */
+#include <string.h>
+
+#include "base/compiler.h"
+#include "structured/schema/schema_internal.h"
+
+enum {
+    RUNS_MAX = 50000, // alternatives of all nodes
+    KEYWORDS_MAX = 2000000,
+    SPLITS_MAX = 300, // alternatives inside each other
+    REFS_MAX = 100, // in one branch: more refer to themselves
+};
+
+struct schema_agenda *schema_agenda_push(struct schema_reader *reader,
+                                         const struct schema_agenda *next, const json_t *schema,
+                                         bool negated) {
+    struct schema_agenda *agenda = schema_alloc(reader, sizeof *agenda);
+    if (!agenda) return NULL;
+    *agenda = (struct schema_agenda){.literal = {schema, negated}, .next = next};
+    return agenda;
+}
+
+// ---- keywords with alternatives ----
+
+static void refuse_branch(struct schema_reader *reader, const struct schema_branch *branch,
+                          const char *sentence) {
+    if (branch->types) schema_refuse(reader, sentence);
+}
+
+static bool want_list(struct schema_reader *reader, const json_t *schema, const char *key,
+                      const json_t *value) {
+    if (json_is_array(value) && json_array_size(value)) return true;
+    schema_fail(reader, ERR_FORMAT,
+                schema_say(reader, schema, "\"%s\" is not a list of schemas", key));
+    return false;
+}
+
+static void run_any_of(struct schema_reader *reader, const struct schema_work *work,
+                       const json_t *options, const struct schema_sink *sink) {
+    for (size_t i = 0; i < json_array_size(options) && !schema_failed(reader); i++) {
+        struct schema_work copy = *work;
+        copy.agenda = schema_agenda_push(reader, work->agenda, json_array_get(options, i), false);
+        schema_run(reader, &copy, sink);
+    }
+}
+
+// One option holds and no other. The others are dropped again where they cannot hold.
+static void run_one_of(struct schema_reader *reader, const struct schema_work *work,
+                       const json_t *options, const struct schema_sink *sink) {
+    for (size_t i = 0; i < json_array_size(options) && !schema_failed(reader); i++) {
+        struct schema_work copy = *work;
+        copy.agenda = schema_agenda_push(reader, work->agenda, json_array_get(options, i), false);
+        for (size_t j = 0; j < json_array_size(options); j++) {
+            if (j == i) continue;
+            copy.negated =
+                schema_agenda_push(reader, copy.negated, json_array_get(options, j), true);
+        }
+        schema_run(reader, &copy, sink);
+    }
+}
+
+static void run_if(struct schema_reader *reader, const struct schema_work *work,
+                   const json_t *schema, const json_t *condition, const struct schema_sink *sink) {
+    const json_t *then_schema = json_object_get(schema, "then");
+    const json_t *else_schema = json_object_get(schema, "else");
+    struct schema_work copy = *work;
+    if (then_schema) {
+        copy.agenda = schema_agenda_push(reader, copy.agenda, then_schema, false);
+    }
+    copy.agenda = schema_agenda_push(reader, copy.agenda, condition, false);
+    schema_run(reader, &copy, sink);
+    copy = *work;
+    if (else_schema) {
+        copy.agenda = schema_agenda_push(reader, copy.agenda, else_schema, false);
+    }
+    copy.negated = schema_agenda_push(reader, copy.negated, condition, true);
+    schema_run(reader, &copy, sink);
+}
+
+static void add_member(struct schema_reader *reader, const struct schema_member **list,
+                       const char *key, size_t len, const json_t *schema, bool negated) {
+    struct schema_member *member = schema_alloc(reader, sizeof *member);
+    if (!member) return;
+    *member =
+        (struct schema_member){.key = key, .len = len, .literal = {schema, negated}, .next = *list};
+    *list = member;
+}
+
+static void require_keys(struct schema_reader *reader, struct schema_branch *branch,
+                         const json_t *keys) {
+    for (size_t i = 0; i < json_array_size(keys); i++) {
+        const json_t *key = json_array_get(keys, i);
+        add_member(reader, &branch->object.required, json_string_value(key),
+                   json_string_length(key), NULL, false);
+    }
+}
+
+// Each key of `map` is absent, or its dependency holds. `at` is the next key.
+static void run_dependencies(struct schema_reader *reader, const struct schema_work *work,
+                             const json_t *map, void *at, const struct schema_sink *sink) {
+    if (schema_failed(reader)) return;
+    if (!at || !(work->branch.types & SCHEMA_OBJECT)) {
+        schema_run(reader, work, sink);
+        return;
+    }
+    const char *key = json_object_iter_key(at);
+    size_t len = json_object_iter_key_len(at);
+    const json_t *needed = json_object_iter_value(at);
+    void *next = json_object_iter_next((json_t *)(uintptr_t)map, at);
+    struct schema_work copy = *work;
+    if (++copy.num_splits > SPLITS_MAX) {
+        schema_fail(reader, ERR_CAPACITY, "the JSON schema has too many dependencies");
+    }
+    add_member(reader, &copy.branch.object.members, key, len, json_false(), false);
+    run_dependencies(reader, &copy, map, next, sink);
+    copy = *work;
+    copy.num_splits++;
+    copy.branch.types &= SCHEMA_OBJECT; // other values are in the first branch
+    add_member(reader, &copy.branch.object.required, key, len, NULL, false);
+    if (json_is_array(needed)) {
+        require_keys(reader, &copy.branch, needed);
+    } else {
+        copy.agenda = schema_agenda_push(reader, copy.agenda, needed, false);
+    }
+    run_dependencies(reader, &copy, map, next, sink);
+}
+
+// ---- one schema ----
+
+// Pushes what `ref` means. False: there is no such schema.
+static bool push_ref(struct schema_reader *reader, struct schema_work *work, const json_t *schema,
+                     const json_t *ref) {
+    const char *uri = json_string_value(ref);
+    const char *why = "is not a string";
+    const json_t *target = uri ? schema_refs_resolve(reader, schema, uri, &why) : NULL;
+    if (target && ++work->num_refs > REFS_MAX) {
+        target = NULL;
+        why = "refers to itself without a value between";
+    }
+    if (!target) {
+        refuse_branch(reader, &work->branch,
+                      schema_say(reader, schema, "$ref \"%.200s\" %s", uri ? uri : "?", why));
+        return false;
+    }
+    work->agenda = schema_agenda_push(reader, work->agenda, target, false);
+    return true;
+}
+
+static bool is_in_place(const char *key) {
+    static const char *const keys[] = {"$ref",
+                                       "allOf",
+                                       "anyOf",
+                                       "oneOf",
+                                       "not",
+                                       "if",
+                                       "dependentRequired",
+                                       "dependentSchemas",
+                                       "dependencies"};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        if (strcmp(key, keys[i]) == 0) return true;
+    }
+    return false;
+}
+
+// Applies one of these keywords. False: the rest of the work was run here, or nothing is left.
+static bool apply_in_place(struct schema_reader *reader, struct schema_work *work,
+                           const json_t *schema, const char *key, const json_t *value,
+                           const struct schema_sink *sink) {
+    if (strcmp(key, "$ref") == 0) return push_ref(reader, work, schema, value);
+    if (strcmp(key, "not") == 0) {
+        work->negated = schema_agenda_push(reader, work->negated, value, true);
+        return true;
+    }
+    if (strcmp(key, "if") == 0) {
+        if (!json_object_get(schema, "then") && !json_object_get(schema, "else")) return true;
+        run_if(reader, work, schema, value, sink);
+        return false;
+    }
+    if (json_is_object(value)) {
+        void *first = json_object_iter((json_t *)(uintptr_t)value);
+        run_dependencies(reader, work, value, first, sink);
+        return false;
+    }
+    if (!want_list(reader, schema, key, value)) return false;
+    if (strcmp(key, "allOf") == 0) {
+        for (size_t i = json_array_size(value); i-- > 0;) {
+            const json_t *part = json_array_get(value, i);
+            work->agenda = schema_agenda_push(reader, work->agenda, part, false);
+        }
+        return true;
+    }
+    (strcmp(key, "anyOf") == 0 ? run_any_of : run_one_of)(reader, work, value, sink);
+    return false;
+}
+
+// Applies what narrows the types, before all other keywords.
+static void apply_first(struct schema_reader *reader, struct schema_branch *branch,
+                        const json_t *schema) {
+    const json_t *type = json_object_get(schema, "type");
+    if (type) {
+        unsigned types = schema_types(type);
+        if (!types) {
+            schema_fail(
+                reader, ERR_FORMAT,
+                schema_say(reader, schema, "\"type\" is not a JSON type or a list of them"));
+        }
+        branch->types &= types;
+    }
+    const json_t *value = json_object_get(schema, "const");
+    if (value) schema_limit_values(reader, branch, value, false);
+    value = json_object_get(schema, "enum");
+    if (value && !json_is_array(value)) {
+        schema_fail(reader, ERR_FORMAT, schema_say(reader, schema, "\"enum\" is not a list"));
+    }
+    if (value) schema_limit_values(reader, branch, value, true);
+}
+
+// Applies the keywords of one schema, beginning at item->at. False: as in apply_in_place.
+static bool apply_schema(struct schema_reader *reader, struct schema_work *work,
+                         const struct schema_agenda *item, const struct schema_sink *sink) {
+    json_t *schema = (json_t *)(uintptr_t)item->literal.schema;
+    void *at = item->at;
+    if (!at) {
+        // In older drafts the neighbours of $ref count for nothing.
+        const json_t *ref = json_object_get(schema, "$ref");
+        if (ref && reader->draft <= SCHEMA_DRAFT_7) return push_ref(reader, work, schema, ref);
+        apply_first(reader, &work->branch, schema);
+        at = json_object_iter(schema);
+    }
+    for (; at && work->branch.types && !schema_failed(reader);) {
+        const char *key = json_object_iter_key(at);
+        const json_t *value = json_object_iter_value(at);
+        at = json_object_iter_next(schema, at);
+        if (++reader->num_keywords > KEYWORDS_MAX) {
+            schema_fail(reader, ERR_CAPACITY, "the JSON schema has too many alternatives");
+        }
+        if (!is_in_place(key)) {
+            schema_apply(reader, &work->branch, schema, key, value);
+            continue;
+        }
+        if (at) {
+            struct schema_agenda *rest = schema_agenda_push(reader, work->agenda, schema, false);
+            if (rest) rest->at = at;
+            work->agenda = rest;
+        }
+        return apply_in_place(reader, work, schema, key, value, sink);
+    }
+    return true;
+}
+
+// ---- running ----
+
+// Takes the next schema from a list. False: no value is left.
+static bool next_object(struct schema_reader *reader, const struct schema_agenda **list,
+                        const struct schema_agenda **item) {
+    for (; *list; *list = (*list)->next) {
+        const json_t *schema = (*list)->literal.schema;
+        bool negated = (*list)->literal.negated;
+        if (json_is_object(schema)) break;
+        if (!json_is_boolean(schema)) {
+            schema_fail(reader, ERR_FORMAT,
+                        schema_say(reader, schema, "a schema is an object, or true or false"));
+            return false;
+        }
+        if (json_is_true(schema) == negated) return false;
+    }
+    *item = *list;
+    if (*list) *list = (*list)->next;
+    return true;
+}
+
+static bool was_applied(const struct schema_agenda *applied, const json_t *schema) {
+    for (; applied; applied = applied->next) {
+        if (applied->literal.schema == schema) return true;
+    }
+    return false;
+}
+
+void schema_run(struct schema_reader *reader, const struct schema_work *work,
+                const struct schema_sink *sink) {
+    struct schema_work local = *work;
+    if (++local.num_splits > SPLITS_MAX || ++reader->num_runs > RUNS_MAX) {
+        schema_fail(reader, ERR_CAPACITY, "the JSON schema has too many alternatives");
+    }
+    while (local.branch.types && !schema_failed(reader)) {
+        const struct schema_agenda *item;
+        if (!next_object(reader, &local.agenda, &item)) return;
+        if (item) {
+            if (!apply_schema(reader, &local, item, sink)) return;
+            continue;
+        }
+        if (!next_object(reader, &local.negated, &item)) return;
+        if (!item) {
+            sink->take(reader, &local.branch, sink->arg);
+            return;
+        }
+        const json_t *schema = item->literal.schema;
+        if (was_applied(local.applied, schema)) continue;
+        local.applied = schema_agenda_push(reader, local.applied, schema, true);
+        if (schema_is_disjoint(reader, &local.branch, schema, 0)) continue;
+        schema_negate(reader, &local, schema, sink);
+        return;
+    }
+}
+
+void schema_expand(struct schema_reader *reader, const struct schema_literal *literals,
+                   size_t num_literals, const struct schema_sink *sink) {
+    struct schema_work work = {
+        .branch = {.types = SCHEMA_ALL,
+                   .text = reader->any_text,
+                   .length_max = EXPR_FOREVER,
+                   .object = {.max = EXPR_FOREVER},
+                   .array = {.max = EXPR_FOREVER}},
+    };
+    for (size_t i = num_literals; i-- > 0;) {
+        bool negated = literals[i].negated;
+        const struct schema_agenda **list = negated ? &work.negated : &work.agenda;
+        *list = schema_agenda_push(reader, *list, literals[i].schema, negated);
+    }
+    schema_run(reader, &work, sink);
+}

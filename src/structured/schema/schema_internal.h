@@ -1,0 +1,303 @@
+/* Inside the reader of JSON schemas.
+ *
+ * A node stands for the values that satisfy a list of schemas at the same time, some of them
+ * negated. The same list is the same node, so recursive schemas have finitely many nodes. A node is
+ * expanded into branches: a value satisfies the node exactly where it satisfies one of them. A
+ * branch has no alternatives any more, only limits for each type of value:
+ *
+ *     node = literals --schema_expand--> branches --schema_emit--> items of the grammar
+ *     {"anyOf": [A, B], "type": ...}     {types, numbers, text, object, array}
+ *
+ * The parts of objects and arrays are nodes again. Memory is one arena, and lists are linked,
+ * newest first, so that branches share their beginnings. */
+#ifndef STRUCTURED_SCHEMA_INTERNAL_H
+#define STRUCTURED_SCHEMA_INTERNAL_H
+
+#include "base/arena.h"
+#include "base/os/map.h"
+#include "structured/schema/schema.h"
+
+enum {
+    SCHEMA_NULL = 1,
+    SCHEMA_TRUE = 2,
+    SCHEMA_FALSE = 4,
+    SCHEMA_INTEGER = 8, // a number without a fraction
+    SCHEMA_FRACTION = 16, // any other number
+    SCHEMA_STRING = 32,
+    SCHEMA_ARRAY = 64,
+    SCHEMA_OBJECT = 128,
+    SCHEMA_BOOLEAN = SCHEMA_TRUE | SCHEMA_FALSE,
+    SCHEMA_NUMBER = SCHEMA_INTEGER | SCHEMA_FRACTION,
+    SCHEMA_ALL = 255,
+};
+
+enum { SCHEMA_NOTHING = 0 }; // the node without values
+
+// A schema, or its negation. Two words, so that lists can be compared as bytes.
+struct schema_literal {
+    const json_t *schema;
+    size_t negated; // 0 or 1
+};
+struct schema_literals {
+    struct schema_literal literal;
+    const struct schema_literals *next;
+};
+
+// sign * 0.DIGITS * 10^exponent; no digits: zero. No zeros at either end.
+struct schema_decimal {
+    bool negative;
+    int32_t exponent;
+    uint32_t num_digits;
+    const char *digits; // [num_digits], '0' to '9'
+};
+
+struct schema_bound {
+    const struct schema_decimal *value; // NULL: none
+    bool exclusive;
+};
+struct schema_decimals {
+    struct schema_decimal value;
+    const struct schema_decimals *next;
+};
+
+// A key of an object with the schema of its value.
+struct schema_member {
+    const char *key;
+    size_t len;
+    struct schema_literal literal;
+    const struct schema_member *next;
+};
+
+// A schema whose keywords on keys (or on items) belong together: additionalProperties is about the
+// keys that this schema does not name.
+struct schema_group {
+    const json_t *schema;
+    const struct schema_group *next;
+};
+
+struct schema_contains {
+    struct schema_literal literal;
+    uint32_t min, max;
+    const struct schema_contains *next;
+};
+
+// The item at `index`, or every item.
+struct schema_item {
+    size_t index; // SIZE_MAX: every
+    struct schema_literal literal;
+    const struct schema_item *next;
+};
+
+struct schema_value_set {
+    const json_t *const *values; // [num_values]
+    size_t num_values;
+};
+
+struct schema_object {
+    const struct schema_group *groups;
+    const struct schema_member *members; // more about single keys, from negations
+    const struct schema_member *required; // literal unused
+    const struct schema_literals *names; // propertyNames
+    uint32_t min, max;
+    const struct schema_group *extra; // has a key that none of these schemas names
+    const char *refused; // a sentence, if no object can be enforced
+};
+
+struct schema_array {
+    const struct schema_group *groups;
+    const struct schema_contains *contains;
+    const struct schema_item *items; // more about items, from negations
+    uint32_t min, max;
+    const json_t *unique; // the schema with uniqueItems; NULL: none
+    const char *refused;
+};
+
+struct schema_branch {
+    unsigned types;
+    const struct schema_value_set *values; // NULL: any
+    const struct schema_value_set *excluded; // NULL: none
+    struct schema_bound lower, upper;
+    const struct schema_decimals *multiples, *not_multiples;
+    uint32_t text; // expression of strings, decoded
+    bool text_is_raw; // strings need no escapes
+    const char *text_refused;
+    uint32_t length_min, length_max; // of strings, in characters
+    struct schema_object object;
+    struct schema_array array;
+};
+
+enum schema_draft { SCHEMA_DRAFT_3, SCHEMA_DRAFT_7, SCHEMA_DRAFT_NEW }; // 7: and 4 to 6
+
+struct schema_place; // schema_refs.c
+struct schema_refs {
+    const json_t *root;
+    struct schema_place *places; // [num_places], of schemas with a base
+    size_t num_places, places_capacity;
+    struct strmap resources; // URI, maybe with an anchor -> index of targets
+    const json_t **targets; // [num_targets]
+    size_t num_targets, targets_capacity;
+};
+
+struct schema_node {
+    const struct schema_literal *literals; // [num_literals]
+    uint32_t num_literals;
+    enum { NODE_NEW, NODE_OPEN, NODE_DONE } state;
+    bool has_rule;
+    uint32_t rule;
+    uint32_t item; // when done
+    size_t weight; // members of its objects, when it is part of other terminals
+};
+
+struct schema_reader {
+    struct arena arena;
+    struct grammar *grammar;
+    struct exprs *exprs;
+    struct schema_options options;
+    enum schema_draft draft;
+    struct schema_refs refs;
+    struct schema_node *nodes; // [num_nodes]
+    size_t num_nodes, nodes_capacity;
+    struct strmap node_of; // a list of literals, as bytes
+    struct strmap pattern_of; // an expression's text -> its expr
+    size_t depth; // nodes that are being expanded
+    bool needs_distinct; // minProperties would need keys that differ from each other
+    size_t weight; // members of the objects of the open node
+    size_t num_runs, num_keywords, num_sentences, num_bytes; // so far, all are limited
+    // Terminals that every schema needs.
+    uint32_t space, any_text, number, integer;
+    uint32_t comma, colon; // with white space
+    struct schema_report *report;
+    struct err first; // the first refused finding
+    struct err *err;
+    enum status status; // the first error that ends reading
+};
+
+// ---- errors (schema.c) ----
+
+// The keyword cannot be enforced. Reading goes on, so that all such places are found.
+void schema_refuse(struct schema_reader *reader, const char *sentence);
+// A sentence "#/a/b: <format>", allocated in the arena.
+const char *schema_say(struct schema_reader *reader, const json_t *schema, const char *format, ...)
+    PRINTF_LIKE(3, 4);
+// Notes a keyword that is knowingly not enforced: "<what>" `name` "<why>".
+void schema_note(struct schema_reader *reader, const json_t *schema, const char *what,
+                 const char *name, const char *why);
+// Ends reading.
+void schema_fail(struct schema_reader *reader, enum status status, const char *sentence);
+bool schema_failed(struct schema_reader *reader);
+// From the arena; NULL after schema_fail.
+void *schema_alloc(struct schema_reader *reader, size_t size);
+
+// ---- nodes (schema.c) ----
+
+uint32_t schema_node(struct schema_reader *reader, const struct schema_literal *literals,
+                     size_t num_literals);
+// The node's texts: a terminal where that is small, otherwise a call.
+uint32_t schema_node_item(struct schema_reader *reader, uint32_t node);
+
+// ---- references (schema_refs.c) ----
+
+MUST_USE enum status schema_refs_init(struct schema_reader *reader, const json_t *root);
+void schema_refs_fini(struct schema_refs *refs);
+// The schema that `ref` in `schema` means. NULL: none; *why is a sentence.
+const json_t *schema_refs_resolve(struct schema_reader *reader, const json_t *schema,
+                                  const char *ref, const char **why);
+// "#/properties/a"; "?" when it is nowhere.
+const char *schema_refs_pointer(struct schema_reader *reader, const json_t *schema);
+
+// ---- branches (schema_expand.c, schema_negate.c) ----
+
+// Called for each branch.
+struct schema_sink {
+    void (*take)(struct schema_reader *reader, const struct schema_branch *branch, void *arg);
+    void *arg;
+};
+void schema_expand(struct schema_reader *reader, const struct schema_literal *literals,
+                   size_t num_literals, const struct schema_sink *sink);
+
+struct schema_agenda {
+    struct schema_literal literal;
+    void *at; // iterator of the keyword to go on with; NULL: the first one
+    const struct schema_agenda *next;
+};
+// A branch in the making: `agenda` has literals to apply first, `negated` those to apply after.
+struct schema_work {
+    struct schema_branch branch;
+    size_t num_refs, num_splits; // references followed, alternatives chosen
+    const struct schema_agenda *agenda, *negated;
+    const struct schema_agenda *applied; // negated ones that were applied
+};
+void schema_run(struct schema_reader *reader, const struct schema_work *work,
+                const struct schema_sink *sink);
+// Applies a negated schema object, and runs what is left of the work.
+void schema_negate(struct schema_reader *reader, const struct schema_work *work,
+                   const json_t *schema, const struct schema_sink *sink);
+// Whether no value of the branch satisfies `schema`, as far as that is cheap to see.
+bool schema_is_disjoint(struct schema_reader *reader, const struct schema_branch *branch,
+                        const json_t *schema, size_t depth);
+struct schema_agenda *schema_agenda_push(struct schema_reader *reader,
+                                         const struct schema_agenda *next, const json_t *schema,
+                                         bool negated);
+// Bits of "type"; SCHEMA_ALL without one.
+unsigned schema_types(const json_t *type);
+unsigned schema_type_of(const json_t *value);
+bool schema_reads_value(const char *key, json_type want, const json_t *value);
+// A keyword whose value is a count; false: an error is set.
+bool schema_count(struct schema_reader *reader, const json_t *schema, const char *key,
+                  uint32_t *count);
+void schema_limit_values(struct schema_reader *reader, struct schema_branch *branch,
+                         const json_t *list, bool is_list);
+void schema_exclude_values(struct schema_reader *reader, struct schema_branch *branch,
+                           const json_t *list, bool is_list);
+// Applies a keyword that leaves one branch. False: it is none of these.
+bool schema_apply(struct schema_reader *reader, struct schema_branch *branch, const json_t *schema,
+                  const char *key, const json_t *value);
+
+// ---- values (schema_value.c) ----
+
+bool schema_values_equal(const json_t *a, const json_t *b); // 1 equals 1.0
+// Whether the branch has the value.
+bool schema_branch_has(struct schema_reader *reader, const struct schema_branch *branch,
+                       const json_t *value);
+bool schema_node_has(struct schema_reader *reader, uint32_t node, const json_t *value);
+// The texts of one value, with white space.
+uint32_t schema_value_expr(struct schema_reader *reader, const json_t *value);
+
+// ---- numbers (schema_number.c) ----
+
+bool schema_decimal_read(struct schema_reader *reader, const json_t *value,
+                         struct schema_decimal *out);
+int schema_decimal_compare(const struct schema_decimal *a, const struct schema_decimal *b);
+// "12.5"; without an exponent.
+const char *schema_decimal_text(struct schema_reader *reader, const struct schema_decimal *value,
+                                size_t *len);
+uint32_t schema_number_expr(struct schema_reader *reader, const struct schema_branch *branch);
+void schema_limit_number(struct schema_reader *reader, struct schema_branch *branch,
+                         const json_t *value, bool is_upper, bool exclusive);
+
+// ---- strings (schema_string.c, schema_pattern.c, schema_format.c) ----
+
+// Decoded.
+uint32_t schema_text_expr(struct schema_reader *reader, const struct schema_branch *branch);
+// With quotes and escapes.
+uint32_t schema_string_expr(struct schema_reader *reader, const struct schema_branch *branch);
+// EXPR_NOTHING after an error; `schema` is its place.
+uint32_t schema_pattern_expr(struct schema_reader *reader, const json_t *schema,
+                             const char *pattern, size_t len);
+enum schema_format { SCHEMA_FORMAT_KNOWN, SCHEMA_FORMAT_UNKNOWN, SCHEMA_FORMAT_REFUSED };
+enum schema_format schema_format_expr(struct schema_reader *reader, const char *name,
+                                      uint32_t *expr, bool *is_raw);
+
+// ---- objects and arrays (schema_object.c, schema_array.c) ----
+
+// The literals that the value of `key` must satisfy. Returns their node.
+uint32_t schema_member_node(struct schema_reader *reader, const struct schema_object *object,
+                            const char *key, size_t len);
+uint32_t schema_object_item(struct schema_reader *reader, const struct schema_object *object);
+uint32_t schema_item_node(struct schema_reader *reader, const struct schema_array *array,
+                          size_t index);
+uint32_t schema_array_item(struct schema_reader *reader, const struct schema_array *array);
+// The decoded keys that propertyNames allows.
+uint32_t schema_names_expr(struct schema_reader *reader, const struct schema_literals *names);
+
+#endif

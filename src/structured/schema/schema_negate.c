@@ -1,0 +1,474 @@
+/* Negated schemas: a value does not satisfy a schema where one of its keywords fails, so each
+ * keyword is an alternative. "not" needs this, "oneOf" for the options that are not taken, "if"
+ * for its else. schema_disjoint.c shows most of them to be true before. */
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/json/jread.h"
+#include "structured/schema/schema_internal.h"
+
+enum { ONE_OF_MAX = 12 };
+
+struct negation {
+    struct schema_reader *reader;
+    const struct schema_work *work;
+    const json_t *schema; // that is negated
+    const struct schema_sink *sink;
+};
+
+static void run(const struct negation *n, const struct schema_work *work) {
+    if (work->branch.types) schema_run(n->reader, work, n->sink);
+}
+
+// The work for values of these types only.
+static struct schema_work copy_for(const struct negation *n, unsigned types) {
+    struct schema_work copy = *n->work;
+    copy.branch.types &= types;
+    return copy;
+}
+
+static void refuse(const struct negation *n, unsigned types, const char *key) {
+    if (!(n->work->branch.types & types)) return;
+    schema_refuse(n->reader,
+                  schema_say(n->reader, n->schema,
+                             "keyword \"%s\" cannot be negated, as \"not\", \"oneOf\" or \"if\" "
+                             "above it needs",
+                             key));
+}
+
+// ---- schemas of the same value ----
+
+static void negate_all(const struct negation *n, struct schema_work *work, const json_t *list,
+                       size_t except_a, size_t except_b) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        if (i == except_a || i == except_b) continue;
+        work->negated = schema_agenda_push(n->reader, work->negated, json_array_get(list, i), true);
+    }
+}
+
+static void push_negated(const struct negation *n, const json_t *schema) {
+    struct schema_work copy = *n->work;
+    copy.negated = schema_agenda_push(n->reader, copy.negated, schema, true);
+    run(n, &copy);
+}
+
+// None of the options holds, or two of them.
+static void negate_one_of(const struct negation *n, const json_t *list) {
+    struct schema_work copy = *n->work;
+    negate_all(n, &copy, list, SIZE_MAX, SIZE_MAX);
+    run(n, &copy);
+    size_t len = json_array_size(list);
+    if (len > ONE_OF_MAX) {
+        refuse(n, SCHEMA_ALL, "oneOf");
+        return;
+    }
+    for (size_t i = 0; i < len; i++) {
+        for (size_t j = i + 1; j < len; j++) {
+            copy = *n->work;
+            copy.agenda =
+                schema_agenda_push(n->reader, copy.agenda, json_array_get(list, j), false);
+            copy.agenda =
+                schema_agenda_push(n->reader, copy.agenda, json_array_get(list, i), false);
+            run(n, &copy);
+        }
+    }
+}
+
+static void negate_if(const struct negation *n, const json_t *condition) {
+    const json_t *then_schema = json_object_get(n->schema, "then");
+    const json_t *else_schema = json_object_get(n->schema, "else");
+    struct schema_work copy = *n->work;
+    if (then_schema) {
+        copy.agenda = schema_agenda_push(n->reader, copy.agenda, condition, false);
+        copy.negated = schema_agenda_push(n->reader, copy.negated, then_schema, true);
+        run(n, &copy);
+    }
+    if (!else_schema) return;
+    copy = *n->work;
+    copy.negated = schema_agenda_push(n->reader, copy.negated, else_schema, true);
+    copy.negated = schema_agenda_push(n->reader, copy.negated, condition, true);
+    run(n, &copy);
+}
+
+static void negate_ref(const struct negation *n, const json_t *ref) {
+    const char *uri = json_string_value(ref), *why = "is not a string";
+    const json_t *target = uri ? schema_refs_resolve(n->reader, n->schema, uri, &why) : NULL;
+    struct schema_work copy = *n->work;
+    if (target && ++copy.num_refs > 100) {
+        target = NULL;
+        why = "refers to itself without a value between";
+    }
+    if (!target) {
+        schema_refuse(n->reader,
+                      schema_say(n->reader, n->schema, "$ref \"%.200s\" %s", uri ? uri : "?", why));
+        return;
+    }
+    copy.negated = schema_agenda_push(n->reader, copy.negated, target, true);
+    run(n, &copy);
+}
+
+static bool negate_in_place(const struct negation *n, const char *key, const json_t *value) {
+    struct schema_work copy = *n->work;
+    if (strcmp(key, "$ref") == 0) {
+        negate_ref(n, value);
+    } else if (strcmp(key, "not") == 0) {
+        copy.agenda = schema_agenda_push(n->reader, copy.agenda, value, false);
+        run(n, &copy);
+    } else if (strcmp(key, "allOf") == 0) {
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            push_negated(n, json_array_get(value, i));
+        }
+    } else if (strcmp(key, "anyOf") == 0) {
+        negate_all(n, &copy, value, SIZE_MAX, SIZE_MAX);
+        run(n, &copy);
+    } else if (strcmp(key, "oneOf") == 0) {
+        negate_one_of(n, value);
+    } else if (strcmp(key, "if") == 0) {
+        negate_if(n, value);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+// ---- values, numbers, strings ----
+
+static bool negate_values(const struct negation *n, const char *key, const json_t *value) {
+    struct schema_work copy = *n->work;
+    if (strcmp(key, "type") == 0) {
+        copy.branch.types &= ~schema_types(value);
+    } else if (strcmp(key, "const") == 0) {
+        schema_exclude_values(n->reader, &copy.branch, value, false);
+    } else if (strcmp(key, "enum") == 0) {
+        schema_exclude_values(n->reader, &copy.branch, value, true);
+    } else {
+        return false;
+    }
+    run(n, &copy);
+    return true;
+}
+
+static bool negate_number(const struct negation *n, const char *key, const json_t *value) {
+    struct schema_work copy = copy_for(n, SCHEMA_NUMBER);
+    bool is_lower = strcmp(key, "exclusiveMinimum") == 0;
+    bool is_upper = strcmp(key, "exclusiveMaximum") == 0;
+    bool is_minimum = strcmp(key, "minimum") == 0, is_maximum = strcmp(key, "maximum") == 0;
+    if (strcmp(key, "multipleOf") == 0) {
+        struct schema_decimals *step = schema_alloc(n->reader, sizeof *step);
+        if (!step || !schema_decimal_read(n->reader, value, &step->value)) return true;
+        step->next = copy.branch.not_multiples;
+        copy.branch.not_multiples = step;
+        run(n, &copy);
+        return true;
+    }
+    if (!is_lower && !is_upper && !is_minimum && !is_maximum) return false;
+    if (json_is_boolean(value)) return true; // draft 4: part of minimum and maximum
+    const char *old = is_minimum ? "exclusiveMinimum" : "exclusiveMaximum";
+    bool exclusive = is_lower || is_upper || json_is_true(json_object_get(n->schema, old));
+    bool was_upper = is_upper || is_maximum;
+    schema_limit_number(n->reader, &copy.branch, value, !was_upper, !exclusive);
+    run(n, &copy);
+    return true;
+}
+
+static bool negate_string(const struct negation *n, const char *key, const json_t *value) {
+    struct schema_work copy = copy_for(n, SCHEMA_STRING);
+    struct exprs *exprs = n->reader->exprs;
+    uint32_t count;
+    if (strcmp(key, "minLength") == 0) {
+        if (!schema_count(n->reader, n->schema, key, &count) || !count) return true;
+        if (count - 1 < copy.branch.length_max) copy.branch.length_max = count - 1;
+    } else if (strcmp(key, "maxLength") == 0) {
+        if (!schema_count(n->reader, n->schema, key, &count)) return true;
+        if (count + 1 > copy.branch.length_min) copy.branch.length_min = count + 1;
+    } else if (strcmp(key, "pattern") == 0) {
+        if (!json_is_string(value) || !copy.branch.types) return true;
+        uint32_t expr = schema_pattern_expr(n->reader, n->schema, json_string_value(value),
+                                            json_string_length(value));
+        copy.branch.text = expr_minus(exprs, copy.branch.text, expr);
+        copy.branch.text_is_raw = false;
+    } else if (strcmp(key, "format") == 0) {
+        uint32_t expr;
+        bool is_raw;
+        const char *name = json_string_value(value);
+        enum schema_format format =
+            name ? schema_format_expr(n->reader, name, &expr, &is_raw) : SCHEMA_FORMAT_UNKNOWN;
+        if (format != SCHEMA_FORMAT_UNKNOWN) refuse(n, SCHEMA_STRING, key);
+        return true;
+    } else {
+        return false;
+    }
+    if (copy.branch.length_min <= copy.branch.length_max) run(n, &copy);
+    return true;
+}
+
+// ---- objects ----
+
+static void add_member(const struct negation *n, struct schema_work *work, const char *key,
+                       size_t len, const json_t *schema, bool negated) {
+    struct schema_member *member = schema_alloc(n->reader, sizeof *member);
+    if (!member) return;
+    *member = (struct schema_member){key, len, {schema, negated}, work->branch.object.members};
+    work->branch.object.members = member;
+}
+
+static void require(const struct negation *n, struct schema_work *work, const char *key,
+                    size_t len) {
+    struct schema_member *member = schema_alloc(n->reader, sizeof *member);
+    if (!member) return;
+    *member = (struct schema_member){.key = key, .len = len, .next = work->branch.object.required};
+    work->branch.object.required = member;
+}
+
+// The key is there, and its value does not satisfy the schema.
+static void run_bad_member(const struct negation *n, const char *key, size_t len,
+                           const json_t *schema) {
+    if (json_is_true(schema)) return;
+    struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
+    require(n, &copy, key, len);
+    add_member(n, &copy, key, len, schema, true);
+    run(n, &copy);
+}
+
+static bool matches_pattern(const struct negation *n, const char *key, size_t len) {
+    json_t *patterns = json_object_get(n->schema, "patternProperties");
+    const char *pattern;
+    size_t pattern_len;
+    json_t *value;
+    json_object_keylen_foreach(patterns, pattern, pattern_len, value) {
+        bool matches = false;
+        uint32_t expr = schema_pattern_expr(n->reader, n->schema, pattern, pattern_len);
+        enum status status =
+            expr_matches(n->reader->exprs, expr, key, len, &matches, n->reader->err);
+        if (status && !n->reader->status) n->reader->status = status;
+        if (matches) return true;
+    }
+    return false;
+}
+
+// Whether objects of the branch have named keys only.
+static bool is_closed(const struct schema_branch *branch) {
+    for (const struct schema_group *at = branch->object.groups; at; at = at->next) {
+        bool has_patterns = json_object_size(json_object_get(at->schema, "patternProperties"));
+        if (json_is_false(json_object_get(at->schema, "additionalProperties")) && !has_patterns) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Some key that the schema does not name has a value that `more` forbids.
+static void negate_additional(const struct negation *n, const json_t *more) {
+    if (!(n->work->branch.types & SCHEMA_OBJECT) || json_is_true(more)) return;
+    if (json_is_object(more) && !json_object_size(more)) return;
+    const json_t *named = json_object_get(n->schema, "properties");
+    for (const struct schema_group *at = n->work->branch.object.groups; at; at = at->next) {
+        json_t *properties = json_object_get(at->schema, "properties");
+        const char *key;
+        size_t len;
+        json_t *value;
+        json_object_keylen_foreach(properties, key, len, value) {
+            if (json_object_getn(named, key, len) || matches_pattern(n, key, len)) continue;
+            run_bad_member(n, key, len, more);
+        }
+    }
+    const struct schema_member *required = n->work->branch.object.required;
+    for (const struct schema_member *at = required; at; at = at->next) {
+        if (json_object_getn(named, at->key, at->len) || matches_pattern(n, at->key, at->len)) {
+            continue;
+        }
+        run_bad_member(n, at->key, at->len, more);
+    }
+    if (is_closed(&n->work->branch)) return;
+    // A repeated key could take back a value, so only the presence of a key can be enforced.
+    if (!json_is_false(more) || n->work->branch.object.extra) {
+        refuse(n, SCHEMA_OBJECT, "additionalProperties");
+        return;
+    }
+    struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
+    struct schema_group *extra = schema_alloc(n->reader, sizeof *extra);
+    if (!extra) return;
+    *extra = (struct schema_group){n->schema, NULL};
+    copy.branch.object.extra = extra;
+    run(n, &copy);
+}
+
+static void negate_patterns(const struct negation *n, const json_t *patterns) {
+    if (!(n->work->branch.types & SCHEMA_OBJECT) || !json_object_size(patterns)) return;
+    if (!is_closed(&n->work->branch)) {
+        refuse(n, SCHEMA_OBJECT, "patternProperties");
+        return;
+    }
+    for (const struct schema_group *at = n->work->branch.object.groups; at; at = at->next) {
+        json_t *properties = json_object_get(at->schema, "properties");
+        const char *key, *pattern;
+        size_t len, pattern_len;
+        json_t *unused, *value;
+        json_object_keylen_foreach(properties, key, len, unused) {
+            json_object_keylen_foreach((json_t *)(uintptr_t)patterns, pattern, pattern_len, value) {
+                bool matches = false;
+                uint32_t expr = schema_pattern_expr(n->reader, n->schema, pattern, pattern_len);
+                enum status status =
+                    expr_matches(n->reader->exprs, expr, key, len, &matches, n->reader->err);
+                if (status && !n->reader->status) n->reader->status = status;
+                if (matches) run_bad_member(n, key, len, value);
+            }
+        }
+    }
+}
+
+static void negate_dependencies(const struct negation *n, const json_t *map) {
+    const char *key;
+    size_t len;
+    json_t *needed;
+    json_object_keylen_foreach((json_t *)(uintptr_t)map, key, len, needed) {
+        struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
+        require(n, &copy, key, len);
+        if (!json_is_array(needed)) {
+            copy.negated = schema_agenda_push(n->reader, copy.negated, needed, true);
+            run(n, &copy);
+            continue;
+        }
+        for (size_t i = 0; i < json_array_size(needed); i++) {
+            const json_t *name = json_array_get(needed, i);
+            struct schema_work without = copy;
+            add_member(n, &without, json_string_value(name), json_string_length(name), json_false(),
+                       false);
+            run(n, &without);
+        }
+    }
+}
+
+static bool negate_object(const struct negation *n, const char *key, const json_t *value) {
+    struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
+    struct schema_object *object = &copy.branch.object;
+    uint32_t count;
+    if (strcmp(key, "properties") == 0) {
+        const char *name;
+        size_t len;
+        json_t *schema;
+        json_object_keylen_foreach((json_t *)(uintptr_t)value, name, len, schema) {
+            run_bad_member(n, name, len, schema);
+        }
+    } else if (strcmp(key, "required") == 0) {
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            const json_t *name = json_array_get(value, i);
+            copy = copy_for(n, SCHEMA_OBJECT);
+            if (!json_is_string(name)) continue;
+            add_member(n, &copy, json_string_value(name), json_string_length(name), json_false(),
+                       false);
+            run(n, &copy);
+        }
+    } else if (strcmp(key, "additionalProperties") == 0) {
+        negate_additional(n, value);
+    } else if (strcmp(key, "patternProperties") == 0) {
+        negate_patterns(n, value);
+    } else if (strcmp(key, "minProperties") == 0) {
+        if (!schema_count(n->reader, n->schema, key, &count) || !count) return true;
+        if (count - 1 < object->max) object->max = count - 1;
+        if (object->min <= object->max) run(n, &copy);
+    } else if (strcmp(key, "maxProperties") == 0) {
+        if (!schema_count(n->reader, n->schema, key, &count)) return true;
+        if (count + 1 > object->min) object->min = count + 1;
+        if (object->min <= object->max) run(n, &copy);
+    } else if (strcmp(key, "dependentRequired") == 0 || strcmp(key, "dependentSchemas") == 0 ||
+               strcmp(key, "dependencies") == 0) {
+        negate_dependencies(n, value);
+    } else if (strcmp(key, "propertyNames") == 0 || strcmp(key, "unevaluatedProperties") == 0) {
+        if (!json_is_true(value)) refuse(n, SCHEMA_OBJECT, key);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+// ---- arrays ----
+
+// An item at each of the places 0 to len - 1 that its schema forbids.
+static void negate_prefix(const struct negation *n, const json_t *list) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        struct schema_work copy = copy_for(n, SCHEMA_ARRAY);
+        struct schema_item *item = schema_alloc(n->reader, sizeof *item);
+        if (!item) return;
+        *item = (struct schema_item){i, {json_array_get(list, i), 1}, copy.branch.array.items};
+        copy.branch.array.items = item;
+        if (copy.branch.array.min < i + 1) copy.branch.array.min = (uint32_t)i + 1;
+        if (copy.branch.array.min <= copy.branch.array.max) run(n, &copy);
+    }
+}
+
+static void negate_items(const struct negation *n, const char *key, const json_t *value) {
+    if (json_is_true(value) || (json_is_object(value) && !json_object_size(value))) return;
+    if (json_object_get(n->schema, "prefixItems") || strcmp(key, "items") != 0) {
+        refuse(n, SCHEMA_ARRAY, key);
+        return;
+    }
+    struct schema_work copy = copy_for(n, SCHEMA_ARRAY);
+    struct schema_contains *contains = schema_alloc(n->reader, sizeof *contains);
+    if (!contains) return;
+    *contains = (struct schema_contains){{value, 1}, 1, EXPR_FOREVER, copy.branch.array.contains};
+    copy.branch.array.contains = contains;
+    run(n, &copy);
+}
+
+static bool negate_array(const struct negation *n, const char *key, const json_t *value) {
+    struct schema_work copy = copy_for(n, SCHEMA_ARRAY);
+    struct schema_array *array = &copy.branch.array;
+    uint32_t count;
+    if (strcmp(key, "minItems") == 0) {
+        if (!schema_count(n->reader, n->schema, key, &count) || !count) return true;
+        if (count - 1 < array->max) array->max = count - 1;
+        if (array->min <= array->max) run(n, &copy);
+    } else if (strcmp(key, "maxItems") == 0) {
+        if (!schema_count(n->reader, n->schema, key, &count)) return true;
+        if (count + 1 > array->min) array->min = count + 1;
+        if (array->min <= array->max) run(n, &copy);
+    } else if (strcmp(key, "prefixItems") == 0 ||
+               (strcmp(key, "items") == 0 && json_is_array(value))) {
+        negate_prefix(n, value);
+    } else if (strcmp(key, "items") == 0 || strcmp(key, "unevaluatedItems") == 0) {
+        negate_items(n, key, value);
+    } else if (strcmp(key, "additionalItems") == 0) {
+        if (json_is_array(json_object_get(n->schema, "items"))) negate_items(n, key, value);
+    } else if (strcmp(key, "contains") == 0) {
+        const char *const counts[] = {"minContains", "maxContains"};
+        for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
+            if (!json_object_get(n->schema, counts[i])) continue;
+            refuse(n, SCHEMA_ARRAY, key);
+            return true;
+        }
+        struct schema_item *item = schema_alloc(n->reader, sizeof *item);
+        if (!item) return true;
+        *item = (struct schema_item){SIZE_MAX, {value, 1}, array->items};
+        array->items = item;
+        run(n, &copy);
+    } else if (strcmp(key, "uniqueItems") == 0) {
+        if (json_is_true(value)) refuse(n, SCHEMA_ARRAY, key);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void schema_negate(struct schema_reader *reader, const struct schema_work *work,
+                   const json_t *schema, const struct schema_sink *sink) {
+    const struct negation n = {reader, work, schema, sink};
+    const json_t *ref = json_object_get(schema, "$ref");
+    if (ref && reader->draft <= SCHEMA_DRAFT_7) {
+        negate_ref(&n, ref);
+        return;
+    }
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)schema, key, value) {
+        if (schema_failed(reader)) return;
+        bool is_dynamic = strcmp(key, "$dynamicRef") == 0 || strcmp(key, "$recursiveRef") == 0;
+        if (is_dynamic) refuse(&n, SCHEMA_ALL, key);
+        if (negate_in_place(&n, key, value) || negate_values(&n, key, value) ||
+            negate_number(&n, key, value) || negate_string(&n, key, value) ||
+            negate_object(&n, key, value)) {
+            continue;
+        }
+        negate_array(&n, key, value);
+    }
+}

@@ -1,0 +1,225 @@
+/* Expressions of ECMA-262, as "pattern" has them, to sets of texts.
+ *
+ * The syntax becomes a tree, and the tree is written from its end: each part gets the set of texts
+ * that may follow it. So an assertion is an intersection with what follows: (?=a) keeps the rest
+ * that begins with a match of a, and $ keeps the empty rest. \b and ^ also need to know what is
+ * before; where that is not the same for all ways to get there, the expression is refused.
+ *
+ * \d, \w and \s have ECMA-262's meaning. What means different things in different languages (\A,
+ * \Z, (?i)) is refused, and so are lookbehind and backward references. */
+#include <string.h>
+
+#include "structured/schema/schema_pattern.h"
+
+enum { UNROLLED_MAX = 8 };
+
+// Whether each text that the node matches is empty.
+static bool is_assertion(const struct pattern_node *node) {
+    return node->kind >= PATTERN_START;
+}
+
+static bool has_assertion(const struct pattern_node *node) {
+    if (is_assertion(node)) return true;
+    for (const struct pattern_node *at = node->child; at; at = at->next) {
+        if (has_assertion(at)) return true;
+    }
+    return false;
+}
+
+static bool has_word_edge(const struct pattern_node *node) {
+    if (node->kind == PATTERN_WORD_EDGE || node->kind == PATTERN_NO_WORD_EDGE) return true;
+    for (const struct pattern_node *at = node->child; at; at = at->next) {
+        if (has_word_edge(at)) return true;
+    }
+    return false;
+}
+
+// The children of a node, which may be thousands, as a list. NULL after an error.
+static const struct pattern_node **list_children(struct pattern *pattern,
+                                                 const struct pattern_node *node, size_t *len) {
+    *len = 0;
+    for (const struct pattern_node *at = node->child; at; at = at->next) ++*len;
+    const struct pattern_node **list = arena_alloc(&pattern->arena, (*len + 1) * sizeof *list);
+    if (!list) {
+        if (!pattern->status) pattern->status = err_nomem(pattern->err, "expression");
+        return NULL;
+    }
+    size_t count = 0;
+    for (const struct pattern_node *at = node->child; at; at = at->next) list[count++] = at;
+    return list;
+}
+
+// The set of texts of a node without assertions.
+static uint32_t plain(struct pattern *pattern, const struct pattern_node *node) {
+    struct exprs *exprs = pattern->exprs;
+    if (node->kind == PATTERN_SET) return node->set;
+    if (node->kind == PATTERN_REPEAT) {
+        return expr_repeat(exprs, plain(pattern, node->child), node->min, node->max);
+    }
+    size_t len;
+    const struct pattern_node **list = list_children(pattern, node, &len);
+    if (!list) return EXPR_NOTHING;
+    bool is_choice = node->kind == PATTERN_CHOICE;
+    uint32_t all = is_choice ? EXPR_NOTHING : EXPR_EPSILON;
+    while (len-- > 0) {
+        uint32_t one = plain(pattern, list[len]);
+        all = is_choice ? expr_alt(exprs, one, all) : expr_concat(exprs, one, all);
+    }
+    return all;
+}
+
+// Characters before a place: one bit for each kind that is possible.
+enum { BEFORE_START = 1, BEFORE_WORD = 2, BEFORE_OTHER = 4 };
+
+// What may be before the end of the node, if `before` is before its beginning.
+static unsigned last_of(const struct pattern_node *node, unsigned before) {
+    unsigned after = 0;
+    switch (node->kind) {
+    case PATTERN_SET:
+        return (node->has_word ? BEFORE_WORD : 0u) | (node->has_other ? BEFORE_OTHER : 0u);
+    case PATTERN_SEQUENCE:
+        for (const struct pattern_node *at = node->child; at; at = at->next) {
+            before = last_of(at, before);
+        }
+        return before;
+    case PATTERN_CHOICE:
+        for (const struct pattern_node *at = node->child; at; at = at->next) {
+            after |= last_of(at, before);
+        }
+        return after;
+    case PATTERN_REPEAT:
+        after = node->min == 0 ? before : 0;
+        if (node->max) after |= last_of(node->child, before);
+        return after;
+    default:
+        return before;
+    }
+}
+
+static uint32_t refuse(struct pattern *pattern, const char *what) {
+    if (!pattern->status) {
+        pattern->status = err_set(pattern->err, ERR_UNSUPPORTED, "%s in an expression", what);
+    }
+    return EXPR_NOTHING;
+}
+
+static uint32_t match(struct pattern *pattern, const struct pattern_node *node, unsigned before,
+                      uint32_t rest);
+
+static uint32_t match_sequence(struct pattern *pattern, const struct pattern_node *node,
+                               unsigned before, uint32_t rest) {
+    size_t len;
+    const struct pattern_node **list = list_children(pattern, node, &len);
+    unsigned *befores = arena_alloc(&pattern->arena, (len + 1) * sizeof *befores);
+    if (!list || !befores) {
+        if (!pattern->status) pattern->status = err_nomem(pattern->err, "expression");
+        return EXPR_NOTHING;
+    }
+    for (size_t i = 0; i < len; i++) {
+        befores[i] = before;
+        before = last_of(list[i], before);
+    }
+    while (len-- > 0) rest = match(pattern, list[len], befores[len], rest);
+    return rest;
+}
+
+static uint32_t match_repeat(struct pattern *pattern, const struct pattern_node *node,
+                             unsigned before, uint32_t rest) {
+    struct exprs *exprs = pattern->exprs;
+    if (!has_assertion(node->child)) {
+        uint32_t body = plain(pattern, node->child);
+        return expr_concat(exprs, expr_repeat(exprs, body, node->min, node->max), rest);
+    }
+    if (node->max > UNROLLED_MAX) return refuse(pattern, "a repeated assertion");
+    unsigned befores[UNROLLED_MAX + 1];
+    befores[0] = before;
+    for (uint32_t i = 0; i < node->max; i++) befores[i + 1] = last_of(node->child, befores[i]);
+    uint32_t all = rest;
+    for (uint32_t i = node->max; i-- > 0;) {
+        all = match(pattern, node->child, befores[i], all);
+        if (i >= node->min) all = expr_alt(exprs, all, rest);
+    }
+    return all;
+}
+
+// `yes` where the character before the place is a word character, `no` where it is not.
+static uint32_t match_word_edge(struct pattern *pattern, unsigned before, bool wants_edge,
+                                uint32_t rest) {
+    struct exprs *exprs = pattern->exprs;
+    bool maybe_word = before & BEFORE_WORD, maybe_not = before & ~(unsigned)BEFORE_WORD;
+    if (maybe_word && maybe_not) return refuse(pattern, "\\b behind a part that varies");
+    if (!before) return EXPR_NOTHING;
+    uint32_t word_next = expr_concat(exprs, pattern->word, pattern->any_text);
+    if (maybe_word != wants_edge) return expr_and(exprs, rest, word_next);
+    return expr_minus(exprs, rest, word_next);
+}
+
+static uint32_t match(struct pattern *pattern, const struct pattern_node *node, unsigned before,
+                      uint32_t rest) {
+    struct exprs *exprs = pattern->exprs;
+    uint32_t all = EXPR_NOTHING;
+    switch (node->kind) {
+    case PATTERN_SET:
+        return expr_concat(exprs, node->set, rest);
+    case PATTERN_SEQUENCE:
+        return match_sequence(pattern, node, before, rest);
+    case PATTERN_CHOICE:
+        for (const struct pattern_node *at = node->child; at; at = at->next) {
+            all = expr_alt(exprs, all, match(pattern, at, before, rest));
+        }
+        return all;
+    case PATTERN_REPEAT:
+        return match_repeat(pattern, node, before, rest);
+    case PATTERN_START:
+        if (before == BEFORE_START) return rest;
+        if (before & BEFORE_START) return refuse(pattern, "^ behind a part that may be empty");
+        return EXPR_NOTHING;
+    case PATTERN_END:
+        return expr_and(exprs, rest, EXPR_EPSILON);
+    case PATTERN_WORD_EDGE:
+    case PATTERN_NO_WORD_EDGE:
+        return match_word_edge(pattern, before, node->kind == PATTERN_WORD_EDGE, rest);
+    case PATTERN_AHEAD:
+        return expr_and(exprs, rest, match(pattern, node->child, before, pattern->any_text));
+    case PATTERN_NOT_AHEAD:
+        return expr_minus(exprs, rest, match(pattern, node->child, before, pattern->any_text));
+    }
+    return EXPR_NOTHING;
+}
+
+// Texts in which a match begins anywhere.
+static uint32_t search(struct pattern *pattern, const struct pattern_node *root) {
+    struct exprs *exprs = pattern->exprs;
+    uint32_t any = pattern->any_text;
+    uint32_t at_start = match(pattern, root, BEFORE_START, any);
+    if (!has_assertion(root)) return expr_concat(exprs, any, at_start);
+    if (!has_word_edge(root)) {
+        unsigned before = BEFORE_WORD | BEFORE_OTHER;
+        uint32_t later = match(pattern, root, before, any);
+        uint32_t skipped = expr_repeat(exprs, expr_any_char(exprs), 1, EXPR_FOREVER);
+        return expr_alt(exprs, at_start, expr_concat(exprs, skipped, later));
+    }
+    uint32_t behind_word = match(pattern, root, BEFORE_WORD, any);
+    uint32_t behind_other = match(pattern, root, BEFORE_OTHER, any);
+    uint32_t other = expr_minus(exprs, expr_any_char(exprs), pattern->word);
+    uint32_t later = expr_alt(exprs, expr_concat(exprs, pattern->word, behind_word),
+                              expr_concat(exprs, other, behind_other));
+    return expr_alt(exprs, at_start, expr_concat(exprs, any, later));
+}
+
+enum status schema_pattern(struct exprs *exprs, const char *text, size_t len, uint32_t *expr,
+                           struct err *err) {
+    struct pattern pattern = {.exprs = exprs,
+                              .text = text,
+                              .p = text,
+                              .end = text + len,
+                              .any_text = expr_any_text(exprs),
+                              .err = err};
+    static const struct expr_char_range word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+    pattern.word = expr_char_set(exprs, word, ARRAY_LEN(word));
+    struct pattern_node *root = pattern_parse(&pattern);
+    *expr = root && !pattern.status ? search(&pattern, root) : EXPR_NOTHING;
+    arena_fini(&pattern.arena);
+    if (!pattern.status) pattern.status = exprs_status(exprs, err);
+    return pattern.status;
+}

@@ -1,0 +1,349 @@
+/* Where schemas are: $id, $anchor, $ref and JSON pointers.
+ *
+ * A walk over the keywords that hold schemas finds every $id and the base of every schema with a
+ * $ref. What no keyword reaches, such as a schema in a member that is no keyword, has the root's
+ * base. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/json/jread.h"
+#include "base/text/buf.h"
+#include "base/text/c_locale.h"
+#include "structured/schema/schema_internal.h"
+
+enum { URI_MAX = 2048, TARGETS_MAX = 100000, WALK_DEPTH_MAX = JREAD_DEPTH_MAX + 1 };
+
+// The base of a schema that has a $ref.
+struct schema_place {
+    const json_t *schema;
+    const char *base; // URI without a fragment
+    const json_t *resource; // the schema with that URI
+};
+
+// ---- URIs ----
+
+static size_t scheme_len(const char *uri) {
+    size_t len = 0;
+    while (c_locale_is_alnum(uri[len]) || (len && strchr("+-.", uri[len]) && uri[len])) len++;
+    return len && uri[len] == ':' ? len + 1 : 0;
+}
+
+// Bytes of "scheme://authority" in front of the path.
+static size_t authority_end(const char *uri) {
+    size_t at = scheme_len(uri);
+    if (strncmp(uri + at, "//", 2) != 0) return at;
+    return at + 2 + strcspn(uri + at + 2, "/?#");
+}
+
+// Takes "." and ".." out of a path, in place.
+static void remove_dots(char *path) {
+    char *out = path;
+    for (const char *in = path; *in;) {
+        size_t len = strcspn(in + (*in == '/'), "/") + (*in == '/');
+        const char *name = *in == '/' ? in + 1 : in;
+        size_t name_len = (size_t)(in + len - name);
+        bool is_last = !in[len];
+        if (name_len == 2 && memcmp(name, "..", 2) == 0) {
+            while (out > path && *--out != '/') continue;
+            if (is_last && *in == '/') *out++ = '/';
+        } else if (name_len == 1 && *name == '.') {
+            if (is_last && *in == '/') *out++ = '/';
+        } else {
+            memmove(out, in, len);
+            out += len;
+        }
+        in += len;
+    }
+    *out = '\0';
+}
+
+// `ref`, without its fragment, against `base`. False: it is too long.
+static bool resolve_uri(const char *base, const char *ref, char out[URI_MAX]) {
+    int len = (int)strcspn(ref, "#");
+    int written;
+    if (!len) {
+        written = snprintf(out, URI_MAX, "%s", base);
+    } else if (scheme_len(ref)) {
+        written = snprintf(out, URI_MAX, "%.*s", len, ref);
+    } else if (strncmp(ref, "//", 2) == 0) {
+        written = snprintf(out, URI_MAX, "%.*s%.*s", (int)scheme_len(base), base, len, ref);
+    } else {
+        size_t root = authority_end(base);
+        size_t folder = root;
+        for (size_t i = root; ref[0] != '/' && base[i] && base[i] != '?'; i++) {
+            if (base[i] == '/') folder = i + 1;
+        }
+        written = snprintf(out, URI_MAX, "%.*s%.*s", (int)folder, base, len, ref);
+        if (written < URI_MAX) remove_dots(out + root);
+    }
+    return written < URI_MAX;
+}
+
+// ---- the walk ----
+
+static const char *keep_text(struct schema_reader *reader, const char *text) {
+    char *copy = arena_strndup(&reader->arena, text, strlen(text));
+    if (!copy) schema_fail(reader, ERR_NOMEM, "out of memory: JSON schema");
+    return copy ? copy : "";
+}
+
+static void *grow(struct schema_reader *reader, void *list, size_t len, size_t *capacity,
+                  size_t size) {
+    if (len < *capacity) return list;
+    size_t more = *capacity ? 2 * *capacity : 16;
+    void *grown = schema_alloc(reader, more * size);
+    if (!grown) return NULL;
+    if (len) memcpy(grown, list, len * size);
+    *capacity = more;
+    return grown;
+}
+
+// The first schema with a name keeps it.
+static void add_target(struct schema_reader *reader, const char *name, const json_t *schema) {
+    struct schema_refs *refs = &reader->refs;
+    uint32_t index;
+    if (strmap_get(&refs->resources, name, strlen(name), &index)) return;
+    const json_t **targets =
+        grow(reader, refs->targets, refs->num_targets, &refs->targets_capacity, sizeof *targets);
+    if (!targets) return;
+    refs->targets = targets;
+    refs->targets[refs->num_targets] = schema;
+    const char *copy = keep_text(reader, name);
+    enum status status = strmap_put(&refs->resources, copy, strlen(copy),
+                                    (uint32_t)refs->num_targets++, NULL, reader->err);
+    if (status && !reader->status) reader->status = status;
+}
+
+static void add_anchor(struct schema_reader *reader, const struct schema_place *place,
+                       const char *anchor) {
+    char name[2 * URI_MAX];
+    if (!anchor || strlen(anchor) >= URI_MAX) return;
+    snprintf(name, sizeof name, "%s#%s", place->base, anchor);
+    add_target(reader, name, place->schema);
+}
+
+static void add_place(struct schema_reader *reader, const struct schema_place *place) {
+    struct schema_refs *refs = &reader->refs;
+    struct schema_place *places =
+        grow(reader, refs->places, refs->num_places, &refs->places_capacity, sizeof *places);
+    if (!places) return;
+    refs->places = places;
+    refs->places[refs->num_places++] = *place;
+}
+
+static void walk(struct schema_reader *reader, struct schema_place place, size_t depth);
+
+static void walk_member(struct schema_reader *reader, const struct schema_place *place,
+                        const char *key, const json_t *value, size_t depth) {
+    static const char *const maps[] = {"properties",  "patternProperties", "$defs",
+                                       "definitions", "dependentSchemas",  "dependencies"};
+    static const char *const schemas[] = {"additionalItems",
+                                          "additionalProperties",
+                                          "allOf",
+                                          "anyOf",
+                                          "contains",
+                                          "contentSchema",
+                                          "else",
+                                          "if",
+                                          "items",
+                                          "not",
+                                          "oneOf",
+                                          "prefixItems",
+                                          "propertyNames",
+                                          "then",
+                                          "unevaluatedItems",
+                                          "unevaluatedProperties"};
+    bool is_schema = false;
+    for (size_t i = 0; i < ARRAY_LEN(schemas); i++) is_schema |= strcmp(key, schemas[i]) == 0;
+    struct schema_place inner = *place;
+    bool is_map = false;
+    for (size_t i = 0; i < ARRAY_LEN(maps); i++) is_map |= strcmp(key, maps[i]) == 0;
+    if (!is_map && !is_schema) return;
+    if (is_map) {
+        const char *name;
+        json_t *schema;
+        json_object_foreach((json_t *)(uintptr_t)value, name, schema) {
+            inner.schema = schema;
+            walk(reader, inner, depth + 1);
+        }
+    } else if (json_is_array(value)) {
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            inner.schema = json_array_get(value, i);
+            walk(reader, inner, depth + 1);
+        }
+    } else {
+        inner.schema = value;
+        walk(reader, inner, depth + 1);
+    }
+}
+
+static void walk(struct schema_reader *reader, struct schema_place place, size_t depth) {
+    const json_t *schema = place.schema;
+    if (!json_is_object(schema) || depth > WALK_DEPTH_MAX || reader->status) return;
+    const char *id = json_string_value(json_object_get(schema, "$id"));
+    bool is_old = reader->draft <= SCHEMA_DRAFT_7;
+    const char *ref = json_string_value(json_object_get(schema, "$ref"));
+    if (!id && is_old) id = json_string_value(json_object_get(schema, "id"));
+    char uri[URI_MAX];
+    if (id && id[0] == '#') { // an anchor of older drafts
+        add_anchor(reader, &place, id + 1);
+    } else if (id && !(ref && is_old) && resolve_uri(place.base, id, uri)) {
+        place.base = keep_text(reader, uri);
+        place.resource = schema;
+        add_target(reader, uri, schema);
+    }
+    add_anchor(reader, &place, json_string_value(json_object_get(schema, "$anchor")));
+    add_anchor(reader, &place, json_string_value(json_object_get(schema, "$dynamicAnchor")));
+    if (ref || json_object_get(schema, "$dynamicRef")) add_place(reader, &place);
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)schema, key, value) {
+        walk_member(reader, &place, key, value, depth);
+    }
+}
+
+static int compare_places(const void *a, const void *b) {
+    uintptr_t left = (uintptr_t)((const struct schema_place *)a)->schema;
+    uintptr_t right = (uintptr_t)((const struct schema_place *)b)->schema;
+    return left < right ? -1 : left > right;
+}
+
+enum status schema_refs_init(struct schema_reader *reader, const json_t *root) {
+    reader->refs.root = root;
+    const struct schema_place place = {root, "", root};
+    add_target(reader, "", root);
+    walk(reader, place, 0);
+    struct schema_refs *refs = &reader->refs;
+    if (refs->num_places) {
+        qsort(refs->places, refs->num_places, sizeof *refs->places, compare_places);
+    }
+    return reader->status;
+}
+
+void schema_refs_fini(struct schema_refs *refs) {
+    strmap_fini(&refs->resources);
+}
+
+// ---- resolution ----
+
+static int hex_value(char c) {
+    if (c_locale_is_digit(c)) return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+// One part of a pointer, up to "/": %2F, ~0 and ~1 decoded. Returns its length in `out`.
+static size_t decode_part(const char **at, char *out) {
+    size_t len = 0;
+    const char *in = *at;
+    while (*in && *in != '/') {
+        if (*in == '%' && hex_value(in[1]) >= 0 && hex_value(in[2]) >= 0) {
+            out[len++] = (char)(hex_value(in[1]) * 16 + hex_value(in[2]));
+            in += 3;
+        } else {
+            out[len++] = *in++;
+        }
+    }
+    *at = in;
+    size_t kept = 0;
+    for (size_t i = 0; i < len; i++) {
+        bool is_escape = out[i] == '~' && i + 1 < len && (out[i + 1] == '0' || out[i + 1] == '1');
+        out[kept++] = is_escape ? (out[i + 1] == '0' ? '~' : '/') : out[i];
+        i += is_escape;
+    }
+    return kept;
+}
+
+// `pointer` is "" or begins with "/".
+static const json_t *follow_pointer(const json_t *from, const char *pointer) {
+    char part[URI_MAX];
+    while (from && *pointer == '/') {
+        pointer++;
+        if (strcspn(pointer, "/") >= sizeof part) return NULL;
+        size_t len = decode_part(&pointer, part);
+        if (json_is_array(from)) {
+            size_t index = 0;
+            for (size_t i = 0; i < len; i++) {
+                if (!c_locale_is_digit(part[i]) || index > TARGETS_MAX) return NULL;
+                index = index * 10 + (size_t)(part[i] - '0');
+            }
+            from = len ? json_array_get(from, index) : NULL;
+        } else {
+            from = json_object_getn(from, part, len);
+        }
+    }
+    return *pointer ? NULL : from;
+}
+
+const json_t *schema_refs_resolve(struct schema_reader *reader, const json_t *schema,
+                                  const char *ref, const char **why) {
+    const struct schema_refs *refs = &reader->refs;
+    const struct schema_place key = {.schema = schema};
+    const struct schema_place *place = NULL;
+    if (refs->num_places) {
+        place = bsearch(&key, refs->places, refs->num_places, sizeof key, compare_places);
+    }
+    const char *base = place ? place->base : "";
+    const json_t *resource = place ? place->resource : refs->root;
+    char uri[URI_MAX], name[2 * URI_MAX];
+    const char *fragment = strchr(ref, '#');
+    fragment = fragment ? fragment + 1 : "";
+    *why = "is too long";
+    if (strlen(ref) >= URI_MAX || !resolve_uri(base, ref, uri)) return NULL;
+    *why = "points to nothing in the schema";
+    uint32_t index;
+    if (ref[0] && ref[0] != '#') {
+        resource = NULL;
+        if (strmap_get(&refs->resources, uri, strlen(uri), &index)) {
+            resource = refs->targets[index];
+        }
+        *why = "is in another document, and none is loaded";
+        if (!resource) return NULL;
+    }
+    if (!*fragment || *fragment == '/') return follow_pointer(resource, fragment);
+    snprintf(name, sizeof name, "%s#%s", uri, fragment);
+    return strmap_get(&refs->resources, name, strlen(name), &index) ? refs->targets[index] : NULL;
+}
+
+// ---- pointers in messages ----
+
+// Appends the pointer of `wanted` below `from` to `out`.
+static bool find_pointer(const json_t *from, const json_t *wanted, size_t depth, struct buf *out) {
+    if (from == wanted) return true;
+    if (depth > WALK_DEPTH_MAX) return false;
+    size_t len = out->len;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)from, key, value) {
+        if (!json_is_object(value) && !json_is_array(value) && value != wanted) continue;
+        enum status status = buf_append(out, "/", 1, NULL);
+        for (const char *c = key; *c && !status; c++) {
+            const char *text = *c == '~' ? "~0" : *c == '/' ? "~1" : NULL;
+            status = text ? buf_append_str(out, text, NULL) : buf_append(out, c, 1, NULL);
+        }
+        if (!status && find_pointer(value, wanted, depth + 1, out)) return true;
+        out->len = len;
+    }
+    for (size_t i = 0; i < json_array_size(from); i++) {
+        value = json_array_get(from, i);
+        if (!json_is_object(value) && !json_is_array(value) && value != wanted) continue;
+        if (!buf_appendf(out, NULL, "/%zu", i) && find_pointer(value, wanted, depth + 1, out)) {
+            return true;
+        }
+        out->len = len;
+    }
+    return false;
+}
+
+const char *schema_refs_pointer(struct schema_reader *reader, const json_t *schema) {
+    struct buf out = {0};
+    const char *pointer = "?";
+    if (!buf_append(&out, "#", 1, NULL) && find_pointer(reader->refs.root, schema, 0, &out)) {
+        if (out.len > 200) out.len = 200;
+        char *copy = arena_strndup(&reader->arena, out.data, out.len);
+        if (copy) pointer = copy;
+    }
+    buf_fini(&out);
+    return pointer;
+}
