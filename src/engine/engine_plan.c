@@ -166,6 +166,7 @@ static enum status choose_lengths(struct engine_plan *plan,
         .max_num_seqs = max_num_seqs,
         .max_num_batched_tokens = max_num_tokens,
         .block_size = block_size,
+        .groups = {.num_groups = 1},
         .enable_prefix_caching = options->enable_prefix_caching != 0,
     };
     struct step_limits *limits = &plan->runner.decoder.limits;

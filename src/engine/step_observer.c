@@ -96,11 +96,13 @@ static void list_blocks(struct step_observer *observer, const struct block_manag
     for (uint32_t i = 0; i < changes->num_ids; i++) {
         uint32_t id = changes->ids[i];
         const struct block *block = &manager->blocks[id];
+        bool is_published = block->prefix != PREFIX_NONE;
+        size_t at = is_published ? block->prefix : 0;
         observer->blocks[i] = (struct nvllm_step_block){
             .block_id = id,
             .changes = changes->flags[id] & ~(uint32_t)BLOCK_LISTED,
             .num_holders = block->ref_count,
-            .token_ids = block->serial ? manager->tokens + (size_t)id * manager->block_size : NULL,
+            .token_ids = is_published ? manager->tokens + at * manager->block_size : NULL,
         };
     }
 }

@@ -8,6 +8,7 @@ void fixture_init(struct fixture *f, struct scheduler_config config) {
     if (config.max_num_batched_tokens == 0) config.max_num_batched_tokens = 64;
     if (config.num_blocks == 0) config.num_blocks = 64;
     if (config.block_size == 0) config.block_size = 4;
+    if (config.groups.num_groups == 0) config.groups.num_groups = 1;
     *f = (struct fixture){.config = config};
     struct err err;
     assert_int_equal(scheduler_create(&f->scheduler, &config, &err), OK);
@@ -37,7 +38,7 @@ struct sequence *fixture_add(struct fixture *f, int32_t first, uint32_t num_prom
     struct sequence *seq;
     struct err err;
     assert_int_equal(sequence_create(&seq, f->num_seqs, tokens, num_prompt_tokens, max_new_tokens,
-                                     f->config.block_size, 1, &err),
+                                     f->config.block_size, f->config.groups.num_groups, &err),
                      OK);
     f->seqs[f->num_seqs++] = seq;
     seq->priority = f->priority;

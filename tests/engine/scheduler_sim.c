@@ -7,45 +7,7 @@
 
 #include "base/check.h"
 #include "engine/block_checks.h"
-
-enum { REQUESTS_MAX = 24, BASES_MAX = 4, PROMPT_MAX = 96, NEW_MAX = 40, ROWS_MAX = 64, EOS = 0 };
-enum abort_phase { ABORT_BEFORE, ABORT_MIDSTEP, ABORT_AFTER_RUN, ABORT_AMONG_OUTPUTS, NUM_PHASES };
-
-struct sim_request {
-    struct sequence *seq; // NULL before it is added and after it ended
-    struct sequence *first_seq; // the same, and still after it ended
-    int32_t tokens[PROMPT_MAX + NEW_MAX]; // [num_tokens] prompt, then what it generates alone
-    uint64_t prefix[PROMPT_MAX + NEW_MAX]; // [num_tokens] what the slot of each position must hold
-    uint32_t num_prompt, num_tokens, num_tokens_max;
-    uint64_t salt, seed;
-    struct sim_request *origin; // the request whose prompt this is another output of; NULL: none
-    bool ignore_eos, skips_cache;
-    int32_t priority;
-    uint64_t arrival_step, abort_step; // abort_step counts from its arrival; UINT64_MAX: never
-    enum abort_phase abort_phase;
-    bool was_running; // before this step's schedule
-    uint32_t num_deferrals; // before this step's schedule
-    bool ended;
-};
-
-struct sim {
-    uint64_t random;
-    struct scheduler_config config;
-    struct scheduler *scheduler;
-    struct schedule schedule;
-    struct sim_request requests[REQUESTS_MAX];
-    struct sequence *seqs[REQUESTS_MAX]; // those that are in the scheduler, else NULL
-    struct sequence *ended[REQUESTS_MAX]; // [num_ended], freed at the end: schedules point to them
-    uint32_t num_requests, num_ended;
-    bool has_weak_hashes; // chain hashes take few values only, so that they collide all the time
-    uint64_t *slots; // [num_blocks * block_size] the KV cache
-    uint64_t *written_at; // [num_blocks * block_size] step that wrote the slot
-    uint32_t tables[ROWS_MAX][PROMPT_MAX + NEW_MAX]; // a device's block tables, by table_row
-    uint64_t step;
-    uint64_t num_preemptions; // before this step's schedule
-    struct sim_totals *totals;
-    char fault[256]; // empty: none so far
-};
+#include "engine/scheduler_sim_state.h"
 
 PRINTF_LIKE(2, 3)
 static void fail(struct sim *sim, const char *format, ...) {
@@ -108,12 +70,19 @@ static void make_config(struct sim *sim, enum schedule_policy policy, bool enabl
     uint32_t block_size = block_sizes[below(sim, ARRAY_LEN(block_sizes))];
     // Mostly caches that a few of the requests fill.
     uint32_t num_blocks_max = one_in(sim, 4) ? 64 : 5 + 100 / block_size;
+    struct block_groups groups = {.num_groups = one_in(sim, 2) ? 1 : between(sim, 2, GROUPS_MAX)};
+    bool may_have_windows = one_in(sim, 2);
+    for (uint32_t g = 0; may_have_windows && g < groups.num_groups; g++) {
+        groups.windows[g] = one_in(sim, 4) ? 0 : between(sim, 1, one_in(sim, 2) ? 8 : 40);
+    }
     sim->config = (struct scheduler_config){
         .policy = policy,
         .max_num_seqs = one_in(sim, 2) ? between(sim, 1, 8) : between(sim, 1, ROWS_MAX),
         .max_num_batched_tokens = one_in(sim, 2) ? between(sim, 3, 16) : between(sim, 3, 64),
-        .num_blocks = between(sim, 5, num_blocks_max < 64 ? num_blocks_max : 64),
+        .num_blocks =
+            between(sim, 5, num_blocks_max < 64 ? num_blocks_max : 64) * groups.num_groups,
         .block_size = block_size,
+        .groups = groups,
         .enable_prefix_caching = enable_prefix_caching,
         .hash_seed = sim->random,
     };
@@ -141,7 +110,8 @@ static void make_requests(struct sim *sim) {
     for (uint32_t i = 0; i < num_bases; i++) {
         for (uint32_t j = 0; j < PROMPT_MAX; j++) bases[i][j] = 1 + (int32_t)below(sim, vocab);
     }
-    uint32_t cache_tokens = sim->config.num_blocks * sim->config.block_size;
+    uint32_t num_groups = sim->config.groups.num_groups;
+    uint32_t cache_tokens = sim->config.num_blocks / num_groups * sim->config.block_size;
     sim->num_requests = between(sim, 1, REQUESTS_MAX);
     bool has_priorities = one_in(sim, 2), has_outputs = one_in(sim, 2);
     uint64_t arrival = 0;
@@ -218,6 +188,25 @@ static void abort_due(struct sim *sim, enum abort_phase phase) {
     }
 }
 
+// Most blocks of one group that a sequence may hold.
+static uint32_t most_held_of_group(const struct sim *sim, const struct sequence *seq,
+                                   uint32_t group) {
+    uint32_t window = sim->config.groups.windows[group], block_size = sim->config.block_size;
+    if (!window) return seq->num_blocks_max;
+    // A step's tokens and those that its first one sees, the first of them the last in its block.
+    uint32_t num_tokens = window - 1 + sim->config.max_num_batched_tokens;
+    uint32_t most = 1 + (num_tokens - 1 + block_size - 1) / block_size;
+    return most < seq->num_blocks_max ? most : seq->num_blocks_max;
+}
+
+static uint32_t most_held(const struct sim *sim, const struct sequence *seq) {
+    uint32_t sum = 0;
+    for (uint32_t g = 0; g < sim->config.groups.num_groups; g++) {
+        sum += most_held_of_group(sim, seq, g);
+    }
+    return sum;
+}
+
 static void add_due(struct sim *sim) {
     for (uint32_t i = 0; i < sim->num_requests; i++) {
         struct sim_request *request = &sim->requests[i];
@@ -225,7 +214,7 @@ static void add_due(struct sim *sim) {
         struct err err = {0};
         if (sequence_create(&request->seq, i, request->tokens, request->num_prompt,
                             request->num_tokens_max - request->num_prompt, sim->config.block_size,
-                            1, &err)) {
+                            sim->config.groups.num_groups, &err)) {
             fail(sim, "sequence_create: %s", err.message);
             return;
         }
@@ -238,7 +227,7 @@ static void add_due(struct sim *sim) {
         request->seq->skips_cache = request->skips_cache && !request->origin;
         sim->seqs[i] = request->seq;
         weaken_hashes(sim, request->seq);
-        bool fits = request->seq->num_blocks_max <= sim->config.num_blocks;
+        bool fits = most_held(sim, request->seq) <= sim->config.num_blocks;
         enum status status = scheduler_add(sim->scheduler, request->seq, &err);
         if (status != (fits ? OK : ERR_INVALID)) fail(sim, "scheduler_add returned %d", status);
         sim->totals->num_requests++;
@@ -265,6 +254,11 @@ static void check_item(struct sim *sim, uint32_t index) {
     if (end > seq->num_tokens) fail(sim, "item %u runs unknown tokens", index);
     if (item->needs_token != (end == seq->num_tokens)) fail(sim, "B24: needs_token is wrong");
     if (seq->num_blocks * sim->config.block_size < end) fail(sim, "item %u lacks blocks", index);
+    for (uint32_t g = 0; g < sim->config.groups.num_groups; g++) {
+        if (seq->num_blocks - seq->first_blocks[g] > most_held_of_group(sim, seq, g)) {
+            fail(sim, "item %u holds more blocks than its window needs", index);
+        }
+    }
     bool is_decode = index < sim->schedule.num_decode_tokens;
     if (is_decode != seq->is_prefilled) fail(sim, "decodes are not first");
     if (is_decode && (item->num_tokens != 1 || sequence_num_generated(seq) == 0)) {
@@ -287,8 +281,9 @@ static void check_sharing(struct sim *sim, const struct scheduled *item) {
     uint32_t most = (seq->num_tokens - 1) / block_size;
     uint32_t num_blocks = seq->num_prompt_tokens / block_size;
     if (num_blocks > most) num_blocks = most;
-    // Weak hashes keep blocks out of the cache.
+    // Weak hashes keep blocks out of the cache, and the origin's windows may have passed some.
     if (sim->config.enable_prefix_caching && sim->has_weak_hashes) return;
+    if (scheduler_blocks(sim->scheduler)->has_windows) return;
     if (seq->num_computed_tokens < num_blocks * block_size) {
         fail(sim, "an output computes its prompt again");
     }
@@ -377,8 +372,9 @@ static void check_fairness(struct sim *sim) {
 
 static uint64_t *slot_of(struct sim *sim, uint64_t *array, const uint32_t *table,
                          uint32_t position) {
-    uint32_t block_size = sim->config.block_size;
-    return &array[table[position / block_size] * block_size + position % block_size];
+    uint32_t block_size = sim->config.block_size, id = table[position / block_size];
+    CHECK(id < sim->config.num_blocks, "no block at position %u", position);
+    return &array[id * block_size + position % block_size];
 }
 
 // Sends the device what its row of block tables lacks, as batch_build does.
@@ -390,37 +386,63 @@ static void send_table(struct sim *sim, const struct scheduled *item) {
         return;
     }
     for (; seq->num_sent * block_size < end; seq->num_sent++) {
-        sim->tables[seq->table_row][seq->num_sent] = seq->block_table[seq->num_sent];
+        for (uint32_t g = 0; g < sim->config.groups.num_groups; g++) {
+            sim->tables[g][seq->table_row][seq->num_sent] = sequence_table(seq, g)[seq->num_sent];
+        }
     }
 }
 
-// Everything that counts as computed reads what this sequence alone would have written, through its
-// own block table or the device's.
-static void check_reads(struct sim *sim, const struct sequence *seq, const uint32_t *table) {
+// Each group writes something else, so that nothing is right that reads another group's blocks.
+static uint64_t group_content(uint64_t content, uint32_t group) {
+    return content ^ (group * 0x9E3779B97F4A7C15u);
+}
+
+// Everything computed that a later query reads is what this sequence alone would have written,
+// through its own block tables or the device's.
+static void check_reads(struct sim *sim, const struct sequence *seq, bool is_sent) {
     const struct sim_request *request = seq->user;
-    for (uint32_t i = 0; i < seq->num_computed_tokens; i++) {
-        if (*slot_of(sim, sim->slots, table, i) == request->prefix[i]) continue;
-        fail(sim, "request %llu reads another prefix at position %u", (unsigned long long)seq->id,
-             i);
-        return;
+    uint32_t end = seq->num_computed_tokens;
+    for (uint32_t g = 0; g < sim->config.groups.num_groups; g++) {
+        const uint32_t *table = is_sent ? sim->tables[g][seq->table_row] : sequence_table(seq, g);
+        uint32_t window = sim->config.groups.windows[g];
+        for (uint32_t i = window && window <= end ? end + 1 - window : 0; i < end; i++) {
+            if (*slot_of(sim, sim->slots, table, i) == group_content(request->prefix[i], g)) {
+                continue;
+            }
+            fail(sim, "request %llu reads another prefix at position %u of group %u",
+                 (unsigned long long)seq->id, i, g);
+            return;
+        }
     }
+}
+
+static void write_slot(struct sim *sim, const uint32_t *table, uint32_t group, uint32_t i,
+                       uint64_t content) {
+    uint32_t id = table[i / sim->config.block_size];
+    const struct block *block = &scheduler_blocks(sim->scheduler)->blocks[id];
+    if (block->ref_count != 1 || block->prefix != PREFIX_NONE)
+        fail(sim, "writes to a shared block");
+    uint64_t *written_at = slot_of(sim, sim->written_at, table, i);
+    if (*written_at == sim->step + 1) fail(sim, "two items write to one slot");
+    *written_at = sim->step + 1;
+    *slot_of(sim, sim->slots, table, i) = group_content(content, group);
 }
 
 static void run_item(struct sim *sim, const struct scheduled *item) {
     const struct sequence *seq = item->seq;
     const struct sim_request *request = seq->user;
-    const uint32_t *table = sim->tables[seq->table_row];
     uint32_t start = seq->num_computed_tokens;
-    uint64_t before = start ? *slot_of(sim, sim->slots, table, start - 1) : mix(request->salt, 5);
-    for (uint32_t i = start; i < start + item->num_tokens; i++) {
-        uint32_t id = seq->block_table[i / sim->config.block_size];
-        const struct block *block = &scheduler_blocks(sim->scheduler)->blocks[id];
-        if (block->ref_count != 1 || block->serial) fail(sim, "writes to a shared block");
-        uint64_t *written_at = slot_of(sim, sim->written_at, table, i);
-        if (*written_at == sim->step + 1) fail(sim, "two items write to one slot");
-        *written_at = sim->step + 1;
-        before = slot_content(before, seq->token_ids[i]);
-        *slot_of(sim, sim->slots, table, i) = before;
+    for (uint32_t g = 0; g < sim->config.groups.num_groups; g++) {
+        const uint32_t *table = sim->tables[g][seq->table_row];
+        uint64_t before = start ? request->prefix[start - 1] : mix(request->salt, 5);
+        if (start && sim->config.groups.windows[g] != 1) { // a window of 1 sees no other token
+            before = group_content(*slot_of(sim, sim->slots, table, start - 1), g);
+        }
+        for (uint32_t i = start; i < start + item->num_tokens; i++) {
+            before = slot_content(before, seq->token_ids[i]);
+            write_slot(sim, table, g, i, before);
+        }
+        sim->outputs[request - sim->requests] = before;
     }
 }
 
@@ -434,7 +456,7 @@ static void run_model(struct sim *sim) {
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct sequence *seq = schedule->items[i].seq;
         if (seq->status == SEQUENCE_FINISHED) continue;
-        check_reads(sim, seq, sim->tables[seq->table_row]);
+        check_reads(sim, seq, true);
     }
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         if (schedule->items[i].seq->status == SEQUENCE_FINISHED) continue;
@@ -445,7 +467,7 @@ static void run_model(struct sim *sim) {
 
 static void take_output(struct sim *sim, struct sequence *seq) {
     struct sim_request *request = seq->user;
-    uint64_t content = *slot_of(sim, sim->slots, seq->block_table, seq->num_tokens - 1);
+    uint64_t content = sim->outputs[request - sim->requests];
     int32_t token = next_token(content, request->seed);
     if (token != request->tokens[seq->num_tokens]) {
         fail(sim, "request %llu generates another token than alone", (unsigned long long)seq->id);
@@ -486,7 +508,7 @@ static void run_step(struct sim *sim) {
     check_blocks(sim);
     for (uint32_t i = 0; i < sim->num_requests; i++) {
         const struct sequence *seq = sim->seqs[i];
-        if (seq) check_reads(sim, seq, seq->block_table);
+        if (seq) check_reads(sim, seq, false);
     }
     for (uint32_t i = 0; i < sim->schedule.num_items && !sim->fault[0]; i++) {
         const struct scheduled *item = &sim->schedule.items[i];

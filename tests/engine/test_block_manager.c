@@ -8,6 +8,8 @@
 
 enum { BLOCK_SIZE = 4, MAX_NEW = 64, NUM_SEQS_MAX = 8 };
 
+static const struct block_groups one_group = {.num_groups = 1};
+
 struct fixture {
     struct block_manager manager;
     struct sequence *seqs[NUM_SEQS_MAX];
@@ -17,7 +19,8 @@ struct fixture {
 static void fixture_init(struct fixture *f, uint32_t num_blocks) {
     *f = (struct fixture){0};
     struct err err;
-    assert_int_equal(block_manager_init(&f->manager, num_blocks, BLOCK_SIZE, true, 7, &err), OK);
+    assert_int_equal(
+        block_manager_init(&f->manager, num_blocks, BLOCK_SIZE, &one_group, true, 7, &err), OK);
 }
 
 static void fixture_check(const struct fixture *f) {
@@ -75,8 +78,8 @@ static void test_init_refuses_an_empty_cache(void **state) {
     (void)state;
     struct block_manager manager;
     struct err err;
-    assert_int_equal(block_manager_init(&manager, 0, 16, true, 0, &err), ERR_INVALID);
-    assert_int_equal(block_manager_init(&manager, 8, 0, true, 0, &err), ERR_INVALID);
+    assert_int_equal(block_manager_init(&manager, 0, 16, &one_group, true, 0, &err), ERR_INVALID);
+    assert_int_equal(block_manager_init(&manager, 8, 0, &one_group, true, 0, &err), ERR_INVALID);
     assert_null(manager.blocks);
     block_manager_fini(&manager);
 }
@@ -251,7 +254,7 @@ static void test_num_taken_counts_new_and_revived_blocks(void **state) {
     block_manager_release(&f.manager, a);
     assert_int_equal(match(&f, c), 3);
     // 5 blocks in all: 1 is in use by b, 2 are cached and free, 2 are new.
-    assert_int_equal(block_manager_num_taken(&f.manager, c, 5), 4);
+    assert_int_equal(block_manager_num_taken(&f.manager, c, 5, 1), 4);
     uint32_t num_free = f.manager.num_free;
     assert_int_equal(run(&f, c), 12);
     assert_int_equal(num_free - f.manager.num_free, 4);
@@ -370,8 +373,8 @@ static void test_hashes_depend_on_the_seed(void **state) {
     struct block_manager one, two;
     int32_t tokens[4] = {1, 2, 3, 4};
     struct sequence *a, *b;
-    assert_int_equal(block_manager_init(&one, 2, 4, true, 1, &err), OK);
-    assert_int_equal(block_manager_init(&two, 2, 4, true, 2, &err), OK);
+    assert_int_equal(block_manager_init(&one, 2, 4, &one_group, true, 1, &err), OK);
+    assert_int_equal(block_manager_init(&two, 2, 4, &one_group, true, 2, &err), OK);
     assert_int_equal(sequence_create(&a, 0, tokens, 4, 1, 4, 1, &err), OK);
     assert_int_equal(sequence_create(&b, 1, tokens, 4, 1, 4, 1, &err), OK);
     assert_true(block_manager_hash(&one, a, 0) != block_manager_hash(&two, b, 0));
@@ -409,7 +412,7 @@ static void test_match_notices_eviction_and_extension(void **state) {
     block_manager_release(&f.manager, c);
     run(&f, a); // and it is cached anew, in another place perhaps
     assert_int_equal(match(&f, b), 3);
-    assert_int_equal(block_manager_num_taken(&f.manager, b, 4), 1);
+    assert_int_equal(block_manager_num_taken(&f.manager, b, 4, 1), 1);
     fixture_fini(&f);
 }
 
@@ -417,7 +420,7 @@ static void test_without_caching_nothing_is_hashed_or_found(void **state) {
     (void)state;
     struct fixture f = {0};
     struct err err;
-    assert_int_equal(block_manager_init(&f.manager, 8, BLOCK_SIZE, false, 7, &err), OK);
+    assert_int_equal(block_manager_init(&f.manager, 8, BLOCK_SIZE, &one_group, false, 7, &err), OK);
     assert_int_equal(run(&f, add(&f, 0, 9)), 0);
     assert_int_equal(run(&f, add(&f, 0, 9)), 0);
     assert_int_equal(f.manager.stats.num_hashed, 0);

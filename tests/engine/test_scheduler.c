@@ -9,13 +9,17 @@ static const enum schedule_policy policies[] = {SCHEDULE_MIXED, SCHEDULE_PREFILL
 
 static void test_create_refuses_zeros(void **state) {
     (void)state;
-    struct scheduler_config good = {
-        .max_num_seqs = 1, .max_num_batched_tokens = 1, .num_blocks = 1, .block_size = 1};
-    struct scheduler_config configs[] = {good, good, good, good};
+    struct scheduler_config good = {.max_num_seqs = 1,
+                                    .max_num_batched_tokens = 1,
+                                    .num_blocks = 1,
+                                    .block_size = 1,
+                                    .groups = {.num_groups = 1}};
+    struct scheduler_config configs[] = {good, good, good, good, good};
     configs[0].max_num_seqs = 0;
     configs[1].max_num_batched_tokens = 0;
     configs[2].num_blocks = 0;
     configs[3].block_size = 0;
+    configs[4].groups.num_groups = 0;
     struct scheduler *scheduler;
     struct err err;
     for (size_t i = 0; i < ARRAY_LEN(configs); i++) {

@@ -8,21 +8,69 @@
 #include "base/check.h"
 #include "base/os/pages.h"
 
+// Where every group has a window, a sequence's prefix can be much longer than what it holds.
+enum { PREFIXES_PER_BLOCK = 16 };
+
+static bool has_whole_group(const struct block_groups *groups) {
+    for (uint32_t g = 0; g < groups->num_groups; g++) {
+        if (!groups->windows[g]) return true;
+    }
+    return false;
+}
+
+static bool has_windows(const struct block_groups *groups) {
+    for (uint32_t g = 0; g < groups->num_groups; g++) {
+        if (groups->windows[g]) return true;
+    }
+    return false;
+}
+
+static enum status init_prefixes(struct block_manager *manager, struct err *err) {
+    size_t num = manager->num_blocks, block_size = manager->block_size;
+    if (!has_whole_group(&manager->groups)) num *= PREFIXES_PER_BLOCK;
+    if (num >= PREFIX_NONE) num = PREFIX_NONE - 1;
+    manager->num_prefixes = (uint32_t)num;
+    manager->prefixes = calloc(num, sizeof *manager->prefixes);
+    // calloc checks the products.
+    manager->prefix_blocks =
+        calloc(num, manager->groups.num_groups * sizeof *manager->prefix_blocks);
+    manager->tokens = calloc(num, block_size * sizeof *manager->tokens);
+    if (!manager->prefixes || !manager->prefix_blocks || !manager->tokens) {
+        return err_nomem(err, "tokens of cached KV blocks");
+    }
+    pages_populate(manager->tokens, num * block_size * sizeof *manager->tokens);
+    enum status status = u64map_init(&manager->published, num, err);
+    if (status) return status;
+    pages_populate(manager->published.entries,
+                   manager->published.capacity * sizeof *manager->published.entries);
+    for (uint32_t id = 0; id < num; id++) {
+        manager->prefixes[id].parent = id + 1 < num ? id + 1 : PREFIX_NONE;
+    }
+    manager->unused_prefix = 0;
+    return OK;
+}
+
 enum status block_manager_init(struct block_manager *manager, uint32_t num_blocks,
-                               uint32_t block_size, bool enable_prefix_caching, uint64_t hash_seed,
-                               struct err *err) {
+                               uint32_t block_size, const struct block_groups *groups,
+                               bool enable_prefix_caching, uint64_t hash_seed, struct err *err) {
     *manager = (struct block_manager){
         .num_blocks = num_blocks,
         .block_size = block_size,
         .enable_prefix_caching = enable_prefix_caching,
         .hash_seed = hash_seed,
+        .groups = *groups,
+        .has_windows = has_windows(groups),
         .free_head = BLOCK_NONE,
         .free_tail = BLOCK_NONE,
+        .unused_prefix = PREFIX_NONE,
     };
     enum status status = OK;
-    if (num_blocks == 0 || num_blocks == BLOCK_NONE || block_size == 0) {
-        status = err_set(err, ERR_INVALID, "a KV cache of %u blocks of %u tokens cannot be managed",
-                         num_blocks, block_size);
+    CHECK(groups->num_groups <= BLOCK_GROUPS_MAX, "num_groups=%u", groups->num_groups);
+    if (num_blocks == 0 || num_blocks == BLOCK_NONE || block_size == 0 || !groups->num_groups) {
+        status = err_set(err, ERR_INVALID,
+                         "a KV cache of %u blocks of %u tokens for %u groups of layers cannot be "
+                         "managed",
+                         num_blocks, block_size, groups->num_groups);
         goto fail;
     }
     manager->blocks = calloc(num_blocks, sizeof *manager->blocks);
@@ -30,21 +78,9 @@ enum status block_manager_init(struct block_manager *manager, uint32_t num_block
         status = err_nomem(err, "KV block table");
         goto fail;
     }
-    if (enable_prefix_caching) {
-        // calloc checks the product.
-        manager->tokens = calloc(num_blocks, block_size * sizeof *manager->tokens);
-        if (!manager->tokens) {
-            status = err_nomem(err, "tokens of cached KV blocks");
-            goto fail;
-        }
-        pages_populate(manager->tokens, (size_t)num_blocks * block_size * sizeof *manager->tokens);
-        status = u64map_init(&manager->published, num_blocks, err);
-        if (status) goto fail;
-        pages_populate(manager->published.entries,
-                       manager->published.capacity * sizeof *manager->published.entries);
-    }
+    if (enable_prefix_caching && (status = init_prefixes(manager, err))) goto fail;
     for (uint32_t id = 0; id < num_blocks; id++) {
-        manager->blocks[id].parent = BLOCK_NONE;
+        manager->blocks[id].prefix = PREFIX_NONE;
         manager->blocks[id].prev = id ? id - 1 : BLOCK_NONE;
         manager->blocks[id].next = id + 1 < num_blocks ? id + 1 : BLOCK_NONE;
     }
@@ -61,6 +97,8 @@ fail:
 void block_manager_fini(struct block_manager *manager) {
     u64map_fini(&manager->published);
     free(manager->tokens);
+    free(manager->prefix_blocks);
+    free(manager->prefixes);
     free(manager->blocks);
     *manager = (struct block_manager){0};
 }
@@ -69,7 +107,8 @@ void block_manager_observe(struct block_manager *manager, struct block_changes *
     manager->changes = changes;
     for (uint32_t id = 0; changes && id < manager->num_blocks; id++) {
         const struct block *block = &manager->blocks[id];
-        if (block->ref_count || block->serial) block_changes_add(changes, id, 0);
+        bool is_published = block->prefix != PREFIX_NONE;
+        if (block->ref_count || is_published) block_changes_add(changes, id, 0);
     }
 }
 
@@ -81,7 +120,7 @@ static void free_list_insert(struct block_manager *manager, uint32_t id, uint32_
     *(prev == BLOCK_NONE ? &manager->free_head : &blocks[prev].next) = id;
     *(next == BLOCK_NONE ? &manager->free_tail : &blocks[next].prev) = id;
     manager->num_free++;
-    manager->num_free_cached += blocks[id].serial != 0;
+    manager->num_free_cached += blocks[id].prefix != PREFIX_NONE;
 }
 
 static void free_list_remove(struct block_manager *manager, uint32_t id) {
@@ -91,19 +130,59 @@ static void free_list_remove(struct block_manager *manager, uint32_t id) {
     *(next == BLOCK_NONE ? &manager->free_tail : &blocks[next].prev) = prev;
     blocks[id].prev = blocks[id].next = BLOCK_NONE;
     manager->num_free--;
-    manager->num_free_cached -= blocks[id].serial != 0;
+    manager->num_free_cached -= blocks[id].prefix != PREFIX_NONE;
     uint32_t num_used = manager->num_blocks - manager->num_free;
     if (num_used > manager->stats.num_used_peak) manager->stats.num_used_peak = num_used;
 }
 
+static uint32_t *blocks_of(const struct block_manager *manager, uint32_t prefix) {
+    return manager->prefix_blocks + (size_t)prefix * manager->groups.num_groups;
+}
+
+// The caller refers to the new prefix. PREFIX_NONE: none is unused.
+static uint32_t prefix_create(struct block_manager *manager, const struct sequence *seq,
+                              uint32_t index, uint64_t hash) {
+    uint32_t id = manager->unused_prefix;
+    if (id == PREFIX_NONE) return id;
+    struct prefix *prefix = &manager->prefixes[id];
+    manager->unused_prefix = prefix->parent;
+    *prefix = (struct prefix){.parent = index ? seq->prefix : PREFIX_NONE,
+                              .ref_count = 1,
+                              .serial = ++manager->last_serial,
+                              .hash = hash,
+                              .salt = seq->cache_salt};
+    if (index) manager->prefixes[prefix->parent].ref_count++;
+    for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
+        blocks_of(manager, id)[g] = BLOCK_NONE;
+    }
+    size_t block_size = manager->block_size;
+    memcpy(manager->tokens + id * block_size, seq->token_ids + index * block_size,
+           block_size * sizeof *seq->token_ids);
+    u64map_put(&manager->published, hash, id);
+    return id;
+}
+
+// A reference ends. The prefix, and then those before it, are forgotten when it was the last one.
+static void prefix_drop(struct block_manager *manager, uint32_t id) {
+    while (id != PREFIX_NONE) {
+        struct prefix *prefix = &manager->prefixes[id];
+        CHECK(prefix->ref_count > 0, "prefix %u has no references", id);
+        if (--prefix->ref_count > 0) return;
+        bool was_mapped = u64map_remove(&manager->published, prefix->hash);
+        CHECK(was_mapped, "prefix %u is not in the map", id);
+        uint32_t parent = prefix->parent;
+        prefix->serial = 0;
+        prefix->parent = manager->unused_prefix;
+        manager->unused_prefix = id;
+        id = parent;
+    }
+}
+
 static void block_unpublish(struct block_manager *manager, uint32_t id) {
     struct block *block = &manager->blocks[id];
-    CHECK(block->num_children == 0, "block %u has %u published children", id, block->num_children);
-    bool was_mapped = u64map_remove(&manager->published, block->hash);
-    CHECK(was_mapped, "block %u is not in the map", id);
-    if (block->parent != BLOCK_NONE) manager->blocks[block->parent].num_children--;
-    block->parent = BLOCK_NONE;
-    block->serial = 0;
+    blocks_of(manager, block->prefix)[block->group] = BLOCK_NONE;
+    prefix_drop(manager, block->prefix);
+    block->prefix = PREFIX_NONE;
     manager->stats.num_evicted++;
 }
 
@@ -111,7 +190,7 @@ static uint32_t block_allocate(struct block_manager *manager) {
     uint32_t id = manager->free_head;
     CHECK(id != BLOCK_NONE && manager->blocks[id].ref_count == 0, "block %u", id);
     free_list_remove(manager, id);
-    if (manager->blocks[id].serial) block_unpublish(manager, id);
+    if (manager->blocks[id].prefix != PREFIX_NONE) block_unpublish(manager, id);
     manager->blocks[id].ref_count = 1;
     if (manager->changes) {
         block_changes_add(manager->changes, id, BLOCK_TAKEN);
@@ -142,7 +221,7 @@ static void block_drop(struct block_manager *manager, uint32_t id) {
         manager->changes->num_freed += block->ref_count == 0;
     }
     if (block->ref_count > 0) return;
-    if (block->serial) {
+    if (block->prefix != PREFIX_NONE) {
         free_list_insert(manager, id, manager->free_tail, BLOCK_NONE);
     } else {
         free_list_insert(manager, id, BLOCK_NONE, manager->free_head);
@@ -165,14 +244,14 @@ uint64_t block_manager_hash(struct block_manager *manager, struct sequence *seq,
     return seq->block_hashes[index];
 }
 
-// Whether published block `id` is the index-th block of the sequence, whose blocks before that are
-// block_table[0, index) and published. Exact: see the head of block_manager.h.
-static bool block_is_same(const struct block_manager *manager, const struct sequence *seq,
-                          uint32_t index, uint32_t id) {
-    const struct block *block = &manager->blocks[id];
-    uint32_t parent = index ? seq->block_table[index - 1] : BLOCK_NONE;
-    if (block->parent != parent) return false;
-    if (parent == BLOCK_NONE && block->salt != seq->cache_salt) return false;
+// Whether prefix `id` is the sequence's first index + 1 blocks, of which the first `index` are
+// seq->prefix. Exact: see the head of block_manager.h.
+static bool prefix_is_same(const struct block_manager *manager, const struct sequence *seq,
+                           uint32_t index, uint32_t id) {
+    const struct prefix *prefix = &manager->prefixes[id];
+    uint32_t parent = index ? seq->prefix : PREFIX_NONE;
+    if (prefix->parent != parent) return false;
+    if (parent == PREFIX_NONE && prefix->salt != seq->cache_salt) return false;
     size_t block_size = manager->block_size;
     return memcmp(manager->tokens + id * block_size, seq->token_ids + index * block_size,
                   block_size * sizeof *seq->token_ids) == 0;
@@ -183,6 +262,40 @@ static uint32_t num_matchable(const struct block_manager *manager, const struct 
     return (seq->num_tokens - 1) / manager->block_size;
 }
 
+static uint32_t first_read(const struct block_manager *manager, uint32_t group,
+                           uint32_t num_computed) {
+    return block_groups_first(&manager->groups, group, manager->block_size, num_computed);
+}
+
+// The longest hit of at most `end` entries that has all that a group reads.
+static uint32_t hit_of_group(const struct block_manager *manager, const struct sequence *seq,
+                             uint32_t group, uint32_t end) {
+    const uint32_t *table = sequence_table(seq, group);
+    if (!manager->groups.windows[group]) { // blocks are evicted from the end on
+        while (end > 0 && table[end - 1] == BLOCK_NONE) end--;
+        return end;
+    }
+    for (uint32_t i = end; end > 0;) {
+        uint32_t first = first_read(manager, group, end * manager->block_size);
+        while (i > first && table[i - 1] != BLOCK_NONE) i--;
+        if (i <= first) break;
+        end = i = i - 1; // each longer hit reads the entry that lacks its block
+    }
+    return end;
+}
+
+// The longest hit that serves every group.
+static uint32_t hit_of_all(const struct block_manager *manager, const struct sequence *seq,
+                           uint32_t end) {
+    for (uint32_t before = end + 1; end < before;) {
+        before = end;
+        for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
+            end = hit_of_group(manager, seq, g, end);
+        }
+    }
+    return end;
+}
+
 static void match_origin(const struct block_manager *manager, struct sequence *seq) {
     const struct sequence *origin = seq->origin;
     seq->num_matched = 0;
@@ -190,8 +303,18 @@ static void match_origin(const struct block_manager *manager, struct sequence *s
     uint32_t computed = origin->num_computed_tokens, prompt = origin->num_prompt_tokens;
     uint32_t end = (computed < prompt ? computed : prompt) / manager->block_size;
     uint32_t most = num_matchable(manager, seq);
-    seq->num_matched = end < most ? end : most;
-    memcpy(seq->block_table, origin->block_table, seq->num_matched * sizeof *seq->block_table);
+    if (end > most) end = most;
+    for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
+        memcpy(sequence_table(seq, g), sequence_table(origin, g), end * sizeof *seq->block_table);
+    }
+    seq->num_matched = hit_of_all(manager, seq, end);
+}
+
+static void note_blocks(const struct block_manager *manager, struct sequence *seq, uint32_t index,
+                        uint32_t prefix) {
+    for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
+        sequence_table(seq, g)[index] = blocks_of(manager, prefix)[g];
+    }
 }
 
 void block_manager_match(struct block_manager *manager, struct sequence *seq) {
@@ -204,18 +327,25 @@ void block_manager_match(struct block_manager *manager, struct sequence *seq) {
         seq->num_matched = 0;
         return;
     }
-    uint32_t n = seq->num_matched;
-    // Parents stay in the cache as long as their children: if the last block is still there, all
-    // are.
-    if (n && manager->blocks[seq->block_table[n - 1]].serial != seq->match_serial) n = 0;
+    uint32_t n = seq->num_published;
+    // A prefix lives as long as a longer one: if the longest is still there, all are.
+    if (n && manager->prefixes[seq->prefix].serial != seq->match_serial) n = 0;
+    uint32_t num_known = n;
     for (uint32_t end = num_matchable(manager, seq); n < end; n++) {
         uint32_t id;
         if (!u64map_get(&manager->published, block_manager_hash(manager, seq, n), &id)) break;
-        if (!block_is_same(manager, seq, n, id)) break;
-        seq->block_table[n] = id;
-        seq->match_serial = manager->blocks[id].serial;
+        if (!prefix_is_same(manager, seq, n, id)) break;
+        seq->prefix = id;
+        seq->match_serial = manager->prefixes[id].serial;
+        note_blocks(manager, seq, n, id);
     }
-    seq->num_matched = n;
+    seq->num_published = seq->num_matched = n;
+    // In one group without a window a prefix has its block as long as it lives.
+    if (manager->groups.num_groups == 1 && !manager->has_windows) return;
+    for (uint32_t i = n, id = seq->prefix; i-- > 0; id = manager->prefixes[id].parent) {
+        if (i < num_known) note_blocks(manager, seq, i, id);
+    }
+    seq->num_matched = hit_of_all(manager, seq, n);
 }
 
 bool block_manager_first_miss(struct block_manager *manager, struct sequence *seq, uint64_t *hash) {
@@ -225,42 +355,114 @@ bool block_manager_first_miss(struct block_manager *manager, struct sequence *se
     return true;
 }
 
-uint32_t block_manager_num_taken(const struct block_manager *manager, const struct sequence *seq,
-                                 uint32_t num_blocks) {
+// Of the matched blocks of a group from `first` on, those that someone holds.
+static uint32_t num_held(const struct block_manager *manager, const struct sequence *seq,
+                         uint32_t group, uint32_t first) {
+    const uint32_t *table = sequence_table(seq, group);
+    if (manager->groups.windows[group]) {
+        uint32_t num = 0;
+        for (uint32_t i = first; i < seq->num_matched; i++) {
+            num += manager->blocks[table[i]].ref_count > 0;
+        }
+        return num;
+    }
     // ref_count never grows along a chain, so held blocks come first. Find where they end.
     uint32_t low = 0, high = seq->num_matched;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (manager->blocks[seq->block_table[middle]].ref_count > 0) {
+        if (manager->blocks[table[middle]].ref_count > 0) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    return num_blocks - low;
+    return low;
+}
+
+uint32_t block_manager_num_taken(const struct block_manager *manager, const struct sequence *seq,
+                                 uint32_t num_entries, uint32_t max_query) {
+    uint32_t num = 0;
+    for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
+        uint32_t first = first_read(manager, g, seq->num_matched * manager->block_size);
+        num += block_groups_need(&manager->groups, g, manager->block_size, num_entries, first,
+                                 max_query);
+        num -= num_held(manager, seq, g, first);
+    }
+    return num;
+}
+
+uint32_t block_manager_num_missing(const struct block_manager *manager, const struct sequence *seq,
+                                   uint32_t num_entries, uint32_t max_query) {
+    uint32_t num = 0;
+    for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
+        uint32_t need = block_groups_need(&manager->groups, g, manager->block_size, num_entries,
+                                          seq->first_blocks[g], max_query);
+        uint32_t held = seq->num_blocks - seq->first_blocks[g];
+        if (need > held) num += need - held;
+    }
+    return num;
+}
+
+// Holds the matched blocks of a group that are read.
+static void admit_group(struct block_manager *manager, struct sequence *seq, uint32_t group) {
+    uint32_t *table = sequence_table(seq, group);
+    uint32_t first = first_read(manager, group, seq->num_computed_tokens);
+    for (uint32_t i = 0; i < first; i++) table[i] = BLOCK_NONE;
+    for (uint32_t i = first; i < seq->num_matched; i++) block_hold(manager, table[i], BLOCK_HIT);
+    seq->first_blocks[group] = first;
+    manager->stats.num_hits += seq->num_matched - first;
 }
 
 void block_manager_admit(struct block_manager *manager, struct sequence *seq) {
     CHECK(seq->num_blocks == 0, "sequence %" PRIu64 " holds blocks", seq->id);
-    for (uint32_t i = 0; i < seq->num_matched; i++)
-        block_hold(manager, seq->block_table[i], BLOCK_HIT);
-    manager->stats.num_hits += seq->num_matched;
-    seq->num_blocks = seq->num_matched;
-    seq->num_published = manager->enable_prefix_caching ? seq->num_matched : 0;
     seq->num_computed_tokens = seq->num_matched * manager->block_size;
+    for (uint32_t g = 0; g < manager->groups.num_groups; g++) admit_group(manager, seq, g);
+    seq->num_blocks = seq->num_matched;
+    if (manager->enable_prefix_caching) {
+        for (; seq->num_published > seq->num_matched; seq->num_published--) {
+            seq->prefix = manager->prefixes[seq->prefix].parent;
+        }
+        if (seq->num_published) manager->prefixes[seq->prefix].ref_count++;
+    }
     seq->num_matched = 0;
 }
 
 bool block_manager_grow(struct block_manager *manager, struct sequence *seq, uint32_t num_tokens) {
-    uint32_t num_blocks = block_manager_blocks_for(manager, num_tokens);
-    CHECK(num_blocks <= seq->num_blocks_max, "%u blocks, at most %u", num_blocks,
+    uint32_t num_entries = block_manager_blocks_for(manager, num_tokens);
+    uint32_t num_groups = manager->groups.num_groups;
+    CHECK(num_entries <= seq->num_blocks_max, "%u blocks, at most %u", num_entries,
           seq->num_blocks_max);
-    if (num_blocks <= seq->num_blocks) return true;
-    if (num_blocks - seq->num_blocks > manager->num_free) return false;
-    while (seq->num_blocks < num_blocks) {
-        seq->block_table[seq->num_blocks++] = block_allocate(manager);
+    if (num_entries <= seq->num_blocks) return true;
+    if ((uint64_t)(num_entries - seq->num_blocks) * num_groups > manager->num_free) return false;
+    for (; seq->num_blocks < num_entries; seq->num_blocks++) {
+        for (uint32_t g = 0; g < num_groups; g++) {
+            sequence_table(seq, g)[seq->num_blocks] = block_allocate(manager);
+        }
     }
     return true;
+}
+
+// Publishes entry `index` of a group, whose tokens are the last of `prefix`.
+static void publish_block(struct block_manager *manager, struct sequence *seq, uint32_t group,
+                          uint32_t index, uint32_t prefix) {
+    uint32_t *entry = &sequence_table(seq, group)[index];
+    uint32_t *cached = &blocks_of(manager, prefix)[group];
+    // The window may have passed it before the publication that was put off.
+    if (*entry == BLOCK_NONE) return;
+    if (*cached != BLOCK_NONE) {
+        block_hold(manager, *cached, BLOCK_SHARED);
+        block_drop(manager, *entry);
+        *entry = *cached;
+        if (seq->num_sent > index) seq->num_sent = index;
+        manager->stats.num_duplicates++;
+        return;
+    }
+    *cached = *entry;
+    manager->blocks[*entry].prefix = prefix;
+    manager->blocks[*entry].group = group;
+    manager->prefixes[prefix].ref_count++;
+    manager->stats.num_published++;
+    if (manager->changes) block_changes_add(manager->changes, *entry, BLOCK_CACHED);
 }
 
 void block_manager_publish(struct block_manager *manager, struct sequence *seq) {
@@ -268,38 +470,52 @@ void block_manager_publish(struct block_manager *manager, struct sequence *seq) 
     uint32_t end = seq->num_computed_tokens / manager->block_size;
     for (uint32_t i = seq->num_published; i < end; i++) {
         uint64_t hash = block_manager_hash(manager, seq, i);
-        uint32_t id = seq->block_table[i], cached;
-        if (u64map_get(&manager->published, hash, &cached)) {
-            if (!block_is_same(manager, seq, i, cached)) {
-                // Without this block its successors could not be found either. The next step tries
-                // again: the other block may be evicted by then.
-                manager->stats.num_collisions++;
-                return;
-            }
-            block_hold(manager, cached, BLOCK_SHARED);
-            block_drop(manager, id);
-            seq->block_table[i] = cached;
-            if (seq->num_sent > i) seq->num_sent = i;
-            manager->stats.num_duplicates++;
+        uint32_t id;
+        // Where publication is put off, successors could not be found either. The next step tries
+        // again: what is in the way may be gone by then.
+        if (!u64map_get(&manager->published, hash, &id)) {
+            id = prefix_create(manager, seq, i, hash);
+            manager->stats.num_unknown += id == PREFIX_NONE;
+            if (id == PREFIX_NONE) return;
+        } else if (prefix_is_same(manager, seq, i, id)) {
+            manager->prefixes[id].ref_count++;
         } else {
-            struct block *block = &manager->blocks[id];
-            block->serial = ++manager->stats.num_published;
-            block->hash = hash;
-            block->salt = seq->cache_salt;
-            block->parent = i ? seq->block_table[i - 1] : BLOCK_NONE;
-            if (i) manager->blocks[block->parent].num_children++;
-            size_t block_size = manager->block_size;
-            memcpy(manager->tokens + id * block_size, seq->token_ids + i * block_size,
-                   block_size * sizeof *seq->token_ids);
-            u64map_put(&manager->published, hash, id);
-            if (manager->changes) block_changes_add(manager->changes, id, BLOCK_CACHED);
+            manager->stats.num_collisions++;
+            return;
         }
+        if (i) prefix_drop(manager, seq->prefix); // its reference is the longer prefix's now
+        seq->prefix = id;
         seq->num_published = i + 1;
+        for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
+            publish_block(manager, seq, g, i, id);
+        }
+    }
+}
+
+void block_manager_slide(struct block_manager *manager, struct sequence *seq) {
+    if (!manager->has_windows) return;
+    for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
+        uint32_t *table = sequence_table(seq, g);
+        uint32_t first = first_read(manager, g, seq->num_computed_tokens);
+        for (uint32_t i = first; i-- > seq->first_blocks[g];) {
+            block_drop(manager, table[i]);
+            table[i] = BLOCK_NONE;
+        }
+        if (first > seq->first_blocks[g]) seq->first_blocks[g] = first;
     }
 }
 
 void block_manager_release(struct block_manager *manager, struct sequence *seq) {
-    while (seq->num_blocks > 0) block_drop(manager, seq->block_table[--seq->num_blocks]);
+    uint32_t num_groups = manager->groups.num_groups;
+    bool is_admitted = seq->num_blocks > 0; // else it refers to no prefix: it only knows one
+    if (is_admitted && seq->num_published) prefix_drop(manager, seq->prefix);
+    while (seq->num_blocks > 0) {
+        uint32_t i = --seq->num_blocks;
+        for (uint32_t g = num_groups; g-- > 0;) {
+            if (i >= seq->first_blocks[g]) block_drop(manager, sequence_table(seq, g)[i]);
+        }
+    }
+    memset(seq->first_blocks, 0, num_groups * sizeof *seq->first_blocks);
     seq->num_sent = 0;
     seq->num_published = 0;
     seq->num_matched = 0;

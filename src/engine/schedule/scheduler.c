@@ -63,9 +63,11 @@ enum status scheduler_create(struct scheduler **out, const struct scheduler_conf
     s->config = *config;
     // A step runs at least one token of each active sequence: more of them could only hold blocks.
     s->max_num_active = min_u32(config->max_num_seqs, config->max_num_batched_tokens);
-    enum status status = block_manager_init(&s->blocks, config->num_blocks, config->block_size,
-                                            config->enable_prefix_caching, config->hash_seed, err);
+    enum status status =
+        block_manager_init(&s->blocks, config->num_blocks, config->block_size, &config->groups,
+                           config->enable_prefix_caching, config->hash_seed, err);
     if (status) goto fail;
+    // Each holds at least one block in each group, but for windows of a single token.
     s->max_num_active = min_u32(s->max_num_active, config->num_blocks);
     s->free_rows = calloc(s->max_num_active, sizeof *s->free_rows);
     if (!s->free_rows) {
@@ -105,17 +107,23 @@ void scheduler_destroy(struct scheduler *s) {
 
 enum status scheduler_check(const struct scheduler *s, const struct sequence *seq,
                             struct err *err) {
-    uint32_t num_blocks = block_manager_blocks_for(&s->blocks, sequence_num_kv_tokens_max(seq));
-    if (num_blocks != seq->num_blocks_max) {
-        return err_set(err, ERR_INVALID, "the request has room for %u blocks, want %u of %u tokens",
-                       seq->num_blocks_max, num_blocks, s->config.block_size);
-    }
-    if (num_blocks > s->config.num_blocks) {
+    const struct scheduler_config *config = &s->config;
+    uint32_t num_entries = block_manager_blocks_for(&s->blocks, sequence_num_kv_tokens_max(seq));
+    if (num_entries != seq->num_blocks_max || seq->num_kv_groups != config->groups.num_groups) {
         return err_set(err, ERR_INVALID,
-                       "%u prompt tokens and up to %u generated ones need %u KV blocks of %u "
+                       "the request has room for %u blocks of %u KV groups, want %u of %u tokens "
+                       "of %u KV groups",
+                       seq->num_blocks_max, seq->num_kv_groups, num_entries, config->block_size,
+                       config->groups.num_groups);
+    }
+    uint64_t num_blocks = block_groups_most(&config->groups, config->block_size, num_entries,
+                                            config->max_num_batched_tokens);
+    if (num_blocks > config->num_blocks) {
+        return err_set(err, ERR_INVALID,
+                       "%u prompt tokens and up to %u generated ones need %llu KV blocks of %u "
                        "tokens, the whole cache has %u",
                        seq->num_prompt_tokens, seq->num_tokens_max - seq->num_prompt_tokens,
-                       num_blocks, s->config.block_size, s->config.num_blocks);
+                       (unsigned long long)num_blocks, config->block_size, config->num_blocks);
     }
     return OK;
 }
@@ -226,8 +234,9 @@ static void schedule_decodes(struct scheduler *s) {
 static void schedule_partial_prefill(struct scheduler *s) {
     struct sequence *seq = s->partial_prefill;
     if (!seq || !make_room(s, seq, seq->num_computed_tokens + 1)) return;
-    uint64_t num_blocks = (uint64_t)seq->num_blocks + s->blocks.num_free;
-    uint64_t room = num_blocks * s->config.block_size - seq->num_computed_tokens;
+    uint64_t num_entries =
+        (uint64_t)seq->num_blocks + s->blocks.num_free / s->config.groups.num_groups;
+    uint64_t room = num_entries * s->config.block_size - seq->num_computed_tokens;
     uint32_t num_tokens = min_u32(sequence_num_uncomputed(seq), budget_left(s));
     if (num_tokens > room) num_tokens = (uint32_t)room;
     bool has_grown = block_manager_grow(&s->blocks, seq, seq->num_computed_tokens + num_tokens);
@@ -263,11 +272,18 @@ static bool is_deferred(struct scheduler *s, struct sequence *seq) {
     return u64map_get(&s->computing, hash, &unused);
 }
 
-// Blocks that a sequence needs soon: for all its tokens and, in mixed, one more to decode into.
-static uint32_t num_blocks_soon(const struct scheduler *s, const struct sequence *seq) {
-    uint32_t num_blocks = block_manager_blocks_for(&s->blocks, seq->num_tokens);
-    if (s->config.policy == SCHEDULE_PREFILL_FIRST) return num_blocks;
-    return min_u32(num_blocks + 1, seq->num_blocks_max);
+// Entries of its block tables that a sequence needs soon: for all its tokens and, in mixed, one
+// more to decode into.
+static uint32_t num_entries_soon(const struct scheduler *s, const struct sequence *seq) {
+    uint32_t num_entries = block_manager_blocks_for(&s->blocks, seq->num_tokens);
+    if (s->config.policy == SCHEDULE_PREFILL_FIRST) return num_entries;
+    return min_u32(num_entries + 1, seq->num_blocks_max);
+}
+
+// Blocks that a running sequence needs soon and does not hold.
+static uint32_t num_missing(const struct scheduler *s, const struct sequence *seq) {
+    uint32_t max_query = seq->is_prefilled ? 1 : s->config.max_num_batched_tokens;
+    return block_manager_num_missing(&s->blocks, seq, num_entries_soon(s, seq), max_query);
 }
 
 // Free blocks that an admission must leave. Mixed: those that the running sequences need soon. In
@@ -277,7 +293,7 @@ static uint64_t num_reserved(const struct scheduler *s) {
     uint64_t reserved = 0;
     if (s->config.policy == SCHEDULE_PREFILL_FIRST) return 0;
     for (const struct sequence *seq = s->running.head; seq; seq = seq->next) {
-        reserved += num_blocks_soon(s, seq) - seq->num_blocks;
+        reserved += num_missing(s, seq);
     }
     return reserved;
 }
@@ -286,8 +302,8 @@ static uint64_t num_reserved(const struct scheduler *s) {
 // before.
 static void admit(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
     block_manager_admit(&s->blocks, seq);
-    bool is_mixed = s->config.policy == SCHEDULE_MIXED;
-    uint32_t end = is_mixed ? seq->num_computed_tokens + num_tokens : seq->num_tokens;
+    bool is_by_chunks = s->config.policy == SCHEDULE_MIXED || s->blocks.has_windows;
+    uint32_t end = is_by_chunks ? seq->num_computed_tokens + num_tokens : seq->num_tokens;
     bool has_grown = block_manager_grow(&s->blocks, seq, end);
     CHECK(has_grown, "%u tokens", end);
     if (!seq->was_scheduled) {
@@ -328,13 +344,14 @@ static void admit_waiting(struct scheduler *s) {
             num_deferred++;
             continue;
         }
-        uint32_t num_taken = block_manager_num_taken(&s->blocks, seq, num_blocks_soon(s, seq));
+        uint32_t num_taken = block_manager_num_taken(&s->blocks, seq, num_entries_soon(s, seq),
+                                                     s->config.max_num_batched_tokens);
         if (num_taken + reserved > s->blocks.num_free) return;
         uint32_t uncomputed = seq->num_tokens - seq->num_matched * s->config.block_size;
         uint32_t num_tokens = min_u32(uncomputed, budget_left(s));
         if (!is_mixed && num_tokens < uncomputed && s->schedule->num_items > 0) return;
         admit(s, seq, num_tokens);
-        if (is_mixed) reserved += num_blocks_soon(s, seq) - seq->num_blocks;
+        if (is_mixed) reserved += num_missing(s, seq);
     }
 }
 
@@ -347,8 +364,9 @@ static void schedule_mixed(struct scheduler *s) {
 }
 
 static void schedule_prefill_first(struct scheduler *s) {
+    uint64_t num_preemptions = s->num_preemptions;
     schedule_partial_prefill(s);
-    admit_waiting(s);
+    if (s->num_preemptions == num_preemptions) admit_waiting(s);
     if (s->schedule->num_items == 0) schedule_decodes(s);
 }
 
@@ -390,6 +408,7 @@ void scheduler_advance(struct scheduler *s) {
         seq->schedule_index = SEQUENCE_UNSCHEDULED;
         seq->is_prefilled = sequence_num_uncomputed(seq) == 0;
         block_manager_publish(&s->blocks, seq);
+        block_manager_slide(&s->blocks, seq);
     }
     s->schedule = NULL;
 }

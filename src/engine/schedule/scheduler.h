@@ -6,7 +6,8 @@
  * - mixed: every decoding sequence gets one token. Then the rest of a prompt that was cut, then
  *   waiting sequences fill the token budget. Blocks are allocated as chunks need them.
  * - prefill-first: nano-vllm's policy. A step is all prefill or all decode, and prefill wins. Only
- *   a step's first prompt is cut into chunks, and all its blocks are allocated at once.
+ *   a step's first prompt is cut into chunks, and all its blocks are allocated at once; where
+ *   layers have windows, by chunks too.
  *
  * When no block is free, the last running sequence is preempted by recompute and waits. Nothing is
  * admitted in that step. So the first unfinished sequence always gets on.
@@ -47,6 +48,7 @@ struct scheduler_config {
     uint32_t max_num_batched_tokens; // most tokens of one step
     uint32_t num_blocks; // of the KV cache
     uint32_t block_size; // tokens
+    struct block_groups groups;
     bool enable_prefix_caching;
     uint64_t hash_seed; // a secret of the process, so that nobody can forge a cached prefix
 };
@@ -87,7 +89,8 @@ MUST_USE enum status scheduler_create(struct scheduler **out, const struct sched
 void scheduler_destroy(struct scheduler *scheduler);
 
 // ERR_INVALID with a sentence when the sequence could need more blocks than the whole cache has, or
-// was made for another block size. Reads only the config, so any thread may call it at any time.
+// was made for another block size or other KV groups. Reads only the config, so any thread may call
+// it at any time.
 MUST_USE enum status scheduler_check(const struct scheduler *scheduler, const struct sequence *seq,
                                      struct err *err);
 // Queues a new sequence. Fails as scheduler_check does.

@@ -27,8 +27,11 @@ enum status sequence_create(struct sequence **out, uint64_t id, const int32_t *p
     // One allocation, widest elements first, so that every part is aligned.
     size_t hashes_bytes = (size_t)num_blocks_max * sizeof(uint64_t);
     size_t tokens_bytes = (size_t)num_tokens_max * sizeof(int32_t);
+    // Of each KV group: its table, and its entry of first_blocks.
     size_t table_bytes = (size_t)num_kv_groups * num_blocks_max * sizeof(uint32_t);
-    struct sequence *seq = malloc(sizeof *seq + hashes_bytes + tokens_bytes + table_bytes);
+    size_t firsts_bytes = num_kv_groups * sizeof(uint32_t);
+    struct sequence *seq =
+        malloc(sizeof *seq + hashes_bytes + tokens_bytes + table_bytes + firsts_bytes);
     if (!seq) return err_nomem(err, "sequence");
     *seq = (struct sequence){
         .id = id,
@@ -44,6 +47,8 @@ enum status sequence_create(struct sequence **out, uint64_t id, const int32_t *p
     seq->block_hashes = (void *)room;
     seq->token_ids = (void *)(room + hashes_bytes);
     seq->block_table = (void *)(room + hashes_bytes + tokens_bytes);
+    seq->first_blocks = (void *)(room + hashes_bytes + tokens_bytes + table_bytes);
+    memset(seq->first_blocks, 0, firsts_bytes);
     memcpy(seq->token_ids, prompt, (size_t)num_prompt_tokens * sizeof *prompt);
     *out = seq;
     return OK;

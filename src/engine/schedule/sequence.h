@@ -19,6 +19,7 @@
 enum sequence_status { SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_FINISHED };
 
 #define SEQUENCE_UNSCHEDULED UINT32_MAX
+#define BLOCK_NONE UINT32_MAX // in a block table: no block
 
 struct sequence {
     uint64_t id; // its request's; outputs of one request share it
@@ -49,9 +50,10 @@ struct sequence {
 
     // A full block's id may change once, in the scheduler_advance that follows. If its content is
     // cached already, the sequence gives its block back and shares the cached one.
-    // One table for each KV group (backend.h): [num_kv_groups][num_blocks_max] block ids, of which
-    // [0, num_blocks) are held.
+    // One table for each KV group (block_groups.h): [num_kv_groups][num_blocks_max] block ids. Of
+    // each, [first_blocks[group], num_blocks) are held, and BLOCK_NONE is before them.
     uint32_t *block_table;
+    uint32_t *first_blocks; // [num_kv_groups]
     uint64_t *block_hashes; // [num_blocks_max] chain hash of each full block, [0, num_hashes) known
     uint32_t num_kv_groups;
     uint32_t num_blocks; // entries of each table
@@ -60,7 +62,8 @@ struct sequence {
     uint32_t table_row;
     uint32_t num_sent; // leading entries of each table that the row has (batch.h)
     uint32_t num_hashes;
-    uint32_t num_published; // leading blocks of block_table that are in the prefix cache
+    uint32_t num_published; // leading entries whose tokens are a known prefix: `prefix`
+    uint32_t prefix; // id in block_manager; meaningful with num_published > 0
     uint32_t num_blocks_max;
     uint64_t cache_salt; // starts the hash chain; 0: the common salt; set before scheduler_add
     bool skips_cache; // it reads no cached prefix: every token of its prompt is to be computed
@@ -69,9 +72,9 @@ struct sequence {
     // scheduler_add.
     const struct sequence *origin;
 
-    // While it holds no blocks, block_table[0, num_matched) is the prefix that the last
-    // block_manager_match found: in the cache or, without one, in its origin's table. It is still
-    // in the cache if the serial of its last block is still match_serial.
+    // While it holds no blocks, [0, num_matched) of its tables is what the last block_manager_match
+    // found: in the cache or, without one, in its origin's tables. `prefix` may be longer, and is
+    // still known if its serial is still match_serial.
     uint32_t num_matched;
     uint64_t match_serial;
 
