@@ -15,7 +15,8 @@ struct kv_cache {
     struct kv_cache_spec spec;
     size_t part_bytes; // size of all keys, or of all values, of one layer
     char *data; // dev: per layer keys, then values, in kernels.h's layout
-    struct cuda_attention_plan plan; // work lists of the current step
+    struct cuda_attention_plan plans[KV_GROUPS_MAX]; // [num_plans] work lists, by KV group
+    uint32_t num_plans;
 };
 
 static inline struct cuda_linear_view cuda_linear_view_of(const struct linear *linear) {

@@ -24,7 +24,7 @@
  *      wait, so all later kernels start after everything before it. In such a step, only the
  *      layer's own attention writes the layer's cache. By rule 6, a step's lists and lengths are
  *      written only after the previous step has finished reading. (checked: attention/attention.c
- *      starts none early until one attention of the step has waited)
+ *      starts none early until one attention of the step has waited, behind its work lists)
  *   6. An ordinary launch starts when everything before it in the stream has ended, and needs no
  *      wait. The copy of a step's arrays to the device, the embedding and the work lists are
  *      ordinary launches.

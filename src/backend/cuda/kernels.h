@@ -194,6 +194,9 @@ struct cuda_attention_plan {
     float *partial;
     uint32_t max_seqs, max_items, max_tiles;
     uint32_t tile_tokens; // query tokens of a tile, from cuda_prefill_tile
+    uint32_t window; // of the layers that use the lists; 0: none
+    bool has_extras; // these layers have a cap of the scores or sinks
+    bool is_current; // the lists are of the step that is being launched
 };
 
 // How the attention of one layer is launched.
@@ -273,7 +276,7 @@ void cuda_attention_prefill_sm90_launch(const struct attention_args *args,
                                         const struct cuda_device_info *info, cudaStream_t stream);
 // Reads only the head counts and head_dim of `spec`.
 void cuda_attention_plan_launch(const struct step *step, const struct cuda_attention_plan *plan,
-                                const struct kv_cache_spec *spec,
+                                const struct kv_cache_spec *spec, uint32_t kv_group,
                                 const struct cuda_device_info *info, cudaStream_t stream);
 // Fills in info->max_clusters.
 void cuda_attention_max_clusters(struct cuda_device_info *info);

@@ -15,7 +15,7 @@ struct run {
     const struct inputs *in;
     const struct variant *variant;
     struct kv_cache *cache;
-    struct tensor rope, q_norm, k_norm;
+    struct tensor rope, q_norm, k_norm, sinks;
     int32_t *tables; // [num_seqs][stride]
     uint32_t stride, num_blocks;
 };
@@ -56,6 +56,8 @@ struct inputs inputs_make(const struct shape *shape, const struct work *work) {
         in.q_norm[d] = 1 + 0.5f * ops_rng_float(&rng);
         in.k_norm[d] = 1 + 0.5f * ops_rng_float(&rng);
     }
+    in.sinks = test_alloc(shape->num_heads * sizeof *in.sinks);
+    for (uint32_t h = 0; h < shape->num_heads; h++) in.sinks[h] = 3 * ops_rng_float(&rng);
     return in;
 }
 
@@ -65,6 +67,7 @@ void inputs_free(struct inputs *in) {
     free(in->rope);
     free(in->q_norm);
     free(in->k_norm);
+    free(in->sinks);
 }
 
 static struct tokens tokens_make(const struct run *run, uint32_t num) {
@@ -100,11 +103,17 @@ struct placed {
 
 static struct placed placed_make(const struct run *run, const struct tokens *tokens) {
     struct backend *backend = run->backend;
-    size_t bytes = tokens->num * sizeof(int32_t);
+    size_t bytes = tokens->num * sizeof(int32_t), group = run->variant->kv_group;
+    int32_t *slots = test_alloc((1 + group) * bytes);
+    memset(slots, 0xff, group * bytes);
+    memcpy(slots + group * tokens->num, tokens->slots, bytes);
     struct placed p = {.positions = tensor_raw(backend, tokens->positions, bytes),
-                       .slots = tensor_raw(backend, tokens->slots, bytes)};
-    p.step = (struct step){
-        .num_tokens = tokens->num, .positions = p.positions.dev, .slot_mapping = p.slots.dev};
+                       .slots = tensor_raw(backend, slots, (1 + group) * bytes)};
+    p.step = (struct step){.num_tokens = tokens->num,
+                           .positions = p.positions.dev,
+                           .slot_mapping = p.slots.dev,
+                           .group_tokens = tokens->num};
+    free(slots);
     return p;
 }
 
@@ -134,6 +143,7 @@ static struct attention_args args_of(const struct run *run, const struct step *s
     return (struct attention_args){.step = step,
                                    .cache = run->cache,
                                    .layer = layer,
+                                   .kv_group = run->variant->kv_group,
                                    .num_heads = shape->num_heads,
                                    .num_kv_heads = shape->num_kv_heads,
                                    .head_dim = shape->head_dim,
@@ -143,7 +153,10 @@ static struct attention_args args_of(const struct run *run, const struct step *s
                                    .k_norm = shape->norm ? run->k_norm.dev : NULL,
                                    .rope = run->rope.dev,
                                    .eps = 1e-6f,
-                                   .scale = 1.0f / sqrtf((float)shape->head_dim)};
+                                   .scale = 1.0f / sqrtf((float)shape->head_dim),
+                                   .window = run->in->special.window,
+                                   .softcap = run->in->special.softcap,
+                                   .sinks = run->in->special.has_sinks ? run->sinks.dev : NULL};
 }
 
 static void prepare_only(const struct run *run, const struct tokens *tokens, uint32_t layer) {
@@ -230,6 +243,7 @@ static struct run run_start(struct backend *backend, const struct inputs *in,
     run.rope = tensor_raw(backend, in->rope, in->max_context * head_bytes);
     run.q_norm = tensor_raw(backend, in->q_norm, head_bytes);
     run.k_norm = tensor_raw(backend, in->k_norm, head_bytes);
+    run.sinks = tensor_raw(backend, in->sinks, shape->num_heads * sizeof *in->sinks);
     const struct kv_cache_spec spec = {
         .num_layers = LAYERS,
         .num_blocks = run.num_blocks,
@@ -243,6 +257,7 @@ static struct run run_start(struct backend *backend, const struct inputs *in,
                 .max_num_seqs = in->work->num_seqs + variant->num_padding,
                 .max_positions = in->max_context,
                 .max_blocks_per_seq = run.stride,
+                .num_kv_groups = 1 + variant->kv_group,
             },
         .dtype = backend->has_kv_cache_dtypes ? DTYPE_F32 : backend->kv_cache_dtype};
     if (backend->ops->kv_cache_create(backend, &spec, &run.cache, &err))
@@ -256,6 +271,7 @@ static void run_end(struct run *run) {
     tensor_free(&run->rope);
     tensor_free(&run->q_norm);
     tensor_free(&run->k_norm);
+    tensor_free(&run->sinks);
     free(run->tables);
 }
 
@@ -279,7 +295,12 @@ static struct batch batch_make(const struct run *run) {
     batch.tokens = tokens_make(run, run->in->num_queries + num_padding);
     batch.query_start = test_alloc((rows + 1) * sizeof *batch.query_start);
     batch.context_len = test_alloc(rows * sizeof *batch.context_len);
-    batch.tables = test_alloc((size_t)rows * run->stride * sizeof *batch.tables);
+    // The first group's tables, if there are two, have only a block of NaN.
+    size_t group_entries = (size_t)rows * run->stride, num_groups = 1 + run->variant->kv_group;
+    batch.tables = test_alloc(num_groups * group_entries * sizeof *batch.tables);
+    for (size_t i = 0; i < num_groups * group_entries; i++) {
+        batch.tables[i] = run->tables[run->stride - 1];
+    }
     batch.table_row = test_alloc(rows * sizeof *batch.table_row);
     for (uint32_t r = 0; r < rows; r++) batch.table_row[r] = (int32_t)(rows - 1 - r); // any order
     for (uint32_t s = 0; s < work->num_seqs; s++) {
@@ -288,8 +309,12 @@ static struct batch batch_make(const struct run *run) {
         for (uint32_t i = 0; i < seq->queries; i++, n++) {
             tokens_set(run, &batch.tokens, n, s, seq->context - seq->queries + i);
         }
-        memcpy(batch.tables + (size_t)batch.table_row[batch.num_seqs] * run->stride,
-               run->tables + (size_t)s * run->stride, run->stride * sizeof *batch.tables);
+        int32_t *table = batch.tables + (num_groups - 1) * group_entries +
+                         (size_t)batch.table_row[batch.num_seqs] * run->stride;
+        memcpy(table, run->tables + (size_t)s * run->stride, run->stride * sizeof *table);
+        uint32_t seen = seq->context - seq->queries + 1, window = run->in->special.window;
+        seen = window && seen > window ? seen - window : 0;
+        for (uint32_t i = 0; i < seen / run->in->shape.block_size; i++) table[i] = -1;
         batch.context_len[batch.num_seqs++] = (int32_t)seq->context;
         batch.query_start[batch.num_seqs] = (int32_t)n;
         if (seq->queries > batch.max_query_len) batch.max_query_len = seq->queries;
@@ -344,8 +369,9 @@ static struct device_batch device_batch_make(const struct run *run, const struct
         .tokens = placed_make(run, &batch->tokens),
         .query_start = tensor_raw(backend, batch->query_start, (num_seqs + 1) * sizeof(int32_t)),
         .context_len = tensor_raw(backend, batch->context_len, num_seqs * sizeof(int32_t)),
-        .tables =
-            tensor_raw(backend, batch->tables, batch->num_rows * run->stride * sizeof(int32_t)),
+        .tables = tensor_raw(backend, batch->tables,
+                             (1 + run->variant->kv_group) * batch->num_rows * run->stride *
+                                 sizeof(int32_t)),
         .table_row = tensor_raw(backend, batch->table_row, num_seqs * sizeof(int32_t)),
     };
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
@@ -354,6 +380,7 @@ static struct device_batch device_batch_make(const struct run *run, const struct
     }
     d.step = d.tokens.step;
     d.step.num_seqs = batch->num_seqs;
+    d.step.table_rows = batch->num_rows;
     d.step.table_stride = run->stride;
     d.step.max_query_len = batch->max_query_len;
     d.step.max_context_len = batch->max_context_len;
@@ -380,7 +407,9 @@ static void begin(const struct run *run, const struct step *step) {
     const struct backend_ops *ops = run->backend->ops;
     const struct project_in_args *qkv = run->variant->qkv;
     if (ops->attention_begin) ops->attention_begin(run->backend, run->cache, step);
-    if (qkv && run->backend->fusion) run->backend->fusion->project_in(run->backend, qkv);
+    if (qkv && run->backend->fusion && run->backend->fusion->project_in) {
+        run->backend->fusion->project_in(run->backend, qkv);
+    }
 }
 
 // A step that attend refuses must be untouched: the separate ops then run on it.
@@ -415,6 +444,7 @@ static void check_cache(const struct run *run, const struct batch *batch,
     struct tensor slots = tensor_raw(backend, none, batch->tokens.num * sizeof *none);
     struct step step = d->step;
     step.slot_mapping = slots.dev;
+    step.group_tokens = 0; // these for all groups
     const struct attention_args args = args_of(run, &step, SECOND, d->qkv[SECOND].dev, out.dev);
     begin(run, &step);
     backend->ops->attention_prepare(backend, &args);

@@ -2,7 +2,8 @@
  * the results of earlier steps, and the block tables.
  *
  * Every slot of the cache holds NaN until a token is written to it. Blocks are assigned in a
- * shuffled order. After a sequence's own blocks its table has blocks of NaN.
+ * shuffled order. After a sequence's own blocks its table has blocks of NaN. Blocks before the
+ * windows of all its queries are gone: the table has -1 for them.
  *
  * Two layers attend, in order, as in a model. Their queries and keys are the same, and the first
  * layer's values are twice the second's. So the first layer's results must be twice the second's,
@@ -19,6 +20,13 @@ struct shape {
     bool norm;
 };
 
+// As in attention_args.
+struct special {
+    uint32_t window;
+    float softcap;
+    bool has_sinks;
+};
+
 struct seq {
     uint32_t context, queries; // the step has the last `queries` tokens of `context`
 };
@@ -31,10 +39,12 @@ struct work {
 struct inputs {
     struct shape shape;
     const struct work *work;
+    struct special special;
     uint32_t num_queries, max_context;
     size_t row_floats; // (heads + 2 kv heads) * head_dim
     float **qkv; // [num_seqs] of [context][row_floats]
     float *q_norm, *k_norm; // [head_dim]
+    float *sinks; // [num_heads]
     float *rope; // [max_context][head_dim]
 };
 
@@ -50,6 +60,7 @@ struct variant {
     // Use the fusion's attend, which must take steps of decodes alone and no others.
     bool is_fused;
     bool unslotted; // the step's tokens have no slots
+    uint32_t kv_group; // 0 or 1: of two groups, where the first has no slots and blocks of NaN
     bool skipped; // first run a step whose tokens are NaN and have no slots
     const struct project_in_args *qkv; // run by project_in before the step; NULL: none
 };

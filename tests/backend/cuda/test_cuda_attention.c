@@ -1,5 +1,5 @@
 // Compares the CUDA backend's attention_prepare, attention and fused attend with the scalar ops,
-// called as an engine does: step_begin, then layer after layer. Earlier steps have filled the
+// called as an engine does: attention_begin, then layer after layer. Earlier steps have filled the
 // cache, blocks are scattered over a cache that holds NaN, and block tables end with other
 // sequences' blocks.
 #include <math.h>
@@ -43,9 +43,15 @@ static const struct work mostly_prefill = {3, {{200, 200}, {33, 1}, {15, 15}}};
 static const struct work long_prefill = {
     7, {{1000, 1000}, {1300, 700}, {512, 512}, {448, 448}, {833, 400}, {129, 2}, {65, 64}}};
 
-static void check_variant(const struct device_pair *pair, const struct shape *shape,
-                          const struct work *work, const struct variant *variant) {
+static bool has_attend(const struct backend *device) {
+    return device->fusion && device->fusion->attend;
+}
+
+static void check_with(const struct device_pair *pair, const struct shape *shape,
+                       const struct special *special, const struct work *work,
+                       const struct variant *variant) {
     struct inputs in = inputs_make(shape, work);
+    in.special = *special;
     float *want = attention_on(pair->scalar, &in, &(struct variant){0});
     float *got = attention_on(pair->device, &in, variant);
     size_t row = (size_t)shape->num_heads * shape->head_dim;
@@ -62,6 +68,11 @@ static void check_variant(const struct device_pair *pair, const struct shape *sh
     free(got);
     free(want);
     inputs_free(&in);
+}
+
+static void check_variant(const struct device_pair *pair, const struct shape *shape,
+                          const struct work *work, const struct variant *variant) {
+    check_with(pair, shape, &(struct special){0}, work, variant);
 }
 
 static void check(const struct device_pair *pair, const struct shape *shape,
@@ -91,7 +102,7 @@ static void test_decode_of_many(void **state) {
     const struct device_pair *pair = *state;
     for (size_t i = 0; i < ARRAY_LEN(many_shapes); i++) {
         check(pair, &many_shapes[i], &work);
-        if (!pair->device->fusion) continue;
+        if (!has_attend(pair->device)) continue;
         check_variant(pair, &many_shapes[i], &work, &(struct variant){.is_fused = true});
     }
 }
@@ -99,7 +110,7 @@ static void test_decode_of_many(void **state) {
 // The fused attend does attention_prepare's work.
 static void test_fused_decode(void **state) {
     const struct device_pair *pair = *state;
-    if (!pair->device->fusion) skip();
+    if (!has_attend(pair->device)) skip();
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
         check_variant(pair, &shapes[i], &decode, &(struct variant){.is_fused = true});
     }
@@ -121,7 +132,7 @@ static void check_agree(const struct device_pair *pair, const struct shape *shap
 // Tokens without a slot attend like others but write nothing.
 static void test_skipped_slots_fused(void **state) {
     const struct device_pair *pair = *state;
-    if (!pair->device->fusion) skip();
+    if (!has_attend(pair->device)) skip();
     const struct variant slots = {.is_fused = true};
     const struct variant none = {.is_fused = true, .unslotted = true};
     for (size_t i = 0; i < ARRAY_LEN(few_and_many); i++) {
@@ -149,14 +160,14 @@ static void check_padded_decodes(const struct device_pair *pair, bool is_fused) 
 
 static void test_padding_fused(void **state) {
     const struct device_pair *pair = *state;
-    if (!pair->device->fusion) skip();
+    if (!has_attend(pair->device)) skip();
     check_padded_decodes(pair, true);
 }
 
 // attend refuses a step with prompts and leaves it untouched for the separate ops.
 static void test_fused_attend_refuses_prompts(void **state) {
     const struct device_pair *pair = *state;
-    if (!pair->device->fusion) skip();
+    if (!has_attend(pair->device)) skip();
     const struct variant plain = {0}, asked = {.is_fused = true};
     const struct work *works[] = {&prefill, &mixed};
     for (size_t i = 0; i < ARRAY_LEN(works); i++) {
@@ -364,12 +375,76 @@ static void test_large_scores(void **state) {
     }
 }
 
+// Every kernel has windows, two have a cap of the scores and sinks. Windows end anywhere in blocks
+// and tiles, and those of 1 and 2 see only the newest positions.
+static const struct {
+    struct shape shape;
+    struct special special;
+} specials[] = {
+    {{4, 4, 64, 16, false}, {.window = 33}},
+    {{4, 2, 128, 64, true}, {.window = 100}},
+    {{16, 2, 128, 256, true}, {.window = 1}},
+    {{3, 1, 128, 48, false}, {.window = 130}},
+    {{2, 1, 64, 256, false}, {.window = 200}},
+    {{7, 1, 32, 256, true}, {.window = 2}},
+    {{8, 2, 96, 16, true}, {.window = 16}},
+    {{2, 1, 256, 16, false}, {.window = 300}},
+    {{8, 2, 64, 16, true}, {.softcap = 1.5f}},
+    {{3, 1, 128, 16, false}, {.has_sinks = true}},
+    {{4, 2, 128, 64, true}, {.window = 70, .softcap = 3, .has_sinks = true}},
+    {{6, 2, 96, 48, false}, {.window = 129, .has_sinks = true}},
+    {{16, 1, 256, 64, true}, {.softcap = 2, .has_sinks = true}},
+    {{7, 1, 32, 16, false}, {.window = 31, .softcap = 1}},
+};
+
+static void check_special(const struct device_pair *pair, const struct work *work,
+                          const struct variant *variant) {
+    for (size_t i = 0; i < ARRAY_LEN(specials); i++) {
+        check_with(pair, &specials[i].shape, &specials[i].special, work, variant);
+    }
+}
+
+static void test_windows_caps_and_sinks_of_decodes(void **state) {
+    struct work many = {.num_seqs = 90};
+    for (uint32_t s = 0; s < many.num_seqs; s++) {
+        many.seqs[s] = (struct seq){s % 11 == 10 ? 1500 + s : 1 + s * 37 % 260, 1};
+    }
+    const struct device_pair *pair = *state;
+    const struct variant plain = {0}, is_fused = {.is_fused = true};
+    check_special(pair, &decode, &plain);
+    check_special(pair, &many, &plain);
+    if (!has_attend(pair->device)) return;
+    check_special(pair, &decode, &is_fused);
+    check_special(pair, &many, &is_fused);
+}
+
+static void test_windows_caps_and_sinks_of_prompts(void **state) {
+    const struct variant plain = {0};
+    check_special(*state, &prefill, &plain);
+    check_special(*state, &chunked, &plain);
+    check_special(*state, &long_prefill, &plain);
+    check_special(*state, &mixed, &plain);
+}
+
+// Slots and tables of the layer's KV group, in every kernel.
+static void test_second_kv_group(void **state) {
+    const struct device_pair *pair = *state;
+    const struct variant plain = {.kv_group = 1}, is_fused = {.kv_group = 1, .is_fused = true};
+    for (size_t i = 0; i < 3; i++) {
+        check_variant(pair, &shapes[i], &decode, &plain);
+        check_variant(pair, &shapes[i], &mixed, &plain);
+        if (has_attend(pair->device)) check_variant(pair, &shapes[i], &decode, &is_fused);
+    }
+    check_special(pair, &decode, &plain);
+    check_special(pair, &mixed, &plain);
+}
+
 // Next to linear/few_rows_sm90.cu, attention may use less shared memory. The results are the same.
 static void test_decode_beside_a_small_linear(void **state) {
     enum { SIZE = 64 };
     const struct device_pair *pair = *state;
     struct backend *device = pair->device;
-    if (!device->fusion) skip();
+    if (!has_attend(device)) skip();
     float values[SIZE * SIZE] = {0};
     const struct matrix_slice part = {.source = {.data = values},
                                       .dtype = DTYPE_F32,
@@ -419,6 +494,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_padding),
         cmocka_unit_test(test_skipped_slots),
         cmocka_unit_test(test_large_scores),
+        cmocka_unit_test(test_windows_caps_and_sinks_of_decodes),
+        cmocka_unit_test(test_windows_caps_and_sinks_of_prompts),
+        cmocka_unit_test(test_second_kv_group),
         cmocka_unit_test(test_decode_beside_a_small_linear),
     };
     return device_pair_run(argc, argv, "cuda attention", tests, ARRAY_LEN(tests));

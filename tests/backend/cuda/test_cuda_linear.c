@@ -203,7 +203,7 @@ static void test_fused(void **state) {
         {3200, 1088, true, false, false, false}, {2112, 576, true, true, false, true},
         {272, 1160, true, true, false, false}};
     static const uint32_t counts[] = {1, 3, 6, 8, 9, 16};
-    if (!pair->device->fusion) skip();
+    if (!pair->device->fusion || !pair->device->fusion->project_in) skip();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         uint32_t norm_rows =
             fused_check_ops(pair->device, &cases[i], 100 + i, counts, ARRAY_LEN(counts));
@@ -219,7 +219,7 @@ static void test_fused_many(void **state) {
                                               {528, 640, false, false, true, false},
                                               {136, 72, false, false, true, true}};
     static const uint32_t counts[] = {1, 16, 17, 33, 130, 300, 600};
-    if (!pair->device->fusion) skip();
+    if (!pair->device->fusion || !pair->device->fusion->project_in) skip();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         (void)fused_check_ops(pair->device, &cases[i], 200 + i, counts, ARRAY_LEN(counts));
     }

@@ -14,6 +14,17 @@ static bool has_kernels(uint32_t head_dim) {
     return head_dim == 32 || head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256;
 }
 
+// What a plan's lists are made for.
+static void plan_set(struct cuda_attention_plan *plan, const struct cuda_device_info *info,
+                     const struct kv_cache_spec *spec, uint32_t window, bool has_extras) {
+    plan->window = window;
+    plan->has_extras = has_extras;
+    plan->tile_tokens = CUDA_PREFILL_TILE;
+    if (has_extras) return; // attention/prefill.cu
+    plan->tile_tokens =
+        cuda_prefill_tile(info, spec->head_dim, spec->num_heads, spec->num_kv_heads);
+}
+
 // Allocates work lists for the largest step.
 static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda_backend *cuda,
                              const struct kv_cache_spec *spec, struct err *err) {
@@ -22,11 +33,8 @@ static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda
     struct cuda_decode_shape shape =
         cuda_decode_shape_of(&cuda->info, spec->num_heads, spec->num_kv_heads, spec->head_dim);
     plan->max_items = spec->limits.max_num_seqs + (uint32_t)shape.num_spans;
-    plan->tile_tokens =
-        cuda_prefill_tile(&cuda->info, spec->head_dim, spec->num_heads, spec->num_kv_heads);
-    plan->max_tiles = spec->limits.max_num_tokens / plan->tile_tokens + spec->limits.max_num_seqs;
-    size_t arrived = (size_t)plan->max_seqs * spec->num_heads * sizeof *plan->arrived;
-    size_t piece = (size_t)spec->num_heads * (spec->head_dim + 2) * sizeof *plan->partial;
+    plan->max_tiles = spec->limits.max_num_tokens / CUDA_PREFILL_TILE + spec->limits.max_num_seqs;
+    plan_set(plan, &cuda->info, spec, 0, false);
     CU(cudaMalloc((void **)&plan->items, plan->max_items * 8 * sizeof *plan->items));
     CU(cudaMalloc((void **)&plan->spans,
                   (size_t)shape.num_spans * sizeof(struct cuda_decode_span)));
@@ -36,22 +44,45 @@ static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda
     CU(cudaMalloc((void **)&plan->tiles, plan->max_tiles * 4 * sizeof *plan->tiles));
     CU(cudaMalloc((void **)&plan->counts, 3 * sizeof *plan->counts));
     CU(cudaMalloc((void **)&plan->splits, plan->max_seqs * 2 * sizeof *plan->splits));
-    CU(cudaMalloc((void **)&plan->arrived, arrived));
-    CU(cudaMalloc((void **)&plan->partial, plan->max_items * piece));
-    CU(cudaMemsetAsync(plan->arrived, 0, arrived, cuda->stream));
     return OK;
 fail:
     return status;
 }
 
-static void plan_fini(struct cuda_attention_plan *plan) {
-    cudaFree(plan->items);
-    cudaFree(plan->spans);
-    cudaFree(plan->tiles);
-    cudaFree(plan->counts);
-    cudaFree(plan->splits);
-    cudaFree(plan->arrived);
-    cudaFree(plan->partial);
+// One plan for each KV group. They share the memory for what an attention leaves for its own end.
+static enum status plans_init(struct kv_cache *cache, const struct cuda_backend *cuda,
+                              struct err *err) {
+    enum status status = OK;
+    const struct kv_cache_spec *spec = &cache->spec;
+    for (uint32_t g = 0; g < cache->num_plans; g++) {
+        status = plan_init(&cache->plans[g], cuda, spec, err);
+        if (status) return status;
+    }
+    struct cuda_attention_plan *first = &cache->plans[0];
+    size_t arrived = (size_t)first->max_seqs * spec->num_heads * sizeof *first->arrived;
+    size_t piece = (size_t)spec->num_heads * (spec->head_dim + 2) * sizeof *first->partial;
+    CU(cudaMalloc((void **)&first->arrived, arrived));
+    CU(cudaMalloc((void **)&first->partial, first->max_items * piece));
+    CU(cudaMemsetAsync(first->arrived, 0, arrived, cuda->stream));
+    for (uint32_t g = 1; g < cache->num_plans; g++) {
+        cache->plans[g].arrived = first->arrived;
+        cache->plans[g].partial = first->partial;
+    }
+    return OK;
+fail:
+    return status;
+}
+
+static void plans_fini(struct kv_cache *cache) {
+    for (uint32_t g = 0; g < cache->num_plans; g++) {
+        cudaFree(cache->plans[g].items);
+        cudaFree(cache->plans[g].spans);
+        cudaFree(cache->plans[g].tiles);
+        cudaFree(cache->plans[g].counts);
+        cudaFree(cache->plans[g].splits);
+    }
+    cudaFree(cache->plans[0].arrived);
+    cudaFree(cache->plans[0].partial);
 }
 
 enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
@@ -74,7 +105,9 @@ enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_
     size_t bytes = 2 * cache->part_bytes * spec->num_layers;
     CU(cudaMalloc((void **)&cache->data, bytes));
     // The cache is not cleared, which would take a while: no position is read before it is written.
-    status = plan_init(&cache->plan, cuda_backend_of(backend), spec, err);
+    cache->num_plans = spec->limits.num_kv_groups ? spec->limits.num_kv_groups : 1;
+    CHECK(cache->num_plans <= KV_GROUPS_MAX, "%u KV groups", cache->num_plans);
+    status = plans_init(cache, cuda_backend_of(backend), err);
     if (status) goto fail;
     *out = cache;
     return OK;
@@ -86,7 +119,7 @@ fail:
 void cuda_kv_cache_destroy(struct backend *backend, struct kv_cache *cache) {
     (void)backend;
     if (!cache) return;
-    plan_fini(&cache->plan);
+    plans_fini(cache);
     cudaFree(cache->data);
     free(cache);
 }
@@ -114,6 +147,15 @@ void cuda_attention_prepare(struct backend *backend, const struct attention_args
     cuda_attention_prepare_launch(args, &view, &cuda->info, cuda->stream);
 }
 
+static void make_lists(const struct cuda_backend *cuda, struct kv_cache *cache, uint32_t kv_group,
+                       const struct step *step) {
+    struct cuda_attention_plan *plan = &cache->plans[kv_group];
+    cuda_attention_plan_launch(step, plan, &cache->spec, kv_group, &cuda->info, cuda->stream);
+    plan->is_current = true;
+}
+
+// Work lists are made here for the windows that the groups had in the last step. A group's layers
+// have the same window in every step, so only a first step makes them anew in plan_of.
 void cuda_attention_begin(struct backend *backend, struct kv_cache *cache,
                           const struct step *step) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
@@ -123,19 +165,39 @@ void cuda_attention_begin(struct backend *backend, struct kv_cache *cache,
         cuda->step.cluster_size = cuda_attention_cluster_size(
             &cuda->info, step->num_seqs, spec->num_heads, spec->num_kv_heads, spec->head_dim);
     }
-    if (cuda->step.cluster_size) return; // needs no work lists
-    cuda_attention_plan_launch(step, &cache->plan, spec, &cuda->info, cuda->stream);
+    for (uint32_t g = 0; g < cache->num_plans; g++) {
+        cache->plans[g].is_current = false;
+        bool needs_none = cuda->step.cluster_size && !cache->plans[g].has_extras;
+        if (!needs_none) make_lists(cuda, cache, g, step);
+    }
+}
+
+// The step's work lists for these layers.
+static const struct cuda_attention_plan *plan_of(struct cuda_backend *cuda,
+                                                 const struct attention_args *args,
+                                                 bool has_extras) {
+    struct kv_cache *cache = args->cache;
+    struct cuda_attention_plan *plan = &cache->plans[args->kv_group];
+    if (plan->is_current && plan->window == args->window && plan->has_extras == has_extras) {
+        return plan;
+    }
+    plan_set(plan, &cuda->info, &cache->spec, args->window, has_extras);
+    make_lists(cuda, cache, args->kv_group, args->step);
+    cuda->step.has_attended = false; // the next attention waits for the lists
+    return plan;
 }
 
 // Sequences with one query token go to one kernel, those with more to another. Each kernel finds
-// its own sequences in the work lists.
+// its own sequences in the work lists. Only attention/decode.cu and attention/prefill.cu have a cap
+// of the scores and sinks; all kernels have windows.
 static void attend(struct cuda_backend *cuda, const struct attention_args *args, bool prepares) {
-    CHECK(args->window == 0 && args->softcap == 0 && !args->sinks,
-          "cuda has no window, softcap or sinks");
+    bool has_extras = args->softcap != 0 || args->sinks;
+    CHECK(args->kv_group < args->cache->num_plans, "KV group %u", args->kv_group);
     const struct cuda_kv_view view = view_of(args->cache, args->layer);
-    const struct cuda_attention_plan *plan = &args->cache->plan;
+    int cluster_size = has_extras ? 0 : cuda->step.cluster_size;
+    const struct cuda_attention_plan *plan = cluster_size ? NULL : plan_of(cuda, args, has_extras);
     const struct cuda_attention_choice choice = {
-        .cluster_size = cuda->step.cluster_size,
+        .cluster_size = cluster_size,
         .is_compact = cuda->step.is_compact,
         .prepares = prepares,
         .starts_early = prepares && cuda->step.has_attended,
@@ -145,7 +207,8 @@ static void attend(struct cuda_backend *cuda, const struct attention_args *args,
         cuda_attention_cluster_launch(args, &view, &choice, cuda->stream);
         return;
     }
-    if (args->step->max_query_len > 1 && cuda_prefill_is_sm90(&cuda->info, args->head_dim)) {
+    bool is_sm90 = cuda_prefill_is_sm90(&cuda->info, args->head_dim) && !has_extras;
+    if (args->step->max_query_len > 1 && is_sm90) {
         cuda_attention_prefill_sm90_launch(args, &view, plan, &cuda->info, cuda->stream);
     } else if (args->step->max_query_len > 1) {
         cuda_attention_prefill_launch(args, &view, plan, &cuda->info, cuda->stream);

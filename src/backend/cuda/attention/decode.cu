@@ -6,6 +6,9 @@
  * tiles. A separate warp of the block prepares q, k and v (attention/decode_units.cuh,
  * attention/decode_heads.cuh). attention/decode_cluster.cu runs instead in steps of few sequences.
  *
+ * Kernels with EXTRAS also take a window, a cap of the scores and sinks. A sink is one more score,
+ * without a value: it is added to the sum when a query's result is complete.
+ *
  * Launch: a fixed number of blocks, so that a captured graph serves any lengths. A block has 4
  * warps that attend and the one that prepares. It takes every n-th unit of the plan
  * (attention/plan.cu). If a sequence is in pieces, the last of its blocks to finish joins them, in
@@ -25,9 +28,19 @@ __device__ __forceinline__ void attending_sync() { // barrier of the attending w
     named_wait(ATTENDING_BARRIER, ATTENDING);
 }
 
+// 1 / the sum of a query's weights, which are relative to `max`; with its head's sink.
+template <bool EXTRAS>
+__device__ __forceinline__ float inverse_sum(const decode_params &p, int head, float max,
+                                             float sum) {
+    if constexpr (EXTRAS) {
+        if (p.sinks) sum += exp2_fast(p.sinks[head] * LOG2E - max);
+    }
+    return __fdividef(1, sum);
+}
+
 // Joins the pieces of one sequence and group of queries, in order. The block that finished last
 // runs it.
-template <int D>
+template <int D, bool EXTRAS>
 __device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_bfloat16 *out) {
     int first = p.splits[u.row * 2], count = p.splits[u.row * 2 + 1];
     constexpr int STRIDE = D + 2;
@@ -44,13 +57,18 @@ __device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_b
             sum += weight * __ldcg(&piece[j * step + D + 1]);
             value += weight * __ldcg(&piece[j * step + dim]);
         }
-        out[query * D + dim] = __float2bfloat16(__fdividef(value, sum));
+        if constexpr (EXTRAS) {
+            value *= inverse_sum<EXTRAS>(p, u.first_head + query, max, sum);
+            out[query * D + dim] = __float2bfloat16(value);
+        } else {
+            out[query * D + dim] = __float2bfloat16(__fdividef(value, sum));
+        }
     }
 }
 
 // Joins the warps' results for the queries [first, first + count). Writes them to `out`, or to
 // `partial` if the sequence is in pieces.
-template <int D>
+template <int D, bool EXTRAS>
 __device__ __forceinline__ void write_found(const decode_params &p, const decode_unit &u,
                                             const join_space &m, __nv_bfloat16 *out, int first,
                                             int count) {
@@ -67,7 +85,7 @@ __device__ __forceinline__ void write_found(const decode_params &p, const decode
         }
         query += first;
         if (u.piece < 0) {
-            float scale = __fdividef(1, weights.sum);
+            float scale = inverse_sum<EXTRAS>(p, u.first_head + query, weights.max, weights.sum);
             *reinterpret_cast<uint2 *>(out + query * D + dim) = make_uint2(
                 pack_bf16(v[0] * scale, v[1] * scale), pack_bf16(v[2] * scale, v[3] * scale));
             continue;
@@ -102,7 +120,7 @@ __device__ bool is_last_piece(const decode_params &p, const decode_unit &u) {
     return true;
 }
 
-template <int D>
+template <int D, bool EXTRAS>
 __device__ void finish_unit(const decode_params &p, const decode_unit &u, accumulator<D> &acc,
                             const join_space &m) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -113,14 +131,15 @@ __device__ void finish_unit(const decode_params &p, const decode_unit &u, accumu
         if (first) attending_sync(); // the previous queries' results have been read
         join_values<D>(acc, m.values, first, count, warp, lane);
         attending_sync();
-        write_found<D>(p, u, m, out, first, count);
+        write_found<D, EXTRAS>(p, u, m, out, first, count);
     }
-    if (u.piece >= 0 && is_last_piece(p, u)) join_pieces<D>(p, u, out);
+    if (u.piece >= 0 && is_last_piece(p, u)) join_pieces<D, EXTRAS>(p, u, out);
 }
 
 // This warp's tiles of a unit.
-template <int D>
-__device__ __forceinline__ void take_tiles(const decode_params &p, const decode_unit &u,
+template <int D, bool EXTRAS>
+__device__ __forceinline__ void take_tiles(const decode_params &p,
+                                           const typename unit_of<EXTRAS>::type &u,
                                            const unit_heads<D> &heads, tile_queue<D> &queue,
                                            accumulator<D> &acc) {
     int warp = queue.warp, lane = queue.lane;
@@ -137,31 +156,37 @@ __device__ __forceinline__ void take_tiles(const decode_params &p, const decode_
             heads.patch(values, 1, valid - 1, lane);
         }
         if (valid < TILE) zero_values<D>(values, valid, lane);
-        take_tile<D>(acc, q, tile, valid, p.scale, lane);
+        if constexpr (EXTRAS) {
+            int skip = u.skip - (warp + i * WARPS) * TILE;
+            take_tile<D, true>(acc, q, tile, valid, p.scale, lane, skip, p.cap);
+        } else {
+            take_tile<D>(acc, q, tile, valid, p.scale, lane);
+        }
         __syncwarp();
         queue.issue();
     }
 }
 
-template <int D>
-__device__ __forceinline__ void attend(const decode_params &p, unit_slot<D> *slots,
+template <int D, bool EXTRAS>
+__device__ __forceinline__ void attend(const decode_params &p, unit_slot<D, EXTRAS> *slots,
                                        tile_queue<D> &queue, const join_space &m) {
     if (p.starts_early) wait_for_earlier(); // rule 5
     for (int i = 0;; i++) {
         int number = i % UNITS_AHEAD;
-        unit_slot<D> &slot = slots[number];
+        unit_slot<D, EXTRAS> &slot = slots[number];
         slot_wait(FULL_BARRIER, number); // also: all warps have read the last unit's joined results
-        decode_unit u = slot.unit;
+        auto u = slot.unit;
         if (!u.is_there) return;
         accumulator<D> acc = {};
         acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
-        take_tiles<D>(p, u, slot.heads, queue, acc);
+        take_tiles<D, EXTRAS>(p, u, slot.heads, queue, acc);
         slot_arrive(EMPTY_BARRIER, number);
-        finish_unit<D>(p, u, acc, m);
+        finish_unit<D, EXTRAS>(p, u, acc, m);
     }
 }
 
-template <int D> __global__ void __launch_bounds__(ALL_THREADS, 2) decode_kernel(decode_params p) {
+template <int D, bool EXTRAS>
+__global__ void __launch_bounds__(ALL_THREADS, 2) decode_kernel(decode_params p) {
     extern __shared__ __align__(128) char memory[]; // rings, unit slots, joined values
     __shared__ float maxes[WARPS * GROUP], sums[WARPS * GROUP];
     __shared__ uint64_t barriers[WARPS * CUDA_DECODE_STAGES_MAX];
@@ -169,13 +194,13 @@ template <int D> __global__ void __launch_bounds__(ALL_THREADS, 2) decode_kernel
     let_next_start(); // rule 5: a step's first attention has waited by now
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int ring_bytes = p.stages * tile_queue<D>::TILE_BYTES;
-    auto slots = reinterpret_cast<unit_slot<D> *>(memory + WARPS * ring_bytes);
+    auto slots = reinterpret_cast<unit_slot<D, EXTRAS> *>(memory + WARPS * ring_bytes);
     static_assert(sizeof *slots == CUDA_DECODE_UNIT_BYTES(D), "attention/decode_shape.c");
-    if (warp == WARPS) return prepare_units<D>(p, slots, lane);
+    if (warp == WARPS) return prepare_units<D, EXTRAS>(p, slots, lane);
     tile_queue<D> queue(p, shared_address(memory) + warp * ring_bytes,
                         shared_address(barriers + warp * CUDA_DECODE_STAGES_MAX), warp, lane);
     join_space m = {reinterpret_cast<float *>(slots + UNITS_AHEAD), maxes, sums};
-    attend<D>(p, slots, queue, m);
+    attend<D, EXTRAS>(p, slots, queue, m);
 }
 
 template <int D>
@@ -187,7 +212,8 @@ void launch(const decode_params &p, const cuda_decode_shape &shape, const cuda_d
                            WARPS * CUDA_DECODE_STAGES_MAX * sizeof(uint64_t);
     constexpr int LINES = (ARRAYS + 127) / 128 * 128;
     static_assert(LINES + 1024 <= CUDA_DECODE_RESERVED_BYTES, "too little");
-    auto kernel = decode_kernel<D>;
+    bool has_extras = p.window || p.cap != 0 || p.sinks;
+    auto kernel = has_extras ? decode_kernel<D, true> : decode_kernel<D, false>;
     // The same value at every launch: the attribute belongs to the process, and two engines may
     // launch at the same time.
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -201,7 +227,7 @@ decode_params params_of(const attention_args *args, const cuda_kv_view *kv,
                         const cuda_decode_shape &shape) {
     decode_params p = {};
     fill_heads_params(p, args, kv, choice->prepares);
-    p.block_tables = args->step->block_tables;
+    p.block_tables = step_tables(args->step, args->kv_group);
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.items = reinterpret_cast<const cuda_decode_item *>(plan->items);
     p.spans = reinterpret_cast<const cuda_decode_span *>(plan->spans);
@@ -215,6 +241,9 @@ decode_params params_of(const attention_args *args, const cuda_kv_view *kv,
     p.stages = shape.stages;
     p.scale = args->scale * LOG2E;
     p.starts_early = choice->starts_early;
+    p.window = static_cast<int>(args->window);
+    p.cap = args->softcap * LOG2E;
+    p.sinks = args->sinks;
     return p;
 }
 

@@ -33,6 +33,7 @@ struct cluster_params : heads_params {
     int groups; // of up to GROUP queries that share a kv head
     float scale; // times log2(e)
     bool starts_early; // the cache is complete before the previous kernel has ended: rule 5
+    int window; // positions that the query sees; only for kernels that are WINDOWED
 };
 
 template <int D, int STAGES> struct __align__(128) cluster_shared {
@@ -72,8 +73,15 @@ __device__ __forceinline__ cluster_unit unit_of(const cluster_params &p, int num
     return u;
 }
 
-// This warp's tiles of the sequence: (i * WARPS + warp) * c.size + c.rank for i = 0, 1, ...
-template <int D, int STAGES> struct cluster_tiles {
+// The first position that the query sees.
+template <bool WINDOWED>
+__device__ __forceinline__ int first_seen(const cluster_params &p, const cluster_unit &u) {
+    return WINDOWED ? max(u.length - p.window, 0) : 0;
+}
+
+// This warp's tiles of those that the query sees: (i * WARPS + warp) * c.size + c.rank for i = 0,
+// 1, ...
+template <int D, int STAGES, bool WINDOWED> struct cluster_tiles {
     static constexpr uint32_t PART_BYTES = TILE * D * 2;
     const cluster_params &p;
     const cluster_unit &u;
@@ -90,6 +98,7 @@ template <int D, int STAGES> struct cluster_tiles {
         : p(params), u(unit), c(place), s(shared), warp(warp_index), lane(lane_index), count(0),
           blocks(0), row(0) {
         int num_tiles = (u.length + TILE - 1) / TILE, stride = WARPS * c.size;
+        // tile() counts from the sequence's start.
         count = max(num_tiles - tile(0) + stride - 1, 0) / stride;
         if (lane < 2 * STAGES) barrier_init(barrier_of(lane / 2, lane % 2), 1);
         barrier_init_done();
@@ -102,7 +111,7 @@ template <int D, int STAGES> struct cluster_tiles {
         }
     }
     __device__ __forceinline__ int tile(int i) const {
-        return (i * WARPS + warp) * c.size + c.rank;
+        return (i * WARPS + warp) * c.size + c.rank + first_seen<WINDOWED>(p, u) / TILE;
     }
     __device__ __forceinline__ uint32_t place_of(int i, int part) const {
         return shared_address(s.tiles[warp][i % STAGES][part]);
@@ -142,6 +151,8 @@ template <int D, int STAGES> struct cluster_tiles {
             if (is_new) s.heads.patch(keys, 0, valid - 1, lane);
             float scores[4];
             tile_scores<D>(scores, q, keys, valid, p.scale, lane);
+            adjust_scores<WINDOWED>(scores, first_seen<WINDOWED>(p, u) - tile(i) * TILE, valid, 0,
+                                    lane);
             __syncwarp();
             find(i + STAGES);
             copy(i + STAGES, 0);
@@ -213,16 +224,17 @@ __device__ void join_found(const cluster_params &p, const cluster_unit &u, const
     }
 }
 
-template <int D, int STAGES>
+template <int D, int STAGES, bool WINDOWED>
 __device__ void run_block(const cluster_params &p, cluster_shared<D, STAGES> &s) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     cluster_place c = this_place();
     cluster_unit u = unit_of(p, blockIdx.x / c.size);
     if (!u.length) return; // padding: all blocks of the cluster return (rule 4)
-    bool has_last = (u.length - 1) / TILE % c.size == c.rank;
+    int first_tile = first_seen<WINDOWED>(p, u) / TILE;
+    bool has_last = ((u.length - 1) / TILE - first_tile) % c.size == c.rank;
     u.has_new &= has_last;
     u.writes_cache &= has_last;
-    cluster_tiles<D, STAGES> tiles(p, u, c, s, warp, lane);
+    cluster_tiles<D, STAGES, WINDOWED> tiles(p, u, c, s, warp, lane);
     if (threadIdx.x == 0 && c.size > 1) {
         int values = u.num_queries * (D / c.size + 2);
         barrier_init(shared_address(&s.pushed), 1);
@@ -249,26 +261,30 @@ __device__ void run_block(const cluster_params &p, cluster_shared<D, STAGES> &s)
     join_found<D, STAGES>(p, u, c, s);
 }
 
-template <int D, int STAGES> __device__ __forceinline__ void cluster_body(const cluster_params &p) {
+template <int D, int STAGES, bool WINDOWED>
+__device__ __forceinline__ void cluster_body(const cluster_params &p) {
     extern __shared__ __align__(128) char memory[];
     NV_IF_TARGET(NV_PROVIDES_SM_90,
                  (if (!p.starts_early) wait_for_earlier(); let_next_start(); // rule 5
-                  run_block<D, STAGES>(p, *reinterpret_cast<cluster_shared<D, STAGES> *>(memory));))
+                  run_block<D, STAGES, WINDOWED>(
+                      p, *reinterpret_cast<cluster_shared<D, STAGES> *>(memory));))
 }
-template <int D> __global__ void __launch_bounds__(THREADS, 2) cluster_kernel(cluster_params p) {
-    cluster_body<D, 2>(p);
+template <int D, bool WINDOWED>
+__global__ void __launch_bounds__(THREADS, 2) cluster_kernel(cluster_params p) {
+    cluster_body<D, 2, WINDOWED>(p);
 }
 // For steps where linear/few_rows_sm90.cu runs the linears. Registers and shared memory leave room
 // for two of its blocks per multiprocessor, for matrices as small as Qwen3-0.6B's.
-template <int D> __global__ void __maxnreg__(96) compact_kernel(cluster_params p) {
-    cluster_body<D, 1>(p);
+template <int D, bool WINDOWED> __global__ void __maxnreg__(96) compact_kernel(cluster_params p) {
+    cluster_body<D, 1, WINDOWED>(p);
 }
 
 template <int D>
 void launch(const cluster_params &p, int clusters, int size, bool is_compact, cudaStream_t stream) {
     int group = p.num_heads / p.num_kv_heads, queries = group < GROUP ? group : GROUP;
     int bytes = is_compact ? shared_bytes_of<D, 1>(queries) : shared_bytes_of<D, 2>(queries);
-    auto kernel = is_compact ? compact_kernel<D> : cluster_kernel<D>;
+    auto kernel = is_compact ? compact_kernel<D, false> : cluster_kernel<D, false>;
+    if (p.window) kernel = is_compact ? compact_kernel<D, true> : cluster_kernel<D, true>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          is_compact ? shared_bytes_of<D, 1>(GROUP) : shared_bytes_of<D, 2>(GROUP));
     if (is_compact) {
@@ -283,16 +299,17 @@ cluster_params params_of(const attention_args *args, const cuda_kv_view *kv,
     const step *s = args->step;
     cluster_params p = {};
     fill_heads_params(p, args, kv, choice->prepares);
-    p.block_tables = s->block_tables;
+    p.block_tables = step_tables(s, args->kv_group);
     p.query_start = s->query_start;
     p.context_len = s->context_len;
-    p.slot_mapping = s->slot_mapping;
+    p.slot_mapping = step_slots(s, args->kv_group);
     p.table_row = s->table_row;
     p.table_stride = s->table_stride;
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.groups = cuda_decode_groups(args->num_heads, args->num_kv_heads);
     p.scale = args->scale * LOG2E;
     p.starts_early = choice->starts_early;
+    p.window = static_cast<int>(args->window);
     return p;
 }
 
@@ -301,15 +318,15 @@ cluster_params params_of(const attention_args *args, const cuda_kv_view *kv,
 extern "C" void cuda_attention_max_clusters(struct cuda_device_info *info) {
     int bytes = shared_bytes_of<HEAD_DIM_MAX, 2>(GROUP);
     if (info->major < 9 || bytes + 1024 > info->shared_bytes_max) return;
-    cudaFuncSetAttribute(cluster_kernel<HEAD_DIM_MAX>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         bytes);
+    cudaFuncSetAttribute(cluster_kernel<HEAD_DIM_MAX, false>,
+                         cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     for (int i = 0; 1 << i <= CLUSTER_MAX; i++) {
         cudaLaunchAttribute attribute = cluster_attribute(1 << i);
         cudaLaunchConfig_t config =
             launch_config(dim3(1 << i), THREADS, bytes, nullptr, &attribute, 1);
         int clusters = 0;
         cudaError_t error =
-            cudaOccupancyMaxActiveClusters(&clusters, cluster_kernel<HEAD_DIM_MAX>, &config);
+            cudaOccupancyMaxActiveClusters(&clusters, cluster_kernel<HEAD_DIM_MAX, false>, &config);
         info->max_clusters[i] = error == cudaSuccess ? clusters : 0;
     }
     (void)cudaGetLastError(); // clears the error of a size that the device refuses

@@ -27,6 +27,10 @@ struct decode_params : heads_params {
     float scale; // times log2(e)
     // The plan and the cache are complete before the previous kernel has ended: rule 5.
     bool starts_early;
+    // For kernels with EXTRAS.
+    int window; // positions that a query sees; 0: all
+    float cap; // of the scores, times log2(e); 0: none
+    const float *sinks; // [num_heads] or NULL
 };
 
 // A block's position in its work. A unit is a span for one kv head and group of queries; a span is

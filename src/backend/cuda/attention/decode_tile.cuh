@@ -99,6 +99,21 @@ __device__ __forceinline__ void tile_scores(float (&scores)[4],
     }
 }
 
+// With EXTRAS: caps the scores (`cap` times log2(e); 0: no cap), and hides the tile's first `skip`
+// positions, which are before the window.
+template <bool EXTRAS>
+__device__ __forceinline__ void adjust_scores(float (&s)[4], int skip, int valid, float cap,
+                                              int lane) {
+    if constexpr (EXTRAS) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int row = lane / 4 + i / 2 * 8;
+            if (cap != 0 && row < valid) s[i] = cap * tanhf(s[i] / cap);
+            if (row < skip) s[i] = -INFINITY;
+        }
+    }
+}
+
 // Adds a tile with these scores to the accumulator: new maximum, weights, weighted values.
 template <int HEAD_DIM>
 __device__ __forceinline__ void take_scores(accumulator<HEAD_DIM> &acc, const float (&s)[4],
@@ -111,7 +126,7 @@ __device__ __forceinline__ void take_scores(accumulator<HEAD_DIM> &acc, const fl
         for (int offset = 4; offset < 32; offset <<= 1) {
             m = fmaxf(m, __shfl_xor_sync(FULL_WARP, m, offset));
         }
-        m = fmaxf(m, acc.max[i]); // finite: the first position of a tile is valid
+        m = fmaxf(m, acc.max[i]); // finite: some position of a tile is valid
         float alpha = exp2_fast(acc.max[i] - m);
         acc.max[i] = m;
         p[i] = exp2_fast(s[i] - m);
@@ -135,12 +150,14 @@ __device__ __forceinline__ void take_scores(accumulator<HEAD_DIM> &acc, const fl
     }
 }
 
-template <int HEAD_DIM>
+template <int HEAD_DIM, bool EXTRAS = false>
 __device__ __forceinline__ void take_tile(accumulator<HEAD_DIM> &acc,
                                           const uint32_t (&q)[HEAD_DIM / 16][2], uint32_t shared,
-                                          int valid, float scale, int lane) {
+                                          int valid, float scale, int lane, int skip = 0,
+                                          float cap = 0) {
     float s[4];
     tile_scores<HEAD_DIM>(s, q, shared, valid, scale, lane);
+    adjust_scores<EXTRAS>(s, skip, valid, cap, lane);
     take_scores<HEAD_DIM>(acc, s, shared + TILE * HEAD_DIM * 2, lane);
 }
 

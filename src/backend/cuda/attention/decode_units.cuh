@@ -37,13 +37,21 @@ struct decode_unit : heads_unit {
     bool is_there; // false: no more units
 };
 
-template <int D> struct __align__(16) unit_slot {
+struct windowed_unit : decode_unit {
+    int skip; // the item's first positions that the query does not see
+};
+
+template <bool EXTRAS> struct unit_of { using type = decode_unit; };
+template <> struct unit_of<true> { using type = windowed_unit; };
+
+template <int D, bool EXTRAS> struct __align__(16) unit_slot {
     unit_heads<D> heads;
-    decode_unit unit;
+    typename unit_of<EXTRAS>::type unit;
 };
 
 // Walks over a block's units. The next unit's loads run while the current one is used.
-struct unit_walk {
+template <bool EXTRAS> struct unit_walk {
+    using unit = typename unit_of<EXTRAS>::type;
     const decode_params &p;
     int group; // queries of a kv head
     work_place place;
@@ -59,8 +67,8 @@ struct unit_walk {
         is_there = place.next(p);
         if (is_there) token = reinterpret_cast<const int4 *>(p.items)[place.item * 2 + 1];
     }
-    __device__ __forceinline__ decode_unit take() {
-        decode_unit u = {};
+    __device__ __forceinline__ unit take() {
+        unit u = {};
         if (!is_there) return u;
         u.row = place.range.x, u.length = place.range.z - place.range.y, u.piece = place.range.w;
         u.token = token.x, u.position = token.y, u.slot = token.z;
@@ -70,6 +78,9 @@ struct unit_walk {
         u.has_new = p.prepares && token.w;
         u.writes_cache = u.has_new && place.first_query == 0 && u.slot >= 0;
         u.is_there = true;
+        if constexpr (EXTRAS) {
+            if (p.window) u.skip = max(u.position + 1 - p.window - place.range.y, 0);
+        }
         load();
         return u;
     }
@@ -88,18 +99,18 @@ __device__ __forceinline__ void prefetch_unit(const decode_params &p, const deco
 }
 
 // Run by one warp: prepares all units of the block in turn, then stores one with is_there = false.
-template <int D>
-__device__ __forceinline__ void prepare_units(const decode_params &p, unit_slot<D> *slots,
+template <int D, bool EXTRAS>
+__device__ __forceinline__ void prepare_units(const decode_params &p, unit_slot<D, EXTRAS> *slots,
                                               int lane) {
-    unit_walk walk(p);
-    decode_unit u = walk.take();
+    unit_walk<EXTRAS> walk(p);
+    auto u = walk.take();
     prefetch_floats(p.q_norm, D, lane);
     prefetch_floats(p.k_norm, D, lane);
     if (p.starts_early) wait_for_earlier(); // rule 5
     for (int i = 0;; i++) {
         int number = i % UNITS_AHEAD;
-        unit_slot<D> &slot = slots[number];
-        decode_unit next = walk.take();
+        unit_slot<D, EXTRAS> &slot = slots[number];
+        auto next = walk.take();
         prefetch_unit<D>(p, next, lane);
         if (i >= UNITS_AHEAD) slot_wait(EMPTY_BARRIER, number);
         if (u.is_there) {

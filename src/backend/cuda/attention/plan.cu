@@ -3,7 +3,8 @@
  * Decode: the sequences with one query token are laid end to end, in tiles of 16 positions. That
  * row of tiles is cut into spans of equal length, as many as load all blocks evenly
  * (attention/decode_shape.h). A sequence that a cut divides is in pieces.
- * attention/decode_cluster.cu, for steps of few decodes, needs no lists.
+ * attention/decode_cluster.cu, for steps of few decodes, needs no lists. With a window only the
+ * tiles count that the query sees.
  *
  * Prefill: every sequence with more query tokens is cut into tiles of query tokens. The last tile
  * sees the most positions and comes first.
@@ -43,13 +44,20 @@ struct plan_params {
     cuda_decode_span *spans;
     int32_t *counts, *splits;
     int num_seqs, tile_tokens, table_stride;
+    int window; // positions that a query sees; 0: all
     int num_spans, span_tiles_min; // as in attention/decode_shape.h
 };
+
+// Where the first tile begins that a decode sees.
+__device__ int first_tile(const plan_params &p, int context_len) {
+    return p.window ? max(context_len - p.window, 0) / TILE : 0;
+}
 
 // Number of tiles of a decode sequence. 0: not a decode.
 __device__ int decode_tiles(const plan_params &p, int seq) {
     if (seq >= p.num_seqs || p.query_start[seq + 1] - p.query_start[seq] != 1) return 0;
-    return (p.context_len[seq] + TILE - 1) / TILE;
+    int context_len = p.context_len[seq];
+    return (context_len + TILE - 1) / TILE - first_tile(p, context_len);
 }
 
 // Writes a sequence's pieces as items from number `item` on. If there are several, their slots
@@ -57,7 +65,7 @@ __device__ int decode_tiles(const plan_params &p, int seq) {
 __device__ void write_items(const plan_params &p, int seq, int begin, int tiles, int span_tiles,
                             int item, int slot) {
     int first = begin / span_tiles, pieces = (begin + tiles - 1) / span_tiles - first + 1;
-    int row = p.table_row[seq];
+    int row = p.table_row[seq], unseen = first_tile(p, p.context_len[seq]) * TILE;
     if (pieces > 1) {
         p.splits[row * 2] = slot;
         p.splits[row * 2 + 1] = pieces;
@@ -68,8 +76,8 @@ __device__ void write_items(const plan_params &p, int seq, int begin, int tiles,
     one.position = p.context_len[seq] - 1;
     one.slot = p.slot_mapping[one.token];
     for (int i = 0; i < pieces; i++) {
-        one.start = max((first + i) * span_tiles - begin, 0) * TILE;
-        one.stop = min(((first + i + 1) * span_tiles - begin) * TILE, p.context_len[seq]);
+        one.start = unseen + max((first + i) * span_tiles - begin, 0) * TILE;
+        one.stop = min(unseen + ((first + i + 1) * span_tiles - begin) * TILE, p.context_len[seq]);
         one.piece = pieces > 1 ? slot + i : -1;
         one.is_end = i + 1 == pieces;
         p.items[item + i] = one;
@@ -141,7 +149,7 @@ __global__ void __launch_bounds__(THREADS_MAX) plan_kernel(plan_params p) {
 
 extern "C" void cuda_attention_plan_launch(const struct step *step,
                                            const struct cuda_attention_plan *plan,
-                                           const struct kv_cache_spec *spec,
+                                           const struct kv_cache_spec *spec, uint32_t kv_group,
                                            const struct cuda_device_info *info,
                                            cudaStream_t stream) {
     struct cuda_decode_shape shape =
@@ -149,7 +157,7 @@ extern "C" void cuda_attention_plan_launch(const struct step *step,
     plan_params p = {};
     p.query_start = step->query_start;
     p.context_len = step->context_len;
-    p.slot_mapping = step->slot_mapping;
+    p.slot_mapping = step_slots(step, kv_group);
     p.table_row = step->table_row;
     p.table_stride = static_cast<int>(step->table_stride);
     p.items = reinterpret_cast<cuda_decode_item *>(plan->items);
@@ -159,6 +167,7 @@ extern "C" void cuda_attention_plan_launch(const struct step *step,
     p.splits = plan->splits;
     p.num_seqs = static_cast<int>(step->num_seqs);
     p.tile_tokens = static_cast<int>(plan->tile_tokens);
+    p.window = static_cast<int>(plan->window);
     p.num_spans = shape.num_spans;
     p.span_tiles_min = CUDA_DECODE_SPAN_TILES_MIN;
     int threads = p.num_seqs > 0 ? (p.num_seqs + 31) / 32 * 32 : 32;

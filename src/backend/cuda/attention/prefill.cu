@@ -7,6 +7,10 @@
  * softmax. All matrix products run on tensor cores (mma.sync m16n8k16, bf16 in, float32 sums).
  * Scores stay in registers: the first product's accumulator is the second's left operand.
  *
+ * Kernels with EXTRAS also take a window, a cap of the scores and sinks. Tiles before the windows
+ * of all the block's queries are skipped. A sink is one more score, without a value: it is added to
+ * the sum at the end.
+ *
  * Launch: one block per (tile of the plan, kv head, head pair). Tiles that see the most positions
  * come first. A warp has 32 rows (16 for head_dim 256), which halves its shared memory reads per
  * product. cp.async brings K and V one tile ahead. */
@@ -26,9 +30,13 @@ struct prefill_params {
     const int32_t *counts;
     int num_heads, num_kv_heads, block_size, qkv_stride;
     float scale; // times log2(e)
+    // For kernels with EXTRAS.
+    int window; // positions that a query sees; 0: all
+    float cap; // of the scores, times log2(e); 0: none
+    const float *sinks; // [num_heads] or NULL
 };
 
-template <int D, int ROW_TILES, int KV> struct prefill {
+template <int D, int ROW_TILES, int KV, bool EXTRAS> struct prefill {
     static constexpr int ROW_BYTES = D * 2, CHUNKS = D / 8;
     static constexpr int KV_BYTES = KV * ROW_BYTES; // of K or of V of one tile
 
@@ -50,12 +58,19 @@ template <int D, int ROW_TILES, int KV> struct prefill {
         }
     }
 
-    // Copies positions [first, first + KV). Cache blocks past the sequence's last are not read.
+    // The first position that a query at `position` sees.
+    static __device__ __forceinline__ int first_seen(const prefill_params &p, int position) {
+        return EXTRAS && p.window ? max(position + 1 - p.window, 0) : 0;
+    }
+
+    // Copies positions [first, first + KV). Cache blocks past the sequence's last are not read, nor
+    // blocks before position `seen`.
     static __device__ void load_tile(const prefill_params &p, const int32_t *table, uint32_t shared,
-                                     int kv_head, int first, int num_positions) {
+                                     int kv_head, int first, int num_positions, int seen) {
         for (int i = threadIdx.x; i < KV * CHUNKS; i += blockDim.x) {
             int row = i / CHUNKS, position = first + row;
             if (position / 16 * 16 >= num_positions) position = (num_positions - 1) / 16 * 16;
+            if constexpr (EXTRAS) position = max(position, seen);
             int block = table[position / p.block_size];
             size_t at = (((size_t)block * p.num_kv_heads + kv_head) * p.block_size +
                          position % p.block_size) *
@@ -113,6 +128,38 @@ template <int D, int ROW_TILES, int KV> struct prefill {
                     int row = first_row + m * 16 + lane / 4 + i / 2 * 8;
                     int column = n * 8 + lane % 4 * 2 + i % 2;
                     if (column >= visible + row % TOKENS) s[m][n][i] = -INFINITY;
+                }
+            }
+        }
+    }
+
+    // Row r of the query tile does not see the first `hidden` + (index of its token) positions.
+    static __device__ __forceinline__ void hide(float (&s)[ROW_TILES][KV / 8][4], int first_row,
+                                                int hidden, int lane) {
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+            for (int n = 0; n < KV / 8; n++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    int row = first_row + m * 16 + lane / 4 + i / 2 * 8;
+                    int column = n * 8 + lane % 4 * 2 + i % 2;
+                    if (column < hidden + row % TOKENS) s[m][n][i] = -INFINITY;
+                }
+            }
+        }
+    }
+
+    // Caps the scores, which are scaled then.
+    static __device__ __forceinline__ void cap(float (&s)[ROW_TILES][KV / 8][4],
+                                               const prefill_params &p) {
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+            for (int n = 0; n < KV / 8; n++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    s[m][n][i] = p.cap * tanhf(s[m][n][i] * p.scale / p.cap);
                 }
             }
         }
@@ -178,7 +225,7 @@ template <int D, int ROW_TILES, int KV> struct prefill {
     }
 
     static __device__ void write(const prefill_params &p, state &w, int token, int num_tokens,
-                                 int first_head, int first_row, int lane) {
+                                 int first_head, int first_row, float scale, int lane) {
 #pragma unroll
         for (int m = 0; m < ROW_TILES; m++) {
 #pragma unroll
@@ -190,6 +237,10 @@ template <int D, int ROW_TILES, int KV> struct prefill {
                 if (t >= num_tokens) continue;
                 uint32_t *out = reinterpret_cast<uint32_t *>(
                     p.out + ((size_t)(token + t) * p.num_heads + first_head + row / TOKENS) * D);
+                if constexpr (EXTRAS) {
+                    int head = first_head + row / TOKENS;
+                    if (p.sinks) sum += exp2f(p.sinks[head] * LOG2E - w.max[m][r] * scale);
+                }
                 float inverse = 1.0f / sum;
 #pragma unroll
                 for (int d = 0; d < D / 8; d++) {
@@ -215,17 +266,20 @@ template <int D, int ROW_TILES, int KV> struct prefill {
         uint32_t queries = shared_address(memory);
         uint32_t ring = queries + TOKENS * heads * ROW_BYTES;
         load_queries(p, queries, token, num_tokens, first_head, TOKENS * heads);
-        load_tile(p, table, ring, kv_head, 0, num_positions);
+        int seen = first_seen(p, position), first_tile = EXTRAS ? seen / KV : 0;
+        float scale = EXTRAS && p.cap != 0 ? 1 : p.scale; // of what scores() and cap() give
+        load_tile(p, table, ring + first_tile % 2 * 2 * KV_BYTES, kv_head, first_tile * KV,
+                  num_positions, seen);
         copy_commit();
         state w = {};
 #pragma unroll
         for (int m = 0; m < ROW_TILES; m++) w.max[m][0] = w.max[m][1] = -1e30f;
         int first_row = warp * ROW_TILES * 16;
         int num_tiles = (num_positions + KV - 1) / KV;
-        for (int i = 0; i < num_tiles; i++) {
+        for (int i = first_tile; i < num_tiles; i++) {
             if (i + 1 < num_tiles) {
                 load_tile(p, table, ring + (i + 1) % 2 * 2 * KV_BYTES, kv_head, (i + 1) * KV,
-                          num_positions);
+                          num_positions, seen);
             }
             copy_commit();
             copy_wait<1>();
@@ -237,21 +291,26 @@ template <int D, int ROW_TILES, int KV> struct prefill {
             }
             float s[ROW_TILES][KV / 8][4] = {};
             scores(s, queries + first_row * ROW_BYTES, keys, lane);
+            if constexpr (EXTRAS) {
+                if (p.cap != 0) cap(s, p);
+                int hidden = position + 1 - p.window - i * KV;
+                if (p.window && hidden + TOKENS > 1) hide(s, first_row, hidden, lane);
+            }
             int visible = position + 1 - i * KV;
             if (visible < KV) mask(s, first_row, visible, lane);
-            softmax(w, s, p.scale);
+            softmax(w, s, scale);
             add_values(w, s, keys + KV_BYTES, lane);
             __syncthreads();
         }
-        write(p, w, token, num_tokens, first_head, first_row, lane);
+        write(p, w, token, num_tokens, first_head, first_row, scale, lane);
     }
 };
 
-template <int D, int ROW_TILES, int KV>
+template <int D, int ROW_TILES, int KV, bool EXTRAS>
 __global__ void __launch_bounds__(TOKENS * 2 / (ROW_TILES * 16) * 32)
     prefill_kernel(prefill_params p) {
     extern __shared__ __align__(128) char memory[];
-    prefill<D, ROW_TILES, KV>::run(p, memory);
+    prefill<D, ROW_TILES, KV, EXTRAS>::run(p, memory);
 }
 
 template <int D, int ROW_TILES, int KV>
@@ -262,10 +321,12 @@ void launch(const prefill_params &p, uint32_t max_tiles, cudaStream_t stream) {
     // Always the size that two heads need. The attribute belongs to the process, not to the launch,
     // and two engines may launch at the same time.
     int most = TOKENS * 2 * D * 2 + 4 * KV * D * 2;
-    cudaFuncSetAttribute(prefill_kernel<D, ROW_TILES, KV>,
-                         cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+    bool has_extras = p.window || p.cap != 0 || p.sinks;
+    auto kernel = has_extras ? prefill_kernel<D, ROW_TILES, KV, true>
+                             : prefill_kernel<D, ROW_TILES, KV, false>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
     dim3 grid(max_tiles, static_cast<unsigned>(p.num_heads / heads));
-    prefill_kernel<D, ROW_TILES, KV><<<grid, threads, bytes, stream>>>(p);
+    kernel<<<grid, threads, bytes, stream>>>(p);
 }
 
 } // namespace
@@ -280,7 +341,7 @@ extern "C" void cuda_attention_prefill_launch(const struct attention_args *args,
     p.qkv = static_cast<const __nv_bfloat16 *>(args->qkv);
     p.keys = static_cast<const __nv_bfloat16 *>(kv->keys);
     p.values = static_cast<const __nv_bfloat16 *>(kv->values);
-    p.block_tables = args->step->block_tables;
+    p.block_tables = step_tables(args->step, args->kv_group);
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.tiles = reinterpret_cast<const int4 *>(plan->tiles);
     p.counts = plan->counts;
@@ -289,6 +350,9 @@ extern "C" void cuda_attention_prefill_launch(const struct attention_args *args,
     p.block_size = static_cast<int>(kv->block_size);
     p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
     p.scale = args->scale * LOG2E;
+    p.window = static_cast<int>(args->window);
+    p.cap = args->softcap * LOG2E;
+    p.sinks = args->sinks;
     // At most one tile of each sequence is not full.
     uint32_t tiles = args->step->num_tokens / TOKENS + args->step->num_seqs;
     switch (args->head_dim) {

@@ -58,6 +58,19 @@ template <int N, int D> __device__ __forceinline__ void mask(row_state<D> &w, in
     }
 }
 
+// Row r of the warpgroup does not see the first `hidden` + r positions of this tile.
+template <int N, int D> __device__ __forceinline__ void hide(row_state<D> &w, int hidden) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    int limit = hidden + warp * 16 + lane / 4 - lane % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < N / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (n * 8 + i % 2 < limit + i / 2 * 8) w.s[n][i] = -INFINITY;
+        }
+    }
+}
+
 // Updates maxima and sums and replaces scores by weights. alpha: factor for the results so far.
 template <int N, int D> __device__ __forceinline__ void softmax(row_state<D> &w, float scale) {
 #pragma unroll
@@ -147,13 +160,17 @@ __device__ __forceinline__ void write(const row_state<D> &w, __nv_bfloat16 *out,
 }
 
 // Starts an item: turns the scores of its last tile, which is processed first, into weights.
-template <int N, int D>
-__device__ __forceinline__ void begin(row_state<D> &w, int visible, float scale) {
+// `window`: 0: none.
+template <int N, bool WINDOWED, int D>
+__device__ __forceinline__ void begin(row_state<D> &w, int visible, int window, float scale) {
 #pragma unroll
     for (int i = 0; i < D / 2; i++) w.o[i / 4][i % 4] = 0;
     w.max[0] = w.max[1] = -1e30f;
     w.sum[0] = w.sum[1] = 0;
     if (visible < N) mask<N>(w, visible);
+    if constexpr (WINDOWED) {
+        if (visible - window + ROWS > 1) hide<N>(w, visible - window);
+    }
     softmax<N>(w, scale);
     pack<N>(w);
 }

@@ -11,6 +11,10 @@
  * takes items off a counter. So blocks are persistent, and the tensor cores do not stop between
  * items: the next item's first scores are computed while the last results are written.
  *
+ * Kernels that are WINDOWED skip the tiles before the windows of all the item's queries, and of the
+ * first tile the boxes before them: those blocks may be gone. What such a box leaves of an earlier
+ * tile is hidden by the mask, and zeroed where it is values.
+ *
  * Layout: the cache's rows are stored with the swizzle that wgmma wants (kernels.h). A tile is
  * [head_dim / 64][128 positions][128 bytes], copied box by box, because the cache's blocks are
  * scattered.
@@ -42,6 +46,7 @@ struct prefill_params {
     int max_tiles, num_heads, num_kv_heads, block_size;
     int heads, box_rows; // heads of an item; positions of one copy
     float scale; // times log2(e)
+    int window; // positions that a query sees; only for kernels that are WINDOWED
 };
 
 // A warpgroup's part of an item. No positions: there are no more items.
@@ -58,7 +63,7 @@ struct alignas(16) item {
     int first_head, kv_head, table; // table: where its sequence's row begins in block_tables
 };
 
-template <int D> struct prefill {
+template <int D, bool WINDOWED> struct prefill {
     enum { COPY_REGISTERS = 40, COMPUTE_REGISTERS = 232 }; // per thread; the launch gives each 168
     enum { TURN_BARRIER = 1, GROUP_BARRIER = TURN_BARRIER + GROUPS };
     static constexpr int HALVES = D * 2 / HALF_BYTES;
@@ -76,6 +81,7 @@ template <int D> struct prefill {
         uint64_t queries_full[QUERY_STAGES][GROUPS], queries_empty[QUERY_STAGES][GROUPS];
         uint64_t keys_full[KEY_STAGES], keys_empty[KEY_STAGES];
         uint64_t values_full[VALUE_STAGES], values_empty[VALUE_STAGES];
+        int first_seen[QUERY_STAGES]; // of the items, if WINDOWED
     };
     static constexpr int SHARED_BYTES = BARRIERS_AT + sizeof(barriers);
 
@@ -160,10 +166,18 @@ template <int D> struct prefill {
         }
     }
 
+    // The first position that the item's first query sees.
+    static __device__ __forceinline__ int first_seen_of(const prefill_params &p, const item &w) {
+        return WINDOWED ? max(w.position + 1 - p.window, 0) : 0;
+    }
+
     // The cache row where this lane's box of the tile begins. -1: no box for this lane.
     static __device__ int box_row(const prefill_params &p, const item &w, int first, int lane) {
         int in_tile = lane / HALVES * p.box_rows, position = first + in_tile;
         if (first < 0 || in_tile >= KV || position >= w.num_positions) return -1;
+        if constexpr (WINDOWED) {
+            if (position + p.box_rows <= first_seen_of(p, w)) return -1;
+        }
         int block = p.block_tables[w.table + position / p.block_size];
         return (block * p.num_kv_heads + w.kv_head) * p.block_size + position % p.block_size;
     }
@@ -175,12 +189,14 @@ template <int D> struct prefill {
                                       const item &w, uint32_t shared, uint32_t full, uint32_t empty,
                                       ring_place<STAGES> &at, uint32_t last_begins, int lane) {
         int first = (w.num_positions - 1) / KV * KV, half = lane % HALVES;
+        int seen = first_seen_of(p, w), low = seen / KV * KV; // low: the final tile
         uint32_t to = shared + half * TILE_HALF + lane / HALVES * p.box_rows * HALF_BYTES;
         int row = box_row(p, w, first, lane);
-        for (; first >= 0; first -= KV, at.advance()) {
+        for (; first >= low; first -= KV, at.advance()) {
             int row_after = box_row(p, w, first - KV, lane); // loads while this tile waits
             int boxes = (min(w.num_positions - first, KV) + p.box_rows - 1) / p.box_rows;
-            if (first == 0 && last_begins) release(last_begins);
+            if constexpr (WINDOWED) boxes -= max(seen - first, 0) / p.box_rows;
+            if (first == low && last_begins) release(last_begins);
             barrier_wait(empty + at.stage * 8, at.parity ^ 1, "a free place for a tile,", at.stage);
             if (lane == 0) barrier_expect(full + at.stage * 8, boxes * p.box_rows * D * 2);
             __syncwarp();
@@ -205,6 +221,9 @@ template <int D> struct prefill {
                 m.b->shares[at.stage][g] = {w.position + skipped, min(w.num_tokens - skipped, ROWS),
                                             (w.token + skipped) * p.num_heads + head,
                                             w.num_positions};
+                if constexpr (WINDOWED) {
+                    if (g == 0) m.b->first_seen[at.stage] = first_seen_of(p, w);
+                }
                 if (w.num_positions) {
                     barrier_expect(full, QUERY_BYTES);
                 } else {
@@ -294,6 +313,10 @@ template <int D> struct prefill {
             barrier_wait(m.queries_full + slot() * 8, at.parity, "queries in place", slot());
             return m.b->shares[at.stage][group];
         }
+        // Of the item whose queries are in place.
+        __device__ __forceinline__ int first_seen() const {
+            return WINDOWED ? m.b->first_seen[at.stage] : 0;
+        }
         __device__ __forceinline__ void wait_keys() const {
             barrier_wait(m.keys_full + keys.stage * 8, keys.parity, "keys in place", keys.stage);
         }
@@ -323,7 +346,7 @@ template <int D> struct prefill {
     // product of the previous N weights and their values. Its softmax overlaps the latter.
     template <int N>
     static __device__ __forceinline__ void step(state &w, reader &r, const share &q, int first,
-                                                float scale) {
+                                                int low, const prefill_params &p) {
         r.wait_turn();
         products_begin();
         scores(w, r.queries(), r.key_tile());
@@ -332,12 +355,16 @@ template <int D> struct prefill {
         r.pass_turn();
         products_wait<1>();
         hold(w.s);
-        r.release_keys(first == 0);
+        r.release_keys(first == low);
         if (q.position + 1 - first < KV) mask<KV>(w, q.position + 1 - first);
-        softmax<KV>(w, scale);
+        if constexpr (WINDOWED) {
+            int hidden = q.position + 1 - p.window - first;
+            if (hidden + ROWS > 1) hide<KV>(w, hidden);
+        }
+        softmax<KV>(w, p.scale);
         hold(w.s);
         // The branch also keeps the compiler from moving the softmax behind the next wait.
-        if (first > 0) r.wait_keys();
+        if (first > low) r.wait_keys();
         products_wait<0>();
         hold(w.o);
         r.release_values();
@@ -372,28 +399,33 @@ template <int D> struct prefill {
         hold(w.s);
         while (true) {
             int first = (q.num_positions - 1) / KV * KV;
-            r.release_keys(first == 0);
+            int seen = r.first_seen(), low = seen / KV * KV;
+            r.release_keys(first == low);
             if (is_half(q)) {
-                begin<KV / 2>(w, q.position + 1 - first, p.scale);
+                begin<KV / 2, WINDOWED>(w, q.position + 1 - first, p.window, p.scale);
             } else {
-                begin<KV>(w, q.position + 1 - first, p.scale);
+                begin<KV, WINDOWED>(w, q.position + 1 - first, p.window, p.scale);
             }
             // If the last tile is half full, step() multiplies only that half.
-            int end = first > 0 && is_half(q) ? KV / 2 : KV;
+            int end = first > low && is_half(q) ? KV / 2 : KV;
             if (q.num_positions - first < end) {
                 r.wait_values();
                 zero_values(r.value_tile(), q.num_positions - first, end, group);
             }
-            if (first > 0) r.wait_keys();
-            if (first > 0 && is_half(q)) {
+            if (first > low) r.wait_keys();
+            if (first > low && is_half(q)) {
                 first -= KV;
-                step<KV / 2>(w, r, q, first, p.scale);
+                step<KV / 2>(w, r, q, first, low, p);
             }
-            while (first > 0) {
+            while (first > low) {
                 first -= KV;
-                step<KV>(w, r, q, first, p.scale);
+                step<KV>(w, r, q, first, low, p);
             }
             r.wait_values();
+            if constexpr (WINDOWED) {
+                int gone = (seen - low) / p.box_rows * p.box_rows;
+                if (gone) zero_values(r.value_tile(), 0, gone, group);
+            }
             r.wait_turn();
             products_begin();
             add_values<KV>(w, r.value_tile());
@@ -434,22 +466,22 @@ template <int D> struct prefill {
     }
 };
 
-template <int D>
+template <int D, bool WINDOWED>
 __global__ void __launch_bounds__(THREADS, 1)
     prefill_sm90_kernel(const __grid_constant__ prefill_params p) {
-    NV_IF_TARGET(NV_HAS_FEATURE_SM_90a,
-                 (extern __shared__ __align__(1024) char memory[]; prefill<D>::run(p, memory);))
+    NV_IF_TARGET(NV_HAS_FEATURE_SM_90a, (extern __shared__ __align__(1024) char memory[];
+                                         prefill<D, WINDOWED>::run(p, memory);))
 }
 
 template <int D>
 void launch(const prefill_params &p, int num_items, const cuda_device_info *info,
             cudaStream_t stream) {
-    constexpr int BYTES = prefill<D>::SHARED_BYTES;
-    cudaFuncSetAttribute(prefill_sm90_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         BYTES);
+    constexpr int BYTES = prefill<D, false>::SHARED_BYTES;
+    static_assert(BYTES == prefill<D, true>::SHARED_BYTES, "one launch for both");
+    auto kernel = p.window ? prefill_sm90_kernel<D, true> : prefill_sm90_kernel<D, false>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
     int blocks = num_items < info->num_sms ? num_items : info->num_sms;
-    launch_dependent(prefill_sm90_kernel<D>, dim3(static_cast<unsigned>(blocks)), THREADS, BYTES,
-                     info, stream, p);
+    launch_dependent(kernel, dim3(static_cast<unsigned>(blocks)), THREADS, BYTES, info, stream, p);
 }
 
 } // namespace
@@ -471,7 +503,7 @@ extern "C" void cuda_attention_prefill_sm90_launch(const struct attention_args *
         tensor_map(kv->keys, positions, kv->head_dim, box_rows, CU_TENSOR_MAP_SWIZZLE_NONE, info);
     p.values =
         tensor_map(kv->values, positions, kv->head_dim, box_rows, CU_TENSOR_MAP_SWIZZLE_NONE, info);
-    p.block_tables = args->step->block_tables;
+    p.block_tables = step_tables(args->step, args->kv_group);
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.tiles = reinterpret_cast<const int4 *>(plan->tiles);
     p.counts = plan->counts;
@@ -481,6 +513,7 @@ extern "C" void cuda_attention_prefill_sm90_launch(const struct attention_args *
     p.heads = GROUPS * ROWS / static_cast<int>(plan->tile_tokens);
     p.box_rows = static_cast<int>(box_rows);
     p.scale = args->scale * LOG2E;
+    p.window = static_cast<int>(args->window);
     // At most one tile of each sequence is not full.
     uint32_t tiles = args->step->num_tokens / plan->tile_tokens + args->step->num_seqs;
     p.max_tiles = static_cast<int>(tiles);

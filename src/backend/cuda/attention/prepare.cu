@@ -99,7 +99,7 @@ extern "C" void cuda_attention_prepare_launch(const struct attention_args *args,
     p.k_norm = args->k_norm;
     p.rope = args->rope;
     p.positions = args->step->positions;
-    p.slot_mapping = args->step->slot_mapping;
+    p.slot_mapping = step_slots(args->step, args->kv_group);
     p.num_heads = static_cast<int>(args->num_heads);
     p.num_kv_heads = static_cast<int>(args->num_kv_heads);
     p.num_tokens = static_cast<int>(args->step->num_tokens);
