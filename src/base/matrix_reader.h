@@ -14,6 +14,7 @@ struct matrix_reader {
     // reader.
     enum status (*read)(const struct matrix_reader *reader, uint64_t row, uint64_t col,
                         size_t count, float *out, struct err *err);
+    void (*close)(struct matrix_reader *reader);
 };
 
 #endif

@@ -368,5 +368,6 @@ enum status model_config_load(struct model_config *config, struct generation_con
 void model_config_fini(struct model_config *config) {
     free(config->eos_token_ids);
     free(config->moe.is_sparse);
+    quantization_config_fini(&config->quantization);
     *config = (struct model_config){0};
 }

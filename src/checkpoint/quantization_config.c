@@ -1,10 +1,14 @@
 #include "checkpoint/quantization_config.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/compiler.h"
 #include "base/json/jread.h"
 #include "checkpoint/config_read.h"
+#include "checkpoint/quantized/compressed_config.h"
+
+enum { BLOCK_MAX = 1 << 16 };
 
 // Formats of others that are no "quantization_config" of transformers.
 static enum status check_other_keys(const json_t *root, const char *what, struct err *err) {
@@ -18,24 +22,255 @@ static enum status check_other_keys(const json_t *root, const char *what, struct
     return OK;
 }
 
-// fp8: "weight_block_size" is [rows, columns], or null for one scale for each matrix. Where
-// activations are rounded too ("activation_scheme"), they are not here: results are only closer.
-static enum status read_fp8(struct quantization_config *out, const json_t *object, const char *what,
-                            struct err *err) {
-    const json_t *size = jread_get(object, "weight_block_size");
-    out->method = QUANTIZED_FP8;
+enum status quantization_config_check_keys(const json_t *object, const char *const *known,
+                                           size_t num_known, const char *what, struct err *err) {
+    for (void *at = json_object_iter((json_t *)(uintptr_t)object); at;
+         at = json_object_iter_next((json_t *)(uintptr_t)object, at)) {
+        const char *key = json_object_iter_key(at);
+        size_t i = 0;
+        while (i < num_known && strcmp(known[i], key) != 0) i++;
+        if (i < num_known || json_is_null(json_object_iter_value(at))) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"quantization_config\" has the key \"%.60s\", which is not known",
+                       what, key);
+    }
+    return OK;
+}
+
+enum status quantization_config_want(const json_t *object, const char *key,
+                                     const char *const *values, size_t num_values, size_t *found,
+                                     const char *what, struct err *err) {
+    const char *text = NULL;
+    enum status status = jread_string(object, key, &text, what, err);
+    if (status || !text) return status;
+    for (size_t i = 0; i < num_values; i++) {
+        if (strcmp(values[i], text) != 0) continue;
+        if (found) *found = i;
+        return OK;
+    }
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"%s\" of \"quantization_config\" is \"%.60s\", which is not supported",
+                   what, key, text);
+}
+
+enum status quantization_config_skip_list(struct quantization_config *out, const json_t *object,
+                                          const char *key, const char *what, struct err *err) {
+    const json_t *list = jread_get(object, key);
+    size_t count = json_array_size(list);
+    if (list && !json_is_array(list)) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" of \"quantization_config\" is %s, want a list",
+                       what, key, jread_type_name(list));
+    }
+    if (!count) return OK;
+    char **more = realloc(out->skipped, (out->num_skipped + count) * sizeof *more);
+    if (!more) return err_nomem(err, key);
+    out->skipped = more;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *item = json_array_get(list, i);
+        if (!json_is_string(item)) {
+            return err_set(err, ERR_FORMAT,
+                           "%s: \"%s\" of \"quantization_config\" has %s, want strings", what, key,
+                           jread_type_name(item));
+        }
+        out->skipped[out->num_skipped] = strdup(json_string_value(item));
+        if (!out->skipped[out->num_skipped]) return err_nomem(err, key);
+        out->num_skipped++;
+    }
+    return OK;
+}
+
+// A group of -1 columns is a whole row.
+enum status quantization_config_group(struct quantization_config *out, const json_t *object,
+                                      const char *what, struct err *err) {
+    int64_t group = -1;
+    out->block_rows = 1;
+    enum status status = jread_int(object, "group_size", -1, BLOCK_MAX, &group, what, err);
+    if (status) return status;
+    if (group == 0) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"group_size\" of \"quantization_config\" is 0, want -1 or 1 to %d",
+                       what, BLOCK_MAX);
+    }
+    out->block_cols = group > 0 ? (uint32_t)group : 0;
+    return OK;
+}
+
+enum status quantization_config_block(struct quantization_config *out, const json_t *object,
+                                      const char *key, const char *what, struct err *err) {
+    const json_t *size = jread_get(object, key);
     if (!size) return OK;
     json_int_t rows = json_integer_value(json_array_get(size, 0));
     json_int_t cols = json_integer_value(json_array_get(size, 1));
-    if (json_array_size(size) != 2 || rows < 1 || cols < 1 || rows > 65536 || cols > 65536) {
+    if (json_array_size(size) != 2 || rows < 1 || cols < 1 || rows > BLOCK_MAX ||
+        cols > BLOCK_MAX) {
         return err_set(err, ERR_FORMAT,
-                       "%s: \"weight_block_size\" of \"quantization_config\" is %s, want two "
-                       "numbers from 1 to 65536",
-                       what, jread_type_name(size));
+                       "%s: \"%s\" of \"quantization_config\" is %s, want two numbers from 1 to %d",
+                       what, key, jread_type_name(size), BLOCK_MAX);
     }
     out->block_rows = (uint32_t)rows;
     out->block_cols = (uint32_t)cols;
     return OK;
+}
+
+// "weight_block_size" is [rows, columns], or null for one scale for each matrix.
+static enum status read_fp8(struct quantization_config *out, const json_t *object, const char *what,
+                            struct err *err) {
+    static const char *const known[] = {"quant_method",
+                                        "activation_scheme",
+                                        "weight_block_size",
+                                        "fmt",
+                                        "modules_to_not_convert",
+                                        "ignored_layers",
+                                        "scale_fmt",
+                                        "dequantize",
+                                        "expert_dtype"};
+    static const char *const formats[] = {"e4m3", "float8_e4m3fn"};
+    static const char *const experts[] = {"fp8"};
+    static const char *const scales[] = {"float", "ue8m0"}; // the tensor's type says which
+    out->method = QUANTIZED_FP8;
+    out->bits = 8;
+    enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
+    if (!status) status = quantization_config_want(object, "fmt", formats, 2, NULL, what, err);
+    if (!status) status = quantization_config_want(object, "scale_fmt", scales, 2, NULL, what, err);
+    if (!status) {
+        status = quantization_config_want(object, "expert_dtype", experts, 1, NULL, what, err);
+    }
+    if (!status) status = quantization_config_block(out, object, "weight_block_size", what, err);
+    if (!status) {
+        status = quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
+    }
+    return status ? status
+                  : quantization_config_skip_list(out, object, "ignored_layers", what, err);
+}
+
+static enum status read_bits(struct quantization_config *out, const json_t *object,
+                             uint32_t other_bits, const char *what, struct err *err) {
+    int64_t bits = 0;
+    enum status status = jread_int(object, "bits", 0, 64, &bits, what, err);
+    if (status) return status;
+    out->bits = (uint32_t)bits;
+    if (bits == 4 || bits == other_bits) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"bits\" of \"quantization_config\" is %lld, which is not supported", what,
+                   (long long)bits);
+}
+
+// Keys of AWQ and GPTQ that say how the weights were made or which program ran them. Their values
+// do not change what the numbers mean.
+#define INFORMATION                                                                                \
+    "autoround_version", "backend", "batch_size", "block_name_to_quantize", "cache_block_outputs", \
+        "damp_auto_increment", "damp_percent", "dataset", "disable_exllama", "do_fuse",            \
+        "enable_minmax_tuning", "enable_norm_bias_tuning", "enable_quanted_input",                 \
+        "exllama_config", "fuse_max_seq_len", "iters", "low_cpu_mem_usage", "low_gpu_mem_usage",   \
+        "lr", "max_input_length", "meta", "minmax_lr", "model_file_base_name",                     \
+        "model_name_or_path", "model_seqlen", "module_name_preceding_first_block", "mse",          \
+        "nsamples", "pad_token_id", "provider", "quant_block_list", "seqlen", "static_groups",     \
+        "tokenizer", "true_sequential", "use_cuda_fp16", "use_exllama", "supported_types"
+
+static enum status read_gptq(struct quantization_config *out, const json_t *object,
+                             const char *what, struct err *err) {
+    static const char *const known[] = {INFORMATION,
+                                        "quant_method",
+                                        "bits",
+                                        "group_size",
+                                        "desc_act",
+                                        "sym",
+                                        "checkpoint_format",
+                                        "pack_dtype",
+                                        "data_type",
+                                        "packing_format",
+                                        "is_marlin_format",
+                                        "dynamic",
+                                        "lm_head",
+                                        "modules_in_block_to_quantize",
+                                        "modules_to_not_convert"};
+    static const char *const formats[] = {"gptq", "gptq_v2"};
+    static const char *const packings[] = {"int32"};
+    static const char *const types[] = {"int"};
+    out->method = QUANTIZED_GPTQ;
+    bool is_marlin = false;
+    size_t format = 0;
+    out->is_symmetric = true;
+    enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
+    if (!status) status = read_bits(out, object, 8, what, err);
+    if (!status) status = quantization_config_group(out, object, what, err);
+    if (!status) status = jread_bool(object, "sym", &out->is_symmetric, what, err);
+    if (!status) status = jread_bool(object, "is_marlin_format", &is_marlin, what, err);
+    if (!status) {
+        status =
+            quantization_config_want(object, "checkpoint_format", formats, 2, &format, what, err);
+    }
+    if (!status) {
+        status = quantization_config_want(object, "pack_dtype", packings, 1, NULL, what, err);
+    }
+    if (!status) status = quantization_config_want(object, "data_type", types, 1, NULL, what, err);
+    if (status) return status;
+    out->is_zero_less_one = format == 0;
+    // "dynamic" gives single modules another format, or none ("-:" before their pattern). What has
+    // no packed tensors is not quantized; what is quantized otherwise would be read wrongly.
+    const json_t *dynamic = jread_get(object, "dynamic");
+    for (void *at = json_object_iter((json_t *)(uintptr_t)dynamic); at;
+         at = json_object_iter_next((json_t *)(uintptr_t)dynamic, at)) {
+        const char *key = json_object_iter_key(at);
+        if (strncmp(key, "-:", 2) == 0) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"dynamic\" of \"quantization_config\" has the key \"%.60s\", which is "
+                       "not supported",
+                       what, key);
+    }
+    if (is_marlin) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"is_marlin_format\" of \"quantization_config\" is true, which is not "
+                       "supported",
+                       what);
+    }
+    return quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
+}
+
+static enum status read_awq(struct quantization_config *out, const json_t *object, const char *what,
+                            struct err *err) {
+    static const char *const known[] = {INFORMATION,
+                                        "quant_method",
+                                        "bits",
+                                        "group_size",
+                                        "zero_point",
+                                        "sym",
+                                        "version",
+                                        "data_type",
+                                        "packing_format",
+                                        "modules_to_fuse",
+                                        "modules_to_not_convert"};
+    static const char *const versions[] = {"gemm", "GEMM"};
+    static const char *const types[] = {"int"};
+    out->method = QUANTIZED_AWQ;
+    enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
+    if (!status) status = read_bits(out, object, 4, what, err);
+    if (!status) status = quantization_config_group(out, object, what, err);
+    if (!status) status = quantization_config_want(object, "version", versions, 2, NULL, what, err);
+    if (!status) status = quantization_config_want(object, "data_type", types, 1, NULL, what, err);
+    return status ? status
+                  : quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
+}
+
+static enum status read_method(struct quantization_config *out, const json_t *object,
+                               const char *what, struct err *err) {
+    static const struct {
+        const char *name;
+        enum status (*read)(struct quantization_config *out, const json_t *object, const char *what,
+                            struct err *err);
+    } methods[] = {{"fp8", read_fp8},
+                   {"gptq", read_gptq},
+                   {"awq", read_awq},
+                   {"compressed-tensors", compressed_config_read}};
+    const char *method = json_string_value(json_object_get(object, "quant_method"));
+    for (size_t i = 0; method && i < ARRAY_LEN(methods); i++) {
+        if (strcmp(methods[i].name, method) == 0) return methods[i].read(out, object, what, err);
+    }
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"quantization_config\" says that the weights are quantized (%.60s), which "
+                   "is not supported; want fp8, gptq, awq, compressed-tensors, or BF16, F16 or F32 "
+                   "weights",
+                   what, method ? method : "no \"quant_method\"");
 }
 
 enum status quantization_config_read(struct quantization_config *out, const json_t *root,
@@ -44,10 +279,31 @@ enum status quantization_config_read(struct quantization_config *out, const json
     enum status status = check_other_keys(root, what, err);
     const json_t *object = jread_get(root, "quantization_config");
     if (status || !object) return status;
-    const char *method = json_string_value(json_object_get(object, "quant_method"));
-    if (method && strcmp(method, "fp8") == 0) return read_fp8(out, object, what, err);
-    return err_set(err, ERR_UNSUPPORTED,
-                   "%s: \"quantization_config\" says that the weights are quantized (%.60s), which "
-                   "is not supported; want fp8, or BF16, F16 or F32 weights",
-                   what, method ? method : "no \"quant_method\"");
+    status = read_method(out, object, what, err);
+    if (status) quantization_config_fini(out);
+    return status;
+}
+
+void quantization_config_fini(struct quantization_config *config) {
+    for (uint32_t i = 0; i < config->num_skipped; i++) free(config->skipped[i]);
+    free(config->skipped);
+    *config = (struct quantization_config){0};
+}
+
+// Whether `part` is in `name`, from the begin of a component to the end of one.
+static bool has_components(const char *name, const char *part) {
+    size_t len = strlen(part);
+    if (!len) return false;
+    for (const char *at = name; (at = strstr(at, part)); at++) {
+        bool begins = at == name || at[-1] == '.';
+        if (begins && (at[len] == '\0' || at[len] == '.')) return true;
+    }
+    return false;
+}
+
+bool quantization_config_skips(const struct quantization_config *config, const char *module) {
+    for (uint32_t i = 0; i < config->num_skipped; i++) {
+        if (has_components(module, config->skipped[i])) return true;
+    }
+    return false;
 }

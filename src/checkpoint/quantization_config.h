@@ -1,26 +1,49 @@
-/* The "quantization_config" of config.json: in which format a checkpoint's linears are stored. One
- * row here, and one file that reads the format, for each that is supported. */
+/* The "quantization_config" of config.json: in which format a checkpoint's linears are stored. Keys
+ * and values that are not known are refused by name, for each may change what the numbers mean.
+ *
+ *   fp8                 8-bit floats, a scale for each block or matrix
+ *   gptq                4 or 8 bits, packed along the inputs; the first version stores zeros - 1
+ *   awq                 4 bits, packed along the outputs ("gemm")
+ *   compressed-tensors  8-bit floats and integers, packed 4 or 8 bits, NVFP4 and MXFP4
+ *
+ * Where activations are rounded too, they are not here: the results are only closer. */
 #ifndef CHECKPOINT_QUANTIZATION_CONFIG_H
 #define CHECKPOINT_QUANTIZATION_CONFIG_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
 
 enum quantization_method {
     QUANTIZED_NOT,
-    QUANTIZED_FP8, // fp8_matrix.h
+    QUANTIZED_FP8, // E4M3 codes
+    QUANTIZED_INT8,
+    QUANTIZED_PACKED, // compressed-tensors' "pack-quantized"
+    QUANTIZED_GPTQ,
+    QUANTIZED_AWQ,
+    QUANTIZED_NVFP4,
+    QUANTIZED_MXFP4,
 };
 
 struct quantization_config {
     enum quantization_method method;
-    uint32_t block_rows, block_cols; // fp8: elements that share a scale; 0: all of a matrix
+    uint32_t bits; // of a code
+    uint32_t block_rows, block_cols; // of a matrix that share a scale; 0: all
+    bool is_symmetric; // the zero of all codes is the middle one
+    bool is_zero_less_one; // gptq, first version
+    bool has_kv_scales; // the checkpoint has scales of keys and values, which are not needed
+    char **skipped; // [num_skipped] modules whose weights are not quantized
+    uint32_t num_skipped;
 };
 
-// Reads root's "quantization_config". None: all zero. A format that is not supported is an error
-// that names it.
+// Reads root's "quantization_config". None: all zero. After an error it is all zero too.
 MUST_USE enum status quantization_config_read(struct quantization_config *out, const json_t *root,
                                               const char *what, struct err *err);
+void quantization_config_fini(struct quantization_config *config); // all-zero is fine
+// Whether the configuration says that a module's weights are not quantized: an entry's components
+// (between dots) are components of the name, in a row. So "mlp.gate" is not "mlp.gate_proj".
+bool quantization_config_skips(const struct quantization_config *config, const char *module);
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/os/file.h"
 #include "base/os/map.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/fp8_matrix.h"
+#include "checkpoint/quantized/quantized_module.h"
 #include "checkpoint/tensor.h"
 #include "checkpoint/weights_dummy.h"
 
@@ -90,7 +90,7 @@ enum status weights_open_dummy(struct weights **out, struct err *err) {
 void weights_close(struct weights *weights) {
     if (!weights) return;
     strmap_fini(&weights->by_name);
-    for (size_t i = 0; i < weights->num_readers; i++) free(weights->readers[i]);
+    weights_release(weights);
     free(weights->readers);
     free(weights->entries);
     if (weights->set) weights->set->close(weights->set);
@@ -100,6 +100,13 @@ void weights_close(struct weights *weights) {
 
 void weights_set_quantization(struct weights *weights, const struct quantization_config *config) {
     weights->quantization = *config;
+}
+
+void weights_release(struct weights *weights) {
+    while (weights->num_readers) {
+        struct matrix_reader *reader = weights->readers[--weights->num_readers];
+        reader->close(reader);
+    }
 }
 
 static struct entry *find_entry(const struct weights *weights, const char *name) {
@@ -143,44 +150,50 @@ static enum status take_dummy(struct weights *weights, const char *name, struct 
     return weights_dummy_matrix(weights->dummy, name, count, &out->source.data, err);
 }
 
-// The tensor of a linear that lies beside its ".weight": "..." + suffix. NULL: there is none.
-static struct entry *find_beside(const struct weights *weights, const char *name,
-                                 const char *suffix) {
-    char beside[NAME_MAX_BYTES];
-    if (!file_name_ends(name, ".weight")) return NULL;
-    int len = (int)(strlen(name) - strlen(".weight"));
-    int used = snprintf(beside, sizeof beside, "%.*s%s", len, name, suffix);
-    return used < (int)sizeof beside ? find_entry(weights, beside) : NULL;
+// A linear of "NAME.weight" in the format of the configuration: looks for its tensors beside that
+// name. False: there is none of them, or the configuration says that it is not quantized.
+static bool find_module(const struct weights *weights, const char *name, const uint64_t *shape,
+                        char module[NAME_MAX_BYTES], struct quantized_module *out) {
+    static const char ending[] = ".weight";
+    size_t len = strlen(name);
+    if (!file_name_ends(name, ending) || len >= NAME_MAX_BYTES) return false;
+    memcpy(module, name, len - strlen(ending));
+    module[len - strlen(ending)] = '\0';
+    *out = (struct quantized_module){.name = module, .out = shape[0], .in = shape[1]};
+    if (quantization_config_skips(&weights->quantization, module)) return false;
+    bool is_found = false;
+    for (int part = 0; part < NUM_MODULE_PARTS; part++) {
+        char beside[NAME_MAX_BYTES + 32];
+        snprintf(beside, sizeof beside, "%s.%s", module, module_part_name(part));
+        const struct entry *entry = find_entry(weights, beside);
+        if (!entry) continue;
+        out->parts[part] = entry->tensor;
+        is_found = true;
+    }
+    return is_found;
 }
 
-// A matrix in 8-bit floating point, with its scales. The scales of its inputs are not needed.
-static enum status take_fp8(struct weights *weights, const struct entry *entry, struct weight *out,
-                            struct err *err) {
-    const char *name = entry->tensor->name, *path = entry->tensor->path;
-    struct entry *scales = find_beside(weights, name, ".weight_scale_inv");
-    if (!scales) {
-        return err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" is F8_E4M3 without \"%.150s%s\"",
-                       path, name, name, "_scale_inv");
-    }
-    enum status status = mark_used(scales, err);
-    static const char *const unneeded[] = {".activation_scale", ".input_scale"};
-    for (size_t i = 0; i < ARRAY_LEN(unneeded) && !status; i++) {
-        struct entry *input = find_beside(weights, name, unneeded[i]);
-        if (input) status = mark_used(input, err);
-    }
-    if (!status && !weights->readers) {
+static enum status take_module(struct weights *weights, struct quantized_module *module,
+                               struct weight *out, struct err *err) {
+    if (!weights->readers) {
         weights->readers = calloc(weights->num_entries, sizeof(struct matrix_reader *));
-        if (!weights->readers) status = err_nomem(err, "quantized weights");
+        if (!weights->readers) return err_nomem(err, "quantized weights");
     }
-    if (status) return status;
     struct matrix_reader **reader = &weights->readers[weights->num_readers];
-    status =
-        fp8_matrix_open(reader, entry->tensor, scales->tensor, &weights->quantization, path, err);
+    enum status status = quantized_module_open(reader, module, &weights->quantization, err);
     if (status) return status;
     weights->num_readers++;
+    for (int part = 0; part < NUM_MODULE_PARTS && !status; part++) {
+        if (!module->is_used[part]) continue;
+        status = mark_used(find_entry(weights, module->parts[part]->name), err);
+    }
     out->reader = *reader;
     out->dtype = DTYPE_F32;
-    return OK;
+    return status;
+}
+
+static bool is_plain(enum dtype dtype) {
+    return dtype == DTYPE_BF16 || dtype == DTYPE_F16 || dtype == DTYPE_F32;
 }
 
 enum status weights_take(struct weights *weights, const char *name, uint32_t rank,
@@ -190,6 +203,13 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
     memcpy(out->shape, shape, rank * sizeof *shape);
     if (weights->dummy) return take_dummy(weights, name, out, err);
     struct entry *entry = find_entry(weights, name);
+    char module_name[NAME_MAX_BYTES];
+    struct quantized_module module;
+    if (rank == 2 && weights->quantization.method != QUANTIZED_NOT &&
+        !(entry && is_plain(entry->tensor->dtype)) &&
+        find_module(weights, name, shape, module_name, &module)) {
+        return take_module(weights, &module, out, err);
+    }
     if (!entry) {
         char want[SHAPE_TEXT_MAX];
         return err_set(err, ERR_FORMAT,
@@ -197,18 +217,15 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
                        weights->set->place, name, shape_text(want, rank, shape));
     }
     const struct tensor *tensor = entry->tensor;
-    enum dtype dtype = tensor->dtype;
-    bool is_fp8 =
-        dtype == DTYPE_F8_E4M3 && rank == 2 && weights->quantization.method == QUANTIZED_FP8;
-    if (dtype != DTYPE_BF16 && dtype != DTYPE_F16 && dtype != DTYPE_F32 && !is_fp8) {
+    if (!is_plain(tensor->dtype)) {
         return err_set(err, ERR_UNSUPPORTED, "%s: tensor \"%.200s\" is %s, want BF16, F16 or F32",
-                       entry->tensor->path, name, dtype_name(dtype));
+                       tensor->path, name, dtype_name(tensor->dtype));
     }
     enum status status = check_shape(entry, rank, shape, err);
     if (!status) status = mark_used(entry, err);
-    if (status || is_fp8) return status ? status : take_fp8(weights, entry, out, err);
+    if (status) return status;
     out->source = tensor->source;
-    out->dtype = dtype;
+    out->dtype = tensor->dtype;
     return OK;
 }
 
@@ -268,12 +285,23 @@ static bool is_derived_buffer(const char *name) {
            file_name_ends(name, ".rotary_emb.sin_cached");
 }
 
+// Scales of keys and values, which the KV cache does not need.
+static bool is_kv_scale(const char *name) {
+    static const char *const endings[] = {".q_scale", ".k_scale", ".v_scale",
+                                          ".k_proj.output_scale", ".v_proj.output_scale"};
+    for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+        if (file_name_ends(name, endings[i])) return true;
+    }
+    return false;
+}
+
 enum status weights_finish(const struct weights *weights, struct err *err) {
     const struct entry *first = NULL;
     size_t more = 0;
     for (size_t i = 0; i < weights->num_entries; i++) {
         const struct entry *entry = &weights->entries[i];
         if (entry->used || is_derived_buffer(entry->tensor->name)) continue;
+        if (weights->quantization.has_kv_scales && is_kv_scale(entry->tensor->name)) continue;
         if (first) more++;
         if (!first) first = entry;
     }

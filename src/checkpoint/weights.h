@@ -22,7 +22,7 @@
 struct checkpoint;
 struct weights; // not thread-safe; the weights it hands out may be read from any thread
 
-struct weight { // what it points to is borrowed until weights_close
+struct weight { // what it points to is borrowed until weights_close, a reader until weights_release
     struct byte_source source; // row-major, any alignment
     enum dtype dtype; // BF16, F16 or F32
     // Of a matrix in another format: gives its elements, `dtype` is F32, and `source` is empty.
@@ -36,8 +36,12 @@ MUST_USE enum status weights_open(struct weights **out, const struct checkpoint 
                                   struct err *err);
 MUST_USE enum status weights_open_dummy(struct weights **out, struct err *err);
 void weights_close(struct weights *weights); // NULL is fine
-// The format in which config.json says that linears are stored. Without this call: none.
+// The format in which config.json says that linears are stored; its list is borrowed. Without this
+// call: none.
 void weights_set_quantization(struct weights *weights, const struct quantization_config *config);
+
+// Frees what readers handed out so far keep in memory: the weights that have one are read.
+void weights_release(struct weights *weights);
 
 // Hands out a tensor and marks it used. One that is missing, has another shape or type, or was
 // taken before is an error that names file, tensor and the expected value. Dummy: any name and

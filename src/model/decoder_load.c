@@ -53,6 +53,15 @@ static enum status take_matrix(struct loader *l, const char *name, uint32_t rows
     return weights_take(l->weights, name, 2, shape, out, l->err);
 }
 
+// The backend has read the spec's slices when this returns.
+static enum status create_linear(struct loader *l, const struct linear_spec *spec,
+                                 struct linear **out) {
+    struct backend *backend = l->decoder->backend;
+    enum status status = backend->ops->linear_create(backend, spec, out, l->err);
+    weights_release(l->weights);
+    return status;
+}
+
 static struct matrix_slice rows_of(const struct weight *weight, uint32_t start, uint32_t count) {
     uint64_t cols = weight->rank == 2 ? weight->shape[1] : 1;
     return (struct matrix_slice){
@@ -111,9 +120,8 @@ static enum status load_rows(struct loader *l, uint32_t layer, const struct row_
         if (status) return status;
         biases[i] = bias_of(&weight, parts[i].start, parts[i].count);
     }
-    struct backend *backend = l->decoder->backend;
     const struct linear_spec spec = {slices, has_bias ? biases : NULL, num_parts, parts->format};
-    return backend->ops->linear_create(backend, &spec, out, l->err);
+    return create_linear(l, &spec, out);
 }
 
 // Row-parallel: takes columns [start, start + count). The bias is added once to the sum over ranks,
@@ -134,10 +142,9 @@ static enum status load_cols(struct loader *l, uint32_t layer, const struct col_
         if (status) return status;
         bias_slice = bias_of(&bias, 0, part->rows);
     }
-    struct backend *backend = l->decoder->backend;
     bool adds_bias = has_bias && l->decoder->comm->rank == 0;
     const struct linear_spec spec = {&slice, adds_bias ? &bias_slice : NULL, 1, l->decoder->format};
-    return backend->ops->linear_create(backend, &spec, out, l->err);
+    return create_linear(l, &spec, out);
 }
 
 static float element(const char *data, enum dtype dtype, size_t i) {
@@ -257,7 +264,9 @@ static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slic
                                       .up = up,
                                       .down = down,
                                       .format = d->format};
-    return d->backend->moe->experts_create(d->backend, &spec, out, l->err);
+    enum status status = d->backend->moe->experts_create(d->backend, &spec, out, l->err);
+    weights_release(l->weights);
+    return status;
 }
 
 static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_layer *layer) {
@@ -309,7 +318,7 @@ static enum status load_vocabulary(struct loader *l, const char *name, struct li
     if (status) return status;
     struct matrix_slice slice = rows_of(&weight, d->shape.vocab_start, d->shape.vocab_size);
     const struct linear_spec spec = {&slice, NULL, 1, decoder_vocabulary_format(d->format)};
-    return d->backend->ops->linear_create(d->backend, &spec, out, l->err);
+    return create_linear(l, &spec, out);
 }
 
 static enum status load_ends(struct loader *l) {

@@ -1,5 +1,5 @@
 // Matrices in 8-bit floating point: every code, blocks at every edge, and what is refused.
-#include "checkpoint/fp8_matrix.h"
+#include "checkpoint/quantized/quantized_module.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,6 +15,7 @@ static struct tensor tensor_of(const char *name, enum dtype dtype, uint64_t rows
                                const void *data) {
     return (struct tensor){
         .name = name,
+        .path = "file",
         .dtype = dtype,
         .rank = 2,
         .shape = {rows, cols},
@@ -26,8 +27,13 @@ static struct tensor tensor_of(const char *name, enum dtype dtype, uint64_t rows
 static enum status open_with(struct matrix_reader **out, const struct tensor *elements,
                              const struct tensor *scales, uint32_t block_rows, uint32_t block_cols,
                              struct err *err) {
-    const struct quantization_config config = {QUANTIZED_FP8, block_rows, block_cols};
-    return fp8_matrix_open(out, elements, scales, &config, "file", err);
+    const struct quantization_config config = {
+        .method = QUANTIZED_FP8, .bits = 8, .block_rows = block_rows, .block_cols = block_cols};
+    struct quantized_module module = {
+        .name = "m", .out = elements->shape[0], .in = elements->shape[1]};
+    module.parts[PART_WEIGHT] = elements;
+    module.parts[PART_WEIGHT_SCALE_INV] = scales;
+    return quantized_module_open(out, &module, &config, err);
 }
 
 // By the definition: (-1)^s * 2^(e - 7) * (1 + m / 8), or 2^-6 * m / 8 where e is 0.
@@ -58,7 +64,7 @@ static void test_every_code(void **state) {
             assert_memory_equal(&out[i], &want, sizeof want);
         }
     }
-    free(reader);
+    reader->close(reader);
 }
 
 static void test_nan_is_refused(void **state) {
@@ -75,7 +81,7 @@ static void test_nan_is_refused(void **state) {
         assert_int_equal(reader->read(reader, 0, 0, 3, out, &err), ERR_FORMAT);
         assert_non_null(strstr(err.message, "NaN"));
         assert_int_equal(reader->read(reader, 0, 2, 1, out, NULL), OK); // not of what is not read
-        free(reader);
+        reader->close(reader);
     }
 }
 
@@ -101,7 +107,7 @@ static void test_blocks(void **state) {
             }
         }
     }
-    free(reader);
+    reader->close(reader);
 }
 
 static void test_types_of_scales(void **state) {
@@ -121,7 +127,7 @@ static void test_types_of_scales(void **state) {
         assert_int_equal(open_with(&reader, &elements, &scales, 128, 128, NULL), OK);
         assert_int_equal(reader->read(reader, 0, 0, 1, &out, NULL), OK);
         assert_true(out == 1);
-        free(reader);
+        reader->close(reader);
     }
 }
 
@@ -192,7 +198,7 @@ static void test_a_row_of_a_file_is_read_at_once(void **state) {
         }
     }
     long after = num_reads();
-    free(reader);
+    reader->close(reader);
     file_close(&file);
     temp_folder_remove(&folder);
     if (before < 0) skip();

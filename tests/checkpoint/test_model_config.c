@@ -253,9 +253,9 @@ static void test_fp8(void **state) {
 static void test_unsupported(void **state) {
     (void)state;
     static const struct refusal cases[] = {
-        {{{"quantization_config", "{\"quant_method\": \"gptq\", \"bits\": 4}"}},
+        {{{"quantization_config", "{\"quant_method\": \"exl3\", \"bits\": 4}"}},
          ERR_UNSUPPORTED,
-         "quantization_config|gptq"},
+         "quantization_config|exl3"},
         {{{"quantization_config", "{}"}}, ERR_UNSUPPORTED, "quantization_config"},
         {{{"quantization_config", "4"}}, ERR_UNSUPPORTED, "quantization_config"},
         {{{"quantization", "{\"bits\": 4}"}}, ERR_UNSUPPORTED, "\"quantization\""},

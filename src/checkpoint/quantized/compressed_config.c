@@ -1,0 +1,193 @@
+#include "checkpoint/quantized/compressed_config.h"
+
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/json/jread.h"
+
+enum strategy { BY_TENSOR, BY_CHANNEL, BY_GROUP, BY_BLOCK, BY_TENSOR_GROUP, NO_STRATEGY };
+static const char *const strategies[] = {"tensor", "channel", "group", "block", "tensor_group"};
+
+// The scheme of a group's weights.
+struct scheme {
+    bool is_float;
+    int64_t bits;
+    size_t strategy;
+};
+
+enum format { FLOAT, NAIVE, INT, PACK, NVFP4, MXFP4, NO_FORMAT };
+static const char *const formats[] = {"float-quantized",      "naive-quantized",
+                                      "int-quantized",        "pack-quantized",
+                                      "nvfp4-pack-quantized", "mxfp4-pack-quantized"};
+
+// Objects that must be empty, because they change what the numbers mean.
+static enum status check_empty(const json_t *object, const char *key, const char *what,
+                               struct err *err) {
+    const json_t *value = jread_get(object, key);
+    if (!value || (json_is_object(value) && !json_object_size(value))) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"%s\" of \"quantization_config\" is not empty, which is not supported",
+                   what, key);
+}
+
+static enum status read_scheme(struct scheme *scheme, struct quantization_config *out,
+                               const json_t *weights, const char *what, struct err *err) {
+    static const char *const known[] = {
+        "num_bits", "type",     "symmetric", "strategy",        "group_size",  "block_structure",
+        "dynamic",  "actorder", "observer",  "observer_kwargs", "scale_dtype", "zp_dtype"};
+    static const char *const types[] = {"int", "float"};
+    static const char *const orders[] = {"group", "weight", "static"};
+    size_t type = 0;
+    bool is_dynamic = false;
+    scheme->strategy = NO_STRATEGY;
+    out->is_symmetric = true;
+    enum status status =
+        quantization_config_check_keys(weights, known, ARRAY_LEN(known), what, err);
+    if (!status) status = jread_int(weights, "num_bits", 0, 64, &scheme->bits, what, err);
+    if (!status) status = quantization_config_want(weights, "type", types, 2, &type, what, err);
+    if (!status) status = jread_bool(weights, "symmetric", &out->is_symmetric, what, err);
+    if (!status) status = jread_bool(weights, "dynamic", &is_dynamic, what, err);
+    if (!status && !json_is_boolean(jread_get(weights, "actorder"))) {
+        status = quantization_config_want(weights, "actorder", orders, 3, NULL, what, err);
+    }
+    if (!status) {
+        status = quantization_config_want(weights, "strategy", strategies, ARRAY_LEN(strategies),
+                                          &scheme->strategy, what, err);
+    }
+    if (status) return status;
+    if (is_dynamic) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"dynamic\" of the weights of \"quantization_config\" is true, which "
+                       "is not supported",
+                       what);
+    }
+    scheme->is_float = type == 1;
+    switch (scheme->strategy) {
+    case BY_TENSOR:
+        return OK;
+    case BY_BLOCK:
+        if (!jread_get(weights, "block_structure")) break;
+        return quantization_config_block(out, weights, "block_structure", what, err);
+    case BY_GROUP:
+    case BY_TENSOR_GROUP:
+        if (!jread_get(weights, "group_size")) break;
+        return quantization_config_group(out, weights, what, err);
+    case BY_CHANNEL:
+        out->block_rows = 1;
+        return OK;
+    default:
+        break;
+    }
+    return err_set(err, ERR_FORMAT,
+                   "%s: the weights of \"quantization_config\" have no \"strategy\", or none of "
+                   "the sizes that it needs",
+                   what);
+}
+
+// The method is what the format and the weights' type and bits say together.
+static enum status choose_method(struct quantization_config *out, const struct scheme *scheme,
+                                 size_t format, const char *what, struct err *err) {
+    static const struct {
+        bool is_float;
+        int64_t bits;
+        size_t format;
+        enum quantization_method method;
+    } rows[] = {
+        {true, 8, FLOAT, QUANTIZED_FP8},    {true, 8, NAIVE, QUANTIZED_FP8},
+        {false, 8, INT, QUANTIZED_INT8},    {false, 8, NAIVE, QUANTIZED_INT8},
+        {false, 8, PACK, QUANTIZED_PACKED}, {false, 4, PACK, QUANTIZED_PACKED},
+        {true, 4, NVFP4, QUANTIZED_NVFP4},  {true, 4, MXFP4, QUANTIZED_MXFP4},
+    };
+    out->bits = (uint32_t)scheme->bits;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        if (rows[i].is_float != scheme->is_float || rows[i].bits != scheme->bits ||
+            rows[i].format != format) {
+            continue;
+        }
+        out->method = rows[i].method;
+        if (out->is_symmetric || out->method == QUANTIZED_PACKED) return OK;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"symmetric\" of \"quantization_config\" is false, which is not "
+                       "supported with the format %s",
+                       what, formats[format]);
+    }
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"quantization_config\" has %s of %lld bits in the format %s, which is not "
+                   "supported",
+                   what, scheme->is_float ? "floats" : "integers", (long long)scheme->bits,
+                   format < NO_FORMAT ? formats[format] : "(none)");
+}
+
+static bool is_all_linears(const json_t *targets) {
+    return json_array_size(targets) == 1 && json_is_string(json_array_get(targets, 0)) &&
+           strcmp(json_string_value(json_array_get(targets, 0)), "Linear") == 0;
+}
+
+static enum status read_group(struct quantization_config *out, const json_t *object, size_t format,
+                              const char *what, struct err *err) {
+    static const char *const known[] = {"targets", "weights", "input_activations",
+                                        "output_activations", "format"};
+    const json_t *groups = jread_get(object, "config_groups");
+    if (json_object_size(groups) != 1) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"config_groups\" of \"quantization_config\" has %zu groups, which is "
+                       "not supported; want 1",
+                       what, json_object_size(groups));
+    }
+    const json_t *group = json_object_iter_value(json_object_iter((json_t *)(uintptr_t)groups));
+    const json_t *weights = jread_get(group, "weights");
+    if (!json_is_object(group) || !json_is_object(weights)) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"config_groups\" of \"quantization_config\" has no \"weights\"", what);
+    }
+    struct scheme scheme = {0};
+    enum status status = quantization_config_check_keys(group, known, ARRAY_LEN(known), what, err);
+    if (!status) {
+        status = quantization_config_want(group, "format", formats, ARRAY_LEN(formats), &format,
+                                          what, err);
+    }
+    if (status) return status;
+    if (!is_all_linears(jread_get(group, "targets"))) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"targets\" of \"quantization_config\" are not [\"Linear\"], which is "
+                       "not supported",
+                       what);
+    }
+    if (jread_get(group, "output_activations")) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"output_activations\" of \"quantization_config\" is not supported",
+                       what);
+    }
+    status = read_scheme(&scheme, out, weights, what, err);
+    return status ? status : choose_method(out, &scheme, format, what, err);
+}
+
+enum status compressed_config_read(struct quantization_config *out, const json_t *object,
+                                   const char *what, struct err *err) {
+    static const char *const known[] = {
+        "quant_method",    "format",          "config_groups",       "ignore",
+        "kv_cache_scheme", "version",         "quantization_status", "global_compression_ratio",
+        "sparsity_config", "transform_config"};
+    static const char *const stored[] = {"compressed"};
+    size_t format = NO_FORMAT;
+    enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
+    if (!status) {
+        status =
+            quantization_config_want(object, "quantization_status", stored, 1, NULL, what, err);
+    }
+    if (!status) status = check_empty(object, "sparsity_config", what, err);
+    if (!status) status = check_empty(object, "transform_config", what, err);
+    if (!status && !json_is_string(jread_get(object, "format"))) {
+        status = err_set(err, ERR_FORMAT, "%s: \"format\" of \"quantization_config\" is %s", what,
+                         jread_type_name(jread_get(object, "format")));
+    }
+    const char *name = json_string_value(jread_get(object, "format"));
+    // "mixed-precision": each group has its own.
+    if (!status && strcmp(name, "mixed-precision") != 0) {
+        status = quantization_config_want(object, "format", formats, ARRAY_LEN(formats), &format,
+                                          what, err);
+    }
+    out->has_kv_scales = jread_get(object, "kv_cache_scheme") != NULL;
+    if (!status) status = read_group(out, object, format, what, err);
+    return status ? status : quantization_config_skip_list(out, object, "ignore", what, err);
+}

@@ -1,0 +1,133 @@
+#include "checkpoint/quantized/quantized_matrix.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE_BYTES = 4096 }; // of codes that are read from a file together
+
+struct reader {
+    struct matrix_reader base;
+    struct quantized_matrix matrix;
+};
+
+// Exact for subnormals too: the bits are those of a float whose exponent is 120 too small. NaN must
+// be found before.
+static float decode_e4m3(uint8_t code) {
+    uint32_t bits = (uint32_t)(code & 0x7fu) << 20;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    value *= 0x1p120f;
+    return code & 0x80u ? -value : value;
+}
+
+float e4m3_to_f32(uint8_t code) {
+    return (code & 0x7fu) == 0x7fu ? NAN : decode_e4m3(code);
+}
+
+static uint8_t half_of(const uint8_t *codes, size_t i) {
+    return i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15;
+}
+
+// Decodes elements first .. first + count - 1 of `codes`. Returns whether one is NaN.
+static bool decode(enum matrix_code code, const uint8_t *codes, size_t first, size_t count,
+                   float *out) {
+    static const float e2m1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                   -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+    bool has_nan = false;
+    switch (code) {
+    case CODE_E4M3:
+        for (size_t i = 0; i < count; i++) {
+            has_nan |= (codes[first + i] & 0x7fu) == 0x7fu;
+            out[i] = decode_e4m3(codes[first + i]);
+        }
+        break;
+    case CODE_INT8:
+        for (size_t i = 0; i < count; i++) out[i] = (float)(int8_t)codes[first + i];
+        break;
+    case CODE_UINT8:
+        for (size_t i = 0; i < count; i++) out[i] = (float)codes[first + i];
+        break;
+    case CODE_UINT4:
+        for (size_t i = 0; i < count; i++) out[i] = (float)half_of(codes, first + i);
+        break;
+    case CODE_E2M1:
+        for (size_t i = 0; i < count; i++) out[i] = e2m1[half_of(codes, first + i)];
+        break;
+    }
+    return has_nan;
+}
+
+// Applies scales and zeros to values in one row, the first in column `at`. `row`: of the scales.
+static void scale_values(const struct quantized_matrix *m, uint64_t row, uint64_t at, size_t count,
+                         float *values) {
+    const float *scales = m->scales + row * m->num_groups;
+    const uint8_t *zeros = m->zeros ? m->zeros + row * m->num_groups : NULL;
+    if (m->groups) {
+        for (size_t i = 0; i < count; i++) {
+            uint32_t group = m->groups[at + i];
+            values[i] = (values[i] - (float)(zeros ? zeros[group] : m->zero)) * scales[group];
+        }
+        return;
+    }
+    for (size_t begin = 0, end; begin < count; begin = end) { // up to the end of a group
+        uint64_t group = (at + begin) / m->block_cols;
+        uint64_t left = (group + 1) * m->block_cols - (at + begin);
+        end = left < count - begin ? begin + (size_t)left : count;
+        float zero = (float)(zeros ? zeros[group] : m->zero), scale = scales[group];
+        for (size_t i = begin; i < end; i++) values[i] = (values[i] - zero) * scale;
+    }
+}
+
+static enum status read_row(const struct matrix_reader *base, uint64_t row, uint64_t col,
+                            size_t count, float *out, struct err *err) {
+    const struct quantized_matrix *m = &((const struct reader *)base)->matrix;
+    uint32_t per_byte = m->code == CODE_UINT4 || m->code == CODE_E2M1 ? 2 : 1;
+    size_t most =
+        PIECE_BYTES * per_byte - (per_byte - 1); // elements, wherever in a byte they begin
+    uint8_t room[PIECE_BYTES];
+    bool has_nan = false;
+    for (size_t done = 0; done < count;) {
+        uint64_t at = col + done, first = at / per_byte;
+        size_t piece = count - done < most ? count - done : most;
+        size_t bytes = (size_t)((at + piece - 1) / per_byte - first) + 1;
+        const uint8_t *codes =
+            byte_source_get(&m->codes, row * m->row_bytes + first, bytes, room, err);
+        if (!codes) return ERR_IO;
+        has_nan |= decode(m->code, codes, (size_t)(at % per_byte), piece, out + done);
+        scale_values(m, row / m->block_rows, at, piece, out + done);
+        done += piece;
+    }
+    if (!has_nan) return OK;
+    return err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has a NaN in row %llu", m->path, m->name,
+                   (unsigned long long)row);
+}
+
+void quantized_matrix_fini(struct quantized_matrix *matrix) {
+    free(matrix->memory);
+    free(matrix->scales);
+    free(matrix->zeros);
+    free(matrix->groups);
+    *matrix = (struct quantized_matrix){0};
+}
+
+static void close_reader(struct matrix_reader *base) {
+    struct reader *reader = (struct reader *)base;
+    quantized_matrix_fini(&reader->matrix);
+    free(reader);
+}
+
+enum status quantized_matrix_open(struct matrix_reader **out, const struct quantized_matrix *matrix,
+                                  struct err *err) {
+    *out = NULL;
+    struct reader *reader = malloc(sizeof *reader);
+    if (!reader) {
+        struct quantized_matrix taken = *matrix;
+        quantized_matrix_fini(&taken);
+        return err_nomem(err, "quantized weights");
+    }
+    *reader = (struct reader){.base = {read_row, close_reader}, .matrix = *matrix};
+    *out = &reader->base;
+    return OK;
+}

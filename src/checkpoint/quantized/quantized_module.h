@@ -1,0 +1,56 @@
+/* The tensors of a linear that is stored in another format than BF16, F16 or F32, and the reader
+ * that they make. A format is a function of quantized_module.c that checks its tensors and brings
+ * them into the one form of quantized_matrix.h. */
+#ifndef CHECKPOINT_QUANTIZED_QUANTIZED_MODULE_H
+#define CHECKPOINT_QUANTIZED_QUANTIZED_MODULE_H
+
+#include "base/matrix_reader.h"
+#include "checkpoint/quantization_config.h"
+#include "checkpoint/tensor.h"
+
+enum module_part {
+    PART_WEIGHT,
+    PART_WEIGHT_SCALE_INV,
+    PART_WEIGHT_SCALE,
+    PART_WEIGHT_SCALE_2,
+    PART_WEIGHT_GLOBAL_SCALE,
+    PART_WEIGHT_PACKED,
+    PART_WEIGHT_SHAPE,
+    PART_WEIGHT_ZERO_POINT,
+    PART_WEIGHT_G_IDX,
+    PART_QWEIGHT,
+    PART_QZEROS,
+    PART_SCALES,
+    PART_G_IDX,
+    // These say how inputs are rounded. They are not rounded here, so the results are only closer.
+    PART_ACTIVATION_SCALE,
+    PART_INPUT_SCALE,
+    PART_INPUT_ZERO_POINT,
+    PART_INPUT_GLOBAL_SCALE,
+    NUM_MODULE_PARTS,
+};
+
+struct quantized_module {
+    const char *name; // "model.layers.0.mlp.up_proj"; borrowed, as the tensors
+    uint64_t out, in;
+    const struct tensor *parts[NUM_MODULE_PARTS]; // NULL: there is none
+    bool is_used[NUM_MODULE_PARTS]; // set by quantized_module_open
+};
+
+const char *module_part_name(enum module_part part); // "weight_scale"
+
+// The reader has the values [out][in]. The caller closes it; the tensors' files must live as long.
+MUST_USE enum status quantized_module_open(struct matrix_reader **out,
+                                           struct quantized_module *module,
+                                           const struct quantization_config *config,
+                                           struct err *err);
+
+// quantized_columns.c: tensors that are packed across the outputs. `matrix` gets codes, scales and
+// zeros, row by row.
+struct quantized_matrix;
+MUST_USE enum status quantized_columns_load(struct quantized_matrix *matrix,
+                                            const struct quantized_module *module,
+                                            const struct quantization_config *config,
+                                            struct err *err);
+
+#endif

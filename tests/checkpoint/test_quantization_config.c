@@ -1,0 +1,168 @@
+// "quantization_config": what each method's keys mean, and that other keys and kinds are refused by
+// name.
+#include "checkpoint/quantization_config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "support/cmocka_all.h"
+
+static enum status read_text(struct quantization_config *config, const char *text,
+                             struct err *err) {
+    char whole[2048];
+    snprintf(whole, sizeof whole, "{\"quantization_config\": %s}", text);
+    json_t *root = json_loads(whole, 0, NULL);
+    if (!root) fail_msg("no JSON: %s", whole);
+    enum status status = quantization_config_read(config, root, "config.json", err);
+    json_decref(root);
+    return status;
+}
+
+static struct quantization_config read_ok(const char *text) {
+    struct quantization_config config;
+    struct err err = {0};
+    if (read_text(&config, text, &err)) fail_msg("%s", err.message);
+    return config;
+}
+
+static void refused(enum status status, const char *text, const char *words) {
+    struct quantization_config config;
+    struct err err = {0};
+    enum status found = read_text(&config, text, &err);
+    if (found != status) fail_msg("%s: %s: %s", text, status_name(found), err.message);
+    if (!strstr(err.message, words)) fail_msg("no \"%s\" in: %s", words, err.message);
+    assert_int_equal(config.method, QUANTIZED_NOT);
+    assert_null(config.skipped);
+}
+
+static void test_methods(void **state) {
+    (void)state;
+    struct quantization_config c =
+        read_ok("{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128, \"sym\": false, "
+                "\"desc_act\": true, \"meta\": {\"x\": 1}, \"dynamic\": {\"-:lm_head\": {}}}");
+    assert_int_equal(c.method, QUANTIZED_GPTQ);
+    assert_int_equal(c.block_rows, 1);
+    assert_int_equal(c.block_cols, 128);
+    assert_false(c.is_symmetric);
+    assert_true(c.is_zero_less_one);
+    c = read_ok("{\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": -1, "
+                "\"checkpoint_format\": \"gptq_v2\"}");
+    assert_int_equal(c.bits, 8);
+    assert_int_equal(c.block_cols, 0);
+    assert_true(c.is_symmetric);
+    assert_false(c.is_zero_less_one);
+    c = read_ok(
+        "{\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 64, \"zero_point\": true, "
+        "\"version\": \"gemm\", \"modules_to_not_convert\": null}");
+    assert_int_equal(c.method, QUANTIZED_AWQ);
+    assert_int_equal(c.block_cols, 64);
+    c = read_ok("{\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": \"static\", "
+                "\"weight_block_size\": null, \"modules_to_not_convert\": [\"lm_head\"]}");
+    assert_int_equal(c.method, QUANTIZED_FP8);
+    assert_int_equal(c.block_rows, 0);
+    assert_int_equal(c.num_skipped, 1);
+    quantization_config_fini(&c);
+}
+
+#define COMPRESSED(format, weights)                                                                \
+    "{\"quant_method\": \"compressed-tensors\", \"format\": \"" format "\", \"config_groups\": "   \
+    "{\"group_0\": {\"targets\": [\"Linear\"], \"weights\": {" weights "}}}}"
+
+static void test_compressed_tensors(void **state) {
+    (void)state;
+    struct quantization_config c =
+        read_ok(COMPRESSED("float-quantized", "\"num_bits\": 8, \"type\": \"float\", "
+                                              "\"strategy\": \"block\", \"block_structure\": "
+                                              "[128, 64], \"observer\": \"minmax\""));
+    assert_int_equal(c.method, QUANTIZED_FP8);
+    assert_int_equal(c.block_rows, 128);
+    assert_int_equal(c.block_cols, 64);
+    c = read_ok(COMPRESSED("int-quantized",
+                           "\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"channel\""));
+    assert_int_equal(c.method, QUANTIZED_INT8);
+    assert_int_equal(c.block_rows, 1);
+    assert_int_equal(c.block_cols, 0);
+    c = read_ok(COMPRESSED("pack-quantized",
+                           "\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\", "
+                           "\"group_size\": 32, \"symmetric\": false"));
+    assert_int_equal(c.method, QUANTIZED_PACKED);
+    assert_false(c.is_symmetric);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"bitsandbytes\"}", "bitsandbytes");
+    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"fp8\", \"twist\": 1}", "\"twist\"");
+    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}", "e5m2");
+    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"gptq\", \"bits\": 3}", "\"bits\"");
+    refused(ERR_FORMAT, "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 0}",
+            "\"group_size\"");
+    refused(ERR_UNSUPPORTED,
+            "{\"quant_method\": \"gptq\", \"bits\": 4, \"checkpoint_format\": \"marlin\"}",
+            "marlin");
+    refused(ERR_UNSUPPORTED,
+            "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"+:.*down\": {\"bits\": 8}}}",
+            "+:.*down");
+    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"gptq\", \"bits\": 4, \"twist\": 1}",
+            "\"twist\"");
+    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"awq\", \"bits\": 8}", "\"bits\"");
+    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemv\"}",
+            "gemv");
+    refused(ERR_FORMAT,
+            "{\"quant_method\": \"awq\", \"bits\": 4, \"modules_to_not_convert\": [\"a\", 1]}",
+            "modules_to_not_convert");
+    refused(
+        ERR_UNSUPPORTED,
+        COMPRESSED("marlin-24", "\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"channel\""),
+        "marlin-24");
+    refused(ERR_UNSUPPORTED,
+            COMPRESSED("pack-quantized",
+                       "\"num_bits\": 3, \"type\": \"int\", \"strategy\": \"channel\""),
+            "integers of 3 bits");
+    refused(ERR_UNSUPPORTED,
+            COMPRESSED("int-quantized", "\"num_bits\": 8, \"type\": \"int\", \"strategy\": "
+                                        "\"channel\", \"symmetric\": false"),
+            "\"symmetric\"");
+    refused(ERR_FORMAT, COMPRESSED("pack-quantized", "\"num_bits\": 4, \"type\": \"int\""),
+            "\"strategy\"");
+    refused(ERR_UNSUPPORTED,
+            COMPRESSED("pack-quantized", "\"num_bits\": 4, \"type\": \"int\", \"strategy\": "
+                                         "\"channel\", \"twist\": 1"),
+            "\"twist\"");
+    refused(ERR_UNSUPPORTED,
+            "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+            "\"transform_config\": {\"config_groups\": {}}}",
+            "\"transform_config\"");
+    refused(ERR_UNSUPPORTED,
+            "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+            "\"config_groups\": {\"a\": {}, \"b\": {}}}",
+            "2 groups");
+    refused(ERR_UNSUPPORTED,
+            "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+            "\"config_groups\": {\"a\": {\"targets\": [\"re:.*down\"], \"weights\": {}}}}",
+            "\"targets\"");
+}
+
+static void test_skipped_modules_are_whole_components(void **state) {
+    (void)state;
+    struct quantization_config c =
+        read_ok("{\"quant_method\": \"awq\", \"bits\": 4, \"modules_to_not_convert\": "
+                "[\"lm_head\", \"mlp.gate\", \"model.layers.1\", \"\"]}");
+    assert_true(quantization_config_skips(&c, "lm_head"));
+    assert_true(quantization_config_skips(&c, "model.layers.3.mlp.gate"));
+    assert_true(quantization_config_skips(&c, "model.layers.1.mlp.up_proj"));
+    assert_false(quantization_config_skips(&c, "model.layers.3.mlp.gate_proj"));
+    assert_false(quantization_config_skips(&c, "model.layers.11.mlp.up_proj"));
+    assert_false(quantization_config_skips(&c, "model.layers.3.self_mlp.gate"));
+    quantization_config_fini(&c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_compressed_tensors),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_skipped_modules_are_whole_components),
+    };
+    return cmocka_run_group_tests_name("quantization_config", tests, NULL, NULL);
+}

@@ -1,0 +1,155 @@
+// Tensors of quantized linears that are not what their format says, each refused with a sentence
+// that names the tensor.
+#include "checkpoint/quantized/quantized_module.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/cmocka_all.h"
+
+enum { OUT = 16, IN = 32, GROUP = 16, GROUPS = IN / GROUP };
+
+static char bytes[4096]; // of every tensor: zeros
+
+// A tensor of a format, and what is wrong with it in a case.
+struct part {
+    enum module_part part;
+    enum dtype dtype;
+    uint32_t rank;
+    uint64_t shape[2];
+};
+
+static const struct part gptq[] = {{PART_QWEIGHT, DTYPE_I32, 2, {IN / 8, OUT}},
+                                   {PART_QZEROS, DTYPE_I32, 2, {GROUPS, OUT / 8}},
+                                   {PART_SCALES, DTYPE_F16, 2, {GROUPS, OUT}},
+                                   {PART_G_IDX, DTYPE_I32, 1, {IN}}};
+static const struct part awq[] = {{PART_QWEIGHT, DTYPE_I32, 2, {IN, OUT / 8}},
+                                  {PART_QZEROS, DTYPE_I32, 2, {GROUPS, OUT / 8}},
+                                  {PART_SCALES, DTYPE_F16, 2, {GROUPS, OUT}}};
+static const struct part packed[] = {{PART_WEIGHT_PACKED, DTYPE_I32, 2, {OUT, IN / 8}},
+                                     {PART_WEIGHT_SCALE, DTYPE_BF16, 2, {OUT, GROUPS}},
+                                     {PART_WEIGHT_ZERO_POINT, DTYPE_I32, 2, {OUT / 8, GROUPS}},
+                                     {PART_WEIGHT_G_IDX, DTYPE_I32, 1, {IN}}};
+static const struct part nvfp4[] = {{PART_WEIGHT_PACKED, DTYPE_U8, 2, {OUT, IN / 2}},
+                                    {PART_WEIGHT_SCALE, DTYPE_F8_E4M3, 2, {OUT, IN / 16}},
+                                    {PART_WEIGHT_SCALE_2, DTYPE_F32, 1, {1}}};
+static const struct part mxfp4[] = {{PART_WEIGHT_PACKED, DTYPE_U8, 2, {OUT, IN / 2}},
+                                    {PART_WEIGHT_SCALE, DTYPE_U8, 2, {OUT, 1}}};
+static const struct part int8[] = {{PART_WEIGHT, DTYPE_I8, 2, {OUT, IN}},
+                                   {PART_WEIGHT_SCALE, DTYPE_F32, 2, {OUT, GROUPS}}};
+
+static const struct {
+    enum quantization_method method;
+    const struct part *parts;
+    size_t num_parts;
+} formats[] = {
+    {QUANTIZED_GPTQ, gptq, ARRAY_LEN(gptq)},       {QUANTIZED_AWQ, awq, ARRAY_LEN(awq)},
+    {QUANTIZED_PACKED, packed, ARRAY_LEN(packed)}, {QUANTIZED_NVFP4, nvfp4, ARRAY_LEN(nvfp4)},
+    {QUANTIZED_MXFP4, mxfp4, ARRAY_LEN(mxfp4)},    {QUANTIZED_INT8, int8, ARRAY_LEN(int8)},
+};
+
+static enum status open_parts(size_t format, const struct part *parts, size_t num_parts,
+                              struct err *err) {
+    const struct quantization_config config = {
+        .method = formats[format].method, .bits = 4, .block_rows = 1, .block_cols = GROUP};
+    struct tensor tensors[NUM_MODULE_PARTS];
+    struct quantized_module module = {.name = "m", .out = OUT, .in = IN};
+    struct matrix_reader *reader = NULL;
+    for (size_t i = 0; i < num_parts; i++) {
+        size_t size = dtype_size(parts[i].dtype);
+        for (uint32_t k = 0; k < parts[i].rank; k++) size *= parts[i].shape[k];
+        tensors[i] = (struct tensor){.name = module_part_name(parts[i].part),
+                                     .path = "file",
+                                     .dtype = parts[i].dtype,
+                                     .rank = parts[i].rank,
+                                     .shape = {parts[i].shape[0], parts[i].shape[1]},
+                                     .size_bytes = size,
+                                     .source = {.data = bytes}};
+        assert_true(size <= sizeof bytes);
+        module.parts[parts[i].part] = &tensors[i];
+    }
+    enum status status = quantized_module_open(&reader, &module, &config, err);
+    for (size_t i = 0; i < num_parts && !status; i++) {
+        if (!module.is_used[parts[i].part]) fail_msg("%s is not used", tensors[i].name);
+    }
+    if (reader) {
+        float row[IN];
+        assert_int_equal(reader->read(reader, OUT - 1, 0, IN, row, NULL), OK);
+        reader->close(reader);
+    }
+    return status;
+}
+
+static void test_good_parts(void **state) {
+    (void)state;
+    for (size_t f = 0; f < ARRAY_LEN(formats); f++) {
+        struct err err = {0};
+        if (open_parts(f, formats[f].parts, formats[f].num_parts, &err)) {
+            fail_msg("%zu: %s", f, err.message);
+        }
+    }
+}
+
+static void expect_refusal(size_t format, const struct part *parts, size_t num_parts,
+                           enum module_part part, const char *what) {
+    struct err err = {0};
+    enum status status = open_parts(format, parts, num_parts, &err);
+    if (status != ERR_FORMAT && status != ERR_UNSUPPORTED) {
+        fail_msg("format %zu, %s %s: %s", format, module_part_name(part), what,
+                 status_name(status));
+    }
+    if (!strstr(err.message, module_part_name(part))) fail_msg("%s: %s", what, err.message);
+}
+
+// Each tensor with another type, one row more, one dimension less, or missing.
+static void test_bad_parts(void **state) {
+    (void)state;
+    for (size_t f = 0; f < ARRAY_LEN(formats); f++) {
+        for (size_t i = 0; i < formats[f].num_parts; i++) {
+            struct part parts[8];
+            size_t count = formats[f].num_parts;
+            memcpy(parts, formats[f].parts, count * sizeof *parts);
+            enum module_part part = parts[i].part;
+            parts[i].dtype = DTYPE_BOOL;
+            expect_refusal(f, parts, count, part, "of another type");
+            parts[i] = formats[f].parts[i];
+            parts[i].shape[0]++;
+            expect_refusal(f, parts, count, part, "with a row more");
+            parts[i] = formats[f].parts[i];
+            if (parts[i].rank == 2) {
+                parts[i].rank = 1;
+                expect_refusal(f, parts, count, part, "of one dimension");
+                parts[i] = formats[f].parts[i];
+                parts[i].shape[1]++;
+                expect_refusal(f, parts, count, part, "with a column more");
+            }
+            if (part == PART_G_IDX || part == PART_WEIGHT_G_IDX) continue; // it may be missing
+            bool is_fp4 = formats[f].parts == nvfp4 || formats[f].parts == mxfp4;
+            // One of two names.
+            if (is_fp4 && part == PART_WEIGHT_PACKED) part = PART_WEIGHT;
+            if (part == PART_WEIGHT_SCALE_2) part = PART_WEIGHT_GLOBAL_SCALE;
+            memcpy(parts, formats[f].parts, count * sizeof *parts);
+            memmove(&parts[i], &parts[i + 1], (count - i - 1) * sizeof *parts);
+            expect_refusal(f, parts, count - 1, part, "missing");
+        }
+    }
+}
+
+static void test_groups_beyond_the_last_are_refused(void **state) {
+    (void)state;
+    const int32_t groups[] = {GROUPS, -1};
+    for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
+        memcpy(bytes + (IN - 1) * sizeof groups[i], &groups[i], sizeof groups[i]);
+        expect_refusal(0, gptq, ARRAY_LEN(gptq), PART_G_IDX, "out of range");
+        memset(bytes, 0, sizeof bytes);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good_parts),
+        cmocka_unit_test(test_bad_parts),
+        cmocka_unit_test(test_groups_beyond_the_last_are_refused),
+    };
+    return cmocka_run_group_tests_name("quantized_module", tests, NULL, NULL);
+}
