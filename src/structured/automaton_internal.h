@@ -56,11 +56,12 @@ struct thread {
 static const uint32_t NO_ROW = UINT32_MAX, NO_MASK = UINT32_MAX;
 
 // Plain characters that may follow: those of `kinds` (bits), and no others, up to `chars` of them.
+// PLAIN_ALL: any number. PLAIN_MIXED: any number of `kinds`, none of the others, but for those of
+// `walked` it depends on the characters.
 struct plain {
-    uint32_t kinds, chars;
+    uint32_t kinds, chars, walked;
     bool known;
 };
-// It depends on the characters; any number.
 static const uint32_t PLAIN_MIXED = UINT32_MAX - 1, PLAIN_ALL = UINT32_MAX;
 
 struct state {

@@ -12,7 +12,9 @@
 
 // ---- the walk ----
 
-static void walk(struct automaton *automaton, const struct vocabulary_tree *tree, uint32_t state) {
+// Skips branches without a token that has one of `kinds`. `below` NULL: none.
+static void walk(struct automaton *automaton, const struct vocabulary_tree *tree,
+                 const uint16_t *below, uint32_t kinds, uint32_t state) {
     struct exprs *exprs = automaton->exprs;
     uint32_t num_classes = exprs->num_classes;
     struct walk_step *path = automaton->path; // [depth] the state before the node's byte
@@ -21,6 +23,10 @@ static void walk(struct automaton *automaton, const struct vocabulary_tree *tree
     uint32_t num_ids = 0;
     for (uint32_t i = 0; i < tree->num_nodes;) {
         struct vocabulary_node node = tree->nodes[i];
+        if (below && !(below[i] & kinds)) {
+            i += node.size;
+            continue;
+        }
         struct walk_step from = path[node.depth];
         uint32_t class = exprs->class_of[node.byte], to = automaton->rows[from.row + class];
         if (to >= ROW_ALIAS) {
@@ -107,11 +113,19 @@ static bool make_mask(struct automaton *automaton, uint32_t state, struct mask *
     struct plain plain = automaton_plain(automaton, state);
     bool mixed = plain.chars == PLAIN_MIXED;
     automaton->num_ids = 0;
-    walk(automaton, mixed ? &vocabulary->all : &vocabulary->rest, state);
+    if (mixed) {
+        const uint16_t *below = plain.kinds ? vocabulary->kinds_below : NULL;
+        walk(automaton, &vocabulary->all, below, plain.walked | VOCABULARY_NOT_PLAIN, state);
+    } else {
+        walk(automaton, &vocabulary->rest, NULL, 0, state);
+    }
     if (automaton->exprs->err.status) return false;
     add_twins(automaton);
     bool can_end = automaton->states[state].can_end;
-    *mask = (struct mask){.plain_chars = mixed ? 0 : plain.chars,
+    bool none = plain.kinds == 0;
+    *mask = (struct mask){.plain_chars = none    ? 0
+                                         : mixed ? PLAIN_ALL
+                                                 : plain.chars,
                           .plain_kinds = plain.kinds,
                           .num_ids = automaton->num_ids};
     size_t words_bytes = vocabulary->num_words * sizeof *mask->words;

@@ -1,6 +1,7 @@
 /* Which plain characters may follow a state. Characters are looked at by kind (vocabulary.h). Where
  * each kind may either always follow or never, up to a number of characters or without end, the
- * plain tokens that fit are known without a walk. */
+ * plain tokens that fit are known without a walk. Where that holds for some kinds only, the walk
+ * skips the tokens that have no others. */
 #include "structured/automaton_internal.h"
 
 enum { STATES_MAX = 8, ALL_KINDS = (1 << VOCABULARY_KINDS) - 1 };
@@ -45,22 +46,25 @@ static void add_range(struct automaton *automaton, uint32_t state,
         if (next == before) continue;
         before = next;
         add_range(automaton, next, range, at + 1, to);
-        if (is_mixed(to)) return;
+        if (to->many) return;
     }
 }
 
-// Adds the states behind each plain character.
-static void follow(struct automaton *automaton, uint32_t state, struct frontier *to) {
+// Adds the states behind each plain character of the kinds.
+static void follow(struct automaton *automaton, uint32_t state, uint32_t kinds,
+                   struct frontier *to) {
     for (uint32_t byte = 0x20; byte < 0x7f; byte++) {
-        if (byte == '"' || byte == '\\') continue;
-        uint32_t next = states_step_row(automaton, state, automaton->exprs->class_of[byte]);
-        add(to, next, vocabulary_kind((unsigned char)byte));
-        if (is_mixed(to)) return;
+        uint32_t kind = vocabulary_kind((unsigned char)byte);
+        if (byte == '"' || byte == '\\' || !(kinds >> kind & 1)) continue;
+        add(to, states_step_row(automaton, state, automaton->exprs->class_of[byte]), kind);
     }
+    if (!(kinds >> VOCABULARY_BEYOND_ASCII & 1)) return;
     struct expr_utf8_range ranges[EXPR_UTF8_RANGES_MAX];
     uint32_t num_ranges = exprs_utf8_ranges(0x80, 0x10ffff, ranges);
-    for (uint32_t i = 0; i < num_ranges && !is_mixed(to); i++) {
+    for (uint32_t i = 0; i < num_ranges; i++) {
         add_range(automaton, state, &ranges[i], 0, to);
+        uint32_t bit = 1u << VOCABULARY_BEYOND_ASCII;
+        if (to->alive & to->dead & bit) return;
     }
 }
 
@@ -80,7 +84,7 @@ static struct plain follow_all(struct automaton *automaton, struct frontier from
     for (uint32_t chars = 1; chars <= chars_max; chars++) {
         struct frontier to = {.len = 0};
         for (uint32_t i = 0; i < from.len && !is_mixed(&to); i++) {
-            follow(automaton, from.states[i], &to);
+            follow(automaton, from.states[i], ALL_KINDS, &to);
         }
         bool changes = to.alive && to.alive != plain.kinds;
         if (automaton->exprs->err.status || is_mixed(&to) || changes) {
@@ -93,6 +97,39 @@ static struct plain follow_all(struct automaton *automaton, struct frontier from
         }
         if (is_part(&to, &from)) return plain;
         from = to;
+    }
+    return plain;
+}
+
+// Where characters of some kinds may always follow, and others never, tokens of only such kinds
+// need no walk: inside a URL, of letters and digits. `walked` are the kinds that are left.
+//
+// The states that are reached by characters of the kinds in `free` must all be alike. A kind in
+// which one of them differs is taken out, and it begins anew.
+static struct plain find_free(struct automaton *automaton, uint32_t state) {
+    struct plain plain = {.chars = PLAIN_MIXED, .kinds = ALL_KINDS, .walked = 0, .known = true};
+    uint32_t dead = ALL_KINDS;
+    for (bool changed = true; changed;) {
+        struct frontier reached = {.states = {state}, .len = 1};
+        changed = false;
+        for (uint32_t i = 0; i < reached.len && !changed; i++) {
+            struct frontier all = {.len = 0};
+            follow(automaton, reached.states[i], ALL_KINDS, &all);
+            uint32_t alive = all.alive & ~all.dead, gone = all.dead & ~all.alive;
+            if (i == 0 && plain.walked == 0) {
+                plain.kinds = alive;
+                dead = gone;
+                plain.walked = ALL_KINDS & ~alive & ~gone;
+            }
+            uint32_t differs = (plain.kinds & ~alive) | (dead & ~gone);
+            follow(automaton, reached.states[i], plain.kinds & ~differs, &reached);
+            if (automaton->exprs->err.status) return (struct plain){.chars = PLAIN_MIXED};
+            if (reached.many) differs = plain.kinds; // counters, mostly
+            changed = differs != 0;
+            plain.kinds &= ~differs;
+            dead &= ~differs;
+            plain.walked |= differs;
+        }
     }
     return plain;
 }
@@ -111,7 +148,7 @@ static struct plain before(uint32_t kinds, struct plain next) {
 // Mostly all characters lead to one state, as the inside of a string or a counter does. What is
 // known of the states of such a chain is remembered for each, so a string that is limited to n
 // characters is followed to its end once, not once for each state.
-struct plain automaton_plain(struct automaton *automaton, uint32_t state) {
+static struct plain follow_chain(struct automaton *automaton, uint32_t state) {
     enum { CHAIN_MAX = 1100 };
     const struct vocabulary *vocabulary = automaton->vocabulary;
     uint32_t chars_max = vocabulary->num_longs ? vocabulary->longs[0].chars : VOCABULARY_SLICES;
@@ -124,7 +161,7 @@ struct plain automaton_plain(struct automaton *automaton, uint32_t state) {
             break;
         }
         struct frontier to = {.len = 0};
-        follow(automaton, state, &to);
+        follow(automaton, state, ALL_KINDS, &to);
         if (automaton->exprs->err.status) return (struct plain){.chars = PLAIN_MIXED};
         chain[len] = state;
         kinds[len] = to.alive & ALL_KINDS;
@@ -133,6 +170,8 @@ struct plain automaton_plain(struct automaton *automaton, uint32_t state) {
             plain = (struct plain){.kinds = kinds[len], .known = true};
             if (is_mixed(&to)) {
                 plain.chars = PLAIN_MIXED;
+                plain.kinds = to.alive & ~to.dead;
+                plain.walked = to.alive & to.dead;
             } else if (loops) {
                 plain.chars = PLAIN_ALL;
             } else if (to.len > 1) {
@@ -153,4 +192,13 @@ struct plain automaton_plain(struct automaton *automaton, uint32_t state) {
         automaton->states[chain[len]].plain = plain;
     }
     return plain;
+}
+
+struct plain automaton_plain(struct automaton *automaton, uint32_t state) {
+    struct plain plain = follow_chain(automaton, state);
+    // Few tokens have only other characters, so their walk is short.
+    uint32_t many = 1u << VOCABULARY_LOWER | 1u << VOCABULARY_UPPER | 1u << VOCABULARY_BEYOND_ASCII;
+    if (plain.chars != PLAIN_MIXED || automaton->exprs->err.status) return plain;
+    if (plain.kinds & many) return find_free(automaton, state);
+    return (struct plain){.chars = PLAIN_MIXED};
 }

@@ -87,6 +87,30 @@ static enum status build_tree(struct vocabulary_tree *tree, const struct key *ke
     return OK;
 }
 
+// A node's kinds are those of its token and of the nodes below, which come behind it.
+static enum status find_kinds_below(struct vocabulary *vocabulary, struct err *err) {
+    const struct vocabulary_tree *tree = &vocabulary->all;
+    uint16_t *below = malloc((tree->num_nodes + 1) * sizeof *below);
+    vocabulary->kinds_below = below;
+    if (!below) return err_nomem(err, "structured output");
+    uint32_t open[VOCABULARY_TOKEN_BYTES_MAX + 2] = {0}; // [depth]
+    for (uint32_t i = tree->num_nodes; i-- > 0;) {
+        struct vocabulary_node node = tree->nodes[i];
+        uint32_t kinds = open[node.depth + 1];
+        open[node.depth + 1] = 0;
+        if (node.token != VOCABULARY_NO_TOKEN) {
+            uint32_t word = node.token / 32, bit = 1u << (node.token % 32);
+            if (!(vocabulary->plain[word] & bit)) kinds |= VOCABULARY_NOT_PLAIN;
+            for (uint32_t kind = 0; kind < VOCABULARY_KINDS; kind++) {
+                if (vocabulary->having[kind][word] & bit) kinds |= 1u << kind;
+            }
+        }
+        below[i] = (uint16_t)kinds;
+        open[node.depth] |= kinds;
+    }
+    return OK;
+}
+
 // ---- sets of plain tokens ----
 
 static int compare_longs(const void *x, const void *y) {
@@ -280,6 +304,7 @@ enum status vocabulary_create(struct vocabulary **out, const struct vocabulary_t
     if (!status) status = split_twins(vocabulary, keys, &num_keys, err);
     if (!status) status = build_tree(&vocabulary->all, keys, num_keys, false, err);
     if (!status) status = build_tree(&vocabulary->rest, keys, num_keys, true, err);
+    if (!status) status = find_kinds_below(vocabulary, err);
     if (status) goto fail;
     free(keys);
     *out = vocabulary;
@@ -295,6 +320,7 @@ void vocabulary_destroy(struct vocabulary *vocabulary) {
     for (size_t k = 0; k < VOCABULARY_SLICES; k++) free(vocabulary->slices[k]);
     for (size_t k = 0; k < VOCABULARY_KINDS; k++) free(vocabulary->having[k]);
     free(vocabulary->all.nodes);
+    free(vocabulary->kinds_below);
     free(vocabulary->rest.nodes);
     free(vocabulary->twins);
     free(vocabulary->plain);

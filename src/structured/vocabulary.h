@@ -46,6 +46,7 @@ enum {
     VOCABULARY_SIGN, // the other ASCII characters
     VOCABULARY_BEYOND_ASCII,
     VOCABULARY_KINDS,
+    VOCABULARY_NOT_PLAIN = 1 << VOCABULARY_KINDS, // in kinds_below
 };
 static inline uint32_t vocabulary_kind(unsigned char byte) { // the character's first byte
     if (byte >= 0x80) return VOCABULARY_BEYOND_ASCII;
@@ -67,6 +68,7 @@ struct vocabulary {
     uint32_t num_tokens, num_words; // words of a mask: (num_tokens + 31) / 32
     uint32_t token_bytes_max; // of the longest token
     struct vocabulary_tree all, rest; // rest: the tokens that are not plain
+    uint16_t *kinds_below; // [all.num_nodes] kinds (bits) of characters of the branch's tokens
     // Tokens with the bytes of another one: the first has a node, the second is allowed with it.
     // Ascending by `first`. The sets of plain tokens have both.
     struct vocabulary_pair {

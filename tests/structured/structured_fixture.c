@@ -4,8 +4,7 @@
 
 #include "support/cmocka_all.h"
 
-// Each string a token; the last one ends the text, the one before is special.
-static struct vocabulary *make_vocabulary(const char *const *texts, uint32_t num_texts) {
+struct vocabulary *fixture_vocabulary(const char *const *texts, uint32_t num_texts) {
     struct vocabulary_token tokens[512];
     assert_true(num_texts + 2 <= ARRAY_LEN(tokens));
     for (uint32_t i = 0; i < num_texts; i++) {
@@ -26,7 +25,7 @@ static struct vocabulary *make_vocabulary(const char *const *texts, uint32_t num
 struct vocabulary *fixture_letters_vocabulary(void) {
     static const char *const texts[] = {"a",  "b",   "c",   "aa",   "ab", "ba",   "abc",
                                         "bb", "aab", "bba", "aaaa", "ab", "caba", ""};
-    return make_vocabulary(texts, ARRAY_LEN(texts));
+    return fixture_vocabulary(texts, ARRAY_LEN(texts));
 }
 
 struct vocabulary *fixture_json_vocabulary(void) {
@@ -70,6 +69,7 @@ struct vocabulary *fixture_json_vocabulary(void) {
                                         "\xac",
                                         "x\xc3",
                                         "long text in a string",
+                                        "forty characters are longer than a slice..",
                                         "four",
                                         "five5",
                                         "sixsix",
@@ -81,7 +81,7 @@ struct vocabulary *fixture_json_vocabulary(void) {
                                         "d",
                                         "e",
                                         "u"};
-    return make_vocabulary(texts, ARRAY_LEN(texts));
+    return fixture_vocabulary(texts, ARRAY_LEN(texts));
 }
 
 void fixture_check_mask(struct automaton *automaton, uint32_t state) {

@@ -5,8 +5,9 @@
 #include "structured/automaton_internal.h"
 #include "structured/matcher.h"
 
-// Tokens of a, b and c; and of JSON, with pieces of characters and of escapes. The last token ends
-// the text, the one before is the special token <call>.
+// A vocabulary of the texts, a special token <call>, and a token that ends the text.
+struct vocabulary *fixture_vocabulary(const char *const *texts, uint32_t num_texts);
+// Tokens of a, b and c; and of JSON, with pieces of characters and of escapes.
 struct vocabulary *fixture_letters_vocabulary(void);
 struct vocabulary *fixture_json_vocabulary(void);
 

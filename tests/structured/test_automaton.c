@@ -207,8 +207,12 @@ static void random_grammars(void **state) {
 static void random_walks(void **state) {
     (void)state;
     struct vocabulary *vocabulary = fixture_json_vocabulary();
-    static const uint32_t shapes[][3] = {
-        {0, EXPR_FOREVER, EXPR_FOREVER}, {2, 40, 3}, {0, 1, 30}, {1, 1, 0}, {30, 60, 200}};
+    static const uint32_t shapes[][3] = {{0, EXPR_FOREVER, EXPR_FOREVER},
+                                         {2, 40, 3},
+                                         {0, 1, 30},
+                                         {1, 1, 0},
+                                         {30, 60, 200},
+                                         {0, 1, 39}};
     for (size_t shape = 0; shape < ARRAY_LEN(shapes); shape++) {
         struct automaton *automaton = fixture_run(
             fixture_json_grammar(shapes[shape][0], shapes[shape][1], shapes[shape][2]), vocabulary);
@@ -246,6 +250,56 @@ static void counters_of_rules(void **state) {
     fixture_check(automaton, "{\"abc\":{},\"\":[null,\"\\u00e9xx\"]}", true);
     fixture_check(automaton, "{\"abcd\":1}", false);
     automaton_release(automaton);
+    vocabulary_destroy(vocabulary);
+}
+
+// Tokens of one kind of characters and of several, under patterns that tell kinds apart, limit
+// their number, or change what is allowed.
+static void kinds_of_characters(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "a",    "b",     "ab",  "zz",   "aB", "B",   "1",   "42",         "a1",   "_",
+        "a_b",  "-",     "a-b", ".",    "a.", ".b",  "é",   "aé",         "€€",   " ",
+        " a",   "!",     "a!",  "/a",   "\"", "\"a", "a\"", "\xc3",       "\xa9", "Zz",
+        "\x7f", "a\x7f", "abc", "abcd", "\\", "\n",  "a\n", "abcdefghij",
+    };
+    static const struct {
+        uint32_t first, last;
+    } classes[] = {{'a', 'z'},    {'A', 'Z'}, {'0', '9'},       {'a', 'f'},
+                   {' ', ' '},    {'.', '/'}, {0x80, 0x10ffff}, {0x20, 0x10ffff},
+                   {0, 0x10ffff}, {'!', '~'}, {'a', 'a'}};
+    struct vocabulary *vocabulary = fixture_vocabulary(texts, ARRAY_LEN(texts));
+    for (int round = 0; round < 150; round++) {
+        struct grammar *grammar;
+        assert_int_equal(grammar_create(&grammar, NULL, NULL), OK);
+        struct exprs *exprs = grammar_exprs(grammar);
+        uint32_t root = grammar_rule(grammar, "root"), e = EXPR_EPSILON;
+        for (int part = 0; part < 3; part++) {
+            uint32_t one = EXPR_NOTHING;
+            for (uint32_t n = 0; n < 1 + random_below(3); n++) {
+                size_t k = random_below(ARRAY_LEN(classes));
+                uint32_t range = expr_char_range(exprs, classes[k].first, classes[k].last);
+                one = expr_alt(exprs, one, range);
+            }
+            uint32_t min = random_below(2),
+                     max = random_below(2) ? EXPR_FOREVER : 1 + random_below(4);
+            e = expr_concat(exprs, expr_repeat(exprs, one, min, max), e);
+        }
+        grammar_define(grammar, root, grammar_terminal(grammar, e));
+        grammar_start(grammar, root);
+        struct automaton *automaton = fixture_run(grammar, vocabulary);
+        uint32_t at[4] = {automaton_start(automaton)};
+        for (int walk = 0; walk < 30; walk++) {
+            for (int i = 0; i < 3 && at[i] != AUTOMATON_DEAD; i++) {
+                fixture_check_mask(automaton, at[i]);
+                const char *text = texts[random_below(ARRAY_LEN(texts))];
+                enum status status =
+                    automaton_advance(automaton, at[i], text, strlen(text), &at[i + 1], NULL);
+                assert_int_equal(status, OK);
+            }
+        }
+        automaton_release(automaton);
+    }
     vocabulary_destroy(vocabulary);
 }
 
@@ -297,8 +351,8 @@ static void nesting(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_grammars),   cmocka_unit_test(random_walks),
-        cmocka_unit_test(counters_of_rules), cmocka_unit_test(long_counters),
-        cmocka_unit_test(nesting),
+        cmocka_unit_test(counters_of_rules), cmocka_unit_test(kinds_of_characters),
+        cmocka_unit_test(long_counters),     cmocka_unit_test(nesting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
