@@ -11,6 +11,7 @@
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 #include "support/fake_device.h"
+#include "support/mini_engine.h"
 #include "support/mixed_workload.h"
 
 static struct nvllm_engine_options device_options(void) {
@@ -245,6 +246,28 @@ static void test_device_memory_that_is_not_to_be_had(void **state) {
     }
 }
 
+// What may be left when sampling fails: a launched pass without the end that a wait looks for.
+static void test_a_wait_for_a_step_that_was_not_sampled(void **state) {
+    (void)state;
+    const int32_t prompt[] = {300, 317, 334};
+    struct mini_engine mini;
+    struct nvllm_engine_options options = mini_options("models/tiny-qwen3");
+    options.device = "cuda";
+    options.max_num_batched_tokens = 64;
+    options.num_kvcache_blocks = 16;
+    fake_device_reset();
+    mini_open(&mini, &options);
+    struct mini_request request = {.prompt = prompt, .num_prompt = 3, .max_new = 2};
+    mini_run(&mini, &request, 1); // there are old ends to be mistaken for this one
+    mini.batch.header->num_late_masks = 1;
+    struct model_runner_times times = {0};
+    const struct sample_result *results, *prompt_results;
+    assert_int_equal(executor_launch(mini.executor, &mini.batch, 0, &times, NULL), OK);
+    assert_int_equal(executor_wait(mini.executor, 0, &results, &prompt_results, NULL), OK);
+    mini_close(&mini);
+    expect_all_given_back();
+}
+
 static void test_destroyed_with_steps_on_their_way(void **state) {
     (void)state;
     struct nvllm_engine_options options = device_options();
@@ -329,6 +352,7 @@ int main(void) {
         cmocka_unit_test(test_a_recording_that_cannot_end),
         cmocka_unit_test(test_no_step_is_recorded_while_requests_run),
         cmocka_unit_test(test_device_memory_that_is_not_to_be_had),
+        cmocka_unit_test(test_a_wait_for_a_step_that_was_not_sampled),
         cmocka_unit_test(test_destroyed_with_steps_on_their_way),
         cmocka_unit_test(test_a_step_counts_when_its_results_are_there),
         cmocka_unit_test(test_the_kv_cache_fills_the_share_of_a_device),

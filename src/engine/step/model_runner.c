@@ -372,9 +372,9 @@ static enum status finish_launch(struct model_runner *r, const struct batch_head
         status = sample_prompts(r, &step, &host, slot, err);
         times->sample_seconds += clock_seconds() - start;
     }
-    r->slots[slot].is_sampled = true;
     if (status) return status;
     if (r->backend->queue) r->backend->queue->event_record(r->backend, r->slots[slot].done);
+    r->slots[slot].is_sampled = true;
     return OK;
 }
 
@@ -413,8 +413,9 @@ enum status model_runner_wait(struct model_runner *r, uint32_t slot,
     const struct backend_queue *queue = r->backend->queue;
     *results = r->slots[slot].results;
     *prompt_results = *results + r->max_num_logits;
-    return queue ? queue->event_wait(r->backend, r->slots[slot].done, err)
-                 : r->backend->ops->synchronize(r->backend, err);
+    // If sampling failed, `done` is that of an earlier step, and the device may still run this one.
+    if (!queue || !r->slots[slot].is_sampled) return r->backend->ops->synchronize(r->backend, err);
+    return queue->event_wait(r->backend, r->slots[slot].done, err);
 }
 
 uint64_t model_runner_num_replays(const struct model_runner *r) {

@@ -16,7 +16,7 @@ struct step_graph {
 struct slot {
     struct sample_result *results; // host [max_num_logits], then those of prompts [max_num_tokens]
     struct backend_event *done; // NULL where the backend has no events
-    bool is_sampled; // false from a launch until its sampling is enqueued
+    bool is_sampled; // false from a launch until its sampling and `done` are enqueued
 };
 
 struct model_runner {
