@@ -3,6 +3,7 @@
  * thread that loads them, and threads inherit the mode of their creator. Our results must not
  * depend on that, so whatever computes is between enter and leave:
  * - an engine's creation (engine_group_create), and with it its threads,
+ * - what a rank does that mpirun has started (mpi_worker_run),
  * - each loop of a thread pool, on every thread,
  * - what an op computes beside its loops: sampling. */
 #ifndef BASE_FLOAT_MODE_H

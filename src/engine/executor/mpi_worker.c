@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/thread/float_mode.h"
 #include "base/thread/interrupt.h"
 #include "engine/executor/mpi_message.h"
 #include "engine/executor/rank_options.h"
@@ -273,6 +274,7 @@ static enum status run_engine(struct worker *worker, struct err *err) {
 enum status mpi_worker_run(const struct mpi_wire *wire, const struct mpi_world *world,
                            struct err *err) {
     struct worker worker = {.wire = wire, .world = world};
+    uint64_t mode = float_mode_enter();
     enum status status = OK;
     while (!(status = receive(&worker, err))) {
         if (worker.command->kind == MPI_COMMAND_EXIT) break;
@@ -280,5 +282,6 @@ enum status mpi_worker_run(const struct mpi_wire *wire, const struct mpi_world *
         if (status) break;
     }
     free(worker.command);
+    float_mode_leave(mode);
     return status;
 }
