@@ -122,6 +122,12 @@ class Tls(unittest.TestCase):
         fails_with(self, "--ssl-keyfile: .*/nothing.*: No such file", "--ssl-certfile", self.cert, "--ssl-keyfile",
                    "/nothing")
         with tempfile.TemporaryDirectory() as folder:
+            broken = os.path.join(folder, "broken.pem")
+            with open(self.key, encoding="utf-8") as file, open(broken, "w", encoding="utf-8") as copy:
+                lines = file.read().splitlines()
+                copy.write("\n".join([lines[0], lines[2], lines[1], *lines[3:], ""]))
+            fails_with(self, "key .* cannot be used: OpenSSL cannot read it: it is damaged", "--ssl-certfile", self.cert,
+                       "--ssl-keyfile", broken)
             other = make_certificate(folder)[1]
             fails_with(self, "key .* cannot be used: it belongs to another certificate", "--ssl-certfile", self.cert,
                        "--ssl-keyfile", other)

@@ -6,6 +6,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/os/file.h"
 
@@ -13,16 +14,33 @@ struct tls {
     SSL_CTX *context;
 };
 
+// Reasons have numbers of their own in each library.
+static bool is_error(unsigned long code, int library, int reason) {
+    return ERR_GET_LIB(code) == library && ERR_GET_REASON(code) == reason;
+}
+
+// Whether the file has a block of PEM whose name ends in `kind`, well-formed inside or not.
+static bool has_pem(const char *path, const char *kind) {
+    BIO *file = BIO_new_file(path, "r");
+    bool found = false;
+    char line[256];
+    while (file && !found && BIO_gets(file, line, sizeof line) > 0) {
+        found = strncmp(line, "-----BEGIN ", 11) == 0 && strstr(line, kind);
+    }
+    BIO_free(file);
+    return found;
+}
+
 // OpenSSL keeps what went wrong in a queue of the thread, the cause first.
 static enum status refuse(struct err *err, const char *what, const char *path) {
     unsigned long code = ERR_peek_error();
     const char *reason = code ? ERR_reason_error_string(code) : NULL;
-    bool is_no_pem =
-        ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE;
-    // What OpenSSL 3 says of a key that no decoder takes.
-    if (is_no_pem || ERR_GET_REASON(code) == ERR_R_UNSUPPORTED) {
+    bool is_unread = is_error(code, ERR_LIB_OSSL_DECODER, ERR_R_UNSUPPORTED); // no decoder takes it
+    if (is_unread && has_pem(path, "PRIVATE KEY-----")) {
+        reason = "OpenSSL cannot read it: it is damaged or of an unknown kind";
+    } else if (is_unread || is_error(code, ERR_LIB_PEM, PEM_R_NO_START_LINE)) {
         reason = "the file has none in PEM (-----BEGIN ...)";
-    } else if (ERR_GET_REASON(code) == X509_R_KEY_VALUES_MISMATCH) {
+    } else if (is_error(code, ERR_LIB_X509, X509_R_KEY_VALUES_MISMATCH)) {
         reason = "it belongs to another certificate";
     }
     enum status status = err_set(err, ERR_FORMAT, "%s %s cannot be used: %s", what, path,
