@@ -139,12 +139,16 @@ static enum status set_list(void *target, const char *name, const char *value, s
     }
 }
 
+// Adds to the JSON alone: fill_list follows the last item.
 static enum status add_item(struct list *list, const char *text, size_t len, struct err *err) {
     if (!list->json) list->json = json_array();
-    if (json_array_append_new(list->json, json_stringn(text, len))) {
-        return err_set(err, ERR_INVALID, "it is not UTF-8");
-    }
-    return fill_list(list, "it", err);
+    if (json_array_append_new(list->json, json_stringn(text, len)) == 0) return OK;
+    return err_set(err, ERR_INVALID, "it is not UTF-8");
+}
+
+static enum status add_only_item(struct list *list, const char *text, struct err *err) {
+    enum status status = add_item(list, text, strlen(text), err);
+    return status ? status : fill_list(list, "it", err);
 }
 
 static const char details[] =
@@ -181,7 +185,7 @@ static enum status check_keys(const struct list *keys, struct err *err) {
 static enum status read_keys(struct serve *serve, struct err *err) {
     const char *key = getenv("NANOVLLM_API_KEY");
     enum status status = OK;
-    if (key && *key) status = add_item(&serve->api_keys, key, strlen(key), err);
+    if (key && *key) status = add_only_item(&serve->api_keys, key, err);
     if (status) return err_prefix(err, status, "NANOVLLM_API_KEY");
     status = check_keys(&serve->api_keys, err);
     if (status) return status;
@@ -200,6 +204,7 @@ static enum status read_keys(struct serve *serve, struct err *err) {
         while (len && strchr(BLANKS, line[len - 1])) len--;
         if (len && line[0] != '#') status = add_item(&serve->api_keys, line, len, err);
     }
+    if (!status) status = fill_list(&serve->api_keys, "it", err);
     if (!status && serve->api_keys.count == before) {
         status = err_set(err, ERR_FORMAT, "it has no key");
     }
@@ -213,7 +218,7 @@ static enum status name_model(struct serve *serve, struct err *err) {
     const char *from = path ? path : serve->engine_options.model;
     const char *slash = strrchr(from, '/');
     const char *name = slash && slash[1] ? slash + 1 : from;
-    enum status status = add_item(&serve->model_names, name, strlen(name), err);
+    enum status status = add_only_item(&serve->model_names, name, err);
     free(path);
     return status ? err_prefix(err, status, "--served-model-name") : OK;
 }

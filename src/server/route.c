@@ -83,7 +83,8 @@ static bool access_check(const struct api *api, const struct http_request *reque
     }
     if (is_open || !options->num_api_keys || has_key(options, request)) return true;
     return api_error_set(error, 401, "invalid_api_key", NULL,
-                         "a valid API key is needed: Authorization: Bearer KEY");
+                         "a valid API key is needed: Authorization: Bearer KEY, or "
+                         "x-api-key: KEY");
 }
 
 static bool is_field_list(const char *text) {

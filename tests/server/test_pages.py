@@ -3,10 +3,11 @@
 import json
 import os
 import re
+import subprocess
 import tempfile
 import unittest
 
-from server_fixture import ROOT, Server, ServerTest, main
+from server_fixture import MODEL, PROGRAM, ROOT, Server, ServerTest, main
 
 
 class Pages(ServerTest):
@@ -220,6 +221,25 @@ class KeyFile(unittest.TestCase):
         self.assertEqual(server.get("/version", {"Authorization": "Bearer one \t"})[0], 200)
         self.assertIsNone(server.stop())
 
+    def seconds_to_refuse(self, num_keys):
+        """Processor time of a program that reads so many keys, then finds a fault."""
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"".join(b"key-%d\n" % i for i in range(num_keys)) + b"\xff\n")
+            file.flush()
+            process = subprocess.Popen([PROGRAM, "serve", "-m", MODEL, "--api-key-file", file.name], cwd=ROOT,
+                                       stderr=subprocess.PIPE)
+            output = process.stderr.read()
+            process.stderr.close()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertIn(b"it is not UTF-8", output)
+        return usage.ru_utime
+
+    def test_many_keys_are_read_in_linear_time(self):
+        """Four times as many may not take sixteen times as long."""
+        few, many = self.seconds_to_refuse(10000), self.seconds_to_refuse(40000)
+        self.assertLess(many, 8 * max(few, 0.05))
+
     def test_files_that_are_refused(self):
         for text, sentence in ((b"", "it has no key"), (b"\n\n", "it has no key"),
                                (b" \t\n# a comment\n", "it has no key"),
@@ -247,6 +267,8 @@ class Keys(ServerTest):
             self.assertEqual(status, 401, path)
             self.assertEqual(headers["WWW-Authenticate"], "Bearer")
             self.assertEqual(json.loads(text)["error"]["type"], "authentication_error")
+            for field in ("Authorization: Bearer KEY", "x-api-key: KEY"):
+                self.assertIn(field, json.loads(text)["error"]["message"])
 
     def test_right_keys(self):
         for headers in ({"Authorization": "Bearer first-key"}, {"Authorization": "bearer second-key"},
