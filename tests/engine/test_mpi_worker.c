@@ -34,8 +34,8 @@ static void wire_send(const void *data, size_t bytes, uint32_t to, enum mpi_chan
 
 static void wire_receive(void *data, size_t bytes, uint32_t from, enum mpi_channel channel,
                          struct mpi_request *request) {
-    const struct mpi_command end = {
-        .kind = wire_state.num_received == 1 ? MPI_COMMAND_QUIT : MPI_COMMAND_EXIT};
+    const struct mpi_command end = {.kind = wire_state.num_received == 1 ? MPI_COMMAND_QUIT
+                                                                         : MPI_COMMAND_EXIT};
     assert_int_equal(from, 0);
     assert_int_equal(channel, MPI_CHANNEL_COMMANDS);
     memcpy(data, wire_state.num_received ? (const void *)&end : wire_state.start, bytes);

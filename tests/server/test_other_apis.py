@@ -129,6 +129,12 @@ class Messages(Named):
         body = self.server.post("/v1/messages", {**MESSAGES, "max_tokens": 2})[1]
         self.assertEqual(body["stop_reason"], "max_tokens")
 
+    def test_errors_name_the_member_that_was_sent(self):
+        for stop in (7, [7], ["x"] * 17, ["x" * 1025]):
+            status, body = self.server.post("/v1/messages", {**MESSAGES, "stop_sequences": stop})
+            self.assertEqual(status, 400, body)
+            self.assertRegex(body["error"]["message"], "^(entry [0-9]+ of )?stop_sequences (is|has) ")
+
     def test_errors_before_the_endpoint(self):
         """Also what no endpoint has seen yet has Anthropic's form there."""
         text = json.dumps(MESSAGES)

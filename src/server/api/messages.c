@@ -223,16 +223,10 @@ static bool encode(struct api_request *request) {
            api_request_make_prompts(request, 1) && chat_body_encode(request, &request->prompts[0]);
 }
 
-static bool rename_stop(struct api_request *request) {
-    json_t *stop = body_get(request, "stop_sequences");
-    if (!stop) return true;
-    return convert_set(request, "stop", json_incref(stop));
-}
-
 static bool prepare(struct api_request *request) {
     int64_t max_tokens = 0;
-    if (!body_parse(request) || !rename_stop(request) || !params_read(request) ||
-        !params_one_output(request) ||
+    if (!body_parse(request) || !params_read(request) ||
+        !params_take(request, "stop", "stop_sequences") || !params_one_output(request) ||
         !body_int(request, "max_tokens", 1, INT32_MAX, &max_tokens)) {
         return false;
     }

@@ -1,5 +1,6 @@
 #include "server/api/params.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json/jread.h"
@@ -179,7 +180,20 @@ static bool is_own_member(const char *name) {
     return false;
 }
 
-static bool set_param(struct api_request *request, const char *name, const json_t *value) {
+// The library's sentence has its own name of the member: "stop has ...", "entry 0 of stop is ...".
+static void name_as_given(struct nvllm_error *fault, const char *name, const char *key) {
+    const char *at = strstr(fault->message, name);
+    if (!at || strcmp(name, key) == 0) return;
+    const struct nvllm_error own = *fault;
+    size_t before = (size_t)(at - fault->message);
+    snprintf(fault->message, sizeof fault->message, "%.*s%s%.*s", (int)before, own.message, key,
+             (int)(sizeof own.message - 1 - before - strlen(key)),
+             own.message + before + strlen(name));
+}
+
+// The parameter `name` has the value of the member `key`.
+static bool set_param(struct api_request *request, const char *name, const char *key,
+                      const json_t *value) {
     struct buf text = {0};
     struct err err = {0};
     struct nvllm_error fault = {0};
@@ -189,7 +203,8 @@ static bool set_param(struct api_request *request, const char *name, const json_
     } else {
         enum nvllm_status status =
             nvllm_sampling_params_set(&request->sampling, name, text.data, &fault);
-        is_good = api_error_library(&request->error, status, &fault, name);
+        name_as_given(&fault, name, key);
+        is_good = api_error_library(&request->error, status, &fault, key);
     }
     buf_fini(&text);
     return is_good;
@@ -210,9 +225,14 @@ static bool set_params(struct api_request *request) {
         if (number && !json_is_number(value) && !jread_big_integer(value)) {
             return body_wrong_type(request, row->name, value, "a number");
         }
-        if (!set_param(request, row->name, value)) return false;
+        if (!set_param(request, row->name, row->name, value)) return false;
     }
     return true;
+}
+
+bool params_take(struct api_request *request, const char *name, const char *key) {
+    const json_t *value = body_get(request, key);
+    return !value || set_param(request, name, key, value);
 }
 
 // ---- streams ----

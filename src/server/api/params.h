@@ -13,6 +13,8 @@
 // What all endpoints that generate have: model, stream and its options, cache_salt, all parameters
 // of the library's table, and the refusal of what no endpoint knows.
 bool params_read(struct api_request *request);
+// A parameter of the library's table that the API calls `key`. After params_read.
+bool params_take(struct api_request *request, const char *name, const char *key);
 // llama-server's name of max_tokens, which wins; -1 is what the context has left.
 bool params_n_predict(struct api_request *request, int64_t *max_tokens);
 // n, best_of and prompt_logprobs, after params_read.
