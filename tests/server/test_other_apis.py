@@ -71,7 +71,7 @@ class Responses(Named):
                                ("input", {"input": [{"type": "function_call_output"}]}),
                                ("input", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}),
                                ("previous_response_id", {"previous_response_id": "x"}),
-                               ("background", {"background": True}), ("n", {"n": 2}), ("tools", {"tools": [{"type": "x"}]}),
+                               ("background", {"background": True}), ("n", {"n": 2}), ("tools", {"tools": [{"type": 5}]}),
                                ("text", {"text": {"format": {"type": "json_object"}}}), ("text", {"text": 5}),
                                ("text", {"text": {"verbosity": "low"}}), ("truncation", {"truncation": "auto"}),
                                ("top_logprobs", {"top_logprobs": 2}), ("include", {"include": "x"}), ("metadata", {"metadata": [1]}),

@@ -333,7 +333,9 @@ class Messages(Tools):
 
     def test_refused(self):
         question = {"role": "user", "content": "What?"}
-        for members in ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, {"tools": 5},
+        search = {"type": "web_search_20250305", "name": "web_search"}
+        for members in ({"tools": [search], "tool_choice": {"type": "any"}}, {"tools": 5},
+                        {"tools": [search], "tool_choice": {"type": "tool", "name": "web_search"}},
                         {"tools": [{"input_schema": {}}]}, {"tools": [{"name": "a", "type": {}}]}, {"tools": self.TOOLS, "tool_choice": {"type": "some"}},
                         {"tools": self.TOOLS, "tool_choice": {"type": "tool", "name": "sub"}},
                         {"tools": self.TOOLS, "tool_choice": {"type": "auto", "disable_parallel_tool_use": 1}},
@@ -393,8 +395,29 @@ class Responses(Tools):
         ids = self.server.post("/tokenize", {"messages": chat, "chat_template_kwargs": {"start": "<|plain|>"}})[1]
         self.assertEqual(body["usage"]["input_tokens"], ids["count"])
 
+    def test_tools_that_the_server_would_run_are_left_out(self):
+        """Agents offer them always. The model does not hear of them, and the answer's head says so."""
+        body = self.responses_body("<|call|>", tools=[{"type": "web_search"}, *self.TOOLS, {"type": "custom", "name": "x"},
+                                                      {"type": "a, b"}, {"type": "c"}])
+        status, headers, text = self.server.request("POST", RESPONSES, body)
+        self.assertEqual(status, 200, text)
+        self.assertEqual(headers["X-Ignored-Members"], "tools.web_search, tools.custom, tools....")
+        without = self.server.post(RESPONSES, {**body, "tools": self.TOOLS})[1]
+        answer = json.loads(text)
+        self.assertEqual(answer["tools"], without["tools"])
+        self.assertEqual(answer["usage"]["input_tokens"], without["usage"]["input_tokens"])
+        self.assertEqual(answer["output"][-1]["type"], "function_call")
+        body["tools"] = [{"type": "web_search"}]  # nothing else: as without tools
+        status, headers, text = self.server.request("POST", RESPONSES, {**body, "tool_choice": "auto"})
+        self.assertEqual((status, headers["X-Ignored-Members"]), (200, "tools.web_search"), text)
+        self.assertEqual(json.loads(text)["tools"], [])
+        body = self.body("<|plain|>", tools=[{"type": "web_search_20250305", "name": "web_search"}])
+        status, headers, text = self.server.request("POST", MESSAGES, body)
+        self.assertEqual((status, headers["X-Ignored-Members"]), (200, "tools.web_search_20250305"), text)
+
     def test_refused(self):
-        for param, members in (("tools", {"tools": [{"type": "web_search"}]}), ("tools", {"tools": 5}),
+        for param, members in (("tools", {"tools": [{"name": "add"}]}), ("tools", {"tools": 5}),
+                               ("tool_choice", {"tools": [{"type": "web_search"}], "tool_choice": "required"}),
                                ("tools", {"tools": [{"type": "function"}]}), ("reasoning", {"reasoning": 5}),
                                ("tool_choice", {"tools": self.TOOLS, "tool_choice": {"type": "web_search"}}),
                                ("input", {"input": [{"type": "item_reference", "id": "x"}]}),

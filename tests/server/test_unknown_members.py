@@ -95,6 +95,10 @@ class Refused(ServerTest):
         self.check_error(answer, 400, "max_tokens", "unknown_member")
         self.assertEqual(answer[1]["error"]["message"], 'the member "max_tokens" is not known here')
 
+    def test_tools_that_the_server_would_run(self):
+        answer = self.server.post("/v1/responses", {**REQUESTS["/v1/responses"], "tools": [{"type": "web_search"}]})
+        self.check_error(answer, 400, "tools", "unsupported")
+
     def test_known_and_harmless_are_not(self):
         for path, body in REQUESTS.items():
             status, answer = self.server.post(path, {**body, **KNOWN, **MORE[path], **HARMLESS, "wrong": None})

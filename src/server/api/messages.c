@@ -125,10 +125,8 @@ static bool convert_tools(struct api_request *request, const json_t *tools, json
         if (kind && !type)
             return body_wrong_type(request, "tools", kind, "a string as a tool's type");
         if (type && strcmp(type, "custom") != 0) {
-            return api_error_set(&request->error, 400, "unsupported", "tools",
-                                 "a tool is of the type \"%.60s\", which runs elsewhere: want "
-                                 "tools with a name and an input_schema",
-                                 type);
+            if (!body_leave_out_tool(request, type)) return false;
+            continue;
         }
         if (!convert_tool(request, out, json_object_get(tool, "name"),
                           jread_get(tool, "description"), jread_get(tool, "input_schema"))) {

@@ -101,10 +101,10 @@ static bool convert_tools(struct api_request *request, json_t *out) {
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *tool = json_array_get(tools, i);
         const char *type = json_string_value(json_object_get(tool, "type"));
-        if (!type || strcmp(type, "function") != 0) {
-            return api_error_set(&request->error, 400, "unsupported", "tools",
-                                 "a tool is of the type \"%.60s\", want \"function\"",
-                                 type ? type : "");
+        if (!type) return api_error_invalid(&request->error, "tools", "a tool has no type");
+        if (strcmp(type, "function") != 0) {
+            if (!body_leave_out_tool(request, type)) return false;
+            continue;
         }
         if (!convert_tool(request, out, json_object_get(tool, "name"),
                           jread_get(tool, "description"), jread_get(tool, "parameters"))) {

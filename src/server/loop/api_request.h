@@ -156,6 +156,7 @@ struct api_request {
     const char *read_members[API_REQUEST_MEMBERS_MAX]; // [num_read_members] those that root has
     size_t num_read_members;
     char ignored[REQUEST_INFO_IGNORED_BYTES]; // names of members that nobody read: "a, b"; "": none
+    uint32_t num_left_out; // tools among them
     struct answer_options answer;
     struct chat_plan chat;
     struct nvllm_sampling_params sampling; // owns the lists of all choices

@@ -138,7 +138,7 @@ bool body_string(struct api_request *request, const char *key, const char **out)
 
 // ---- members that no code has asked for ----
 
-enum { SHOWN_MAX = 8, NAME_BYTES_MAX = 40, CANDIDATES_MAX = 128 };
+enum { SHOWN_MAX = 8, TOOLS_SHOWN_MAX = 3, NAME_BYTES_MAX = 40, CANDIDATES_MAX = 128 };
 
 // Members that OpenAI, vLLM, llama-server, SGLang and Anthropic define and clients send, and that
 // change no answer of this server: who asks, how the request is counted, cached or sped up.
@@ -197,6 +197,20 @@ static void add_name(char *list, size_t size, const char *name) {
         if (*c <= ' ' || *c > '~' || *c == ',') *c = '?';
     }
     snprintf(list + len, room, "%s%s", len ? ", " : "", safe);
+}
+
+bool body_leave_out_tool(struct api_request *request, const char *type) {
+    char name[NAME_BYTES_MAX + 1];
+    if (request->api->options->refuses_unknown) {
+        return api_error_set(&request->error, 400, "unsupported", "tools",
+                             "a tool is of the type \"%.60s\", which this server does not run",
+                             type);
+    }
+    if (request->num_left_out == TOOLS_SHOWN_MAX) return true;
+    bool is_last = ++request->num_left_out == TOOLS_SHOWN_MAX;
+    snprintf(name, sizeof name, "tools.%s", is_last ? "..." : type);
+    add_name(request->ignored, sizeof request->ignored, name);
+    return true;
 }
 
 static bool refuse_unknown(struct api_request *request, const char *name) {

@@ -13,7 +13,7 @@
 #include "server/loop/api_error.h"
 #include "server/loop/server_options.h"
 
-enum { REQUEST_INFO_IGNORED_BYTES = 400 };
+enum { REQUEST_INFO_IGNORED_BYTES = 512 };
 
 struct request_info {
     char request_id[72]; // the client's X-Request-Id, or one of ours
