@@ -45,6 +45,8 @@ static const struct attend_shape shapes[] = {
     // Rows of an item begin in different parts.
     {2, 1, 16, 16, false, 2, .len = {1100, 600}, .window = 530, .softcap = 4, .has_sinks = true},
     {1, 1, 32, 16, true, 2, .len = {80, 200}, .window = 1, .has_sinks = true},
+    {5, 1, 32, 16, true, 2, .len = {90, 13}, .softcap = 2, .has_sinks = true},
+    {10, 1, 16, 48, false, 2, .len = {130, 21}, .window = 64, .softcap = 3},
 };
 
 // What every instruction set must come near to. Computed once for each shape and dtype, and kept:

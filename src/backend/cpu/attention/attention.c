@@ -172,14 +172,16 @@ static void load_queries(const struct attention_job *job, const struct attention
     for (uint32_t panel = 0; panel < item->num_panels; panel++) {
         uint32_t begin = part_begin(item->num_rows, item->num_panels, panel);
         uint32_t rows = part_begin(item->num_rows, item->num_panels, panel + 1) - begin;
-        for (uint32_t row = 0; row < rows; row++) {
+        uint32_t padded = attention_padded_rows(rows);
+        if (job->kernels->queries != QUERIES_F32) padded = rows;
+        for (uint32_t row = 0; row < padded; row++) {
             // Tokens are pages apart, so the processor does not fetch the next one by itself.
             if (begin + row + ROWS_AHEAD < item->num_rows) {
                 fetch_row(row_queries(job, item, begin + row + ROWS_AHEAD), job->args->head_dim,
                           false);
             }
-            put_queries(job, row_queries(job, item, begin + row), row, rows,
-                        panel_queries(job, scratch, panel));
+            const float *q = row_queries(job, item, begin + (row < rows ? row : rows - 1));
+            put_queries(job, q, row, padded, panel_queries(job, scratch, panel));
         }
     }
 }
@@ -229,8 +231,16 @@ static uint32_t in_span(const struct attention_job *job, uint32_t span, uint32_t
 static void walk_span(const struct attention_job *job, const struct attention_item *item,
                       const struct attention_scratch *scratch, const struct attention_state *state,
                       uint32_t span, struct attention_tile *tile) {
-    uint32_t hidden[ATTENTION_ROWS_MAX], visible[ATTENTION_ROWS_MAX];
-    for (uint32_t row = 0; row < item->num_rows; row++) {
+    uint32_t hidden[ATTENTION_ROWS_MAX], visible[ATTENTION_ROWS_MAX], last = item->num_rows - 1;
+    // Usually every row sees the whole span.
+    bool sees_all =
+        attention_first_seen(job->args, row_position(job, item, last)) <= span &&
+        in_span(job, span, row_position(job, item, 0) + 1) == job->kernels->span_positions;
+    for (uint32_t row = 0; row <= last && sees_all; row++) {
+        hidden[row] = 0;
+        visible[row] = job->kernels->span_positions;
+    }
+    for (uint32_t row = 0; row <= last && !sees_all; row++) {
         uint32_t position = row_position(job, item, row);
         hidden[row] = in_span(job, span, attention_first_seen(job->args, position));
         visible[row] = in_span(job, span, position + 1);
@@ -419,11 +429,14 @@ void cpu_attention(struct backend *backend, const struct attention_args *args) {
     attention_run(cpu_backend_of(backend), args, &(struct attention_narrow){0});
 }
 
-// The kernels for a KV cache. Scalar ones alone have windows and caps.
+// The kernels for a KV cache. AMX has no windows and caps.
 static const struct attention_kernels *kernels_of(const struct cpu_kernels *kernels,
                                                   const struct attention_args *args) {
     enum dtype dtype = args->cache->spec.dtype;
-    if (args->window != 0 || args->softcap != 0) kernels = &cpu_kernels_scalar;
+    if (kernels->attention_bf16.queries == QUERIES_BF16 && dtype == DTYPE_BF16 &&
+        (args->window != 0 || args->softcap != 0)) {
+        kernels = &cpu_kernels_scalar;
+    }
     if (dtype == DTYPE_I8) return &kernels->attention_int8;
     return dtype == DTYPE_F32 ? &kernels->attention_f32 : &kernels->attention_bf16;
 }

@@ -37,6 +37,11 @@ static inline float *attention_scales(const void *chunk, size_t head_dim) {
     return (float *)((uintptr_t)chunk + ATTENTION_CHUNK * head_dim);
 }
 
+// Rows of the code that computes a panel of 1 to 12 rows.
+static inline uint32_t attention_padded_rows(uint32_t rows) {
+    return rows <= 4 ? rows : rows <= 6 ? 6 : rows <= 8 ? 8 : 12;
+}
+
 // One span for the rows of one panel. max, sum and acc carry over from span to span; a kernel whose
 // span is a part sets acc.
 struct attention_tile {
@@ -63,7 +68,7 @@ struct attention_tile {
 
 // The layout of a panel's queries, which are already scaled.
 enum attention_queries {
-    QUERIES_F32, // float [head_dim][rows]
+    QUERIES_F32, // float [head_dim][attention_padded_rows(rows)], the last row repeated
     QUERIES_BF16, // bf16 [rows][head_dim], with room for a multiple of 32 rows
 };
 

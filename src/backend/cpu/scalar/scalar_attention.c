@@ -60,7 +60,7 @@ static ALWAYS_INLINE void run_span(const struct attention_tile *tile, enum kind 
             const void *k = tile->k[j / ATTENTION_CHUNK];
             scores[j] = 0;
             for (size_t d = 0; d < head_dim; d++) {
-                scores[j] += q[d * tile->rows + row] *
+                scores[j] += q[d * attention_padded_rows(tile->rows) + row] *
                              number_at(k, d, j % ATTENTION_CHUNK, ATTENTION_CHUNK, kind);
             }
             scores[j] *= scale_at(tile->k, j, head_dim, kind);

@@ -1,0 +1,107 @@
+/* Vectors of 8 floats, for attention_span.h. */
+#ifndef BACKEND_CPU_AVX2_AVX2_VECTOR_H
+#define BACKEND_CPU_AVX2_AVX2_VECTOR_H
+
+#include "backend/cpu/avx2/avx2.h"
+#include "base/compiler.h"
+
+typedef __m256 vector;
+
+enum {
+    VECTOR_LANES = 8,
+    VECTORS_MAX = 8,
+    VECTOR_REGISTERS = 16,
+    VECTOR_ROWS_MAX = 6,
+};
+
+// What an array of keys or values holds at a place: numbers, or pairs of bf16 that are neighbours
+// along the summed index. Shifted left a pair is the first one's float, with its low half cleared
+// the second one's. All conversions are exact.
+enum vector_part { PART_F32, PART_INT8, PART_BF16_FIRST, PART_BF16_SECOND };
+
+static ALWAYS_INLINE vector vector_part_of(const char *at, enum vector_part part) {
+    if (part == PART_F32) return _mm256_loadu_ps((const float *)(const void *)at);
+    if (part == PART_INT8) {
+        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)at)));
+    }
+    __m256i pairs = _mm256_loadu_si256((const void *)at);
+    if (part == PART_BF16_FIRST) return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+    return _mm256_castsi256_ps(avx2_odd_bf16(pairs));
+}
+
+static ALWAYS_INLINE vector vector_zero(void) {
+    return _mm256_setzero_ps();
+}
+
+static ALWAYS_INLINE vector vector_set(float x) {
+    return _mm256_set1_ps(x);
+}
+
+static ALWAYS_INLINE vector vector_load(const float *from) {
+    return _mm256_loadu_ps(from);
+}
+
+static ALWAYS_INLINE void vector_store(float *to, vector x) {
+    _mm256_storeu_ps(to, x);
+}
+
+static ALWAYS_INLINE vector vector_add(vector a, vector b) {
+    return _mm256_add_ps(a, b);
+}
+
+static ALWAYS_INLINE vector vector_sub(vector a, vector b) {
+    return _mm256_sub_ps(a, b);
+}
+
+static ALWAYS_INLINE vector vector_mul(vector a, vector b) {
+    return _mm256_mul_ps(a, b);
+}
+
+static ALWAYS_INLINE vector vector_div(vector a, vector b) {
+    return _mm256_div_ps(a, b);
+}
+
+// a * b + c
+static ALWAYS_INLINE vector vector_fma(vector a, vector b, vector c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+static ALWAYS_INLINE vector vector_max(vector a, vector b) {
+    return _mm256_max_ps(a, b);
+}
+
+static ALWAYS_INLINE vector vector_clamp(vector x, float low, float high) {
+    // The second operand is returned when one is NaN.
+    return _mm256_min_ps(_mm256_set1_ps(high), _mm256_max_ps(_mm256_set1_ps(low), x));
+}
+
+static ALWAYS_INLINE vector vector_exp(vector x) {
+    return avx2_exp(x);
+}
+
+static ALWAYS_INLINE float vector_reduce_max(vector x) {
+    return avx2_reduce_max(x);
+}
+
+static ALWAYS_INLINE vector vector_between(vector x, uint32_t begin, uint32_t end, vector other) {
+    __m256i mask = _mm256_andnot_si256(avx2_tail_mask(begin), avx2_tail_mask(end));
+    return _mm256_blendv_ps(other, x, _mm256_castsi256_ps(mask));
+}
+
+// acc[r][i] += x[r * stride] * y[i] at the byte `at`.
+static ALWAYS_INLINE void vector_multiply_add(vector acc[VECTOR_ROWS_MAX][VECTORS_MAX],
+                                              const float *x, size_t stride,
+                                              const char *const y[VECTORS_MAX], size_t at,
+                                              uint32_t rows, uint32_t vectors,
+                                              enum vector_part part) {
+    vector y_of[VECTORS_MAX];
+    UNROLL for (uint32_t i = 0; i < vectors; i++) y_of[i] = vector_part_of(y[i] + at, part);
+    UNROLL for (uint32_t r = 0; r < rows; r++) {
+        vector x_r = _mm256_set1_ps(x[r * stride]);
+        UNROLL for (uint32_t i = 0; i < vectors; i++) {
+            acc[r][i] = _mm256_fmadd_ps(x_r, y_of[i], acc[r][i]);
+        }
+    }
+}
+
+#endif
