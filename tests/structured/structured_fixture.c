@@ -69,6 +69,8 @@ struct vocabulary *fixture_json_vocabulary(void) {
                                         "\xac",
                                         "x\xc3",
                                         "long text in a string",
+                                        ",1,1",
+                                        ",1,1,1",
                                         "forty characters are longer than a slice..",
                                         "four",
                                         "five5",

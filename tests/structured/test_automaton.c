@@ -250,6 +250,14 @@ static void counters_of_rules(void **state) {
     fixture_check(automaton, "{\"abc\":{},\"\":[null,\"\\u00e9xx\"]}", true);
     fixture_check(automaton, "{\"abcd\":1}", false);
     automaton_release(automaton);
+    automaton = fixture_run(fixture_json_grammar(0, 2, 3), vocabulary);
+    // Tokens that would go beyond the maximum.
+    for (size_t len = 2; len <= 6; len += 2) {
+        uint32_t at = automaton_start(automaton);
+        assert_int_equal(automaton_advance(automaton, at, "[1,1,1", len, &at, NULL), OK);
+        fixture_check_mask(automaton, at);
+    }
+    automaton_release(automaton);
     vocabulary_destroy(vocabulary);
 }
 
@@ -326,6 +334,17 @@ static void long_counters(void **state) {
     assert_in_range(stats.num_masks, 4000, 4000);
     assert_in_range(stats.num_masks_made, 1, 60);
     automaton_release(automaton);
+
+    // Behind its minimum an endless loop counts no further.
+    automaton = fixture_run(fixture_json_grammar(3, EXPR_FOREVER, 5), vocabulary);
+    at = automaton_start(automaton);
+    assert_int_equal(automaton_advance(automaton, at, "[1", 2, &at, NULL), OK);
+    for (int i = 0; i < 1000; i++) {
+        assert_int_equal(automaton_advance(automaton, at, ",1", 2, &at, NULL), OK);
+    }
+    automaton_stats(automaton, &stats);
+    assert_in_range(stats.num_states, 8, 30);
+    automaton_release(automaton);
     vocabulary_destroy(vocabulary);
 }
 
@@ -333,8 +352,10 @@ static void nesting(void **state) {
     (void)state;
     struct vocabulary *vocabulary = fixture_json_vocabulary();
     struct automaton *automaton = fixture_run(fixture_json_grammar(0, EXPR_FOREVER, 5), vocabulary);
-    static char text[2 * STACK_DEPTH_MAX + 2];
-    for (size_t depth = STACK_DEPTH_MAX / 2 - 2; depth < STACK_DEPTH_MAX + 2; depth += 500) {
+    static char text[4 * STACK_DEPTH_MAX];
+    static const size_t depths[] = {1000, STACK_DEPTH_MAX - 1, STACK_DEPTH_MAX + 1, 3000};
+    for (size_t i = 0; i < ARRAY_LEN(depths); i++) {
+        size_t depth = depths[i];
         memset(text, '[', depth);
         memset(text + depth, ']', depth);
         text[depth] = '1';

@@ -260,6 +260,27 @@ static void special_tokens(void **state) {
     vocabulary_destroy(vocabulary);
 }
 
+// A terminal that is the inside of a JSON string ends before a quote, whatever comes behind it.
+static void json_content_alone(void **state) {
+    (void)state;
+    struct vocabulary *vocabulary = fixture_json_vocabulary();
+    struct grammar *grammar;
+    assert_int_equal(grammar_create(&grammar, NULL, NULL), OK);
+    struct exprs *exprs = grammar_exprs(grammar);
+    uint32_t root = grammar_rule(grammar, "root");
+    uint32_t e = expr_json_content(exprs, expr_any_text(exprs));
+    grammar_define(grammar, root, grammar_terminal(grammar, e));
+    grammar_start(grammar, root);
+    struct automaton *automaton = fixture_run(grammar, vocabulary);
+    fixture_check(automaton, "a\\\"b", true);
+    fixture_check_mask(automaton, automaton_start(automaton));
+    uint32_t words[16];
+    assert_int_equal(automaton_mask(automaton, automaton_start(automaton), words, NULL, NULL), OK);
+    assert_int_equal(words[0] & 1, 0); // token 0 is the quote
+    automaton_release(automaton);
+    vocabulary_destroy(vocabulary);
+}
+
 // Masks and steps that are dropped for want of memory are made again.
 static void memory_of_masks(void **state) {
     (void)state;
@@ -318,10 +339,15 @@ static void wear(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ambiguity),       cmocka_unit_test(steps_of_a_call),
-        cmocka_unit_test(refusals),        cmocka_unit_test(matchers),
-        cmocka_unit_test(forced_bytes),    cmocka_unit_test(special_tokens),
-        cmocka_unit_test(memory_of_masks), cmocka_unit_test(wear),
+        cmocka_unit_test(ambiguity),
+        cmocka_unit_test(steps_of_a_call),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(matchers),
+        cmocka_unit_test(forced_bytes),
+        cmocka_unit_test(special_tokens),
+        cmocka_unit_test(memory_of_masks),
+        cmocka_unit_test(json_content_alone),
+        cmocka_unit_test(wear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
