@@ -366,6 +366,11 @@ struct backend_queue {
 // Without this group logits are downloaded, and the CPU's sampler runs on them.
 struct backend_sampler {
     void (*sample)(struct backend *backend, const struct sample_args *args);
+    // Optional: brings results to the host like a download, but of rows with num_top < 0 only their
+    // first two fields. `results`, `rows`: dev [num_rows], of a call of `sample`.
+    void (*download_results)(struct backend *backend, struct sample_result *host,
+                             const struct sample_result *results, const struct sample_row *rows,
+                             uint32_t num_rows);
     size_t (*scratch_floats)(const struct backend *backend, uint32_t vocab_size, uint32_t num_rows);
 
     // Makes counts for `num_slots` sequences: for each token id, how often the sequence generated

@@ -60,15 +60,23 @@ static void cuda_release(struct backend *backend, void *dev) {
     cudaFree(dev);
 }
 
+// Whether kernels reach this host memory: pinned memory from cudaHostAlloc has the same address on
+// the device.
+static cudaError_t is_reached(const void *host, bool *is_pinned) {
+    struct cudaPointerAttributes attributes = {0};
+    cudaError_t error = cudaPointerGetAttributes(&attributes, host); // no error for pageable memory
+    *is_pinned =
+        !error && attributes.type == cudaMemoryTypeHost && attributes.devicePointer == host;
+    return error;
+}
+
 // Copies by a kernel if possible, which is faster for the small copies that a step waits for.
 static cudaError_t copy(struct cuda_backend *cuda, void *to, const void *from, size_t bytes,
                         enum cudaMemcpyKind kind) {
     const void *host = kind == cudaMemcpyHostToDevice ? from : to;
-    struct cudaPointerAttributes attributes = {0};
-    cudaError_t error = cudaPointerGetAttributes(&attributes, host); // no error for pageable memory
+    bool is_pinned = false;
+    cudaError_t error = is_reached(host, &is_pinned);
     if (error) return error;
-    // Pinned memory from cudaHostAlloc has the same address on the device.
-    bool is_pinned = attributes.type == cudaMemoryTypeHost && attributes.devicePointer == host;
     bool is_aligned = ((uintptr_t)to | (uintptr_t)from) % 16 == 0 && bytes % 4 == 0;
     if (!is_pinned || !is_aligned || bytes > CUDA_COPY_BYTES) {
         return cudaMemcpyAsync(to, from, bytes, kind, cuda->stream);
@@ -87,6 +95,20 @@ static void cuda_download(struct backend *backend, void *host, const void *dev, 
     struct cuda_backend *cuda = cuda_enter(backend);
     if (!bytes) return;
     cuda_check(cuda, copy(cuda, host, dev, bytes, cudaMemcpyDeviceToHost), "download");
+}
+
+static void cuda_download_results(struct backend *backend, struct sample_result *host,
+                                  const struct sample_result *results,
+                                  const struct sample_row *rows, uint32_t num_rows) {
+    struct cuda_backend *cuda = cuda_enter(backend);
+    bool is_pinned = false;
+    if (!num_rows) return;
+    cuda_check(cuda, is_reached(host, &is_pinned), "download of results");
+    if (is_pinned) {
+        cuda_download_results_launch(host, results, rows, num_rows, cuda->stream);
+    } else {
+        cuda_download(backend, host, results, num_rows * sizeof *host);
+    }
 }
 
 static enum status cuda_memory(struct backend *backend, size_t *free_bytes, size_t *total_bytes,
@@ -350,6 +372,7 @@ static const struct backend_queue cuda_queue = {
 
 static const struct backend_sampler cuda_sampler = {
     .sample = cuda_sample,
+    .download_results = cuda_download_results,
     .scratch_floats = cuda_scratch_floats,
     .counts_create = cuda_counts_create,
     .counts_destroy = cuda_counts_destroy,

@@ -326,6 +326,10 @@ void cuda_experts_gemm_launch(const struct experts_args *args, const struct cuda
 void cuda_experts_combine_launch(const struct experts_args *args,
                                  const struct cuda_experts_view *view,
                                  const struct cuda_experts_scratch *scratch, cudaStream_t stream);
+// Copies results to pinned host memory: of rows with num_top < 0 only the first two fields.
+void cuda_download_results_launch(struct sample_result *host, const struct sample_result *results,
+                                  const struct sample_row *rows, uint32_t num_rows,
+                                  cudaStream_t stream);
 // Fills row [vocab_size], which must be zeros, with the counts of ids [num_ids]. The first
 // num_prompt ids are the prompt's.
 void cuda_count_tokens_launch(uint32_t *row, const int32_t *ids, uint32_t num_prompt,

@@ -353,17 +353,26 @@ enum status model_runner_set_cache(struct model_runner *r, const struct kv_cache
     return ops->kv_cache_create(r->backend, spec, &r->cache, err);
 }
 
+void model_runner_download_results(struct model_runner *r, const struct step *step, uint32_t slot) {
+    const struct backend_sampler *sampler = r->backend->sampler;
+    struct sample_result *host = r->slots[slot].results;
+    if (sampler->download_results) {
+        sampler->download_results(r->backend, host, r->results, step->rows, step->num_logits);
+    } else {
+        r->backend->ops->download(r->backend, host, r->results, step->num_logits * sizeof *host);
+    }
+}
+
 // Samples the last launch and enqueues the download of its results.
 static enum status finish_launch(struct model_runner *r, const struct batch_header *batch,
                                  uint32_t slot, struct model_runner_times *times, struct err *err) {
-    const struct backend_ops *ops = r->backend->ops;
     const struct step step = bind_step(r, batch);
     const struct step host = batch_bind(batch, (void *)(uintptr_t)batch);
     struct sample_result *results = r->slots[slot].results;
     enum status status = OK;
     run_sampling(r, &step, times);
     if (samples_on_device(r)) {
-        ops->download(r->backend, results, r->results, step.num_logits * sizeof *results);
+        model_runner_download_results(r, &step, slot);
     } else if (step.num_logits) {
         status = sample_on_host(r, &host, results, err);
     }

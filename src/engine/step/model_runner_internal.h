@@ -84,6 +84,9 @@ static inline struct step bind_step(const struct model_runner *r,
 
 // Samples the rows of the last pass on the device.
 void model_runner_sample_rows(struct model_runner *runner, const struct step *step);
+// Enqueues the download of these rows' results to the slot. The device has a sampler.
+void model_runner_download_results(struct model_runner *runner, const struct step *step,
+                                   uint32_t slot);
 void model_runner_drop_recording(struct model_runner *runner, struct step_graph *graph);
 
 #endif

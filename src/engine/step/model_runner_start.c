@@ -76,6 +76,7 @@ static enum status warm_up_decodes(struct model_runner *r, struct batch *batch, 
     ops->update_tables(r->backend, &nothing);
     r->logits = decoder_warm_up_step(r->decoder, r->cache, &step);
     model_runner_sample_rows(r, &step);
+    model_runner_download_results(r, &step, 0);
     return ops->synchronize(r->backend, err);
 }
 

@@ -1,6 +1,7 @@
 // Which kernels attention_begin and project_in choose on this device; no other op changes that.
 // Also tests recording a step again.
 #include <stdlib.h>
+#include <string.h>
 
 #include "backend/cuda/attention/decode_shape.h"
 #include "backend/cuda/cuda_ops.h"
@@ -188,12 +189,48 @@ static void test_a_recording_replaces_another(void **state) {
     fixture_free(&f);
 }
 
+// Of rows without log-probabilities only the token and its own log-probability come back.
+static void test_short_results(void **state) {
+    enum { ROWS = 19 };
+    const struct device_pair *pair = *state;
+    struct backend *device = pair->device;
+    struct err err = {0};
+    struct sample_row rows[ROWS] = {0};
+    struct sample_result results[ROWS], untouched;
+    memset(&untouched, 0x5a, sizeof untouched);
+    for (uint32_t i = 0; i < ROWS; i++) {
+        rows[i].num_top = i % 3 ? -1 : (int32_t)i;
+        memset(&results[i], (int)i + 1, sizeof results[i]);
+    }
+    struct tensor dev_rows = tensor_raw(device, rows, sizeof rows);
+    struct tensor dev_results = tensor_raw(device, results, sizeof results);
+    void *memory = NULL;
+    if (device->queue->alloc_host(device, sizeof results, &memory, &err)) {
+        fail_msg("%s", err.message);
+    }
+    struct sample_result *host = memory;
+    memset(host, 0x5a, sizeof results);
+    device->sampler->download_results(device, host, dev_results.dev, dev_rows.dev, ROWS);
+    assert_int_equal(device->ops->synchronize(device, &err), OK);
+    for (uint32_t i = 0; i < ROWS; i++) {
+        const struct sample_result *rest = i % 3 ? &untouched : &results[i];
+        assert_int_equal(host[i].token_id, results[i].token_id);
+        assert_memory_equal(&host[i].logprob, &results[i].logprob, sizeof(float));
+        assert_memory_equal(host[i].top_id, rest->top_id, sizeof rest->top_id);
+        assert_memory_equal(host[i].top_logprob, rest->top_logprob, sizeof rest->top_logprob);
+    }
+    device->queue->release_host(device, host);
+    tensor_free(&dev_results);
+    tensor_free(&dev_rows);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_clusters_by_the_number_of_sequences),
         cmocka_unit_test(test_shared_memory_by_the_linear_before),
         cmocka_unit_test(test_later_ops_change_nothing),
         cmocka_unit_test(test_a_recording_replaces_another),
+        cmocka_unit_test(test_short_results),
     };
     return device_pair_run(argc, argv, "cuda step", tests, ARRAY_LEN(tests));
 }
