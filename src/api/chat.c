@@ -2,6 +2,7 @@
 #include "text/chat/chat.h"
 
 #include "api/convert.h"
+#include "api/parsed.h"
 #include "checkpoint/checkpoint.h"
 #include "engine/llm_engine.h"
 
@@ -66,4 +67,20 @@ enum nvllm_status nvllm_chat_template_render_raw(const struct nvllm_chat_templat
     *text = out.data;
     *text_len = out.len;
     return status;
+}
+
+enum nvllm_status api_chat_render(const struct nvllm_chat_template *chat_template,
+                                  const json_t *chat, size_t memory_left,
+                                  const struct nvllm_interrupt *interrupt, struct buf *out,
+                                  struct nvllm_error *error) {
+    struct err err = {0};
+    const struct interrupt asked = llm_engine_interrupt(interrupt);
+    enum status status =
+        chat_template_render_json(template_of(chat_template), chat, memory_left, &asked, out, &err);
+    return api_error(error, status, &err);
+}
+
+const char *api_chat_source(const struct nvllm_chat_template *chat_template, bool has_tools,
+                            size_t *len) {
+    return chat_template_source(template_of(chat_template), has_tools, len);
 }

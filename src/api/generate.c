@@ -168,7 +168,7 @@ static enum status build(const struct engine_group *group, struct collector *c,
         request.user_data = c;
         request.finish_event_only = 0; // the result collects every token
         if (interrupt) request.interrupt = interrupt;
-        status = engine_group_build_request(group, &request, &c->built, &why);
+        status = engine_group_build_request(group, &request, false, &c->built, &why);
     }
     enum status made = make_outputs(c, first, c->built ? c->built->num_outputs : 1, err);
     if (made) return made;

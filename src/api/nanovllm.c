@@ -8,6 +8,7 @@
 
 #include "api/convert.h"
 #include "api/encode.h"
+#include "api/parsed.h"
 #include "api/step_tokens.h"
 #include "base/compiler.h"
 #include "base/os/file.h"
@@ -109,6 +110,12 @@ enum nvllm_status nvllm_sampling_params_set(struct nvllm_sampling_params *params
     enum status status = api_check_size(params, sizeof *params, "nvllm_sampling_params", &err);
     if (!status) status = params_set_sampling(params, name, value, &err);
     return api_error(error, status, &err);
+}
+
+enum nvllm_status api_sampling_params_set(struct nvllm_sampling_params *params, const char *name,
+                                          const json_t *value, struct nvllm_error *error) {
+    struct err err = {0};
+    return api_error(error, params_set_sampling_json(params, name, value, &err), &err);
 }
 
 void nvllm_sampling_params_fini(struct nvllm_sampling_params *params) {
@@ -283,15 +290,27 @@ void nvllm_engine_destroy(struct nvllm_engine *engine) {
     engine_group_destroy(group_of(engine));
 }
 
-enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine,
-                                           const struct nvllm_request *request,
-                                           uint64_t *request_id, struct nvllm_error *error) {
+static enum nvllm_status add_request(struct nvllm_engine *engine,
+                                     const struct nvllm_request *request, bool is_rendered,
+                                     uint64_t *request_id, struct nvllm_error *error) {
     struct err err = {0};
     uint64_t id = 0;
     enum status status = api_check_request(request, &err);
-    if (!status) status = engine_group_add_request(group_of(engine), request, &id, &err);
+    if (!status)
+        status = engine_group_add_request(group_of(engine), request, is_rendered, &id, &err);
     if (request_id) *request_id = id;
     return api_error(error, status, &err);
+}
+
+enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine,
+                                           const struct nvllm_request *request,
+                                           uint64_t *request_id, struct nvllm_error *error) {
+    return add_request(engine, request, false, request_id, error);
+}
+
+enum nvllm_status api_add_rendered(struct nvllm_engine *engine, const struct nvllm_request *request,
+                                   uint64_t *request_id, struct nvllm_error *error) {
+    return add_request(engine, request, true, request_id, error);
 }
 
 enum nvllm_status nvllm_engine_step(struct nvllm_engine *engine, struct nvllm_error *error) {

@@ -68,10 +68,11 @@ size_t llm_engine_sequences(const struct llm_engine *engine, struct nvllm_sequen
 // Fails as a submission would now. Ask before building a request.
 MUST_USE enum status llm_engine_check_open(struct llm_engine *engine, struct err *err);
 // Until it is submitted, the request is the caller's (request_destroy). One that was refused with
-// ERR_CAPACITY may be submitted again.
+// ERR_CAPACITY may be submitted again. `is_rendered`: its prompt is a chat's, which the template
+// rendered, so the tokenizer adds no special tokens.
 MUST_USE enum status llm_engine_build_request(const struct llm_engine *engine,
-                                              const struct nvllm_request *in, struct request **out,
-                                              struct err *err);
+                                              const struct nvllm_request *in, bool is_rendered,
+                                              struct request **out, struct err *err);
 MUST_USE enum status llm_engine_submit(struct llm_engine *engine, struct request *request,
                                        uint64_t *id, struct err *err);
 bool llm_engine_abort(struct llm_engine *engine, uint64_t request_id);

@@ -62,9 +62,10 @@ struct llm_engine {
 };
 
 // Finds the prompt's ids and checks them: the caller's, or those of its text or chat in *encoded.
-// `echo` (NULL: not wanted) gets the prompt's text. Any thread.
+// `echo` (NULL: not wanted) gets the prompt's text. Any thread. `is_rendered`: see
+// llm_engine_build_request.
 MUST_USE enum status llm_engine_prompt_ids(const struct llm_engine *engine,
-                                           const struct nvllm_request *request,
+                                           const struct nvllm_request *request, bool is_rendered,
                                            struct token_list *encoded, const int32_t **ids,
                                            size_t *count, struct buf *echo, struct err *err);
 

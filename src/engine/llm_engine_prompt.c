@@ -79,15 +79,15 @@ static enum status check_given(const struct llm_engine *engine, const struct nvl
 }
 
 enum status llm_engine_prompt_ids(const struct llm_engine *engine,
-                                  const struct nvllm_request *request, struct token_list *encoded,
-                                  const int32_t **ids, size_t *count, struct buf *echo,
-                                  struct err *err) {
+                                  const struct nvllm_request *request, bool is_rendered,
+                                  struct token_list *encoded, const int32_t **ids, size_t *count,
+                                  struct buf *echo, struct err *err) {
     enum status status = check_given(engine, request, err);
     encoded->len_max = engine->plan.max_model_len; // not all of a text that cannot fit is encoded
     const struct interrupt interrupt = llm_engine_interrupt(request->interrupt);
     if (!status && request->prompt) {
-        status = tokenizer_encode(engine->tokenizer, request->prompt, request->prompt_len, true,
-                                  &interrupt, encoded, err);
+        status = tokenizer_encode(engine->tokenizer, request->prompt, request->prompt_len,
+                                  !is_rendered, &interrupt, encoded, err);
         if (!status && echo) status = echo_text(echo, request->prompt, request->prompt_len, err);
     } else if (!status && request->chat) {
         status = encode_chat(engine, request, &interrupt, encoded, echo, err);

@@ -139,8 +139,8 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
 }
 
 enum status llm_engine_build_request(const struct llm_engine *engine,
-                                     const struct nvllm_request *in, struct request **out,
-                                     struct err *err) {
+                                     const struct nvllm_request *in, bool is_rendered,
+                                     struct request **out, struct err *err) {
     *out = NULL;
     struct request *request;
     enum status status = request_create(&request, err);
@@ -150,7 +150,7 @@ enum status llm_engine_build_request(const struct llm_engine *engine,
     const int32_t *ids = NULL;
     size_t count = 0;
     struct buf *echo = in->sampling && in->sampling->echo ? &request->echo : NULL;
-    status = llm_engine_prompt_ids(engine, in, &encoded, &ids, &count, echo, err);
+    status = llm_engine_prompt_ids(engine, in, is_rendered, &encoded, &ids, &count, echo, err);
     if (!status) status = fill_request(engine, request, in, ids, (uint32_t)count, err);
     token_list_fini(&encoded);
     if (status) {

@@ -94,14 +94,15 @@ static enum status make_chats(void *context, struct err *err) {
         status = request_line_parse(&line, line_text, sizeof line_text - 1, &defaults, err);
     }
     if (!status) {
-        assert_string_equal(line.chat,
-                            "{\"messages\":[{\"role\":\"system\",\"content\":\"be brief\"},"
-                            "{\"role\":\"user\",\"content\":\"x\"}],"
-                            "\"chat_template_kwargs\":{\"a\":2},\"tools\":[{}]}");
+        const json_t *messages = json_object_get(line.chat, "messages");
+        assert_int_equal(json_array_size(messages), 2);
+        const json_t *kwargs = json_object_get(line.chat, "chat_template_kwargs");
+        assert_int_equal(json_integer_value(json_object_get(kwargs, "a")), 2);
+        assert_int_equal(json_array_size(json_object_get(line.chat, "tools")), 1);
         request_line_fini(&line);
         status = request_line_from_text(&text, "question", 8, &defaults, err);
     }
-    if (!status) assert_non_null(strstr(text.chat, "\"question\""));
+    if (!status) assert_int_equal(json_array_size(json_object_get(text.chat, "messages")), 2);
     request_line_fini(&text);
     json_decref(defaults.chat.template_kwargs);
     return status;

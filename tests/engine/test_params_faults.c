@@ -1,4 +1,5 @@
 // Every allocation of setting and resolving parameters failing in turn: ERR_NOMEM, nothing leaked.
+#include "base/json/jread.h"
 #include "engine/request/params.h"
 #include "engine/step/sampling.h"
 #include "support/alloc_hook.h"
@@ -14,6 +15,15 @@ static enum status set_lists(void *context, struct err *err) {
     if (!status) status = params_set_sampling(&params, "stop_token_ids", "[1, 2, 3]", err);
     if (!status) status = params_set_sampling(&params, "logit_bias", "{\"5\": -1.5}", err);
     if (!status) status = params_set_sampling(&params, "stop", "[\"a longer list\", \"b\"]", err);
+    json_t *json = NULL;
+    if (!status) status = jread_request(&json, "[\"x\", 7]", 8, "a list", err);
+    if (!status) status = params_set_sampling_json(&params, "stop", json_array_get(json, 0), err);
+    // Refused: the sentence and the length need the text.
+    if (!status) {
+        status = params_set_sampling_json(&params, "stop", json_array_get(json, 1), err);
+        if (status == ERR_INVALID) status = OK;
+    }
+    json_decref(json);
     params_fini_sampling(&params);
     return status;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json/jread.h"
 #include "base/text/buf.h"
 #include "engine/request/params.h"
 #include "support/cmocka_all.h"
@@ -250,6 +251,27 @@ static void test_a_copy_can_borrow_lists(void **state) {
     params_fini_sampling(NULL);
 }
 
+// Only what is parsed already can have a NUL here, or be longer than a text may be.
+static void test_parsed_values(void **state) {
+    (void)state;
+    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
+    struct err err = {0};
+    json_t *biases = NULL;
+    const char text[] = "{\"5\": \"-inf\\u0000\"}";
+    assert_int_equal(jread_request(&biases, text, sizeof text - 1, "biases", NULL), OK);
+    assert_int_equal(params_set_sampling_json(&params, "logit_bias", biases, &err), ERR_INVALID);
+    assert_string_equal(err.message,
+                        "logit_bias of token 5 is a string, want a number or \"-inf\"");
+    json_decref(biases);
+    static char long_text[129 << 10];
+    memset(long_text, 'x', sizeof long_text - 1);
+    json_t *stop = json_string(long_text);
+    assert_int_equal(params_set_sampling_json(&params, "stop", stop, &err), ERR_INVALID);
+    assert_string_equal(err.message, "stop is longer than 128 KiB");
+    json_decref(stop);
+    assert_defaults(&params);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stop_takes_a_string_or_a_list),
@@ -261,6 +283,7 @@ int main(void) {
         cmocka_unit_test(test_logit_bias_takes_a_map),
         cmocka_unit_test(test_a_refused_list_keeps_the_old_one),
         cmocka_unit_test(test_a_copy_can_borrow_lists),
+        cmocka_unit_test(test_parsed_values),
     };
     return cmocka_run_group_tests_name("params_list", tests, NULL, NULL);
 }

@@ -47,15 +47,10 @@ static void check_result(struct request_line *line, const char *error) {
     buf_fini(&result.first.text);
 }
 
-// What goes to the library is JSON with messages, whatever they are.
+// What goes to the library has messages, whatever they are.
 static void check_chat(const struct request_line *line) {
-    if (!line->chat) return;
-    json_t *root = NULL;
-    struct err fault = {0};
-    CHECK(jread_request(&root, line->chat, line->chat_len, "the chat", &fault) == OK, "%s: %s",
-          fault.message, line->chat);
-    CHECK(json_object_get(root, "messages"), "%s", line->chat);
-    json_decref(root);
+    CHECK(!line->chat || json_object_get(line->chat, "messages"), "line %llu",
+          (unsigned long long)line->line_number);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -65,8 +65,8 @@ static struct api *get_api(void) {
     api.options = &options;
     api.tokenizer = tokenizer;
     api.max_model_len = 4096;
-    api.on_calls_ended = ignore_end;
-    TAILQ_INIT(&api.calls);
+    api.on_requests_ended = ignore_end;
+    TAILQ_INIT(&api.requests);
     api_set_chat(&api, open_template());
     CHECK(api.reads_tools && api.tool_format, "the template has tools");
     return &api;

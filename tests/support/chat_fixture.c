@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/json/jread.h"
+#include "base/json/jwrite.h"
 #include "checkpoint/checkpoint.h"
 #include "support/cmocka_all.h"
 
@@ -31,6 +33,33 @@ struct chat_template *open_source(const char *source) {
     return chat_template;
 }
 
+// A parsed chat has the same prompt, or the same fault, as its text, and stays as it is.
+static void check_parsed(const struct chat_template *chat_template, const char *chat,
+                         enum status want, const struct buf *prompt, const struct err *fault) {
+    json_t *tree = NULL;
+    size_t memory_left = jread_request_memory(strlen(chat));
+    if (jread_request_part(&tree, chat, strlen(chat), &memory_left, "the chat", NULL)) return;
+    struct buf before = {0}, after = {0}, out = {0};
+    struct err err = {0};
+    size_t flags = JSON_ENCODE_ANY;
+    assert_int_equal(jwrite(&before, tree, flags, "chat", NULL), OK);
+    enum status status =
+        chat_template_render_json(chat_template, tree, memory_left, NULL, &out, &err);
+    assert_int_equal(status, want);
+    if (want) {
+        assert_string_equal(err.message, fault->message);
+    } else {
+        assert_int_equal(out.len, prompt->len);
+        assert_memory_equal(out.data, prompt->data, out.len);
+    }
+    assert_int_equal(jwrite(&after, tree, flags, "chat", NULL), OK);
+    assert_string_equal(before.data, after.data);
+    json_decref(tree);
+    buf_fini(&before);
+    buf_fini(&after);
+    buf_fini(&out);
+}
+
 void expect(const struct chat_template *chat_template, const char *chat, const char *want) {
     struct buf out = {0};
     struct err err = {0};
@@ -38,6 +67,7 @@ void expect(const struct chat_template *chat_template, const char *chat, const c
         fail_msg("%s: %s", chat, err.message);
     }
     assert_string_equal(out.len ? out.data : "", want);
+    check_parsed(chat_template, chat, OK, &out, NULL);
     buf_fini(&out);
 }
 
@@ -52,6 +82,7 @@ void refused(const struct chat_template *chat_template, const char *chat, const 
     }
     assert_string_equal(out.data, "before");
     assert_int_equal(out.len, 6);
+    check_parsed(chat_template, chat, status, NULL, &err);
     buf_fini(&out);
 }
 

@@ -2,15 +2,36 @@
 
 #include <string.h>
 
+#include "base/json/jread.h"
+#include "base/json/jwrite.h"
 #include "support/cmocka_all.h"
 
 const struct nvllm_sampling_params params_defaults = NVLLM_SAMPLING_PARAMS_INIT;
+
+// A value that came parsed is taken, or refused with the same sentence, as when it is written as
+// text again.
+static void set_parsed(const char *name, const char *value, enum status want) {
+    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT, same = params;
+    struct err err = {0}, text_err = {0};
+    struct buf text = {0};
+    json_t *json = NULL;
+    if (!name || !value || jread_request(&json, value, strlen(value), "value", NULL)) return;
+    assert_int_equal(jwrite(&text, json, JSON_ENCODE_ANY | JSON_COMPACT, "value", NULL), OK);
+    assert_int_equal(params_set_sampling_json(&params, name, json, &err), want);
+    assert_int_equal(params_set_sampling(&same, name, text.data, &text_err), want);
+    assert_string_equal(err.message, text_err.message);
+    json_decref(json);
+    buf_fini(&text);
+    params_fini_sampling(&params);
+    params_fini_sampling(&same);
+}
 
 void set_ok(struct nvllm_sampling_params *params, const char *name, const char *value) {
     struct err err = {0};
     if (params_set_sampling(params, name, value, &err) != OK) {
         fail_msg("%s = %s: %s", name, value, err.message);
     }
+    set_parsed(name, value, OK);
 }
 
 size_t param_size(enum nvllm_param_type type) {
@@ -40,4 +61,5 @@ void set_refused(const char *name, const char *value, const char *sentence) {
     assert_int_equal(params_set_sampling(&params, name, value, &err), ERR_INVALID);
     assert_string_equal(err.message, sentence);
     assert_defaults(&params);
+    set_parsed(name, value, ERR_INVALID);
 }

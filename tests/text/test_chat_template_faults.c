@@ -2,6 +2,7 @@
 // nothing leaked.
 #include <string.h>
 
+#include "base/json/jread.h"
 #include "support/alloc_hook.h"
 #include "support/chat_fixture.h"
 #include "support/cmocka_all.h"
@@ -38,12 +39,28 @@ static enum status render(const struct chat_template *chat_template, const char 
     return status;
 }
 
+static enum status render_parsed(const struct chat_template *chat_template, const char *text,
+                                 const char *want, struct err *err) {
+    struct buf out = {0};
+    json_t *tree = NULL;
+    enum status status = jread_request(&tree, text, strlen(text), "the chat", err);
+    if (!status) {
+        status = chat_template_render_json(chat_template, tree, 1 << 20, NULL, &out, err);
+    }
+    if (!status) assert_string_equal(out.data, want);
+    json_decref(tree);
+    buf_fini(&out);
+    return status;
+}
+
 static enum status open_and_render(void *context, struct err *err) {
     const struct temp_folder *folder = context;
     struct chat_template *chat_template = NULL;
     enum status status = open_template(&chat_template, folder->path, NULL, err);
     if (!status) status = render(chat_template, chat, "<s>a\nbc", err);
     if (!status) status = render(chat_template, tool_chat, "{\"a\": [1, 2]}{}x", err);
+    if (!status) status = render_parsed(chat_template, chat, "<s>a\nbc", err);
+    if (!status) status = render_parsed(chat_template, tool_chat, "{\"a\": [1, 2]}{}x", err);
     if (!status) {
         struct buf out = {0};
         status = chat_template_render_raw(chat_template, variables, sizeof variables - 1, NULL,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/parsed.h"
 #include "base/json/json_text.h"
 #include "base/os/clock.h"
 #include "cmd/cli.h"
@@ -265,15 +266,16 @@ static struct generate_task *append_task(struct generate_run *run) {
     return task;
 }
 
-// The chat rendered as the model's prompt; the caller's (nvllm_free).
-static enum status render_chat(struct generate_run *run, const struct request_line *line,
-                               char **text, size_t *text_len, struct err *err) {
+// Renders the chat as the model's prompt, unless an earlier try did.
+static enum status render_chat(struct generate_run *run, struct request_line *line,
+                               struct err *err) {
+    if (line->rendered.data) return OK;
     struct nvllm_error error = {0};
     const struct nvllm_chat_template *chat_template =
         nvllm_engine_chat_template(run->engine, &error);
     if (!chat_template) return cli_status(error.status, &error, err);
-    return cli_status(nvllm_chat_template_render(chat_template, line->chat, line->chat_len,
-                                                 &interrupt_question, text, text_len, &error),
+    return cli_status(api_chat_render(chat_template, line->chat, line->memory_left,
+                                      &interrupt_question, &line->rendered, &error),
                       &error, err);
 }
 
@@ -288,20 +290,16 @@ static enum status keep_prompt(struct generate_task *task, const char *text, siz
 }
 
 static enum status take_prompt(struct generate_run *run, struct generate_task *task,
-                               const struct request_line *line, struct err *err) {
+                               struct request_line *line, struct err *err) {
     if (!line->prompt_token_ids && !nvllm_engine_tokenizer(run->engine)) {
         return err_set(err, ERR_INVALID,
                        "a %s needs the tokenizer, which --skip-tokenizer-init left out",
                        line->chat ? "chat" : "text prompt");
     }
+    enum status status = line->chat ? render_chat(run, line, err) : OK;
+    if (status || line->prompt_token_ids || task->prompt) return status;
     if (line->prompt) return keep_prompt(task, line->prompt, line->prompt_len, err);
-    if (!line->chat || run->format != GENERATE_LABELS) return OK;
-    char *text = NULL;
-    size_t text_len = 0;
-    enum status status = render_chat(run, line, &text, &text_len, err);
-    if (!status) status = keep_prompt(task, text, text_len, err);
-    nvllm_free(text);
-    return status;
+    return keep_prompt(task, line->rendered.data, line->rendered.len, err);
 }
 
 static enum status add_request(struct generate_run *run, struct generate_task *task,
@@ -311,8 +309,8 @@ static enum status add_request(struct generate_run *run, struct generate_task *t
         request.prompt_token_ids = line->prompt_token_ids;
         request.num_prompt_token_ids = line->num_prompt_token_ids;
     } else if (line->chat) {
-        request.chat = line->chat;
-        request.chat_len = line->chat_len;
+        request.prompt = line->rendered.data;
+        request.prompt_len = line->rendered.len;
     } else {
         request.prompt = line->prompt;
         request.prompt_len = line->prompt_len;
@@ -328,8 +326,10 @@ static enum status add_request(struct generate_run *run, struct generate_task *t
                              : OK; // there since an earlier try
     if (status) return status;
     struct nvllm_error error = {0};
-    return cli_status(nvllm_engine_add_request(run->engine, &request, &task->request_id, &error),
-                      &error, err);
+    enum nvllm_status added =
+        line->chat ? api_add_rendered(run->engine, &request, &task->request_id, &error)
+                   : nvllm_engine_add_request(run->engine, &request, &task->request_id, &error);
+    return cli_status(added, &error, err);
 }
 
 static void finish_aborted(struct generate_run *run, struct generate_task *task) {
@@ -345,7 +345,7 @@ static bool admit_next(struct generate_run *run) {
     struct generate_task *task = run->next;
     struct request_line *line = &run->next_line;
     struct err err = {0};
-    enum status status = task->prompt ? OK : take_prompt(run, task, line, &err);
+    enum status status = take_prompt(run, task, line, &err);
     if (!status) status = add_request(run, task, line, &err);
     if (status == ERR_CAPACITY && run->num_unfinished) return false;
     if (status == ERR_DEVICE) fail(run, status, &err);

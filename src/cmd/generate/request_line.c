@@ -1,14 +1,14 @@
 /* Looks up each key: the three of the request here, a chat's in request_chat.c, all others in the
  * library's sampling table. An unknown key is an error: with a typo in "temperature" the request
- * would otherwise silently run with another one. Values go to the library as JSON text. It checks
- * types and ranges in the same way for C, flags and lines. */
+ * would otherwise silently run with another one. The library checks the types and ranges of values
+ * in the same way for C, flags and lines. */
 #include "cmd/generate/request_line.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/parsed.h"
 #include "base/json/jread.h"
-#include "base/json/jwrite.h"
 #include "base/text/suggest.h"
 #include "cmd/cli.h"
 #include "text/unicode/unicode.h"
@@ -106,11 +106,9 @@ static enum status add_prompt(json_t *chat, const char *prompt, size_t len, stru
 }
 
 enum status request_chat_make(const json_t *members, const char *prompt, size_t len,
-                              const struct request_chat_defaults *defaults, char **out,
-                              size_t *out_len, struct err *err) {
+                              const struct request_chat_defaults *defaults, json_t **out,
+                              struct err *err) {
     *out = NULL;
-    *out_len = 0;
-    struct buf text = {0};
     json_t *chat = json_object(), *from = (json_t *)(uintptr_t)members;
     enum status status = OK;
     if (!chat || (members && json_object_update(chat, from))) status = err_nomem(err, "chat");
@@ -119,14 +117,11 @@ enum status request_chat_make(const json_t *members, const char *prompt, size_t 
     if (!status && defaults->template_kwargs) {
         status = add_kwargs(chat, defaults->template_kwargs, err);
     }
-    if (!status) status = jwrite(&text, chat, JSON_COMPACT, "chat", err);
-    json_decref(chat);
     if (status) {
-        buf_fini(&text);
+        json_decref(chat);
         return status;
     }
-    *out = text.data;
-    *out_len = text.len;
+    *out = chat;
     return OK;
 }
 
@@ -188,14 +183,7 @@ static enum status read_ids(struct request_line *line, const json_t *value, stru
 static enum status set_sampling(struct request_line *line, const char *key, const json_t *value,
                                 struct err *err) {
     struct nvllm_error error = {0};
-    struct buf text = {0};
-    enum status status = jwrite(&text, value, JSON_ENCODE_ANY | JSON_COMPACT, "request", err);
-    if (!status) {
-        status = cli_status(nvllm_sampling_params_set(&line->sampling, key, text.data, &error),
-                            &error, err);
-    }
-    buf_fini(&text);
-    return status;
+    return cli_status(api_sampling_params_set(&line->sampling, key, value, &error), &error, err);
 }
 
 // `chat` collects the members of the line's chat.
@@ -252,8 +240,7 @@ static enum status make_chat(struct request_line *line, const json_t *members,
                              const struct request_chat_defaults *defaults, struct err *err) {
     bool wrap = line->prompt && defaults->wrap_prompts;
     if (!wrap && !json_object_get(members, "messages")) return OK;
-    return request_chat_make(members, line->prompt, line->prompt_len, defaults, &line->chat,
-                             &line->chat_len, err);
+    return request_chat_make(members, line->prompt, line->prompt_len, defaults, &line->chat, err);
 }
 
 // Removes "line 1, " from a JSON error's position, because the text is one line.
@@ -281,7 +268,9 @@ static enum status read_keys(struct request_line *line,
 static enum status parse(struct request_line *line, const char *text, size_t len,
                          const struct request_chat_defaults *defaults, struct err *err) {
     // A prompt may contain NUL.
-    enum status status = jread_request(&line->root, text, len, "this", err);
+    line->memory_left = jread_request_memory(len);
+    enum status status =
+        jread_request_part(&line->root, text, len, &line->memory_left, "this", err);
     if (status == ERR_FORMAT) drop_line_number(err);
     if (status) return status;
     if (!jread_is_object(line->root)) {
@@ -309,6 +298,7 @@ enum status request_line_from_text(struct request_line *line, const char *text, 
     init(line, defaults);
     line->prompt = text;
     line->prompt_len = len;
+    line->memory_left = jread_request_memory(len);
     enum status status = make_chat(line, NULL, &defaults->chat, err);
     if (status) request_line_fini(line);
     return status;
@@ -317,7 +307,8 @@ enum status request_line_from_text(struct request_line *line, const char *text, 
 void request_line_fini(struct request_line *line) {
     json_decref(line->root);
     free(line->prompt_token_ids);
-    free(line->chat);
+    json_decref(line->chat);
+    buf_fini(&line->rendered);
     if (line->sampling.owned) nvllm_sampling_params_fini(&line->sampling);
     *line = (struct request_line){0};
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/text/buf.h"
 #include "nanovllm.h"
 
 /* Builds the JSON of a request's chat for the library. It comes from the members of an --input
@@ -26,11 +27,11 @@ struct request_chat_defaults {
 MUST_USE enum status request_chat_set_kwargs(struct request_chat_defaults *defaults,
                                              const char *json, struct err *err);
 
-// Writes the chat of a line's members (an object, NULL: none) and its prompt [len] (NULL: none) as
-// malloc'ed text [*out_len]. Bytes of the prompt that are not UTF-8 become U+FFFD.
+// Makes the chat of a line's members (an object, NULL: none) and its prompt [len] (NULL: none); the
+// caller's. Bytes of the prompt that are not UTF-8 become U+FFFD.
 MUST_USE enum status request_chat_make(const json_t *members, const char *prompt, size_t len,
-                                       const struct request_chat_defaults *defaults, char **out,
-                                       size_t *out_len, struct err *err);
+                                       const struct request_chat_defaults *defaults, json_t **out,
+                                       struct err *err);
 
 // ---- lines ----
 
@@ -45,10 +46,11 @@ struct request_line {
     json_t *root; // the parsed line, which the strings below borrow from
     const char *prompt; // [prompt_len] or NULL; may contain NUL bytes
     size_t prompt_len;
-    // [chat_len] JSON for nvllm_request.chat, or NULL. If there is a prompt too, it is its user
+    // An object as nvllm_request.chat has it, or NULL. If there is a prompt too, it is its user
     // message.
-    char *chat;
-    size_t chat_len;
+    json_t *chat;
+    size_t memory_left; // bytes for trees of JSON texts in the chat (api/parsed.h)
+    struct buf rendered; // the chat's prompt, once the template made it; else empty
     int32_t *prompt_token_ids; // [num_prompt_token_ids] or NULL
     size_t num_prompt_token_ids;
     const char *cache_salt; // or NULL

@@ -38,12 +38,12 @@ size_t engine_group_sequences(const struct engine_group *group, struct nvllm_seq
 // ---- any thread ----
 
 MUST_USE enum status engine_group_add_request(struct engine_group *group,
-                                              const struct nvllm_request *request,
+                                              const struct nvllm_request *request, bool is_rendered,
                                               uint64_t *request_id, struct err *err);
 // OK: at least one of the engines takes a request now.
 MUST_USE enum status engine_group_check_open(struct engine_group *group, struct err *err);
 MUST_USE enum status engine_group_build_request(const struct engine_group *group,
-                                                const struct nvllm_request *in,
+                                                const struct nvllm_request *in, bool is_rendered,
                                                 struct request **out, struct err *err);
 MUST_USE enum status engine_group_submit(struct engine_group *group, struct request *request,
                                          uint64_t *id, struct err *err);

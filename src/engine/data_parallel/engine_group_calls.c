@@ -85,9 +85,9 @@ size_t engine_group_sequences(const struct engine_group *group, struct nvllm_seq
 // ---- any thread ----
 
 enum status engine_group_build_request(const struct engine_group *group,
-                                       const struct nvllm_request *in, struct request **out,
-                                       struct err *err) {
-    return llm_engine_build_request(group->engines[0], in, out, err);
+                                       const struct nvllm_request *in, bool is_rendered,
+                                       struct request **out, struct err *err) {
+    return llm_engine_build_request(group->engines[0], in, is_rendered, out, err);
 }
 
 // The engine that the router chooses, or where that has no room the next one that has.
@@ -134,10 +134,10 @@ enum status engine_group_check_open(struct engine_group *group, struct err *err)
 }
 
 enum status engine_group_add_request(struct engine_group *group, const struct nvllm_request *in,
-                                     uint64_t *request_id, struct err *err) {
+                                     bool is_rendered, uint64_t *request_id, struct err *err) {
     struct request *request = NULL;
     enum status status = engine_group_check_open(group, err);
-    if (!status) status = engine_group_build_request(group, in, &request, err);
+    if (!status) status = engine_group_build_request(group, in, is_rendered, &request, err);
     if (!status) status = engine_group_submit(group, request, request_id, err);
     if (status) request_destroy(request);
     return status;

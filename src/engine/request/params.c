@@ -10,6 +10,7 @@
 
 #include "backend/gpu_choice.h"
 #include "base/json/jread.h"
+#include "base/json/jwrite.h"
 #include "base/text/c_locale.h"
 #include "base/text/suggest.h"
 #include "comm/comm.h"
@@ -180,11 +181,15 @@ static void describe_range(char out[SENTENCE_MAX], const struct nvllm_param *par
     }
 }
 
-static enum status refuse(const struct nvllm_param *param, const char *value, struct err *err) {
-    char excerpt[PARAMS_EXCERPT_MAX], want[SENTENCE_MAX];
-    params_excerpt(excerpt, value);
+static enum status refuse_value(const struct nvllm_param *param, const struct params_value *value,
+                                struct err *err) {
+    char want[SENTENCE_MAX];
     describe_range(want, param);
-    return err_set(err, ERR_INVALID, "%s is %s, want %s", param->name, excerpt, want);
+    return params_refuse(param->name, value, want, err);
+}
+
+static enum status refuse(const struct nvllm_param *param, const char *text, struct err *err) {
+    return refuse_value(param, &(struct params_value){.json = NULL, .text = text}, err);
 }
 
 // "cuda:N" stands for all names of GPUs by number.
@@ -206,18 +211,17 @@ static bool is_choice(const char *choices, const char *value) {
     }
 }
 
-static enum status set_number(void *field, const struct nvllm_param *param, const char *value,
-                              struct err *err) {
-    json_t *json = NULL;
-    enum status status = jread_text(&json, value, strlen(value), param->name, err);
-    if (status == ERR_NOMEM) return status;
+static enum status set_number(void *field, const struct nvllm_param *param,
+                              const struct params_value *value, struct err *err) {
+    const json_t *json = value->json;
     bool whole = param->type != NVLLM_PARAM_FLOAT && param->type != NVLLM_PARAM_DOUBLE;
-    bool good = !status && (whole ? json_is_integer(json) : json_is_number(json));
+    bool good = whole ? json_is_integer(json) : json_is_number(json);
     if (param->type == NVLLM_PARAM_BOOL && json_is_boolean(json)) good = true;
     double number = json_is_boolean(json) ? json_is_true(json) : json_number_value(json);
     int64_t integer = json_is_boolean(json) ? json_is_true(json) : json_integer_value(json);
-    json_decref(json);
-    if (!good || !(number >= param->min && number <= param->max)) return refuse(param, value, err);
+    if (!good || !(number >= param->min && number <= param->max)) {
+        return refuse_value(param, value, err);
+    }
     if (param->type == NVLLM_PARAM_FLOAT) {
         float narrow = (float)number;
         memcpy(field, &narrow, sizeof narrow);
@@ -232,23 +236,69 @@ static enum status set_number(void *field, const struct nvllm_param *param, cons
     return OK;
 }
 
-enum status params_set_sampling(struct nvllm_sampling_params *params, const char *name,
-                                const char *value, struct err *err) {
-    const struct nvllm_param *param =
-        find_param(sampling_table, ARRAY_LEN(sampling_table), name, "sampling parameter", err);
-    if (!param) return ERR_INVALID;
-    if (!value) return err_set(err, ERR_INVALID, "%s has no value", param->name);
-    size_t max = params_text_max(param);
-    if (strnlen(value, max + 1) > max) {
-        return err_set(err, ERR_INVALID, "%s is longer than %zu KiB", param->name, max >> 10);
-    }
+// Parses a value's text; *json is NULL where it is no JSON. ERR_NOMEM is the only fault.
+static enum status parse_value(json_t **json, const struct nvllm_param *param, const char *text,
+                               struct err *err) {
+    bool has_strings = param->type == NVLLM_PARAM_STRINGS || param->type == NVLLM_PARAM_IDS;
+    size_t len = strlen(text);
+    struct err fault = {0};
+    enum status status = has_strings ? jread_request(json, text, len, param->name, &fault)
+                                     : jread_text(json, text, len, param->name, &fault);
+    if (status != ERR_NOMEM) return OK;
+    if (err) *err = fault;
+    return status;
+}
+
+static enum status set_sampling(struct nvllm_sampling_params *params,
+                                const struct nvllm_param *param, const struct params_value *value,
+                                struct err *err) {
     if (params_is_list(param)) return params_list_set(params, param, value, err);
     void *field = (char *)params + param->offset;
-    if (params_is_null(value)) {
-        memcpy(field, (const char *)&sampling_defaults + param->offset, field_size(param->type));
-        return OK;
+    if (!json_is_null(value->json)) return set_number(field, param, value, err);
+    memcpy(field, (const char *)&sampling_defaults + param->offset, field_size(param->type));
+    return OK;
+}
+
+static enum status too_long(const struct nvllm_param *param, struct err *err) {
+    return err_set(err, ERR_INVALID, "%s is longer than %zu KiB", param->name,
+                   params_text_max(param) >> 10);
+}
+
+static const struct nvllm_param *find_sampling(const char *name, struct err *err) {
+    return find_param(sampling_table, ARRAY_LEN(sampling_table), name, "sampling parameter", err);
+}
+
+enum status params_set_sampling(struct nvllm_sampling_params *params, const char *name,
+                                const char *text, struct err *err) {
+    const struct nvllm_param *param = find_sampling(name, err);
+    if (!param) return ERR_INVALID;
+    if (!text) return err_set(err, ERR_INVALID, "%s has no value", param->name);
+    size_t max = params_text_max(param);
+    if (strnlen(text, max + 1) > max) return too_long(param, err);
+    json_t *json = NULL;
+    enum status status = parse_value(&json, param, text, err);
+    if (!status) status = set_sampling(params, param, &(struct params_value){json, text}, err);
+    json_decref(json);
+    return status;
+}
+
+enum status params_set_sampling_json(struct nvllm_sampling_params *params, const char *name,
+                                     const json_t *json, struct err *err) {
+    const struct nvllm_param *param = find_sampling(name, err);
+    if (!param) return ERR_INVALID;
+    enum status status =
+        set_sampling(params, param, &(struct params_value){.json = json, .text = NULL}, err);
+    if (status != ERR_INVALID) return status;
+    // What is refused may also be too long, which says more. All that is accepted is shorter.
+    struct buf text = {0};
+    enum status fault = jwrite(&text, json, JSON_ENCODE_ANY | JSON_COMPACT, param->name, err);
+    if (fault) {
+        status = fault;
+    } else if (text.len > params_text_max(param)) {
+        status = too_long(param, err);
     }
-    return set_number(field, param, value, err);
+    buf_fini(&text);
+    return status;
 }
 
 static enum status check_block_size(int32_t block_size, struct err *err) {
@@ -258,22 +308,28 @@ static enum status check_block_size(int32_t block_size, struct err *err) {
 }
 
 enum status params_set_engine_option(struct nvllm_engine_options *options, const char *name,
-                                     const char *value, struct err *err) {
+                                     const char *text, struct err *err) {
     const struct nvllm_param *param =
         find_param(option_table, ARRAY_LEN(option_table), name, "engine option", err);
     if (!param) return ERR_INVALID;
-    if (!value) return err_set(err, ERR_INVALID, "%s has no value", param->name);
+    if (!text) return err_set(err, ERR_INVALID, "%s has no value", param->name);
     struct nvllm_engine_options changed = *options;
     void *field = (char *)&changed + param->offset;
-    enum status status = OK;
-    if (params_is_null(value)) {
+    json_t *json = NULL;
+    enum status status = parse_value(&json, param, text, err);
+    if (status) return status;
+    if (json_is_null(json)) {
         memcpy(field, (const char *)&option_defaults + param->offset, field_size(param->type));
     } else if (param->type == NVLLM_PARAM_STRING) {
-        if (param->choices && !is_choice(param->choices, value)) return refuse(param, value, err);
-        memcpy(field, &value, sizeof value);
+        if (param->choices && !is_choice(param->choices, text)) {
+            status = refuse(param, text, err);
+        } else {
+            memcpy(field, &text, sizeof text);
+        }
     } else {
-        status = set_number(field, param, value, err);
+        status = set_number(field, param, &(struct params_value){json, text}, err);
     }
+    json_decref(json);
     if (!status && param->offset == OPTION(block_size)) {
         status = check_block_size(changed.block_size, err);
     }

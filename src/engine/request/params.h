@@ -10,6 +10,8 @@
 #ifndef ENGINE_PARAMS_H
 #define ENGINE_PARAMS_H
 
+#include <jansson.h>
+
 #include "base/err.h"
 #include "nanovllm.h"
 
@@ -33,6 +35,10 @@ const char *params_engine_option_default(size_t index);
 // changed.
 MUST_USE enum status params_set_sampling(struct nvllm_sampling_params *params, const char *name,
                                          const char *value, struct err *err);
+// The same for a value that is parsed already, by jread_request.
+MUST_USE enum status params_set_sampling_json(struct nvllm_sampling_params *params,
+                                              const char *name, const json_t *value,
+                                              struct err *err);
 MUST_USE enum status params_set_engine_option(struct nvllm_engine_options *options,
                                               const char *name, const char *value, struct err *err);
 void params_fini_sampling(struct nvllm_sampling_params *params);

@@ -1,9 +1,10 @@
-/* Lists are parsed completely into one new allocation each before the old one is freed, so that a
+/* Lists are taken completely into one new allocation each before the old one is freed, so that a
  * refused value leaves the parameters as they were. */
 #include "engine/request/params_list.h"
 
 #include <jansson.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "base/check.h"
 #include "base/compiler.h"
 #include "base/json/jread.h"
+#include "base/json/jwrite.h"
 #include "engine/request/params.h"
 
 enum { ID_BYTES_MAX = 10 }; // of a token id as text
@@ -75,11 +77,6 @@ static const char *skip_space(const char *text) {
     return text + strspn(text, " \t\r\n");
 }
 
-bool params_is_null(const char *value) {
-    value = skip_space(value);
-    return strncmp(value, "null", 4) == 0 && *skip_space(value + 4) == '\0';
-}
-
 void params_list_free_owned(void *memory) {
     struct params_owned *owned = memory;
     if (!owned) return;
@@ -87,11 +84,20 @@ void params_list_free_owned(void *memory) {
     free(owned);
 }
 
-static enum status wrong_value(const char *name, const char *value, const char *want,
-                               struct err *err) {
+enum status params_refuse(const char *name, const struct params_value *value, const char *want,
+                          struct err *err) {
     char excerpt[PARAMS_EXCERPT_MAX];
-    params_excerpt(excerpt, value);
-    return err_set(err, ERR_INVALID, "%s is %s, want %s", name, excerpt, want);
+    struct buf text = {0};
+    enum status status = OK;
+    if (!value->text) {
+        status = jwrite(&text, value->json, JSON_ENCODE_ANY | JSON_COMPACT, name, err);
+    }
+    if (!status) {
+        params_excerpt(excerpt, value->text ? value->text : text.data);
+        status = err_set(err, ERR_INVALID, "%s is %s, want %s", name, excerpt, want);
+    }
+    buf_fini(&text);
+    return status;
 }
 
 static enum status too_long(const char *name, size_t len, int max, struct err *err) {
@@ -158,9 +164,9 @@ static enum status copy_strings(char ***out, const struct nvllm_param *param, co
 // A whole value that is not JSON is the one string itself, unless it only looks like broken JSON.
 static enum status copy_bare_string(char ***out, size_t *count, const struct nvllm_param *param,
                                     const char *value, struct err *err) {
-    const char *want = "a string or a list of strings";
     if (*value && strchr("[{\"", *skip_space(value))) {
-        return wrong_value(param->name, value, want, err);
+        const struct params_value broken = {.json = NULL, .text = value};
+        return params_refuse(param->name, &broken, "a string or a list of strings", err);
     }
     size_t len = strlen(value);
     enum status status = check_string(param, 0, value, len, err);
@@ -174,27 +180,24 @@ static enum status copy_bare_string(char ***out, size_t *count, const struct nvl
     return OK;
 }
 
-static enum status parse_strings(char ***out, size_t *count, const struct nvllm_param *param,
-                                 const char *value, struct err *err) {
-    json_t *json = NULL;
-    enum status status = jread_request(&json, value, strlen(value), param->name, err);
-    if (status == ERR_NOMEM) return status;
-    if (status) return copy_bare_string(out, count, param, value, err);
-    if (json_is_string(json)) {
-        json_t *list = json_array();
-        if (json_array_append_new(list, json)) { // lets go of json, also when it fails
-            json_decref(list);
-            return err_nomem(err, param->name);
-        }
-        json = list;
+static enum status take_strings(char ***out, size_t *count, const struct nvllm_param *param,
+                                const struct params_value *value, struct err *err) {
+    if (!value->json) return copy_bare_string(out, count, param, value->text, err);
+    bool is_one = json_is_string(value->json);
+    if (!is_one && !json_is_array(value->json)) {
+        return params_refuse(param->name, value, "a string (in quotes) or a list of strings", err);
     }
-    if (!json_is_array(json)) {
-        status = wrong_value(param->name, value, "a string (in quotes) or a list of strings", err);
-    } else if (!(status = check_size(param, json_array_size(json), err))) {
-        *count = json_array_size(json);
-        status = *count ? copy_strings(out, param, json, err) : OK;
+    json_t *list = is_one ? json_array() : json_incref((json_t *)(uintptr_t)value->json);
+    if (is_one && json_array_append(list, (json_t *)(uintptr_t)value->json)) {
+        json_decref(list);
+        return err_nomem(err, param->name);
     }
-    json_decref(json);
+    enum status status = check_size(param, json_array_size(list), err);
+    if (!status) {
+        *count = json_array_size(list);
+        status = *count ? copy_strings(out, param, list, err) : OK;
+    }
+    json_decref(list);
     return status;
 }
 
@@ -226,19 +229,15 @@ static enum status copy_ids(int32_t **out, const struct nvllm_param *param, cons
     return OK;
 }
 
-static enum status parse_ids(int32_t **out, size_t *count, const struct nvllm_param *param,
-                             const char *value, struct err *err) {
-    json_t *json = NULL;
-    enum status status = jread_request(&json, value, strlen(value), param->name, err);
-    if (status == ERR_NOMEM) return status;
-    if (!json_is_array(json)) {
-        status = wrong_value(param->name, value, "a list of token ids", err);
-    } else if (!(status = check_size(param, json_array_size(json), err))) {
-        *count = json_array_size(json);
-        status = *count ? copy_ids(out, param, json, err) : OK;
+static enum status take_ids(int32_t **out, size_t *count, const struct nvllm_param *param,
+                            const struct params_value *value, struct err *err) {
+    if (!json_is_array(value->json)) {
+        return params_refuse(param->name, value, "a list of token ids", err);
     }
-    json_decref(json);
-    return status;
+    enum status status = check_size(param, json_array_size(value->json), err);
+    if (status) return status;
+    *count = json_array_size(value->json);
+    return *count ? copy_ids(out, param, value->json, err) : OK;
 }
 
 // One "id": bias pair. JSON has no infinity, so the string "-inf" stands for the ban.
@@ -252,7 +251,8 @@ static enum status parse_bias(struct nvllm_logit_bias *out, const char *key, con
         return err_set(err, ERR_INVALID, "logit_bias has the key \"%s\", want a token id", excerpt);
     }
     out->token_id = (int32_t)id;
-    if (json_is_string(bias) && strcmp(json_string_value(bias), "-inf") == 0) {
+    // A string may contain NUL.
+    if (json_string_length(bias) == 4 && strcmp(json_string_value(bias), "-inf") == 0) {
         out->bias = -INFINITY;
         return OK;
     }
@@ -271,14 +271,14 @@ static enum status parse_bias(struct nvllm_logit_bias *out, const char *key, con
     return OK;
 }
 
-static enum status copy_biases(struct nvllm_logit_bias **out, json_t *map,
+static enum status copy_biases(struct nvllm_logit_bias **out, const json_t *map,
                                const struct nvllm_param *param, struct err *err) {
     struct nvllm_logit_bias *biases = malloc(json_object_size(map) * sizeof *biases);
     if (!biases) return err_nomem(err, "logit_bias");
     size_t i = 0;
     const char *key;
     json_t *bias;
-    json_object_foreach(map, key, bias) {
+    json_object_foreach((json_t *)(uintptr_t)map, key, bias) {
         enum status status = parse_bias(&biases[i], key, bias, param, err);
         if (status) {
             free(biases);
@@ -290,19 +290,16 @@ static enum status copy_biases(struct nvllm_logit_bias **out, json_t *map,
     return OK;
 }
 
-static enum status parse_biases(struct nvllm_logit_bias **out, size_t *count, const char *value,
-                                const struct nvllm_param *param, struct err *err) {
-    json_t *json = NULL;
-    enum status status = jread_text(&json, value, strlen(value), "logit_bias", err);
-    if (status == ERR_NOMEM) return status;
-    if (!json_is_object(json)) {
-        status = wrong_value("logit_bias", value, "a map of token ids to biases", err);
-    } else if (!(status = check_size(param, json_object_size(json), err))) {
-        *count = json_object_size(json);
-        status = *count ? copy_biases(out, json, param, err) : OK;
+static enum status take_biases(struct nvllm_logit_bias **out, size_t *count,
+                               const struct nvllm_param *param, const struct params_value *value,
+                               struct err *err) {
+    if (!jread_is_object(value->json)) {
+        return params_refuse("logit_bias", value, "a map of token ids to biases", err);
     }
-    json_decref(json);
-    return status;
+    enum status status = check_size(param, json_object_size(value->json), err);
+    if (status) return status;
+    *count = json_object_size(value->json);
+    return *count ? copy_biases(out, value->json, param, err) : OK;
 }
 
 // Copies the pointer as bytes, because the lists' pointers have different types.
@@ -318,33 +315,33 @@ static void get_list(const struct nvllm_sampling_params *params, const struct li
     memcpy(count, (const char *)params + list->count, sizeof *count);
 }
 
-static enum status parse_list(void **out, size_t *count, const struct nvllm_param *param,
-                              const char *value, struct err *err) {
+static enum status take_list(void **out, size_t *count, const struct nvllm_param *param,
+                             const struct params_value *value, struct err *err) {
     int32_t *ids = NULL;
     char **strings = NULL;
     struct nvllm_logit_bias *biases = NULL;
     enum status status;
     if (param->type == NVLLM_PARAM_IDS) {
-        status = parse_ids(&ids, count, param, value, err);
+        status = take_ids(&ids, count, param, value, err);
         *out = ids;
     } else if (param->type == NVLLM_PARAM_STRINGS) {
-        status = parse_strings(&strings, count, param, value, err);
+        status = take_strings(&strings, count, param, value, err);
         *out = strings;
     } else {
-        status = parse_biases(&biases, count, value, param, err);
+        status = take_biases(&biases, count, param, value, err);
         *out = biases;
     }
     return status;
 }
 
 enum status params_list_set(struct nvllm_sampling_params *params, const struct nvllm_param *param,
-                            const char *value, struct err *err) {
+                            const struct params_value *value, struct err *err) {
     void *entries = NULL;
     size_t count = 0;
     struct params_owned *owned = params->owned ? params->owned : calloc(1, sizeof *owned);
     if (!owned) return err_nomem(err, param->name);
-    if (!params_is_null(value)) {
-        enum status status = parse_list(&entries, &count, param, value, err);
+    if (!json_is_null(value->json)) {
+        enum status status = take_list(&entries, &count, param, value, err);
         if (status) {
             if (!params->owned) free(owned);
             return status;

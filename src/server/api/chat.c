@@ -3,7 +3,7 @@
 #include "server/api/chat_body.h"
 #include "server/api/endpoints.h"
 #include "server/api/logprobs.h"
-#include "server/api/params.h"
+#include "server/api/request_params.h"
 #include "server/loop/body.h"
 #include "server/loop/submit.h"
 
@@ -28,7 +28,7 @@ static bool read_max_tokens(struct api_request *request, int64_t *max_tokens) {
     *max_tokens = -1;
     return body_int(request, "max_tokens", 0, INT32_MAX, max_tokens) &&
            body_int(request, "max_completion_tokens", 0, INT32_MAX, max_tokens) &&
-           params_n_predict(request, max_tokens);
+           request_params_n_predict(request, max_tokens);
 }
 
 // vLLM's echo: the content begins with the last message's, where both have one role. Whole answers
@@ -49,8 +49,8 @@ static bool read_echo(struct api_request *request) {
 static bool prepare(struct api_request *request) {
     static const char *const refused[] = {"functions", "function_call", "audio"};
     int64_t max_tokens;
-    return body_parse(request) && params_read(request) && params_outputs(request) &&
-           params_refuse(request, refused, ARRAY_LEN(refused)) && read_logprobs(request) &&
+    return body_parse(request) && request_params_read(request) && request_params_outputs(request) &&
+           request_params_refuse(request, refused, ARRAY_LEN(refused)) && read_logprobs(request) &&
            read_max_tokens(request, &max_tokens) && chat_body_check(request) &&
            read_echo(request) && api_request_make_prompts(request, 1) &&
            chat_body_encode(request, &request->prompts[0]) &&

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
+#include "api/parsed.h"
 #include "base/json/jread.h"
-#include "base/json/jwrite.h"
 #include "base/os/secret.h"
 #include "base/text/blank.h"
 #include "server/loop/api_request.h"
@@ -207,7 +207,7 @@ static bool chat_tools_check_message(struct api_request *request, const json_t *
 
 // ---- the chat ----
 
-// What nvllm_chat_template_render knows of a chat; all else in the body is not the template's.
+// What api_chat_render knows of a chat; all else in the body is not the template's.
 static const char *const chat_members[] = {"messages",
                                            "tools",
                                            "documents",
@@ -332,8 +332,8 @@ bool chat_body_check(struct api_request *request) {
            check_template_members(request) && rename_reasoning(request) && apply_effort(request);
 }
 
-// The members of the chat, as text.
-static bool write_chat(struct api_request *request, struct buf *out) {
+// The members of the chat, which they share with the body. NULL: no memory.
+static json_t *make_chat(struct api_request *request) {
     json_t *chat = json_object();
     bool is_good = chat != NULL;
     for (size_t i = 0; is_good && i < ARRAY_LEN(chat_members); i++) {
@@ -345,9 +345,9 @@ static bool write_chat(struct api_request *request, struct buf *out) {
     if (is_good && go_on) {
         is_good = json_object_set_new(chat, "add_generation_prompt", json_false()) == 0;
     }
-    if (is_good) is_good = jwrite(out, chat, JSON_COMPACT, "chat", NULL) == OK;
+    if (is_good) return chat;
     json_decref(chat);
-    return is_good ? true : api_error_nomem(&request->error);
+    return NULL;
 }
 
 // The sentence of a template's fault names its file, which clients are not to see.
@@ -364,18 +364,14 @@ static void hide_path(char *sentence, const char *path) {
 bool chat_body_render(struct api_request *request, struct buf *out) {
     const struct server_options *options = request->api->options;
     struct nvllm_error fault = request->api->chat_fault;
-    struct buf chat = {0};
-    char *text = NULL;
-    size_t len = 0;
     enum nvllm_status status = NVLLM_ERR_INVALID;
     if (request->api->chat_template) {
-        if (!write_chat(request, &chat)) return false;
-        status = nvllm_chat_template_render(request->api->chat_template, chat.data, chat.len,
-                                            &request->interrupt, &text, &len, &fault);
+        json_t *chat = make_chat(request);
+        if (!chat) return api_error_nomem(&request->error);
+        status = api_chat_render(request->api->chat_template, chat, request->memory_left,
+                                 &request->interrupt, out, &fault);
+        json_decref(chat);
     }
-    buf_fini(&chat);
-    if (!status && buf_append(out, text, len, NULL)) status = NVLLM_ERR_NOMEM;
-    nvllm_free(text);
     hide_path(fault.message, options->chat_template_path);
     hide_path(fault.message, options->model_path);
     return api_error_library(&request->error, status, &fault, "messages");

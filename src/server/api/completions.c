@@ -6,7 +6,7 @@
 #include "server/api/answer.h"
 #include "server/api/endpoints.h"
 #include "server/api/logprobs.h"
-#include "server/api/params.h"
+#include "server/api/request_params.h"
 #include "server/loop/body.h"
 #include "server/loop/submit.h"
 
@@ -112,9 +112,10 @@ static bool read_logprobs(struct api_request *request) {
 static bool prepare(struct api_request *request) {
     int64_t max_tokens = MAX_TOKENS_DEFAULT;
     const char *suffix = NULL;
-    if (!body_parse(request) || !params_read(request) || !params_outputs(request) ||
+    if (!body_parse(request) || !request_params_read(request) || !request_params_outputs(request) ||
         !read_logprobs(request) || !body_int(request, "max_tokens", 0, INT32_MAX, &max_tokens) ||
-        !params_n_predict(request, &max_tokens) || !body_string(request, "suffix", &suffix)) {
+        !request_params_n_predict(request, &max_tokens) ||
+        !body_string(request, "suffix", &suffix)) {
         return false;
     }
     if (suffix && *suffix) {

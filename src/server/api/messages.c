@@ -6,7 +6,7 @@
 #include "server/api/chat_body.h"
 #include "server/api/convert.h"
 #include "server/api/endpoints.h"
-#include "server/api/params.h"
+#include "server/api/request_params.h"
 #include "server/loop/body.h"
 #include "server/loop/submit.h"
 
@@ -175,7 +175,7 @@ static bool convert_output_config(struct api_request *request) {
     static const char *const refused[] = {"output_format", "mcp_servers", "container",
                                           "context_management"};
     json_t *config = body_get(request, "output_config");
-    if (!params_refuse(request, refused, ARRAY_LEN(refused))) return false;
+    if (!request_params_refuse(request, refused, ARRAY_LEN(refused))) return false;
     if (!config) return true;
     if (!jread_is_object(config)) {
         return body_wrong_type(request, "output_config", config, "an object");
@@ -223,8 +223,9 @@ static bool encode(struct api_request *request) {
 
 static bool prepare(struct api_request *request) {
     int64_t max_tokens = 0;
-    if (!body_parse(request) || !params_read(request) ||
-        !params_take(request, "stop", "stop_sequences") || !params_one_output(request) ||
+    if (!body_parse(request) || !request_params_read(request) ||
+        !request_params_take(request, "stop", "stop_sequences") ||
+        !request_params_one_output(request) ||
         !body_int(request, "max_tokens", 1, INT32_MAX, &max_tokens)) {
         return false;
     }
@@ -235,7 +236,7 @@ static bool prepare(struct api_request *request) {
 }
 
 static bool prepare_count(struct api_request *request) {
-    if (!body_parse(request) || !params_model(request) || !encode(request)) return false;
+    if (!body_parse(request) || !request_params_model(request) || !encode(request)) return false;
     json_out_rawf(&request->result, "{\"input_tokens\":%zu}", request->prompts[0].num_ids);
     request->answers_at_once = true;
     return true;

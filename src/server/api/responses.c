@@ -7,7 +7,7 @@
 #include "server/api/chat_body.h"
 #include "server/api/convert.h"
 #include "server/api/endpoints.h"
-#include "server/api/params.h"
+#include "server/api/request_params.h"
 #include "server/loop/body.h"
 #include "server/loop/submit.h"
 
@@ -170,10 +170,10 @@ static bool refuse_text(struct api_request *request) {
     const json_t *verbosity = jread_get(text, "verbosity");
     if (text && !jread_is_object(text)) return body_wrong_type(request, "text", text, "an object");
     if (verbosity && !is_word(verbosity, "medium")) {
-        return params_unsupported(request, "text", "a verbosity other than medium");
+        return request_params_unsupported(request, "text", "a verbosity other than medium");
     }
     if (!format || is_word(json_object_get(format, "type"), "text")) return true;
-    return params_unsupported(request, "text", "a format other than text");
+    return request_params_unsupported(request, "text", "a format other than text");
 }
 
 static bool refuse_state(struct api_request *request) {
@@ -186,19 +186,20 @@ static bool refuse_state(struct api_request *request) {
     bool background = false;
     int64_t num_top = 0;
     if (!body_bool(request, "background", &background) ||
-        !params_refuse(request, keys, ARRAY_LEN(keys)) ||
+        !request_params_refuse(request, keys, ARRAY_LEN(keys)) ||
         !body_int(request, "top_logprobs", 0, NVLLM_LOGPROBS_MAX, &num_top)) {
         return false;
     }
     if (num_top)
-        return params_unsupported(request, "top_logprobs", "top_logprobs of this endpoint");
+        return request_params_unsupported(request, "top_logprobs", "top_logprobs of this endpoint");
     const json_t *metadata = body_get(request, "metadata"); // the answer repeats it
     if (metadata && !jread_is_object(metadata)) {
         return body_wrong_type(request, "metadata", metadata, "an object");
     }
     const json_t *truncation = body_get(request, "truncation");
     if (truncation && !is_word(truncation, "disabled")) {
-        return params_unsupported(request, "truncation", "a truncation other than disabled");
+        return request_params_unsupported(request, "truncation",
+                                          "a truncation other than disabled");
     }
     return refuse_include(request) && refuse_text(request);
 }
@@ -223,7 +224,7 @@ static bool encode(struct api_request *request) {
 }
 
 static bool prepare_count(struct api_request *request) {
-    if (!body_parse(request) || !params_model(request) || !encode(request)) return false;
+    if (!body_parse(request) || !request_params_model(request) || !encode(request)) return false;
     json_out_rawf(&request->result, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}",
                   request->prompts[0].num_ids);
     request->answers_at_once = true;
@@ -232,7 +233,8 @@ static bool prepare_count(struct api_request *request) {
 
 static bool prepare(struct api_request *request) {
     int64_t max_tokens = -1;
-    return body_parse(request) && params_read(request) && params_one_output(request) &&
+    return body_parse(request) && request_params_read(request) &&
+           request_params_one_output(request) &&
            body_int(request, "max_output_tokens", 1, INT32_MAX, &max_tokens) && encode(request) &&
            submit_fit(request, &request->prompts[0], max_tokens, "input");
 }

@@ -7,7 +7,7 @@
 #include "base/text/utf8.h"
 #include "server/api/chat_body.h"
 #include "server/api/endpoints.h"
-#include "server/api/params.h"
+#include "server/api/request_params.h"
 #include "server/loop/body.h"
 #include "server/loop/submit.h"
 #include "text/tokenizer/tokenizer.h"
@@ -71,15 +71,15 @@ static void write_pieces(struct api_request *request, const struct prompt *promp
 
 static bool prepare_tokenize(struct api_request *request) {
     bool with_strings = false, with_pieces = false, parse_special = true;
-    if (!body_parse(request) || !params_model(request) ||
+    if (!body_parse(request) || !request_params_model(request) ||
         !body_bool(request, "return_token_strs", &with_strings) ||
         !body_bool(request, "with_pieces", &with_pieces) ||
         !body_bool(request, "parse_special", &parse_special)) {
         return false;
     }
     if (!parse_special) {
-        return params_unsupported(request, "parse_special",
-                                  "text whose special tokens are no tokens");
+        return request_params_unsupported(request, "parse_special",
+                                          "text whose special tokens are no tokens");
     }
     if (!api_request_make_prompts(request, 1)) return false;
     struct prompt *prompt = &request->prompts[0];
@@ -133,7 +133,7 @@ static bool prepare_detokenize(struct api_request *request) {
     char *text = NULL;
     struct nvllm_error fault = {0};
     bool is_good =
-        body_parse(request) && params_model(request) && read_tokens(request, &ids, &count);
+        body_parse(request) && request_params_model(request) && read_tokens(request, &ids, &count);
     if (is_good) {
         enum nvllm_status status =
             nvllm_tokenizer_decode(request->api->tokenizer, ids, count, 0, &text, &len, &fault);
@@ -155,8 +155,8 @@ static bool prepare_detokenize(struct api_request *request) {
 
 static bool prepare_apply_template(struct api_request *request) {
     struct buf text = {0};
-    bool is_good = body_parse(request) && params_model(request) && chat_body_check(request) &&
-                   chat_body_render(request, &text);
+    bool is_good = body_parse(request) && request_params_model(request) &&
+                   chat_body_check(request) && chat_body_render(request, &text);
     if (is_good) {
         json_out_raw(&request->result, "{\"prompt\":");
         json_out_string(&request->result, text.data, text.len);

@@ -4,9 +4,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "api/parsed.h"
 #include "server/chat/tool_format.h"
 #include "server/loop/api_error.h"
-#include "text/chat/chat.h"
 #include "text/chat/think.h"
 
 // Chooses the format of tool calls by the template's source, unless an option names it.
@@ -34,10 +34,8 @@ static bool is_special(const struct nvllm_tokenizer *tokenizer, const char *text
 }
 
 void api_set_chat(struct api *api, const struct nvllm_chat_template *chat_template) {
-    // The public handle is the template's own struct (api/chat.c).
-    const struct chat_template *own = (const struct chat_template *)chat_template;
     size_t len = 0;
-    const char *source = own ? chat_template_source(own, true, &len) : NULL;
+    const char *source = chat_template ? api_chat_source(chat_template, true, &len) : NULL;
     api->chat_template = chat_template;
     api->reads_tools = source && memmem(source, len, "tools", 5) != NULL;
     api->tool_format = choose_format(api, source, len);

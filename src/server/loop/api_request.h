@@ -152,6 +152,7 @@ struct api_request {
     // The pool's until the job is done.
     struct buf body; // JSON, until it is parsed
     json_t *root; // after the job what body_forget leaves
+    size_t memory_left; // bytes for trees of JSON texts in the body (api/parsed.h)
     bool keeps_members; // that may be as large as the body was
     const char *read_members[API_REQUEST_MEMBERS_MAX]; // [num_read_members] those that root has
     size_t num_read_members;

@@ -43,7 +43,9 @@ static void take_integer_members(json_t *root) {
 bool body_parse(struct api_request *request) {
     struct err err = {0};
     const char *text = request->body.len ? request->body.data : "";
-    enum status status = jread_request(&request->root, text, request->body.len, "the body", &err);
+    request->memory_left = jread_request_memory(request->body.len);
+    enum status status = jread_request_part(&request->root, text, request->body.len,
+                                            &request->memory_left, "the body", &err);
     buf_fini(&request->body);
     if (status == ERR_NOMEM) return api_error_nomem(&request->error);
     if (status) {

@@ -234,15 +234,30 @@ static enum status render_chat(const struct chat_template *chat_template, struct
     return status;
 }
 
+// Ends the chat, after a `status` from reading it.
+static enum status render_read(const struct chat_template *chat_template, enum status status,
+                               struct chat *chat, const struct interrupt *interrupt,
+                               struct buf *out, struct err *err) {
+    chat->now.options.interrupt = interrupt;
+    if (!status) status = render_chat(chat_template, chat, out, err);
+    chat_fini(chat);
+    return status;
+}
+
 enum status chat_template_render(const struct chat_template *chat_template, const char *chat_text,
                                  size_t len, const struct interrupt *interrupt, struct buf *out,
                                  struct err *err) {
     struct chat chat;
     enum status status = chat_read(&chat, chat_text, len, err);
-    chat.now.options.interrupt = interrupt;
-    if (!status) status = render_chat(chat_template, &chat, out, err);
-    chat_fini(&chat);
-    return status;
+    return render_read(chat_template, status, &chat, interrupt, out, err);
+}
+
+enum status chat_template_render_json(const struct chat_template *chat_template, const json_t *tree,
+                                      size_t memory_left, const struct interrupt *interrupt,
+                                      struct buf *out, struct err *err) {
+    struct chat chat;
+    enum status status = chat_read_json(&chat, tree, memory_left, err);
+    return render_read(chat_template, status, &chat, interrupt, out, err);
 }
 
 enum status chat_template_render_raw(const struct chat_template *chat_template,

@@ -7,6 +7,7 @@
 #ifndef TEXT_CHAT_H
 #define TEXT_CHAT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -35,8 +36,14 @@ MUST_USE enum status chat_template_render(const struct chat_template *chat_templ
                                           const char *chat, size_t len,
                                           const struct interrupt *interrupt, struct buf *out,
                                           struct err *err);
-// The same, but the template's variables are the members of the object `variables` [len],
-// unchecked.
+// The same for a chat that is parsed already, by jread_request. It is not changed. Texts inside it
+// that are JSON themselves are parsed too: those trees may take `memory_left` bytes.
+MUST_USE enum status chat_template_render_json(const struct chat_template *chat_template,
+                                               const json_t *chat, size_t memory_left,
+                                               const struct interrupt *interrupt, struct buf *out,
+                                               struct err *err);
+// As chat_template_render, but the template's variables are the members of the object `variables`
+// [len], unchecked.
 MUST_USE enum status chat_template_render_raw(const struct chat_template *chat_template,
                                               const char *variables, size_t len,
                                               const struct interrupt *interrupt, struct buf *out,

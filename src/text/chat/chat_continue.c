@@ -41,19 +41,26 @@ static size_t leading_space(const char *text, size_t len) {
 }
 
 // The object that holds the last text of a message, under *key: the message or its last part.
-static json_t *last_text_holder(json_t *message, const char **key) {
-    json_t *content = json_object_get(message, "content");
-    *key = json_is_array(content) ? "text" : "content";
-    if (!json_is_array(content)) return message;
-    size_t num_parts = json_array_size(content);
-    return num_parts ? json_array_get(content, num_parts - 1) : NULL; // all parts are text
+// ERR_NOMEM is the only fault; *holder is NULL where a list has no parts.
+static enum status last_text_holder(const struct chat *chat, size_t index, json_t **holder,
+                                    const char **key, struct err *err) {
+    *key = "content";
+    *holder = chat_own_item(chat, chat->messages, index);
+    if (!*holder) return err_nomem(err, "message");
+    if (!json_is_array(json_object_get(*holder, "content"))) return OK;
+    *key = "text";
+    json_t *parts = chat_own_member(chat, *holder, "content");
+    size_t num_parts = json_array_size(parts); // all parts are text
+    *holder = num_parts ? chat_own_item(chat, parts, num_parts - 1) : NULL;
+    return parts && (*holder || !num_parts) ? OK : err_nomem(err, "message");
 }
 
 enum status chat_mark_end(struct chat *chat, json_t **text, struct err *err) {
     *text = NULL;
     size_t num_messages = json_array_size(chat->messages); // not 0: chat_read
     const char *key;
-    json_t *holder = last_text_holder(json_array_get(chat->messages, num_messages - 1), &key);
+    json_t *holder;
+    if (last_text_holder(chat, num_messages - 1, &holder, &key, err)) return ERR_NOMEM;
     json_t *old = json_object_get(holder, key);
     if (!json_is_string(old)) {
         return err_set(err, ERR_INVALID,

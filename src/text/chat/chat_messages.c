@@ -1,5 +1,6 @@
 /* Everything is first checked on the JSON as it came, so that errors name places in the caller's
- * chat. Then the messages are changed in place, since the parsed tree is ours. */
+ * chat. Then the messages are changed: in place where the parsed tree is ours, else copies of
+ * those that need it. */
 #include "text/chat/chat_messages.h"
 
 #include <string.h>
@@ -19,6 +20,31 @@ static const char *const members[] = {"messages",
 // there.
 static const char *const own_variables[] = {"messages", "tools", "documents",
                                             "add_generation_prompt", "continue_final_message"};
+
+// A copy whose members or items are shared. NULL: no memory. json_copy would lose some then.
+static json_t *copy_of(const json_t *value) {
+    json_t *from = (json_t *)(uintptr_t)value;
+    json_t *copy = json_is_array(value) ? json_array() : json_object();
+    int fault =
+        json_is_array(value) ? json_array_extend(copy, from) : json_object_update(copy, from);
+    if (!fault) return copy;
+    json_decref(copy);
+    return NULL;
+}
+
+json_t *chat_own_item(const struct chat *chat, json_t *list, size_t index) {
+    json_t *item = json_array_get(list, index);
+    if (!chat->is_shared) return item;
+    json_t *copy = copy_of(item);
+    return json_array_set_new(list, index, copy) ? NULL : copy;
+}
+
+json_t *chat_own_member(const struct chat *chat, json_t *object, const char *key) {
+    json_t *member = json_object_get(object, key);
+    if (!chat->is_shared) return member;
+    json_t *copy = copy_of(member);
+    return json_object_set_new_nocheck(object, key, copy) ? NULL : copy;
+}
 
 static bool is_one_of(const char *name, const char *const *names, size_t num_names) {
     for (size_t i = 0; i < num_names; i++) {
@@ -182,19 +208,17 @@ static enum status read_messages(struct chat *chat, struct err *err) {
         return err_set(err, ERR_FORMAT, "\"messages\" is %s, want a list",
                        jread_type_name(messages));
     }
-    chat->messages = messages;
     enum status status = OK;
     for (size_t i = 0; i < json_array_size(messages) && !status; i++) {
         status = check_message(json_array_get(messages, i), i, err);
     }
-    return status;
+    if (status) return status;
+    chat->messages = chat->is_shared ? copy_of(messages) : json_incref(messages);
+    return chat->messages ? OK : err_nomem(err, "chat");
 }
 
-static enum status read(struct chat *chat, const char *text, size_t len, struct err *err) {
-    chat->memory_left = jread_request_memory(len);
-    enum status status =
-        jread_request_part(&chat->root, text, len, &chat->memory_left, "the chat", err);
-    if (status) return status;
+static enum status read(struct chat *chat, struct err *err) {
+    enum status status = OK;
     if (!json_is_array(chat->root) && !jread_is_object(chat->root)) {
         return err_set(err, ERR_FORMAT, "the chat is %s, want a list of messages or an object",
                        jread_type_name(chat->root));
@@ -213,19 +237,33 @@ static enum status read(struct chat *chat, const char *text, size_t len, struct 
 }
 
 enum status chat_read(struct chat *chat, const char *text, size_t len, struct err *err) {
-    *chat = (struct chat){0};
-    enum status status = read(chat, text, len, err);
+    *chat = (struct chat){.memory_left = jread_request_memory(len)};
+    enum status status =
+        jread_request_part(&chat->root, text, len, &chat->memory_left, "the chat", err);
+    if (!status) status = read(chat, err);
+    if (status) chat_fini(chat);
+    return status;
+}
+
+enum status chat_read_json(struct chat *chat, const json_t *root, size_t memory_left,
+                           struct err *err) {
+    *chat = (struct chat){.root = json_incref((json_t *)(uintptr_t)root),
+                          .is_shared = true,
+                          .memory_left = memory_left};
+    enum status status = read(chat, err);
     if (status) chat_fini(chat);
     return status;
 }
 
 void chat_fini(struct chat *chat) {
+    json_decref(chat->messages);
     json_decref(chat->root);
     *chat = (struct chat){0};
 }
 
 // Replaces a list of text parts by one string, the parts joined by newlines.
-static enum status join_parts(json_t *message, const json_t *parts, struct err *err) {
+static enum status join_parts(const struct chat *chat, size_t index, const json_t *parts,
+                              struct err *err) {
     struct buf text = {0};
     enum status status = buf_reserve(&text, 0, err);
     for (size_t i = 0; i < json_array_size(parts) && !status; i++) {
@@ -237,6 +275,7 @@ static enum status join_parts(json_t *message, const json_t *parts, struct err *
     }
     if (!status) {
         json_t *string = json_stringn_nocheck(text.data, text.len); // parts of checked JSON
+        json_t *message = chat_own_item(chat, chat->messages, index);
         if (json_object_set_new(message, "content", string)) status = err_nomem(err, "message");
     }
     buf_fini(&text);
@@ -264,45 +303,52 @@ static enum status parse_arguments(struct chat *chat, json_t *call, struct err *
         json_decref(object);
         return OK;
     }
+    function = chat_own_member(chat, call, "function");
     return json_object_set_new(function, "arguments", object) ? err_nomem(err, "message") : OK;
 }
 
-static enum status normalize_tool_calls(struct chat *chat, json_t *message, struct err *err) {
-    const json_t *calls = json_object_get(message, "tool_calls");
+static enum status normalize_tool_calls(struct chat *chat, size_t index, struct err *err) {
+    json_t *message = json_array_get(chat->messages, index);
+    json_t *calls = json_object_get(message, "tool_calls");
     if (!calls) return OK;
+    message = chat_own_item(chat, chat->messages, index);
+    if (!message) return err_nomem(err, "message");
     if (!json_array_size(calls)) { // null or empty: as if left out
         json_object_del(message, "tool_calls");
         return OK;
     }
-    enum status status = OK;
+    calls = chat_own_member(chat, message, "tool_calls");
+    enum status status = calls ? OK : err_nomem(err, "message");
     for (size_t i = 0; i < json_array_size(calls) && !status; i++) {
-        status = parse_arguments(chat, json_array_get(calls, i), err);
+        json_t *call = chat_own_item(chat, calls, i);
+        status = call ? parse_arguments(chat, call, err) : err_nomem(err, "message");
     }
     return status;
 }
 
 // Replaces content that is null or missing, which only an assistant's may be (check_content).
-static enum status normalize_no_content(json_t *message, const struct chat_forms *forms,
-                                        struct err *err) {
+static enum status normalize_no_content(const struct chat *chat, size_t index,
+                                        const struct chat_forms *forms, struct err *err) {
+    json_t *message = json_array_get(chat->messages, index);
     bool has_calls = json_array_size(json_object_get(message, "tool_calls"));
     enum chat_shape shape = has_calls ? CHAT_WITH_CALLS : CHAT_WITHOUT_CALLS;
     const json_t *content = json_object_get(message, "content");
     if (content ? forms->null[shape] : forms->missing[shape]) return OK;
     json_t *other = forms->null[shape] ? json_null() : json_string("");
+    message = chat_own_item(chat, chat->messages, index);
     return json_object_set_new_nocheck(message, "content", other) ? err_nomem(err, "chat") : OK;
 }
 
 enum status chat_normalize(struct chat *chat, const struct chat_forms *forms, struct err *err) {
     enum status status = OK;
     for (size_t i = 0; i < json_array_size(chat->messages) && !status; i++) {
-        json_t *message = json_array_get(chat->messages, i);
-        const json_t *content = jread_get(message, "content");
+        const json_t *content = jread_get(json_array_get(chat->messages, i), "content");
         if (!content) {
-            status = normalize_no_content(message, forms, err);
+            status = normalize_no_content(chat, i, forms, err);
         } else if (json_is_array(content) && !forms->parts) {
-            status = join_parts(message, content, err);
+            status = join_parts(chat, i, content, err);
         }
-        if (!status) status = normalize_tool_calls(chat, message, err);
+        if (!status) status = normalize_tool_calls(chat, i, err);
     }
     return status;
 }

@@ -19,8 +19,9 @@ struct chat_forms {
 };
 
 struct chat {
-    json_t *root; // owned; the others borrow from it
-    json_t *messages; // a list
+    json_t *root; // a reference of its own; the others but `messages` borrow from it
+    bool is_shared; // root is somebody else's too: what is changed is copied before
+    json_t *messages; // a list, a reference of its own
     json_t *tools, *documents; // lists; NULL: not given
     json_t *template_kwargs; // an object; NULL: not given
     bool add_generation_prompt, continue_final_message;
@@ -29,12 +30,20 @@ struct chat {
 };
 
 MUST_USE enum status chat_read(struct chat *chat, const char *text, size_t len, struct err *err);
+// The same for a tree, which is never changed. `memory_left` is for trees of texts inside it.
+MUST_USE enum status chat_read_json(struct chat *chat, const json_t *root, size_t memory_left,
+                                    struct err *err);
 void chat_fini(struct chat *chat); // all-zero is fine
 // Brings the messages into the forms that the template reads. Arguments of tool calls become
 // objects. Lists of text parts, null content and missing content become what `forms` say.
 // ERR_UNSUPPORTED: the text of arguments is nested too deep or takes too much memory.
 MUST_USE enum status chat_normalize(struct chat *chat, const struct chat_forms *forms,
                                     struct err *err);
+
+// The item of a list, or the member of an object, of chat->messages or of what is in it, so that it
+// may be changed: in a shared chat a copy takes its place. NULL: no memory.
+json_t *chat_own_item(const struct chat *chat, json_t *list, size_t index);
+json_t *chat_own_member(const struct chat *chat, json_t *object, const char *key);
 
 // For continue_final_message: appends a mark to the last text of the last message. *text is that
 // text without the mark, owned by the caller (json_decref).

@@ -1,10 +1,10 @@
-#include "server/api/params.h"
+#include "server/api/request_params.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "api/parsed.h"
 #include "base/json/jread.h"
-#include "base/json/jwrite.h"
 #include "server/api/logprobs.h"
 #include "server/loop/body.h"
 
@@ -89,7 +89,7 @@ static const struct member not_built[] = {
     {"lora", NULL},
 };
 
-bool params_unsupported(struct api_request *request, const char *key, const char *what) {
+bool request_params_unsupported(struct api_request *request, const char *key, const char *what) {
     return api_error_set(&request->error, 400, "unsupported", key, "%s is not supported yet", what);
 }
 
@@ -119,7 +119,7 @@ static bool check_window(struct api_request *request) {
     bool has_penalty =
         has_repetition || sampling->presence_penalty != 0 || sampling->frequency_penalty != 0;
     if (!body_get(request, "repeat_last_n") || !has_penalty) return true;
-    return params_unsupported(request, "repeat_last_n", "a penalty with repeat_last_n");
+    return request_params_unsupported(request, "repeat_last_n", "a penalty with repeat_last_n");
 }
 
 static bool check_response_format(struct api_request *request) {
@@ -132,7 +132,8 @@ static bool check_response_format(struct api_request *request) {
     if (type && strcmp(type, "text") == 0) return true;
     if (type && (strcmp(type, "json_object") == 0 || strcmp(type, "json_schema") == 0 ||
                  strcmp(type, "structural_tag") == 0)) {
-        return params_unsupported(request, "response_format", "a response_format other than text");
+        return request_params_unsupported(request, "response_format",
+                                          "a response_format other than text");
     }
     return api_error_invalid(&request->error, "response_format",
                              "response_format has no known type, want text");
@@ -144,12 +145,12 @@ static bool refuse_unsupported(struct api_request *request) {
         const json_t *value = body_get(request, member->name);
         if (!value) continue;
         if (member->neutral ? is_one_of(member->neutral, value) : is_empty(value)) continue;
-        return params_unsupported(request, member->name, member->name);
+        return request_params_unsupported(request, member->name, member->name);
     }
     return check_window(request) && check_response_format(request);
 }
 
-bool params_refuse(struct api_request *request, const char *const *keys, size_t num_keys) {
+bool request_params_refuse(struct api_request *request, const char *const *keys, size_t num_keys) {
     for (size_t i = 0; i < num_keys; i++) {
         const json_t *value = body_get(request, keys[i]);
         if (!value || is_empty(value)) continue;
@@ -161,7 +162,7 @@ bool params_refuse(struct api_request *request, const char *const *keys, size_t 
 
 // ---- the model and what else every request has ----
 
-bool params_model(struct api_request *request) {
+bool request_params_model(struct api_request *request) {
     const char *name = NULL;
     if (!body_string(request, "model", &name)) return false;
     if (!api_check_model(request->api, name, &request->error)) return false;
@@ -194,20 +195,10 @@ static void name_as_given(struct nvllm_error *fault, const char *name, const cha
 // The parameter `name` has the value of the member `key`.
 static bool set_param(struct api_request *request, const char *name, const char *key,
                       const json_t *value) {
-    struct buf text = {0};
-    struct err err = {0};
     struct nvllm_error fault = {0};
-    bool is_good = true;
-    if (jwrite(&text, value, JSON_ENCODE_ANY | JSON_COMPACT, "the body", &err)) {
-        is_good = api_error_nomem(&request->error);
-    } else {
-        enum nvllm_status status =
-            nvllm_sampling_params_set(&request->sampling, name, text.data, &fault);
-        name_as_given(&fault, name, key);
-        is_good = api_error_library(&request->error, status, &fault, key);
-    }
-    buf_fini(&text);
-    return is_good;
+    enum nvllm_status status = api_sampling_params_set(&request->sampling, name, value, &fault);
+    name_as_given(&fault, name, key);
+    return api_error_library(&request->error, status, &fault, key);
 }
 
 // The library's booleans may be 0 and 1; JSON has its own.
@@ -230,7 +221,7 @@ static bool set_params(struct api_request *request) {
     return true;
 }
 
-bool params_take(struct api_request *request, const char *name, const char *key) {
+bool request_params_take(struct api_request *request, const char *name, const char *key) {
     const json_t *value = body_get(request, key);
     return !value || set_param(request, name, key, value);
 }
@@ -275,7 +266,7 @@ static bool refuse_best_of(struct api_request *request, int64_t n) {
         return api_error_invalid(&request->error, "best_of", "best_of is below n: %lld and %lld",
                                  (long long)best_of, (long long)n);
     }
-    return best_of > n ? params_unsupported(request, "best_of", "best_of above n") : true;
+    return best_of > n ? request_params_unsupported(request, "best_of", "best_of above n") : true;
 }
 
 static bool read_cache_salt(struct api_request *request) {
@@ -286,7 +277,7 @@ static bool read_cache_salt(struct api_request *request) {
                              "cache_salt has %zu bytes, want 1 to 1024", len);
 }
 
-bool params_outputs(struct api_request *request) {
+bool request_params_outputs(struct api_request *request) {
     int64_t n = 1, prompt_logprobs = -1;
     if (!body_int(request, "n", 1, 128, &n) || !refuse_best_of(request, n) ||
         !logprobs_read_count(request, "prompt_logprobs", &prompt_logprobs)) {
@@ -308,21 +299,22 @@ bool params_outputs(struct api_request *request) {
     return true;
 }
 
-bool params_one_output(struct api_request *request) {
+bool request_params_one_output(struct api_request *request) {
     static const char *const refused[] = {"echo", "prompt_logprobs", "return_token_ids",
                                           "logprob_token_ids"};
-    if (!params_refuse(request, refused, ARRAY_LEN(refused)) || !params_outputs(request)) {
+    if (!request_params_refuse(request, refused, ARRAY_LEN(refused)) ||
+        !request_params_outputs(request)) {
         return false;
     }
-    return request->sampling.n > 1 ? params_unsupported(request, "n", "n above 1") : true;
+    return request->sampling.n > 1 ? request_params_unsupported(request, "n", "n above 1") : true;
 }
 
-bool params_n_predict(struct api_request *request, int64_t *max_tokens) {
+bool request_params_n_predict(struct api_request *request, int64_t *max_tokens) {
     return body_int(request, "n_predict", -1, INT32_MAX, max_tokens);
 }
 
-bool params_read(struct api_request *request) {
-    return params_model(request) && read_stream(request) && set_params(request) &&
+bool request_params_read(struct api_request *request) {
+    return request_params_model(request) && read_stream(request) && set_params(request) &&
            refuse_unsupported(request) && read_cache_salt(request) &&
            body_bool(request, "return_tokens_as_token_ids", &request->answer.tokens_as_ids) &&
            body_bool(request, "timings_per_token", &request->answer.timings_per_token);
