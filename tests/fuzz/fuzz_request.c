@@ -95,36 +95,41 @@ static void check_events(const struct json_out *out) {
 }
 
 static void answer_choice(struct choice *choice, struct json_out *out) {
-    struct call *call = choice->call;
+    struct api_request *request = choice->request;
     for (size_t i = 0; i < ARRAY_LEN(answer); i++) {
         bool is_last = i + 1 == ARRAY_LEN(answer);
         const struct nvllm_logprob logprobs[] = {{5, -0.5f}, {5, -0.5f}, {6, -1.5f}};
+        const int32_t token_id = 5;
+        const uint32_t text_end = (uint32_t)strlen(answer[i]);
         const struct choice_delta delta = {.choice = choice,
                                            .finish =
                                                is_last ? NVLLM_FINISH_STOP : NVLLM_FINISH_NONE,
                                            .text = answer[i],
                                            .text_len = strlen(answer[i]),
+                                           .token_ids = &token_id,
+                                           .text_ends = &text_end,
+                                           .num_tokens = 1,
                                            .logprobs = logprobs,
-                                           .num_logprobs = ARRAY_LEN(logprobs)};
+                                           .num_top = ARRAY_LEN(logprobs) - 1};
         choice->finish = delta.finish;
-        if (call->answer.stream) {
-            call->endpoint->write_delta(choice, &delta, out);
+        if (request->answer.stream) {
+            request->endpoint->write_delta(choice, &delta, out);
             continue;
         }
-        CHECK(call->endpoint->collect(choice, &delta), "no memory");
+        CHECK(request->endpoint->collect(choice, &delta), "no memory");
     }
 }
 
-static void answer_call(struct call *call) {
+static void answer_request(struct api_request *request) {
     struct json_out out = {0};
-    const struct endpoint *endpoint = call->endpoint;
-    if (call->answer.stream && endpoint->write_begin) endpoint->write_begin(call, &out);
-    for (uint32_t i = 0; i < call->num_choices; i++) answer_choice(&call->choices[i], &out);
-    if (call->answer.stream) {
-        endpoint->write_end(call, &out);
+    const struct endpoint *endpoint = request->endpoint;
+    if (request->answer.stream && endpoint->write_begin) endpoint->write_begin(request, &out);
+    for (uint32_t i = 0; i < request->num_choices; i++) answer_choice(&request->choices[i], &out);
+    if (request->answer.stream) {
+        endpoint->write_end(request, &out);
         check_events(&out);
     } else {
-        endpoint->write_whole(call, &out);
+        endpoint->write_whole(request, &out);
         CHECK(!out.status, "status=%d", out.status);
         check_json(out.buf.data, out.buf.len);
     }
@@ -133,20 +138,21 @@ static void answer_call(struct call *call) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!size) return 0;
-    struct call *call = call_create(get_api(), endpoints[data[0] % ARRAY_LEN(endpoints)]);
-    CHECK(call && !buf_append(&call->body, data + 1, size - 1, NULL), "out of memory");
-    bool is_good = call->endpoint->prepare(call);
+    struct api_request *request =
+        api_request_create(get_api(), endpoints[data[0] % ARRAY_LEN(endpoints)]);
+    CHECK(request && !buf_append(&request->body, data + 1, size - 1, NULL), "out of memory");
+    bool is_good = request->endpoint->prepare(request);
     if (!is_good) {
-        int status = call->error.status;
-        CHECK(status >= 400 && status < 500 && call->error.message[0], "status=%d: %s", status,
-              call->error.message);
-    } else if (call->answers_at_once) {
-        CHECK(!call->result.status, "status=%d", call->result.status);
-        check_json(call->result.buf.data, call->result.buf.len);
+        int status = request->error.status;
+        CHECK(status >= 400 && status < 500 && request->error.message[0], "status=%d: %s", status,
+              request->error.message);
+    } else if (request->answers_at_once) {
+        CHECK(!request->result.status, "status=%d", request->result.status);
+        check_json(request->result.buf.data, request->result.buf.len);
     } else {
-        CHECK(call->num_prompts && call->prompts[0].num_ids, "nothing to generate from");
-        answer_call(call);
+        CHECK(request->num_prompts && request->prompts[0].num_ids, "nothing to generate from");
+        answer_request(request);
     }
-    call_free(call);
+    api_request_free(request);
     return 0;
 }
