@@ -145,8 +145,56 @@ static void test_groups_beyond_the_last_are_refused(void **state) {
     }
 }
 
+// GPTQ's first version stores zeros - 1 in 4 bits, so a zero of 0 is stored as 15.
+static void test_zeros_less_one_wrap_round(void **state) {
+    (void)state;
+    for (int32_t stored = -1; stored <= 0; stored++) { // words of 15s, or of 0s
+        int32_t zeros[GROUPS * OUT / 8];
+        uint16_t ones[GROUPS * OUT];
+        for (size_t i = 0; i < ARRAY_LEN(zeros); i++) zeros[i] = stored;
+        for (size_t i = 0; i < ARRAY_LEN(ones); i++) ones[i] = 0x3c00; // 1.0
+        const struct quantization_config config = {.method = QUANTIZED_GPTQ,
+                                                   .bits = 4,
+                                                   .block_rows = 1,
+                                                   .block_cols = GROUP,
+                                                   .is_zero_less_one = true};
+        const struct tensor tensors[] = {{.name = "qweight",
+                                          .path = "file",
+                                          .dtype = DTYPE_I32,
+                                          .rank = 2,
+                                          .shape = {IN / 8, OUT},
+                                          .size_bytes = IN / 8 * OUT * 4,
+                                          .source = {.data = bytes}},
+                                         {.name = "qzeros",
+                                          .path = "file",
+                                          .dtype = DTYPE_I32,
+                                          .rank = 2,
+                                          .shape = {GROUPS, OUT / 8},
+                                          .size_bytes = sizeof zeros,
+                                          .source = {.data = zeros}},
+                                         {.name = "scales",
+                                          .path = "file",
+                                          .dtype = DTYPE_F16,
+                                          .rank = 2,
+                                          .shape = {GROUPS, OUT},
+                                          .size_bytes = sizeof ones,
+                                          .source = {.data = ones}}};
+        struct quantized_module module = {.name = "m", .out = OUT, .in = IN};
+        module.parts[PART_QWEIGHT] = &tensors[0];
+        module.parts[PART_QZEROS] = &tensors[1];
+        module.parts[PART_SCALES] = &tensors[2];
+        struct matrix_reader *reader = NULL;
+        float row[IN];
+        assert_int_equal(quantized_module_open(&reader, &module, &config, NULL), OK);
+        assert_int_equal(reader->read(reader, OUT - 1, 0, IN, row, NULL), OK);
+        for (size_t i = 0; i < IN; i++) assert_true(row[i] == (stored ? 0 : -1));
+        reader->close(reader);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_zeros_less_one_wrap_round),
         cmocka_unit_test(test_good_parts),
         cmocka_unit_test(test_bad_parts),
         cmocka_unit_test(test_groups_beyond_the_last_are_refused),

@@ -1,6 +1,7 @@
-/* Quantized checkpoints that are decoded while they are loaded: a model in FP8 gives the very
- * logits of the same model with the decoded values in BF16. Both are made here from a family's
- * checkpoint. Scales are powers of two, so that BF16 holds every decoded value exactly. */
+/* Quantized checkpoints that are decoded while they are loaded. A model in FP8, or in 4 bits with
+ * groups in any order, gives the very logits of the same model with the decoded values in BF16.
+ * All are made here from a family's checkpoint. Scales are powers of two, so that BF16 holds every
+ * decoded value exactly. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,9 @@
 #include "support/temp_folder.h"
 
 // No multiple of what the model's sizes are multiples of.
-enum { BLOCK_ROWS = 48, BLOCK_COLS = 80, PROMPT = 40, ANSWER = 8 };
+enum { BLOCK_ROWS = 48, BLOCK_COLS = 80, GROUP = 24, PROMPT = 40, ANSWER = 8 };
+
+enum stored { STORED_FP8, STORED_PACKED };
 
 // One checkpoint file that is being written.
 struct writer {
@@ -114,6 +117,66 @@ static void add_matrix(struct writer *fp8, struct writer *bf16, const struct ten
     free(scales);
 }
 
+// The tensor `base`.SUFFIX, a matrix, or a vector without columns.
+static void add_part(struct writer *w, const char *base, const char *suffix, const char *dtype,
+                     uint32_t rows, uint32_t cols, const void *bytes, size_t size) {
+    char name[256], shape[64];
+    snprintf(name, sizeof name, "%.200s.%s", base, suffix);
+    if (cols) {
+        snprintf(shape, sizeof shape, "%u,%u", rows, cols);
+    } else {
+        snprintf(shape, sizeof shape, "%u", rows);
+    }
+    add(w, name, dtype, shape, bytes, size);
+}
+
+// The same as compressed-tensors' W4A16 with zeros, and groups that are spread over the inputs. A
+// rank that has some of the columns has some of each group.
+static void add_packed(struct writer *packed, struct writer *bf16, const struct tensor *t) {
+    uint32_t rows = (uint32_t)t->shape[0], cols = (uint32_t)t->shape[1];
+    uint32_t groups = (cols + GROUP - 1) / GROUP, words = (cols + 7) / 8;
+    uint32_t zero_words = (rows + 7) / 8;
+    uint16_t *values = malloc(t->size_bytes);
+    uint32_t *codes = calloc((size_t)rows * words, 4);
+    uint32_t *zeros = calloc((size_t)zero_words * groups, 4);
+    float *scales = malloc((size_t)rows * groups * sizeof *scales);
+    int32_t *group_of = malloc(cols * sizeof *group_of);
+    assert_true(values && codes && zeros && scales && group_of);
+    const void *bytes = byte_source_get(&t->source, 0, t->size_bytes, values, NULL);
+    assert_non_null(bytes);
+    if (bytes != values) memcpy(values, bytes, t->size_bytes);
+    for (uint32_t c = 0; c < cols; c++) group_of[c] = (int32_t)(c % groups);
+    for (uint32_t i = 0; i < rows * groups; i++) {
+        uint32_t r = i / groups, g = i % groups;
+        scales[i] = ldexpf(1, -6 - (int)(i % 3));
+        zeros[r / 8 * groups + g] |= (6 + i % 5) << (r % 8 * 4);
+    }
+    for (size_t i = 0; i < (size_t)rows * cols; i++) {
+        uint32_t r = (uint32_t)(i / cols), c = (uint32_t)(i % cols), g = (uint32_t)group_of[c];
+        int zero = 6 + (int)((r * groups + g) % 5);
+        float scale = scales[r * groups + g];
+        int code = (int)lrintf(bf16_to_f32(values[i]) / scale) + zero;
+        code = code < 0 ? 0 : code > 15 ? 15 : code;
+        codes[r * words + c / 8] |= (uint32_t)code << (c % 8 * 4);
+        values[i] = f32_to_bf16((float)(code - zero) * scale);
+    }
+    char base[200];
+    snprintf(base, sizeof base, "%.*s", (int)(strlen(t->name) - strlen(".weight")), t->name);
+    const int64_t shape[2] = {rows, cols};
+    add_part(packed, base, "weight_packed", "I32", rows, words, codes, (size_t)rows * words * 4);
+    add_part(packed, base, "weight_scale", "F32", rows, groups, scales, (size_t)rows * groups * 4);
+    add_part(packed, base, "weight_zero_point", "I32", zero_words, groups, zeros,
+             (size_t)zero_words * groups * 4);
+    add_part(packed, base, "weight_g_idx", "I32", cols, 0, group_of, cols * 4);
+    add_part(packed, base, "weight_shape", "I64", 2, 0, shape, sizeof shape);
+    add_part(bf16, base, "weight", "BF16", rows, cols, values, t->size_bytes);
+    free(values);
+    free(codes);
+    free(zeros);
+    free(scales);
+    free(group_of);
+}
+
 static void add_as_it_is(struct writer *w, const struct tensor *t) {
     char shape[64];
     char *room = malloc(t->size_bytes);
@@ -128,18 +191,25 @@ static void add_as_it_is(struct writer *w, const struct tensor *t) {
     free(room);
 }
 
-static void write_config(const struct temp_folder *folder, const char *family, bool is_fp8) {
+static json_t *format_of(enum stored stored) {
+    if (stored == STORED_FP8) {
+        return json_pack("{s:s, s:s, s:[i, i]}", "quant_method", "fp8", "activation_scheme",
+                         "dynamic", "weight_block_size", BLOCK_ROWS, BLOCK_COLS);
+    }
+    return json_pack("{s:s, s:s, s:{s:{s:[s], s:{s:i, s:s, s:s, s:i, s:b, s:s}}}}", "quant_method",
+                     "compressed-tensors", "format", "pack-quantized", "config_groups", "group_0",
+                     "targets", "Linear", "weights", "num_bits", 4, "type", "int", "strategy",
+                     "group", "group_size", GROUP, "symmetric", 0, "actorder", "group");
+}
+
+// `format` is taken; NULL: the weights are BF16.
+static void write_config(const struct temp_folder *folder, const char *family, json_t *format) {
     char path[256];
     json_t *config = NULL;
     struct err err = {0};
     snprintf(path, sizeof path, "tests/reference/data/%s/config.json", family);
     if (jread_file(&config, path, &err)) fail_msg("%s", err.message);
-    if (is_fp8) {
-        json_t *format =
-            json_pack("{s:s, s:s, s:[i, i]}", "quant_method", "fp8", "activation_scheme", "dynamic",
-                      "weight_block_size", BLOCK_ROWS, BLOCK_COLS);
-        assert_int_equal(json_object_set_new(config, "quantization_config", format), 0);
-    }
+    if (format) assert_int_equal(json_object_set_new(config, "quantization_config", format), 0);
     char *text = json_dumps(config, 0);
     assert_non_null(text);
     temp_folder_write_text(folder, "config.json", text);
@@ -147,28 +217,30 @@ static void write_config(const struct temp_folder *folder, const char *family, b
     json_decref(config);
 }
 
-static void write_both(const struct temp_folder *fp8, const struct temp_folder *bf16,
-                       const char *family) {
+static void write_both(const struct temp_folder *quantized, const struct temp_folder *bf16,
+                       const char *family, enum stored stored) {
     char path[256];
     struct safetensors *file = NULL;
     struct err err = {0};
-    struct writer in_fp8 = {0}, in_bf16 = {0};
+    struct writer in_quantized = {0}, in_bf16 = {0};
     snprintf(path, sizeof path, "tests/reference/data/%s/model.safetensors", family);
     if (safetensors_open(&file, path, &err)) fail_msg("%s", err.message);
     for (size_t i = 0; i < safetensors_count(file); i++) {
         const struct tensor *t = safetensors_at(file, i);
-        if (strstr(t->name, "_proj.weight")) {
-            add_matrix(&in_fp8, &in_bf16, t);
-        } else {
-            add_as_it_is(&in_fp8, t);
+        if (!strstr(t->name, "_proj.weight")) {
+            add_as_it_is(&in_quantized, t);
             add_as_it_is(&in_bf16, t);
+        } else if (stored == STORED_FP8) {
+            add_matrix(&in_quantized, &in_bf16, t);
+        } else {
+            add_packed(&in_quantized, &in_bf16, t);
         }
     }
     safetensors_close(file);
-    finish(&in_fp8, fp8);
+    finish(&in_quantized, quantized);
     finish(&in_bf16, bf16);
-    write_config(fp8, family, true);
-    write_config(bf16, family, false);
+    write_config(quantized, family, format_of(stored));
+    write_config(bf16, family, NULL);
 }
 
 // The logits of an answer: [ANSWER][vocab], which the caller frees.
@@ -189,43 +261,46 @@ static float *logits_of(const char *model, const char *quantization, size_t *cou
     return logits;
 }
 
-static void check_family(const char *family, const char *quantization) {
-    struct temp_folder fp8, bf16;
-    temp_folder_create(&fp8);
+static void check_family(const char *family, enum stored stored, const char *quantization) {
+    struct temp_folder quantized, bf16;
+    temp_folder_create(&quantized);
     temp_folder_create(&bf16);
-    write_both(&fp8, &bf16, family);
+    write_both(&quantized, &bf16, family, stored);
     size_t count, want_count;
     float *want = logits_of(bf16.path, quantization, &want_count);
-    float *got = logits_of(fp8.path, quantization, &count);
+    float *got = logits_of(quantized.path, quantization, &count);
     assert_int_equal(count, want_count);
     assert_memory_equal(got, want, count * sizeof *want);
     free(want);
     free(got);
-    temp_folder_remove(&fp8);
+    temp_folder_remove(&quantized);
     temp_folder_remove(&bf16);
 }
 
-static void test_dense_model_in_fp8(void **state) {
+static void test_dense_model(void **state) {
     (void)state;
-    check_family("qwen3", "none");
+    check_family("qwen3", STORED_FP8, "none");
+    check_family("qwen2", STORED_PACKED, "none"); // with biases
 }
 
-static void test_fp8_made_8_and_4_bits_wide(void **state) {
+static void test_experts(void **state) {
     (void)state;
-    check_family("qwen3", "int8");
-    check_family("qwen3-moe", "int4");
+    check_family("qwen3-moe", STORED_FP8, "none");
+    check_family("qwen3-moe", STORED_PACKED, "none");
 }
 
-static void test_experts_in_fp8(void **state) {
+static void test_made_8_and_4_bits_wide(void **state) {
     (void)state;
-    check_family("qwen3-moe", "none");
+    check_family("qwen3", STORED_FP8, "int8");
+    check_family("qwen3", STORED_PACKED, "int8");
+    check_family("qwen3-moe", STORED_FP8, "int4");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dense_model_in_fp8),
-        cmocka_unit_test(test_experts_in_fp8),
-        cmocka_unit_test(test_fp8_made_8_and_4_bits_wide),
+        cmocka_unit_test(test_dense_model),
+        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_made_8_and_4_bits_wide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
