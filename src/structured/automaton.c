@@ -100,7 +100,8 @@ static void lock(struct automaton *automaton) {
 static enum status unlock(struct automaton *automaton, struct err *err) {
     struct exprs *exprs = automaton->exprs;
     enum status status = exprs_status(exprs, err);
-    if (status && exprs->steps_left < automaton->steps_max / 2 && exprs->bytes < exprs->bytes_max) {
+    if (exprs->out_of_steps) {
+        exprs->out_of_steps = false;
         exprs->err = (struct err){0};
         exprs->scratch_len = 0;
         automaton->frame_scratch_len = 0;

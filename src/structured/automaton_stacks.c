@@ -116,6 +116,7 @@ void stacks_init(struct automaton *automaton) {
 
 uint32_t stacks_push(struct automaton *automaton, uint32_t pc, uint32_t count, uint32_t parents) {
     if (pc == PC_RETURN) return parents;
+    if (automaton->exprs->err.status) return 0; // maybe set 0 could not be made
     uint32_t depth = automaton->sets[parents].depth + 1, base = automaton->frame_scratch_len;
     if (depth > STACK_DEPTH_MAX) return 0;
     struct stack_frame frame = {.pc = pc, .count = count, .parents = parents};

@@ -14,6 +14,7 @@ enum { BYTES_MAX = 64 << 20, STEPS_MAX = 20000000 };
 bool exprs_count(struct exprs *exprs, uint64_t steps) {
     if (exprs->err.status) return false;
     if (steps > exprs->steps_left) {
+        exprs->out_of_steps = true;
         err_set(&exprs->err, ERR_CAPACITY, "the constraint takes more than %llu steps",
                 (unsigned long long)exprs->steps_max);
         return false;

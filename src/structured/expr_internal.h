@@ -69,6 +69,7 @@ struct exprs {
 
     size_t bytes, bytes_max;
     uint64_t steps_left, steps_max;
+    bool out_of_steps; // that is the error
     struct err err; // status OK: none
 };
 

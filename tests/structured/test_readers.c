@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "structured/read/choice.h"
+#include "structured/read/expression.h"
 #include "structured/read/gbnf.h"
 #include "structured/read/tags.h"
 #include "structured/structured_fixture.h"
@@ -143,6 +144,46 @@ static void gbnf_faults(void **state) {
     grammar_destroy(grammar);
 }
 
+static struct grammar *add_expression(const char *text, enum status expected, struct err *err) {
+    struct grammar *grammar = create();
+    uint32_t rule = 0;
+    enum status status = expression_add(grammar, text, strlen(text), &rule, err);
+    if (status != expected) fail_msg("%s: %d %s", text, (int)status, err->message);
+    grammar_start(grammar, rule);
+    return grammar;
+}
+
+// The whole text matches, with or without anchors.
+static void expressions(void **state) {
+    (void)state;
+    static const struct {
+        const char *expression, *fitting, *other;
+    } cases[] = {
+        {"a+b?", "a|aab", "|xaab|aabx|b"},
+        {"^a+b?$", "a|aab", "|xaab|aabx|b"},
+        {"a|bc", "a|bc", "abc|ac|xa|bcx"},
+        {"\\d{3}-\\d{4}", "123-4567", "123-456|٣٣٣-4567"},
+        {"[^\\W_]+@(x|y)\\.com", "ab1@x.com", "a_b@x.com|a@xcom"},
+        {"(?=.*[0-9])[a-z0-9]{4}", "a1bc|1234", "abcd|a1b"},
+        {"é.\\u20ac", "éx€", "ex€|éx"},
+    };
+    struct err err = {0};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct grammar *grammar = add_expression(cases[i].expression, OK, &err);
+        struct automaton *automaton = fixture_run(grammar, vocabulary);
+        for (int fits = 0; fits < 2; fits++) {
+            const char *texts = fits ? cases[i].fitting : cases[i].other;
+            check_texts(automaton, texts, fits);
+        }
+        fixture_check_mask(automaton, automaton_start(automaton));
+        automaton_release(automaton);
+    }
+    grammar_destroy(add_expression("(a", ERR_FORMAT, &err));
+    grammar_destroy(add_expression("(a)\\1", ERR_UNSUPPORTED, &err));
+    grammar_destroy(add_expression("\xff", ERR_FORMAT, &err));
+    assert_string_equal(err.message, "the expression is not valid UTF-8");
+}
+
 static void choices(void **state) {
     (void)state;
     struct grammar *grammar = create();
@@ -273,9 +314,10 @@ static void tags_faults(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gbnf_texts),  cmocka_unit_test(gbnf_json),  cmocka_unit_test(gbnf_faults),
-        cmocka_unit_test(choices),     cmocka_unit_test(tags_texts), cmocka_unit_test(tags_special),
-        cmocka_unit_test(tags_faults),
+        cmocka_unit_test(gbnf_texts),   cmocka_unit_test(gbnf_json),
+        cmocka_unit_test(gbnf_faults),  cmocka_unit_test(expressions),
+        cmocka_unit_test(choices),      cmocka_unit_test(tags_texts),
+        cmocka_unit_test(tags_special), cmocka_unit_test(tags_faults),
     };
     vocabulary = fixture_json_vocabulary();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,5 +54,8 @@ MUST_USE enum status schema_add(struct grammar *grammar, const json_t *schema,
 // ERR_FORMAT: it is no expression, ERR_UNSUPPORTED: it has a part that is not regular.
 MUST_USE enum status schema_pattern(struct exprs *exprs, const char *pattern, size_t len,
                                     uint32_t *expr, struct err *err);
+// The texts that the expression matches from their first to their last character.
+MUST_USE enum status schema_pattern_whole(struct exprs *exprs, const char *pattern, size_t len,
+                                          uint32_t *expr, struct err *err);
 
 #endif

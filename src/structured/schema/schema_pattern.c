@@ -207,8 +207,8 @@ static uint32_t search(struct pattern *pattern, const struct pattern_node *root)
     return expr_alt(exprs, at_start, expr_concat(exprs, any, later));
 }
 
-enum status schema_pattern(struct exprs *exprs, const char *text, size_t len, uint32_t *expr,
-                           struct err *err) {
+static enum status read_pattern(struct exprs *exprs, const char *text, size_t len, bool whole,
+                                uint32_t *expr, struct err *err) {
     struct pattern pattern = {.exprs = exprs,
                               .text = text,
                               .p = text,
@@ -218,8 +218,21 @@ enum status schema_pattern(struct exprs *exprs, const char *text, size_t len, ui
     static const struct expr_char_range word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
     pattern.word = expr_char_set(exprs, word, ARRAY_LEN(word));
     struct pattern_node *root = pattern_parse(&pattern);
-    *expr = root && !pattern.status ? search(&pattern, root) : EXPR_NOTHING;
+    *expr = EXPR_NOTHING;
+    if (root && !pattern.status) {
+        *expr = whole ? match(&pattern, root, BEFORE_START, EXPR_EPSILON) : search(&pattern, root);
+    }
     arena_fini(&pattern.arena);
     if (!pattern.status) pattern.status = exprs_status(exprs, err);
     return pattern.status;
+}
+
+enum status schema_pattern(struct exprs *exprs, const char *text, size_t len, uint32_t *expr,
+                           struct err *err) {
+    return read_pattern(exprs, text, len, false, expr, err);
+}
+
+enum status schema_pattern_whole(struct exprs *exprs, const char *text, size_t len, uint32_t *expr,
+                                 struct err *err) {
+    return read_pattern(exprs, text, len, true, expr, err);
 }
