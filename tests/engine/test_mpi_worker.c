@@ -102,6 +102,7 @@ static void test_a_load_has_the_default_float_mode(void **state) {
     struct err err = {0};
     uint64_t before = float_mode_get();
     float_mode_set(ODD_FLOAT_MODE);
+    bool is_kept = float_mode_get() == ODD_FLOAT_MODE;
     enum status status = mpi_worker_run(&fake_wire, &world, &err);
     uint64_t after = float_mode_get();
     float_mode_set(before);
@@ -110,6 +111,7 @@ static void test_a_load_has_the_default_float_mode(void **state) {
     assert_int_equal(wire_state.num_received, 3);
     assert_true(wire_state.num_asked > 10);
     assert_false(wire_state.has_odd_mode);
+    if (!is_kept) return; // valgrind's processor has no such mode
     assert_true(after == ODD_FLOAT_MODE); // it is the program's
 }
 

@@ -65,7 +65,10 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
     assert_memory_equal(event->generated_token_ids, told->token_ids,
                         told->num_tokens * sizeof *told->token_ids);
     size_t count = event->logprobs ? event->num_tokens * (1 + event->num_top) : 0;
-    memcpy(told->logprobs + told->num_logprobs, event->logprobs, count * sizeof *event->logprobs);
+    if (count) {
+        memcpy(told->logprobs + told->num_logprobs, event->logprobs,
+               count * sizeof *event->logprobs);
+    }
     told->num_logprobs += count;
     told->num_events++;
     if (event->num_tokens > told->widest) told->widest = event->num_tokens;
