@@ -5,7 +5,6 @@
 #include "server/api/logprobs.h"
 #include "server/api/request_params.h"
 #include "server/loop/body.h"
-#include "server/loop/submit.h"
 
 static bool read_logprobs(struct api_request *request) {
     bool logprobs = false;
@@ -54,7 +53,7 @@ static bool prepare(struct api_request *request) {
            read_max_tokens(request, &max_tokens) && chat_body_check(request) &&
            read_echo(request) && api_request_make_prompts(request, 1) &&
            chat_body_encode(request, &request->prompts[0]) &&
-           submit_fit(request, &request->prompts[0], max_tokens, "messages");
+           api_request_fit(request, &request->prompts[0], max_tokens, "messages");
 }
 
 // ---- parts of the answer ----

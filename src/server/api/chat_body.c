@@ -8,7 +8,6 @@
 #include "base/text/blank.h"
 #include "server/loop/api_request.h"
 #include "server/loop/body.h"
-#include "server/loop/submit.h"
 
 // ---- tools ----
 
@@ -451,7 +450,7 @@ bool chat_body_encode(struct api_request *request, struct prompt *prompt) {
     if (!body_bool(request, "add_special_tokens", &add_special_tokens)) return false;
     bool is_good =
         chat_body_render(request, &text) &&
-        submit_encode(request, prompt, text.data, text.len, add_special_tokens, "messages") &&
+        api_request_encode(request, prompt, text.data, text.len, add_special_tokens, "messages") &&
         make_splits(request, prompt, &text, begun_len(request, text.data, text.len));
     buf_fini(&text);
     if (!is_good || prompt->num_ids) return is_good;

@@ -8,7 +8,6 @@
 #include "server/api/logprobs.h"
 #include "server/api/request_params.h"
 #include "server/loop/body.h"
-#include "server/loop/submit.h"
 
 enum { MAX_TOKENS_DEFAULT = 16 }; // OpenAI's
 
@@ -59,8 +58,8 @@ static bool read_echo(struct api_request *request, struct prompt *prompt, const 
 static bool read_prompt(struct api_request *request, struct prompt *prompt, const json_t *value,
                         bool add_special_tokens) {
     if (json_is_string(value)) {
-        if (!submit_encode(request, prompt, json_string_value(value), json_string_length(value),
-                           add_special_tokens, "prompt")) {
+        if (!api_request_encode(request, prompt, json_string_value(value),
+                                json_string_length(value), add_special_tokens, "prompt")) {
             return false;
         }
     } else if (is_id_list(value)) {
@@ -124,7 +123,7 @@ static bool prepare(struct api_request *request) {
     }
     if (!read_prompts(request)) return false;
     for (uint32_t i = 0; i < request->num_prompts; i++) {
-        if (!submit_fit(request, &request->prompts[i], max_tokens, "prompt")) return false;
+        if (!api_request_fit(request, &request->prompts[i], max_tokens, "prompt")) return false;
     }
     return true;
 }

@@ -8,7 +8,6 @@
 #include "server/api/endpoints.h"
 #include "server/api/request_params.h"
 #include "server/loop/body.h"
-#include "server/loop/submit.h"
 
 // ---- from Anthropic's members ----
 
@@ -232,7 +231,8 @@ static bool prepare(struct api_request *request) {
     if (!max_tokens) {
         return api_error_invalid(&request->error, "max_tokens", "max_tokens is missing");
     }
-    return encode(request) && submit_fit(request, &request->prompts[0], max_tokens, "messages");
+    return encode(request) &&
+           api_request_fit(request, &request->prompts[0], max_tokens, "messages");
 }
 
 static bool prepare_count(struct api_request *request) {

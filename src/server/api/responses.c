@@ -9,7 +9,6 @@
 #include "server/api/endpoints.h"
 #include "server/api/request_params.h"
 #include "server/loop/body.h"
-#include "server/loop/submit.h"
 
 // ---- input ----
 
@@ -236,7 +235,7 @@ static bool prepare(struct api_request *request) {
     return body_parse(request) && request_params_read(request) &&
            request_params_one_output(request) &&
            body_int(request, "max_output_tokens", 1, INT32_MAX, &max_tokens) && encode(request) &&
-           submit_fit(request, &request->prompts[0], max_tokens, "input");
+           api_request_fit(request, &request->prompts[0], max_tokens, "input");
 }
 
 // ---- items ----

@@ -9,7 +9,6 @@
 #include "server/api/endpoints.h"
 #include "server/api/request_params.h"
 #include "server/loop/body.h"
-#include "server/loop/submit.h"
 #include "text/tokenizer/tokenizer.h"
 
 static bool encode_text(struct api_request *request, struct prompt *prompt) {
@@ -26,8 +25,8 @@ static bool encode_text(struct api_request *request, struct prompt *prompt) {
                                  "prompt, content and messages are missing");
     }
     if (!json_is_string(text)) return body_wrong_type(request, key, text, "a string");
-    return submit_encode(request, prompt, json_string_value(text), json_string_length(text),
-                         add_special_tokens, key);
+    return api_request_encode(request, prompt, json_string_value(text), json_string_length(text),
+                              add_special_tokens, key);
 }
 
 // The public handle is the tokenizer's own struct (api/nanovllm.c).

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/encode.h"
 #include "base/os/secret.h"
 #include "server/loop/body.h"
-#include "server/loop/submit.h"
 
 // ---- birth and death ----
 
@@ -363,19 +363,9 @@ static void take_delta(struct choice_delta *delta) {
     maybe_free(request);
 }
 
-// ---- the job and what ends it ----
+// ---- to the engine, and its events back ----
 
-void api_request_abandon(struct api_request *request) {
-    request->conn = NULL;
-    api_request_cancel(request);
-    if (!request->is_answered) {
-        fill_counts(request);
-        request_info_log(request->api, &request->info, 499);
-    }
-    maybe_free(request);
-}
-
-void api_request_handle_delta(struct loop_message *message) {
+static void handle_delta(struct loop_message *message) {
     struct choice_delta *delta = (struct choice_delta *)(void *)message;
     struct api_request *request = delta->choice->request;
     if (request->is_prepared) {
@@ -389,6 +379,192 @@ void api_request_handle_delta(struct loop_message *message) {
         request->held = delta;
     }
     request->last_held = delta;
+}
+
+static char *put(char **at, const void *bytes, size_t len) {
+    char *start = *at;
+    if (len) memcpy(start, bytes, len);
+    start[len] = '\0';
+    *at += len + 1;
+    return start;
+}
+
+static void *put_list(char **at, const void *items, size_t count, size_t size) {
+    void *start = *at;
+    if (count) memcpy(start, items, count * size);
+    *at += count * size;
+    return start;
+}
+
+// An event as one allocation: the struct, lists of 4-byte items, texts. NULL: no memory.
+static struct choice_delta *make_delta(const struct nvllm_event *event) {
+    size_t num_tokens = event->num_tokens;
+    size_t num_logprobs = event->logprobs ? num_tokens * (1 + event->num_top) : 0;
+    size_t stop_len = event->stop_string ? strlen(event->stop_string) : 0;
+    size_t error_len = event->error ? strlen(event->error) : 0;
+    size_t bytes = sizeof(struct choice_delta) + num_logprobs * sizeof(struct nvllm_logprob) +
+                   num_tokens * (sizeof(int32_t) + sizeof(uint32_t)) + event->text_len + stop_len +
+                   error_len + 3;
+    struct choice_delta *delta = malloc(bytes);
+    if (!delta) return NULL;
+    *delta = (struct choice_delta){.finish = event->finish_reason,
+                                   .stop_token_id = event->stop_token_id,
+                                   .num_prompt_tokens = event->num_prompt_tokens,
+                                   .num_cached_tokens = event->num_cached_tokens,
+                                   .num_generated_tokens = event->num_generated_tokens,
+                                   .num_preemptions = event->num_preemptions,
+                                   .times = event->times,
+                                   .text_len = event->text_len,
+                                   .num_tokens = event->num_tokens,
+                                   .num_top = event->num_top};
+    char *at = (char *)(delta + 1);
+    delta->token_ids = put_list(&at, event->token_ids, num_tokens, sizeof *event->token_ids);
+    delta->text_ends = put_list(&at, event->text_ends, num_tokens, sizeof *event->text_ends);
+    if (event->logprobs) {
+        delta->logprobs = put_list(&at, event->logprobs, num_logprobs, sizeof *event->logprobs);
+    }
+    delta->text = put(&at, event->text, event->text_len);
+    if (event->stop_string) delta->stop_string = put(&at, event->stop_string, stop_len);
+    if (event->error) delta->error = put(&at, event->error, error_len);
+    return delta;
+}
+
+// Once a prompt, with the first event that has them. False: no memory.
+static bool copy_prompt_logprobs(struct prompt *prompt, const struct nvllm_event *event,
+                                 struct choice_delta *delta) {
+    if (!event->prompt_logprobs || prompt->has_sent_logprobs) return true;
+    size_t count = (event->num_prompt_tokens - 1) * (1 + event->num_prompt_top);
+    delta->prompt_logprobs = malloc((count ? count : 1) * sizeof *delta->prompt_logprobs);
+    if (!delta->prompt_logprobs) return false;
+    if (count) {
+        memcpy(delta->prompt_logprobs, event->prompt_logprobs,
+               count * sizeof *delta->prompt_logprobs);
+    }
+    prompt->has_sent_logprobs = true;
+    return true;
+}
+
+static struct choice_delta *make_whole_delta(struct prompt *prompt,
+                                             const struct nvllm_event *event) {
+    struct choice_delta *delta = make_delta(event);
+    if (!delta || copy_prompt_logprobs(prompt, event, delta)) return delta;
+    free(delta);
+    return NULL;
+}
+
+// The end of a choice that has lost a delta.
+static struct choice_delta *last_delta(struct choice *choice, const struct nvllm_event *event) {
+    choice->last_delta = (struct choice_delta){.finish = NVLLM_FINISH_ERROR,
+                                               .stop_token_id = -1,
+                                               .num_prompt_tokens = event->num_prompt_tokens,
+                                               .num_cached_tokens = event->num_cached_tokens,
+                                               .num_generated_tokens = event->num_generated_tokens,
+                                               .times = event->times,
+                                               .text = "",
+                                               .has_no_memory = true};
+    return &choice->last_delta;
+}
+
+// On the engine's thread. A choice ends with one delta whatever happens.
+static void on_event(const struct nvllm_event *event, void *user_data) {
+    struct prompt *prompt = user_data;
+    struct api *api = prompt->request->api;
+    struct choice *choice = &prompt->choices[event->index];
+    struct choice_delta *delta = choice->is_lost ? NULL : make_whole_delta(prompt, event);
+    if (!delta) {
+        if (!choice->is_lost) nvllm_engine_abort(api->engine, event->request_id);
+        choice->is_lost = true;
+        if (!event->finish_reason) return;
+        delta = last_delta(choice, event);
+    }
+    delta->choice = choice;
+    delta->message.handle = handle_delta;
+    engine_thread_send(api->engine_thread, &delta->message);
+}
+
+static bool submit_one(struct api_request *request, struct prompt *prompt) {
+    struct nvllm_request options = NVLLM_REQUEST_INIT;
+    struct nvllm_error fault = {0};
+    options.prompt_token_ids = prompt->ids;
+    options.num_prompt_token_ids = prompt->num_ids;
+    options.sampling = &prompt->sampling;
+    options.cache_salt = request->cache_salt;
+    options.on_event = on_event;
+    options.user_data = prompt;
+    options.interrupt = &request->interrupt;
+    options.call_prefixes = (const char *const *)request->chat.call_prefixes;
+    options.num_call_prefixes = request->chat.num_call_prefixes;
+    enum nvllm_status status =
+        nvllm_engine_add_request(request->api->engine, &options, &prompt->engine_id, &fault);
+    return api_error_library(&request->error, status, &fault, NULL);
+}
+
+// On the pool. A prompt that is refused sets request->error, and those before it are aborted.
+static void submit_prompts(struct api_request *request) {
+    for (uint32_t i = 0; i < request->num_prompts; i++) {
+        if (!submit_one(request, &request->prompts[i])) {
+            api_request_cancel(request);
+            return;
+        }
+        atomic_store(&request->num_added, i + 1);
+        if (!api_request_is_wanted(request)) {
+            api_request_cancel(request);
+            return;
+        }
+    }
+}
+
+bool api_request_encode(struct api_request *request, struct prompt *prompt, const char *text,
+                        size_t len, bool add_special_tokens, const char *param) {
+    struct nvllm_error fault = {0};
+    // What generates has no use for all ids of a text that cannot fit.
+    uint32_t len_max = request->endpoint->collect ? request->api->max_model_len : 0;
+    prompt->num_ids = len_max;
+    enum nvllm_status status =
+        api_encode(request->api->tokenizer, text, len, add_special_tokens, &request->interrupt,
+                   &prompt->ids, &prompt->num_ids, &fault);
+    if (status == NVLLM_ERR_CAPACITY) {
+        return api_error_set(&request->error, 400, "context_length_exceeded", param,
+                             "the prompt has more than %u tokens and the context holds %u, with at "
+                             "least one to generate",
+                             len_max, len_max);
+    }
+    return api_error_library(&request->error, status, &fault, param);
+}
+
+bool api_request_fit(struct api_request *request, struct prompt *prompt, int64_t max_tokens,
+                     const char *param) {
+    uint32_t context = request->api->max_model_len;
+    size_t len = prompt->num_ids;
+    if (len >= context) {
+        return api_error_set(&request->error, 400, "context_length_exceeded", param,
+                             "the prompt has %zu tokens and the context holds %u, with at least "
+                             "one to generate",
+                             len, context);
+    }
+    size_t left = context - len;
+    if (max_tokens > (int64_t)left) {
+        return api_error_set(&request->error, 400, "context_length_exceeded", "max_tokens",
+                             "the prompt has %zu tokens, %lld more are asked for, and the context "
+                             "holds %u",
+                             len, (long long)max_tokens, context);
+    }
+    request->answer.generates_nothing = max_tokens == 0; // the engine generates at least one
+    if (max_tokens == 0) max_tokens = 1;
+    prompt->sampling.max_tokens = (int32_t)(max_tokens < 0 ? (int64_t)left : max_tokens);
+    return true;
+}
+
+// ---- the job and what ends it ----
+
+void api_request_abandon(struct api_request *request) {
+    request->conn = NULL;
+    api_request_cancel(request);
+    if (!request->is_answered) {
+        fill_counts(request);
+        request_info_log(request->api, &request->info, 499);
+    }
+    maybe_free(request);
 }
 
 static void take_held(struct api_request *request) {

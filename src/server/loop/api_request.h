@@ -207,6 +207,13 @@ bool api_request_is_wanted(struct api_request *request);
 // Allocates prompts, each with a copy of the request's sampling, and sampling.n choices of each.
 // False: no memory.
 bool api_request_make_prompts(struct api_request *request, uint32_t count);
+// Text to the prompt's token ids. `param` is the member that has the text.
+bool api_request_encode(struct api_request *request, struct prompt *prompt, const char *text,
+                        size_t len, bool add_special_tokens, const char *param);
+// Checks a prompt against the context, and gives it max_tokens: -1 is what the context has left.
+// `param` is where the limit was given. False: request->error is set.
+bool api_request_fit(struct api_request *request, struct prompt *prompt, int64_t max_tokens,
+                     const char *param);
 // Sums over all prompts and choices.
 uint32_t api_request_num_prompt_tokens(const struct api_request *request);
 uint32_t api_request_num_generated_tokens(const struct api_request *request);

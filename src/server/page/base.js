@@ -1,6 +1,6 @@
 /* The page at /: a chat with the model, and the engine room. No framework and no other origin. The
  * files of this folder are joined to one page.js by the build, in this order: base, markdown, store,
- * calls, chat, charts, blocks, engine, main. This one: elements, the server, streams of events. */
+ * chat, engine, main. This one: elements, the server, streams of events. */
 "use strict";
 
 const byId = id => document.getElementById(id);

@@ -1,5 +1,300 @@
 /* The engine room: the sequences, the steps, and the stream that tells of them and of the blocks. */
 
+// ---- charts ----
+
+/* Small charts on canvas, in the page's own colours, drawn again when these change. */
+
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+/* A canvas of the size that it has on the screen, in points of the page. */
+function beginDrawing(canvas) {
+  const scale = window.devicePixelRatio || 1;
+  const width = canvas.clientWidth, height = canvas.clientHeight;
+  if (canvas.width !== Math.round(width * scale)) canvas.width = Math.round(width * scale);
+  if (canvas.height !== Math.round(height * scale)) canvas.height = Math.round(height * scale);
+  const context = canvas.getContext("2d");
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  context.clearRect(0, 0, width, height);
+  return {context, width, height};
+}
+
+/* 1, 2 or 5 times a power of ten, not below `value`: the top of a scale. */
+function roundUp(value) {
+  if (!(value > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map(factor => factor * power).find(top => top >= value * 0.999);
+}
+
+function drawTop({context, width}, text) {
+  context.fillStyle = colour("soft");
+  context.font = `11px ${colour("sans")}`;
+  context.textAlign = "right";
+  context.fillText(text, width - 1, 10);
+}
+
+/* Stacked bars, the newest at the right. rows: [[value, ...]], colours: names, one a part. */
+function drawBars(canvas, rows, colours, unit) {
+  const drawing = beginDrawing(canvas);
+  const {context, width, height} = drawing;
+  const top = roundUp(Math.max(...rows.map(row => row.reduce((sum, value) => sum + value, 0)), 0));
+  const count = Math.max(1, Math.floor(width / 5));
+  const shown = rows.slice(-count);
+  const room = height - 16;
+  shown.forEach((row, i) => {
+    let y = height;
+    row.forEach((value, part) => {
+      const size = value / top * room;
+      context.fillStyle = colours[part];
+      context.fillRect(width - (shown.length - i) * 5, y - size, 4, size);
+      y -= size;
+    });
+  });
+  if (rows.length) drawTop(drawing, `${number(top)}${unit}`);
+}
+
+/* A line over time. values: the newest last, `count` fill the width. */
+function drawLine(canvas, values, count, name) {
+  const drawing = beginDrawing(canvas);
+  const {context, width, height} = drawing;
+  const top = roundUp(Math.max(...values, 0));
+  if (values.length < 2 || top <= 0) return;
+  const room = height - 16;
+  const xOf = i => width - (values.length - 1 - i) * width / (count - 1);
+  context.beginPath();
+  values.forEach((value, i) => context.lineTo(xOf(i), height - 1 - value / top * room));
+  context.strokeStyle = colour(name);
+  context.lineWidth = 1.5;
+  context.lineJoin = "round";
+  context.stroke();
+  context.lineTo(xOf(values.length - 1), height);
+  context.lineTo(xOf(0), height);
+  context.globalAlpha = 0.12;
+  context.fillStyle = colour(name);
+  context.fill();
+  context.globalAlpha = 1;
+  drawTop(drawing, number(top));
+}
+
+const SQUARES_MAX = 512; // of the map
+const SQUARE = 10; // pixels from one to the next
+
+/* Blocks of a square: a power of two. */
+function mapBlocks(total) {
+  return 2 ** Math.max(0, Math.ceil(Math.log2(total / SQUARES_MAX)));
+}
+
+const mapColumns = canvas => Math.max(1, Math.floor(canvas.clientWidth / SQUARE));
+
+function mapBlockAt(canvas, event, total) {
+  const square = Math.floor(event.offsetY / SQUARE) * mapColumns(canvas) + Math.floor(event.offsetX / SQUARE);
+  return square * mapBlocks(total);
+}
+
+/* All blocks as squares of many, each filled from below by what its blocks are: used, shared, cached. The
+ * squares of the blocks from `first` to `end` are underlined. */
+function drawMap(canvas, letters, first, end) {
+  const each = mapBlocks(letters.length), columns = mapColumns(canvas);
+  const height = Math.ceil(letters.length / each / columns) * SQUARE;
+  if (canvas.style.height !== `${height}px`) canvas.style.height = `${height}px`;
+  const {context} = beginDrawing(canvas);
+  const ground = colour("sunken"), ink = colour("text");
+  const kinds = [["up", colour("used")], ["s", colour("shared")], ["c", colour("cached")]];
+  for (let from = 0, i = 0; from < letters.length; from += each, i++) {
+    const x = i % columns * SQUARE, y = Math.floor(i / columns) * SQUARE, size = SQUARE - 2;
+    const part = letters.slice(from, from + each);
+    context.fillStyle = ground;
+    context.fillRect(x, y, size, size);
+    let top = y + size;
+    for (const [marks, fill] of kinds) {
+      const count = part.reduce((sum, letter) => sum + marks.includes(letter), 0);
+      if (!count) continue;
+      const share = Math.max(1, Math.round(count / part.length * size)); // one block of many is seen too
+      context.fillStyle = fill;
+      context.fillRect(x, Math.max(y, top - share), size, Math.min(share, top - y));
+      top = Math.max(y, top - share);
+    }
+    context.fillStyle = ink;
+    if (from < end && from + each > first) context.fillRect(x, y + size, size, 1.5);
+  }
+}
+
+// ---- blocks ----
+
+/* The engine room's state, and its grid: the blocks of the KV cache, and the tokens of one of them. */
+
+const WINDOW = 128; // blocks that are shown one by one
+
+const room = {
+  mode: "", // off, view or control; "": not known
+  controller: null, // of the stream; null: closed
+  letters: [], // of all blocks: f, c, u, p or s
+  fills: [], // tokens of each block
+  blockSize: 16,
+  first: 0, // of the window
+  cells: [],
+  chosen: -1, // the block whose tokens are shown
+  marked: null, // id of the sequence whose blocks are marked
+  state: null, // the last event
+  steps: [],
+  rates: [],
+  samples: [], // [when, generated tokens]
+  isDirty: false,
+  isLost: false, // the stream broke: what is shown is old
+};
+
+const STATES = {f: "free", c: "cached", u: "used", p: "used", s: "shared"};
+
+function paintCell(cell, id) {
+  const letter = room.letters[id];
+  const isPart = letter === "u" && room.fills[id] < room.blockSize;
+  const look = `${letter}${isPart ? room.fills[id] : ""}`;
+  if (cell.look === look) return;
+  cell.look = look;
+  cell.className = `cell ${letter}${cell.isMine ? " mine" : ""}${id === room.chosen ? " chosen" : ""}`;
+  if (isPart) cell.style.setProperty("--fill", `${100 * room.fills[id] / room.blockSize}%`);
+  else cell.style.removeProperty("--fill");
+  const fill = isPart ? `, ${room.fills[id]} of ${room.blockSize} tokens` : "";
+  cell.setAttribute("aria-label", `Block ${id}: ${STATES[letter]}${fill}`);
+}
+
+function makeCells() {
+  const count = Math.min(WINDOW, room.letters.length - room.first);
+  while (room.cells.length > count) room.cells.pop().remove();
+  while (room.cells.length < count) {
+    const cell = make("button", {type: "button", tabIndex: -1});
+    cell.place = room.cells.length;
+    room.cells.push(cell);
+    byId("blocks").append(cell);
+  }
+  room.cells.forEach((cell, i) => {
+    cell.look = "";
+    paintCell(cell, room.first + i);
+  });
+  if (!room.cells.some(cell => cell.tabIndex === 0) && count) room.cells[0].tabIndex = 0;
+}
+
+/* What the map and the slider say where there are more blocks than the window shows. */
+function showRange() {
+  const total = room.letters.length, end = Math.min(total, room.first + WINDOW);
+  const squares = plural(mapBlocks(total), "block");
+  byId("whole").hidden = total <= WINDOW;
+  byId("range-text").textContent = `Shown: ${number(room.first)} to ${number(end - 1)} of ${number(total)}; ` +
+    `a square of the map is ${squares}`;
+  const range = byId("range");
+  Object.assign(range, {max: lastWindow(), step: WINDOW, value: room.first});
+  range.setAttribute("aria-valuetext", `${number(room.first)} to ${number(end - 1)}`);
+}
+
+function lastWindow() {
+  return Math.max(0, Math.ceil(room.letters.length / WINDOW) - 1) * WINDOW;
+}
+
+function moveWindow(first) {
+  room.first = Math.min(lastWindow(), Math.max(0, Math.floor(first / WINDOW) * WINDOW));
+  makeCells();
+  showRange();
+  markBlocks();
+  room.isDirty = true;
+}
+
+function markedBlocks() {
+  const sequence = room.state && room.state.sequences.find(one => one.id === room.marked);
+  return sequence ? sequence.blocks : [];
+}
+
+/* Marks the blocks of the sequence that was chosen in the table. */
+function markBlocks() {
+  const mine = new Set(markedBlocks());
+  room.cells.forEach((cell, i) => {
+    const isMine = mine.has(room.first + i);
+    if (isMine === Boolean(cell.isMine)) return;
+    cell.isMine = isMine;
+    cell.classList.toggle("mine", isMine);
+  });
+}
+
+/* A space or a line's end can be seen, so that a token's borders can. */
+function tokenElement(token) {
+  if (token.text === null) {
+    return make("span", {className: "token", textContent: "?", title: "It was there before you watched."});
+  }
+  const element = make("span", {className: "token", title: `Token ${token.id}`});
+  for (const part of token.text.split(/(\n)/)) {
+    if (part === "\n") element.append(make("span", {className: "space", textContent: "↵"}), "\n");
+    else element.append(part);
+  }
+  return element;
+}
+
+/* isSpoken: the keyboard asked for it, so a screen reader says it. */
+async function showBlock(id, isSpoken) {
+  const cells = room.cells;
+  const before = cells[room.chosen - room.first];
+  if (before) before.classList.remove("chosen");
+  room.chosen = id;
+  if (cells[id - room.first]) cells[id - room.first].classList.add("chosen");
+  let block;
+  try {
+    block = await askJson(`engine/blocks/${id}`);
+  } catch (error) {
+    if (room.chosen === id) byId("block-title").textContent = error.message;
+    return;
+  }
+  if (room.chosen !== id) return;
+  const held = {free: "free", cached: "free, but its tokens can be found again"}[block.state] ||
+    `held by ${plural(block.num_holders, "sequence")}` +
+    (block.state === "used" ? "" : ", and in the prefix cache");
+  byId("block-title").textContent =
+    `Block ${number(id)} · ${held} · ${block.num_tokens} of ${plural(block.block_size, "token")}`;
+  byId("block-text").replaceChildren(...block.tokens.map(tokenElement));
+  if (isSpoken && block.text) announce(block.text);
+}
+
+/* The chosen block is asked for again when it changed, at most a few times a second. */
+function refreshBlock() {
+  if (room.chosen < 0 || room.refresh) return;
+  room.refresh = setTimeout(() => {
+    room.refresh = 0;
+    if (room.chosen >= 0 && room.controller) showBlock(room.chosen);
+  }, 250);
+}
+
+function moveFocus(cell, key) {
+  const {cells} = room;
+  const columns = getComputedStyle(byId("blocks")).gridTemplateColumns.split(" ").length;
+  const steps = {ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns};
+  let to = cell.place + (steps[key] || 0);
+  if (key === "Home") to = 0;
+  if (key === "End") to = cells.length - 1;
+  if (to < 0 || to >= cells.length) return;
+  cell.tabIndex = -1;
+  cells[to].tabIndex = 0;
+  cells[to].focus();
+}
+
+function initBlocks() {
+  const blocks = byId("blocks");
+  const idOf = target => target.place === undefined ? -1 : room.first + target.place;
+  const choose = event => {
+    const id = idOf(event.target);
+    if (id >= 0 && id !== room.chosen) showBlock(id, event.type === "focusin");
+  };
+  blocks.addEventListener("pointerover", choose);
+  blocks.addEventListener("focusin", choose);
+  blocks.addEventListener("click", choose);
+  blocks.addEventListener("keydown", event => {
+    if (!/^(Arrow|Home$|End$)/.test(event.key) || idOf(event.target) < 0) return;
+    event.preventDefault();
+    moveFocus(event.target, event.key);
+  });
+  byId("range").addEventListener("input", () => moveWindow(Number(byId("range").value)));
+  byId("map").addEventListener("click", event => moveWindow(mapBlockAt(byId("map"), event, room.letters.length)));
+}
+
+// ---- the panel ----
+
 const STEPS_KEPT = 400, RATES_KEPT = 120;
 const RATE_MS = 500; // between two points of the rate
 
