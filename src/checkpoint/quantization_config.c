@@ -252,6 +252,33 @@ static enum status read_awq(struct quantization_config *out, const json_t *objec
                   : quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
 }
 
+// "config_groups" repeat what "quant_algo" says.
+static enum status read_modelopt(struct quantization_config *out, const json_t *object,
+                                 const char *what, struct err *err) {
+    static const char *const known[] = {"quant_method",    "quant_algo", "config_groups",
+                                        "ignore",          "producer",   "kv_cache_scheme",
+                                        "exclude_modules", "group_size", "kv_cache_quant_algo"};
+    static const char *const algos[] = {"FP8", "NVFP4"};
+    size_t algo = ARRAY_LEN(algos);
+    enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
+    if (!status) {
+        status = quantization_config_want(object, "quant_algo", algos, ARRAY_LEN(algos), &algo,
+                                          what, err);
+    }
+    if (status) return status;
+    if (algo == ARRAY_LEN(algos)) {
+        return err_set(err, ERR_FORMAT, "%s: \"quantization_config\" has no \"quant_algo\"", what);
+    }
+    out->method = algo == 0 ? QUANTIZED_FP8 : QUANTIZED_NVFP4;
+    out->bits = algo == 0 ? 8 : 4;
+    out->is_symmetric = true;
+    out->has_kv_scales =
+        jread_get(object, "kv_cache_scheme") || jread_get(object, "kv_cache_quant_algo");
+    status = quantization_config_skip_list(out, object, "ignore", what, err);
+    return status ? status
+                  : quantization_config_skip_list(out, object, "exclude_modules", what, err);
+}
+
 static enum status read_method(struct quantization_config *out, const json_t *object,
                                const char *what, struct err *err) {
     static const struct {
@@ -261,6 +288,7 @@ static enum status read_method(struct quantization_config *out, const json_t *ob
     } methods[] = {{"fp8", read_fp8},
                    {"gptq", read_gptq},
                    {"awq", read_awq},
+                   {"modelopt", read_modelopt},
                    {"compressed-tensors", compressed_config_read}};
     const char *method = json_string_value(json_object_get(object, "quant_method"));
     for (size_t i = 0; method && i < ARRAY_LEN(methods); i++) {
@@ -268,8 +296,8 @@ static enum status read_method(struct quantization_config *out, const json_t *ob
     }
     return err_set(err, ERR_UNSUPPORTED,
                    "%s: \"quantization_config\" says that the weights are quantized (%.60s), which "
-                   "is not supported; want fp8, gptq, awq, compressed-tensors, or BF16, F16 or F32 "
-                   "weights",
+                   "is not supported; want fp8, gptq, awq, modelopt, compressed-tensors, or BF16, "
+                   "F16 or F32 weights",
                    what, method ? method : "no \"quant_method\"");
 }
 

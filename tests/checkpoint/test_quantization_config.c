@@ -64,6 +64,24 @@ static void test_methods(void **state) {
     quantization_config_fini(&c);
 }
 
+static void test_modelopt(void **state) {
+    (void)state;
+    struct quantization_config c =
+        read_ok("{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\", \"ignore\": "
+                "[\"lm_head\"], \"producer\": {\"name\": \"modelopt\"}, \"kv_cache_scheme\": "
+                "{\"num_bits\": 8}}");
+    assert_int_equal(c.method, QUANTIZED_NVFP4);
+    assert_true(c.has_kv_scales);
+    assert_true(quantization_config_skips(&c, "lm_head"));
+    quantization_config_fini(&c);
+    c = read_ok("{\"quant_method\": \"modelopt\", \"quant_algo\": \"FP8\"}");
+    assert_int_equal(c.method, QUANTIZED_FP8);
+    assert_int_equal(c.block_rows, 0);
+    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"modelopt\", \"quant_algo\": \"W4A8_AWQ\"}",
+            "W4A8_AWQ");
+    refused(ERR_FORMAT, "{\"quant_method\": \"modelopt\"}", "\"quant_algo\"");
+}
+
 #define COMPRESSED(format, weights)                                                                \
     "{\"quant_method\": \"compressed-tensors\", \"format\": \"" format "\", \"config_groups\": "   \
     "{\"group_0\": {\"targets\": [\"Linear\"], \"weights\": {" weights "}}}}"
@@ -160,6 +178,7 @@ static void test_skipped_modules_are_whole_components(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_modelopt),
         cmocka_unit_test(test_compressed_tensors),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_skipped_modules_are_whole_components),

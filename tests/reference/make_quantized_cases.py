@@ -129,6 +129,28 @@ def compressed(name: str, preset: str, **changes) -> None:
     save(name, tensors, definition(preset, tensors, args), config)
 
 
+def modelopt_nvfp4() -> None:
+    """ModelOpt multiplies by weight_scale_2 where compressed-tensors divides by its global scale."""
+    from safetensors.torch import load_file
+
+    t = load_file(os.path.join(FOLDER, "ct-nvfp4.safetensors"))
+    factor = 1.0 / t["m.weight_global_scale"].reshape(())
+    tensors = {
+        "weight": t["m.weight_packed"],
+        "weight_scale": t["m.weight_scale"],
+        "weight_scale_2": factor,
+        "input_scale": torch.tensor(0.001),
+    }
+    codes = unpack_fp4_from_uint8(t["m.weight_packed"], OUT, IN, dtype=torch.float32)
+    want = codes * (t["m.weight_scale"].float() * factor).repeat_interleave(16, 1)
+    config = {
+        "quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"],
+        "producer": {"name": "modelopt", "version": "0.40.0"},
+        "config_groups": {"group_0": {"targets": ["Linear"]}},
+    }
+    save("modelopt-nvfp4", tensors, want, config)
+
+
 def grid(w: torch.Tensor, bits: int, group: int, sym: bool):
     """Scales and zeros of float groups, [out][groups]; scales are rounded to float16 as stored."""
     g = w.reshape(OUT, -1, group)
@@ -248,6 +270,7 @@ def main() -> None:
     compressed("ct-nvfp4", "NVFP4")
     compressed("ct-nvfp4a16", "NVFP4A16")
     compressed("ct-mxfp4", "MXFP4")
+    modelopt_nvfp4()
     compressed_act_order()
     gptq("gptq-sym", 4, 32, True, "gptq")
     gptq("gptq-asym", 4, 32, False, "gptq")
