@@ -57,6 +57,7 @@ static const struct cli_command commands[] = {
     {"render", "show the prompt that a chat template makes of a chat", cmd_render},
     {"tokenize", "text to token ids", cmd_tokenize},
     {"detokenize", "token ids to text", cmd_detokenize},
+    {"schema", "check what of a JSON schema is enforced, and which texts fit", cmd_schema},
     {"completion", "print the completion script of a shell", cmd_completion},
     {"manual", "print the man page of a command", cmd_manual},
 };

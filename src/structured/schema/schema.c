@@ -12,7 +12,8 @@ enum {
     NODES_MAX = 50000,
     DEPTH_MAX = 48, // of nodes that are expanded inside each other; deeper ones wait
     TERMINAL_WEIGHT_MAX = 48, // members of the objects that are part of one terminal
-    HOPS_MAX = 20,
+    HOPS_MAX = 20, // references behind each other
+    PARTS_MAX = 50000, // members and items, of all alternatives
     FINDINGS_MAX = 64,
     SENTENCES_MAX = 500,
     BYTES_MAX = 64 << 20,
@@ -64,6 +65,13 @@ const char *schema_say(struct schema_reader *reader, const json_t *schema, const
     char *copy = arena_strndup(&reader->arena, err.message, strlen(err.message));
     if (!copy) schema_fail(reader, ERR_NOMEM, "out of memory: JSON schema");
     return copy ? copy : "";
+}
+
+void schema_count_part(struct schema_reader *reader) {
+    reader->weight++;
+    if (++reader->num_parts > PARTS_MAX) {
+        schema_fail(reader, ERR_CAPACITY, "the JSON schema has too many combinations of schemas");
+    }
 }
 
 static void add_finding(struct schema_reader *reader, const char *sentence, bool refused) {
@@ -250,7 +258,7 @@ static void emit_values(struct schema_reader *reader, const struct schema_branch
     size_t num_texts = 0;
     for (size_t i = 0; i < set->num_values; i++) {
         const json_t *value = set->values[i];
-        if (!schema_branch_has(reader, branch, value)) continue;
+        if (!schema_branch_allows(reader, branch, value)) continue;
         if (json_is_string(value)) {
             texts[num_texts++] =
                 (struct expr_text){json_string_value(value), json_string_length(value)};

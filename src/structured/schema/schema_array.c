@@ -239,7 +239,7 @@ static void add_values(struct schema_reader *reader, const struct schema_branch 
     struct values *values = arg;
     const struct schema_value_set *set = branch->values;
     for (size_t i = 0; set && i < set->num_values; i++) {
-        if (schema_branch_has(reader, branch, set->values[i])) add_value(values, set->values[i]);
+        if (schema_branch_allows(reader, branch, set->values[i])) add_value(values, set->values[i]);
     }
     if (set) return;
     if (branch->types & ~(unsigned)(SCHEMA_NULL | SCHEMA_BOOLEAN)) values->too_many = true;
@@ -288,7 +288,7 @@ static void make_items(struct list *list) {
     for (size_t i = 0; i <= list->prefix_len && !schema_failed(reader); i++) {
         uint32_t node = schema_item_node(reader, list->limits, i);
         list->any[i] = schema_node_item(reader, node);
-        reader->weight++;
+        schema_count_part(reader);
         if (!contains) continue;
         struct schema_literal literal = contains->literal;
         node = item_node(reader, list->limits, i, &literal, 1);

@@ -163,6 +163,7 @@ struct schema_reader {
     bool needs_distinct; // minProperties would need keys that differ from each other
     size_t weight; // members of the objects of the open node
     size_t num_runs, num_keywords, num_sentences, num_bytes; // so far, all are limited
+    size_t num_parts; // members and items written so far, limited
     // Terminals that every schema needs.
     uint32_t space, any_text, number, integer;
     uint32_t comma, colon; // with white space
@@ -185,6 +186,8 @@ void schema_note(struct schema_reader *reader, const json_t *schema, const char 
 // Ends reading.
 void schema_fail(struct schema_reader *reader, enum status status, const char *sentence);
 bool schema_failed(struct schema_reader *reader);
+// Counts a member or an item that is written.
+void schema_count_part(struct schema_reader *reader);
 // From the arena; NULL after schema_fail.
 void *schema_alloc(struct schema_reader *reader, size_t size);
 
@@ -256,9 +259,11 @@ bool schema_apply(struct schema_reader *reader, struct schema_branch *branch, co
 // ---- values (schema_value.c) ----
 
 bool schema_values_equal(const json_t *a, const json_t *b); // 1 equals 1.0
-// Whether the branch has the value.
+// Whether the branch has the value; the second for one of branch->values.
 bool schema_branch_has(struct schema_reader *reader, const struct schema_branch *branch,
                        const json_t *value);
+bool schema_branch_allows(struct schema_reader *reader, const struct schema_branch *branch,
+                          const json_t *value);
 bool schema_node_has(struct schema_reader *reader, uint32_t node, const json_t *value);
 // The texts of one value, with white space.
 uint32_t schema_value_expr(struct schema_reader *reader, const json_t *value);

@@ -143,7 +143,7 @@ static void add_name_texts(struct schema_reader *reader, const struct schema_bra
     }
     for (size_t i = 0; i < branch->values->num_values; i++) {
         const json_t *value = branch->values->values[i];
-        if (!json_is_string(value) || !schema_branch_has(reader, branch, value)) continue;
+        if (!json_is_string(value) || !schema_branch_allows(reader, branch, value)) continue;
         uint32_t text = expr_literal(exprs, json_string_value(value), json_string_length(value));
         *texts = expr_alt(exprs, *texts, text);
     }
@@ -214,7 +214,7 @@ static uint32_t member_item(struct object *object, uint32_t content, uint32_t no
     uint32_t key = expr_concat(exprs, content, expr_concat(exprs, quote, reader->colon));
     key = expr_concat(exprs, quote, key);
     uint32_t value = schema_node_item(reader, node);
-    reader->weight++;
+    schema_count_part(reader);
     uint32_t items[] = {grammar_terminal(reader->grammar, key), value};
     return grammar_sequence(reader->grammar, items, 2);
 }

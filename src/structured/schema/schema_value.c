@@ -19,6 +19,11 @@ static bool numbers_equal(const json_t *a, const json_t *b) {
 }
 
 bool schema_values_equal(const json_t *a, const json_t *b) {
+    if (json_is_string(a) && json_is_string(b)) { // the usual case
+        size_t len = json_string_length(a);
+        return len == json_string_length(b) &&
+               memcmp(json_string_value(a), json_string_value(b), len) == 0;
+    }
     if (is_number(a) || is_number(b)) return is_number(a) && is_number(b) && numbers_equal(a, b);
     if (json_is_array(a) && json_is_array(b)) {
         if (json_array_size(a) != json_array_size(b)) return false;
@@ -109,27 +114,33 @@ static bool array_has(struct schema_reader *reader, const struct schema_array *a
     return true;
 }
 
-bool schema_branch_has(struct schema_reader *reader, const struct schema_branch *branch,
-                       const json_t *value) {
+bool schema_branch_allows(struct schema_reader *reader, const struct schema_branch *branch,
+                          const json_t *value) {
     unsigned type = schema_type_of(value);
     if (!(branch->types & type) || schema_failed(reader)) return false;
-    const struct schema_value_set *set = branch->values;
-    bool found = !set;
-    for (size_t i = 0; !found && i < set->num_values; i++) {
-        found = set->values[i] == value || schema_values_equal(set->values[i], value);
+    const struct schema_value_set *excluded = branch->excluded;
+    for (size_t i = 0; excluded && i < excluded->num_values; i++) {
+        if (schema_values_equal(excluded->values[i], value)) return false;
     }
-    set = branch->excluded;
-    for (size_t i = 0; found && set && i < set->num_values; i++) {
-        found = !schema_values_equal(set->values[i], value);
-    }
-    if (!found) return false;
     if (type & SCHEMA_NUMBER) return number_has(reader, branch, value);
     if (type == SCHEMA_STRING) {
-        return matches(reader, schema_text_expr(reader, branch), json_string_value(value),
-                       json_string_length(value));
+        bool is_free = branch->text == reader->any_text && !branch->length_min &&
+                       branch->length_max == EXPR_FOREVER;
+        return is_free || matches(reader, schema_text_expr(reader, branch),
+                                  json_string_value(value), json_string_length(value));
     }
     if (type == SCHEMA_ARRAY) return array_has(reader, &branch->array, value);
     return type != SCHEMA_OBJECT || object_has(reader, &branch->object, value);
+}
+
+bool schema_branch_has(struct schema_reader *reader, const struct schema_branch *branch,
+                       const json_t *value) {
+    const struct schema_value_set *set = branch->values;
+    bool found = !set;
+    for (size_t i = 0; !found && i < set->num_values; i++) {
+        found = schema_values_equal(set->values[i], value);
+    }
+    return found && schema_branch_allows(reader, branch, value);
 }
 
 struct search {
