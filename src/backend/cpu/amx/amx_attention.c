@@ -13,6 +13,9 @@
 #include <string.h>
 
 #include "backend/cpu/amx/amx_attention.h"
+#include "backend/cpu/avx512/avx512_vector.h"
+
+#include "backend/cpu/attention/attention_softcap.h"
 
 enum {
     GROUP = 32, // rows that are computed together
@@ -237,13 +240,24 @@ static ALWAYS_INLINE __mmask32 find_bad(__m512i values) {
     return _mm512_cmpeq_epi16_mask(_mm512_and_si512(values, exponent), exponent);
 }
 
-// Copies the first `visible` positions of a chunk of V, and zeros. Returns whether all numbers are
-// finite.
-static bool copy_chunk(const uint16_t *from, uint32_t visible, size_t head_dim,
+// Positions begin .. end - 1.
+struct range {
+    uint32_t begin, end;
+};
+
+static bool is_in(struct range range, uint32_t position) {
+    return position >= range.begin && position < range.end;
+}
+
+// Copies a chunk of V, of which position 0 is `first`: the positions in `seen`, and zeros. Returns
+// whether all numbers are finite.
+static bool copy_chunk(const uint16_t *from, uint32_t first, struct range seen, size_t head_dim,
                        const struct layout *layout, uint16_t *to) {
     __mmask32 bad = 0;
     for (uint32_t line = 0; line < LANES; line += 2, to += layout->line) {
-        __m512i mask = _mm512_set1_epi32(line + 1 < visible ? -1 : line < visible ? 0xffff : 0);
+        uint32_t low = is_in(seen, first + line) ? 0xffff : 0;
+        uint32_t high = is_in(seen, first + line + 1) ? 0xffff0000 : 0;
+        __m512i mask = _mm512_set1_epi32((int32_t)(low | high));
         uint16_t *out = to;
         for (size_t d = 0; d < head_dim; d += LANES, from += 2 * LANES, out += layout->block) {
             __m512i value = _mm512_and_si512(_mm512_loadu_si512(from), mask);
@@ -254,19 +268,24 @@ static bool copy_chunk(const uint16_t *from, uint32_t visible, size_t head_dim,
     return bad == 0;
 }
 
-// Copies V of the first `visible` positions to tile->values, and zeros up to a multiple of 32.
-// Returns a bit for each chunk that has a number that is not finite.
-static uint32_t copy_values(const struct attention_tile *tile, uint32_t visible,
+// Copies V of the positions in `seen` to tile->values, and zeros from the beginning of a span up to
+// a multiple of 32. Returns a bit for each chunk that has a number that is not finite.
+static uint32_t copy_values(const struct attention_tile *tile, struct range seen,
                             struct layout layout) {
-    uint32_t bad = 0, chunks = (visible + 2 * LANES - 1) / (2 * LANES) * 2;
-    for (uint32_t c = 0; c < chunks; c++) {
-        uint32_t begin = c * LANES, seen = visible > begin ? visible - begin : 0;
+    uint32_t bad = 0, chunks = (seen.end + 2 * LANES - 1) / (2 * LANES) * 2;
+    for (uint32_t c = seen.begin / AMX_SPAN * CHUNKS; c < chunks; c++) {
         uint16_t *to = (uint16_t *)tile->values + c / 2 * layout.pair + c % 2 * layout.chunk;
         // A chunk that is not seen need not be there.
-        const uint16_t *from = tile->v[seen ? c : c - 1];
-        bad |= (uint32_t)!copy_chunk(from, seen, tile->head_dim, &layout, to) << c;
+        const uint16_t *from = tile->v[c * LANES < seen.end ? c : c - 1];
+        bad |= (uint32_t)!copy_chunk(from, c * LANES, seen, tile->head_dim, &layout, to) << c;
     }
     return bad;
+}
+
+// A bit for each chunk of a span that some row does not see whole.
+static uint32_t partly_seen(const struct attention_tile *tile) {
+    uint32_t hidden = (tile->hidden[tile->rows - 1] + LANES - 1) / LANES;
+    return ~0u << tile->visible[0] / LANES | ((1u << hidden) - 1);
 }
 
 // value_group for when positions after a row's own hold NaN or inf: multiplied by 0 they would give
@@ -277,9 +296,11 @@ static void value_group_masked(const struct attention_tile *tile) {
     one.rows = 1;
     for (uint32_t c = 0; c < CHUNKS; c++) one.v[c] = (uint16_t *)tile->values + c * layout.chunk;
     for (uint32_t row = 0; row < tile->rows; row++) {
-        uint32_t visible = tile->visible[row];
-        copy_values(tile, visible, layout);
-        if (visible) amx_value_few(&one, (visible + LANES - 1) / LANES);
+        struct range seen = {tile->hidden[row], tile->visible[row]};
+        if (seen.begin < seen.end) {
+            copy_values(tile, seen, layout);
+            amx_value_few(&one, (seen.end + LANES - 1) / LANES);
+        }
         one.acc += tile->head_dim;
         one.scores += AMX_SPAN;
     }
@@ -296,15 +317,17 @@ static bool is_finite(const uint16_t *values, size_t count) {
 // The rows from `row` on of a part, at the span whose first chunk is `chunk`.
 struct group {
     struct attention_tile tile;
-    uint32_t visible[GROUP];
-    uint32_t chunks; // that any of its rows sees
+    uint32_t hidden[GROUP], visible[GROUP];
+    uint32_t chunks; // up to the last one that any of its rows sees; 0: none sees the span
 };
 
 static void find_group(const struct attention_tile *part, uint32_t row, struct group *group) {
     uint32_t left = part->rows - row;
     group->tile = (struct attention_tile){
         .q = (const uint16_t *)part->q + (size_t)row * part->head_dim,
+        .hidden = group->hidden,
         .visible = group->visible,
+        .softcap = part->softcap,
         .max = part->max + row,
         .sum = part->sum + (size_t)row * ATTENTION_SUMS,
         .acc = part->acc + (size_t)row * part->head_dim,
@@ -314,14 +337,20 @@ static void find_group(const struct attention_tile *part, uint32_t row, struct g
     };
 }
 
+// How many positions of the span from `begin` on are before `position` of the part.
+static uint32_t in_span(uint32_t begin, uint32_t position) {
+    uint32_t before = position > begin ? position - begin : 0;
+    return before < AMX_SPAN ? before : AMX_SPAN;
+}
+
 static void find_span(const struct attention_tile *part, uint32_t row, uint32_t chunk,
                       struct group *group) {
     for (uint32_t i = 0; i < group->tile.rows; i++) {
-        uint32_t seen = part->visible[row + i], begin = chunk * LANES;
-        seen = seen > begin ? seen - begin : 0;
-        group->visible[i] = seen < AMX_SPAN ? seen : AMX_SPAN;
+        group->hidden[i] = in_span(chunk * LANES, part->hidden[row + i]);
+        group->visible[i] = in_span(chunk * LANES, part->visible[row + i]);
     }
-    group->chunks = (group->visible[group->tile.rows - 1] + LANES - 1) / LANES;
+    uint32_t end = group->visible[group->tile.rows - 1];
+    group->chunks = group->hidden[0] < end ? (end + LANES - 1) / LANES : 0;
     group->tile.values = (uint16_t *)part->values + (size_t)chunk * LANES * part->head_dim;
     for (uint32_t c = 0; c < CHUNKS; c++) {
         uint32_t next = chunk + CHUNKS_AHEAD + c;
@@ -338,12 +367,22 @@ static void clear_acc(const struct attention_tile *tile) {
     memset(tile->acc, 0, (size_t)tile->rows * tile->head_dim * sizeof *tile->acc);
 }
 
+static void softmax(const struct attention_tile *tile, uint32_t chunks) {
+    for (uint32_t row = 0; row < tile->rows && tile->softcap != 0; row++) {
+        softcap_scores(tile->scores + (size_t)row * AMX_SPAN, chunks * LANES, tile->softcap);
+    }
+    amx_softmax(tile, chunks + chunks % 2);
+}
+
 static void attend_few(const struct attention_tile *tile, uint32_t chunks) {
     amx_score_few(tile, chunks);
-    amx_softmax(tile, chunks + chunks % 2);
+    softmax(tile, chunks);
     bool finite = true;
-    for (uint32_t c = tile->visible[0] / LANES; c < chunks; c++) {
-        finite = finite && is_finite(tile->v[c], (size_t)LANES * tile->head_dim);
+    uint32_t partly = partly_seen(tile);
+    for (uint32_t c = 0; c < chunks; c++) {
+        if (partly >> c & 1) {
+            finite = finite && is_finite(tile->v[c], (size_t)LANES * tile->head_dim);
+        }
     }
     if (finite) {
         amx_value_few(tile, chunks);
@@ -353,37 +392,41 @@ static void attend_few(const struct attention_tile *tile, uint32_t chunks) {
 }
 
 void amx_attention(const struct attention_tile *part) {
-    uint32_t bad = 0, most = part->visible[part->rows - 1];
-    if (part->rows > AMX_FEW_ROWS) bad = copy_values(part, most, tile_layout(part->head_dim));
+    const struct range seen = {part->hidden[0], part->visible[part->rows - 1]};
+    uint32_t bad = 0;
+    if (part->rows > AMX_FEW_ROWS) bad = copy_values(part, seen, tile_layout(part->head_dim));
     struct fetch fetch = {.tile = part, .end = ATTENTION_PART_CHUNKS * part->head_dim};
     // Past the last position, all chunks are the last one.
     if (part->next_k[0] == part->next_k[ATTENTION_PART_CHUNKS - 1]) fetch.end = 0;
     // All groups together have at most this many steps.
-    uint32_t steps = (part->rows + GROUP - 1) / GROUP * ((most + 2 * LANES - 1) / (2 * LANES)) *
+    uint32_t steps = (part->rows + GROUP - 1) / GROUP *
+                     ((seen.end - seen.begin / AMX_SPAN * AMX_SPAN + 2 * LANES - 1) / (2 * LANES)) *
                      ((part->head_dim + AMX_DEPTH - 1) / AMX_DEPTH);
     fetch.step = (fetch.end + steps - 1) / steps;
     for (uint32_t row = 0; row < part->rows; row += GROUP) {
         struct group group;
         const struct attention_tile *tile = &group.tile;
         find_group(part, row, &group);
-        for (uint32_t chunk = 0; chunk < ATTENTION_PART_CHUNKS; chunk += CHUNKS) {
+        uint32_t first = part->hidden[row] / AMX_SPAN * CHUNKS; // chunk of the group's first span
+        for (uint32_t chunk = first; chunk < ATTENTION_PART_CHUNKS; chunk += CHUNKS) {
             find_span(part, row, chunk, &group);
             if (group.chunks == 0) break;
             if (tile->rows <= AMX_FEW_ROWS) {
-                if (chunk == 0) clear_acc(tile);
+                if (chunk == first) clear_acc(tile);
                 attend_few(tile, group.chunks);
                 continue;
             }
             score_group(tile, group.chunks, &fetch);
-            amx_softmax(tile, group.chunks + group.chunks % 2);
+            softmax(tile, group.chunks);
             uint32_t bad_here = bad >> chunk & ((1u << CHUNKS) - 1); // chunks of the span
-            if (bad_here >> tile->visible[0] / LANES) {
-                if (chunk == 0) clear_acc(tile);
+            if (bad_here & partly_seen(tile)) {
+                if (chunk == first) clear_acc(tile);
                 value_group_masked(tile);
-                uint32_t seen = most - chunk * LANES; // by the last row
-                copy_values(tile, seen < AMX_SPAN ? seen : AMX_SPAN, tile_layout(tile->head_dim));
+                struct range of_span = {in_span(chunk * LANES, seen.begin),
+                                        in_span(chunk * LANES, seen.end)};
+                copy_values(tile, of_span, tile_layout(tile->head_dim));
             } else {
-                value_group(tile, group.chunks, chunk == 0);
+                value_group(tile, group.chunks, chunk == first);
             }
         }
     }

@@ -41,12 +41,19 @@ static ALWAYS_INLINE __m512 largest_of(const __m512 rows[LANES]) {
                          _mm512_shuffle_ps(half[0], half[1], 0xdd));
 }
 
+// How many positions before `count` are not before `position`.
+static ALWAYS_INLINE uint32_t count_from(uint32_t position, uint32_t count) {
+    return count > position ? count - position : 0;
+}
+
 // The largest scores that a row sees, in any lanes.
-static ALWAYS_INLINE __m512 row_top(const float *scores, uint32_t chunks, uint32_t visible) {
+static ALWAYS_INLINE __m512 row_top(const float *scores, uint32_t chunks, uint32_t hidden,
+                                    uint32_t visible) {
     __m512 top = _mm512_set1_ps(-__builtin_inff());
     for (uint32_t c = 0; c < chunks; c++, scores += LANES) {
-        uint32_t left = visible > c * LANES ? visible - c * LANES : 0;
-        top = _mm512_mask_max_ps(top, avx512_first_lanes(left), top, _mm512_loadu_ps(scores));
+        __mmask16 mask = avx512_first_lanes(count_from(c * LANES, visible));
+        mask &= (__mmask16)~avx512_first_lanes(count_from(c * LANES, hidden));
+        top = _mm512_mask_max_ps(top, mask, top, _mm512_loadu_ps(scores));
     }
     return top;
 }
@@ -98,6 +105,11 @@ static ALWAYS_INLINE __m512 add_pair(__m512 sum, __m512i pair) {
     return _mm512_dpbf16_ps(sum, (__m512bh)pair, (__m512bh)ones);
 }
 
+// The first `count` of 32 lanes.
+static ALWAYS_INLINE __mmask32 first_of_pair(uint32_t count) {
+    return count < 32 ? (1u << count) - 1 : ~0u;
+}
+
 static ALWAYS_INLINE void finish_row(const struct attention_tile *tile, uint32_t row,
                                      uint32_t chunks, bool is_full) {
     float *scores = tile->scores + (size_t)row * AMX_SPAN;
@@ -113,8 +125,8 @@ static ALWAYS_INLINE void finish_row(const struct attention_tile *tile, uint32_t
         }
     } else {
         for (uint32_t c = 0; c < chunks; c += 2) {
-            uint32_t seen = tile->visible[row] > c * LANES ? tile->visible[row] - c * LANES : 0;
-            __mmask32 mask = seen < 32 ? (1u << seen) - 1 : ~0u;
+            __mmask32 mask = first_of_pair(count_from(c * LANES, tile->visible[row])) &
+                             ~first_of_pair(count_from(c * LANES, tile->hidden[row]));
             __m512i pair = pair_of(scores + (size_t)c * LANES, bias);
             pair = _mm512_maskz_mov_epi16(mask, pair);
             _mm512_storeu_si512(scores + (size_t)c / 2 * LANES, pair);
@@ -135,7 +147,8 @@ static ALWAYS_INLINE __m512 find_tops(const struct attention_tile *tile, uint32_
     }
     for (uint32_t i = 0; i < LANES; i++) tops[i] = _mm512_set1_ps(-__builtin_inff());
     for (uint32_t i = 0; i < rows; i++, scores += AMX_SPAN) {
-        tops[i] = is_full ? full_row_top(scores) : row_top(scores, chunks, tile->visible[row + i]);
+        tops[i] = is_full ? full_row_top(scores)
+                          : row_top(scores, chunks, tile->hidden[row + i], tile->visible[row + i]);
     }
     return largest_of(tops);
 }
@@ -143,7 +156,8 @@ static ALWAYS_INLINE __m512 find_tops(const struct attention_tile *tile, uint32_
 void amx_softmax(const struct attention_tile *tile, uint32_t chunks) {
     for (uint32_t row = 0; row < tile->rows; row += LANES) {
         uint32_t left = tile->rows - row, rows = left < LANES ? left : LANES;
-        bool is_full = tile->visible[row] == AMX_SPAN; // and then those of the rows behind it, too
+        // Then every row sees the whole span.
+        bool is_full = tile->visible[row] == AMX_SPAN && tile->hidden[row + rows - 1] == 0;
         raise_maxima(tile, row, rows, find_tops(tile, row, rows, chunks, is_full));
         for (uint32_t i = 0; i < rows; i++) {
             if (is_full) {

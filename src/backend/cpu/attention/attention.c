@@ -429,14 +429,9 @@ void cpu_attention(struct backend *backend, const struct attention_args *args) {
     attention_run(cpu_backend_of(backend), args, &(struct attention_narrow){0});
 }
 
-// The kernels for a KV cache. AMX has no windows and caps.
+// The kernels for a KV cache.
 static const struct attention_kernels *kernels_of(const struct cpu_kernels *kernels,
-                                                  const struct attention_args *args) {
-    enum dtype dtype = args->cache->spec.dtype;
-    if (kernels->attention_bf16.queries == QUERIES_BF16 && dtype == DTYPE_BF16 &&
-        (args->window != 0 || args->softcap != 0)) {
-        kernels = &cpu_kernels_scalar;
-    }
+                                                  enum dtype dtype) {
     if (dtype == DTYPE_I8) return &kernels->attention_int8;
     return dtype == DTYPE_F32 ? &kernels->attention_f32 : &kernels->attention_bf16;
 }
@@ -461,12 +456,10 @@ void attention_run(struct cpu_backend *cpu, const struct attention_args *args,
     struct attention_job job = {
         .cpu = cpu,
         .narrow = narrow,
-        .kernels = kernels_of(&cpu->kernels, args),
+        .kernels = kernels_of(&cpu->kernels, spec->dtype),
         .args = args,
         .group = args->num_heads / args->num_kv_heads,
     };
-    CHECK(!narrow->queries || job.kernels->queries == QUERIES_BF16, "window=%u softcap=%f",
-          args->window, (double)args->softcap);
     attention_make_plan(&job);
     thread_pool_for(cpu->pool, job.num_items, attention_item, &job);
 }
