@@ -422,7 +422,7 @@ void page_engine_block(struct api *api, const struct request_info *info, struct 
                        const char *name) {
     struct api_error error = {0};
     struct engine_room *room = find_room(api, &error);
-    struct view_block block;
+    struct view_block block = {0};
     uint32_t id = 0;
     bool is_good = room != NULL;
     if (is_good && !atomic_load(&room->num_viewers)) {
