@@ -41,7 +41,7 @@ struct http_conn {
     enum http_state state;
     bool is_processing; // process is on the stack
     bool is_streaming, is_chunked;
-    bool has_no_memory; // for a part of the answer: what was written of it is of no use
+    bool is_out_of_memory; // an append failed: the response is corrupt, so close the connection
     bool close_after; // the answer is the connection's last
     double body_begin, last_write, idle_since; // clock_seconds
     uint64_t body_bytes; // of the answer
@@ -591,7 +591,7 @@ static void format_date(char *out, size_t size) {
 }
 
 static void write_bytes(struct http_conn *conn, const void *bytes, size_t len) {
-    if (evbuffer_add(bufferevent_get_output(conn->bev), bytes, len)) conn->has_no_memory = true;
+    if (evbuffer_add(bufferevent_get_output(conn->bev), bytes, len)) conn->is_out_of_memory = true;
 }
 
 static void write_text(struct http_conn *conn, const char *text) {
@@ -653,7 +653,7 @@ void http_conn_reply(struct http_conn *conn, int status, const char *content_typ
     write_text(conn, "\r\n");
     if (len && !is_head_request(conn)) write_bytes(conn, body, len);
     conn->body_bytes += len;
-    if (conn->has_no_memory) {
+    if (conn->is_out_of_memory) {
         close_conn(conn);
     } else {
         end_answer(conn);
@@ -672,7 +672,7 @@ bool http_conn_stream_begin(struct http_conn *conn, const char *head) {
                  conn->is_chunked ? "Transfer-Encoding: chunked\r\n" : "");
     conn->last_write = clock_seconds();
     arm(conn, conn->server->limits.ping_seconds);
-    if (!conn->has_no_memory) return true;
+    if (!conn->is_out_of_memory) return true;
     close_conn(conn);
     return false;
 }
@@ -698,14 +698,14 @@ bool http_conn_stream_write(struct http_conn *conn, const void *bytes, size_t le
     if (conn->is_chunked) write_text(conn, "\r\n");
     conn->body_bytes += len;
     conn->last_write = clock_seconds();
-    if (!conn->has_no_memory) return true;
+    if (!conn->is_out_of_memory) return true;
     close_conn(conn);
     return false;
 }
 
 void http_conn_stream_end(struct http_conn *conn) {
     if (conn->is_chunked) write_text(conn, "0\r\n\r\n");
-    if (conn->has_no_memory) {
+    if (conn->is_out_of_memory) {
         close_conn(conn);
     } else {
         end_answer(conn);

@@ -54,8 +54,8 @@ struct api {
     struct json_out log_line;
 };
 
-// Fills the members that say what chats are like here, from the template, the tokenizer and the
-// options. `chat_template` may be NULL.
+// Derives the chat capabilities from the template, the tokenizer and the options. `chat_template`
+// may be NULL.
 void api_set_chat(struct api *api, const struct nvllm_chat_template *chat_template);
 // False, with an error that lists the served names: none of them is `name`. NULL is the first one.
 bool api_check_model(const struct api *api, const char *name, struct api_error *error);
