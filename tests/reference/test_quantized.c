@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/json/jread.h"
 #include "checkpoint/safetensors.h"
 #include "reference/expected.h"
@@ -44,6 +45,7 @@ static void add(struct writer *w, const char *name, const char *dtype, const cha
 }
 
 static void finish(struct writer *w, const struct temp_folder *folder) {
+    CHECK(w->header && w->data, "no tensors");
     size_t total = 8 + w->header_bytes + 1 + w->data_bytes;
     unsigned char *file = malloc(total);
     assert_non_null(file);
@@ -139,7 +141,7 @@ static void add_packed(struct writer *packed, struct writer *bf16, const struct 
     uint16_t *values = malloc(t->size_bytes);
     uint32_t *codes = calloc((size_t)rows * words, 4);
     uint32_t *zeros = calloc((size_t)zero_words * groups, 4);
-    float *scales = malloc((size_t)rows * groups * sizeof *scales);
+    float *scales = calloc((size_t)rows * groups, sizeof *scales);
     int32_t *group_of = malloc(cols * sizeof *group_of);
     assert_true(values && codes && zeros && scales && group_of);
     const void *bytes = byte_source_get(&t->source, 0, t->size_bytes, values, NULL);

@@ -82,7 +82,11 @@ static enum status load_codes(struct quantized_matrix *m, const struct tensor *q
     size_t word_bytes = m->rows * sizeof(uint32_t); // of all outputs
     m->memory = malloc(m->rows * m->row_bytes);
     uint32_t *room = malloc(WORDS * word_bytes);
-    enum status status = m->memory && room ? OK : err_nomem(err, "quantized weights");
+    if (!m->memory || !room) {
+        free(room);
+        return err_nomem(err, "quantized weights");
+    }
+    enum status status = OK;
     for (uint64_t first = 0; first < num_words && !status; first += WORDS) {
         uint64_t left = num_words - first, count = left < WORDS ? left : WORDS;
         status = load(qweight, first * word_bytes, count * word_bytes, room, err);
@@ -105,8 +109,11 @@ static enum status load_zeros(struct quantized_matrix *m, const struct tensor *q
     uint32_t more = config->is_zero_less_one; // zeros wrap round: a zero of 0 is stored as all ones
     m->zeros = malloc(m->rows * m->num_groups);
     uint32_t *words = malloc(qzeros->size_bytes);
-    enum status status = m->zeros && words ? OK : err_nomem(err, "zeros of weights");
-    if (!status) status = load(qzeros, 0, qzeros->size_bytes, words, err);
+    if (!m->zeros || !words) {
+        free(words);
+        return err_nomem(err, "zeros of weights");
+    }
+    enum status status = load(qzeros, 0, qzeros->size_bytes, words, err);
     for (uint64_t at = 0; at < m->num_groups * m->rows && !status; at++) {
         uint64_t g = at / m->rows, column = at % m->rows;
         uint32_t place = (uint32_t)(column % per_word);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/dtype.h"
 #include "checkpoint/quantized/quantized_matrix.h"
 
@@ -122,18 +123,24 @@ static float scale_at(const char *bytes, enum dtype dtype, size_t i) {
     }
 }
 
-// All elements of a tensor of scales as floats, which the caller frees.
-static enum status load_floats(const struct tensor *t, float **out, struct err *err) {
+// All elements of a part that there is, scales, as floats, which the caller frees.
+static enum status load_floats(const struct opening *o, enum module_part part, float **out) {
+    const struct tensor *t = o->module->parts[part];
+    CHECK(t, "part=%d", (int)part);
     size_t count = t->size_bytes / dtype_size(t->dtype);
-    char *room = malloc(t->size_bytes ? t->size_bytes : 1);
-    float *values = malloc((count ? count : 1) * sizeof *values);
-    enum status status = room && values ? OK : err_nomem(err, "scales of weights");
-    const char *bytes = status ? NULL : byte_source_get(&t->source, 0, t->size_bytes, room, err);
-    if (!status && !bytes) status = ERR_IO;
+    char *room = calloc(t->size_bytes + 1, 1);
+    float *values = calloc(count + 1, sizeof *values);
+    if (!room || !values) {
+        free(room);
+        free(values);
+        return err_nomem(o->err, "scales of weights");
+    }
+    const char *bytes = byte_source_get(&t->source, 0, t->size_bytes, room, o->err);
+    enum status status = bytes ? OK : ERR_IO;
     for (size_t i = 0; i < count && !status; i++) {
         values[i] = scale_at(bytes, t->dtype, i);
         if (isfinite(values[i])) continue;
-        status = err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has a scale that is no number",
+        status = err_set(o->err, ERR_FORMAT, "%s: tensor \"%.150s\" has a scale that is no number",
                          t->path, t->name);
     }
     free(room);
@@ -160,7 +167,7 @@ static enum status load_scales(struct opening *o, enum module_part part) {
     bool is_one = rows * cols == 1 && t->size_bytes == dtype_size(t->dtype);
     bool is_grid = t->rank == 2 && t->shape[0] == rows && t->shape[1] == cols;
     bool is_column = t->rank == 1 && t->shape[0] == rows && cols == 1;
-    if (is_one || is_grid || is_column) return load_floats(t, &m->scales, o->err);
+    if (is_one || is_grid || is_column) return load_floats(o, part, &m->scales);
     return err_set(o->err, ERR_FORMAT,
                    "%s: tensor \"%.150s\" has %zu bytes of rank %u, want scales [%llu][%llu]",
                    t->path, t->name, t->size_bytes, t->rank, (unsigned long long)rows,
@@ -215,14 +222,13 @@ static enum status load_packed_zeros(struct opening *o) {
         use(o, PART_WEIGHT_ZERO_POINT, DTYPE_I32, ceil_div(m->rows, per_word), m->num_groups);
     if (status) return status;
     m->zeros = malloc(m->rows * m->num_groups);
-    uint32_t *room = malloc(t->size_bytes);
-    const void *bytes = NULL;
+    uint32_t *room = calloc(t->size_bytes + 1, 1);
     if (!m->zeros || !room) {
-        status = err_nomem(o->err, "zeros of weights");
-    } else {
-        bytes = byte_source_get(&t->source, 0, t->size_bytes, room, o->err);
-        if (!bytes) status = ERR_IO;
+        free(room);
+        return err_nomem(o->err, "zeros of weights");
     }
+    const void *bytes = byte_source_get(&t->source, 0, t->size_bytes, room, o->err);
+    if (!bytes) status = ERR_IO;
     if (bytes && bytes != room) memcpy(room, bytes, t->size_bytes);
     for (uint64_t r = 0; r < m->rows && !status; r++) {
         const uint32_t *words = room + r / per_word * m->num_groups;
@@ -279,7 +285,7 @@ static enum status apply_global_scale(struct opening *o, size_t num_scales) {
                        t->name);
     }
     float *global = NULL;
-    enum status status = load_floats(t, &global, o->err);
+    enum status status = load_floats(o, part, &global);
     if (status) return status;
     for (size_t i = 0; i < num_scales; i++) {
         float scale = o->matrix.scales[i];
@@ -317,7 +323,7 @@ static enum status open_fp4(struct opening *o, bool is_nvfp4) {
                  : is_u8  ? DTYPE_U8
                           : DTYPE_F8_E8M0,
                  module->out, o->matrix.num_groups);
-    if (!status) status = load_floats(scales, &o->matrix.scales, o->err);
+    if (!status) status = load_floats(o, PART_WEIGHT_SCALE, &o->matrix.scales);
     if (status || !is_nvfp4) return status;
     return apply_global_scale(o, module->out * o->matrix.num_groups);
 }
@@ -348,7 +354,7 @@ static enum status open_columns(struct opening *o) {
     o->matrix.path = o->module->parts[PART_QWEIGHT]->path;
     o->matrix.code = o->config->bits == 4 ? CODE_UINT4 : CODE_UINT8;
     float *by_group = NULL; // [groups][out]
-    status = load_floats(scales, &by_group, o->err);
+    status = load_floats(o, PART_SCALES, &by_group);
     if (status) return status;
     o->matrix.scales = malloc(groups * out * sizeof(float));
     if (!o->matrix.scales) status = err_nomem(o->err, "scales of weights");

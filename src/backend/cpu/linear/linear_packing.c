@@ -117,7 +117,8 @@ static void load_int8_output(const struct linear *linear, uint32_t output, float
     const int8_t *block = block_of(linear, output / LANES);
     const int8_t *quads = block + output % LANES * 4;
     for (size_t k = 0; k < linear->in; k++) {
-        out[k] = (float)quads[k / 4 * CHUNK_BYTES + k % 4] * linear->scale[output];
+        size_t at = k / 4 * CHUNK_BYTES + k % 4;
+        out[k] = (float)quads[at] * linear->scale[output];
     }
 }
 
