@@ -1,12 +1,14 @@
-/* What every command shares: exit codes, error lines, and the two parameter groups that come from
- * the library's tables. A command is a function of its arguments that returns the exit code; it
- * prints its own errors. Only src/cmd ends the process, reads options or touches signals. */
+/* What every command shares: exit codes, error lines, the two parameter groups that come from the
+ * library's tables; and what several do: say that a model is loaded, --trace, --stats, ranks under
+ * mpirun. A command is a function of its arguments that returns the exit code; it prints its own
+ * errors. Only src/cmd ends the process, reads options or touches signals. */
 #ifndef CMD_CLI_H
 #define CMD_CLI_H
 
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "base/text/buf.h"
 #include "cmd/options/options.h"
 #include "cmd/terminal/progress.h"
 #include "nanovllm.h"
@@ -113,5 +115,14 @@ bool mpirun_is_there(void);
 bool mpirun_join(int *exit_code);
 // Rank 0's last call: the others end.
 void mpirun_leave(void);
+
+/* The engine's counters as a JSON object, for --stats and bench --json. */
+
+// The counters of `after` minus those of `before` (which may be all-zero). Peaks and sizes are
+// those of `after`.
+struct nvllm_stats stats_since(const struct nvllm_stats *before, const struct nvllm_stats *after);
+// Appends the members, one per line with `indent` spaces, without braces or a last comma.
+MUST_USE enum status stats_json_members(struct buf *out, const struct nvllm_stats *stats,
+                                        double total_seconds, int indent, struct err *err);
 
 #endif

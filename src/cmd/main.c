@@ -13,7 +13,7 @@
 #include "cmd/cli.h"
 #include "cmd/commands.h"
 #include "cmd/model/model_place.h"
-#include "cmd/options/option_group.h"
+#include "cmd/options/options.h"
 
 // ---- version ----
 

@@ -10,10 +10,10 @@
 #include "base/compiler.h"
 #include "base/json/jread.h"
 #include "base/json/jwrite.h"
+#include "cmd/cli.h"
 #include "cmd/generate/prompt_source.h"
 #include "cmd/generate/request_line.h"
 #include "cmd/generate/result_line.h"
-#include "cmd/stats_json.h"
 #include "support/cmocka_all.h"
 
 static const struct nvllm_sampling_params sampling_init = NVLLM_SAMPLING_PARAMS_INIT;

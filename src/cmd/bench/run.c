@@ -10,7 +10,6 @@
 #include "base/json/json_text.h"
 #include "base/os/clock.h"
 #include "cmd/cli.h"
-#include "cmd/stats_json.h"
 #include "cmd/terminal/interrupt.h"
 
 struct bench_request {

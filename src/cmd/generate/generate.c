@@ -9,7 +9,6 @@
 #include "cmd/cli.h"
 #include "cmd/generate/generate_run.h"
 #include "cmd/model/file_uses.h"
-#include "cmd/stats_json.h"
 #include "cmd/terminal/interrupt.h"
 
 struct generate {
