@@ -185,12 +185,13 @@ int main(int argc, char **argv) {
     printf("vocabulary: %u tokens, %u nodes, %u in the rest, %u twins, %.1f ms\n", num_tokens,
            bench.vocabulary->all.num_nodes, bench.vocabulary->rest.num_nodes,
            bench.vocabulary->num_twins, (seconds() - began) * 1e3);
-    bench.words = calloc(bench.vocabulary->num_words, sizeof *bench.words);
     FILE *file = fopen(argv[2], "r");
-    if (!file || !bench.words) {
+    if (!file) {
         perror(argv[2]);
         return 1;
     }
+    bench.words = calloc(bench.vocabulary->num_words, sizeof *bench.words);
+    if (!bench.words) abort();
     json_t *line;
     for (size_t n = 1;
          (line = json_loadf(file, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL)) != NULL; n++) {

@@ -152,7 +152,7 @@ static struct plain follow_chain(struct automaton *automaton, uint32_t state) {
     enum { CHAIN_MAX = 1100 };
     const struct vocabulary *vocabulary = automaton->vocabulary;
     uint32_t chars_max = vocabulary->num_longs ? vocabulary->longs[0].chars : VOCABULARY_SLICES;
-    uint32_t chain[CHAIN_MAX], kinds[CHAIN_MAX], len = 0;
+    uint32_t chain[CHAIN_MAX], kinds[CHAIN_MAX], len = 0, last_kinds = 0;
     struct plain plain = {.chars = PLAIN_ALL}; // of the state behind the chain
     if (chars_max > CHAIN_MAX) chars_max = CHAIN_MAX;
     for (; len < chars_max; len++) {
@@ -164,7 +164,8 @@ static struct plain follow_chain(struct automaton *automaton, uint32_t state) {
         follow(automaton, state, ALL_KINDS, &to);
         if (automaton->exprs->err.status) return (struct plain){.chars = PLAIN_MIXED};
         chain[len] = state;
-        kinds[len] = to.alive & ALL_KINDS;
+        last_kinds = to.alive & ALL_KINDS;
+        kinds[len] = last_kinds;
         bool loops = to.len == 1 && to.states[0] == state;
         if (is_mixed(&to) || to.len != 1 || loops) {
             plain = (struct plain){.kinds = kinds[len], .known = true};
@@ -185,7 +186,7 @@ static struct plain follow_chain(struct automaton *automaton, uint32_t state) {
         }
         state = to.states[0];
     }
-    if (len == chars_max) plain.kinds = kinds[len - 1]; // longer than any token
+    if (len == chars_max) plain.kinds = last_kinds; // longer than any token
     while (len-- > 0) {
         plain = before(kinds[len], plain);
         plain.known = true;

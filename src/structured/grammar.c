@@ -121,12 +121,12 @@ bool grammar_as_expr(const struct grammar *grammar, uint32_t item, uint32_t *exp
 static uint32_t add_list(struct grammar *grammar, enum item_kind kind, uint32_t base) {
     struct exprs *exprs = grammar->exprs;
     uint32_t len = exprs->scratch_len - base, result = GRAMMAR_EMPTY;
-    if (exprs->err.status) {
-        len = 0;
-    } else if (len == 1) {
+    bool fine = exprs->err.status == OK;
+    if (fine && len == 1) {
         result = exprs->scratch[base];
-    } else if (len > 1 && exprs_grow(exprs, &grammar->lists, &grammar->lists_capacity,
-                                     grammar->lists_len + len, sizeof *grammar->lists)) {
+    } else if (fine && len > 1 &&
+               exprs_grow(exprs, &grammar->lists, &grammar->lists_capacity,
+                          grammar->lists_len + len, sizeof *grammar->lists)) {
         struct grammar_item item = {.kind = (uint8_t)kind, .a = grammar->lists_len, .b = len};
         for (uint32_t i = 0; i < len; i++) {
             uint32_t child = exprs->scratch[base + i];
@@ -143,7 +143,7 @@ static uint32_t add_list(struct grammar *grammar, enum item_kind kind, uint32_t 
 // Pushes an item of a sequence; a terminal behind a terminal joins it.
 static bool push_next(struct grammar *grammar, uint32_t item, uint32_t base) {
     struct exprs *exprs = grammar->exprs;
-    uint32_t expr, before;
+    uint32_t expr = 0, before = 0;
     if (item == GRAMMAR_EMPTY) return true;
     if (exprs->scratch_len > base && grammar_as_expr(grammar, item, &expr) &&
         grammar_as_expr(grammar, exprs->scratch[exprs->scratch_len - 1], &before)) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/text/utf8.h"
 
 // A token's bytes as the tree has them.
@@ -200,7 +201,7 @@ static enum status copy_tokens(struct vocabulary *vocabulary, const struct vocab
     size_t total = 0;
     for (uint32_t i = 0; i < vocabulary->num_tokens; i++) total += tokens[i].len + 2;
     if (total > UINT32_MAX) return err_set(err, ERR_UNSUPPORTED, "the vocabulary is too large");
-    vocabulary->offsets = malloc((vocabulary->num_tokens + 1) * sizeof *vocabulary->offsets);
+    vocabulary->offsets = calloc(vocabulary->num_tokens + 1, sizeof *vocabulary->offsets);
     vocabulary->bytes = malloc(total + 1);
     vocabulary->special = malloc(vocabulary->num_tokens + 1);
     if (!vocabulary->offsets || !vocabulary->bytes || !vocabulary->special) {
@@ -225,10 +226,12 @@ static enum status copy_tokens(struct vocabulary *vocabulary, const struct vocab
     return OK;
 }
 
-static size_t sort_keys(struct vocabulary *vocabulary, struct key *keys) {
+static size_t sort_keys(const struct vocabulary *vocabulary, struct key *keys) {
     size_t num_all = 0;
+    const uint32_t *offsets = vocabulary->offsets;
+    CHECK(offsets, "%u tokens", vocabulary->num_tokens);
     for (uint32_t i = 0; i < vocabulary->num_tokens; i++) {
-        uint32_t start = vocabulary->offsets[i], len = vocabulary->offsets[i + 1] - start;
+        uint32_t start = offsets[i], len = offsets[i + 1] - start;
         if (len == 0 || vocabulary_is_ending(vocabulary, (int32_t)i)) continue;
         const char *bytes = vocabulary->bytes + start;
         keys[num_all++] = (struct key){.bytes = (const unsigned char *)bytes,

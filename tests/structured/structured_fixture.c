@@ -124,8 +124,7 @@ struct grammar *fixture_json_grammar(uint32_t items_min, uint32_t items_max, uin
     uint32_t comma = grammar_terminal(grammar, expr_string(exprs, ","));
     uint32_t call = grammar_call(grammar, value);
     uint32_t more = grammar_sequence(grammar, (uint32_t[]){comma, call}, 2);
-    uint32_t rest =
-        grammar_repeat(grammar, more, items_min, items_max == EXPR_FOREVER ? items_max : items_max);
+    uint32_t rest = grammar_repeat(grammar, more, items_min, items_max);
     uint32_t array =
         grammar_sequence(grammar,
                          (uint32_t[]){grammar_terminal(grammar, expr_string(exprs, "[")), call,

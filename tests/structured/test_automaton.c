@@ -90,7 +90,7 @@ static uint32_t item_ends(const struct model *model, int i, const char *text, si
     switch (model->forms[i]) {
     case LETTERS:
         letters = strlen(letter_texts[a]);
-        if (at + letters > len || memcmp(text + at, letter_texts[a], letters)) return 0;
+        if (at + letters > len || memcmp(text + at, letter_texts[a], letters) != 0) return 0;
         return 1u << (at + letters);
     case CALL:
         return model->rule_ends[a][at];

@@ -48,7 +48,7 @@ struct model {
 static uint64_t random_state = 1;
 static uint32_t random_below(uint32_t n) {
     random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-    return (uint32_t)(random_state >> 33) % n;
+    return n ? (uint32_t)(random_state >> 33) % n : 0;
 }
 
 static void model_draw(struct model *model) {
