@@ -754,9 +754,15 @@ NVLLM_API void nvllm_engine_stats(struct nvllm_engine *engine, struct nvllm_stat
 
 // ---- observing steps ----
 
+#define NVLLM_NO_BLOCK UINT32_MAX
+
 // A sequence in a step. The step ran its tokens at positions [first_position, first_position +
 // num_tokens). The keys and values of position p went to slot
 // block_table[p / block_size] * block_size + p % block_size.
+//
+// Layers with different attention windows are in several KV groups, each with a block table of its
+// own: that of group g begins at block_table + g * block_table_stride. A block before a group's
+// window was given back: NVLLM_NO_BLOCK.
 struct nvllm_step_item {
     uint64_t request_id;
     uint32_t index; // of the request's output, below n
@@ -769,6 +775,7 @@ struct nvllm_step_item {
     const int32_t *token_ids; // [num_tokens]; -1: the request was aborted before the id was known
     const uint32_t *block_table; // [num_blocks] of positions [0, first_position + num_tokens)
     uint32_t num_blocks;
+    uint32_t num_kv_groups, block_table_stride;
     // If admitted: the number of leading blocks that were found in the prefix cache.
     uint32_t num_hit_blocks;
     // [num_output_tokens] what the step added to the output. Empty if the prompt is not complete
@@ -858,6 +865,7 @@ struct nvllm_sequence {
     uint32_t num_cached_tokens; // of the prompt, that its first admission found in the prefix cache
     const uint32_t *block_table; // [num_blocks] borrowed until the next step, wait or destroy
     uint32_t num_blocks;
+    uint32_t num_kv_groups, block_table_stride; // as in nvllm_step_item
 };
 
 // Copies up to `max` of the engine's sequences to `out`: the running ones, then the waiting ones,

@@ -65,14 +65,24 @@ static void put_member(struct nvllm_trace_file *file, const char *key, uint64_t 
 }
 
 // Writes a list as a string of numbers, because viewers show each entry of a JSON list as a row.
-static void put_blocks(struct nvllm_trace_file *file, const char *key, const uint32_t *ids,
-                       uint32_t count) {
+// "3 1", with a window "- 1"; the tables of several groups as "3 1 | - 5".
+static void put_tables(struct nvllm_trace_file *file, const char *key,
+                       const struct nvllm_step_item *item, uint32_t count) {
     put(file, key);
-    for (uint32_t i = 0; i < count; i++) {
-        put(file, i ? " " : "\"");
-        put_number(file, ids[i]);
+    put(file, "\"");
+    for (uint32_t g = 0; g < item->num_kv_groups; g++) {
+        const uint32_t *table = item->block_table + (size_t)g * item->block_table_stride;
+        if (g) put(file, " |");
+        for (uint32_t i = 0; i < count; i++) {
+            if (g || i) put(file, " ");
+            if (table[i] == NVLLM_NO_BLOCK) {
+                put(file, "-");
+            } else {
+                put_number(file, table[i]);
+            }
+        }
     }
-    put(file, count ? "\"" : "\"\"");
+    put(file, "\"");
 }
 
 static void put_tokens(struct nvllm_trace_file *file, const char *key, const int32_t *ids,
@@ -204,7 +214,7 @@ static void put_admission(struct nvllm_trace_file *file, const struct nvllm_step
     if (!item->num_hit_blocks) return;
     begin_instant(file, trace, "prefix hit", item->sequence_id);
     put_member(file, ",\"num_tokens\":", (uint64_t)item->num_hit_blocks * trace->block_size);
-    put_blocks(file, ",\"blocks\":", item->block_table, item->num_hit_blocks);
+    put_tables(file, ",\"blocks\":", item, item->num_hit_blocks);
     put(file, "}}");
 }
 
@@ -222,7 +232,7 @@ static void put_item(struct nvllm_trace_file *file, const struct nvllm_step_trac
     put_member(file, ",\"num_prompt_tokens\":", item->num_prompt_tokens);
     put_member(file, ",\"first_position\":", item->first_position);
     put_tokens(file, ",\"tokens\":", item->token_ids, item->num_tokens);
-    put_blocks(file, ",\"block_table\":", item->block_table, item->num_blocks);
+    put_tables(file, ",\"block_table\":", item, item->num_blocks);
     if (item->num_output_tokens) {
         put_tokens(file, ",\"output\":", item->output_token_ids, item->num_output_tokens);
     }

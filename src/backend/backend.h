@@ -512,6 +512,7 @@ struct backend {
     enum dtype weight_dtype; // of WEIGHTS_NATIVE
     enum dtype kv_cache_dtype; // of a KV cache whose spec has DTYPE_NONE
     bool has_kv_groups; // false: there is one KV group
+    bool has_windows; // attention_args may have a window
     bool has_kv_cache_dtypes; // false: a KV cache can only have kv_cache_dtype
     uint32_t num_timed; // shapes for which ops were timed, because no file knew the fastest
 };

@@ -369,5 +369,6 @@ void model_config_fini(struct model_config *config) {
     free(config->eos_token_ids);
     free(config->moe.is_sparse);
     quantization_config_fini(&config->quantization);
+    free(config->is_sliding);
     *config = (struct model_config){0};
 }

@@ -73,8 +73,8 @@ struct model_config {
     bool tie_word_embeddings;
     // The family decides what these and their absence mean: model/family.h.
     enum config_flag attention_bias, attention_out_bias, mlp_bias;
-    bool use_sliding_window; // a window is on, in every layer
-    uint32_t sliding_window; // tokens a query sees, itself included; 0: all
+    uint32_t sliding_window; // tokens a query sees, itself included; 0: no layer has a window
+    bool *is_sliding; // [num_layers] whether the layer has it; NULL: none has
     struct rope_config rope;
     struct moe_config moe;
     struct quantization_config quantization;

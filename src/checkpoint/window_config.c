@@ -2,6 +2,7 @@
  * table. */
 #include "checkpoint/window_config.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json/jread.h"
@@ -32,10 +33,9 @@ static const struct window_rule *rule_of(const char *architecture) {
     return &other_rule;
 }
 
-// Every entry must be a layer without a window. `sliding`: windows are on; where they are off, a
-// sliding layer has full attention.
-static enum status check_layer_types(const struct model_config *config, const json_t *types,
-                                     bool sliding, const char *what, struct err *err) {
+// Where windows are off, a sliding layer has full attention.
+static enum status read_layer_types(struct model_config *config, const json_t *types,
+                                    const char *what, struct err *err) {
     if (!json_is_array(types)) {
         return err_set(err, ERR_FORMAT, "%s: \"layer_types\" is %s, want a list of strings", what,
                        jread_type_name(types));
@@ -51,10 +51,11 @@ static enum status check_layer_types(const struct model_config *config, const js
             return err_set(err, ERR_FORMAT, "%s: \"layer_types\" has %s at %zu, want a string",
                            what, jread_type_name(json_array_get(types, i)), i);
         }
-        if (strcmp(type, "full_attention") == 0) continue;
-        if (strcmp(type, "sliding_attention") == 0 && !sliding) continue;
+        config->is_sliding[i] = strcmp(type, "sliding_attention") == 0;
+        if (config->is_sliding[i] || strcmp(type, "full_attention") == 0) continue;
         return err_set(err, ERR_UNSUPPORTED,
-                       "%s: \"layer_types\" has \"%.60s\" at %zu, only full_attention is supported",
+                       "%s: \"layer_types\" has \"%.60s\" at %zu, only full_attention and "
+                       "sliding_attention are supported",
                        what, type, i);
     }
     return OK;
@@ -73,18 +74,21 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
     if (!status)
         status = config_read_u32(root, "max_window_layers", 0, INT32_MAX, &first, what, err);
     if (status) return status;
-    bool sliding = use && window;
+    config->is_sliding = calloc(config->num_layers, sizeof *config->is_sliding);
+    if (!config->is_sliding) return err_nomem(err, "layers with a window");
     const json_t *types = jread_get(root, "layer_types");
-    if (types) return check_layer_types(config, types, sliding, what, err);
+    if (types) status = read_layer_types(config, types, what, err);
     if (rule->ignores_first) first = 0;
-    if (!sliding || first >= config->num_layers) return OK;
-    if (first > 0) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s: \"max_window_layers\" is %u: a sliding window in some of the layers is "
-                       "not supported",
-                       what, first);
+    bool has_window = false;
+    for (uint32_t i = 0; i < config->num_layers; i++) {
+        if (!types) config->is_sliding[i] = i >= first;
+        has_window |= config->is_sliding[i];
     }
-    config->use_sliding_window = true;
-    config->sliding_window = window;
+    if (status || (use && window && has_window)) {
+        config->sliding_window = window;
+        return status;
+    }
+    free(config->is_sliding);
+    config->is_sliding = NULL;
     return OK;
 }

@@ -8,8 +8,7 @@
 #include "base/err.h"
 #include "checkpoint/model_config.h"
 
-// Sets use_sliding_window and sliding_window. architecture and num_layers must be set before. A
-// window in only some of the layers is refused.
+// Sets sliding_window and is_sliding. architecture and num_layers must be set before.
 MUST_USE enum status window_config_read(struct model_config *config, const json_t *root,
                                         const char *what, struct err *err);
 

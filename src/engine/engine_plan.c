@@ -133,6 +133,29 @@ static enum status choose_format(struct engine_plan *plan,
                    options->quantization);
 }
 
+_Static_assert((int)BLOCK_GROUPS_MAX == (int)KV_GROUPS_MAX, "the groups are those of a step");
+
+// Needs max_model_len.
+static enum status choose_kv_groups(struct engine_plan *plan,
+                                    const struct nvllm_engine_options *options, struct err *err) {
+    struct layer_table *layers = &plan->layers;
+    const struct backend *backend = plan->backend;
+    layer_table_plan_kv(layers, plan->max_model_len, backend->has_kv_groups ? KV_GROUPS_MAX : 1);
+    if (layer_table_has_windows(layers) && !backend->has_windows) {
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "%s/config.json: sliding-window attention (%u tokens) is not supported on the device "
+            "%s; with max_model_len %u or less it has no effect",
+            options->model, plan->config.sliding_window, backend->name,
+            plan->config.sliding_window);
+    }
+    struct block_groups *groups = &plan->scheduler.groups;
+    groups->num_groups = layers->num_kv_groups;
+    memcpy(groups->windows, layers->kv_windows, sizeof groups->windows);
+    plan->runner.decoder.limits.num_kv_groups = layers->num_kv_groups;
+    return OK;
+}
+
 static enum status choose_lengths(struct engine_plan *plan,
                                   const struct nvllm_engine_options *options, struct err *err) {
     uint32_t model_max = plan->config.max_position_embeddings; // scalings included
@@ -142,14 +165,6 @@ static enum status choose_lengths(struct engine_plan *plan,
                        wanted, model_max);
     }
     if (!wanted) wanted = model_max < DEFAULT_MODEL_LEN_MAX ? model_max : DEFAULT_MODEL_LEN_MAX;
-    uint32_t window = plan->config.sliding_window;
-    if (window && wanted > window) {
-        return err_set(
-            err, ERR_UNSUPPORTED,
-            "%s/config.json: sliding-window attention (%u tokens) is not supported; with "
-            "max_model_len %u or less it has no effect",
-            options->model, window, window);
-    }
     if (wanted < 2) {
         return err_set(err, ERR_INVALID,
                        "max_model_len is %u, want at least 2: a prompt and an answer", wanted);
@@ -166,7 +181,6 @@ static enum status choose_lengths(struct engine_plan *plan,
         .max_num_seqs = max_num_seqs,
         .max_num_batched_tokens = max_num_tokens,
         .block_size = block_size,
-        .groups = {.num_groups = 1},
         .enable_prefix_caching = options->enable_prefix_caching != 0,
     };
     struct step_limits *limits = &plan->runner.decoder.limits;
@@ -175,8 +189,9 @@ static enum status choose_lengths(struct engine_plan *plan,
         .max_num_seqs = max_num_seqs,
         .max_positions = wanted,
         .max_blocks_per_seq = (wanted + block_size - 1) / block_size,
-        .num_kv_groups = 1,
     };
+    enum status status = choose_kv_groups(plan, options, err);
+    if (status) return status;
     if (batch_capacity_bytes(limits, plan->config.vocab_size) > UINT32_MAX) {
         return err_set(
             err, ERR_INVALID,
@@ -211,9 +226,29 @@ static enum status choose_kv_dtype(enum dtype *dtype, const struct backend *back
                    backend->kv_cache_dtype == DTYPE_F32 ? "float32" : "bfloat16");
 }
 
+uint64_t engine_plan_blocks_for(const struct engine_plan *plan, uint32_t num_tokens) {
+    const struct scheduler_config *s = &plan->scheduler;
+    uint32_t num_entries = num_tokens / s->block_size + (num_tokens % s->block_size != 0);
+    return block_groups_most(&s->groups, s->block_size, num_entries, s->max_num_batched_tokens);
+}
+
+// Most tokens of a sequence, up to max_model_len, that so many blocks hold.
+static uint32_t tokens_in(const struct engine_plan *plan, uint64_t num_blocks) {
+    uint32_t low = 0, high = plan->max_model_len;
+    if (engine_plan_blocks_for(plan, high) <= num_blocks) return high;
+    while (high - low > 1) { // low fits, high does not
+        uint32_t middle = low + (high - low) / 2;
+        if (engine_plan_blocks_for(plan, middle) <= num_blocks) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
 uint32_t engine_plan_context_len(const struct engine_plan *plan) {
-    uint64_t cache_len = (uint64_t)plan->scheduler.num_blocks * plan->scheduler.block_size;
-    return cache_len < plan->max_model_len ? (uint32_t)cache_len : plan->max_model_len;
+    return tokens_in(plan, plan->scheduler.num_blocks);
 }
 
 // KV slots are numbered by int32_t.
@@ -226,7 +261,7 @@ static enum status choose_kv_cache(struct engine_plan *plan,
                                    const struct nvllm_engine_options *options, struct err *err) {
     uint32_t block_size = plan->scheduler.block_size;
     struct kv_cache_spec spec = {
-        .num_layers = plan->config.num_layers,
+        .num_layers = plan->layers.layers_per_group,
         .block_size = block_size,
         .num_kv_heads = plan->shape.num_kv_heads,
         .head_dim = plan->config.head_dim,
@@ -235,30 +270,30 @@ static enum status choose_kv_cache(struct engine_plan *plan,
     };
     enum status status = choose_kv_dtype(&spec.dtype, plan->backend, options->kv_cache_dtype, err);
     if (status) return status;
-    uint32_t max_blocks_per_seq = spec.limits.max_blocks_per_seq;
+    uint64_t blocks_per_seq = engine_plan_blocks_for(plan, plan->max_model_len);
     plan->kv_block_bytes = plan->backend->ops->kv_cache_block_bytes(plan->backend, &spec);
-    if (plan->kv_block_bytes > SIZE_MAX / 4 / max_blocks_per_seq) {
+    if (plan->kv_block_bytes > SIZE_MAX / 4 / blocks_per_seq) {
         return err_set(err, ERR_UNSUPPORTED,
                        "KV cache blocks of %zu bytes are too large to hold max_model_len %u",
                        plan->kv_block_bytes, plan->max_model_len);
     }
-    size_t sequence_bytes = plan->kv_block_bytes * max_blocks_per_seq;
+    size_t sequence_bytes = plan->kv_block_bytes * blocks_per_seq;
     uint64_t num_blocks = (uint64_t)options->num_kvcache_blocks;
     if (!num_blocks && options->kv_cache_gib > 0) {
         num_blocks = (uint64_t)(options->kv_cache_gib * gib / (double)plan->kv_block_bytes);
-        if (num_blocks < max_blocks_per_seq) {
+        if (num_blocks < blocks_per_seq) {
             return err_set(
                 err, ERR_INVALID,
-                "kv_cache_gib %g holds %llu tokens, fewer than max_model_len %u, which needs %.3f",
-                options->kv_cache_gib, (unsigned long long)(num_blocks * block_size),
-                plan->max_model_len, (double)sequence_bytes / gib);
+                "kv_cache_gib %g holds %u tokens, fewer than max_model_len %u, which needs %.3f",
+                options->kv_cache_gib, tokens_in(plan, num_blocks), plan->max_model_len,
+                (double)sequence_bytes / gib);
         }
     }
     plan->fills_memory = !num_blocks && plan->backend->queue;
     if (!num_blocks) {
         num_blocks = kv_bytes_by_default(plan, sequence_bytes) / plan->kv_block_bytes;
         // Where these do not fit, engine_plan_check_memory says what is needed.
-        if (num_blocks < max_blocks_per_seq) num_blocks = max_blocks_per_seq;
+        if (num_blocks < blocks_per_seq) num_blocks = blocks_per_seq;
     }
     uint64_t most_blocks = engine_plan_most_blocks(plan);
     if (num_blocks > most_blocks) num_blocks = most_blocks;

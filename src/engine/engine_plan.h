@@ -61,6 +61,8 @@ MUST_USE enum status engine_plan_open_weights(const struct engine_plan *plan, st
                                               struct err *err);
 // ERR_NOMEM: the plan needs more memory than there is.
 MUST_USE enum status engine_plan_check_memory(const struct engine_plan *plan, struct err *err);
+// Most KV blocks that a sequence of num_tokens tokens holds at a time, over all KV groups.
+uint64_t engine_plan_blocks_for(const struct engine_plan *plan, uint32_t num_tokens);
 // Most tokens of a request: max_model_len, or what the whole KV cache holds if that is less. Call
 // it when warm_up_run is over.
 uint32_t engine_plan_context_len(const struct engine_plan *plan);

@@ -40,7 +40,7 @@ static json_t *eos_json(const struct model_config *config) {
 
 // How many sequences of max_model_len fit, and what max_num_seqs of them would need.
 static json_t *users_json(const struct engine_plan *plan) {
-    uint64_t blocks_each = plan->runner.decoder.limits.max_blocks_per_seq;
+    uint64_t blocks_each = engine_plan_blocks_for(plan, plan->max_model_len);
     uint64_t wanted = plan->scheduler.max_num_seqs;
     size_t bytes_each = plan->kv_block_bytes * blocks_each;
     size_t fixed = plan->weights_bytes + plan->workspace_bytes;
@@ -54,17 +54,41 @@ static json_t *users_json(const struct engine_plan *plan) {
                      (json_int_t)(fixed + bytes_each * wanted), "fits", (int)fits);
 }
 
+// Adds what only a model with windows has. 0: done.
+static int add_kv_groups(json_t *memory, const struct engine_plan *plan) {
+    const struct block_groups *groups = &plan->scheduler.groups;
+    if (!memory || !layer_table_has_windows(&plan->layers)) return 0;
+    json_t *windows = json_array();
+    int failed = windows ? 0 : -1;
+    for (uint32_t g = 0; g < groups->num_groups && !failed; g++) {
+        failed = json_array_append_new(windows, json_integer(groups->windows[g]));
+    }
+    if (!failed) failed = json_object_set(memory, "kv_group_windows", windows);
+    json_decref(windows);
+    json_int_t blocks = (json_int_t)engine_plan_blocks_for(plan, plan->max_model_len);
+    if (!failed) {
+        failed = json_object_set_new(memory, "layers_per_kv_group",
+                                     json_integer(plan->layers.layers_per_group));
+    }
+    return failed ? failed
+                  : json_object_set_new(memory, "kv_blocks_per_sequence", json_integer(blocks));
+}
+
 static json_t *memory_json(const struct engine_plan *plan) {
     uint64_t blocks = plan->scheduler.num_blocks;
-    return json_pack("{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}", "weights_bytes",
-                     (json_int_t)plan->weights_bytes, "workspace_bytes",
-                     (json_int_t)plan->workspace_bytes, "kv_block_bytes",
-                     (json_int_t)plan->kv_block_bytes, "num_kv_blocks", (json_int_t)blocks,
-                     "block_size", (json_int_t)plan->scheduler.block_size, "kv_cache_bytes",
-                     (json_int_t)(plan->kv_block_bytes * blocks), "kv_cache_tokens",
-                     (json_int_t)(blocks * plan->scheduler.block_size), "total_bytes",
-                     (json_int_t)engine_plan_total_bytes(plan), "memory_available_bytes",
-                     (json_int_t)plan->memory_available_bytes, "full_length", users_json(plan));
+    // A token has a slot in each group.
+    uint64_t tokens = blocks / plan->scheduler.groups.num_groups * plan->scheduler.block_size;
+    json_t *memory = json_pack(
+        "{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}", "weights_bytes",
+        (json_int_t)plan->weights_bytes, "workspace_bytes", (json_int_t)plan->workspace_bytes,
+        "kv_block_bytes", (json_int_t)plan->kv_block_bytes, "num_kv_blocks", (json_int_t)blocks,
+        "block_size", (json_int_t)plan->scheduler.block_size, "kv_cache_bytes",
+        (json_int_t)(plan->kv_block_bytes * blocks), "kv_cache_tokens", (json_int_t)tokens,
+        "total_bytes", (json_int_t)engine_plan_total_bytes(plan), "memory_available_bytes",
+        (json_int_t)plan->memory_available_bytes, "full_length", users_json(plan));
+    if (!add_kv_groups(memory, plan)) return memory;
+    json_decref(memory);
+    return NULL;
 }
 
 // Adds what only a mixture of experts has. 0: done.

@@ -312,6 +312,8 @@ static struct nvllm_sequence describe(const struct sequence *seq) {
         .num_cached_tokens = seq->num_cached_tokens,
         .block_table = seq->block_table,
         .num_blocks = seq->num_blocks,
+        .num_kv_groups = seq->num_kv_groups,
+        .block_table_stride = seq->num_blocks_max,
     };
 }
 

@@ -39,10 +39,9 @@ static uint32_t max_new_tokens(const struct llm_engine *engine, uint32_t count,
                                uint32_t max_tokens) {
     uint32_t room = engine->plan.max_model_len - count;
     if (max_tokens < room) return max_tokens;
-    const struct scheduler_config *config = &engine->plan.scheduler;
     // The last token's KV is never read, so it needs no slot.
-    uint64_t cached = (uint64_t)config->num_blocks * config->block_size + 1;
-    return cached > count && cached - count < room ? (uint32_t)(cached - count) : room;
+    uint32_t cached = engine_plan_context_len(&engine->plan) + 1;
+    return cached > count && cached - count < room ? cached - count : room;
 }
 
 // Fills in what each output has for itself. Its sampling is set already.

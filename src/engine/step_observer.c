@@ -12,6 +12,7 @@ _Static_assert((int)BLOCK_TAKEN == (int)NVLLM_BLOCK_TAKEN &&
                    (int)BLOCK_CACHED == (int)NVLLM_BLOCK_CACHED &&
                    (int)BLOCK_LEFT == (int)NVLLM_BLOCK_LEFT,
                "the flags of block_changes are nvllm_block_change's");
+_Static_assert(BLOCK_NONE == NVLLM_NO_BLOCK, "tables are shown as they are");
 
 enum status step_observer_init(struct step_observer *out, const struct scheduler_config *config,
                                uint32_t max_blocks_per_seq, nvllm_step_fn on_step, void *user_data,
@@ -23,7 +24,8 @@ enum status step_observer_init(struct step_observer *out, const struct scheduler
     observer.blocks = calloc(config->num_blocks, sizeof *observer.blocks);
     bool has_all = observer.items && observer.blocks;
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
-        size_t count = (size_t)config->max_num_seqs * max_blocks_per_seq;
+        size_t count =
+            (size_t)config->max_num_seqs * max_blocks_per_seq * config->groups.num_groups;
         observer.tables[i] = calloc(count, sizeof *observer.tables[i]);
         has_all = has_all && observer.tables[i];
     }
@@ -54,8 +56,9 @@ void step_observer_note_launch(struct step_observer *observer, uint32_t slot,
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
         uint32_t num_blocks = num_blocks_of(item, block_size);
-        memcpy(to, item->seq->block_table, num_blocks * sizeof *to);
-        to += num_blocks;
+        for (uint32_t g = 0; g < item->seq->num_kv_groups; g++, to += num_blocks) {
+            memcpy(to, sequence_table(item->seq, g), num_blocks * sizeof *to);
+        }
     }
 }
 
@@ -83,12 +86,14 @@ void step_observer_add(struct step_observer *observer, const struct schedule *sc
         .token_ids = seq->token_ids + item->start,
         .block_table = observer->next_table,
         .num_blocks = num_blocks,
+        .num_kv_groups = seq->num_kv_groups,
+        .block_table_stride = num_blocks,
         .num_hit_blocks = item->is_admitted ? item->start / block_size : 0,
         .output_token_ids = seq->token_ids + sequence_num_known(seq) - num_output_tokens,
         .num_output_tokens = num_output_tokens,
         .finish_reason = request->finish_reason,
     };
-    observer->next_table += num_blocks;
+    observer->next_table += (size_t)seq->num_kv_groups * num_blocks;
 }
 
 static void list_blocks(struct step_observer *observer, const struct block_manager *manager) {

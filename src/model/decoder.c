@@ -12,7 +12,9 @@ static void attention_block(struct pass *pass, uint32_t layer_index) {
     compose_attend(pass, &(struct attention_args){
                              .step = pass->step,
                              .cache = pass->cache,
-                             .layer = layer_index,
+                             .layer = described->kv_index,
+                             .kv_group = described->kv_group,
+                             .window = described->window,
                              .num_heads = d->shape.num_heads,
                              .num_kv_heads = d->shape.num_kv_heads,
                              .head_dim = described->head_dim,

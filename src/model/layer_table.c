@@ -14,17 +14,20 @@ enum status layer_table_init(struct layer_table *table, const struct model_confi
         .num_ropes = 1,
         .num_layers = config->num_layers,
         .layers = calloc(config->num_layers, sizeof *table->layers),
+        .num_kv_groups = 1,
+        .layers_per_group = config->num_layers,
     };
     if (!table->layers) return err_nomem(err, "layers");
     for (uint32_t i = 0; i < config->num_layers; i++) {
         table->layers[i] = (struct layer){
-            .window = config->sliding_window,
+            .window = config->is_sliding && config->is_sliding[i] ? config->sliding_window : 0,
             .head_dim = config->head_dim,
             .num_kv_heads = config->num_kv_heads,
             .rotary_dim = config->head_dim,
             .query_scale = 1.0f / sqrtf((float)config->head_dim),
             .residual_scale = 1,
             .is_sparse = config->moe.num_experts && config->moe.is_sparse[i],
+            .kv_index = i,
         };
     }
     return OK;
@@ -35,14 +38,94 @@ void layer_table_fini(struct layer_table *table) {
     *table = (struct layer_table){0};
 }
 
+bool layer_table_has_windows(const struct layer_table *table) {
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        if (table->layers[i].window) return true;
+    }
+    return false;
+}
+
+// The different windows of the layers.
+struct windows {
+    uint32_t num;
+    uint32_t tokens[KV_GROUPS_MAX], num_layers[KV_GROUPS_MAX];
+};
+
+// False: there are more than `max`.
+static bool count_windows(const struct layer_table *table, uint32_t max, struct windows *out) {
+    *out = (struct windows){0};
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        uint32_t k = 0;
+        while (k < out->num && out->tokens[k] != table->layers[i].window) k++;
+        if (k == max) return false;
+        if (k == out->num) out->tokens[out->num++] = table->layers[i].window;
+        out->num_layers[k]++;
+    }
+    return true;
+}
+
+static uint32_t num_groups_of(const struct windows *windows, uint32_t size) {
+    uint32_t num = 0;
+    for (uint32_t k = 0; k < windows->num; k++) num += (windows->num_layers[k] + size - 1) / size;
+    return num;
+}
+
+// The size of groups whose layers with the room of layers that they lack are the fewest; of equal
+// ones the largest, which makes the fewest groups.
+static uint32_t choose_size(const struct windows *windows, uint32_t num_layers,
+                            uint32_t max_groups) {
+    uint32_t best = num_layers;
+    for (uint32_t size = num_layers; size > 0; size--) {
+        uint32_t num = num_groups_of(windows, size);
+        if (num <= max_groups && num * size < num_groups_of(windows, best) * best) best = size;
+    }
+    return best;
+}
+
+static void put_into_one_group(struct layer_table *table, uint32_t window) {
+    table->num_kv_groups = 1;
+    table->layers_per_group = table->num_layers;
+    table->kv_windows[0] = window;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        table->layers[i].kv_group = 0;
+        table->layers[i].kv_index = i;
+    }
+}
+
+void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint32_t max_groups) {
+    CHECK(max_groups > 0 && max_groups <= KV_GROUPS_MAX, "max_groups=%u", max_groups);
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        if (table->layers[i].window >= max_positions) table->layers[i].window = 0;
+    }
+    struct windows windows;
+    bool are_few = count_windows(table, max_groups, &windows);
+    if (!are_few || windows.num == 1) {
+        put_into_one_group(table, are_few ? windows.tokens[0] : 0);
+        return;
+    }
+    uint32_t size = choose_size(&windows, table->num_layers, max_groups);
+    table->layers_per_group = size;
+    table->num_kv_groups = 0;
+    for (uint32_t k = 0; k < windows.num; k++) {
+        uint32_t num = 0;
+        for (uint32_t i = 0; i < table->num_layers; i++) {
+            struct layer *layer = &table->layers[i];
+            if (layer->window != windows.tokens[k]) continue;
+            layer->kv_group = table->num_kv_groups + num / size;
+            layer->kv_index = num++ % size;
+            table->kv_windows[layer->kv_group] = layer->window;
+        }
+        table->num_kv_groups += (num + size - 1) / size;
+    }
+}
+
 bool layer_table_is_even(const struct layer_table *table) {
     const struct layer *first = &table->layers[0];
     for (uint32_t i = 0; i < table->num_layers; i++) {
         const struct layer *layer = &table->layers[i];
-        bool is_same = layer->window == first->window && layer->rope == first->rope &&
-                       layer->head_dim == first->head_dim &&
-                       layer->num_kv_heads == first->num_kv_heads &&
-                       layer->query_scale == first->query_scale;
+        bool is_same =
+            !layer->window && layer->rope == first->rope && layer->head_dim == first->head_dim &&
+            layer->num_kv_heads == first->num_kv_heads && layer->query_scale == first->query_scale;
         if (layer->is_sparse || !is_same) return false;
     }
     return true;

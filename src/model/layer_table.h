@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backend/backend.h"
 #include "base/err.h"
 #include "checkpoint/model_config.h"
 
@@ -61,6 +62,7 @@ struct layer {
     bool has_qkv_bias, has_o_bias;
     bool has_mlp_bias; // gate, up and down of a dense MLP
     bool is_sparse; // experts instead of the dense MLP
+    uint32_t kv_group, kv_index; // where its keys and values are: its index in its KV group
 };
 
 // Tensor names of a layer's experts, below "model.layers.N.".
@@ -80,15 +82,26 @@ struct layer_table {
     uint32_t num_ropes;
     uint32_t num_layers;
     struct layer *layers; // [num_layers]
+    // The KV groups (backend.h, struct step): each has so many layers or fewer. What is before the
+    // window of a group is read by none of its layers; 0: all is read.
+    uint32_t num_kv_groups, layers_per_group;
+    uint32_t kv_windows[KV_GROUPS_MAX];
 };
 
-// Every layer as in Llama, in the sizes of `config`.
+// Every layer as in Llama, in the sizes of `config`; one KV group.
 MUST_USE enum status layer_table_init(struct layer_table *table, const struct model_config *config,
                                       struct err *err);
 void layer_table_fini(struct layer_table *table); // all-zero is fine
 
-// All layers are dense and have the same shape, window, rope and scale: ops that run all of them at
-// once need to know only one.
+// Makes the KV groups, at most max_groups, for sequences of at most max_positions tokens. Windows
+// that are as long have no effect, and go. Layers with equal windows are put into groups of one
+// size, which wastes the least memory: a block has room for as many layers in each group. Where
+// there are too many different windows, all layers are in one group that keeps everything.
+void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint32_t max_groups);
+bool layer_table_has_windows(const struct layer_table *table);
+
+// All layers are dense, have the same shape, rope and scale, and no window: ops that run all of
+// them at once need to know only one.
 bool layer_table_is_even(const struct layer_table *table);
 
 // ERR_UNSUPPORTED names the first value that the decoder cannot compute.

@@ -1,5 +1,4 @@
-/* Mistral: Llama's layers without any bias. Where config.json has a sliding window, max_model_len
- * may be at most the window (engine_plan.c), so attention never reaches its end.
+/* Mistral: Llama's layers without any bias. Version 0.1 has a sliding window in all layers.
  * Source: Mistral 7B, arXiv 2310.06825, and the published config.json files. */
 #include "model/family.h"
 

@@ -30,7 +30,7 @@ static void test_defaults(void **state) {
     assert_int_equal(config.attention_bias, FLAG_ABSENT);
     assert_int_equal(config.attention_out_bias, FLAG_ABSENT);
     assert_int_equal(config.mlp_bias, FLAG_ABSENT);
-    assert_false(config.use_sliding_window);
+    assert_null(config.is_sliding);
     assert_int_equal(config.sliding_window, 0);
     assert_int_equal(config.rope.type, ROPE_DEFAULT);
     assert_true(config.rope.theta == 10000);
@@ -295,36 +295,54 @@ static void test_sliding_window(void **state) {
     static const struct {
         struct field changes[CHANGES_MAX];
         uint32_t want; // 0: off
+        const char *layers; // 's' for each with the window; NULL: all
     } cases[] = {
-        {{{"sliding_window", "null"}}, 0},
-        {{{"sliding_window", "512"}}, 0}, // Qwen: off unless switched on
-        {{{"sliding_window", "512"}, {"use_sliding_window", "false"}}, 0},
-        {{{"sliding_window", "null"}, {"use_sliding_window", "true"}}, 0},
-        {{{"sliding_window", "512"}, {"use_sliding_window", "true"}}, 0}, // from layer 28 on
-        {{{"use_sliding_window", "true"}, {"max_window_layers", "0"}}, 4096},
-        {{{"use_sliding_window", "true"}, {"architectures", moe}}, 4096},
-        {{{"sliding_window", "512"}, {"use_sliding_window", "true"}, {"architectures", moe}}, 512},
-        {{{"sliding_window", "512"}, {"architectures", moe}}, 0},
+        {{{"sliding_window", "null"}}, 0, NULL},
+        {{{"sliding_window", "512"}}, 0, NULL}, // Qwen: off unless switched on
+        {{{"sliding_window", "512"}, {"use_sliding_window", "false"}}, 0, NULL},
+        {{{"sliding_window", "null"}, {"use_sliding_window", "true"}}, 0, NULL},
+        {{{"sliding_window", "512"}, {"use_sliding_window", "true"}}, 0, NULL}, // from layer 28 on
+        {{{"use_sliding_window", "true"}, {"max_window_layers", "0"}}, 4096, NULL},
+        {{{"use_sliding_window", "true"}, {"architectures", moe}}, 4096, NULL},
+        {{{"sliding_window", "512"}, {"use_sliding_window", "true"}, {"architectures", moe}},
+         512,
+         NULL},
+        {{{"sliding_window", "512"}, {"architectures", moe}}, 0, NULL},
         {{{"sliding_window", "512"}, {"use_sliding_window", "true"}, {"max_window_layers", "0"}},
-         512},
+         512,
+         NULL},
         {{{"sliding_window", "512"}, {"use_sliding_window", "true"}, {"max_window_layers", "3"}},
-         0},
-        {{{"sliding_window", "512"}, {"use_sliding_window", "true"}, {"layer_types", full}}, 0},
-        {{{"layer_types", full}}, 0},
-        {{{"layer_types", mixed}}, 0}, // windows are off
-        {{{"architectures", mistral}, {"sliding_window", "4096"}}, 4096},
+         0,
+         NULL},
+        {{{"sliding_window", "512"}, {"use_sliding_window", "true"}, {"layer_types", full}},
+         0,
+         NULL},
+        {{{"sliding_window", "512"}, {"use_sliding_window", "true"}, {"layer_types", mixed}},
+         512,
+         "fsf"},
+        {{{"sliding_window", "512"}, {"use_sliding_window", "true"}, {"max_window_layers", "2"}},
+         512,
+         "ffs"},
+        {{{"layer_types", full}}, 0, NULL},
+        {{{"layer_types", mixed}}, 0, NULL}, // windows are off
+        {{{"architectures", mistral}, {"sliding_window", "4096"}}, 4096, NULL},
         {{{"architectures", mistral}, {"sliding_window", "4096"}, {"max_window_layers", "1"}},
-         4096},
-        {{{"architectures", mistral}, {"sliding_window", "null"}}, 0},
-        {{{"architectures", mistral}}, 4096}, // transformers' default, on
-        {{{"architectures", mistral}, {"use_sliding_window", "false"}}, 0},
-        {{{"architectures", llama}}, 0},
-        {{{"architectures", llama}, {"sliding_window", "512"}}, 512},
+         4096,
+         NULL},
+        {{{"architectures", mistral}, {"sliding_window", "null"}}, 0, NULL},
+        {{{"architectures", mistral}}, 4096, NULL}, // transformers' default, on
+        {{{"architectures", mistral}, {"use_sliding_window", "false"}}, 0, NULL},
+        {{{"architectures", llama}}, 0, NULL},
+        {{{"architectures", llama}, {"sliding_window", "512"}}, 512, NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct model_config config = parse_ok(cases[i].changes);
         assert_int_equal(config.sliding_window, cases[i].want);
-        assert_int_equal(config.use_sliding_window, cases[i].want != 0);
+        const char *layers = cases[i].layers ? cases[i].layers : "sss";
+        assert_int_equal(config.is_sliding != NULL, cases[i].want != 0);
+        for (uint32_t k = 0; config.is_sliding && k < config.num_layers; k++) {
+            assert_int_equal(config.is_sliding[k], layers[k] == 's');
+        }
         model_config_fini(&config);
     }
 }
@@ -337,9 +355,6 @@ static void test_bad_sliding_window(void **state) {
         {{{"sliding_window", "true"}}, ERR_FORMAT, "sliding_window|a boolean"},
         {{{"use_sliding_window", "1"}}, ERR_FORMAT, "use_sliding_window|true or false"},
         {{{"max_window_layers", "\"all\""}}, ERR_FORMAT, "max_window_layers|a string"},
-        {{{"sliding_window", "512"}, {"use_sliding_window", "true"}, {"max_window_layers", "2"}},
-         ERR_UNSUPPORTED,
-         "max_window_layers|2|some of the layers"},
         {{{"layer_types", "\"full_attention\""}}, ERR_FORMAT, "layer_types|a string"},
         {{{"layer_types", "[\"full_attention\"]"}}, ERR_FORMAT, "layer_types|1 entries|3 layers"},
         {{{"layer_types", "[\"full_attention\", 2, \"full_attention\"]"}},
@@ -348,11 +363,6 @@ static void test_bad_sliding_window(void **state) {
         {{{"layer_types", "[\"full_attention\", \"linear_attention\", \"full_attention\"]"}},
          ERR_UNSUPPORTED,
          "layer_types|linear_attention|at 1"},
-        {{{"layer_types", "[\"full_attention\", \"full_attention\", \"sliding_attention\"]"},
-          {"sliding_window", "512"},
-          {"use_sliding_window", "true"}},
-         ERR_UNSUPPORTED,
-         "layer_types|sliding_attention|at 2"},
     };
     REFUSE_ALL(cases);
 }

@@ -46,8 +46,9 @@ static struct sequence *add_salted(struct fixture *f, int32_t first, uint32_t nu
     for (uint32_t i = 0; i < num_tokens; i++) tokens[i] = first + (int32_t)i;
     struct sequence *seq;
     struct err err;
-    assert_int_equal(
-        sequence_create(&seq, f->num_seqs, tokens, num_tokens, MAX_NEW, BLOCK_SIZE, 1, &err), OK);
+    assert_int_equal(sequence_create(&seq, f->num_seqs, tokens, num_tokens, MAX_NEW, BLOCK_SIZE,
+                                     f->manager.groups.num_groups, &err),
+                     OK);
     seq->cache_salt = salt;
     f->seqs[f->num_seqs++] = seq;
     return seq;
@@ -428,6 +429,99 @@ static void test_without_caching_nothing_is_hashed_or_found(void **state) {
     fixture_fini(&f);
 }
 
+// One group with a window, or one without and one with it.
+static void window_fixture_init(struct fixture *f, uint32_t num_blocks, uint32_t num_groups,
+                                uint32_t window) {
+    struct block_groups groups = {.num_groups = num_groups};
+    groups.windows[num_groups - 1] = window;
+    struct err err;
+    *f = (struct fixture){0};
+    assert_int_equal(
+        block_manager_init(&f->manager, num_blocks, BLOCK_SIZE, &groups, true, 7, &err), OK);
+}
+
+static void test_blocks_behind_a_window_are_given_back(void **state) {
+    (void)state;
+    struct fixture f;
+    window_fixture_init(&f, 16, 1, 6);
+    struct sequence *seq = add(&f, 0, 21);
+    run(&f, seq);
+    assert_int_equal(f.manager.num_free, 10);
+    block_manager_slide(&f.manager, seq); // the query at 21 reads positions 16 .. 21
+    fixture_check(&f);
+    assert_int_equal(seq->first_blocks[0], 4);
+    assert_int_equal(f.manager.num_free, 14);
+    for (uint32_t i = 0; i < 4; i++) assert_int_equal(seq->block_table[i], BLOCK_NONE);
+    // What was given back is still cached: all of the prefix's window is there.
+    assert_int_equal(match(&f, add(&f, 0, 21)), 5);
+    fixture_fini(&f);
+}
+
+// A hit needs only the blocks in the window before its end.
+static void test_a_hit_does_not_need_what_is_behind_the_window(void **state) {
+    (void)state;
+    struct fixture f;
+    window_fixture_init(&f, 6, 1, 6);
+    struct sequence *a = add(&f, 0, 20), *b = add(&f, 0, 25), *c = add(&f, 100, 16);
+    run(&f, a);
+    block_manager_slide(&f.manager, a);
+    run(&f, c); // evicts the three blocks that were given back
+    assert_int_equal(f.manager.stats.num_evicted, 3);
+    assert_int_equal(match(&f, b), 5);
+    block_manager_release(&f.manager, c);
+    block_manager_release(&f.manager, a);
+    run(&f, add(&f, 200, 17)); // leaves one of the two blocks of the window
+    assert_int_equal(match(&f, b), 0);
+    fixture_fini(&f);
+}
+
+// The group without a window needs all blocks, the other its window's: the hit is what serves both.
+static void test_a_hit_serves_every_group(void **state) {
+    (void)state;
+    struct fixture f;
+    window_fixture_init(&f, 14, 2, 4);
+    struct sequence *a = add(&f, 0, 25), *b = add(&f, 0, 30);
+    run(&f, a); // 7 blocks in each group, which is all
+    block_manager_slide(&f.manager, a);
+    fixture_check(&f);
+    assert_int_equal(f.manager.num_free, 5); // the query at 25 reads positions 22 .. 25
+    assert_int_equal(match(&f, b), 6);
+    assert_int_equal(block_manager_num_taken(&f.manager, b, 8, 8), 2 + 2);
+    struct sequence *other = add(&f, 100, 8);
+    run(&f, other); // evicts 4 of the 5 blocks
+    fixture_check(&f);
+    assert_int_equal(match(&f, b), 6); // the last block of the window is a's own
+    block_manager_release(&f.manager, a);
+    block_manager_release(&f.manager, other);
+    assert_int_equal(run(&f, b), 24);
+    assert_int_equal(b->first_blocks[0], 0);
+    assert_int_equal(b->first_blocks[1], 5);
+    fixture_fini(&f);
+}
+
+// A sequence much longer than its window knows more prefixes than there are blocks. When none is
+// unused its blocks are no longer published, and nothing else changes.
+static void test_prefixes_may_run_out(void **state) {
+    (void)state;
+    struct fixture f;
+    window_fixture_init(&f, 3, 1, 2);
+    struct sequence *seq = add(&f, 0, 250);
+    uint32_t num_prefixes = f.manager.num_prefixes;
+    for (uint32_t end = BLOCK_SIZE; end <= 248; end += BLOCK_SIZE) {
+        assert_true(block_manager_grow(&f.manager, seq, end));
+        seq->num_computed_tokens = end;
+        block_manager_publish(&f.manager, seq);
+        block_manager_slide(&f.manager, seq);
+        fixture_check(&f);
+        assert_true(f.manager.num_blocks - f.manager.num_free <= 2);
+    }
+    assert_int_equal(seq->num_published, num_prefixes);
+    assert_true(f.manager.stats.num_unknown > 0);
+    block_manager_release(&f.manager, seq);
+    assert_int_equal(run(&f, add(&f, 300, 9)), 0);
+    fixture_fini(&f);
+}
+
 static void test_b2_sequence_refuses_what_cannot_be(void **state) {
     (void)state;
     struct err err;
@@ -482,6 +576,10 @@ int main(void) {
         cmocka_unit_test(test_b27_each_block_is_hashed_once),
         cmocka_unit_test(test_match_notices_eviction_and_extension),
         cmocka_unit_test(test_without_caching_nothing_is_hashed_or_found),
+        cmocka_unit_test(test_blocks_behind_a_window_are_given_back),
+        cmocka_unit_test(test_a_hit_does_not_need_what_is_behind_the_window),
+        cmocka_unit_test(test_a_hit_serves_every_group),
+        cmocka_unit_test(test_prefixes_may_run_out),
         cmocka_unit_test(test_b2_sequence_refuses_what_cannot_be),
         cmocka_unit_test(test_b10_block_size_is_each_sequences_own),
     };

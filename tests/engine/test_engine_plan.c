@@ -263,7 +263,9 @@ static void test_describes_a_mixture_of_experts(void **state) {
     json_decref(root);
 }
 
-static void test_mistrals_window_limits_the_length(void **state) {
+// Mistral's window bounds what a sequence holds, and max_model_len may be beyond it. A window as
+// long as max_model_len is none.
+static void test_windows_bound_the_blocks_of_a_sequence(void **state) {
     (void)state;
     struct temp_folder folder;
     temp_folder_create(&folder);
@@ -273,9 +275,17 @@ static void test_mistrals_window_limits_the_length(void **state) {
     free(text);
     struct nvllm_engine_options options = bundled();
     options.model = folder.path;
-    expect_error(&options, NVLLM_ERR_UNSUPPORTED, "with max_model_len 256 or less");
+    options.max_model_len = 2048;
+    options.max_num_batched_tokens = 64;
+    options.block_size = 16;
+    options.num_kvcache_blocks = 100;
+    // 255 tokens before a step's 64, the first of which is anywhere in its block.
+    assert_int_equal(plan_number(&options, "kv_blocks_per_sequence"), (255 + 64 + 14) / 16 + 1);
+    assert_int_equal(plan_number(&options, "layers_per_kv_group"), 3);
     options.max_model_len = 256;
-    json_decref(inspect(&options));
+    json_t *info = inspect(&options);
+    assert_null(json_object_get(json_object_get(info, "plan"), "kv_group_windows"));
+    json_decref(info);
     temp_folder_remove(&folder);
 }
 
@@ -371,8 +381,6 @@ static void test_unsupported_configurations_name_their_file(void **state) {
     } cases[] = {
         {"architectures", "[\"NopeForCausalLM\"]", "architecture NopeForCausalLM is not supported"},
         {"mlp_bias", "true", "Qwen3ForCausalLM with mlp_bias is not supported"},
-        {"sliding_window", "64, \"use_sliding_window\": true, \"max_window_layers\": 0",
-         "sliding-window attention (64 tokens) is not supported"},
     };
     struct temp_folder folder;
     temp_folder_create(&folder);
@@ -439,7 +447,7 @@ int main(void) {
         cmocka_unit_test(test_max_model_len_beyond_the_model_is_refused_b3),
         cmocka_unit_test(test_unsupported_architecture_is_named_b14),
         cmocka_unit_test(test_describes_a_mixture_of_experts),
-        cmocka_unit_test(test_mistrals_window_limits_the_length),
+        cmocka_unit_test(test_windows_bound_the_blocks_of_a_sequence),
         cmocka_unit_test(test_unsupported_configurations_name_their_file),
         cmocka_unit_test(test_tokenizer_that_is_no_file),
         cmocka_unit_test(test_the_flat_batch_of_many_sequences_stays_small),

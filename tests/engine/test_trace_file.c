@@ -97,7 +97,7 @@ static void test_overlap_is_visible_and_no_track_overlaps(void **state) {
     struct nvllm_trace_file *file = open_file(path);
     const int32_t ids[] = {5, 6, -1};
     const int32_t outputs[] = {9, 8};
-    const uint32_t blocks[] = {3, 1};
+    const uint32_t blocks[] = {3, 1, NVLLM_NO_BLOCK, 5};
     struct nvllm_step_item item = {.request_id = 7,
                                    .sequence_id = 7,
                                    .is_prefill = 1,
@@ -106,6 +106,8 @@ static void test_overlap_is_visible_and_no_track_overlaps(void **state) {
                                    .token_ids = ids,
                                    .block_table = blocks,
                                    .num_blocks = 2,
+                                   .num_kv_groups = 2,
+                                   .block_table_stride = 2,
                                    .output_token_ids = outputs,
                                    .num_output_tokens = 2};
     static const int launches[] = {10, 14, 40}, results[] = {20, 30, 50};
@@ -131,7 +133,7 @@ static void test_overlap_is_visible_and_no_track_overlaps(void **state) {
         assert_int_equal(number(slice, "dur"), (results[i] - begins[i]) * 1000);
         assert_string_equal(arg(slice, "tokens"), "5 6 -1");
         assert_string_equal(arg(slice, "output"), "9 8");
-        assert_string_equal(arg(slice, "block_table"), "3 1");
+        assert_string_equal(arg(slice, "block_table"), "3 1 | - 5");
     }
     assert_non_null(event_named(trace, "schedule", 2));
     assert_int_equal(number(event_named(trace, "sample", 0), "ts"), 11000);

@@ -35,7 +35,7 @@ static void check_config(const struct model_config *c) {
     CHECK(c->rms_norm_eps > 0 && c->rms_norm_eps <= 1, "eps=%g", (double)c->rms_norm_eps);
     CHECK(c->rope.theta >= 1, "theta=%g", c->rope.theta);
     CHECK(c->rope.type == ROPE_DEFAULT || c->rope.factor >= 1, "factor=%g", c->rope.factor);
-    CHECK(c->use_sliding_window == (c->sliding_window > 0), "window=%u", c->sliding_window);
+    CHECK((c->is_sliding != NULL) == (c->sliding_window > 0), "window=%u", c->sliding_window);
     check_experts(c);
     for (uint32_t i = 0; i < c->num_eos_token_ids; i++) {
         int32_t id = c->eos_token_ids[i];

@@ -152,6 +152,50 @@ static void test_layers_are_described_one_by_one(void **state) {
     model_config_fini(&config);
 }
 
+// Windows of layers, and the groups that they make.
+static void test_kv_groups(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t num_layers, max_groups;
+        uint32_t every, window; // each every-th layer has none; 0: all have the window
+        uint32_t num_groups, size;
+    } cases[] = {
+        {32, 8, 0, 4096, 1, 32}, // Mistral
+        {24, 8, 2, 128, 2, 12}, // every other one
+        {32, 8, 4, 4096, 4, 8},
+        {26, 8, 6, 512, 7, 4}, // 22 and 4 layers: room for two layers more
+        {26, 1, 6, 512, 1, 26}, // one group keeps all
+        {32, 8, 0, 40000, 1, 32}, // as long as sequences get: no window
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char num[16];
+        snprintf(num, sizeof num, "%u", cases[i].num_layers);
+        struct model_config config = PARSE_OK({"num_hidden_layers", num});
+        struct layer_table table;
+        struct err err = {0};
+        assert_int_equal(layer_table_init(&table, &config, &err), OK);
+        for (uint32_t k = 0; k < table.num_layers; k++) {
+            bool is_whole = cases[i].every && (k + 1) % cases[i].every == 0;
+            table.layers[k].window = is_whole ? 0 : cases[i].window;
+        }
+        layer_table_plan_kv(&table, 32768, cases[i].max_groups);
+        assert_int_equal(table.num_kv_groups, cases[i].num_groups);
+        assert_int_equal(table.layers_per_group, cases[i].size);
+        bool is_taken[KV_GROUPS_MAX][64] = {{false}};
+        for (uint32_t k = 0; k < table.num_layers; k++) {
+            const struct layer *layer = &table.layers[k];
+            assert_true(layer->kv_group < table.num_kv_groups && layer->kv_index < cases[i].size);
+            assert_false(is_taken[layer->kv_group][layer->kv_index]);
+            is_taken[layer->kv_group][layer->kv_index] = true;
+            uint32_t window = table.kv_windows[layer->kv_group];
+            assert_true(window == layer->window || (table.num_kv_groups == 1 && !window));
+        }
+        assert_int_equal(layer_table_has_windows(&table), cases[i].window < 32768);
+        layer_table_fini(&table);
+        model_config_fini(&config);
+    }
+}
+
 // No value is ignored: what the decoder cannot compute is refused by name.
 static void test_what_has_no_code_is_refused(void **state) {
     (void)state;
@@ -261,11 +305,12 @@ static void test_bench_configs(void **state) {
         double active; // billions, as the model card says; 0: all
     } cases[] = {
         {"llama-3.1-8b", 8030261248, 0},     {"llama-3.2-1b", 1235814400, 0},
-        {"mistral-7b-v0.3", 7248023552, 0},  {"qwen2.5-7b", 7615616512, 0},
-        {"qwen3-0.6b", 596049920, 0},        {"qwen3-1.7b", 1720574976, 0},
-        {"qwen3-4b", 4022468096, 0},         {"qwen3-8b", 8190735360, 0},
-        {"qwen3-14b", 14768307200, 0},       {"qwen3-32b", 32762123264, 0},
-        {"qwen3-30b-a3b", 30532122624, 3.3}, {"mixtral-8x7b", 46702792704, 12.9},
+        {"mistral-7b-v0.3", 7248023552, 0},  {"mistral-7b-v0.1", 7241732096, 0},
+        {"qwen2.5-7b", 7615616512, 0},       {"qwen3-0.6b", 596049920, 0},
+        {"qwen3-1.7b", 1720574976, 0},       {"qwen3-4b", 4022468096, 0},
+        {"qwen3-8b", 8190735360, 0},         {"qwen3-14b", 14768307200, 0},
+        {"qwen3-32b", 32762123264, 0},       {"qwen3-30b-a3b", 30532122624, 3.3},
+        {"mixtral-8x7b", 46702792704, 12.9},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char folder[256];
@@ -285,7 +330,7 @@ static void test_bench_configs(void **state) {
         double want = cases[i].active > 0 ? cases[i].active : (double)total / 1e9;
         assert_true(active > want - 0.1 && active < want + 0.1);
         assert_int_equal(c.dtype, DTYPE_BF16);
-        assert_int_equal(c.sliding_window, 0);
+        assert_int_equal(c.sliding_window, strcmp(cases[i].name, "mistral-7b-v0.1") ? 0 : 4096);
         assert_false(generation.has_temperature);
         layer_table_fini(&table);
         model_config_fini(&c);
@@ -329,6 +374,7 @@ int main(void) {
         cmocka_unit_test(test_biases),
         cmocka_unit_test(test_keys_and_defaults_of_biases),
         cmocka_unit_test(test_layers_are_described_one_by_one),
+        cmocka_unit_test(test_kv_groups),
         cmocka_unit_test(test_what_has_no_code_is_refused),
         cmocka_unit_test(test_what_has_no_code_in_the_whole_model_is_refused),
         cmocka_unit_test(test_unknown_architecture_lists_the_known),

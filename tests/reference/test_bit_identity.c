@@ -162,7 +162,9 @@ static void check_quantized(const char *model, const char *isa, const char *quan
     free(f);
 }
 
-static void check_model(const char *model, const char *isa, const char *kv_cache_dtype) {
+// few_blocks: of a KV cache that is too small for seven requests at a time.
+static void check_with(const char *model, const char *isa, const char *kv_cache_dtype,
+                       int32_t few_blocks) {
     struct nvllm_engine_options base = mini_options(model);
     base.cpu_isa = isa;
     base.kv_cache_dtype = kv_cache_dtype;
@@ -178,7 +180,7 @@ static void check_model(const char *model, const char *isa, const char *kv_cache
     check_single_ops(f, &base);
 
     options = base;
-    options.num_kvcache_blocks = 24;
+    options.num_kvcache_blocks = few_blocks;
     run_preempted(f, &options);
     expect_same(f, "after preemptions");
     options.schedule = "prefill-first";
@@ -199,6 +201,38 @@ static void check_model(const char *model, const char *isa, const char *kv_cache
     free(f);
 }
 
+static void check_model(const char *model, const char *isa, const char *kv_cache_dtype) {
+    check_with(model, isa, kv_cache_dtype, 24);
+}
+
+// A request of 162 tokens, which are 11 blocks, in a cache of the 4 that a window of 32 and a step
+// of 16 tokens need.
+static void check_held_blocks(const char *model, const char *isa) {
+    struct nvllm_engine_options options = mini_options(model);
+    options.cpu_isa = isa;
+    struct fixture *f = start(model, &options);
+    options.max_num_batched_tokens = 16;
+    options.max_num_seqs = 1;
+    options.num_kvcache_blocks = 4;
+    struct mini_engine engine;
+    mini_open(&engine, &options);
+    struct mini_request request = watched(f, f->got);
+    mini_run(&engine, &request, 1);
+    assert_int_equal(scheduler_num_preemptions(engine.scheduler), 0);
+    mini_close(&engine);
+    expect_same(f, "a cache of its window");
+    free_fixture(f);
+    free(f);
+}
+
+// A window in all layers, for which a request holds few blocks; then five groups of layers, of
+// which two have windows.
+static void check_windows(const char *isa) {
+    check_held_blocks("tests/reference/data/mistral-window", isa);
+    check_with("tests/reference/data/mistral-window", isa, "auto", 12);
+    check_with("tests/reference/data/qwen2-window", isa, "auto", 100);
+}
+
 static void check_byte_weights(const char *isa) {
     check_quantized("tests/reference/data/qwen3", isa, "int8");
     check_quantized("tests/reference/data/llama-bias", isa, "int4");
@@ -216,6 +250,7 @@ static void check_isa(const char *isa) {
     check_model("tests/reference/data/mixtral", isa, "auto");
     check_model("tests/reference/data/qwen3-moe", isa, "auto");
     check_model("tests/reference/data/qwen3-moe-mixed", isa, "auto");
+    check_windows(isa);
 }
 
 // Only small models, as scalar code is slow.
@@ -224,6 +259,7 @@ static void check_scalar(void) {
     check_model("tests/reference/data/llama-bias", "scalar", "auto");
     check_model("tests/reference/data/llama-bias", "scalar", "int8");
     check_model("tests/reference/data/qwen3-moe-mixed", "scalar", "auto");
+    check_windows("scalar");
 }
 
 static void test_isa(void **state) {

@@ -114,6 +114,16 @@ static void test_qwen3_moe_with_dense_layers(void **state) {
     check_experts("qwen3-moe-mixed");
 }
 
+static void test_mistral_with_a_window(void **state) {
+    (void)state;
+    check_on_every_isa("mistral-window");
+}
+
+static void test_qwen2_with_windows_in_some_layers(void **state) {
+    (void)state;
+    check_on_every_isa("qwen2-window");
+}
+
 static void test_llama_with_biases(void **state) {
     (void)state;
     check_on_every_isa("llama-bias");
@@ -137,6 +147,8 @@ int main(void) {
         cmocka_unit_test(test_qwen3_moe),
         cmocka_unit_test(test_qwen3_moe_with_dense_layers),
         cmocka_unit_test(test_llama_with_biases),
+        cmocka_unit_test(test_mistral_with_a_window),
+        cmocka_unit_test(test_qwen2_with_windows_in_some_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,7 +138,8 @@ void mini_run(struct mini_engine *e, struct mini_request *requests, uint32_t num
         struct mini_request *request = &requests[i];
         request->num_tokens = 0;
         check(sequence_create(&request->seq, i + 1, request->prompt, request->num_prompt,
-                              request->max_new, e->plan.scheduler.block_size, 1, &err),
+                              request->max_new, e->plan.scheduler.block_size,
+                              e->plan.scheduler.groups.num_groups, &err),
               &err);
         users[i] = (struct mini_user){&e->greedy, request};
         request->seq->user = &users[i];

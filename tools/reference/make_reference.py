@@ -134,6 +134,12 @@ def families(vocab_size):
         "mixtral": (t.MixtralForCausalLM, t.MixtralConfig,
                     dict(small, head_dim=32, num_local_experts=4, num_experts_per_tok=2)),
         "llama-bias": (*llama, dict(small, attention_bias=True, mlp_bias=True)),
+        # Windows in all layers, and in layers 3 and 4 of 5.
+        "mistral-window": (t.MistralForCausalLM, t.MistralConfig,
+                           dict(small, head_dim=32, sliding_window=32)),
+        "qwen2-window": (t.Qwen2ForCausalLM, t.Qwen2Config,
+                         dict(small, num_hidden_layers=5, use_sliding_window=True,
+                              sliding_window=48, max_window_layers=3)),
     }
     # Each has another eps. They differ so much that a neighbour's eps would change the logits.
     eps = {name: (10 + 2 * i) / 1000 for i, name in enumerate(table)}

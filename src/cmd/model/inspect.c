@@ -150,6 +150,9 @@ static const struct row plan_rows[] = {
     {"kv_block_bytes", "Bytes per KV block", ROW_BYTES},
     {"num_kv_blocks", "KV blocks", ROW_VALUE},
     {"kv_cache_tokens", "KV cache tokens", ROW_VALUE},
+    {"kv_group_windows", "Windows of KV groups", ROW_LIST}, // the last three only with windows
+    {"layers_per_kv_group", "Layers per KV group", ROW_VALUE},
+    {"kv_blocks_per_sequence", "KV blocks per sequence", ROW_VALUE},
 };
 
 static enum status add_rows(struct buf *out, const json_t *object, const struct row *rows,

@@ -49,7 +49,7 @@ static enum status fill(struct engine_plan *plan, struct model_runner *runner, s
     room = room > later ? room - later : 0;
     // Each rank has so many.
     uint64_t num_blocks = comm_minimum(model_runner_comm(runner), room / block_bytes);
-    uint32_t one_sequence = plan->runner.decoder.limits.max_blocks_per_seq;
+    uint64_t one_sequence = engine_plan_blocks_for(plan, plan->max_model_len);
     if (num_blocks < one_sequence) {
         return err_set(
             err, ERR_NOMEM,

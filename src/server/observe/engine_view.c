@@ -119,18 +119,20 @@ static void take_block(struct engine_view *view, const struct nvllm_step_block *
     note_change(picture, block->block_id);
 }
 
-// Tokens of an item that its sequence still holds. While steps overlap, the next one may have
-// preempted the sequence, and its blocks may be another's.
+// Tokens of an item that its sequence still holds in a KV group. While steps overlap, the next one
+// may have preempted the sequence, and its blocks may be another's.
 static void take_tokens(struct engine_view *view, const struct nvllm_step_item *item,
-                        const struct nvllm_sequence *seq) {
+                        const struct nvllm_sequence *seq, uint32_t kv_group) {
     struct picture *picture = &view->picture;
+    const uint32_t *run = item->block_table + (size_t)kv_group * item->block_table_stride;
+    const uint32_t *held = seq->block_table + (size_t)kv_group * seq->block_table_stride;
     uint32_t size = view->block_size;
     for (uint32_t i = 0, count; i < item->num_tokens; i += count) {
         uint32_t position = item->first_position + i;
         uint32_t index = position / size, at = position % size;
-        uint32_t id = item->block_table[index];
+        uint32_t id = run[index];
         count = size - at < item->num_tokens - i ? size - at : item->num_tokens - i;
-        bool is_held = index < seq->num_blocks && seq->block_table[index] == id;
+        bool is_held = index < seq->num_blocks && held[index] == id;
         // One in the prefix cache is full, and take_block has all of it.
         if (!is_held || id >= view->num_blocks || picture->blocks[id].state != VIEW_USED) continue;
         memcpy(tokens_of(picture, size, id) + at, item->token_ids + i, count * sizeof(int32_t));
@@ -154,6 +156,18 @@ static void take_step(struct picture *picture, const struct nvllm_step_trace *tr
     };
 }
 
+// The blocks that a sequence holds, group by group, at most `max`. Returns how many.
+static uint32_t copy_held(uint32_t *out, uint32_t max, const struct nvllm_sequence *seq) {
+    uint32_t num = 0;
+    for (uint32_t g = 0; g < seq->num_kv_groups; g++) {
+        const uint32_t *table = seq->block_table + (size_t)g * seq->block_table_stride;
+        for (uint32_t i = 0; i < seq->num_blocks && num < max; i++) {
+            if (table[i] != NVLLM_NO_BLOCK) out[num++] = table[i];
+        }
+    }
+    return num;
+}
+
 static void copy_sequences(struct engine_view *view, size_t count) {
     struct picture *picture = &view->picture;
     uint32_t num_entries = 0;
@@ -161,10 +175,7 @@ static void copy_sequences(struct engine_view *view, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const struct nvllm_sequence *seq = &view->listed[i];
         uint32_t left = VIEW_TABLE_MAX - num_entries;
-        uint32_t num_shown = seq->num_blocks < left ? seq->num_blocks : left;
-        if (num_shown) {
-            memcpy(picture->tables + num_entries, seq->block_table, num_shown * sizeof(uint32_t));
-        }
+        uint32_t num_shown = copy_held(picture->tables + num_entries, left, seq);
         picture->sequences[i] = (struct view_sequence){.seq = *seq, .first_block = num_entries};
         picture->sequences[i].seq.block_table = NULL;
         picture->sequences[i].seq.num_blocks = num_shown;
@@ -181,7 +192,9 @@ static void take_items(struct engine_view *view, const struct nvllm_step_trace *
         const struct nvllm_step_item *item = &trace->items[i];
         for (size_t tries = 0; tries < num_listed; tries++, at = (at + 1) % num_listed) {
             if (view->listed[at].sequence_id != item->sequence_id) continue;
-            take_tokens(view, item, &view->listed[at]);
+            for (uint32_t g = 0; g < item->num_kv_groups; g++) {
+                take_tokens(view, item, &view->listed[at], g);
+            }
             if (at >= view->picture.num_sequences) break;
             view->picture.sequences[at].num_step_tokens = item->num_tokens;
             view->picture.sequences[at].is_prefill = item->is_prefill;

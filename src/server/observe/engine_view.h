@@ -42,7 +42,8 @@ struct view_step {
 };
 
 struct view_sequence {
-    struct nvllm_sequence seq; // its block_table points into struct view_news
+    // Its block_table points into struct view_news, and has the blocks that it holds in all groups.
+    struct nvllm_sequence seq;
     uint32_t first_block; // of its table in the tables
     uint32_t num_step_tokens; // that the last step ran of it; 0: none
     bool is_prefill; // these were of the prompt
