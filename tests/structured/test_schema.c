@@ -224,6 +224,10 @@ static void combinations(void **state) {
          "'if':{'properties':{'t':{'const':'i'}}},'then':{'properties':{'v':{'type':'integer'}}},"
          "'else':{'properties':{'v':{'type':'string'}}},'type':'object'}",
          "{'t':'i','v':1}|{'t':'s','v':'x'}", "{'t':'i','v':'x'}|{'t':'s','v':1}"},
+        {"{'type':'string','oneOf':[{'format':'ipv4'},{'format':'ipv6'}]}", "'1.2.3.4'|'::1'",
+         "'x'|'1.2.3'"},
+        {"{'type':'string','oneOf':[{'format':'date'},{'format':'date-time'},{'format':'email'}]}",
+         "'2024-01-01'|'2024-01-01T00:00:00Z'|'a@b.c'", "'x'|'2024-01-01T00:00:60Z'"},
         {"{'oneOf':[{'type':'object','properties':{'a':true},'required':['a'],"
          "'additionalProperties':false},{'type':'object','properties':{'a':true,'b':true},"
          "'required':['a']}]}",

@@ -186,7 +186,7 @@ static void apply_format(struct schema_reader *reader, struct schema_branch *bra
     }
     uint32_t expr = EXPR_NOTHING;
     bool is_raw = false;
-    enum schema_format format = schema_format_expr(reader, name, &expr, &is_raw);
+    enum schema_format format = schema_format_expr(reader, name, false, &expr, &is_raw);
     if (format == SCHEMA_FORMAT_KNOWN) {
         branch->text = expr_and(reader->exprs, branch->text, expr);
         branch->text_is_raw |= is_raw;

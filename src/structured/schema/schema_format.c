@@ -71,26 +71,27 @@ static const struct part parts[] = {
 static const struct format {
     const char *name, *pattern; // NULL: refused
     bool is_raw; // no character needs an escape in JSON
+    const char *wide; // for what is not of the format: surely all of it; NULL: the pattern is exact
 } formats[] = {
-    {"date", "<date>", true},
-    {"time", "<time>", true},
-    {"date-time", "<date>[Tt]<time>", true},
-    {"duration", "P([0-9]+W|<ymd>(<hms>)?|<hms>)", true},
-    {"email", "(?=[^@]{1,64}@|\")<local>@<domain>", false},
-    {"hostname", "(?=.{1,253}$)<host>(\\.<host>)*", true},
-    {"ipv4", "<ipv4>", true},
-    {"ipv6", "<ipv6>", true},
-    {"uri", "<uri>", true},
-    {"uri-reference", "(<uri>|<relative>)", true},
-    {"iri", "<iri>", false},
-    {"iri-reference", "(<iri>|<irelative>)", false},
-    {"uuid", "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", true},
-    {"uri-template", "(<plain>|<pct>|\\{[+#./;?&=,!@|]?<var>(,<var>)*\\})*", false},
-    {"json-pointer", "<pointer>", false},
-    {"relative-json-pointer", "(0|[1-9][0-9]*)(#|<pointer>)", false},
-    {"idn-email", NULL, false},
-    {"idn-hostname", NULL, false},
-    {"regex", NULL, false},
+    {"date", "<date>", true, NULL},
+    {"time", "<time>", true, "[^]*:[^]*"},
+    {"date-time", "<date>[Tt]<time>", true, "[^]*:[^]*"},
+    {"duration", "P([0-9]+W|<ymd>(<hms>)?|<hms>)", true, NULL},
+    {"email", "(?=[^@]{1,64}@|\")<local>@<domain>", false, "[^]*@[^]*"},
+    {"hostname", "(?=.{1,253}$)<host>(\\.<host>)*", true, "[^\\s/:@]*"},
+    {"ipv4", "<ipv4>", true, NULL},
+    {"ipv6", "<ipv6>", true, NULL},
+    {"uri", "<uri>", true, "[^]*:[^]*"},
+    {"uri-reference", "(<uri>|<relative>)", true, "[^]*"},
+    {"iri", "<iri>", false, "[^]*:[^]*"},
+    {"iri-reference", "(<iri>|<irelative>)", false, "[^]*"},
+    {"uuid", "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", true, NULL},
+    {"uri-template", "(<plain>|<pct>|\\{[+#./;?&=,!@|]?<var>(,<var>)*\\})*", false, "[^]*"},
+    {"json-pointer", "<pointer>", false, NULL},
+    {"relative-json-pointer", "(0|[1-9][0-9]*)(#|<pointer>)", false, NULL},
+    {"idn-email", NULL, false, NULL},
+    {"idn-hostname", NULL, false, NULL},
+    {"regex", NULL, false, NULL},
 };
 
 // Writes a pattern with its parts in place.
@@ -112,16 +113,18 @@ static enum status write_parts(struct buf *out, const char *pattern, size_t dept
     return OK;
 }
 
-static uint32_t format_expr(struct schema_reader *reader, const struct format *format) {
-    // The memo of patterns has formats under their name behind a NUL, which no pattern begins with.
+static uint32_t format_expr(struct schema_reader *reader, const struct format *format, bool wide) {
+    // The memo of patterns has formats behind a NUL, which no pattern begins with.
     char name[32] = {0};
-    size_t len = strlen(format->name) + 1;
-    memcpy(name + 1, format->name, len - 1);
+    const char *source = wide ? format->wide : format->pattern;
+    size_t len = strlen(format->name) + 2;
+    name[1] = wide ? 'w' : '=';
+    memcpy(name + 2, format->name, len - 2);
     uint32_t expr = EXPR_NOTHING;
     if (strmap_get(&reader->pattern_of, name, len, &expr)) return expr;
     struct buf pattern = {0};
     enum status status = buf_append_str(&pattern, "^(?:", NULL);
-    if (!status) status = write_parts(&pattern, format->pattern, 0);
+    if (!status) status = write_parts(&pattern, source, 0);
     if (!status) status = buf_append_str(&pattern, ")$", NULL);
     const char *key = arena_strndup(&reader->arena, name, len);
     if (status || !key) {
@@ -135,13 +138,13 @@ static uint32_t format_expr(struct schema_reader *reader, const struct format *f
     return expr;
 }
 
-enum schema_format schema_format_expr(struct schema_reader *reader, const char *name,
+enum schema_format schema_format_expr(struct schema_reader *reader, const char *name, bool wide,
                                       uint32_t *expr, bool *is_raw) {
     for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
         if (strcmp(name, formats[i].name) != 0) continue;
         if (!formats[i].pattern) return SCHEMA_FORMAT_REFUSED;
         *is_raw = formats[i].is_raw;
-        *expr = format_expr(reader, &formats[i]);
+        *expr = format_expr(reader, &formats[i], wide && formats[i].wide);
         return SCHEMA_FORMAT_KNOWN;
     }
     return SCHEMA_FORMAT_UNKNOWN;

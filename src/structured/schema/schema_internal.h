@@ -290,7 +290,8 @@ uint32_t schema_string_expr(struct schema_reader *reader, const struct schema_br
 uint32_t schema_pattern_expr(struct schema_reader *reader, const json_t *schema,
                              const char *pattern, size_t len);
 enum schema_format { SCHEMA_FORMAT_KNOWN, SCHEMA_FORMAT_UNKNOWN, SCHEMA_FORMAT_REFUSED };
-enum schema_format schema_format_expr(struct schema_reader *reader, const char *name,
+// `wide`: the texts that somebody may take to be of the format.
+enum schema_format schema_format_expr(struct schema_reader *reader, const char *name, bool wide,
                                       uint32_t *expr, bool *is_raw);
 
 // ---- objects and arrays (schema_object.c, schema_array.c) ----

@@ -188,13 +188,14 @@ static bool negate_string(const struct negation *n, const char *key, const json_
         copy.branch.text = expr_minus(exprs, copy.branch.text, expr);
         copy.branch.text_is_raw = false;
     } else if (strcmp(key, "format") == 0) {
-        uint32_t expr;
-        bool is_raw;
+        uint32_t expr = EXPR_NOTHING;
+        bool is_raw = false;
         const char *name = json_string_value(value);
-        enum schema_format format =
-            name ? schema_format_expr(n->reader, name, &expr, &is_raw) : SCHEMA_FORMAT_UNKNOWN;
-        if (format != SCHEMA_FORMAT_UNKNOWN) refuse(n, SCHEMA_STRING, key);
-        return true;
+        if (!name || !copy.branch.types) return true;
+        enum schema_format format = schema_format_expr(n->reader, name, true, &expr, &is_raw);
+        if (format == SCHEMA_FORMAT_REFUSED) refuse(n, SCHEMA_STRING, key);
+        if (format != SCHEMA_FORMAT_KNOWN) return true;
+        copy.branch.text = expr_minus(exprs, copy.branch.text, expr);
     } else {
         return false;
     }

@@ -308,42 +308,56 @@ const json_t *schema_refs_resolve(struct schema_reader *reader, const json_t *sc
 
 // ---- pointers in messages ----
 
-// Appends the pointer of `wanted` below `from` to `out`.
-static bool find_pointer(const json_t *from, const json_t *wanted, size_t depth, struct buf *out) {
-    if (from == wanted) return true;
-    if (depth > WALK_DEPTH_MAX) return false;
-    size_t len = out->len;
+struct pointer {
+    const json_t *wanted;
+    struct buf text;
+    enum status status;
+};
+
+static void add_key(struct pointer *pointer, const char *key) {
+    for (; *key && !pointer->status; key++) {
+        const char escaped[] = {'~', *key == '~' ? '0' : '1'};
+        bool is_escape = *key == '~' || *key == '/';
+        pointer->status =
+            buf_append(&pointer->text, is_escape ? escaped : key, is_escape ? 2 : 1, NULL);
+    }
+}
+
+// Appends the pointer of the wanted schema below `from`. False: it is not there.
+static bool find_pointer(struct pointer *pointer, const json_t *from, size_t depth) {
+    if (from == pointer->wanted) return true;
+    if (depth > WALK_DEPTH_MAX || pointer->status) return false;
+    size_t len = pointer->text.len;
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)from, key, value) {
-        if (!json_is_object(value) && !json_is_array(value) && value != wanted) continue;
-        enum status status = buf_append(out, "/", 1, NULL);
-        for (const char *c = key; *c && !status; c++) {
-            const char *text = *c == '~' ? "~0" : *c == '/' ? "~1" : NULL;
-            status = text ? buf_append_str(out, text, NULL) : buf_append(out, c, 1, NULL);
-        }
-        if (!status && find_pointer(value, wanted, depth + 1, out)) return true;
-        out->len = len;
+        if (!json_is_object(value) && !json_is_array(value) && value != pointer->wanted) continue;
+        pointer->status = buf_append(&pointer->text, "/", 1, NULL);
+        add_key(pointer, key);
+        if (find_pointer(pointer, value, depth + 1) || pointer->status) return true;
+        pointer->text.len = len;
     }
     for (size_t i = 0; i < json_array_size(from); i++) {
         value = json_array_get(from, i);
-        if (!json_is_object(value) && !json_is_array(value) && value != wanted) continue;
-        if (!buf_appendf(out, NULL, "/%zu", i) && find_pointer(value, wanted, depth + 1, out)) {
-            return true;
-        }
-        out->len = len;
+        if (!json_is_object(value) && !json_is_array(value) && value != pointer->wanted) continue;
+        pointer->status = buf_appendf(&pointer->text, NULL, "/%zu", i);
+        if (find_pointer(pointer, value, depth + 1) || pointer->status) return true;
+        pointer->text.len = len;
     }
     return false;
 }
 
 const char *schema_refs_pointer(struct schema_reader *reader, const json_t *schema) {
-    struct buf out = {0};
-    const char *pointer = "?";
-    if (!buf_append(&out, "#", 1, NULL) && find_pointer(reader->refs.root, schema, 0, &out)) {
-        if (out.len > 200) out.len = 200;
-        char *copy = arena_strndup(&reader->arena, out.data, out.len);
-        if (copy) pointer = copy;
+    enum { SHOWN_BYTES = 200 };
+    struct pointer pointer = {.wanted = schema};
+    pointer.status = buf_append(&pointer.text, "#", 1, NULL);
+    bool found = find_pointer(&pointer, reader->refs.root, 0);
+    size_t len = pointer.text.len < SHOWN_BYTES ? pointer.text.len : SHOWN_BYTES;
+    char *copy = NULL;
+    if (!pointer.status) {
+        copy = arena_strndup(&reader->arena, found ? pointer.text.data : "?", found ? len : 1);
     }
-    buf_fini(&out);
-    return pointer;
+    buf_fini(&pointer.text);
+    if (!copy) schema_fail(reader, ERR_NOMEM, "out of memory: JSON schema");
+    return copy ? copy : "?";
 }
