@@ -57,7 +57,7 @@ static void model_draw(struct model *model) {
         bool is_leaf = model->forms[i] <= PAIR;
         model->a[i] = is_leaf ? (int)random_below(3) : (int)random_below((uint32_t)i);
         model->b[i] = is_leaf ? 0 : (int)random_below((uint32_t)i);
-        model->min[i] = random_below(4);
+        model->min[i] = random_below(6);
         model->max[i] = random_below(3) == 0 ? EXPR_FOREVER : model->min[i] + random_below(3);
     }
 }
@@ -211,6 +211,30 @@ static void emptiness(void **state) {
                                   0, EXPR_FOREVER);
     assert_true(is_nothing(exprs, expr_minus(exprs, all, pieces)));
     assert_true(is_nothing(exprs, expr_minus(exprs, pieces, all)));
+    exprs_destroy(exprs);
+}
+
+// Repetitions of one expression are one where their counts have no gap.
+static void joined_repeats(void **state) {
+    (void)state;
+    struct exprs *exprs = create();
+    uint32_t a = expr_string(exprs, "a");
+    static const char text[] = "aaaaaaabc";
+    for (size_t order = 0; order < 2; order++) { // which of the two is made first
+        uint32_t end = expr_string(exprs, text + 7 + order);
+        uint32_t low = order ? expr_concat(exprs, expr_repeat(exprs, a, 2, 2), end) : 0;
+        uint32_t high = expr_concat(exprs, expr_repeat(exprs, a, 4, 5), end);
+        if (!order) low = expr_concat(exprs, expr_repeat(exprs, a, 2, 2), end);
+        uint32_t gap = expr_alt(exprs, low, high);
+        for (uint32_t num = 0; num <= 7; num++) {
+            uint32_t letters = expr_concat(exprs, expr_repeat(exprs, a, num, num), end);
+            bool part = !is_nothing(exprs, expr_and(exprs, letters, gap));
+            assert_int_equal(part, num == 2 || num == 4 || num == 5);
+        }
+    }
+    assert_int_equal(
+        expr_alt(exprs, expr_repeat(exprs, a, 1, 2), expr_repeat(exprs, a, 3, EXPR_FOREVER)),
+        expr_repeat(exprs, a, 1, EXPR_FOREVER));
     exprs_destroy(exprs);
 }
 
@@ -428,15 +452,11 @@ static void json_strings(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_expressions),
-        cmocka_unit_test(forgotten_counters),
-        cmocka_unit_test(emptiness),
-        cmocka_unit_test(steps_are_linear),
-        cmocka_unit_test(limits_end_with_a_sentence),
-        cmocka_unit_test(characters),
-        cmocka_unit_test(lists_of_texts),
-        cmocka_unit_test(special_tokens),
-        cmocka_unit_test(json_strings),
+        cmocka_unit_test(random_expressions), cmocka_unit_test(forgotten_counters),
+        cmocka_unit_test(emptiness),          cmocka_unit_test(joined_repeats),
+        cmocka_unit_test(steps_are_linear),   cmocka_unit_test(limits_end_with_a_sentence),
+        cmocka_unit_test(characters),         cmocka_unit_test(lists_of_texts),
+        cmocka_unit_test(special_tokens),     cmocka_unit_test(json_strings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

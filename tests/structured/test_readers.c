@@ -60,6 +60,7 @@ static void gbnf_texts(void **state) {
         {"root ::= \"\"", "", "a"},
         {"root ::= (\"a\" |) \"b\"", "b|ab", "a"},
         {"expr-is-unused ::= undefined\nroot ::= \"x\"", "x", "y"},
+        {"root ::= b | \"x\"\nb ::= b \"y\"", "x", "xy|y"}, // b has no text
         {"root\n  ::=\n  \"a\"\n  \"b\"\n", "ab", "a"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
