@@ -210,15 +210,15 @@ static void call_prepare(struct work *w, uint32_t number) {
     (void)number;
     b->ops->attention_prepare(b, &w->args.attention);
 }
-// step_begin is called once for all CALLS. A real step has 28 or 36 layers, more than CALLS. The
-// first call uses layer 0 of the cache, all others layer 1.
+// attention_begin is called once for all CALLS. A real step has 28 or 36 layers, more than CALLS.
+// The first call uses layer 0 of the cache, all others layer 1.
 static void call_attention(struct work *w, uint32_t number) {
     struct backend *b = w->bench->backend;
     const struct backend_fusion *fusion = b->fusion;
-    if (number == 0 && fusion) fusion->step_begin(b, NULL, w->cache, &w->step);
+    if (number == 0 && b->ops->attention_begin) b->ops->attention_begin(b, w->cache, &w->step);
     w->args.attention.layer = number ? 1 : 0;
     bool is_decode = w->step.max_query_len == 1;
-    if (is_decode && fusion && fusion->attend(b, &w->args.attention)) return;
+    if (is_decode && fusion && fusion->attend && fusion->attend(b, &w->args.attention)) return;
     b->ops->attention(b, &w->args.attention);
 }
 

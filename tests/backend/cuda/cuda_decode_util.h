@@ -99,7 +99,7 @@ float *all_at_once(const struct run *run, const struct decodes *decodes, bool is
 
 struct scratch scratch_make(const struct run *run, uint32_t rows, bool is_shared);
 void scratch_free(struct scratch *scratch);
-// step_begin and `layers`. False: `layers` refused.
+// attention_begin and `layers`. False: `layers` refused.
 bool takes_layers(const struct run *run, const struct batch *batch);
 void run_layers(const struct run *run, const struct batch *batch, const struct scratch *scratch);
 
