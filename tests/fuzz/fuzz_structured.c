@@ -1,6 +1,8 @@
-/* An arbitrary GBNF grammar over an arbitrary text, with a NUL between them. What compiles follows
- * the text to its end or to a byte that does not fit, within limits of steps and memory. At each
- * place the mask has exactly the tokens that fit, and forced bytes fit. */
+/* An arbitrary constraint over an arbitrary text, with a NUL between them. The first byte says the
+ * constraint's form: / is a regular expression, a comma choices, < the beginnings of tags (lines
+ * each), anything else a grammar in GBNF. What compiles follows the text to its end or to a byte
+ * that does not fit, within limits of steps and memory. At each place the mask has exactly the
+ * tokens that fit, and forced bytes fit. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +10,10 @@
 #include "base/check.h"
 #include "base/text/buf.h"
 #include "structured/automaton.h"
+#include "structured/read/choice.h"
+#include "structured/read/expression.h"
 #include "structured/read/gbnf.h"
+#include "structured/read/tags.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -45,6 +50,39 @@ static void check_place(struct automaton *automaton, uint32_t state) {
     buf_fini(&forced);
 }
 
+enum { LINES_MAX = 20 };
+
+static size_t split_lines(const char *text, size_t len, struct expr_text lines[LINES_MAX]) {
+    size_t num_lines = 0;
+    for (const char *end = text + len; num_lines < LINES_MAX;) {
+        size_t left = (size_t)(end - text);
+        const char *stop = left ? memchr(text, '\n', left) : NULL;
+        size_t line_len = stop ? (size_t)(stop - text) : left;
+        lines[num_lines++] = (struct expr_text){.bytes = text, .len = line_len};
+        if (!stop) break;
+        text = stop + 1;
+    }
+    return num_lines;
+}
+
+static enum status read_constraint(struct grammar *grammar, const char *text, size_t len,
+                                   uint32_t *rule, struct err *err) {
+    char form = len ? *text : '\0';
+    struct expr_text lines[LINES_MAX];
+    struct tag tags[LINES_MAX];
+    if (form == '/') return expression_add(grammar, text + 1, len - 1, rule, err);
+    if (form != ',' && form != '<') return gbnf_add(grammar, text, len, rule, err);
+    size_t num_lines = split_lines(text + 1, len - 1, lines);
+    if (form == ',') return choice_add(grammar, lines, num_lines, rule, err);
+    for (size_t i = 0; i < num_lines; i++) {
+        uint32_t content = expr_string(grammar_exprs(grammar), "{}");
+        tags[i] = (struct tag){
+            .begin = lines[i], .special = i == 7, .content = grammar_terminal(grammar, content)};
+    }
+    struct tags_options options = {.at_least_one = len % 2, .at_most_one = len % 3 == 0};
+    return tags_add(grammar, tags, num_lines, &options, rule, err);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const uint8_t *end = size ? memchr(data, 0, size) : NULL;
     size_t grammar_len = end ? (size_t)(end - data) : size;
@@ -55,7 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint32_t rule;
     CHECK(grammar_create(&grammar, &limits, NULL) == OK, "size=%zu", size);
     struct err err = {0};
-    if (gbnf_add(grammar, (const char *)data, grammar_len, &rule, &err)) {
+    if (read_constraint(grammar, (const char *)data, grammar_len, &rule, &err)) {
         CHECK(err.message[0], "status=%d", (int)err.status);
         grammar_destroy(grammar);
         return 0;
