@@ -224,6 +224,14 @@ static void combinations(void **state) {
          "'if':{'properties':{'t':{'const':'i'}}},'then':{'properties':{'v':{'type':'integer'}}},"
          "'else':{'properties':{'v':{'type':'string'}}},'type':'object'}",
          "{'t':'i','v':1}|{'t':'s','v':'x'}", "{'t':'i','v':'x'}|{'t':'s','v':1}"},
+        {"{'type':'object','not':{'patternProperties':{'^a':{'type':'null'}}}}",
+         "{'a':1}|{'ab':null,'b':2,'ac':0}", "{}|{'a':null}|{'b':1}|{'a':1,'a':null}"},
+        {"{'type':'object','not':{'propertyNames':{'maxLength':1}}}", "{'ab':1}|{'ab':1,'c':2}",
+         "{}|{'a':1}"},
+        {"{'type':'object','properties':{'p':true},'not':{'additionalProperties':{'type':'string'}}"
+         "}",
+         "{'p':1}|{'x':1}|{'p':'s','x':1}|{'x':'s','y':2}",
+         "{}|{'p':'s'}|{'x':'s'}|{'x':1,'x':'s'}"},
         {"{'type':'string','oneOf':[{'format':'ipv4'},{'format':'ipv6'}]}", "'1.2.3.4'|'::1'",
          "'x'|'1.2.3'"},
         {"{'type':'string','oneOf':[{'format':'date'},{'format':'date-time'},{'format':'email'}]}",
@@ -331,8 +339,8 @@ static void refused(void **state) {
          "other"},
         {"{'allOf':[{'properties':{'a':true}}],'unevaluatedProperties':false}", ERR_UNSUPPORTED,
          "#: keyword 'unevaluatedProperties' cannot be enforced beside schemas of the same value"},
-        {"{'type':'object','not':{'patternProperties':{'a':{'type':'null'}}}}", ERR_UNSUPPORTED,
-         "#/not: keyword 'patternProperties' cannot be negated, as 'not', 'oneOf' or 'if' above it "
+        {"{'type':'array','not':{'uniqueItems':true}}", ERR_UNSUPPORTED,
+         "#/not: keyword 'uniqueItems' cannot be negated, as 'not', 'oneOf' or 'if' above it "
          "needs"},
         {"{'properties':{'a':{'required':true}}}", ERR_UNSUPPORTED,
          "#/properties/a: 'required' is a boolean, as in draft 3; want a list of keys"},

@@ -93,13 +93,19 @@ struct schema_value_set {
     size_t num_values;
 };
 
+// Some member that the schema does not name: its key and its value.
+struct schema_extra {
+    uint32_t keys; // expression, decoded
+    struct schema_literal literal; // no schema: any value
+};
+
 struct schema_object {
     const struct schema_group *groups;
     const struct schema_member *members; // more about single keys, from negations
     const struct schema_member *required; // literal unused
     const struct schema_literals *names; // propertyNames
     uint32_t min, max;
-    const struct schema_group *extra; // has a key that none of these schemas names
+    const struct schema_extra *extra; // has such a member; NULL: need not
     const char *refused; // a sentence, if no object can be enforced
 };
 

@@ -231,22 +231,6 @@ static void run_bad_member(const struct negation *n, const char *key, size_t len
     run(n, &copy);
 }
 
-static bool matches_pattern(const struct negation *n, const char *key, size_t len) {
-    json_t *patterns = json_object_get(n->schema, "patternProperties");
-    const char *pattern;
-    size_t pattern_len;
-    json_t *value;
-    json_object_keylen_foreach(patterns, pattern, pattern_len, value) {
-        bool matches = false;
-        uint32_t expr = schema_pattern_expr(n->reader, n->schema, pattern, pattern_len);
-        enum status status =
-            expr_matches(n->reader->exprs, expr, key, len, &matches, n->reader->err);
-        if (status && !n->reader->status) n->reader->status = status;
-        if (matches) return true;
-    }
-    return false;
-}
-
 // Whether objects of the branch have named keys only.
 static bool is_closed(const struct schema_branch *branch) {
     for (const struct schema_group *at = branch->object.groups; at; at = at->next) {
@@ -258,64 +242,101 @@ static bool is_closed(const struct schema_branch *branch) {
     return false;
 }
 
-// Some key that the schema does not name has a value that `more` forbids.
-static void negate_additional(const struct negation *n, const json_t *more) {
-    if (!(n->work->branch.types & SCHEMA_OBJECT) || json_is_true(more)) return;
-    if (json_is_object(more) && !json_object_size(more)) return;
-    const json_t *named = json_object_get(n->schema, "properties");
+// Calls `take` for each key that the branch names.
+static void for_each_name(const struct negation *n,
+                          void (*take)(const struct negation *n, const char *key, size_t len,
+                                       const void *arg),
+                          const void *arg) {
     for (const struct schema_group *at = n->work->branch.object.groups; at; at = at->next) {
-        json_t *properties = json_object_get(at->schema, "properties");
         const char *key;
         size_t len;
         json_t *value;
-        json_object_keylen_foreach(properties, key, len, value) {
-            if (json_object_getn(named, key, len) || matches_pattern(n, key, len)) continue;
-            run_bad_member(n, key, len, more);
+        json_object_keylen_foreach(json_object_get(at->schema, "properties"), key, len, value) {
+            take(n, key, len, arg);
         }
     }
-    const struct schema_member *required = n->work->branch.object.required;
-    for (const struct schema_member *at = required; at; at = at->next) {
-        if (json_object_getn(named, at->key, at->len) || matches_pattern(n, at->key, at->len)) {
-            continue;
-        }
-        run_bad_member(n, at->key, at->len, more);
-    }
+    const struct schema_member *at = n->work->branch.object.required;
+    for (; at; at = at->next) take(n, at->key, at->len, arg);
+}
+
+// A member that the branch does not name has one of these keys, and a value that `schema` forbids.
+static void run_extra(const struct negation *n, const char *keyword, uint32_t keys,
+                      const json_t *schema) {
     if (is_closed(&n->work->branch)) return;
-    // A repeated key could take back a value, so only the presence of a key can be enforced.
-    if (!json_is_false(more) || n->work->branch.object.extra) {
-        refuse(n, SCHEMA_OBJECT, "additionalProperties");
+    if (n->work->branch.object.extra) { // there is one already
+        refuse(n, SCHEMA_OBJECT, keyword);
         return;
     }
     struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
-    struct schema_group *extra = schema_alloc(n->reader, sizeof *extra);
+    struct schema_extra *extra = schema_alloc(n->reader, sizeof *extra);
     if (!extra) return;
-    *extra = (struct schema_group){n->schema, NULL};
+    *extra = (struct schema_extra){keys, {json_is_false(schema) ? NULL : schema, 1}};
     copy.branch.object.extra = extra;
     run(n, &copy);
 }
 
+static bool says_nothing(const json_t *schema) {
+    return json_is_true(schema) || (json_is_object(schema) && !json_object_size(schema));
+}
+
+// Keys, and what their values must not be.
+struct bad_members {
+    uint32_t keys;
+    const json_t *schema;
+};
+
+static void run_bad_name(const struct negation *n, const char *key, size_t len, const void *arg) {
+    const struct bad_members *bad = arg;
+    bool matches = false;
+    if (schema_failed(n->reader)) return;
+    enum status status =
+        expr_matches(n->reader->exprs, bad->keys, key, len, &matches, n->reader->err);
+    if (status && !n->reader->status) n->reader->status = status;
+    if (matches) run_bad_member(n, key, len, bad->schema);
+}
+
+// Some member with one of these keys has a value that `schema` forbids.
+static void run_bad_members(const struct negation *n, const char *keyword, uint32_t keys,
+                            const json_t *schema) {
+    const struct bad_members bad = {keys, schema};
+    for_each_name(n, run_bad_name, &bad);
+    run_extra(n, keyword, keys, schema);
+}
+
+static void negate_additional(const struct negation *n, const json_t *more) {
+    if (!(n->work->branch.types & SCHEMA_OBJECT) || says_nothing(more)) return;
+    struct exprs *exprs = n->reader->exprs;
+    uint32_t keys = n->reader->any_text;
+    const char *key;
+    size_t len;
+    json_t *value;
+    json_object_keylen_foreach(json_object_get(n->schema, "properties"), key, len, value) {
+        keys = expr_minus(exprs, keys, expr_literal(exprs, key, len));
+    }
+    json_object_keylen_foreach(json_object_get(n->schema, "patternProperties"), key, len, value) {
+        keys = expr_minus(exprs, keys, schema_pattern_expr(n->reader, n->schema, key, len));
+    }
+    run_bad_members(n, "additionalProperties", keys, more);
+}
+
 static void negate_patterns(const struct negation *n, const json_t *patterns) {
-    if (!(n->work->branch.types & SCHEMA_OBJECT) || !json_object_size(patterns)) return;
-    if (!is_closed(&n->work->branch)) {
-        refuse(n, SCHEMA_OBJECT, "patternProperties");
-        return;
+    if (!(n->work->branch.types & SCHEMA_OBJECT)) return;
+    const char *pattern;
+    size_t len;
+    json_t *schema;
+    json_object_keylen_foreach((json_t *)(uintptr_t)patterns, pattern, len, schema) {
+        if (says_nothing(schema)) continue;
+        uint32_t keys = schema_pattern_expr(n->reader, n->schema, pattern, len);
+        run_bad_members(n, "patternProperties", keys, schema);
     }
-    for (const struct schema_group *at = n->work->branch.object.groups; at; at = at->next) {
-        json_t *properties = json_object_get(at->schema, "properties");
-        const char *key, *pattern;
-        size_t len, pattern_len;
-        json_t *unused, *value;
-        json_object_keylen_foreach(properties, key, len, unused) {
-            json_object_keylen_foreach((json_t *)(uintptr_t)patterns, pattern, pattern_len, value) {
-                bool matches = false;
-                uint32_t expr = schema_pattern_expr(n->reader, n->schema, pattern, pattern_len);
-                enum status status =
-                    expr_matches(n->reader->exprs, expr, key, len, &matches, n->reader->err);
-                if (status && !n->reader->status) n->reader->status = status;
-                if (matches) run_bad_member(n, key, len, value);
-            }
-        }
-    }
+}
+
+// Some key is not a name that `names` allows.
+static void negate_names(const struct negation *n, const json_t *names) {
+    if (!(n->work->branch.types & SCHEMA_OBJECT) || says_nothing(names)) return;
+    const struct schema_literals opposite = {{names, 1}, NULL};
+    uint32_t keys = schema_names_expr(n->reader, &opposite);
+    run_bad_members(n, "propertyNames", keys, json_false());
 }
 
 static void negate_dependencies(const struct negation *n, const json_t *map) {
@@ -375,7 +396,9 @@ static bool negate_object(const struct negation *n, const char *key, const json_
     } else if (strcmp(key, "dependentRequired") == 0 || strcmp(key, "dependentSchemas") == 0 ||
                strcmp(key, "dependencies") == 0) {
         negate_dependencies(n, value);
-    } else if (strcmp(key, "propertyNames") == 0 || strcmp(key, "unevaluatedProperties") == 0) {
+    } else if (strcmp(key, "propertyNames") == 0) {
+        negate_names(n, value);
+    } else if (strcmp(key, "unevaluatedProperties") == 0) {
         if (!json_is_true(value)) refuse(n, SCHEMA_OBJECT, key);
     } else {
         return false;

@@ -37,7 +37,7 @@ struct object {
     size_t *pattern_lens;
     size_t num_patterns;
     uint32_t others; // item: a member that is not named
-    uint32_t extra; // item: a member whose key `extra` asks for; 0: none
+    uint32_t extra; // item: the member that limits->extra asks for
     bool has_others;
     size_t min, max; // members
     uint32_t *memo; // [num_names + 1][max or min + 1], items + 1
@@ -253,8 +253,9 @@ static bool is_nothing(struct schema_reader *reader, uint32_t expr) {
     return nothing;
 }
 
-// The schemas for a value whose key matches these patterns and is not named.
-static uint32_t class_node(struct object *object, const char *matched) {
+// The schemas for a value whose key matches these patterns and is not named; `extra` may be NULL.
+static uint32_t class_node(struct object *object, const char *matched,
+                           const struct schema_literal *extra) {
     struct literals list = {0};
     for (size_t i = 0; i < object->num_groups; i++) {
         const json_t *schema = object->groups[i]->schema;
@@ -270,6 +271,7 @@ static uint32_t class_node(struct object *object, const char *matched) {
         const json_t *more = is_named ? NULL : additional_of(object->reader, schema);
         if (more) literals_add(object->reader, &list, (struct schema_literal){more, 0});
     }
+    if (extra) literals_add(object->reader, &list, *extra);
     return schema_node(object->reader, list.data, list.len);
 }
 
@@ -334,30 +336,16 @@ static void make_others(struct object *object, const uint32_t *class_items,
     struct schema_reader *reader = object->reader;
     object->has_others = count > 0;
     object->others = grammar_choice(reader->grammar, class_items, count);
-    const struct schema_group *extra = object->limits->extra;
+    const struct schema_extra *extra = object->limits->extra;
     if (!extra) return;
-    // A key that no schema of `extra` names or matches.
     uint32_t items[CLASSES_MAX];
     size_t num_items = 0;
     for (size_t i = 0; i < count; i++) {
-        uint32_t keys = classes[i].keys;
-        for (const struct schema_group *at = extra; at; at = at->next) {
-            json_t *properties = json_object_get(at->schema, "properties");
-            const char *key;
-            size_t len;
-            json_t *value;
-            json_object_keylen_foreach(properties, key, len, value) {
-                keys = expr_minus(reader->exprs, keys, expr_literal(reader->exprs, key, len));
-            }
-            json_t *patterns = json_object_get(at->schema, "patternProperties");
-            json_object_keylen_foreach(patterns, key, len, value) {
-                keys = expr_minus(reader->exprs, keys,
-                                  schema_pattern_expr(reader, at->schema, key, len));
-            }
-        }
-        if (is_nothing(reader, keys)) continue;
-        uint32_t content = expr_json_content(reader->exprs, keys);
-        items[num_items++] = member_item(object, content, nodes[i]);
+        uint32_t keys = expr_and(reader->exprs, classes[i].keys, extra->keys);
+        uint32_t node = nodes[i];
+        if (extra->literal.schema) node = class_node(object, classes[i].matched, &extra->literal);
+        if (node == SCHEMA_NOTHING || is_nothing(reader, keys)) continue;
+        items[num_items++] = member_item(object, expr_json_content(reader->exprs, keys), node);
     }
     object->extra = grammar_choice(reader->grammar, items, num_items);
 }
@@ -369,11 +357,11 @@ static void collect_others(struct object *object) {
     size_t num_items = 0;
     // The usual closed object needs no keys at all.
     char none = 0;
-    bool is_closed = !object->num_patterns && class_node(object, &none) == SCHEMA_NOTHING;
+    bool is_closed = !object->num_patterns && class_node(object, &none, NULL) == SCHEMA_NOTHING;
     uint32_t all = is_closed ? EXPR_NOTHING : all_other_keys(object);
     size_t count = is_closed ? 0 : make_classes(object, all, classes);
     for (size_t i = 0; i < count && !schema_failed(reader); i++) {
-        uint32_t node = class_node(object, classes[i].matched);
+        uint32_t node = class_node(object, classes[i].matched, NULL);
         if (node == SCHEMA_NOTHING || is_nothing(reader, classes[i].keys)) continue;
         uint32_t content = expr_json_content(reader->exprs, classes[i].keys);
         classes[num_items] = classes[i];
@@ -408,33 +396,34 @@ static uint32_t repeat_others(struct object *object, size_t min, size_t max) {
     return grammar_repeat(object->reader->grammar, one, (uint32_t)min, bound);
 }
 
+// One of the members that are not named is the extra one, at most `rest` are others. Where its
+// value matters it is the last: of two equal keys readers keep the last.
+static uint32_t with_extra(struct object *object, bool is_first, size_t rest) {
+    struct grammar *grammar = object->reader->grammar;
+    bool is_last = object->limits->extra->literal.schema || rest != EXPR_FOREVER;
+    uint32_t after = is_last ? GRAMMAR_EMPTY : repeat_others(object, 0, EXPR_FOREVER);
+    uint32_t behind = sequence(object, behind_comma(object, object->extra), after);
+    if (!is_first) return sequence(object, repeat_others(object, 0, rest), behind);
+    uint32_t all = sequence(object, object->extra, after);
+    if (!rest || !object->has_others) return all;
+    size_t more = rest == EXPR_FOREVER ? rest : rest - 1;
+    uint32_t list[] = {object->others, repeat_others(object, 0, more), behind};
+    return choose(object, all, grammar_sequence(grammar, list, 3));
+}
+
 // The members that are not named, behind `count` others that count.
 static uint32_t end_of_members(struct object *object, size_t count) {
     size_t min = object->min > count ? object->min - count : 0;
     size_t max = object->max == EXPR_FOREVER ? EXPR_FOREVER : object->max - count;
     bool is_first = count == 0; // no comma before
-    uint32_t none = min || object->extra ? nothing(object) : GRAMMAR_EMPTY;
+    uint32_t none = min || object->limits->extra ? nothing(object) : GRAMMAR_EMPTY;
     if (max == 0) return none;
     if (min > 1 && object->has_others) {
         object->reader->needs_distinct = true;
         return none;
     }
     size_t rest = max == EXPR_FOREVER ? EXPR_FOREVER : max - 1;
-    if (object->extra) { // one of the members is it
-        uint32_t first = is_first ? object->extra : behind_comma(object, object->extra);
-        uint32_t after = repeat_others(object, 0, rest);
-        uint32_t all = sequence(object, first, after);
-        if (rest == 0 || !object->has_others) return all;
-        uint32_t before = is_first ? object->others : behind_comma(object, object->others);
-        uint32_t more = repeat_others(object, 0, EXPR_FOREVER);
-        uint32_t second = sequence(object, behind_comma(object, object->extra), more);
-        uint32_t list[] = {before, repeat_others(object, 0, EXPR_FOREVER), second};
-        if (max != EXPR_FOREVER) {
-            object->reader->needs_distinct = true;
-            return none;
-        }
-        return choose(object, all, grammar_sequence(object->reader->grammar, list, 3));
-    }
+    if (object->limits->extra) return with_extra(object, is_first, rest);
     if (!is_first) return repeat_others(object, min, max);
     if (!object->has_others) return none;
     uint32_t all = sequence(object, object->others, repeat_others(object, 0, rest));

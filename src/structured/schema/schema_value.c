@@ -80,13 +80,11 @@ static bool object_has(struct schema_reader *reader, const struct schema_object 
         if (!schema_node_has(reader, schema_member_node(reader, object, key, len), member)) {
             return false;
         }
-        has_extra |=
-            object->extra &&
-            !json_object_getn(json_object_get(object->extra->schema, "properties"), key, len);
-    }
-    if (object->extra &&
-        (object->extra->next || json_object_get(object->extra->schema, "patternProperties"))) {
-        return false; // rare: leave the value out
+        if (!has_extra && matches(reader, object->extra->keys, key, len)) {
+            const struct schema_literal *literal = &object->extra->literal;
+            has_extra = !literal->schema ||
+                        schema_node_has(reader, schema_node(reader, literal, 1), member);
+        }
     }
     return has_extra;
 }
