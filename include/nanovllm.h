@@ -130,6 +130,7 @@ struct nvllm_logit_bias {
 #define NVLLM_TYPE_IDS int32_t
 #define NVLLM_TYPE_STRINGS const char *
 #define NVLLM_TYPE_BIASES struct nvllm_logit_bias
+#define NVLLM_TYPE_JSON char
 
 // clang-format off
 
@@ -199,7 +200,10 @@ struct nvllm_logit_bias {
     ROW(IDS, logprob_token_ids, 1, 20, 0,                                                          \
         "that logprobs reports in place of the best ones, in this order; default none")            \
     ROW(BIASES, logit_bias, 0, 1024, 0,                                                            \
-        "to numbers from -100 to 100 added to their logits, \"-inf\" bans; default none")
+        "to numbers from -100 to 100 added to their logits, \"-inf\" bans; default none")          \
+    ROW(JSON, structured_outputs, 1, 1048576, 0,                                                   \
+        "with the form that the output must have: one of json, json_object, regex, choice, "       \
+        "grammar and structural_tag; default none")
 
 // Sizes hold for each engine of data_parallel_size, `threads` for all of them together. A request
 // beyond max_num_waiting or max_waiting_tokens is refused with NVLLM_ERR_CAPACITY, unless it would
@@ -345,6 +349,7 @@ enum nvllm_param_type {
     NVLLM_PARAM_STRINGS, // list of strings
     NVLLM_PARAM_IDS, // list of token ids
     NVLLM_PARAM_BIASES, // map of token id -> bias
+    NVLLM_PARAM_JSON, // JSON object, as text
 };
 
 struct nvllm_param {
@@ -586,12 +591,15 @@ struct nvllm_request {
     // at their end. None (default): the output is the model's. Copied.
     const char *const *call_prefixes;
     size_t num_call_prefixes;
+    // 1: structured_outputs begin behind the model's reasoning, if the output begins with some. So
+    // it is for a chat; here it is for a prompt that was made of one.
+    int32_t may_reason;
 };
 
 #define NVLLM_REQUEST_INIT                                                                         \
     {                                                                                              \
         sizeof(struct nvllm_request), NULL, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, 0, 0,     \
-            NULL, NULL, 0                                                                          \
+            NULL, NULL, 0, 0                                                                       \
     }
 
 // ---- engine ----

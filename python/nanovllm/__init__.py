@@ -37,6 +37,7 @@ from .errors import (
 from .llm import LLM
 from .outputs import CompletionOutput, RequestOutput
 from .sampling_params import SamplingParams
+from .structured import StructuredOutputsParams
 from .tokenizer import Tokenizer
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "RequestOutput",
     "SamplingParams",
     "Stream",
+    "StructuredOutputsParams",
     "Tokenizer",
     "UnsupportedError",
     "__version__",

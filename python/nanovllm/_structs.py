@@ -79,7 +79,7 @@ class Param(Structure):
 
 # By enum nvllm_param_type; from _FIRST_LIST on of a list's pointer.
 _PARAM_TYPES: list[Any] = [c_int32, c_int64, c_float, c_double, c_int32, c_char_p]
-_PARAM_TYPES += [POINTER(c_char_p), POINTER(c_int32), POINTER(LogitBias)]
+_PARAM_TYPES += [POINTER(c_char_p), POINTER(c_int32), POINTER(LogitBias), c_char_p]
 _FIRST_LIST = PARAM_STRING + 1
 
 
@@ -165,6 +165,7 @@ class RequestStruct(Structure):
         ("interrupt", POINTER(Interrupt)),
         ("call_prefixes", POINTER(c_char_p)),
         ("num_call_prefixes", c_size_t),
+        ("may_reason", c_int32),
     ]
 
 

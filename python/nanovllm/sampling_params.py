@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from . import _library, _structs, _values
+from . import _library, _structs, _values, structured
 from .errors import InvalidArgumentError
+from .structured import StructuredOutputsParams
 
 
 class _DefaultMaxTokens(int):
@@ -93,6 +94,9 @@ class SamplingParams:
     logit_bias: Mapping[int, float] | None = None
     """Token id -> number added to its logit, -100 to 100; float("-inf") bans the token. At most
     1024."""
+    structured_outputs: StructuredOutputsParams | Mapping[str, Any] | None = None
+    """JSON object of at most 1048576 bytes with the form that the output must have: one of
+    json, json_object, regex, choice, grammar and structural_tag."""
     # parameter-tables: end
 
     def __new__(cls, *args: Any, **kwargs: Any) -> SamplingParams:
@@ -190,7 +194,10 @@ class NativeSampling:
             if _DEFAULTS[name] is not None:
                 raise InvalidArgumentError(f"{name} is None, which is not a value for it")
             return
-        self._set_text(name, _values.json_of(name, _native_value(name, value)))
+        if name == "structured_outputs":
+            self._set_text(name, structured.text_of(value))
+        else:
+            self._set_text(name, _values.json_of(name, _native_value(name, value)))
 
     def _set_text(self, name: str, text: bytes) -> None:
         error = _structs.Error()

@@ -183,6 +183,16 @@ static enum status load_model(struct llm_engine *engine, const struct nvllm_engi
     return status;
 }
 
+static enum status create_forms(struct llm_engine *engine, struct err *err) {
+    const struct model_config *config = &engine->plan.config;
+    const struct forms_options options = {.tokenizer = engine->tokenizer,
+                                          .vocab_size = config->vocab_size,
+                                          .ending = config->eos_token_ids,
+                                          .num_ending = config->num_eos_token_ids};
+    engine->forms = calloc(1, sizeof *engine->forms);
+    return engine->forms ? forms_init(engine->forms, &options, err) : err_nomem(err, "engine");
+}
+
 enum status llm_engine_load(struct llm_engine *engine, const struct nvllm_engine_options *options,
                             const struct llm_engine *text_of, struct err *err) {
     enum status status = OK;
@@ -191,6 +201,7 @@ enum status llm_engine_load(struct llm_engine *engine, const struct nvllm_engine
     if (status) return status;
     if ((status = load_model(engine, options, err))) return status;
     if ((status = check_vocabulary(engine, err))) return status;
+    if ((status = create_forms(engine, err))) return status;
     if ((status = create_flights(engine, err))) return status;
     if ((status = create_row_buffers(engine, err))) return status;
     double warm_up = clock_seconds();
@@ -235,6 +246,8 @@ bool llm_engine_destroy(struct llm_engine *engine) {
     }
     executor_destroy(engine->executor);
     engine_plan_fini(&engine->plan);
+    if (engine->forms) forms_fini(engine->forms);
+    free(engine->forms);
     tokenizer_close(engine->tokenizer);
     chat_template_close(engine->chat_template);
     free(engine);

@@ -13,6 +13,7 @@
 #include "engine/engine_plan.h"
 #include "engine/executor/executor.h"
 #include "engine/llm_engine.h"
+#include "engine/request/forms.h"
 #include "engine/request/inbox.h"
 #include "engine/step/token_count_slots.h"
 #include "engine/step_observer.h"
@@ -35,6 +36,7 @@ struct llm_engine {
     struct engine_plan plan;
     const struct llm_engine *text_of; // whose tokenizer this engine uses; NULL: its own
     struct tokenizer *tokenizer; // NULL with skip_tokenizer_init
+    struct forms *forms; // of answers; has a lock of its own
     struct chat_template *chat_template; // NULL: none works, and the next two say why
     enum status template_status;
     struct err template_err;

@@ -236,8 +236,10 @@ static void take_in_order(struct llm_engine *engine, struct request *request,
 
 static void end_without_token(struct llm_engine *engine, struct request *request) {
     // Broken weights, or logit_bias banned everything.
-    llm_engine_end_request(engine, request, NVLLM_FINISH_ERROR,
-                           "no token can be chosen: no logit is a number above -infinity");
+    struct err err;
+    err_set(&err, ERR_INVALID, "no token can be chosen: no logit is a number above -infinity");
+    (void)constraint_explain(&request->sampling.mask.constraint, &err);
+    llm_engine_end_request(engine, request, NVLLM_FINISH_ERROR, err.message);
 }
 
 uint32_t llm_engine_take_tokens(struct llm_engine *engine, struct request *request,

@@ -75,8 +75,8 @@ static enum status add_outputs(const struct llm_engine *engine, struct request *
         status = request_create_output(first, &request, err);
         if (status) return status;
         request->times = first->times;
-        sampling_init_borrowed(&request->sampling, &first->sampling);
-        status = fill_output(engine, request, in, ids, count, err);
+        status = sampling_init_borrowed(&request->sampling, &first->sampling, err);
+        if (!status) status = fill_output(engine, request, in, ids, count, err);
         if (!status) request->seq->origin = first->seq;
     }
     return status;
@@ -117,6 +117,30 @@ static enum status want_prompt_logprobs(const struct llm_engine *engine, struct 
     return OK;
 }
 
+// The form that the outputs must have, if they must have one.
+static enum status constrain(const struct llm_engine *engine, struct request *request,
+                             const struct nvllm_request *in, const int32_t *ids, uint32_t count,
+                             struct err *err) {
+    const struct nvllm_sampling_params *params = in->sampling;
+    if (!params || !params->num_structured_outputs) return OK;
+    struct automaton *automaton;
+    enum status status = forms_get(engine->forms, params->structured_outputs,
+                                   params->num_structured_outputs, &automaton, err);
+    if (status) return status;
+    const struct constraint_options options = {
+        .tokenizer = engine->tokenizer,
+        .prompt = ids,
+        .num_prompt = count,
+        .vocab_size = engine->plan.config.vocab_size,
+        .blanks = engine->forms->blanks,
+        .num_blanks = engine->forms->num_blanks,
+        .may_reason = in->chat || in->may_reason,
+    };
+    status = token_mask_constrain(&request->sampling.mask, automaton, &options, err);
+    automaton_release(automaton); // the constraint holds it
+    return status;
+}
+
 static enum status fill_request(const struct llm_engine *engine, struct request *request,
                                 const struct nvllm_request *in, const int32_t *ids, uint32_t count,
                                 struct err *err) {
@@ -126,6 +150,7 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
     status = token_mask_force_call(&request->sampling.mask, &request->sampling.params,
                                    &engine->plan.config, engine->tokenizer, in->call_prefixes,
                                    in->num_call_prefixes, ids, count, err);
+    if (!status) status = constrain(engine, request, in, ids, count, err);
     if (status) return status;
     if (request->sampling.params.num_stop && !engine->tokenizer) {
         return err_set(err, ERR_INVALID,

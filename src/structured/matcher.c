@@ -83,6 +83,21 @@ enum status matcher_take(struct matcher *matcher, int32_t token, struct err *err
     return OK;
 }
 
+enum status matcher_take_bytes(struct matcher *matcher, const char *bytes, size_t len,
+                               struct err *err) {
+    uint32_t next = AUTOMATON_DEAD;
+    enum status status = reserve(matcher, matcher->num_tokens + 1, err);
+    if (!status && !matcher->ended) {
+        status = automaton_advance(matcher->automaton, state_of(matcher), bytes, len, &next, err);
+    }
+    if (status) return status;
+    if (next == AUTOMATON_DEAD) {
+        return err_set(err, ERR_INVALID, "%zu bytes do not fit the constraint", len);
+    }
+    matcher->states[++matcher->num_tokens] = next;
+    return OK;
+}
+
 enum status matcher_fitting(const struct matcher *matcher, const int32_t *tokens,
                             uint32_t num_tokens, uint32_t *num_fitting, struct err *err) {
     const struct vocabulary *vocabulary = automaton_vocabulary(matcher->automaton);

@@ -24,6 +24,9 @@ void matcher_fini(struct matcher *matcher);
 // The sequence has one more token. ERR_INVALID: the token does not fit, and nothing has changed.
 // An ending token fits where the text may end; nothing fits behind it.
 MUST_USE enum status matcher_take(struct matcher *matcher, int32_t token, struct err *err);
+// The same for a part of a token, `bytes` [len], which counts as one.
+MUST_USE enum status matcher_take_bytes(struct matcher *matcher, const char *bytes, size_t len,
+                                        struct err *err);
 // How many of the tokens fit one behind the other. Changes nothing: for drafts.
 MUST_USE enum status matcher_fitting(const struct matcher *matcher, const int32_t *tokens,
                                      uint32_t num_tokens, uint32_t *num_fitting, struct err *err);

@@ -149,7 +149,7 @@ static void test_a_seed_of_its_own_wins(void **state) {
     params.seed = INT64_MAX; // an output further on draws with the seed + its index
     init_ok(&s, &params, NULL);
     struct sampling other;
-    sampling_init_borrowed(&other, &s);
+    assert_int_equal(sampling_init_borrowed(&other, &s, NULL), OK);
     sampling_set_seed(&other, 77, 3);
     assert_int_equal(other.row.seed_low, 2);
     assert_int_equal(other.row.seed_high, 0x80000000);

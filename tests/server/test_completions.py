@@ -247,9 +247,7 @@ class Completions(ServerTest):
 
     def test_not_supported(self):
         for members in ({"best_of": 2}, {"suffix": "x"},
-                        {"response_format": {"type": "json_object"}},
-                        {"response_format": {"type": "json_schema", "json_schema": {}}},
-                        {"structured_outputs": {"regex": "a"}}, {"guided_json": {}}, {"use_beam_search": True},
+                        {"use_beam_search": True},
                         {"truncate_prompt_tokens": 5}, {"thinking_token_budget": 5}, {"prompt_embeds": "x"},
                         {"logits_processors": ["x"]}):
             (name,) = members
@@ -258,12 +256,12 @@ class Completions(ServerTest):
 
     def test_other_servers_members(self):
         """What would change the answer is refused, unless its value changes nothing."""
-        members = {"structural_tag": [{}], "regex": ["a", ""], "json_schema": [{}], "stop_regex": ["a"],
+        members = {"stop_regex": ["a"],
                    "no_stop_trim": [True], "repetition_detection": [{}], "return_prompt_text": [True],
                    "typical_p": [0.9], "lora": [[{"id": 0}]], "samplers": [["top_k"]], "parse_special": [False],
                    "repeat_penalty": [1.1], "mirostat": [1, 2], "xtc_probability": [0.5], "top_n_sigma": [1.5],
                    "dry_multiplier": [0.8], "dynatemp_range": [0.5], "verbosity": ["low"], "n_probs": [1],
-                   "guided_choice": [[], ["a"]], "modalities": [["text", "audio"]], "kv_transfer_params": [{"a": 1}]}
+                   "modalities": [["text", "audio"]], "kv_transfer_params": [{"a": 1}]}
         for name, values in members.items():
             for value in values:
                 self.refuse(name, {name: value}, code="unsupported")

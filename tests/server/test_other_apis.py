@@ -72,7 +72,7 @@ class Responses(Named):
                                ("input", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}),
                                ("previous_response_id", {"previous_response_id": "x"}),
                                ("background", {"background": True}), ("n", {"n": 2}), ("tools", {"tools": [{"type": 5}]}),
-                               ("text", {"text": {"format": {"type": "json_object"}}}), ("text", {"text": 5}),
+                               ("text", {"text": {"format": {"type": "x"}}}), ("text", {"text": 5}),
                                ("text", {"text": {"verbosity": "low"}}), ("truncation", {"truncation": "auto"}),
                                ("top_logprobs", {"top_logprobs": 2}), ("include", {"include": "x"}), ("metadata", {"metadata": [1]}),
                                ("include", {"include": ["message.output_text.logprobs"]}),
@@ -167,7 +167,7 @@ class Messages(Named):
             status, body = self.server.post("/v1/messages", {**MESSAGES, **members})
             self.assertEqual((status, body["type"], body["error"]["type"]), (400, "error", "invalid_request_error"))
             self.assertTrue(body["error"]["message"])
-        schema = {"type": "json_schema", "schema": {}}
+        schema = {"type": "json_schema"}
         for members in ({"output_format": schema}, {"output_config": {"format": schema}}, {"output_config": 5},
                         {"output_config": {"task_budget": {}}}, {"mcp_servers": [{}]}, {"container": "x"},
                         {"context_management": {"edits": []}}):

@@ -11,6 +11,7 @@
 #include "cmd/chat/editor.h"
 #include "cmd/chat/signals.h"
 #include "cmd/cli.h"
+#include "cmd/generate/form_options.h"
 #include "cmd/generate/request_line.h"
 #include "cmd/model/file_uses.h"
 #include "cmd/model/model_place.h"
@@ -469,8 +470,10 @@ int cmd_chat(int argc, char **argv) {
     sampling.row = sampling_option;
     struct option_group engine = cli_drawn_engine_group(&chat.engine_options);
     engine.hidden = "max_num_seqs";
-    const struct option_group groups[] = {
-        {.title = "Chat", .row = own_option, .target = &chat}, sampling, engine};
+    const struct option_group groups[] = {{.title = "Chat", .row = own_option, .target = &chat},
+                                          sampling,
+                                          form_options(&chat.sampling),
+                                          engine};
     struct options options = {.command = "chat",
                               .synopsis = "-m DIR [options] [MESSAGE]",
                               .details = details,

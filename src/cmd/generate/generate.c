@@ -7,6 +7,7 @@
 
 #include "base/os/clock.h"
 #include "cmd/cli.h"
+#include "cmd/generate/form_options.h"
 #include "cmd/generate/generate_run.h"
 #include "cmd/model/file_uses.h"
 #include "cmd/terminal/interrupt.h"
@@ -291,6 +292,7 @@ int cmd_generate(int argc, char **argv) {
         {.title = "Input and output", .row = own_option, .target = &g},
         {.title = "Chats", .row = chat_option, .target = &g},
         cli_sampling_group(&g.sampling),
+        form_options(&g.sampling),
         cli_drawn_engine_group(&g.engine_options),
     };
     struct options options = {.command = "generate",

@@ -71,6 +71,8 @@ const char *option_value_name(const struct nvllm_param *row) {
         {"worker_program", "FILE"}, {"uds", "PATH"},
         {"ssl_certfile", "FILE"},   {"ssl_keyfile", "FILE"},
         {"api_key_file", "FILE"},   {"chat_template_kwargs", "JSON"},
+        {"json_schema", "FILE"},    {"grammar", "FILE"},
+        {"regex", "PATTERN"},
     };
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (strcmp(names[i].row, row->name) == 0) return names[i].value;
@@ -92,6 +94,8 @@ const char *option_value_name(const struct nvllm_param *row) {
         return "ID,...";
     case NVLLM_PARAM_BIASES:
         return "ID=X,...";
+    case NVLLM_PARAM_JSON:
+        return "JSON";
     }
     return NULL;
 }
@@ -377,7 +381,7 @@ static enum status set_row(const struct flag_match *match, const char *value, st
 
 static bool is_list(const struct nvllm_param *row) {
     return row->type == NVLLM_PARAM_STRINGS || row->type == NVLLM_PARAM_IDS ||
-           row->type == NVLLM_PARAM_BIASES;
+           row->type == NVLLM_PARAM_BIASES || row->type == NVLLM_PARAM_JSON;
 }
 
 // Appends the ids of "1,2,3" to a JSON list.
@@ -440,7 +444,8 @@ static enum status collect(json_t *lists, const struct nvllm_param *row, const c
                            struct err *err) {
     json_t *list = json_object_get(lists, row->name);
     if (!list) {
-        list = row->type == NVLLM_PARAM_BIASES ? json_object() : json_array();
+        bool is_map = row->type == NVLLM_PARAM_BIASES || row->type == NVLLM_PARAM_JSON;
+        list = is_map ? json_object() : json_array();
         if (json_object_set_new(lists, row->name, list) != 0) return err_nomem(err, "options");
     }
     if (row->type == NVLLM_PARAM_STRINGS) {
@@ -451,6 +456,9 @@ static enum status collect(json_t *lists, const struct nvllm_param *row, const c
         return json_array_append_new(list, string) ? err_nomem(err, "options") : OK;
     }
     if (value[0] == '[' || value[0] == '{') return collect_json(list, value, err);
+    if (row->type == NVLLM_PARAM_JSON) {
+        return err_set(err, ERR_INVALID, "the value is not a JSON object");
+    }
     return row->type == NVLLM_PARAM_IDS ? append_ids(list, value, err)
                                         : append_biases(list, value, err);
 }

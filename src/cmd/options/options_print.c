@@ -283,7 +283,7 @@ void options_print_bash(const struct options *options, FILE *out) {
 // One spec of _arguments: '(-m --model)'{-m,--model=}'[help]:DIR:_files -/'
 static void print_zsh_row(FILE *out, const struct nvllm_param *row, const char *flag, char letter) {
     bool is_list = row->type == NVLLM_PARAM_STRINGS || row->type == NVLLM_PARAM_IDS ||
-                   row->type == NVLLM_PARAM_BIASES;
+                   row->type == NVLLM_PARAM_BIASES || row->type == NVLLM_PARAM_JSON;
     const char *value = option_value_name(row), *equals = value ? "=" : "";
     fputs("        ", out);
     if (letter && is_list) {

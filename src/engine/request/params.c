@@ -38,7 +38,9 @@ _Static_assert((int)NVLLM_ENGINES_MAX == (int)REQUEST_ROUTER_ENGINES_MAX,
 #define SIZE_STRINGS(entries, bytes)                                                               \
     "string or list of at most " #entries " strings of at most " #bytes " bytes "
 #define SIZE_BIASES(entries, bytes) "map of at most " #entries " token ids "
+#define SIZE_JSON(entries, bytes) "JSON object of at most " #entries " bytes "
 // Of an entry.
+#define RANGE_JSON 0, 0
 #define RANGE_IDS 0, INT32_MAX
 #define RANGE_STRINGS 0, 0
 #define RANGE_BIASES -100, 100
@@ -148,6 +150,7 @@ static size_t field_size(enum nvllm_param_type type) {
     case NVLLM_PARAM_STRINGS:
     case NVLLM_PARAM_IDS:
     case NVLLM_PARAM_BIASES:
+    case NVLLM_PARAM_JSON:
         break;
     }
     return sizeof(void *);

@@ -58,7 +58,7 @@ size_t params_text_max(const struct nvllm_param *param) {
 
 bool params_is_list(const struct nvllm_param *param) {
     return param->type == NVLLM_PARAM_STRINGS || param->type == NVLLM_PARAM_IDS ||
-           param->type == NVLLM_PARAM_BIASES;
+           param->type == NVLLM_PARAM_BIASES || param->type == NVLLM_PARAM_JSON;
 }
 
 void params_excerpt(char out[PARAMS_EXCERPT_MAX], const char *text) {
@@ -302,6 +302,23 @@ static enum status take_biases(struct nvllm_logit_bias **out, size_t *count,
     return *count ? copy_biases(out, value->json, param, err) : OK;
 }
 
+// Keeps the object as compact text.
+static enum status take_object(char **out, size_t *count, const struct nvllm_param *param,
+                               const struct params_value *value, struct err *err) {
+    if (!jread_is_object(value->json))
+        return params_refuse(param->name, value, "a JSON object", err);
+    struct buf text = {0};
+    enum status status = jwrite(&text, value->json, JSON_COMPACT, param->name, err);
+    if (!status) status = check_size(param, text.len, err);
+    if (status) {
+        buf_fini(&text);
+        return status;
+    }
+    *out = text.data;
+    *count = text.len;
+    return OK;
+}
+
 // Copies the pointer as bytes, because the lists' pointers have different types.
 static void set_list(struct nvllm_sampling_params *params, const struct list *list, void *entries,
                      size_t count) {
@@ -320,8 +337,12 @@ static enum status take_list(void **out, size_t *count, const struct nvllm_param
     int32_t *ids = NULL;
     char **strings = NULL;
     struct nvllm_logit_bias *biases = NULL;
+    char *object = NULL;
     enum status status;
-    if (param->type == NVLLM_PARAM_IDS) {
+    if (param->type == NVLLM_PARAM_JSON) {
+        status = take_object(&object, count, param, value, err);
+        *out = object;
+    } else if (param->type == NVLLM_PARAM_IDS) {
         status = take_ids(&ids, count, param, value, err);
         *out = ids;
     } else if (param->type == NVLLM_PARAM_STRINGS) {
@@ -406,6 +427,7 @@ enum status params_list_check(const struct nvllm_sampling_params *params,
     if (count && !entries) {
         return err_set(err, ERR_INVALID, "%s is NULL with %zu entries", param->name, count);
     }
+    if (param->type == NVLLM_PARAM_JSON) return OK; // its content is read when it is compiled
     if (param->type == NVLLM_PARAM_STRINGS) return check_strings(param, entries, count, err);
     if (param->type == NVLLM_PARAM_IDS) return check_ids(param, entries, count, err);
     return check_biases(param, entries, count, err);

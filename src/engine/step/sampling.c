@@ -108,14 +108,20 @@ static enum status copy_lists(struct sampling *out, struct err *err) {
     params->stop = (const char *const *)out->stops;
     params->allowed_token_ids = params->logprob_token_ids = NULL;
     params->bad_words = NULL;
+    params->structured_outputs = NULL;
+    params->num_structured_outputs = 0;
     params->num_allowed_token_ids = params->num_bad_words = params->num_logprob_token_ids = 0;
     params->owned = NULL;
     return status;
 }
 
-void sampling_init_borrowed(struct sampling *out, const struct sampling *first) {
+enum status sampling_init_borrowed(struct sampling *out, const struct sampling *first,
+                                   struct err *err) {
     *out = *first;
     out->is_borrowed = true;
+    enum status status = token_mask_borrow(&out->mask, &first->mask, err);
+    if (status) *out = (struct sampling){0};
+    return status;
 }
 
 void sampling_set_seed(struct sampling *sampling, uint64_t seed, uint32_t index) {
@@ -211,6 +217,8 @@ void sampling_fini(struct sampling *sampling) {
         free(sampling->logit_bias);
         free(sampling->biases);
         token_mask_fini(&sampling->mask);
+    } else {
+        token_mask_fini_borrowed(&sampling->mask);
     }
     *sampling = (struct sampling){0};
 }

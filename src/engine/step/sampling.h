@@ -38,8 +38,10 @@ MUST_USE enum status sampling_init(struct sampling *out, const struct nvllm_samp
 // Sets the fields that are unset, and looks at no other.
 void sampling_fill_defaults(struct nvllm_sampling_params *params,
                             const struct generation_config *model_defaults);
-// init for another output of the request. Borrows from `first`, which must live as long.
-void sampling_init_borrowed(struct sampling *out, const struct sampling *first);
+// init for another output of the request. Borrows from `first`, which must live as long. On failure
+// *out is empty.
+MUST_USE enum status sampling_init_borrowed(struct sampling *out, const struct sampling *first,
+                                            struct err *err);
 // Sets the seed of the output with this index: the request's own seed + index, as in vLLM, or
 // `seed` where the request has none.
 void sampling_set_seed(struct sampling *sampling, uint64_t seed, uint32_t index);

@@ -95,11 +95,28 @@ enum status token_mask_force_call(struct token_mask *mask,
     return status;
 }
 
+enum status token_mask_constrain(struct token_mask *mask, struct automaton *automaton,
+                                 const struct constraint_options *options, struct err *err) {
+    return constraint_init(&mask->constraint, automaton, options, err);
+}
+
+enum status token_mask_borrow(struct token_mask *out, const struct token_mask *from,
+                              struct err *err) {
+    *out = *from;
+    return constraint_copy(&out->constraint, &from->constraint, err);
+}
+
+void token_mask_fini_borrowed(struct token_mask *mask) {
+    constraint_fini(&mask->constraint);
+    *mask = (struct token_mask){0};
+}
+
 void token_mask_fini(struct token_mask *mask) {
     free(mask->always);
     free(mask->ending);
     bad_words_fini(&mask->bad_words);
     forced_call_fini(&mask->forced);
+    constraint_fini(&mask->constraint);
     *mask = (struct token_mask){0};
 }
 
@@ -111,14 +128,18 @@ static bool bans_ending(const struct token_mask *mask, uint32_t num_generated) {
 bool token_mask_is_needed(const struct token_mask *mask, const int32_t *generated,
                           uint32_t num_generated) {
     return mask->always || bans_ending(mask, num_generated) ||
-           forced_call_restricts(&mask->forced_state) ||
+           forced_call_restricts(&mask->forced_state) || constraint_restricts(&mask->constraint) ||
            bad_words_ban(&mask->bad_words, generated, num_generated, NULL);
 }
 
 void token_mask_write(const struct token_mask *mask, const int32_t *generated,
                       uint32_t num_generated, uint32_t *out) {
     size_t bytes = mask->num_words * sizeof *out;
-    if (mask->always) {
+    bool is_constrained = constraint_restricts(&mask->constraint);
+    if (is_constrained) {
+        constraint_write(&mask->constraint, out, mask->num_words);
+        for (uint32_t i = 0; mask->always && i < mask->num_words; i++) out[i] &= mask->always[i];
+    } else if (mask->always) {
         memcpy(out, mask->always, bytes);
     } else {
         memset(out, 0xff, bytes);

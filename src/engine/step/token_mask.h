@@ -1,10 +1,11 @@
 /* Which tokens a request may generate next, as the mask that the sampling op reads (backend.h).
  *
- * Five reasons ban a token:
+ * Six reasons ban a token:
  * - it is not in allowed_token_ids;
  * - it is a bad word;
  * - it would complete a bad word;
  * - the output is forced to be a call, and it is not (forced_call.h);
+ * - the output has a form (structured_outputs), and the token does not continue it (constraint.h);
  * - it is an EOS or stop token, and the output has fewer than min_tokens tokens. As in vLLM, EOS is
  *   banned there even with ignore_eos.
  * Allocates only in init. */
@@ -17,6 +18,7 @@
 #include "base/err.h"
 #include "checkpoint/model_config.h"
 #include "engine/step/bad_words.h"
+#include "engine/step/constraint.h"
 #include "engine/step/forced_call.h"
 #include "nanovllm.h"
 
@@ -30,6 +32,7 @@ struct token_mask {
     uint32_t min_tokens;
     struct forced_call forced;
     struct forced_state forced_state; // of one output
+    struct constraint constraint; // of one output
 };
 
 static inline void token_mask_ban(uint32_t *words, int32_t id) {
@@ -52,16 +55,26 @@ MUST_USE enum status token_mask_force_call(struct token_mask *mask,
                                            const char *const *prefixes, size_t num_prefixes,
                                            const int32_t *prompt, uint32_t num_prompt,
                                            struct err *err);
+// After init: gives outputs the form that the automaton has.
+MUST_USE enum status token_mask_constrain(struct token_mask *mask, struct automaton *automaton,
+                                          const struct constraint_options *options,
+                                          struct err *err);
 void token_mask_fini(struct token_mask *mask); // all-zero is fine
+// For another output of the same request, before any token: borrows from `from` what all share.
+MUST_USE enum status token_mask_borrow(struct token_mask *out, const struct token_mask *from,
+                                       struct err *err);
+void token_mask_fini_borrowed(struct token_mask *mask);
 // The output has one more token, on which the mask may depend.
 static inline void token_mask_take(struct token_mask *mask, int32_t token_id) {
     forced_call_take(&mask->forced, &mask->forced_state, token_id);
+    constraint_take(&mask->constraint, token_id);
 }
 
 // Whether the mask depends on the generated ids, and not only on their number. Then it can only be
 // made when no token is pending.
 static inline bool token_mask_reads_ids(const struct token_mask *mask) {
-    return mask->bad_words.num_words > 0 || mask->forced_state.phase != FORCED_DONE;
+    return mask->bad_words.num_words > 0 || mask->forced_state.phase != FORCED_DONE ||
+           constraint_is_active(&mask->constraint);
 }
 // Whether any token is banned after `generated` [num_generated].
 bool token_mask_is_needed(const struct token_mask *mask, const int32_t *generated,

@@ -4,6 +4,7 @@
 #include "server/api/endpoints.h"
 #include "server/api/logprobs.h"
 #include "server/api/request_params.h"
+#include "server/api/structured.h"
 #include "server/loop/body.h"
 
 static bool read_logprobs(struct api_request *request) {
@@ -48,7 +49,8 @@ static bool read_echo(struct api_request *request) {
 static bool prepare(struct api_request *request) {
     static const char *const refused[] = {"functions", "function_call", "audio"};
     int64_t max_tokens;
-    return body_parse(request) && request_params_read(request) && request_params_outputs(request) &&
+    return body_parse(request) && request_params_read(request) && structured_read(request) &&
+           request_params_outputs(request) &&
            request_params_refuse(request, refused, ARRAY_LEN(refused)) && read_logprobs(request) &&
            read_max_tokens(request, &max_tokens) && chat_body_check(request) &&
            read_echo(request) && api_request_make_prompts(request, 1) &&

@@ -7,6 +7,7 @@
 #include "server/api/endpoints.h"
 #include "server/api/logprobs.h"
 #include "server/api/request_params.h"
+#include "server/api/structured.h"
 #include "server/loop/body.h"
 
 enum { MAX_TOKENS_DEFAULT = 16 }; // OpenAI's
@@ -111,8 +112,9 @@ static bool read_logprobs(struct api_request *request) {
 static bool prepare(struct api_request *request) {
     int64_t max_tokens = MAX_TOKENS_DEFAULT;
     const char *suffix = NULL;
-    if (!body_parse(request) || !request_params_read(request) || !request_params_outputs(request) ||
-        !read_logprobs(request) || !body_int(request, "max_tokens", 0, INT32_MAX, &max_tokens) ||
+    if (!body_parse(request) || !request_params_read(request) || !structured_read(request) ||
+        !request_params_outputs(request) || !read_logprobs(request) ||
+        !body_int(request, "max_tokens", 0, INT32_MAX, &max_tokens) ||
         !request_params_n_predict(request, &max_tokens) ||
         !body_string(request, "suffix", &suffix)) {
         return false;

@@ -7,6 +7,7 @@
 #include "server/api/convert.h"
 #include "server/api/endpoints.h"
 #include "server/api/request_params.h"
+#include "server/api/structured.h"
 #include "server/loop/body.h"
 
 // ---- from Anthropic's members ----
@@ -169,12 +170,14 @@ static bool convert_thinking(struct api_request *request) {
                              "thinking has no known type, want enabled, disabled or adaptive");
 }
 
-// Of output_config only the effort is read: all else would constrain the answer.
+// Of output_config the effort and the format are read.
 static bool convert_output_config(struct api_request *request) {
-    static const char *const refused[] = {"output_format", "mcp_servers", "container",
-                                          "context_management"};
+    static const char *const refused[] = {"mcp_servers", "container", "context_management"};
     json_t *config = body_get(request, "output_config");
     if (!request_params_refuse(request, refused, ARRAY_LEN(refused))) return false;
+    if (!structured_convert(request, "output_format", body_get(request, "output_format"))) {
+        return false;
+    }
     if (!config) return true;
     if (!jread_is_object(config)) {
         return body_wrong_type(request, "output_config", config, "an object");
@@ -182,10 +185,12 @@ static bool convert_output_config(struct api_request *request) {
     const char *key;
     json_t *value;
     json_object_foreach(config, key, value) {
-        if (json_is_null(value) || strcmp(key, "effort") == 0) continue;
+        bool is_known = strcmp(key, "effort") == 0 || strcmp(key, "format") == 0;
+        if (json_is_null(value) || is_known) continue;
         return api_error_set(&request->error, 400, "unsupported", "output_config",
                              "output_config.%.40s is not supported yet", key);
     }
+    if (!structured_convert(request, "output_config", jread_get(config, "format"))) return false;
     json_t *effort = jread_get(config, "effort");
     return effort ? convert_set(request, "reasoning_effort", json_incref(effort)) : true;
 }
@@ -216,8 +221,9 @@ bool messages_request_convert(struct api_request *request) {
 // ---- the request ----
 
 static bool encode(struct api_request *request) {
-    return messages_request_convert(request) && chat_body_check(request) &&
-           api_request_make_prompts(request, 1) && chat_body_encode(request, &request->prompts[0]);
+    return messages_request_convert(request) && structured_read(request) &&
+           chat_body_check(request) && api_request_make_prompts(request, 1) &&
+           chat_body_encode(request, &request->prompts[0]);
 }
 
 static bool prepare(struct api_request *request) {

@@ -12,27 +12,15 @@
 
 struct member {
     const char *name;
-    // JSON list of the values that change nothing; NULL: false, "" and the empty list. An empty
-    // object is none of them: as a schema it asks for JSON.
+    // JSON list of the values that change nothing; NULL: false, "" and the empty list.
     const char *neutral;
 };
 
 // Members that only another one gives an effect (mirostat_tau, dry_base) are not here.
 static const struct member not_built[] = {
     // Constraints on the output.
-    {"structured_outputs", "[]"},
-    {"structural_tag", "[]"},
-    {"guided_json", "[]"},
-    {"guided_regex", "[]"},
-    {"guided_choice", "[]"},
-    {"guided_grammar", "[]"},
-    {"guided_json_object", "[]"},
-    {"grammar", "[\"\"]"},
     {"grammar_lazy", NULL},
     {"grammar_triggers", NULL},
-    {"json_schema", "[]"},
-    {"regex", "[]"},
-    {"ebnf", "[]"},
     // OpenAI's.
     {"modalities", "[[\"text\"]]"},
     {"verbosity", "[\"medium\"]"},
@@ -122,23 +110,6 @@ static bool check_window(struct api_request *request) {
     return request_params_unsupported(request, "repeat_last_n", "a penalty with repeat_last_n");
 }
 
-static bool check_response_format(struct api_request *request) {
-    const json_t *format = body_get(request, "response_format");
-    if (!format) return true;
-    if (!jread_is_object(format)) {
-        return body_wrong_type(request, "response_format", format, "an object");
-    }
-    const char *type = json_string_value(json_object_get(format, "type"));
-    if (type && strcmp(type, "text") == 0) return true;
-    if (type && (strcmp(type, "json_object") == 0 || strcmp(type, "json_schema") == 0 ||
-                 strcmp(type, "structural_tag") == 0)) {
-        return request_params_unsupported(request, "response_format",
-                                          "a response_format other than text");
-    }
-    return api_error_invalid(&request->error, "response_format",
-                             "response_format has no known type, want text");
-}
-
 static bool refuse_unsupported(struct api_request *request) {
     for (size_t i = 0; i < ARRAY_LEN(not_built); i++) {
         const struct member *member = &not_built[i];
@@ -147,7 +118,7 @@ static bool refuse_unsupported(struct api_request *request) {
         if (member->neutral ? is_one_of(member->neutral, value) : is_empty(value)) continue;
         return request_params_unsupported(request, member->name, member->name);
     }
-    return check_window(request) && check_response_format(request);
+    return check_window(request);
 }
 
 bool request_params_refuse(struct api_request *request, const char *const *keys, size_t num_keys) {
@@ -219,6 +190,10 @@ static bool set_params(struct api_request *request) {
         if (!set_param(request, row->name, row->name, value)) return false;
     }
     return true;
+}
+
+bool request_params_set(struct api_request *request, const char *name, const json_t *value) {
+    return set_param(request, name, name, value);
 }
 
 bool request_params_take(struct api_request *request, const char *name, const char *key) {

@@ -8,6 +8,7 @@
 #include "server/api/convert.h"
 #include "server/api/endpoints.h"
 #include "server/api/request_params.h"
+#include "server/api/structured.h"
 #include "server/loop/body.h"
 
 // ---- input ----
@@ -164,15 +165,14 @@ static bool is_word(const json_t *value, const char *word) {
     return text && strcmp(text, word) == 0;
 }
 
-static bool refuse_text(struct api_request *request) {
+static bool convert_text(struct api_request *request) {
     const json_t *text = body_get(request, "text"), *format = jread_get(text, "format");
     const json_t *verbosity = jread_get(text, "verbosity");
     if (text && !jread_is_object(text)) return body_wrong_type(request, "text", text, "an object");
     if (verbosity && !is_word(verbosity, "medium")) {
         return request_params_unsupported(request, "text", "a verbosity other than medium");
     }
-    if (!format || is_word(json_object_get(format, "type"), "text")) return true;
-    return request_params_unsupported(request, "text", "a format other than text");
+    return structured_convert(request, "text", format);
 }
 
 static bool refuse_state(struct api_request *request) {
@@ -200,7 +200,7 @@ static bool refuse_state(struct api_request *request) {
         return request_params_unsupported(request, "truncation",
                                           "a truncation other than disabled");
     }
-    return refuse_include(request) && refuse_text(request);
+    return refuse_include(request) && convert_text(request);
 }
 
 bool responses_request_convert(struct api_request *request) {
@@ -218,8 +218,9 @@ bool responses_request_convert(struct api_request *request) {
 // ---- the request ----
 
 static bool encode(struct api_request *request) {
-    return responses_request_convert(request) && chat_body_check(request) &&
-           api_request_make_prompts(request, 1) && chat_body_encode(request, &request->prompts[0]);
+    return responses_request_convert(request) && structured_read(request) &&
+           chat_body_check(request) && api_request_make_prompts(request, 1) &&
+           chat_body_encode(request, &request->prompts[0]);
 }
 
 static bool prepare_count(struct api_request *request) {

@@ -332,8 +332,14 @@ static void fail_delta(struct api_request *request, const struct choice_delta *d
         fail_nomem(request);
         return;
     }
-    (void)delta->error; // the engine's own words may name what clients are not to see
-    api_error_set(&error, 500, "engine_failed", NULL, "the engine could not go on with this");
+    // The engine's own words may name what clients are not to see, but those about the form that
+    // the request asked for are the client's.
+    const char *form = delta->error ? strstr(delta->error, "structured_outputs") : NULL;
+    if (form && form == delta->error) {
+        api_error_set(&error, 400, "structured_outputs", "structured_outputs", "%s", form);
+    } else {
+        api_error_set(&error, 500, "engine_failed", NULL, "the engine could not go on with this");
+    }
     fail(request, &error);
 }
 
@@ -494,9 +500,12 @@ static bool submit_one(struct api_request *request, struct prompt *prompt) {
     options.interrupt = &request->interrupt;
     options.call_prefixes = (const char *const *)request->chat.call_prefixes;
     options.num_call_prefixes = request->chat.num_call_prefixes;
+    options.may_reason = request->chat.role != NULL;
     enum nvllm_status status =
         nvllm_engine_add_request(request->api->engine, &options, &prompt->engine_id, &fault);
-    return api_error_library(&request->error, status, &fault, NULL);
+    bool is_form = strncmp(fault.message, "structured_outputs: ", 20) == 0;
+    return api_error_library(&request->error, status, &fault,
+                             is_form ? "structured_outputs" : NULL);
 }
 
 // On the pool. A prompt that is refused sets request->error, and those before it are aborted.

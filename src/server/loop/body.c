@@ -166,6 +166,7 @@ static const char *const harmless[] = {
     "truncation_side", // of truncate_prompt_tokens, which is refused
     "early_stopping", // as length_penalty
     "guided_decoding_backend",
+    "guided_whitespace_pattern", // of guided_json
     "mm_processor_kwargs", // of images and sound, which are refused
     "media_io_kwargs",
     "length_penalty", // of beam search, which is refused

@@ -1,0 +1,122 @@
+#include "engine/request/forms.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "structured/read/outputs.h"
+#include "structured/vocabulary_tokenizer.h"
+
+enum status forms_init(struct forms *forms, const struct forms_options *options, struct err *err) {
+    *forms = (struct forms){.options = *options};
+    if (pthread_mutex_init(&forms->lock, NULL)) return err_nomem(err, "structured output");
+    forms->is_ready = true;
+    return OK;
+}
+
+void forms_fini(struct forms *forms) {
+    for (size_t i = 0; i < FORMS_KEPT; i++) {
+        automaton_release(forms->kept[i].automaton);
+        free(forms->kept[i].text);
+    }
+    vocabulary_destroy(forms->vocabulary);
+    free(forms->blanks);
+    if (forms->is_ready) pthread_mutex_destroy(&forms->lock);
+    *forms = (struct forms){0};
+}
+
+static bool is_blank(const char *bytes, size_t len) {
+    for (size_t i = 0; i < len; i++) {
+        if (bytes[i] != ' ' && bytes[i] != '\n' && bytes[i] != '\t' && bytes[i] != '\r')
+            return false;
+    }
+    return len > 0;
+}
+
+static enum status find_blanks(struct forms *forms, struct err *err) {
+    uint32_t count = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t id = 0; id < forms->options.vocab_size; id++) {
+            size_t len = 0;
+            const char *bytes = tokenizer_token_bytes(forms->options.tokenizer, (int32_t)id, &len);
+            if (!bytes || len > FORMS_BLANK_BYTES_MAX || !is_blank(bytes, len)) continue;
+            if (pass) forms->blanks[forms->num_blanks++] = (int32_t)id;
+            count += !pass;
+        }
+        if (!pass && !(forms->blanks = malloc((count + 1) * sizeof *forms->blanks))) {
+            return err_nomem(err, "structured output");
+        }
+    }
+    return OK;
+}
+
+// With the lock.
+static enum status prepare(struct forms *forms, struct err *err) {
+    if (forms->vocabulary) return OK;
+    const struct forms_options *o = &forms->options;
+    if (!o->tokenizer) {
+        return err_set(err, ERR_INVALID,
+                       "structured_outputs need the tokenizer, which skip_tokenizer_init left out");
+    }
+    enum status status = forms->blanks ? OK : find_blanks(forms, err);
+    if (status) return status;
+    return vocabulary_of_tokenizer(&forms->vocabulary, o->tokenizer, o->vocab_size, o->ending,
+                                   o->num_ending, err);
+}
+
+// With the lock: the kept automaton of the text, held once more, or NULL.
+static struct automaton *find(struct forms *forms, const char *text, size_t len) {
+    for (size_t i = 0; i < FORMS_KEPT; i++) {
+        struct form *form = &forms->kept[i];
+        if (!form->automaton || form->len != len || memcmp(form->text, text, len) != 0) continue;
+        if (automaton_is_worn(form->automaton)) { // its sequences keep it, later ones get a new one
+            automaton_release(form->automaton);
+            free(form->text);
+            *form = (struct form){0};
+            return NULL;
+        }
+        form->last_use = ++forms->num_uses;
+        automaton_hold(form->automaton);
+        return form->automaton;
+    }
+    return NULL;
+}
+
+// With the lock: takes the place of the form that was not asked for longest.
+static void keep(struct forms *forms, const char *text, size_t len, struct automaton *automaton) {
+    char *copy = malloc(len + 1);
+    if (!copy) return; // then it is compiled again the next time
+    memcpy(copy, text, len);
+    struct form *oldest = &forms->kept[0];
+    for (size_t i = 1; i < FORMS_KEPT; i++) {
+        if (forms->kept[i].last_use < oldest->last_use) oldest = &forms->kept[i];
+    }
+    automaton_release(oldest->automaton);
+    free(oldest->text);
+    automaton_hold(automaton);
+    *oldest = (struct form){copy, len, automaton, ++forms->num_uses};
+}
+
+enum status forms_get(struct forms *forms, const char *text, size_t len, struct automaton **out,
+                      struct err *err) {
+    *out = NULL;
+    pthread_mutex_lock(&forms->lock);
+    enum status status = prepare(forms, err);
+    if (!status) *out = find(forms, text, len);
+    pthread_mutex_unlock(&forms->lock);
+    if (status || *out) return status;
+    struct grammar *grammar;
+    status = outputs_read(&grammar, text, len, err);
+    if (!status) status = automaton_create(out, grammar, forms->vocabulary, NULL, err);
+    if (status == ERR_FORMAT) status = ERR_INVALID; // it is the request that has a fault
+    if (status) return err_prefix(err, status, "structured_outputs");
+    pthread_mutex_lock(&forms->lock);
+    struct automaton *other = find(forms, text, len); // compiled by another thread meanwhile
+    if (other) {
+        automaton_release(*out);
+        *out = other;
+    } else {
+        keep(forms, text, len, *out);
+    }
+    pthread_mutex_unlock(&forms->lock);
+    return OK;
+}

@@ -1,0 +1,52 @@
+/* The forms that requests want their answers to have (structured_outputs), compiled. A request with
+ * the same text as an earlier one shares its automaton, and so the masks that were made for it.
+ *
+ * The vocabulary is prepared when the first form is wanted. Any thread; a lock guards the list, and
+ * compiling runs outside of it. */
+#ifndef ENGINE_FORMS_H
+#define ENGINE_FORMS_H
+
+#include <pthread.h>
+
+#include "base/err.h"
+#include "structured/automaton.h"
+#include "text/tokenizer/tokenizer.h"
+
+enum {
+    FORMS_KEPT = 64, // compiled ones; the one that was not asked for longest goes first
+    FORMS_BLANK_BYTES_MAX = 4, // of a token of white space alone
+};
+
+struct forms_options {
+    const struct tokenizer *tokenizer; // borrowed
+    uint32_t vocab_size;
+    const int32_t *ending; // [num_ending] borrowed: tokens that end a text
+    uint32_t num_ending;
+};
+
+struct forms {
+    bool is_ready;
+    pthread_mutex_t lock;
+    struct forms_options options;
+    struct vocabulary *vocabulary; // NULL: none was wanted yet
+    int32_t *blanks; // [num_blanks] tokens of white space alone
+    uint32_t num_blanks;
+    struct form {
+        char *text; // [len] of structured_outputs
+        size_t len;
+        struct automaton *automaton; // held
+        uint64_t last_use;
+    } kept[FORMS_KEPT];
+    uint64_t num_uses;
+};
+
+MUST_USE enum status forms_init(struct forms *forms, const struct forms_options *options,
+                                struct err *err);
+void forms_fini(struct forms *forms); // all-zero is fine
+
+// The automaton of `text` [len], a JSON object as structured/read/outputs.h reads it; the caller
+// releases it.
+MUST_USE enum status forms_get(struct forms *forms, const char *text, size_t len,
+                               struct automaton **out, struct err *err);
+
+#endif

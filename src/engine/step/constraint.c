@@ -1,0 +1,199 @@
+#include "engine/step/constraint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+enum { PROMPT_TAIL_TOKENS = 32 }; // they may contain a tag of reasoning and blanks
+
+static bool is_blank(const char *bytes, size_t len) {
+    for (size_t i = 0; i < len; i++) {
+        if (!strchr(" \n\t\r", bytes[i]) || !bytes[i]) return false;
+    }
+    return true;
+}
+
+static bool ends_with(const char *text, size_t len, const char *ending) {
+    size_t ending_len = strlen(ending);
+    return len >= ending_len && memcmp(text + len - ending_len, ending, ending_len) == 0;
+}
+
+// Whether the text ends behind a closing tag and blanks.
+static bool has_closed(const char *text, size_t len) {
+    while (len && is_blank(text + len - 1, 1)) len--;
+    const struct think_tag *tag;
+    for (size_t i = 0; (tag = think_tag(i)); i++) {
+        if (ends_with(text, len, tag->close)) return true;
+    }
+    return false;
+}
+
+static void find_opening(struct constraint *constraint, uint32_t vocab_size) {
+    const struct think_tag *tag;
+    for (size_t i = 0; (tag = think_tag(i)); i++) {
+        int32_t id;
+        if (constraint->num_opening < CONSTRAINT_OPENING_MAX &&
+            tokenizer_find(constraint->tokenizer, tag->open, strlen(tag->open), &id) &&
+            (uint32_t)id < vocab_size) {
+            constraint->opening[constraint->num_opening++] = id;
+        }
+    }
+}
+
+// Decides by the prompt's end where the output begins.
+static enum status begin(struct constraint *constraint, const struct constraint_options *options,
+                         struct err *err) {
+    struct buf tail = {0};
+    enum status status = buf_reserve(&tail, 0, err);
+    uint32_t i =
+        options->num_prompt > PROMPT_TAIL_TOKENS ? options->num_prompt - PROMPT_TAIL_TOKENS : 0;
+    for (; i < options->num_prompt && !status; i++) {
+        size_t len;
+        const char *bytes = tokenizer_token_bytes(options->tokenizer, options->prompt[i], &len);
+        if (bytes) status = buf_append(&tail, bytes, len, err);
+    }
+    if (!status) {
+        think_begin(&constraint->think, tail.data, tail.len);
+        constraint->phase = CONSTRAINT_ANSWER;
+        if (constraint->think.state == THINK_INSIDE) {
+            constraint->phase = CONSTRAINT_REASONING;
+        } else if (options->may_reason && !has_closed(tail.data, tail.len)) {
+            find_opening(constraint, options->vocab_size);
+            if (constraint->num_opening) constraint->phase = CONSTRAINT_START;
+        }
+    }
+    buf_fini(&tail);
+    return status;
+}
+
+enum status constraint_init(struct constraint *constraint, struct automaton *automaton,
+                            const struct constraint_options *options, struct err *err) {
+    *constraint = (struct constraint){.tokenizer = options->tokenizer,
+                                      .blanks = options->blanks,
+                                      .num_blanks = options->num_blanks};
+    if (!automaton) return OK;
+    enum status status = matcher_init(&constraint->matcher, automaton, err);
+    if (!status) status = begin(constraint, options, err);
+    if (status) constraint_fini(constraint);
+    return status;
+}
+
+enum status constraint_copy(struct constraint *out, const struct constraint *from,
+                            struct err *err) {
+    *out = *from;
+    out->matcher = (struct matcher){0};
+    out->fault = NULL;
+    return constraint_is_active(from) ? matcher_copy(&out->matcher, &from->matcher, err) : OK;
+}
+
+void constraint_fini(struct constraint *constraint) {
+    matcher_fini(&constraint->matcher);
+    free(constraint->fault);
+    *constraint = (struct constraint){0};
+}
+
+// ---- tokens ----
+
+static void fail(struct constraint *constraint, const struct err *err) {
+    constraint->fault = malloc(sizeof *constraint->fault);
+    CHECK(constraint->fault, "a constraint's fault");
+    *constraint->fault = *err;
+}
+
+// Keeps what stands behind the closing tag.
+static enum status keep_answer(void *user_data, const char *text, size_t len, enum think_part part,
+                               struct err *err) {
+    return part == THINK_ANSWER ? buf_append(user_data, text, len, err) : OK;
+}
+
+static void take_reasoning(struct constraint *constraint, const char *bytes, size_t len) {
+    struct buf answer = {0};
+    struct err err = {0};
+    enum status status = think_feed(&constraint->think, bytes, len, keep_answer, &answer, &err);
+    if (!status && constraint->think.state == THINK_AFTER) {
+        constraint->phase = CONSTRAINT_ANSWER;
+        constraint->may_be_blank = is_blank(answer.data ? answer.data : "", answer.len);
+        if (!constraint->may_be_blank) {
+            status = matcher_take_bytes(&constraint->matcher, answer.data, answer.len, &err);
+        }
+    }
+    if (status) fail(constraint, &err);
+    buf_fini(&answer);
+}
+
+static bool has_id(const int32_t *ids, uint32_t num_ids, int32_t id) {
+    for (uint32_t i = 0; i < num_ids; i++) {
+        if (ids[i] == id) return true;
+    }
+    return false;
+}
+
+static void take_answer(struct constraint *constraint, int32_t token_id) {
+    struct err err = {0};
+    bool skips =
+        constraint->may_be_blank && has_id(constraint->blanks, constraint->num_blanks, token_id);
+    constraint->may_be_blank = false;
+    if (skips) return;
+    if (matcher_take(&constraint->matcher, token_id, &err)) fail(constraint, &err);
+}
+
+void constraint_take(struct constraint *constraint, int32_t token_id) {
+    if (!constraint_is_active(constraint) || constraint->fault) return;
+    size_t len = 0;
+    const char *bytes = tokenizer_token_bytes(constraint->tokenizer, token_id, &len);
+    if (!bytes) len = 0; // an id of a padded vocabulary
+    if (constraint->phase == CONSTRAINT_START) {
+        bool reasons = has_id(constraint->opening, constraint->num_opening, token_id);
+        constraint->phase = reasons ? CONSTRAINT_REASONING : CONSTRAINT_ANSWER;
+    }
+    if (constraint->phase == CONSTRAINT_REASONING) {
+        if (len) take_reasoning(constraint, bytes, len);
+    } else {
+        take_answer(constraint, token_id);
+    }
+}
+
+// ---- masks ----
+
+static void allow(uint32_t *words, const int32_t *ids, uint32_t num_ids) {
+    for (uint32_t i = 0; i < num_ids; i++) words[ids[i] / 32] |= 1u << (ids[i] % 32);
+}
+
+void constraint_write(const struct constraint *constraint, uint32_t *out, uint32_t num_words) {
+    bool any = false;
+    if (constraint->fault || matcher_mask(&constraint->matcher, out, &any, NULL)) {
+        memset(out, 0, num_words * sizeof *out);
+        return;
+    }
+    if (constraint->phase == CONSTRAINT_START) {
+        allow(out, constraint->opening, constraint->num_opening);
+    }
+    if (constraint->may_be_blank) allow(out, constraint->blanks, constraint->num_blanks);
+}
+
+bool constraint_explain(const struct constraint *constraint, struct err *err) {
+    if (!constraint_restricts(constraint)) return false;
+    if (constraint->fault) {
+        err_set(err, constraint->fault->status, "structured_outputs: %s",
+                constraint->fault->message);
+        return true;
+    }
+    const struct vocabulary *vocabulary = automaton_vocabulary(constraint->matcher.automaton);
+    uint32_t *words = malloc(vocabulary->num_words * sizeof *words);
+    bool any = false;
+    enum status status =
+        words ? matcher_mask(&constraint->matcher, words, &any, err) : err_nomem(err, "a mask");
+    free(words);
+    if (status) {
+        err_prefix(err, status, "structured_outputs");
+    } else if (any) {
+        err_set(err, ERR_INVALID,
+                "structured_outputs, with bad_words, allowed_token_ids, min_tokens or logit_bias, "
+                "leaves no token");
+    } else {
+        err_set(err, ERR_INVALID,
+                "structured_outputs: the vocabulary has no token that continues the text");
+    }
+    return true;
+}

@@ -1,0 +1,77 @@
+/* The form that an output must have, as structured/ runs it, beside the reasoning of the model.
+ *
+ *     START ---- an opening tag ----> REASONING
+ *       | the answer's first token      | the closing tag, and what follows it in the same token
+ *       v                               v
+ *     ANSWER <---- white space, once ---+
+ *
+ * A model that reasons does so freely; the form begins behind it. White space between the closing
+ * tag and the answer is not part of the form, because templates teach models to write it there. An
+ * output that may not reason begins in ANSWER, unless its prompt ends inside of reasoning.
+ *
+ * A form that takes too much memory or too many steps fails: nothing is allowed from then on, and
+ * constraint_explain says why. */
+#ifndef ENGINE_CONSTRAINT_H
+#define ENGINE_CONSTRAINT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "structured/matcher.h"
+#include "text/chat/think.h"
+#include "text/tokenizer/tokenizer.h"
+
+enum { CONSTRAINT_OPENING_MAX = 8 };
+
+enum constraint_phase { CONSTRAINT_START, CONSTRAINT_REASONING, CONSTRAINT_ANSWER };
+
+// One output's. All-zero: it has no form.
+struct constraint {
+    const struct tokenizer *tokenizer;
+    struct matcher matcher; // of the answer; matcher.automaton NULL: no form
+    enum constraint_phase phase;
+    struct think think; // REASONING: what was read of it
+    bool may_be_blank; // ANSWER: white space behind the reasoning may come
+    const int32_t *blanks; // [num_blanks] borrowed: tokens of white space alone
+    uint32_t num_blanks;
+    int32_t opening[CONSTRAINT_OPENING_MAX]; // [num_opening] START: tokens that begin reasoning
+    uint32_t num_opening;
+    struct err *fault; // why nothing is allowed any more; NULL: nothing has failed
+};
+
+struct constraint_options {
+    const struct tokenizer *tokenizer;
+    const int32_t *prompt; // [num_prompt] whether it ends in reasoning
+    uint32_t num_prompt;
+    uint32_t vocab_size;
+    const int32_t *blanks; // [num_blanks] tokens of white space alone; they live as long
+    uint32_t num_blanks;
+    bool may_reason; // the output may begin with an opening tag
+};
+
+// Holds the automaton, NULL for no form. On failure *constraint is empty.
+MUST_USE enum status constraint_init(struct constraint *constraint, struct automaton *automaton,
+                                     const struct constraint_options *options, struct err *err);
+// Another output of the same prompt, before any token.
+MUST_USE enum status constraint_copy(struct constraint *out, const struct constraint *from,
+                                     struct err *err);
+void constraint_fini(struct constraint *constraint); // all-zero is fine
+
+static inline bool constraint_is_active(const struct constraint *constraint) {
+    return constraint->matcher.automaton != NULL;
+}
+// Whether only some tokens are allowed now.
+static inline bool constraint_restricts(const struct constraint *constraint) {
+    return constraint_is_active(constraint) && constraint->phase != CONSTRAINT_REASONING;
+}
+// The output has one more token.
+void constraint_take(struct constraint *constraint, int32_t token_id);
+// Writes the tokens that are allowed now, as in token_mask.h: out[num_words]. With
+// constraint_restricts. All banned: constraint_explain says why.
+void constraint_write(const struct constraint *constraint, uint32_t *out, uint32_t num_words);
+// No token is left: writes why, and returns true, where the constraint is the reason or a part of
+// it.
+bool constraint_explain(const struct constraint *constraint, struct err *err);
+
+#endif

@@ -1,0 +1,22 @@
+/* What a request asks of its answer's form, as vLLM's structured_outputs: a JSON object with one of
+ *
+ *     "json": a JSON schema, or its text
+ *     "json_object": true
+ *     "regex": an expression that matches the whole answer
+ *     "choice": a list of texts
+ *     "grammar": GBNF or EBNF (gbnf.h)
+ *     "structural_tag": {"structures": [{"begin", "schema", "end"}], "triggers": [...]}, or text
+ *
+ * Beside "json" and "json_object" may stand "whitespace_pattern", "disable_any_whitespace" and
+ * "disable_additional_properties". null is as good as absent. */
+#ifndef STRUCTURED_OUTPUTS_H
+#define STRUCTURED_OUTPUTS_H
+
+#include "structured/grammar.h"
+
+// ERR_FORMAT, ERR_INVALID: the text is no such object, or its constraint has a fault;
+// ERR_UNSUPPORTED: a part of it cannot be enforced. The message names the member.
+MUST_USE enum status outputs_read(struct grammar **out, const char *text, size_t len,
+                                  struct err *err);
+
+#endif

@@ -1,0 +1,133 @@
+"""The form of an answer, in the members of every API."""
+
+import json
+import re
+import unittest
+
+from server_fixture import Server, main
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+MESSAGES = [{"role": "user", "content": "My name is Dean. Who are you?"}]
+SCHEMA = {"type": "object", "properties": {"word": {"enum": ["red", "blue"]}, "even": {"type": "boolean"}},
+          "required": ["word", "even"], "additionalProperties": False}
+COMPACT = {"disable_any_whitespace": True}
+
+
+def fits_schema(text):
+    value = json.loads(text)
+    return list(value) == ["word", "even"] and value["word"] in ("red", "blue") and isinstance(value["even"], bool)
+
+
+class Structured(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--log", "none")
+
+    @classmethod
+    def tearDownClass(cls):
+        assert not cls.server.stop()
+
+    def complete(self, **members):
+        status, body = self.server.post(COMPLETIONS, {"prompt": "Say", "max_tokens": 200, **members})
+        self.assertEqual(status, 200, body)
+        return [choice["text"] for choice in body["choices"]]
+
+    def chat(self, **members):
+        status, body = self.server.post(CHAT, {"messages": MESSAGES, "max_tokens": 200, **members})
+        self.assertEqual(status, 200, body)
+        return body["choices"][0]
+
+    def refuse(self, members, param, *words, path=COMPLETIONS):
+        base = {"prompt": "Say"} if path == COMPLETIONS else {"messages": MESSAGES}
+        status, body = self.server.post(path, {**base, "max_tokens": 20, **members})
+        self.assertEqual((status, body["error"]["param"]), (400, param), body)
+        for word in words:
+            self.assertIn(word, body["error"]["message"])
+
+    def test_every_member_of_completions(self):
+        number = re.compile(r"[1-9][0-9]{2}")
+        cases = {"structured_outputs": {"regex": number.pattern}, "guided_regex": number.pattern, "regex": number.pattern,
+                 "grammar": "root ::= [1-9] [0-9] [0-9]", "guided_grammar": "root ::= [1-9] [0-9]{2}",
+                 "ebnf": "root ::= [1-9] [0-9]{2}", "guided_choice": ["123", "456"],
+                 "format": {"type": "integer", "minimum": 100, "maximum": 999},
+                 "json_schema": {"type": "integer", "minimum": 100, "maximum": 999},
+                 "guided_json": {"type": "integer", "minimum": 100, "maximum": 999},
+                 "response_format": {"type": "json_schema", "json_schema": {
+                     "name": "n", "schema": {"type": "integer", "minimum": 100, "maximum": 999}}}}
+        for name, value in cases.items():
+            for text in self.complete(**{name: value}, temperature=1.5, seed=7, n=4):
+                self.assertRegex(text, rf"^{number.pattern}$", name)
+
+    def test_tags_in_free_text(self):
+        tag = {"structures": [{"begin": "<a>", "schema": {"const": 5}, "end": "</a>"}], "triggers": ["<a>"]}
+        for name in ("structured_outputs", "structural_tag", "response_format"):
+            value = {"structured_outputs": {"structural_tag": tag}, "structural_tag": tag,
+                     "response_format": {"type": "structural_tag", **tag}}[name]
+            (text,) = self.complete(**{name: value}, max_tokens=40, logit_bias={"27": 30})
+            self.assertRegex(text, r"^([^<]|<(?!a>)|<a>5</a>)*(<a>?5?(</?a?)?)?$")
+
+    def test_a_chat_with_reasoning_in_front(self):
+        choice = self.chat(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
+                           chat_template_kwargs={"enable_thinking": True})
+        self.assertTrue(choice["message"]["reasoning"])
+        self.assertEqual(choice["finish_reason"], "stop")
+        self.assertTrue(fits_schema(choice["message"]["content"]), choice)
+
+    def test_a_chat_without_reasoning(self):
+        choice = self.chat(structured_outputs={"json": SCHEMA, **COMPACT}, temperature=1, seed=3,
+                           chat_template_kwargs={"enable_thinking": False})
+        self.assertRegex(choice["message"]["content"], r'^{"word":"(red|blue)","even":(true|false)}$')
+
+    def test_json_object(self):
+        for members in ({"response_format": {"type": "json_object"}}, {"format": "json"}, {"guided_json_object": True}):
+            choice = self.chat(**members, max_tokens=400)
+            if choice["finish_reason"] == "stop":
+                self.assertIsInstance(json.loads(choice["message"]["content"]), dict)
+
+    def test_responses_and_messages(self):
+        text_format = {"type": "json_schema", "name": "x", "schema": SCHEMA, "strict": True}
+        status, body = self.server.post("/v1/responses", {"input": MESSAGES, "text": {"format": text_format}})
+        self.assertEqual(status, 200, body)
+        (message,) = [item for item in body["output"] if item["type"] == "message"]
+        self.assertTrue(fits_schema(message["content"][0]["text"]), message)
+        output = {"type": "json_schema", "schema": SCHEMA}
+        for members in ({"output_config": {"format": output}}, {"output_format": output}):
+            status, body = self.server.post("/v1/messages", {"messages": MESSAGES, "max_tokens": 300, **members})
+            self.assertEqual(status, 200, body)
+            self.assertTrue(fits_schema(body["content"][-1]["text"]), body)
+
+    def test_a_stream(self):
+        body = {"messages": MESSAGES, "stream": True, "max_tokens": 200, "structured_outputs": {"regex": "(ab){3}"}}
+        text = "".join(chunk["choices"][0]["delta"].get("content") or ""
+                       for chunk in self.server.stream(CHAT, body) if chunk["choices"])
+        self.assertEqual(text, "ababab")
+
+    def test_two_forms_are_refused(self):
+        self.refuse({"guided_regex": "a", "grammar": "root ::= [a]"}, "grammar", "guided_regex")
+        self.refuse({"guided_regex": "a", "structured_outputs": {"regex": "b"}}, "guided_regex", "structured_outputs")
+
+    def test_faults_name_the_keyword_and_its_place(self):
+        schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+        self.refuse({"guided_json": schema}, "structured_outputs", "uniqueItems", "#/properties/a")
+        self.refuse({"guided_regex": "(a"}, "structured_outputs", "regex")
+        self.refuse({"grammar": "root ::= nothing"}, "structured_outputs", "nothing")
+        self.refuse({"guided_choice": [1]}, "structured_outputs", "choice")
+        self.refuse({"structured_outputs": {}}, "structured_outputs", "no constraint")
+        self.refuse({"structured_outputs": {"rex": "a"}}, "structured_outputs", "rex")
+        self.refuse({"response_format": {"type": "x"}}, "response_format")
+        self.refuse({"response_format": {"type": "json_schema"}}, "response_format", "schema")
+
+    def test_beside_tools_it_is_refused(self):
+        tools = [{"type": "function", "function": {"name": "add"}}]
+        self.refuse({"tools": tools, "response_format": {"type": "json_object"}}, "response_format", path=CHAT)
+        self.chat(tools=tools, tool_choice="none", guided_choice=["yes", "no"])
+
+    def test_a_form_that_leaves_no_token_ends_with_an_error(self):
+        status, body = self.server.post(COMPLETIONS, {
+            "prompt": "Say", "max_tokens": 20, "min_tokens": 10, "structured_outputs": {"regex": "ab"}})
+        self.assertEqual((status, body["error"]["param"]), (400, "structured_outputs"), body)
+        self.assertIn("structured_outputs", body["error"]["message"])
+
+
+if __name__ == "__main__":
+    main()
