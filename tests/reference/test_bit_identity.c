@@ -105,7 +105,11 @@ static void expect_same(const struct fixture *f, const char *what) {
         const float *want = f->want + (size_t)i * f->vocab, *got = f->got + (size_t)i * f->vocab;
         if (memcmp(want, got, f->vocab * sizeof *want) == 0) continue;
         uint32_t at = 0;
-        while (memcmp(&want[at], &got[at], sizeof *want) == 0) at++;
+        const char *want_bytes = (const char *)want, *got_bytes = (const char *)got;
+        while (memcmp(want_bytes + at * sizeof *want, got_bytes + at * sizeof *got, sizeof *want) ==
+               0) {
+            at++;
+        }
         fail_msg("%s, %s: logits of token %u differ first at id %u: %.9g, want %.9g", f->model,
                  what, i, at, (double)got[at], (double)want[at]);
     }

@@ -493,7 +493,6 @@ void block_manager_publish(struct block_manager *manager, struct sequence *seq) 
 }
 
 void block_manager_slide(struct block_manager *manager, struct sequence *seq) {
-    if (!manager->has_windows) return;
     for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
         uint32_t *table = sequence_table(seq, g);
         uint32_t first = first_read(manager, g, seq->num_computed_tokens);

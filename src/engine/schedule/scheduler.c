@@ -408,7 +408,7 @@ void scheduler_advance(struct scheduler *s) {
         seq->schedule_index = SEQUENCE_UNSCHEDULED;
         seq->is_prefilled = sequence_num_uncomputed(seq) == 0;
         block_manager_publish(&s->blocks, seq);
-        block_manager_slide(&s->blocks, seq);
+        if (s->blocks.has_windows) block_manager_slide(&s->blocks, seq);
     }
     s->schedule = NULL;
 }
