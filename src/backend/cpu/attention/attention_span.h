@@ -55,7 +55,7 @@ static ALWAYS_INLINE uint32_t most_vectors(uint32_t rows, uint32_t limit) {
 
 // Prefetches `bytes` of the next span: a decode reads K and V once, from memory.
 static ALWAYS_INLINE void fetch(const char *at, size_t bytes) {
-    for (size_t i = 0; i < bytes; i += CACHE_LINE) __builtin_prefetch(at + i, 0, 2);
+    UNROLL for (size_t i = 0; i < bytes; i += CACHE_LINE) __builtin_prefetch(at + i, 0, 2);
 }
 
 // Scores of all rows against the positions of `vectors` registers from `first` on, which begins a
@@ -238,26 +238,26 @@ static ALWAYS_INLINE void value_group(const struct attention_tile *tile, struct 
     for (uint32_t j = begin; j < range.end;) {
         uint32_t stop =
             j / LANES * LANES + LANES < range.end ? j / LANES * LANES + LANES : range.end;
-        const char *values[VECTORS_MAX];
-        UNROLL for (uint32_t i = 0; i < vectors; i++) {
-            values[i] =
-                (const char *)tile->v[j / LANES] + line_bytes(dim + (size_t)i * VECTOR_LANES, part);
-        }
+        const char *v =
+            (const char *)tile->v[j / LANES] + j % LANES / 2 * step + line_bytes(dim, part);
         // As much of the next span as this step reads, but in the order of memory, as the processor
         // fetches ahead too. In the order of use it is a quarter slower.
         size_t fetched = pair_bytes((size_t)dim * (ATTENTION_SPAN / 2), part) + j / 2 * bytes;
         const char *next_v =
             (const char *)tile->next_v[fetched / chunk_bytes] + fetched % chunk_bytes;
-        size_t at = j % LANES / 2 * step;
-        for (; j < stop; j += 2, p += 2, at += step, next_v += bytes) {
+        for (; j < stop; j += 2, p += 2, v += step, next_v += bytes) {
+            const char *values[VECTORS_MAX];
+            UNROLL for (uint32_t i = 0; i < vectors; i++) {
+                values[i] = v + line_bytes((size_t)i * VECTOR_LANES, part);
+            }
             // Values that a row does not see may be NaN.
             if (!is_single || j >= range.begin) {
-                vector_multiply_add(acc, p, ATTENTION_SPAN, values, at, rows, vectors, part);
+                vector_multiply_add(acc, p, ATTENTION_SPAN, values, 0, rows, vectors, part);
             }
             if (rows <= 4 && !is_single) fetch(next_v, bytes);
             if (!is_single || j + 1 < range.end) {
-                vector_multiply_add(acc, p + 1, ATTENTION_SPAN, values, at + to_second, rows,
-                                    vectors, second_part(part));
+                vector_multiply_add(acc, p + 1, ATTENTION_SPAN, values, to_second, rows, vectors,
+                                    second_part(part));
             }
         }
     }
