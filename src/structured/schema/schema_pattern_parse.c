@@ -399,7 +399,7 @@ static struct pattern_node *parse_repeated(struct pattern *pattern) {
 static struct pattern_node *parse_sequence(struct pattern *pattern) {
     struct pattern_node *sequence = node_make(pattern, PATTERN_SEQUENCE);
     struct pattern_node **last = sequence ? &sequence->child : NULL;
-    while (pattern->p < pattern->end && *pattern->p != '|' && *pattern->p != ')' &&
+    while (last && pattern->p < pattern->end && *pattern->p != '|' && *pattern->p != ')' &&
            !pattern->status) {
         *last = parse_repeated(pattern);
         if (pattern->status || !*last) return NULL;
@@ -412,7 +412,7 @@ static struct pattern_node *parse_choice(struct pattern *pattern) {
     if (++pattern->depth > GROUP_DEPTH_MAX) return refuse(pattern, "more than 100 groups in a row");
     struct pattern_node *choice = node_make(pattern, PATTERN_CHOICE);
     struct pattern_node **last = choice ? &choice->child : NULL;
-    while (!pattern->status) {
+    while (last && !pattern->status) {
         *last = parse_sequence(pattern);
         if (pattern->status || !*last) return NULL;
         last = &(*last)->next;
