@@ -30,7 +30,11 @@ const char *mini_gpus(void) {
     use_test_ranks(&options);
     if (!has_gpu(0)) return NULL;
     if (has_gpu((uint32_t)options.tensor_parallel_size - 1)) return "cuda";
-    for (int32_t r = 1; r < options.tensor_parallel_size; r++) strcat(shared, ",0");
+    size_t len = strlen(shared);
+    for (int32_t r = 1; r < options.tensor_parallel_size && len + 2 < sizeof shared; r++) {
+        memcpy(shared + len, ",0", 3);
+        len += 2;
+    }
     return shared;
 }
 
