@@ -123,10 +123,11 @@ bool layer_table_is_even(const struct layer_table *table) {
     const struct layer *first = &table->layers[0];
     for (uint32_t i = 0; i < table->num_layers; i++) {
         const struct layer *layer = &table->layers[i];
-        bool is_same =
-            !layer->window && layer->rope == first->rope && layer->head_dim == first->head_dim &&
-            layer->num_kv_heads == first->num_kv_heads && layer->query_scale == first->query_scale;
-        if (layer->is_sparse || !is_same) return false;
+        bool is_same = layer->rope == first->rope && layer->head_dim == first->head_dim &&
+                       layer->num_kv_heads == first->num_kv_heads &&
+                       layer->query_scale == first->query_scale;
+        bool is_plain = !layer->is_sparse && !layer->window && layer->softcap == 0;
+        if (!is_same || !is_plain || layer->has_sinks) return false;
     }
     return true;
 }

@@ -100,8 +100,8 @@ void layer_table_fini(struct layer_table *table); // all-zero is fine
 void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint32_t max_groups);
 bool layer_table_has_windows(const struct layer_table *table);
 
-// All layers are dense, have the same shape, rope and scale, and no window: ops that run all of
-// them at once need to know only one.
+// All layers are dense, have the same shape, rope and scale, and no window, soft limit of scores or
+// sinks: ops that run all of them at once (backend.h, layers_args) need to know only one.
 bool layer_table_is_even(const struct layer_table *table);
 
 // ERR_UNSUPPORTED names the first value that the decoder cannot compute.

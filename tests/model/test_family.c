@@ -152,6 +152,28 @@ static void test_layers_are_described_one_by_one(void **state) {
     model_config_fini(&config);
 }
 
+// Ops that run all layers at once are told nothing of these, so no such op may get the model.
+static void test_layers_with_changed_scores_are_not_even(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK({NULL, NULL});
+    struct layer_table table;
+    struct err err = {0};
+    assert_int_equal(layer_table_init(&table, &config, &err), OK);
+    assert_true(layer_table_is_even(&table));
+    const struct layer usual = table.layers[0];
+    struct layer windowed = usual, capped = usual, sunk = usual;
+    windowed.window = 8;
+    capped.softcap = 50;
+    sunk.has_sinks = true;
+    const struct layer *cases[] = {&windowed, &capped, &sunk};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        for (uint32_t l = 0; l < table.num_layers; l++) table.layers[l] = *cases[i];
+        assert_false(layer_table_is_even(&table));
+    }
+    layer_table_fini(&table);
+    model_config_fini(&config);
+}
+
 // Windows of layers, and the groups that they make.
 static void test_kv_groups(void **state) {
     (void)state;
@@ -374,6 +396,7 @@ int main(void) {
         cmocka_unit_test(test_biases),
         cmocka_unit_test(test_keys_and_defaults_of_biases),
         cmocka_unit_test(test_layers_are_described_one_by_one),
+        cmocka_unit_test(test_layers_with_changed_scores_are_not_even),
         cmocka_unit_test(test_kv_groups),
         cmocka_unit_test(test_what_has_no_code_is_refused),
         cmocka_unit_test(test_what_has_no_code_in_the_whole_model_is_refused),
