@@ -8,7 +8,7 @@
 #include "nanovllm.h"
 #include "support/cmocka_all.h"
 
-enum { NUM_OUTPUTS = 3, NUM_PLAIN = 3, MAX_TOKENS = 48 };
+enum { NUM_OUTPUTS = 3, NUM_PLAIN = 3, MAX_TOKENS = 48, IM_END = 4091 };
 
 static const char form[] = "{\"regex\": \"[a-f]{4} [0-9]{2,6}(yes|no)*x[0-9]{20}\"}";
 
@@ -149,11 +149,53 @@ static void test_many_forms(void **state) {
     nvllm_engine_destroy(engine);
 }
 
+// Runs a request that wishes above all to end with <|im_end|>.
+static struct nvllm_result *run_ending(const char *prompt, const char *text, int ignore_eos) {
+    static const struct nvllm_logit_bias bias = {.token_id = IM_END, .bias = 50};
+    struct nvllm_engine *engine = open_engine(&(struct way){"on", 0, 64});
+    struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
+    struct nvllm_request request = NVLLM_REQUEST_INIT;
+    struct nvllm_result *result = NULL;
+    params.ignore_eos = ignore_eos;
+    params.max_tokens = 12;
+    params.logit_bias = &bias;
+    params.num_logit_bias = 1;
+    set_form(&params, text);
+    request.prompt = prompt;
+    request.prompt_len = strlen(prompt);
+    request.sampling = &params;
+    assert_int_equal(nvllm_engine_generate(engine, &request, 1, &result, NULL, NULL), NVLLM_OK);
+    nvllm_engine_destroy(engine);
+    return result;
+}
+
+// Behind a text that is complete only tokens that end it may come, as many as are wanted.
+static void test_ignored_ends(void **state) {
+    (void)state;
+    struct nvllm_result *result = run_ending("a", "{\"regex\": \"[a-c]{3}\"}", 1);
+    assert_int_equal(result->finish_reason, NVLLM_FINISH_LENGTH);
+    assert_int_equal(result->num_tokens, 12);
+    assert_int_equal(strspn(result->text, "abc"), 3);
+    assert_int_equal(strlen(result->text), 3);
+    nvllm_results_free(result, 1);
+}
+
+// Otherwise an answer without its form would be complete.
+static void test_reasoning_does_not_end_the_text(void **state) {
+    (void)state;
+    struct nvllm_result *result = run_ending("a<think>\n", "{\"regex\": \"[a-c]{3}\"}", 0);
+    assert_int_equal(result->finish_reason, NVLLM_FINISH_LENGTH);
+    assert_int_equal(result->num_tokens, 12);
+    nvllm_results_free(result, 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_ways_are_the_same),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_many_forms),
+        cmocka_unit_test(test_ignored_ends),
+        cmocka_unit_test(test_reasoning_does_not_end_the_text),
     };
     return cmocka_run_group_tests_name("structured_requests", tests, NULL, NULL);
 }

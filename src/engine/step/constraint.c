@@ -134,7 +134,7 @@ static void take_answer(struct constraint *constraint, int32_t token_id) {
     bool skips =
         constraint->may_be_blank && has_id(constraint->blanks, constraint->num_blanks, token_id);
     constraint->may_be_blank = false;
-    if (skips) return;
+    if (skips || constraint->matcher.ended) return; // ignore_eos: only ending tokens follow
     if (matcher_take(&constraint->matcher, token_id, &err)) fail(constraint, &err);
 }
 
@@ -172,8 +172,15 @@ void constraint_write(const struct constraint *constraint, uint32_t *out, uint32
     if (constraint->may_be_blank) allow(out, constraint->blanks, constraint->num_blanks);
 }
 
+void constraint_ban_ending(const struct constraint *constraint, uint32_t *out) {
+    const struct vocabulary *vocabulary = automaton_vocabulary(constraint->matcher.automaton);
+    for (uint32_t i = 0; i < vocabulary->num_ending; i++) {
+        out[vocabulary->ending[i] / 32] &= ~(1u << (vocabulary->ending[i] % 32));
+    }
+}
+
 bool constraint_explain(const struct constraint *constraint, struct err *err) {
-    if (!constraint_restricts(constraint)) return false;
+    if (!constraint_is_active(constraint)) return false;
     if (constraint->fault) {
         err_set(err, constraint->fault->status, "structured_outputs: %s",
                 constraint->fault->message);

@@ -5,9 +5,10 @@
  *       v                               v
  *     ANSWER <---- white space, once ---+
  *
- * A model that reasons does so freely; the form begins behind it. White space between the closing
- * tag and the answer is not part of the form, because templates teach models to write it there. An
- * output that may not reason begins in ANSWER, unless its prompt ends inside of reasoning.
+ * A model that reasons does so freely, but it cannot end the text there; the form begins behind it.
+ * White space between the closing tag and the answer is not part of the form, because templates
+ * teach models to write it there. An output that may not reason begins in ANSWER, unless its prompt
+ * ends inside of reasoning.
  *
  * A form that takes too much memory or too many steps fails: nothing is allowed from then on, and
  * constraint_explain says why. */
@@ -63,13 +64,20 @@ static inline bool constraint_is_active(const struct constraint *constraint) {
 }
 // Whether only some tokens are allowed now.
 static inline bool constraint_restricts(const struct constraint *constraint) {
-    return constraint_is_active(constraint) && constraint->phase != CONSTRAINT_REASONING;
+    return constraint_is_active(constraint) &&
+           (constraint->phase != CONSTRAINT_REASONING || constraint->fault);
+}
+// Whether the output is in its reasoning: then all tokens are allowed but those that end the text.
+static inline bool constraint_bans_ending(const struct constraint *constraint) {
+    return constraint_is_active(constraint) && constraint->phase == CONSTRAINT_REASONING;
 }
 // The output has one more token.
 void constraint_take(struct constraint *constraint, int32_t token_id);
 // Writes the tokens that are allowed now, as in token_mask.h: out[num_words]. With
 // constraint_restricts. All banned: constraint_explain says why.
 void constraint_write(const struct constraint *constraint, uint32_t *out, uint32_t num_words);
+// Bans the tokens that end the text. With constraint_bans_ending.
+void constraint_ban_ending(const struct constraint *constraint, uint32_t *out);
 // No token is left: writes why, and returns true, where the constraint is the reason or a part of
 // it.
 bool constraint_explain(const struct constraint *constraint, struct err *err);

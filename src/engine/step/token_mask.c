@@ -128,6 +128,7 @@ static bool bans_ending(const struct token_mask *mask, uint32_t num_generated) {
 bool token_mask_is_needed(const struct token_mask *mask, const int32_t *generated,
                           uint32_t num_generated) {
     return mask->always || bans_ending(mask, num_generated) ||
+           constraint_bans_ending(&mask->constraint) ||
            forced_call_restricts(&mask->forced_state) || constraint_restricts(&mask->constraint) ||
            bad_words_ban(&mask->bad_words, generated, num_generated, NULL);
 }
@@ -147,6 +148,7 @@ void token_mask_write(const struct token_mask *mask, const int32_t *generated,
     bad_words_ban(&mask->bad_words, generated, num_generated, out);
     bool bans = bans_ending(mask, num_generated);
     for (size_t i = 0; bans && i < mask->num_ending; i++) token_mask_ban(out, mask->ending[i]);
+    if (constraint_bans_ending(&mask->constraint)) constraint_ban_ending(&mask->constraint, out);
     if (forced_call_restricts(&mask->forced_state)) {
         forced_call_restrict(&mask->forced, &mask->forced_state, out);
     }

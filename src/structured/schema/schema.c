@@ -375,7 +375,7 @@ static uint32_t space_expr(struct schema_reader *reader) {
     if (!pattern) pattern = "^[ \\t]{0,2}(\\r?\\n[ \\t]{0,40})?$";
     uint32_t space = EXPR_EPSILON;
     struct err err = {0};
-    enum status status = schema_pattern(exprs, pattern, strlen(pattern), &space, &err);
+    enum status status = schema_pattern_whole(exprs, pattern, strlen(pattern), &space, &err);
     if (status) {
         schema_fail(reader, status, err.message);
         return space;
