@@ -318,6 +318,24 @@ static void test_the_flat_batch_of_many_sequences_stays_small(void **state) {
     engine_plan_fini(&plan);
 }
 
+// 65,536 tables of 65,536 blocks are 2^32 entries.
+static void test_too_many_long_sequences_are_refused(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    char *text =
+        make_config((const struct field[CHANGES_MAX]){{"max_position_embeddings", "1048576"}});
+    temp_folder_write_text(&folder, "config.json", text);
+    free(text);
+    struct nvllm_engine_options options = bundled();
+    options.model = folder.path;
+    options.max_model_len = 1048576;
+    options.max_num_seqs = options.max_num_batched_tokens = 65536;
+    options.num_kvcache_blocks = 16;
+    expect_error(&options, NVLLM_ERR_INVALID, "make a batch of more than 4 GiB");
+    temp_folder_remove(&folder);
+}
+
 // Their counts would take 2.5 GB: memory that nobody used is not there.
 static void test_an_engine_of_many_sequences_starts(void **state) {
     (void)state;
@@ -451,6 +469,7 @@ int main(void) {
         cmocka_unit_test(test_unsupported_configurations_name_their_file),
         cmocka_unit_test(test_tokenizer_that_is_no_file),
         cmocka_unit_test(test_the_flat_batch_of_many_sequences_stays_small),
+        cmocka_unit_test(test_too_many_long_sequences_are_refused),
         cmocka_unit_test(test_an_engine_of_many_sequences_starts),
         cmocka_unit_test(test_bad_options_are_named),
     };

@@ -83,6 +83,9 @@ static uint32_t mask_words_of(uint32_t vocab_size) {
 }
 
 size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_size) {
+    uint64_t num_tables = (uint64_t)limits->num_kv_groups * limits->max_num_seqs;
+    uint64_t num_table_blocks = num_tables * limits->max_blocks_per_seq;
+    if (num_table_blocks > UINT32_MAX) return SIZE_MAX; // more than the header can count
     struct batch_header most = {
         .num_tokens = limits->max_num_tokens,
         .num_seqs = limits->max_num_seqs,
@@ -93,9 +96,8 @@ size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_siz
             limits->max_num_tokens,
         .num_masks = limits->max_num_seqs,
         .num_prompt_logits = limits->max_num_tokens,
-        .num_table_runs = limits->num_kv_groups * limits->max_num_seqs,
-        .num_table_blocks =
-            limits->num_kv_groups * limits->max_num_seqs * limits->max_blocks_per_seq,
+        .num_table_runs = (uint32_t)num_tables,
+        .num_table_blocks = (uint32_t)num_table_blocks,
     };
     return place_tail(&most, mask_words_of(vocab_size));
 }

@@ -74,6 +74,7 @@ MUST_USE enum status batch_init(struct batch *batch, struct backend *backend,
                                 const struct step_limits *limits, uint32_t vocab_size, void *block,
                                 struct err *err);
 void batch_fini(struct batch *batch, struct backend *backend); // all-zero is fine
+// SIZE_MAX: more than a batch can have.
 size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_size);
 
 // How a scheduled sequence is sampled.
