@@ -735,6 +735,8 @@ struct nvllm_stats {
     uint32_t num_kv_blocks_used; // now, by running requests
     uint32_t num_kv_blocks_peak;
     uint32_t block_size; // tokens
+    uint32_t num_kv_groups; // of layers: each has a block of its own for the same tokens
+    uint32_t num_kv_blocks_each; // the most that a request of max_model_len tokens holds at a time
     // Most tokens of a request, prompt and generated together: the option, or what the KV cache of
     // one engine holds if that is less.
     uint32_t max_model_len;
@@ -756,7 +758,7 @@ struct nvllm_stats {
 #define NVLLM_STATS_INIT                                                                           \
     {                                                                                              \
         sizeof(struct nvllm_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-            0, 0, 0, 0, 0, 0, 0                                                                    \
+            0, 0, 0, 0, 0, 0, 0, 0, 0                                                              \
     }
 NVLLM_API void nvllm_engine_stats(struct nvllm_engine *engine, struct nvllm_stats *stats);
 

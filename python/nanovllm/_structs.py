@@ -186,6 +186,8 @@ class StatsStruct(Structure):
         ("num_kv_blocks_used", c_uint32),
         ("num_kv_blocks_peak", c_uint32),
         ("block_size", c_uint32),
+        ("num_kv_groups", c_uint32),
+        ("num_kv_blocks_each", c_uint32),
         ("max_model_len", c_uint32),
         ("vocab_size", c_uint32),
         ("num_refused_max_num_waiting", c_uint64),

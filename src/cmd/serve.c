@@ -241,12 +241,13 @@ static void on_ready(const char *url, void *user_data) {
     struct serve *serve = user_data;
     struct nvllm_stats stats = NVLLM_STATS_INIT;
     nvllm_engine_stats(serve->engine, &stats);
+    uint64_t num_tokens = stats.num_kv_blocks / stats.num_kv_groups * (uint64_t)stats.block_size;
     serve->is_ready = true;
     server_log_say(&serve->server_options,
                    "serving %s at %s after %d ms: context %u tokens, KV cache %llu tokens, seed "
                    "%lld",
                    serve->model_names.items[0], url, (int)((clock_seconds() - serve->start) * 1e3),
-                   stats.max_model_len, (unsigned long long)stats.num_kv_blocks * stats.block_size,
+                   stats.max_model_len, (unsigned long long)num_tokens,
                    (long long)serve->engine_options.seed);
 }
 

@@ -130,11 +130,14 @@ static enum status open_chat_template(struct llm_engine *engine,
 
 static void init_stats(struct llm_engine *engine, double load_seconds, double warm_up_seconds) {
     const struct engine_plan *plan = &engine->plan;
+    uint32_t max_model_len = engine_plan_context_len(plan);
     engine->stats = (struct nvllm_stats){
         .struct_size = sizeof engine->stats,
         .num_kv_blocks = plan->scheduler.num_blocks,
         .block_size = plan->scheduler.block_size,
-        .max_model_len = engine_plan_context_len(plan),
+        .num_kv_groups = plan->scheduler.groups.num_groups,
+        .num_kv_blocks_each = (uint32_t)engine_plan_blocks_for(plan, max_model_len),
+        .max_model_len = max_model_len,
         .vocab_size = plan->config.vocab_size,
         .load_seconds = load_seconds,
         .warm_up_seconds = warm_up_seconds,

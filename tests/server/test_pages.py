@@ -319,5 +319,35 @@ class SmallCachesOfTwo(SmallCache):
     flags = (*SmallCache.flags, "--data-parallel-size", "2", "--max-model-len", "2048")
 
 
+class WindowsInSomeLayers(unittest.TestCase):
+    def test_the_cache_is_counted_in_tokens_of_all_groups(self):
+        """Each token has a slot for the layers with a window and one for the others."""
+        source = os.path.join(ROOT, "models/tiny-qwen3")
+        with tempfile.TemporaryDirectory() as folder:
+            for name in os.listdir(source):
+                if name != "config.json":
+                    os.symlink(os.path.join(source, name), os.path.join(folder, name))
+            with open(os.path.join(source, "config.json"), encoding="utf-8") as file:
+                config = json.load(file)
+            half = config["num_hidden_layers"] // 2
+            config.update(use_sliding_window=True, sliding_window=64,
+                          layer_types=["full_attention"] * half + ["sliding_attention"] * half)
+            with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+                json.dump(config, file)
+            server = Server("--num-kvcache-blocks", "101", "--block-size", "16", "--max-model-len", "512",
+                            "--max-num-batched-tokens", "64", model=folder)
+            try:
+                labels = re.search(rb"vllm:cache_config_info{(.*)} 1\n", server.request("GET", "/metrics")[2])
+                output = server.output()
+            finally:
+                server.stop()
+        values = dict(pair.split("=") for pair in labels.group(1).decode().replace('"', "").split(","))
+        self.assertEqual(values["num_gpu_blocks"], "101")
+        self.assertEqual(values["kv_cache_size_tokens"], "800")
+        self.assertIn(", KV cache 800 tokens, ", output)
+        # 512 tokens are 32 blocks without a window. With it 63 tokens and a step's 64 are at most 9.
+        self.assertEqual(values["kv_cache_max_concurrency"], f"{101 / (32 + 9):.6g}")
+
+
 if __name__ == "__main__":
     main()

@@ -268,8 +268,10 @@ static void write_waiting(struct page *page, const struct nvllm_stats *stats) {
 }
 
 static void write_cache(struct page *page, const struct nvllm_stats *stats) {
-    uint64_t num_tokens = (uint64_t)stats->num_kv_blocks * stats->block_size;
-    double concurrency = stats->max_model_len ? (double)num_tokens / stats->max_model_len : 0;
+    uint32_t num_groups = stats->num_kv_groups ? stats->num_kv_groups : 1;
+    uint64_t num_tokens = (uint64_t)(stats->num_kv_blocks / num_groups) * stats->block_size;
+    uint32_t each = stats->num_kv_blocks_each;
+    double concurrency = each ? (double)stats->num_kv_blocks / each : 0;
     write_head(page, "vllm:cache_config_info", "gauge", "How the KV cache is made");
     json_out_raw(page->out, "vllm:cache_config_info");
     write_labels(page);
