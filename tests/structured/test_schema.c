@@ -199,6 +199,14 @@ static void arrays(void **state) {
          "[]|['a']|['b','a']|['a',',','b']", "['a','a']|['a','b','a']|[',',',']"},
         {"{'type':'array','uniqueItems':true,'items':{'type':'boolean'}}", "[true,false]|[]",
          "[true,true]|[true,false,true]"},
+        {"{'type':'array','uniqueItems':true,'items':{'enum':[1,12,2,[1,1]]}}",
+         "[1,12]|[12,1,2]|[[1,1],1, 2]", "[1,1]|[1,12,1]|[1, 1 ]|[12,1,12]|[[1,1],[1,1]]"},
+        // As many as are read. A list is known to be wrong without a look at all ways to go on.
+        {"{'type':'array','uniqueItems':true,'minItems':1,'items':{'enum':"
+         "['a0','a1','a2','a3','a4','a5','a6','a7','a8','a9','b0','b1','b2','b3','b4','b5','b6',"
+         "'b7','b8','b9','c0','c1','c2','c3','c4','c5','c6','c7','c8','c9','d0','d1','d2','d3',"
+         "'d4','d5','d6','d7','d8','d9']}}",
+         "['a0']|['d9','a3', 'b7']", "[]|['a0','a0']|['d9','a3','d9']|['c3','c4', 'c3','c5']"},
         {"{'type':'array','maxItems':100000}", "[1,2]|[]", "[1,2"},
         {"{'type':'array','not':{'items':{'type':'integer'}}}", "['a']|[1,'a']", "[]|[1]"},
     };

@@ -248,7 +248,9 @@ static void add_values(struct schema_reader *reader, const struct schema_branch 
     if (branch->types & SCHEMA_FALSE) add_value(values, json_false());
 }
 
-// Lists of a few values, each at most once: all lists, without those that have a value twice.
+// Lists of a few values, each at most once: all lists, without those that begin with a list that
+// has a value twice. So a list is known to be wrong where the second one ends. If it were known at
+// the list's end only, all ways to go on would have to be looked at, and there are 2^len.
 static uint32_t unique_items(const struct list *list, const struct values *values) {
     struct schema_reader *reader = list->reader;
     struct exprs *exprs = reader->exprs;
@@ -265,8 +267,12 @@ static uint32_t unique_items(const struct list *list, const struct values *value
     uint32_t all = expr_concat(exprs, item, expr_repeat(exprs, next, min, max - 1));
     uint32_t before = expr_repeat(exprs, expr_concat(exprs, item, reader->comma), 0, EXPR_FOREVER);
     uint32_t after = expr_repeat(exprs, next, 0, EXPR_FOREVER);
+    // Not digits, or 1 would end in 12.
+    static const uint64_t ends[4] = {1ull << ' ' | 1 << '\t' | 1 << '\n' | 1 << '\r' | 1ull << ','};
+    uint32_t end =
+        expr_optional(exprs, expr_concat(exprs, expr_byte_set(exprs, ends), EXPR_ANYTHING));
     for (size_t i = 0; i < values->len; i++) {
-        uint32_t again = expr_concat(exprs, reader->comma, expr_concat(exprs, texts[i], after));
+        uint32_t again = expr_concat(exprs, reader->comma, expr_concat(exprs, texts[i], end));
         again = expr_concat(exprs, after, again);
         uint32_t twice = expr_concat(exprs, before, expr_concat(exprs, texts[i], again));
         all = expr_minus(exprs, all, twice);
