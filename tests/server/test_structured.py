@@ -117,6 +117,10 @@ class Structured(unittest.TestCase):
         self.refuse({"response_format": {"type": "x"}}, "response_format")
         self.refuse({"response_format": {"type": "json_schema"}}, "response_format", "schema")
 
+    def test_a_form_that_is_too_large_is_the_fault_of_the_request(self):
+        schema = {"properties": {f"p{i}": {} for i in range(1000)}, "minProperties": 500}
+        self.refuse({"guided_json": schema}, "structured_outputs", "too many")
+
     def test_beside_tools_it_is_refused(self):
         tools = [{"type": "function", "function": {"name": "add"}}]
         self.refuse({"tools": tools, "response_format": {"type": "json_object"}}, "response_format", path=CHAT)

@@ -107,7 +107,8 @@ enum status forms_get(struct forms *forms, const char *text, size_t len, struct 
     struct grammar *grammar;
     status = outputs_read(&grammar, text, len, err);
     if (!status) status = automaton_create(out, grammar, forms->vocabulary, NULL, err);
-    if (status == ERR_FORMAT) status = ERR_INVALID; // it is the request that has a fault
+    // It is the request that has a fault, or is too large; sent again it would be no better.
+    if (status == ERR_FORMAT || status == ERR_CAPACITY) status = ERR_INVALID;
     if (status) return err_prefix(err, status, "structured_outputs");
     pthread_mutex_lock(&forms->lock);
     struct automaton *other = find(forms, text, len); // compiled by another thread meanwhile
