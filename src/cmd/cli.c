@@ -148,7 +148,12 @@ static enum status set_engine_option(void *target, const char *name, const char 
 
 static enum status set_sampling_param(void *target, const char *name, const char *value,
                                       struct err *err) {
+    const struct nvllm_sampling_params *params = target;
     struct nvllm_error error = {0};
+    // --regex and the others beside it were read before.
+    if (strcmp(name, "structured_outputs") == 0 && params->num_structured_outputs) {
+        return err_set(err, ERR_INVALID, "the output has another form already");
+    }
     return cli_status(nvllm_sampling_params_set(target, name, value, &error), &error, err);
 }
 
