@@ -1,10 +1,12 @@
 """The form of an answer, in the members of every API."""
 
+import http.client
 import json
 import re
+import select
 import unittest
 
-from server_fixture import Server, main
+from server_fixture import JSON, Server, main
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 MESSAGES = [{"role": "user", "content": "My name is Dean. Who are you?"}]
@@ -120,6 +122,19 @@ class Structured(unittest.TestCase):
     def test_a_form_that_is_too_large_is_the_fault_of_the_request(self):
         schema = {"properties": {f"p{i}": {} for i in range(1000)}, "minProperties": 500}
         self.refuse({"guided_json": schema}, "structured_outputs", "too many")
+
+    def test_a_form_that_takes_long_keeps_no_other_request_waiting(self):
+        form = {"oneOf": [{"properties": {f"k{i}": {}}, "required": [f"k{i}"]} for i in range(14)]}
+        connections = [http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60) for _ in range(8)]
+        for connection in connections:
+            connection.request("POST", COMPLETIONS, json.dumps({"prompt": "a", "guided_json": form}), JSON)
+        self.complete(max_tokens=1)
+        # With one queue the four threads would have ended five of them before.
+        ended, _, _ = select.select([connection.sock for connection in connections], [], [], 0)
+        self.assertLess(len(ended), 5)
+        for connection in connections:
+            self.assertEqual(connection.getresponse().status, 400)
+            connection.close()
 
     def test_beside_tools_it_is_refused(self):
         tools = [{"type": "function", "function": {"name": "add"}}]

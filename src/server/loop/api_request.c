@@ -609,16 +609,37 @@ static void handle_prepared(struct loop_message *message) {
     }
 }
 
+static struct api_request *request_of(struct work *work) {
+    return (struct api_request *)(void *)((char *)work - offsetof(struct api_request, work));
+}
+
+static void end_job(struct api_request *request) {
+    body_forget(request);
+    loop_queue_send_one(request->api->loop_queue, &request->message);
+}
+
+static void run_submit(struct work *work) {
+    struct api_request *request = request_of(work);
+    if (api_request_is_wanted(request)) submit_prompts(request);
+    end_job(request);
+}
+
 static void run_job(struct work *work) {
-    struct api_request *request =
-        (struct api_request *)(void *)((char *)work - offsetof(struct api_request, work));
+    struct api_request *request = request_of(work);
     // Its client may have left while it waited for a thread.
     bool is_good = api_request_is_wanted(request) && request->endpoint->prepare(request);
     // What does not generate is often given a whole request of what does: nothing is unknown there.
     if (is_good && request->endpoint->collect) is_good = body_check_unknown(request);
-    if (is_good && !request->answers_at_once) submit_prompts(request);
-    body_forget(request);
-    loop_queue_send_one(request->api->loop_queue, &request->message);
+    bool submits = is_good && !request->answers_at_once;
+    // Its form is compiled, which takes a second at worst.
+    if (submits && !work->is_large && request->sampling.num_structured_outputs) {
+        work->run = run_submit;
+        work->is_large = true;
+        work_pool_add(request->api->pool, work);
+        return;
+    }
+    if (submits) submit_prompts(request);
+    end_job(request);
 }
 
 struct api_request *api_request_create(struct api *api, const struct endpoint *endpoint) {

@@ -54,6 +54,8 @@ static struct work *take(struct worker *worker) {
     for (;;) {
         work = list_take(worker->first);
         if (!work) work = list_take(worker->second);
+        // The worker of small jobs may have added a large one when the others had ended.
+        if (!work && pool->is_ending) work = list_take(&pool->large);
         if (work || pool->is_ending) break;
         pthread_cond_wait(&pool->more, &pool->lock);
     }
