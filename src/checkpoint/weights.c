@@ -164,7 +164,7 @@ static bool find_module(const struct weights *weights, const char *name, const u
     bool is_found = false;
     for (int part = 0; part < NUM_MODULE_PARTS; part++) {
         char beside[NAME_MAX_BYTES + 32];
-        snprintf(beside, sizeof beside, "%s.%s", module, module_part_name(part));
+        snprintf(beside, sizeof beside, "%s.%s", module, module_part_name((enum module_part)part));
         const struct entry *entry = find_entry(weights, beside);
         if (!entry) continue;
         out->parts[part] = entry->tensor;

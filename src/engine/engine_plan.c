@@ -272,7 +272,7 @@ static enum status choose_kv_cache(struct engine_plan *plan,
     enum status status = choose_kv_dtype(&spec.dtype, plan->backend, options->kv_cache_dtype, err);
     if (status) return status;
     uint64_t blocks_per_seq = engine_plan_blocks_for(plan, plan->max_model_len);
-    CHECK(blocks_per_seq > 0, "max_model_len=%u", plan->max_model_len);
+    if (!blocks_per_seq) return err_set(err, ERR_INVALID, "max_model_len is 0");
     plan->kv_block_bytes = plan->backend->ops->kv_cache_block_bytes(plan->backend, &spec);
     if (plan->kv_block_bytes > SIZE_MAX / 4 / blocks_per_seq) {
         return err_set(err, ERR_UNSUPPORTED,

@@ -57,7 +57,7 @@ static enum status build_tree(struct vocabulary_tree *tree, const struct key *ke
                        VOCABULARY_NODES_MAX);
     }
     tree->nodes = malloc((num_nodes + 1) * sizeof *tree->nodes);
-    uint32_t *open = malloc((VOCABULARY_TOKEN_BYTES_MAX + 1) * sizeof *open);
+    uint32_t *open = calloc(VOCABULARY_TOKEN_BYTES_MAX + 1, sizeof *open);
     if (!tree->nodes || !open) {
         free(open);
         return err_nomem(err, "structured output");

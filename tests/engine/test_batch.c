@@ -330,7 +330,7 @@ static void test_a_step_has_only_what_changed_in_tables(void **state) {
     size_t steady_bytes[2];
     for (uint32_t i = 0; i < 2; i++) {
         struct decodes d;
-        decodes_init(&d, 1000 << 3 * i);
+        decodes_init(&d, 1000u << 3 * i);
         size_t first = decodes_step(&d), steady = steady_bytes[i] = decodes_step(&d);
         size_t entry = sizeof(int32_t), run = sizeof(struct table_run);
         assert_int_equal(first - steady, 2 * run + (1 + d.num_blocks) * entry);

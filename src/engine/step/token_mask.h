@@ -46,15 +46,20 @@ MUST_USE enum status token_mask_init(struct token_mask *mask,
                                      const struct nvllm_sampling_params *params,
                                      const struct model_config *config,
                                      const struct tokenizer *tokenizer, struct err *err);
-// After init: forces outputs of `prompt` [num_prompt] to be calls that begin with one of the
-// prefixes. On failure *mask is empty.
+// A call that outputs are forced to be.
+struct token_mask_call {
+    const char *const *prefixes; // [num_prefixes] with which it may begin
+    size_t num_prefixes; // 0: no call is forced
+    const int32_t *prompt; // [num_prompt]
+    uint32_t num_prompt;
+};
+
+// After init. On failure *mask is empty.
 MUST_USE enum status token_mask_force_call(struct token_mask *mask,
+                                           const struct token_mask_call *call,
                                            const struct nvllm_sampling_params *params,
                                            const struct model_config *config,
-                                           const struct tokenizer *tokenizer,
-                                           const char *const *prefixes, size_t num_prefixes,
-                                           const int32_t *prompt, uint32_t num_prompt,
-                                           struct err *err);
+                                           const struct tokenizer *tokenizer, struct err *err);
 // After init: gives outputs the form that the automaton has.
 MUST_USE enum status token_mask_constrain(struct token_mask *mask, struct automaton *automaton,
                                           const struct constraint_options *options,

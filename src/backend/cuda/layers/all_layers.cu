@@ -88,6 +88,7 @@ template <int D> __device__ void run_block(const layers_params &p, char *memory)
     }
     if (thread < p.a.rows) {
         s.length[thread] = p.a.context_len[thread];
+        s.table_row[thread] = p.a.table_row[thread];
         s.slot[thread] = p.a.slot_mapping[thread];
     }
     for (int i = thread; i < p.a.rows * D; i += THREADS) {

@@ -259,7 +259,7 @@ template <int D> __device__ void attend(const worker<D> &w, int layer) {
         attention_unit u = number == static_cast<int>(blockIdx.x) ? w.s.unit : unit_of(w, number);
         tile_walk<D, WARPS> walk = {};
         walk.range = {
-            keys,      values,   a.block_tables + (size_t)a.table_row[u.row] * a.table_stride,
+            keys,      values,   a.block_tables + (size_t)w.s.table_row[u.row] * a.table_stride,
             u.kv_head, kv_heads, static_cast<int>(a.block_size),
             u.start,   u.stop};
         walk.ring = w.region + w.warp * w.kv_stages * walk.TILE_BYTES;

@@ -42,6 +42,7 @@ template <int D> struct block_shared {
     float squares[ROWS_MAX][WARPS], scale[ROWS_MAX];
     __nv_bfloat16 residual[RESIDUALS_MAX]; // this block's part of the residual, [units][rows][8]
     float maxes[WARPS * GROUP], weights[WARPS * GROUP]; // of the computing warps, in attention
+    int table_row[ROWS_MAX]; // loaded once: in each layer it would delay the blocks' addresses
     int length[ROWS_MAX], first_item[ROWS_MAX + 1]; // items are pieces of sequences
     int slot[ROWS_MAX]; // cache slots of the rows' tokens
     alignas(16) float rope[ROWS_MAX][D]; // at the rows' positions
