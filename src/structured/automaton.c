@@ -7,7 +7,7 @@
 #include "structured/automaton_internal.h"
 #include "structured/automaton_mask.h"
 
-enum { STEPS_MAX = 4000000, MASK_BYTES_MAX = 16 << 20, ROW_BYTES_MAX = 16 << 20 };
+enum { STEPS_MAX = 1 << 20, MASK_BYTES_MAX = 16 << 20, ROW_BYTES_MAX = 16 << 20 };
 
 static void destroy(struct automaton *automaton) {
     automaton_masks_fini(automaton);

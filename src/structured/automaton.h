@@ -18,7 +18,7 @@ struct automaton;
 
 // 0 in a field: its default.
 struct automaton_limits {
-    uint64_t steps_max; // of one call, default 4 M
+    uint64_t steps_max; // of one call, default 1 M
     size_t mask_bytes_max; // of remembered masks, default 16 MiB; then all are made again
     size_t row_bytes_max; // of remembered steps by a byte, likewise
 };

@@ -63,15 +63,19 @@ static enum status prepare(struct forms *forms, struct err *err) {
                                    o->num_ending, err);
 }
 
+static void drop(struct form *form) {
+    automaton_release(form->automaton);
+    free(form->text);
+    *form = (struct form){0};
+}
+
 // With the lock: the kept automaton of the text, held once more, or NULL.
 static struct automaton *find(struct forms *forms, const char *text, size_t len) {
     for (size_t i = 0; i < FORMS_KEPT; i++) {
         struct form *form = &forms->kept[i];
         if (!form->automaton || form->len != len || memcmp(form->text, text, len) != 0) continue;
         if (automaton_is_worn(form->automaton)) { // its sequences keep it, later ones get a new one
-            automaton_release(form->automaton);
-            free(form->text);
-            *form = (struct form){0};
+            drop(form);
             return NULL;
         }
         form->last_use = ++forms->num_uses;
@@ -79,6 +83,32 @@ static struct automaton *find(struct forms *forms, const char *text, size_t len)
         return form->automaton;
     }
     return NULL;
+}
+
+// With the lock: the kept form that was not asked for longest, NULL where none is kept; *bytes is
+// the memory of all.
+static struct form *find_oldest(struct forms *forms, size_t *bytes) {
+    struct form *oldest = NULL;
+    *bytes = 0;
+    for (size_t i = 0; i < FORMS_KEPT; i++) {
+        struct form *form = &forms->kept[i];
+        if (!form->automaton) continue;
+        struct automaton_stats stats;
+        automaton_stats(form->automaton, &stats);
+        *bytes += stats.bytes;
+        if (!oldest || form->last_use < oldest->last_use) oldest = form;
+    }
+    return oldest;
+}
+
+// With the lock: makes the memory of kept forms as small as it should be.
+static void shrink(struct forms *forms) {
+    for (;;) {
+        size_t bytes;
+        struct form *oldest = find_oldest(forms, &bytes);
+        if (!oldest || bytes <= FORMS_BYTES_MAX) return;
+        drop(oldest);
+    }
 }
 
 // With the lock: takes the place of the form that was not asked for longest.
@@ -111,6 +141,7 @@ enum status forms_get(struct forms *forms, const char *text, size_t len, struct 
     if (status == ERR_FORMAT || status == ERR_CAPACITY) status = ERR_INVALID;
     if (status) return err_prefix(err, status, "structured_outputs");
     pthread_mutex_lock(&forms->lock);
+    shrink(forms);
     struct automaton *other = find(forms, text, len); // compiled by another thread meanwhile
     if (other) {
         automaton_release(*out);

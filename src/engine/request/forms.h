@@ -14,6 +14,7 @@
 
 enum {
     FORMS_KEPT = 64, // compiled ones; the one that was not asked for longest goes first
+    FORMS_BYTES_MAX = 256 << 20, // of them all, unless it is a single one
     FORMS_BLANK_BYTES_MAX = 4, // of a token of white space alone
 };
 

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
-
 enum { PROMPT_TAIL_TOKENS = 32 }; // they may contain a tag of reasoning and blanks
 
 static bool is_blank(const char *bytes, size_t len) {
@@ -73,6 +71,8 @@ enum status constraint_init(struct constraint *constraint, struct automaton *aut
                                       .blanks = options->blanks,
                                       .num_blanks = options->num_blanks};
     if (!automaton) return OK;
+    constraint->fault = calloc(1, sizeof *constraint->fault);
+    if (!constraint->fault) return err_nomem(err, "structured output");
     enum status status = matcher_init(&constraint->matcher, automaton, err);
     if (!status) status = begin(constraint, options, err);
     if (status) constraint_fini(constraint);
@@ -84,7 +84,13 @@ enum status constraint_copy(struct constraint *out, const struct constraint *fro
     *out = *from;
     out->matcher = (struct matcher){0};
     out->fault = NULL;
-    return constraint_is_active(from) ? matcher_copy(&out->matcher, &from->matcher, err) : OK;
+    if (!constraint_is_active(from)) return OK;
+    enum status status = matcher_copy(&out->matcher, &from->matcher, err);
+    if (status) return status;
+    out->fault = calloc(1, sizeof *out->fault);
+    if (out->fault) return OK;
+    constraint_fini(out);
+    return err_nomem(err, "structured output");
 }
 
 void constraint_fini(struct constraint *constraint) {
@@ -95,12 +101,6 @@ void constraint_fini(struct constraint *constraint) {
 
 // ---- tokens ----
 
-static void fail(struct constraint *constraint, const struct err *err) {
-    constraint->fault = malloc(sizeof *constraint->fault);
-    CHECK(constraint->fault, "a constraint's fault");
-    *constraint->fault = *err;
-}
-
 // Keeps what stands behind the closing tag.
 static enum status keep_answer(void *user_data, const char *text, size_t len, enum think_part part,
                                struct err *err) {
@@ -109,16 +109,16 @@ static enum status keep_answer(void *user_data, const char *text, size_t len, en
 
 static void take_reasoning(struct constraint *constraint, const char *bytes, size_t len) {
     struct buf answer = {0};
-    struct err err = {0};
-    enum status status = think_feed(&constraint->think, bytes, len, keep_answer, &answer, &err);
+    struct err *err = constraint->fault;
+    enum status status = think_feed(&constraint->think, bytes, len, keep_answer, &answer, err);
     if (!status && constraint->think.state == THINK_AFTER) {
         constraint->phase = CONSTRAINT_ANSWER;
         constraint->may_be_blank = is_blank(answer.data ? answer.data : "", answer.len);
         if (!constraint->may_be_blank) {
-            status = matcher_take_bytes(&constraint->matcher, answer.data, answer.len, &err);
+            status = matcher_take_bytes(&constraint->matcher, answer.data, answer.len, err);
         }
     }
-    if (status) fail(constraint, &err);
+    constraint->fault->status = status;
     buf_fini(&answer);
 }
 
@@ -130,16 +130,15 @@ static bool has_id(const int32_t *ids, uint32_t num_ids, int32_t id) {
 }
 
 static void take_answer(struct constraint *constraint, int32_t token_id) {
-    struct err err = {0};
     bool skips =
         constraint->may_be_blank && has_id(constraint->blanks, constraint->num_blanks, token_id);
     constraint->may_be_blank = false;
     if (skips || constraint->matcher.ended) return; // ignore_eos: only ending tokens follow
-    if (matcher_take(&constraint->matcher, token_id, &err)) fail(constraint, &err);
+    constraint->fault->status = matcher_take(&constraint->matcher, token_id, constraint->fault);
 }
 
 void constraint_take(struct constraint *constraint, int32_t token_id) {
-    if (!constraint_is_active(constraint) || constraint->fault) return;
+    if (!constraint_is_active(constraint) || constraint->fault->status) return;
     size_t len = 0;
     const char *bytes = tokenizer_token_bytes(constraint->tokenizer, token_id, &len);
     if (!bytes) len = 0; // an id of a padded vocabulary
@@ -162,7 +161,9 @@ static void allow(uint32_t *words, const int32_t *ids, uint32_t num_ids) {
 
 void constraint_write(const struct constraint *constraint, uint32_t *out, uint32_t num_words) {
     bool any = false;
-    if (constraint->fault || matcher_mask(&constraint->matcher, out, &any, NULL)) {
+    struct err *fault = constraint->fault;
+    if (!fault->status) fault->status = matcher_mask(&constraint->matcher, out, &any, fault);
+    if (fault->status) {
         memset(out, 0, num_words * sizeof *out);
         return;
     }
@@ -181,7 +182,7 @@ void constraint_ban_ending(const struct constraint *constraint, uint32_t *out) {
 
 bool constraint_explain(const struct constraint *constraint, struct err *err) {
     if (!constraint_is_active(constraint)) return false;
-    if (constraint->fault) {
+    if (constraint->fault->status) {
         err_set(err, constraint->fault->status, "structured_outputs: %s",
                 constraint->fault->message);
         return true;

@@ -38,7 +38,7 @@ struct constraint {
     uint32_t num_blanks;
     int32_t opening[CONSTRAINT_OPENING_MAX]; // [num_opening] START: tokens that begin reasoning
     uint32_t num_opening;
-    struct err *fault; // why nothing is allowed any more; NULL: nothing has failed
+    struct err *fault; // why nothing is allowed any more; its status is OK while nothing has failed
 };
 
 struct constraint_options {
@@ -65,7 +65,7 @@ static inline bool constraint_is_active(const struct constraint *constraint) {
 // Whether only some tokens are allowed now.
 static inline bool constraint_restricts(const struct constraint *constraint) {
     return constraint_is_active(constraint) &&
-           (constraint->phase != CONSTRAINT_REASONING || constraint->fault);
+           (constraint->phase != CONSTRAINT_REASONING || constraint->fault->status);
 }
 // Whether the output is in its reasoning: then all tokens are allowed but those that end the text.
 static inline bool constraint_bans_ending(const struct constraint *constraint) {

@@ -194,6 +194,8 @@ static enum status read_option(struct reader *reader, const char *key, const jso
         reader->schema.space_pattern = json_string_value(value);
         return OK;
     }
+    // vLLM's: there is no other engine to fall back to.
+    if (strcmp(key, "disable_fallback") == 0) return read_flag(&flag, key, value, err);
     if (strcmp(key, "disable_any_whitespace") == 0) {
         enum status status = read_flag(&flag, key, value, err);
         reader->schema.space = flag ? SCHEMA_SPACE_NONE : SCHEMA_SPACE_BOUNDED;
