@@ -17,11 +17,11 @@ struct window_rule {
 };
 
 // Qwen's configurations give a window that is off by default. Mistral's have only sliding_window.
+// transformers' Llama has no windows, whatever its configuration says.
 static const struct window_rule rules[] = {
-    {"Qwen2ForCausalLM", 4096, false, 28, false},
-    {"Qwen3ForCausalLM", 4096, false, 28, false},
-    {"Qwen3MoeForCausalLM", 4096, false, 0, true},
-    {"MistralForCausalLM", 4096, true, 0, true},
+    {"Qwen2ForCausalLM", 4096, false, 28, false},  {"Qwen3ForCausalLM", 4096, false, 28, false},
+    {"Qwen3MoeForCausalLM", 4096, false, 0, true}, {"MistralForCausalLM", 4096, true, 0, true},
+    {"LlamaForCausalLM", 0, false, 0, true},
 };
 
 static const struct window_rule other_rule = {.use = true};
