@@ -9,7 +9,7 @@ from nanovllm import InvalidArgumentError, SamplingParams, StructuredOutputsPara
 
 
 def texts(llm, structured, **params):
-    sampling = SamplingParams(structured_outputs=structured, skip_special_tokens=True, max_tokens=100, **params)
+    sampling = SamplingParams(structured_outputs=structured, skip_special_tokens=True, max_tokens=100, temperature=0, **params)
     return [output["text"] for output in llm.generate(["Say"], sampling)]
 
 

@@ -30,12 +30,12 @@ class Structured(unittest.TestCase):
         assert not cls.server.stop()
 
     def complete(self, **members):
-        status, body = self.server.post(COMPLETIONS, {"prompt": "Say", "max_tokens": 200, **members})
+        status, body = self.server.post(COMPLETIONS, {"prompt": "Say", "max_tokens": 200, "temperature": 0, **members})
         self.assertEqual(status, 200, body)
         return [choice["text"] for choice in body["choices"]]
 
     def chat(self, **members):
-        status, body = self.server.post(CHAT, {"messages": MESSAGES, "max_tokens": 200, **members})
+        status, body = self.server.post(CHAT, {"messages": MESSAGES, "max_tokens": 200, "temperature": 0, **members})
         self.assertEqual(status, 200, body)
         return body["choices"][0]
 
@@ -88,18 +88,18 @@ class Structured(unittest.TestCase):
 
     def test_responses_and_messages(self):
         text_format = {"type": "json_schema", "name": "x", "schema": SCHEMA, "strict": True}
-        status, body = self.server.post("/v1/responses", {"input": MESSAGES, "text": {"format": text_format}})
+        status, body = self.server.post("/v1/responses", {"input": MESSAGES, "temperature": 0, "text": {"format": text_format}})
         self.assertEqual(status, 200, body)
         (message,) = [item for item in body["output"] if item["type"] == "message"]
         self.assertTrue(fits_schema(message["content"][0]["text"]), message)
         output = {"type": "json_schema", "schema": SCHEMA}
         for members in ({"output_config": {"format": output}}, {"output_format": output}):
-            status, body = self.server.post("/v1/messages", {"messages": MESSAGES, "max_tokens": 300, **members})
+            status, body = self.server.post("/v1/messages", {"messages": MESSAGES, "max_tokens": 300, "temperature": 0, **members})
             self.assertEqual(status, 200, body)
             self.assertTrue(fits_schema(body["content"][-1]["text"]), body)
 
     def test_a_stream(self):
-        body = {"messages": MESSAGES, "stream": True, "max_tokens": 200, "structured_outputs": {"regex": "(ab){3}"}}
+        body = {"messages": MESSAGES, "stream": True, "max_tokens": 200, "temperature": 0, "structured_outputs": {"regex": "(ab){3}"}}
         text = "".join(chunk["choices"][0]["delta"].get("content") or ""
                        for chunk in self.server.stream(CHAT, body) if chunk["choices"])
         self.assertEqual(text, "ababab")
