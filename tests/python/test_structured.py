@@ -40,3 +40,10 @@ def test_faults(llm):
         texts(llm, StructuredOutputsParams(regex="a", choice=["a"]))
     with pytest.raises(InvalidArgumentError, match="StructuredOutputsParams or a dict"):
         SamplingParams(structured_outputs=5)
+
+
+def test_behind_reasoning_and_its_blank_line(llm):
+    sampling = SamplingParams(structured_outputs={"choice": ["yes", "no"]}, max_tokens=100, temperature=0)
+    messages = [{"role": "user", "content": "hi"}]
+    text = llm.chat([messages], sampling, chat_template_kwargs={"enable_thinking": True})[0]["text"]
+    assert re.fullmatch(r"<think>.+</think>\n\n(yes|no)", text, re.DOTALL)
