@@ -75,7 +75,13 @@ static void order_rules(struct resolver *resolver) {
 
 // ---- empty texts, and no text ----
 
-static bool is_nullable(struct resolver *resolver, uint32_t item) {
+// A property that a sequence has if all its items have it, and a choice if one of them has it.
+struct property {
+    bool (*of_terminal)(struct exprs *exprs, uint32_t expr);
+    const bool *of_rule; // [num_rules] as far as it is known
+};
+
+static bool holds(struct resolver *resolver, uint32_t item, const struct property *property) {
     struct grammar_item node = item_of(resolver, item);
     if (!exprs_count(resolver->exprs, 1)) return false;
     bool found;
@@ -83,44 +89,34 @@ static bool is_nullable(struct resolver *resolver, uint32_t item) {
     case ITEM_EMPTY:
         return true;
     case ITEM_TERMINAL:
-        return expr_is_nullable(resolver->exprs, node.a);
+        return property->of_terminal(resolver->exprs, node.a);
     case ITEM_CALL:
-        return resolver->nullable[node.a];
+        return property->of_rule[node.a];
     case ITEM_SEQUENCE:
     case ITEM_CHOICE:
         found = node.kind == ITEM_SEQUENCE;
         for (uint32_t i = 0; i < node.b && found == (node.kind == ITEM_SEQUENCE); i++) {
-            found = is_nullable(resolver, resolver->grammar->lists[node.a + i]);
+            found = holds(resolver, resolver->grammar->lists[node.a + i], property);
         }
         return found;
     case ITEM_REPEAT:
-        return node.b == 0 || is_nullable(resolver, node.a);
+        return node.b == 0 || holds(resolver, node.a, property);
     }
     return false;
 }
 
+static bool terminal_is_nullable(struct exprs *exprs, uint32_t expr) {
+    return expr_is_nullable(exprs, expr);
+}
+
+// It has the empty text.
+static bool is_nullable(struct resolver *resolver, uint32_t item) {
+    return holds(resolver, item, &(struct property){terminal_is_nullable, resolver->nullable});
+}
+
+// It has a text.
 static bool is_productive(struct resolver *resolver, uint32_t item) {
-    struct grammar_item node = item_of(resolver, item);
-    if (!exprs_count(resolver->exprs, 1)) return false;
-    bool found;
-    switch ((enum item_kind)node.kind) {
-    case ITEM_EMPTY:
-        return true;
-    case ITEM_TERMINAL:
-        return exprs_is_live(resolver->exprs, node.a);
-    case ITEM_CALL:
-        return resolver->productive[node.a];
-    case ITEM_SEQUENCE:
-    case ITEM_CHOICE:
-        found = node.kind == ITEM_SEQUENCE;
-        for (uint32_t i = 0; i < node.b && found == (node.kind == ITEM_SEQUENCE); i++) {
-            found = is_productive(resolver, resolver->grammar->lists[node.a + i]);
-        }
-        return found;
-    case ITEM_REPEAT:
-        return node.b == 0 || is_productive(resolver, node.a);
-    }
-    return false;
+    return holds(resolver, item, &(struct property){exprs_is_live, resolver->productive});
 }
 
 // Goes over the rules, there and back, until nothing changes.

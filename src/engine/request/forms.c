@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/blank.h"
 #include "structured/read/outputs.h"
 #include "structured/vocabulary_tokenizer.h"
 
@@ -24,21 +25,14 @@ void forms_fini(struct forms *forms) {
     *forms = (struct forms){0};
 }
 
-static bool is_blank(const char *bytes, size_t len) {
-    for (size_t i = 0; i < len; i++) {
-        if (bytes[i] != ' ' && bytes[i] != '\n' && bytes[i] != '\t' && bytes[i] != '\r')
-            return false;
-    }
-    return len > 0;
-}
-
 static enum status find_blanks(struct forms *forms, struct err *err) {
     uint32_t count = 0;
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t id = 0; id < forms->options.vocab_size; id++) {
             size_t len = 0;
             const char *bytes = tokenizer_token_bytes(forms->options.tokenizer, (int32_t)id, &len);
-            if (!bytes || len > FORMS_BLANK_BYTES_MAX || !is_blank(bytes, len)) continue;
+            if (!bytes || !len || len > FORMS_BLANK_BYTES_MAX || !is_all_blank(bytes, len))
+                continue;
             if (pass) forms->blanks[forms->num_blanks++] = (int32_t)id;
             count += !pass;
         }

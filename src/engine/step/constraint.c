@@ -3,66 +3,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROMPT_TAIL_TOKENS = 32 }; // they may contain a tag of reasoning and blanks
-
-static bool is_blank(const char *bytes, size_t len) {
-    for (size_t i = 0; i < len; i++) {
-        if (!strchr(" \n\t\r", bytes[i]) || !bytes[i]) return false;
-    }
-    return true;
-}
-
-static bool ends_with(const char *text, size_t len, const char *ending) {
-    size_t ending_len = strlen(ending);
-    return len >= ending_len && memcmp(text + len - ending_len, ending, ending_len) == 0;
-}
-
-// Whether the text ends behind a closing tag and blanks.
-static bool has_closed(const char *text, size_t len) {
-    while (len && is_blank(text + len - 1, 1)) len--;
-    const struct think_tag *tag;
-    for (size_t i = 0; (tag = think_tag(i)); i++) {
-        if (ends_with(text, len, tag->close)) return true;
-    }
-    return false;
-}
-
-static void find_opening(struct constraint *constraint, uint32_t vocab_size) {
-    const struct think_tag *tag;
-    for (size_t i = 0; (tag = think_tag(i)); i++) {
-        int32_t id;
-        if (constraint->num_opening < CONSTRAINT_OPENING_MAX &&
-            tokenizer_find(constraint->tokenizer, tag->open, strlen(tag->open), &id) &&
-            (uint32_t)id < vocab_size) {
-            constraint->opening[constraint->num_opening++] = id;
-        }
-    }
-}
+#include "base/text/blank.h"
 
 // Decides by the prompt's end where the output begins.
 static enum status begin(struct constraint *constraint, const struct constraint_options *options,
                          struct err *err) {
-    struct buf tail = {0};
-    enum status status = buf_reserve(&tail, 0, err);
-    uint32_t i =
-        options->num_prompt > PROMPT_TAIL_TOKENS ? options->num_prompt - PROMPT_TAIL_TOKENS : 0;
-    for (; i < options->num_prompt && !status; i++) {
-        size_t len;
-        const char *bytes = tokenizer_token_bytes(options->tokenizer, options->prompt[i], &len);
-        if (bytes) status = buf_append(&tail, bytes, len, err);
+    bool is_over;
+    enum status status = prompt_reasoning(&constraint->think, &is_over, options->tokenizer,
+                                          options->prompt, options->num_prompt, err);
+    if (status) return status;
+    constraint->phase = CONSTRAINT_ANSWER;
+    if (constraint->think.state == THINK_INSIDE) {
+        constraint->phase = CONSTRAINT_REASONING;
+    } else if (options->may_reason && !is_over) {
+        constraint->num_opening =
+            reasoning_opening_tokens(options->tokenizer, options->vocab_size, constraint->opening);
+        if (constraint->num_opening) constraint->phase = CONSTRAINT_START;
     }
-    if (!status) {
-        think_begin(&constraint->think, tail.data, tail.len);
-        constraint->phase = CONSTRAINT_ANSWER;
-        if (constraint->think.state == THINK_INSIDE) {
-            constraint->phase = CONSTRAINT_REASONING;
-        } else if (options->may_reason && !has_closed(tail.data, tail.len)) {
-            find_opening(constraint, options->vocab_size);
-            if (constraint->num_opening) constraint->phase = CONSTRAINT_START;
-        }
-    }
-    buf_fini(&tail);
-    return status;
+    return OK;
 }
 
 enum status constraint_init(struct constraint *constraint, struct automaton *automaton,
@@ -113,7 +71,7 @@ static void take_reasoning(struct constraint *constraint, const char *bytes, siz
     enum status status = think_feed(&constraint->think, bytes, len, keep_answer, &answer, err);
     if (!status && constraint->think.state == THINK_AFTER) {
         constraint->phase = CONSTRAINT_ANSWER;
-        constraint->may_be_blank = is_blank(answer.data ? answer.data : "", answer.len);
+        constraint->may_be_blank = is_all_blank(answer.data, answer.len);
         if (!constraint->may_be_blank) {
             status = matcher_take_bytes(&constraint->matcher, answer.data, answer.len, err);
         }

@@ -19,11 +19,10 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/step/prompt_reasoning.h"
 #include "structured/matcher.h"
 #include "text/chat/think.h"
 #include "text/tokenizer/tokenizer.h"
-
-enum { CONSTRAINT_OPENING_MAX = 8 };
 
 enum constraint_phase { CONSTRAINT_START, CONSTRAINT_REASONING, CONSTRAINT_ANSWER };
 
@@ -36,7 +35,7 @@ struct constraint {
     bool may_be_blank; // ANSWER: white space behind the reasoning may come
     const int32_t *blanks; // [num_blanks] borrowed: tokens of white space alone
     uint32_t num_blanks;
-    int32_t opening[CONSTRAINT_OPENING_MAX]; // [num_opening] START: tokens that begin reasoning
+    int32_t opening[REASONING_OPENING_MAX]; // [num_opening] START: tokens that begin reasoning
     uint32_t num_opening;
     struct err *fault; // why nothing is allowed any more; its status is OK while nothing has failed
 };

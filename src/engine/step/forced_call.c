@@ -5,15 +5,10 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "base/text/blank.h"
+#include "engine/step/prompt_reasoning.h"
 
-enum {
-    PROMPT_TAIL_TOKENS = 32, // that may contain a tag of reasoning and blanks
-    BLANK_BYTES_MAX = 4, // of a token between the reasoning and the call
-};
-
-static bool is_blank(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
+enum { BLANK_BYTES_MAX = 4 }; // of a token between the reasoning and the call
 
 static size_t skip_blanks(const char *bytes, size_t len, size_t at) {
     while (at < len && is_blank(bytes[at])) at++;
@@ -55,11 +50,10 @@ static enum status sort_tokens(struct forced_call *call, uint32_t vocab_size, st
             status = add_id(&call->blank, (int32_t)id, err);
         }
     }
-    const struct think_tag *tag;
-    for (size_t i = 0; !status && (tag = think_tag(i)); i++) {
-        int32_t id;
-        bool is_token = tokenizer_find(call->tokenizer, tag->open, strlen(tag->open), &id);
-        if (is_token && (uint32_t)id < vocab_size) status = add_id(&call->opening, id, err);
+    int32_t opening[REASONING_OPENING_MAX];
+    uint32_t num_opening = reasoning_opening_tokens(call->tokenizer, vocab_size, opening);
+    for (uint32_t i = 0; i < num_opening && !status; i++) {
+        status = add_id(&call->opening, opening[i], err);
     }
     if (!status && !call->brace.len) {
         status = err_set(err, ERR_UNSUPPORTED, "the vocabulary has no token that begins with {");
@@ -119,39 +113,20 @@ static void begin_prefix(const struct forced_call *call, struct forced_state *st
     state->count = call->num_prefixes;
 }
 
-static bool ends_with(const char *text, size_t len, const char *ending) {
-    size_t ending_len = strlen(ending);
-    return len >= ending_len && memcmp(text + len - ending_len, ending, ending_len) == 0;
-}
-
 // Whether the prompt ends in reasoning, or behind it, or before any.
 static enum status begin(const struct forced_call *call, struct forced_state *state,
                          const int32_t *prompt, uint32_t num_prompt, struct err *err) {
-    struct buf tail = {0};
-    enum status status = buf_reserve(&tail, 0, err);
-    uint32_t i = num_prompt > PROMPT_TAIL_TOKENS ? num_prompt - PROMPT_TAIL_TOKENS : 0;
-    for (; i < num_prompt && !status; i++) {
-        size_t len;
-        const char *bytes = tokenizer_token_bytes(call->tokenizer, prompt[i], &len);
-        if (bytes) status = buf_append(&tail, bytes, len, err);
+    bool is_over;
+    begin_prefix(call, state);
+    enum status status =
+        prompt_reasoning(&state->think, &is_over, call->tokenizer, prompt, num_prompt, err);
+    if (status) return status;
+    if (state->think.state == THINK_INSIDE) {
+        state->phase = FORCED_REASONING;
+    } else if (!is_over && call->opening.len) {
+        state->phase = FORCED_START;
     }
-    if (!status) {
-        begin_prefix(call, state);
-        think_begin(&state->think, tail.data, tail.len);
-        size_t len = tail.len;
-        while (len && is_blank(tail.data[len - 1])) len--;
-        bool is_over = false;
-        const struct think_tag *tag;
-        for (size_t t = 0; (tag = think_tag(t)); t++)
-            is_over |= ends_with(tail.data, len, tag->close);
-        if (state->think.state == THINK_INSIDE) {
-            state->phase = FORCED_REASONING;
-        } else if (!is_over && call->opening.len) {
-            state->phase = FORCED_START;
-        }
-    }
-    buf_fini(&tail);
-    return status;
+    return OK;
 }
 
 enum status forced_call_init(struct forced_call *call, struct forced_state *state,

@@ -1,0 +1,24 @@
+/* Where the model's reasoning stands at the end of a prompt: a template may have opened it, or
+ * opened and closed it. For what holds only behind the reasoning (forced_call.h, constraint.h). */
+#ifndef ENGINE_PROMPT_REASONING_H
+#define ENGINE_PROMPT_REASONING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "text/chat/think.h"
+#include "text/tokenizer/tokenizer.h"
+
+enum { REASONING_OPENING_MAX = 8 };
+
+// Writes the tokens that are an opening tag of reasoning, and returns their number.
+uint32_t reasoning_opening_tokens(const struct tokenizer *tokenizer, uint32_t vocab_size,
+                                  int32_t ids[REASONING_OPENING_MAX]);
+// Looks at the last tokens of `prompt` [num_prompt]. *think is inside where the prompt has opened
+// the reasoning; *is_over: the prompt has closed it, but for blanks behind it.
+MUST_USE enum status prompt_reasoning(struct think *think, bool *is_over,
+                                      const struct tokenizer *tokenizer, const int32_t *prompt,
+                                      uint32_t num_prompt, struct err *err);
+
+#endif
