@@ -147,7 +147,7 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
     enum status status = sampling_init(&request->sampling, in->sampling, &engine->plan.generation,
                                        &engine->plan.config, engine->tokenizer, err);
     if (status) return status;
-    const struct token_mask_call call = {in->call_prefixes, in->num_call_prefixes, ids, count};
+    const struct forced_call_options call = {in->call_prefixes, in->num_call_prefixes, ids, count};
     status = token_mask_force_call(&request->sampling.mask, &call, &request->sampling.params,
                                    &engine->plan.config, engine->tokenizer, err);
     if (!status) status = constrain(engine, request, in, ids, count, err);

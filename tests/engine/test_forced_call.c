@@ -48,8 +48,10 @@ static void begin(struct fixture *f, const char *prompt) {
     *f = (struct fixture){0};
     open_tokenizer(f);
     struct token_list ids = encode(f, prompt);
-    assert_int_equal(forced_call_init(&f->call, &f->state, prefixes, ARRAY_LEN(prefixes),
-                                      f->tokenizer, ids.ids, (uint32_t)ids.len, VOCAB, NULL),
+    assert_int_equal(forced_call_init(&f->call, &f->state,
+                                      &(struct forced_call_options){prefixes, ARRAY_LEN(prefixes),
+                                                                    ids.ids, (uint32_t)ids.len},
+                                      f->tokenizer, VOCAB, NULL),
                      OK);
     token_list_fini(&ids);
 }
@@ -183,7 +185,9 @@ static void test_none(void **state) {
     (void)state;
     struct forced_call call;
     struct forced_state none;
-    assert_int_equal(forced_call_init(&call, &none, NULL, 0, NULL, NULL, 0, VOCAB, NULL), OK);
+    assert_int_equal(forced_call_init(&call, &none, &(struct forced_call_options){NULL, 0, NULL, 0},
+                                      NULL, VOCAB, NULL),
+                     OK);
     assert_false(forced_call_restricts(&none) || forced_call_bans_ending(&none));
     forced_call_take(&call, &none, 5);
     forced_call_fini(&call);
@@ -200,17 +204,24 @@ static void test_refused(void **state) {
     struct forced_call call;
     struct forced_state none;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        assert_int_equal(
-            forced_call_init(&call, &none, &bad[i], 1, f.tokenizer, NULL, 0, VOCAB, &err),
-            ERR_INVALID);
+        assert_int_equal(forced_call_init(&call, &none,
+                                          &(struct forced_call_options){&bad[i], 1, NULL, 0},
+                                          f.tokenizer, VOCAB, &err),
+                         ERR_INVALID);
     }
-    assert_int_equal(forced_call_init(&call, &none, prefixes, FORCED_CALL_PREFIXES_MAX + 1,
-                                      f.tokenizer, NULL, 0, VOCAB, &err),
+    assert_int_equal(forced_call_init(&call, &none,
+                                      &(struct forced_call_options){
+                                          prefixes, FORCED_CALL_PREFIXES_MAX + 1, NULL, 0},
+                                      f.tokenizer, VOCAB, &err),
                      ERR_INVALID);
-    assert_int_equal(forced_call_init(&call, &none, prefixes, 1, NULL, NULL, 0, VOCAB, &err),
+    assert_int_equal(forced_call_init(&call, &none,
+                                      &(struct forced_call_options){prefixes, 1, NULL, 0}, NULL,
+                                      VOCAB, &err),
                      ERR_INVALID);
     assert_int_equal( // a model without these tokens
-        forced_call_init(&call, &none, prefixes, 1, f.tokenizer, NULL, 0, 64, &err), ERR_INVALID);
+        forced_call_init(&call, &none, &(struct forced_call_options){prefixes, 1, NULL, 0},
+                         f.tokenizer, 64, &err),
+        ERR_INVALID);
     end(&f);
 }
 

@@ -130,9 +130,10 @@ static enum status begin(const struct forced_call *call, struct forced_state *st
 }
 
 enum status forced_call_init(struct forced_call *call, struct forced_state *state,
-                             const char *const *prefixes, size_t num_prefixes,
-                             const struct tokenizer *tokenizer, const int32_t *prompt,
-                             uint32_t num_prompt, uint32_t vocab_size, struct err *err) {
+                             const struct forced_call_options *options,
+                             const struct tokenizer *tokenizer, uint32_t vocab_size,
+                             struct err *err) {
+    size_t num_prefixes = options->num_prefixes;
     *call = (struct forced_call){.tokenizer = tokenizer, .num_words = (vocab_size + 31) / 32};
     *state = (struct forced_state){0};
     if (!num_prefixes) return OK;
@@ -146,9 +147,9 @@ enum status forced_call_init(struct forced_call *call, struct forced_state *stat
     }
     call->kept = malloc(call->num_words * sizeof *call->kept);
     enum status status = call->kept ? OK : err_nomem(err, "forced call");
-    if (!status) status = encode_prefixes(call, prefixes, num_prefixes, vocab_size, err);
+    if (!status) status = encode_prefixes(call, options->prefixes, num_prefixes, vocab_size, err);
     if (!status) status = sort_tokens(call, vocab_size, err);
-    if (!status) status = begin(call, state, prompt, num_prompt, err);
+    if (!status) status = begin(call, state, options->prompt, options->num_prompt, err);
     if (status) forced_call_fini(call);
     return status;
 }

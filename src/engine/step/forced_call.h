@@ -66,12 +66,18 @@ struct forced_state {
     bool in_string, is_escaped;
 };
 
-// `prompt` [num_prompt] decides where an output begins. ERR_INVALID: a prefix is empty or too long,
-// or there are too many. On failure *call is empty.
+struct forced_call_options {
+    const char *const *prefixes; // [num_prefixes] with which the call may begin
+    size_t num_prefixes; // 0: no call is forced
+    const int32_t *prompt; // [num_prompt] decides where an output begins
+    uint32_t num_prompt;
+};
+
+// ERR_INVALID: a prefix is empty or too long, or there are too many. On failure *call is empty.
 MUST_USE enum status forced_call_init(struct forced_call *call, struct forced_state *state,
-                                      const char *const *prefixes, size_t num_prefixes,
-                                      const struct tokenizer *tokenizer, const int32_t *prompt,
-                                      uint32_t num_prompt, uint32_t vocab_size, struct err *err);
+                                      const struct forced_call_options *options,
+                                      const struct tokenizer *tokenizer, uint32_t vocab_size,
+                                      struct err *err);
 void forced_call_fini(struct forced_call *call); // all-zero is fine
 
 // The output has one more token.

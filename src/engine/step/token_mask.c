@@ -80,13 +80,12 @@ enum status token_mask_init(struct token_mask *mask, const struct nvllm_sampling
     return status;
 }
 
-enum status token_mask_force_call(struct token_mask *mask, const struct token_mask_call *call,
+enum status token_mask_force_call(struct token_mask *mask, const struct forced_call_options *call,
                                   const struct nvllm_sampling_params *params,
                                   const struct model_config *config,
                                   const struct tokenizer *tokenizer, struct err *err) {
-    enum status status =
-        forced_call_init(&mask->forced, &mask->forced_state, call->prefixes, call->num_prefixes,
-                         tokenizer, call->prompt, call->num_prompt, config->vocab_size, err);
+    enum status status = forced_call_init(&mask->forced, &mask->forced_state, call, tokenizer,
+                                          config->vocab_size, err);
     bool lacks_ending = call->num_prefixes && !mask->ending;
     if (!status && lacks_ending) status = init_ending(mask, params, config, err);
     if (status) token_mask_fini(mask);

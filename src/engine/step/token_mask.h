@@ -46,17 +46,9 @@ MUST_USE enum status token_mask_init(struct token_mask *mask,
                                      const struct nvllm_sampling_params *params,
                                      const struct model_config *config,
                                      const struct tokenizer *tokenizer, struct err *err);
-// A call that outputs are forced to be.
-struct token_mask_call {
-    const char *const *prefixes; // [num_prefixes] with which it may begin
-    size_t num_prefixes; // 0: no call is forced
-    const int32_t *prompt; // [num_prompt]
-    uint32_t num_prompt;
-};
-
-// After init. On failure *mask is empty.
+// After init: forces outputs to be a call. On failure *mask is empty.
 MUST_USE enum status token_mask_force_call(struct token_mask *mask,
-                                           const struct token_mask_call *call,
+                                           const struct forced_call_options *call,
                                            const struct nvllm_sampling_params *params,
                                            const struct model_config *config,
                                            const struct tokenizer *tokenizer, struct err *err);
