@@ -102,6 +102,55 @@ class Chat(PageTest):
         self.assertIn("the context holds 1024", b.text(".message .fault"))
         self.assertIn("400", " ".join(b.logs()))  # what the browser itself says of such an answer
 
+    def give_form(self, kind, text):
+        """As a user who opens the settings, chooses and types."""
+        b = self.browser
+        b.click("#settings-button")
+        b.run("document.getElementById('form-text').value = ''")
+        b.click(f"#form option[value='{kind}']")
+        b.type("#form-text", text)
+
+    def test_answers_have_the_form_of_the_settings(self):
+        b = self.browser
+        schema = '{"type": "object", "properties": {"sum": {"const": 7}}, "required": ["sum"], "additionalProperties": false}'
+        cases = [("json", schema, {"sum": 7}), ("regex", "[3-5]{4}x", None), ("choice", "yes sir\nno sir", None)]
+        for number, (kind, text, value) in enumerate(cases, 1):
+            self.give_form(kind, text)
+            self.assertFalse(b.run("document.getElementById('form-text-fault').checkVisibility()"))
+            b.press("Escape")
+            b.reload()
+            b.until(self.start)
+            got = self.answer("What is 3 + 4?", number)
+            if value:
+                self.assertEqual(json.loads(got), value)
+            else:
+                self.assertRegex(got, "^([3-5]{4}x)$" if kind == "regex" else "^(yes|no) sir$")
+        self.give_form("", "ignored")
+        b.press("Escape")
+        self.assertIn("37 + 58 = 95", self.answer("What is 37 + 58?", 4))
+
+    def test_a_refused_schema_is_shown_in_the_servers_words(self):
+        b = self.browser
+        self.give_form("json", '{"properties": {"a": {"$ref": "other.json"}}}')
+        b.press("Escape")
+        self.ask("Hi")
+        b.until("document.querySelector('.message .fault:not([hidden])')")
+        self.assertIn("#/properties/a", b.text(".message .fault"))
+        self.assertIn("other.json", b.text(".message .fault"))
+        self.assertIn("400", " ".join(b.logs()))
+
+    def test_a_schema_that_is_not_json(self):
+        b = self.browser
+        self.give_form("json", "{")
+        self.assertIn("The schema in the settings is not JSON", b.text("#form-text-fault"))
+        self.assertEqual(b.run("document.getElementById('form-text').getAttribute('aria-invalid')"), "true")
+        b.press("Escape")
+        self.ask("Hi")
+        b.until("document.querySelector('.message .fault:not([hidden])')")
+        self.assertIn("not JSON", b.text(".message .fault"))
+        self.give_form("regex", "{")  # which is another thing in an expression
+        self.assertFalse(b.run("document.getElementById('form-text-fault').checkVisibility()"))
+
     def test_events_that_are_not_understood_are_a_fault(self):
         b = self.browser
         real = "(window.realFetch ||= fetch)"

@@ -96,8 +96,8 @@ static const char details[] =
 
 static const char epilogue[] =
     "At the prompt and in piped lines:\n"
-    "  /help             the commands: /system, /clear, /regen, /save, /load, /stats,\n"
-    "                    /quit\n"
+    "  /help             the commands: /system, /schema, /clear, /regen, /save, /load,\n"
+    "                    /stats, /quit\n"
     "  \\                 at the end of a line: the message continues in the next one\n"
     "  \"\"\"               before and after lines that are one message\n"
     "  //                at the start: a message that begins with one slash\n"
@@ -417,6 +417,7 @@ static enum status start(struct chat *chat, bool at_prompt, struct err *err) {
         (struct chat_command_context){.session = &chat->session,
                                       .model = chat->engine_options.model,
                                       .chat_template = chat->engine_options.chat_template,
+                                      .sampling = &chat->sampling,
                                       .seed = chat->engine_options.seed,
                                       .kwargs = chat->kwargs};
     status = trace_begin(&chat->trace, chat->engine, err);

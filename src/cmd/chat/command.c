@@ -4,6 +4,7 @@
 
 #include "base/text/blank.h"
 #include "base/text/suggest.h"
+#include "cmd/generate/form_options.h"
 #include "cmd/model/file_uses.h"
 #include "text/unicode/unicode.h"
 
@@ -77,6 +78,27 @@ static enum status want_file(const char *command, const char *argument, size_t l
         return err_set(err, ERR_INVALID, "a file name cannot contain NUL");
     }
     return OK;
+}
+
+static enum status run_schema(struct chat_command_context *context, const char *argument,
+                              size_t len, struct err *err) {
+    struct nvllm_sampling_params *sampling = context->sampling;
+    struct chat_output *output = context->session->output;
+    if (!len) {
+        if (!sampling->num_structured_outputs) {
+            return chat_output_note(output, err, "Answers are free text.");
+        }
+        return chat_output_print(output, err, "%.*s", (int)sampling->num_structured_outputs,
+                                 sampling->structured_outputs);
+    }
+    bool removes = len == 1 && argument[0] == '-';
+    enum status status =
+        removes ? form_remove(sampling, err) : want_file("/schema", argument, len, err);
+    if (!status && !removes) status = form_set_schema(sampling, argument, err);
+    if (status) return status;
+    return chat_output_note(output, err,
+                            removes ? "The next answers are free text."
+                                    : "The next answers are JSON that fits the schema.");
 }
 
 static enum status save(struct chat_command_context *context, const char *path, size_t len,
@@ -170,6 +192,8 @@ static const struct chat_command commands[] = {
     {"/help", "/help", "this list", run_help, false},
     {"/system", "/system TEXT", "sets the system prompt; without TEXT shows it; - removes it",
      run_system, true},
+    {"/schema", "/schema FILE", "answers fit this JSON schema; without FILE shows it; - removes it",
+     run_schema, true},
     {"/clear", "/clear", "begins a new conversation; the system prompt stays", run_clear, false},
     {"/regen", "/regen", "answers the last message again, with a new seed", run_regen, false},
     {"/save", "/save FILE", "writes the messages as JSON; /save! replaces a file", run_save, true},

@@ -1,4 +1,4 @@
-/* The commands of a chat: /help, /system, /clear, /regen, /save, /load, /stats, /quit. */
+/* The commands of a chat: /help, /system, /schema, /clear, /regen, /save, /load, /stats, /quit. */
 #ifndef CMD_CHAT_COMMAND_H
 #define CMD_CHAT_COMMAND_H
 
@@ -13,6 +13,7 @@ struct chat_command_context {
     struct chat_session *session;
     const char *model; // the model's folder; its files are never overwritten
     const char *chat_template; // a file that is never overwritten; NULL: none
+    struct nvllm_sampling_params *sampling; // the session's; /schema sets its structured_outputs
     int64_t seed; // the engine's
     json_t *kwargs; // template variables of the command line; loaded chats get them too
     bool quit; // set by /quit

@@ -9,6 +9,7 @@
 #include "base/text/buf.h"
 #include "cmd/cli.h"
 #include "cmd/terminal/line_reader.h"
+#include "structured/read/outputs.h"
 
 enum { FORM_BYTES_MAX = 1 << 20 };
 
@@ -48,27 +49,52 @@ static enum status read_value(json_t **out, const char *name, const char *value,
     return *out ? OK : err_set(err, ERR_INVALID, "the text is not valid UTF-8");
 }
 
+// The JSON text of structured_outputs that the flag `name` asks for.
+static enum status form_text(struct buf *out, const char *name, const char *value,
+                             struct err *err) {
+    json_t *form = NULL, *object = json_object();
+    const char *key = strcmp(name, "json_schema") == 0 ? "json" : name;
+    enum status status = object ? read_value(&form, name, value, err) : err_nomem(err, "options");
+    if (!status && json_object_set(object, key, form)) status = err_nomem(err, "options");
+    if (!status) status = jwrite(out, object, JSON_COMPACT, "options", err);
+    json_decref(form);
+    json_decref(object);
+    return status;
+}
+
+static enum status set_text(struct nvllm_sampling_params *params, const char *text,
+                            struct err *err) {
+    struct nvllm_error fault = {0};
+    enum nvllm_status set = nvllm_sampling_params_set(params, "structured_outputs", text, &fault);
+    return cli_status(set, &fault, err);
+}
+
 static enum status set_form(void *target, const char *name, const char *value, struct err *err) {
     struct nvllm_sampling_params *params = target;
     if (params->num_structured_outputs) {
         return err_set(err, ERR_INVALID, "the output has another form already");
     }
-    json_t *form = NULL, *object = json_object();
     struct buf text = {0};
-    const char *key = strcmp(name, "json_schema") == 0 ? "json" : name;
-    enum status status = object ? read_value(&form, name, value, err) : err_nomem(err, "options");
-    if (!status && json_object_set(object, key, form)) status = err_nomem(err, "options");
-    if (!status) status = jwrite(&text, object, JSON_COMPACT, "options", err);
-    if (!status) {
-        struct nvllm_error fault = {0};
-        enum nvllm_status set =
-            nvllm_sampling_params_set(params, "structured_outputs", text.data, &fault);
-        status = cli_status(set, &fault, err);
-    }
+    enum status status = form_text(&text, name, value, err);
+    if (!status) status = set_text(params, text.data, err);
     buf_fini(&text);
-    json_decref(form);
-    json_decref(object);
     return status;
+}
+
+enum status form_set_schema(struct nvllm_sampling_params *params, const char *path,
+                            struct err *err) {
+    struct buf text = {0};
+    struct grammar *grammar = NULL;
+    enum status status = form_text(&text, "json_schema", path, err);
+    if (!status) status = outputs_read(&grammar, text.data, text.len, err);
+    if (!status) status = set_text(params, text.data, err);
+    grammar_destroy(grammar);
+    buf_fini(&text);
+    return status;
+}
+
+enum status form_remove(struct nvllm_sampling_params *params, struct err *err) {
+    return set_text(params, "null", err);
 }
 
 struct option_group form_options(struct nvllm_sampling_params *params) {

@@ -7,4 +7,10 @@
 
 struct option_group form_options(struct nvllm_sampling_params *params);
 
+// The output must fit the JSON schema of a file, whatever form it had before. On failure, also
+// where the schema cannot be enforced, nothing changes.
+MUST_USE enum status form_set_schema(struct nvllm_sampling_params *params, const char *path,
+                                     struct err *err);
+MUST_USE enum status form_remove(struct nvllm_sampling_params *params, struct err *err);
+
 #endif

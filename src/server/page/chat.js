@@ -8,12 +8,7 @@
 /* The tools of the settings, as a request has them; null: none. Throws ServerFault. */
 function readTools(text) {
   if (!text || !text.trim()) return null;
-  let tools;
-  try {
-    tools = JSON.parse(text);
-  } catch (error) {
-    throw new ServerFault(`The tools in the settings are not JSON. ${error.message}.`, 0);
-  }
+  const tools = parseSetting("The tools in the settings are", text);
   if (!Array.isArray(tools)) throw new ServerFault("The tools in the settings are not a JSON list.", 0);
   return tools;
 }

@@ -59,7 +59,7 @@ function initDialogs() {
     byId("settings").showModal();
   });
   byId("settings").addEventListener("close", keepSettings); // also by Escape
-  byId("tools").addEventListener("input", checkTools);
+  for (const id of ["tools", "form", "form-text"]) byId(id).addEventListener("input", checkTexts);
   byId("settings-reset").addEventListener("click", () => {
     settings.write({});
     fillSettings();

@@ -68,7 +68,25 @@ function titleOfRequest(requestId) {
 // ---- settings ----
 
 /* All other fields of the form are numbers, members of requests by the same name. */
-const TEXTS = ["system", "thinking", "tool_choice", "stop", "tools"];
+const TEXTS = ["system", "thinking", "tool_choice", "stop", "tools", "form", "form_text"];
+
+const linesOf = text => (text || "").split("\n").filter(line => line);
+
+/* Throws ServerFault: `begin` and "not JSON". */
+function parseSetting(begin, text) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new ServerFault(`${begin} not JSON. ${error.message}.`, 0);
+  }
+}
+
+/* The form of answers as a request's structured_outputs; null: any text. Throws ServerFault. */
+function readForm(kind, text) {
+  if (!kind || !text || !text.trim()) return null;
+  if (kind === "json") return {json: parseSetting("The schema in the settings is", text)};
+  return {[kind]: kind === "choice" ? linesOf(text) : text};
+}
 
 const settings = {
   values: readStored("nanovllm.settings") || {},
@@ -80,18 +98,20 @@ const settings = {
       // Without room they hold until the page is closed.
     }
   },
-  /* As members of a request. Throws ServerFault where the tools are not JSON. */
+  /* As members of a request. Throws ServerFault where the tools or the schema are not JSON. */
   parameters() {
     const values = settings.values;
     const members = {};
     for (const [name, value] of Object.entries(values)) {
       if (!TEXTS.includes(name) && value !== "") members[name] = Number(value);
     }
-    const stops = (values.stop || "").split("\n").filter(line => line);
+    const stops = linesOf(values.stop);
     if (stops.length) members.stop = stops;
     const tools = readTools(values.tools);
     if (tools) members.tools = tools;
     if (tools && values.tool_choice) members.tool_choice = values.tool_choice;
+    const form = readForm(values.form, values.form_text);
+    if (form) members.structured_outputs = form;
     if (values.thinking) members.chat_template_kwargs = {enable_thinking: values.thinking === "on"};
     return members;
   },
@@ -102,20 +122,26 @@ function fillSettings() {
   for (const field of byId("settings-form").elements) {
     if (field.name) field.value = values[field.name] || "";
   }
-  checkTools();
+  checkTexts();
 }
 
-/* Says at once what an answer would say later. */
-function checkTools() {
+/* Shows below a field what read() throws. */
+function checkField(id, read) {
   let fault = "";
   try {
-    readTools(byId("tools").value);
+    read(byId(id).value);
   } catch (error) {
     fault = error.message;
   }
-  byId("tools-fault").hidden = !fault;
-  byId("tools-fault").textContent = fault;
-  byId("tools").setAttribute("aria-invalid", String(Boolean(fault)));
+  byId(`${id}-fault`).hidden = !fault;
+  byId(`${id}-fault`).textContent = fault;
+  byId(id).setAttribute("aria-invalid", String(Boolean(fault)));
+}
+
+/* Says at once what an answer would say later. */
+function checkTexts() {
+  checkField("tools", readTools);
+  checkField("form-text", text => readForm(byId("form").value, text));
 }
 
 function keepSettings() {
