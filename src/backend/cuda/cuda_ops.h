@@ -4,11 +4,13 @@
 #define BACKEND_CUDA_CUDA_OPS_H
 
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/kernel_table.h"
 
 struct linear {
     void *weight; // dev bf16 [out][in]
     void *bias; // dev bf16 [out] or NULL
     uint32_t out, in;
+    struct weight_format format;
 };
 
 struct kv_cache {
@@ -71,7 +73,7 @@ enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_
 void cuda_kv_cache_destroy(struct backend *backend, struct kv_cache *cache);
 size_t cuda_kv_cache_block_bytes(const struct backend *backend, const struct kv_cache_spec *spec);
 void cuda_attention_prepare(struct backend *backend, const struct attention_args *args);
-// Chooses the step's attention kernels (cuda->step) and launches attention/plan.cu if they need
+// Sets cuda->step's cluster_size and launches attention/plan.cu if they need
 // work lists.
 void cuda_attention_begin(struct backend *backend, struct kv_cache *cache, const struct step *step);
 void cuda_attention(struct backend *backend, const struct attention_args *args);

@@ -124,6 +124,8 @@ struct cuda_linear_task {
 };
 
 enum { CUDA_BATCH_ROWS = 128, CUDA_BATCH_SPLIT_MAX = 8 }; // limits of linear/batch_sm90.cu
+// Of linear/ring_sm90.cuh: inputs of a step, shared memory of a block.
+enum { CUDA_RING_INPUTS = 64, CUDA_RING_BYTES = 227 * 1024 };
 
 // The weights of one dense layer for layers/all_layers.cu.
 struct cuda_decode_layer {
@@ -168,7 +170,7 @@ struct cuda_kv_view {
 };
 
 enum {
-    CUDA_PREFILL_TILE = 64, // query tokens of a prefill tile; see cuda_prefill_tile
+    CUDA_PREFILL_TILE = 64, // query tokens of a prefill tile; attention.c may double them
 };
 
 // The work lists of a step. attention/plan.cu writes them once, and the attention of every layer
@@ -193,9 +195,9 @@ struct cuda_attention_plan {
     // [max_items][num_heads][head_dim + 2]: weighted values, maximum, sum of a piece
     float *partial;
     uint32_t max_seqs, max_items, max_tiles;
-    uint32_t tile_tokens; // query tokens of a tile, from cuda_prefill_tile
+    uint32_t tile_tokens; // query tokens of a tile
     uint32_t window; // of the layers that use the lists; 0: none
-    bool has_extras; // these layers have a cap of the scores or sinks
+    uint32_t extras; // FEATURE_SOFTCAP and FEATURE_SINKS of these layers (kernel_table.h)
     bool is_current; // the lists are of the step that is being launched
 };
 
@@ -234,20 +236,6 @@ struct cuda_experts_scratch {
     void *activated; // bf16 [rows][intermediate]
     void *down; // bf16 [rows][hidden]
 };
-
-// Whether attention/prefill_sm90.cu runs prefill.
-static inline bool cuda_prefill_is_sm90(const struct cuda_device_info *info, uint32_t head_dim) {
-    return info->encode_tensor_map && (head_dim == 64 || head_dim == 128);
-}
-
-// Query tokens of a prefill tile. prefill_sm90.cu takes two heads that share K and V. If groups are
-// odd it takes one head and twice the tokens.
-static inline uint32_t cuda_prefill_tile(const struct cuda_device_info *info, uint32_t head_dim,
-                                         uint32_t num_heads, uint32_t num_kv_heads) {
-    bool pairs = num_heads / num_kv_heads % 2 == 0;
-    return cuda_prefill_is_sm90(info, head_dim) && !pairs ? 2 * CUDA_PREFILL_TILE
-                                                          : CUDA_PREFILL_TILE;
-}
 
 // The major compute capability of the compiled code that the driver chose for this device.
 cudaError_t cuda_code_major(int *major);
@@ -289,18 +277,14 @@ void cuda_attention_decode_launch(const struct attention_args *args, const struc
                                   const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_linear_few_rows_launch(const struct cuda_few_rows_linear *args,
                                  const struct cuda_device_info *info, cudaStream_t stream);
-// Whether linear/few_rows_sm90.cu runs this. Pointers are only compared with NULL.
-bool cuda_linear_few_rows_is_sm90(const struct cuda_few_rows_linear *args,
-                                  const struct cuda_device_info *info);
-// linear/gated_sm90.cu and linear/batch_sm90.cu. `takes`: whether the kernel supports the task on
-// this device. `launch` returns false if the device refuses the launch, and then clears the error.
-bool cuda_linear_gated_takes(const struct cuda_linear_task *args,
-                             const struct cuda_device_info *info);
+// `number`: of linear/few_rows_kernels.h.
+void cuda_linear_few_rows_sm90_launch(const struct cuda_few_rows_linear *args, uint32_t number,
+                                      const struct cuda_device_info *info, cudaStream_t stream);
+// linear/gated_sm90.cu and linear/batch_sm90.cu, only for tasks that kernel_table.c gives them.
+// They return false if the device refuses the launch, and then clear the error.
 bool cuda_linear_gated_launch(const struct cuda_linear_task *args,
                               const struct cuda_device_info *info, cudaStream_t stream);
 // `split` blocks, 1 to CUDA_BATCH_SPLIT_MAX, divide the inputs among them.
-bool cuda_linear_batch_takes(const struct cuda_linear_task *args, uint32_t split,
-                             const struct cuda_device_info *info);
 bool cuda_linear_batch_launch(const struct cuda_linear_task *args, uint32_t split,
                               const struct cuda_device_info *info, cudaStream_t stream);
 // Most rows of a step that the kernel takes. 0: it does not support this model or this device.

@@ -83,7 +83,7 @@ static int check_way(const struct device_pair *pair, const struct gemm_way *way,
         for (size_t n = 0; n < ARRAY_LEN(counts); n++) {
             float *got = way_on(pair->device, &cases[i], &v, counts[n], way);
             if (!got) continue;
-            bool is_twice = cases[i].is_gated && way->kind == GEMM_CUBLAS;
+            bool is_twice = cases[i].is_gated && way->kind == KERNEL_CUBLAS;
             fused_check(&cases[i], v.want, got, counts[n],
                         is_twice ? GATED_TWICE_NMSE : LINEAR_NMSE, what);
             num_taken++;
@@ -99,7 +99,7 @@ static bool is_hopper(const struct device_pair *pair) {
 }
 
 static void test_cublas(void **state) {
-    const struct gemm_way way = {.kind = GEMM_CUBLAS};
+    const struct gemm_way way = {.kind = KERNEL_CUBLAS};
     assert_int_equal(check_way(*state, &way, "cuBLASLt"), 70);
 }
 
@@ -111,7 +111,7 @@ static void test_batch(void **state) {
     } ways[] = {{1, 35}, {2, 25}, {3, 25}, {4, 20}, {8, 20}};
     if (!is_hopper(*state)) skip();
     for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
-        const struct gemm_way way = {.kind = GEMM_BATCH, .split = ways[i].split};
+        const struct gemm_way way = {.kind = KERNEL_BATCH, .split = ways[i].split};
         char what[64];
         snprintf(what, sizeof what, "inputs shared by %u", ways[i].split);
         assert_int_equal(check_way(*state, &way, what), ways[i].num_taken);
@@ -119,7 +119,7 @@ static void test_batch(void **state) {
 }
 
 static void test_gated(void **state) {
-    const struct gemm_way way = {.kind = GEMM_GATED};
+    const struct gemm_way way = {.kind = KERNEL_GATED};
     if (!is_hopper(*state)) skip();
     assert_int_equal(check_way(*state, &way, "gated"), 30);
 }
@@ -153,23 +153,6 @@ static void test_gated_tile_after_tile(void **state) {
     }
 }
 
-// A kernel is not launched for a task that it does not support.
-static void test_what_no_kernel_takes(void **state) {
-    const struct device_pair *pair = *state;
-    if (!is_hopper(pair)) skip();
-    const struct cuda_device_info *info = &cuda_backend_of(pair->device)->info;
-    const struct cuda_linear_task task = {.linear = {.out = 1024, .in = 1024}, .rows = 64};
-    assert_true(cuda_linear_batch_takes(&task, CUDA_BATCH_SPLIT_MAX, info));
-    assert_false(cuda_linear_batch_takes(&task, 0, info));
-    assert_false(cuda_linear_batch_takes(&task, CUDA_BATCH_SPLIT_MAX + 1, info));
-    assert_false(cuda_linear_batch_takes(&task, 1u << 26, info));
-    assert_false(cuda_linear_gated_takes(&task, info));
-    struct cuda_linear_task both = task;
-    both.is_gated = both.is_added = true;
-    assert_false(cuda_linear_batch_takes(&both, 1, info));
-    assert_false(cuda_linear_gated_takes(&both, info));
-}
-
 // Fewer rows of huge matrices than of large ones go to linear/few_rows.cu.
 static void test_fused_of_huge_matrices(void **state) {
     const struct device_pair *pair = *state;
@@ -193,7 +176,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_batch),
         cmocka_unit_test(test_gated),
         cmocka_unit_test(test_gated_tile_after_tile),
-        cmocka_unit_test(test_what_no_kernel_takes),
         cmocka_unit_test(test_fused_of_huge_matrices),
     };
     return device_pair_run(argc, argv, "cuda linear ways", tests, ARRAY_LEN(tests));

@@ -31,10 +31,10 @@ static struct gemm_cache *open_cache(const char *path, const char *device) {
 static void write_two(const struct temp_folder *folder, const char *name, char path[PATH_BYTES]) {
     snprintf(path, PATH_BYTES, "%s/%s", folder->path, name);
     struct gemm_cache *cache = open_cache(path, "GPU");
-    struct gemm_way way = {.kind = GEMM_CUBLAS, .has_algo = 1};
+    struct gemm_way way = {.kind = KERNEL_CUBLAS, .has_algo = 1};
     memset(&way.algo, 0xa5, sizeof way.algo);
     gemm_cache_put(cache, &first, &way);
-    gemm_cache_put(cache, &second, &(struct gemm_way){.kind = GEMM_BATCH, .split = 4});
+    gemm_cache_put(cache, &second, &(struct gemm_way){.kind = KERNEL_BATCH, .split = 4});
     gemm_cache_close(cache);
 }
 
@@ -45,13 +45,13 @@ static void test_ways_come_back(void **state) {
     temp_folder_create(&folder);
     write_two(&folder, "gemm.txt", path);
     struct gemm_cache *cache = open_cache(path, "GPU");
-    struct gemm_way way, want = {.kind = GEMM_CUBLAS, .has_algo = 1};
+    struct gemm_way way, want = {.kind = KERNEL_CUBLAS, .has_algo = 1};
     memset(&want.algo, 0xa5, sizeof want.algo);
     assert_true(gemm_cache_get(cache, &first, &way));
-    assert_int_equal(way.kind, GEMM_CUBLAS);
+    assert_int_equal(way.kind, KERNEL_CUBLAS);
     assert_memory_equal(&way.algo, &want.algo, sizeof way.algo);
     assert_true(gemm_cache_get(cache, &second, &way));
-    assert_int_equal(way.kind, GEMM_BATCH);
+    assert_int_equal(way.kind, KERNEL_BATCH);
     assert_int_equal(way.split, 4);
     const struct gemm_key plain = {.rows = 64, .out = 6144, .in = 1024};
     assert_false(gemm_cache_get(cache, &plain, &way));

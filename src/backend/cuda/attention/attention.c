@@ -10,19 +10,30 @@ static size_t part_bytes(const struct kv_cache_spec *spec, size_t num_blocks) {
     return num_blocks * spec->block_size * spec->num_kv_heads * spec->head_dim * sizeof(uint16_t);
 }
 
-static bool has_kernels(uint32_t head_dim) {
-    return head_dim == 32 || head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256;
+// The kernel for a step's decodes, or for its prompts. NULL: there is none for this head_dim.
+static const struct kernel_row *row_for(const struct cuda_device_info *info, enum kernel_op op,
+                                        const struct kv_cache_spec *spec, uint32_t num_seqs,
+                                        uint32_t features) {
+    const struct kernel_job job = {.op = op,
+                                   .rows = num_seqs,
+                                   .features = features,
+                                   .num_heads = spec->num_heads,
+                                   .num_kv_heads = spec->num_kv_heads,
+                                   .head_dim = spec->head_dim};
+    return kernel_table_next(NULL, &job, info);
 }
 
-// What a plan's lists are made for.
+// What a plan's lists are made for. prefill_sm90.cu takes two heads that share K and V. If groups
+// are odd it takes one head and twice the tokens.
 static void plan_set(struct cuda_attention_plan *plan, const struct cuda_device_info *info,
-                     const struct kv_cache_spec *spec, uint32_t window, bool has_extras) {
+                     const struct kv_cache_spec *spec, uint32_t window, uint32_t extras) {
+    const struct kernel_row *row = row_for(info, OP_PREFILL, spec, 1, extras);
+    bool has_pairs = spec->num_heads / spec->num_kv_heads % 2 == 0;
     plan->window = window;
-    plan->has_extras = has_extras;
-    plan->tile_tokens = CUDA_PREFILL_TILE;
-    if (has_extras) return; // attention/prefill.cu
-    plan->tile_tokens =
-        cuda_prefill_tile(info, spec->head_dim, spec->num_heads, spec->num_kv_heads);
+    plan->extras = extras;
+    plan->tile_tokens = row && row->kernel == KERNEL_PREFILL_SM90 && !has_pairs
+                            ? 2 * CUDA_PREFILL_TILE
+                            : CUDA_PREFILL_TILE;
 }
 
 // Allocates work lists for the largest step.
@@ -34,7 +45,7 @@ static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda
         cuda_decode_shape_of(&cuda->info, spec->num_heads, spec->num_kv_heads, spec->head_dim);
     plan->max_items = spec->limits.max_num_seqs + (uint32_t)shape.num_spans;
     plan->max_tiles = spec->limits.max_num_tokens / CUDA_PREFILL_TILE + spec->limits.max_num_seqs;
-    plan_set(plan, &cuda->info, spec, 0, false);
+    plan_set(plan, &cuda->info, spec, 0, 0);
     CU(cudaMalloc((void **)&plan->items, plan->max_items * 8 * sizeof *plan->items));
     CU(cudaMalloc((void **)&plan->spans,
                   (size_t)shape.num_spans * sizeof(struct cuda_decode_span)));
@@ -89,7 +100,8 @@ enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_
                                  struct kv_cache **out, struct err *err) {
     enum status status = OK;
     *out = NULL;
-    if (!has_kernels(spec->head_dim)) {
+    const struct cuda_device_info *info = &cuda_backend_of(backend)->info;
+    if (!row_for(info, OP_DECODE, spec, 1, 0) || !row_for(info, OP_PREFILL, spec, 1, 0)) {
         return err_set(err, ERR_UNSUPPORTED,
                        "head_dim %u: device cuda has kernels for 32, 64, 96, 128 and 256",
                        spec->head_dim);
@@ -154,48 +166,66 @@ static void make_lists(const struct cuda_backend *cuda, struct kv_cache *cache, 
     plan->is_current = true;
 }
 
+static uint32_t mixed_of(const struct step *step) {
+    return step->max_query_len > 1 ? FEATURE_MIXED : 0u;
+}
+
+static bool is_by_clusters(const struct kernel_row *row) {
+    return row && row->kernel == KERNEL_DECODE_CLUSTER;
+}
+
 // Work lists are made here for the windows that the groups had in the last step. A group's layers
 // have the same window in every step, so only a first step makes them anew in plan_of.
 void cuda_attention_begin(struct backend *backend, struct kv_cache *cache,
                           const struct step *step) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     const struct kv_cache_spec *spec = &cache->spec;
+    uint32_t mixed = mixed_of(step);
     cuda->step = (struct cuda_step){.is_compact = cuda->step.is_compact};
-    if (step->max_query_len == 1) {
+    if (is_by_clusters(row_for(&cuda->info, OP_DECODE, spec, step->num_seqs, mixed))) {
         cuda->step.cluster_size = cuda_attention_cluster_size(
             &cuda->info, step->num_seqs, spec->num_heads, spec->num_kv_heads, spec->head_dim);
     }
     for (uint32_t g = 0; g < cache->num_plans; g++) {
+        uint32_t features = mixed | cache->plans[g].extras;
         cache->plans[g].is_current = false;
-        bool needs_none = cuda->step.cluster_size && !cache->plans[g].has_extras;
-        if (!needs_none) make_lists(cuda, cache, g, step);
+        if (is_by_clusters(row_for(&cuda->info, OP_DECODE, spec, step->num_seqs, features))) {
+            continue; // needs no lists
+        }
+        make_lists(cuda, cache, g, step);
     }
 }
 
 // The step's work lists for these layers.
 static const struct cuda_attention_plan *plan_of(struct cuda_backend *cuda,
                                                  const struct attention_args *args,
-                                                 bool has_extras) {
+                                                 uint32_t extras) {
     struct kv_cache *cache = args->cache;
     struct cuda_attention_plan *plan = &cache->plans[args->kv_group];
-    if (plan->is_current && plan->window == args->window && plan->has_extras == has_extras) {
+    if (plan->is_current && plan->window == args->window && plan->extras == extras) {
         return plan;
     }
-    plan_set(plan, &cuda->info, &cache->spec, args->window, has_extras);
+    plan_set(plan, &cuda->info, &cache->spec, args->window, extras);
     make_lists(cuda, cache, args->kv_group, args->step);
     cuda->step.has_attended = false; // the next attention waits for the lists
     return plan;
 }
 
 // Sequences with one query token go to one kernel, those with more to another. Each kernel finds
-// its own sequences in the work lists. Only attention/decode.cu and attention/prefill.cu have a cap
-// of the scores and sinks; all kernels have windows.
+// its own sequences in the work lists.
 static void attend(struct cuda_backend *cuda, const struct attention_args *args, bool prepares) {
-    bool has_extras = args->softcap != 0 || args->sinks;
+    const struct kv_cache_spec *spec = &args->cache->spec;
+    const struct step *step = args->step;
+    uint32_t extras =
+        (args->softcap != 0 ? FEATURE_SOFTCAP : 0u) | (args->sinks ? FEATURE_SINKS : 0u);
+    uint32_t features =
+        extras | (args->window ? FEATURE_WINDOW : 0u) | (args->kv_group ? FEATURE_KV_GROUP : 0u);
     CHECK(args->kv_group < args->cache->num_plans, "KV group %u", args->kv_group);
+    const struct kernel_row *decode =
+        row_for(&cuda->info, OP_DECODE, spec, step->num_seqs, features | mixed_of(step));
     const struct cuda_kv_view view = view_of(args->cache, args->layer);
-    int cluster_size = has_extras ? 0 : cuda->step.cluster_size;
-    const struct cuda_attention_plan *plan = cluster_size ? NULL : plan_of(cuda, args, has_extras);
+    int cluster_size = is_by_clusters(decode) ? cuda->step.cluster_size : 0;
+    const struct cuda_attention_plan *plan = cluster_size ? NULL : plan_of(cuda, args, extras);
     const struct cuda_attention_choice choice = {
         .cluster_size = cluster_size,
         .is_compact = cuda->step.is_compact,
@@ -207,11 +237,14 @@ static void attend(struct cuda_backend *cuda, const struct attention_args *args,
         cuda_attention_cluster_launch(args, &view, &choice, cuda->stream);
         return;
     }
-    bool is_sm90 = cuda_prefill_is_sm90(&cuda->info, args->head_dim) && !has_extras;
-    if (args->step->max_query_len > 1 && is_sm90) {
-        cuda_attention_prefill_sm90_launch(args, &view, plan, &cuda->info, cuda->stream);
-    } else if (args->step->max_query_len > 1) {
-        cuda_attention_prefill_launch(args, &view, plan, &cuda->info, cuda->stream);
+    if (step->max_query_len > 1) {
+        const struct kernel_row *prefill =
+            row_for(&cuda->info, OP_PREFILL, spec, step->num_seqs, features);
+        if (prefill && prefill->kernel == KERNEL_PREFILL_SM90) {
+            cuda_attention_prefill_sm90_launch(args, &view, plan, &cuda->info, cuda->stream);
+        } else {
+            cuda_attention_prefill_launch(args, &view, plan, &cuda->info, cuda->stream);
+        }
     }
     cuda_attention_decode_launch(args, &view, plan, &choice, &cuda->info, cuda->stream);
 }

@@ -1,15 +1,14 @@
 /* Mixture of experts: holds a layer's experts in two arrays, as in the checkpoint, and launches the
- * kernels. Up to FEW_TOKENS tokens use kernels that read only each token's own experts. More
- * tokens are sorted by expert and run as grouped matrix products. Very long calls are split, which
- * bounds the scratch memory. Launch sizes depend only on the host's numbers, so a recorded graph
- * serves every choice of experts. */
+ * kernels. A few tokens use kernels that read only each token's own experts. More tokens are sorted
+ * by expert and run as grouped matrix products. Very long calls are split, which bounds the scratch
+ * memory. Launch sizes depend only on the host's numbers, so a recorded graph serves every choice
+ * of experts. */
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
 #include "base/check.h"
 
 enum {
-    FEW_TOKENS = 4, // limit of cuda_experts_few_tokens_launch
     // Gives 128 experts 512 rows each if 8 are chosen: enough to hide reading the weights.
     CHUNK_TOKENS = 8192,
 };
@@ -160,7 +159,9 @@ void cuda_experts(struct backend *backend, const struct experts_args *args) {
     const struct cuda_experts_scratch scratch =
         layout_of(args->scratch, &experts->shape, args->num_tokens, args->top_k, &bytes);
     if (args->num_tokens == 0) return;
-    if (args->num_tokens <= FEW_TOKENS) {
+    const struct kernel_job job = {.op = OP_EXPERTS, .rows = args->num_tokens};
+    const struct kernel_row *row = kernel_table_next(NULL, &job, &cuda->info);
+    if (row && row->kernel == KERNEL_FEW_TOKENS) {
         cuda_experts_few_tokens_launch(args, &view, &scratch, cuda->stream);
         return;
     }

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
-#include "backend/cuda/layers/layers_bytes_min.h"
 #include "backend/cuda/ranks/collective.h"
+#include "base/compiler.h"
 
 struct fused_model {
     uint32_t max_layers_rows; // most rows that layers/all_layers.cu takes; 0: none
@@ -25,19 +25,29 @@ static struct cuda_decode_layers shape_of(const struct fused_model_spec *spec) {
     };
 }
 
-static size_t layer_bytes(const struct fused_model_spec *spec) {
-    size_t attention = (size_t)(2 * spec->num_heads + 2 * spec->num_kv_heads) * spec->head_dim;
-    return (attention + 3 * (size_t)spec->intermediate) * spec->hidden * sizeof(uint16_t);
+// The first format that is not the device's own, or that.
+static struct weight_format format_of(const struct fused_model_spec *spec) {
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
+        const struct fused_layer *layer = &spec->layers[i];
+        const struct linear *all[] = {layer->qkv, layer->o, layer->gate_up, layer->down};
+        for (size_t l = 0; l < ARRAY_LEN(all); l++) {
+            if (!weight_format_is(all[l]->format, WEIGHTS_NATIVE)) return all[l]->format;
+        }
+    }
+    return WEIGHTS_NATIVE;
 }
 
-// Most rows of a step for which layers/all_layers.cu works and is faster. 0: never.
+// Most rows of a step that layers/all_layers.cu gets. 0: none.
 static uint32_t layers_rows(const struct fused_model_spec *spec, const struct cuda_backend *cuda) {
     const struct cuda_decode_layers shape = shape_of(spec);
-    bool is_worthwhile = layer_bytes(spec) >= cuda_layers_bytes_min();
     bool is_shared = spec->is_even && spec->collective && cuda_collective_ranks(spec->collective);
-    if ((!spec->is_whole && !is_shared) || !is_worthwhile) return 0;
-    uint32_t rows = cuda_decode_layers_rows_max(&shape, &cuda->info);
-    return rows < CUDA_DECODE_ROWS ? rows : CUDA_DECODE_ROWS;
+    if (!spec->is_whole && !is_shared) return 0;
+    struct kernel_job job = {
+        .op = OP_LAYERS, .format = format_of(spec), .head_dim = spec->head_dim, .layers = &shape};
+    for (job.rows = CUDA_DECODE_ROWS; job.rows; job.rows--) {
+        if (kernel_table_next(NULL, &job, &cuda->info)) return job.rows;
+    }
+    return 0;
 }
 
 // Copies the table of weights to newly allocated device memory.

@@ -233,14 +233,6 @@ bool launch(const cuda_linear_task *args, uint32_t split, const cuda_device_info
 
 } // namespace
 
-extern "C" bool cuda_linear_batch_takes(const struct cuda_linear_task *args, uint32_t split,
-                                        const struct cuda_device_info *info) {
-    bool is_split = split > 1 && split <= CUDA_BATCH_SPLIT_MAX;
-    bool has_inputs = split == 1 || (is_split && split * INPUTS <= args->linear.in);
-    return ring_takes(args, info) && has_inputs && !args->out_is_float &&
-           args->rows <= CUDA_BATCH_ROWS;
-}
-
 extern "C" bool cuda_linear_batch_launch(const struct cuda_linear_task *args, uint32_t split,
                                          const struct cuda_device_info *info, cudaStream_t stream) {
     if (args->rows <= 32) return launch<batch_ring<32>>(args, split, info, stream);

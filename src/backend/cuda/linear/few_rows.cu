@@ -162,13 +162,8 @@ void launch(const few_rows_params &p, const cuda_device_info *info, cudaStream_t
 
 } // namespace
 
-extern "C" bool cuda_linear_few_rows_is_sm90(const struct cuda_few_rows_linear *args,
-                                             const struct cuda_device_info *info) {
-    return few_rows_sm90_takes(args, info);
-}
-
 extern "C" void cuda_linear_few_rows_launch(const struct cuda_few_rows_linear *args,
                                             const struct cuda_device_info *info,
                                             cudaStream_t stream) {
-    if (!few_rows_sm90_launch(args, info, stream)) launch(few_rows_params_of(args), info, stream);
+    launch(few_rows_params_of(args), info, stream);
 }

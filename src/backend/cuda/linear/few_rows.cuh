@@ -125,9 +125,3 @@ __device__ __forceinline__ void write_result(const few_rows_params &p, const res
 }
 
 } // namespace
-
-// Whether linear/few_rows_sm90.cu takes the linear. Otherwise linear/few_rows.cu does.
-bool few_rows_sm90_takes(const cuda_few_rows_linear *args, const cuda_device_info *info);
-// Launches nothing and returns false if it does not.
-bool few_rows_sm90_launch(const cuda_few_rows_linear *args, const cuda_device_info *info,
-                          cudaStream_t stream);

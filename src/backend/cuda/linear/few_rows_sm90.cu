@@ -2,7 +2,7 @@
  * linear/few_rows.cu does, but copies all of a block's weights to shared memory before the previous
  * kernel has ended. They can wait there: a multiprocessor has room for the weights of two or three
  * kernels. So memory stays busy while kernels hand over. Weights held in registers would leave no
- * room for the next kernel's blocks. `kernels` lists the sizes that it takes.
+ * room for the next kernel's blocks. linear/few_rows_kernels.h lists the kernels.
  *
  * The copies in flight are limited: a longer queue would delay what the earlier kernels still have
  * to load. Once those have ended, the rest is issued without a limit.
@@ -22,6 +22,7 @@
  * the last one also copies. */
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/linear/few_rows.cuh"
+#include "backend/cuda/linear/few_rows_kernels.h"
 
 #include <nv/target>
 
@@ -29,9 +30,9 @@
 
 namespace {
 
-constexpr int WARPS = 8, THREADS = WARPS * 32, TILE_ROWS = 8;
+constexpr int WARPS = FEW_ROWS_WARPS, THREADS = WARPS * 32, TILE_ROWS = FEW_ROWS_TILE;
 constexpr int BLOCKS = 3; // whose registers fit on a multiprocessor at once
-constexpr int LINE = 64, ALL_WARPS = WARPS * LINE; // inputs
+constexpr int LINE = FEW_ROWS_LINE, ALL_WARPS = WARPS * LINE; // inputs
 constexpr int HALF_ROWS = TILE_ROWS / 2, HALF_PAD = 64; // bytes
 constexpr int COPY_BYTES = 8 << 10; // most bytes of a copy
 constexpr int AHEAD_BYTES = 24 << 10; // in flight per block
@@ -46,17 +47,14 @@ constexpr int bytes_of(int tiles, int in, bool has_norm) {
     return weights > sums ? weights : sums;
 }
 
-// The work around a kernel's products. PLAIN: the sum with the residual, if any. NORMED: the norm,
-// but no sum. NORMED_GATED: norm and SiLU, but neither sum nor biases.
 enum work { PLAIN, NORMED, NORMED_GATED };
 
-// Compile-time parameters of a kernel. LINES: most lines of a warp; every warp has at least
-// LINES - 2. TILES: most tiles of a block. Missing tiles are multiplied too, but their results are
-// not used.
+// Compile-time parameters of a kernel, as in linear/few_rows_kernels.h. Missing tiles are
+// multiplied too, but their results are not used.
 template <int LINES_, int TILES_, work WORK> struct sm90_kind {
     static constexpr int LINES = LINES_, TILES = TILES_, PAIRS = (TILES + 1) / 2;
     static constexpr bool NORM = WORK != PLAIN, GATED = WORK == NORMED_GATED;
-    static constexpr int IN_MAX = LINES * ALL_WARPS, IN_MIN = (LINES - 2) * ALL_WARPS + LINE;
+    static constexpr int IN_MAX = FEW_ROWS_IN_MAX(LINES);
     // A unit is a tile, or a pair of tiles if gated.
     static constexpr int UNIT_TILES = GATED ? 2 : 1, UNITS = TILES / UNIT_TILES;
     // Copies: how many rows of a half tile each has, how many a block makes, and how many are in
@@ -358,62 +356,30 @@ void launch(const few_rows_params &p, int blocks, const cuda_device_info *info,
                      p);
 }
 
-// A kernel and what it takes.
+// By number.
 struct sm90_kernel {
-    int in_min, in_max, units_max; // inputs; units of a block
-    bool has_norm, is_gated;
-    int bytes_max;
+    int units, bytes_max; // units of a block
     void (*launch)(const few_rows_params &, int blocks, const cuda_device_info *, cudaStream_t);
 };
 template <int LINES, int TILES, work WORK> constexpr sm90_kernel kernel_of() {
     using K = sm90_kind<LINES, TILES, WORK>;
-    return {K::IN_MIN, K::IN_MAX, K::UNITS, K::NORM, K::GATED, K::BYTES_MAX, launch<K>};
+    return {K::UNITS, K::BYTES_MAX, launch<K>};
 }
 
-// Inputs up to 1,024 (2 lines), 2,048 (4) and 3,072 (6). The first kernel that takes a linear has
-// no more tiles than it needs.
-constexpr sm90_kernel kernels[] = {
-    kernel_of<2, 2, NORMED>(), // qkv: up to 16 outputs per multiprocessor
-    kernel_of<2, 4, NORMED>(), // up to 32
-    kernel_of<2, 4, NORMED_GATED>(), // gate and up: up to 16 outputs of each
-    kernel_of<2, 6, NORMED_GATED>(), // up to 24
-    kernel_of<2, 1, PLAIN>(), // o and down: up to 8
-    kernel_of<4, 1, PLAIN>(),        kernel_of<6, 1, PLAIN>(),
-};
-
-int units_per_block(const few_rows_params &p, const cuda_device_info *info) {
-    return (columns_of(p) / TILE_ROWS + info->num_sms - 1) / info->num_sms;
-}
-
-bool takes(const sm90_kernel &k, const few_rows_params &p, const cuda_device_info *info) {
-    return k.has_norm == (p.norm != nullptr) && k.is_gated == p.is_gated && p.in >= k.in_min &&
-           p.in <= k.in_max && units_per_block(p, info) <= k.units_max &&
-           k.bytes_max + BARRIER_BYTES <= info->shared_bytes_max;
-}
-
-// NULL: none takes the linear.
-const sm90_kernel *kernel_for(const few_rows_params &p, const cuda_device_info *info) {
-    bool is_whole = columns_of(p) > 0 && columns_of(p) % TILE_ROWS == 0 && p.in % LINE == 0;
-    bool is_known_work = !(p.norm && p.residual) && !(p.is_gated && p.bias);
-    if (info->major < 9 || p.rows > ROWS_TILE || !is_whole || !is_known_work) return nullptr;
-    for (const sm90_kernel &k : kernels) {
-        if (takes(k, p, info)) return &k;
-    }
-    return nullptr;
-}
+#define KERNEL_OF(LINES, TILES, WORK) kernel_of<LINES, TILES, WORK>(),
+constexpr sm90_kernel kernels[FEW_ROWS_SM90_COUNT] = {FEW_ROWS_SM90_KERNELS(KERNEL_OF)};
 
 } // namespace
 
-bool few_rows_sm90_takes(const cuda_few_rows_linear *args, const cuda_device_info *info) {
-    return kernel_for(few_rows_params_of(args), info);
+extern "C" int cuda_linear_few_rows_sm90_bytes(uint32_t number) {
+    return kernels[number].bytes_max + BARRIER_BYTES;
 }
 
-bool few_rows_sm90_launch(const cuda_few_rows_linear *args, const cuda_device_info *info,
-                          cudaStream_t stream) {
+extern "C" void cuda_linear_few_rows_sm90_launch(const struct cuda_few_rows_linear *args,
+                                                 uint32_t number,
+                                                 const struct cuda_device_info *info,
+                                                 cudaStream_t stream) {
     const few_rows_params p = few_rows_params_of(args);
-    const sm90_kernel *kernel = kernel_for(p, info);
-    if (!kernel) return false;
-    int units = columns_of(p) / TILE_ROWS, per_block = units_per_block(p, info);
-    kernel->launch(p, (units + per_block - 1) / per_block, info, stream);
-    return true;
+    int units = columns_of(p) / TILE_ROWS, per_block = (units + info->num_sms - 1) / info->num_sms;
+    kernels[number].launch(p, (units + per_block - 1) / per_block, info, stream);
 }

@@ -162,11 +162,6 @@ __global__ void __launch_bounds__(THREADS, 1) gated_kernel(const __grid_constant
 
 } // namespace
 
-extern "C" bool cuda_linear_gated_takes(const struct cuda_linear_task *args,
-                                        const struct cuda_device_info *info) {
-    return ring_takes(args, info) && args->is_gated;
-}
-
 extern "C" bool cuda_linear_gated_launch(const struct cuda_linear_task *args,
                                          const struct cuda_device_info *info, cudaStream_t stream) {
     gated_params p = {};

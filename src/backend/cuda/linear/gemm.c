@@ -28,7 +28,7 @@ bool cuda_gemm_run(struct cuda_gemm *g, const struct cuda_linear_task *task, cud
     }
     if (gemm_run_way(g, task, &way, stream)) return true;
     // A cached algorithm may not support every row count of its bucket.
-    const struct gemm_way any = {.kind = GEMM_CUBLAS};
+    const struct gemm_way any = {.kind = KERNEL_CUBLAS};
     return gemm_run_way(g, task, &any, stream);
 }
 

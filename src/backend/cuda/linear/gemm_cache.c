@@ -76,8 +76,8 @@ static void numbers_of(struct gemm_entry *e, uint32_t *numbers[NUMBERS]) {
 
 // A way read from a file will be launched, so it must be one that can be chosen.
 static bool is_way(const struct gemm_way *way) {
-    if (way->kind == GEMM_BATCH) return way->split >= 1 && way->split <= CUDA_BATCH_SPLIT_MAX;
-    return way->kind == GEMM_GATED || (way->kind == GEMM_CUBLAS && way->has_algo == 1);
+    if (way->kind == KERNEL_BATCH) return way->split >= 1 && way->split <= CUDA_BATCH_SPLIT_MAX;
+    return way->kind == KERNEL_GATED || (way->kind == KERNEL_CUBLAS && way->has_algo == 1);
 }
 
 // False: the line is not valid.

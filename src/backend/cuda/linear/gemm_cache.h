@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backend/cuda/kernel_table.h"
 #include "base/err.h"
 
 struct gemm_cache;
@@ -21,14 +22,10 @@ struct gemm_key {
     uint32_t out_is_float, has_bias, is_gated; // 0 or 1
 };
 
-// GEMM_CUBLAS: an algorithm of cuBLASLt. GEMM_BATCH: linear/batch_sm90.cu. GEMM_GATED:
-// linear/gated_sm90.cu.
-enum gemm_kind { GEMM_CUBLAS, GEMM_BATCH, GEMM_GATED };
-
 struct gemm_way {
-    uint32_t kind; // enum gemm_kind
-    uint32_t split; // GEMM_BATCH: blocks that divide the inputs
-    uint32_t has_algo; // 0 or 1; GEMM_CUBLAS with 0: cuBLASLt chooses
+    uint32_t kind; // KERNEL_CUBLAS, KERNEL_BATCH or KERNEL_GATED of kernel_table.h
+    uint32_t split; // KERNEL_BATCH: blocks that divide the inputs
+    uint32_t has_algo; // 0 or 1; KERNEL_CUBLAS with 0: cuBLASLt chooses
     cublasLtMatmulAlgo_t algo;
 };
 

@@ -87,17 +87,18 @@ static bool run_cublas(const struct cuda_gemm *g, const struct cuda_linear_task 
 
 bool gemm_run_way(const struct cuda_gemm *g, const struct cuda_linear_task *task,
                   const struct gemm_way *way, cudaStream_t stream) {
-    switch ((enum gemm_kind)way->kind) {
-    case GEMM_CUBLAS:
+    const struct kernel_job job = kernel_job_of_task(task, way->split);
+    if (!kernel_table_has(way->kind, &job, g->info)) return false;
+    switch (way->kind) {
+    case KERNEL_BATCH:
+        return cuda_linear_batch_launch(task, way->split, g->info, stream);
+    case KERNEL_GATED:
+        return cuda_linear_gated_launch(task, g->info, stream);
+    case KERNEL_CUBLAS:
         return run_cublas(g, task, way->has_algo ? &way->algo : NULL, stream);
-    case GEMM_BATCH:
-        return cuda_linear_batch_takes(task, way->split, g->info) &&
-               cuda_linear_batch_launch(task, way->split, g->info, stream);
-    case GEMM_GATED:
-        return cuda_linear_gated_takes(task, g->info) &&
-               cuda_linear_gated_launch(task, g->info, stream);
+    default:
+        return false;
     }
-    return false;
 }
 
 // Requires partial sums of split inputs to stay in float32, not in the result's type.
@@ -167,8 +168,7 @@ static void *pad(struct cuda_linear_task *task, cudaStream_t stream) {
     return memory;
 }
 
-// The ways for a task. Earlier ones win ties: ours come first, because they move less data through
-// memory.
+// The ways for a task, in the order of the table. Earlier ones win ties.
 struct trial {
     const struct cuda_gemm *gemm;
     const struct cuda_linear_task *task;
@@ -186,16 +186,31 @@ static void enter_cublas(struct trial *t) {
     cublasLtMatmulHeuristicResult_t results[ALGORITHMS];
     int count = propose(t->gemm, t->task, results);
     for (int i = 0; i < count; i++) {
-        enter(t, &(struct gemm_way){.kind = GEMM_CUBLAS, .has_algo = 1, .algo = results[i].algo});
+        enter(t, &(struct gemm_way){.kind = KERNEL_CUBLAS, .has_algo = 1, .algo = results[i].algo});
     }
 }
 
-// Ways that do not support the task drop out in their first run.
-static void enter_ours(struct trial *t) {
-    for (uint32_t split = 1; split <= CUDA_BATCH_SPLIT_MAX; split *= 2) {
-        enter(t, &(struct gemm_way){.kind = GEMM_BATCH, .split = split});
+// Enters a kernel with every number of blocks that may divide the inputs.
+static void enter_ours(struct trial *t, const struct kernel_row *row) {
+    uint32_t splits_max = row->splits_max ? row->splits_max : 1;
+    for (uint32_t split = 1; split <= splits_max; split *= 2) {
+        const struct kernel_job job = kernel_job_of_task(t->task, split);
+        if (!kernel_row_takes(row, &job, t->gemm->info)) continue;
+        enter(t, &(struct gemm_way){.kind = row->kernel, .split = row->splits_max ? split : 0});
     }
-    enter(t, &(struct gemm_way){.kind = GEMM_GATED});
+}
+
+static void enter_all(struct trial *t) {
+    const struct kernel_job job = kernel_job_of_task(t->task, 1);
+    const struct kernel_row *row = NULL;
+    while ((row = kernel_table_next(row, &job, t->gemm->info))) {
+        if (row->chosen != BY_CONTEST) continue;
+        if (row->kernel == KERNEL_CUBLAS) {
+            enter_cublas(t);
+        } else {
+            enter_ours(t, row);
+        }
+    }
 }
 
 // The contest's `run`. Kernels are launched as in a step, so ours start before the previous one has
@@ -224,7 +239,7 @@ static bool time_ways(struct trial *t, struct gemm_way *way) {
         .context = t,
     };
     for (int i = 0; i < t->num_ways && !contest.is_long; i++) {
-        if (t->ways[i].kind == GEMM_CUBLAS) contest.late_ms[i] = late_ms;
+        if (t->ways[i].kind == KERNEL_CUBLAS) contest.late_ms[i] = late_ms;
     }
     int winner = gemm_contest_winner(&contest);
     if (winner >= 0) *way = t->ways[winner];
@@ -251,8 +266,7 @@ bool gemm_choose(const struct cuda_gemm *g, const struct cuda_linear_task *task,
     // The same product without the addition: `out` must keep its content.
     if (task->is_added && !memory) padded.out = task->scratch;
     padded.is_added = false;
-    enter_ours(&trial);
-    enter_cublas(&trial);
+    enter_all(&trial);
     bool is_chosen = time_ways(&trial, way);
     cudaFree(memory); // waits for the kernels that use it
     // A trial without memory, or a way that was refused, must not fail the step.

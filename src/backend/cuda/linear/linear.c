@@ -30,6 +30,7 @@ enum status cuda_linear_create(struct backend *backend, const struct linear_spec
     CHECK(cuda_has_format(backend, spec->format), "bits=%u", spec->format.bits);
     struct linear *linear = calloc(1, sizeof *linear);
     if (!linear) return err_nomem(err, "linear");
+    linear->format = spec->format;
     linear->in = spec->parts[0].cols;
     for (uint32_t i = 0; i < spec->num_parts; i++) linear->out += spec->parts[i].rows;
     if (linear->in % 8) {
@@ -58,7 +59,7 @@ void cuda_linear_destroy(struct backend *backend, struct linear *linear) {
 
 bool cuda_has_format(const struct backend *backend, struct weight_format format) {
     (void)backend;
-    return weight_format_is(format, WEIGHTS_NATIVE);
+    return kernel_format_bit(format) != 0;
 }
 
 size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
@@ -67,14 +68,21 @@ size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t i
     return ((size_t)out * in + (bias ? out : 0)) * sizeof(uint16_t);
 }
 
-// Most rows of a linear that linear/few_rows.cu takes. With 5 to 8 rows, the kernels for many rows
-// read huge matrices faster. But they need a separate kernel for the norm, which costs more than
-// that on smaller matrices. lm_head has no norm here but uses the same limits (measurements:
-// doc/log-cuda.md).
-static uint32_t few_rows_max(const struct linear *linear) {
-    enum { HUGE_BYTES = 96 << 20, MANY_INPUTS = 2048, HUGE_ROWS = 4 };
-    size_t bytes = (size_t)linear->out * linear->in * sizeof(uint16_t);
-    return bytes >= HUGE_BYTES && linear->in >= MANY_INPUTS ? HUGE_ROWS : CUDA_FEW_ROWS;
+static struct kernel_job job_of(const struct linear *linear, uint32_t rows, uint32_t features) {
+    return (struct kernel_job){.op = OP_LINEAR,
+                               .rows = rows,
+                               .features = features | (linear->bias ? FEATURE_BIAS : 0u),
+                               .format = linear->format,
+                               .out = linear->out,
+                               .in = linear->in,
+                               .split = 1};
+}
+
+static const struct kernel_row *row_for(const struct cuda_backend *cuda,
+                                        const struct kernel_job *job) {
+    const struct kernel_row *row = kernel_table_next(NULL, job, &cuda->info);
+    CHECK(row, "no kernel: out=%u in=%u features=%x", job->out, job->in, job->features);
+    return row;
 }
 
 static void run_many(struct cuda_backend *cuda, const struct cuda_linear_task *task) {
@@ -84,16 +92,28 @@ static void run_many(struct cuda_backend *cuda, const struct cuda_linear_task *t
     cuda->base.num_timed = cuda_gemm_num_timed(cuda->gemm);
 }
 
+static void run_few(struct cuda_backend *cuda, const struct cuda_few_rows_linear *few,
+                    const struct kernel_row *row) {
+    if (row->kernel == KERNEL_FEW_ROWS_SM90) {
+        cuda_linear_few_rows_sm90_launch(few, row->number, &cuda->info, cuda->stream);
+    } else {
+        cuda_linear_few_rows_launch(few, &cuda->info, cuda->stream);
+    }
+}
+
 void cuda_linear(struct backend *backend, const struct linear_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     const struct cuda_linear_view view = cuda_linear_view_of(args->linear);
-    if (args->rows <= few_rows_max(args->linear)) {
+    const struct kernel_job job =
+        job_of(args->linear, args->rows, args->out_is_float ? FEATURE_FLOAT_OUT : 0u);
+    const struct kernel_row *row = row_for(cuda, &job);
+    if (row->chosen == BY_RULE) {
         const struct cuda_few_rows_linear few = {.linear = view,
                                                  .x = args->x,
                                                  .out = args->out,
                                                  .rows = args->rows,
                                                  .out_is_float = args->out_is_float};
-        cuda_linear_few_rows_launch(&few, &cuda->info, cuda->stream);
+        run_few(cuda, &few, row);
         return;
     }
     const struct cuda_linear_task task = {.linear = view,
@@ -104,33 +124,8 @@ void cuda_linear(struct backend *backend, const struct linear_args *args) {
     run_many(cuda, &task);
 }
 
-// Arguments for linear/few_rows.cu with the norm included. Valid only without `unadded`.
-static struct cuda_few_rows_linear few_rows_in(const struct project_in_args *args) {
-    return (struct cuda_few_rows_linear){
-        .linear = cuda_linear_view_of(args->linear),
-        .x = args->residual,
-        .norm = args->norm,
-        .out = args->out,
-        .rows = args->rows,
-        .is_gated = args->is_gated,
-        .eps = args->eps,
-    };
-}
-
-static void run_few_in(struct cuda_backend *cuda, const struct cuda_few_rows_linear *few) {
-    cuda->step.is_compact = cuda_linear_few_rows_is_sm90(few, &cuda->info);
-    cuda_linear_few_rows_launch(few, &cuda->info, cuda->stream);
-}
-
-bool cuda_project_in(struct backend *backend, const struct project_in_args *args) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
-    bool is_few = args->rows <= few_rows_max(args->linear);
-    struct cuda_few_rows_linear few = few_rows_in(args);
-    cuda->step.is_compact = false;
-    if (is_few && args->norm && !args->unadded) {
-        run_few_in(cuda, &few);
-        return true;
-    }
+// Does the norm, and the sum before it, as an op of its own.
+static void run_norm(struct cuda_backend *cuda, const struct project_in_args *args) {
     const struct rms_norm_args norm = {
         .x = args->unadded ? args->unadded : args->residual,
         .residual = args->unadded ? args->residual : NULL,
@@ -140,15 +135,35 @@ bool cuda_project_in(struct backend *backend, const struct project_in_args *args
         .cols = args->linear->in,
         .eps = args->eps,
     };
-    if (args->norm) cuda_rms_norm_launch(&norm, &cuda->info, cuda->stream);
-    if (is_few) {
-        few.x = args->hidden;
-        few.norm = NULL;
-        run_few_in(cuda, &few);
+    cuda_rms_norm_launch(&norm, &cuda->info, cuda->stream);
+}
+
+bool cuda_project_in(struct backend *backend, const struct project_in_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    const struct cuda_linear_view view = cuda_linear_view_of(args->linear);
+    uint32_t gated = args->is_gated ? FEATURE_GATED : 0u;
+    const struct kernel_job normed = job_of(args->linear, args->rows, gated | FEATURE_NORM);
+    const struct kernel_job plain = job_of(args->linear, args->rows, gated);
+    // No kernel adds `unadded`, and those for many rows have no norm.
+    bool can_norm = args->norm && !args->unadded;
+    const struct kernel_row *row = can_norm ? kernel_table_next(NULL, &normed, &cuda->info) : NULL;
+    bool has_norm = row != NULL;
+    if (args->norm && !has_norm) run_norm(cuda, args);
+    if (!has_norm) row = row_for(cuda, &plain);
+    cuda->step.is_compact = row->kernel == KERNEL_FEW_ROWS_SM90;
+    if (row->chosen == BY_RULE) {
+        const struct cuda_few_rows_linear few = {.linear = view,
+                                                 .x = has_norm ? args->residual : args->hidden,
+                                                 .norm = has_norm ? args->norm : NULL,
+                                                 .out = args->out,
+                                                 .rows = args->rows,
+                                                 .is_gated = args->is_gated,
+                                                 .eps = args->eps};
+        run_few(cuda, &few, row);
         return true;
     }
     const struct cuda_linear_task task = {
-        .linear = cuda_linear_view_of(args->linear),
+        .linear = view,
         .x = args->hidden,
         .out = args->out,
         .scratch = args->gate_up,
@@ -162,10 +177,12 @@ bool cuda_project_in(struct backend *backend, const struct project_in_args *args
 bool cuda_project_out(struct backend *backend, const struct project_out_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     const struct cuda_linear_view view = cuda_linear_view_of(args->linear);
-    if (args->rows <= few_rows_max(args->linear)) {
+    const struct kernel_job job = job_of(args->linear, args->rows, FEATURE_ADDED);
+    const struct kernel_row *row = row_for(cuda, &job);
+    if (row->chosen == BY_RULE) {
         const struct cuda_few_rows_linear few = {
             .linear = view, .x = args->x, .residual = args->residual, .rows = args->rows};
-        cuda_linear_few_rows_launch(&few, &cuda->info, cuda->stream);
+        run_few(cuda, &few, row);
         return true;
     }
     const struct cuda_linear_task task = {

@@ -18,10 +18,10 @@ namespace {
 constexpr int GROUPS = 2, GROUP_THREADS = 128; // warpgroups that multiply
 constexpr int COMPUTING = GROUPS * GROUP_THREADS, THREADS = COMPUTING + GROUP_THREADS;
 constexpr int GROUP_ROWS = 64, LEFT_ROWS = GROUPS * GROUP_ROWS;
-constexpr int INPUTS = 64, INPUTS_BYTES = INPUTS * 2; // per stage: one swizzle width
+constexpr int INPUTS = CUDA_RING_INPUTS, INPUTS_BYTES = INPUTS * 2; // per stage: one swizzle width
 constexpr int LEFT_BYTES = LEFT_ROWS * INPUTS_BYTES; // per stage
 constexpr int COPY_REGISTERS = 40, COMPUTE_REGISTERS = 232; // per thread; the launch gives each 168
-constexpr int SHARED_MAX = 227 * 1024, STAGES_MAX = 8;
+constexpr int SHARED_MAX = CUDA_RING_BYTES, STAGES_MAX = 8;
 
 struct ring_params {
     CUtensorMap x, weight; // [rows][in], [out][in]
@@ -110,13 +110,6 @@ __device__ __forceinline__ void run_groups(COPY copy, MULTIPLY multiply) {
         take_registers<COMPUTE_REGISTERS>();
         multiply(warp);
     }
-}
-
-// Whether the device and the alignment of the task suit a ring.
-inline bool ring_takes(const cuda_linear_task *args, const cuda_device_info *info) {
-    uint32_t columns = args->is_gated ? args->linear.out / 2 : args->linear.out;
-    return info->encode_tensor_map && info->shared_bytes_max >= SHARED_MAX &&
-           !(args->is_gated && args->is_added) && columns % 8 == 0 && args->linear.in % 8 == 0;
 }
 
 // The boxes are those of a copy, in rows.

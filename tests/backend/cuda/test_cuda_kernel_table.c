@@ -1,0 +1,280 @@
+// Which kernel the table gives a job: linears by rows and sizes, attention, experts. Host
+// arithmetic only, for an H200 and other devices.
+#include "backend/cuda/kernel_table.h"
+#include "base/compiler.h"
+#include "support/cmocka_all.h"
+
+enum { NONE = -1 };
+
+static char driver_function; // only compared with NULL
+static const struct cuda_device_info h200 = {.num_sms = 132,
+                                             .major = 9,
+                                             .shared_bytes_max = 227 << 10,
+                                             .encode_tensor_map = &driver_function,
+                                             .max_clusters = {528, 264, 128, 60}};
+static const struct cuda_device_info ampere = {
+    .num_sms = 108, .major = 8, .shared_bytes_max = 163 << 10};
+
+enum { PLAIN = 0, NORMED = FEATURE_NORM, GATED = FEATURE_NORM | FEATURE_GATED };
+
+static struct kernel_job linear_of(uint32_t rows, uint32_t out, uint32_t in, uint32_t features) {
+    return (struct kernel_job){
+        .op = OP_LINEAR, .rows = rows, .out = out, .in = in, .features = features, .split = 1};
+}
+
+static int kernel_for(const struct kernel_job *job, const struct cuda_device_info *info) {
+    const struct kernel_row *row = kernel_table_next(NULL, job, info);
+    return row ? (int)row->kernel : NONE;
+}
+
+static int linear_kernel(uint32_t rows, uint32_t out, uint32_t in, uint32_t features) {
+    const struct kernel_job job = linear_of(rows, out, in, features);
+    return kernel_for(&job, &h200);
+}
+
+// Whether linear/few_rows_sm90.cu gets it.
+static bool takes(const struct cuda_device_info *info, uint32_t out, uint32_t in,
+                  uint32_t features) {
+    const struct kernel_job job = linear_of(CUDA_FEW_ROWS, out, in, features);
+    return kernel_for(&job, info) == KERNEL_FEW_ROWS_SM90;
+}
+
+// Each size is the largest that is taken: with 8 outputs or 64 inputs more it is not.
+static void test_sizes_up_to_which_few_rows_sm90_takes(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t features, out, in, unit; // unit: the next larger number of outputs
+    } largest[] = {{NORMED, 132 * 32, 1024, 8},
+                   {GATED, 2 * 132 * 24, 1024, 16},
+                   {PLAIN, 132 * 8, 3072, 8},
+                   {FEATURE_ADDED, 132 * 8, 3072, 8}};
+    for (size_t i = 0; i < ARRAY_LEN(largest); i++) {
+        uint32_t out = largest[i].out, in = largest[i].in, features = largest[i].features;
+        for (uint32_t less = 64; less <= in; less += 64) {
+            assert_true(takes(&h200, out, less, features));
+        }
+        for (uint32_t less = largest[i].unit; less <= out; less += largest[i].unit) {
+            assert_true(takes(&h200, less, in, features));
+        }
+        assert_false(takes(&h200, out + largest[i].unit, in, features));
+        assert_false(takes(&h200, out, in + 64, features));
+    }
+}
+
+// linear/few_rows.cu has them all.
+static void test_what_few_rows_sm90_leaves(void **state) {
+    (void)state;
+    static const struct kernel_job left[] = {
+        {.rows = 1, .out = 1024, .in = 1000}, // no whole lines
+        {.rows = 1, .out = 1020, .in = 1024}, // no whole tiles
+        {.rows = 1, .out = 0, .in = 1024},
+        {.rows = 1, .out = 1024, .in = 1024, .features = FEATURE_GATED},
+        {.rows = 1, .out = 1024, .in = 1024, .features = GATED | FEATURE_BIAS},
+        {.rows = 1, .out = 1024, .in = 1024, .features = NORMED | FEATURE_ADDED},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(left); i++) {
+        struct kernel_job job = left[i];
+        job.op = OP_LINEAR;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_FEW_ROWS);
+    }
+    assert_true(takes(&h200, 1024, 1024, NORMED | FEATURE_BIAS));
+}
+
+// The smallest kernel that is large enough: it has the fewest missing tiles.
+static void test_the_smallest_few_rows_sm90_kernel(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t features, out, in, number;
+    } cases[] = {{NORMED, 132 * 16, 1024, 0}, {NORMED, 132 * 16 + 8, 1024, 1},
+                 {GATED, 132 * 32, 1024, 2},  {GATED, 132 * 32 + 16, 1024, 3},
+                 {PLAIN, 1024, 1024, 4},      {PLAIN, 1024, 1088, 5},
+                 {PLAIN, 1024, 2112, 6}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct kernel_job job = linear_of(1, cases[i].out, cases[i].in, cases[i].features);
+        const struct kernel_row *row = kernel_table_next(NULL, &job, &h200);
+        assert_non_null(row);
+        assert_int_equal(row->kernel, KERNEL_FEW_ROWS_SM90);
+        assert_int_equal(row->number, cases[i].number);
+    }
+}
+
+static void test_devices(void **state) {
+    (void)state;
+    struct cuda_device_info older = h200, small = h200, fewer = h200;
+    older.major = 8;
+    small.shared_bytes_max = 99 << 10;
+    fewer.num_sms = 114;
+    assert_false(takes(&older, 1024, 1024, PLAIN));
+    assert_true(takes(&small, 1024, 3072, PLAIN));
+    assert_false(takes(&small, 6144, 1024, GATED));
+    assert_true(takes(&fewer, 114 * 32, 1024, NORMED));
+    assert_false(takes(&fewer, 4096, 1024, NORMED));
+}
+
+// 96 MiB of weights, and 2,048 inputs, are where 5 to 8 rows go to the kernels for many.
+static void test_few_rows_of_huge_matrices(void **state) {
+    (void)state;
+    uint32_t huge = (96u << 20) / 2 / 4096;
+    for (uint32_t rows = 1; rows <= 9; rows++) {
+        bool is_few = rows <= 8;
+        int large = is_few ? KERNEL_FEW_ROWS : KERNEL_BATCH;
+        assert_int_equal(linear_kernel(rows, huge - 1, 4096, FEATURE_FLOAT_OUT),
+                         is_few ? KERNEL_FEW_ROWS : KERNEL_CUBLAS);
+        assert_int_equal(linear_kernel(rows, 151936, 1024, PLAIN), large);
+        assert_int_equal(linear_kernel(rows, huge, 4096, PLAIN),
+                         rows <= 4 ? KERNEL_FEW_ROWS : KERNEL_BATCH);
+    }
+}
+
+// No kernel for many rows has a norm: the caller does it, and asks again without.
+static void test_many_rows_have_no_norm(void **state) {
+    (void)state;
+    assert_int_equal(linear_kernel(8, 4096, 4096, GATED), KERNEL_FEW_ROWS);
+    assert_int_equal(linear_kernel(9, 4096, 4096, GATED), NONE);
+    assert_int_equal(linear_kernel(9, 4096, 4096, FEATURE_GATED), KERNEL_BATCH);
+}
+
+// The kernels of a contest in the table's order, as letters.
+static const char *contest(const struct kernel_job *job, const struct cuda_device_info *info) {
+    static char text[8];
+    const struct kernel_row *row = NULL;
+    size_t length = 0;
+    while ((row = kernel_table_next(row, job, info))) {
+        assert_int_equal(row->chosen, BY_CONTEST);
+        assert_true(length + 1 < sizeof text);
+        text[length++] = "cbg"[row->kernel];
+    }
+    text[length] = '\0';
+    return text;
+}
+
+static void test_contests(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t rows, out, in, features;
+        const char *kernels;
+    } cases[] = {
+        {9, 4096, 4096, FEATURE_BIAS, "bc"},
+        {128, 4096, 4096, FEATURE_ADDED, "bc"},
+        {129, 4096, 4096, FEATURE_ADDED, "c"},
+        {128, 8192, 4096, FEATURE_GATED, "bgc"},
+        {9000, 8192, 4096, FEATURE_GATED, "gc"},
+        {64, 151936, 4096, FEATURE_FLOAT_OUT, "c"},
+        {64, 4100, 4096, PLAIN, "c"}, // outputs, then inputs, that are no multiple of 8
+        {64, 4096, 4100, PLAIN, "c"},
+        {64, 4096, 4096, FEATURE_GATED | FEATURE_ADDED, "c"},
+    };
+    struct cuda_device_info later = h200; // as large, but another architecture
+    later.major = 10;
+    later.encode_tensor_map = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct kernel_job job =
+            linear_of(cases[i].rows, cases[i].out, cases[i].in, cases[i].features);
+        assert_string_equal(contest(&job, &h200), cases[i].kernels);
+        assert_string_equal(contest(&job, &ampere), "c");
+        assert_string_equal(contest(&job, &later), "c");
+    }
+}
+
+static void test_blocks_that_divide_the_inputs(void **state) {
+    (void)state;
+    struct kernel_job job = linear_of(64, 1024, 1024, PLAIN);
+    static const struct {
+        uint32_t split;
+        bool has;
+    } cases[] = {{0, false}, {1, true}, {3, true}, {8, true}, {9, false}, {1u << 26, false}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        job.split = cases[i].split;
+        assert_int_equal(kernel_table_has(KERNEL_BATCH, &job, &h200), cases[i].has);
+    }
+    job.split = 4;
+    job.in = 4 * 64; // a step of the ring for each
+    assert_true(kernel_table_has(KERNEL_BATCH, &job, &h200));
+    job.in -= 8;
+    assert_false(kernel_table_has(KERNEL_BATCH, &job, &h200));
+}
+
+static int attention_kernel(const struct cuda_device_info *info, enum kernel_op op,
+                            uint32_t num_seqs, uint32_t head_dim, uint32_t features) {
+    const struct kernel_job job = {.op = op,
+                                   .rows = num_seqs,
+                                   .features = features,
+                                   .num_heads = 16,
+                                   .num_kv_heads = 8,
+                                   .head_dim = head_dim};
+    return kernel_for(&job, info);
+}
+
+static void test_attention_of_decodes(void **state) {
+    (void)state;
+    uint32_t windowed = FEATURE_WINDOW | FEATURE_KV_GROUP;
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 66, 128, 0), KERNEL_DECODE_CLUSTER);
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 67, 128, 0), KERNEL_DECODE);
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 128, windowed), KERNEL_DECODE_CLUSTER);
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 128, FEATURE_SOFTCAP), KERNEL_DECODE);
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 128, FEATURE_SINKS), KERNEL_DECODE);
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 128, FEATURE_MIXED), KERNEL_DECODE);
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 256, 0), KERNEL_DECODE);
+    assert_int_equal(attention_kernel(&ampere, OP_DECODE, 1, 128, 0), KERNEL_DECODE);
+}
+
+static void test_attention_of_prompts(void **state) {
+    (void)state;
+    uint32_t windowed = FEATURE_WINDOW | FEATURE_KV_GROUP;
+    assert_int_equal(attention_kernel(&h200, OP_PREFILL, 1, 64, windowed), KERNEL_PREFILL_SM90);
+    assert_int_equal(attention_kernel(&h200, OP_PREFILL, 1, 128, 0), KERNEL_PREFILL_SM90);
+    assert_int_equal(attention_kernel(&h200, OP_PREFILL, 1, 96, 0), KERNEL_PREFILL);
+    assert_int_equal(attention_kernel(&h200, OP_PREFILL, 1, 128, FEATURE_SOFTCAP), KERNEL_PREFILL);
+    assert_int_equal(attention_kernel(&h200, OP_PREFILL, 1, 128, FEATURE_SINKS), KERNEL_PREFILL);
+    assert_int_equal(attention_kernel(&ampere, OP_PREFILL, 1, 128, 0), KERNEL_PREFILL);
+}
+
+static void test_head_dims(void **state) {
+    (void)state;
+    static const uint32_t has[] = {32, 64, 96, 128, 256};
+    static const uint32_t lacks[] = {0, 16, 48, 80, 160, 192, 224, 288, 512, 1024};
+    for (size_t i = 0; i < ARRAY_LEN(has); i++) {
+        assert_int_not_equal(attention_kernel(&ampere, OP_DECODE, 1, has[i], 0), NONE);
+        assert_int_not_equal(attention_kernel(&ampere, OP_PREFILL, 1, has[i], 0), NONE);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(lacks); i++) {
+        assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, lacks[i], 0), NONE);
+        assert_int_equal(attention_kernel(&h200, OP_PREFILL, 1, lacks[i], 0), NONE);
+    }
+}
+
+static void test_experts(void **state) {
+    (void)state;
+    for (uint32_t rows = 1; rows <= 6; rows++) {
+        const struct kernel_job job = {.op = OP_EXPERTS, .rows = rows};
+        assert_int_equal(kernel_for(&job, &ampere), rows <= 4 ? KERNEL_FEW_TOKENS : KERNEL_SORTED);
+    }
+}
+
+static void test_formats(void **state) {
+    (void)state;
+    struct kernel_job job = linear_of(1, 1024, 1024, PLAIN);
+    job.format = WEIGHTS_INT8;
+    assert_int_equal(kernel_for(&job, &h200), NONE);
+    assert_int_equal(kernel_format_bit(WEIGHTS_NATIVE), FORMAT_BF16);
+    assert_int_equal(kernel_format_bit(WEIGHTS_INT8), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes_up_to_which_few_rows_sm90_takes),
+        cmocka_unit_test(test_what_few_rows_sm90_leaves),
+        cmocka_unit_test(test_the_smallest_few_rows_sm90_kernel),
+        cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_few_rows_of_huge_matrices),
+        cmocka_unit_test(test_many_rows_have_no_norm),
+        cmocka_unit_test(test_contests),
+        cmocka_unit_test(test_blocks_that_divide_the_inputs),
+        cmocka_unit_test(test_attention_of_decodes),
+        cmocka_unit_test(test_attention_of_prompts),
+        cmocka_unit_test(test_head_dims),
+        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_formats),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
