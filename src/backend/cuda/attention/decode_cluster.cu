@@ -36,11 +36,18 @@ struct cluster_params : heads_params {
     int window; // positions that the query sees; only for kernels that are WINDOWED
 };
 
+// A cluster's work: one sequence and one group of queries.
+struct cluster_unit : heads_unit {
+    int length;
+    uint32_t table; // where the sequence's block table begins
+};
+
 template <int D, int STAGES> struct __align__(128) cluster_shared {
     char tiles[WARPS][STAGES][2][TILE * D * 2]; // keys, values
     unit_heads<D> heads;
     float rope[D];
     float maxes[WARPS * GROUP], sums[WARPS * GROUP];
+    cluster_unit unit; // kept here while tiles are taken, where registers are few
     alignas(8) float found[CLUSTER_MAX][GROUP][2]; // from each block of the cluster: maximum, sum
     uint64_t copied[WARPS][STAGES][2], pushed;
     // [WARPS][queries][D] of this block's warps, then [queries][D] pushed by the cluster
@@ -51,21 +58,17 @@ template <int D, int STAGES> constexpr int shared_bytes_of(int queries) {
     return sizeof(cluster_shared<D, STAGES>) + (WARPS + 1) * queries * D * sizeof(float);
 }
 
-// A cluster's work: one sequence and one group of queries.
-struct cluster_unit : heads_unit {
-    int seq, length;
-};
-
 __device__ __forceinline__ cluster_unit unit_of(const cluster_params &p, int number) {
     cluster_unit u = {};
     int group = p.num_heads / p.num_kv_heads, per_seq = p.num_kv_heads * p.groups;
     int first = number % p.groups * GROUP;
-    u.seq = number / per_seq;
+    int seq = number / per_seq;
+    u.table = p.table_row[seq] * p.table_stride;
     u.kv_head = number % per_seq / p.groups;
     u.first_head = u.kv_head * group + first;
     u.num_queries = min(group - first, GROUP);
-    u.token = p.query_start[u.seq];
-    u.length = p.context_len[u.seq];
+    u.token = p.query_start[seq];
+    u.length = p.context_len[seq];
     u.position = u.length - 1;
     u.slot = p.prepares ? p.slot_mapping[u.token] : -1;
     u.has_new = p.prepares;
@@ -126,7 +129,7 @@ template <int D, int STAGES, bool WINDOWED> struct cluster_tiles {
         int block, offset;
         if (i % 32 == 0) {
             split_position(tile(min(i + lane, count - 1)) * TILE, p.block_size, &block, &offset);
-            blocks = p.block_tables[(size_t)p.table_row[u.seq] * p.table_stride + block];
+            blocks = p.block_tables[u.table + block];
         }
         split_position(tile(i) * TILE, p.block_size, &block, &offset);
         block = __shfl_sync(FULL_WARP, blocks, i % 32);
@@ -247,11 +250,13 @@ __device__ void run_block(const cluster_params &p, cluster_shared<D, STAGES> &s)
     __syncthreads();
     if (c.size > 1) cluster_arrive();
     if (p.starts_early) wait_for_earlier(); // rule 5
+    if (threadIdx.x == 0) s.unit = u;
     s.heads.template prepare<WARPS>(p, u, s.rope, warp, lane);
     __syncthreads();
     accumulator<D> acc = {};
     acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
     tiles.take_all(acc);
+    u = s.unit;
     join_warps<D>(acc, s.values, s.maxes, s.sums, u.num_queries, warp, lane);
     __syncthreads();
     if (c.size == 1) return write_found<D, STAGES>(p, u, s);
