@@ -752,7 +752,7 @@ struct nvllm_stats {
     uint64_t peak_rss_bytes;
     // The memory plan: memory of the GPU if the model runs there, else of the host.
     uint64_t weights_bytes;
-    uint64_t workspace_bytes; // activations, batch, sampling
+    uint64_t workspace_bytes; // activations, batch, sampling, states of recurrent layers
     uint64_t kv_cache_bytes;
 };
 #define NVLLM_STATS_INIT                                                                           \

@@ -1,9 +1,10 @@
 /* The seam between the model and a device: memory, packed weights, the paged KV cache and the ops
  * of a transformer on flat arrays.
  *
- * A backend is a required table of ops and six groups of capabilities. A group that a device lacks
- * is NULL as a whole: queue (work that runs beside the host), sampler, moe (mixtures of experts),
- * peers (other ranks' memory), collective (other ranks' devices) and fusion (several ops as one).
+ * A backend is a required table of ops and seven groups of capabilities. A group that a device
+ * lacks is NULL as a whole: queue (work that runs beside the host), sampler, moe (mixtures of
+ * experts), recurrent (layers with a state), peers (other ranks' memory), collective (other ranks'
+ * devices) and fusion (several ops as one).
  * Members that are marked optional may be NULL by themselves.
  * doc/adding-a-backend.md shows how to write a backend.
  *
@@ -131,7 +132,8 @@ struct step {
     // is any, and so are entries before the windows of all its queries. The tables stay on the
     // device from step to step: update_tables brings what changed.
     int32_t *block_tables;
-    int32_t *table_row; // [num_seqs]: the sequence's row of the tables
+    // [num_seqs]: the sequence's row of the tables, and its slot in the states of recurrent layers
+    int32_t *table_row;
     int32_t *logit_index; // [num_logits]: rows of tokens
     struct sample_row *rows; // [num_logits]
     struct sample_bias *biases; // a row's bias_start is an index into it
@@ -418,6 +420,34 @@ struct backend_moe {
     void (*experts)(struct backend *backend, const struct experts_args *args);
 };
 
+/* Linear attention: a layer that keeps a state in place of keys and values. For each key/value head
+ * the state is a matrix S [head_dim][head_dim], zero at the sequence's start. Each token, in order,
+ * makes S += k v^T; then out = scale * q S for each of the head's query heads. Before that each
+ * head of q and k may have an RMS norm, in place.
+ *
+ * A sequence's state is in the slot step->table_row[s], which no other active sequence has. Nobody
+ * clears slots: a sequence whose first query is at position 0 begins with S = 0, whatever the slot
+ * holds. Any other one finds there what the step before has left, so the tokens of a sequence come
+ * in order and each once. A padding sequence (context_len 0) reads and writes no slot. */
+struct linear_attention_args {
+    const struct step *step;
+    void *states; // dev [step->table_rows][linear_attention_bytes] of this layer
+    uint32_t num_heads, num_kv_heads, head_dim;
+    void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]
+    void *out; // dev [num_tokens][num_heads * head_dim], not overlapping qkv
+    const float *q_norm, *k_norm; // dev [head_dim], both or NULL
+    float eps; // of the norms
+    float scale;
+};
+
+// Without this group models with such layers are refused.
+struct backend_recurrent {
+    // Bytes of one slot of a layer; a multiple of 64.
+    size_t (*linear_attention_bytes)(const struct backend *backend, uint32_t num_kv_heads,
+                                     uint32_t head_dim);
+    void (*linear_attention)(struct backend *backend, const struct linear_attention_args *args);
+};
+
 // A layer's weights for its fused ops. The pointers are borrowed for the fused model's life.
 struct fused_layer {
     const struct linear *qkv, *o;
@@ -503,6 +533,7 @@ struct backend {
     const struct backend_queue *queue; // NULL: none, as for the others
     const struct backend_sampler *sampler;
     const struct backend_moe *moe;
+    const struct backend_recurrent *recurrent;
     const struct backend_peers *peers;
     const struct backend_collective *collective;
     const struct backend_fusion *fusion;

@@ -5,6 +5,7 @@
 
 #include "backend/gpu_choice.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "base/os/cpu.h"
 #include "base/os/file.h"
 #include "comm/mpi_comm.h"
@@ -114,10 +115,36 @@ static enum status choose_backend(struct engine_plan *plan,
         status = gpu_choice_check(&gpus, plan->num_on_host, err);
     }
     if (!status) status = backend_create(&plan->backend, &backend_options, err);
-    if (status || !plan->config.moe.num_experts || plan->backend->moe) return status;
-    return err_set(err, ERR_UNSUPPORTED,
-                   "%s/config.json: experts are not supported on the device %s", options->model,
-                   plan->backend->name);
+    if (status) return status;
+    const struct {
+        const char *what;
+        bool is_missing;
+    } groups[] = {
+        {"experts", plan->config.moe.num_experts && !plan->backend->moe},
+        {"recurrent layers (linear attention)",
+         layer_table_num_states(&plan->layers) && !plan->backend->recurrent},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
+        if (!groups[i].is_missing) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s/config.json: %s are not supported on the device %s", options->model,
+                       groups[i].what, plan->backend->name);
+    }
+    return OK;
+}
+
+// A hit would need the states at its end, and nobody keeps those.
+static bool has_prefix_cache(const struct engine_plan *plan,
+                             const struct nvllm_engine_options *options) {
+    if (!options->enable_prefix_caching || !layer_table_num_states(&plan->layers)) {
+        return options->enable_prefix_caching != 0;
+    }
+    if (plan->engine == 0 && plan->rank == 0) {
+        log_warning("enable_prefix_caching has no effect: %s has recurrent layers, whose state "
+                    "after a prefix is not kept",
+                    options->model);
+    }
+    return false;
 }
 
 static enum status choose_format(struct engine_plan *plan,
@@ -182,7 +209,7 @@ static enum status choose_lengths(struct engine_plan *plan,
         .max_num_seqs = max_num_seqs,
         .max_num_batched_tokens = max_num_tokens,
         .block_size = block_size,
-        .enable_prefix_caching = options->enable_prefix_caching != 0,
+        .enable_prefix_caching = has_prefix_cache(plan, options),
     };
     struct step_limits *limits = &plan->runner.decoder.limits;
     *limits = (struct step_limits){
@@ -204,7 +231,7 @@ static enum status choose_lengths(struct engine_plan *plan,
 
 // For a device this is an upper bound: the warm-up measures what there is room for.
 static size_t kv_bytes_by_default(const struct engine_plan *plan, size_t sequence_bytes) {
-    size_t fixed = plan->weights_bytes + plan->workspace_bytes;
+    size_t fixed = plan->weights_bytes + plan->workspace_bytes + plan->state_bytes;
     size_t available = plan->memory_available_bytes;
     size_t left = available > fixed ? available - fixed : 0;
     if (plan->backend->queue) return left;
@@ -314,6 +341,10 @@ static enum status choose_kv_cache(struct engine_plan *plan,
 static const char *smaller_part(const struct engine_plan *plan, size_t kv_bytes) {
     bool is_gpu = plan->backend->queue != NULL;
     size_t weights = plan->weights_bytes, workspace = plan->workspace_bytes;
+    size_t states = plan->state_bytes;
+    if (states > kv_bytes && states > weights && states > workspace) {
+        return "a smaller max_num_seqs needs less";
+    }
     if (kv_bytes > weights && kv_bytes > workspace) {
         return is_gpu ? "a smaller kv_cache_gib, num_kvcache_blocks or max_model_len needs less"
                       : "a smaller kv_cache_gib, num_kvcache_blocks or max_model_len needs less, "
@@ -332,6 +363,15 @@ enum status engine_plan_check_memory(const struct engine_plan *plan, struct err 
     size_t available = plan->memory_available_bytes;
     if (!available || needed <= available) return OK;
     size_t kv_bytes = plan->kv_block_bytes * plan->scheduler.num_blocks;
+    if (plan->state_bytes) {
+        return err_set(err, ERR_NOMEM,
+                       "the model needs %.2f GiB (weights %.2f, workspace %.2f, KV cache %.2f, "
+                       "states of %u sequences %.2f), but %.2f are free; %s",
+                       (double)needed / gib, (double)plan->weights_bytes / gib,
+                       (double)plan->workspace_bytes / gib, (double)kv_bytes / gib,
+                       plan->scheduler.max_num_seqs, (double)plan->state_bytes / gib,
+                       (double)available / gib, smaller_part(plan, kv_bytes));
+    }
     return err_set(err, ERR_NOMEM,
                    "the model needs %.2f GiB (weights %.2f, workspace %.2f, KV cache %.2f), but "
                    "%.2f are free; %s",
@@ -412,6 +452,8 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
                                                 plan->backend, plan->format);
     plan->workspace_bytes = model_runner_workspace_bytes(&plan->runner);
     if (plan->world_size > 1) plan->workspace_bytes += bytes_for_ranks(plan, options);
+    plan->state_bytes = decoder->limits.max_num_seqs *
+                        decoder_state_bytes(&plan->layers, &plan->shape, plan->backend);
     if ((status = choose_kv_cache(plan, options, err))) goto fail;
     return OK;
 fail:
@@ -436,6 +478,6 @@ void engine_plan_fini(struct engine_plan *plan) {
 }
 
 size_t engine_plan_total_bytes(const struct engine_plan *plan) {
-    return plan->weights_bytes + plan->workspace_bytes +
+    return plan->weights_bytes + plan->workspace_bytes + plan->state_bytes +
            plan->kv_block_bytes * plan->scheduler.num_blocks;
 }

@@ -43,7 +43,7 @@ static json_t *users_json(const struct engine_plan *plan) {
     uint64_t blocks_each = engine_plan_blocks_for(plan, plan->max_model_len);
     uint64_t wanted = plan->scheduler.max_num_seqs;
     size_t bytes_each = plan->kv_block_bytes * blocks_each;
-    size_t fixed = plan->weights_bytes + plan->workspace_bytes;
+    size_t fixed = plan->weights_bytes + plan->workspace_bytes + plan->state_bytes;
     size_t available = plan->memory_available_bytes;
     uint64_t in_cache = plan->scheduler.num_blocks / blocks_each;
     uint64_t in_memory = available > fixed ? (available - fixed) / bytes_each : 0;
@@ -74,6 +74,19 @@ static int add_kv_groups(json_t *memory, const struct engine_plan *plan) {
                   : json_object_set_new(memory, "kv_blocks_per_sequence", json_integer(blocks));
 }
 
+// Adds what only a model with recurrent layers has. 0: done.
+static int add_states(json_t *memory, const struct engine_plan *plan) {
+    if (!memory || !plan->state_bytes) return 0;
+    json_int_t num_slots = (json_int_t)plan->scheduler.max_num_seqs;
+    json_t *more =
+        json_pack("{s:I s:I s:I s:b}", "state_bytes", (json_int_t)plan->state_bytes,
+                  "state_bytes_each", (json_int_t)plan->state_bytes / num_slots, "num_state_slots",
+                  num_slots, "enable_prefix_caching", (int)plan->scheduler.enable_prefix_caching);
+    int failed = more ? json_object_update(memory, more) : -1;
+    json_decref(more);
+    return failed;
+}
+
 static json_t *memory_json(const struct engine_plan *plan) {
     uint64_t blocks = plan->scheduler.num_blocks;
     // A token has a slot in each group.
@@ -86,7 +99,7 @@ static json_t *memory_json(const struct engine_plan *plan) {
         (json_int_t)(plan->kv_block_bytes * blocks), "kv_cache_tokens", (json_int_t)tokens,
         "total_bytes", (json_int_t)engine_plan_total_bytes(plan), "memory_available_bytes",
         (json_int_t)plan->memory_available_bytes, "full_length", users_json(plan));
-    if (!add_kv_groups(memory, plan)) return memory;
+    if (!add_kv_groups(memory, plan) && !add_states(memory, plan)) return memory;
     json_decref(memory);
     return NULL;
 }

@@ -142,7 +142,7 @@ static void init_stats(struct llm_engine *engine, double load_seconds, double wa
         .load_seconds = load_seconds,
         .warm_up_seconds = warm_up_seconds,
         .weights_bytes = plan->weights_bytes,
-        .workspace_bytes = plan->workspace_bytes,
+        .workspace_bytes = plan->workspace_bytes + plan->state_bytes,
         .kv_cache_bytes = (uint64_t)plan->kv_block_bytes * plan->scheduler.num_blocks,
     };
     publish_stats(engine);
@@ -572,6 +572,10 @@ void llm_engine_default_sampling(const struct llm_engine *engine,
 
 uint64_t llm_engine_num_step_tokens(const struct llm_engine *engine) {
     return atomic_load(&engine->num_step_tokens);
+}
+
+bool llm_engine_caches_prefixes(const struct llm_engine *engine) {
+    return engine->plan.scheduler.enable_prefix_caching;
 }
 
 const struct tokenizer *llm_engine_tokenizer(const struct llm_engine *engine) {

@@ -77,7 +77,8 @@ static enum status add_outputs(const struct llm_engine *engine, struct request *
         request->times = first->times;
         status = sampling_init_borrowed(&request->sampling, &first->sampling, err);
         if (!status) status = fill_output(engine, request, in, ids, count, err);
-        if (!status) request->seq->origin = first->seq;
+        // With recurrent layers each computes the prompt: none has the other's states at its end.
+        if (!status && !engine->plan.state_bytes) request->seq->origin = first->seq;
     }
     return status;
 }

@@ -3,12 +3,29 @@
 #include "base/check.h"
 #include "model/compose.h"
 
-static void attention_block(struct pass *pass, uint32_t layer_index) {
+static void linear_attention(struct pass *pass, uint32_t layer_index) {
+    struct decoder *d = pass->d;
+    const struct decoder_layer *layer = &d->layers[layer_index];
+    const struct layer *described = &d->table->layers[layer_index];
+    d->backend->recurrent->linear_attention(
+        d->backend, &(struct linear_attention_args){.step = pass->step,
+                                                    .states = layer->states,
+                                                    .num_heads = d->shape.num_heads,
+                                                    .num_kv_heads = d->shape.num_kv_heads,
+                                                    .head_dim = described->head_dim,
+                                                    .qkv = d->workspace.qkv,
+                                                    .out = d->workspace.attended,
+                                                    .q_norm = layer->q_norm,
+                                                    .k_norm = layer->k_norm,
+                                                    .eps = d->config->rms_norm_eps,
+                                                    .scale = described->query_scale});
+}
+
+static void softmax_attention(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
     const struct layer *described = &d->table->layers[layer_index];
     const struct decoder_workspace *w = &d->workspace;
-    compose_project_in(pass, layer->input_norm, layer->qkv, w->qkv, false);
     compose_attend(pass, &(struct attention_args){
                              .step = pass->step,
                              .cache = pass->cache,
@@ -26,6 +43,18 @@ static void attention_block(struct pass *pass, uint32_t layer_index) {
                              .eps = d->config->rms_norm_eps,
                              .scale = described->query_scale,
                          });
+}
+
+static void attention_block(struct pass *pass, uint32_t layer_index) {
+    struct decoder *d = pass->d;
+    const struct decoder_layer *layer = &d->layers[layer_index];
+    const struct decoder_workspace *w = &d->workspace;
+    compose_project_in(pass, layer->input_norm, layer->qkv, w->qkv, false);
+    if (layer->states) {
+        linear_attention(pass, layer_index);
+    } else {
+        softmax_attention(pass, layer_index);
+    }
     compose_project_out(pass, layer->o, w->attended);
 }
 
@@ -143,15 +172,14 @@ static void embed(struct pass *pass) {
     pass->has_unadded = pass->is_first = !is_whole;
 }
 
-// Runs the layers, but at most `most_of_a_kind` dense and as many sparse ones: the warm-up runs
-// few.
+// Runs the layers, but at most `most_of_a_kind` of those that are dense or sparse, and recurrent or
+// not: the warm-up runs few.
 static void run_layers(struct pass *pass, uint32_t most_of_a_kind) {
     const struct decoder *d = pass->d;
-    uint32_t num_dense = 0, num_sparse = 0;
+    uint32_t num_run[2][2] = {{0}};
     for (uint32_t i = 0; i < d->config->num_layers; i++) {
-        bool is_sparse = d->layers[i].experts != NULL;
-        uint32_t *num_run = is_sparse ? &num_sparse : &num_dense;
-        if ((*num_run)++ >= most_of_a_kind) continue;
+        bool is_sparse = d->layers[i].experts != NULL, is_recurrent = d->layers[i].states != NULL;
+        if (num_run[is_sparse][is_recurrent]++ >= most_of_a_kind) continue;
         attention_block(pass, i);
         if (is_sparse) {
             sparse_mlp(pass, &d->layers[i]);

@@ -6,7 +6,10 @@
  *     residual += mlp(norm(residual))
  *   logits = lm_head(norm(residual)), of the rows that need them
  *
- * where mlp(x) = down(silu(gate(x)) * up(x)). In a sparse layer mlp(x) is the weighted sum of the
+ * In a recurrent layer linear attention over a state of fixed size takes attention's place. The
+ * states are the decoder's: they stay from step to step, one slot for each active sequence.
+ *
+ * Above, mlp(x) = down(silu(gate(x)) * up(x)). In a sparse layer mlp(x) is the weighted sum of the
  * experts that the router chooses for x, each of that form.
  *
  * Linears hold this rank's slice: q/k/v, gate/up and the vocabulary are cut by rows, o and down by
@@ -91,6 +94,10 @@ size_t decoder_weights_bytes(const struct model_config *config, const struct lay
                              struct weight_format format);
 size_t decoder_workspace_bytes(const struct model_config *config, const struct decoder_shape *shape,
                                const struct step_limits *limits, const struct backend *backend);
+// Bytes of the states that this rank keeps of one sequence in all recurrent layers. The decoder has
+// memory for max_num_seqs sequences.
+size_t decoder_state_bytes(const struct layer_table *table, const struct decoder_shape *shape,
+                           const struct backend *backend);
 // Parameters of the whole model (all ranks), tied weights once.
 uint64_t decoder_num_parameters(const struct model_config *config, const struct layer_table *table);
 // Parameters that one token uses: of a layer's experts only num_experts_per_tok. For a dense model

@@ -11,6 +11,7 @@ struct decoder_layer {
     float *q_norm, *k_norm; // dev [head_dim], NULL where the family has none
     struct linear *qkv; // [(num_heads + 2 num_kv_heads) head_dim][hidden]
     struct linear *o; // [hidden][num_heads head_dim]
+    void *states; // dev [max_num_seqs][bytes of a slot]: of a recurrent layer, else NULL
     // A dense layer has the first two, a sparse one the last two; the others are NULL.
     struct linear *gate_up; // [2 intermediate][hidden]
     struct linear *down; // [hidden][intermediate]
@@ -57,6 +58,7 @@ struct decoder {
     uint32_t num_rows; // of the last pass's residual
     bool has_unadded; // the last pass left workspace.projected to be added to the residual
     void *workspace_memory; // dev
+    void *state_memory; // dev: the states of all recurrent layers; NULL: there are none
     struct decoder_workspace workspace;
 };
 
@@ -72,6 +74,10 @@ struct weight_format decoder_vocabulary_format(struct weight_format layers);
 
 struct experts_shape decoder_experts_shape(const struct model_config *config,
                                            const struct decoder_shape *shape);
+
+// Bytes of one slot of a layer's states; 0: the layer has none.
+size_t decoder_slot_bytes(const struct layer *layer, const struct decoder_shape *shape,
+                          const struct backend *backend);
 
 // Places the activations from `base` on. `base` may be NULL to compute only size_bytes.
 void decoder_workspace_layout(struct decoder_workspace *out, char *base,

@@ -366,7 +366,7 @@ static enum status make_rope(struct decoder *d, uint32_t rope, struct err *err) 
 static enum status make_ropes(struct decoder *d, struct err *err) {
     for (uint32_t i = 0; i < d->table->num_layers; i++) {
         uint32_t rope = decoder_rope_index(d, i);
-        if (d->ropes[rope]) continue;
+        if (d->ropes[rope] || d->table->layers[i].mixer != MIXER_ATTENTION) continue;
         enum status status = make_rope(d, rope, err);
         if (status) return status;
     }
@@ -380,6 +380,21 @@ static enum status make_workspace(struct decoder *d, struct err *err) {
     if (status) return status;
     decoder_workspace_layout(&d->workspace, d->workspace_memory, d->config, &d->shape, &d->limits,
                              d->backend);
+    return OK;
+}
+
+static enum status make_states(struct decoder *d, struct err *err) {
+    size_t rows = d->limits.max_num_seqs,
+           each = decoder_state_bytes(d->table, &d->shape, d->backend);
+    if (!each) return OK;
+    enum status status = d->backend->ops->alloc(d->backend, rows * each, &d->state_memory, err);
+    if (status) return status;
+    char *at = d->state_memory;
+    for (uint32_t i = 0; i < d->table->num_layers; i++) {
+        size_t bytes = decoder_slot_bytes(&d->table->layers[i], &d->shape, d->backend);
+        if (bytes) d->layers[i].states = at;
+        at += rows * bytes;
+    }
     return OK;
 }
 
@@ -457,6 +472,7 @@ enum status decoder_create(struct decoder **out, const struct decoder_options *o
     if (status) goto fail;
     if ((status = make_ropes(d, err))) goto fail;
     if ((status = make_workspace(d, err))) goto fail;
+    if ((status = make_states(d, err))) goto fail;
     if ((status = make_fused_model(d, err))) goto fail;
     tell(&loader, loader.num_parameters);
     *out = d;
@@ -488,6 +504,7 @@ void decoder_destroy(struct decoder *d) {
     ops->release(d->backend, d->final_norm);
     for (uint32_t i = 0; i < ARRAY_LEN(d->ropes); i++) ops->release(d->backend, d->ropes[i]);
     ops->release(d->backend, d->workspace_memory);
+    ops->release(d->backend, d->state_memory);
     free(d->layers);
     free(d);
 }

@@ -163,6 +163,21 @@ size_t decoder_weights_bytes(const struct model_config *c, const struct layer_ta
     return layers + vocabulary * (c->tie_word_embeddings ? 1 : 2) + c->hidden_size * sizeof(float);
 }
 
+size_t decoder_slot_bytes(const struct layer *layer, const struct decoder_shape *s,
+                          const struct backend *b) {
+    if (layer->mixer != MIXER_LINEAR_ATTENTION) return 0;
+    return b->recurrent->linear_attention_bytes(b, s->num_kv_heads, layer->head_dim);
+}
+
+size_t decoder_state_bytes(const struct layer_table *table, const struct decoder_shape *s,
+                           const struct backend *b) {
+    size_t sum = 0;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        sum += decoder_slot_bytes(&table->layers[i], s, b);
+    }
+    return sum;
+}
+
 // With `num_experts` experts if it is sparse.
 static uint64_t layer_parameters(const struct model_config *c, const struct layer *layer,
                                  uint64_t num_experts) {

@@ -5,14 +5,9 @@
 
 #include "base/check.h"
 
-static const struct model_family *const families[] = {
-    &family_llama, &family_mistral, &family_mixtral,
-    &family_qwen2, &family_qwen3,   &family_qwen3_moe,
-};
-
 static const struct model_family *find(const char *architecture) {
-    for (size_t i = 0; i < ARRAY_LEN(families); i++) {
-        if (strcmp(families[i]->architecture, architecture) == 0) return families[i];
+    for (size_t i = 0; model_families[i]; i++) {
+        if (strcmp(model_families[i]->architecture, architecture) == 0) return model_families[i];
     }
     return NULL;
 }
@@ -20,9 +15,9 @@ static const struct model_family *find(const char *architecture) {
 static enum status unknown_architecture(const char *architecture, struct err *err) {
     char known[256] = "";
     size_t used = 0;
-    for (size_t i = 0; i < ARRAY_LEN(families) && used < sizeof known; i++) {
+    for (size_t i = 0; model_families[i] && used < sizeof known; i++) {
         int n = snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
-                         families[i]->architecture);
+                         model_families[i]->architecture);
         used += n > 0 ? (size_t)n : 0;
     }
     return err_set(err, ERR_UNSUPPORTED, "architecture %s is not supported (supported: %s)",

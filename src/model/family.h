@@ -45,6 +45,9 @@ MUST_USE enum status family_resolve(struct layer_table *out, const struct model_
 MUST_USE enum status family_apply(struct layer_table *out, const struct model_family *family,
                                   const struct model_config *config, struct err *err);
 
+// All families; NULL is the end. The list is in a file of its own, so that tests can link another.
+extern const struct model_family *const model_families[];
+
 extern const struct model_family family_llama;
 extern const struct model_family family_mistral;
 extern const struct model_family family_mixtral;

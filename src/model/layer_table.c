@@ -45,7 +45,17 @@ bool layer_table_has_windows(const struct layer_table *table) {
     return false;
 }
 
-// The different windows of the layers.
+static bool has_kv(const struct layer *layer) {
+    return layer->mixer == MIXER_ATTENTION;
+}
+
+uint32_t layer_table_num_states(const struct layer_table *table) {
+    uint32_t num = 0;
+    for (uint32_t i = 0; i < table->num_layers; i++) num += !has_kv(&table->layers[i]);
+    return num;
+}
+
+// The different windows of the layers with KV.
 struct windows {
     uint32_t num;
     uint32_t tokens[KV_GROUPS_MAX], num_layers[KV_GROUPS_MAX];
@@ -55,6 +65,7 @@ struct windows {
 static bool count_windows(const struct layer_table *table, uint32_t max, struct windows *out) {
     *out = (struct windows){0};
     for (uint32_t i = 0; i < table->num_layers; i++) {
+        if (!has_kv(&table->layers[i])) continue;
         uint32_t k = 0;
         while (k < out->num && out->tokens[k] != table->layers[i].window) k++;
         if (k == max) return false;
@@ -84,11 +95,12 @@ static uint32_t choose_size(const struct windows *windows, uint32_t num_layers,
 
 static void put_into_one_group(struct layer_table *table, uint32_t window) {
     table->num_kv_groups = 1;
-    table->layers_per_group = table->num_layers;
+    table->layers_per_group = 0;
     table->kv_windows[0] = window;
     for (uint32_t i = 0; i < table->num_layers; i++) {
+        if (!has_kv(&table->layers[i])) continue;
         table->layers[i].kv_group = 0;
-        table->layers[i].kv_index = i;
+        table->layers[i].kv_index = table->layers_per_group++;
     }
 }
 
@@ -103,14 +115,15 @@ void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint
         put_into_one_group(table, are_few ? windows.tokens[0] : 0);
         return;
     }
-    uint32_t size = choose_size(&windows, table->num_layers, max_groups);
+    uint32_t num_kv_layers = table->num_layers - layer_table_num_states(table);
+    uint32_t size = choose_size(&windows, num_kv_layers, max_groups);
     table->layers_per_group = size;
     table->num_kv_groups = 0;
     for (uint32_t k = 0; k < windows.num; k++) {
         uint32_t num = 0;
         for (uint32_t i = 0; i < table->num_layers; i++) {
             struct layer *layer = &table->layers[i];
-            if (layer->window != windows.tokens[k]) continue;
+            if (!has_kv(layer) || layer->window != windows.tokens[k]) continue;
             layer->kv_group = table->num_kv_groups + num / size;
             layer->kv_index = num++ % size;
             table->kv_windows[layer->kv_group] = layer->window;
@@ -126,7 +139,7 @@ bool layer_table_is_even(const struct layer_table *table) {
         bool is_same = layer->rope == first->rope && layer->head_dim == first->head_dim &&
                        layer->num_kv_heads == first->num_kv_heads &&
                        layer->query_scale == first->query_scale;
-        bool is_plain = !layer->is_sparse && !layer->window && layer->softcap == 0;
+        bool is_plain = !layer->is_sparse && has_kv(layer) && !layer->window && layer->softcap == 0;
         if (!is_same || !is_plain || layer->has_sinks) return false;
     }
     return true;
@@ -144,6 +157,8 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
         {"an activation other than silu", layer->activation != ACTIVATION_SILU},
         {"a rotary embedding of a part of each head", layer->rotary_dim != layer->head_dim},
         {"a factor of what is added to the residual", layer->residual_scale != 1},
+        {"linear attention with a rotary embedding", !has_kv(layer) && layer->rope != ROPE_NONE},
+        {"linear attention over a window", !has_kv(layer) && layer->window},
         {"a soft limit of attention scores", layer->softcap != 0},
         {"attention sinks", layer->has_sinks},
         {"heads of another size than other layers",
@@ -175,6 +190,11 @@ enum status layer_table_check(const struct layer_table *table, struct err *err) 
     for (uint32_t i = 0; i < table->num_layers; i++) {
         enum status status = check_layer(table, i, err);
         if (status) return status;
+    }
+    if (layer_table_num_states(table) == table->num_layers) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: a model without any layer of softmax attention is not supported",
+                       table->family);
     }
     return OK;
 }

@@ -44,10 +44,17 @@ enum activation {
     ACTIVATION_CLAMPED_SILU, // silu(1.702 gate) * gate * (up + 1), both clamped to 7
 };
 
+// How a layer's tokens see the ones before them.
+enum mixer {
+    MIXER_ATTENTION, // softmax attention over the KV cache
+    MIXER_LINEAR_ATTENTION, // over a state in place of keys and values (backend.h)
+};
+
 enum { ROPE_TABLES_MAX = 4 };
 #define ROPE_NONE UINT32_MAX
 
 struct layer {
+    enum mixer mixer; // with a state: no rope, window, softcap or sinks, and no KV group
     uint32_t window; // tokens that a query sees, itself included; 0: all
     uint32_t rope; // index of layer_table.ropes, or ROPE_NONE: positions change nothing
     uint32_t head_dim, num_kv_heads;
@@ -82,8 +89,8 @@ struct layer_table {
     uint32_t num_ropes;
     uint32_t num_layers;
     struct layer *layers; // [num_layers]
-    // The KV groups (backend.h, struct step): each has so many layers or fewer. What is before the
-    // window of a group is read by none of its layers; 0: all is read.
+    // The KV groups of the layers with KV (backend.h, struct step): each has so many or fewer. What
+    // is before the window of a group is read by none of its layers; 0: all is read.
     uint32_t num_kv_groups, layers_per_group;
     uint32_t kv_windows[KV_GROUPS_MAX];
 };
@@ -99,9 +106,11 @@ void layer_table_fini(struct layer_table *table); // all-zero is fine
 // there are too many different windows, all layers are in one group that keeps everything.
 void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint32_t max_groups);
 bool layer_table_has_windows(const struct layer_table *table);
+// Layers that keep a state of each sequence in place of keys and values.
+uint32_t layer_table_num_states(const struct layer_table *table);
 
-// All layers are dense, have the same shape, rope and scale, and no window, soft limit of scores or
-// sinks: ops that run all of them at once (backend.h, layers_args) need to know only one.
+// All layers are dense and have KV, the same shape, rope and scale, and no window, soft limit of
+// scores or sinks: ops that run all of them at once (backend.h, layers_args) need to know only one.
 bool layer_table_is_even(const struct layer_table *table);
 
 // ERR_UNSUPPORTED names the first value that the decoder cannot compute.

@@ -16,6 +16,7 @@ enum command_kind {
     LINEAR,
     ATTENTION_PREPARE,
     ATTENTION,
+    LINEAR_ATTENTION,
     SILU_MUL,
     GATHER_ROWS,
     SAMPLE,
@@ -47,6 +48,7 @@ struct command {
         struct rms_norm_args rms_norm;
         struct linear_args linear;
         struct attention_args attention;
+        struct linear_attention_args linear_attention;
         struct silu_mul_args silu_mul;
         struct gather_rows_args gather_rows;
         struct update_tables_args update_tables;
@@ -71,6 +73,8 @@ enum { QUEUE_MAX = 4096, RECORD_MAX = 512, IDS_MAX = 1 << 15, HEAD_BYTES = 64 };
 static struct fake {
     const struct backend_ops *cpu;
     const struct backend_sampler *cpu_sampler;
+    const struct backend_recurrent *cpu_recurrent;
+    struct backend_recurrent recurrent;
     struct backend_ops ops;
     struct command queue[QUEUE_MAX]; // ring: a command's number modulo QUEUE_MAX
     uint64_t num_enqueued, num_run;
@@ -160,6 +164,12 @@ static void run_attention_prepare(struct backend *backend, const struct command 
     fake.cpu->attention_prepare(backend, &args);
 }
 
+static void run_linear_attention(struct backend *backend, const struct command *command) {
+    struct linear_attention_args args = command->as.linear_attention;
+    args.step = &command->step;
+    fake.cpu_recurrent->linear_attention(backend, &args);
+}
+
 static void run_simple(struct backend *b, const struct command *command) {
     const struct backend_ops *cpu = fake.cpu;
     const struct counts_begin *counts = &command->as.counts_begin;
@@ -187,6 +197,9 @@ static void run_simple(struct backend *b, const struct command *command) {
         return;
     case GATHER_ROWS:
         cpu->gather_rows(b, &command->as.gather_rows);
+        return;
+    case LINEAR_ATTENTION:
+        run_linear_attention(b, command);
         return;
     case UPDATE_TABLES:
         cpu->update_tables(b, &command->as.update_tables);
@@ -422,6 +435,13 @@ static void fake_attention(struct backend *backend, const struct attention_args 
             &(struct command){.kind = ATTENTION, .step = *args->step, .as.attention = *args});
 }
 
+static void fake_linear_attention(struct backend *backend,
+                                  const struct linear_attention_args *args) {
+    enqueue(backend, &(struct command){.kind = LINEAR_ATTENTION,
+                                       .step = *args->step,
+                                       .as.linear_attention = *args});
+}
+
 static void fake_silu_mul(struct backend *backend, const struct silu_mul_args *args) {
     enqueue(backend, &(struct command){.kind = SILU_MUL, .as.silu_mul = *args});
 }
@@ -562,6 +582,10 @@ enum status select_cuda_create(struct backend **out, const struct backend_option
     (*out)->queue = &fake_queue;
     (*out)->sampler = &fake_sampler;
     (*out)->moe = NULL;
+    fake.cpu_recurrent = (*out)->recurrent;
+    fake.recurrent = *fake.cpu_recurrent;
+    fake.recurrent.linear_attention = fake_linear_attention;
+    (*out)->recurrent = &fake.recurrent;
     (*out)->fusion = &fake_fusion;
     (*out)->name = "fake";
     return OK;

@@ -1,5 +1,6 @@
 #include "support/ways.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "support/cmocka_all.h"
@@ -31,8 +32,9 @@ struct nvllm_result *way_run_alone(const struct mixed_workload *workload,
 static void expect_same(const struct mixed_workload_expected *expected, const struct way *way) {
     struct nvllm_engine_options options = way_options(way);
     struct nvllm_stats stats = NVLLM_STATS_INIT;
-    // The fake device runs a model alone.
-    if (options.tensor_parallel_size > 1 && strcmp(way->device, "cuda") == 0) return;
+    // The fake device runs one model alone.
+    bool is_alone = options.tensor_parallel_size == 1 && options.data_parallel_size == 1;
+    if (!is_alone && strcmp(way->device, "cuda") == 0) return;
     fake_device_reset();
     struct nvllm_result *got = mixed_workload_run(expected->workload, &options, &stats);
     mixed_workload_expect_same(got, expected->results);

@@ -88,6 +88,11 @@ static const struct backend_moe cpu_moe = {
     .experts = cpu_experts,
 };
 
+static const struct backend_recurrent cpu_recurrent = {
+    .linear_attention_bytes = cpu_linear_attention_bytes,
+    .linear_attention = cpu_linear_attention,
+};
+
 static const struct backend_peers cpu_peers = {.sum = cpu_sum};
 
 // Writes the names of the ISAs that can run here: "scalar, avx2".
@@ -151,6 +156,7 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
         .ops = &cpu_ops,
         .sampler = &cpu_sampler,
         .moe = &cpu_moe,
+        .recurrent = &cpu_recurrent,
         .peers = &cpu_peers,
         .fusion = &cpu_fusion,
         .name = "cpu",

@@ -151,6 +151,11 @@ size_t cpu_experts_scratch_bytes(const struct backend *backend, const struct exp
 void cpu_route(struct backend *backend, const struct route_args *args);
 void cpu_experts(struct backend *backend, const struct experts_args *args);
 
+// linear_attention.c
+size_t cpu_linear_attention_bytes(const struct backend *backend, uint32_t num_kv_heads,
+                                  uint32_t head_dim);
+void cpu_linear_attention(struct backend *backend, const struct linear_attention_args *args);
+
 enum status cpu_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
                                 struct kv_cache **out, struct err *err);
 void cpu_kv_cache_destroy(struct backend *backend, struct kv_cache *cache);

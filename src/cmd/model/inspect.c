@@ -143,6 +143,10 @@ static const struct row model_rows[] = {
 static const struct row plan_rows[] = {
     {"weights_bytes", "Weights", ROW_BYTES},
     {"workspace_bytes", "Workspace", ROW_BYTES},
+    {"state_bytes", "Recurrent states", ROW_BYTES}, // these four only with recurrent layers
+    {"num_state_slots", "Slots for states", ROW_VALUE},
+    {"state_bytes_each", "Bytes per slot", ROW_BYTES},
+    {"enable_prefix_caching", "Prefix caching", ROW_VALUE},
     {"kv_cache_bytes", "KV cache", ROW_BYTES},
     {"total_bytes", "Total", ROW_BYTES},
     {"memory_available_bytes", "Available now", ROW_BYTES},

@@ -187,7 +187,7 @@ static enum status wait_loaded(struct engine_group *group, const struct interrup
 static enum status create_router(struct engine_group *group, struct err *err) {
     struct nvllm_stats stats = {0};
     engine_group_stats(group, &stats);
-    uint64_t num_blocks = group->options.enable_prefix_caching ? stats.num_kv_blocks : 0;
+    uint64_t num_blocks = llm_engine_caches_prefixes(group->engines[0]) ? stats.num_kv_blocks : 0;
     return request_router_init(&group->router, group->num_engines, stats.block_size, num_blocks,
                                secret_make(), err);
 }

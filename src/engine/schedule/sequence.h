@@ -57,8 +57,8 @@ struct sequence {
     uint64_t *block_hashes; // [num_blocks_max] chain hash of each full block, [0, num_hashes) known
     uint32_t num_kv_groups;
     uint32_t num_blocks; // entries of each table
-    // While it holds blocks: which row of the devices' block tables it has. No other sequence that
-    // holds blocks has the same.
+    // While it holds blocks: which row of the devices' block tables it has, and which slot for
+    // states of recurrent layers. No other sequence that holds blocks has the same.
     uint32_t table_row;
     uint32_t num_sent; // leading entries of each table that the row has (batch.h)
     uint32_t num_hashes;

@@ -1,0 +1,211 @@
+/* Models with recurrent layers (support/recurrent_families.c): each sequence has a slot of states.
+ * On the CPU, and on the fake device, a request's results must be the same to the bit however it
+ * runs. With NANOVLLM_TEST_RANKS or NANOVLLM_TEST_ENGINES this holds among these ranks, too. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "engine/engine_plan.h"
+#include "support/captured.h"
+#include "support/cmocka_all.h"
+#include "support/engine_fixture.h"
+#include "support/fake_device.h"
+#include "support/ways.h"
+
+// models/tiny-qwen3: 4 of its 6 layers have a state, of 4 heads of 64 x 64 floats.
+enum { STATE_BYTES = 4 * 4 * 64 * 64 * 4 };
+
+static struct nvllm_engine_options cpu_options(void) {
+    struct nvllm_engine_options options = small_options();
+    options.device = "cpu"; // not the fake device
+    return options;
+}
+
+// Slots are used again, so no request may see the states of the one before.
+static void test_same_results_on_every_way(void **state) {
+    static const struct way ways[] = {
+        {.device = "cpu", .async_scheduling = "off", .max_num_seqs = 1},
+        {.device = "cpu", .async_scheduling = "off", .max_num_seqs = 3},
+        {.device = "cpu", .async_scheduling = "off", .max_num_seqs = 8, .max_num_tokens = 10},
+        {.device = "cpu", .async_scheduling = "on", .max_num_seqs = 8, .max_num_tokens = 24},
+        {.device = "cpu", .schedule = "prefill-first", .max_num_seqs = 8, .max_num_tokens = 40},
+        {.device = "cuda", .async_scheduling = "on", .max_num_seqs = 8},
+        {.device = "cuda", .async_scheduling = "on", .max_num_seqs = 8, .enforce_eager = 1},
+    };
+    ways_expect_same(*state, ways, ARRAY_LEN(ways));
+}
+
+// A preempted sequence loses its slot, and is computed again from its first token.
+static void test_same_results_after_preemptions(void **state) {
+    static const struct way ways[] = {
+        {.device = "cpu", .async_scheduling = "off", .max_num_seqs = 8, .num_blocks = 14},
+        {.device = "cpu", .async_scheduling = "on", .max_num_seqs = 8, .num_blocks = 14},
+        {.device = "cpu", .schedule = "prefill-first", .max_num_seqs = 8, .num_blocks = 18},
+        {.device = "cuda", .async_scheduling = "on", .max_num_seqs = 8, .num_blocks = 14},
+    };
+    // Each of two engines has all these blocks, and half of the requests.
+    if (getenv("NANOVLLM_TEST_ENGINES")) skip();
+    ways_expect_same(*state, ways, ARRAY_LEN(ways));
+}
+
+static void test_threads_change_no_bit(void **state) {
+    const struct mixed_workload_expected *expected = *state;
+    struct nvllm_engine_options options = cpu_options();
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    options.threads = 2;
+    if (options.tensor_parallel_size > 1) skip(); // of all ranks
+    struct nvllm_result *got = mixed_workload_run(expected->workload, &options, &stats);
+    mixed_workload_expect_same(got, expected->results);
+    nvllm_results_free(got, WORKLOAD_REQUESTS);
+}
+
+// Each output computes the prompt itself: no other has the states at its end.
+static void test_outputs_are_those_of_single_requests(void **state) {
+    enum { N = 3 };
+    const struct mixed_workload_expected *expected = *state;
+    struct nvllm_engine_options options = cpu_options();
+    struct nvllm_sampling_params params = expected->workload->params[3];
+    struct nvllm_request request = expected->workload->requests[3];
+    params.n = N;
+    params.temperature = 0;
+    params.logprobs = 2;
+    request.sampling = &params;
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_result *several = generate_one(engine, &request);
+    params.n = 1;
+    struct nvllm_result *one = generate_one(engine, &request);
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    nvllm_engine_stats(engine, &stats);
+    uint32_t num_outputs = 0;
+    for (const struct nvllm_result *r = several; r; r = r->next, num_outputs++) {
+        assert_int_equal(r->num_tokens, one->num_tokens);
+        assert_memory_equal(r->token_ids, one->token_ids, one->num_tokens * sizeof *r->token_ids);
+        assert_memory_equal(r->logprobs, one->logprobs,
+                            one->num_tokens * 3 * sizeof *one->logprobs);
+    }
+    assert_int_equal(num_outputs, N);
+    assert_int_equal(stats.num_prefill_tokens, (N + 1) * WORKLOAD_PROMPT_MAX);
+    nvllm_results_free(several, 1);
+    nvllm_results_free(one, 1);
+    nvllm_engine_destroy(engine);
+}
+
+// The same prompt twice finds nothing, and whoever asks for a prefix cache is told so.
+static void test_no_prefix_is_cached_and_a_warning_says_so(void **state) {
+    const struct mixed_workload_expected *expected = *state;
+    static struct captured captured;
+    struct nvllm_engine_options options = cpu_options();
+    const char *part = "enable_prefix_caching has no effect: models/tiny-qwen3 has recurrent";
+    captured_begin(&captured, false);
+    struct nvllm_engine *engine = open_engine(&options);
+    captured_end(&captured);
+    const char *at = strstr(captured.text, part);
+    assert_non_null(at);
+    assert_null(strstr(at + 1, part)); // once, whatever the number of ranks and engines
+    struct nvllm_result *first = generate_one(engine, &expected->workload->requests[3]);
+    struct nvllm_result *second = generate_one(engine, &expected->workload->requests[3]);
+    assert_int_equal(second->num_cached_tokens, 0);
+    assert_int_equal(second->num_tokens, first->num_tokens);
+    assert_memory_equal(second->token_ids, first->token_ids,
+                        first->num_tokens * sizeof *first->token_ids);
+    nvllm_results_free(first, 1);
+    nvllm_results_free(second, 1);
+    nvllm_engine_destroy(engine);
+    options.enable_prefix_caching = 0;
+    captured_begin(&captured, false);
+    nvllm_engine_destroy(open_engine(&options));
+    captured_end(&captured);
+    assert_null(strstr(captured.text, "enable_prefix_caching"));
+}
+
+static json_int_t plan_number(const struct nvllm_engine_options *options, const char *name) {
+    char *text = NULL;
+    struct nvllm_error error = {0};
+    if (nvllm_inspect(options, &text, &error)) fail_msg("%s", error.message);
+    json_t *root = json_loads(text, 0, NULL);
+    const json_t *value = json_object_get(json_object_get(root, "plan"), name);
+    json_int_t number = json_is_false(value) ? 0 : json_integer_value(value);
+    assert_true(json_is_false(value) || json_is_integer(value));
+    json_decref(root);
+    nvllm_free(text);
+    return number;
+}
+
+static void test_the_plan_counts_the_slots(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = cpu_options();
+    options.enable_prefix_caching = 0;
+    json_int_t each = STATE_BYTES / options.tensor_parallel_size; // a rank has its heads' states
+    assert_int_equal(plan_number(&options, "state_bytes_each"), each);
+    assert_int_equal(plan_number(&options, "num_state_slots"), 8);
+    assert_int_equal(plan_number(&options, "state_bytes"), 8 * each);
+    assert_int_equal(plan_number(&options, "enable_prefix_caching"), 0);
+    json_int_t parts = plan_number(&options, "weights_bytes") +
+                       plan_number(&options, "workspace_bytes") +
+                       plan_number(&options, "kv_cache_bytes");
+    assert_int_equal(plan_number(&options, "total_bytes"), parts + 8 * each);
+    // Two of the six layers have KV: blocks of 16 tokens, K and V of 4 heads of 64 bfloat16.
+    assert_int_equal(plan_number(&options, "kv_block_bytes"),
+                     2 * 16 * 2 * 4 * 64 * 2 / options.tensor_parallel_size);
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    nvllm_engine_stats(engine, &stats);
+    assert_int_equal(stats.workspace_bytes / (uint64_t)options.data_parallel_size,
+                     plan_number(&options, "workspace_bytes") + 8 * each);
+    nvllm_engine_destroy(engine);
+}
+
+static void test_a_plan_without_memory_names_the_states(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = cpu_options();
+    struct engine_plan plan;
+    struct err err = {0};
+    options.enable_prefix_caching = 0;
+    options.max_num_seqs = 256;
+    options.tensor_parallel_size = 1;
+    assert_int_equal(engine_plan_make(&plan, &options, 0, 0, &err), OK);
+    plan.memory_available_bytes = 1 << 20;
+    assert_int_equal(engine_plan_check_memory(&plan, &err), ERR_NOMEM);
+    assert_non_null(strstr(err.message, "states of 256 sequences 0.06), but 0.00 are free; a "
+                                        "smaller max_num_seqs needs less"));
+    engine_plan_fini(&plan);
+}
+
+// Ranks have the states of their own heads.
+static void test_two_ranks_give_the_tokens_of_one(void **state) {
+    const struct mixed_workload_expected *expected = *state;
+    struct nvllm_result *results[2];
+    struct nvllm_engine_options options = cpu_options();
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    if (options.tensor_parallel_size == 1) skip();
+    options.kv_cache_dtype = "float32";
+    options.dtype = "float32"; // what ranks add in another order differs in the last bits only
+    options.cpu_isa = "scalar";
+    for (int32_t i = 0; i < 2; i++) {
+        options.tensor_parallel_size = 1 + i;
+        results[i] = mixed_workload_run(expected->workload, &options, &stats);
+    }
+    for (int i = 0; i < WORKLOAD_REQUESTS; i++) {
+        assert_int_equal(results[1][i].num_tokens, results[0][i].num_tokens);
+        assert_memory_equal(results[1][i].token_ids, results[0][i].token_ids,
+                            results[0][i].num_tokens * sizeof *results[0][i].token_ids);
+    }
+    nvllm_results_free(results[0], WORKLOAD_REQUESTS);
+    nvllm_results_free(results[1], WORKLOAD_REQUESTS);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_results_on_every_way),
+        cmocka_unit_test(test_same_results_after_preemptions),
+        cmocka_unit_test(test_threads_change_no_bit),
+        cmocka_unit_test(test_outputs_are_those_of_single_requests),
+        cmocka_unit_test(test_no_prefix_is_cached_and_a_warning_says_so),
+        cmocka_unit_test(test_the_plan_counts_the_slots),
+        cmocka_unit_test(test_a_plan_without_memory_names_the_states),
+        cmocka_unit_test(test_two_ranks_give_the_tokens_of_one),
+    };
+    return cmocka_run_group_tests(tests, mixed_workload_expected_make,
+                                  mixed_workload_expected_free);
+}

@@ -1,0 +1,85 @@
+/* Recurrent layers on a device without them, which plain_backend.c is, and what their table of
+ * layers may not say. */
+#include <string.h>
+
+#include "model/family.h"
+#include "support/cmocka_all.h"
+#include "support/config_text.h"
+#include "support/engine_fixture.h"
+
+static void test_a_device_without_them_refuses_by_name(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    struct nvllm_engine *engine = NULL;
+    struct nvllm_error error = {0};
+    options.device = "cuda"; // the plain backend replaces it
+    assert_int_equal(nvllm_engine_create(&engine, &options, &error), NVLLM_ERR_UNSUPPORTED);
+    assert_string_equal(error.message,
+                        "models/tiny-qwen3/config.json: recurrent layers (linear attention) are "
+                        "not supported on the device plain");
+}
+
+static uint32_t window;
+static uint32_t num_recurrent;
+static uint32_t rope;
+
+static void change(struct layer_table *table, const struct model_config *config) {
+    (void)config;
+    for (uint32_t i = 0; i < num_recurrent; i++) {
+        table->layers[i].mixer = MIXER_LINEAR_ATTENTION;
+        table->layers[i].window = window;
+        table->layers[i].rope = rope;
+    }
+}
+
+static const struct model_family family = {
+    .name = "Test", .architecture = "Qwen3ForCausalLM", .change = change};
+
+static void expect_refused_layers(const char *words) {
+    struct model_config config = PARSE_OK({"num_hidden_layers", "3"});
+    struct layer_table table;
+    struct err err = {0};
+    assert_int_equal(family_apply(&table, &family, &config, &err), ERR_UNSUPPORTED);
+    expect_words(&err, words);
+    model_config_fini(&config);
+}
+
+static void test_values_without_code_are_refused_by_name(void **state) {
+    (void)state;
+    num_recurrent = 1;
+    rope = 0;
+    expect_refused_layers("Test: layer 0 has linear attention with a rotary embedding");
+    rope = ROPE_NONE;
+    window = 64;
+    expect_refused_layers("Test: layer 0 has linear attention over a window");
+    window = 0;
+    num_recurrent = 3;
+    expect_refused_layers("Test: a model without any layer of softmax attention");
+}
+
+// Only the layers with KV are in KV groups, one behind the other.
+static void test_layers_with_a_state_have_no_kv(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK({"num_hidden_layers", "3"});
+    struct layer_table table;
+    num_recurrent = 2;
+    rope = ROPE_NONE;
+    assert_int_equal(family_apply(&table, &family, &config, NULL), OK);
+    assert_int_equal(layer_table_num_states(&table), 2);
+    assert_false(layer_table_is_even(&table));
+    layer_table_plan_kv(&table, 100, KV_GROUPS_MAX);
+    assert_int_equal(table.num_kv_groups, 1);
+    assert_int_equal(table.layers_per_group, 1);
+    assert_int_equal(table.layers[2].kv_index, 0);
+    layer_table_fini(&table);
+    model_config_fini(&config);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_device_without_them_refuses_by_name),
+        cmocka_unit_test(test_values_without_code_are_refused_by_name),
+        cmocka_unit_test(test_layers_with_a_state_have_no_kv),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
