@@ -719,6 +719,14 @@ NVLLM_API void nvllm_results_free(struct nvllm_result *results, size_t num_resul
 // struct_size is not the library's is not written. With data_parallel_size above 1 it has the sums
 // over the engines; load_seconds and warm_up_seconds are the longest. block_size and max_model_len
 // are of each engine.
+#define NVLLM_DURATION_BUCKETS 13
+// Durations by their length: counts[0] are those up to 1 us, counts[i] those up to 4^i us that are
+// longer than 4^(i - 1) us, the last all that are longer. 4^11 us are 4.2 seconds.
+struct nvllm_durations {
+    uint64_t counts[NVLLM_DURATION_BUCKETS];
+    double seconds; // of all
+};
+
 struct nvllm_stats {
     size_t struct_size;
     uint64_t num_steps; // steps whose results the host has; the token counters are of these steps
@@ -754,11 +762,16 @@ struct nvllm_stats {
     uint64_t weights_bytes;
     uint64_t workspace_bytes; // activations, batch, sampling, states of recurrent layers
     uint64_t kv_cache_bytes;
+    // Requests with structured_outputs; those whose form an earlier request had, so that it was
+    // compiled already; those that were refused for their form.
+    uint64_t num_forms, num_forms_kept, num_forms_refused;
+    struct nvllm_durations form_compile; // compilations of forms, also of refused ones
+    struct nvllm_durations form_mask; // masks of the tokens that a form allows, one a token
 };
 #define NVLLM_STATS_INIT                                                                           \
     {                                                                                              \
         sizeof(struct nvllm_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-            0, 0, 0, 0, 0, 0, 0, 0, 0                                                              \
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {{0}, 0}, {{0}, 0},                                \
     }
 NVLLM_API void nvllm_engine_stats(struct nvllm_engine *engine, struct nvllm_stats *stats);
 

@@ -169,6 +169,10 @@ class RequestStruct(Structure):
     ]
 
 
+class Durations(Structure):
+    _fields_ = [("counts", c_uint64 * 13), ("seconds", c_double)]
+
+
 class StatsStruct(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -202,6 +206,11 @@ class StatsStruct(Structure):
         ("weights_bytes", c_uint64),
         ("workspace_bytes", c_uint64),
         ("kv_cache_bytes", c_uint64),
+        ("num_forms", c_uint64),
+        ("num_forms_kept", c_uint64),
+        ("num_forms_refused", c_uint64),
+        ("form_compile", Durations),
+        ("form_mask", Durations),
     ]
 
 
@@ -218,6 +227,7 @@ STRUCTS: dict[str, type[Structure]] = {
     "nvllm_times": Times,
     "nvllm_event": Event,
     "nvllm_request": RequestStruct,
+    "nvllm_durations": Durations,
     "nvllm_stats": StatsStruct,
 }
 

@@ -44,6 +44,7 @@ size_t nvllm_struct_size(const char *name) {
         {"nvllm_param", sizeof(struct nvllm_param)},
         {"nvllm_logprob", sizeof(struct nvllm_logprob)},
         {"nvllm_times", sizeof(struct nvllm_times)},
+        {"nvllm_durations", sizeof(struct nvllm_durations)},
         {"nvllm_event", sizeof(struct nvllm_event)},
         {"nvllm_request", sizeof(struct nvllm_request)},
         {"nvllm_result", sizeof(struct nvllm_result)},

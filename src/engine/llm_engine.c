@@ -562,6 +562,7 @@ enum status llm_engine_wait(struct llm_engine *engine, double seconds, struct er
 void llm_engine_stats(struct llm_engine *engine, struct nvllm_stats *stats) {
     inbox_read_stats(&engine->inbox, stats);
     stats->peak_rss_bytes = cpu_peak_rss_bytes();
+    if (engine->forms) form_stats_read(&engine->forms->stats, stats);
 }
 
 void llm_engine_default_sampling(const struct llm_engine *engine,

@@ -135,6 +135,7 @@ static enum status constrain(const struct llm_engine *engine, struct request *re
         .vocab_size = engine->plan.config.vocab_size,
         .blanks = engine->forms->blanks,
         .num_blanks = engine->forms->num_blanks,
+        .stats = &engine->forms->stats,
         .may_reason = in->chat || in->may_reason,
     };
     status = token_mask_constrain(&request->sampling.mask, automaton, &options, err);

@@ -159,6 +159,8 @@ static void test_statistics_are_sums(void **state) {
     struct nvllm_engine *engine = open_engine(&options);
     struct nvllm_sampling_params params = greedy_params(5);
     params.ignore_eos = 1;
+    params.structured_outputs = "{\"regex\": \"[0-9]{9}\"}";
+    params.num_structured_outputs = strlen(params.structured_outputs);
     struct seen seen[4] = {0};
     for (size_t i = 0; i < 4; i++) add(engine, text_request("a b c", &params), &seen[i]);
     struct nvllm_stats stats = NVLLM_STATS_INIT;
@@ -176,6 +178,18 @@ static void test_statistics_are_sums(void **state) {
     assert_int_equal(stats.num_kv_blocks_used, 0);
     assert_int_equal(stats.block_size, 16);
     assert_int_equal(stats.max_model_len, 256);
+    // The engines share what was compiled.
+    assert_int_equal(stats.num_forms, 4);
+    assert_int_equal(stats.num_forms_kept, 3);
+    assert_int_equal(stats.num_forms_refused, 0);
+    uint64_t num_compiled = 0, num_masks = 0;
+    for (size_t i = 0; i < NVLLM_DURATION_BUCKETS; i++) {
+        num_compiled += stats.form_compile.counts[i];
+        num_masks += stats.form_mask.counts[i];
+    }
+    assert_int_equal(num_compiled, 1);
+    assert_int_equal(num_masks, 20);
+    assert_true(stats.form_compile.seconds > 0 && stats.form_mask.seconds > 0);
     nvllm_engine_destroy(engine);
 }
 

@@ -136,6 +136,24 @@ class Structured(unittest.TestCase):
             self.assertEqual(connection.getresponse().status, 400)
             connection.close()
 
+    def test_metrics_count_forms(self):
+        names = [f"structured_output_{name}" for name in (
+            "requests_total", "cache_hits_total", "refused_total", "compile_time_seconds_count",
+            "compile_time_seconds_sum", "mask_time_seconds_count", "mask_time_seconds_sum")]
+        before = [self.server.metric("nanovllm:" + name) for name in names]
+        num_tokens = 0
+        for _ in range(2):
+            status, body = self.server.post(COMPLETIONS, {"prompt": "Say", "regex": "[xyz]{9}", "max_tokens": 20})
+            self.assertEqual((status, body["choices"][0]["finish_reason"]), (200, "stop"))
+            num_tokens += body["usage"]["completion_tokens"]
+        self.refuse({"regex": "("}, "structured_outputs")
+        wanted, kept, refused, compiled, compile_sum, masks, mask_sum = (
+            self.server.metric("nanovllm:" + name) - value for name, value in zip(names, before))
+        self.assertEqual((wanted, kept, refused, compiled), (3, 1, 1, 2))
+        self.assertEqual(masks, num_tokens)
+        self.assertGreater(compile_sum, 0)
+        self.assertGreater(mask_sum, 0)
+
     def test_beside_tools_it_is_refused(self):
         tools = [{"type": "function", "function": {"name": "add"}}]
         self.refuse({"tools": tools, "response_format": {"type": "json_object"}}, "response_format", path=CHAT)

@@ -178,6 +178,11 @@ bool engine_group_is_unfinished(struct engine_group *group, uint64_t request_id)
     return false;
 }
 
+static void add_durations(struct nvllm_durations *sum, const struct nvllm_durations *more) {
+    for (size_t i = 0; i < NVLLM_DURATION_BUCKETS; i++) sum->counts[i] += more->counts[i];
+    sum->seconds += more->seconds;
+}
+
 static void add_stats(struct nvllm_stats *sum, const struct nvllm_stats *more) {
     sum->num_steps += more->num_steps;
     sum->num_prefill_tokens += more->num_prefill_tokens;
@@ -203,6 +208,11 @@ static void add_stats(struct nvllm_stats *sum, const struct nvllm_stats *more) {
     sum->weights_bytes += more->weights_bytes;
     sum->workspace_bytes += more->workspace_bytes;
     sum->kv_cache_bytes += more->kv_cache_bytes;
+    sum->num_forms += more->num_forms;
+    sum->num_forms_kept += more->num_forms_kept;
+    sum->num_forms_refused += more->num_forms_refused;
+    add_durations(&sum->form_compile, &more->form_compile);
+    add_durations(&sum->form_mask, &more->form_mask);
 }
 
 void engine_group_stats(struct engine_group *group, struct nvllm_stats *stats) {

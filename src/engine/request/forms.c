@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/os/clock.h"
 #include "base/text/blank.h"
 #include "structured/read/outputs.h"
 #include "structured/vocabulary_tokenizer.h"
@@ -120,17 +121,26 @@ static void keep(struct forms *forms, const char *text, size_t len, struct autom
     *oldest = (struct form){copy, len, automaton, ++forms->num_uses};
 }
 
-enum status forms_get(struct forms *forms, const char *text, size_t len, struct automaton **out,
-                      struct err *err) {
+static enum status compile(struct forms *forms, const char *text, size_t len,
+                           struct automaton **out, struct err *err) {
+    double start = clock_seconds();
+    struct grammar *grammar;
+    enum status status = outputs_read(&grammar, text, len, err);
+    if (!status) status = automaton_create(out, grammar, forms->vocabulary, NULL, err);
+    durations_add(&forms->stats.compile, clock_seconds() - start);
+    return status;
+}
+
+static enum status get(struct forms *forms, const char *text, size_t len, struct automaton **out,
+                       struct err *err) {
     *out = NULL;
     pthread_mutex_lock(&forms->lock);
     enum status status = prepare(forms, err);
     if (!status) *out = find(forms, text, len);
     pthread_mutex_unlock(&forms->lock);
+    if (*out) atomic_fetch_add(&forms->stats.num_kept, 1);
     if (status || *out) return status;
-    struct grammar *grammar;
-    status = outputs_read(&grammar, text, len, err);
-    if (!status) status = automaton_create(out, grammar, forms->vocabulary, NULL, err);
+    status = compile(forms, text, len, out, err);
     // It is the request that has a fault, or is too large; sent again it would be no better.
     if (status == ERR_FORMAT || status == ERR_CAPACITY) status = ERR_INVALID;
     if (status) return err_prefix(err, status, "structured_outputs");
@@ -145,4 +155,12 @@ enum status forms_get(struct forms *forms, const char *text, size_t len, struct 
     }
     pthread_mutex_unlock(&forms->lock);
     return OK;
+}
+
+enum status forms_get(struct forms *forms, const char *text, size_t len, struct automaton **out,
+                      struct err *err) {
+    atomic_fetch_add(&forms->stats.num_wanted, 1);
+    enum status status = get(forms, text, len, out, err);
+    if (status) atomic_fetch_add(&forms->stats.num_refused, 1);
+    return status;
 }

@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "base/err.h"
+#include "engine/step/form_stats.h"
 #include "structured/automaton.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -39,6 +40,7 @@ struct forms {
         uint64_t last_use;
     } kept[FORMS_KEPT];
     uint64_t num_uses;
+    struct form_stats stats;
 };
 
 MUST_USE enum status forms_init(struct forms *forms, const struct forms_options *options,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/os/clock.h"
 #include "base/text/blank.h"
 
 // Decides by the prompt's end where the output begins.
@@ -27,7 +28,8 @@ enum status constraint_init(struct constraint *constraint, struct automaton *aut
                             const struct constraint_options *options, struct err *err) {
     *constraint = (struct constraint){.tokenizer = options->tokenizer,
                                       .blanks = options->blanks,
-                                      .num_blanks = options->num_blanks};
+                                      .num_blanks = options->num_blanks,
+                                      .stats = options->stats};
     if (!automaton) return OK;
     constraint->fault = calloc(1, sizeof *constraint->fault);
     if (!constraint->fault) return err_nomem(err, "structured output");
@@ -120,7 +122,9 @@ static void allow(uint32_t *words, const int32_t *ids, uint32_t num_ids) {
 void constraint_write(const struct constraint *constraint, uint32_t *out, uint32_t num_words) {
     bool any = false;
     struct err *fault = constraint->fault;
+    double start = clock_seconds();
     if (!fault->status) fault->status = matcher_mask(&constraint->matcher, out, &any, fault);
+    if (constraint->stats) durations_add(&constraint->stats->mask, clock_seconds() - start);
     if (fault->status) {
         memset(out, 0, num_words * sizeof *out);
         return;

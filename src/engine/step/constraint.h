@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/step/form_stats.h"
 #include "engine/step/prompt_reasoning.h"
 #include "structured/matcher.h"
 #include "text/chat/think.h"
@@ -37,6 +38,7 @@ struct constraint {
     uint32_t num_blanks;
     int32_t opening[REASONING_OPENING_MAX]; // [num_opening] START: tokens that begin reasoning
     uint32_t num_opening;
+    struct form_stats *stats; // borrowed: masks are counted there; NULL: nowhere
     struct err *fault; // why nothing is allowed any more; its status is OK while nothing has failed
 };
 
@@ -47,6 +49,7 @@ struct constraint_options {
     uint32_t vocab_size;
     const int32_t *blanks; // [num_blanks] tokens of white space alone; they live as long
     uint32_t num_blanks;
+    struct form_stats *stats; // they live as long; NULL: masks are not counted
     bool may_reason; // the output may begin with an opening tag
 };
 

@@ -2,7 +2,9 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/compiler.h"
 
@@ -27,6 +29,11 @@ static const double step_bounds[] = {1,   8,    16,   32,   64,   128,  256,
                                      512, 1024, 2048, 4096, 8192, 16384};
 static const double n_bounds[] = {1, 2, 5, 10, 20};
 static const double preemption_bounds[] = {1, 2, 3, 4, 5, 10, 20};
+
+// 4^i microseconds, as struct nvllm_durations counts them.
+static const double duration_bounds[NVLLM_DURATION_BUCKETS - 1] = {
+    1e-6,    4e-6,    16e-6,   64e-6,   256e-6,   1024e-6,
+    4096e-6, .016384, .065536, .262144, 1.048576, 4.194304};
 
 enum histogram_id {
     FIRST_TOKEN,
@@ -194,13 +201,15 @@ static void write_number(struct page *page, const char *name, const char *type, 
     json_out_rawf(page->out, "} %.17g\n", value);
 }
 
-static void write_buckets(struct page *page, const struct histogram *histogram) {
+static void write_buckets(struct page *page, const char *prefix,
+                          const struct histogram *histogram) {
     uint64_t total = 0;
-    json_out_rawf(page->out, "# HELP vllm:%s %s.\n# TYPE vllm:%s histogram\n", histogram->name,
-                  histogram->help, histogram->name);
+    char name[80];
+    snprintf(name, sizeof name, "%s:%s", prefix, histogram->name);
+    write_head(page, name, "histogram", histogram->help);
     for (size_t i = 0; i <= histogram->num_bounds; i++) {
         total += histogram->counts[i];
-        json_out_rawf(page->out, "vllm:%s_bucket", histogram->name);
+        json_out_rawf(page->out, "%s_bucket", name);
         write_labels(page);
         if (i < histogram->num_bounds) {
             json_out_rawf(page->out, ",le=\"%.12g\"} %llu\n", histogram->bounds[i],
@@ -209,9 +218,9 @@ static void write_buckets(struct page *page, const struct histogram *histogram) 
             json_out_rawf(page->out, ",le=\"+Inf\"} %llu\n", (unsigned long long)total);
         }
     }
-    json_out_rawf(page->out, "vllm:%s_sum", histogram->name);
+    json_out_rawf(page->out, "%s_sum", name);
     write_labels(page);
-    json_out_rawf(page->out, "} %.17g\nvllm:%s_count", histogram->sum, histogram->name);
+    json_out_rawf(page->out, "} %.17g\n%s_count", histogram->sum, name);
     write_labels(page);
     json_out_rawf(page->out, "} %llu\n", (unsigned long long)total);
 }
@@ -225,7 +234,7 @@ static void write_steps(struct page *page, const struct metrics *metrics) {
         steps.counts[i] = atomic_load_explicit(&metrics->steps[i], memory_order_relaxed);
     }
     steps.sum = (double)atomic_load_explicit(&metrics->step_tokens, memory_order_relaxed);
-    write_buckets(page, &steps);
+    write_buckets(page, "vllm", &steps);
 }
 
 static void write_finished(struct page *page, const struct metrics *metrics) {
@@ -282,6 +291,31 @@ static void write_cache(struct page *page, const struct nvllm_stats *stats) {
                   concurrency);
 }
 
+static void write_durations(struct page *page, const char *name, const char *help,
+                            const struct nvllm_durations *durations) {
+    struct histogram histogram = {.name = name,
+                                  .help = help,
+                                  .bounds = duration_bounds,
+                                  .num_bounds = ARRAY_LEN(duration_bounds),
+                                  .sum = durations->seconds};
+    memcpy(histogram.counts, durations->counts, sizeof durations->counts);
+    write_buckets(page, "nanovllm", &histogram);
+}
+
+static void write_forms(struct page *page, const struct nvllm_stats *stats) {
+    write_number(page, "nanovllm:structured_output_requests_total", "counter",
+                 (double)stats->num_forms, "Requests whose answers must have a form");
+    write_number(page, "nanovllm:structured_output_cache_hits_total", "counter",
+                 (double)stats->num_forms_kept,
+                 "Of these, requests whose form was compiled before");
+    write_number(page, "nanovllm:structured_output_refused_total", "counter",
+                 (double)stats->num_forms_refused, "Requests that were refused for their form");
+    write_durations(page, "structured_output_compile_time_seconds", "Time to compile a form",
+                    &stats->form_compile);
+    write_durations(page, "structured_output_mask_time_seconds",
+                    "Time to find the tokens that a form allows next", &stats->form_mask);
+}
+
 static void write_engine(struct page *page, const struct nvllm_stats *stats) {
     double blocks = stats->num_kv_blocks ? stats->num_kv_blocks : 1;
     const char *usage = "Share of the KV cache's blocks in use, 1 is all";
@@ -303,6 +337,7 @@ static void write_engine(struct page *page, const struct nvllm_stats *stats) {
     write_number(page, "nanovllm:requests_finished_total", "counter",
                  (double)stats->num_requests_finished, "Requests that the engine ended");
     write_cache(page, stats);
+    write_forms(page, stats);
 }
 
 void metrics_write(const struct metrics *metrics, const struct metrics_now *now,
@@ -319,7 +354,8 @@ void metrics_write(const struct metrics *metrics, const struct metrics_now *now,
                  (double)metrics->num_cached_tokens, "Prompt tokens found in the prefix cache");
     write_finished(&page, metrics);
     write_steps(&page, metrics);
-    for (size_t i = 0; i < NUM_HISTOGRAMS; i++) write_buckets(&page, &metrics->histograms[i]);
+    for (size_t i = 0; i < NUM_HISTOGRAMS; i++)
+        write_buckets(&page, "vllm", &metrics->histograms[i]);
     write_answered(&page, metrics);
     write_number(&page, "nanovllm:http_connections", "gauge", now->num_connections,
                  "Open connections");
