@@ -3,6 +3,8 @@
  * by 3e-2 of the largest, and ids are compared only where the reference's choice was not close
  * (EXPECTED_MARGIN_RULE). Needs a GPU: exits with 77, which ctest counts as skipped, if there is
  * none. */
+#include <limits.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -18,9 +21,11 @@
 #include "base/json/jread.h"
 #include "reference/expected.h"
 #include "support/mini_engine.h"
+#include "support/temp_folder.h"
 
-enum { NUM_CASES = 24, SKIPPED = 77 };
+enum { NUM_CASES = 24, SKIPPED = 77, WINDOWED_PROMPT = 300, WINDOWED_NEW = 40 };
 static const float logits_bound = 3e-2f; // of the largest logit
+static const float windowed_bound = 5e-2f; // the same, over many tokens and against the CPU
 static const char *device; // as mini_gpus says
 static const char *program; // this one
 
@@ -29,6 +34,9 @@ static const char *const families[] = {
     "qwen3",     "qwen3-tied-bias", "qwen3-yarn", "qwen2",           "llama3-rope",
     "llama-mha", "mistral",         "qwen3-moe",  "qwen3-moe-mixed",
 };
+
+// Has a window in every layer.
+static const char windowed_family[] = "mistral-window";
 
 static struct nvllm_engine_options cuda_options(const char *model) {
     struct nvllm_engine_options options = mini_options(model);
@@ -94,6 +102,67 @@ static void test_families_in_chunks(void **state) {
         check_family(families[i], 48, false);
 }
 
+static bool device_has_windows(void) {
+    const struct backend_options options = {
+        .device = device, .cpu_isa = "auto", .weight_dtype = DTYPE_BF16};
+    struct backend *backend = NULL;
+    struct err err = {0};
+    if (backend_create(&backend, &options, &err)) fail_msg("%s", err.message);
+    bool has_windows = backend->has_windows;
+    backend_destroy(backend);
+    return has_windows;
+}
+
+// Prompts of up to 300 tokens, with a window of 32.
+static void test_family_with_a_window(void **state) {
+    (void)state;
+    if (!device_has_windows()) skip();
+    check_family(windowed_family, 512, false);
+    check_family(windowed_family, 48, false);
+    check_family(windowed_family, 1, false);
+    check_family(windowed_family, 1, true);
+}
+
+// The bundled model with a window of 48 in every second layer: two KV groups.
+static void make_windowed_model(struct temp_folder *folder) {
+    static const char *const files[] = {"model.safetensors.index.json", "generation_config.json",
+                                        "model-00001-of-00002.safetensors",
+                                        "model-00002-of-00002.safetensors"};
+    struct err err = {0};
+    json_t *config = NULL;
+    char from[PATH_MAX], to[PATH_MAX + 64];
+    temp_folder_create(folder);
+    if (jread_file(&config, "models/tiny-qwen3/config.json", &err)) fail_msg("%s", err.message);
+    json_object_set_new(config, "use_sliding_window", json_true());
+    json_object_set_new(config, "sliding_window", json_integer(48));
+    json_t *types = json_object_get(config, "layer_types");
+    for (size_t i = 1; i < json_array_size(types); i += 2) {
+        json_array_set_new(types, i, json_string("sliding_attention"));
+    }
+    char *text = json_dumps(config, 0);
+    temp_folder_write_text(folder, "config.json", text);
+    free(text);
+    json_decref(config);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "models/tiny-qwen3/%s", files[i]);
+        assert_non_null(realpath(name, from));
+        snprintf(to, sizeof to, "%s/%s", folder->path, files[i]);
+        assert_int_equal(symlink(from, to), 0);
+    }
+}
+
+// Runs the request greedily on a device, or along the tokens `forced`.
+static void run_windowed(const struct nvllm_engine_options *options, struct mini_request *request,
+                         bool runs_fused) {
+    struct mini_engine engine;
+    open_engine(&engine, options, runs_fused);
+    mini_warm_up(&engine);
+    mini_run(&engine, request, 1);
+    assert_int_equal(scheduler_num_preemptions(engine.scheduler), 0);
+    mini_close(&engine);
+}
+
 // The 24 recorded conversations, read once.
 struct conversations {
     int32_t prompt[NUM_CASES][EXPECTED_TOKENS_MAX], want[NUM_CASES][EXPECTED_TOKENS_MAX];
@@ -120,6 +189,92 @@ static struct conversations *read_conversations(void) {
     }
     json_decref(cases);
     return c;
+}
+
+// The CPU's logits, and how far those of the device are off at most, as a share of the largest.
+struct windowed_run {
+    uint32_t vocab;
+    int32_t prompt[WINDOWED_PROMPT], tokens[WINDOWED_NEW];
+    float *want, *got; // [WINDOWED_NEW][vocab]
+};
+
+static float share_off(const struct windowed_run *run) {
+    float worst = 0, largest = 0;
+    for (size_t i = 0; i < (size_t)WINDOWED_NEW * run->vocab; i++) {
+        largest = fmaxf(largest, fabsf(run->want[i]));
+        worst = fmaxf(worst, fabsf(run->got[i] - run->want[i]));
+        if (isnan(run->got[i])) return NAN;
+    }
+    return worst / largest;
+}
+
+static void windowed_run_init(struct windowed_run *run, const char *model) {
+    struct conversations *c = read_conversations();
+    run->vocab = 4096;
+    for (uint32_t n = 0, i = 0; n < WINDOWED_PROMPT; i = (i + 1) % NUM_CASES) {
+        for (uint32_t t = 0; t < c->requests[i].num_prompt && n < WINDOWED_PROMPT; t++) {
+            run->prompt[n++] = c->prompt[i][t];
+        }
+    }
+    free(c);
+    size_t bytes = (size_t)WINDOWED_NEW * run->vocab * sizeof(float);
+    run->want = malloc(bytes);
+    run->got = malloc(bytes);
+    assert_true(run->want && run->got);
+    struct nvllm_engine_options options = mini_options(model);
+    struct mini_request request = {.prompt = run->prompt,
+                                   .num_prompt = WINDOWED_PROMPT,
+                                   .max_new = WINDOWED_NEW,
+                                   .logits = run->want};
+    run_windowed(&options, &request, false);
+    memcpy(run->tokens, request.tokens, sizeof run->tokens);
+}
+
+// Windows in some layers, a prompt of many windows, and decodes that leave the window while the
+// blocks before it are given back: the cache has no more blocks than that needs.
+static void test_windows_in_some_layers(void **state) {
+    (void)state;
+    static const struct {
+        int32_t step_tokens, eager;
+        bool is_fused;
+    } ways[] = {{512, 0, false}, {512, 1, false}, {40, 0, false}, {1, 0, true}};
+    if (!device_has_windows()) skip();
+    struct temp_folder folder;
+    struct windowed_run *run = calloc(1, sizeof *run);
+    assert_non_null(run);
+    make_windowed_model(&folder);
+    windowed_run_init(run, folder.path);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct nvllm_engine_options options = cuda_options(folder.path);
+        options.max_num_batched_tokens = ways[i].step_tokens;
+        options.enforce_eager = ways[i].eager;
+        options.max_num_seqs = 1;
+        // Of the group without a window all blocks, of the other those of window and step.
+        options.num_kvcache_blocks = WINDOWED_PROMPT / 16 + 4 + (48 + ways[i].step_tokens) / 16 + 2;
+        struct mini_request request = {.prompt = run->prompt,
+                                       .num_prompt = WINDOWED_PROMPT,
+                                       .max_new = WINDOWED_NEW,
+                                       .forced = run->tokens,
+                                       .logits = run->got};
+        run_windowed(&options, &request, ways[i].is_fused);
+        float off = share_off(run);
+        print_message("windows, steps of %d: off by %.4f of the largest\n", ways[i].step_tokens,
+                      (double)off);
+        if (!(off <= windowed_bound)) fail_msg("allowed is %g", (double)windowed_bound);
+    }
+    struct nvllm_engine_options options = cuda_options("models/tiny-qwen3");
+    struct mini_request without = {.prompt = run->prompt,
+                                   .num_prompt = WINDOWED_PROMPT,
+                                   .max_new = WINDOWED_NEW,
+                                   .forced = run->tokens,
+                                   .logits = run->got};
+    run_windowed(&options, &without, false);
+    print_message("without windows: off by %.4f\n", (double)share_off(run));
+    assert_true(share_off(run) > 2 * windowed_bound); // the bound would show a missing window
+    free(run->want);
+    free(run->got);
+    free(run);
+    temp_folder_remove(&folder);
 }
 
 static void check_ids(const struct mini_request *request, const int32_t *want, const char *what) {
@@ -212,9 +367,14 @@ int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "rank") == 0) return run_rank(argv[2]);
     program = argv[0];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families_in_one_step), cmocka_unit_test(test_families_token_by_token),
-        cmocka_unit_test(test_families_in_chunks),   cmocka_unit_test(test_greedy_alone),
-        cmocka_unit_test(test_greedy_together),      cmocka_unit_test(test_greedy_chunked),
+        cmocka_unit_test(test_families_in_one_step),
+        cmocka_unit_test(test_families_token_by_token),
+        cmocka_unit_test(test_families_in_chunks),
+        cmocka_unit_test(test_family_with_a_window),
+        cmocka_unit_test(test_windows_in_some_layers),
+        cmocka_unit_test(test_greedy_alone),
+        cmocka_unit_test(test_greedy_together),
+        cmocka_unit_test(test_greedy_chunked),
         cmocka_unit_test(test_greedy_preempted),
     };
     device = mini_gpus();

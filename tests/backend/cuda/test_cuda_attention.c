@@ -50,32 +50,36 @@ static bool has_attend(const struct backend *device) {
     return device->fusion && device->fusion->attend;
 }
 
-static void check_with(const struct device_pair *pair, const struct shape *shape,
-                       const struct special *special, const struct work *work,
-                       const struct variant *variant) {
+// Each variant's results against the scalar ones.
+static void check_all_with(const struct device_pair *pair, const struct shape *shape,
+                           const struct special *special, const struct work *work,
+                           const struct variant *variants, size_t num_variants) {
     struct inputs in = inputs_make(shape, work);
     in.special = *special;
     float *want = attention_on(pair->scalar, &in, &(struct variant){0});
-    float *got = attention_on(pair->device, &in, variant);
     size_t row = (size_t)shape->num_heads * shape->head_dim;
-    for (uint32_t s = 0, first = 0; s < work->num_seqs; first += work->seqs[s].queries, s++) {
-        size_t count = work->seqs[s].queries * row;
-        double error = ops_nmse_f32(got + first * row, want + first * row, count);
-        bool few = work->seqs[s].queries * shape->num_heads < FEW_HEADS;
-        if (!(error <= (few ? ATTENTION_NMSE_FEW : ATTENTION_NMSE))) {
-            fail_msg("%u heads over %u of %u, blocks of %u: the last %u of %u tokens have nmse %g",
-                     shape->num_heads, shape->num_kv_heads, shape->head_dim, shape->block_size,
-                     work->seqs[s].queries, work->seqs[s].context, error);
+    for (size_t v = 0; v < num_variants; v++) {
+        float *got = attention_on(pair->device, &in, &variants[v]);
+        for (uint32_t s = 0, first = 0; s < work->num_seqs; first += work->seqs[s].queries, s++) {
+            size_t count = work->seqs[s].queries * row;
+            double error = ops_nmse_f32(got + first * row, want + first * row, count);
+            bool few = work->seqs[s].queries * shape->num_heads < FEW_HEADS;
+            if (!(error <= (few ? ATTENTION_NMSE_FEW : ATTENTION_NMSE))) {
+                fail_msg("%u heads over %u of %u, blocks of %u, variant %zu: the last %u of %u "
+                         "tokens have nmse %g",
+                         shape->num_heads, shape->num_kv_heads, shape->head_dim, shape->block_size,
+                         v, work->seqs[s].queries, work->seqs[s].context, error);
+            }
         }
+        free(got);
     }
-    free(got);
     free(want);
     inputs_free(&in);
 }
 
 static void check_variant(const struct device_pair *pair, const struct shape *shape,
                           const struct work *work, const struct variant *variant) {
-    check_with(pair, shape, &(struct special){0}, work, variant);
+    check_all_with(pair, shape, &(struct special){0}, work, variant, 1);
 }
 
 static void check(const struct device_pair *pair, const struct shape *shape,
@@ -401,32 +405,39 @@ static const struct {
 };
 
 static void check_special(const struct device_pair *pair, const struct work *work,
-                          const struct variant *variant) {
+                          const struct variant *variants, size_t num_variants) {
     for (size_t i = 0; i < ARRAY_LEN(specials); i++) {
-        check_with(pair, &specials[i].shape, &specials[i].special, work, variant);
+        check_all_with(pair, &specials[i].shape, &specials[i].special, work, variants,
+                       num_variants);
     }
 }
 
+// Contexts shorter and longer than the windows; more would take the scalar kernels seconds.
+static const struct work windowed_decode = {
+    6, {{1, 1}, {16, 1}, {33, 1}, {101, 1}, {300, 1}, {700, 1}}};
+static const struct work windowed_prompts = {5,
+                                             {{2, 2}, {17, 2}, {129, 64}, {300, 200}, {500, 17}}};
+static const struct work windowed_mixed = {4, {{1, 1}, {230, 130}, {500, 1}, {17, 5}}};
+
+// Few sequences, for which attention/decode_cluster.cu has the windows; then so many that
+// attention/decode.cu has them, with positions that are cut anywhere.
 static void test_windows_caps_and_sinks_of_decodes(void **state) {
-    struct work many = {.num_seqs = 90};
+    struct work many = {.num_seqs = 280};
     for (uint32_t s = 0; s < many.num_seqs; s++) {
-        many.seqs[s] = (struct seq){s % 11 == 10 ? 1500 + s : 1 + s * 37 % 260, 1};
+        many.seqs[s] = (struct seq){s % 70 == 69 ? 300 + s : 1 + s * 37 % 40, 1};
     }
     const struct device_pair *pair = *state;
-    const struct variant plain = {0}, is_fused = {.is_fused = true};
-    check_special(pair, &decode, &plain);
-    check_special(pair, &many, &plain);
-    if (!has_attend(pair->device)) return;
-    check_special(pair, &decode, &is_fused);
-    check_special(pair, &many, &is_fused);
+    const struct variant variants[] = {
+        {0}, {.is_fused = true}, {.is_fused = true, .num_padding = 2}};
+    size_t num_variants = has_attend(pair->device) ? ARRAY_LEN(variants) : 1;
+    check_special(pair, &windowed_decode, variants, num_variants);
+    check_special(pair, &many, &variants[num_variants - 1], 1);
 }
 
 static void test_windows_caps_and_sinks_of_prompts(void **state) {
     const struct variant plain = {0};
-    check_special(*state, &prefill, &plain);
-    check_special(*state, &chunked, &plain);
-    check_special(*state, &tiled_prefill, &plain);
-    check_special(*state, &mixed, &plain);
+    check_special(*state, &windowed_prompts, &plain, 1);
+    check_special(*state, &windowed_mixed, &plain, 1);
 }
 
 // Slots and tables of the layer's KV group, in every kernel.
@@ -434,12 +445,12 @@ static void test_second_kv_group(void **state) {
     const struct device_pair *pair = *state;
     const struct variant plain = {.kv_group = 1}, is_fused = {.kv_group = 1, .is_fused = true};
     for (size_t i = 0; i < 3; i++) {
-        check_variant(pair, &shapes[i], &decode, &plain);
-        check_variant(pair, &shapes[i], &mixed, &plain);
-        if (has_attend(pair->device)) check_variant(pair, &shapes[i], &decode, &is_fused);
+        check_variant(pair, &shapes[i], &windowed_decode, &plain);
+        check_variant(pair, &shapes[i], &windowed_mixed, &plain);
+        if (has_attend(pair->device)) check_variant(pair, &shapes[i], &windowed_decode, &is_fused);
     }
-    check_special(pair, &decode, &plain);
-    check_special(pair, &mixed, &plain);
+    check_special(pair, &windowed_decode, &plain, 1);
+    check_special(pair, &windowed_mixed, &plain, 1);
 }
 
 // Next to linear/few_rows_sm90.cu, attention may use less shared memory. The results are the same.
