@@ -96,6 +96,19 @@ struct nvllm_load_progress {
     void *user_data;
 };
 
+// Told how much of a model is downloaded: now and then while it is, on the thread that asked for
+// the model. Bytes count what earlier, interrupted downloads left. If the pointer to this struct or
+// the function is NULL, nobody is told.
+struct nvllm_download {
+    uint64_t num_bytes, total_bytes;
+    uint32_t num_files, total_files; // num_files are done
+};
+typedef void (*nvllm_on_downloaded_fn)(const struct nvllm_download *download, void *user_data);
+struct nvllm_download_progress {
+    nvllm_on_downloaded_fn on_downloaded;
+    void *user_data;
+};
+
 // ---- sampling parameters and engine options ----
 
 // A field left at its UNSET value takes the model's default from generation_config.json. If the
@@ -212,7 +225,8 @@ struct nvllm_logit_bias {
 // distributed_executor_backend, "auto" is "mp" here: only the command takes it for "mpi".
 #define NVLLM_ENGINE_OPTIONS(ROW, CHOICE, TEXT)                                                    \
     TEXT(model, NULL,                                                                              \
-        "folder with config.json, *.safetensors and tokenizer.json; required")                     \
+        "folder with config.json, *.safetensors and tokenizer.json, or a model by its name on "    \
+        "Hugging Face; required")                                                                  \
     CHOICE(device, "auto", "auto|cuda|cuda:N|cpu",                                                 \
         "device that runs the model, auto is cuda if there is a usable GPU, else cpu, cuda:N is "  \
         "GPU N, cuda:N,M,... are the GPUs of a host's ranks")                                      \
@@ -286,7 +300,13 @@ struct nvllm_logit_bias {
         "how the GPUs of tensor_parallel_size exchange data, auto is p2p if they reach each "      \
         "other's memory, else nccl")                                                               \
     CHOICE(numa, "auto", "auto|off",                                                               \
-        "auto spreads weights and KV cache over the NUMA nodes of the CPUs")
+        "auto spreads weights and KV cache over the NUMA nodes of the CPUs")                       \
+    TEXT(revision, NULL, "branch, tag or commit of a model by its name; default: main")            \
+    TEXT(quant, NULL,                                                                              \
+        "GGUF file of a model by its name, such as Q4_K_M; default: safetensors, else Q4_K_M or "  \
+        "Q8_0")                                                                                    \
+    ROW(BOOL, download, 0, 0, 1,                                                                   \
+        "download a model by its name if the Hugging Face cache lacks it")
 
 // clang-format on
 
@@ -328,13 +348,15 @@ struct nvllm_engine_options {
     const struct nvllm_interrupt *interrupt;
     // Of nvllm_engine_create; NULL: nobody is told. Not in the parameter table.
     const struct nvllm_load_progress *load_progress;
+    // Of a download; NULL: nobody is told. Not in the parameter table.
+    const struct nvllm_download_progress *download_progress;
 };
 
 #define NVLLM_ENGINE_OPTIONS_INIT                                                                  \
     {                                                                                              \
         sizeof(struct nvllm_engine_options),                                                       \
             NVLLM_ENGINE_OPTIONS(NVLLM_NUMBER_INIT_, NVLLM_STRING_INIT_, NVLLM_STRING_INIT_) NULL, \
-            NULL                                                                                   \
+            NULL, NULL                                                                             \
     }
 
 // ---- the parameter table: one source for C, command line, JSON and other languages ----
@@ -384,11 +406,25 @@ NVLLM_API enum nvllm_status nvllm_engine_options_set(struct nvllm_engine_options
                                                      const char *name, const char *value,
                                                      struct nvllm_error *error);
 
+// ---- models by name ----
+
+// The place of options->model: *path is the caller's (nvllm_free). A path is its own place. A name
+// such as "Qwen/Qwen3-0.6B" is looked for in the Hugging Face cache, whose place HF_HUB_CACHE,
+// HF_HOME or XDG_CACHE_HOME gives; options->revision and options->quant choose what it is there. A
+// model that is not there is downloaded if options->download is 1, else it is NVLLM_ERR_IO. Of
+// the options only these, load_format, `interrupt` and `download_progress` are used. With
+// texts_only, or dummy weights, the weights may be missing. nvllm_engine_create and
+// nvllm_inspect call this themselves.
+NVLLM_API enum nvllm_status nvllm_model_find(const struct nvllm_engine_options *options,
+                                             int texts_only, char **path,
+                                             struct nvllm_error *error);
+
 // ---- tokenizer ----
 
 struct nvllm_tokenizer;
 
-// `model` is a checkpoint folder or the path of a tokenizer.json. Added tokens that
+// `model` is a checkpoint folder, the path of a tokenizer.json, or the name of a model in the
+// Hugging Face cache. Added tokens that
 // tokenizer_config.json beside it lists ("added_tokens_decoder") are part of the tokenizer.
 NVLLM_API enum nvllm_status nvllm_tokenizer_open(struct nvllm_tokenizer **out, const char *model,
                                                  struct nvllm_error *error);
@@ -433,6 +469,7 @@ enum { NVLLM_CHAT_STACK_BYTES = 512 * 1024 };
 // Special tokens (bos_token and so on): from tokenizer_config.json. special_tokens_map.json adds
 // those that are missing there. It overrides a tokenizer_config.json of the old form, which has no
 // added_tokens_decoder.
+// `model` is a folder, or the name of a model in the Hugging Face cache.
 // `path` (NULL: none) is a file of Jinja source that replaces the folder's template. `model` may
 // then be NULL; in that case only chat_template_kwargs can give the template special tokens.
 // NVLLM_ERR_INVALID: the folder has no template.

@@ -376,6 +376,7 @@ class Engine:
         self._keys = itertools.count(1)
         self.queue = Queue()
         options = NativeOptions(config)
+        self.model = os.fsdecode(options.model)
         options.struct.interrupt = ctypes.pointer(QUESTION)
         # The library writes into a handle that has its end already: an exception between the two
         # loses no engine.

@@ -1,40 +1,33 @@
-"""Where a model lies that the user named and that is no folder here: the Hugging Face cache."""
+"""Where a model lies: a path, or a model by its name in the Hugging Face cache."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import ctypes
 
-from .errors import ReadError
-
-
-def _hub_cache() -> Path:
-    """huggingface_hub's rules for the folder of its cache."""
-    get = os.environ.get
-    home = Path(get("HF_HOME") or Path(get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
-    return Path(get("HF_HUB_CACHE") or home / "hub").expanduser()
+from . import _library, _structs
+from ._interrupt import QUESTION, deferred
 
 
-def _snapshot(folder: Path) -> Path | None:
-    """The folder of main, else the only one, where it has a model's files."""
-    snapshots = [path for path in folder.glob("snapshots/*") if (path / "config.json").is_file()]
-    main = folder / "refs" / "main"
-    if main.is_file():
-        commit = main.read_text(encoding="utf-8").strip()
-        snapshots = [path for path in snapshots if path.name == commit] or snapshots
-    if len(snapshots) != 1 or not any(snapshots[0].glob("*.safetensors")):
-        return None
-    return snapshots[0]
+def find(options: _structs.OptionsStruct, *, texts_only: bool = False) -> bytes:
+    """The path of options.model. Errors: nvllm_model_find's."""
+    lib = _library.library()
+    path, error = ctypes.c_void_p(), _structs.Error()
+    options.interrupt = ctypes.pointer(QUESTION)
+    with deferred():
+        status = lib.nvllm_model_find(
+            ctypes.byref(options), int(texts_only), ctypes.byref(path), ctypes.byref(error)
+        )
+        _library.check(status, error)
+        try:
+            return ctypes.string_at(path.value or 0)
+        finally:
+            lib.nvllm_free(path)
 
 
-def check(model: bytes) -> None:
-    """ReadError, with the folder to give, for `organisation/name` of a model in that cache."""
-    name = os.fsdecode(model)
-    if name.count("/") != 1 or name.startswith((".", "/")) or os.path.lexists(name):
-        return
-    try:
-        folder = _snapshot(_hub_cache() / ("models--" + name.replace("/", "--")))
-    except (OSError, ValueError, RuntimeError):  # not readable, not a path, no home
-        return
-    if folder:
-        raise ReadError(f"{name} is not a folder; the Hugging Face cache has the model: use {folder}")
+def find_texts(model: bytes) -> bytes:
+    """The path of a model, of which the tokenizer and the templates are read."""
+    _library.library()  # defines the fields
+    options = _structs.OptionsStruct()
+    options.struct_size = ctypes.sizeof(options)
+    options.model = model
+    return find(options, texts_only=True)

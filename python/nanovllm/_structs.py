@@ -88,6 +88,7 @@ SAMPLING_REST: list[Any] = [("owned", c_void_p)]
 OPTIONS_REST: list[Any] = [
     ("interrupt", POINTER(Interrupt)),
     ("load_progress", POINTER(LoadProgress)),
+    ("download_progress", c_void_p),
 ]
 
 
@@ -300,6 +301,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "nvllm_trace_file_step": (None, [c_void_p, c_void_p]),
     "nvllm_trace_file_close": (c_int, [c_void_p, _error]),
     "nvllm_trace_file_abandon": (None, [c_void_p]),
+    "nvllm_model_find": (c_int, [POINTER(OptionsStruct), c_int, POINTER(c_void_p), _error]),
     "nvllm_inspect": (c_int, [POINTER(OptionsStruct), POINTER(c_void_p), _error]),
 }
 

@@ -232,7 +232,9 @@ class AsyncLLM(Unique):
 
     def __init__(self, model: PathOrStr, **config: Unpack[ConfigArgs]) -> None:
         self._config = make_config(model, config)
-        self._worker = _Worker(Engine(self._config))
+        engine = Engine(self._config)
+        self._model = engine.model  # its path
+        self._worker = _Worker(engine)
         self._tokenizer: Tokenizer | None = None
         weakref.finalize(self, self._worker.stop)
 
@@ -246,7 +248,7 @@ class AsyncLLM(Unique):
         """The model's tokenizer and chat template; opened by the first use."""
         if self._tokenizer is None:
             template = self._config.chat_template
-            self._tokenizer = Tokenizer(self._config.model, chat_template=template)
+            self._tokenizer = Tokenizer(self._model, chat_template=template)
         return self._tokenizer
 
     def generate(

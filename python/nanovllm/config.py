@@ -51,6 +51,9 @@ class ConfigArgs(TypedDict, total=False):
     worker_program: PathOrStr | None
     comm: str
     numa: str
+    revision: PathOrStr | None
+    quant: PathOrStr | None
+    download: bool
     trace: PathOrStr | None
     # parameter-tables: end
 
@@ -61,7 +64,8 @@ class Config:
 
     # parameter-tables: options
     model: PathOrStr
-    """Folder with config.json, *.safetensors and tokenizer.json."""
+    """Folder with config.json, *.safetensors and tokenizer.json, or a model by its name on
+    Hugging Face."""
     max_num_batched_tokens: int = 16384
     """Largest number of tokens in one step. From 1 to 1048576."""
     max_num_seqs: int = 512
@@ -143,6 +147,12 @@ class Config:
     numa: str = "auto"
     """"auto" spreads weights and KV cache over the NUMA nodes of the CPUs. One of "auto",
     "off"."""
+    revision: PathOrStr | None = None
+    """Branch, tag or commit of a model by its name."""
+    quant: PathOrStr | None = None
+    """GGUF file of a model by its name, such as Q4_K_M."""
+    download: bool = False
+    """Download a model by its name if the Hugging Face cache lacks it."""
     trace: PathOrStr | None = None
     """File that each step is written to, for ui.perfetto.dev; whole after exit(). None:
     none."""
@@ -173,7 +183,8 @@ def _user_cache() -> bytes | None:
 
 
 class NativeOptions:
-    """struct nvllm_engine_options, and the bytes that it borrows. `trace` is a path or None."""
+    """struct nvllm_engine_options, and the bytes that it borrows. `trace` is a path or None,
+    `model` the path of the model."""
 
     def __init__(self, config: Config) -> None:
         self.trace = None if config.trace is None else _values.c_string("trace", config.trace)
@@ -189,12 +200,15 @@ class NativeOptions:
         for field in fields(config):
             if field.name not in _OWN:
                 self._set(field.name, getattr(config, field.name))
+        self.model = _model_place.find(self.struct)  # a path
+        self.struct.model = self.model
+        self.struct.revision = self.struct.quant = None
         if self.struct.max_model_len:
             self._cap_model_len()
 
     def _set(self, name: str, value: Any) -> None:
         known = _LIBRARY_NAMES.get(name, name)
-        if name in ("chat_template", "quantization") and value is None:
+        if name in ("chat_template", "quantization", "revision", "quant") and value is None:
             return  # the model's own; weights as they are
         if name == "worker_program" and value is None:
             program = find_program() if self.struct.tensor_parallel_size > 1 else None
@@ -206,8 +220,6 @@ class NativeOptions:
                 self._set_text(name, known, folder)
         elif known in self._strings:
             text = _values.c_string(name, value)
-            if name == "model":
-                _model_place.check(text)
             self._set_text(name, known, text)
         elif value is None:
             raise InvalidArgumentError(f"{name} is None, which is not a value for it")

@@ -29,7 +29,8 @@ ParamsOrList = Union[SamplingParams, Sequence[SamplingParams], None]
 class LLM(Unique):
     """An engine with a model in it.
 
-    `LLM(model, **config)`: the folder of a Hugging Face checkpoint, and the fields of `Config`.
+    `LLM(model, **config)`: the folder of a Hugging Face checkpoint, or the name of a model in the
+    Hugging Face cache, and the fields of `Config`.
     TypeError: an unknown option. InvalidArgumentError (a ValueError), ReadError (an OSError),
     FormatError, UnsupportedError, OutOfMemoryError: the engine's sentence.
 
@@ -53,7 +54,7 @@ class LLM(Unique):
         """The model's tokenizer and chat template; opened by the first use."""
         if self._tokenizer is None:
             template = self._config.chat_template
-            self._tokenizer = Tokenizer(self._config.model, chat_template=template)
+            self._tokenizer = Tokenizer(self._engine.model, chat_template=template)
         return self._tokenizer
 
     def generate(

@@ -21,13 +21,13 @@ class Tokenizer:
 
     Copies share what is loaded; a forked child can keep using it. It cannot be pickled.
 
-    model: a checkpoint folder, or a tokenizer.json, which has no chat template.
+    model: a checkpoint folder, the name of a model in the Hugging Face cache, or a tokenizer.json,
+        which has no chat template.
     chat_template: file with Jinja source in place of the model's template.
     """
 
     def __init__(self, model: PathOrStr, *, chat_template: PathOrStr | None = None) -> None:
-        self._model = _values.c_string("model", model)
-        _model_place.check(self._model)
+        self._model = _model_place.find_texts(_values.c_string("model", model))
         self._template_path = (
             None if chat_template is None else _values.c_string("chat_template", chat_template)
         )

@@ -2,6 +2,7 @@
 #include "text/chat/chat.h"
 
 #include "api/convert.h"
+#include "api/model_find.h"
 #include "api/parsed.h"
 #include "checkpoint/checkpoint.h"
 #include "engine/llm_engine.h"
@@ -15,7 +16,9 @@ enum nvllm_status nvllm_chat_template_open(struct nvllm_chat_template **out, con
     struct err err = {0};
     struct chat_template *chat_template = NULL;
     struct checkpoint *checkpoint = NULL;
-    enum status status = model ? checkpoint_open(&checkpoint, model, &err) : OK;
+    char place[FILE_PATH_MAX];
+    enum status status = model ? api_model_find_texts(place, model, &err) : OK;
+    if (!status && model) status = checkpoint_open(&checkpoint, place, &err);
     if (!status) status = chat_template_open(&chat_template, checkpoint, path, &err);
     checkpoint_close(checkpoint);
     *out = (struct nvllm_chat_template *)chat_template;

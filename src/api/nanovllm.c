@@ -8,6 +8,7 @@
 
 #include "api/convert.h"
 #include "api/encode.h"
+#include "api/model_find.h"
 #include "api/parsed.h"
 #include "api/step_tokens.h"
 #include "base/compiler.h"
@@ -140,8 +141,11 @@ static const struct tokenizer *tokenizer_of(const struct nvllm_tokenizer *handle
 enum nvllm_status nvllm_tokenizer_open(struct nvllm_tokenizer **out, const char *model,
                                        struct nvllm_error *error) {
     struct err err = {0};
+    char path[FILE_PATH_MAX];
     *out = NULL;
     enum status status = model ? OK : err_set(&err, ERR_INVALID, "no model given");
+    if (!status) status = api_model_find_texts(path, model, &err);
+    model = path;
     struct checkpoint *checkpoint = NULL;
     struct tokenizer *tokenizer = NULL;
     bool is_folder = !status && file_is_folder(model), is_file = false;
@@ -281,7 +285,9 @@ enum nvllm_status nvllm_engine_create(struct nvllm_engine **out,
     struct err err = {0};
     struct nvllm_engine_options full;
     struct engine_group *group = NULL;
+    char path[FILE_PATH_MAX];
     enum status status = read_options(&full, options, &err);
+    if (!status) status = api_model_place(&full, path, HUB_WANT_MODEL, &err);
     if (!status) status = engine_group_create(&group, &full, &err);
     *out = (struct nvllm_engine *)group;
     return api_error(error, status, &err);
@@ -404,8 +410,10 @@ enum nvllm_status nvllm_inspect(const struct nvllm_engine_options *options, char
     struct err err = {0};
     struct nvllm_engine_options full;
     struct engine_plan plan = {0};
+    char path[FILE_PATH_MAX];
     *json = NULL;
     enum status status = read_options(&full, options, &err);
+    if (!status) status = api_model_place(&full, path, HUB_WANT_TEXTS, &err);
     if (!status) status = engine_plan_make(&plan, &full, 0, 0, &err);
     if (!status) status = engine_plan_json(&plan, json, &err);
     engine_plan_fini(&plan);

@@ -32,24 +32,6 @@ bool model_folder_is_other_format(const char *name) {
     return find_other(name) < ARRAY_LEN(others);
 }
 
-// "organisation/name", as models are called on Hugging Face. A path that begins with . or / is not
-// one, nor is a path inside an existing folder or in one called models.
-static bool is_hub_name(const char *text) {
-    static const char allowed[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    char first[FILE_PATH_MAX];
-    size_t first_len = strspn(text, allowed);
-    if (!first_len || first_len >= sizeof first || text[0] == '.' || text[first_len] != '/') {
-        return false;
-    }
-    const char *second = text + first_len + 1;
-    size_t second_len = strspn(second, allowed);
-    if (!second_len || second[second_len]) return false;
-    snprintf(first, sizeof first, "%.*s", (int)first_len, text);
-    if (strcmp(first, "models") == 0) return false;
-    return !file_is_folder(first);
-}
-
 enum status model_folder_check(const char *path, struct err *err) {
     if (file_is_folder(path)) return OK;
     bool present = false;
@@ -65,12 +47,6 @@ enum status model_folder_check(const char *path, struct err *err) {
     if (present) {
         return err_set(err, ERR_IO,
                        "%s is not a folder; want the one with config.json and *.safetensors", path);
-    }
-    if (is_hub_name(path)) {
-        return err_set(err, ERR_IO,
-                       "%s is not a folder; this gets a model of that name: "
-                       "hf download %s --local-dir %s",
-                       path, path, path);
     }
     return err_set(err, ERR_IO, "%s is not a folder; this gets a model: " HOW_TO_GET, path);
 }

@@ -18,7 +18,6 @@
 #include "base/os/write_whole.h"
 #include "base/text/sentence.h"
 #include "cmd/model/file_uses.h"
-#include "cmd/model/model_place.h"
 
 // ---- loading ----
 
@@ -116,10 +115,8 @@ enum status cli_options_status(enum nvllm_status status, const struct nvllm_erro
 }
 
 enum status cli_engine_create(struct nvllm_engine **out, const struct nvllm_engine_options *options,
-                              struct err *err) {
+                              const char *name, struct err *err) {
     char path[FILE_PATH_MAX];
-    enum status status = model_place_check(options->model, err);
-    if (status) return status;
     struct nvllm_engine_options own = *options;
     const struct nvllm_engine_options defaults = NVLLM_ENGINE_OPTIONS_INIT;
     if (strcmp(own.worker_program, defaults.worker_program) == 0)
@@ -133,17 +130,37 @@ enum status cli_engine_create(struct nvllm_engine **out, const struct nvllm_engi
         return cli_options_status(nvllm_engine_create(out, &own, &error), &error, err);
     }
     struct loading loading;
-    loading_begin(&loading, own.model);
+    loading_begin(&loading, name);
     own.load_progress = &loading.callback;
     enum nvllm_status created = nvllm_engine_create(out, &own, &error);
     loading_end(&loading);
     return cli_options_status(created, &error, err);
 }
 
+// In place of `download`, which is the command's default.
+static const struct nvllm_param offline_row = {
+    "offline",
+    NVLLM_PARAM_BOOL,
+    offsetof(struct nvllm_engine_options, download),
+    0,
+    1,
+    NULL,
+    "read a model by its name from the Hugging Face cache only, and download nothing; default "
+    "false, or HF_HUB_OFFLINE"};
+
 static enum status set_engine_option(void *target, const char *name, const char *value,
                                      struct err *err) {
     struct nvllm_error error = {0};
+    if (strcmp(name, offline_row.name) == 0) {
+        name = "download";
+        value = strcmp(value, "false") == 0 ? "true" : "false";
+    }
     return cli_status(nvllm_engine_options_set(target, name, value, &error), &error, err);
+}
+
+static const struct nvllm_param *engine_option(size_t index) {
+    const struct nvllm_param *row = nvllm_engine_option(index);
+    return row && strcmp(row->name, "download") == 0 ? &offline_row : row;
 }
 
 static enum status set_sampling_param(void *target, const char *name, const char *value,
@@ -158,8 +175,24 @@ static enum status set_sampling_param(void *target, const char *name, const char
 }
 
 struct option_group cli_engine_group(struct nvllm_engine_options *options) {
+    options->download = 1;
     return (struct option_group){
-        .title = "Engine", .row = nvllm_engine_option, .set = set_engine_option, .target = options};
+        .title = "Engine", .row = engine_option, .set = set_engine_option, .target = options};
+}
+
+static const struct nvllm_param *model_option(size_t index) {
+    static const char *const names[] = {"revision", "quant", "offline"};
+    const struct nvllm_param *row = NULL;
+    if (index >= ARRAY_LEN(names)) return NULL;
+    for (size_t i = 0; (row = engine_option(i)) && strcmp(row->name, names[index]) != 0;) i++;
+    return row;
+}
+
+struct option_group cli_model_group(struct nvllm_engine_options *options) {
+    struct option_group group = cli_engine_group(options);
+    group.title = "A model by its name";
+    group.row = model_option;
+    return group;
 }
 
 static const struct nvllm_param *drawn_engine_option(size_t index) {
@@ -172,7 +205,7 @@ static const struct nvllm_param *drawn_engine_option(size_t index) {
         NULL,
         "seed for the sampling of requests that set no seed of their own; default: another in each "
         "run, shown by --stats, by /stats of a chat, and in a server's first line"};
-    const struct nvllm_param *row = nvllm_engine_option(index);
+    const struct nvllm_param *row = engine_option(index);
     return row && strcmp(row->name, "seed") == 0 ? &seed : row;
 }
 

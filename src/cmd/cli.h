@@ -32,13 +32,16 @@ int cmd_rank(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 int cmd_manual(int argc, char **argv);
 
-// Every row of the library's tables as a flag, except sampling's `seed`. --seed is the engine's
-// seed, so equal prompts of one run may differ. A JSONL line can still set its own.
+// Every row of the library's tables as a flag, except sampling's `seed` and the engine's
+// `download`: the command downloads models by name unless --offline is given. --seed is the
+// engine's seed, so equal prompts of one run may differ. A JSONL line can still set its own.
 struct option_group cli_engine_group(struct nvllm_engine_options *options);
 // The same for commands whose texts people read: without --seed each run has another, which this
 // draws into options->seed. The default of the library and of `bench` is 0, so that their runs are
 // alike.
 struct option_group cli_drawn_engine_group(struct nvllm_engine_options *options);
+// --revision, --quant and --offline alone, for commands that have -m and no engine.
+struct option_group cli_model_group(struct nvllm_engine_options *options);
 struct option_group cli_sampling_group(struct nvllm_sampling_params *params);
 
 // Parses the flags, and prints --help or the error. True: go on. False: return *exit_code.
@@ -55,11 +58,12 @@ void cli_note(const char *format, ...) PRINTF_LIKE(1, 2);
 int cli_print(const char *text, size_t len);
 // Calls `print` with a file in memory, then cli_print with its content.
 int cli_print_whole(void (*print)(FILE *out, const void *user_data), const void *user_data);
-// Calls nvllm_engine_create, and shows that a load is under way unless the options have a
-// load_progress of their own. Without --cache-dir it uses the user's cache folder,
+// Calls nvllm_engine_create, and shows that a load of the model `name` is under way unless the
+// options have a load_progress of their own. Without --cache-dir it uses the user's cache folder,
 // $XDG_CACHE_HOME/nanovllm or ~/.cache/nanovllm.
 MUST_USE enum status cli_engine_create(struct nvllm_engine **out,
-                                       const struct nvllm_engine_options *options, struct err *err);
+                                       const struct nvllm_engine_options *options, const char *name,
+                                       struct err *err);
 // Copies the library's error into ours; returns `status`.
 enum status cli_status(enum nvllm_status status, const struct nvllm_error *error, struct err *err);
 // The same for an error that is about engine options: they are named as flags are.

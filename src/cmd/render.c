@@ -13,14 +13,15 @@
 enum { CHAT_BYTES_MAX = 64 << 20 };
 
 struct render {
-    const char *model, *input, *chat_template; // NULL: not given
+    struct nvllm_engine_options engine_options; // of which only the model counts
+    const char *input, *chat_template; // NULL: not given
     int32_t tokens;
 };
 
 static const struct nvllm_param *own_option(size_t index) {
     static const struct nvllm_param rows[] = {
-        {"model", NVLLM_PARAM_STRING, offsetof(struct render, model), 0, 0, NULL,
-         "folder of a checkpoint, for its chat template and special tokens"},
+        {"model", NVLLM_PARAM_STRING, offsetof(struct render, engine_options.model), 0, 0, NULL,
+         "folder of a checkpoint or a model by its name, for its chat template and special tokens"},
         {"input", NVLLM_PARAM_STRING, offsetof(struct render, input), 0, 0, NULL,
          "JSON of a chat, or of a template's variables; - is standard input; default -"},
         {"chat_template", NVLLM_PARAM_STRING, offsetof(struct render, chat_template), 0, 0, NULL,
@@ -51,23 +52,22 @@ static const char epilogue[] =
     "Exit status: 0 the prompt was printed; 1 the chat could not be rendered, and\n"
     "nothing was printed; 2 the command line is wrong.\n";
 
-static enum status render_input(const struct render *render, const struct buf *input,
-                                struct buf *out, struct err *err) {
+static enum status render_input(struct render *render, const struct buf *input, struct buf *out,
+                                struct err *err) {
     struct nvllm_error error = {0};
     struct nvllm_chat_template *chat_template = NULL;
     char *text = NULL;
     size_t len = 0;
-    enum status status = model_place_check(render->model, err);
-    if (status) return status;
-    status = cli_status(
-        nvllm_chat_template_open(&chat_template, render->model, render->chat_template, &error),
-        &error, err);
+    const char *model = render->engine_options.model;
+    enum status status =
+        cli_status(nvllm_chat_template_open(&chat_template, model, render->chat_template, &error),
+                   &error, err);
     if (!status) {
         enum nvllm_status rendered =
-            render->model ? nvllm_chat_template_render(chat_template, input->data, input->len, NULL,
-                                                       &text, &len, &error)
-                          : nvllm_chat_template_render_raw(chat_template, input->data, input->len,
-                                                           NULL, &text, &len, &error);
+            model ? nvllm_chat_template_render(chat_template, input->data, input->len, NULL, &text,
+                                               &len, &error)
+                  : nvllm_chat_template_render_raw(chat_template, input->data, input->len, NULL,
+                                                   &text, &len, &error);
         status = cli_status(rendered, &error, err);
     }
     if (!status) status = buf_append(out, text, len, err);
@@ -82,8 +82,8 @@ static enum status to_tokens(const struct render *render, struct buf *out, struc
     struct nvllm_tokenizer *tokenizer = NULL;
     int32_t *ids = NULL;
     size_t num_ids = 0;
-    enum status status =
-        cli_status(nvllm_tokenizer_open(&tokenizer, render->model, &error), &error, err);
+    enum status status = cli_status(
+        nvllm_tokenizer_open(&tokenizer, render->engine_options.model, &error), &error, err);
     if (!status) {
         status = cli_status(
             nvllm_tokenizer_encode(tokenizer, out->data, out->len, 0, NULL, &ids, &num_ids, &error),
@@ -97,11 +97,14 @@ static enum status to_tokens(const struct render *render, struct buf *out, struc
     return status;
 }
 
-static int render(const struct render *r) {
+static int render(struct render *r) {
     struct err err = {0};
     struct buf input = {0}, out = {0};
     struct output_file file;
-    enum status status = read_whole_file(&input, r->input ? r->input : "-", CHAT_BYTES_MAX, &err);
+    struct model_place place;
+    enum status status = OK;
+    if (r->engine_options.model) status = model_place_find(&place, &r->engine_options, true, &err);
+    if (!status) status = read_whole_file(&input, r->input ? r->input : "-", CHAT_BYTES_MAX, &err);
     if (!status) status = render_input(r, &input, &out, &err);
     if (!status && r->tokens) status = to_tokens(r, &out, &err);
     if (!status) status = output_file_open(&file, "-", &err);
@@ -112,22 +115,23 @@ static int render(const struct render *r) {
 }
 
 int cmd_render(int argc, char **argv) {
-    struct render r = {0};
-    const struct option_group groups[] = {{.title = "Options", .row = own_option, .target = &r}};
+    struct render r = {.engine_options = NVLLM_ENGINE_OPTIONS_INIT};
+    const struct option_group groups[] = {{.title = "Options", .row = own_option, .target = &r},
+                                          cli_model_group(&r.engine_options)};
     struct options options = {.command = "render",
-                              .synopsis = "[-m DIR] [--chat-template FILE] [options]",
+                              .synopsis = "[-m MODEL] [--chat-template FILE] [options]",
                               .details = details,
                               .epilogue = epilogue,
                               .groups = groups,
                               .num_groups = ARRAY_LEN(groups)};
     int exit_code;
     if (!cli_parse(&options, argc, argv, &exit_code)) return exit_code;
-    if (!r.model && !r.chat_template) {
+    if (!r.engine_options.model && !r.chat_template) {
         return cli_usage_error(&options,
-                               "no chat template given: use -m DIR or --chat-template FILE");
+                               "no chat template given: use -m MODEL or --chat-template FILE");
     }
-    if (r.tokens && !r.model)
-        return cli_usage_error(&options, "--tokens needs a model: use -m DIR");
+    if (r.tokens && !r.engine_options.model)
+        return cli_usage_error(&options, "--tokens needs a model: use -m MODEL");
     if (options.num_args) {
         return cli_usage_error(&options, "unexpected argument %s: the chat comes from --input",
                                options.args[0]);

@@ -14,6 +14,7 @@
 #include "base/os/write_whole.h"
 #include "base/text/buf.h"
 #include "cmd/cli.h"
+#include "cmd/model/model_place.h"
 #include "server/chat/tool_format.h"
 #include "server/loop/request_info.h"
 #include "server/server.h"
@@ -30,6 +31,7 @@ struct list {
 
 struct serve {
     struct nvllm_engine_options engine_options;
+    struct model_place place;
     const char *host, *log, *engine_room, *unknown_members, *tool_call_parser, *reasoning_parser;
     int32_t page;
     int32_t port, max_connections, max_body_mib, max_bodies_mib;
@@ -211,9 +213,10 @@ static enum status read_keys(struct serve *serve, struct err *err) {
     return status ? err_prefix(err, status, "%s", serve->api_key_file) : OK;
 }
 
-// The last part of the folder's path.
+// A model by its name is served by it, another by the last part of its path.
 static enum status name_model(struct serve *serve, struct err *err) {
     if (serve->model_names.count) return OK;
+    if (serve->place.is_named) return add_only_item(&serve->model_names, serve->place.name, err);
     char *path = realpath(serve->engine_options.model, NULL);
     const char *from = path ? path : serve->engine_options.model;
     const char *slash = strrchr(from, '/');
@@ -357,12 +360,15 @@ static enum status make_engine(struct serve *serve, struct err *err) {
         options.load_progress = &progress;
         log_set_writer(&serve->log_writer);
     }
-    return cli_engine_create(&serve->engine, &options, err);
+    return cli_engine_create(&serve->engine, &options, serve->place.name, err);
 }
 
 static enum status run(struct serve *serve, struct err *err) {
     enum status status = read_keys(serve, err);
     if (!status) status = check_room(serve, err);
+    if (!status) {
+        status = model_place_find(&serve->place, &serve->engine_options, false, err);
+    }
     if (!status) status = name_model(serve, err);
     if (!status) status = make_server(serve, err);
     if (!status) status = trace_open(&serve->trace, serve->engine_options.model, err);
@@ -386,7 +392,8 @@ static bool is_parser(const char *name) {
 }
 
 static int serve_model(struct serve *serve, const struct options *options) {
-    if (!serve->engine_options.model) return cli_usage_error(options, "no model given: use -m DIR");
+    if (!serve->engine_options.model)
+        return cli_usage_error(options, "no model given: use -m MODEL");
     if (options->num_args) {
         return cli_usage_error(options, "unexpected argument %s", options->args[0]);
     }
@@ -441,7 +448,7 @@ int cmd_serve(int argc, char **argv) {
         cli_drawn_engine_group(&serve.engine_options),
     };
     struct options options = {.command = "serve",
-                              .synopsis = "-m DIR [options]",
+                              .synopsis = "-m MODEL [options]",
                               .details = details,
                               .epilogue = epilogue,
                               .groups = groups,

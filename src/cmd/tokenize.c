@@ -13,7 +13,7 @@
 #include "cmd/model/model_place.h"
 
 struct tokenize {
-    const char *model;
+    struct nvllm_engine_options engine_options; // of which only the model counts
     int32_t json, pieces, add_special_tokens, skip_special_tokens;
     struct nvllm_tokenizer *tokenizer;
     struct buf out;
@@ -22,11 +22,11 @@ struct tokenize {
 static const struct nvllm_param model_row = {
     "model",
     NVLLM_PARAM_STRING,
-    offsetof(struct tokenize, model),
+    offsetof(struct tokenize, engine_options.model),
     0,
     0,
     NULL,
-    "folder with tokenizer.json, or a tokenizer.json itself; required"};
+    "folder with tokenizer.json, a tokenizer.json itself, or a model by its name; required"};
 
 static const struct nvllm_param *tokenize_option(size_t index) {
     static const struct nvllm_param rows[] = {
@@ -238,16 +238,18 @@ static int run(struct options *options, struct tokenize *t, int argc, char **arg
                enum status (*convert)(struct tokenize *, const struct options *, struct err *)) {
     int exit_code;
     if (!cli_parse(options, argc, argv, &exit_code)) return exit_code;
-    if (!t->model) return cli_usage_error(options, "no tokenizer given: use -m DIR");
+    if (!t->engine_options.model)
+        return cli_usage_error(options, "no tokenizer given: use -m MODEL");
     if (!options->num_args && isatty(STDIN_FILENO)) {
         return cli_usage_error(options, "no text or ids given");
     }
     struct err err = {0};
     struct nvllm_error error = {0};
     struct output_file file;
-    enum status status = model_place_check(t->model, &err);
+    struct model_place place;
+    enum status status = model_place_find(&place, &t->engine_options, true, &err);
     if (!status) {
-        status = cli_status(nvllm_tokenizer_open(&t->tokenizer, t->model, &error), &error, &err);
+        status = cli_status(nvllm_tokenizer_open(&t->tokenizer, place.path, &error), &error, &err);
     }
     if (!status) status = convert(t, options, &err);
     if (!status) status = output_file_open(&file, "-", &err);
@@ -258,12 +260,13 @@ static int run(struct options *options, struct tokenize *t, int argc, char **arg
 }
 
 int cmd_tokenize(int argc, char **argv) {
-    struct tokenize t = {.add_special_tokens = 1};
+    struct tokenize t = {.engine_options = NVLLM_ENGINE_OPTIONS_INIT, .add_special_tokens = 1};
     const struct option_group groups[] = {
-        {.title = "Options", .row = tokenize_option, .target = &t}};
+        {.title = "Options", .row = tokenize_option, .target = &t},
+        cli_model_group(&t.engine_options)};
     struct options options = {
         .command = "tokenize",
-        .synopsis = "-m DIR [options] [TEXT...]",
+        .synopsis = "-m MODEL [options] [TEXT...]",
         .details =
             "Prints the token ids of each TEXT on a line of its own. Without TEXT, standard\n"
             "input is the text, whole and exactly as it is.\n",
@@ -273,12 +276,13 @@ int cmd_tokenize(int argc, char **argv) {
 }
 
 int cmd_detokenize(int argc, char **argv) {
-    struct tokenize t = {0};
+    struct tokenize t = {.engine_options = NVLLM_ENGINE_OPTIONS_INIT};
     const struct option_group groups[] = {
-        {.title = "Options", .row = detokenize_option, .target = &t}};
+        {.title = "Options", .row = detokenize_option, .target = &t},
+        cli_model_group(&t.engine_options)};
     struct options options = {
         .command = "detokenize",
-        .synopsis = "-m DIR [options] [ID...]",
+        .synopsis = "-m MODEL [options] [ID...]",
         .details =
             "Prints the text of token ids, given as arguments or on standard input, between\n"
             "blanks or commas or as JSON lists of integers. Nothing is added to the text but\n"

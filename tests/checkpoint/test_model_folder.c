@@ -39,13 +39,6 @@ static void test_a_name_that_nothing_has_says_how_to_get_a_model(void **state) {
     refused("missing.gguf", ERR_IO, any);
 }
 
-static void test_a_name_of_the_hub_is_in_the_command(void **state) {
-    (void)state;
-    refused("meta-llama/Llama-3.2-1B", ERR_IO,
-            "meta-llama/Llama-3.2-1B is not a folder; this gets a model of that name: "
-            "hf download meta-llama/Llama-3.2-1B --local-dir meta-llama/Llama-3.2-1B");
-}
-
 static void test_a_file_is_named_by_its_format(void **state) {
     (void)state;
     struct temp_folder folder;
@@ -156,7 +149,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_folder_is_not_refused),
         cmocka_unit_test(test_a_name_that_nothing_has_says_how_to_get_a_model),
-        cmocka_unit_test(test_a_name_of_the_hub_is_in_the_command),
         cmocka_unit_test(test_a_file_is_named_by_its_format),
         cmocka_unit_test(test_a_folder_without_a_model_is_explained),
         cmocka_unit_test(test_a_lora_adapter_is_named),

@@ -58,27 +58,34 @@ def test_an_architecture_that_cannot_run_is_unsupported(tmp_path: Path) -> None:
 def test_a_model_in_the_hugging_face_cache_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "hub" / "models--Qwen--Qwen3-0.6B"
-    for commit in ("beef", "c0ffee"):
-        (folder / "snapshots" / commit).mkdir(parents=True)
-        for name in ("config.json", "model.safetensors"):
-            (folder / "snapshots" / commit / name).touch()
-    generic = "this gets a model of that name: hf download Qwen/Qwen3-0.6B"
-    for variable in ("HF_HUB_CACHE", "XDG_CACHE_HOME"):
+    folder = tmp_path / "hub" / "models--acme--tiny"
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    with pytest.raises(nanovllm.ReadError, match=generic):  # neither snapshot is main
-        LLM("Qwen/Qwen3-0.6B")
+    with pytest.raises(nanovllm.ReadError, match="acme/tiny is not a folder, and not in"):
+        LLM("acme/tiny")
+    for commit in ("a" * 40, "b" * 40):
+        (folder / "snapshots" / commit).mkdir(parents=True)
+        for path in Path(MODEL).iterdir():
+            (folder / "blobs").mkdir(exist_ok=True)
+            blob = folder / "blobs" / path.name
+            if not blob.exists():
+                blob.write_bytes(path.read_bytes())
+            (folder / "snapshots" / commit / path.name).symlink_to(Path("../../blobs", path.name))
+    with pytest.raises(nanovllm.ReadError, match="has no revision main"):
+        LLM("acme/tiny")
     (folder / "refs").mkdir()
-    (folder / "refs" / "main").write_text("beef\n")
-    for make in (LLM, nanovllm.Tokenizer):
-        with pytest.raises(nanovllm.ReadError) as caught:
-            make("Qwen/Qwen3-0.6B")
-        sentence = "Qwen/Qwen3-0.6B is not a folder; the Hugging Face cache has the model: use "
-        assert str(caught.value) == sentence + str(folder / "snapshots" / "beef")
-    (folder / "snapshots" / "beef" / "model.safetensors").unlink()
-    with pytest.raises(nanovllm.ReadError, match=generic):
-        LLM("Qwen/Qwen3-0.6B")
+    (folder / "refs" / "main").write_text("a" * 40)
+    with LLM("acme/tiny") as llm:
+        assert llm.tokenizer.encode("hi") == nanovllm.Tokenizer(MODEL).encode("hi")
+        assert "hi" in llm.tokenizer.apply_chat_template(
+            [{"role": "user", "content": "hi"}], tokenize=False
+        )
+    with LLM("acme/tiny", revision="b" * 40) as llm:
+        assert llm.config.model == "acme/tiny"
+    with pytest.raises(nanovllm.ReadError, match="has no GGUF file"):
+        LLM("acme/tiny", quant="Q4_K_M")
+    assert nanovllm.Tokenizer("acme/tiny").encode("hi")
 
 
 def test_an_old_python_is_told_so() -> None:

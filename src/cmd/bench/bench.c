@@ -14,6 +14,7 @@
 
 struct bench {
     struct nvllm_engine_options engine_options;
+    struct model_place place;
     const char *workload_name;
     struct workload_options options;
     double temperature;
@@ -131,7 +132,7 @@ static enum status skip_missing_tokenizer(struct bench *b, struct err *err) {
 }
 
 static enum status load(struct bench *b, struct err *err) {
-    return cli_engine_create(&b->engine, &b->engine_options, err);
+    return cli_engine_create(&b->engine, &b->engine_options, b->place.name, err);
 }
 
 static enum status warm_up(struct bench *b, bool *interrupted, struct err *err) {
@@ -196,7 +197,7 @@ static enum status print_workload(const struct bench *b, struct buf *out, struct
 static enum status print_report(const struct bench *b, struct err *err) {
     struct nvllm_stats stats = {.struct_size = sizeof stats};
     nvllm_engine_stats(b->engine, &stats);
-    struct bench_report report = {.model = b->engine_options.model,
+    struct bench_report report = {.model = b->place.name,
                                   .device = b->device,
                                   .weight_dtype = b->weight_dtype,
                                   .kv_cache_dtype = b->kv_cache_dtype,
@@ -265,7 +266,7 @@ static int check_shape(const struct workload_options *o, const struct options *o
 
 static int check_usage(struct bench *b, const struct options *options) {
     struct workload_options *o = &b->options;
-    if (!b->engine_options.model) return cli_usage_error(options, "no model given: use -m DIR");
+    if (!b->engine_options.model) return cli_usage_error(options, "no model given: use -m MODEL");
     if (options->num_args)
         return cli_usage_error(options, "unexpected argument %s", options->args[0]);
     int32_t batch_size = o->batch_size;
@@ -283,7 +284,8 @@ static int bench(struct bench *b, const struct options *options) {
     int exit_code = check_usage(b, options);
     if (exit_code) return exit_code;
     struct err err = {0};
-    enum status status = prepare(b, &err);
+    enum status status = model_place_find(&b->place, &b->engine_options, false, &err);
+    if (!status) status = prepare(b, &err);
     if (!status) status = skip_missing_tokenizer(b, &err);
     if (!status) status = trace_open(&b->trace, b->engine_options.model, &err);
     if (!status) status = load(b, &err);
@@ -307,7 +309,7 @@ int cmd_bench(int argc, char **argv) {
         cli_engine_group(&b.engine_options),
     };
     struct options options = {.command = "bench",
-                              .synopsis = "-m DIR [options]",
+                              .synopsis = "-m MODEL [options]",
                               .details = details,
                               .epilogue = epilogue,
                               .groups = groups,

@@ -20,6 +20,7 @@
 
 struct chat {
     struct nvllm_engine_options engine_options;
+    struct model_place place;
     struct nvllm_sampling_params sampling;
     char bundled[FILE_PATH_MAX]; // the model's folder where no model was given
     const char *system, *load, *kwargs_text; // NULL: not given
@@ -303,11 +304,11 @@ static int run_prompt(struct chat *chat) {
         status = chat_editor_create(&prompt.editor, "", terminal_has_escapes(), &err);
     }
     if (!status) {
-        status = chat_output_note(&chat->output, &err,
-                                  "%s, %u tokens of context. /help lists the commands, Ctrl-D "
-                                  "ends.",
-                                  loading_model_name(chat->engine_options.model),
-                                  chat->session.max_model_len);
+        status =
+            chat_output_note(&chat->output, &err,
+                             "%s, %u tokens of context. /help lists the commands, Ctrl-D "
+                             "ends.",
+                             loading_model_name(chat->place.name), chat->session.max_model_len);
     }
     if (status) {
         chat_editor_destroy(prompt.editor);
@@ -371,7 +372,8 @@ static void choose_context(struct nvllm_engine_options *options) {
 static enum status load_engine(struct chat *chat, struct err *err) {
     choose_context(&chat->engine_options);
     struct nvllm_error error = {0};
-    enum status status = cli_engine_create(&chat->engine, &chat->engine_options, err);
+    enum status status =
+        cli_engine_create(&chat->engine, &chat->engine_options, chat->place.name, err);
     // Reports a missing chat template before the first message.
     if (!status && !nvllm_engine_chat_template(chat->engine, &error)) {
         status = cli_status(error.status, &error, err);
@@ -402,6 +404,7 @@ static enum status open_trace(struct chat *chat, struct err *err) {
 static enum status start(struct chat *chat, bool at_prompt, struct err *err) {
     enum status status = begin_messages(chat, err);
     if (!status) status = chat_output_init(&chat->output, err);
+    if (!status) status = model_place_find(&chat->place, &chat->engine_options, false, err);
     if (!status) status = open_trace(chat, err);
     if (status) return status;
     status = load_engine(chat, err);
@@ -434,7 +437,7 @@ static int talk(struct chat *chat, const char *message, bool at_prompt) {
 static int chat_run(struct chat *chat, const struct options *options) {
     if (!chat->engine_options.model) {
         if (!model_place_tiny(chat->bundled)) {
-            return cli_usage_error(options, "no model given: use -m DIR");
+            return cli_usage_error(options, "no model given: use -m MODEL");
         }
         chat->engine_options.model = chat->bundled;
         fprintf(stderr, "no -m: this is the bundled model of 7 million parameters, %s\n",
@@ -476,7 +479,7 @@ int cmd_chat(int argc, char **argv) {
                                           form_options(&chat.sampling),
                                           engine};
     struct options options = {.command = "chat",
-                              .synopsis = "-m DIR [options] [MESSAGE]",
+                              .synopsis = "-m MODEL [options] [MESSAGE]",
                               .details = details,
                               .epilogue = epilogue,
                               .groups = groups,

@@ -10,10 +10,12 @@
 #include "cmd/generate/form_options.h"
 #include "cmd/generate/generate_run.h"
 #include "cmd/model/file_uses.h"
+#include "cmd/model/model_place.h"
 #include "cmd/terminal/interrupt.h"
 
 struct generate {
     struct nvllm_engine_options engine_options;
+    struct model_place place;
     struct nvllm_sampling_params sampling;
     const char *input, *output, *stats; // paths; NULL: not given
     int32_t chat; // 1: text prompts become user messages
@@ -227,7 +229,7 @@ static int run_requests(struct generate *g, bool only_one) {
 }
 
 static int check_usage(const struct generate *g, const struct options *options) {
-    if (!g->engine_options.model) return cli_usage_error(options, "no model given: use -m DIR");
+    if (!g->engine_options.model) return cli_usage_error(options, "no model given: use -m MODEL");
     if (g->input && options->num_args) {
         return cli_usage_error(options, "prompts come from the command line or from --input, not "
                                         "both");
@@ -272,11 +274,12 @@ static int generate(struct generate *g, const struct options *options) {
     enum status status = set_defaults(g, &err);
     if (status == ERR_NOMEM) return cli_error("%s", err.message);
     if (status) return cli_usage_error(options, "--chat-template-kwargs: %s", err.message);
-    status = check_chat_template(g, &err);
+    status = model_place_find(&g->place, &g->engine_options, false, &err);
+    if (!status) status = check_chat_template(g, &err);
     if (!status) status = open_source(g, options, &err);
     if (!status) status = open_files(g, &err);
     if (status) return cli_error("%s", err.message);
-    status = cli_engine_create(&g->engine, &g->engine_options, &err);
+    status = cli_engine_create(&g->engine, &g->engine_options, g->place.name, &err);
     if (status) return cli_error("%s", err.message);
     return run_requests(g, !g->input && g->source.total == 1 && g->sampling.n == 1);
 }
@@ -296,7 +299,7 @@ int cmd_generate(int argc, char **argv) {
         cli_drawn_engine_group(&g.engine_options),
     };
     struct options options = {.command = "generate",
-                              .synopsis = "-m DIR [options] [PROMPT...]",
+                              .synopsis = "-m MODEL [options] [PROMPT...]",
                               .details = details,
                               .epilogue = epilogue,
                               .groups = groups,

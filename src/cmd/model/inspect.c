@@ -274,14 +274,14 @@ int cmd_inspect(int argc, char **argv) {
         cli_engine_group(&inspect.engine_options),
     };
     struct options options = {.command = "inspect",
-                              .synopsis = "-m DIR [options]",
+                              .synopsis = "-m MODEL [options]",
                               .details = details,
                               .groups = groups,
                               .num_groups = ARRAY_LEN(groups)};
     int exit_code;
     if (!cli_parse(&options, argc, argv, &exit_code)) return exit_code;
     if (!inspect.engine_options.model) {
-        return cli_usage_error(&options, "no model given: use -m DIR");
+        return cli_usage_error(&options, "no model given: use -m MODEL");
     }
     if (options.num_args) {
         return cli_usage_error(&options, "unexpected argument %s", options.args[0]);
@@ -289,7 +289,9 @@ int cmd_inspect(int argc, char **argv) {
     struct err err = {0};
     struct buf out = {0};
     struct output_file file;
-    enum status status = print_description(&inspect, &out, &err);
+    struct model_place place;
+    enum status status = model_place_find(&place, &inspect.engine_options, true, &err);
+    if (!status) status = print_description(&inspect, &out, &err);
     if (!status) status = output_file_open(&file, "-", &err);
     if (!status) status = output_file_write(&file, out.data, out.len, &err);
     buf_fini(&out);

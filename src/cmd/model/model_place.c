@@ -7,39 +7,7 @@
 #include <unistd.h>
 
 #include "base/json/jread.h"
-#include "checkpoint/model_folder.h"
 #include "cmd/cli.h"
-
-// huggingface_hub's rules for the folder of its cache.
-static bool hub_cache(char *path, size_t size) {
-    const char *hub = getenv("HF_HUB_CACHE"), *hf = getenv("HF_HOME");
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int len = -1;
-    if (hub && *hub) {
-        len = snprintf(path, size, "%s", hub);
-    } else if (hf && *hf) {
-        len = snprintf(path, size, "%s/hub", hf);
-    } else if (cache && *cache) {
-        len = snprintf(path, size, "%s/huggingface/hub", cache);
-    } else if (home && *home) {
-        len = snprintf(path, size, "%s/.cache/huggingface/hub", home);
-    }
-    return len > 0 && (size_t)len < size;
-}
-
-// The folder of "organisation/name" in the cache is models--organisation--name.
-static bool find_cached(const char *model, char path[FILE_PATH_MAX]) {
-    char folder[FILE_PATH_MAX], weights[256];
-    const char *slash = strchr(model, '/');
-    if (!slash || strchr(slash + 1, '/') || model[0] == '.' || !hub_cache(folder, sizeof folder)) {
-        return false;
-    }
-    size_t len = strlen(folder);
-    int more = snprintf(folder + len, sizeof folder - len, "/models--%.*s--%s",
-                        (int)(slash - model), model, slash + 1);
-    return more > 0 && (size_t)more < sizeof folder - len && model_folder_snapshot(folder, path) &&
-           model_folder_find(path, ".safetensors", weights, sizeof weights);
-}
 
 // What lies beside this program under this name: installed with it, in a wheel, or in the source
 // that it was built from.
@@ -81,19 +49,28 @@ static bool find_bundled(const char *model, char path[FILE_PATH_MAX]) {
     return find_beside(is_config ? model : name, path);
 }
 
-enum status model_place_check(const char *model, struct err *err) {
+// ERR_IO, with the path to give, for a model of ours that is elsewhere.
+static enum status check_bundled(const char *model, struct err *err) {
     char path[FILE_PATH_MAX];
-    if (!model || access(model, F_OK) == 0) return OK;
-    if (find_cached(model, path)) {
-        return err_set(err, ERR_IO,
-                       "%s is not a folder; the Hugging Face cache has the model: use -m %s", model,
-                       path);
-    }
-    if (find_bundled(model, path)) {
-        return err_set(err, ERR_IO,
-                       "%s is not a folder here; nanovllm's own lies elsewhere: use -m %s", model,
-                       path);
-    }
+    if (access(model, F_OK) == 0 || !find_bundled(model, path)) return OK;
+    return err_set(err, ERR_IO, "%s is not a folder here; nanovllm's own lies elsewhere: use -m %s",
+                   model, path);
+}
+
+enum status model_place_find(struct model_place *place, struct nvllm_engine_options *options,
+                             bool texts_only, struct err *err) {
+    struct nvllm_error error = {0};
+    char *path = NULL;
+    place->name = options->model;
+    enum status status = check_bundled(options->model, err);
+    if (status) return status;
+    status = cli_options_status(nvllm_model_find(options, texts_only, &path, &error), &error, err);
+    if (status) return status;
+    place->is_named = strcmp(path, options->model) != 0;
+    snprintf(place->path, sizeof place->path, "%s", path);
+    nvllm_free(path);
+    options->model = place->path;
+    options->revision = options->quant = NULL;
     return OK;
 }
 
@@ -104,8 +81,7 @@ enum status model_info_read(char **text, json_t **info, const struct nvllm_engin
     *text = NULL;
     *info = NULL;
     struct nvllm_error error = {0};
-    enum status status = model_place_check(options->model, err);
-    if (!status) status = cli_options_status(nvllm_inspect(options, text, &error), &error, err);
+    enum status status = cli_options_status(nvllm_inspect(options, text, &error), &error, err);
     if (status) return status;
     status = jread_text(info, *text, strlen(*text), "the model's description", err);
     if (!status) return OK;

@@ -1,5 +1,5 @@
-/* Where a model lies that the user named and that is no folder here: in the Hugging Face cache, or
- * beside this program, which brings one. Only names are looked at. */
+/* Where the model lies that the user named: a path, a model of the Hugging Face cache, or one
+ * beside this program, which brings one. */
 #ifndef CMD_MODEL_PLACE_H
 #define CMD_MODEL_PLACE_H
 
@@ -9,9 +9,17 @@
 #include "base/os/file.h"
 #include "nanovllm.h"
 
-// OK: something has that name, or nothing is known of it, and the library says what is wrong.
-// ERR_IO, with the folder to give: the model is in one of those places. NULL is fine.
-MUST_USE enum status model_place_check(const char *model, struct err *err);
+struct model_place {
+    const char *name; // as the user gave it, borrowed
+    bool is_named; // the name is no path, and `path` is where it lies
+    char path[FILE_PATH_MAX];
+};
+
+// Finds the place of options->model, and downloads it there where the options say so. The options
+// then have that path, which lies in *place. texts_only: its weights are not read.
+MUST_USE enum status model_place_find(struct model_place *place,
+                                      struct nvllm_engine_options *options, bool texts_only,
+                                      struct err *err);
 // The folder of the models that lie beside this program; false: there is none.
 bool model_place_bundled(char path[FILE_PATH_MAX]);
 // The bundled model itself.

@@ -65,8 +65,8 @@ static void print_main_page(FILE *out) {
           "if it is set, a chat does not dim the model's thinking\n"
           ".SH EXAMPLES\n"
           ".nf\n"
-          "nanovllm generate \\-m DIR \\-n 64 \"Once upon a time\"\n"
-          "nanovllm chat \\-m DIR\n"
+          "nanovllm generate \\-m MODEL \\-n 64 \"Once upon a time\"\n"
+          "nanovllm chat \\-m MODEL\n"
           ".fi\n",
           out);
     print_see_also(out, "");

@@ -64,7 +64,7 @@ const char *option_value_name(const struct nvllm_param *row) {
     static const struct {
         const char *row, *value;
     } names[] = {
-        {"model", "DIR"},           {"cache_dir", "DIR"},
+        {"model", "MODEL"},         {"cache_dir", "DIR"},
         {"input", "FILE"},          {"output", "FILE"},
         {"stats", "FILE"},          {"load", "FILE"},
         {"trace", "FILE"},          {"chat_template", "FILE"},
@@ -123,7 +123,8 @@ void option_range(const struct nvllm_param *row, char *out, size_t size) {
 
 // ---- names of other programs ----
 
-#define GET_A_MODEL "a model is a folder: hf download Qwen/Qwen3-0.6B --local-dir DIR, then -m DIR"
+#define GET_A_MODEL                                                                                \
+    "a model is a folder: hf download Qwen/Qwen3-0.6B --local-dir DIR, then -m MODEL"
 #define ONE_DEVICE "the whole model runs on it"
 
 static const struct foreign_flag foreign_flags[] = {

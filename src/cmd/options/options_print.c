@@ -206,6 +206,11 @@ static bool takes(const struct nvllm_param *row, const char *value_name) {
     return own && strcmp(own, value_name) == 0;
 }
 
+// A model is a folder, or a file.
+static bool is_any_path(const struct nvllm_param *row) {
+    return takes(row, "FILE") || takes(row, "MODEL");
+}
+
 // "auto|cuda|cuda:N" as "auto cuda": what has a number to fill in is not offered.
 static void print_choices(FILE *out, const char *choices) {
     const char *space = "";
@@ -246,9 +251,9 @@ static void print_bash_row(FILE *out, const struct nvllm_param *row) {
         fputs("'", out);
     } else {
         fprintf(out, "value=%s",
-                takes(row, "DIR")    ? "folders"
-                : takes(row, "FILE") ? "files"
-                                     : "any");
+                takes(row, "DIR")  ? "folders"
+                : is_any_path(row) ? "files"
+                                   : "any");
     }
     fputs(" ;;\n", out);
 }
@@ -303,7 +308,7 @@ static void print_zsh_row(FILE *out, const struct nvllm_param *row, const char *
         fputc(')', out);
     } else if (takes(row, "DIR")) {
         fputs("_files -/", out);
-    } else if (takes(row, "FILE")) {
+    } else if (is_any_path(row)) {
         fputs("_files", out);
     }
     fputs("' \\\n", out);
@@ -345,7 +350,7 @@ static void print_fish_row(FILE *out, const char *command, const struct nvllm_pa
             fputc('\'', out);
         } else if (takes(row, "DIR")) {
             fputs(" -x -a '(__fish_complete_directories)'", out);
-        } else if (takes(row, "FILE")) {
+        } else if (is_any_path(row)) {
             fputs(" -r -F", out);
         } else if (option_value_name(row)) {
             fputs(" -x", out);

@@ -35,6 +35,7 @@ void rank_options_write(char *out, struct nvllm_engine_options options) {
     }
     options.interrupt = NULL; // and no other pointer of this process
     options.load_progress = NULL;
+    options.download_progress = NULL;
     memcpy(out, &options, sizeof options);
 }
 

@@ -526,7 +526,7 @@ async function watch(controller) {
   }
 }
 
-const OFF = `nanovllm serve -m DIR --engine-room control`;
+const OFF = `nanovllm serve -m MODEL --engine-room control`;
 
 function showOff() {
   byId("engine-live").hidden = true;
