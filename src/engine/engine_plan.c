@@ -254,19 +254,22 @@ static enum status choose_kv_dtype(enum dtype *dtype, const struct backend *back
                    backend->kv_cache_dtype == DTYPE_F32 ? "float32" : "bfloat16");
 }
 
-uint64_t engine_plan_blocks_for(const struct engine_plan *plan, uint32_t num_tokens) {
-    const struct scheduler_config *s = &plan->scheduler;
+static uint64_t blocks_for(const struct scheduler_config *s, uint32_t num_tokens) {
     uint32_t num_entries = num_tokens / s->block_size + (num_tokens % s->block_size != 0);
     return block_groups_most(&s->groups, s->block_size, num_entries, s->max_num_batched_tokens);
 }
 
-// Most tokens of a sequence, up to max_model_len, that so many blocks hold.
-static uint32_t tokens_in(const struct engine_plan *plan, uint64_t num_blocks) {
-    uint32_t low = 0, high = plan->max_model_len;
-    if (engine_plan_blocks_for(plan, high) <= num_blocks) return high;
+uint64_t engine_plan_blocks_for(const struct engine_plan *plan, uint32_t num_tokens) {
+    return blocks_for(&plan->scheduler, num_tokens);
+}
+
+// Most tokens of a sequence, up to `most`, that so many blocks hold.
+static uint32_t tokens_in(const struct scheduler_config *s, uint32_t most, uint64_t num_blocks) {
+    uint32_t low = 0, high = most;
+    if (blocks_for(s, high) <= num_blocks) return high;
     while (high - low > 1) { // low fits, high does not
         uint32_t middle = low + (high - low) / 2;
-        if (engine_plan_blocks_for(plan, middle) <= num_blocks) {
+        if (blocks_for(s, middle) <= num_blocks) {
             low = middle;
         } else {
             high = middle;
@@ -276,7 +279,7 @@ static uint32_t tokens_in(const struct engine_plan *plan, uint64_t num_blocks) {
 }
 
 uint32_t engine_plan_context_len(const struct engine_plan *plan) {
-    return tokens_in(plan, plan->scheduler.num_blocks);
+    return tokens_in(&plan->scheduler, plan->max_model_len, plan->scheduler.num_blocks);
 }
 
 // KV slots are numbered by int32_t.
@@ -314,8 +317,8 @@ static enum status choose_kv_cache(struct engine_plan *plan,
             return err_set(
                 err, ERR_INVALID,
                 "kv_cache_gib %g holds %u tokens, fewer than max_model_len %u, which needs %.3f",
-                options->kv_cache_gib, tokens_in(plan, num_blocks), plan->max_model_len,
-                (double)sequence_bytes / gib);
+                options->kv_cache_gib, tokens_in(&plan->scheduler, plan->max_model_len, num_blocks),
+                plan->max_model_len, (double)sequence_bytes / gib);
         }
     }
     plan->fills_memory = !num_blocks && plan->backend->queue;
@@ -334,6 +337,34 @@ static enum status choose_kv_cache(struct engine_plan *plan,
     plan->scheduler.num_blocks = (uint32_t)num_blocks;
     spec.num_blocks = plan->fills_memory ? TRIAL_BLOCKS : plan->scheduler.num_blocks;
     plan->runner.kv_cache = spec;
+    return OK;
+}
+
+// Finds the longest max_model_len for which the plan's KV cache is large enough. A longer one may
+// bring windows into effect, and with them other groups of layers and smaller blocks.
+static enum status find_longest(struct engine_plan *plan,
+                                const struct nvllm_engine_options *options, struct err *err) {
+    const struct backend *backend = plan->backend;
+    uint32_t most = plan->config.max_position_embeddings;
+    uint32_t max_groups = backend->has_kv_groups ? KV_GROUPS_MAX : 1;
+    struct layer_table layers;
+    enum status status = family_resolve(&layers, &plan->config, err);
+    if (status) return status;
+    bool has_windows = layer_table_has_windows(&layers);
+    if (has_windows && !backend->has_windows && most > plan->config.sliding_window) {
+        most = plan->config.sliding_window; // a longer one is refused
+    }
+    layer_table_plan_kv(&layers, most, max_groups);
+    struct scheduler_config scheduler = plan->scheduler;
+    scheduler.groups.num_groups = layers.num_kv_groups;
+    memcpy(scheduler.groups.windows, layers.kv_windows, sizeof scheduler.groups.windows);
+    struct kv_cache_spec spec = plan->runner.kv_cache;
+    spec.num_layers = layers.layers_per_group;
+    layer_table_fini(&layers);
+    size_t bytes = plan->kv_block_bytes * plan->scheduler.num_blocks;
+    uint64_t num_blocks = bytes / backend->ops->kv_cache_block_bytes(backend, &spec);
+    if (options->num_kvcache_blocks) num_blocks = (uint64_t)options->num_kvcache_blocks;
+    plan->longest_model_len = tokens_in(&scheduler, most, num_blocks);
     return OK;
 }
 
@@ -455,6 +486,7 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     plan->state_bytes = decoder->limits.max_num_seqs *
                         decoder_state_bytes(&plan->layers, &plan->shape, plan->backend);
     if ((status = choose_kv_cache(plan, options, err))) goto fail;
+    if ((status = find_longest(plan, options, err))) goto fail;
     return OK;
 fail:
     engine_plan_fini(plan);

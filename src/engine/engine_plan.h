@@ -33,6 +33,7 @@ struct engine_plan {
     struct weight_format format; // of the layers' weights
     bool is_async; // step n + 1 is launched before step n is waited for
     uint32_t max_model_len;
+    uint32_t longest_model_len; // the longest max_model_len that a KV cache of this size allows
     uint64_t seed;
     struct scheduler_config scheduler; // hash_seed left 0
     struct model_runner_options runner; // its decoder.limits are the step's

@@ -92,12 +92,13 @@ static json_t *memory_json(const struct engine_plan *plan) {
     // A token has a slot in each group.
     uint64_t tokens = blocks / plan->scheduler.groups.num_groups * plan->scheduler.block_size;
     json_t *memory = json_pack(
-        "{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}", "weights_bytes",
+        "{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}", "weights_bytes",
         (json_int_t)plan->weights_bytes, "workspace_bytes", (json_int_t)plan->workspace_bytes,
         "kv_block_bytes", (json_int_t)plan->kv_block_bytes, "num_kv_blocks", (json_int_t)blocks,
         "block_size", (json_int_t)plan->scheduler.block_size, "kv_cache_bytes",
         (json_int_t)(plan->kv_block_bytes * blocks), "kv_cache_tokens", (json_int_t)tokens,
-        "total_bytes", (json_int_t)engine_plan_total_bytes(plan), "memory_available_bytes",
+        "longest_model_len", (json_int_t)plan->longest_model_len, "total_bytes",
+        (json_int_t)engine_plan_total_bytes(plan), "memory_available_bytes",
         (json_int_t)plan->memory_available_bytes, "full_length", users_json(plan));
     if (!add_kv_groups(memory, plan) && !add_states(memory, plan)) return memory;
     json_decref(memory);

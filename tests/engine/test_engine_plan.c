@@ -285,6 +285,13 @@ static void test_windows_bound_the_blocks_of_a_sequence(void **state) {
     options.max_model_len = 256;
     json_t *info = inspect(&options);
     assert_null(json_object_get(json_object_get(info, "plan"), "kv_group_windows"));
+    // A longer one has windows: then 21 blocks hold any sequence, and the cache has 100.
+    assert_int_equal(plan_number(&options, "longest_model_len"),
+                     json_integer_value(json_object_get(info, "max_position_embeddings")));
+    options.num_kvcache_blocks = 20;
+    assert_int_equal(plan_number(&options, "longest_model_len"), 20 * 16);
+    json_decref(info);
+    info = inspect(&options);
     json_decref(info);
     temp_folder_remove(&folder);
 }

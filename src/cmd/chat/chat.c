@@ -357,9 +357,7 @@ static void choose_context(struct nvllm_engine_options *options) {
     if (options->max_model_len) return;
     json_t *info = NULL;
     if (model_info_open(&info, options, NULL)) return;
-    json_int_t length = model_info_int(info, "max_position_embeddings");
-    json_int_t cached = model_info_int(json_object_get(info, "plan"), "kv_cache_tokens");
-    if (cached < length) length = cached;
+    json_int_t length = model_info_int(json_object_get(info, "plan"), "longest_model_len");
     bool longer = length > model_info_int(info, "max_model_len");
     json_decref(info);
     if (!longer) return;
