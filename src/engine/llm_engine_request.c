@@ -78,7 +78,9 @@ static enum status add_outputs(const struct llm_engine *engine, struct request *
         status = sampling_init_borrowed(&request->sampling, &first->sampling, err);
         if (!status) status = fill_output(engine, request, in, ids, count, err);
         // With recurrent layers each computes the prompt: none has the other's states at its end.
-        if (!status && !engine->plan.state_bytes) request->seq->origin = first->seq;
+        if (status || engine->plan.state_bytes) continue;
+        request->seq->origin = first->seq;
+        first->seq->is_origin = true;
     }
     return status;
 }

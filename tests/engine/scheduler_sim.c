@@ -222,7 +222,10 @@ static void add_due(struct sim *sim) {
         request->seq->user = request;
         request->seq->cache_salt = request->salt;
         request->seq->priority = request->priority;
-        if (request->origin) request->seq->origin = request->origin->first_seq;
+        if (request->origin) {
+            request->seq->origin = request->origin->first_seq;
+            request->origin->first_seq->is_origin = true;
+        }
         request->first_seq = request->seq;
         request->seq->skips_cache = request->skips_cache && !request->origin;
         sim->seqs[i] = request->seq;

@@ -447,7 +447,8 @@ static void test_blocks_behind_a_window_are_given_back(void **state) {
     struct sequence *seq = add(&f, 0, 21);
     run(&f, seq);
     assert_int_equal(f.manager.num_free, 10);
-    block_manager_slide(&f.manager, seq); // the query at 21 reads positions 16 .. 21
+    block_manager_slide(&f.manager, seq,
+                        seq->num_computed_tokens); // the query at 21 reads positions 16 .. 21
     fixture_check(&f);
     assert_int_equal(seq->first_blocks[0], 4);
     assert_int_equal(f.manager.num_free, 14);
@@ -464,7 +465,7 @@ static void test_a_hit_does_not_need_what_is_behind_the_window(void **state) {
     window_fixture_init(&f, 6, 1, 6);
     struct sequence *a = add(&f, 0, 20), *b = add(&f, 0, 25), *c = add(&f, 100, 16);
     run(&f, a);
-    block_manager_slide(&f.manager, a);
+    block_manager_slide(&f.manager, a, a->num_computed_tokens);
     run(&f, c); // evicts the three blocks that were given back
     assert_int_equal(f.manager.stats.num_evicted, 3);
     assert_int_equal(match(&f, b), 5);
@@ -482,7 +483,7 @@ static void test_a_hit_serves_every_group(void **state) {
     window_fixture_init(&f, 14, 2, 4);
     struct sequence *a = add(&f, 0, 25), *b = add(&f, 0, 30);
     run(&f, a); // 7 blocks in each group, which is all
-    block_manager_slide(&f.manager, a);
+    block_manager_slide(&f.manager, a, a->num_computed_tokens);
     fixture_check(&f);
     assert_int_equal(f.manager.num_free, 5); // the query at 25 reads positions 22 .. 25
     assert_int_equal(match(&f, b), 6);
@@ -511,7 +512,7 @@ static void test_prefixes_may_run_out(void **state) {
         assert_true(block_manager_grow(&f.manager, seq, end));
         seq->num_computed_tokens = end;
         block_manager_publish(&f.manager, seq);
-        block_manager_slide(&f.manager, seq);
+        block_manager_slide(&f.manager, seq, seq->num_computed_tokens);
         fixture_check(&f);
         assert_true(f.manager.num_blocks - f.manager.num_free <= 2);
     }

@@ -315,6 +315,40 @@ static void test_outputs_of_a_prompt_of_full_blocks(void **state) {
     fixture_fini(&f);
 }
 
+// Whatever the prompt's length, the first keeps the window before its last block for the others.
+static void test_outputs_share_the_window_of_the_prompt(void **state) {
+    (void)state;
+    for (uint32_t len = 9; len < 40; len++) {
+        struct fixture f;
+        fixture_init(&f, (struct scheduler_config){.groups = {1, {8}}});
+        struct sequence *first = fixture_add(&f, 0, len, 4);
+        first->is_origin = true;
+        f.origin = first;
+        struct sequence *second = fixture_add(&f, 0, len, 4);
+        fixture_step(&f);
+        fixture_schedule(&f);
+        assert_int_equal(second->num_computed_tokens, (len - 1) / 4 * 4);
+        fixture_complete(&f);
+        fixture_run(&f, 100);
+        fixture_fini(&f);
+    }
+}
+
+// In the smallest cache that the request fits into, nothing can be kept for others.
+static void test_keeping_for_other_outputs_preempts_nobody(void **state) {
+    (void)state;
+    for (uint32_t chunk = 4; chunk < 6; chunk++) {
+        struct fixture f;
+        struct scheduler_config config = {.max_num_batched_tokens = chunk, .groups = {1, {10}}};
+        config.num_blocks = (uint32_t)block_groups_most(&config.groups, 4, 100, chunk);
+        fixture_init(&f, config);
+        fixture_add(&f, 0, 16, 4)->is_origin = true;
+        fixture_run(&f, 100);
+        assert_int_equal(scheduler_num_preemptions(f.scheduler), 0);
+        fixture_fini(&f);
+    }
+}
+
 static void test_an_output_whose_first_has_gone_computes_the_prompt(void **state) {
     (void)state;
     struct fixture f;
@@ -436,6 +470,8 @@ int main(void) {
         cmocka_unit_test(test_one_that_has_all_its_tokens_lets_others_pass),
         cmocka_unit_test(test_outputs_share_the_prompt_that_the_first_computes),
         cmocka_unit_test(test_outputs_of_a_prompt_of_full_blocks),
+        cmocka_unit_test(test_outputs_share_the_window_of_the_prompt),
+        cmocka_unit_test(test_keeping_for_other_outputs_preempts_nobody),
         cmocka_unit_test(test_an_output_whose_first_has_gone_computes_the_prompt),
         cmocka_unit_test(test_one_that_skips_the_cache_waits_for_no_block),
         cmocka_unit_test(test_lower_priorities_are_admitted_first),

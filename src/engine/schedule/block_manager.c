@@ -492,10 +492,10 @@ void block_manager_publish(struct block_manager *manager, struct sequence *seq) 
     }
 }
 
-void block_manager_slide(struct block_manager *manager, struct sequence *seq) {
+void block_manager_slide(struct block_manager *manager, struct sequence *seq, uint32_t position) {
     for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
         uint32_t *table = sequence_table(seq, g);
-        uint32_t first = first_read(manager, g, seq->num_computed_tokens);
+        uint32_t first = first_read(manager, g, position);
         for (uint32_t i = first; i-- > seq->first_blocks[g];) {
             block_drop(manager, table[i]);
             table[i] = BLOCK_NONE;

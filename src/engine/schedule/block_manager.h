@@ -139,8 +139,8 @@ MUST_USE bool block_manager_grow(struct block_manager *manager, struct sequence 
                                  uint32_t num_tokens);
 // Publishes the full, computed blocks that are not published yet. nano-vllm: hash_blocks.
 void block_manager_publish(struct block_manager *manager, struct sequence *seq);
-// Gives back the blocks that no query reads from the first uncomputed token on.
-void block_manager_slide(struct block_manager *manager, struct sequence *seq);
+// Gives back the blocks that no query at `position` or a later one reads.
+void block_manager_slide(struct block_manager *manager, struct sequence *seq, uint32_t position);
 // Gives all blocks back: none of the tokens is computed any more. nano-vllm: deallocate.
 void block_manager_release(struct block_manager *manager, struct sequence *seq);
 

@@ -398,6 +398,17 @@ void scheduler_schedule(struct scheduler *s, struct schedule *schedule) {
     s->schedule = NULL;
 }
 
+// The first position whose query may still read a sequence's blocks. Other outputs of its request
+// begin with the prompt's last block, so until it decodes, it keeps what they read there. That is a
+// block more in each group, for which there is room where steps may have more tokens than a block
+// (block_groups_need).
+static uint32_t next_position(const struct scheduler *s, const struct sequence *seq) {
+    uint32_t computed = seq->num_computed_tokens, block_size = s->config.block_size;
+    if (!seq->is_origin || computed > seq->num_prompt_tokens) return computed;
+    if (s->config.max_num_batched_tokens <= block_size) return computed;
+    return min_u32(computed, (seq->num_prompt_tokens - 1) / block_size * block_size);
+}
+
 void scheduler_advance(struct scheduler *s) {
     if (!s->schedule) return;
     for (uint32_t i = 0; i < s->schedule->num_items; i++) {
@@ -408,7 +419,8 @@ void scheduler_advance(struct scheduler *s) {
         seq->schedule_index = SEQUENCE_UNSCHEDULED;
         seq->is_prefilled = sequence_num_uncomputed(seq) == 0;
         block_manager_publish(&s->blocks, seq);
-        if (s->blocks.has_windows) block_manager_slide(&s->blocks, seq);
+        if (!s->blocks.has_windows) continue;
+        block_manager_slide(&s->blocks, seq, next_position(s, seq));
     }
     s->schedule = NULL;
 }

@@ -71,6 +71,7 @@ struct sequence {
     // This sequence waits until origin's prompt is computed and shares its full blocks. Set before
     // scheduler_add.
     const struct sequence *origin;
+    bool is_origin; // another output has it as its origin; set before its prompt is computed
 
     // While it holds no blocks, [0, num_matched) of its tables is what the last block_manager_match
     // found: in the cache or, without one, in its origin's tables. `prefix` may be longer, and is
