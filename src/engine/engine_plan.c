@@ -394,21 +394,21 @@ enum status engine_plan_check_memory(const struct engine_plan *plan, struct err 
     size_t available = plan->memory_available_bytes;
     if (!available || needed <= available) return OK;
     size_t kv_bytes = plan->kv_block_bytes * plan->scheduler.num_blocks;
+    size_t workspace = plan->workspace_bytes + engine_plan_scheduler_bytes(plan);
     if (plan->state_bytes) {
         return err_set(err, ERR_NOMEM,
                        "the model needs %.2f GiB (weights %.2f, workspace %.2f, KV cache %.2f, "
                        "states of %u sequences %.2f), but %.2f are free; %s",
                        (double)needed / gib, (double)plan->weights_bytes / gib,
-                       (double)plan->workspace_bytes / gib, (double)kv_bytes / gib,
+                       (double)workspace / gib, (double)kv_bytes / gib,
                        plan->scheduler.max_num_seqs, (double)plan->state_bytes / gib,
                        (double)available / gib, smaller_part(plan, kv_bytes));
     }
     return err_set(err, ERR_NOMEM,
                    "the model needs %.2f GiB (weights %.2f, workspace %.2f, KV cache %.2f), but "
                    "%.2f are free; %s",
-                   (double)needed / gib, (double)plan->weights_bytes / gib,
-                   (double)plan->workspace_bytes / gib, (double)kv_bytes / gib,
-                   (double)available / gib, smaller_part(plan, kv_bytes));
+                   (double)needed / gib, (double)plan->weights_bytes / gib, (double)workspace / gib,
+                   (double)kv_bytes / gib, (double)available / gib, smaller_part(plan, kv_bytes));
 }
 
 // Finds the memory that this process may take. On a device that is its share, or what is free if
@@ -509,7 +509,11 @@ void engine_plan_fini(struct engine_plan *plan) {
     *plan = (struct engine_plan){0};
 }
 
+size_t engine_plan_scheduler_bytes(const struct engine_plan *plan) {
+    return plan->backend->queue || plan->rank > 0 ? 0 : scheduler_bytes(&plan->scheduler);
+}
+
 size_t engine_plan_total_bytes(const struct engine_plan *plan) {
-    return plan->weights_bytes + plan->workspace_bytes + plan->state_bytes +
-           plan->kv_block_bytes * plan->scheduler.num_blocks;
+    return engine_plan_scheduler_bytes(plan) + plan->weights_bytes + plan->workspace_bytes +
+           plan->state_bytes + plan->kv_block_bytes * plan->scheduler.num_blocks;
 }

@@ -69,6 +69,9 @@ uint64_t engine_plan_blocks_for(const struct engine_plan *plan, uint32_t num_tok
 // it when warm_up_run is over.
 uint32_t engine_plan_context_len(const struct engine_plan *plan);
 uint64_t engine_plan_most_blocks(const struct engine_plan *plan); // the highest number of KV blocks
+// Of the tables of KV blocks and cached prefixes. Rank 0 has them, in the host's memory: 0 on a
+// device with memory of its own.
+size_t engine_plan_scheduler_bytes(const struct engine_plan *plan);
 size_t engine_plan_total_bytes(const struct engine_plan *plan);
 // Writes nvllm_inspect's JSON. The caller frees *json.
 MUST_USE enum status engine_plan_json(const struct engine_plan *plan, char **json, struct err *err);

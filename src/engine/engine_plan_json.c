@@ -43,7 +43,8 @@ static json_t *users_json(const struct engine_plan *plan) {
     uint64_t blocks_each = engine_plan_blocks_for(plan, plan->max_model_len);
     uint64_t wanted = plan->scheduler.max_num_seqs;
     size_t bytes_each = plan->kv_block_bytes * blocks_each;
-    size_t fixed = plan->weights_bytes + plan->workspace_bytes + plan->state_bytes;
+    size_t fixed = plan->weights_bytes + plan->workspace_bytes + plan->state_bytes +
+                   engine_plan_scheduler_bytes(plan);
     size_t available = plan->memory_available_bytes;
     uint64_t in_cache = plan->scheduler.num_blocks / blocks_each;
     uint64_t in_memory = available > fixed ? (available - fixed) / bytes_each : 0;
@@ -92,12 +93,13 @@ static json_t *memory_json(const struct engine_plan *plan) {
     // A token has a slot in each group.
     uint64_t tokens = blocks / plan->scheduler.groups.num_groups * plan->scheduler.block_size;
     json_t *memory = json_pack(
-        "{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}", "weights_bytes",
+        "{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}", "weights_bytes",
         (json_int_t)plan->weights_bytes, "workspace_bytes", (json_int_t)plan->workspace_bytes,
         "kv_block_bytes", (json_int_t)plan->kv_block_bytes, "num_kv_blocks", (json_int_t)blocks,
         "block_size", (json_int_t)plan->scheduler.block_size, "kv_cache_bytes",
         (json_int_t)(plan->kv_block_bytes * blocks), "kv_cache_tokens", (json_int_t)tokens,
-        "longest_model_len", (json_int_t)plan->longest_model_len, "total_bytes",
+        "longest_model_len", (json_int_t)plan->longest_model_len, "scheduler_bytes",
+        (json_int_t)engine_plan_scheduler_bytes(plan), "total_bytes",
         (json_int_t)engine_plan_total_bytes(plan), "memory_available_bytes",
         (json_int_t)plan->memory_available_bytes, "full_length", users_json(plan));
     if (!add_kv_groups(memory, plan) && !add_states(memory, plan)) return memory;

@@ -141,9 +141,9 @@ static void test_the_plan_counts_the_slots(void **state) {
     assert_int_equal(plan_number(&options, "num_state_slots"), 8);
     assert_int_equal(plan_number(&options, "state_bytes"), 8 * each);
     assert_int_equal(plan_number(&options, "enable_prefix_caching"), 0);
-    json_int_t parts = plan_number(&options, "weights_bytes") +
-                       plan_number(&options, "workspace_bytes") +
-                       plan_number(&options, "kv_cache_bytes");
+    json_int_t parts =
+        plan_number(&options, "weights_bytes") + plan_number(&options, "workspace_bytes") +
+        plan_number(&options, "kv_cache_bytes") + plan_number(&options, "scheduler_bytes");
     assert_int_equal(plan_number(&options, "total_bytes"), parts + 8 * each);
     // Two of the six layers have KV: blocks of 16 tokens, K and V of 4 heads of 64 bfloat16.
     assert_int_equal(plan_number(&options, "kv_block_bytes"),

@@ -1,7 +1,9 @@
 // The scheduler allocates at its creation and a sequence's; each failure there is ERR_NOMEM without
 // a leak, and steps allocate nothing.
+#include <malloc.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "engine/schedule/scheduler.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
@@ -50,6 +52,31 @@ static void test_each_allocation_may_fail(void **state) {
     assert_int_equal(alloc_sweep_run(&sweep), 14);
 }
 
+static size_t allocated_bytes(void) {
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+// What the memory plan counts. Where every group has a window, most of it are prefixes.
+static void test_bytes_are_those_of_the_plan(void **state) {
+    (void)state;
+    static const struct block_groups groups[] = {{1, {0}}, {3, {0, 64, 64}}, {2, {64, 32}}};
+    for (size_t i = 0; i < 2 * ARRAY_LEN(groups); i++) {
+        struct scheduler_config large = config;
+        large.num_blocks = 30000;
+        large.block_size = 16;
+        large.groups = groups[i / 2];
+        large.enable_prefix_caching = i % 2;
+        struct scheduler *scheduler;
+        size_t before = allocated_bytes();
+        assert_int_equal(scheduler_create(&scheduler, &large, NULL), OK);
+        size_t taken = allocated_bytes() - before, want = scheduler_bytes(&large);
+        scheduler_destroy(scheduler);
+        size_t off = taken > want ? taken - want : want - taken;
+        if (off > 16 * 4096) fail_msg("case %zu: %zu bytes, want %zu", i, taken, want);
+    }
+}
+
 static void test_steps_do_not_allocate(void **state) {
     (void)state;
     struct err err;
@@ -92,6 +119,7 @@ static void test_steps_do_not_allocate(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_allocation_may_fail),
+        cmocka_unit_test(test_bytes_are_those_of_the_plan),
         cmocka_unit_test(test_steps_do_not_allocate),
     };
     return cmocka_run_group_tests_name("scheduler_alloc", tests, NULL, NULL);

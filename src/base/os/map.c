@@ -84,6 +84,10 @@ static size_t u64map_slot(const struct u64map *map, uint64_t key) {
     return i;
 }
 
+size_t u64map_bytes(size_t count) {
+    return table_capacity(count) * sizeof(struct u64map_entry);
+}
+
 void u64map_put(struct u64map *map, uint64_t key, uint32_t value) {
     size_t i = u64map_slot(map, key);
     if (!map->entries[i].used) {

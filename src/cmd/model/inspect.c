@@ -148,6 +148,7 @@ static const struct row plan_rows[] = {
     {"state_bytes_each", "Bytes per slot", ROW_BYTES},
     {"enable_prefix_caching", "Prefix caching", ROW_VALUE},
     {"kv_cache_bytes", "KV cache", ROW_BYTES},
+    {"scheduler_bytes", "Tables of blocks", ROW_BYTES},
     {"total_bytes", "Total", ROW_BYTES},
     {"memory_available_bytes", "Available now", ROW_BYTES},
     {"block_size", "Tokens per KV block", ROW_VALUE},

@@ -25,10 +25,25 @@ static bool has_windows(const struct block_groups *groups) {
     return false;
 }
 
+static size_t count_prefixes(const struct block_groups *groups, uint32_t num_blocks) {
+    size_t num = num_blocks;
+    if (!has_whole_group(groups)) num *= PREFIXES_PER_BLOCK;
+    return num < PREFIX_NONE ? num : PREFIX_NONE - 1;
+}
+
+size_t block_manager_bytes(uint32_t num_blocks, uint32_t block_size,
+                           const struct block_groups *groups, bool enable_prefix_caching) {
+    size_t blocks_bytes = num_blocks * sizeof(struct block);
+    if (!enable_prefix_caching) return blocks_bytes;
+    size_t num = count_prefixes(groups, num_blocks);
+    size_t each = sizeof(struct prefix) + groups->num_groups * sizeof(uint32_t) +
+                  block_size * sizeof(int32_t);
+    return blocks_bytes + num * each + u64map_bytes(num);
+}
+
 static enum status init_prefixes(struct block_manager *manager, struct err *err) {
-    size_t num = manager->num_blocks, block_size = manager->block_size;
-    if (!has_whole_group(&manager->groups)) num *= PREFIXES_PER_BLOCK;
-    if (num >= PREFIX_NONE) num = PREFIX_NONE - 1;
+    size_t block_size = manager->block_size;
+    size_t num = count_prefixes(&manager->groups, manager->num_blocks);
     manager->num_prefixes = (uint32_t)num;
     manager->prefixes = calloc(num, sizeof *manager->prefixes);
     // calloc checks the products.

@@ -97,6 +97,9 @@ MUST_USE enum status block_manager_init(struct block_manager *manager, uint32_t 
                                         uint32_t block_size, const struct block_groups *groups,
                                         bool enable_prefix_caching, uint64_t hash_seed,
                                         struct err *err);
+// What block_manager_init allocates.
+size_t block_manager_bytes(uint32_t num_blocks, uint32_t block_size,
+                           const struct block_groups *groups, bool enable_prefix_caching);
 void block_manager_fini(struct block_manager *manager); // all-zero is fine
 // From now on changes are noted in `changes`, beginning with every block that is held or published.
 // NULL: nowhere.

@@ -95,6 +95,15 @@ fail:
     return status;
 }
 
+size_t scheduler_bytes(const struct scheduler_config *config) {
+    size_t bytes = sizeof(struct scheduler) +
+                   block_manager_bytes(config->num_blocks, config->block_size, &config->groups,
+                                       config->enable_prefix_caching) +
+                   config->max_num_seqs * sizeof(uint32_t);
+    if (!config->enable_prefix_caching) return bytes;
+    return bytes + config->num_blocks * sizeof(uint64_t) + u64map_bytes(config->num_blocks);
+}
+
 void scheduler_destroy(struct scheduler *s) {
     if (!s) return;
     for (struct sequence *seq; (seq = scheduler_first(s));) scheduler_finish(s, seq);

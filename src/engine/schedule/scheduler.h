@@ -85,6 +85,8 @@ struct scheduler;
 // Every number of the config must be at least 1, else ERR_INVALID.
 MUST_USE enum status scheduler_create(struct scheduler **out, const struct scheduler_config *config,
                                       struct err *err);
+// What scheduler_create allocates.
+size_t scheduler_bytes(const struct scheduler_config *config);
 // NULL is fine. Sequences are the caller's; those still queued are finished first.
 void scheduler_destroy(struct scheduler *scheduler);
 
