@@ -12,6 +12,7 @@
 #include "checkpoint/config_read.h"
 #include "checkpoint/moe_config.h"
 #include "checkpoint/rope_config.h"
+#include "checkpoint/text_part.h"
 #include "checkpoint/window_config.h"
 
 // Several times the sizes of the largest published models. vocab_size * hidden_size * 8 bytes and
@@ -35,8 +36,7 @@ struct neutral_key {
 };
 
 static const struct neutral_key neutral_keys[] = {
-    {"text_config", NEUTRAL_ABSENT}, // several models in one
-    {"vision_config", NEUTRAL_ABSENT},
+    {"vision_config", NEUTRAL_ABSENT}, // several models in one, which are not as text_part.h wants
     {"audio_config", NEUTRAL_ABSENT},
     {"is_encoder_decoder", NEUTRAL_FALSE},
     {"add_cross_attention", NEUTRAL_FALSE},
@@ -314,7 +314,11 @@ enum status model_config_parse(struct model_config *config, const char *text, si
     json_t *root = NULL;
     enum status status = config_read_object(&root, text, len, what, err);
     if (status) return status;
-    status = read_config(config, root, what, err);
+    json_t *text_root = NULL;
+    status = text_part_config(&text_root, root, what, err);
+    config->has_other_parts = text_root && text_root != root;
+    if (!status) status = read_config(config, text_root, what, err);
+    json_decref(text_root);
     json_decref(root);
     if (status) model_config_fini(config);
     return status;

@@ -60,6 +60,7 @@ enum config_flag { FLAG_ABSENT, FLAG_FALSE, FLAG_TRUE };
 
 struct model_config {
     char architecture[64]; // "Qwen3ForCausalLM"
+    bool has_other_parts; // this is the text model of a checkpoint of several (text_part.h)
     enum dtype dtype; // as config.json declares it: BF16, F16, F32
     uint32_t vocab_size;
     uint32_t hidden_size;

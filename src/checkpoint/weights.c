@@ -14,12 +14,21 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/quantized/quantized_module.h"
 #include "checkpoint/tensor.h"
+#include "checkpoint/text_part.h"
 #include "checkpoint/weights_dummy.h"
 
-enum { SHAPE_TEXT_MAX = 200, NAME_MAX_BYTES = 256, SAMPLES = 8, SAMPLE_BYTES = 64 };
+enum {
+    SHAPE_TEXT_MAX = 200,
+    NAME_MAX_BYTES = 256,
+    PART_NAME_BYTES = NAME_MAX_BYTES + 32,
+    SAMPLES = 8,
+    SAMPLE_BYTES = 64,
+};
 
 struct entry {
     const struct tensor *tensor;
+    char *name; // as text_part.h gives it; NULL: the tensor's own
+    bool is_other_part; // of a model for images or sound
     bool used; // taken or ignored
 };
 
@@ -30,6 +39,7 @@ struct weights {
     struct strmap by_name; // -> index into entries
     struct weights_dummy *dummy; // NULL: a real checkpoint
     struct quantization_config quantization;
+    bool has_other_parts;
     struct matrix_reader **readers; // [num_entries], NULL: none was needed
     size_t num_readers;
 };
@@ -45,16 +55,33 @@ static const char *shape_text(char text[SHAPE_TEXT_MAX], uint32_t rank, const ui
     return text;
 }
 
+// Puts the tensor into the map under the name that it has in a text model.
+static enum status name_entry(struct weights *weights, uint32_t index, struct err *err) {
+    struct entry *entry = &weights->entries[index];
+    const char *name = entry->tensor->name;
+    char canonical[NAME_MAX_BYTES];
+    entry->is_other_part = !text_part_tensor_name(name, canonical, sizeof canonical);
+    if (!entry->is_other_part && strlen(name) + TEXT_PART_GROWS < sizeof canonical &&
+        strcmp(canonical, name) != 0) {
+        entry->name = strdup(canonical);
+        if (!entry->name) return err_nomem(err, "tensor list");
+        name = entry->name;
+    }
+    bool existed = false;
+    enum status status = strmap_put(&weights->by_name, name, strlen(name), index, &existed, err);
+    if (status || !existed) return status;
+    return err_set(err, ERR_FORMAT, "%s has the tensor \"%.150s\" under two names",
+                   entry->tensor->path, name);
+}
+
 static enum status list_entries(struct weights *weights, struct err *err) {
     const struct tensor_set *set = weights->set;
     weights->entries = calloc(set->count ? set->count : 1, sizeof *weights->entries);
     if (!weights->entries) return err_nomem(err, "tensor list");
     enum status status = strmap_reserve(&weights->by_name, set->count, err);
     for (size_t i = 0; i < set->count && !status; i++) {
-        const struct tensor *tensor = set->tensors[i];
-        weights->entries[weights->num_entries++].tensor = tensor;
-        status = strmap_put(&weights->by_name, tensor->name, strlen(tensor->name), (uint32_t)i,
-                            NULL, err);
+        weights->entries[weights->num_entries++].tensor = set->tensors[i];
+        status = name_entry(weights, (uint32_t)i, err);
     }
     return status;
 }
@@ -92,6 +119,7 @@ void weights_close(struct weights *weights) {
     strmap_fini(&weights->by_name);
     weights_release(weights);
     free(weights->readers);
+    for (size_t i = 0; i < weights->num_entries; i++) free(weights->entries[i].name);
     free(weights->entries);
     if (weights->set) weights->set->close(weights->set);
     weights_dummy_destroy(weights->dummy);
@@ -100,6 +128,10 @@ void weights_close(struct weights *weights) {
 
 void weights_set_quantization(struct weights *weights, const struct quantization_config *config) {
     weights->quantization = *config;
+}
+
+void weights_ignore_other_parts(struct weights *weights) {
+    weights->has_other_parts = true;
 }
 
 void weights_release(struct weights *weights) {
@@ -150,6 +182,10 @@ static enum status take_dummy(struct weights *weights, const char *name, struct 
     return weights_dummy_matrix(weights->dummy, name, count, &out->source.data, err);
 }
 
+static void name_part(char out[PART_NAME_BYTES], const char *module, int part) {
+    snprintf(out, PART_NAME_BYTES, "%s.%s", module, module_part_name((enum module_part)part));
+}
+
 // A linear of "NAME.weight" in the format of the configuration: looks for its tensors beside that
 // name. False: there is none of them, or the configuration says that it is not quantized.
 static bool find_module(const struct weights *weights, const char *name, const uint64_t *shape,
@@ -163,8 +199,8 @@ static bool find_module(const struct weights *weights, const char *name, const u
     if (quantization_config_skips(&weights->quantization, module)) return false;
     bool is_found = false;
     for (int part = 0; part < NUM_MODULE_PARTS; part++) {
-        char beside[NAME_MAX_BYTES + 32];
-        snprintf(beside, sizeof beside, "%s.%s", module, module_part_name((enum module_part)part));
+        char beside[PART_NAME_BYTES];
+        name_part(beside, module, part);
         const struct entry *entry = find_entry(weights, beside);
         if (!entry) continue;
         out->parts[part] = entry->tensor;
@@ -185,7 +221,9 @@ static enum status take_module(struct weights *weights, struct quantized_module 
     weights->num_readers++;
     for (int part = 0; part < NUM_MODULE_PARTS && !status; part++) {
         if (!module->is_used[part]) continue;
-        status = mark_used(find_entry(weights, module->parts[part]->name), err);
+        char beside[PART_NAME_BYTES];
+        name_part(beside, module->name, part);
+        status = mark_used(find_entry(weights, beside), err);
     }
     out->reader = *reader;
     out->dtype = DTYPE_F32;
@@ -302,6 +340,7 @@ enum status weights_finish(const struct weights *weights, struct err *err) {
         const struct entry *entry = &weights->entries[i];
         if (entry->used || is_derived_buffer(entry->tensor->name)) continue;
         if (weights->quantization.has_kv_scales && is_kv_scale(entry->tensor->name)) continue;
+        if (weights->has_other_parts && entry->is_other_part) continue;
         if (first) more++;
         if (!first) first = entry;
     }

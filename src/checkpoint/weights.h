@@ -39,6 +39,8 @@ void weights_close(struct weights *weights); // NULL is fine
 // The format in which config.json says that linears are stored; its list is borrowed. Without this
 // call: none.
 void weights_set_quantization(struct weights *weights, const struct quantization_config *config);
+// Tensors of models for images or sound may remain. Without this call none may.
+void weights_ignore_other_parts(struct weights *weights);
 
 // Frees what readers handed out so far keep in memory: the weights that have one are read.
 void weights_release(struct weights *weights);

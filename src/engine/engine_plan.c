@@ -498,6 +498,7 @@ enum status engine_plan_open_weights(const struct engine_plan *plan, struct weig
     if (plan->dummy_weights) return weights_open_dummy(out, err);
     enum status status = weights_open(out, plan->checkpoint, err);
     if (!status) weights_set_quantization(*out, &plan->config.quantization);
+    if (!status && plan->config.has_other_parts) weights_ignore_other_parts(*out);
     return status;
 }
 

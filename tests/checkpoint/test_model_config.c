@@ -273,7 +273,11 @@ static void test_unsupported(void **state) {
         {{{"use_mrope", "true"}}, ERR_UNSUPPORTED, "use_mrope|true"},
         {{{"is_causal", "false"}}, ERR_UNSUPPORTED, "is_causal|false"},
         {{{"is_encoder_decoder", "true"}}, ERR_UNSUPPORTED, "is_encoder_decoder"},
-        {{{"text_config", "{}"}}, ERR_UNSUPPORTED, "text_config|an object"},
+        {{{"text_config", "{}"}}, ERR_UNSUPPORTED, "text_config|model_type|missing"},
+        {{{"text_config", "{\"model_type\": \"qwen9\"}"}},
+         ERR_UNSUPPORTED,
+         "text_config|model_type|qwen9"},
+        {{{"text_config", "[]"}}, ERR_FORMAT, "text_config|a list|an object"},
         {{{"vision_config", "{}"}}, ERR_UNSUPPORTED, "vision_config"},
         {{{"kv_lora_rank", "512"}}, ERR_UNSUPPORTED, "kv_lora_rank|512"},
         {{{"logits_scaling", "8"}}, ERR_UNSUPPORTED, "logits_scaling|8"},
@@ -445,6 +449,8 @@ static void test_both_forms_of_every_family(void **state) {
         {"llama-mha", "LlamaForCausalLM", ROPE_DEFAULT, 1e4},
         {"mistral", "MistralForCausalLM", ROPE_DEFAULT, 1e4},
         {"mixtral", "MixtralForCausalLM", ROPE_DEFAULT, 1e6},
+        {"qwen3-vl", "Qwen3ForCausalLM", ROPE_DEFAULT, 5e6},
+        {"mistral3", "MistralForCausalLM", ROPE_DEFAULT, 1e4},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char path[256];

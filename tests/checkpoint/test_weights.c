@@ -130,6 +130,60 @@ static void test_single_file(void **state) {
     weights_close(NULL);
 }
 
+// One F32 tensor for each name.
+static void write_names(const char *const *names, int count) {
+    char header[1024] = "{";
+    for (int i = 0; i < count; i++) {
+        size_t used = strlen(header);
+        snprintf(header + used, sizeof header - used,
+                 "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[%d,%d]}",
+                 i ? "," : "", names[i], 4 * i, 4 * i + 4);
+    }
+    strcat(header, "}");
+    write_tensors("model.safetensors", header, 4 * (size_t)count, 1);
+}
+
+static void test_names_of_a_text_model_in_another(void **state) {
+    (void)state;
+    static const char *const names[] = {"model.language_model.layers.0.a",
+                                        "language_model.lm_head",
+                                        "language_model.model.layers.1.a",
+                                        "layers.2.a",
+                                        "embed_tokens.weight",
+                                        "norm.weight"};
+    static const char *const text_names[] = {"model.layers.0.a",          "lm_head",
+                                             "model.layers.1.a",          "model.layers.2.a",
+                                             "model.embed_tokens.weight", "model.norm.weight"};
+    write_names(names, 6);
+    struct weights *weights = open_ok();
+    struct err err = {0};
+    struct weight weight;
+    for (int i = 0; i < 6; i++) take_ok(weights, text_names[i], 1, 1, 0, &weight);
+    assert_int_equal(weights_finish(weights, &err), OK);
+    weights_close(weights);
+}
+
+static void test_tensors_for_images(void **state) {
+    (void)state;
+    static const char *const names[] = {"model.visual.a", "vision_tower.b",
+                                        "multi_modal_projector.c"};
+    write_names(names, 3);
+    struct weights *weights = open_ok();
+    struct err err = {0};
+    assert_int_equal(weights_finish(weights, &err), ERR_FORMAT);
+    expect_words(&err, "does not use");
+    weights_ignore_other_parts(weights);
+    assert_int_equal(weights_finish(weights, &err), OK);
+    weights_close(weights);
+}
+
+static void test_one_tensor_under_two_names(void **state) {
+    (void)state;
+    static const char *const names[] = {"layers.0.a", "model.layers.0.a"};
+    write_names(names, 2);
+    open_refused(ERR_FORMAT, "model.layers.0.a|two names");
+}
+
 static void test_shards(void **state) {
     (void)state;
     write_shards();
@@ -482,6 +536,9 @@ int main(void) {
         IN_FOLDER(test_names_that_are_no_files),
         IN_FOLDER(test_same_tensor_twice),
         IN_FOLDER(test_no_weights),
+        IN_FOLDER(test_names_of_a_text_model_in_another),
+        IN_FOLDER(test_tensors_for_images),
+        IN_FOLDER(test_one_tensor_under_two_names),
         cmocka_unit_test(test_bundled_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

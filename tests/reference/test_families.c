@@ -134,8 +134,20 @@ static void test_mixtral(void **state) {
     check_experts("mixtral");
 }
 
+static void test_text_of_qwen3_vl(void **state) {
+    (void)state;
+    check_on_every_isa("qwen3-vl");
+}
+
+static void test_text_of_mistral3(void **state) {
+    (void)state;
+    check_on_every_isa("mistral3");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text_of_qwen3_vl),
+        cmocka_unit_test(test_text_of_mistral3),
         cmocka_unit_test(test_qwen3),
         cmocka_unit_test(test_qwen3_tied_with_biases),
         cmocka_unit_test(test_qwen3_yarn),

@@ -143,19 +143,46 @@ def families(vocab_size):
     }
     # Each has another eps. They differ so much that a neighbour's eps would change the logits.
     eps = {name: (10 + 2 * i) / 1000 for i, name in enumerate(table)}
-    return {name: (model, config(**{**base, "rms_norm_eps": eps[name], **own}))
-            for name, (model, config, own) in table.items()}
+    known = {name: (model, config(**{**base, "rms_norm_eps": eps[name], **own}))
+             for name, (model, config, own) in table.items()}
+    known.update(wrappers(t, {**base, "rms_norm_eps": 0.05}, small))
+    return known
+
+
+def wrappers(t, base, small):
+    """Models of text and images. The logits are those of text."""
+    own = dict(base, **small)
+    del own["tie_word_embeddings"]
+    qwen = dict(own, head_dim=32, rope_parameters={
+        "rope_type": "default", "rope_theta": 5e6, "mrope_section": [6, 5, 5],
+        "mrope_interleaved": True})
+    qwen_vision = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=1,
+                       out_hidden_size=64, patch_size=2, num_position_embeddings=4,
+                       deepstack_visual_indexes=[0])
+    pixtral = dict(model_type="pixtral", hidden_size=16, intermediate_size=16, head_dim=16,
+                   num_hidden_layers=1, num_attention_heads=1, image_size=8, patch_size=2)
+    mistral = dict(own, model_type="mistral", head_dim=32, sliding_window=None)
+    return {
+        "qwen3-vl": (t.Qwen3VLForConditionalGeneration,
+                     t.Qwen3VLConfig(text_config=qwen, vision_config=qwen_vision,
+                                     tie_word_embeddings=True)),
+        "mistral3": (t.Mistral3ForConditionalGeneration,
+                     t.Mistral3Config(text_config=mistral, vision_config=pixtral,
+                                      tie_word_embeddings=False)),
+    }
 
 
 def write_published_config(folder):
     """The same configuration as published checkpoints write it, beside transformers 5's form."""
     with open(f"{folder}/config.json", encoding="utf-8") as file:
         config = json.load(file)
-    rope = config.pop("rope_parameters")
-    config["rope_theta"] = rope.pop("rope_theta")
+    text = config.get("text_config", config)
+    rope = text.pop("rope_parameters")
+    text["rope_theta"] = rope.pop("rope_theta")
     config["torch_dtype"] = config.pop("dtype")
-    config.pop("layer_types", None)
-    config["rope_scaling"] = None if rope.get("rope_type", "default") == "default" else rope
+    text.pop("layer_types", None)
+    is_plain = rope.get("rope_type", "default") == "default" and "mrope_section" not in rope
+    text["rope_scaling"] = None if is_plain else rope
     if config["model_type"] == "qwen3_moe":
         config["num_experts"] = config.pop("num_local_experts")
     with open(f"{folder}/config_published_form.json", "w", encoding="utf-8") as file:
@@ -163,7 +190,8 @@ def write_published_config(folder):
 
 
 def write_family(out, name, model_class, config, seed):
-    config.initializer_range = 0.08
+    text = config.get_text_config()
+    text.initializer_range = 0.08
     torch.manual_seed(seed * 31 + len(name))
     model = model_class(config)
     with torch.no_grad():
@@ -179,7 +207,7 @@ def write_family(out, name, model_class, config, seed):
     write_published_config(folder)
     tensors = {}
     for k, length in enumerate(LENGTHS):
-        ids = torch.randint(2, config.vocab_size, (length,))
+        ids = torch.randint(2, text.vocab_size, (length,))
         with torch.no_grad():
             logits = model(ids[None]).logits[0]
         tensors[f"seq{k}.input_ids"] = ids.to(torch.int32)

@@ -1,0 +1,127 @@
+#include "checkpoint/text_part.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/json/jread.h"
+
+// Text models and the architecture that computes them. Qwen's position of a token has three parts,
+// for time, height and width. Of text they are equal, so it is an ordinary rotary embedding.
+static const struct {
+    const char *model_type, *architecture;
+} text_models[] = {
+    {"llama", "LlamaForCausalLM"},         {"mistral", "MistralForCausalLM"},
+    {"qwen2", "Qwen2ForCausalLM"},         {"qwen2_5_vl_text", "Qwen2ForCausalLM"},
+    {"qwen2_vl_text", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"},
+    {"qwen3_vl_text", "Qwen3ForCausalLM"},
+};
+
+static enum status architecture_of(const char **out, const json_t *text, const char *what,
+                                   struct err *err) {
+    const char *type = NULL;
+    *out = NULL;
+    enum status status = jread_string(text, "model_type", &type, what, err);
+    if (status) return status;
+    for (size_t i = 0; i < ARRAY_LEN(text_models) && type; i++) {
+        if (strcmp(text_models[i].model_type, type) == 0) *out = text_models[i].architecture;
+    }
+    if (*out) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"model_type\" of \"text_config\" is %.60s, which is not supported", what,
+                   type ? type : "missing");
+}
+
+// Keys that are about the whole checkpoint. Those of the text model come first, but one: which
+// matrices are tied is the whole model's.
+static int take_outer_keys(json_t *text, const json_t *root) {
+    static const char *const keys[] = {"quantization_config", "bos_token_id", "eos_token_id",
+                                       "dtype", "torch_dtype"};
+    int failed = 0;
+    json_t *tied = json_object_get(root, "tie_word_embeddings");
+    if (tied) failed |= json_object_set(text, "tie_word_embeddings", tied);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        json_t *value = json_object_get(root, keys[i]);
+        if (!value || jread_get(text, keys[i])) continue;
+        failed |= json_object_set(text, keys[i], value);
+    }
+    return failed;
+}
+
+// Rewrites a rotary embedding of three parts as an ordinary one.
+static int drop_parts_of_rope(json_t *text) {
+    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
+    int failed = 0;
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        json_t *rope = json_object_get(text, keys[i]);
+        if (!json_object_get(rope, "mrope_section")) continue;
+        rope = json_copy(rope);
+        if (!rope) return -1;
+        (void)json_object_del(rope, "mrope_section");
+        (void)json_object_del(rope, "mrope_interleaved");
+        static const char *const types[] = {"rope_type", "type"};
+        for (size_t k = 0; k < ARRAY_LEN(types); k++) {
+            const char *type = json_string_value(json_object_get(rope, types[k]));
+            if (!type || strcmp(type, "mrope") != 0) continue;
+            failed |= json_object_set_new(rope, types[k], json_string("default"));
+        }
+        failed |= json_object_set_new(text, keys[i], rope);
+    }
+    return failed;
+}
+
+enum status text_part_config(json_t **out, json_t *root, const char *what, struct err *err) {
+    const json_t *inner = jread_get(root, "text_config");
+    *out = NULL;
+    if (!inner) {
+        *out = json_incref(root);
+        return OK;
+    }
+    if (!json_is_object(inner)) {
+        return err_set(err, ERR_FORMAT, "%s: \"text_config\" is %s, want an object", what,
+                       jread_type_name(inner));
+    }
+    const char *architecture = NULL;
+    enum status status = architecture_of(&architecture, inner, what, err);
+    if (status) return status;
+    json_t *text = json_copy((json_t *)(uintptr_t)inner);
+    if (!text) return err_nomem(err, "text_config");
+    int failed = json_object_set_new(text, "architectures", json_pack("[s]", architecture));
+    failed |= take_outer_keys(text, root);
+    failed |= drop_parts_of_rope(text);
+    if (failed) {
+        json_decref(text);
+        return err_nomem(err, "text_config");
+    }
+    *out = text;
+    return OK;
+}
+
+bool text_part_tensor_name(const char *name, char *out, size_t size) {
+    static const struct {
+        const char *prefix, *instead;
+    } rules[] = {
+        {"model.language_model.", "model."},
+        {"language_model.", ""},
+        {"embed_tokens.", "model.embed_tokens."},
+        {"layers.", "model.layers."},
+        {"norm.", "model.norm."},
+    };
+    static const char *const others[] = {"model.visual.",
+                                         "visual.",
+                                         "model.vision_tower.",
+                                         "vision_tower.",
+                                         "model.multi_modal_projector.",
+                                         "multi_modal_projector."};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        if (strncmp(name, others[i], strlen(others[i])) == 0) return false;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
+        size_t len = strlen(rules[i].prefix);
+        if (strncmp(name, rules[i].prefix, len) != 0) continue;
+        snprintf(out, size, "%s%s", rules[i].instead, name + len);
+        return true;
+    }
+    snprintf(out, size, "%s", name);
+    return true;
+}
