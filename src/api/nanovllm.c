@@ -150,7 +150,7 @@ enum nvllm_status nvllm_tokenizer_open(struct nvllm_tokenizer **out, const char 
     struct tokenizer *tokenizer = NULL;
     bool is_folder = !status && file_is_folder(model), is_file = false;
     if (!status && !is_folder) status = file_is_present(model, &is_file, &err);
-    if (!status && is_file && !model_folder_is_other_format(model)) {
+    if (!status && is_file && !model_folder_is_other_format(model) && !checkpoint_is_file(model)) {
         status = tokenizer_open_file(&tokenizer, model, &err);
     } else if (!status) {
         status = checkpoint_open(&checkpoint, model, &err);

@@ -6,6 +6,7 @@
 
 enum status checkpoint_open(struct checkpoint **out, const char *path, struct err *err) {
     *out = NULL;
+    if (checkpoint_is_file(path)) return checkpoint_gguf_open(out, path, err);
     enum status status = model_folder_check(path, err);
     return status ? status : checkpoint_folder_open(out, path, err);
 }
@@ -57,6 +58,7 @@ enum status checkpoint_explain(const struct checkpoint *checkpoint, const char *
 }
 
 bool checkpoint_has_file(const char *path, dev_t device, ino_t inode) {
+    if (checkpoint_is_file(path)) return checkpoint_gguf_has_file(path, device, inode);
     return checkpoint_folder_has_file(path, device, inode);
 }
 

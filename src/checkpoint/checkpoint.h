@@ -4,9 +4,9 @@
  * Documents and tensors have the names of a folder as Hugging Face publishes it: "config.json",
  * "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
  * "chat_template.jinja", "chat_template.json", "additional_chat_templates/NAME.jinja";
- * "model.layers.0.mlp.up_proj.weight". That folder is the only form yet (checkpoint_folder.c).
- * Another form makes the documents from what it has instead; checkpoint_form.h is what it fills
- * in. */
+ * "model.layers.0.mlp.up_proj.weight". That folder is one form (checkpoint_folder.c). A file in
+ * GGUF is another: its documents are written from its metadata (gguf/checkpoint_gguf.c).
+ * checkpoint_form.h is what a form fills in. */
 #ifndef CHECKPOINT_CHECKPOINT_H
 #define CHECKPOINT_CHECKPOINT_H
 
@@ -26,6 +26,8 @@ struct document_name {
     char text[FILE_PATH_MAX];
 };
 
+// Whether the path is a model in one file, in GGUF: by its ending, or else by its first bytes.
+bool checkpoint_is_file(const char *path);
 // `path` is what the user gave as a model. Where it is none, the error says what it is instead, or
 // how to get a model. Reads no document and no tensor.
 MUST_USE enum status checkpoint_open(struct checkpoint **out, const char *path, struct err *err);

@@ -31,6 +31,10 @@ MUST_USE enum status checkpoint_folder_open(struct checkpoint **out, const char 
 MUST_USE enum status checkpoint_folder_open_around(struct checkpoint **out, const char *file,
                                                    const char **name, struct err *err);
 bool checkpoint_folder_has_file(const char *path, dev_t device, ino_t inode);
+// A file in GGUF (gguf/checkpoint_gguf.c).
+MUST_USE enum status checkpoint_gguf_open(struct checkpoint **out, const char *path,
+                                          struct err *err);
+bool checkpoint_gguf_has_file(const char *path, dev_t device, ino_t inode);
 // The tensors of a folder: model.safetensors, or the shards of model.safetensors.index.json.
 MUST_USE enum status folder_tensors_open(const char *folder, struct tensor_set **out,
                                          struct err *err);

@@ -17,7 +17,7 @@ static const struct {
     {".pth", "PyTorch's format", "convert the checkpoint to safetensors"},
     {".pt", "PyTorch's format", "convert the checkpoint to safetensors"},
     {".ckpt", "PyTorch's format", "convert the checkpoint to safetensors"},
-    {".gguf", "llama.cpp's format", "get the safetensors checkpoint"},
+    {".gguf", "llama.cpp's format", "give that file"},
     {".onnx", "ONNX's format", "get the safetensors checkpoint"},
 };
 

@@ -8,6 +8,7 @@
 #include "base/byte_source.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "base/matrix_reader.h"
 
 enum { TENSOR_RANK_MAX = 8 };
 
@@ -20,6 +21,9 @@ struct tensor {
     size_t size_bytes;
     uint64_t begin; // offset in the file's data, bytes
     struct byte_source source; // its bytes, any alignment
+    // Of a matrix whose bytes are not its elements in their order (`dtype` does not matter then):
+    // gives these. The set owns it. NULL: the bytes are the elements.
+    const struct matrix_reader *reader;
 };
 
 // Open files and the tensors in them. A form of checkpoint (checkpoint_form.h) has its own struct

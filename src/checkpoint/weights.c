@@ -255,15 +255,21 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
                        weights->set->place, name, shape_text(want, rank, shape));
     }
     const struct tensor *tensor = entry->tensor;
-    if (!is_plain(tensor->dtype)) {
+    bool has_reader = tensor->reader && rank == 2;
+    if (!has_reader && !is_plain(tensor->dtype)) {
         return err_set(err, ERR_UNSUPPORTED, "%s: tensor \"%.200s\" is %s, want BF16, F16 or F32",
                        tensor->path, name, dtype_name(tensor->dtype));
     }
     enum status status = check_shape(entry, rank, shape, err);
     if (!status) status = mark_used(entry, err);
     if (status) return status;
-    out->source = tensor->source;
-    out->dtype = tensor->dtype;
+    if (has_reader) {
+        out->reader = tensor->reader;
+        out->dtype = DTYPE_F32;
+    } else {
+        out->source = tensor->source;
+        out->dtype = tensor->dtype;
+    }
     return OK;
 }
 

@@ -447,7 +447,10 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     status = model_config_load(&plan->config, &plan->generation, plan->checkpoint, err);
     if (status) goto fail;
     if ((status = family_resolve(&plan->layers, &plan->config, err))) {
-        status = err_prefix(err, status, "%s/config.json", options->model);
+        struct document_name what;
+        bool present = false;
+        enum status found = checkpoint_find(plan->checkpoint, "config.json", &what, &present, NULL);
+        status = err_prefix(err, status, "%s", found ? options->model : what.text);
         goto fail;
     }
     plan->engine = engine;

@@ -429,7 +429,7 @@ static void test_no_weights(void **state) {
     (void)state;
     open_refused(ERR_IO, "has no weights|model.safetensors");
     temp_folder_write_text(&folder, "model.gguf", "GGUF");
-    open_refused(ERR_UNSUPPORTED, "model.gguf|llama.cpp");
+    open_refused(ERR_UNSUPPORTED, "model.gguf|llama.cpp|give that file");
     temp_folder_write_text(&folder, "pytorch_model.bin", "PK");
     open_refused(ERR_UNSUPPORTED, "pytorch_model.bin|PyTorch|safetensors");
     write_shards();

@@ -1,0 +1,276 @@
+/* Writes config.json and generation_config.json from the metadata. model_config.c then checks what
+ * it says, as of any configuration. A key of the architecture that is not known here is refused,
+ * because it may change the computation. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/json/json_out.h"
+#include "checkpoint/gguf/gguf_model.h"
+#include "checkpoint/gguf/gguf_read.h"
+#include "checkpoint/gguf/gguf_tokens.h"
+
+// An integer of the metadata under config.json's name.
+struct size_key {
+    const char *key, *name;
+    bool is_required;
+};
+
+static const struct size_key sizes[] = {
+    {"context_length", "max_position_embeddings", true},
+    {"embedding_length", "hidden_size", true},
+    {"block_count", "num_hidden_layers", true},
+    {"attention.head_count", "num_attention_heads", true},
+    {"attention.head_count_kv", "num_key_value_heads", false},
+    {"expert_used_count", "num_experts_per_tok", false},
+    {"expert_feed_forward_length", "moe_intermediate_size", false},
+};
+
+// Keys that change the computation, and the only value that does not. Others that are known are
+// read here or do not matter.
+static const struct {
+    const char *key;
+    double neutral;
+} neutral_keys[] = {
+    {"attention.causal", 1},         {"attention.clamp_kqv", 0},
+    {"attention.max_alibi_bias", 0}, {"use_parallel_residual", 0},
+    {"expert_shared_count", 0},      {"expert_group_count", 0},
+    {"expert_group_used_count", 0},  {"leading_dense_block_count", 0},
+    {"nextn_predict_layers", 0},     {"attn_logit_softcapping", 0},
+    {"final_logit_softcapping", 0},  {"logit_scale", 1},
+    {"residual_scale", 1},           {"embedding_scale", 1},
+    {"attention.sliding_window", 0}, {"expert_gating_func", 1}, // softmax
+};
+
+static const char *const known_keys[] = {
+    "feed_forward_length",
+    "vocab_size",
+    "tensor_data_layout", // of the first converter: the rows of q and k, always permuted by now
+    "expert_count",
+    "expert_weights_norm",
+    "expert_weights_scale",
+    "attention.key_length",
+    "attention.value_length",
+    "attention.layer_norm_rms_epsilon",
+    "attention.layer_norm_epsilon",
+};
+
+static bool is_known(const char *key) {
+    for (size_t i = 0; i < ARRAY_LEN(known_keys); i++) {
+        if (strcmp(key, known_keys[i]) == 0) return true;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        if (strcmp(key, sizes[i].key) == 0) return true;
+    }
+    return strncmp(key, "rope.", 5) == 0; // gguf_rope.c
+}
+
+static bool is_neutral(const struct gguf *gguf, const char *full, const char *key, bool *found) {
+    struct gguf_value value;
+    *found = false;
+    for (size_t i = 0; i < ARRAY_LEN(neutral_keys) && !*found; i++) {
+        if (strcmp(key, neutral_keys[i].key) != 0) continue;
+        *found = true;
+        if (!gguf_find(gguf, full, &value) || value.type == GGUF_STRING || value.is_array) {
+            return false;
+        }
+        return gguf_real(&value, 0) == neutral_keys[i].neutral;
+    }
+    return true;
+}
+
+static enum status check_keys(const struct gguf *gguf, const struct gguf_model *model,
+                              struct err *err) {
+    char prefix[64], full[GGUF_KEY_MAX];
+    snprintf(prefix, sizeof prefix, "%s.", model->name);
+    for (size_t i = 0; i < gguf_num_values(gguf); i++) {
+        struct gguf_string key = gguf_key(gguf, i);
+        if (!gguf_string_begins(key, prefix)) continue;
+        bool fits = key.len < sizeof full, found = false;
+        snprintf(full, sizeof full, "%.*s", (int)(fits ? key.len : sizeof full - 1), key.text);
+        const char *name = full + strlen(prefix);
+        bool is_good = is_neutral(gguf, full, name, &found);
+        if (fits && (found ? is_good : is_known(name))) continue;
+        return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %s", gguf_path(gguf), full,
+                       found ? "set to a value that is not supported" : "not known");
+    }
+    return OK;
+}
+
+static enum status write_sizes(const struct gguf *gguf, const struct gguf_model *model,
+                               struct json_out *out, struct err *err) {
+    char key[GGUF_KEY_MAX];
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        int64_t number = -1;
+        gguf_model_key(model, sizes[i].key, key, sizeof key);
+        enum status status = gguf_read_int(gguf, key, 0, INT32_MAX, &number, err);
+        if (status) return status;
+        if (number < 0 && sizes[i].is_required) return gguf_missing(gguf, key, err);
+        if (number < 0) continue;
+        json_out_rawf(out, ", \"%s\": %lld", sizes[i].name, (long long)number);
+    }
+    return OK;
+}
+
+// feed_forward_length; of a model whose layers all have experts it may be missing.
+static enum status write_intermediate_size(const struct gguf *gguf, const struct gguf_model *model,
+                                           struct json_out *out, struct err *err) {
+    char key[GGUF_KEY_MAX];
+    int64_t size = 0;
+    gguf_model_key(model, "expert_feed_forward_length", key, sizeof key);
+    enum status status = gguf_read_int(gguf, key, 1, INT32_MAX, &size, err);
+    gguf_model_key(model, "feed_forward_length", key, sizeof key);
+    if (!status) status = gguf_read_int(gguf, key, 1, INT32_MAX, &size, err);
+    if (status) return status;
+    if (!size) return gguf_missing(gguf, key, err);
+    json_out_rawf(out, ", \"intermediate_size\": %lld", (long long)size);
+    return OK;
+}
+
+// The width of v's heads is that of k's.
+static enum status write_head_dim(const struct gguf *gguf, const struct gguf_model *model,
+                                  struct json_out *out, struct err *err) {
+    char key[GGUF_KEY_MAX];
+    int64_t value_dim = model->head_dim;
+    gguf_model_key(model, "attention.value_length", key, sizeof key);
+    enum status status = gguf_read_int(gguf, key, 1, INT32_MAX, &value_dim, err);
+    if (status) return status;
+    if (value_dim != model->head_dim) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"%s\" is %lld, but keys have %lld dimensions, which is not supported",
+                       gguf_path(gguf), key, (long long)value_dim, (long long)model->head_dim);
+    }
+    json_out_rawf(out, ", \"head_dim\": %lld", (long long)model->head_dim);
+    return OK;
+}
+
+static enum status write_eps(const struct gguf *gguf, const struct gguf_model *model,
+                             struct json_out *out, struct err *err) {
+    char key[GGUF_KEY_MAX];
+    double eps = 0;
+    gguf_model_key(model, "attention.layer_norm_rms_epsilon", key, sizeof key);
+    enum status status = gguf_read_real(gguf, key, &eps, err);
+    if (status) return status;
+    if (eps <= 0) return gguf_missing(gguf, key, err);
+    json_out_raw(out, ", \"rms_norm_eps\": ");
+    json_out_float(out, (float)eps);
+    return OK;
+}
+
+// Both families scale a token's weights to the sum 1, and only softmax routes.
+static enum status write_experts(const struct gguf *gguf, const struct gguf_model *model,
+                                 struct json_out *out, struct err *err) {
+    char key[GGUF_KEY_MAX];
+    bool norm = true;
+    double scale = 1;
+    if (!model->experts) return OK;
+    gguf_model_key(model, "expert_weights_norm", key, sizeof key);
+    enum status status = gguf_read_bool(gguf, key, &norm, err);
+    gguf_model_key(model, "expert_weights_scale", key, sizeof key);
+    if (!status) status = gguf_read_real(gguf, key, &scale, err);
+    if (status) return status;
+    if (!norm || (scale != 0 && scale != 1)) {
+        return err_set(err, ERR_UNSUPPORTED, "%s: other weights of experts are not supported (%s)",
+                       gguf_path(gguf), key);
+    }
+    json_out_rawf(out, ", \"num_experts\": %lld, \"norm_topk_prob\": true",
+                  (long long)model->num_experts);
+    return OK;
+}
+
+// The vocabulary's size is that of the embedding; tokens may be fewer.
+static enum status write_vocabulary(const struct gguf_files *files, struct json_out *out,
+                                    struct err *err) {
+    const struct gguf *gguf = files->files[0];
+    const struct gguf_tensor *embedding = gguf_files_find(files, "token_embd.weight");
+    if (!embedding || embedding->rank != 2) {
+        return err_set(err, ERR_FORMAT, "%s has no matrix \"token_embd.weight\"", gguf_path(gguf));
+    }
+    struct gguf_special special;
+    enum status status = gguf_special_read(&special, gguf, err);
+    if (status) return status;
+    if (special.num_tokens > embedding->shape[0]) {
+        return err_set(err, ERR_FORMAT, "%s has %llu tokens, but the embedding has %llu rows",
+                       gguf_path(gguf), (unsigned long long)special.num_tokens,
+                       (unsigned long long)embedding->shape[0]);
+    }
+    json_out_rawf(out, ", \"vocab_size\": %llu", (unsigned long long)embedding->shape[0]);
+    if (special.bos >= 0) json_out_rawf(out, ", \"bos_token_id\": %lld", (long long)special.bos);
+    json_out_raw(out, ", \"eos_token_id\": [");
+    for (size_t i = 0; i < special.num_ends; i++) {
+        json_out_rawf(out, "%s%lld", i ? ", " : "", (long long)special.ends[i]);
+    }
+    json_out_raw(out, "]");
+    return OK;
+}
+
+static void write_flags(const struct gguf_files *files, const struct gguf_model *model,
+                        struct json_out *out) {
+    bool is_tied = !gguf_files_find(files, "output.weight");
+    json_out_rawf(out, ", \"tie_word_embeddings\": %s", is_tied ? "true" : "false");
+    // Qwen2 always has these biases, and its configuration has no key for them.
+    bool has_bias =
+        strcmp(model->name, "qwen2") != 0 && gguf_files_find(files, "blk.0.attn_q.bias");
+    if (has_bias) json_out_raw(out, ", \"attention_bias\": true");
+    if (gguf_files_find(files, "blk.0.ffn_gate.bias")) json_out_raw(out, ", \"mlp_bias\": true");
+}
+
+enum status gguf_write_config(const struct gguf_files *files, struct json_out *out,
+                              struct err *err) {
+    const struct gguf *gguf = files->files[0];
+    struct gguf_model model;
+    enum status status = gguf_model_read(&model, gguf, err);
+    if (!status) status = check_keys(gguf, &model, err);
+    if (status) return status;
+    json_out_rawf(out, "{\"architectures\": [\"%s\"], \"dtype\": \"bfloat16\"", model.architecture);
+    write_flags(files, &model, out);
+    status = write_sizes(gguf, &model, out, err);
+    if (!status) status = write_intermediate_size(gguf, &model, out, err);
+    if (!status) status = write_head_dim(gguf, &model, out, err);
+    if (!status) status = write_eps(gguf, &model, out, err);
+    if (!status) status = write_experts(gguf, &model, out, err);
+    if (!status) status = write_vocabulary(files, out, err);
+    if (!status) status = gguf_write_rope(files, &model, out, err);
+    json_out_raw(out, "}");
+    return status;
+}
+
+static const struct {
+    const char *key, *name;
+} sampling_keys[] = {
+    {"general.sampling.temp", "temperature"},
+    {"general.sampling.top_k", "top_k"},
+    {"general.sampling.top_p", "top_p"},
+    {"general.sampling.min_p", "min_p"},
+    {"general.sampling.penalty_repeat", "repetition_penalty"},
+};
+
+bool gguf_has_generation_config(const struct gguf *gguf) {
+    struct gguf_value unused;
+    for (size_t i = 0; i < ARRAY_LEN(sampling_keys); i++) {
+        if (gguf_find(gguf, sampling_keys[i].key, &unused)) return true;
+    }
+    return false;
+}
+
+enum status gguf_write_generation_config(const struct gguf *gguf, struct json_out *out,
+                                         struct err *err) {
+    bool is_first = true;
+    json_out_raw(out, "{");
+    for (size_t i = 0; i < ARRAY_LEN(sampling_keys); i++) {
+        struct gguf_value value;
+        double number = 0;
+        if (!gguf_find(gguf, sampling_keys[i].key, &value)) continue;
+        enum status status = gguf_read_real(gguf, sampling_keys[i].key, &number, err);
+        if (status) return status;
+        json_out_rawf(out, "%s\"%s\": ", is_first ? "" : ", ", sampling_keys[i].name);
+        is_first = false;
+        if (value.type == GGUF_F32 || value.type == GGUF_F64) {
+            json_out_float(out, (float)number);
+        } else {
+            json_out_rawf(out, "%lld", (long long)number);
+        }
+    }
+    json_out_raw(out, "}");
+    return OK;
+}

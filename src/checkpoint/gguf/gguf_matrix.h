@@ -1,0 +1,22 @@
+/* Reads a matrix of a GGUF file, of any element type, as floats. */
+#ifndef CHECKPOINT_GGUF_GGUF_MATRIX_H
+#define CHECKPOINT_GGUF_GGUF_MATRIX_H
+
+#include "base/byte_source.h"
+#include "base/matrix_reader.h"
+#include "checkpoint/gguf/gguf_blocks.h"
+
+struct gguf_matrix {
+    struct matrix_reader base; // set by gguf_matrix_init
+    const struct block_type *type;
+    struct byte_source source;
+    uint64_t cols; // a multiple of the type's block
+    // Not 0: rows are stored for a rotation of neighbours, in heads of this many. Of a head, row
+    // 2i + j is then row j * head_dim / 2 + i of the rotation of halves, which readers see.
+    uint32_t head_dim;
+};
+
+// Nothing is to be freed: the owner keeps the struct and what it borrows until it is not read.
+void gguf_matrix_init(struct gguf_matrix *matrix);
+
+#endif

@@ -1,0 +1,38 @@
+/* What a GGUF file's architecture says: which of our families it is, and how its tensors are named
+ * and stored. */
+#ifndef CHECKPOINT_GGUF_GGUF_MODEL_H
+#define CHECKPOINT_GGUF_GGUF_MODEL_H
+
+#include "checkpoint/gguf/gguf_files.h"
+
+struct gguf_model {
+    const char *name; // general.architecture: "llama"
+    const char *architecture; // of config.json: "LlamaForCausalLM"
+    // The rows of q and k are stored for a rotation of neighbours, not of halves.
+    bool is_interleaved;
+    const char *router, *experts; // modules of a layer; NULL: there are no experts
+    const char *gate, *up, *down; // of an expert
+    int64_t head_dim;
+    int64_t num_layers;
+    int64_t num_experts; // 0: none
+};
+
+// Refuses what is no language model (a LoRA adapter, a projector of images), and an architecture
+// that is not known.
+MUST_USE enum status gguf_model_read(struct gguf_model *model, const struct gguf *gguf,
+                                     struct err *err);
+// "<architecture>.<key>"
+const char *gguf_model_key(const struct gguf_model *model, const char *key, char *out, size_t size);
+
+struct json_out;
+// config.json and generation_config.json, written from the metadata.
+MUST_USE enum status gguf_write_config(const struct gguf_files *files, struct json_out *out,
+                                       struct err *err);
+bool gguf_has_generation_config(const struct gguf *gguf);
+MUST_USE enum status gguf_write_generation_config(const struct gguf *gguf, struct json_out *out,
+                                                  struct err *err);
+// Adds "rope_parameters" to config.json.
+MUST_USE enum status gguf_write_rope(const struct gguf_files *files, const struct gguf_model *model,
+                                     struct json_out *out, struct err *err);
+
+#endif

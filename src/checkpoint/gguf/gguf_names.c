@@ -1,0 +1,104 @@
+#include "checkpoint/gguf/gguf_names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "checkpoint/gguf/gguf_read.h"
+
+static const struct {
+    const char *gguf, *module;
+} globals[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+};
+
+static const struct {
+    const char *gguf, *module; // of a layer
+} modules[] = {
+    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+};
+
+// The number at *p, which has no leading zeros; *p moves behind it. -1: it is none.
+static long take_number(const char **p) {
+    char *end;
+    if (**p < '0' || **p > '9' || (**p == '0' && (*p)[1] >= '0' && (*p)[1] <= '9')) return -1;
+    long number = strtol(*p, &end, 10);
+    *p = end;
+    return number;
+}
+
+// An expert's part: "gate_exps", as all files have it by now, or "gate.7" of old ones.
+static bool name_expert(const struct gguf_model *model, long layer, const char *module,
+                        const char *suffix, struct gguf_place *out) {
+    const struct {
+        const char *gguf, *part;
+    } parts[] = {{"ffn_gate", model->gate}, {"ffn_up", model->up}, {"ffn_down", model->down}};
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        size_t len = strlen(parts[i].gguf);
+        if (strncmp(module, parts[i].gguf, len) != 0) continue;
+        const char *rest = module + len;
+        if (strcmp(rest, "_exps") == 0 && strcmp(suffix, ".weight") == 0) {
+            snprintf(out->name, sizeof out->name, "model.layers.%ld.%s", layer, model->experts);
+            out->expert_part = parts[i].part;
+            return true;
+        }
+        if (*rest++ != '.') continue;
+        long expert = take_number(&rest);
+        if (expert < 0 || *rest) continue;
+        snprintf(out->name, sizeof out->name, "model.layers.%ld.%s.%ld.%s%s", layer, model->experts,
+                 expert, parts[i].part, suffix);
+        return true;
+    }
+    return false;
+}
+
+static bool name_layer(const struct gguf_model *model, const char *name, struct gguf_place *out) {
+    if (strncmp(name, "blk.", 4) != 0) return false;
+    const char *p = name + 4;
+    long layer = take_number(&p);
+    const char *suffix = strrchr(name, '.');
+    if (layer < 0 || *p++ != '.' || !suffix || suffix < p) return false;
+    if (strcmp(suffix, ".weight") != 0 && strcmp(suffix, ".bias") != 0) return false;
+    char module[64];
+    int len = snprintf(module, sizeof module, "%.*s", (int)(suffix - p), p);
+    if (len < 0 || (size_t)len >= sizeof module) return false;
+    if (model->experts && strcmp(module, "ffn_gate_inp") == 0) {
+        snprintf(out->name, sizeof out->name, "model.layers.%ld.%s%s", layer, model->router,
+                 suffix);
+        return true;
+    }
+    if (model->experts && name_expert(model, layer, module, suffix, out)) return true;
+    for (size_t i = 0; i < ARRAY_LEN(modules); i++) {
+        if (strcmp(module, modules[i].gguf) != 0) continue;
+        snprintf(out->name, sizeof out->name, "model.layers.%ld.%s%s", layer, modules[i].module,
+                 suffix);
+        out->is_query_or_key = strcmp(module, "attn_q") == 0 || strcmp(module, "attn_k") == 0;
+        return true;
+    }
+    return false;
+}
+
+void gguf_name_tensor(const struct gguf_model *model, struct gguf_string name,
+                      struct gguf_place *out) {
+    *out = (struct gguf_place){0};
+    char text[sizeof out->name];
+    snprintf(text, sizeof text, "%.*s", (int)name.len, name.text);
+    if (name_layer(model, text, out)) return;
+    for (size_t i = 0; i < ARRAY_LEN(globals); i++) {
+        size_t len = strlen(globals[i].gguf);
+        if (strncmp(text, globals[i].gguf, len) != 0 || strcmp(text + len, ".weight") != 0) {
+            continue;
+        }
+        snprintf(out->name, sizeof out->name, "%s.weight", globals[i].module);
+        return;
+    }
+    memcpy(out->name, text, sizeof text);
+}

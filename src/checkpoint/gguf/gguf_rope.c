@@ -1,0 +1,235 @@
+/* The rotation. Llama 3's scaling is stored as its result: rope_freqs.weight has what each
+ * frequency is divided by. The parameters follow from it: between the two ends the inverse divisor
+ * is linear in the frequency (model/rope.c has the formula). Only low / original and high /
+ * original count, so `original` is the one of the published models. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/json/json_out.h"
+#include "checkpoint/gguf/gguf_model.h"
+#include "checkpoint/gguf/gguf_read.h"
+
+static const double pi = 3.14159265358979323846;
+static const double original = 8192;
+
+struct llama3 {
+    double factor, low, high;
+};
+
+// Keys that are read here, or whose only supported value is `neutral`.
+static const struct {
+    const char *key;
+    bool is_read;
+    double neutral;
+} rope_keys[] = {
+    {"freq_base", true, 0},
+    {"dimension_count", true, 0},
+    {"scale_linear", true, 0},
+    {"scaling.type", true, 0},
+    {"scaling.factor", true, 0},
+    {"scaling.original_context_length", true, 0},
+    {"scaling.finetuned", true, 0}, // a note about how the model was made
+    {"scaling.yarn_beta_fast", true, 0},
+    {"scaling.yarn_beta_slow", true, 0},
+    {"scaling.attn_factor", false, 1},
+    {"scaling.yarn_attn_factor", false, 1},
+    {"scaling.yarn_ext_factor", false, 1},
+    {"scaling.yarn_log_multiplier", false, 0},
+};
+
+static enum status check_keys(const struct gguf *gguf, const struct gguf_model *model,
+                              struct err *err) {
+    char prefix[64], full[GGUF_KEY_MAX];
+    snprintf(prefix, sizeof prefix, "%s.rope.", model->name);
+    for (size_t i = 0; i < gguf_num_values(gguf); i++) {
+        struct gguf_string key = gguf_key(gguf, i);
+        if (!gguf_string_begins(key, prefix)) continue;
+        bool is_good = false;
+        for (size_t k = 0; k < ARRAY_LEN(rope_keys) && !is_good; k++) {
+            struct gguf_value value;
+            snprintf(full, sizeof full, "%s%s", prefix, rope_keys[k].key);
+            if (!gguf_string_is(key, full) || !gguf_find(gguf, full, &value)) continue;
+            is_good = rope_keys[k].is_read || (!value.is_array && value.type != GGUF_STRING &&
+                                               gguf_real(&value, 0) == rope_keys[k].neutral);
+        }
+        if (is_good) continue;
+        return err_set(err, ERR_UNSUPPORTED, "%s: \"%.*s\" is not supported, or not its value",
+                       gguf_path(gguf), (int)key.len, key.text);
+    }
+    return OK;
+}
+
+static double frequency_of(double theta, uint32_t i, uint32_t num) {
+    return pow(theta, -(double)i / num);
+}
+
+static double divisor_of(const struct llama3 *p, double frequency) {
+    double wavelength = 2 * pi / frequency;
+    if (wavelength < original / p->high) return 1;
+    if (wavelength > original / p->low) return p->factor;
+    double smooth = (original / wavelength - p->low) / (p->high - p->low);
+    return 1 / ((1 - smooth) / p->factor + smooth);
+}
+
+// Finds the parameters that give these divisors [num]. The divisors rise from 1 to the factor; the
+// caller checks the result.
+static struct llama3 fit(const float *divisors, uint32_t num, double theta) {
+    struct llama3 p = {.factor = (double)divisors[num - 1]};
+    double first_x = 0, first_s = 0, last_x = 0, last_s = 0; // of those between the ends
+    double shorter = 0, longer = 0; // the last one that is 1, the first that is the factor
+    uint32_t between = 0;
+    for (uint32_t i = 0; i < num; i++) {
+        double x = original * frequency_of(theta, i, num) / (2 * pi), d = (double)divisors[i];
+        if (d <= 1) {
+            shorter = x;
+        } else if (d >= p.factor) {
+            if (longer == 0) longer = x;
+        } else {
+            last_x = x;
+            last_s = (1 / d - 1 / p.factor) / (1 - 1 / p.factor); // (x - low) / (high - low)
+            if (!between++) {
+                first_x = last_x;
+                first_s = last_s;
+            }
+        }
+    }
+    if (between > 1) {
+        double width = (first_x - last_x) / (first_s - last_s); // high - low
+        p.low = last_x - last_s * width;
+        p.high = p.low + width;
+    } else if (between == 1) { // high is four times low in all published models
+        p.low = first_x / (3 * first_s + 1);
+        p.high = 4 * p.low;
+    } else { // any two between the neighbours
+        p.low = longer + (shorter - longer) / 3;
+        p.high = shorter - (shorter - longer) / 3;
+    }
+    // Those of published models have few digits.
+    double low = round(p.low * 1000) / 1000, high = round(p.high * 1000) / 1000;
+    if (fabs(low - p.low) < 1e-4 * p.low) p.low = low;
+    if (fabs(high - p.high) < 1e-4 * p.high) p.high = high;
+    return p;
+}
+
+static enum status write_divisors(const struct gguf *gguf, const float *divisors, uint32_t num,
+                                  double theta, struct json_out *out, struct err *err) {
+    bool is_one = true;
+    for (uint32_t i = 0; i < num; i++) is_one = is_one && divisors[i] == 1.0f;
+    if (is_one) return OK;
+    struct llama3 p = fit(divisors, num, theta);
+    bool is_good = p.factor > 1 && p.factor < 1e6 && p.low > 0 && p.low < p.high && p.high < 1e6;
+    for (uint32_t i = 0; i < num && is_good; i++) {
+        double want = divisor_of(&p, frequency_of(theta, i, num));
+        is_good = fabs(want - (double)divisors[i]) <= 1e-4 * want;
+    }
+    if (!is_good) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"rope_freqs.weight\" does not have the scaling of Llama 3, which is "
+                       "the only one that is supported",
+                       gguf_path(gguf));
+    }
+    json_out_rawf(out,
+                  ", \"rope_type\": \"llama3\", \"factor\": %.17g, \"low_freq_factor\": %.17g, "
+                  "\"high_freq_factor\": %.17g, \"original_max_position_embeddings\": %.17g",
+                  p.factor, p.low, p.high, original);
+    return OK;
+}
+
+static enum status write_freqs(const struct gguf *gguf, const struct gguf_tensor *tensor,
+                               const struct gguf_model *model, double theta, struct json_out *out,
+                               struct err *err) {
+    uint32_t num = (uint32_t)model->head_dim / 2;
+    if (tensor->rank != 1 || tensor->shape[0] != num || tensor->type->dtype != DTYPE_F32) {
+        return err_set(err, ERR_FORMAT, "%s: tensor \"rope_freqs.weight\" is not a list of %u F32",
+                       gguf_path(gguf), num);
+    }
+    float *divisors = malloc(2 * num * sizeof *divisors); // the second half: bytes of the file
+    if (!divisors) return err_nomem(err, "rotation");
+    const void *bytes =
+        byte_source_get(&tensor->source, 0, num * sizeof *divisors, divisors + num, err);
+    if (bytes) memcpy(divisors, bytes, num * sizeof *divisors);
+    enum status status = bytes ? write_divisors(gguf, divisors, num, theta, out, err) : ERR_IO;
+    free(divisors);
+    return status;
+}
+
+static enum status write_yarn(const struct gguf *gguf, const struct gguf_model *model,
+                              double factor, struct json_out *out, struct err *err) {
+    static const struct {
+        const char *key, *name;
+    } numbers[] = {
+        {"rope.scaling.original_context_length", "original_max_position_embeddings"},
+        {"rope.scaling.yarn_beta_fast", "beta_fast"},
+        {"rope.scaling.yarn_beta_slow", "beta_slow"},
+    };
+    json_out_rawf(out, ", \"rope_type\": \"yarn\", \"factor\": %.17g", factor);
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        char key[GGUF_KEY_MAX];
+        double number = 0;
+        gguf_model_key(model, numbers[i].key, key, sizeof key);
+        enum status status = gguf_read_real(gguf, key, &number, err);
+        if (status) return status;
+        if (number > 0) json_out_rawf(out, ", \"%s\": %.17g", numbers[i].name, number);
+    }
+    return OK;
+}
+
+// As in llama.cpp the type is linear unless the file says otherwise, and a factor of 0 or 1 scales
+// nothing.
+static enum status write_scaling(const struct gguf *gguf, const struct gguf_model *model,
+                                 bool has_freqs, struct json_out *out, struct err *err) {
+    char key[GGUF_KEY_MAX];
+    struct gguf_string type = {"linear", 6};
+    double factor = 0;
+    gguf_model_key(model, "rope.scale_linear", key, sizeof key);
+    enum status status = gguf_read_real(gguf, key, &factor, err);
+    gguf_model_key(model, "rope.scaling.factor", key, sizeof key);
+    if (!status) status = gguf_read_real(gguf, key, &factor, err);
+    gguf_model_key(model, "rope.scaling.type", key, sizeof key);
+    if (!status) status = gguf_read_string(gguf, key, &type, err);
+    if (status) return status;
+    bool is_linear = gguf_string_is(type, "linear"), is_yarn = gguf_string_is(type, "yarn");
+    if (!is_linear && !is_yarn && !gguf_string_is(type, "none")) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"%s\" is \"%.*s\", which is not supported, want none, linear or yarn",
+                       gguf_path(gguf), key, (int)type.len, type.text);
+    }
+    if (gguf_string_is(type, "none") || factor == 0 || factor == 1) return OK;
+    if (has_freqs) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"%s\" beside \"rope_freqs.weight\" is not supported", gguf_path(gguf),
+                       key);
+    }
+    if (is_yarn) return write_yarn(gguf, model, factor, out, err);
+    json_out_rawf(out, ", \"rope_type\": \"linear\", \"factor\": %.17g", factor);
+    return OK;
+}
+
+enum status gguf_write_rope(const struct gguf_files *files, const struct gguf_model *model,
+                            struct json_out *out, struct err *err) {
+    const struct gguf *gguf = files->files[0];
+    const struct gguf_tensor *freqs = gguf_files_find(files, "rope_freqs.weight");
+    char key[GGUF_KEY_MAX];
+    double theta = 10000;
+    int64_t dims = model->head_dim;
+    enum status status = check_keys(gguf, model, err);
+    gguf_model_key(model, "rope.freq_base", key, sizeof key);
+    if (!status) status = gguf_read_real(gguf, key, &theta, err);
+    gguf_model_key(model, "rope.dimension_count", key, sizeof key);
+    if (!status) status = gguf_read_int(gguf, key, 0, INT32_MAX, &dims, err);
+    if (status) return status;
+    if (dims != model->head_dim) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"%s\" is %lld of %lld dimensions, only all are supported",
+                       gguf_path(gguf), key, (long long)dims, (long long)model->head_dim);
+    }
+    json_out_raw(out, ", \"rope_parameters\": {\"rope_theta\": ");
+    json_out_float(out, (float)theta);
+    status = write_scaling(gguf, model, freqs != NULL, out, err);
+    if (!status && freqs) status = write_freqs(gguf, freqs, model, theta, out, err);
+    json_out_raw(out, "}");
+    return status;
+}

@@ -1,0 +1,227 @@
+/* The tensors of a GGUF model, as checkpoints have them: experts one by one, and q and k in the
+ * order of a rotation of halves. Plain tensors are read from the file as they are; matrices in
+ * blocks, and permuted ones, have a reader. A permuted vector, a bias, is copied. */
+#include "checkpoint/gguf/gguf_tensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/check.h"
+#include "base/os/map.h"
+#include "checkpoint/gguf/gguf_files.h"
+#include "checkpoint/gguf/gguf_matrix.h"
+#include "checkpoint/gguf/gguf_names.h"
+#include "checkpoint/tensor.h"
+
+enum { TENSORS_MAX = 1 << 20 };
+
+struct gguf_tensors {
+    struct tensor_set base;
+    struct gguf_files files;
+    struct gguf_model model;
+    struct arena arena; // names and copied vectors
+    struct tensor *tensors; // [capacity]
+    struct gguf_matrix *matrices; // [capacity], of the tensors
+    size_t capacity;
+    struct strmap names;
+};
+
+// What rope_freqs.weight says is in the configuration.
+static bool is_in_config(struct gguf_string name) {
+    static const char freqs[] = "rope_freqs.weight";
+    return name.len == sizeof freqs - 1 && memcmp(name.text, freqs, name.len) == 0;
+}
+
+static enum status count_tensors(struct gguf_tensors *set, struct err *err) {
+    uint64_t count = 0;
+    for (size_t i = 0; i < set->files.num_files; i++) {
+        const struct gguf *gguf = set->files.files[i];
+        for (size_t k = 0; k < gguf_num_tensors(gguf) && count <= TENSORS_MAX; k++) {
+            const struct gguf_tensor *tensor = gguf_tensor(gguf, k);
+            uint64_t parts = tensor->rank == 3 ? tensor->shape[0] : 1;
+            count += parts < TENSORS_MAX ? parts : TENSORS_MAX + 1u;
+        }
+    }
+    if (count > TENSORS_MAX) {
+        return err_set(err, ERR_UNSUPPORTED, "%s has more than %d tensors",
+                       gguf_path(set->files.files[0]), TENSORS_MAX);
+    }
+    set->capacity = (size_t)count;
+    set->tensors = calloc(set->capacity + 1, sizeof *set->tensors);
+    set->matrices = calloc(set->capacity + 1, sizeof *set->matrices);
+    set->base.tensors = calloc(set->capacity + 1, sizeof *set->base.tensors);
+    if (!set->tensors || !set->matrices || !set->base.tensors) {
+        return err_nomem(err, "tensor list");
+    }
+    return strmap_reserve(&set->names, set->capacity, err);
+}
+
+static enum status bad_shape(const struct gguf *gguf, const struct gguf_tensor *tensor,
+                             const char *want, struct err *err) {
+    return err_set(err, ERR_FORMAT, "%s: tensor \"%.*s\" has %u dimensions, want %s",
+                   gguf_path(gguf), (int)tensor->name.len, tensor->name.text, tensor->rank, want);
+}
+
+// Copies a vector whose elements are stored in another order.
+static enum status copy_vector(struct gguf_tensors *set, struct tensor *tensor, struct err *err) {
+    size_t count = (size_t)tensor->shape[0], size = dtype_size(tensor->dtype);
+    uint32_t head_dim = (uint32_t)set->model.head_dim;
+    if (count % head_dim || !size) {
+        return err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has %zu elements, want whole heads",
+                       tensor->path, tensor->name, count);
+    }
+    char *copy = arena_alloc(&set->arena, 2 * tensor->size_bytes);
+    if (!copy) return err_nomem(err, "a bias");
+    const char *bytes =
+        byte_source_get(&tensor->source, 0, tensor->size_bytes, copy + tensor->size_bytes, err);
+    if (!bytes) return ERR_IO;
+    for (size_t i = 0; i < count; i++) {
+        size_t head = i / head_dim, at = i % head_dim, half = head_dim / 2;
+        size_t from = head * head_dim + at % half * 2 + at / half;
+        memcpy(copy + i * size, bytes + from * size, size);
+    }
+    tensor->source = (struct byte_source){.data = copy};
+    return OK;
+}
+
+// Sets the reader of a matrix that needs one.
+static enum status set_reader(struct gguf_tensors *set, const struct gguf_tensor *from,
+                              struct tensor *tensor, bool is_permuted, struct err *err) {
+    if (!is_permuted && from->type->dtype != DTYPE_NONE) return OK;
+    if (tensor->rank == 1) {
+        if (from->type->dtype != DTYPE_NONE) return copy_vector(set, tensor, err);
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: tensor \"%.150s\" is a vector of type %s, want F32, F16 or BF16",
+                       tensor->path, tensor->name, from->type->name);
+    }
+    uint32_t head_dim = is_permuted ? (uint32_t)set->model.head_dim : 0;
+    if (head_dim && tensor->shape[0] % head_dim) {
+        return err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has %llu rows, want whole heads",
+                       tensor->path, tensor->name, (unsigned long long)tensor->shape[0]);
+    }
+    struct gguf_matrix *matrix = &set->matrices[set->base.count];
+    *matrix = (struct gguf_matrix){.type = from->type,
+                                   .source = tensor->source,
+                                   .cols = tensor->shape[1],
+                                   .head_dim = head_dim};
+    gguf_matrix_init(matrix);
+    tensor->reader = &matrix->base;
+    return OK;
+}
+
+// Adds a tensor, or one expert's part of it: `part` of `num_parts` equal ones.
+static enum status add(struct gguf_tensors *set, const struct gguf *gguf,
+                       const struct gguf_tensor *from, const char *name, bool is_permuted,
+                       uint64_t part, uint64_t num_parts, struct err *err) {
+    CHECK(set->base.count < set->capacity, "count=%zu", set->base.count);
+    struct tensor *tensor = &set->tensors[set->base.count];
+    uint32_t skip = num_parts > 1 || from->rank == 3;
+    uint64_t size = from->size_bytes / num_parts;
+    *tensor = (struct tensor){
+        .name = arena_strndup(&set->arena, name, strlen(name)),
+        .path = gguf_path(gguf),
+        .dtype = from->type->dtype == DTYPE_NONE ? DTYPE_U8 : from->type->dtype,
+        .rank = from->rank - skip,
+        .size_bytes = (size_t)size,
+        .source = byte_source_skip(from->source, part * size),
+    };
+    if (!tensor->name) return err_nomem(err, "tensor names");
+    memcpy(tensor->shape, from->shape + skip, tensor->rank * sizeof *tensor->shape);
+    bool existed = false;
+    enum status status = strmap_put(&set->names, tensor->name, strlen(tensor->name),
+                                    (uint32_t)set->base.count, &existed, err);
+    if (!status && existed) {
+        status =
+            err_set(err, ERR_FORMAT, "%s: two tensors are \"%.150s\"", tensor->path, tensor->name);
+    }
+    if (!status) status = set_reader(set, from, tensor, is_permuted, err);
+    if (!status) set->base.tensors[set->base.count++] = tensor;
+    return status;
+}
+
+static enum status add_experts(struct gguf_tensors *set, const struct gguf *gguf,
+                               const struct gguf_tensor *tensor, const struct gguf_place *place,
+                               struct err *err) {
+    if (tensor->rank != 3) return bad_shape(gguf, tensor, "3", err);
+    enum status status = OK;
+    for (uint64_t expert = 0; expert < tensor->shape[0] && !status; expert++) {
+        char name[sizeof place->name + 64];
+        snprintf(name, sizeof name, "%s.%llu.%s.weight", place->name, (unsigned long long)expert,
+                 place->expert_part);
+        status = add(set, gguf, tensor, name, false, expert, tensor->shape[0], err);
+    }
+    return status;
+}
+
+static enum status add_file(struct gguf_tensors *set, const struct gguf *gguf, struct err *err) {
+    enum status status = OK;
+    for (size_t i = 0; i < gguf_num_tensors(gguf) && !status; i++) {
+        const struct gguf_tensor *tensor = gguf_tensor(gguf, i);
+        struct gguf_place place;
+        if (is_in_config(tensor->name)) continue;
+        gguf_name_tensor(&set->model, tensor->name, &place);
+        if (place.expert_part) {
+            status = add_experts(set, gguf, tensor, &place, err);
+        } else if (tensor->rank > 2) {
+            status = bad_shape(gguf, tensor, "1 or 2", err);
+        } else {
+            bool is_permuted = place.is_query_or_key && set->model.is_interleaved;
+            status = add(set, gguf, tensor, place.name, is_permuted, 0, 1, err);
+        }
+    }
+    return status;
+}
+
+static enum status check_unchanged(const struct tensor_set *base, struct err *err) {
+    const struct gguf_tensors *set = (const struct gguf_tensors *)base;
+    enum status status = OK;
+    for (size_t i = 0; i < set->files.num_files && !status; i++) {
+        status = gguf_check_unchanged(set->files.files[i], err);
+    }
+    return status;
+}
+
+static void close_tensors(struct tensor_set *base) {
+    struct gguf_tensors *set = (struct gguf_tensors *)base;
+    strmap_fini(&set->names);
+    free(set->base.tensors);
+    free(set->tensors);
+    free(set->matrices);
+    arena_fini(&set->arena);
+    gguf_files_close(&set->files);
+    free(set);
+}
+
+enum status gguf_tensors_take(struct gguf_files *files, struct tensor_set **out, struct err *err) {
+    *out = NULL;
+    struct gguf_tensors *set = calloc(1, sizeof *set);
+    if (!set) {
+        gguf_files_close(files);
+        return err_nomem(err, "weights");
+    }
+    set->base.check_unchanged = check_unchanged;
+    set->base.close = close_tensors;
+    set->files = *files;
+    *files = (struct gguf_files){0};
+    set->base.place = gguf_path(set->files.files[0]);
+    enum status status = gguf_model_read(&set->model, set->files.files[0], err);
+    if (!status) status = count_tensors(set, err);
+    for (size_t i = 0; i < set->files.num_files && !status; i++) {
+        status = add_file(set, set->files.files[i], err);
+    }
+    if (status) {
+        close_tensors(&set->base);
+        return status;
+    }
+    *out = &set->base;
+    return OK;
+}
+
+enum status gguf_tensors_open(const char *path, struct tensor_set **out, struct err *err) {
+    struct gguf_files files;
+    *out = NULL;
+    enum status status = gguf_files_open(&files, path, err);
+    return status ? status : gguf_tensors_take(&files, out, err);
+}

@@ -1,0 +1,135 @@
+/* Blocks of every element type of GGUF against the values that the package gguf decodes, to the
+ * bit. tests/reference/make_gguf_cases.py wrote them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/gguf/gguf_matrix.h"
+#include "checkpoint/safetensors.h"
+#include "support/cmocka_all.h"
+
+enum { BLOCKS = 4, HEAD_DIM = 4 };
+
+static const uint32_t numbers[] = {2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 15, 20, 23, 39};
+
+static struct safetensors *cases;
+
+static int open_cases(void **state) {
+    (void)state;
+    struct err err = {0};
+    return safetensors_open(&cases, "tests/reference/data/gguf_blocks.safetensors", &err) != OK;
+}
+
+static int close_cases(void **state) {
+    (void)state;
+    safetensors_close(cases);
+    return 0;
+}
+
+// The bytes of "TYPE.part", which the caller frees.
+static void *load(const struct block_type *type, const char *part, size_t size) {
+    char name[64];
+    snprintf(name, sizeof name, "%s.%s", type->name, part);
+    const struct tensor *tensor = safetensors_find(cases, name);
+    assert_non_null(tensor);
+    assert_int_equal(tensor->size_bytes, size);
+    char *out = malloc(size);
+    assert_non_null(out);
+    assert_ptr_equal(byte_source_get(&tensor->source, 0, size, out, NULL), out);
+    return out;
+}
+
+// Exact, but 0 is -0: ggml's tables have no negative zero, and neither do products with them.
+static void check(const struct block_type *type, const float *got, const float *want,
+                  size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (got[i] == want[i]) continue;
+        fail_msg("%s: element %zu is %.9g, want %.9g", type->name, i, (double)got[i],
+                 (double)want[i]);
+    }
+}
+
+static void test_blocks(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        const struct block_type *type = block_type_of(numbers[i]);
+        assert_non_null(type);
+        size_t count = (size_t)BLOCKS * type->elements;
+        uint8_t *blocks = load(type, "blocks", (size_t)BLOCKS * type->bytes);
+        float *want = load(type, "want", count * sizeof *want);
+        float *got = calloc(count, sizeof *got);
+        type->decode(blocks, BLOCKS, got);
+        check(type, got, want, count);
+        free(blocks);
+        free(want);
+        free(got);
+    }
+}
+
+// A matrix of two rows of two blocks: every part of a row gives the same elements.
+static void test_parts_of_rows(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        const struct block_type *type = block_type_of(numbers[i]);
+        size_t count = (size_t)BLOCKS * type->elements, cols = count / 2;
+        uint8_t *blocks = load(type, "blocks", (size_t)BLOCKS * type->bytes);
+        float *want = load(type, "want", count * sizeof *want);
+        struct gguf_matrix matrix = {.type = type, .source = {.data = blocks}, .cols = cols};
+        gguf_matrix_init(&matrix);
+        for (size_t first = 0; first < cols; first += 7) {
+            float got[2 * BLOCK_ELEMENTS_MAX];
+            size_t len = (first * 5) % (cols - first) + 1;
+            assert_int_equal(matrix.base.read(&matrix.base, 1, first, len, got, NULL), OK);
+            check(type, got, want + cols + first, len);
+        }
+        free(blocks);
+        free(want);
+    }
+}
+
+static void test_plain_types(void **state) {
+    (void)state;
+    static const float want[] = {1.5f, -0.25f, 65504.0f, 0.0f};
+    static const uint16_t f16[] = {0x3e00, 0xb400, 0x7bff, 0}, bf16[] = {0x3fc0, 0xbe80};
+    float got[4];
+    block_type_of(0)->decode((const uint8_t *)want, 4, got);
+    check(block_type_of(0), got, want, 4);
+    block_type_of(1)->decode((const uint8_t *)f16, 4, got);
+    check(block_type_of(1), got, want, 4);
+    block_type_of(30)->decode((const uint8_t *)bf16, 2, got);
+    check(block_type_of(30), got, want, 2);
+}
+
+// Rows of two heads of four, stored for a rotation of neighbours: 2i + j holds j * 2 + i.
+static void test_permuted_rows(void **state) {
+    (void)state;
+    static const float rows[2 * HEAD_DIM] = {0, 2, 1, 3, 10, 12, 11, 13};
+    static const float want[2 * HEAD_DIM] = {0, 1, 2, 3, 10, 11, 12, 13};
+    struct gguf_matrix matrix = {
+        .type = block_type_of(0), .source = {.data = rows}, .cols = 1, .head_dim = HEAD_DIM};
+    gguf_matrix_init(&matrix);
+    for (size_t row = 0; row < ARRAY_LEN(want); row++) {
+        float got = -1;
+        assert_int_equal(matrix.base.read(&matrix.base, row, 0, 1, &got, NULL), OK);
+        assert_true(got == want[row]);
+    }
+}
+
+static void test_types_that_are_not_supported(void **state) {
+    (void)state;
+    assert_null(block_type_of(4)); // removed from the format
+    assert_null(block_type_of(1000));
+    assert_non_null(block_type_of(16)); // IQ2_XXS: known by its name alone
+    assert_null(block_type_of(16)->decode);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_parts_of_rows),
+        cmocka_unit_test(test_plain_types),
+        cmocka_unit_test(test_permuted_rows),
+        cmocka_unit_test(test_types_that_are_not_supported),
+    };
+    return cmocka_run_group_tests(tests, open_cases, close_cases);
+}

@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+"""Writes a checkpoint folder as GGUF, by the published format and with nothing but Python.
+
+    gguf_convert.py FOLDER OUT.gguf [--type bf16|f16|f32|q8_0] [--tokenizer FILE] [--parts N]
+
+Plain matrices keep their type unless --type says otherwise. --type q8_0 has a scale of each 32 elements.
+"""
+import argparse
+import array
+import glob
+import json
+import os
+import struct
+
+U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
+FORMATS = {U32: "<I", I32: "<i", F32: "<f", BOOL: "<?"}
+PLAIN = {"F32": 0, "F16": 1, "BF16": 30}
+ALIGNMENT = 32
+
+MODULES = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "block_sparse_moe.gate": "ffn_gate_inp",
+}
+EXPERT_PARTS = {"gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down",
+                "w1": "ffn_gate", "w3": "ffn_up", "w2": "ffn_down"}
+GLOBALS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "MixtralForCausalLM": "llama",
+                 "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3moe"}
+
+
+def string(text) -> bytes:
+    data = text if isinstance(text, bytes) else text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def scalar(kind: int, value) -> bytes:
+    return string(value) if kind == STRING else struct.pack(FORMATS[kind], value)
+
+
+def entry(key: str, kind: int, value) -> bytes:
+    """A key with its value; a list is an array of `kind`."""
+    if not isinstance(value, list):
+        return string(key) + struct.pack("<I", kind) + scalar(kind, value)
+    return (string(key) + struct.pack("<IIQ", ARRAY, kind, len(value))
+            + b"".join(scalar(kind, item) for item in value))
+
+
+def pad(data: bytes, alignment: int = ALIGNMENT) -> bytes:
+    return data + bytes(-len(data) % alignment)
+
+
+def write(path: str, entries: list, tensors: list) -> None:
+    """`tensors`: (name, type's number, shape with the innermost dimension last, bytes)."""
+    header = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(entries)) + b"".join(entries)
+    offset = 0
+    for name, kind, shape, data in tensors:
+        header += string(name) + struct.pack("<I", len(shape))
+        header += b"".join(struct.pack("<Q", size) for size in reversed(shape))
+        header += struct.pack("<IQ", kind, offset)
+        offset += len(pad(data))
+    with open(path, "wb") as file:
+        file.write(pad(header))
+        for _, _, _, data in tensors:
+            file.write(pad(data))
+
+
+def read_safetensors(folder: str) -> dict:
+    """Name -> (dtype, shape, bytes)."""
+    tensors = {}
+    for path in sorted(glob.glob(os.path.join(folder, "model*.safetensors"))):
+        with open(path, "rb") as file:
+            data = file.read()
+        length = struct.unpack("<Q", data[:8])[0]
+        for name, item in json.loads(data[8:8 + length]).items():
+            if name == "__metadata__":
+                continue
+            begin, end = item["data_offsets"]
+            tensors[name] = (item["dtype"], item["shape"], data[8 + length + begin:8 + length + end])
+    return tensors
+
+
+def floats(dtype: str, data: bytes) -> array.array:
+    if dtype == "BF16":
+        wide = bytearray(2 * len(data))
+        wide[2::4], wide[3::4] = data[0::2], data[1::2]
+        return array.array("f", bytes(wide))
+    if dtype == "F16":
+        return array.array("f", struct.unpack(f"<{len(data) // 2}e", data))
+    return array.array("f", data)
+
+
+def q8_0(values: array.array) -> bytes:
+    out = bytearray()
+    for i in range(0, len(values), 32):
+        block = values[i:i + 32]
+        scale = struct.unpack("<e", struct.pack("<e", max(max(block), -min(block)) / 127))[0]
+        inverse = 1 / scale if scale else 0.0
+        out += struct.pack("<e", scale)
+        out += array.array("b", [max(-127, min(127, round(x * inverse))) for x in block]).tobytes()
+    return bytes(out)
+
+
+def convert_data(dtype: str, shape: list, data: bytes, kind: str) -> tuple:
+    """(type's number, bytes); vectors are F32, as in all files."""
+    if len(shape) == 1:
+        return PLAIN["F32"], floats(dtype, data).tobytes()
+    if kind == "q8_0":
+        return 8, q8_0(floats(dtype, data))
+    if kind in ("", dtype.lower()):
+        return PLAIN[dtype], data
+    values = floats(dtype, data)
+    if kind == "f32":
+        return PLAIN["F32"], values.tobytes()
+    if kind == "f16":
+        return PLAIN["F16"], struct.pack(f"<{len(values)}e", *values)
+    raise SystemExit(f"cannot make {kind} of {dtype}")
+
+
+def interleave(shape: list, data: bytes, head_dim: int) -> bytes:
+    """Rows for a rotation of neighbours: of a head, row 2i + j is row j * head_dim / 2 + i."""
+    size, half = len(data) // shape[0], head_dim // 2
+    rows = [data[i * size:(i + 1) * size] for i in range(shape[0])]
+    return b"".join(rows[i - i % head_dim + i % 2 * half + i % head_dim // 2] for i in range(shape[0]))
+
+
+def tensor_name(name: str) -> str:
+    module, _, suffix = name.rpartition(".")
+    if module in GLOBALS:
+        return f"{GLOBALS[module]}.{suffix}"
+    layer, _, module = module.removeprefix("model.layers.").partition(".")
+    return f"blk.{layer}.{MODULES[module]}.{suffix}"
+
+
+def llama3_divisors(rope: dict, head_dim: int) -> bytes:
+    import math
+    out = []
+    for i in range(head_dim // 2):
+        wavelength = 2 * math.pi * rope["rope_theta"] ** (2 * i / head_dim)
+        low = rope["original_max_position_embeddings"] / rope["low_freq_factor"]
+        high = rope["original_max_position_embeddings"] / rope["high_freq_factor"]
+        if wavelength < high:
+            out.append(1.0)
+        elif wavelength > low:
+            out.append(rope["factor"])
+        else:
+            smooth = (rope["original_max_position_embeddings"] / wavelength - rope["low_freq_factor"]) / (
+                rope["high_freq_factor"] - rope["low_freq_factor"])
+            out.append(1 / ((1 - smooth) / rope["factor"] + smooth))
+    return struct.pack(f"<{len(out)}f", *out)
+
+
+def config_entries(config: dict, arch: str) -> list:
+    heads = config["num_attention_heads"]
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    rope = config["rope_parameters"]
+    values = [
+        ("context_length", U32, config["max_position_embeddings"]),
+        ("embedding_length", U32, config["hidden_size"]),
+        ("block_count", U32, config["num_hidden_layers"]),
+        ("feed_forward_length", U32, config["intermediate_size"]),
+        ("attention.head_count", U32, heads),
+        ("attention.head_count_kv", U32, config["num_key_value_heads"]),
+        ("attention.key_length", U32, head_dim),
+        ("attention.value_length", U32, head_dim),
+        ("attention.layer_norm_rms_epsilon", F32, config["rms_norm_eps"]),
+        ("rope.freq_base", F32, rope["rope_theta"]),
+        ("rope.dimension_count", U32, head_dim),
+    ]
+    if rope["rope_type"] in ("linear", "yarn"):
+        values += [("rope.scaling.type", STRING, rope["rope_type"]), ("rope.scaling.factor", F32, rope["factor"])]
+    if rope["rope_type"] == "yarn":
+        values += [("rope.scaling.original_context_length", U32, rope["original_max_position_embeddings"])]
+    experts = config.get("num_local_experts") or config.get("num_experts")
+    if experts:
+        values += [("expert_count", U32, experts), ("expert_used_count", U32, config["num_experts_per_tok"])]
+    if "moe_intermediate_size" in config:
+        values += [("expert_feed_forward_length", U32, config["moe_intermediate_size"])]
+    return [entry("general.architecture", STRING, arch), entry("general.type", STRING, "model")] + [
+        entry(f"{arch}.{key}", kind, value) for key, kind, value in values]
+
+
+def tokenizer_entries(tokenizer: dict, config: dict, vocab_size: int) -> list:
+    """Byte-level BPE with Qwen2's pattern, or a model converted from SentencePiece."""
+    model = tokenizer["model"]
+    is_spm = bool(model.get("byte_fallback"))
+    size = vocab_size or max(model["vocab"].values()) + 1
+    tokens, types = [f"[PAD{i}]" for i in range(size)], [5] * size
+    for text, i in model["vocab"].items():
+        is_byte = is_spm and len(text) == 6 and text.startswith("<0x")
+        tokens[i], types[i] = text, 6 if is_byte else 1
+    for token in tokenizer["added_tokens"]:
+        tokens[token["id"]], types[token["id"]] = token["content"], 3 if token["special"] else 4
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
+    entries = [entry("tokenizer.ggml.model", STRING, "llama" if is_spm else "gpt2"),
+               entry("tokenizer.ggml.tokens", STRING, tokens),
+               entry("tokenizer.ggml.token_type", I32, types)]
+    if is_spm:
+        scores, rank = [0.0] * size, {}
+        for pair in merges:
+            rank.setdefault(pair.replace(" ", "", 1), len(rank))
+        for i, text in enumerate(tokens):
+            scores[i] = -float(rank.get(text, size))
+        entries += [entry("tokenizer.ggml.scores", F32, scores)]
+    else:
+        entries += [entry("tokenizer.ggml.pre", STRING, "qwen2"), entry("tokenizer.ggml.merges", STRING, merges),
+                    entry("tokenizer.ggml.add_bos_token", BOOL, False)]
+    if config.get("bos_token_id") is not None:
+        entries += [entry("tokenizer.ggml.bos_token_id", U32, config["bos_token_id"])]
+    if isinstance(config.get("eos_token_id"), int):
+        entries += [entry("tokenizer.ggml.eos_token_id", U32, config["eos_token_id"])]
+    return entries
+
+
+def expert_tensors(tensors: dict, kind: str) -> list:
+    """The parts of a layer's experts, which are one tensor each."""
+    groups = {}
+    for name in tensors:
+        if ".experts." in name:
+            layer, _, rest = name.removeprefix("model.layers.").partition(".")
+            expert, part, _ = rest.rpartition("experts.")[2].split(".")
+            groups.setdefault((int(layer), EXPERT_PARTS[part]), {})[int(expert)] = name
+    out = []
+    for (layer, part), names in sorted(groups.items()):
+        items = [tensors[names[i]] for i in range(len(names))]
+        made = [convert_data(*item, kind) for item in items]
+        shape = [len(items)] + items[0][1]
+        out.append((f"blk.{layer}.{part}_exps.weight", made[0][0], shape, b"".join(data for _, data in made)))
+    return out
+
+
+def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: int = 1) -> None:
+    with open(os.path.join(folder, "config.json")) as file:
+        config = json.load(file)
+    arch = ARCHITECTURES[config["architectures"][0]]
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    tensors = read_safetensors(folder)
+    made = []
+    for name, (dtype, shape, data) in tensors.items():
+        if ".experts." in name or (name == "lm_head.weight" and config["tie_word_embeddings"]):
+            continue
+        if arch == "llama" and (".q_proj." in name or ".k_proj." in name):
+            data = interleave(shape, data, head_dim)
+        number, data = convert_data(dtype, shape, data, kind)
+        made.append((tensor_name(name), number, shape, data))
+    made += expert_tensors(tensors, kind)
+    if config["rope_parameters"]["rope_type"] == "llama3":
+        made.append(("rope_freqs.weight", 0, [head_dim // 2], llama3_divisors(config["rope_parameters"], head_dim)))
+    entries = config_entries(config, arch)
+    own = os.path.join(folder, "tokenizer.json")
+    if tokenizer or os.path.exists(own):
+        with open(tokenizer or own) as file:
+            entries += tokenizer_entries(json.load(file), {} if tokenizer else config, config["vocab_size"])
+    chat = os.path.join(folder, "chat_template.jinja")
+    if os.path.exists(chat):
+        with open(chat) as file:
+            entries += [entry("tokenizer.chat_template", STRING, file.read())]
+    if parts == 1:
+        write(out, entries, made)
+        return
+    for i in range(parts):
+        own_entries = [entry("split.no", U32, i), entry("split.count", U32, parts),
+                       entry("split.tensors.count", I32, len(made))]
+        first, end = len(made) * i // parts, len(made) * (i + 1) // parts
+        name = f"{out.removesuffix('.gguf')}-{i + 1:05}-of-{parts:05}.gguf"
+        write(name, (entries if i == 0 else []) + own_entries, made[first:end])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("out")
+    parser.add_argument("--type", default="")
+    parser.add_argument("--tokenizer", default="")
+    parser.add_argument("--parts", type=int, default=1)
+    args = parser.parse_args()
+    convert(args.folder, args.out, args.type, args.tokenizer, args.parts)
+
+
+if __name__ == "__main__":
+    main()
