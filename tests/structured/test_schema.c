@@ -465,13 +465,41 @@ static void large(void **state) {
     buf_fini(&text);
 }
 
+// Reading may take too much memory at any place.
+static void memory(void **state) {
+    (void)state;
+    static const char schema[] =
+        "{'type':'object','properties':{'a':{'$ref':'#/$defs/t'},'b':{'pattern':'^(?!x)[a-z]{2}'},"
+        "'c':{'oneOf':[{'multipleOf':3},{'enum':[1,'z']},{'format':'date'}]}},'required':['a'],"
+        "'patternProperties':{'^p':{'minLength':2},'q$':true},'propertyNames':{'maxLength':5},"
+        "'dependentSchemas':{'a':{'properties':{'d':{'uniqueItems':true,'items':{'enum':[1,2]}}}}},"
+        "'maxProperties':6,"
+        "'not':{'properties':{'a':{'maxItems':1}},'required':['e']},'if':{'minProperties':2},"
+        "'then':{'properties':{'f':{'const':{'g':[1]}}}},"
+        "'$defs':{'t':{'items':{'$ref':'#/$defs/t'},'contains':{'type':'null'},'unknown':1}}}";
+    enum status status = ERR_CAPACITY;
+    size_t num_refused = 0;
+    for (size_t bytes_max = 1; status == ERR_CAPACITY; bytes_max += 16, num_refused++) {
+        const struct schema_options options = {.bytes_max = bytes_max};
+        struct schema_report report = {0};
+        struct grammar *grammar;
+        struct err err = {0};
+        status = add(&grammar, schema, &options, &report, &err);
+        if (status && !strstr(err.message, "too much memory")) fail_msg("%s", err.message);
+        schema_report_fini(&report);
+        grammar_destroy(grammar);
+    }
+    assert_int_equal(status, OK);
+    assert_in_range(num_refused, 100, 5000);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(types),      cmocka_unit_test(numbers),   cmocka_unit_test(strings),
         cmocka_unit_test(objects),    cmocka_unit_test(arrays),    cmocka_unit_test(combinations),
         cmocka_unit_test(references), cmocka_unit_test(key_order), cmocka_unit_test(space),
         cmocka_unit_test(refused),    cmocka_unit_test(report),    cmocka_unit_test(empty),
-        cmocka_unit_test(large),
+        cmocka_unit_test(large),      cmocka_unit_test(memory),
     };
     vocabulary = fixture_json_vocabulary();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,7 +39,7 @@ void schema_fail(struct schema_reader *reader, enum status status, const char *s
 
 void *schema_alloc(struct schema_reader *reader, size_t size) {
     reader->num_bytes += size;
-    if (reader->num_bytes > BYTES_MAX) {
+    if (reader->num_bytes > reader->options.bytes_max) {
         schema_fail(reader, ERR_CAPACITY, "the JSON schema needs too much memory to be read");
         return NULL;
     }
@@ -436,6 +436,7 @@ enum status schema_add(struct grammar *grammar, const json_t *schema,
     struct schema_reader reader = {
         .grammar = grammar, .exprs = grammar_exprs(grammar), .report = report, .err = err};
     if (options) reader.options = *options;
+    if (!reader.options.bytes_max) reader.options.bytes_max = BYTES_MAX;
     if (!json_is_object(schema) && !json_is_boolean(schema)) {
         return err_set(err, ERR_FORMAT, "a JSON schema is an object, or true or false");
     }

@@ -28,6 +28,7 @@ struct schema_options {
     // Objects have only keys that the schema names, as if it said additionalProperties false
     // wherever it says nothing.
     bool no_additional_properties;
+    size_t bytes_max; // of memory for reading, beside the grammar; 0: 64 MiB
 };
 
 // One keyword that is not enforced.

@@ -103,12 +103,14 @@ static void add_group_literals(struct schema_reader *reader, const json_t *schem
     if (more) literals_add(reader, list, (struct schema_literal){more, 0});
 }
 
+// NULL, and *len 0, where reading has failed.
 static const struct schema_group **list_groups(struct schema_reader *reader,
                                                const struct schema_group *list, size_t *len) {
     *len = 0;
     for (const struct schema_group *at = list; at; at = at->next) ++*len;
     const struct schema_group **groups = schema_alloc(reader, (*len + 1) * sizeof *groups);
-    size_t i = groups ? *len : 0;
+    if (!groups) *len = 0;
+    size_t i = *len;
     for (const struct schema_group *at = list; at && i > 0; at = at->next) groups[--i] = at;
     return groups;
 }
