@@ -1,19 +1,42 @@
-/* A matrix that is stored in another form than as BF16, F16 or F32 elements, read as floats. The
- * checkpoint makes a reader for each format that it knows, and backends read through it while they
- * pack their weights. So a format that is decoded while loading is one file. */
+/* A matrix that is stored in another form than as BF16, F16 or F32 elements. The checkpoint makes a
+ * reader for each format that it knows, and backends read through it while they pack their weights.
+ * A format is one file: it gives floats and, where its codes fit the form of weight_code.h, codes,
+ * which a backend may keep as they are. */
 #ifndef BASE_MATRIX_READER_H
 #define BASE_MATRIX_READER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/weight_code.h"
+
+// What the codes of a matrix are.
+struct matrix_form {
+    enum weight_code code; // WEIGHT_CODE_NONE: it gives only floats
+    uint32_t group; // columns that share a scale, counted from column 0; 0: all of a row
+    bool has_offsets;
+};
+
+// Codes of some columns of a row.
+struct matrix_codes {
+    uint8_t *codes; // [count], one each, also those of 4 bits
+    float *scales; // [ceil(count / group)]; group 0: [1]
+    float *offsets; // the same; NULL unless the form has them
+};
 
 struct matrix_reader {
     // Writes elements [row][col .. col + count) of the whole matrix to `out`. Threads may share a
     // reader.
     enum status (*read)(const struct matrix_reader *reader, uint64_t row, uint64_t col,
                         size_t count, float *out, struct err *err);
+    // The same elements as codes, with a scale for every `group` columns from `col` on. `group` and
+    // `col` are such that no group has columns of two of the form's; group 0: the form's is 0 too.
+    enum status (*read_codes)(const struct matrix_reader *reader, uint64_t row, uint64_t col,
+                              size_t count, uint32_t group, const struct matrix_codes *out,
+                              struct err *err);
+    struct matrix_form form; // without a code, read_codes is NULL
     void (*close)(struct matrix_reader *reader);
 };
 

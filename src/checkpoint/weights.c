@@ -234,6 +234,25 @@ static bool is_plain(enum dtype dtype) {
     return dtype == DTYPE_BF16 || dtype == DTYPE_F16 || dtype == DTYPE_F32;
 }
 
+// Whether a matrix is in the format of the configuration. `entry`: the tensor of its name, or NULL.
+static bool is_quantized(const struct weights *weights, const struct entry *entry) {
+    return weights->quantization.method != QUANTIZED_NOT &&
+           !(entry && is_plain(entry->tensor->dtype));
+}
+
+enum status weights_form(const struct weights *weights, const char *name, uint64_t rows,
+                         uint64_t cols, struct matrix_form *out, struct err *err) {
+    const uint64_t shape[2] = {rows, cols};
+    char module_name[NAME_MAX_BYTES];
+    struct quantized_module module;
+    *out = (struct matrix_form){0};
+    const struct entry *entry = weights->dummy ? NULL : find_entry(weights, name);
+    if (entry && entry->tensor->reader) *out = entry->tensor->reader->form;
+    if (out->code || weights->dummy || !is_quantized(weights, entry)) return OK;
+    if (!find_module(weights, name, shape, module_name, &module)) return OK;
+    return quantized_module_form(out, &module, &weights->quantization, err);
+}
+
 enum status weights_take(struct weights *weights, const char *name, uint32_t rank,
                          const uint64_t *shape, struct weight *out, struct err *err) {
     CHECK(rank == 1 || rank == 2, "rank=%u", rank);
@@ -243,8 +262,7 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
     struct entry *entry = find_entry(weights, name);
     char module_name[NAME_MAX_BYTES];
     struct quantized_module module;
-    if (rank == 2 && weights->quantization.method != QUANTIZED_NOT &&
-        !(entry && is_plain(entry->tensor->dtype)) &&
+    if (rank == 2 && is_quantized(weights, entry) &&
         find_module(weights, name, shape, module_name, &module)) {
         return take_module(weights, &module, out, err);
     }

@@ -50,6 +50,10 @@ void weights_release(struct weights *weights);
 // shape, as often as asked; the same name and shape give the same values.
 MUST_USE enum status weights_take(struct weights *weights, const char *name, uint32_t rank,
                                   const uint64_t *shape, struct weight *out, struct err *err);
+// The form in which a matrix is stored, before it is taken. It has no code if the weights are
+// floats or there is no such tensor.
+MUST_USE enum status weights_form(const struct weights *weights, const char *name, uint64_t rows,
+                                  uint64_t cols, struct matrix_form *out, struct err *err);
 // Marks a tensor as used that may be present but only repeats `original`, which has been taken (a
 // tied lm_head). If it is present, its shape, type and bytes must be those of the original.
 MUST_USE enum status weights_ignore_copy(struct weights *weights, const char *name,

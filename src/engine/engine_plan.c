@@ -161,6 +161,23 @@ static enum status choose_format(struct engine_plan *plan,
                    options->quantization);
 }
 
+// Unless an option says otherwise, the linears of a quantized checkpoint stay as they are stored.
+static enum status choose_formats(struct engine_plan *plan,
+                                  const struct nvllm_engine_options *options, struct err *err) {
+    struct linear_formats *formats = &plan->runner.decoder.formats;
+    *formats = (struct linear_formats){.format = plan->format};
+    bool is_packed = plan->config.quantization.method != QUANTIZED_NOT && !plan->dummy_weights &&
+                     weight_format_is(plan->format, WEIGHTS_NATIVE) &&
+                     strcmp(options->dtype, "auto") == 0;
+    struct weights *weights = NULL;
+    // Where they cannot be opened, loading says why.
+    if (!is_packed || engine_plan_open_weights(plan, &weights, NULL)) return OK;
+    enum status status = linear_formats_find(formats, &plan->config, &plan->layers, &plan->shape,
+                                             plan->backend, weights, err);
+    weights_close(weights);
+    return status;
+}
+
 _Static_assert((int)BLOCK_GROUPS_MAX == (int)KV_GROUPS_MAX, "the groups are those of a step");
 
 // Needs max_model_len.
@@ -383,10 +400,10 @@ static const char *smaller_part(const struct engine_plan *plan, size_t kv_bytes)
     }
     if (workspace > weights) return "a smaller max_num_batched_tokens or max_num_seqs needs less";
     if (is_gpu) return "tensor_parallel_size shares the weights among several GPUs";
-    if (weight_format_is(plan->format, WEIGHTS_INT4)) return "only a smaller model needs less";
-    return weight_format_is(plan->format, WEIGHTS_INT8)
-               ? "quantization int4 makes the weights smaller"
-               : "quantization int8 or int4 makes the weights smaller";
+    uint32_t bits = engine_plan_weight_format(plan).bits;
+    if (bits == WEIGHTS_INT4.bits) return "only a smaller model needs less";
+    return bits == WEIGHTS_INT8.bits ? "quantization int4 makes the weights smaller"
+                                     : "quantization int8 or int4 makes the weights smaller";
 }
 
 enum status engine_plan_check_memory(const struct engine_plan *plan, struct err *err) {
@@ -478,12 +495,12 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     decoder->table = &plan->layers;
     decoder->shape = &plan->shape;
     decoder->backend = plan->backend;
-    decoder->format = plan->format;
+    if ((status = choose_formats(plan, options, err))) goto fail;
     plan->runner.batch_bytes = batch_capacity_bytes(&decoder->limits, plan->config.vocab_size);
     plan->runner.enforce_eager = options->enforce_eager != 0;
     if ((status = find_memory(plan, options->gpu_memory_utilization, err))) goto fail;
     plan->weights_bytes = decoder_weights_bytes(&plan->config, &plan->layers, &plan->shape,
-                                                plan->backend, plan->format);
+                                                plan->backend, &decoder->formats);
     plan->workspace_bytes = model_runner_workspace_bytes(&plan->runner);
     if (plan->world_size > 1) plan->workspace_bytes += bytes_for_ranks(plan, options);
     plan->state_bytes = decoder->limits.max_num_seqs *
@@ -505,7 +522,14 @@ enum status engine_plan_open_weights(const struct engine_plan *plan, struct weig
     return status;
 }
 
+struct weight_format engine_plan_weight_format(const struct engine_plan *plan) {
+    const struct linear_formats *formats = &plan->runner.decoder.formats;
+    struct weight_format packed = linear_formats_packed(formats, plan->layers.num_layers);
+    return weight_format_is_packed(packed) ? packed : plan->format;
+}
+
 void engine_plan_fini(struct engine_plan *plan) {
+    linear_formats_fini(&plan->runner.decoder.formats);
     backend_destroy(plan->backend);
     layer_table_fini(&plan->layers);
     model_config_fini(&plan->config);

@@ -30,7 +30,7 @@ struct engine_plan {
     uint32_t num_sharing; // of these, how many share this one's cores
     struct backend *backend; // the plan's own
     bool dummy_weights;
-    struct weight_format format; // of the layers' weights
+    struct weight_format format; // of the layers' weights, unless they stay packed as stored
     bool is_async; // step n + 1 is launched before step n is waited for
     uint32_t max_model_len;
     uint32_t longest_model_len; // the longest max_model_len that a KV cache of this size allows
@@ -61,6 +61,8 @@ void engine_plan_fini(struct engine_plan *plan); // all-zero is fine
 // Opens the checkpoint's weights, or random ones. The caller closes them.
 MUST_USE enum status engine_plan_open_weights(const struct engine_plan *plan, struct weights **out,
                                               struct err *err);
+// What most layers' weights are: as they are stored, if that is packed, or plan->format.
+struct weight_format engine_plan_weight_format(const struct engine_plan *plan);
 // ERR_NOMEM: the plan needs more memory than there is.
 MUST_USE enum status engine_plan_check_memory(const struct engine_plan *plan, struct err *err);
 // Most KV blocks that a sequence of num_tokens tokens holds at a time, over all KV groups.

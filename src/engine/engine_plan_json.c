@@ -123,8 +123,14 @@ static int add_moe(json_t *root, const struct engine_plan *plan) {
 }
 
 static const char *weight_name(const struct engine_plan *plan) {
-    if (weight_format_is(plan->format, WEIGHTS_INT8)) return "INT8";
-    if (weight_format_is(plan->format, WEIGHTS_INT4)) return "INT4";
+    static const char *const of_code[WEIGHT_CODE_COUNT] = {
+        [WEIGHT_CODE_INT4] = "INT4", [WEIGHT_CODE_E2M1] = "F4_E2M1", [WEIGHT_CODE_IQ4] = "IQ4",
+        [WEIGHT_CODE_INT8] = "INT8", [WEIGHT_CODE_E4M3] = "F8_E4M3",
+    };
+    struct weight_format format = engine_plan_weight_format(plan);
+    if (weight_format_is_packed(format)) return of_code[format.code];
+    if (weight_format_is(format, WEIGHTS_INT8)) return "INT8";
+    if (weight_format_is(format, WEIGHTS_INT4)) return "INT4";
     return dtype_name(plan->backend->weight_dtype);
 }
 

@@ -28,6 +28,7 @@
 #include "checkpoint/weights.h"
 #include "comm/comm.h"
 #include "model/layer_table.h"
+#include "model/linear_formats.h"
 
 // One rank's share of the model.
 struct decoder_shape {
@@ -50,7 +51,7 @@ struct decoder_options {
     const struct layer_table *table; // of the config
     const struct decoder_shape *shape; // of this rank; copied
     struct backend *backend;
-    struct weight_format format; // of the layers' linears
+    struct linear_formats formats; // its layers are borrowed
     struct comm *comm;
     struct step_limits limits;
     const struct interrupt *interrupt; // asked before each matrix is loaded; NULL: none
@@ -91,7 +92,7 @@ uint32_t decoder_vocab_start(const struct model_config *config, uint32_t rank, u
 // For the memory plan: bytes of this rank's weights, and of its activations.
 size_t decoder_weights_bytes(const struct model_config *config, const struct layer_table *table,
                              const struct decoder_shape *shape, const struct backend *backend,
-                             struct weight_format format);
+                             const struct linear_formats *formats);
 size_t decoder_workspace_bytes(const struct model_config *config, const struct decoder_shape *shape,
                                const struct step_limits *limits, const struct backend *backend);
 // Bytes of the states that this rank keeps of one sequence in all recurrent layers. The decoder has

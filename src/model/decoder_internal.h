@@ -41,7 +41,7 @@ struct decoder_workspace {
 struct decoder {
     const struct model_config *config;
     struct backend *backend;
-    struct weight_format format; // of the layers' linears
+    struct linear_formats formats; // its layers are borrowed
     struct comm *comm;
     const struct layer_table *table;
     struct decoder_shape shape;
@@ -66,11 +66,6 @@ static inline uint32_t decoder_rope_index(const struct decoder *d, uint32_t laye
     uint32_t rope = d->table->layers[layer].rope;
     return rope == ROPE_NONE ? d->table->num_ropes : rope;
 }
-
-// A router decides between experts by small differences, and is small, so it is never quantized.
-// The vocabulary's rows are embeddings as well as outputs, so they keep at least 8 bits.
-struct weight_format decoder_router_format(void);
-struct weight_format decoder_vocabulary_format(struct weight_format layers);
 
 struct experts_shape decoder_experts_shape(const struct model_config *config,
                                            const struct decoder_shape *shape);

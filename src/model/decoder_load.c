@@ -8,7 +8,7 @@
 #include "model/decoder_internal.h"
 #include "model/rope.h"
 
-enum { NAME_BYTES = 128, PARTS_MAX = 3 };
+enum { PARTS_MAX = 3 };
 
 // The state of one load.
 struct loader {
@@ -31,11 +31,8 @@ struct row_part {
 struct col_part {
     const char *module;
     uint32_t rows, cols, start, count;
+    struct weight_format format;
 };
-
-static void layer_name(char *out, uint32_t layer, const char *module, const char *suffix) {
-    snprintf(out, NAME_BYTES, "model.layers.%u.%s%s", layer, module, suffix);
-}
 
 static void tell(const struct loader *l, uint64_t num_loaded) {
     if (l->progress.on_loaded) {
@@ -107,14 +104,14 @@ static enum status load_rows(struct loader *l, uint32_t layer, const struct row_
     struct matrix_slice slices[PARTS_MAX], biases[PARTS_MAX];
     CHECK(num_parts <= PARTS_MAX, "num_parts=%u", num_parts);
     for (uint32_t i = 0; i < num_parts; i++) {
-        char name[NAME_BYTES];
+        char name[WEIGHT_NAME_BYTES];
         struct weight weight;
-        layer_name(name, layer, parts[i].module, ".weight");
+        layer_weight_name(name, layer, parts[i].module, ".weight");
         enum status status = take_matrix(l, name, parts[i].rows, cols, &weight);
         if (status) return status;
         slices[i] = rows_of(&weight, parts[i].start, parts[i].count);
         if (!has_bias) continue;
-        layer_name(name, layer, parts[i].module, ".bias");
+        layer_weight_name(name, layer, parts[i].module, ".bias");
         const uint64_t shape[1] = {parts[i].rows};
         status = weights_take(l->weights, name, 1, shape, &weight, l->err);
         if (status) return status;
@@ -128,22 +125,22 @@ static enum status load_rows(struct loader *l, uint32_t layer, const struct row_
 // so only rank 0 has it. nano-vllm: RowParallelLinear.
 static enum status load_cols(struct loader *l, uint32_t layer, const struct col_part *part,
                              bool has_bias, struct linear **out) {
-    char name[NAME_BYTES];
+    char name[WEIGHT_NAME_BYTES];
     struct weight weight, bias;
-    layer_name(name, layer, part->module, ".weight");
+    layer_weight_name(name, layer, part->module, ".weight");
     enum status status = take_matrix(l, name, part->rows, part->cols, &weight);
     if (status) return status;
     struct matrix_slice slice = cols_of(&weight, part->start, part->count);
     struct matrix_slice bias_slice;
     if (has_bias) {
         const uint64_t shape[1] = {part->rows};
-        layer_name(name, layer, part->module, ".bias");
+        layer_weight_name(name, layer, part->module, ".bias");
         status = weights_take(l->weights, name, 1, shape, &bias, l->err);
         if (status) return status;
         bias_slice = bias_of(&bias, 0, part->rows);
     }
     bool adds_bias = has_bias && l->decoder->comm->rank == 0;
-    const struct linear_spec spec = {&slice, adds_bias ? &bias_slice : NULL, 1, l->decoder->format};
+    const struct linear_spec spec = {&slice, adds_bias ? &bias_slice : NULL, 1, part->format};
     return create_linear(l, &spec, out);
 }
 
@@ -192,8 +189,8 @@ static enum status load_vector(struct loader *l, const char *name, uint32_t coun
 
 static enum status load_layer_vector(struct loader *l, uint32_t layer, const char *module,
                                      uint32_t count, float **out) {
-    char name[NAME_BYTES];
-    layer_name(name, layer, module, ".weight");
+    char name[WEIGHT_NAME_BYTES];
+    layer_weight_name(name, layer, module, ".weight");
     return load_vector(l, name, count, out);
 }
 
@@ -216,14 +213,15 @@ static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_l
     const struct model_config *c = l->decoder->config;
     const struct decoder_shape *s = &l->decoder->shape;
     bool has_bias = l->decoder->table->layers[i].has_mlp_bias;
+    const struct layer_formats formats = linear_formats_layer(&l->decoder->formats, i);
     const struct row_part gate_up[] = {
-        {"mlp.gate_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size,
-         l->decoder->format},
-        {"mlp.up_proj", c->intermediate_size, s->intermediate_start, s->intermediate_size,
-         l->decoder->format},
+        {gate_up_modules[0], c->intermediate_size, s->intermediate_start, s->intermediate_size,
+         formats.gate_up},
+        {gate_up_modules[1], c->intermediate_size, s->intermediate_start, s->intermediate_size,
+         formats.gate_up},
     };
-    const struct col_part down = {"mlp.down_proj", c->hidden_size, c->intermediate_size,
-                                  s->intermediate_start, s->intermediate_size};
+    const struct col_part down = {DOWN_MODULE,           c->hidden_size,       c->intermediate_size,
+                                  s->intermediate_start, s->intermediate_size, formats.down};
     enum status status = load_rows(l, i, gate_up, 2, c->hidden_size, has_bias, &layer->gate_up);
     return status ? status : load_cols(l, i, &down, has_bias, &layer->down);
 }
@@ -231,10 +229,8 @@ static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_l
 // Takes the matrix `part` (gate, up or down) of an expert.
 static enum status take_expert(struct loader *l, uint32_t layer, uint32_t expert, const char *part,
                                uint32_t rows, uint32_t cols, struct weight *out) {
-    char module[NAME_BYTES / 2], name[NAME_BYTES];
-    snprintf(module, sizeof module, "%s.%u.%s", l->decoder->table->expert_names->experts, expert,
-             part);
-    layer_name(name, layer, module, ".weight");
+    char name[WEIGHT_NAME_BYTES];
+    expert_weight_name(name, layer, l->decoder->table->expert_names->experts, expert, part);
     return take_matrix(l, name, rows, cols, out);
 }
 
@@ -263,7 +259,7 @@ static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slic
                                       .gate = gate,
                                       .up = up,
                                       .down = down,
-                                      .format = d->format};
+                                      .format = linear_formats_layer(&d->formats, i).experts};
     enum status status = d->backend->moe->experts_create(d->backend, &spec, out, l->err);
     weights_release(l->weights);
     return status;
@@ -273,7 +269,7 @@ static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_
     const struct model_config *c = l->decoder->config;
     uint32_t count = c->moe.num_experts;
     const struct row_part router = {l->decoder->table->expert_names->router, count, 0, count,
-                                    decoder_router_format()};
+                                    linear_formats_router()};
     enum status status = load_rows(l, i, &router, 1, c->hidden_size, false, &layer->router);
     if (status) return status;
     struct matrix_slice *slices = calloc(count, 3 * sizeof *slices);
@@ -290,16 +286,17 @@ static enum status load_layer(struct loader *l, uint32_t i) {
     struct decoder_layer *layer = &l->decoder->layers[i];
     const struct layer *described = &d->table->layers[i];
     uint32_t dim = described->head_dim;
+    const struct layer_formats formats = linear_formats_layer(&d->formats, i);
     const struct row_part qkv[] = {
-        {"self_attn.q_proj", c->num_heads * dim, s->head_start * dim, s->num_heads * dim,
-         l->decoder->format},
-        {"self_attn.k_proj", c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim,
-         l->decoder->format},
-        {"self_attn.v_proj", c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim,
-         l->decoder->format},
+        {qkv_modules[0], c->num_heads * dim, s->head_start * dim, s->num_heads * dim, formats.qkv},
+        {qkv_modules[1], c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim,
+         formats.qkv},
+        {qkv_modules[2], c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim,
+         formats.qkv},
     };
-    const struct col_part o = {"self_attn.o_proj", c->hidden_size, c->num_heads * dim,
-                               s->head_start * dim, s->num_heads * dim};
+    const struct col_part o = {O_MODULE,           c->hidden_size,
+                               c->num_heads * dim, s->head_start * dim,
+                               s->num_heads * dim, formats.o};
     enum status status;
     if ((status = load_norms(l, i, layer))) return status;
     if ((status = load_rows(l, i, qkv, 3, c->hidden_size, described->has_qkv_bias, &layer->qkv)))
@@ -310,20 +307,22 @@ static enum status load_layer(struct loader *l, uint32_t i) {
 }
 
 // nano-vllm: VocabParallelEmbedding, ParallelLMHead.
-static enum status load_vocabulary(struct loader *l, const char *name, struct linear **out) {
+static enum status load_vocabulary(struct loader *l, const char *name, struct weight_format format,
+                                   struct linear **out) {
     const struct decoder *d = l->decoder;
     struct weight weight;
     enum status status =
         take_matrix(l, name, d->config->vocab_size, d->config->hidden_size, &weight);
     if (status) return status;
     struct matrix_slice slice = rows_of(&weight, d->shape.vocab_start, d->shape.vocab_size);
-    const struct linear_spec spec = {&slice, NULL, 1, decoder_vocabulary_format(d->format)};
+    const struct linear_spec spec = {&slice, NULL, 1, format};
     return create_linear(l, &spec, out);
 }
 
 static enum status load_ends(struct loader *l) {
     struct decoder *d = l->decoder;
-    enum status status = load_vocabulary(l, "model.embed_tokens.weight", &d->embedding);
+    enum status status = load_vocabulary(l, "model.embed_tokens.weight",
+                                         linear_formats_embedding(&d->formats), &d->embedding);
     if (status) return status;
     if (d->config->tie_word_embeddings) {
         // Some checkpoints repeat the embedding under this name. Any other matrix is an error.
@@ -332,7 +331,8 @@ static enum status load_ends(struct loader *l) {
                                      shape, l->err);
         d->lm_head = d->embedding;
     } else {
-        status = load_vocabulary(l, "lm_head.weight", &d->lm_head);
+        status =
+            load_vocabulary(l, "lm_head.weight", linear_formats_lm_head(&d->formats), &d->lm_head);
     }
     if (status) return status;
     return load_vector(l, "model.norm.weight", d->config->hidden_size, &d->final_norm);
@@ -443,7 +443,7 @@ enum status decoder_create(struct decoder **out, const struct decoder_options *o
     *d = (struct decoder){
         .config = options->config,
         .backend = options->backend,
-        .format = options->format,
+        .formats = options->formats,
         .comm = options->comm,
         .table = options->table,
         .shape = *options->shape,

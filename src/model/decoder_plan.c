@@ -114,19 +114,11 @@ struct experts_shape decoder_experts_shape(const struct model_config *c,
                                   .intermediate = s->expert_size};
 }
 
-struct weight_format decoder_router_format(void) {
-    return WEIGHTS_NATIVE;
-}
-
-struct weight_format decoder_vocabulary_format(struct weight_format layers) {
-    return layers.bits && layers.bits < WEIGHTS_INT8.bits ? WEIGHTS_INT8 : layers;
-}
-
 static size_t sparse_mlp_bytes(const struct model_config *c, const struct decoder_shape *s,
                                const struct backend *b, struct weight_format format) {
     const struct experts_shape experts = decoder_experts_shape(c, s);
     return b->ops->linear_bytes(b, c->moe.num_experts, c->hidden_size, false,
-                                decoder_router_format()) +
+                                linear_formats_router()) +
            b->moe->experts_bytes(b, &experts, format);
 }
 
@@ -138,29 +130,34 @@ static size_t norm_size(const struct model_config *c, const struct layer *layer)
 
 static size_t layer_bytes(const struct model_config *c, const struct layer *layer,
                           const struct decoder_shape *s, const struct backend *b,
-                          struct weight_format format) {
+                          const struct layer_formats *formats) {
     size_t (*bytes)(const struct backend *, uint32_t, uint32_t, bool, struct weight_format) =
         b->ops->linear_bytes;
     uint32_t attended = s->num_heads * layer->head_dim;
-    size_t attention = bytes(b, qkv_size(c, s), c->hidden_size, layer->has_qkv_bias, format) +
-                       bytes(b, c->hidden_size, attended, layer->has_o_bias, format) +
+    size_t attention = bytes(b, qkv_size(c, s), c->hidden_size, layer->has_qkv_bias, formats->qkv) +
+                       bytes(b, c->hidden_size, attended, layer->has_o_bias, formats->o) +
                        norm_size(c, layer) * sizeof(float);
-    if (layer->is_sparse) return attention + sparse_mlp_bytes(c, s, b, format);
+    if (layer->is_sparse) return attention + sparse_mlp_bytes(c, s, b, formats->experts);
     return attention +
-           bytes(b, 2 * s->intermediate_size, c->hidden_size, layer->has_mlp_bias, format) +
-           bytes(b, c->hidden_size, s->intermediate_size, layer->has_mlp_bias, format);
+           bytes(b, 2 * s->intermediate_size, c->hidden_size, layer->has_mlp_bias,
+                 formats->gate_up) +
+           bytes(b, c->hidden_size, s->intermediate_size, layer->has_mlp_bias, formats->down);
 }
 
 size_t decoder_weights_bytes(const struct model_config *c, const struct layer_table *table,
                              const struct decoder_shape *s, const struct backend *b,
-                             struct weight_format format) {
-    size_t layers = 0;
+                             const struct linear_formats *formats) {
+    size_t bytes = c->hidden_size * sizeof(float);
     for (uint32_t i = 0; i < table->num_layers; i++) {
-        layers += layer_bytes(c, &table->layers[i], s, b, format);
+        const struct layer_formats layer = linear_formats_layer(formats, i);
+        bytes += layer_bytes(c, &table->layers[i], s, b, &layer);
     }
-    size_t vocabulary = b->ops->linear_bytes(b, s->vocab_size, c->hidden_size, false,
-                                             decoder_vocabulary_format(format));
-    return layers + vocabulary * (c->tie_word_embeddings ? 1 : 2) + c->hidden_size * sizeof(float);
+    const struct weight_format vocabulary[] = {linear_formats_embedding(formats),
+                                               linear_formats_lm_head(formats)};
+    for (int i = 0; i < (c->tie_word_embeddings ? 1 : 2); i++) {
+        bytes += b->ops->linear_bytes(b, s->vocab_size, c->hidden_size, false, vocabulary[i]);
+    }
+    return bytes;
 }
 
 size_t decoder_slot_bytes(const struct layer *layer, const struct decoder_shape *s,

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/dtype.h"
 
 #define __mmask8 simde__mmask8
 #define __mmask16 simde__mmask16
@@ -188,6 +189,14 @@ EMULATED uint16_t emulated_to_bf16(float value) {
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
+EMULATED __m512 emulated_cvtph_ps(__m256i from) {
+    uint16_t half[16];
+    float value[16];
+    memcpy(half, &from, sizeof half);
+    for (int i = 0; i < 16; i++) value[i] = f16_to_f32(half[i]);
+    return _mm512_loadu_ps(value);
+}
+
 EMULATED __m512i emulated_cvtne2ps_pbh(__m512 high, __m512 low) {
     float value[32];
     uint16_t half[32];
@@ -248,6 +257,8 @@ EMULATED void emulated_mask_storeu_epi16(uint16_t *to, __mmask32 mask, __m512i f
 #define __m512bh __m512i
 #undef _mm512_dpbf16_ps
 #define _mm512_dpbf16_ps(acc, a, b) emulated_dpbf16(acc, a, b)
+#undef _mm512_cvtph_ps
+#define _mm512_cvtph_ps(from) emulated_cvtph_ps(from)
 #undef _mm512_cvtne2ps_pbh
 #define _mm512_cvtne2ps_pbh(high, low) emulated_cvtne2ps_pbh(high, low)
 

@@ -1,7 +1,7 @@
-/* Quantized checkpoints that are decoded while they are loaded. A model in FP8, or in 4 bits with
- * groups in any order, gives the very logits of the same model with the decoded values in BF16.
- * All are made here from a family's checkpoint. Scales are powers of two, so that BF16 holds every
- * decoded value exactly. */
+/* Quantized checkpoints, whose weights stay packed or are decoded while they are loaded. A model in
+ * FP8, or in 4 bits with groups in order or in any order, gives the very logits of the same model
+ * with the decoded values in BF16. All are made here from a family's checkpoint. Scales are powers
+ * of two, so that BF16 holds every decoded value exactly. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +16,17 @@
 #include "support/temp_folder.h"
 
 // No multiple of what the model's sizes are multiples of.
-enum { BLOCK_ROWS = 48, BLOCK_COLS = 80, GROUP = 24, PROMPT = 40, ANSWER = 8 };
+enum { BLOCK_ROWS = 48, BLOCK_COLS = 80, PROMPT = 40, ANSWER = 8 };
 
-enum stored { STORED_FP8, STORED_PACKED };
+enum stored {
+    STORED_FP8,
+    STORED_INT4, // groups of 32 inputs in order
+    STORED_SPREAD, // groups of 24, spread over the inputs
+};
+
+static uint32_t group_size(enum stored stored) {
+    return stored == STORED_INT4 ? 32 : 24;
+}
 
 // One checkpoint file that is being written.
 struct writer {
@@ -132,11 +140,12 @@ static void add_part(struct writer *w, const char *base, const char *suffix, con
     add(w, name, dtype, shape, bytes, size);
 }
 
-// The same as compressed-tensors' W4A16 with zeros, and groups that are spread over the inputs. A
-// rank that has some of the columns has some of each group.
-static void add_packed(struct writer *packed, struct writer *bf16, const struct tensor *t) {
+// The same as compressed-tensors' W4A16 with zeros. Where groups are spread over the inputs, a rank
+// that has some of the columns has some of each group.
+static void add_packed(struct writer *packed, struct writer *bf16, const struct tensor *t,
+                       enum stored stored) {
     uint32_t rows = (uint32_t)t->shape[0], cols = (uint32_t)t->shape[1];
-    uint32_t groups = (cols + GROUP - 1) / GROUP, words = (cols + 7) / 8;
+    uint32_t size = group_size(stored), groups = (cols + size - 1) / size, words = (cols + 7) / 8;
     uint32_t zero_words = (rows + 7) / 8;
     uint16_t *values = malloc(t->size_bytes);
     uint32_t *codes = calloc((size_t)rows * words, 4);
@@ -147,7 +156,9 @@ static void add_packed(struct writer *packed, struct writer *bf16, const struct 
     const void *bytes = byte_source_get(&t->source, 0, t->size_bytes, values, NULL);
     assert_non_null(bytes);
     if (bytes != values) memcpy(values, bytes, t->size_bytes);
-    for (uint32_t c = 0; c < cols; c++) group_of[c] = (int32_t)(c % groups);
+    for (uint32_t c = 0; c < cols; c++) {
+        group_of[c] = (int32_t)(stored == STORED_SPREAD ? c % groups : c / size);
+    }
     for (uint32_t i = 0; i < rows * groups; i++) {
         uint32_t r = i / groups, g = i % groups;
         scales[i] = ldexpf(1, -6 - (int)(i % 3));
@@ -169,7 +180,9 @@ static void add_packed(struct writer *packed, struct writer *bf16, const struct 
     add_part(packed, base, "weight_scale", "F32", rows, groups, scales, (size_t)rows * groups * 4);
     add_part(packed, base, "weight_zero_point", "I32", zero_words, groups, zeros,
              (size_t)zero_words * groups * 4);
-    add_part(packed, base, "weight_g_idx", "I32", cols, 0, group_of, cols * 4);
+    if (stored == STORED_SPREAD) {
+        add_part(packed, base, "weight_g_idx", "I32", cols, 0, group_of, cols * 4);
+    }
     add_part(packed, base, "weight_shape", "I64", 2, 0, shape, sizeof shape);
     add_part(bf16, base, "weight", "BF16", rows, cols, values, t->size_bytes);
     free(values);
@@ -198,10 +211,11 @@ static json_t *format_of(enum stored stored) {
         return json_pack("{s:s, s:s, s:[i, i]}", "quant_method", "fp8", "activation_scheme",
                          "dynamic", "weight_block_size", BLOCK_ROWS, BLOCK_COLS);
     }
-    return json_pack("{s:s, s:s, s:{s:{s:[s], s:{s:i, s:s, s:s, s:i, s:b, s:s}}}}", "quant_method",
+    return json_pack("{s:s, s:s, s:{s:{s:[s], s:{s:i, s:s, s:s, s:i, s:b, s:s?}}}}", "quant_method",
                      "compressed-tensors", "format", "pack-quantized", "config_groups", "group_0",
                      "targets", "Linear", "weights", "num_bits", 4, "type", "int", "strategy",
-                     "group", "group_size", GROUP, "symmetric", 0, "actorder", "group");
+                     "group", "group_size", (int)group_size(stored), "symmetric", 0, "actorder",
+                     stored == STORED_SPREAD ? "group" : NULL);
 }
 
 // `format` is taken; NULL: the weights are BF16.
@@ -235,7 +249,7 @@ static void write_both(const struct temp_folder *quantized, const struct temp_fo
         } else if (stored == STORED_FP8) {
             add_matrix(&in_quantized, &in_bf16, t);
         } else {
-            add_packed(&in_quantized, &in_bf16, t);
+            add_packed(&in_quantized, &in_bf16, t, stored);
         }
     }
     safetensors_close(file);
@@ -246,11 +260,15 @@ static void write_both(const struct temp_folder *quantized, const struct temp_fo
 }
 
 // The logits of an answer: [ANSWER][vocab], which the caller frees.
-static float *logits_of(const char *model, const char *quantization, size_t *count) {
+static float *logits_of(const char *model, const char *quantization, const char *dtype,
+                        enum weight_code want_code, size_t *count) {
     struct mini_engine engine;
     struct nvllm_engine_options options = mini_options(model);
     options.quantization = quantization;
+    options.dtype = dtype;
     mini_open(&engine, &options);
+    struct weight_format format = engine_plan_weight_format(&engine.plan);
+    assert_int_equal(format.code, want_code);
     int32_t prompt[PROMPT];
     for (int32_t i = 0; i < PROMPT; i++) prompt[i] = 10 + i * 7;
     *count = (size_t)ANSWER * engine.plan.config.vocab_size;
@@ -263,14 +281,16 @@ static float *logits_of(const char *model, const char *quantization, size_t *cou
     return logits;
 }
 
-static void check_family(const char *family, enum stored stored, const char *quantization) {
+// `code`: of weights that stay packed.
+static void check_family(const char *family, enum stored stored, const char *quantization,
+                         const char *dtype, enum weight_code code) {
     struct temp_folder quantized, bf16;
     temp_folder_create(&quantized);
     temp_folder_create(&bf16);
     write_both(&quantized, &bf16, family, stored);
     size_t count, want_count;
-    float *want = logits_of(bf16.path, quantization, &want_count);
-    float *got = logits_of(quantized.path, quantization, &count);
+    float *want = logits_of(bf16.path, quantization, dtype, WEIGHT_CODE_NONE, &want_count);
+    float *got = logits_of(quantized.path, quantization, dtype, code, &count);
     assert_int_equal(count, want_count);
     assert_memory_equal(got, want, count * sizeof *want);
     free(want);
@@ -279,29 +299,39 @@ static void check_family(const char *family, enum stored stored, const char *qua
     temp_folder_remove(&bf16);
 }
 
-static void test_dense_model(void **state) {
+static void test_packed(void **state) {
     (void)state;
-    check_family("qwen3", STORED_FP8, "none");
-    check_family("qwen2", STORED_PACKED, "none"); // with biases
+    check_family("qwen3", STORED_FP8, "none", "auto", WEIGHT_CODE_E4M3);
+    check_family("qwen2", STORED_INT4, "none", "auto", WEIGHT_CODE_INT4); // with biases
 }
 
-static void test_experts(void **state) {
+static void test_packed_experts(void **state) {
     (void)state;
-    check_family("qwen3-moe", STORED_FP8, "none");
-    check_family("qwen3-moe", STORED_PACKED, "none");
+    check_family("qwen3-moe", STORED_FP8, "none", "auto", WEIGHT_CODE_E4M3);
+    check_family("qwen3-moe", STORED_INT4, "none", "auto", WEIGHT_CODE_INT4);
+}
+
+// Because their groups cannot stay, or because an option says so.
+static void test_decoded(void **state) {
+    (void)state;
+    check_family("qwen2", STORED_SPREAD, "none", "auto", WEIGHT_CODE_NONE);
+    check_family("qwen3-moe", STORED_SPREAD, "none", "auto", WEIGHT_CODE_NONE);
+    check_family("qwen3", STORED_FP8, "none", "bfloat16", WEIGHT_CODE_NONE);
+    check_family("qwen3", STORED_INT4, "none", "float32", WEIGHT_CODE_NONE);
 }
 
 static void test_made_8_and_4_bits_wide(void **state) {
     (void)state;
-    check_family("qwen3", STORED_FP8, "int8");
-    check_family("qwen3", STORED_PACKED, "int8");
-    check_family("qwen3-moe", STORED_FP8, "int4");
+    check_family("qwen3", STORED_FP8, "int8", "auto", WEIGHT_CODE_NONE);
+    check_family("qwen3", STORED_SPREAD, "int8", "auto", WEIGHT_CODE_NONE);
+    check_family("qwen3-moe", STORED_FP8, "int4", "auto", WEIGHT_CODE_NONE);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dense_model),
-        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_packed_experts),
+        cmocka_unit_test(test_decoded),
         cmocka_unit_test(test_made_8_and_4_bits_wide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

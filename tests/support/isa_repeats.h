@@ -7,7 +7,7 @@
 
 enum isa_ops {
     ISA_ATTENTION = 1,
-    ISA_FLOAT_WEIGHTS = 2, // linears of bf16 and float32 weights, and packing
+    ISA_FLOAT_WEIGHTS = 2, // linears of bf16, float32 and packed weights, and packing
     ISA_BYTE_WEIGHTS = 4, // linears of int8 and int4 weights
     ISA_ROWS = 8, // norms, activations and sampling
     ISA_ALL_BUT_BYTES = ISA_ATTENTION | ISA_FLOAT_WEIGHTS | ISA_ROWS,

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "backend/cpu/attention/attention_kernels.h"
+#include "backend/cpu/linear/packed.h"
 #include "backend/weight_format.h"
 
 enum {
@@ -50,7 +51,8 @@ enum {
     ITEM_ROWS_MAX = 512, // most rows of a struct linear_item
 };
 
-/* One thread's share of a linear of narrow numbers. Sums of bf16 products are float32, added in
+/* One thread's share of a linear of narrow numbers. Packed weights (packed.h) are rounded to bf16
+ * on the way and have bf16 x. Sums of bf16 products are float32, added in
  * ascending order of the depth, and begin with `start`. Sums of 8-bit products are exact integers.
  * x is stored as value + 128, so
  *   out = start + (sum - sum128) * (scale * x_scale).
@@ -58,11 +60,13 @@ enum {
  *   (q - 7) * s. */
 struct linear_item {
     struct weight_format format; // of at most 16 bits
+    const struct packed_shape *packed; // of packed weights
     // [ceil(rows / 16)] of [chunks][16 or the rest of rows][64]: bf16, or bytes of value + 128
     const unsigned char *x;
     const float *x_scale; // [rows], of bytes
     // [num_blocks] of [chunks][1 KiB]; int4: [chunks][512] 4-bit pairs, a low half for the tile's
-    // lines 0 .. 7 and a high half for 8 .. 15, then scales [chunks][2][16 outputs]
+    // lines 0 .. 7 and a high half for 8 .. 15, then scales [chunks][2][16 outputs]; packed: as
+    // packed.h says
     const unsigned char *weights;
     const unsigned char *next; // blocks that this thread multiplies next, to prefetch; or NULL
     size_t block_bytes; // from one block to the next
@@ -75,14 +79,18 @@ struct linear_item {
     uint32_t cols; // outputs: at most 16 * num_blocks, more than 16 * (num_blocks - 1)
 };
 
-// 8-bit numbers times bytes of x; else bf16 times bf16.
-static inline bool linear_item_is_bytes(const struct linear_item *item) {
-    return item->format.bits <= 8;
+// Made numbers: 8 bits times bytes of x. Otherwise the products are of floats or bf16.
+static inline bool weight_format_has_bytes(struct weight_format format) {
+    return format.bits <= 8 && !weight_format_is_packed(format);
 }
 
-// Several numbers share a byte: they become 8-bit weights on the way, a tile at a time.
-static inline bool linear_item_is_packed(const struct linear_item *item) {
-    return item->format.bits < 8;
+static inline bool linear_item_is_bytes(const struct linear_item *item) {
+    return weight_format_has_bytes(item->format);
+}
+
+// Made numbers of 4 bits: two share a byte, and become 8-bit weights on the way, a tile at a time.
+static inline bool linear_item_is_int4(const struct linear_item *item) {
+    return linear_item_is_bytes(item) && item->format.bits < 8;
 }
 
 struct sample_weigh;
@@ -97,12 +105,16 @@ struct cpu_kernels {
     // the faster kernel for any number of rows. Otherwise linear_f32 takes many rows, after this.
     // Both kernels give the same bits.
     void (*widen_bf16)(const void *weights, uint32_t depth, float *out);
+    // Packed weights as floats: out[32 inputs][16 outputs]. Each is rounded once, so that all
+    // instruction sets give the same bits.
+    void (*unpack)(const struct packed_chunk *chunk, enum weight_code code, float *out);
     void (*linear_bytes)(const struct linear_item *item); // int8 and int4
     // The same of int4 for up to int4_few_rows rows, with the same bits. NULL: linear_bytes is the
     // faster one for them too, and int4_few_rows is 0.
     void (*linear_int4_few)(const struct linear_item *item);
     uint32_t int4_few_rows;
-    // bf16 weights times x that is rounded to bf16. NULL: x stays float32 (linear_bf16).
+    // Weights of bf16, or packed ones that are rounded to bf16, times x that is rounded to bf16.
+    // NULL: x stays float32 (linear_bf16, or linear_f32 after `unpack`).
     void (*linear_pairs)(const struct linear_item *item);
     // For linear_pairs, NULL with it. Converts a row of `count` floats, multiplied by `scale`, to
     // bf16, rounding to the nearest even. A zero becomes +0. Writes 64 bytes into each tile,

@@ -22,8 +22,10 @@ struct linear {
     struct weight_format format; // its bits are not 0
     const struct linear_packing *packing; // of the format
     size_t block_bytes;
+    struct packed_shape packed; // of packed weights
+    bool rounds; // packed weights become bf16 before they are multiplied
     // Per block: float [depth][16], bf16 [depth/2][16][2], int8 [depth/4][16][4]; int4: see struct
-    // linear_item.
+    // linear_item; packed: see packed.h.
     void *weights;
     float *start; // [num_blocks][16] the bias, or zeros
     float *scale; // [num_blocks][16], where x is bytes
@@ -99,7 +101,8 @@ void linear_narrow_run(struct cpu_backend *cpu,
 
 // Whether x is converted to bf16 or bytes for this linear. Otherwise it stays float32.
 static inline bool linear_is_narrow(const struct cpu_backend *cpu, const struct linear *linear) {
-    return linear->format.bits < 16 || (linear->format.bits == 16 && cpu->kernels.linear_pairs);
+    if (weight_format_has_bytes(linear->format)) return true;
+    return linear->format.bits <= 16 && cpu->kernels.linear_pairs;
 }
 
 static inline const float *linear_source_row(const struct linear_run *run, uint32_t row) {

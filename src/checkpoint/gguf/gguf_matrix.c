@@ -59,5 +59,5 @@ static void close_matrix(struct matrix_reader *base) {
 }
 
 void gguf_matrix_init(struct gguf_matrix *matrix) {
-    matrix->base = (struct matrix_reader){read_row, close_matrix};
+    matrix->base = (struct matrix_reader){.read = read_row, .close = close_matrix};
 }

@@ -89,28 +89,95 @@ static void scale_values(const struct quantized_matrix *m, uint64_t row, uint64_
     }
 }
 
-static enum status read_row(const struct matrix_reader *base, uint64_t row, uint64_t col,
-                            size_t count, float *out, struct err *err) {
-    const struct quantized_matrix *m = &((const struct reader *)base)->matrix;
+// Some codes of a row: bytes from the one that has the first code on.
+struct code_piece {
+    const uint8_t *bytes; // NULL: they cannot be read
+    size_t first, count; // codes: the first counts from the first byte's begin
+};
+
+// Up to `count` codes from column `at` on. `room` is for PIECE_BYTES.
+static struct code_piece read_piece(const struct quantized_matrix *m, uint64_t row, uint64_t at,
+                                    size_t count, uint8_t *room, struct err *err) {
     uint32_t per_byte = m->code == CODE_UINT4 || m->code == CODE_E2M1 ? 2 : 1;
     size_t most =
         PIECE_BYTES * per_byte - (per_byte - 1); // elements, wherever in a byte they begin
+    uint64_t first = at / per_byte;
+    struct code_piece piece = {.first = (size_t)(at % per_byte),
+                               .count = count < most ? count : most};
+    size_t bytes = (size_t)((at + piece.count - 1) / per_byte - first) + 1;
+    piece.bytes = byte_source_get(&m->codes, row * m->row_bytes + first, bytes, room, err);
+    return piece;
+}
+
+static enum status fail_nan(const struct quantized_matrix *m, uint64_t row, struct err *err) {
+    return err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has a NaN in row %llu", m->path, m->name,
+                   (unsigned long long)row);
+}
+
+static enum status read_row(const struct matrix_reader *base, uint64_t row, uint64_t col,
+                            size_t count, float *out, struct err *err) {
+    const struct quantized_matrix *m = &((const struct reader *)base)->matrix;
     uint8_t room[PIECE_BYTES];
     bool has_nan = false;
     for (size_t done = 0; done < count;) {
-        uint64_t at = col + done, first = at / per_byte;
-        size_t piece = count - done < most ? count - done : most;
-        size_t bytes = (size_t)((at + piece - 1) / per_byte - first) + 1;
-        const uint8_t *codes =
-            byte_source_get(&m->codes, row * m->row_bytes + first, bytes, room, err);
-        if (!codes) return ERR_IO;
-        has_nan |= decode(m->code, codes, (size_t)(at % per_byte), piece, out + done);
-        scale_values(m, row / m->block_rows, at, piece, out + done);
-        done += piece;
+        struct code_piece piece = read_piece(m, row, col + done, count - done, room, err);
+        if (!piece.bytes) return ERR_IO;
+        has_nan |= decode(m->code, piece.bytes, piece.first, piece.count, out + done);
+        scale_values(m, row / m->block_rows, col + done, piece.count, out + done);
+        done += piece.count;
     }
-    if (!has_nan) return OK;
-    return err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has a NaN in row %llu", m->path, m->name,
-                   (unsigned long long)row);
+    return has_nan ? fail_nan(m, row, err) : OK;
+}
+
+// Brings a piece's codes into those of the matrix's form, one a byte. Returns whether one is NaN.
+static bool copy_codes(enum matrix_code code, const struct code_piece *piece, uint8_t *out) {
+    const uint8_t *bytes = piece->bytes;
+    uint32_t num_nans = 0;
+    switch (code) {
+    case CODE_E4M3:
+        for (size_t i = 0; i < piece->count; i++) {
+            out[i] = bytes[i];
+            num_nans += (bytes[i] & 0x7fu) == 0x7fu;
+        }
+        break;
+    case CODE_INT8:
+        memcpy(out, bytes, piece->count);
+        break;
+    case CODE_UINT8: // a zero of 128 becomes 0
+        for (size_t i = 0; i < piece->count; i++) out[i] = bytes[i] ^ 0x80u;
+        break;
+    case CODE_UINT4:
+    case CODE_E2M1:
+        for (size_t i = 0; i < piece->count; i++) {
+            size_t at = piece->first + i;
+            out[i] = at % 2 ? bytes[at / 2] >> 4 : bytes[at / 2] & 15;
+        }
+        break;
+    }
+    return num_nans != 0;
+}
+
+static enum status read_codes(const struct matrix_reader *base, uint64_t row, uint64_t col,
+                              size_t count, uint32_t group, const struct matrix_codes *out,
+                              struct err *err) {
+    const struct quantized_matrix *m = &((const struct reader *)base)->matrix;
+    uint8_t room[PIECE_BYTES];
+    bool has_nan = false;
+    for (size_t done = 0; done < count;) {
+        struct code_piece piece = read_piece(m, row, col + done, count - done, room, err);
+        if (!piece.bytes) return ERR_IO;
+        has_nan |= copy_codes(m->code, &piece, out->codes + done);
+        done += piece.count;
+    }
+    const float middle = m->code == CODE_UINT4 ? 8.0f : 128.0f;
+    size_t scale_row = (size_t)(row / m->block_rows * m->num_groups);
+    for (size_t i = 0, at = 0; at < count; i++, at = group ? i * group : count) {
+        size_t g = scale_row + (size_t)((col + at) / m->block_cols);
+        out->scales[i] = m->scales[g];
+        if (!out->offsets) continue;
+        out->offsets[i] = (middle - (float)(m->zeros ? m->zeros[g] : m->zero)) * m->scales[g];
+    }
+    return has_nan ? fail_nan(m, row, err) : OK;
 }
 
 void quantized_matrix_fini(struct quantized_matrix *matrix) {
@@ -136,7 +203,9 @@ enum status quantized_matrix_open(struct matrix_reader **out, const struct quant
         quantized_matrix_fini(&taken);
         return err_nomem(err, "quantized weights");
     }
-    *reader = (struct reader){.base = {read_row, close_reader}, .matrix = *matrix};
+    *reader = (struct reader){
+        .base = {read_row, matrix->form.code ? read_codes : NULL, matrix->form, close_reader},
+        .matrix = *matrix};
     *out = &reader->base;
     return OK;
 }

@@ -34,6 +34,7 @@ struct quantized_matrix {
     uint8_t *zeros; // of each scale; NULL: `zero` for all
     uint8_t zero;
     uint32_t *groups; // [cols], each less than num_groups; NULL: column / block_cols
+    struct matrix_form form; // of the reader; without a code where there are `groups`
 };
 
 // Takes the matrix's arrays; after an error they are freed.

@@ -94,6 +94,38 @@ static void set_groups(struct opening *o) {
     m->num_groups = ceil_div(m->cols, m->block_cols);
 }
 
+// The form of the codes, whatever `groups` says.
+static struct matrix_form form_of(const struct quantization_config *config, uint64_t in) {
+    enum weight_code of_integers = config->bits == 4 ? WEIGHT_CODE_INT4 : WEIGHT_CODE_INT8;
+    struct matrix_form form = {.group = config->block_cols};
+    switch (config->method) {
+    case QUANTIZED_FP8:
+        form.code = WEIGHT_CODE_E4M3;
+        break;
+    case QUANTIZED_INT8:
+        form.code = WEIGHT_CODE_INT8;
+        break;
+    case QUANTIZED_PACKED:
+    case QUANTIZED_GPTQ:
+        form.code = of_integers;
+        form.has_offsets = !config->is_symmetric;
+        break;
+    case QUANTIZED_AWQ:
+        form.code = of_integers;
+        form.has_offsets = true;
+        break;
+    case QUANTIZED_NVFP4:
+    case QUANTIZED_MXFP4:
+        form.code = WEIGHT_CODE_E2M1;
+        form.group = config->method == QUANTIZED_NVFP4 ? 16 : 32;
+        break;
+    case QUANTIZED_NOT:
+        break;
+    }
+    if (form.group >= in) form.group = 0;
+    return form;
+}
+
 static bool is_scale_dtype(enum dtype dtype) {
     return dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16 ||
            dtype == DTYPE_F8_E8M0;
@@ -204,12 +236,17 @@ static enum status load_groups(struct opening *o, enum module_part part) {
     const void *bytes = byte_source_get(&t->source, 0, t->size_bytes, groups, o->err);
     if (!bytes) return ERR_IO;
     if (bytes != groups) memcpy(groups, bytes, t->size_bytes);
+    bool is_in_order = true;
     for (uint64_t i = 0; i < in; i++) {
+        is_in_order = is_in_order && groups[i] == i / o->matrix.block_cols;
         if (groups[i] < o->matrix.num_groups) continue;
         return err_set(o->err, ERR_FORMAT, "%s: tensor \"%.150s\" has the group %d, want 0 to %llu",
                        t->path, t->name, (int)groups[i],
                        (unsigned long long)(o->matrix.num_groups - 1));
     }
+    if (!is_in_order) return OK;
+    free(groups); // many checkpoints have them although they say nothing
+    o->matrix.groups = NULL;
     return OK;
 }
 
@@ -399,5 +436,23 @@ enum status quantized_module_open(struct matrix_reader **out, struct quantized_m
         quantized_matrix_fini(&o.matrix);
         return status;
     }
+    if (!o.matrix.groups) o.matrix.form = form_of(config, module->in);
     return quantized_matrix_open(out, &o.matrix, err);
+}
+
+enum status quantized_module_form(struct matrix_form *out, const struct quantized_module *module,
+                                  const struct quantization_config *config, struct err *err) {
+    struct quantized_module copy = *module;
+    struct opening o = {.module = &copy, .config = config, .err = err};
+    *out = form_of(config, module->in);
+    set_groups(&o);
+    enum status status = OK;
+    if (config->method == QUANTIZED_GPTQ && module->parts[PART_G_IDX]) {
+        status = load_groups(&o, PART_G_IDX);
+    } else if (config->method == QUANTIZED_PACKED && module->parts[PART_WEIGHT_G_IDX]) {
+        status = load_groups(&o, PART_WEIGHT_G_IDX);
+    }
+    if (o.matrix.groups) *out = (struct matrix_form){0};
+    quantized_matrix_fini(&o.matrix);
+    return status;
 }

@@ -45,6 +45,12 @@ MUST_USE enum status quantized_module_open(struct matrix_reader **out,
                                            const struct quantization_config *config,
                                            struct err *err);
 
+// The form that the reader will have, without reading the codes.
+MUST_USE enum status quantized_module_form(struct matrix_form *out,
+                                           const struct quantized_module *module,
+                                           const struct quantization_config *config,
+                                           struct err *err);
+
 // quantized_columns.c: tensors that are packed across the outputs. `matrix` gets codes, scales and
 // zeros, row by row.
 struct quantized_matrix;

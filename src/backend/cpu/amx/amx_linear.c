@@ -13,6 +13,7 @@
  * buffer, as rows of `out` may be a power of two apart and would evict each other. While a piece is
  * multiplied, the next one is prefetched. */
 #include "backend/cpu/avx512/avx512_dots.h"
+#include "backend/cpu/avx512/avx512_pairs.h"
 #include "base/check.h"
 #include "base/compiler.h"
 
@@ -220,12 +221,21 @@ static ALWAYS_INLINE void use_weights(const struct blocks *blocks, uint32_t chun
     uint32_t left = item->chunks - chunk, most = piece_chunks(blocks);
     piece->chunk = chunk;
     piece->num_chunks = left < most ? left : most;
-    bool is_packed = linear_item_is_packed(item);
-    piece->line_bytes = is_packed ? INT4_TILE_BYTES : TILE_BYTES;
+    bool is_packed = weight_format_is_packed(item->format), is_int4 = linear_item_is_int4(item);
+    piece->line_bytes = is_packed ? item->packed->chunk_bytes
+                        : is_int4 ? (uint32_t)INT4_TILE_BYTES
+                                  : (uint32_t)TILE_BYTES;
     for (uint32_t b = 0; b < num_blocks; b++) {
         uint32_t block = blocks->first + b;
         const unsigned char *w = item->weights + block * item->block_bytes;
         if (is_packed) {
+            unsigned char *out = blocks->unpacked + (size_t)b * PIECE_CHUNKS * TILE_BYTES;
+            piece->weights[b] = out;
+            for (uint32_t c = 0; c < piece->num_chunks; c++, out += TILE_BYTES) {
+                struct packed_chunk from = packed_chunk_of(item->packed, w, chunk + c);
+                avx512_unpack_pairs(&from, item->packed->code, out);
+            }
+        } else if (is_int4) {
             struct narrow_int4 from = narrow_int4_of(item, block, chunk);
             unsigned char *out = blocks->unpacked + (size_t)b * PIECE_CHUNKS * TILE_BYTES;
             piece->weights[b] = out;
@@ -238,7 +248,9 @@ static ALWAYS_INLINE void use_weights(const struct blocks *blocks, uint32_t chun
         }
         // The next piece of the same blocks, or the first one of the next two.
         const unsigned char *next = NULL;
-        if (left > most) {
+        if (left > most && is_packed) {
+            next = w + packed_codes_at(item->packed, chunk + most);
+        } else if (left > most) {
             next = w + (size_t)(chunk + most) * piece->line_bytes;
         } else if (block + num_blocks < item->num_blocks) {
             next = w + num_blocks * item->block_bytes;

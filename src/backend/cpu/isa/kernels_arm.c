@@ -11,6 +11,7 @@ void cpu_kernels_add_arm(uint32_t features, struct cpu_kernels *k) {
     k->panel_rows = 6;
     k->linear_bf16 = neon_linear_bf16;
     k->linear_f32 = neon_linear_f32;
+    k->unpack = neon_unpack;
     k->linear_bytes = neon_linear_bytes;
     k->attention_bf16 = (struct attention_kernels)ATTENTION_BY_SPANS(6, neon_attention_bf16);
     k->attention_f32 = (struct attention_kernels)ATTENTION_BY_SPANS(6, neon_attention_f32);

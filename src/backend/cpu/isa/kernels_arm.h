@@ -6,6 +6,7 @@
 
 void neon_linear_bf16(const struct linear_tile *tile);
 void neon_linear_f32(const struct linear_tile *tile);
+void neon_unpack(const struct packed_chunk *chunk, enum weight_code code, float *out);
 void neon_linear_bytes(const struct linear_item *item);
 void neon_attention_bf16(const struct attention_tile *tile);
 void neon_attention_f32(const struct attention_tile *tile);

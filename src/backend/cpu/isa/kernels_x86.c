@@ -17,6 +17,7 @@ static void add_avx2(struct cpu_kernels *k) {
     k->linear_bf16 = avx2_linear_bf16;
     k->linear_f32 = avx2_linear_f32;
     k->widen_bf16 = avx2_widen_bf16;
+    k->unpack = avx2_unpack;
     k->linear_bytes = avx2_linear_bytes;
     k->narrow_int8 = avx2_narrow_int8;
     k->attention_bf16 = (struct attention_kernels)ATTENTION_BY_SPANS(6, avx2_attention_bf16);
@@ -39,6 +40,7 @@ static void add_avx512(struct cpu_kernels *k) {
     k->linear_bf16 = avx512_linear_bf16;
     k->linear_f32 = avx512_linear_f32;
     k->widen_bf16 = NULL;
+    k->unpack = avx512_unpack;
     k->narrow_int8 = avx512_narrow_int8;
     k->attention_bf16 = (struct attention_kernels)ATTENTION_BY_SPANS(12, avx512_attention_bf16);
     k->attention_f32 = (struct attention_kernels)ATTENTION_BY_SPANS(12, avx512_attention_f32);

@@ -6,7 +6,8 @@
  * (prefill): the depth is cut into pieces. A piece of the weights stays in the L2 cache and a panel
  * in the L1 while they are multiplied. Between pieces the sums are stored in `out`, which changes
  * no bit of them. Where the instruction set asks for it (widen_bf16), an item of many rows turns a
- * piece of bf16 weights into floats first. Then the loop has nothing but multiply-adds. */
+ * piece of bf16 weights into floats first. Then the loop has nothing but multiply-adds. Packed
+ * weights become floats in that way for any number of rows. */
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
@@ -21,6 +22,8 @@ enum {
     STREAM_BYTES = 64 << 10, // less is not worth an item of its own
     WIDE_BLOCKS = LINEAR_SUMS / (DEPTH_STEP * LANES), // whose floats fit a thread's memory
     WIDE_ROWS = 96, // an item of fewer does not repay the pass over its weights
+    PACKED_FEW_BLOCKS = 4, // of one panel: these floats fit the L1 cache
+    PACKED_FEW_DEPTH = 64,
 };
 
 _Static_assert(WIDE_BLOCKS > 0, "a block's floats fit");
@@ -98,7 +101,7 @@ static void pack_panel_item(void *arg, uint32_t item, uint32_t thread) {
 // Blocks begin .. end-1 of a linear from input `k` on.
 struct piece {
     uint32_t begin, end, k, depth;
-    const void *weights;
+    const void *weights; // packed: the blocks' beginnings, whatever k is
     size_t block_bytes;
     void (*kernel)(const struct linear_tile *tile); // for these weights
 };
@@ -108,27 +111,45 @@ static struct piece piece_of(const struct linear_job *job, const struct linear_g
     const struct linear *linear = group->linear;
     const struct cpu_kernels *kernels = &job->cpu->kernels;
     uint32_t left = linear->depth - k;
+    bool is_packed = weight_format_is_packed(linear->format);
+    size_t depth_bytes = is_packed ? 0 : k * (linear->block_bytes / linear->depth);
     return (struct piece){
         .begin = begin,
         .end = end,
         .k = k,
         .depth = left < group->depth_step ? left : group->depth_step,
-        .weights = (const char *)linear->weights + begin * linear->block_bytes +
-                   k * (linear->block_bytes / linear->depth),
+        .weights = (const char *)linear->weights + begin * linear->block_bytes + depth_bytes,
         .block_bytes = linear->block_bytes,
         .kernel = linear->format.bits == 16 ? kernels->linear_bf16 : kernels->linear_f32,
     };
 }
 
+static void unpack_block(const struct cpu_kernels *kernels, const struct linear *linear,
+                         const char *block, const struct piece *piece, float *out) {
+    const struct packed_shape *shape = &linear->packed;
+    for (uint32_t k = piece->k; k < piece->k + piece->depth; k += PACKED_CHUNK) {
+        struct packed_chunk chunk =
+            packed_chunk_of(shape, (const unsigned char *)block, k / PACKED_CHUNK);
+        kernels->unpack(&chunk, shape->code, out);
+        out += PACKED_CHUNK * PACKED_LANES;
+    }
+}
+
 // Puts a piece's weights as floats into `memory`, and runs the kernel of floats from now on.
-static void widen_piece(const struct linear_job *job, struct piece *piece, float *memory) {
+static void widen_piece(const struct linear_job *job, const struct linear *linear,
+                        struct piece *piece, float *memory) {
     CHECK(piece->end - piece->begin <= WIDE_BLOCKS && piece->depth <= DEPTH_STEP, "%u blocks, %u",
           piece->end - piece->begin, piece->depth);
     const struct cpu_kernels *kernels = &job->cpu->kernels;
     const char *weights = piece->weights;
     size_t block_floats = (size_t)piece->depth * LANES;
     for (uint32_t i = 0; i < piece->end - piece->begin; i++, weights += piece->block_bytes) {
-        kernels->widen_bf16(weights, piece->depth, memory + i * block_floats);
+        float *out = memory + i * block_floats;
+        if (weight_format_is_packed(linear->format)) {
+            unpack_block(kernels, linear, weights, piece, out);
+        } else {
+            kernels->widen_bf16(weights, piece->depth, out);
+        }
     }
     piece->weights = memory;
     piece->block_bytes = block_floats * sizeof *memory;
@@ -206,14 +227,20 @@ static void linear_item(void *arg, uint32_t item, uint32_t thread) {
     uint32_t panel_end = part_begin(group->num_panels, group->num_panel_items, panel_item + 1);
     struct panel last = panel_of(group, panel_end - 1);
     uint32_t rows = last.first + last.num_rows - panel_of(group, panel_begin).first;
-    bool is_wide = job->cpu->kernels.widen_bf16 && linear->format.bits == 16 && rows >= WIDE_ROWS;
-    uint32_t step = is_wide ? (uint32_t)WIDE_BLOCKS : group->blocks_per_item;
+    bool is_packed = weight_format_is_packed(linear->format);
+    bool is_wide = is_packed ||
+                   (job->cpu->kernels.widen_bf16 && linear->format.bits == 16 && rows >= WIDE_ROWS);
+    bool is_few = is_packed && group->num_panels == 1;
+    uint32_t step = is_few    ? (uint32_t)PACKED_FEW_BLOCKS
+                    : is_wide ? (uint32_t)WIDE_BLOCKS
+                              : group->blocks_per_item;
     for (; block < end; block += step) {
         uint32_t stop = end - block < step ? end : block + step;
         for (uint32_t k = 0; k < job->depth; k += group->depth_step) {
             struct piece piece = piece_of(job, group, block, stop, k);
             if (is_wide) {
-                widen_piece(job, &piece, job->cpu->linear_sums + (size_t)thread * LINEAR_SUMS);
+                widen_piece(job, linear, &piece,
+                            job->cpu->linear_sums + (size_t)thread * LINEAR_SUMS);
             }
             for (uint32_t panel = panel_begin; panel < panel_end; panel++) {
                 run_tile(job, group, &piece, panel, panel_end);
@@ -232,7 +259,8 @@ static void plan_group(const struct cpu_backend *cpu, struct linear_group *group
         uint32_t least = (uint32_t)(STREAM_BYTES / linear->block_bytes) + 1;
         uint32_t grain = thread_pool_grain(cpu->pool, linear->num_blocks, least);
         group->blocks_per_item = (grain + BLOCK_GROUP - 1) / BLOCK_GROUP * BLOCK_GROUP;
-        group->depth_step = linear->depth;
+        bool is_packed = weight_format_is_packed(linear->format);
+        group->depth_step = is_packed ? (uint32_t)PACKED_FEW_DEPTH : linear->depth;
     } else {
         group->blocks_per_item = BLOCKS_PER_ITEM;
         group->depth_step = DEPTH_STEP;
@@ -275,7 +303,9 @@ static void run_linear(struct backend *backend, const struct linear *linear, con
                        float *out, uint32_t rows) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     if (rows == 0) return;
-    uint32_t x_bytes = !linear_is_narrow(cpu, linear) ? 4 : linear->format.bits == 16 ? 2 : 1;
+    uint32_t x_bytes = !linear_is_narrow(cpu, linear)             ? 4
+                       : !weight_format_has_bytes(linear->format) ? 2
+                                                                  : 1;
     uint32_t rows_max = LINEAR_SCRATCH_BYTES / x_bytes;
     uint32_t parts = (rows + rows_max - 1) / rows_max;
     for (uint32_t part = 0; part < parts; part++) {

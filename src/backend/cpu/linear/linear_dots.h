@@ -12,7 +12,7 @@ enum {
     DOTS_ROWS_MAX = 8,
     DOTS_BLOCKS_MAX = 8,
     DOTS_PIECE_CHUNKS = 8, // many rows: all are multiplied by this many chunks before the next
-    DOTS_UNPACKED_TILES = 16, // 4-bit weights are unpacked this many tiles at a time
+    DOTS_UNPACKED_TILES = 16, // weights are unpacked this many tiles at a time
 };
 
 // sums[r][b][lane] (+)= dot products over the chunks.
@@ -26,6 +26,7 @@ struct linear_dots {
     const int32_t *sum128; // [num_blocks][16] as in struct linear_item, of bytes
     void *sums; // [rows][num_blocks * 16] float or int32, rows sums_stride elements apart
     size_t sums_stride;
+    const struct packed_shape *packed; // of the kernel packed: weights are whole blocks
     uint32_t rows, num_blocks, chunks;
     bool is_first; // else the sums continue from `sums`
 };
@@ -38,6 +39,10 @@ struct dots_kernels {
     void (*int4)(const struct linear_dots *dots);
     void (*unpack_int4)(const unsigned char *quads, const unsigned char *scales,
                         unsigned char *out); // one tile
+    // Packed weights times bf16 as they are, over the whole depth; and one chunk of them as a tile
+    // of bf16, for more than rows_max rows. Both, if bf16.
+    void (*packed)(const struct linear_dots *dots);
+    void (*unpack)(const struct packed_chunk *chunk, enum weight_code code, unsigned char *out);
     uint32_t rows_max; // <= DOTS_ROWS_MAX
     uint32_t num_blocks[DOTS_ROWS_MAX + 1]; // of a group, by its number of rows; <= DOTS_BLOCKS_MAX
 };
@@ -62,21 +67,47 @@ struct dots_group {
 };
 
 static inline bool dots_is_unpacked(const struct dots_group *group) {
-    return linear_item_is_packed(group->item) && !group->kernels->int4;
+    const struct linear_item *item = group->item;
+    if (weight_format_is_packed(item->format)) return item->rows > group->kernels->rows_max;
+    return linear_item_is_int4(item) && !group->kernels->int4;
+}
+
+static inline void dots_use_packed(const struct dots_group *group, uint32_t chunk,
+                                   struct linear_dots *dots) {
+    const struct linear_item *item = group->item;
+    const unsigned char *block = item->weights + group->block * item->block_bytes;
+    dots->packed = item->packed;
+    dots->weights = block;
+    dots->block_bytes = item->block_bytes;
+    if (!dots_is_unpacked(group)) return;
+    unsigned char *out = group->unpacked;
+    CHECK(group->kernels->unpack, "block=%u", group->block);
+    for (uint32_t b = 0; b < dots->num_blocks; b++, block += item->block_bytes) {
+        for (uint32_t c = 0; c < dots->chunks; c++, out += TILE_BYTES) {
+            struct packed_chunk from = packed_chunk_of(item->packed, block, chunk + c);
+            group->kernels->unpack(&from, item->packed->code, out);
+        }
+    }
+    dots->block_bytes = (size_t)dots->chunks * TILE_BYTES;
+    dots->weights = group->unpacked;
 }
 
 // Points `dots` at the weights of a piece, which are unpacked first where the kernels need that.
 static inline void dots_use_weights(const struct dots_group *group, uint32_t chunk,
                                     struct linear_dots *dots) {
     const struct linear_item *item = group->item;
-    if (linear_item_is_packed(item) && !dots_is_unpacked(group)) {
+    if (weight_format_is_packed(item->format)) {
+        dots_use_packed(group, chunk, dots);
+        return;
+    }
+    if (linear_item_is_int4(item) && !dots_is_unpacked(group)) {
         struct narrow_int4 from = narrow_int4_of(item, group->block, chunk);
         dots->block_bytes = item->block_bytes;
         dots->weights = from.quads;
         dots->scales = from.scales;
         return;
     }
-    if (!linear_item_is_packed(item)) {
+    if (!linear_item_is_int4(item)) {
         dots->block_bytes = item->block_bytes;
         dots->weights =
             item->weights + group->block * item->block_bytes + (size_t)chunk * TILE_BYTES;
@@ -106,11 +137,16 @@ static inline void dots_rows(const struct dots_group *group, struct linear_dots 
     dots.is_first = chunk == 0;
     if (!linear_item_is_bytes(item)) {
         CHECK(group->kernels->bf16, "rows=%u", dots.rows); // else x is never bf16
-        group->kernels->bf16(&dots);
+        if (!weight_format_is_packed(item->format) || dots_is_unpacked(group)) {
+            group->kernels->bf16(&dots);
+        } else {
+            CHECK(group->kernels->packed, "rows=%u", dots.rows);
+            group->kernels->packed(&dots);
+        }
         return;
     }
     dots.sum128 = item->sum128 + (size_t)group->block * LANES;
-    if (linear_item_is_packed(item) && !dots_is_unpacked(group)) {
+    if (linear_item_is_int4(item) && !dots_is_unpacked(group)) {
         CHECK(group->kernels->int4, "rows=%u", dots.rows);
         group->kernels->int4(&dots);
     } else {

@@ -63,7 +63,7 @@ static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
             kernels->rms_norm(x, NULL, run->norm, normal, in, run->eps);
             x = normal;
         }
-        if (group->linear->format.bits == 16) {
+        if (!weight_format_has_bytes(group->linear->format)) {
             kernels->narrow_bf16(x, 1.0f, in, out, stride);
         } else {
             run->x_scale[group->first_row + row] = kernels->narrow_int8(x, in, out, stride);
@@ -95,7 +95,7 @@ static uint32_t strip_cols(const struct strip *strip) {
 static void multiply_by(const struct cpu_kernels *kernels, const struct linear_item *item) {
     if (!linear_item_is_bytes(item)) {
         kernels->linear_pairs(item);
-    } else if (linear_item_is_packed(item) && item->rows <= kernels->int4_few_rows) {
+    } else if (linear_item_is_int4(item) && item->rows <= kernels->int4_few_rows) {
         kernels->linear_int4_few(item);
     } else {
         kernels->linear_bytes(item);
@@ -108,9 +108,10 @@ static void multiply_strip(const struct narrow_job *job, const struct strip *str
     const struct linear *linear = strip->group->linear;
     size_t row = strip->group->first_row + strip->first, lane = (size_t)strip->block * LANES;
     const unsigned char *weights = linear->weights;
-    bool is_bytes = linear->format.bits < 16;
+    bool is_bytes = weight_format_has_bytes(linear->format);
     struct linear_item item = {
         .format = linear->format,
+        .packed = &linear->packed,
         .x = (const unsigned char *)run->packed + row * job->row_bytes,
         .x_scale = is_bytes ? run->x_scale + row : NULL,
         .weights = weights + strip->block * linear->block_bytes,
@@ -307,7 +308,7 @@ static void plan_group(const struct cpu_backend *cpu, const struct linear_run *r
 }
 
 static size_t narrow_row_bytes(const struct linear *linear) {
-    return (size_t)linear->depth * (linear->format.bits == 16 ? 2 : 1);
+    return (size_t)linear->depth * (weight_format_has_bytes(linear->format) ? 1 : 2);
 }
 
 static void fetch_lines(const char *at) {

@@ -29,9 +29,41 @@ static enum status decode_rows(const struct matrix_slice *part, uint32_t first, 
         enum status status = part->reader->read(part->reader, part->first_row + first + i,
                                                 part->first_col, part->cols, out, err);
         if (status) return status;
-        rows[i] = (struct source_row){(const unsigned char *)out, DTYPE_F32};
+        rows[i] = (struct source_row){.data = (const unsigned char *)out, .dtype = DTYPE_F32};
     }
     return OK;
+}
+
+// Bytes of a row of codes, and of its floats before them.
+static size_t code_row_bytes(uint32_t cols, struct weight_format format) {
+    size_t groups = format.group ? (cols + format.group - 1) / format.group : 1;
+    return (2 * groups * sizeof(float) + cols + 7) / 8 * 8;
+}
+
+// Reads codes, scales and offsets of rows [first, first + count) of a part into `room`.
+static enum status read_codes(const struct matrix_slice *part, struct weight_format format,
+                              uint32_t first, uint32_t count, unsigned char *room,
+                              struct source_row *rows, struct err *err) {
+    size_t groups = format.group ? (part->cols + format.group - 1) / format.group : 1;
+    for (uint32_t i = 0; i < count; i++, room += code_row_bytes(part->cols, format)) {
+        float *floats = (float *)(void *)room;
+        struct matrix_codes codes = {.codes = room + 2 * groups * sizeof(float),
+                                     .scales = floats,
+                                     .offsets = format.has_offsets ? floats + groups : NULL};
+        enum status status =
+            part->reader->read_codes(part->reader, part->first_row + first + i, part->first_col,
+                                     part->cols, format.group, &codes, err);
+        if (status) return status;
+        rows[i] = (struct source_row){
+            .data = codes.codes, .scales = codes.scales, .offsets = codes.offsets};
+    }
+    return OK;
+}
+
+// Bytes that a row of a part takes in memory while it is packed.
+static size_t room_row_bytes(const struct matrix_slice *part, struct weight_format format) {
+    if (weight_format_is_packed(format)) return code_row_bytes(part->cols, format);
+    return part->source.data ? 0 : part->cols * dtype_size(part->dtype);
 }
 
 // Finds rows [first, first + count) of a part; reads them into `room` if the part is in a file.
@@ -46,7 +78,7 @@ static enum status get_rows(const struct matrix_slice *part, uint32_t first, uin
             byte_source_get(&part->source, (first + i) * stride, together * row_bytes, room, err);
         if (!data) return ERR_IO;
         for (uint32_t k = 0; k < together; k++) {
-            rows[i + k] = (struct source_row){data + k * row_bytes, part->dtype};
+            rows[i + k] = (struct source_row){.data = data + k * row_bytes, .dtype = part->dtype};
         }
         if (!part->source.data) room += together * row_bytes;
     }
@@ -68,13 +100,16 @@ static enum status find_rows(const struct pack_job *job, uint32_t block, unsigne
         }
         uint32_t count = part->rows - first;
         if (count > LANES - lane) count = LANES - lane;
-        enum status status = get_rows(part, first, count, room, &rows[lane], err);
+        struct weight_format format = job->linear->format;
+        enum status status = weight_format_is_packed(format)
+                                 ? read_codes(part, format, first, count, room, &rows[lane], err)
+                                 : get_rows(part, first, count, room, &rows[lane], err);
         if (status) return status;
-        if (!part->source.data) room += count * part->cols * dtype_size(part->dtype);
+        if (room) room += count * room_row_bytes(part, format);
         first += count;
         lane += count;
     }
-    for (; lane < LANES; lane++) rows[lane] = (struct source_row){NULL, DTYPE_BF16};
+    for (; lane < LANES; lane++) rows[lane] = (struct source_row){.dtype = DTYPE_BF16};
     return OK;
 }
 
@@ -107,9 +142,8 @@ static enum status pack_weights(struct cpu_backend *cpu, const struct linear_spe
         .blocks_per_item = thread_pool_grain(cpu->pool, linear->num_blocks, 1),
     };
     for (uint32_t i = 0; i < spec->num_parts; i++) {
-        const struct matrix_slice *part = &spec->parts[i];
-        size_t bytes = (size_t)LANES * part->cols * dtype_size(part->dtype);
-        if (!part->source.data && bytes > job.room_bytes) job.room_bytes = bytes;
+        size_t bytes = LANES * room_row_bytes(&spec->parts[i], linear->format);
+        if (bytes > job.room_bytes) job.room_bytes = bytes;
     }
     if (job.room_bytes) {
         job.rooms = malloc(thread_pool_num_threads(cpu->pool) * job.room_bytes);
@@ -144,6 +178,12 @@ static bool is_weight_dtype(enum dtype dtype) {
     return dtype == DTYPE_BF16 || dtype == DTYPE_F16 || dtype == DTYPE_F32;
 }
 
+static bool has_codes(const struct matrix_slice *part, struct weight_format format) {
+    if (!part->reader) return false;
+    const struct matrix_form *form = &part->reader->form;
+    return form->code == format.code && form->has_offsets == format.has_offsets;
+}
+
 // Adds up the outputs of the parts. Parts or biases that do not match are an error.
 static enum status check_spec(const struct linear_spec *spec, uint32_t *out, uint32_t *in,
                               struct err *err) {
@@ -158,6 +198,9 @@ static enum status check_spec(const struct linear_spec *spec, uint32_t *out, uin
                            dtype_name(part->dtype), part->rows, part->cols, *in);
         }
         rows += part->rows;
+        if (weight_format_is_packed(spec->format) && !has_codes(part, spec->format)) {
+            return err_set(err, ERR_INVALID, "weights do not have the codes of the linear layer");
+        }
         if (!spec->biases) continue;
         const struct matrix_slice *bias = &spec->biases[i];
         if (!is_weight_dtype(bias->dtype) || bias->rows != 1 || bias->cols != part->rows) {
@@ -188,20 +231,26 @@ bool cpu_has_format(const struct backend *backend, struct weight_format format) 
 
 // `in` padded to whole chunks of x; of float32 weights to an even number.
 static uint32_t depth_of(struct weight_format format, uint32_t in) {
-    uint32_t multiple = format.bits == 32 ? 2 : format.bits == 16 ? CHUNK_BYTES / 2 : CHUNK_BYTES;
+    uint32_t multiple = format.bits == 32                  ? 2
+                        : !weight_format_has_bytes(format) ? CHUNK_BYTES / 2
+                                                           : CHUNK_BYTES;
     return (in + multiple - 1) / multiple * multiple;
 }
 
 // The numbers of a block, and a byte for the s of each group.
 static size_t block_bytes_of(struct weight_format format, uint32_t in) {
     size_t depth = depth_of(format, in), bytes = depth * LANES * format.bits / 8;
+    if (weight_format_is_packed(format)) {
+        struct packed_shape shape = packed_shape_of(format);
+        return packed_block_bytes(&shape, (uint32_t)depth / PACKED_CHUNK);
+    }
     if (format.group) bytes += depth / format.group * LANES;
     return (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES;
 }
 
 // Bytes per output beside the weights: the bias and, where x is bytes, a scale and a sum.
 static size_t lane_bytes_of(struct weight_format format) {
-    return format.bits < 16 ? 3 * sizeof(float) : sizeof(float);
+    return weight_format_has_bytes(format) ? 3 * sizeof(float) : sizeof(float);
 }
 
 size_t cpu_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
@@ -244,7 +293,7 @@ void cpu_linear_destroy(struct backend *backend, struct linear *linear) {
 
 static enum status take_memory(const struct cpu_backend *cpu, struct linear *linear,
                                struct err *err) {
-    bool is_bytes = linear->format.bits < 16;
+    bool is_bytes = weight_format_has_bytes(linear->format);
     if (is_bytes && linear->depth > QUANTIZED_DEPTH_MAX) {
         return err_set(err, ERR_UNSUPPORTED,
                        "a quantized linear layer of %u inputs, want at most %d", linear->in,
@@ -281,6 +330,8 @@ enum status cpu_linear_create(struct backend *backend, const struct linear_spec 
     CHECK(linear->packing, "bits=%u", linear->format.bits);
     linear->depth = depth_of(linear->format, cols);
     linear->block_bytes = block_bytes_of(linear->format, cols);
+    linear->packed = packed_shape_of(linear->format);
+    linear->rounds = cpu->kernels.linear_pairs != NULL;
     status = take_memory(cpu, linear, err);
     if (status != OK) goto fail;
     status = grow_scratch(cpu, linear->depth, err);

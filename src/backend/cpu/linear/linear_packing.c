@@ -144,7 +144,11 @@ static const struct linear_packing packings[] = {
     {{.bits = 4, .group = INT4_GROUP, .zero = INT4_ZERO}, linear_pack_int4, load_int4_output},
 };
 
+static const struct linear_packing packed = {.pack_block = linear_pack_packed,
+                                             .load_output = linear_load_packed};
+
 const struct linear_packing *linear_packing_of(struct weight_format format) {
+    if (weight_format_is_packed(format)) return linear_has_packed(format) ? &packed : NULL;
     for (size_t i = 0; i < ARRAY_LEN(packings); i++) {
         if (weight_format_is(packings[i].format, format)) return &packings[i];
     }

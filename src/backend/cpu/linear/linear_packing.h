@@ -17,10 +17,12 @@ enum {
 struct source_row {
     const unsigned char *data; // NULL: padding, all zeros
     enum dtype dtype;
+    // Of packed weights, whose data is a code a byte: of each group, as in struct matrix_codes.
+    const float *scales, *offsets;
 };
 
 struct linear_packing {
-    struct weight_format format;
+    struct weight_format format; // packed: any
     // Fills a block: weights and, where x is bytes, scales and sums. Threads may fill different
     // blocks of a linear at the same time.
     void (*pack_block)(const struct cpu_kernels *kernels, const struct linear *linear,
@@ -34,6 +36,12 @@ const struct linear_packing *linear_packing_of(struct weight_format format);
 
 // Converts elements begin .. begin + count - 1, at most SOURCE_LOAD_MAX.
 void linear_source_load(const struct source_row *row, size_t begin, size_t count, float *out);
+
+// linear_packed.c
+bool linear_has_packed(struct weight_format format);
+void linear_pack_packed(const struct cpu_kernels *kernels, const struct linear *linear,
+                        uint32_t block, const struct source_row rows[LANES]);
+void linear_load_packed(const struct linear *linear, uint32_t output, float *out);
 
 // linear_quantize.c
 void linear_pack_int8(const struct cpu_kernels *kernels, const struct linear *linear,

@@ -1,0 +1,134 @@
+/* How this backend lays out packed weights (weight_format.h). A block of 16 outputs is a row of
+ * records. A record has the inputs of a group, or of 32 if groups are smaller:
+ *
+ *   scales [groups of the record][16 outputs] float
+ *   offsets, the same, if there are any
+ *   chunks [inputs / 32]
+ *
+ * A chunk has the codes of 32 inputs: a half of the first 16, and one of the others. Of a half, two
+ * neighbouring inputs of an output lie side by side, as the products of bf16 pairs want them. These
+ * 32 numbers are called a line; a half has 8 of them.
+ *
+ *   8 bits   [8 lines][16 outputs][2 inputs] bytes
+ *   4 bits   [16 outputs][2 inputs] of 32 bits, which have a code of each of the 8 lines, the first
+ *            in the low bits. So one shift gives a line, and x86 looks codes up in registers by the
+ *            low bits of each lane. */
+#ifndef BACKEND_CPU_LINEAR_PACKED_H
+#define BACKEND_CPU_LINEAR_PACKED_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "backend/weight_format.h"
+#include "base/compiler.h"
+
+enum {
+    PACKED_LANES = 16, // outputs of a block
+    PACKED_CHUNK = 32, // inputs
+    PACKED_HALF = 16,
+    PACKED_LINES = PACKED_HALF / 2, // of a half
+};
+
+// Sizes that follow from a format.
+struct packed_shape {
+    enum weight_code code;
+    uint32_t chunk_bytes;
+    uint32_t span_shift; // a record has 1 << span_shift chunks
+    uint32_t num_groups; // of a record: 1, or 2 of 16 inputs
+    uint32_t num_numbers; // for each group and output: 1 scale, or also an offset
+};
+
+// 32 inputs of a block.
+struct packed_chunk {
+    const unsigned char *codes;
+    const float *scales[2], *offsets[2]; // [16] each, of both halves
+};
+
+static inline struct packed_shape packed_shape_of(struct weight_format format) {
+    uint32_t span = 0;
+    while (format.group && (uint32_t)PACKED_CHUNK << span < format.group) span++;
+    return (struct packed_shape){
+        .code = format.code,
+        .chunk_bytes = PACKED_CHUNK * PACKED_LANES * format.bits / 8,
+        .span_shift = format.group ? span : 31,
+        .num_groups = format.group && format.group < PACKED_CHUNK ? 2 : 1,
+        .num_numbers = format.has_offsets ? 2 : 1,
+    };
+}
+
+// Bytes of a record before its chunks.
+static inline size_t packed_head_bytes(const struct packed_shape *shape) {
+    return (size_t)shape->num_groups * shape->num_numbers * PACKED_LANES * sizeof(float);
+}
+
+static inline size_t packed_block_bytes(const struct packed_shape *shape, uint32_t num_chunks) {
+    size_t num_records = num_chunks ? ((num_chunks - 1) >> shape->span_shift) + 1 : 0;
+    return num_records * packed_head_bytes(shape) + (size_t)num_chunks * shape->chunk_bytes;
+}
+
+// Where the record of a chunk begins in its block.
+static inline size_t packed_record_at(const struct packed_shape *shape, uint32_t chunk) {
+    size_t record = chunk >> shape->span_shift;
+    return record * packed_head_bytes(shape) + (record << shape->span_shift) * shape->chunk_bytes;
+}
+
+// Where a chunk's codes begin in its block: behind the heads of all records up to its own.
+static inline size_t packed_codes_at(const struct packed_shape *shape, uint32_t chunk) {
+    return ((size_t)(chunk >> shape->span_shift) + 1) * packed_head_bytes(shape) +
+           (size_t)chunk * shape->chunk_bytes;
+}
+
+static inline struct packed_chunk packed_chunk_of(const struct packed_shape *shape,
+                                                  const unsigned char *block, uint32_t chunk) {
+    // An offset of -0 changes no bit of what it is added to.
+    static const float none[PACKED_LANES] = {-0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -0.0f,
+                                             -0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -0.0f,
+                                             -0.0f, -0.0f, -0.0f, -0.0f};
+    const float *scales = (const void *)(block + packed_record_at(shape, chunk));
+    const float *offsets = scales + (size_t)shape->num_groups * PACKED_LANES;
+    size_t second = shape->num_groups == 2 ? (size_t)PACKED_LANES : 0;
+    bool has_offsets = shape->num_numbers == 2;
+    return (struct packed_chunk){
+        .codes = block + packed_codes_at(shape, chunk),
+        .scales = {scales, scales + second},
+        .offsets = {has_offsets ? offsets : none, has_offsets ? offsets + second : none},
+    };
+}
+
+// Where the code of input `k` (0 .. 31) of output `lane` is in a chunk.
+struct packed_place {
+    uint32_t byte, shift;
+};
+
+static inline struct packed_place packed_place_of(uint32_t bits, uint32_t lane, uint32_t k) {
+    uint32_t half = k / PACKED_HALF, line = k % PACKED_HALF / 2, at = lane * 2 + k % 2;
+    uint32_t half_bytes = PACKED_HALF * PACKED_LANES * bits / 8;
+    if (bits == 8) return (struct packed_place){half * half_bytes + line * 32 + at, 0};
+    return (struct packed_place){half * half_bytes + at * 4 + line / 2, line % 2 * 4};
+}
+
+// Exact for subnormals too: the bits are those of a float whose exponent is 120 too small.
+static inline float packed_e4m3(uint8_t code) {
+    uint32_t bits = (code & 0x7fu) << 20 | (code & 0x80u) << 24;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value * 0x1p120f;
+}
+
+// Codes that are decoded in the same way.
+enum unpack_kind { UNPACK_4BIT, UNPACK_INT8, UNPACK_E4M3 };
+
+static inline enum unpack_kind unpack_kind_of(enum weight_code code) {
+    return weight_code_bits(code) == 4 ? UNPACK_4BIT
+           : code == WEIGHT_CODE_E4M3  ? UNPACK_E4M3
+                                       : UNPACK_INT8;
+}
+
+static ALWAYS_INLINE const unsigned char *unpack_half(const struct packed_chunk *chunk,
+                                                      uint32_t half, enum unpack_kind kind) {
+    uint32_t bits = kind == UNPACK_4BIT ? 4 : 8;
+    return chunk->codes + half * (PACKED_HALF * PACKED_LANES * bits / 8);
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* The codes in which published checkpoints store a matrix's weights, and the one form into which
+ * all of their formats are brought:
+ *
+ *   weight = value(code) * scale + offset
+ *
+ * with a float scale, and perhaps a float offset, for each group of a row's columns. It is rounded
+ * once, to float32. An integer q with a zero z is the value q - 8 with the offset (8 - z) * scale;
+ * a K-quant's minimum is a negative offset. */
+#ifndef BASE_WEIGHT_CODE_H
+#define BASE_WEIGHT_CODE_H
+
+#include <stddef.h>
+
+enum weight_code {
+    WEIGHT_CODE_NONE, // the weights are floats
+    WEIGHT_CODE_INT4, // 4 bits: code - 8
+    WEIGHT_CODE_E2M1, // 4 bits: a sign and 0, 0.5, 1, 1.5, 2, 3, 4 or 6
+    WEIGHT_CODE_IQ4, // 4 bits: the 16 levels of IQ4_NL
+    WEIGHT_CODE_INT8, // 8 bits, two's complement
+    WEIGHT_CODE_E4M3, // 8 bits: a float without infinities; 0x7f and 0xff, NaN, do not occur
+    WEIGHT_CODE_COUNT,
+};
+
+static inline unsigned weight_code_bits(enum weight_code code) {
+    return code == WEIGHT_CODE_NONE ? 0 : code < WEIGHT_CODE_INT8 ? 4 : 8;
+}
+
+// The 16 values of codes of 4 bits; NULL for others.
+static inline const float *weight_code_values(enum weight_code code) {
+    static const float int4[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+    static const float e2m1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                   -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+    static const float iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                  1,    13,   25,  38,  53,  69,  89,  113};
+    return code == WEIGHT_CODE_INT4   ? int4
+           : code == WEIGHT_CODE_E2M1 ? e2m1
+           : code == WEIGHT_CODE_IQ4  ? iq4
+                                      : NULL;
+}
+
+#endif

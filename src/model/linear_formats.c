@@ -1,0 +1,189 @@
+#include "model/linear_formats.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/compiler.h"
+#include "model/decoder.h"
+
+const char *const qkv_modules[3] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
+const char *const gate_up_modules[2] = {"mlp.gate_proj", "mlp.up_proj"};
+
+void layer_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *module,
+                       const char *suffix) {
+    snprintf(out, WEIGHT_NAME_BYTES, "model.layers.%u.%s%s", layer, module, suffix);
+}
+
+void expert_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *experts,
+                        uint32_t expert, const char *part) {
+    snprintf(out, WEIGHT_NAME_BYTES, "model.layers.%u.%s.%u.%s.weight", layer, experts, expert,
+             part);
+}
+
+struct finder {
+    const struct weights *weights;
+    const struct backend *backend;
+    struct err *err;
+};
+
+// The format of a linear whose matrices were added so far.
+struct found {
+    struct weight_format format;
+    bool is_any; // a matrix was added
+};
+
+// Adds the matrix `name`, of which a rank keeps the columns from first_col on.
+static enum status add(const struct finder *f, struct found *found, const char *name, uint64_t rows,
+                       uint64_t cols, uint64_t first_col) {
+    struct matrix_form form;
+    enum status status = weights_form(f->weights, name, rows, cols, &form, f->err);
+    if (status) return status;
+    struct weight_format next = weight_format_packed(form, first_col);
+    struct weight_format *all = &found->format;
+    if (!found->is_any) *all = next;
+    found->is_any = true;
+    if (all->code != next.code || all->has_offsets != next.has_offsets) *all = WEIGHTS_NATIVE;
+    // The smallest group suits all; 0 is the largest.
+    if (all->code && next.group && (!all->group || next.group < all->group)) {
+        all->group = next.group;
+    }
+    return OK;
+}
+
+static struct weight_format kept(const struct finder *f, const struct found *found) {
+    return f->backend->ops->has_format(f->backend, found->format) ? found->format : WEIGHTS_NATIVE;
+}
+
+// Rows of a layer's matrices with the same columns.
+static enum status find_rows(const struct finder *f, uint32_t layer, const char *const *modules,
+                             const uint32_t *rows, uint32_t num_modules, uint32_t cols,
+                             struct weight_format *out) {
+    struct found found = {0};
+    for (uint32_t i = 0; i < num_modules; i++) {
+        char name[WEIGHT_NAME_BYTES];
+        layer_weight_name(name, layer, modules[i], ".weight");
+        enum status status = add(f, &found, name, rows[i], cols, 0);
+        if (status) return status;
+    }
+    *out = kept(f, &found);
+    return OK;
+}
+
+static enum status find_cols(const struct finder *f, uint32_t layer, const char *module,
+                             uint32_t rows, uint32_t cols, uint32_t first_col,
+                             struct weight_format *out) {
+    struct found found = {0};
+    char name[WEIGHT_NAME_BYTES];
+    layer_weight_name(name, layer, module, ".weight");
+    enum status status = add(f, &found, name, rows, cols, first_col);
+    *out = kept(f, &found);
+    return status;
+}
+
+static enum status find_experts(const struct finder *f, uint32_t layer,
+                                const struct model_config *c, const struct expert_names *names,
+                                uint32_t first_col, struct weight_format *out) {
+    struct found found = {0};
+    uint32_t hidden = c->hidden_size, size = c->moe.intermediate_size;
+    for (uint32_t expert = 0; expert < c->moe.num_experts; expert++) {
+        const struct {
+            const char *part;
+            uint32_t rows, cols, first_col;
+        } parts[] = {{names->gate, size, hidden, 0},
+                     {names->up, size, hidden, 0},
+                     {names->down, hidden, size, first_col}};
+        for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+            char name[WEIGHT_NAME_BYTES];
+            expert_weight_name(name, layer, names->experts, expert, parts[i].part);
+            enum status status =
+                add(f, &found, name, parts[i].rows, parts[i].cols, parts[i].first_col);
+            if (status) return status;
+        }
+    }
+    *out = kept(f, &found);
+    return OK;
+}
+
+static enum status find_layer(const struct finder *f, uint32_t i, const struct model_config *c,
+                              const struct layer_table *table, const struct decoder_shape *s,
+                              struct layer_formats *out) {
+    const struct layer *layer = &table->layers[i];
+    uint32_t dim = layer->head_dim, hidden = c->hidden_size, size = c->intermediate_size;
+    const uint32_t heads[] = {c->num_heads * dim, c->num_kv_heads * dim, c->num_kv_heads * dim};
+    const uint32_t halves[] = {size, size};
+    enum status status = find_rows(f, i, qkv_modules, heads, 3, hidden, &out->qkv);
+    if (status) return status;
+    status = find_cols(f, i, O_MODULE, hidden, heads[0], s->head_start * dim, &out->o);
+    if (status) return status;
+    if (layer->is_sparse) {
+        return find_experts(f, i, c, table->expert_names, s->expert_start, &out->experts);
+    }
+    status = find_rows(f, i, gate_up_modules, halves, 2, hidden, &out->gate_up);
+    if (status) return status;
+    return find_cols(f, i, DOWN_MODULE, hidden, size, s->intermediate_start, &out->down);
+}
+
+static enum status find_vocabulary(const struct finder *f, const char *name,
+                                   const struct model_config *c, struct weight_format *out) {
+    struct found found = {0};
+    enum status status = add(f, &found, name, c->vocab_size, c->hidden_size, 0);
+    *out = kept(f, &found);
+    return status;
+}
+
+enum status linear_formats_find(struct linear_formats *out, const struct model_config *config,
+                                const struct layer_table *table, const struct decoder_shape *shape,
+                                const struct backend *backend, const struct weights *weights,
+                                struct err *err) {
+    const struct finder finder = {weights, backend, err};
+    *out = (struct linear_formats){.layers = calloc(table->num_layers, sizeof *out->layers)};
+    if (!out->layers) return err_nomem(err, "formats of linears");
+    enum status status =
+        find_vocabulary(&finder, "model.embed_tokens.weight", config, &out->embedding);
+    if (!status) status = find_vocabulary(&finder, "lm_head.weight", config, &out->lm_head);
+    for (uint32_t i = 0; i < table->num_layers && !status; i++) {
+        status = find_layer(&finder, i, config, table, shape, &out->layers[i]);
+    }
+    if (status) linear_formats_fini(out);
+    return status;
+}
+
+void linear_formats_fini(struct linear_formats *formats) {
+    free(formats->layers);
+    *formats = (struct linear_formats){0};
+}
+
+struct layer_formats linear_formats_layer(const struct linear_formats *formats, uint32_t layer) {
+    if (formats->layers) return formats->layers[layer];
+    struct weight_format all = formats->format;
+    return (struct layer_formats){all, all, all, all, all};
+}
+
+struct weight_format linear_formats_router(void) {
+    return WEIGHTS_NATIVE;
+}
+
+static struct weight_format made_vocabulary(const struct linear_formats *formats) {
+    uint32_t bits = formats->format.bits;
+    return bits && bits < WEIGHTS_INT8.bits ? WEIGHTS_INT8 : formats->format;
+}
+
+struct weight_format linear_formats_embedding(const struct linear_formats *formats) {
+    return formats->layers ? formats->embedding : made_vocabulary(formats);
+}
+
+struct weight_format linear_formats_lm_head(const struct linear_formats *formats) {
+    return formats->layers ? formats->lm_head : made_vocabulary(formats);
+}
+
+struct weight_format linear_formats_packed(const struct linear_formats *formats,
+                                           uint32_t num_layers) {
+    for (uint32_t i = 0; formats->layers && i < num_layers; i++) {
+        const struct layer_formats *l = &formats->layers[i];
+        const struct weight_format all[] = {l->down, l->experts, l->gate_up, l->qkv, l->o};
+        for (size_t k = 0; k < ARRAY_LEN(all); k++) {
+            if (weight_format_is_packed(all[k])) return all[k];
+        }
+    }
+    return WEIGHTS_NATIVE;
+}

@@ -1,0 +1,58 @@
+/* In which format each linear of a model is kept: all in one, or each as a quantized checkpoint has
+ * it. The memory plan counts by it, and the loader creates linears by it. */
+#ifndef MODEL_LINEAR_FORMATS_H
+#define MODEL_LINEAR_FORMATS_H
+
+#include "backend/backend.h"
+#include "checkpoint/model_config.h"
+#include "checkpoint/weights.h"
+#include "model/layer_table.h"
+
+struct decoder_shape;
+
+struct layer_formats {
+    struct weight_format qkv, o, gate_up, down; // as in struct decoder_layer
+    struct weight_format experts;
+};
+
+// All-zero: floats.
+struct linear_formats {
+    struct weight_format format; // of all layers, if `layers` is NULL
+    struct layer_formats *layers; // [num_layers] of a quantized checkpoint
+    struct weight_format embedding, lm_head; // of a quantized checkpoint
+};
+
+// The names of a layer's linears in a checkpoint, below "model.layers.N.".
+extern const char *const qkv_modules[3];
+extern const char *const gate_up_modules[2];
+#define O_MODULE "self_attn.o_proj"
+#define DOWN_MODULE "mlp.down_proj"
+
+enum { WEIGHT_NAME_BYTES = 128 };
+void layer_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *module,
+                       const char *suffix);
+void expert_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *experts,
+                        uint32_t expert, const char *part);
+
+// Finds the formats in which this rank's linears are stored and the backend can keep them; the
+// others' are floats. A linear of several matrices is packed if they have the same kind of codes.
+MUST_USE enum status linear_formats_find(struct linear_formats *out,
+                                         const struct model_config *config,
+                                         const struct layer_table *table,
+                                         const struct decoder_shape *shape,
+                                         const struct backend *backend,
+                                         const struct weights *weights, struct err *err);
+void linear_formats_fini(struct linear_formats *formats); // all-zero is fine
+
+struct layer_formats linear_formats_layer(const struct linear_formats *formats, uint32_t layer);
+// A router decides between experts by small differences, and is small, so it is never quantized.
+// The vocabulary's rows are embeddings as well as outputs, so made numbers have at least 8 bits.
+struct weight_format linear_formats_router(void);
+struct weight_format linear_formats_embedding(const struct linear_formats *formats);
+struct weight_format linear_formats_lm_head(const struct linear_formats *formats);
+
+// A packed format of some layer; WEIGHTS_NATIVE: none is packed.
+struct weight_format linear_formats_packed(const struct linear_formats *formats,
+                                           uint32_t num_layers);
+
+#endif

@@ -1,0 +1,235 @@
+// Weights that stay in a checkpoint's codes give the very bits of the same weights decoded before:
+// to bf16 where an instruction set multiplies bf16, else to float32. For every kind of code and
+// group, any shape and number of rows, and columns from within a matrix.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/ops.h"
+#include "backend/ops_util.h"
+
+// A matrix of codes in memory.
+struct coded {
+    struct matrix_reader reader;
+    uint32_t cols, groups; // groups: of a row
+    uint8_t *codes; // [rows][cols]
+    float *scales, *offsets; // [rows][groups]
+};
+
+static uint32_t group_of(const struct coded *m, uint64_t col) {
+    return m->reader.form.group ? (uint32_t)(col / m->reader.form.group) : 0;
+}
+
+// Written from the formats' definitions, not as the kernels do it.
+static float value_of(enum weight_code code, uint8_t q) {
+    static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    static const float iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                  1,    13,   25,  38,  53,  69,  89,  113};
+    int exponent = q >> 3 & 15, mantissa = q & 7;
+    switch (code) {
+    case WEIGHT_CODE_INT4:
+        return (float)((int)q - 8);
+    case WEIGHT_CODE_E2M1:
+        return q & 8 ? -e2m1[q & 7] : e2m1[q];
+    case WEIGHT_CODE_IQ4:
+        return iq4[q];
+    case WEIGHT_CODE_INT8:
+        return q < 128 ? (float)q : (float)q - 256;
+    default:
+        break;
+    }
+    float magnitude =
+        exponent ? ldexpf(1 + (float)mantissa / 8, exponent - 7) : ldexpf((float)mantissa / 8, -6);
+    return q & 128 ? -magnitude : magnitude;
+}
+
+static enum status read_floats(const struct matrix_reader *reader, uint64_t row, uint64_t col,
+                               size_t count, float *out, struct err *err) {
+    (void)err;
+    const struct coded *m = (const struct coded *)reader;
+    for (size_t i = 0; i < count; i++) {
+        size_t g = (size_t)row * m->groups + group_of(m, col + i);
+        float offset = reader->form.has_offsets ? m->offsets[g] : -0.0f;
+        float value = value_of(reader->form.code, m->codes[row * m->cols + col + i]);
+        out[i] = value * m->scales[g] + offset; // the product is exact
+    }
+    return OK;
+}
+
+static enum status read_codes(const struct matrix_reader *reader, uint64_t row, uint64_t col,
+                              size_t count, uint32_t group, const struct matrix_codes *out,
+                              struct err *err) {
+    (void)err;
+    const struct coded *m = (const struct coded *)reader;
+    memcpy(out->codes, m->codes + row * m->cols + col, count);
+    for (size_t i = 0, at = 0; at < count; i++, at = group ? i * group : count) {
+        size_t g = (size_t)row * m->groups + group_of(m, col + at);
+        out->scales[i] = m->scales[g];
+        if (out->offsets) out->offsets[i] = m->offsets[g];
+    }
+    return OK;
+}
+
+// Scales and offsets have 11 bits, as half floats do.
+static struct coded coded_make(uint64_t seed, uint32_t rows, uint32_t cols,
+                               struct matrix_form form) {
+    uint32_t groups = form.group ? (cols + form.group - 1) / form.group : 1;
+    size_t count = (size_t)rows * cols, num_scales = (size_t)rows * groups;
+    struct coded m = {.reader = {.read = read_floats, .read_codes = read_codes, .form = form},
+                      .cols = cols,
+                      .groups = groups,
+                      .codes = malloc(count),
+                      .scales = malloc(num_scales * sizeof *m.scales),
+                      .offsets = malloc(num_scales * sizeof *m.offsets)};
+    assert_true(m.codes && m.scales && m.offsets);
+    struct ops_rng rng = ops_rng_of(seed);
+    for (size_t i = 0; i < count; i++) {
+        uint8_t q = (uint8_t)ops_rng_below(&rng, weight_code_bits(form.code) == 4 ? 16 : 256);
+        if (form.code == WEIGHT_CODE_E4M3 && (q & 127) == 127) q--; // NaN
+        m.codes[i] = q;
+    }
+    for (size_t i = 0; i < num_scales; i++) {
+        m.scales[i] = ldexpf((float)(1024 + ops_rng_below(&rng, 1024)), -18);
+        m.offsets[i] = ldexpf((float)ops_rng_below(&rng, 2048) - 1024, -12);
+    }
+    return m;
+}
+
+static void coded_free(struct coded *m) {
+    free(m->codes);
+    free(m->scales);
+    free(m->offsets);
+}
+
+// A linear of two parts, which have scales of their own, and of columns from first_col on.
+struct shape {
+    uint32_t out[2], in, first_col, rows;
+};
+
+static struct linear *linear_of(struct backend *backend, const struct coded parts[2],
+                                const struct shape *shape, const float *bias,
+                                struct weight_format format) {
+    struct matrix_slice slices[2], biases[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        slices[i] = (struct matrix_slice){.rows = shape->out[i],
+                                          .cols = shape->in,
+                                          .dtype = DTYPE_F32,
+                                          .reader = &parts[i].reader,
+                                          .first_row = 1,
+                                          .first_col = shape->first_col};
+        biases[i] = (struct matrix_slice){.rows = 1,
+                                          .cols = shape->out[i],
+                                          .dtype = DTYPE_F32,
+                                          .source = {.data = bias + i * shape->out[0]},
+                                          .row_stride = shape->out[i]};
+    }
+    struct linear_spec spec = {slices, biases, 2, format};
+    struct linear *linear = NULL;
+    struct err err = {0};
+    if (backend->ops->linear_create(backend, &spec, &linear, &err)) fail_msg("%s", err.message);
+    return linear;
+}
+
+static void run(struct backend *backend, const struct linear *linear, const float *x, float *out,
+                uint32_t rows) {
+    backend->ops->linear(backend, &(struct linear_args){linear, x, out, rows, false});
+}
+
+static void embed(struct backend *backend, const struct linear *linear, uint32_t out, float *kept) {
+    for (uint32_t i = 0; i < out; i++) {
+        int32_t token = (int32_t)i;
+        const struct step step = {.num_tokens = 1, .tokens = &token};
+        float *row = kept + (size_t)i * linear->in;
+        backend->ops->embed(backend, &(struct embed_args){&step, linear, 0, row});
+    }
+}
+
+static void check_shape(const char *isa, const struct shape *shape, struct matrix_form form,
+                        uint64_t seed) {
+    struct backend *backend = ops_backend(isa, 2, DTYPE_BF16);
+    bool is_narrow = cpu_backend_of(backend)->kernels.linear_pairs != NULL;
+    struct backend *decoded = ops_backend(isa, 1, is_narrow ? DTYPE_BF16 : DTYPE_F32);
+    uint32_t out = shape->out[0] + shape->out[1], in = shape->in, rows = shape->rows;
+    struct coded parts[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        parts[i] = coded_make(seed + i, shape->out[i] + 1, shape->first_col + in, form);
+    }
+    float *bias = ops_guard_alloc(out), *x = ops_guard_alloc((size_t)rows * in);
+    struct ops_rng rng = ops_rng_of(seed + 2);
+    ops_rng_fill(&rng, bias, out);
+    ops_rng_fill(&rng, x, (size_t)rows * in);
+    struct weight_format format = weight_format_packed(form, shape->first_col);
+    assert_true(weight_format_is_packed(format));
+    assert_true(backend->ops->has_format(backend, format));
+    struct linear *linear = linear_of(backend, parts, shape, bias, format);
+    struct linear *oracle = linear_of(decoded, parts, shape, bias, WEIGHTS_NATIVE);
+    size_t count = (size_t)rows * out, size = (size_t)out * in;
+    float *got = ops_guard_alloc(count), *want = ops_guard_alloc(count);
+    run(backend, linear, x, got, rows);
+    run(decoded, oracle, x, want, rows);
+    ops_assert_same_bits(got, want, rows, out, "decoded");
+    for (uint32_t row = 0; row < rows; row++) { // each row alone
+        run(backend, linear, x + (size_t)row * in, want + (size_t)row * out, 1);
+    }
+    ops_assert_same_bits(want, got, rows, out, "rows alone");
+    float *kept = ops_guard_alloc(size), *wanted = ops_guard_alloc(size);
+    embed(backend, linear, out, kept);
+    embed(decoded, oracle, out, wanted);
+    ops_assert_same_bits(kept, wanted, out, in, "embeddings");
+    ops_guard_free(kept, size);
+    ops_guard_free(wanted, size);
+    ops_guard_free(got, count);
+    ops_guard_free(want, count);
+    ops_guard_free(x, (size_t)rows * in);
+    ops_guard_free(bias, out);
+    backend->ops->linear_destroy(backend, linear);
+    decoded->ops->linear_destroy(decoded, oracle);
+    coded_free(&parts[0]);
+    coded_free(&parts[1]);
+    backend_destroy(backend);
+    backend_destroy(decoded);
+}
+
+static void check_code(const char *isa, enum weight_code code) {
+    static const struct shape shapes[] = {
+        {{1, 1}, 5, 0, 1},     {{17, 24}, 65, 0, 3},  {{48, 16}, 128, 16, 2}, {{70, 74}, 200, 0, 4},
+        {{33, 3}, 300, 32, 9}, {{24, 40}, 96, 48, 8}, {{20, 5}, 33, 16, 40},
+    };
+    static const uint32_t groups[] = {16, 32, 48, 64, 128, 0};
+    for (size_t g = 0; g < ARRAY_LEN(groups); g++) {
+        for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+            if (groups[g] == 0 && shapes[i].first_col == 48) continue;
+            struct matrix_form form = {code, groups[g], (g + i) % 2 == 1};
+            check_shape(isa, &shapes[i], form, 10 * i + g);
+        }
+    }
+}
+
+static void test_int4(void **state) {
+    check_code(*state, WEIGHT_CODE_INT4);
+}
+
+static void test_e2m1(void **state) {
+    check_code(*state, WEIGHT_CODE_E2M1);
+}
+
+static void test_iq4(void **state) {
+    check_code(*state, WEIGHT_CODE_IQ4);
+}
+
+static void test_int8(void **state) {
+    check_code(*state, WEIGHT_CODE_INT8);
+}
+
+static void test_e4m3(void **state) {
+    check_code(*state, WEIGHT_CODE_E4M3);
+}
+
+int main(void) {
+    static const struct ops_case cases[] = {
+        {"int4", test_int4, ISA_FLOAT_WEIGHTS}, {"e2m1", test_e2m1, ISA_FLOAT_WEIGHTS},
+        {"iq4", test_iq4, ISA_FLOAT_WEIGHTS},   {"int8", test_int8, ISA_FLOAT_WEIGHTS},
+        {"e4m3", test_e4m3, ISA_FLOAT_WEIGHTS},
+    };
+    return ops_run("packed", cases, ARRAY_LEN(cases));
+}
