@@ -624,9 +624,9 @@ struct nvllm_request {
     // interrupted.
     const struct nvllm_interrupt *interrupt;
     // [num_call_prefixes] Forces each output to be a tool call: behind its reasoning, if the model
-    // reasons, come the tokens of one of these texts, then a JSON object. EOS and stop tokens are
-    // banned until the object is closed. At most 1024 texts of 1 to 2048 bytes, without white space
-    // at their end. None (default): the output is the model's. Copied.
+    // reasons, come the tokens of one of these texts, then a JSON object, then what the model
+    // likes. At most 1024 texts of 1 to 2048 bytes, without white space at their end, and no
+    // structured_outputs beside them. None (default): the output is the model's. Copied.
     const char *const *call_prefixes;
     size_t num_call_prefixes;
     // 1: structured_outputs begin behind the model's reasoning, if the output begins with some. So

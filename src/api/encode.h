@@ -1,6 +1,8 @@
-/* The tokenizer for a server, which refuses prompts that are too long. */
+/* The tokenizer for a server: prompts that are too long are refused, and tokens are asked for. */
 #ifndef API_ENCODE_H
 #define API_ENCODE_H
+
+#include <stdbool.h>
 
 #include "nanovllm.h"
 
@@ -10,5 +12,9 @@ enum nvllm_status api_encode(const struct nvllm_tokenizer *tokenizer, const char
                              size_t text_len, int add_special_tokens,
                              const struct nvllm_interrupt *interrupt, int32_t **ids,
                              size_t *num_ids, struct nvllm_error *error);
+
+// Whether the text is an added token, special or not, with an id below `vocab_size`.
+bool api_tokenizer_has_added(const struct nvllm_tokenizer *tokenizer, const char *text,
+                             uint32_t vocab_size);
 
 #endif

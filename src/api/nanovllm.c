@@ -193,6 +193,13 @@ enum nvllm_status api_encode(const struct nvllm_tokenizer *tokenizer, const char
     return api_error(error, status, &err);
 }
 
+bool api_tokenizer_has_added(const struct nvllm_tokenizer *tokenizer, const char *text,
+                             uint32_t vocab_size) {
+    int32_t id;
+    return tokenizer_find(tokenizer_of(tokenizer), text, strlen(text), &id) &&
+           (uint32_t)id < vocab_size && tokenizer_token_is_added(tokenizer_of(tokenizer), id);
+}
+
 // Copies the ids that have a token to *out, which is the caller's; *num_ids becomes their number.
 static enum status copy_known_ids(int32_t **out, size_t *num_ids, const struct tokenizer *tokenizer,
                                   const int32_t *ids, struct err *err) {

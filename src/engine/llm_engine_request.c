@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/os/clock.h"
 #include "engine/llm_engine_internal.h"
+#include "engine/request/call_form.h"
 
 // Keyed by the secret, so that nobody can find two texts with the same hash. 0 is the common salt.
 static uint64_t salt_of(const struct llm_engine *engine, const char *salt) {
@@ -120,16 +121,34 @@ static enum status want_prompt_logprobs(const struct llm_engine *engine, struct 
     return OK;
 }
 
+// The automaton of structured_outputs or of call_prefixes; *out stays NULL where there are none.
+static enum status find_form(const struct llm_engine *engine, const struct nvllm_request *in,
+                             struct automaton **out, struct err *err) {
+    const struct nvllm_sampling_params *params = in->sampling;
+    size_t len = params ? params->num_structured_outputs : 0;
+    if (!in->num_call_prefixes) {
+        return len ? forms_get(engine->forms, params->structured_outputs, len, out, err) : OK;
+    }
+    if (len) {
+        return err_set(err, ERR_INVALID,
+                       "structured_outputs and call_prefixes each give the output a form: want one "
+                       "of them");
+    }
+    struct buf text = {0};
+    enum status status = call_form_write(&text, in->call_prefixes, in->num_call_prefixes,
+                                         engine->tokenizer, engine->plan.config.vocab_size, err);
+    if (!status) status = forms_get(engine->forms, text.data, text.len, out, err);
+    buf_fini(&text);
+    return status;
+}
+
 // The form that the outputs must have, if they must have one.
 static enum status constrain(const struct llm_engine *engine, struct request *request,
                              const struct nvllm_request *in, const int32_t *ids, uint32_t count,
                              struct err *err) {
-    const struct nvllm_sampling_params *params = in->sampling;
-    if (!params || !params->num_structured_outputs) return OK;
-    struct automaton *automaton;
-    enum status status = forms_get(engine->forms, params->structured_outputs,
-                                   params->num_structured_outputs, &automaton, err);
-    if (status) return status;
+    struct automaton *automaton = NULL;
+    enum status status = find_form(engine, in, &automaton, err);
+    if (status || !automaton) return status;
     const struct constraint_options options = {
         .tokenizer = engine->tokenizer,
         .prompt = ids,
@@ -138,7 +157,9 @@ static enum status constrain(const struct llm_engine *engine, struct request *re
         .blanks = engine->forms->blanks,
         .num_blanks = engine->forms->num_blanks,
         .stats = &engine->forms->stats,
-        .may_reason = in->chat || in->may_reason,
+        .may_reason = in->chat || in->may_reason || in->num_call_prefixes,
+        .may_force =
+            !in->sampling || (!in->sampling->num_bad_words && !in->sampling->num_allowed_token_ids),
     };
     status = token_mask_constrain(&request->sampling.mask, automaton, &options, err);
     automaton_release(automaton); // the constraint holds it
@@ -151,10 +172,7 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
     enum status status = sampling_init(&request->sampling, in->sampling, &engine->plan.generation,
                                        &engine->plan.config, engine->tokenizer, err);
     if (status) return status;
-    const struct forced_call_options call = {in->call_prefixes, in->num_call_prefixes, ids, count};
-    status = token_mask_force_call(&request->sampling.mask, &call, &request->sampling.params,
-                                   &engine->plan.config, engine->tokenizer, err);
-    if (!status) status = constrain(engine, request, in, ids, count, err);
+    status = constrain(engine, request, in, ids, count, err);
     if (status) return status;
     if (request->sampling.params.num_stop && !engine->tokenizer) {
         return err_set(err, ERR_INVALID,

@@ -172,6 +172,13 @@ enum status automaton_forced(struct automaton *automaton, uint32_t state, size_t
     return status ? status : failed;
 }
 
+enum status automaton_has_longer(struct automaton *automaton, uint32_t state, const char *bytes,
+                                 size_t len, bool *has, struct err *err) {
+    lock(automaton);
+    *has = automaton_find_longer(automaton, state, bytes, len);
+    return unlock(automaton, err);
+}
+
 bool automaton_is_worn(struct automaton *automaton) {
     lock(automaton);
     const struct exprs *exprs = automaton->exprs;

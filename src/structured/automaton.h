@@ -53,6 +53,11 @@ struct buf;
 MUST_USE enum status automaton_forced(struct automaton *automaton, uint32_t state, size_t bytes_max,
                                       struct buf *out, struct err *err);
 
+// Whether a token fits that begins with `bytes` and is longer. `state` is the one behind the bytes.
+MUST_USE enum status automaton_has_longer(struct automaton *automaton, uint32_t state,
+                                          const char *bytes, size_t len, bool *has,
+                                          struct err *err);
+
 // Whether half of its memory is used. It serves its sequences on, but whoever keeps automata for
 // later requests makes a new one.
 bool automaton_is_worn(struct automaton *automaton);

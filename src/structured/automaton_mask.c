@@ -86,10 +86,34 @@ static void write(const struct automaton *automaton, const struct mask *mask, ui
 static bool prepare(struct automaton *automaton) {
     const struct vocabulary *vocabulary = automaton->vocabulary;
     if (automaton->ids) return true;
-    automaton->ids = malloc((vocabulary->num_tokens + 1) * sizeof *automaton->ids);
+    size_t num_ids = (size_t)vocabulary->num_tokens + vocabulary->num_named; // once by each
+    automaton->ids = malloc((num_ids + 1) * sizeof *automaton->ids);
     automaton->path = malloc((vocabulary->token_bytes_max + 2) * sizeof *automaton->path);
     if (automaton->ids && automaton->path) return true;
     exprs_fail(automaton->exprs, ERR_NOMEM, "out of memory: structured output");
+    return false;
+}
+
+bool automaton_find_longer(struct automaton *automaton, uint32_t state, const char *bytes,
+                           size_t len) {
+    const struct vocabulary_tree *tree = &automaton->vocabulary->all;
+    struct exprs *exprs = automaton->exprs;
+    uint32_t i, end;
+    if (!prepare(automaton)) return false;
+    vocabulary_find_longer(automaton->vocabulary, bytes, len, &i, &end);
+    if (i < end) automaton->path[len].state = state; // else the bytes may be longer than tokens
+    while (i < end && !exprs->err.status) {
+        struct vocabulary_node node = tree->nodes[i];
+        uint32_t from = automaton->path[node.depth].state;
+        uint32_t to = states_step_row(automaton, from, exprs->class_of[node.byte]);
+        if (to == AUTOMATON_DEAD) {
+            i += node.size;
+            continue;
+        }
+        if (node.token != VOCABULARY_NO_TOKEN) return true;
+        automaton->path[node.depth + 1].state = to;
+        i++;
+    }
     return false;
 }
 

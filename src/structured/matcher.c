@@ -58,11 +58,17 @@ static enum status advance(const struct matcher *matcher, uint32_t *state, int32
         *fits = automaton_can_end(matcher->automaton, *state);
         return OK;
     }
-    uint32_t start = vocabulary->offsets[token], len = vocabulary->offsets[token + 1] - start;
+    uint32_t len, name_len, next = AUTOMATON_DEAD;
+    const char *text = vocabulary_text(vocabulary, (uint32_t)token, &len);
+    const char *name = vocabulary_name(vocabulary, (uint32_t)token, &name_len);
     if (len == 0) return OK;
-    uint32_t next;
-    enum status status =
-        automaton_advance(matcher->automaton, *state, vocabulary->bytes + start, len, &next, err);
+    enum status status = OK;
+    if (name_len) {
+        status = automaton_advance(matcher->automaton, *state, name, name_len, &next, err);
+    }
+    if (!status && next == AUTOMATON_DEAD) {
+        status = automaton_advance(matcher->automaton, *state, text, len, &next, err);
+    }
     if (status) return status;
     *fits = next != AUTOMATON_DEAD;
     if (*fits) *state = next;

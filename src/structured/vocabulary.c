@@ -95,9 +95,11 @@ static enum status find_kinds_below(struct vocabulary *vocabulary, struct err *e
     vocabulary->kinds_below = below;
     if (!below) return err_nomem(err, "structured output");
     uint32_t open[VOCABULARY_TOKEN_BYTES_MAX + 2] = {0}; // [depth]
+    bool in_names = true; // they begin with byte FF, so their nodes are the last ones
     for (uint32_t i = tree->num_nodes; i-- > 0;) {
         struct vocabulary_node node = tree->nodes[i];
-        uint32_t kinds = open[node.depth + 1];
+        uint32_t kinds = open[node.depth + 1] | (in_names ? VOCABULARY_NOT_PLAIN : 0);
+        if (node.depth == 0) in_names = false;
         open[node.depth + 1] = 0;
         if (node.token != VOCABULARY_NO_TOKEN) {
             uint32_t word = node.token / 32, bit = 1u << (node.token % 32);
@@ -195,45 +197,53 @@ bool vocabulary_has_plain(const struct vocabulary *vocabulary, uint32_t chars, u
 
 // ---- the whole ----
 
-// Copies the tokens' bytes, a special one between two bytes FF (expr_special_token).
+// Copies bytes to `at`, those of a name between two bytes FF (expr_special_token).
+static uint32_t copy_bytes(char *at, const struct vocabulary_token *token, bool is_name) {
+    uint32_t len = 0;
+    if (is_name) at[len++] = (char)0xff;
+    memcpy(at + len, token->bytes, token->len);
+    len += token->len;
+    if (is_name) at[len++] = (char)0xff;
+    return len;
+}
+
+// Copies the tokens' bytes, and behind them the names of those that have both.
 static enum status copy_tokens(struct vocabulary *vocabulary, const struct vocabulary_token *tokens,
                                struct err *err) {
     size_t total = 0;
-    for (uint32_t i = 0; i < vocabulary->num_tokens; i++) total += tokens[i].len + 2;
+    for (uint32_t i = 0; i < vocabulary->num_tokens; i++) total += 2 * (size_t)tokens[i].len + 2;
     if (total > UINT32_MAX) return err_set(err, ERR_UNSUPPORTED, "the vocabulary is too large");
     vocabulary->offsets = calloc(vocabulary->num_tokens + 1, sizeof *vocabulary->offsets);
+    vocabulary->lens = calloc(vocabulary->num_tokens + 1, sizeof *vocabulary->lens);
     vocabulary->bytes = malloc(total + 1);
-    vocabulary->special = malloc(vocabulary->num_tokens + 1);
-    if (!vocabulary->offsets || !vocabulary->bytes || !vocabulary->special) {
+    vocabulary->named = calloc(vocabulary->num_tokens + 1, sizeof *vocabulary->named);
+    if (!vocabulary->offsets || !vocabulary->lens || !vocabulary->bytes || !vocabulary->named) {
         return err_nomem(err, "structured output");
     }
     uint32_t at = 0;
     for (uint32_t i = 0; i < vocabulary->num_tokens; i++) {
         const struct vocabulary_token *token = &tokens[i];
-        uint32_t extra = token->special ? 2 : 0;
-        bool usable = token->len > 0 && token->len + extra <= VOCABULARY_TOKEN_BYTES_MAX;
+        uint32_t most = token->len + (token->special || token->named ? 2 : 0);
         vocabulary->offsets[i] = at;
-        vocabulary->special[i] = token->special;
-        if (!usable) continue;
-        if (token->special) vocabulary->bytes[at++] = (char)0xff;
-        memcpy(vocabulary->bytes + at, token->bytes, token->len);
-        at += token->len;
-        if (token->special) vocabulary->bytes[at++] = (char)0xff;
-        uint32_t len = at - vocabulary->offsets[i];
-        if (len > vocabulary->token_bytes_max) vocabulary->token_bytes_max = len;
+        if (token->len == 0 || most > VOCABULARY_TOKEN_BYTES_MAX) continue;
+        if (memchr(token->bytes, 0xff, token->len)) continue; // it would begin or end a name
+        vocabulary->lens[i] = copy_bytes(vocabulary->bytes + at, token, token->special);
+        at += vocabulary->lens[i];
+        vocabulary->named[i] = token->named && !token->special;
+        vocabulary->num_named += vocabulary->named[i];
+        if (vocabulary->named[i]) at += copy_bytes(vocabulary->bytes + at, token, true);
+        if (most > vocabulary->token_bytes_max) vocabulary->token_bytes_max = most;
     }
-    vocabulary->offsets[vocabulary->num_tokens] = at;
     return OK;
 }
 
 static size_t sort_keys(const struct vocabulary *vocabulary, struct key *keys) {
     size_t num_all = 0;
-    const uint32_t *offsets = vocabulary->offsets;
-    CHECK(offsets, "%u tokens", vocabulary->num_tokens);
+    CHECK(vocabulary->offsets, "%u tokens", vocabulary->num_tokens);
     for (uint32_t i = 0; i < vocabulary->num_tokens; i++) {
-        uint32_t start = offsets[i], len = offsets[i + 1] - start;
+        uint32_t len;
+        const char *bytes = vocabulary_text(vocabulary, i, &len);
         if (len == 0 || vocabulary_is_ending(vocabulary, (int32_t)i)) continue;
-        const char *bytes = vocabulary->bytes + start;
         keys[num_all++] = (struct key){.bytes = (const unsigned char *)bytes,
                                        .len = len,
                                        .token = i,
@@ -249,7 +259,13 @@ static int compare_twins(const void *x, const void *y) {
     return (a->second > b->second) - (a->second < b->second);
 }
 
-// Puts aside the keys whose bytes the one before has.
+static void forget_name(struct vocabulary *vocabulary, uint32_t token) {
+    vocabulary->num_named -= vocabulary->named[token];
+    vocabulary->named[token] = false;
+}
+
+// Puts aside the keys whose bytes the one before has. Tokens with equal bytes have no names,
+// because a token is allowed wherever its twin is.
 static enum status split_twins(struct vocabulary *vocabulary, struct key *keys, size_t *num_keys,
                                struct err *err) {
     size_t num_all = *num_keys, num_different = 0;
@@ -261,6 +277,8 @@ static enum status split_twins(struct vocabulary *vocabulary, struct key *keys, 
             memcmp(last->bytes, keys[i].bytes, last->len) == 0) {
             vocabulary->twins[vocabulary->num_twins++] =
                 (struct vocabulary_pair){.first = last->token, .second = keys[i].token};
+            forget_name(vocabulary, last->token);
+            forget_name(vocabulary, keys[i].token);
         } else {
             keys[num_different++] = keys[i];
         }
@@ -272,6 +290,18 @@ static enum status split_twins(struct vocabulary *vocabulary, struct key *keys, 
     return OK;
 }
 
+static void add_names(const struct vocabulary *vocabulary, struct key *keys, size_t *num_keys) {
+    size_t num_texts = *num_keys;
+    for (uint32_t i = 0; i < vocabulary->num_tokens; i++) {
+        uint32_t len;
+        const char *name = vocabulary_name(vocabulary, i, &len);
+        if (len == 0 || vocabulary_is_ending(vocabulary, (int32_t)i)) continue;
+        keys[(*num_keys)++] =
+            (struct key){.bytes = (const unsigned char *)name, .len = len, .token = i};
+    }
+    if (*num_keys > num_texts) qsort(keys, *num_keys, sizeof *keys, compare_keys);
+}
+
 enum status vocabulary_create(struct vocabulary **out, const struct vocabulary_token *tokens,
                               uint32_t num_tokens, const int32_t *ending, uint32_t num_ending,
                               struct err *err) {
@@ -280,7 +310,7 @@ enum status vocabulary_create(struct vocabulary **out, const struct vocabulary_t
                        num_tokens, VOCABULARY_NO_TOKEN);
     }
     struct vocabulary *vocabulary = calloc(1, sizeof *vocabulary);
-    struct key *keys = malloc((num_tokens + 1) * sizeof *keys);
+    struct key *keys = malloc((2 * (size_t)num_tokens + 1) * sizeof *keys); // texts and names
     size_t num_keys = 0;
     enum status status = OK;
     if (!vocabulary || !keys) {
@@ -305,6 +335,7 @@ enum status vocabulary_create(struct vocabulary **out, const struct vocabulary_t
         status = build_slices(vocabulary, keys, num_keys, err);
     }
     if (!status) status = split_twins(vocabulary, keys, &num_keys, err);
+    if (!status) add_names(vocabulary, keys, &num_keys);
     if (!status) status = build_tree(&vocabulary->all, keys, num_keys, false, err);
     if (!status) status = build_tree(&vocabulary->rest, keys, num_keys, true, err);
     if (!status) status = find_kinds_below(vocabulary, err);
@@ -331,7 +362,8 @@ void vocabulary_destroy(struct vocabulary *vocabulary) {
     free(vocabulary->ending);
     free(vocabulary->offsets);
     free(vocabulary->bytes);
-    free(vocabulary->special);
+    free(vocabulary->lens);
+    free(vocabulary->named);
     free(vocabulary);
 }
 
@@ -349,6 +381,32 @@ const struct vocabulary_pair *vocabulary_twins(const struct vocabulary *vocabula
     for (end = low; end < vocabulary->num_twins && vocabulary->twins[end].first == first;) end++;
     *num_twins = end - low;
     return vocabulary->twins + low;
+}
+
+const char *vocabulary_text(const struct vocabulary *vocabulary, uint32_t token, uint32_t *len) {
+    *len = vocabulary->lens[token];
+    return vocabulary->bytes + vocabulary->offsets[token];
+}
+
+const char *vocabulary_name(const struct vocabulary *vocabulary, uint32_t token, uint32_t *len) {
+    uint32_t text_len = vocabulary->lens[token];
+    *len = vocabulary->named[token] ? text_len + 2 : 0;
+    return vocabulary->bytes + vocabulary->offsets[token] + text_len;
+}
+
+void vocabulary_find_longer(const struct vocabulary *vocabulary, const char *bytes, size_t len,
+                            uint32_t *first, uint32_t *end) {
+    const struct vocabulary_tree *tree = &vocabulary->all;
+    *first = 0;
+    *end = tree->num_nodes;
+    for (size_t i = 0; i < len; i++) {
+        unsigned char byte = (unsigned char)bytes[i];
+        while (*first < *end && tree->nodes[*first].byte != byte)
+            *first += tree->nodes[*first].size;
+        if (*first == *end) return;
+        *end = *first + tree->nodes[*first].size;
+        ++*first;
+    }
 }
 
 bool vocabulary_is_ending(const struct vocabulary *vocabulary, int32_t token) {

@@ -19,8 +19,9 @@
 
 struct vocabulary_token {
     const char *bytes; // what the token adds to the text; borrowed for the call
-    uint32_t len; // 0: the token has no text, and no constraint allows it
+    uint32_t len; // 0: the token has no text, and no constraint allows it; nor one with a byte FF
     bool special; // only expr_special_token(its bytes) matches it
+    bool named; // that matches it too, besides its bytes
 };
 
 struct vocabulary_node {
@@ -87,9 +88,10 @@ struct vocabulary {
     int32_t *ending; // [num_ending] tokens that end the text
     uint32_t num_ending;
     // For turning forced text into tokens and tokens into text.
-    uint32_t *offsets; // [num_tokens + 1] into `bytes`
+    uint32_t *offsets, *lens; // [num_tokens] in `bytes`
     char *bytes;
-    bool *special; // [num_tokens]
+    bool *named; // [num_tokens]: behind its bytes stands its name
+    uint32_t num_named;
 };
 
 // `ending` [num_ending] are the tokens that end the text (EOS); they need no text. They are copied.
@@ -110,6 +112,13 @@ static inline bool vocabulary_has_all_kinds(uint32_t kinds) {
 // The pairs whose first token is `first`.
 const struct vocabulary_pair *vocabulary_twins(const struct vocabulary *vocabulary, uint32_t first,
                                                uint32_t *num_twins);
+// What the token adds to the text, of a special one its name; *len is 0 where it has none.
+const char *vocabulary_text(const struct vocabulary *vocabulary, uint32_t token, uint32_t *len);
+// The name of a token that has bytes too; *len is 0 where it has none.
+const char *vocabulary_name(const struct vocabulary *vocabulary, uint32_t token, uint32_t *len);
+// The nodes [*first, *end) of `all` below the bytes: tokens that begin with them and are longer.
+void vocabulary_find_longer(const struct vocabulary *vocabulary, const char *bytes, size_t len,
+                            uint32_t *first, uint32_t *end);
 bool vocabulary_is_ending(const struct vocabulary *vocabulary, int32_t token);
 
 #endif

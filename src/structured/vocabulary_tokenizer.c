@@ -17,6 +17,7 @@ enum status vocabulary_of_tokenizer(struct vocabulary **out, const struct tokeni
             .bytes = bytes,
             .len = (uint32_t)len,
             .special = tokenizer_token_is_special(tokenizer, (int32_t)i),
+            .named = tokenizer_token_is_added(tokenizer, (int32_t)i),
         };
     }
     enum status status = vocabulary_create(out, tokens, vocab_size, ending, num_ending, err);

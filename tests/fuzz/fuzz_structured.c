@@ -1,18 +1,20 @@
 /* An arbitrary constraint over an arbitrary text, with a NUL between them. The first byte says the
  * constraint's form: / is a regular expression, a comma choices, < the beginnings of tags (lines
- * each), anything else a grammar in GBNF. What compiles follows the text to its end or to a byte
- * that does not fit, within limits of steps and memory. At each place the mask has exactly the
- * tokens that fit, and forced bytes fit. */
+ * each), { the format of a structural tag, anything else a grammar in GBNF. What compiles follows
+ * the text to its end or to a byte that does not fit, within limits of steps and memory. At each
+ * place the mask has exactly the tokens that fit, and forced bytes fit. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/json/jread.h"
 #include "base/text/buf.h"
 #include "structured/automaton.h"
 #include "structured/read/choice.h"
 #include "structured/read/expression.h"
 #include "structured/read/gbnf.h"
+#include "structured/read/tag_format.h"
 #include "structured/read/tags.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -38,8 +40,8 @@ static void check_place(struct automaton *automaton, uint32_t state) {
     struct buf forced = {0};
     if (automaton_mask(automaton, state, &word, NULL, NULL)) return;
     for (uint32_t i = 0; i + 1 < vocabulary->num_tokens; i++) {
-        uint32_t start = vocabulary->offsets[i], len = vocabulary->offsets[i + 1] - start;
-        const char *bytes = vocabulary->bytes + start;
+        uint32_t len;
+        const char *bytes = vocabulary_text(vocabulary, i, &len);
         if (automaton_advance(automaton, state, bytes, len, &next, NULL)) return;
         CHECK((word >> i & 1) == (next != AUTOMATON_DEAD), "token %u", i);
     }
@@ -65,12 +67,23 @@ static size_t split_lines(const char *text, size_t len, struct expr_text lines[L
     return num_lines;
 }
 
+static enum status read_format(struct grammar *grammar, const char *text, size_t len,
+                               uint32_t *rule, struct err *err) {
+    static const struct schema_options options;
+    json_t *format = NULL;
+    enum status status = jread_request(&format, text, len, "format", err);
+    if (!status) status = tag_format_add(grammar, format, &options, rule, err);
+    json_decref(format);
+    return status;
+}
+
 static enum status read_constraint(struct grammar *grammar, const char *text, size_t len,
                                    uint32_t *rule, struct err *err) {
     char form = len ? *text : '\0';
     struct expr_text lines[LINES_MAX];
     struct tag tags[LINES_MAX];
     if (form == '/') return expression_add(grammar, text + 1, len - 1, rule, err);
+    if (form == '{') return read_format(grammar, text, len, rule, err);
     if (form != ',' && form != '<') return gbnf_add(grammar, text, len, rule, err);
     size_t num_lines = split_lines(text + 1, len - 1, lines);
     if (form == ',') return choice_add(grammar, lines, num_lines, rule, err);

@@ -56,6 +56,7 @@ class Script:
         self.letters = _byte_letters()
         self.next_id = 4096
         self.chain = {}  # token id -> the one that follows
+        self.second = {}  # token id -> the one that follows where the first may not
 
     def start(self, text):
         """A special token that an answer follows: it stands at the end of the prompt, or of another answer."""
@@ -105,11 +106,24 @@ class Script:
             self.next_id += 1
         self.chain[at] = self.special[end]
 
+    def call(self, start, answer):
+        """The same for the rest of a call, whose end mark is a token, as in the calls that models write."""
+        text, mark, _ = answer.partition("</tool_call>")
+        self.answer(start, text, end=mark or END)
+        if mark:
+            self.chain[self.special[mark]] = self.special[END]
+
+    def ends(self, text):
+        """The model writes the text's last token itself, where it may also write a part of it."""
+        *_, before, last = self.tokens(text)
+        self.chain[before] = last
+
     def leads(self, text, word):
         """After the text the model begins the word, unless it has to say something else."""
         tokens = self.tokens(text + word)
         (at,) = {number for number in range(len(tokens)) if tokens[:number] == self.tokens(text)}
         self.chain[tokens[at - 1]] = tokens[at]
+        self.second[tokens[at - 2]] = tokens[at - 1]
 
     def write(self, folder, template=TEMPLATE):
         assert len(self.chain) <= HIDDEN and self.next_id <= VOCAB, (len(self.chain), self.next_id)
@@ -141,12 +155,15 @@ class Script:
         ones = {"model.norm.weight": HIDDEN, layer + "input_layernorm.weight": HIDDEN,
                 layer + "post_attention_layernorm.weight": HIDDEN, layer + "self_attn.q_norm.weight": head,
                 layer + "self_attn.k_norm.weight": head}
-        one = b"\x80\x3f"  # 1.0 in bfloat16
+        one, half = b"\x80\x3f", b"\x00\x3f"  # in bfloat16
         tensors = {name: bytearray(2 * rows * columns) for name, (rows, columns) in shapes.items()}
         for dimension, (token, following) in enumerate(self.chain.items()):
             for name, row in (("model.embed_tokens.weight", token), ("lm_head.weight", following)):
                 at = 2 * (row * HIDDEN + dimension)
                 tensors[name][at:at + 2] = one
+            if token in self.second:
+                at = 2 * (self.second[token] * HIDDEN + dimension)
+                tensors["lm_head.weight"][at:at + 2] = half
         tensors.update({name: one * size for name, size in ones.items()})
         header, end = {}, 0
         for name, data in tensors.items():

@@ -339,18 +339,20 @@ static void test_cancelled_conversion(void **state) {
     struct api_request *request = api_request_create(*state, &endpoint_messages);
     json_t *list = json_array(), *message = json_object(), *name = json_string("f");
     json_t *blocks = json_pack("[{s:s, s:s}]", "type", "text", "text", "a");
+    json_t *tool = json_pack("{s:O}", "name", name);
     assert_non_null(request);
     assert_true(convert_content(request, message, blocks, "messages"));
-    assert_true(convert_tool(request, list, name, NULL, NULL));
+    assert_true(convert_tool(request, list, tool, NULL));
     assert_true(convert_call(request, message, name, name, NULL, "messages"));
     atomic_store(&request->is_cancelled, true);
     assert_false(convert_content(request, message, blocks, "messages"));
-    assert_false(convert_tool(request, list, name, NULL, NULL));
+    assert_false(convert_tool(request, list, tool, NULL));
     assert_false(convert_call(request, message, name, name, NULL, "messages"));
     assert_string_equal(request->error.code, "cancelled");
     json_decref(list);
     json_decref(message);
     json_decref(name);
+    json_decref(tool);
     json_decref(blocks);
     api_request_free(request);
 }

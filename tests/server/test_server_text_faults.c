@@ -5,6 +5,7 @@
 #include "server/chat/chat_split.h"
 #include "server/chat/reasoning.h"
 #include "server/chat/tool_calls.h"
+#include "server/chat/tool_form.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
 
@@ -50,17 +51,19 @@ static enum status split_reasoning(void *context, struct err *err) {
     return status;
 }
 
-static enum status begin_call(void *context, struct err *err) {
+static enum status make_form(void *context, struct err *err) {
+    static const struct tool_form_function functions[] = {{.name = "get_time"}, {.name = "add"}};
     (void)context;
-    struct buf out = {0};
     enum status status = OK;
-    for (int i = 0; i < 4 && !status; i++) {
-        status = tool_format_begin_call(tool_format_find("hermes"), "get_time", &out, err);
+    for (size_t i = 0; tool_format_name(i) && !status; i++) {
+        const struct tool_form_options options = {.format = tool_format_find(tool_format_name(i)),
+                                                  .functions = functions,
+                                                  .num_functions = 2,
+                                                  .mark_is_token = true};
+        json_t *form = tool_form_make(&options);
+        if (!form) status = err_nomem(err, "form");
+        json_decref(form);
     }
-    if (status && out.data) assert_int_equal(out.data[out.len], '\0');
-    const size_t len = strlen("<tool_call>\n{\"name\": \"get_time\", \"arguments\":");
-    if (status) assert_int_equal(out.len % len, 0); // whole ones only
-    buf_fini(&out);
     return status;
 }
 
@@ -98,9 +101,9 @@ static void test_reasoning(void **state) {
     assert_true(alloc_sweep_run(&(struct alloc_sweep){split_reasoning, NULL, 0, false}) > 1);
 }
 
-static void test_forced_call(void **state) {
+static void test_tool_form(void **state) {
     (void)state;
-    assert_true(alloc_sweep_run(&(struct alloc_sweep){begin_call, NULL, 0, false}) > 1);
+    assert_true(alloc_sweep_run(&(struct alloc_sweep){make_form, NULL, 0, false}) > 50);
 }
 
 // A push whose own memory fails can be made again.
@@ -152,7 +155,7 @@ static void test_fault_of_the_callback_ends_it(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tool_calls), cmocka_unit_test(test_divided_answer),
-        cmocka_unit_test(test_reasoning),  cmocka_unit_test(test_forced_call),
+        cmocka_unit_test(test_reasoning),  cmocka_unit_test(test_tool_form),
         cmocka_unit_test(test_push_again), cmocka_unit_test(test_fault_of_the_callback_ends_it),
     };
     return cmocka_run_group_tests_name("server_text_faults", tests, NULL, NULL);

@@ -60,6 +60,12 @@ class Structured(unittest.TestCase):
             for text in self.complete(**{name: value}, temperature=1.5, seed=7, n=4):
                 self.assertRegex(text, rf"^{number.pattern}$", name)
 
+    def test_format_of_structural_tags(self):
+        form = {"type": "sequence", "elements": [{"type": "regex", "pattern": "a+"}, {"type": "const_string", "value": "!"}]}
+        for members in ({"response_format": {"type": "structural_tag", "format": form}}, {"structural_tag": {"format": form}}):
+            (text,) = self.complete(**members, logit_bias={"0": 9})
+            self.assertRegex(text, "^a*!?$")
+
     def test_tags_in_free_text(self):
         tag = {"structures": [{"begin": "<a>", "schema": {"const": 5}, "end": "</a>"}], "triggers": ["<a>"]}
         for name in ("structured_outputs", "structural_tag", "response_format"):
@@ -154,10 +160,11 @@ class Structured(unittest.TestCase):
         self.assertGreater(compile_sum, 0)
         self.assertGreater(mask_sum, 0)
 
-    def test_beside_tools_it_is_refused(self):
+    def test_beside_tools_that_the_template_does_not_hear_of(self):
         tools = [{"type": "function", "function": {"name": "add"}}]
-        self.refuse({"tools": tools, "response_format": {"type": "json_object"}}, "response_format", path=CHAT)
-        self.chat(tools=tools, tool_choice="none", guided_choice=["yes", "no"])
+        choice = self.chat(tools=tools, tool_choice="none", guided_choice=["yes", "no"],
+                           chat_template_kwargs={"enable_thinking": False})
+        self.assertIn(choice["message"]["content"], ("yes", "no"))
 
     def test_a_form_that_leaves_no_token_ends_with_an_error(self):
         status, body = self.server.post(COMPLETIONS, {

@@ -1,4 +1,4 @@
-// Which format a template teaches, and how a call of each begins when it is forced.
+// Which format a template teaches, and which functions it can call.
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -114,65 +114,18 @@ static void test_marks(void **state) {
     }
 }
 
-static enum status count_begun(void *user_data, const struct tool_event *event, struct err *err) {
-    (void)err;
-    assert_int_not_equal(event->kind, TOOL_EVENT_TEXT);
-    if (event->kind == TOOL_EVENT_BEGIN) {
-        assert_string_equal(event->name, "get_time");
-        ++*(int *)user_data;
-    }
-    return OK;
-}
-
-// The beginning is the format's own: with the model's part behind it, it is a call.
-static void expect_forced(const char *name, const char *named, const char *rest) {
-    const struct tool_format *format = tool_format_find(name);
-    struct buf out = {0};
-    assert_int_equal(buf_append_str(&out, "> ", NULL), OK);
-    assert_int_equal(tool_format_begin_call(format, "get_time", &out, NULL), OK);
-    assert_string_equal(out.data + 2, named);
-
-    int num_begun = 0;
-    struct tool_calls calls;
-    const struct tool_calls_options options = {format, 1, count_begun, &num_begun};
-    tool_calls_init(&calls, &options);
-    assert_int_equal(tool_calls_push(&calls, out.data + 2, out.len - 2, NULL), OK);
-    assert_int_equal(num_begun, 0);
-    assert_int_equal(tool_calls_push(&calls, rest, strlen(rest), NULL), OK);
-    assert_int_equal(num_begun, 1);
-    assert_int_equal(tool_calls_finish(&calls, NULL), OK);
-    tool_calls_fini(&calls);
-    buf_fini(&out);
-}
-
-static void test_forced_calls(void **state) {
-    (void)state;
-    expect_forced("hermes",
-                  "<tool_call>\n{\"name\": \"get_time\", \"arguments\":", "{}}\n</tool_call>");
-    expect_forced("llama3_json", "{\"name\": \"get_time\", \"parameters\":", "{}}");
-    expect_forced("mistral", "[TOOL_CALLS][{\"name\": \"get_time\", \"arguments\":", "{}}]");
-    expect_forced("mistral_args", "[TOOL_CALLS]get_time[ARGS]", "{}");
-}
-
-static void test_names_that_cannot_be_forced(void **state) {
+static void test_names_of_functions(void **state) {
     (void)state;
     static const char *const bad[] = {"", "a\"b", "a\\b", "a\nb"};
-    struct buf out = {0};
-    struct err err = {0};
-    assert_int_equal(buf_append_str(&out, "prompt", NULL), OK);
     for (size_t i = 0; tool_format_name(i); i++) {
         const struct tool_format *format = tool_format_find(tool_format_name(i));
         for (size_t k = 0; k < ARRAY_LEN(bad); k++) {
-            assert_int_equal(tool_format_begin_call(format, bad[k], &out, &err), ERR_INVALID);
-            assert_string_equal(out.data, "prompt");
+            assert_false(tool_format_fits_name(format, bad[k]));
         }
+        assert_true(tool_format_fits_name(format, "get_time-2.a"));
         bool in_json = strcmp(format->name, "mistral_args") != 0;
-        assert_int_equal(tool_format_begin_call(format, "caf\xc3\xa9", &out, &err),
-                         in_json ? OK : ERR_INVALID);
-        out.len = 6;
-        out.data[6] = '\0';
+        assert_int_equal(tool_format_fits_name(format, "caf\xc3\xa9"), in_json);
     }
-    buf_fini(&out);
 }
 
 int main(void) {
@@ -183,8 +136,7 @@ int main(void) {
         cmocka_unit_test(test_published_templates),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_marks),
-        cmocka_unit_test(test_forced_calls),
-        cmocka_unit_test(test_names_that_cannot_be_forced),
+        cmocka_unit_test(test_names_of_functions),
     };
     return cmocka_run_group_tests_name("tool_format", tests, NULL, NULL);
 }

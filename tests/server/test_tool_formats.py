@@ -40,7 +40,8 @@ class Format:
         script.answer("<|special|>", "I ask. ", end=cls.mark)
         script.answer(cls.mark, cls.after_mark)
         beginning, rest = cls.forced
-        script.answer(script.last_token(beginning), rest)
+        script.call(script.last_token(beginning), rest)
+        script.ends(beginning)
         before_name = beginning[:beginning.index("add")]
         if before_name not in script.special:
             script.leads(before_name, cls.likes)
@@ -162,7 +163,6 @@ class MistralArgs(Format, Scripted):
     call_id = Mistral.call_id
     mark, before = "[TOOL_CALLS]", "Let me see."
     after_mark = 'get_time[ARGS]{"zone": "UTC"}'
-    likes = "add"  # no tokens of its own lead to a name behind the mark
     forced = ("[TOOL_CALLS]add[ARGS]", '{"a": 1, "b": 99}')
     answers = {
         "<|plain|>": "Ninety-five it is.",

@@ -30,7 +30,8 @@ class Tools(Scripted):
             if start not in script.special:
                 script.start(start)
             script.answer(start, answer)
-        script.answer(script.last_token(FORCED_NAME), ' {"a": 1, "b": 99}}\n</tool_call>')
+        script.call(script.last_token(FORCED_NAME), ' {"a": 1, "b": 99}}\n</tool_call>')
+        script.ends(FORCED_NAME)
         script.leads(BEFORE_NAME, "get_time")  # of two functions it would rather call this one
         script.start("<|calls|>")
         script.chain[script.special["<|calls|>"]] = script.special["<tool_call>"]
@@ -134,7 +135,7 @@ class Chat(Tools):
         self.assertEqual(ask(stop="}}")["finish_reason"], "length")
         self.assertEqual(ask(stop="</tool_call>")["finish_reason"], "tool_calls")
         body = self.body("<|calls|>", tools=[TOOL], tool_choice="required", allowed_token_ids=[5])
-        self.assertEqual(self.server.post(CHAT, body)[0], 500)
+        self.check_error(self.server.post(CHAT, body), 400, "structured_outputs")
 
     def test_forced_outputs_choose_for_themselves(self):
         body = self.body("<|calls|>", tools=[TOOL, OTHER], tool_choice="required", n=3, temperature=1.0, seed=1,

@@ -94,18 +94,21 @@ void fixture_check_mask(struct automaton *automaton, uint32_t state) {
     assert_true(vocabulary->num_words <= ARRAY_LEN(words));
     if (automaton_mask(automaton, state, words, &any, &err)) fail_msg("%s", err.message);
     for (uint32_t i = 0; i < vocabulary->num_tokens; i++) {
-        uint32_t start = vocabulary->offsets[i], len = vocabulary->offsets[i + 1] - start, next = 0;
+        uint32_t len, name_len, next = 0;
+        const char *text = vocabulary_text(vocabulary, i, &len);
+        const char *name = vocabulary_name(vocabulary, i, &name_len);
         if (vocabulary_is_ending(vocabulary, (int32_t)i)) {
             next = automaton_can_end(automaton, state);
         } else if (len) {
-            assert_int_equal(
-                automaton_advance(automaton, state, vocabulary->bytes + start, len, &next, NULL),
-                OK);
+            assert_int_equal(automaton_advance(automaton, state, text, len, &next, NULL), OK);
+            if (name_len && next == AUTOMATON_DEAD) {
+                assert_int_equal(automaton_advance(automaton, state, name, name_len, &next, NULL),
+                                 OK);
+            }
         }
         bool is_set = words[i / 32] >> (i % 32) & 1;
         if (is_set != (next != AUTOMATON_DEAD)) {
-            fail_msg("token %u \"%.*s\" is %sallowed", i, (int)len, vocabulary->bytes + start,
-                     is_set ? "" : "not ");
+            fail_msg("token %u \"%.*s\" is %sallowed", i, (int)len, text, is_set ? "" : "not ");
         }
         found_any |= is_set;
     }

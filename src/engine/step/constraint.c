@@ -6,6 +6,17 @@
 #include "base/os/clock.h"
 #include "base/text/blank.h"
 
+// Behind each token: finds the tokens that must come, unless those found before go on.
+static void find_forced(struct constraint *constraint) {
+    bool goes_on = constraint->forced_at < constraint->num_forced;
+    bool is_free = constraint->phase != CONSTRAINT_ANSWER || constraint->may_be_blank;
+    if (!constraint->may_force || goes_on || is_free || constraint->fault->status) return;
+    constraint->forced_at = constraint->num_forced = 0;
+    constraint->fault->status =
+        forced_tokens(&constraint->matcher, constraint->tokenizer, constraint->forced,
+                      &constraint->num_forced, constraint->fault);
+}
+
 // Decides by the prompt's end where the output begins.
 static enum status begin(struct constraint *constraint, const struct constraint_options *options,
                          struct err *err) {
@@ -29,14 +40,19 @@ enum status constraint_init(struct constraint *constraint, struct automaton *aut
     *constraint = (struct constraint){.tokenizer = options->tokenizer,
                                       .blanks = options->blanks,
                                       .num_blanks = options->num_blanks,
+                                      .may_force = options->may_force,
                                       .stats = options->stats};
     if (!automaton) return OK;
     constraint->fault = calloc(1, sizeof *constraint->fault);
     if (!constraint->fault) return err_nomem(err, "structured output");
     enum status status = matcher_init(&constraint->matcher, automaton, err);
     if (!status) status = begin(constraint, options, err);
-    if (status) constraint_fini(constraint);
-    return status;
+    if (status) {
+        constraint_fini(constraint);
+        return status;
+    }
+    find_forced(constraint);
+    return OK;
 }
 
 enum status constraint_copy(struct constraint *out, const struct constraint *from,
@@ -95,6 +111,7 @@ static void take_answer(struct constraint *constraint, int32_t token_id) {
     constraint->may_be_blank = false;
     if (skips || constraint->matcher.ended) return; // ignore_eos: only ending tokens follow
     constraint->fault->status = matcher_take(&constraint->matcher, token_id, constraint->fault);
+    if (constraint->forced_at < constraint->num_forced) constraint->forced_at++;
 }
 
 void constraint_take(struct constraint *constraint, int32_t token_id) {
@@ -111,6 +128,7 @@ void constraint_take(struct constraint *constraint, int32_t token_id) {
     } else {
         take_answer(constraint, token_id);
     }
+    find_forced(constraint);
 }
 
 // ---- masks ----
@@ -123,12 +141,14 @@ void constraint_write(const struct constraint *constraint, uint32_t *out, uint32
     bool any = false;
     struct err *fault = constraint->fault;
     double start = clock_seconds();
-    if (!fault->status) fault->status = matcher_mask(&constraint->matcher, out, &any, fault);
-    if (constraint->stats) durations_add(&constraint->stats->mask, clock_seconds() - start);
-    if (fault->status) {
-        memset(out, 0, num_words * sizeof *out);
-        return;
+    bool is_forced = constraint->forced_at < constraint->num_forced;
+    if (!fault->status && !is_forced) {
+        fault->status = matcher_mask(&constraint->matcher, out, &any, fault);
     }
+    if (fault->status || is_forced) memset(out, 0, num_words * sizeof *out);
+    if (constraint->stats) durations_add(&constraint->stats->mask, clock_seconds() - start);
+    if (fault->status) return;
+    if (is_forced) allow(out, constraint->forced + constraint->forced_at, 1);
     if (constraint->phase == CONSTRAINT_START) {
         allow(out, constraint->opening, constraint->num_opening);
     }

@@ -21,6 +21,7 @@
 #include "base/err.h"
 #include "engine/step/form_stats.h"
 #include "engine/step/prompt_reasoning.h"
+#include "structured/forced_tokens.h"
 #include "structured/matcher.h"
 #include "text/chat/think.h"
 #include "text/tokenizer/tokenizer.h"
@@ -39,6 +40,9 @@ struct constraint {
     int32_t opening[REASONING_OPENING_MAX]; // [num_opening] START: tokens that begin reasoning
     uint32_t num_opening;
     struct form_stats *stats; // borrowed: masks are counted there; NULL: nowhere
+    bool may_force; // where the text is certain, only the tokenizer's own tokens are allowed
+    int32_t forced[FORCED_TOKENS_MAX]; // [num_forced] the tokens that must come, from forced_at
+    uint32_t num_forced, forced_at;
     struct err *fault; // why nothing is allowed any more; its status is OK while nothing has failed
 };
 
@@ -51,6 +55,7 @@ struct constraint_options {
     uint32_t num_blanks;
     struct form_stats *stats; // they live as long; NULL: masks are not counted
     bool may_reason; // the output may begin with an opening tag
+    bool may_force; // false where other masks may ban tokens
 };
 
 // Holds the automaton, NULL for no form. On failure *constraint is empty.

@@ -1,5 +1,5 @@
 /* Where the model's reasoning stands at the end of a prompt: a template may have opened it, or
- * opened and closed it. For what holds only behind the reasoning (forced_call.h, constraint.h). */
+ * opened and closed it. For what holds only behind the reasoning (constraint.h). */
 #ifndef ENGINE_PROMPT_REASONING_H
 #define ENGINE_PROMPT_REASONING_H
 

@@ -80,18 +80,6 @@ enum status token_mask_init(struct token_mask *mask, const struct nvllm_sampling
     return status;
 }
 
-enum status token_mask_force_call(struct token_mask *mask, const struct forced_call_options *call,
-                                  const struct nvllm_sampling_params *params,
-                                  const struct model_config *config,
-                                  const struct tokenizer *tokenizer, struct err *err) {
-    enum status status = forced_call_init(&mask->forced, &mask->forced_state, call, tokenizer,
-                                          config->vocab_size, err);
-    bool lacks_ending = call->num_prefixes && !mask->ending;
-    if (!status && lacks_ending) status = init_ending(mask, params, config, err);
-    if (status) token_mask_fini(mask);
-    return status;
-}
-
 enum status token_mask_constrain(struct token_mask *mask, struct automaton *automaton,
                                  const struct constraint_options *options, struct err *err) {
     return constraint_init(&mask->constraint, automaton, options, err);
@@ -112,21 +100,18 @@ void token_mask_fini(struct token_mask *mask) {
     free(mask->always);
     free(mask->ending);
     bad_words_fini(&mask->bad_words);
-    forced_call_fini(&mask->forced);
     constraint_fini(&mask->constraint);
     *mask = (struct token_mask){0};
 }
 
 static bool bans_ending(const struct token_mask *mask, uint32_t num_generated) {
-    return mask->num_ending &&
-           (num_generated < mask->min_tokens || forced_call_bans_ending(&mask->forced_state));
+    return mask->num_ending && num_generated < mask->min_tokens;
 }
 
 bool token_mask_is_needed(const struct token_mask *mask, const int32_t *generated,
                           uint32_t num_generated) {
     return mask->always || bans_ending(mask, num_generated) ||
-           constraint_bans_ending(&mask->constraint) ||
-           forced_call_restricts(&mask->forced_state) || constraint_restricts(&mask->constraint) ||
+           constraint_bans_ending(&mask->constraint) || constraint_restricts(&mask->constraint) ||
            bad_words_ban(&mask->bad_words, generated, num_generated, NULL);
 }
 
@@ -146,7 +131,4 @@ void token_mask_write(const struct token_mask *mask, const int32_t *generated,
     bool bans = bans_ending(mask, num_generated);
     for (size_t i = 0; bans && i < mask->num_ending; i++) token_mask_ban(out, mask->ending[i]);
     if (constraint_bans_ending(&mask->constraint)) constraint_ban_ending(&mask->constraint, out);
-    if (forced_call_restricts(&mask->forced_state)) {
-        forced_call_restrict(&mask->forced, &mask->forced_state, out);
-    }
 }

@@ -1,10 +1,9 @@
 /* Which tokens a request may generate next, as the mask that the sampling op reads (backend.h).
  *
- * Six reasons ban a token:
+ * Five reasons ban a token:
  * - it is not in allowed_token_ids;
  * - it is a bad word;
  * - it would complete a bad word;
- * - the output is forced to be a call, and it is not (forced_call.h);
  * - the output has a form (structured_outputs), and the token does not continue it (constraint.h);
  * - it is an EOS or stop token, and the output has fewer than min_tokens tokens. As in vLLM, EOS is
  *   banned there even with ignore_eos.
@@ -19,7 +18,6 @@
 #include "checkpoint/model_config.h"
 #include "engine/step/bad_words.h"
 #include "engine/step/constraint.h"
-#include "engine/step/forced_call.h"
 #include "nanovllm.h"
 
 // Bit id % 32 of word id / 32 is 1 where a token is allowed.
@@ -30,8 +28,6 @@ struct token_mask {
     int32_t *ending; // [num_ending] EOS and stop tokens, banned among the first min_tokens
     size_t num_ending;
     uint32_t min_tokens;
-    struct forced_call forced;
-    struct forced_state forced_state; // of one output
     struct constraint constraint; // of one output
 };
 
@@ -46,12 +42,6 @@ MUST_USE enum status token_mask_init(struct token_mask *mask,
                                      const struct nvllm_sampling_params *params,
                                      const struct model_config *config,
                                      const struct tokenizer *tokenizer, struct err *err);
-// After init: forces outputs to be a call. On failure *mask is empty.
-MUST_USE enum status token_mask_force_call(struct token_mask *mask,
-                                           const struct forced_call_options *call,
-                                           const struct nvllm_sampling_params *params,
-                                           const struct model_config *config,
-                                           const struct tokenizer *tokenizer, struct err *err);
 // After init: gives outputs the form that the automaton has.
 MUST_USE enum status token_mask_constrain(struct token_mask *mask, struct automaton *automaton,
                                           const struct constraint_options *options,
@@ -63,15 +53,13 @@ MUST_USE enum status token_mask_borrow(struct token_mask *out, const struct toke
 void token_mask_fini_borrowed(struct token_mask *mask);
 // The output has one more token, on which the mask may depend.
 static inline void token_mask_take(struct token_mask *mask, int32_t token_id) {
-    forced_call_take(&mask->forced, &mask->forced_state, token_id);
     constraint_take(&mask->constraint, token_id);
 }
 
 // Whether the mask depends on the generated ids, and not only on their number. Then it can only be
 // made when no token is pending.
 static inline bool token_mask_reads_ids(const struct token_mask *mask) {
-    return mask->bad_words.num_words > 0 || mask->forced_state.phase != FORCED_DONE ||
-           constraint_is_active(&mask->constraint);
+    return mask->bad_words.num_words > 0 || constraint_is_active(&mask->constraint);
 }
 // Whether any token is banned after `generated` [num_generated].
 bool token_mask_is_needed(const struct token_mask *mask, const int32_t *generated,

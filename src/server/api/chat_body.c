@@ -6,6 +6,7 @@
 #include "base/json/jread.h"
 #include "base/os/secret.h"
 #include "base/text/blank.h"
+#include "server/api/tool_grammar.h"
 #include "server/loop/api_request.h"
 #include "server/loop/body.h"
 
@@ -45,6 +46,12 @@ static bool check_tool(struct api_request *request, const json_t *tool) {
                                  "the description of a tool is %s, want a string",
                                  jread_type_name(description));
     }
+    const json_t *strict = jread_get(function, "strict");
+    if (strict && !json_is_boolean(strict)) {
+        return api_error_invalid(&request->error, "tools",
+                                 "strict of a tool is %s, want true or false",
+                                 jread_type_name(strict));
+    }
     const json_t *parameters = jread_get(function, "parameters");
     if (!parameters || jread_is_object(parameters)) return true;
     return api_error_invalid(&request->error, "tools",
@@ -68,19 +75,6 @@ static bool has_tool(const json_t *tools, const char *name) {
     return false;
 }
 
-// The beginning of a call of this tool.
-static bool add_prefix(struct api_request *request, const char *name) {
-    struct chat_plan *chat = &request->chat;
-    struct buf text = {0};
-    struct err err = {0};
-    enum status status = tool_format_begin_call(request->api->tool_format, name, &text, &err);
-    if (!status) chat->call_prefixes[chat->num_call_prefixes++] = text.data;
-    if (!status) return true;
-    buf_fini(&text);
-    if (status != ERR_INVALID) return api_error_nomem(&request->error);
-    return api_error_invalid(&request->error, "tool_choice", "%s", err.message);
-}
-
 // A call of any tool, or of the one with this name.
 static bool read_forced(struct api_request *request, const json_t *tools, const char *name) {
     if (name && !has_tool(tools, name)) {
@@ -92,17 +86,12 @@ static bool read_forced(struct api_request *request, const json_t *tools, const 
                              "the format in which this model writes tool calls is not known, so no "
                              "call can be forced: want tool_choice auto or none");
     }
-    size_t num_tools = name ? 1 : json_array_size(tools);
     request->chat.forces_call = true;
-    request->chat.call_prefixes = calloc(num_tools, sizeof *request->chat.call_prefixes);
-    if (!request->chat.call_prefixes) return api_error_nomem(&request->error);
-    for (size_t i = 0; i < num_tools; i++) {
-        if (!add_prefix(request, name ? name : tool_name(json_array_get(tools, i)))) return false;
-    }
     return true;
 }
 
-static bool read_choice(struct api_request *request, const json_t *tools) {
+// *named is the function that tool_choice names; it stays NULL for none.
+static bool read_choice(struct api_request *request, const json_t *tools, const char **named) {
     const json_t *choice = body_get(request, "tool_choice");
     const char *word = choice ? json_string_value(choice) : "auto";
     if (word && strcmp(word, "none") == 0) {
@@ -117,6 +106,7 @@ static bool read_choice(struct api_request *request, const json_t *tools) {
                                  "tool_choice is not known, want \"auto\", \"none\", \"required\" "
                                  "or {\"type\": \"function\", \"function\": {\"name\": ...}}");
     }
+    *named = name;
     if (json_array_size(tools)) return read_forced(request, tools, name);
     return api_error_invalid(&request->error, "tool_choice",
                              "tool_choice demands a call, but there are no tools");
@@ -157,7 +147,8 @@ static bool fill_split(struct api_request *request, bool has_tools) {
 // False: request->error is set.
 static bool chat_tools_check(struct api_request *request) {
     const json_t *tools = body_get(request, "tools");
-    if (!check_tools(request, tools) || !read_choice(request, tools)) return false;
+    const char *named = NULL;
+    if (!check_tools(request, tools) || !read_choice(request, tools, &named)) return false;
     // Agents send an empty list. A template may tell it from none.
     request->chat.hides_tools |= !json_array_size(tools);
     bool has_tools = !request->chat.hides_tools;
@@ -165,7 +156,8 @@ static bool chat_tools_check(struct api_request *request) {
         return api_error_set(&request->error, 400, "unsupported", "tools",
                              "the chat template of this model knows no tools");
     }
-    return fill_split(request, has_tools);
+    return fill_split(request, has_tools) &&
+           (!has_tools || tool_grammar_set(request, tools, named));
 }
 
 static bool check_history_call(struct api_request *request, const json_t *tool_call) {

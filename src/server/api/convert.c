@@ -115,8 +115,10 @@ bool convert_result(struct api_request *request, json_t *messages, const json_t 
                : api_error_nomem(&request->error);
 }
 
-bool convert_tool(struct api_request *request, json_t *tools, const json_t *name,
-                  json_t *description, json_t *parameters) {
+bool convert_tool(struct api_request *request, json_t *tools, const json_t *tool,
+                  json_t *parameters) {
+    const json_t *name = json_object_get(tool, "name");
+    json_t *description = jread_get(tool, "description"), *strict = jread_get(tool, "strict");
     if (!api_request_is_wanted(request)) return false;
     if (!json_is_string(name)) {
         return api_error_invalid(&request->error, "tools", "a tool has no name");
@@ -124,11 +126,12 @@ bool convert_tool(struct api_request *request, json_t *tools, const json_t *name
     json_t *function = json_pack("{s:o}", "name", copy_string(name));
     bool is_good = function &&
                    (!description || json_object_set(function, "description", description) == 0) &&
+                   (!strict || json_object_set(function, "strict", strict) == 0) &&
                    (!parameters || json_object_set(function, "parameters", parameters) == 0);
-    json_t *tool =
+    json_t *converted =
         is_good ? json_pack("{s:s, s:O}", "type", "function", "function", function) : NULL;
     json_decref(function);
-    return json_array_append_new(tools, tool) == 0 ? true : api_error_nomem(&request->error);
+    return json_array_append_new(tools, converted) == 0 ? true : api_error_nomem(&request->error);
 }
 
 bool convert_tool_choice(struct api_request *request, const char *word, const char *name) {

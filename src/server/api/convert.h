@@ -19,9 +19,10 @@ bool convert_call(struct api_request *request, json_t *message, const json_t *id
 // Appends a tool's message: what the tool call with this id returned. NULL content is empty.
 bool convert_result(struct api_request *request, json_t *messages, const json_t *id,
                     const json_t *content, const char *param);
-// Appends a function to the tools. `description` and `parameters` may be NULL.
-bool convert_tool(struct api_request *request, json_t *tools, const json_t *name,
-                  json_t *description, json_t *parameters);
+// Appends a function to the tools: `tool` has its name, description and strict; `parameters` may be
+// NULL.
+bool convert_tool(struct api_request *request, json_t *tools, const json_t *tool,
+                  json_t *parameters);
 // tool_choice becomes the word, or with a name the function.
 bool convert_tool_choice(struct api_request *request, const char *word, const char *name);
 // The value becomes the member of request->root with this name. Takes it in every case.

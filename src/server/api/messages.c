@@ -128,10 +128,7 @@ static bool convert_tools(struct api_request *request, const json_t *tools, json
             if (!body_leave_out_tool(request, type)) return false;
             continue;
         }
-        if (!convert_tool(request, out, json_object_get(tool, "name"),
-                          jread_get(tool, "description"), jread_get(tool, "input_schema"))) {
-            return false;
-        }
+        if (!convert_tool(request, out, tool, jread_get(tool, "input_schema"))) return false;
     }
     return true;
 }

@@ -106,10 +106,7 @@ static bool convert_tools(struct api_request *request, json_t *out) {
             if (!body_leave_out_tool(request, type)) return false;
             continue;
         }
-        if (!convert_tool(request, out, json_object_get(tool, "name"),
-                          jread_get(tool, "description"), jread_get(tool, "parameters"))) {
-            return false;
-        }
+        if (!convert_tool(request, out, tool, jread_get(tool, "parameters"))) return false;
     }
     return true;
 }
@@ -334,7 +331,8 @@ static void write_tools(struct api_request *request, struct json_out *out) {
         json_out_raw(out,
                      i ? ",{\"type\":\"function\",\"name\":" : "{\"type\":\"function\",\"name\":");
         json_out_value(out, json_object_get(function, "name"));
-        json_out_raw(out, ",\"strict\":false,\"description\":");
+        bool is_strict = json_is_true(json_object_get(function, "strict"));
+        json_out_rawf(out, ",\"strict\":%s,\"description\":", is_strict ? "true" : "false");
         json_out_value(out, description ? description : json_null());
         json_out_raw(out, ",\"parameters\":");
         json_out_value(out, parameters ? parameters : json_null());

@@ -108,18 +108,12 @@ static bool find_others(struct api_request *request, struct found *found) {
     return true;
 }
 
-static bool check_beside_tools(struct api_request *request, const char *member) {
-    if (jread_get(request->root, "tools") == NULL || request->chat.hides_tools) return true;
-    const json_t *tools = jread_get(request->root, "tools");
-    if (!json_array_size(tools) || is_word(jread_get(request->root, "tool_choice"), "none")) {
+static bool set_form(struct api_request *request, const struct found *found) {
+    json_t *given = body_get(request, "structured_outputs");
+    if (!found->member) {
+        request->chat.form = given ? json_incref(given) : NULL;
         return true;
     }
-    return request_params_unsupported(request, member, "a form of the answer beside tools");
-}
-
-static bool set_form(struct api_request *request, const struct found *found) {
-    const json_t *given = body_get(request, "structured_outputs");
-    if (!found->member) return !given || check_beside_tools(request, "structured_outputs");
     if (given) {
         return api_error_invalid(&request->error, found->member,
                                  "structured_outputs and %s each give the answer a form: want one "
@@ -132,8 +126,8 @@ static bool set_form(struct api_request *request, const struct found *found) {
                    (!space || json_object_set(form, "whitespace_pattern", space) == 0);
     is_good = is_good ? request_params_set(request, "structured_outputs", form)
                       : api_error_nomem(&request->error);
-    json_decref(form);
-    return is_good && check_beside_tools(request, found->member);
+    request->chat.form = form;
+    return is_good;
 }
 
 bool structured_read(struct api_request *request) {

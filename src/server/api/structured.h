@@ -7,9 +7,9 @@
 
 #include "server/loop/api_request.h"
 
-// Reads these members and sets request->sampling. Call it after request_params_read, and after a
-// body of another API was converted. False: request->error is set, also where two of them are
-// given.
+// Reads these members, sets request->sampling, and keeps the form in request->chat, because tools
+// change it (tool_grammar.h). Call it after request_params_read, and after a body of another API
+// was converted. False: request->error is set, also where two of them are given.
 bool structured_read(struct api_request *request);
 // response_format of chat completions, made of the `format` of another API: {"type": "json_schema",
 // "schema": {...}}, or text. `member` names it in errors. Takes nothing.

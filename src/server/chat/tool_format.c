@@ -2,33 +2,43 @@
 
 #include <string.h>
 
+#include "base/compiler.h"
+
 enum { HERMES, LLAMA3_JSON, MISTRAL, MISTRAL_ARGS };
 
 static const struct tool_format formats[] = {
     [HERMES] = {.name = "hermes",
                 .mark = "<tool_call>",
                 .end_mark = "</tool_call>",
-                .before_name = "<tool_call>\n{\"name\": \"",
-                .after_name = "\", \"arguments\":"},
+                .before_name = "{\"name\": \"",
+                .after_name = "\", \"arguments\":",
+                .after_arguments = "}",
+                .between = "\n"},
     [LLAMA3_JSON] = {.name = "llama3_json",
                      .mark = "<|python_tag|>",
                      .bare = true,
                      .separator = ';',
                      .before_name = "{\"name\": \"",
-                     .after_name = "\", \"parameters\":"},
+                     .after_name = "\", \"parameters\":",
+                     .after_arguments = "}",
+                     .between = "; "},
     [MISTRAL] = {.name = "mistral",
                  .mark = "[TOOL_CALLS]",
                  .list = true,
                  .short_ids = true,
-                 .before_name = "[TOOL_CALLS][{\"name\": \"",
-                 .after_name = "\", \"arguments\":"},
-    // Mistral's tokenizers since 2025. Read as `mistral` is; only the forced beginning differs.
+                 .before_name = "{\"name\": \"",
+                 .after_name = "\", \"arguments\":",
+                 .after_arguments = "}",
+                 .between = ", "},
+    // Mistral's tokenizers since 2025. Read as `mistral` is; only how calls are written differs.
     [MISTRAL_ARGS] = {.name = "mistral_args",
                       .mark = "[TOOL_CALLS]",
                       .list = true,
                       .short_ids = true,
-                      .before_name = "[TOOL_CALLS]",
-                      .after_name = "[ARGS]"},
+                      .before_name = "",
+                      .after_name = "[ARGS]",
+                      .after_arguments = "",
+                      .between = ""},
 };
 
 // The first row wins whose texts are all in the template, and whose `lacks` are not.
@@ -77,30 +87,11 @@ bool tool_format_is_name_byte(char c) {
            c == '-' || c == '.';
 }
 
-// Whether the name can be written as it is: in a JSON string, or before [ARGS].
-static bool fits_format(const struct tool_format *format, const char *name) {
-    bool in_json = format->before_name[strlen(format->before_name) - 1] == '"';
+bool tool_format_fits_name(const struct tool_format *format, const char *name) {
+    bool in_json = format->before_name[0] != '\0';
     for (const char *c = name; *c; c++) {
         if (in_json && ((unsigned char)*c < 0x20 || *c == '"' || *c == '\\')) return false;
         if (!in_json && !tool_format_is_name_byte(*c)) return false;
     }
     return *name != '\0';
-}
-
-enum status tool_format_begin_call(const struct tool_format *format, const char *name,
-                                   struct buf *out, struct err *err) {
-    if (!fits_format(format, name)) {
-        return err_set(err, ERR_INVALID,
-                       "the function name \"%s\" cannot be forced in the tool call format %s", name,
-                       format->name);
-    }
-    size_t old_len = out->len;
-    enum status status = buf_append_str(out, format->before_name, err);
-    if (!status) status = buf_append_str(out, name, err);
-    if (!status) status = buf_append_str(out, format->after_name, err);
-    if (status && out->data) {
-        out->len = old_len;
-        out->data[old_len] = '\0';
-    }
-    return status;
 }

@@ -5,8 +5,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/text/buf.h"
-
 struct tool_format {
     const char *name; // for --tool-call-parser; vLLM's where it has the format
     const char *mark; // stands before a call. Its first byte stands nowhere else in it.
@@ -16,9 +14,9 @@ struct tool_format {
     char separator; // may stand between two calls; '\0': none
     // Templates of this format refuse ids that are not 9 letters and digits.
     bool short_ids;
-    // The beginning of a call up to its arguments. They end where tokens do: a blank is the next
-    // one's.
-    const char *before_name, *after_name;
+    // How a call is written behind its mark: around its name, behind its arguments, and between two
+    // calls. A blank before the arguments is not among them, because tokens may begin with it.
+    const char *before_name, *after_name, *after_arguments, *between;
 };
 
 // The format with this name; NULL: there is none.
@@ -28,10 +26,8 @@ const char *tool_format_name(size_t index);
 // The format that the template with this source teaches; NULL: none that is known here.
 const struct tool_format *tool_format_of_template(const char *source, size_t len);
 
-// Appends the beginning of a call of the function `name`, up to its arguments: what an answer
-// begins with that is forced to be this call. ERR_INVALID: `name` cannot stand in this format.
-MUST_USE enum status tool_format_begin_call(const struct tool_format *format, const char *name,
-                                            struct buf *out, struct err *err);
+// Whether calls can have the name as it is: in a JSON string, or before [ARGS].
+bool tool_format_fits_name(const struct tool_format *format, const char *name);
 
 // A byte that may stand in a name outside of JSON.
 bool tool_format_is_name_byte(char c);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "api/encode.h"
 #include "api/parsed.h"
 #include "server/chat/tool_format.h"
 #include "server/loop/api_error.h"
@@ -33,13 +34,21 @@ static bool is_special(const struct nvllm_tokenizer *tokenizer, const char *text
     return is_one && len == 0;
 }
 
+static bool is_token(const struct api *api, const char *text) {
+    return text && api_tokenizer_has_added(api->tokenizer, text, api->vocab_size);
+}
+
 void api_set_chat(struct api *api, const struct nvllm_chat_template *chat_template) {
     size_t len = 0;
     const char *source = chat_template ? api_chat_source(chat_template, true, &len) : NULL;
     api->chat_template = chat_template;
     api->reads_tools = source && memmem(source, len, "tools", 5) != NULL;
     api->tool_format = choose_format(api, source, len);
-    api->calls_in_special = api->tool_format && is_special(api->tokenizer, api->tool_format->mark);
+    const struct tool_format *format = api->tool_format;
+    api->calls_in_special = format && is_special(api->tokenizer, format->mark);
+    api->mark_is_token = format && is_token(api, format->mark);
+    api->end_mark_is_token = format && is_token(api, format->end_mark);
+    api->after_name_is_token = format && is_token(api, format->after_name);
     api->splits_reasoning = strcmp(api->options->reasoning_parser, "none") != 0;
     const struct think_tag *tag;
     for (size_t i = 0; (tag = think_tag(i)); i++) {

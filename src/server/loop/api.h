@@ -32,6 +32,8 @@ struct api {
     bool reads_tools; // the template does
     const struct tool_format *tool_format; // in which calls are found; NULL: they stay text
     bool calls_in_special; // the mark of calls is a special token
+    // Whether these texts of tool_format are one added token each, special or not.
+    bool mark_is_token, end_mark_is_token, after_name_is_token;
     bool splits_reasoning;
     bool thinks_in_special; // the tags of reasoning are special tokens
     json_t *tokenizer_config; // tokenizer_config.json; NULL: it cannot be read

@@ -61,9 +61,7 @@ void api_request_free(struct api_request *request) {
     json_decref(request->chat.last_role);
     buf_fini(&request->body);
     buf_fini(&request->chat.echo);
-    for (uint32_t i = 0; i < request->chat.num_call_prefixes; i++)
-        free(request->chat.call_prefixes[i]);
-    free(request->chat.call_prefixes);
+    json_decref(request->chat.form);
     json_out_fini(&request->result);
     nvllm_sampling_params_fini(&request->sampling);
     TAILQ_REMOVE(&api->requests, request, link);
@@ -498,14 +496,12 @@ static bool submit_one(struct api_request *request, struct prompt *prompt) {
     options.on_event = on_event;
     options.user_data = prompt;
     options.interrupt = &request->interrupt;
-    options.call_prefixes = (const char *const *)request->chat.call_prefixes;
-    options.num_call_prefixes = request->chat.num_call_prefixes;
     options.may_reason = request->chat.role != NULL;
     enum nvllm_status status =
         nvllm_engine_add_request(request->api->engine, &options, &prompt->engine_id, &fault);
     bool is_form = strncmp(fault.message, "structured_outputs: ", 20) == 0;
-    return api_error_library(&request->error, status, &fault,
-                             is_form ? "structured_outputs" : NULL);
+    const char *form = request->chat.has_form ? "tools" : "structured_outputs";
+    return api_error_library(&request->error, status, &fault, is_form ? form : NULL);
 }
 
 // On the pool. A prompt that is refused sets request->error, and those before it are aborted.

@@ -104,9 +104,9 @@ struct answer_options {
 struct chat_plan {
     struct chat_split_options split;
     bool hides_tools; // tool_choice none, or an empty list: the template does not see them
-    bool forces_call; // then the answer begins with one of:
-    char **call_prefixes; // [num_call_prefixes]
-    uint32_t num_call_prefixes;
+    bool forces_call; // the answer is nothing but calls
+    bool has_form; // calls have a form, which is in sampling.structured_outputs
+    json_t *form; // the request's structured_outputs, a reference of its own; NULL: none
     const char *role; // of the answer; it may borrow from last_role
     json_t *last_role; // of the last message, a reference of its own; NULL: not needed
     struct buf echo; // what its content begins with

@@ -202,6 +202,11 @@ static void add_name(char *list, size_t size, const char *name) {
     snprintf(list + len, room, "%s%s", len ? ", " : "", safe);
 }
 
+bool body_ignore(struct api_request *request, const char *name) {
+    add_name(request->ignored, sizeof request->ignored, name);
+    return true;
+}
+
 bool body_leave_out_tool(struct api_request *request, const char *type) {
     char name[NAME_BYTES_MAX + 1];
     if (request->api->options->refuses_unknown) {

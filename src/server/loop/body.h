@@ -19,6 +19,8 @@ bool body_string(struct api_request *request, const char *key, const char **out)
 // "is 5, want a string"
 bool body_wrong_type(struct api_request *request, const char *key, const json_t *value,
                      const char *want);
+// Adds the name to those of ignored members.
+bool body_ignore(struct api_request *request, const char *name); // true
 // A tool that is no function, such as a web search: the server would have to run it. The model is
 // not told of it, and the answer's head and the log name its type. A tool_choice that demands it
 // finds no such tool. False: the options refuse what is unknown, and request->error says so.

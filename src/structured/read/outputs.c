@@ -8,6 +8,7 @@
 #include "structured/read/choice.h"
 #include "structured/read/expression.h"
 #include "structured/read/gbnf.h"
+#include "structured/read/tag_format.h"
 #include "structured/read/tags.h"
 #include "structured/schema/schema.h"
 
@@ -125,9 +126,11 @@ static enum status add_tags(struct reader *reader, const json_t *root, struct er
     const json_t *list = json_object_get(root, "structures");
     const json_t *triggers = json_object_get(root, "triggers");
     if (!json_is_object(root)) return wrong_type("structural_tag", root, "an object", err);
-    if (json_object_get(root, "format")) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "structural_tag: format is not supported, give structures and triggers");
+    const json_t *format = jread_get(root, "format");
+    if (format) {
+        enum status status =
+            tag_format_add(reader->grammar, format, &reader->schema, &reader->start, err);
+        return status ? err_prefix(err, status, "structural_tag") : OK;
     }
     if (!json_is_array(list))
         return wrong_type("structures of structural_tag", list, "a list", err);

@@ -5,7 +5,8 @@
  *     "regex": an expression that matches the whole answer
  *     "choice": a list of texts
  *     "grammar": GBNF or EBNF (gbnf.h)
- *     "structural_tag": {"structures": [{"begin", "schema", "end"}], "triggers": [...]}, or text
+ *     "structural_tag": {"structures": [{"begin", "schema", "end"}], "triggers": [...]}, or
+ *                       {"format": ...} (tag_format.h), or the text of one of them
  *
  * Beside "json" and "json_object" may stand "whitespace_pattern", "disable_any_whitespace" and
  * "disable_additional_properties". null is as good as absent. */

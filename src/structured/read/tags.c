@@ -31,10 +31,7 @@ static enum status check(const struct tags *tags, struct err *err) {
     for (size_t k = 0; k < tags->num_triggers; k++) {
         size_t i = 0;
         if (tags->triggers[k].len == 0) return err_set(err, ERR_INVALID, "trigger %zu is empty", k);
-        while (i < tags->num_tags &&
-               (tags->tags[i].special || !starts_with(tags->tags[i].begin, tags->triggers[k]))) {
-            i++;
-        }
+        while (i < tags->num_tags && !starts_with(tags->tags[i].begin, tags->triggers[k])) i++;
         if (i == tags->num_tags) {
             return err_set(err, ERR_INVALID, "trigger %zu starts no tag", k);
         }

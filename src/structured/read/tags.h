@@ -7,13 +7,14 @@
 
 struct tag {
     struct expr_text begin, end; // `end` may be empty
-    bool special; // `begin` is a special token of the tokenizer, not its text (expr_special_token)
+    bool special; // `begin` is a token of the tokenizer, not its text (expr_special_token)
     uint32_t content; // item of the grammar
 };
 
 struct tags_options {
-    // Free text ends with the first of these; then a tag whose `begin` starts so must follow. NULL:
-    // the tags' beginnings. Not for special tokens.
+    // Free text ends with the first of these; then a tag whose `begin` starts so must follow. Of
+    // tags that begin with a token free text has no triggers at all. NULL: the texts that tags
+    // begin with.
     const struct expr_text *triggers; // [num_triggers]
     size_t num_triggers;
     bool only_tags; // no free text before, between and behind tags

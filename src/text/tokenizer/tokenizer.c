@@ -391,6 +391,11 @@ bool tokenizer_token_is_special(const struct tokenizer *tokenizer, int32_t id) {
     return token && token->flags & TOKEN_SPECIAL;
 }
 
+bool tokenizer_token_is_added(const struct tokenizer *tokenizer, int32_t id) {
+    const struct vocab_token *token = vocab_token(&tokenizer->bpe.vocab, id);
+    return token && token->flags & TOKEN_ADDED;
+}
+
 bool tokenizer_find(const struct tokenizer *tokenizer, const char *content, size_t len,
                     int32_t *id) {
     uint32_t found;

@@ -69,6 +69,8 @@ const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id,
 // The same as tokenizer.json spells it: in a byte-level vocabulary the space of " a" is a letter.
 const char *tokenizer_token_text(const struct tokenizer *tokenizer, int32_t id, size_t *len);
 bool tokenizer_token_is_special(const struct tokenizer *tokenizer, int32_t id);
+// Whether the token is one of the added tokens, special or not, such as <tool_call>.
+bool tokenizer_token_is_added(const struct tokenizer *tokenizer, int32_t id);
 bool tokenizer_find(const struct tokenizer *tokenizer, const char *content, size_t len,
                     int32_t *id);
 size_t tokenizer_max_token_bytes(const struct tokenizer *tokenizer); // longest token's bytes

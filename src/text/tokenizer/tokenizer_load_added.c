@@ -110,7 +110,7 @@ static enum status place(struct loading *loading, const struct added_fields *fie
                          const char *what) {
     struct vocab *vocab = &loading->tokenizer->bpe.vocab;
     size_t len = strlen(fields->text);
-    uint32_t flags = fields->special ? TOKEN_SPECIAL : 0;
+    uint32_t flags = TOKEN_ADDED | (fields->special ? TOKEN_SPECIAL : 0);
     uint32_t id;
     if (vocab_find(vocab, fields->text, len, &id)) {
         if (!(vocab->tokens[id].flags & TOKEN_MODEL)) {

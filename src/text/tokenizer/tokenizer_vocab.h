@@ -16,6 +16,7 @@ enum {
     TOKEN_MODEL = 2, // in the BPE model's vocabulary, not only an added token
     TOKEN_SPECIAL = 4, // skipped by a decoding that skips special tokens
     TOKEN_BYTE = 8, // <0x41>: one byte of a character that has no token
+    TOKEN_ADDED = 16, // its text in a prompt is always this one token
     VOCAB_IDS_MAX = 1 << 22,
 };
 

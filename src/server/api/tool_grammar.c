@@ -1,0 +1,191 @@
+#include "server/api/tool_grammar.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json/jread.h"
+#include "server/api/request_params.h"
+#include "server/chat/tool_form.h"
+#include "server/loop/body.h"
+
+// ---- the form of the text ----
+
+static json_t *make_part(const char *type, const char *key, json_t *value) {
+    return json_pack("{s:s, s:O}", "type", type, key, value);
+}
+
+static json_t *make_choice(const json_t *texts) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < json_array_size(texts); i++) {
+        json_t *text = make_part("const_string", "value", json_array_get(texts, i));
+        if (json_array_append_new(list, text)) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    json_t *part = list ? make_part("or", "elements", list) : NULL;
+    json_decref(list);
+    return part;
+}
+
+// The one constraint of structured_outputs. NULL: there is none, or another number of them.
+static const char *find_constraint(const json_t *form, json_t **value) {
+    static const char *const keys[] = {"json",   "json_object", "regex",
+                                       "choice", "grammar",     "structural_tag"};
+    const char *found = NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        json_t *member = jread_get(form, keys[i]);
+        if (!member || (json_is_false(member) && strcmp(keys[i], "json_object") == 0)) continue;
+        found = keys[i];
+        *value = member;
+        count++;
+    }
+    return count == 1 ? found : NULL;
+}
+
+// What structured_outputs asks for, as a part of a structural tag. *part stays NULL where it has a
+// fault, which the engine names. False: request->error is set.
+static bool make_text_part(struct api_request *request, json_t **part) {
+    json_t *value = NULL;
+    const char *key = find_constraint(request->chat.form, &value);
+    if (!key) return true;
+    if (strcmp(key, "structural_tag") == 0) {
+        return request_params_unsupported(request, "structural_tag",
+                                          "a structural tag beside tools");
+    }
+    if (strcmp(key, "json") == 0) {
+        *part = make_part("json_schema", "json_schema", value);
+    } else if (strcmp(key, "json_object") == 0) {
+        *part = json_pack("{s:s, s:{s:s}}", "type", "json_schema", "json_schema", "type", "object");
+    } else if (strcmp(key, "choice") == 0) {
+        *part = make_choice(value);
+    } else {
+        *part = make_part(key, strcmp(key, "regex") == 0 ? "pattern" : key, value);
+    }
+    return *part ? true : api_error_nomem(&request->error);
+}
+
+// ---- the functions ----
+
+static bool refuse_parameters(struct api_request *request, const char *name) {
+    return api_error_invalid(&request->error, "tools",
+                             "the parameters of the strict tool \"%.64s\" are no schema of an "
+                             "object",
+                             name);
+}
+
+// Sets *schema to the schema of an object, a reference of its own; it stays NULL for any object.
+static bool make_parameters(struct api_request *request, const char *name, json_t *parameters,
+                            bool is_strict, json_t **schema) {
+    const json_t *type = jread_get(parameters, "type");
+    bool may_be_object = !type || json_is_array(type);
+    for (size_t i = 0; i < json_array_size(type); i++) {
+        const char *word = json_string_value(json_array_get(type, i));
+        if (word && strcmp(word, "object") == 0) type = NULL;
+    }
+    const char *word = json_string_value(type);
+    if (!parameters) return true;
+    if (word && strcmp(word, "object") == 0) {
+        *schema = json_incref(parameters);
+        return true;
+    }
+    if (!may_be_object || type) return is_strict ? refuse_parameters(request, name) : true;
+    *schema = json_object();
+    if (json_object_update(*schema, parameters) == 0 &&
+        json_object_set_new(*schema, "type", json_string("object")) == 0)
+        return true;
+    return api_error_nomem(&request->error);
+}
+
+static bool is_strict(const json_t *tool) {
+    return json_is_true(json_object_get(json_object_get(tool, "function"), "strict"));
+}
+
+static bool fill_function(struct api_request *request, const json_t *tool,
+                          struct tool_form_function *out) {
+    json_t *function = json_object_get(tool, "function");
+    const char *name = json_string_value(json_object_get(function, "name"));
+    *out = (struct tool_form_function){.name = name, .is_strict = is_strict(tool)};
+    if (!tool_format_fits_name(request->api->tool_format, name)) {
+        return api_error_invalid(&request->error,
+                                 request->chat.forces_call ? "tool_choice" : "tools",
+                                 "a call of the function \"%.64s\" cannot be enforced in the tool "
+                                 "call format %s",
+                                 name, request->api->tool_format->name);
+    }
+    return make_parameters(request, name, jread_get(function, "parameters"), out->is_strict,
+                           &out->parameters);
+}
+
+// ---- the whole ----
+
+// The options beside the constraint hold for all JSON of the answer.
+static bool set_form(struct api_request *request, json_t *format) {
+    json_t *form = json_object(), *value;
+    const char *key = find_constraint(request->chat.form, &value);
+    bool is_good =
+        format && (!request->chat.form || json_object_update(form, request->chat.form) == 0) &&
+        (!key || json_object_del(form, key) == 0) &&
+        json_object_set_new(form, "structural_tag", json_pack("{s:O}", "format", format)) == 0;
+    is_good = is_good ? request_params_set(request, "structured_outputs", form)
+                      : api_error_nomem(&request->error);
+    json_decref(form);
+    request->chat.has_form = true;
+    return is_good;
+}
+
+static bool set_functions(struct api_request *request, const json_t *tools, const char *name,
+                          struct tool_form_function *functions, json_t *text) {
+    const struct api *api = request->api;
+    struct tool_form_options options = {
+        .format = api->tool_format,
+        .functions = functions,
+        .mark_is_token = api->mark_is_token,
+        .end_mark_is_token = api->end_mark_is_token,
+        .after_name_is_token = api->after_name_is_token,
+        .demands_call = request->chat.forces_call,
+        .one_call = request->chat.split.one_call || name,
+        .text = text,
+    };
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i);
+        const json_t *own = json_object_get(json_object_get(tool, "function"), "name");
+        if (name && strcmp(name, json_string_value(own)) != 0) continue;
+        if (!fill_function(request, tool, &functions[options.num_functions++])) return false;
+        if (name) break;
+    }
+    json_t *format = tool_form_make(&options);
+    bool is_good = set_form(request, format);
+    json_decref(format);
+    return is_good;
+}
+
+// Calls of no known format are text. Clients send strict to every server.
+static bool leave_out_strict(struct api_request *request) {
+    if (!request->api->options->refuses_unknown) return body_ignore(request, "tools.strict");
+    return api_error_set(&request->error, 400, "unsupported", "tools",
+                         "a strict tool cannot be enforced, because the format in which this model "
+                         "writes tool calls is not known");
+}
+
+bool tool_grammar_set(struct api_request *request, const json_t *tools, const char *name) {
+    bool any_strict = false;
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        any_strict |= is_strict(json_array_get(tools, i));
+    }
+    if (!request->endpoint->collect || !json_array_size(tools)) return true; // generates nothing
+    if (!request->api->tool_format) return any_strict ? leave_out_strict(request) : true;
+    json_t *text = NULL;
+    bool has_text = request->chat.form && !request->chat.forces_call;
+    if (has_text && !make_text_part(request, &text)) return false;
+    if (!request->chat.forces_call && !any_strict && !text) return true;
+    size_t count = json_array_size(tools);
+    struct tool_form_function *functions = calloc(count, sizeof *functions);
+    bool is_good = functions ? set_functions(request, tools, name, functions, text)
+                             : api_error_nomem(&request->error);
+    for (size_t i = 0; functions && i < count; i++) json_decref(functions[i].parameters);
+    free(functions);
+    json_decref(text);
+    return is_good;
+}

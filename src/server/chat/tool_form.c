@@ -1,0 +1,207 @@
+#include "server/chat/tool_form.h"
+
+#include <string.h>
+
+// JSON under construction: one failure makes all of it fail.
+struct builder {
+    const struct tool_form_options *options;
+    const struct tool_format *format;
+    bool failed;
+};
+
+// Takes `value`.
+static void put(struct builder *b, json_t *object, const char *key, json_t *value) {
+    if (json_object_set_new(object, key, value)) b->failed = true;
+}
+
+static void append(struct builder *b, json_t *list, json_t *value) {
+    if (json_array_append_new(list, value)) b->failed = true;
+}
+
+static json_t *make_part(struct builder *b, const char *type) {
+    json_t *part = json_object();
+    put(b, part, "type", json_string(type));
+    return part;
+}
+
+// A part with one member, which it takes.
+static json_t *part_of(struct builder *b, const char *type, const char *key, json_t *value) {
+    json_t *part = make_part(b, type);
+    put(b, part, key, value);
+    return part;
+}
+
+static json_t *const_part(struct builder *b, const char *text) {
+    return part_of(b, "const_string", "value", json_string(text));
+}
+
+static json_t *regex_part(struct builder *b, const char *pattern) {
+    return part_of(b, "regex", "pattern", json_string(pattern));
+}
+
+static json_t *text_part(struct builder *b, const char *text, bool is_token) {
+    return is_token ? part_of(b, "token", "token", json_string(text)) : const_part(b, text);
+}
+
+static json_t *sequence(struct builder *b, json_t *elements) {
+    return part_of(b, "sequence", "elements", elements);
+}
+
+// ---- a call ----
+
+static json_t *parameters_part(struct builder *b, const struct tool_form_function *function) {
+    json_t *part = make_part(b, "json_schema");
+    json_t *schema = function->parameters ? json_incref(function->parameters)
+                                          : json_pack("{s:s}", "type", "object");
+    put(b, part, "json_schema", schema);
+    put(b, part, "name", json_string(function->name));
+    if (!function->is_strict) put(b, part, "best_effort", json_true());
+    return part;
+}
+
+// The beginning of a call up to its arguments, or up to a token before them.
+static json_t *beginning(struct builder *b, const struct tool_form_function *function) {
+    const char *after = b->options->after_name_is_token ? "" : b->format->after_name;
+    return json_sprintf("%s%s%s", b->format->before_name, function->name, after);
+}
+
+static void append_arguments(struct builder *b, json_t *elements,
+                             const struct tool_form_function *function) {
+    append(b, elements, regex_part(b, " ?"));
+    append(b, elements, parameters_part(b, function));
+}
+
+// A call behind its mark.
+static json_t *marked_tag(struct builder *b, const struct tool_form_function *function) {
+    const struct tool_form_options *options = b->options;
+    const char *end_mark = b->format->end_mark;
+    json_t *tag = json_object(), *elements = json_array();
+    put(b, tag, "begin",
+        options->mark_is_token ? text_part(b, b->format->mark, true)
+                               : json_string(b->format->mark));
+    if (end_mark) append(b, elements, regex_part(b, "[ \\n]?"));
+    append(b, elements, part_of(b, "const_string", "value", beginning(b, function)));
+    if (options->after_name_is_token)
+        append(b, elements, text_part(b, b->format->after_name, true));
+    append_arguments(b, elements, function);
+    append(b, elements, const_part(b, b->format->after_arguments));
+    if (end_mark) append(b, elements, regex_part(b, "[ \\n]?"));
+    if (end_mark) append(b, elements, text_part(b, end_mark, options->end_mark_is_token));
+    put(b, tag, "content", sequence(b, elements));
+    put(b, tag, "end", json_string(""));
+    return tag;
+}
+
+static json_t *bare_tag(struct builder *b, const struct tool_form_function *function) {
+    json_t *tag = json_object(), *elements = json_array();
+    put(b, tag, "begin", beginning(b, function));
+    append_arguments(b, elements, function);
+    put(b, tag, "content", sequence(b, elements));
+    put(b, tag, "end", json_string(b->format->after_arguments));
+    return tag;
+}
+
+// ---- calls ----
+
+static json_t *tags(struct builder *b, bool are_marked) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < b->options->num_functions; i++) {
+        const struct tool_form_function *function = &b->options->functions[i];
+        append(b, list, are_marked ? marked_tag(b, function) : bare_tag(b, function));
+    }
+    return list;
+}
+
+static json_t *separated(struct builder *b, bool are_marked) {
+    json_t *part = part_of(b, "tags_with_separator", "tags", tags(b, are_marked));
+    put(b, part, "separator", json_string(b->format->between));
+    put(b, part, "at_least_one", json_true());
+    put(b, part, "stop_after_first", json_boolean(b->options->one_call));
+    return part;
+}
+
+// One mark before a list of calls.
+static json_t *list_tag(struct builder *b) {
+    json_t *tag = make_part(b, "tag"), *elements = json_array();
+    put(b, tag, "begin",
+        b->options->mark_is_token ? text_part(b, b->format->mark, true)
+                                  : json_string(b->format->mark));
+    append(b, elements, regex_part(b, " ?"));
+    append(b, elements, const_part(b, "["));
+    append(b, elements, separated(b, false));
+    put(b, tag, "content", sequence(b, elements));
+    put(b, tag, "end", json_string("]"));
+    return tag;
+}
+
+static bool has_list(const struct tool_format *format) {
+    return format->list && format->before_name[0];
+}
+
+// Nothing but calls. Those of a bare format need no mark, but may have one.
+static json_t *calls_only(struct builder *b) {
+    if (has_list(b->format)) return list_tag(b);
+    if (!b->format->bare) return separated(b, true);
+    json_t *elements = json_array();
+    if (!b->options->demands_call) {
+        json_t *mark = text_part(b, b->format->mark, b->options->mark_is_token);
+        append(b, elements, part_of(b, "optional", "content", mark));
+    }
+    append(b, elements, separated(b, false));
+    return sequence(b, elements);
+}
+
+// ---- answers ----
+
+static json_t *either(struct builder *b, json_t *text) {
+    json_t *elements = json_array();
+    append(b, elements, text);
+    append(b, elements, calls_only(b));
+    return part_of(b, "or", "elements", elements);
+}
+
+// Text that does not begin as a bare call does, and has no mark. Escapes what patterns read.
+static json_t *text_without_calls(struct builder *b) {
+    char mark[128];
+    size_t len = 0;
+    for (const char *c = b->format->mark; *c && len + 3 < sizeof mark; c++) {
+        if (strchr("|[](){}.*+?^$\\/", *c)) mark[len++] = '\\';
+        mark[len++] = *c;
+    }
+    mark[len] = '\0';
+    json_t *pattern = json_sprintf("^(?![ \\t\\r\\n]*\\{)(?![\\s\\S]*%s)[\\s\\S]*$", mark);
+    return part_of(b, "regex", "pattern", pattern);
+}
+
+static json_t *calls_in_text(struct builder *b) {
+    json_t *part = make_part(b, "triggered_tags"), *list = NULL, *triggers = json_array();
+    bool is_list = has_list(b->format);
+    append(b, triggers, json_string(b->format->mark));
+    if (is_list) {
+        list = json_array();
+        append(b, list, list_tag(b));
+    } else {
+        list = tags(b, true);
+    }
+    put(b, part, "triggers", triggers);
+    put(b, part, "tags", list);
+    put(b, part, "stop_after_first", json_boolean(is_list || b->options->one_call));
+    return part;
+}
+
+json_t *tool_form_make(const struct tool_form_options *options) {
+    struct builder b = {.options = options, .format = options->format};
+    json_t *form = NULL;
+    if (options->demands_call) {
+        form = calls_only(&b);
+    } else if (options->text) {
+        form = either(&b, json_incref(options->text));
+    } else if (options->format->bare) {
+        form = either(&b, text_without_calls(&b));
+    } else {
+        form = calls_in_text(&b);
+    }
+    if (!b.failed) return form;
+    json_decref(form);
+    return NULL;
+}

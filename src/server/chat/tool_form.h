@@ -1,0 +1,34 @@
+/* The form of answers with tool calls: the format of a structural tag (tag_format.h) whose calls
+ * are written as the model's template teaches it, with the functions' parameters as schemas inside.
+ *
+ *   a call is demanded     nothing but calls
+ *   text has a form        that form, or nothing but calls
+ *   else                   free text, with calls behind their marks
+ */
+#ifndef SERVER_TOOL_FORM_H
+#define SERVER_TOOL_FORM_H
+
+#include <jansson.h>
+
+#include "server/chat/tool_format.h"
+
+struct tool_form_function {
+    const char *name;
+    json_t *parameters; // borrowed: the schema of an object; NULL: any object
+    bool is_strict; // else any object does where the schema cannot be enforced
+};
+
+struct tool_form_options {
+    const struct tool_format *format;
+    const struct tool_form_function *functions; // [num_functions] at least one
+    size_t num_functions;
+    // The text is one token of the tokenizer, which models write; else it is text.
+    bool mark_is_token, end_mark_is_token, after_name_is_token;
+    bool demands_call, one_call;
+    json_t *text; // borrowed: the part that answers without a call fit; NULL: any text
+};
+
+// A new reference. NULL: no memory.
+json_t *tool_form_make(const struct tool_form_options *options);
+
+#endif

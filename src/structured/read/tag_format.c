@@ -1,0 +1,334 @@
+#include "structured/read/tag_format.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json/jread.h"
+#include "base/text/utf8.h"
+#include "structured/read/expression.h"
+#include "structured/read/gbnf.h"
+#include "structured/read/tags.h"
+
+struct reader {
+    struct grammar *grammar;
+    const struct schema_options *schema;
+};
+
+static enum status read_part(const struct reader *reader, const json_t *part, uint32_t *item,
+                             struct err *err);
+
+static enum status wrong_type(const char *key, const json_t *value, const char *want,
+                              struct err *err) {
+    return err_set(err, ERR_INVALID, "%s is %s, want %s", key,
+                   value ? jread_type_name(value) : "missing", want);
+}
+
+// A string of UTF-8, borrowed.
+static enum status read_text(const json_t *part, const char *key, struct expr_text *out,
+                             struct err *err) {
+    const json_t *value = json_object_get(part, key);
+    if (!json_is_string(value)) return wrong_type(key, value, "a string", err);
+    *out = (struct expr_text){json_string_value(value), json_string_length(value)};
+    return OK;
+}
+
+// A list of strings, or an absent one; *out is the caller's to free.
+static enum status read_texts(const json_t *part, const char *key, struct expr_text **out,
+                              size_t *count, struct err *err) {
+    const json_t *list = jread_get(part, key);
+    *count = json_array_size(list);
+    if (list && !json_is_array(list)) return wrong_type(key, list, "a list of strings", err);
+    *out = calloc(*count + 1, sizeof **out);
+    if (!*out) return err_nomem(err, key);
+    for (size_t i = 0; i < *count; i++) {
+        const json_t *text = json_array_get(list, i);
+        if (!json_is_string(text) || !json_string_length(text)) {
+            return err_set(err, ERR_INVALID, "%s[%zu] is no text", key, i);
+        }
+        (*out)[i] = (struct expr_text){json_string_value(text), json_string_length(text)};
+    }
+    return OK;
+}
+
+static enum status read_flag(const json_t *part, const char *key, bool *out, struct err *err) {
+    const json_t *value = jread_get(part, key);
+    if (value && !json_is_boolean(value)) return wrong_type(key, value, "true or false", err);
+    *out = json_is_true(value);
+    return OK;
+}
+
+// ---- texts ----
+
+static enum status read_const(const struct reader *reader, const json_t *part, uint32_t *item,
+                              struct err *err) {
+    struct expr_text text = {0};
+    enum status status = read_text(part, "value", &text, err);
+    if (status) return status;
+    struct exprs *exprs = grammar_exprs(reader->grammar);
+    *item = grammar_terminal(reader->grammar, expr_literal(exprs, text.bytes, text.len));
+    return OK;
+}
+
+static enum status read_regex(const struct reader *reader, const json_t *part, uint32_t *item,
+                              struct err *err) {
+    struct expr_text text = {0};
+    uint32_t rule;
+    enum status status = read_text(part, "pattern", &text, err);
+    if (!status) status = expression_add(reader->grammar, text.bytes, text.len, &rule, err);
+    if (!status) *item = grammar_call(reader->grammar, rule);
+    return status;
+}
+
+static enum status read_grammar(const struct reader *reader, const json_t *part, uint32_t *item,
+                                struct err *err) {
+    struct expr_text text = {0};
+    uint32_t rule;
+    enum status status = read_text(part, "grammar", &text, err);
+    if (!status) status = gbnf_add(reader->grammar, text.bytes, text.len, &rule, err);
+    if (!status) *item = grammar_call(reader->grammar, rule);
+    return status;
+}
+
+// Tries a schema on a grammar of its own, because one that failed is of no further use.
+static enum status try_schema(const struct reader *reader, const json_t *schema, bool *is_good,
+                              struct err *err) {
+    struct grammar *grammar;
+    uint32_t rule;
+    enum status status = grammar_create(&grammar, NULL, err);
+    if (status) return status;
+    status = schema_add(grammar, schema, reader->schema, &rule, NULL, err);
+    grammar_destroy(grammar);
+    *is_good = status == OK;
+    return status == ERR_NOMEM ? status : OK;
+}
+
+static enum status add_schema(const struct reader *reader, const json_t *schema, bool best_effort,
+                              uint32_t *item, struct err *err) {
+    bool is_good = true;
+    uint32_t rule;
+    enum status status = best_effort ? try_schema(reader, schema, &is_good, err) : OK;
+    json_t *object = is_good ? NULL : json_pack("{s:s}", "type", "object");
+    if (!is_good && !object) status = err_nomem(err, "json_schema");
+    if (!status) {
+        status = schema_add(reader->grammar, is_good ? schema : object, reader->schema, &rule, NULL,
+                            err);
+    }
+    if (!status) *item = grammar_call(reader->grammar, rule);
+    json_decref(object);
+    return status;
+}
+
+static enum status read_schema(const struct reader *reader, const json_t *part, uint32_t *item,
+                               struct err *err) {
+    const json_t *schema = json_object_get(part, "json_schema");
+    const char *name = json_string_value(json_object_get(part, "name"));
+    json_t *parsed = NULL;
+    bool best_effort = false;
+    if (!schema) return wrong_type("json_schema", schema, "a schema", err);
+    enum status status = read_flag(part, "best_effort", &best_effort, err);
+    if (!status && json_is_string(schema)) {
+        status = jread_request(&parsed, json_string_value(schema), json_string_length(schema),
+                               "json_schema", err);
+        schema = parsed;
+    }
+    if (!status) status = add_schema(reader, schema, best_effort, item, err);
+    json_decref(parsed);
+    return status && name ? err_prefix(err, status, "%.64s", name) : status;
+}
+
+static enum status read_any_text(const struct reader *reader, const json_t *part, uint32_t *item,
+                                 struct err *err) {
+    struct expr_text *excludes = NULL;
+    size_t count;
+    enum status status = read_texts(part, "excludes", &excludes, &count, err);
+    if (!status) {
+        uint32_t expr = expr_text_without(grammar_exprs(reader->grammar), excludes, count);
+        *item = grammar_terminal(reader->grammar, expr);
+    }
+    free(excludes);
+    return status;
+}
+
+static enum status read_token(const struct reader *reader, const json_t *part, uint32_t *item,
+                              struct err *err) {
+    struct expr_text name = {0};
+    enum status status = read_text(part, "token", &name, err);
+    if (status) return status;
+    struct exprs *exprs = grammar_exprs(reader->grammar);
+    *item = grammar_terminal(reader->grammar, expr_special_token(exprs, name.bytes, name.len));
+    return OK;
+}
+
+static enum status read_any_tokens(const struct reader *reader, const json_t *part, uint32_t *item,
+                                   struct err *err) {
+    (void)part, (void)err;
+    *item = grammar_terminal(reader->grammar, EXPR_ANYTHING);
+    return OK;
+}
+
+// ---- several parts ----
+
+// The parts of a list, each with its place in the message of a fault.
+static enum status read_elements(const struct reader *reader, const json_t *part, uint32_t **items,
+                                 size_t *count, struct err *err) {
+    const json_t *list = json_object_get(part, "elements");
+    *count = json_array_size(list);
+    if (!*count) return err_set(err, ERR_INVALID, "elements is no list of parts");
+    *items = calloc(*count, sizeof **items);
+    if (!*items) return err_nomem(err, "elements");
+    for (size_t i = 0; i < *count; i++) {
+        enum status status = read_part(reader, json_array_get(list, i), *items + i, err);
+        if (status) return err_prefix(err, status, "elements[%zu]", i);
+    }
+    return OK;
+}
+
+static enum status read_sequence(const struct reader *reader, const json_t *part, uint32_t *item,
+                                 struct err *err) {
+    uint32_t *items = NULL;
+    size_t count;
+    enum status status = read_elements(reader, part, &items, &count, err);
+    if (!status) *item = grammar_sequence(reader->grammar, items, count);
+    free(items);
+    return status;
+}
+
+static enum status read_or(const struct reader *reader, const json_t *part, uint32_t *item,
+                           struct err *err) {
+    uint32_t *items = NULL;
+    size_t count;
+    enum status status = read_elements(reader, part, &items, &count, err);
+    if (!status) *item = grammar_choice(reader->grammar, items, count);
+    free(items);
+    return status;
+}
+
+static enum status read_content(const struct reader *reader, const json_t *part, uint32_t *item,
+                                struct err *err) {
+    enum status status = read_part(reader, json_object_get(part, "content"), item, err);
+    return status ? err_prefix(err, status, "content") : OK;
+}
+
+static enum status read_optional(const struct reader *reader, const json_t *part, uint32_t *item,
+                                 struct err *err) {
+    enum status status = read_content(reader, part, item, err);
+    if (!status) *item = grammar_optional(reader->grammar, *item);
+    return status;
+}
+
+// ---- tags ----
+
+static enum status read_tag_of(const struct reader *reader, const json_t *part, struct tag *tag,
+                               struct err *err) {
+    const json_t *begin = json_object_get(part, "begin");
+    *tag = (struct tag){.special = json_is_object(begin)};
+    enum status status = read_content(reader, part, &tag->content, err);
+    if (!status) {
+        status = tag->special ? read_text(begin, "token", &tag->begin, err)
+                              : read_text(part, "begin", &tag->begin, err);
+    }
+    return status ? status : read_text(part, "end", &tag->end, err);
+}
+
+static enum status read_tag_list(const struct reader *reader, const json_t *part,
+                                 const struct tags_options *options, uint32_t *item,
+                                 struct err *err) {
+    const json_t *list = json_object_get(part, "tags");
+    size_t count = json_array_size(list);
+    if (!count) return err_set(err, ERR_INVALID, "tags is no list of tags");
+    struct tag *tags = calloc(count, sizeof *tags);
+    enum status status = tags ? OK : err_nomem(err, "tags");
+    for (size_t i = 0; i < count && !status; i++) {
+        status = read_tag_of(reader, json_array_get(list, i), &tags[i], err);
+        if (status) err_prefix(err, status, "tags[%zu]", i);
+    }
+    uint32_t rule;
+    if (!status) status = tags_add(reader->grammar, tags, count, options, &rule, err);
+    if (!status) *item = grammar_call(reader->grammar, rule);
+    free(tags);
+    return status;
+}
+
+static enum status read_bounds(const json_t *part, struct tags_options *options, struct err *err) {
+    enum status status = read_flag(part, "at_least_one", &options->at_least_one, err);
+    return status ? status : read_flag(part, "stop_after_first", &options->at_most_one, err);
+}
+
+static enum status read_triggered(const struct reader *reader, const json_t *part, uint32_t *item,
+                                  struct err *err) {
+    struct expr_text *triggers = NULL;
+    struct tags_options options = {0};
+    enum status status = read_texts(part, "triggers", &triggers, &options.num_triggers, err);
+    if (!status) status = read_bounds(part, &options, err);
+    options.triggers = options.num_triggers ? triggers : NULL;
+    if (!status) status = read_tag_list(reader, part, &options, item, err);
+    free(triggers);
+    return status;
+}
+
+static enum status read_separated(const struct reader *reader, const json_t *part, uint32_t *item,
+                                  struct err *err) {
+    struct tags_options options = {.only_tags = true};
+    enum status status = read_text(part, "separator", &options.separator, err);
+    if (!status) status = read_bounds(part, &options, err);
+    return status ? status : read_tag_list(reader, part, &options, item, err);
+}
+
+static enum status read_tag(const struct reader *reader, const json_t *part, uint32_t *item,
+                            struct err *err) {
+    static const struct tags_options options = {
+        .only_tags = true, .at_least_one = true, .at_most_one = true};
+    struct tag tag;
+    uint32_t rule;
+    enum status status = read_tag_of(reader, part, &tag, err);
+    if (!status) status = tags_add(reader->grammar, &tag, 1, &options, &rule, err);
+    if (!status) *item = grammar_call(reader->grammar, rule);
+    return status;
+}
+
+// ---- a part ----
+
+static const struct {
+    const char *type;
+    enum status (*read)(const struct reader *reader, const json_t *part, uint32_t *item,
+                        struct err *err);
+} types[] = {
+    {"const_string", read_const},
+    {"regex", read_regex},
+    {"grammar", read_grammar},
+    {"json_schema", read_schema},
+    {"any_text", read_any_text},
+    {"token", read_token},
+    {"sequence", read_sequence},
+    {"or", read_or},
+    {"optional", read_optional},
+    {"tag", read_tag},
+    {"any_tokens", read_any_tokens},
+    {"triggered_tags", read_triggered},
+    {"tags_with_separator", read_separated},
+};
+
+// JSON is at most JREAD_DEPTH_MAX deep, and so is this recursion.
+static enum status read_part(const struct reader *reader, const json_t *part, uint32_t *item,
+                             struct err *err) {
+    const char *type = json_string_value(json_object_get(part, "type"));
+    *item = GRAMMAR_EMPTY;
+    for (size_t i = 0; type && i < ARRAY_LEN(types); i++) {
+        if (strcmp(types[i].type, type) == 0) return types[i].read(reader, part, item, err);
+    }
+    return err_set(err, ERR_UNSUPPORTED,
+                   "a part has no known type, want const_string, regex, grammar, json_schema, "
+                   "any_text, any_tokens, token, sequence, or, optional, tag, triggered_tags or "
+                   "tags_with_separator");
+}
+
+enum status tag_format_add(struct grammar *grammar, const json_t *format,
+                           const struct schema_options *schema, uint32_t *rule, struct err *err) {
+    struct reader reader = {grammar, schema};
+    uint32_t item;
+    enum status status = read_part(&reader, format, &item, err);
+    if (status) return err_prefix(err, status, "format");
+    *rule = grammar_rule(grammar, "format");
+    grammar_define(grammar, *rule, item);
+    return grammar_status(grammar, err);
+}
