@@ -53,7 +53,7 @@ static struct collective *connect_ranks(struct rank *r, enum collective_kind kin
                                    .max_num_logits = 1,
                                    .has_failed = &r->shared->has_failed};
     for (uint32_t i = 0; i <= r->world_size; i++) spec.vocab_start[i] = i * 64;
-    char(*cards)[COLLECTIVE_CARD_BYTES] = r->shared->cards[kind == COLLECTIVE_NCCL];
+    char(*cards)[COLLECTIVE_CARD_BYTES] = r->shared->cards[kind == COLLECTIVE_LIBRARY];
     const struct backend_collective *ops = r->backend->collective;
     struct collective *collective = NULL;
     struct err err = {0};
@@ -107,7 +107,8 @@ static void run(struct rank *r) {
     check(ops->alloc(r->backend, r->hidden * sizeof(float), &r->norm, &err), &err);
     double us[2][NUM_SIZES] = {0};
     for (int kind = 0; kind < 2; kind++) {
-        struct collective *collective = connect_ranks(r, kind ? COLLECTIVE_NCCL : COLLECTIVE_P2P);
+        struct collective *collective =
+            connect_ranks(r, kind ? COLLECTIVE_LIBRARY : COLLECTIVE_P2P);
         for (int i = 0; i < NUM_SIZES; i++) us[kind][i] = measure(r, collective, 1u << i);
         meet(r);
         r->backend->collective->destroy(r->backend, collective);

@@ -46,13 +46,13 @@ struct token_counts; // the tokens that sequences have seen, and how often they 
 struct fused_model; // a backend's own data for the fused ops of one model
 
 struct backend_options {
-    const char *device; // "cpu", "auto" or another name of gpu_choice.h
+    const char *device; // "auto", a name of device_list.h, or one of gpu_choice.h
     const char *cpu_isa; // "auto" or a name of backend/cpu/isa/isa.c
     int threads; // 0: one for each core of the affinity mask, within the cgroup's quota
     enum dtype weight_dtype; // DTYPE_BF16 or DTYPE_F32: of linears whose weights stay floats
-    const char *cuda_cache_path; // file of matrix product timings to read and write; NULL: none
+    const char *timings_path; // file of timings of ops to read and write; NULL: none
     bool numa; // cpu: spread weights and KV caches over the NUMA nodes
-    uint32_t rank_on_host; // cuda: decides which of the GPUs that `device` names it takes
+    uint32_t rank_on_host; // decides which of the GPUs that `device` names it takes
 };
 
 // A rectangle of a checkpoint's matrix; borrowed during the call.

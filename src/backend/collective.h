@@ -14,8 +14,9 @@ struct collective; // a device's connection to the devices of the other ranks
 
 enum { COLLECTIVE_RANKS_MAX = 64, COLLECTIVE_CARD_BYTES = 256 };
 
-// How devices reach each other: directly, by NCCL, or the first of these that works.
-enum collective_kind { COLLECTIVE_AUTO, COLLECTIVE_P2P, COLLECTIVE_NCCL };
+// How devices reach each other: directly, by the library of their maker, or the first of these that
+// works.
+enum collective_kind { COLLECTIVE_AUTO, COLLECTIVE_P2P, COLLECTIVE_LIBRARY };
 
 // The same on every rank, but for `rank`.
 struct collective_spec {
@@ -45,6 +46,7 @@ struct reduce_add_args {
 /* What the devices of a tensor-parallel group do together, in stream order. All ranks make the same
  * calls in the same order. Like other ops they may be recorded. */
 struct backend_collective {
+    const char *library; // the library's name, a value of the option comm
     // What create allocates on the device.
     size_t (*bytes)(const struct backend *backend, const struct collective_spec *spec);
     // This rank's part. *card [COLLECTIVE_CARD_BYTES] is what the other ranks need to reach it.

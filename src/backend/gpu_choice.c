@@ -5,8 +5,7 @@
 
 #include "base/check.h"
 
-// "3" or "0,2" to the end of the text.
-static bool parse_list(struct gpu_choice *out, const char *text) {
+bool gpu_choice_parse_list(struct gpu_choice *out, const char *text) {
     const size_t digits_max = 4;
     uint32_t count = 0;
     for (;; text++) {
@@ -21,18 +20,18 @@ static bool parse_list(struct gpu_choice *out, const char *text) {
     return true;
 }
 
-bool gpu_choice_parse(struct gpu_choice *out, const char *device) {
-    const char prefix[] = "cuda:";
-    *out = (struct gpu_choice){0};
-    if (!device || strcmp(device, "auto") == 0 || strcmp(device, "cuda") == 0) return true;
-    if (strncmp(device, prefix, strlen(prefix)) != 0) return false;
-    return parse_list(out, device + strlen(prefix));
+bool gpu_choice_parse(struct gpu_choice *out, const char *kind, const char *device) {
+    size_t length = strlen(kind);
+    *out = (struct gpu_choice){.kind = kind};
+    if (!device || strcmp(device, "auto") == 0 || strcmp(device, kind) == 0) return true;
+    if (strncmp(device, kind, length) != 0 || device[length] != ':') return false;
+    return gpu_choice_parse_list(out, device + length + 1);
 }
 
 enum status gpu_choice_check(const struct gpu_choice *choice, uint32_t num_ranks, struct err *err) {
     if (choice->count <= 1 || choice->count == num_ranks) return OK;
-    return err_set(err, ERR_INVALID, "device cuda lists %u GPUs, but this host has %u ranks",
-                   choice->count, num_ranks);
+    return err_set(err, ERR_INVALID, "device %s lists %u GPUs, but this host has %u ranks",
+                   choice->kind, choice->count, num_ranks);
 }
 
 enum status gpu_choice_of_rank(const struct gpu_choice *choice, uint32_t rank_on_host,
@@ -42,7 +41,7 @@ enum status gpu_choice_of_rank(const struct gpu_choice *choice, uint32_t rank_on
     uint32_t first = choice->listed[0]; // 0 where there is none
     *gpu = choice->count > 1 ? choice->listed[rank_on_host] : first + rank_on_host;
     if (*gpu < num_gpus) return OK;
-    return err_set(err, ERR_UNSUPPORTED, "device cuda: %sthere is no GPU %u (of %u)",
+    return err_set(err, ERR_UNSUPPORTED, "device %s: %sthere is no GPU %u (of %u)", choice->kind,
                    choice->count > 1 ? "" : "each rank needs a GPU of its own, and ", *gpu,
                    num_gpus);
 }

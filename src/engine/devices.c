@@ -1,22 +1,30 @@
 #include "engine/devices.h"
 
-#include "backend/select.h"
+#include "backend/device_list.h"
 
-enum status devices_describe(struct buf *out, int width, struct err *err) {
-    const struct backend_options options = {.device = "cpu", .weight_dtype = DTYPE_BF16};
-    struct backend *cpu = NULL;
-    enum status status = backend_create(&cpu, &options, err);
-    if (!status) {
-        status = buf_appendf(out, err, "%-*s%s\n", width, "device", cpu->description);
-    }
-    backend_destroy(cpu);
+// A line for each device of the kind, or why there is none.
+static enum status describe_kind(const struct device_kind *kind, struct buf *out, int width,
+                                 struct err *err) {
     struct err why = {0};
-    if (!status && select_cuda_available(&why)) {
-        return buf_appendf(out, err, "%-*snone: %s\n", width, "GPU", why.message);
+    if (kind->available(&why)) {
+        return buf_appendf(out, err, "%-*snone: %s\n", width, kind->title, why.message);
     }
-    char text[SELECT_GPU_BYTES];
-    for (uint32_t i = 0; !status && select_cuda_describe(i, text); i++) {
-        status = buf_appendf(out, err, "%-*scuda:%u %s\n", width, "device", i, text);
+    char text[DEVICE_TEXT_BYTES];
+    for (uint32_t i = 0;; i++) {
+        enum status status = kind->describe(i, text, err);
+        if (status || !text[0]) return status;
+        status = kind->has_numbers
+                     ? buf_appendf(out, err, "%-*s%s:%u %s\n", width, "device", kind->name, i, text)
+                     : buf_appendf(out, err, "%-*s%s\n", width, "device", text);
+        if (status) return status;
+    }
+}
+
+// From the last of the list, which is always there, to the first.
+enum status devices_describe(struct buf *out, int width, struct err *err) {
+    enum status status = OK;
+    for (uint32_t i = device_list_count(); i && !status; i--) {
+        status = describe_kind(device_list_get(i - 1), out, width, err);
     }
     return status;
 }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/gpu_choice.h"
+#include "backend/device_list.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/os/cpu.h"
@@ -32,7 +32,7 @@ static enum dtype kv_cache_dtype_of(const char *name) {
 
 static enum collective_kind collective_kind_of(const char *name) {
     if (strcmp(name, "p2p") == 0) return COLLECTIVE_P2P;
-    return strcmp(name, "nccl") == 0 ? COLLECTIVE_NCCL : COLLECTIVE_AUTO;
+    return strcmp(name, "auto") == 0 ? COLLECTIVE_AUTO : COLLECTIVE_LIBRARY;
 }
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
@@ -83,9 +83,15 @@ static int threads_of_rank(const struct engine_plan *plan,
     return threads > num_sharing ? (int)(threads / num_sharing) : 1;
 }
 
-static enum status check_ranks(const struct engine_plan *plan, struct err *err) {
+static enum status check_ranks(const struct engine_plan *plan, const char *comm, struct err *err) {
     const struct backend *backend = plan->backend;
     bool has_group = backend->queue ? backend->collective != NULL : backend->peers != NULL;
+    const struct backend_collective *collective = backend->collective;
+    if (collective && plan->collective_kind == COLLECTIVE_LIBRARY &&
+        strcmp(comm, collective->library) != 0) {
+        return err_set(err, ERR_INVALID, "comm is %s: the device %s has %s", comm, backend->name,
+                       collective->library);
+    }
     if (plan->world_size == 1 || has_group) return OK;
     return err_set(err, ERR_UNSUPPORTED,
                    "tensor_parallel_size is %u: the device %s runs a model by one process only",
@@ -107,11 +113,12 @@ static enum status choose_backend(struct engine_plan *plan,
         .threads = threads_of_rank(plan, options),
         .numa = strcmp(options->numa, "off") != 0,
         .weight_dtype = strcmp(options->dtype, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16,
-        .cuda_cache_path = options->cache_dir ? cache_path : NULL,
+        .timings_path = options->cache_dir ? cache_path : NULL,
     };
+    const struct device_kind *kind = device_list_find(options->device);
     struct gpu_choice gpus;
     enum status status = OK;
-    if (gpu_choice_parse(&gpus, options->device)) {
+    if (kind && kind->has_numbers && gpu_choice_parse(&gpus, kind->name, options->device)) {
         status = gpu_choice_check(&gpus, plan->num_on_host, err);
     }
     if (!status) status = backend_create(&plan->backend, &backend_options, err);
@@ -479,7 +486,7 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     if ((status = find_host(plan, options, err))) goto fail;
     if ((status = choose_backend(plan, options, err))) goto fail;
     if ((status = choose_format(plan, options, err))) goto fail;
-    if ((status = check_ranks(plan, err))) goto fail;
+    if ((status = check_ranks(plan, options->comm, err))) goto fail;
     plan->dummy_weights = strcmp(options->load_format, "dummy") == 0;
     plan->seed = (uint64_t)options->seed;
     // Async scheduling needs `mixed`: prefill-first may admit a sequence in the step that preempted

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/device_list.h"
 #include "backend/gpu_choice.h"
-#include "backend/select.h"
 #include "engine/engine_plan.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
@@ -14,22 +14,34 @@
 
 static uint32_t num_gpus;
 static atomic_uint last_gpu; // that was given to a plan
+static const struct backend_collective *collective; // of the GPUs
 
-enum status select_cuda_available(struct err *err) {
+static enum status fake_available(struct err *err) {
     (void)err;
     return OK;
 }
 
-enum status select_cuda_create(struct backend **out, const struct backend_options *options,
+static enum status fake_create(struct backend **out, const struct backend_options *options,
                                struct err *err) {
     *out = NULL;
     struct gpu_choice gpus;
     uint32_t gpu = 0;
-    assert_true(gpu_choice_parse(&gpus, options->device));
+    assert_true(gpu_choice_parse(&gpus, "cuda", options->device));
     enum status status = gpu_choice_of_rank(&gpus, options->rank_on_host, num_gpus, &gpu, err);
     if (!status) atomic_store(&last_gpu, gpu);
-    return status ? status : cpu_backend_create(out, options, err);
+    if (!status) status = cpu_backend_create(out, options, err);
+    if (!status) (*out)->collective = collective;
+    return status;
 }
+
+// Replaces the device of src/backend.
+const struct device_kind device_cuda = {
+    .name = "cuda",
+    .title = "GPU",
+    .has_numbers = true,
+    .available = fake_available,
+    .create = fake_create,
+};
 
 // ---- tests ----
 
@@ -73,10 +85,10 @@ static void test_listed_gpus_are_taken_in_the_order_of_the_list(void **state) {
 static void test_ranks_may_share_a_gpu(void **state) {
     (void)state;
     struct gpu_choice gpus;
-    assert_true(gpu_choice_parse(&gpus, "cuda:0,3,0"));
+    assert_true(gpu_choice_parse(&gpus, "cuda", "cuda:0,3,0"));
     assert_int_equal(gpu_choice_num_sharing(&gpus, 0), 2);
     assert_int_equal(gpu_choice_num_sharing(&gpus, 3), 1);
-    assert_true(gpu_choice_parse(&gpus, "cuda:0"));
+    assert_true(gpu_choice_parse(&gpus, "cuda", "cuda:0"));
     assert_int_equal(gpu_choice_num_sharing(&gpus, 0), 1);
 }
 
@@ -104,13 +116,38 @@ static void test_a_list_has_a_gpu_for_each_rank(void **state) {
     (void)state;
     struct gpu_choice gpus;
     struct err err = {0};
-    assert_true(gpu_choice_parse(&gpus, "cuda:0,0"));
+    assert_true(gpu_choice_parse(&gpus, "cuda", "cuda:0,0"));
     assert_int_equal(gpu_choice_check(&gpus, 2, &err), OK);
     assert_int_equal(gpu_choice_check(&gpus, 1, &err), ERR_INVALID);
     assert_string_equal(err.message, "device cuda lists 2 GPUs, but this host has 1 ranks");
     assert_int_equal(gpu_choice_check(&gpus, 3, &err), ERR_INVALID);
-    assert_true(gpu_choice_parse(&gpus, "cuda:5"));
+    assert_true(gpu_choice_parse(&gpus, "cuda", "cuda:5"));
     assert_int_equal(gpu_choice_check(&gpus, 3, &err), OK);
+}
+
+static enum status plan_with(const char *comm, struct err *err) {
+    struct nvllm_engine_options options = options_of("cuda", 1);
+    struct engine_plan plan;
+    options.comm = comm;
+    num_gpus = 1;
+    *err = (struct err){0};
+    enum status status = engine_plan_make(&plan, &options, 0, 0, err);
+    if (!status) engine_plan_fini(&plan);
+    return status;
+}
+
+static void test_a_device_has_its_own_library_for_ranks(void **state) {
+    (void)state;
+    static const struct backend_collective other = {.library = "other"}, same = {.library = "nccl"};
+    struct err err;
+    collective = &other;
+    assert_int_equal(plan_with("nccl", &err), ERR_INVALID);
+    assert_string_equal(err.message, "comm is nccl: the device cpu has other");
+    assert_int_equal(plan_with("p2p", &err), OK);
+    assert_int_equal(plan_with("auto", &err), OK);
+    collective = &same;
+    assert_int_equal(plan_with("nccl", &err), OK);
+    collective = NULL;
 }
 
 int main(void) {
@@ -120,6 +157,7 @@ int main(void) {
         cmocka_unit_test(test_ranks_may_share_a_gpu),
         cmocka_unit_test(test_too_few_gpus_are_refused),
         cmocka_unit_test(test_a_list_has_a_gpu_for_each_rank),
+        cmocka_unit_test(test_a_device_has_its_own_library_for_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

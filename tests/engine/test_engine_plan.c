@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "backend/device_list.h"
 #include "engine/engine_plan.h"
 #include "engine/request/params.h"
 #include "nanovllm.h"
@@ -263,6 +264,24 @@ static void test_describes_a_mixture_of_experts(void **state) {
     json_decref(root);
 }
 
+// The option's text (nanovllm.h) names every device of the list.
+static void test_the_option_takes_every_device(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < device_list_count(); i++) {
+        const struct device_kind *kind = device_list_get(i);
+        struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
+        struct err err = {0};
+        char numbered[64];
+        snprintf(numbered, sizeof numbered, "%s:0", kind->name);
+        if (params_set_engine_option(&options, "device", kind->name, &err)) {
+            fail_msg("%s", err.message);
+        }
+        if (kind->has_numbers && params_set_engine_option(&options, "device", numbered, &err)) {
+            fail_msg("%s", err.message);
+        }
+    }
+}
+
 // Mistral's window bounds what a sequence holds, and max_model_len may be beyond it. A window as
 // long as max_model_len is none.
 static void test_windows_bound_the_blocks_of_a_sequence(void **state) {
@@ -472,6 +491,7 @@ int main(void) {
         cmocka_unit_test(test_max_model_len_beyond_the_model_is_refused_b3),
         cmocka_unit_test(test_unsupported_architecture_is_named_b14),
         cmocka_unit_test(test_describes_a_mixture_of_experts),
+        cmocka_unit_test(test_the_option_takes_every_device),
         cmocka_unit_test(test_windows_bound_the_blocks_of_a_sequence),
         cmocka_unit_test(test_unsupported_configurations_name_their_file),
         cmocka_unit_test(test_tokenizer_that_is_no_file),

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
-#include "backend/select.h"
+#include "backend/device_list.h"
 #include "comm/device_comm.h"
 #include "comm/mpi_comm.h"
 #include "support/captured.h"

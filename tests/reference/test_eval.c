@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "backend/select.h"
+#include "backend/device_list.h"
 #include "nanovllm.h"
 
 enum { PROMPT_BYTES = 2048, SKIPPED = 77 };
@@ -92,7 +92,7 @@ int main(int argc, char **argv) {
     if (argc > 4) isa = argv[4];
     const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(test_answers, device)};
     struct err err = {0};
-    if (strcmp(device, "cuda") == 0 && select_cuda_available(&err)) {
+    if (strcmp(device, "cuda") == 0 && device_cuda.available(&err)) {
         print_message("skipped: %s\n", err.message);
         return SKIPPED;
     }

@@ -99,9 +99,9 @@ function check_include(target,    parts, to) {
         fault(layer " may not include " to " (\"" target "\")")
     }
     check_room(target, to)
-    # A backend's inside is for its own files and for select.c, which lists the backends.
+    # A backend's inside is for its own files.
     if (target ~ /^backend\/[^\/]+\// && layer != "tests") {
-        if (index(FILENAME, "src/backend/" parts[2] "/") != 1 && FILENAME != "src/backend/select.c")
+        if (index(FILENAME, "src/backend/" parts[2] "/") != 1)
             fault("\"" target "\" is private to its backend")
     }
     # Of a library in lib/ others see the header that has its name.
@@ -117,6 +117,14 @@ function check_conditional(line) {
     if (line ~ /^#[ \t]*ifndef [A-Z0-9_]+_H$/) return
     if (layer == "public" && line ~ /__cplusplus|__GNUC__/) return
     fault("#if belongs in base/")
+}
+
+# Devices are asked by backend/device_list.h. A key of published files and a function of nano-vllm have
+# such a name too.
+function check_device_name(line) {
+    if (FILENAME !~ /^src\// || FILENAME ~ /^src\/backend\/(cuda\/|device_list\.h$)/) return
+    if (line ~ /"use_cuda_fp16"|\/\/ nano-vllm: /) return
+    if (tolower(line) ~ /cuda|nccl/) fault("a device's name belongs in its folder and in device_list.h")
 }
 
 # What depends on the process's locale. A printf's format stands in its line or in the next.
@@ -194,6 +202,7 @@ FNR == 1 {
 /^#[ \t]*(if|ifdef|ifndef|elif)/ { check_conditional($0) }
 
 {
+    check_device_name($0)
     code = code_of($0)
     sub(/[ \t]+$/, "", code)
     if (layer != "tests" && layer != "cmd") {

@@ -5,7 +5,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/cpu_backend.h"
-#include "backend/select.h"
+#include "backend/device_list.h"
 #include "base/check.h"
 
 enum command_kind {
@@ -563,13 +563,12 @@ static void fill_ops(void) {
     ops->gather_rows = fake_gather_rows;
 }
 
-// These two replace the functions in src/backend.
-enum status select_cuda_available(struct err *err) {
+static enum status fake_available(struct err *err) {
     (void)err;
     return OK;
 }
 
-enum status select_cuda_create(struct backend **out, const struct backend_options *options,
+static enum status fake_create(struct backend **out, const struct backend_options *options,
                                struct err *err) {
     enum status status = cpu_backend_create(out, options, err);
     if (status) return status;
@@ -590,3 +589,12 @@ enum status select_cuda_create(struct backend **out, const struct backend_option
     (*out)->name = "fake";
     return OK;
 }
+
+// Replaces the device of src/backend.
+const struct device_kind device_cuda = {
+    .name = "cuda",
+    .title = "GPU",
+    .has_numbers = true,
+    .available = fake_available,
+    .create = fake_create,
+};

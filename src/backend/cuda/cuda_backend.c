@@ -9,7 +9,6 @@
 #include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/ranks/collective.h"
 #include "backend/cuda/staging.h"
-#include "backend/select.h"
 #include "base/check.h"
 #include "base/os/cpu.h"
 
@@ -416,7 +415,7 @@ static enum status find_device(struct cuda_backend *cuda, const struct backend_o
     int code_major = 0, count = 0;
     uint32_t gpu;
     CU(cudaGetDeviceCount(&count));
-    CHECK(gpu_choice_parse(&cuda->gpus, options->device), "%s", options->device);
+    CHECK(gpu_choice_parse(&cuda->gpus, "cuda", options->device), "%s", options->device);
     cuda->rank_on_host = options->rank_on_host;
     status = gpu_choice_of_rank(&cuda->gpus, cuda->rank_on_host, (uint32_t)count, &gpu, err);
     if (status) goto fail;
@@ -467,7 +466,7 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
     };
     snprintf(cuda->base.description, sizeof cuda->base.description, "cuda %.100s", name);
     CU(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
-    const struct cuda_gemm_options gemm = {options->cuda_cache_path, name, &cuda->info};
+    const struct cuda_gemm_options gemm = {options->timings_path, name, &cuda->info};
     status = cuda_gemm_create(&cuda->gemm, &gemm, err);
     if (status) goto fail;
     int threads = options->threads ? options->threads : cpu_count();

@@ -47,7 +47,7 @@ static inline struct cuda_backend *cuda_backend_of(const struct backend *backend
 // call it; later ones of a step need not.
 struct cuda_backend *cuda_enter(const struct backend *backend);
 
-// Call only after select_cuda_available has found a usable device. ERR_UNSUPPORTED with the reason
+// Call only after device_cuda.available has found a usable device. ERR_UNSUPPORTED with the reason
 // if cuBLAS cannot be loaded or the options ask for weights in another format than bfloat16.
 MUST_USE enum status cuda_backend_create(struct backend **out,
                                          const struct backend_options *options, struct err *err);

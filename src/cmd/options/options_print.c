@@ -211,7 +211,7 @@ static bool is_any_path(const struct nvllm_param *row) {
     return takes(row, "FILE") || takes(row, "MODEL");
 }
 
-// "auto|cuda|cuda:N" as "auto cuda": what has a number to fill in is not offered.
+// "auto|gpu|gpu:N" as "auto gpu": what has a number to fill in is not offered.
 static void print_choices(FILE *out, const char *choices) {
     const char *space = "";
     for (const char *c = choices; *c; c += *c == '|') {

@@ -194,7 +194,8 @@ enum status executor_blame(struct executor *executor, enum status status, struct
 
 void executor_destroy(struct executor *executor) {
     if (!executor) return;
-    model_runner_destroy(executor->runner); // NCCL waits until no recorded step has its operations
+    model_runner_destroy(
+        executor->runner); // a collective may wait until no recorded step has its operations
     executor->ops->stop(executor);
 }
 

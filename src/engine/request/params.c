@@ -195,14 +195,14 @@ static enum status refuse(const struct nvllm_param *param, const char *text, str
     return refuse_value(param, &(struct params_value){.json = NULL, .text = text}, err);
 }
 
-// "cuda:N" stands for all names of GPUs by number.
+// ":N" at the end stands for all names of GPUs by number.
 static bool is_this_choice(const char *choice, size_t len, const char *value) {
     if (len < 2 || memcmp(choice + len - 2, ":N", 2) != 0) {
         return strlen(value) == len && memcmp(choice, value, len) == 0;
     }
     if (strncmp(choice, value, len - 1) != 0) return false;
     struct gpu_choice gpus;
-    return gpu_choice_parse(&gpus, value);
+    return gpu_choice_parse_list(&gpus, value + len - 1);
 }
 
 static bool is_choice(const char *choices, const char *value) {

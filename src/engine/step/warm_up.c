@@ -3,7 +3,7 @@
 enum {
     PIECE_BYTES = 2 << 20, // in which a device gives memory to a process
     // Stays free for kernels that no step of the warm-up runs, which a device loads when they are
-    // first launched: all machine code of the CUDA backend is 4 MB.
+    // first launched: all of a backend's can be 4 MB.
     LATER_BYTES = 16 << 20,
 };
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "backend/cuda/stuck.h"
-#include "backend/select.h"
+#include "backend/device_list.h"
 #include "support/cmocka_all.h"
 
 enum { SKIPPED = 77, ENDED_WELL = 3, TEXT_MAX = 1 << 16 };
@@ -64,7 +64,7 @@ static bool has_device(void) {
     pid_t child = fork();
     if (child == 0) {
         struct err err = {0};
-        enum status found = select_cuda_available(&err);
+        enum status found = device_cuda.available(&err);
         if (found) print_message("skipped: %s\n", err.message);
         _exit(found ? 1 : 0);
     }

@@ -63,7 +63,7 @@ static bool reaches(const struct backend *backend, const struct collective_spec 
 }
 
 static bool is_p2p(const struct backend *backend, const struct collective_spec *spec) {
-    if (spec->kind == COLLECTIVE_NCCL || !spec->is_one_host) return false;
+    if (spec->kind == COLLECTIVE_LIBRARY || !spec->is_one_host) return false;
     if (spec->world_size > CUDA_RANKS_MAX) return false;
     for (uint32_t a = 0; a < spec->world_size; a++) {
         for (uint32_t b = 0; b < spec->world_size; b++) {
@@ -316,6 +316,7 @@ void cuda_collective_barrier(struct backend *backend, struct collective *c) {
 }
 
 const struct backend_collective cuda_collective = {
+    .library = "nccl",
     .bytes = collective_bytes,
     .create = collective_create,
     .connect = collective_connect,

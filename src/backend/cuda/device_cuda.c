@@ -1,8 +1,7 @@
-#include "backend/select.h"
-
 #include <stdio.h>
 
 #include "backend/cuda/cuda_backend.h"
+#include "backend/device_list.h"
 
 enum { CAPABILITY_MAJOR_MIN = 8 }; // for bf16 matrix products and cp.async
 
@@ -19,7 +18,7 @@ static enum status driver_fault(struct err *err) {
                    driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000);
 }
 
-enum status select_cuda_available(struct err *err) {
+static enum status cuda_available(struct err *err) {
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
     cudaGetLastError(); // otherwise the next call would report this error
@@ -42,21 +41,32 @@ enum status select_cuda_available(struct err *err) {
 }
 
 // Reading the properties does not initialise the device either.
-bool select_cuda_describe(uint32_t gpu, char text[SELECT_GPU_BYTES]) {
+static enum status cuda_describe(uint32_t gpu, char text[DEVICE_TEXT_BYTES], struct err *err) {
+    (void)err;
+    text[0] = '\0';
     int count = 0;
     struct cudaDeviceProp properties;
     cudaError_t error = cudaGetDeviceCount(&count);
     if (!error && gpu < (uint32_t)count) error = cudaGetDeviceProperties(&properties, (int)gpu);
     cudaGetLastError(); // otherwise the next call would report this error
-    if (error || gpu >= (uint32_t)count) return false;
-    snprintf(text, SELECT_GPU_BYTES, "%.100s, %zu GiB, compute capability %d.%d", properties.name,
+    if (error || gpu >= (uint32_t)count) return OK;
+    snprintf(text, DEVICE_TEXT_BYTES, "%.100s, %zu GiB, compute capability %d.%d", properties.name,
              properties.totalGlobalMem >> 30, properties.major, properties.minor);
-    return true;
+    return OK;
 }
 
-enum status select_cuda_create(struct backend **out, const struct backend_options *options,
+static enum status cuda_create(struct backend **out, const struct backend_options *options,
                                struct err *err) {
     *out = NULL;
-    enum status status = select_cuda_available(err);
+    enum status status = cuda_available(err);
     return status ? status : cuda_backend_create(out, options, err);
 }
+
+const struct device_kind device_cuda = {
+    .name = "cuda",
+    .title = "GPU",
+    .has_numbers = true,
+    .available = cuda_available,
+    .describe = cuda_describe,
+    .create = cuda_create,
+};

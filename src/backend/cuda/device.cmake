@@ -1,0 +1,68 @@
+# Builds device cuda, where toolchain.cmake has found what it needs. src/CMakeLists.txt includes this.
+if(NANOVLLM_HAS_CUDA)
+  # A spilled register costs each layer 0.45 us (doc/log-cuda.md): an error with NANOVLLM_WERROR.
+  set_source_files_properties(backend/cuda/attention/decode_cluster.cu
+    PROPERTIES COMPILE_OPTIONS "-Xptxas=-warn-spills")
+  module(backend_cuda
+    SOURCES
+      backend/cuda/attention/decode.cu
+      backend/cuda/attention/decode_cluster.cu
+      backend/cuda/attention/plan.cu
+      backend/cuda/attention/prefill.cu
+      backend/cuda/attention/prefill_sm90.cu
+      backend/cuda/attention/prepare.cu
+      backend/cuda/attention/update_tables.cu
+      backend/cuda/copy.cu
+      backend/cuda/attention/attention.c
+      backend/cuda/cuda_backend.c
+      backend/cuda/kernel_table.c
+      backend/cuda/layers/fusion.c
+      backend/cuda/sample/sampler.c
+      backend/cuda/experts/experts.c
+      backend/cuda/linear/linear.c
+      backend/cuda/layers/all_layers.cu
+      backend/cuda/layers/layers_bytes_min.c
+      backend/cuda/layers/layers_end.cu
+      backend/cuda/attention/decode_shape.c
+      backend/cuda/device_code.cu
+      backend/cuda/rows/embed.cu
+      backend/cuda/experts/combine.cu
+      backend/cuda/experts/gemm.cu
+      backend/cuda/experts/few_tokens.cu
+      backend/cuda/experts/sort.cu
+      backend/cuda/rows/gather_rows.cu
+      backend/cuda/linear/gemm.c
+      backend/cuda/linear/gemm_cache.c
+      backend/cuda/linear/gemm_contest.c
+      backend/cuda/linear/gemm_library.c
+      backend/cuda/linear/gemm_trial.c
+      backend/cuda/linear/batch_sm90.cu
+      backend/cuda/linear/gated_sm90.cu
+      backend/cuda/linear/few_rows.cu
+      backend/cuda/linear/few_rows_sm90.cu
+      backend/cuda/ranks/collective.c
+      backend/cuda/ranks/nccl.c
+      backend/cuda/ranks/nccl_library.c
+      backend/cuda/ranks/reduce.cu
+      backend/cuda/rows/rms_norm.cu
+      backend/cuda/experts/route.cu
+      backend/cuda/sample/download_results.cu
+      backend/cuda/sample/sample.cu
+      backend/cuda/device_cuda.c
+      backend/cuda/rows/silu_mul.cu
+      backend/cuda/sample/token_counts.cu
+      backend/cuda/staging.c
+    LINK gpu_choice CUDA::cudart_static Threads::Threads m)
+  target_link_libraries(backend_cuda PRIVATE cuda_flags)
+  # Host code cannot ask the compiler whether there are kernels for 90a.
+  target_compile_definitions(backend_cuda PRIVATE
+    "CUDA_HAS_SM90A=$<IN_LIST:90a,${NANOVLLM_CUDA_ARCHITECTURES}>"
+    "CUDA_CHECKS=$<BOOL:${NANOVLLM_CUDA_CHECKS}>")
+  # As a system's: its headers do not keep our warnings.
+  target_include_directories(backend_cuda SYSTEM PRIVATE
+    ${CUDAToolkit_INCLUDE_DIRS} ${NANOVLLM_CUBLAS_INCLUDE})
+  list(APPEND DEVICE_MODULES backend_cuda)
+  list(APPEND DEVICE_LIBRARIES CUDA::cudart_static)
+else()
+  list(APPEND BACKEND_SOURCES backend/cuda/not_built.c)
+endif()
