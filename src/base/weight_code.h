@@ -27,14 +27,14 @@ static inline unsigned weight_code_bits(enum weight_code code) {
 
 // The 16 values of codes of 4 bits; NULL for others.
 static inline const float *weight_code_values(enum weight_code code) {
-    static const float int4[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-    static const float e2m1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-                                   -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
-    static const float iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                  1,    13,   25,  38,  53,  69,  89,  113};
-    return code == WEIGHT_CODE_INT4   ? int4
-           : code == WEIGHT_CODE_E2M1 ? e2m1
-           : code == WEIGHT_CODE_IQ4  ? iq4
+    static const float of_int4[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+    static const float of_e2m1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                      -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+    static const float of_iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
+    return code == WEIGHT_CODE_INT4   ? of_int4
+           : code == WEIGHT_CODE_E2M1 ? of_e2m1
+           : code == WEIGHT_CODE_IQ4  ? of_iq4
                                       : NULL;
 }
 
