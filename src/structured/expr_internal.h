@@ -135,7 +135,10 @@ static inline bool expr_set_is_single(const struct expr_set *set, unsigned char 
     }
     return found == 1;
 }
-static inline uint64_t expr_mix(uint64_t x) { // the finaliser of splitmix64
+// A step of splitmix64. Its first line matters where results are added: without it, twice the
+// result of a small x is often the result of 2 * x.
+static inline uint64_t expr_mix(uint64_t x) {
+    x += UINT64_C(0x9e3779b97f4a7c15);
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
     return x ^ x >> 31;

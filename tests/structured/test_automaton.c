@@ -369,11 +369,50 @@ static void nesting(void **state) {
     vocabulary_destroy(vocabulary);
 }
 
+// Letters of one class are followed by one step. Each letter in turn begins two ways to go on, and
+// all others one way, so that no sum of their marks may be another's.
+static void letters_stay_apart(void **state) {
+    (void)state;
+    enum { FIRST = '#', NUM_LETTERS = '[' - FIRST };
+    const char *texts[] = {"#", "#p"};
+    struct vocabulary *vocabulary = fixture_vocabulary(texts, 2);
+    for (int twice = 0; twice < NUM_LETTERS; twice++) {
+        struct grammar *grammar;
+        assert_int_equal(grammar_create(&grammar, NULL, NULL), OK);
+        struct exprs *exprs = grammar_exprs(grammar);
+        uint32_t all = EXPR_NOTHING;
+        for (int i = 0; i < NUM_LETTERS; i++) {
+            char letter[] = {(char)(FIRST + i), 0}, rest[] = {'a', (char)(FIRST + i), 0};
+            uint32_t own = expr_concat(exprs, expr_string(exprs, letter), expr_string(exprs, rest));
+            if (i == twice) {
+                uint32_t one = expr_string(exprs, letter);
+                uint32_t head = expr_alt(exprs, one, expr_string(exprs, "xyz"));
+                own = expr_concat(exprs, head, expr_string(exprs, "p"));
+                head = expr_alt(exprs, one, expr_string(exprs, "uvw"));
+                own = expr_alt(exprs, own, expr_concat(exprs, head, expr_string(exprs, "q")));
+            }
+            all = expr_alt(exprs, all, own);
+        }
+        uint32_t rule = grammar_rule(grammar, "root");
+        grammar_define(grammar, rule, grammar_terminal(grammar, all));
+        grammar_start(grammar, rule);
+        struct automaton *automaton = fixture_run(grammar, vocabulary);
+        fixture_check_mask(automaton, automaton_start(automaton)); // from then on steps are kept
+        for (int i = 0; i < NUM_LETTERS; i++) {
+            char text[] = {(char)(FIRST + i), 'p', 0};
+            fixture_check(automaton, text, i == twice);
+        }
+        automaton_release(automaton);
+    }
+    vocabulary_destroy(vocabulary);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_grammars),   cmocka_unit_test(random_walks),
-        cmocka_unit_test(counters_of_rules), cmocka_unit_test(kinds_of_characters),
-        cmocka_unit_test(long_counters),     cmocka_unit_test(nesting),
+        cmocka_unit_test(random_grammars),    cmocka_unit_test(random_walks),
+        cmocka_unit_test(counters_of_rules),  cmocka_unit_test(kinds_of_characters),
+        cmocka_unit_test(long_counters),      cmocka_unit_test(nesting),
+        cmocka_unit_test(letters_stay_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
