@@ -168,13 +168,18 @@ static enum status choose_format(struct engine_plan *plan,
                    options->quantization);
 }
 
+// Whether the checkpoint may have linears in codes. Most GGUF files do.
+static bool may_have_codes(const struct engine_plan *plan) {
+    return !plan->dummy_weights && (plan->config.quantization.method != QUANTIZED_NOT ||
+                                    checkpoint_is_file(checkpoint_path(plan->checkpoint)));
+}
+
 // Unless an option says otherwise, the linears of a quantized checkpoint stay as they are stored.
 static enum status choose_formats(struct engine_plan *plan,
                                   const struct nvllm_engine_options *options, struct err *err) {
     struct linear_formats *formats = &plan->runner.decoder.formats;
     *formats = (struct linear_formats){.format = plan->format};
-    bool is_packed = plan->config.quantization.method != QUANTIZED_NOT && !plan->dummy_weights &&
-                     weight_format_is(plan->format, WEIGHTS_NATIVE) &&
+    bool is_packed = may_have_codes(plan) && weight_format_is(plan->format, WEIGHTS_NATIVE) &&
                      strcmp(options->dtype, "auto") == 0;
     struct weights *weights = NULL;
     // Where they cannot be opened, loading says why.

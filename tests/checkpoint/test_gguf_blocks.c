@@ -1,5 +1,6 @@
 /* Blocks of every element type of GGUF against the values that the package gguf decodes, to the
  * bit. tests/reference/make_gguf_cases.py wrote them. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,7 @@ static void *load(const struct block_type *type, const char *part, size_t size) 
     return out;
 }
 
-// Exact, but 0 is -0: ggml's tables have no negative zero, and neither do products with them.
+// Exact, but 0 is -0: codes of E2M1 have a negative zero, and ggml's table does not.
 static void check(const struct block_type *type, const float *got, const float *want,
                   size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -87,6 +88,62 @@ static void test_parts_of_rows(void **state) {
     }
 }
 
+static float value_of(enum weight_code code, uint8_t bits) {
+    const float *values = weight_code_values(code);
+    return values ? values[bits] : (float)(int8_t)bits;
+}
+
+// Codes, scales and offsets of columns [first, first + count) give the decoded elements. An offset
+// that had to be rounded may change the last bit of its own size.
+static void check_codes(const struct gguf_matrix *matrix, uint64_t first, size_t count,
+                        uint32_t group, const float *want) {
+    const struct matrix_form *form = &matrix->base.form;
+    uint8_t bits[2 * BLOCK_ELEMENTS_MAX];
+    float scales[64], offsets[64];
+    const struct matrix_codes codes = {bits, scales, form->has_offsets ? offsets : NULL};
+    assert_int_equal(matrix->base.read_codes(&matrix->base, 1, first, count, group, &codes, NULL),
+                     OK);
+    for (size_t i = 0; i < count; i++) {
+        float offset = form->has_offsets ? offsets[i / group] : -0.0f;
+        float got = fmaf(value_of(form->code, bits[i]), scales[i / group], offset);
+        if (got == want[i] || fabsf(got - want[i]) <= 0x1p-23f * fabsf(offset)) continue;
+        fail_msg("%s: element %zu is %.9g, want %.9g", matrix->type->name, (size_t)first + i,
+                 (double)got, (double)want[i]);
+    }
+}
+
+// The codes of every part of a row that begins with a group.
+static void test_codes(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        const struct block_type *type = block_type_of(numbers[i]);
+        size_t total = (size_t)BLOCKS * type->elements, cols = total / 2;
+        uint8_t *blocks = load(type, "blocks", (size_t)BLOCKS * type->bytes);
+        float *want = load(type, "want", total * sizeof *want);
+        struct gguf_matrix matrix = {.type = type, .source = {.data = blocks}, .cols = cols};
+        gguf_matrix_init(&matrix);
+        assert_non_null(matrix.base.read_codes);
+        uint32_t group = matrix.base.form.group;
+        if (numbers[i] == 15) group = 128; // of a block's 256
+        for (; group >= 16; group /= 2) {
+            for (size_t first = 0; first < cols; first += group) {
+                check_codes(&matrix, first, cols - first, group, want + cols + first);
+                check_codes(&matrix, first, group, group, want + cols + first);
+            }
+        }
+        free(blocks);
+        free(want);
+    }
+}
+
+static void test_types_without_codes(void **state) {
+    (void)state;
+    struct gguf_matrix matrix = {.type = block_type_of(1), .cols = 1};
+    gguf_matrix_init(&matrix);
+    assert_int_equal(matrix.base.form.code, WEIGHT_CODE_NONE);
+    assert_null(matrix.base.read_codes);
+}
+
 static void test_plain_types(void **state) {
     (void)state;
     static const float want[] = {1.5f, -0.25f, 65504.0f, 0.0f};
@@ -127,6 +184,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_parts_of_rows),
+        cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_types_without_codes),
         cmocka_unit_test(test_plain_types),
         cmocka_unit_test(test_permuted_rows),
         cmocka_unit_test(test_types_that_are_not_supported),

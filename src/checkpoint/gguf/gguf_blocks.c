@@ -7,12 +7,8 @@
 #include <string.h>
 
 #include "base/compiler.h"
-
-static float half_at(const uint8_t *bytes) {
-    uint16_t bits;
-    memcpy(&bits, bytes, sizeof bits);
-    return f16_to_f32(bits);
-}
+#include "base/weight_code.h"
+#include "checkpoint/gguf/gguf_block_parts.h"
 
 static void decode_f32(const uint8_t *block, size_t num_blocks, float *out) {
     memcpy(out, block, num_blocks * sizeof *out);
@@ -50,14 +46,6 @@ static void decode_q4_1(const uint8_t *block, size_t num_blocks, float *out) {
             out[i + 16] = (float)(block[4 + i] >> 4) * d + m;
         }
     }
-}
-
-// The 5-bit codes i and i + 16 of a block: four bits of `low`, the fifth in bit i of `high`.
-static void codes5(const uint8_t *high, const uint8_t *low, int i, int *first, int *second) {
-    uint32_t bits;
-    memcpy(&bits, high, sizeof bits);
-    *first = (low[i] & 15) | (int)(bits >> i & 1) << 4;
-    *second = low[i] >> 4 | (int)(bits >> (i + 16) & 1) << 4;
 }
 
 // d, high[4], low[16]: (code - 16) * d
@@ -110,8 +98,9 @@ static void decode_q2_k(const uint8_t *block, size_t num_blocks, float *out) {
         float d = half_at(block + 80), dmin = half_at(block + 82);
         for (int group = 0; group < 16; group++) {
             float scale = d * (float)(block[group] & 15), low = dmin * (float)(block[group] >> 4);
-            const uint8_t *codes = block + 16 + group / 8 * 32 + group % 2 * 16;
-            int shift = group / 2 % 4 * 2;
+            int first, shift;
+            place_2bit(group, &first, &shift);
+            const uint8_t *codes = block + 16 + first;
             for (int i = 0; i < 16; i++) {
                 out[group * 16 + i] = scale * (float)(codes[i] >> shift & 3) - low;
             }
@@ -123,31 +112,17 @@ static void decode_q2_k(const uint8_t *block, size_t num_blocks, float *out) {
 // element 32k + i is bit k of high[i]; where it is not set, 4 is subtracted.
 static void decode_q3_k(const uint8_t *block, size_t num_blocks, float *out) {
     for (; num_blocks; num_blocks--, block += 110, out += 256) {
-        const uint8_t *packed = block + 96;
         float d = half_at(block + 108);
         for (int group = 0; group < 16; group++) {
-            int low = packed[group % 8] >> (group / 8 * 4) & 15;
-            int scale = low | (packed[8 + group % 4] >> (group / 4 * 2) & 3) << 4;
-            float factor = d * (float)(scale - 32);
-            const uint8_t *codes = block + 32 + group / 8 * 32 + group % 2 * 16;
-            const uint8_t *high = block + group % 2 * 16;
-            int shift = group / 2 % 4 * 2, bit = group / 2;
+            int first, shift, bit = group / 2;
+            place_2bit(group, &first, &shift);
+            float factor = d * (float)scale_q3_k(block + 96, group);
+            const uint8_t *codes = block + 32 + first, *high = block + group % 2 * 16;
             for (int i = 0; i < 16; i++) {
                 int code = (codes[i] >> shift & 3) - (high[i] >> bit & 1 ? 0 : 4);
                 out[group * 16 + i] = factor * (float)code;
             }
         }
-    }
-}
-
-// The scale and the minimum of group 0 to 7, 6 bits each, of Q4_K and Q5_K.
-static void scale_min(const uint8_t packed[12], int group, int *scale, int *low) {
-    if (group < 4) {
-        *scale = packed[group] & 63;
-        *low = packed[group + 4] & 63;
-    } else {
-        *scale = (packed[group + 4] & 15) | packed[group - 4] >> 6 << 4;
-        *low = packed[group + 4] >> 4 | packed[group] >> 6 << 4;
     }
 }
 
@@ -194,21 +169,13 @@ static void decode_q6_k(const uint8_t *block, size_t num_blocks, float *out) {
     for (; num_blocks; num_blocks--, block += 210, out += 256) {
         float d = half_at(block + 208);
         for (int group = 0; group < 16; group++) {
-            int half = group / 8, slice = group / 2 % 4, first = group % 2 * 16;
-            const uint8_t *low = block + 64 * half + 32 * (slice % 2) + first;
-            const uint8_t *high = block + 128 + 32 * half + first;
+            int codes[16];
             float factor = d * (float)(int8_t)block[192 + group];
-            int low_shift = slice / 2 * 4, high_shift = slice * 2;
-            for (int i = 0; i < 16; i++) {
-                int code = (low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4;
-                out[group * 16 + i] = factor * (float)(code - 32);
-            }
+            codes_q6_k(block, group, codes);
+            for (int i = 0; i < 16; i++) out[group * 16 + i] = factor * (float)(codes[i] - 32);
         }
     }
 }
-
-static const float iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                     1,    13,   25,  38,  53,  69,  89,  113};
 
 static void decode_table(const float values[16], float scale, const uint8_t *codes, float *out) {
     for (int i = 0; i < 16; i++) {
@@ -220,7 +187,7 @@ static void decode_table(const float values[16], float scale, const uint8_t *cod
 // d, codes[16]
 static void decode_iq4_nl(const uint8_t *block, size_t num_blocks, float *out) {
     for (; num_blocks; num_blocks--, block += 18, out += 32) {
-        decode_table(iq4_values, half_at(block), block + 2, out);
+        decode_table(weight_code_values(WEIGHT_CODE_IQ4), half_at(block), block + 2, out);
     }
 }
 
@@ -228,13 +195,9 @@ static void decode_iq4_nl(const uint8_t *block, size_t num_blocks, float *out) {
 static void decode_iq4_xs(const uint8_t *block, size_t num_blocks, float *out) {
     for (; num_blocks; num_blocks--, block += 136, out += 256) {
         float d = half_at(block);
-        uint16_t high;
-        memcpy(&high, block + 2, sizeof high);
         for (int group = 0; group < 8; group++) {
-            int low = block[4 + group / 2] >> (group % 2 * 4) & 15;
-            int scale = low | (high >> (2 * group) & 3) << 4;
-            decode_table(iq4_values, d * (float)(scale - 32), block + 8 + group * 16,
-                         out + group * 32);
+            decode_table(weight_code_values(WEIGHT_CODE_IQ4), d * (float)scale_iq4_xs(block, group),
+                         block + 8 + group * 16, out + group * 32);
         }
     }
 }
@@ -242,7 +205,7 @@ static void decode_iq4_xs(const uint8_t *block, size_t num_blocks, float *out) {
 // scale: 2^(byte - 127); codes[16] in E2M1. The values are doubled and the scale is halved, as in
 // ggml: the smallest scale is no normal float.
 static void decode_mxfp4(const uint8_t *block, size_t num_blocks, float *out) {
-    static const float values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    static const float values[16] = {0, 1, 2, 3, 4, 6, 8, 12, -0.0f, -1, -2, -3, -4, -6, -8, -12};
     for (; num_blocks; num_blocks--, block += 17, out += 32) {
         decode_table(values, ldexpf(1, (int)block[0] - 128), block + 1, out);
     }

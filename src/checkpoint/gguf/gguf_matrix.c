@@ -2,12 +2,19 @@
 
 #include <string.h>
 
-enum { PIECE_BYTES = 4096 }; // that are read from a file together
+enum {
+    PIECE_BYTES = 4096, // that are read from a file together
+    GROUPS_MAX = 16,
+};
 
 static uint64_t stored_row(const struct gguf_matrix *m, uint64_t row) {
     if (!m->head_dim) return row;
     uint64_t head = row / m->head_dim, at = row % m->head_dim, half = m->head_dim / 2;
     return head * m->head_dim + at % half * 2 + at / half;
+}
+
+static uint64_t row_at(const struct gguf_matrix *m, uint64_t row) {
+    return stored_row(m, row) * (m->cols / m->type->elements) * m->type->bytes;
 }
 
 // Decodes the elements of one block from `skip` on.
@@ -24,8 +31,7 @@ static enum status read_row(const struct matrix_reader *base, uint64_t row, uint
                             size_t count, float *out, struct err *err) {
     const struct gguf_matrix *m = (const struct gguf_matrix *)base;
     const struct block_type *type = m->type;
-    uint64_t row_bytes = m->cols / type->elements * type->bytes;
-    uint64_t first = stored_row(m, row) * row_bytes + col / type->elements * type->bytes;
+    uint64_t first = row_at(m, row) + col / type->elements * type->bytes;
     size_t skip = (size_t)(col % type->elements), num_blocks_max = PIECE_BYTES / type->bytes;
     uint8_t room[PIECE_BYTES];
     while (count) {
@@ -54,10 +60,54 @@ static enum status read_row(const struct matrix_reader *base, uint64_t row, uint
     return OK;
 }
 
+// Takes one block apart. Columns [col, col + count) are wanted; `first` is the block's.
+static void unpack_part(const struct gguf_matrix *m, const uint8_t *block, uint64_t first,
+                        uint64_t col, size_t count, uint32_t group,
+                        const struct matrix_codes *out) {
+    uint8_t codes[BLOCK_ELEMENTS_MAX];
+    float scales[GROUPS_MAX], offsets[GROUPS_MAX];
+    const struct matrix_form *form = &m->codes->form;
+    m->codes->unpack(block, codes, scales, offsets);
+    uint64_t begin = first > col ? first : col, end = first + m->type->elements;
+    if (end > col + count) end = col + count;
+    memcpy(out->codes + (begin - col), codes + (begin - first), (size_t)(end - begin));
+    // A wanted group lies in one of the block's.
+    for (uint64_t i = (begin - col + group - 1) / group; col + i * group < end; i++) {
+        uint64_t from = (col + i * group - first) / form->group;
+        out->scales[i] = scales[from];
+        if (form->has_offsets) out->offsets[i] = offsets[from];
+    }
+}
+
+static enum status read_codes(const struct matrix_reader *base, uint64_t row, uint64_t col,
+                              size_t count, uint32_t group, const struct matrix_codes *out,
+                              struct err *err) {
+    const struct gguf_matrix *m = (const struct gguf_matrix *)base;
+    const struct block_type *type = m->type;
+    uint64_t block = col / type->elements,
+             end = (col + count + type->elements - 1) / type->elements;
+    uint64_t num_blocks_max = PIECE_BYTES / type->bytes, begin = row_at(m, row);
+    uint8_t room[PIECE_BYTES];
+    while (block < end) {
+        size_t num_blocks = (size_t)(end - block < num_blocks_max ? end - block : num_blocks_max);
+        const uint8_t *bytes = byte_source_get(&m->source, begin + block * type->bytes,
+                                               num_blocks * type->bytes, room, err);
+        if (!bytes) return ERR_IO;
+        for (size_t i = 0; i < num_blocks; i++, block++, bytes += type->bytes) {
+            unpack_part(m, bytes, block * type->elements, col, count, group, out);
+        }
+    }
+    return OK;
+}
+
 static void close_matrix(struct matrix_reader *base) {
     (void)base;
 }
 
 void gguf_matrix_init(struct gguf_matrix *matrix) {
+    matrix->codes = block_codes_of(matrix->type->number);
     matrix->base = (struct matrix_reader){.read = read_row, .close = close_matrix};
+    if (!matrix->codes) return;
+    matrix->base.read_codes = read_codes;
+    matrix->base.form = matrix->codes->form;
 }

@@ -1,13 +1,15 @@
-/* Reads a matrix of a GGUF file, of any element type, as floats. */
+/* Reads a matrix of a GGUF file, of any element type, as floats, and one in blocks as codes. */
 #ifndef CHECKPOINT_GGUF_GGUF_MATRIX_H
 #define CHECKPOINT_GGUF_GGUF_MATRIX_H
 
 #include "base/byte_source.h"
 #include "base/matrix_reader.h"
 #include "checkpoint/gguf/gguf_blocks.h"
+#include "checkpoint/gguf/gguf_codes.h"
 
 struct gguf_matrix {
-    struct matrix_reader base; // set by gguf_matrix_init
+    struct matrix_reader base; // set by gguf_matrix_init, as `codes` is
+    const struct block_codes *codes; // of the type; NULL: it has none
     const struct block_type *type;
     struct byte_source source;
     uint64_t cols; // a multiple of the type's block

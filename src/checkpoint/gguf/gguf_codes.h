@@ -1,0 +1,20 @@
+/* Blocks taken apart into the form of base/weight_code.h, so that backends can keep their bits: a
+ * code for each element, a scale and perhaps an offset for each group. */
+#ifndef CHECKPOINT_GGUF_GGUF_CODES_H
+#define CHECKPOINT_GGUF_GGUF_CODES_H
+
+#include <stdint.h>
+
+#include "base/matrix_reader.h"
+
+struct block_codes {
+    uint32_t number; // of the type, in the file
+    struct matrix_form form; // its group divides a block
+    // One block: codes [elements], scales and offsets [elements / group]. The offsets are not
+    // written where the form has none.
+    void (*unpack)(const uint8_t *block, uint8_t *codes, float *scales, float *offsets);
+};
+
+const struct block_codes *block_codes_of(uint32_t number); // NULL: the type's elements are floats
+
+#endif
