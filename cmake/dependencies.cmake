@@ -42,6 +42,22 @@ if(TLS_FOUND)
 else()
   message(STATUS "openssl and libevent_openssl: not found, the server has no TLS")
 endif()
+# Models by name are downloaded where there were the headers of libcurl and OpenSSL. The libraries are
+# opened when they are needed (src/hub/hub_library.c), so nothing is linked with them.
+pkg_check_modules(CURL QUIET IMPORTED_TARGET "libcurl>=7.85")
+set(DOWNLOAD_FOUND OFF)
+set(DOWNLOAD_SOURCES hub/hub_download_none.c)
+if(CURL_FOUND AND TLS_FOUND)
+  set(DOWNLOAD_FOUND ON)
+  set(DOWNLOAD_SOURCES
+    hub/hub_blob.c
+    hub/hub_download.c
+    hub/hub_http.c
+    hub/hub_library.c
+    hub/hub_reply.c)
+else()
+  message(STATUS "libcurl or openssl: not found, models by name are not downloaded")
+endif()
 # llhttp, where it is packaged (Debian 13), else http-parser, which has no maintainer any more and comes
 # without a pkg-config file.
 pkg_check_modules(LLHTTP QUIET libllhttp)

@@ -57,4 +57,6 @@ execute_process(COMMAND getconf GNU_LIBC_VERSION OUTPUT_VARIABLE GLIBC_VERSION O
 string(REPLACE "glibc " "" GLIBC_VERSION "${GLIBC_VERSION}")
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${GLIBC_VERSION})")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS openmpi-bin)
+# Opened to download models by name (src/hub/hub_library.c); all else runs without them.
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libcurl4 | libcurl4t64, ca-certificates")
 include(CPack)

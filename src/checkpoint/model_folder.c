@@ -6,7 +6,7 @@
 
 #include "base/os/file.h"
 
-#define HOW_TO_GET "hf download Qwen/Qwen3-0.6B --local-dir DIR"
+#define HOW_TO_GET "nanovllm pull Qwen/Qwen3-0.6B"
 
 static const struct {
     const char *suffix;

@@ -54,6 +54,7 @@ static const struct cli_command commands[] = {
     {"serve", "serve a model over HTTP in OpenAI's form", cmd_serve},
     {"bench", "measure a model's speed on a fixed workload", cmd_bench},
     {"inspect", "show a model's shape and memory plan without loading it", cmd_inspect},
+    {"pull", "download a model by its name", cmd_pull},
     {"render", "show the prompt that a chat template makes of a chat", cmd_render},
     {"tokenize", "text to token ids", cmd_tokenize},
     {"detokenize", "token ids to text", cmd_detokenize},
@@ -67,6 +68,9 @@ const struct cli_command *command_at(size_t index) {
 }
 
 const struct cli_command *command_find(const char *name) {
+    // As ollama has it. Not in the list, which has chat.
+    static const struct cli_command run_command = {"run", "talk with a model", cmd_run};
+    if (strcmp(name, run_command.name) == 0) return &run_command;
     for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
         if (strcmp(commands[i].name, name) == 0) return &commands[i];
     }
@@ -110,8 +114,7 @@ static enum status format_overview(struct buf *out, struct err *err) {
     if (status) return status;
     return buf_appendf(out, err,
                        "  %-12s%s\n  %-12s%s\n\nExample:\n"
-                       "  hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B\n"
-                       "  nanovllm chat -m Qwen3-0.6B\n"
+                       "  nanovllm chat -m Qwen/Qwen3-0.6B\n"
                        "\nExit status: 0 success, 1 the run failed, 2 the command line is wrong.\n",
                        "version", "print version, devices and build options", "help",
                        "help on a command: nanovllm help COMMAND");

@@ -40,11 +40,12 @@ static enum status start_tokenizer_load(struct tokenizer_load *load,
     enum status status = tokenizer_check_present(checkpoint, &what, &present, err);
     if (status) return status;
     if (!present) {
-        return err_set(err, ERR_IO,
-                       "%s is missing: it is one of the files that a model is published with, so "
-                       "get it again with hf download; skip_tokenizer_init runs token ids without "
-                       "a tokenizer",
-                       what.text);
+        return err_set(
+            err, ERR_IO,
+            "%s is missing: it is one of the files that a model is published with, so "
+            "get it again with nanovllm pull; skip_tokenizer_init runs token ids without "
+            "a tokenizer",
+            what.text);
     }
     load->started = thread_start(&load->thread, NULL, run_tokenizer_load, load) == 0;
     if (!load->started) run_tokenizer_load(load); // no thread could be started: load it here

@@ -38,15 +38,26 @@ static enum status read_wish(struct hub_wish *wish, const struct hub_name *name,
     return wish->revision ? hub_revision_check(wish->revision, err) : OK;
 }
 
+// The model is not in the cache, and is not to be downloaded.
 static enum status refuse(const struct hub_settings *settings, const struct hub_request *request,
-                          const struct hub_name *name, const struct err *missing, struct err *err) {
-    const char *why = !request->download     ? "it was not asked for"
-                      : settings->is_offline ? "HF_HUB_OFFLINE is set"
-                                             : "";
-    return err_set(err, ERR_IO,
-                   "%s is not a folder, and not in the Hugging Face cache (%s); it is not "
-                   "downloaded, because %s: hf download %s gets it",
-                   request->model, missing->message, why, name->id);
+                          const struct err *missing, struct err *err) {
+    const char *how = settings->is_offline      ? "HF_HUB_OFFLINE forbids to download it"
+                      : hub_download_is_built() ? "nanovllm pull downloads it"
+                                                : "hf download brings it there";
+    return err_set(err, ERR_IO, "%s is not a folder, and not in the Hugging Face cache (%s); %s",
+                   request->model, missing->message, how);
+}
+
+static enum status download(char path[FILE_PATH_MAX], struct hub_settings *settings,
+                            const struct hub_wish *wish, const struct hub_watch *watch,
+                            struct err *err) {
+    struct err missing = {0};
+    bool is_found = false;
+    enum status status = hub_download(settings, wish, watch, err);
+    if (!status) status = hub_cache_find(path, &is_found, settings, wish, &missing);
+    if (status && err && missing.status) *err = missing;
+    if (status || is_found) return status;
+    return err_set(err, ERR_IO, "%s was downloaded, but %s", wish->name->id, missing.message);
 }
 
 enum status hub_find(char path[FILE_PATH_MAX], const struct hub_request *request,
@@ -62,11 +73,35 @@ enum status hub_find(char path[FILE_PATH_MAX], const struct hub_request *request
     if (!status) status = hub_cache_find(path, &is_found, &settings, &wish, &missing);
     if (status && err && missing.status) *err = missing;
     if (status || is_found) return status;
-    if (!request->download || settings.is_offline) {
-        return refuse(&settings, request, &name, &missing, err);
+    if (!request->download || settings.is_offline) return refuse(&settings, request, &missing, err);
+    return download(path, &settings, &wish, watch, err);
+}
+
+enum status hub_pull(char path[FILE_PATH_MAX], bool *is_new, const struct hub_request *request,
+                     const struct hub_watch *watch, struct err *err) {
+    struct hub_name name;
+    struct hub_wish wish;
+    struct hub_settings settings;
+    struct err missing = {0};
+    char before[FILE_PATH_MAX];
+    bool is_found = false;
+    *is_new = false;
+    if (!hub_name_parse(&name, request->model)) {
+        return err_set(err, ERR_INVALID, "%s is not the name of a model, such as Qwen/Qwen3-0.6B",
+                       request->model);
     }
-    status = hub_download(&settings, &wish, watch, err);
-    if (!status) status = hub_cache_find(path, &is_found, &settings, &wish, &missing);
-    if (status || is_found) return status;
-    return err_set(err, ERR_IO, "%s was downloaded, but %s", request->model, missing.message);
+    enum status status = read_wish(&wish, &name, request, err);
+    if (!status) status = hub_settings_read(&settings, err);
+    if (status) return status;
+    if (settings.is_offline) {
+        return err_set(err, ERR_IO, "HF_HUB_OFFLINE forbids to download %s", name.id);
+    }
+    status = hub_cache_find(before, &is_found, &settings, &wish, &missing);
+    if (status) {
+        if (err) *err = missing;
+        return status;
+    }
+    status = download(path, &settings, &wish, watch, err);
+    *is_new = !status && (!is_found || strcmp(before, path) != 0);
+    return status;
 }

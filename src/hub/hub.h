@@ -22,4 +22,10 @@ struct hub_request {
 MUST_USE enum status hub_find(char path[FILE_PATH_MAX], const struct hub_request *request,
                               const struct hub_watch *watch, struct err *err);
 
+// Downloads the newest commit of a model's revision, and puts its place into `path`. *is_new: the
+// cache did not have it whole before. ERR_INVALID: request->model is no name.
+MUST_USE enum status hub_pull(char path[FILE_PATH_MAX], bool *is_new,
+                              const struct hub_request *request, const struct hub_watch *watch,
+                              struct err *err);
+
 #endif

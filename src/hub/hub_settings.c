@@ -61,18 +61,18 @@ static enum status put_below_home(char out[FILE_PATH_MAX], const char *below, st
     return status ? status : put_path(out, path, below, err);
 }
 
-static enum status put_endpoint(char out[HUB_URL_MAX], struct err *err) {
+static enum status put_endpoint(char out[HUB_ENDPOINT_MAX], struct err *err) {
     const char *endpoint = variable("HF_ENDPOINT");
     if (!endpoint) endpoint = HUB_ENDPOINT;
     size_t len = strlen(endpoint);
     while (len && endpoint[len - 1] == '/') len--;
     bool is_url = strncmp(endpoint, "http://", 7) == 0 || strncmp(endpoint, "https://", 8) == 0;
     for (size_t i = 0; i < len; i++) is_url = is_url && endpoint[i] > ' ' && endpoint[i] < 0x7f;
-    if (!is_url || len >= 200) {
+    if (!is_url || len >= HUB_ENDPOINT_MAX) {
         return err_set(err, ERR_INVALID, "HF_ENDPOINT is %.100s, want an http or https URL",
                        endpoint);
     }
-    snprintf(out, HUB_URL_MAX, "%.*s", (int)len, endpoint);
+    snprintf(out, HUB_ENDPOINT_MAX, "%.*s", (int)len, endpoint);
     return OK;
 }
 

@@ -8,11 +8,11 @@
 #include "base/err.h"
 #include "base/os/file.h"
 
-enum { HUB_TOKEN_MAX = 512, HUB_URL_MAX = 2048 };
+enum { HUB_TOKEN_MAX = 512, HUB_ENDPOINT_MAX = 200, HUB_URL_MAX = 4096 };
 
 struct hub_settings {
     char cache[FILE_PATH_MAX]; // HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, ...
-    char endpoint[HUB_URL_MAX]; // HF_ENDPOINT, without a slash at its end
+    char endpoint[HUB_ENDPOINT_MAX]; // HF_ENDPOINT, without a slash at its end
     char token[HUB_TOKEN_MAX]; // HF_TOKEN, else the text of HF_TOKEN_PATH; "": none
     char ca_file[FILE_PATH_MAX]; // SSL_CERT_FILE or another program's name for it; "": the system's
     bool is_offline; // HF_HUB_OFFLINE

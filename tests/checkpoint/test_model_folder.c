@@ -23,7 +23,7 @@ static void test_a_folder_is_not_refused(void **state) {
 
 static void test_a_name_that_nothing_has_says_how_to_get_a_model(void **state) {
     (void)state;
-    const char *any = "this gets a model: hf download Qwen/Qwen3-0.6B --local-dir DIR";
+    const char *any = "this gets a model: nanovllm pull Qwen/Qwen3-0.6B";
     refused("nowhere", ERR_IO, any);
     refused("/nowhere/model", ERR_IO, any);
     refused("./nowhere/model", ERR_IO, any);

@@ -36,7 +36,7 @@ BEGIN {
     room["server/api"] = "http chat loop observe page"
     room["cmd/terminal"] = ""
     room["cmd/options"] = "."
-    room["cmd/model"] = "."
+    room["cmd/model"] = ". terminal"
     room["cmd/generate"] = ". terminal model"
     room["cmd/bench"] = ". terminal model"
     room["cmd/chat"] = ". terminal model generate"

@@ -493,3 +493,15 @@ int cmd_chat(int argc, char **argv) {
     nvllm_sampling_params_fini(&chat.sampling);
     return exit_code;
 }
+
+int cmd_run(int argc, char **argv) {
+    if (argc == 0 || argv[0][0] == '-') return cmd_chat(argc, argv);
+    char **longer = calloc((size_t)argc + 2, sizeof *longer); // ends with NULL, as argv does
+    if (!longer) return cli_error("out of memory: arguments");
+    static char flag[] = "-m";
+    longer[0] = flag;
+    memcpy(longer + 1, argv, (size_t)argc * sizeof *longer);
+    int exit_code = cmd_chat(argc + 1, longer);
+    free(longer);
+    return exit_code;
+}

@@ -8,6 +8,8 @@
 
 #include "base/json/jread.h"
 #include "cmd/cli.h"
+#include "cmd/model/downloading.h"
+#include "cmd/terminal/interrupt.h"
 
 // What lies beside this program under this name: installed with it, in a wheel, or in the source
 // that it was built from.
@@ -61,10 +63,17 @@ enum status model_place_find(struct model_place *place, struct nvllm_engine_opti
                              bool texts_only, struct err *err) {
     struct nvllm_error error = {0};
     char *path = NULL;
+    struct downloading downloading;
     place->name = options->model;
     enum status status = check_bundled(options->model, err);
     if (status) return status;
-    status = cli_options_status(nvllm_model_find(options, texts_only, &path, &error), &error, err);
+    downloading_begin(&downloading, options->model);
+    struct nvllm_engine_options own = *options;
+    own.interrupt = &interrupt_question;
+    own.download_progress = &downloading.callback;
+    enum nvllm_status found = nvllm_model_find(&own, texts_only, &path, &error);
+    downloading_end(&downloading, found == NVLLM_OK);
+    status = cli_options_status(found, &error, err);
     if (status) return status;
     place->is_named = strcmp(path, options->model) != 0;
     snprintf(place->path, sizeof place->path, "%s", path);

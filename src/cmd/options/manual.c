@@ -44,8 +44,7 @@ static void print_main_page(FILE *out) {
           ".SH DESCRIPTION\n"
           "Runs the checkpoint folders of Hugging Face as they are, on CPUs or an NVIDIA GPU,\n"
           "with a paged KV cache, prefix caching, continuous batching and chunked prefill.\n"
-          "A folder is got by\n"
-          "\\fBhf download Qwen/Qwen3\\-0.6B \\-\\-local\\-dir\\fR \\fIDIR\\fR.\n"
+          "A name such as Qwen/Qwen3\\-0.6B is downloaded when it is first used.\n"
           ".SH COMMANDS\n",
           out);
     const struct cli_command *command;

@@ -123,8 +123,7 @@ void option_range(const struct nvllm_param *row, char *out, size_t size) {
 
 // ---- names of other programs ----
 
-#define GET_A_MODEL                                                                                \
-    "a model is a folder: hf download Qwen/Qwen3-0.6B --local-dir DIR, then -m MODEL"
+#define GET_A_MODEL "-m takes a folder or a name such as Qwen/Qwen3-0.6B, which it downloads"
 #define ONE_DEVICE "the whole model runs on it"
 
 static const struct foreign_flag foreign_flags[] = {
@@ -167,11 +166,9 @@ static const struct foreign_flag foreign_flags[] = {
 static const struct {
     const char *theirs, *instead;
 } commands[] = {
-    {"run", "chat talks with a model, generate completes a text"},
     {"complete", "generate completes a text"},
     {"cli", "chat talks with a model, generate completes a text"},
-    {"pull", GET_A_MODEL},
-    {"download", GET_A_MODEL},
+    {"download", "pull downloads a model"},
     {"list", "a model is a folder, and no list of them is kept"},
     {"ls", "a model is a folder, and no list of them is kept"},
     {"rm", "a model is a folder, and no list of them is kept"},

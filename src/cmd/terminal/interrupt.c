@@ -11,14 +11,18 @@
 static volatile sig_atomic_t requested;
 // The cursor is after a progress line or ^C, so the message begins with a newline.
 static volatile sig_atomic_t on_terminal;
+static volatile sig_atomic_t is_download;
 
 static const int stop_signals[] = {SIGINT, SIGTERM};
 
 // Answers at once, because a step of a large model may take seconds before the run stops.
 static void say_stopping(void) {
-    static const char text[] = "\nnanovllm: stopping after this step; again to kill\n";
+    static const char step[] = "\nnanovllm: stopping after this step; again to kill\n";
+    static const char download[] = "\nnanovllm: stopping the download; again to kill\n";
+    const char *text = is_download ? download : step;
+    size_t len = (is_download ? sizeof download : sizeof step) - 1;
     size_t skipped = on_terminal ? 0 : 1;
-    ssize_t written = write(STDERR_FILENO, text + skipped, sizeof text - 1 - skipped);
+    ssize_t written = write(STDERR_FILENO, text + skipped, len - skipped);
     (void)written; // a handler can report no error
 }
 
@@ -46,6 +50,23 @@ void interrupt_install(void) {
         if (sigaction(stop_signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN)
             continue;
         sigaction(stop_signals[i], &action, NULL);
+    }
+}
+
+void interrupt_install_download(void) {
+    is_download = 1;
+    interrupt_install();
+}
+
+void interrupt_remove(void) {
+    is_download = 0;
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < ARRAY_LEN(stop_signals); i++) {
+        struct sigaction before;
+        bool is_ours =
+            sigaction(stop_signals[i], NULL, &before) == 0 && before.sa_handler == on_signal;
+        if (is_ours) sigaction(stop_signals[i], &action, NULL);
     }
 }
 

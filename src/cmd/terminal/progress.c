@@ -15,7 +15,7 @@ bool terminal_has_escapes(void) {
     return terminal && *terminal && strcmp(terminal, "dumb") != 0;
 }
 
-enum { LINE_MAX_BYTES = 256, BAR_MAX_BYTES = 160, BAR_WIDTH = 10, DEFAULT_COLUMNS = 80 };
+enum { LINE_MAX_BYTES = 400, BAR_MAX_BYTES = 200, BAR_WIDTH = 10, DEFAULT_COLUMNS = 80 };
 
 static const double redraw_seconds = 0.1;
 
@@ -60,6 +60,22 @@ void progress_format_share(char *out, size_t size, const char *label, uint64_t n
     snprintf(out, size, "%s [%s<%s]", bar, passed, left);
 }
 
+void progress_format_bytes(char *out, size_t size, const char *label, uint64_t num_done,
+                           uint64_t total, uint64_t num_before, double elapsed) {
+    char bar[BAR_MAX_BYTES], passed[32], left[32] = "?", ignored[32];
+    bool is_large = total >= 1000000000;
+    double unit = is_large ? 1e9 : 1e6;
+    uint64_t num_new = num_done > num_before ? num_done - num_before : 0;
+    uint64_t num_left = total > num_done ? total - num_done : 0;
+    double rate = elapsed > 0 ? (double)num_new / elapsed : 0;
+    format_bar(bar, sizeof bar, label, num_done, total ? total : 1, elapsed, ignored);
+    format_time(passed, sizeof passed, elapsed);
+    if (rate > 0) format_time(left, sizeof left, (double)num_left / rate);
+    snprintf(out, size, "%s %.*f/%.*f %s [%s<%s, %.1f MB/s]", bar, is_large ? 2 : 1,
+             (double)num_done / unit, is_large ? 2 : 1, (double)total / unit,
+             is_large ? "GB" : "MB", passed, left, rate / 1e6);
+}
+
 void progress_format(char *out, size_t size, const char *label, uint64_t num_done, uint64_t total,
                      double elapsed, double prefill_rate, double decode_rate) {
     char rates[80], passed[32], left[32], bar[BAR_MAX_BYTES];
@@ -96,6 +112,20 @@ void progress_share(struct progress *progress, uint64_t num_done, uint64_t total
     char line[LINE_MAX_BYTES];
     progress_format_share(line, sizeof line, progress->label, num_done, total,
                           now - progress->started_at);
+    draw_line(progress, line, now);
+}
+
+void progress_bytes(struct progress *progress, uint64_t num_bytes, uint64_t total) {
+    double now = clock_seconds();
+    if (!progress->total) {
+        progress->total = total ? total : 1;
+        progress->num_before = num_bytes;
+        progress->started_at = now;
+    }
+    if (!is_due(progress, now)) return;
+    char line[LINE_MAX_BYTES];
+    progress_format_bytes(line, sizeof line, progress->label, num_bytes, total,
+                          progress->num_before, now - progress->started_at);
     draw_line(progress, line, now);
 }
 

@@ -1,0 +1,489 @@
+"""Models by name are downloaded into huggingface_hub's cache, from a server that behaves as the hub does."""
+
+import fcntl
+import os
+import pathlib
+import shutil
+import signal
+import ssl
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+from hub_server import (COMMIT, Cut, Hub, Lfs, Longer, Moved, NoRange, OtherRange, Stall, Status, Wrong, etag_of)
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = os.path.abspath(os.environ["NANOVLLM_PROGRAM"])
+MODEL = ROOT / "models/tiny-qwen3"
+NAME = "acme/tiny"
+SHARD = "model-00001-of-00002.safetensors"
+
+
+def tiny_files():
+    """The bundled model as the hub stores it, and files that this program does not read."""
+    files = {path.name: path.read_bytes() for path in MODEL.iterdir()}
+    for name, data in files.items():
+        if name.endswith(".safetensors") or name == "tokenizer.json":
+            files[name] = Lfs(data)
+    files["config.json"] = Moved(files["config.json"])
+    return {**files, ".gitattributes": b"x", "pytorch_model.bin": Lfs(b"x"), "onnx/model.onnx": Lfs(b"x"),
+            "original/consolidated.00.pth": Lfs(b"x"), "extra.safetensors": Lfs(b"x")}
+
+
+class DownloadTest(unittest.TestCase):
+    def setUp(self):
+        self.scratch = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.scratch)
+        self.cache = self.scratch / "hub"
+        self.hub = Hub({NAME: tiny_files()})
+        self.hub.__enter__()
+        self.addCleanup(self.hub.__exit__)
+
+    @property
+    def repo(self):
+        return self.cache / "models--acme--tiny"
+
+    @property
+    def snapshot(self):
+        return self.repo / "snapshots" / COMMIT
+
+    def environment(self, **more):
+        kept = {name: value for name, value in os.environ.items()
+                if not name.startswith(("HF_", "HUGGING")) and not name.lower().endswith("_proxy")}
+        return {**kept, "HOME": str(self.scratch), "HF_HUB_CACHE": str(self.cache), "HF_ENDPOINT": self.hub.url,
+                "HF_HUB_DOWNLOAD_TIMEOUT": "2", **more}
+
+    def run_program(self, *arguments, **environment):
+        return subprocess.run([PROGRAM, *arguments], cwd=self.scratch, env=self.environment(**environment),
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+
+    def pull(self, *arguments, **environment):
+        done = self.run_program("pull", *(arguments or (NAME,)), **environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def refused(self, sentence, *arguments, **environment):
+        done = self.run_program(*(arguments or ("pull", NAME)), **environment)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(sentence, done.stderr)
+        return done
+
+    def check_snapshot(self):
+        """Every file is there as the hub has it, linked as huggingface_hub does."""
+        files = self.hub.models[NAME]
+        names = {path.name for path in self.snapshot.iterdir()}
+        self.assertEqual(names, {"chat_template.jinja", "config.json", "generation_config.json", "tokenizer.json",
+                                 "tokenizer_config.json", "model.safetensors.index.json", SHARD,
+                                 "model-00002-of-00002.safetensors"})
+        for name in names:
+            self.assertEqual(os.readlink(self.snapshot / name), f"../../blobs/{etag_of(files[name])}")
+            self.assertEqual((self.snapshot / name).read_bytes(), files[name])
+        self.assertEqual((self.repo / "refs/main").read_text(), COMMIT)
+        self.assertEqual(len(list((self.repo / "blobs").iterdir())), len(names))
+
+
+class Plain(DownloadTest):
+    def test_a_model_is_downloaded_and_runs(self):
+        done = self.run_program("generate", "-m", NAME, "--chat", "--temperature", "0", "What is 37 + 58?")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("95", done.stdout)
+        self.assertIn(f"downloading {NAME}: 7 files, 14.2 MB", done.stderr)
+        self.check_snapshot()
+        # Then it is read as it lies, without a request.
+        self.hub.requests.clear()
+        done = self.run_program("run", "-m", NAME, "--temperature", "0", "What is 37 + 58?")
+        self.assertIn("95", done.stdout)
+        self.assertEqual(self.hub.requests, [])
+
+    def test_pull_prints_the_place(self):
+        done = self.pull()
+        self.assertEqual(done.stdout, f"{self.snapshot}\n")
+        self.check_snapshot()
+        self.hub.requests.clear()
+        self.assertIn(f"{NAME} is up to date", self.pull().stderr)
+        self.assertEqual([request["path"] for request in self.hub.requests],
+                         [f"/api/models/{NAME}/revision/main"])
+
+    def test_the_token_goes_to_the_hub_alone(self):
+        self.pull(HF_TOKEN="hf_mine")
+        hosts = {(request["host"], request["token"]) for request in self.hub.requests}
+        self.assertEqual(hosts, {("hub", "Bearer hf_mine"), ("other", None)})
+
+    def test_the_token_of_a_file(self):
+        (self.scratch / "token").write_text("hf_file\n")
+        self.pull(HF_HOME=str(self.scratch))
+        self.assertIn("Bearer hf_file", {request["token"] for request in self.hub.requests})
+        (self.scratch / "token").write_text("hf file\r\nX-Evil: 1")
+        self.refused("a token has up to", HF_HOME=str(self.scratch))
+
+    def test_only_the_texts_are_fetched_for_what_reads_no_weights(self):
+        done = self.run_program("tokenize", "-m", NAME, "hi")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.run_program("inspect", "-m", NAME, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.hub.asked(SHARD), [])
+        self.refused("has neither model.safetensors nor", "generate", "-m", NAME, "--offline", "hi")
+        self.run_program("generate", "-m", NAME, "-n", "1", "hi")
+        self.check_snapshot()
+
+    def test_a_revision(self):
+        other = "f" * 40
+        self.hub.revisions["refs/pr/1"] = other
+        self.pull(NAME, "--revision", "refs/pr/1")
+        self.assertEqual((self.repo / "refs/refs/pr/1").read_text(), other)
+        self.assertFalse((self.repo / "refs/main").exists())
+        done = self.run_program("tokenize", "-m", NAME, "--revision", other, "--offline", "hi")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.refused(f"{NAME} has no revision v9", "pull", NAME, "--revision", "v9")
+
+    def test_a_new_commit_is_pulled_and_the_old_one_stays(self):
+        self.pull()
+        new = "e" * 40
+        self.hub.revisions["main"] = new
+        self.hub.requests.clear()
+        self.assertIn(new, self.pull().stdout)
+        self.assertEqual((self.repo / "refs/main").read_text(), new)
+        self.assertTrue((self.snapshot / SHARD).exists())
+        self.assertEqual(self.hub.asked(SHARD), [])  # the blob is the same
+
+    def test_gguf_files(self):
+        files = {"config.json": b"{}", "m-Q4_K_M.gguf": Lfs(b"4"), "m-Q8_0.gguf": Lfs(b"8"),
+                 "big/m-F16-00001-of-00002.gguf": Lfs(b"a"), "big/m-F16-00002-of-00002.gguf": Lfs(b"b")}
+        self.hub.models["acme/gguf"] = files
+        self.assertTrue(self.pull("acme/gguf").stdout.endswith("/m-Q4_K_M.gguf\n"))
+        done = self.pull("acme/gguf:F16")
+        self.assertTrue(done.stdout.endswith("/big/m-F16-00001-of-00002.gguf\n"))
+        links = sorted((self.cache / "models--acme--gguf/snapshots" / COMMIT / "big").iterdir())
+        self.assertEqual([os.readlink(link) for link in links],
+                         [f"../../../blobs/{etag_of(Lfs(data))}" for data in (b"a", b"b")])
+        self.assertEqual(self.hub.asked("m-Q8_0.gguf"), [])
+        self.refused("choose one of F16, Q4_K_M, Q8_0", "pull", "acme/gguf", "--quant", "Q2_K")
+
+    def test_offline_asks_for_nothing(self):
+        self.refused("(" + str(self.cache), "generate", "-m", NAME, "--offline", "hi")
+        self.refused("HF_HUB_OFFLINE forbids", "generate", "-m", NAME, "hi", HF_HUB_OFFLINE="1")
+        self.refused("HF_HUB_OFFLINE forbids", "pull", NAME, HF_HUB_OFFLINE="YES")
+        self.assertEqual(self.hub.requests, [])
+
+    def test_what_is_no_name(self):
+        for name in ("../x", "a/../b", "/etc/passwd", "a/b/c", "tiny", "a/..", "a//b"):
+            self.refused("is not the name of a model", "pull", name)
+        for name in ("a/../../b", "../../etc/x"):
+            self.refused("is not a folder", "generate", "-m", name, "hi")
+        self.assertEqual(self.hub.requests, [])
+        self.assertFalse(self.cache.exists())
+
+
+class Refusals(DownloadTest):
+    def test_missing_private_and_gated_models(self):
+        self.refused(f"{self.hub.url} has no model acme/none, or it is private: a private one needs HF_TOKEN",
+                     "pull", "acme/none")
+        self.refused("may not read acme/none with this token", "pull", "acme/none", HF_TOKEN="hf_right")
+        self.hub.says_404 = True
+        self.refused(f"{self.hub.url} has no model acme/none", "pull", "acme/none")
+        for status in (401, 403):
+            self.hub.refusals[NAME] = Status(status, X_Error_Code="GatedRepo")
+            self.refused(f"{NAME} is gated: accept its terms at {self.hub.url}/{NAME}, and set HF_TOKEN")
+        self.refused("the present token may not read it", HF_TOKEN="hf_wrong")
+        self.assertFalse(self.cache.exists())
+        self.pull(HF_TOKEN="hf_right")
+        self.check_snapshot()
+
+    def test_a_hub_that_is_not_there(self):
+        self.refused(f"cannot get {NAME} from http://127.0.0.1:1", HF_ENDPOINT="http://127.0.0.1:1/")
+        self.refused("want an http or https URL", HF_ENDPOINT="ftp://127.0.0.1")
+
+    def test_a_list_that_is_hostile(self):
+        sha = f'"sha": "{COMMIT}"'
+        for text, sentence in (
+                ("{", "the hub's list of files"),
+                ("[]", "the hub's list of files is a list"),
+                ('{"siblings": []}', "has no commit"),
+                ('{"sha": "../../x", "siblings": []}', "has no commit"),
+                (f"{{{sha}}}", 'has no "siblings"'),
+                (f'{{{sha}, "siblings": [1]}}', "want objects"),
+                (f'{{{sha}, "siblings": [{{}}]}}', "which is refused"),
+                (f'{{{sha}, "siblings": [{{"rfilename": "../../x.json"}}]}}', 'the name "../../x.json", which is'),
+                (f'{{{sha}, "siblings": [{{"rfilename": "/etc/x.json"}}]}}', "which is refused"),
+                (f'{{{sha}, "siblings": [{{"rfilename": "a"}}, {{"rfilename": "a"}}]}}', "has a twice"),
+                (f'{{{sha}, "siblings": []}}', "neither model.safetensors nor a GGUF file; it has nothing"),
+        ):
+            self.hub.list_text = text
+            self.refused(sentence)
+        self.assertFalse(self.cache.exists())
+
+    def test_a_file_that_ends_elsewhere_than_the_headers_say(self):
+        self.hub.faults[SHARD] = [Longer()]
+        self.refused(f"{SHARD} is longer than the")
+        self.pull()
+        self.check_snapshot()
+
+    def test_a_wrong_hash_is_fetched_once_more(self):
+        self.hub.faults[SHARD] = [Wrong()]
+        self.pull()
+        self.check_snapshot()
+        self.assertEqual(len(self.hub.asked(SHARD, host="other")), 2)
+
+    def test_a_wrong_hash_twice_is_deleted(self):
+        self.hub.faults["generation_config.json"] = [Wrong(), Wrong()]
+        self.refused("generation_config.json arrived twice with another hash")
+        self.assertFalse((self.snapshot / "generation_config.json").exists())
+        name = etag_of(self.hub.models[NAME]["generation_config.json"])
+        self.assertEqual([path for path in (self.repo / "blobs").iterdir() if path.name.startswith(name)], [])
+        self.assertFalse((self.repo / "refs/main").exists())
+        self.pull()
+        self.check_snapshot()
+
+    def test_links_out_of_the_cache_are_not_written_through(self):
+        outside = self.scratch / "outside"
+        outside.mkdir()
+        self.cache.mkdir()
+        self.repo.symlink_to(outside)
+        self.refused("leads out of the cache")
+        self.repo.unlink()
+        self.repo.mkdir()
+        (self.repo / "blobs").symlink_to(outside)
+        self.refused("leads out of the cache")
+        self.assertEqual(list(outside.iterdir()), [])
+
+    def test_a_full_disk_is_seen_before(self):
+        done = self.run_program("pull", NAME, HF_HUB_CACHE=self.small_disk(8))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is too full: 15 MB are needed and", done.stderr)
+        self.assertEqual(self.hub.asked(SHARD), [])
+
+    def small_disk(self, mib):
+        """A folder with so much room; skips where none can be mounted."""
+        folder = self.scratch / "disk"
+        folder.mkdir()
+        mount = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", folder], capture_output=True)
+        if mount.returncode:
+            self.skipTest("skipped: no file system of a size can be mounted")
+        self.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
+        return str(folder)
+
+    def test_a_disk_that_fills_up_keeps_what_it_has(self):
+        folder = self.small_disk(40)
+        self.hub.faults[SHARD] = [Stall(100000)]
+        process = subprocess.Popen([PROGRAM, "pull", NAME], env=self.environment(HF_HUB_CACHE=folder),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.assertTrue(self.hub.stalled.wait(60))
+        with open(os.path.join(folder, "ballast"), "wb", buffering=0) as ballast:
+            try:
+                while True:
+                    ballast.write(bytes(1 << 16))
+            except OSError:
+                pass
+        self.hub.ended.set()
+        self.assertIn("is full", process.communicate(timeout=60)[1])
+        os.unlink(os.path.join(folder, "ballast"))
+        self.pull(HF_HUB_CACHE=folder)
+
+
+class Breaks(DownloadTest):
+    def test_a_cut_connection_goes_on_where_it_ended(self):
+        self.hub.faults[SHARD] = [Cut(1000000), Cut(2000000)]
+        self.pull()
+        self.check_snapshot()
+        ranges = [request["range"] for request in self.hub.asked(SHARD, host="other")]
+        self.assertEqual(ranges[0], None)
+        self.assertEqual(ranges[1:], ["bytes=1000000-", "bytes=3000000-"])
+
+    def test_another_run_goes_on_where_the_first_ended(self):
+        blob = etag_of(self.hub.models[NAME][SHARD])
+        (self.repo / "blobs").mkdir(parents=True)
+        (self.repo / f"blobs/{blob}.incomplete").write_bytes(self.hub.models[NAME][SHARD][:12345])
+        self.pull()
+        self.check_snapshot()
+        self.assertEqual([request["range"] for request in self.hub.asked(SHARD, host="other")], ["bytes=12345-"])
+
+    def test_a_whole_incomplete_file_is_not_fetched_again(self):
+        blob = etag_of(self.hub.models[NAME][SHARD])
+        (self.repo / "blobs").mkdir(parents=True)
+        (self.repo / f"blobs/{blob}.incomplete").write_bytes(self.hub.models[NAME][SHARD])
+        self.pull()
+        self.check_snapshot()
+        self.assertEqual(self.hub.asked(SHARD), [])
+
+    def test_an_incomplete_file_of_other_bytes_is_fetched_whole(self):
+        blob = etag_of(self.hub.models[NAME][SHARD])
+        (self.repo / "blobs").mkdir(parents=True)
+        for size in (12345, len(self.hub.models[NAME][SHARD]) + 1):
+            (self.repo / f"blobs/{blob}.incomplete").write_bytes(bytes(size))
+            self.pull()
+            self.check_snapshot()
+            shutil.rmtree(self.snapshot)
+            (self.repo / f"blobs/{blob}").unlink()
+
+    def test_a_server_without_ranges(self):
+        self.hub.faults[SHARD] = [Cut(1000000), NoRange()]
+        self.pull()
+        self.check_snapshot()
+
+    def test_bytes_that_were_not_asked_for_are_refused(self):
+        self.hub.faults[SHARD] = [Cut(1000000), OtherRange()]
+        self.refused("the hub sends other bytes than were asked for")
+        self.pull()
+        self.check_snapshot()
+
+    def test_a_server_without_ranges_that_always_cuts_is_given_up(self):
+        class CutWhole(NoRange, Cut):
+            pass
+
+        self.hub.faults[SHARD] = [CutWhole(1000)] * 100
+        self.refused(f"cannot get {NAME}/{SHARD} from {self.hub.other_url}")
+        self.assertLess(len(self.hub.asked(SHARD, host="other")), 20)
+
+    def test_a_stall_has_a_deadline(self):
+        self.hub.faults[SHARD] = [Stall(1000)]
+        self.pull()
+        self.check_snapshot()
+
+    def test_what_passes_is_waited_for(self):
+        self.hub.faults["list"] = [Status(429, Retry_After="1"), Status(503)]
+        self.hub.faults["redirect " + SHARD] = [Status(429, Retry_After="0"), Status(500)]
+        self.hub.faults[SHARD] = [Status(403)]  # a link that has expired
+        self.pull()
+        self.check_snapshot()
+
+    def test_a_wait_that_is_too_long_is_a_sentence(self):
+        self.hub.faults["list"] = [Status(429, Retry_After="86400")]
+        self.refused("refuses more requests for now (HTTP 429)")
+
+    def test_an_interrupt_keeps_what_was_fetched(self):
+        self.hub.faults[SHARD] = [Stall(1000000)]
+        process = subprocess.Popen([PROGRAM, "generate", "-m", NAME, "hi"],
+                                   env=self.environment(HF_HUB_DOWNLOAD_TIMEOUT="60"),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertTrue(self.hub.stalled.wait(60))
+        blob = self.repo / f"blobs/{etag_of(self.hub.models[NAME][SHARD])}.incomplete"
+        for _ in range(1000):
+            if blob.exists() and blob.stat().st_size == 1000000:
+                break
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out), (1, ""))
+        self.assertIn(f"interrupted: what was downloaded is kept, and the next download of {NAME} goes on", errors)
+        self.assertEqual(blob.stat().st_size, 1000000)
+        self.pull()
+        self.check_snapshot()
+        self.assertEqual(self.hub.asked(SHARD, host="other")[-1]["range"], "bytes=1000000-")
+
+
+class Together(DownloadTest):
+    def test_two_downloads_at_once_fetch_each_file_once(self):
+        done = []
+        threads = [threading.Thread(target=lambda: done.append(self.pull())) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(done), 2)
+        self.check_snapshot()
+        self.assertEqual(len(self.hub.asked(SHARD, host="other")), 1)
+
+    def lock(self):
+        """Holds the lock of the shard, as huggingface_hub does while it downloads."""
+        folder = self.cache / ".locks/models--acme--tiny"
+        folder.mkdir(parents=True)
+        lock = open(folder / f"{etag_of(self.hub.models[NAME][SHARD])}.lock", "w")
+        self.addCleanup(lock.close)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return lock
+
+    def test_a_lock_that_is_never_given_back_is_a_sentence(self):
+        self.lock()
+        self.refused("another program holds the lock of " + SHARD, HF_HUB_DOWNLOAD_TIMEOUT="0.2")
+
+    def test_a_file_that_another_program_brings_is_used(self):
+        lock = self.lock()
+        process = subprocess.Popen([PROGRAM, "pull", NAME], env=self.environment(), stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, text=True)
+        for _ in range(3000):
+            if (self.snapshot / "config.json").exists():
+                break
+            time.sleep(0.01)
+        data = self.hub.models[NAME][SHARD]
+        (self.repo / "blobs" / etag_of(data)).write_bytes(data)
+        lock.close()
+        self.assertEqual(process.wait(60), 0, process.stderr.read())
+        process.stderr.close()
+        self.check_snapshot()
+        self.assertEqual(self.hub.asked(SHARD), [])
+
+
+class Tls(DownloadTest):
+    def setUp(self):
+        super().setUp()
+        self.certificate = self.scratch / "both.pem"
+        made = subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1",
+                               "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2", "-keyout", "key.pem",
+                               "-out", "cert.pem"], cwd=self.scratch, capture_output=True)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        pair = (self.scratch / "cert.pem").read_text() + (self.scratch / "key.pem").read_text()
+        self.certificate.write_text(pair)
+        self.plain = self.hub
+        self.hub = Hub({NAME: tiny_files()}, tls=self.certificate)
+        self.hub.__enter__()
+        self.addCleanup(self.hub.__exit__)
+
+    def test_certificates_are_verified(self):
+        self.refused("SSL peer certificate")
+        self.assertEqual(self.hub.requests, [])
+        self.pull(SSL_CERT_FILE=str(self.scratch / "cert.pem"))
+        self.check_snapshot()
+
+    def test_a_redirect_away_from_tls_is_refused(self):
+        self.hub.other_url = self.plain.other_url
+        self.refused("Unsupported protocol", SSL_CERT_FILE=str(self.scratch / "cert.pem"))
+        self.assertEqual(self.plain.requests, [])
+
+
+class WithHuggingFaceHub(DownloadTest):
+    """huggingface_hub reads what this program wrote, and the other way round."""
+
+    def setUp(self):
+        super().setUp()
+        self.python = os.environ.get("NANOVLLM_HUB_PYTHON", "python3")
+        found = subprocess.run([self.python, "-c", "import huggingface_hub"], capture_output=True)
+        if found.returncode:
+            self.skipTest("skipped: huggingface_hub is not installed (NANOVLLM_HUB_PYTHON names a Python with it)")
+
+    def snapshot_download(self, *arguments):
+        code = f"from huggingface_hub import snapshot_download as get; print(get({', '.join(arguments)}))"
+        done = subprocess.run([self.python, "-c", code], env=self.environment(HF_HUB_DISABLE_XET="1"),
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.strip()
+
+    def test_it_reads_what_we_wrote(self):
+        self.pull()
+        self.hub.requests.clear()
+        self.assertEqual(self.snapshot_download(f"'{NAME}'", "local_files_only=True"), str(self.snapshot))
+        code = ("from huggingface_hub import scan_cache_dir as scan; (repo,) = scan().repos; "
+                f"assert repo.repo_id == '{NAME}' and len(list(repo.revisions)[0].files) == 8, repo; "
+                "assert not scan().warnings")
+        subprocess.run([self.python, "-c", code], env=self.environment(), check=True)
+        self.assertEqual(self.hub.requests, [])
+
+    def test_we_read_what_it_wrote(self):
+        names = [name for name in self.hub.models[NAME] if "/" not in name and not name.endswith((".bin", "tes"))]
+        code = "from huggingface_hub import hf_hub_download as get\n" + "".join(
+            f"get('{NAME}', '{name}')\n" for name in names)
+        done = subprocess.run([self.python, "-c", code], env=self.environment(HF_HUB_DISABLE_XET="1"),
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.hub.requests.clear()
+        done = self.run_program("generate", "-m", NAME, "--offline", "--chat", "--temperature", "0",
+                                "What is 37 + 58?")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("95", done.stdout)
+        self.assertIn("is up to date", self.pull().stderr)
+        self.assertEqual(self.hub.asked(SHARD), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
