@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 
 #define DEVICE_ENTRY(NAME) &device_##NAME,
@@ -20,10 +21,11 @@ const struct device_kind *device_list_get(uint32_t i) {
 // A GPU that is present but broken is an error. Falling back to the CPU would silently make a fast
 // machine slow. So only `available` counts.
 static const struct device_kind *first_available(void) {
-    for (size_t i = 0; i < ARRAY_LEN(devices); i++) {
-        if (!devices[i]->available(NULL)) return devices[i];
-    }
-    return NULL;
+    size_t i = 0;
+    while (i + 1 < ARRAY_LEN(devices) && devices[i]->available(NULL)) i++;
+    const struct device_kind *kind = devices[i]; // the last one is always there
+    CHECK(kind, "device %zu of the list", i);
+    return kind;
 }
 
 const struct device_kind *device_list_find(const char *device) {
