@@ -98,11 +98,11 @@ static enum status require(const struct gguf *gguf, const struct gguf_model *mod
 
 enum status gguf_model_read(struct gguf_model *model, const struct gguf *gguf, struct err *err) {
     struct gguf_string name = {"", 0};
-    int64_t hidden_size = 0, num_heads = 0;
+    int64_t hidden_size = 0, num_heads = 1;
     char key[GGUF_KEY_MAX];
     enum status status = gguf_read_string(gguf, "general.architecture", &name, err);
     if (!status) status = check_kind(gguf, name, err);
-    if (!status && !name.text[0] && !name.len) {
+    if (!status && !name.len) {
         status = gguf_missing(gguf, "general.architecture", err);
     }
     if (!status) status = find_model(model, gguf, name, err);

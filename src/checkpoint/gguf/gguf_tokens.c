@@ -30,8 +30,8 @@ static const char *const end_texts[] = {
     "[EOS]",
     "<|end_of_text|>",
     "<end_of_utterance>",
-    "<\xef\xbd\x9c"
-    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+    ("<\xef\xbd\x9c"
+     "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"), // DeepSeek
 };
 
 bool gguf_has_tokenizer(const struct gguf *gguf) {
