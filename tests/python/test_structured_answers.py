@@ -123,11 +123,12 @@ class Maker:
             return self.random.choice([True, {}, False, {"type": "integer"}, {"type": "null"}, {"enum": [1, "a"]}])
         schema: dict[str, Any] = {}
         types = ["object", "array", "string", "integer", "number", "boolean", "null"]
-        if self.chance(0.8):
-            names = self.some(types, 2)
+        names = self.some(types[: 5 if depth else 7], 2)
+        if self.chance(0.9):
             schema["type"] = names[0] if len(names) == 1 else names
-        for keywords in (self.numbers(), self.strings(), self.objects(depth), self.arrays(depth)):
-            if self.chance(0.6):
+        for name, keywords in (("number", self.numbers()), ("integer", self.numbers()), ("string", self.strings()),
+                               ("object", self.objects(depth)), ("array", self.arrays(depth))):
+            if self.chance(0.9 if name in names else 0.05):
                 schema.update(keywords)
         if self.chance(0.1):
             schema["enum"] = [self.value() for _ in range(self.random.randint(1, 4))]
@@ -162,7 +163,7 @@ def schemas() -> Any:
             yield path.name, path.read_text(encoding="utf-8")
         return
     for seed in range(NUM_SCHEMAS):
-        yield f"seed {seed}", json.dumps(Maker(seed).schema(3))
+        yield f"seed {seed}", json.dumps(Maker(seed).schema(seed % 4))
 
 
 @pytest.fixture(scope="module")
