@@ -22,9 +22,11 @@ enum cli_exit {
 int cmd_generate(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
+int cmd_rm(int argc, char **argv);
 int cmd_run(int argc, char **argv); // chat, with the model as the first argument
 int cmd_serve(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
+int cmd_list(int argc, char **argv);
 int cmd_pull(int argc, char **argv);
 int cmd_render(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);

@@ -55,6 +55,8 @@ static const struct cli_command commands[] = {
     {"bench", "measure a model's speed on a fixed workload", cmd_bench},
     {"inspect", "show a model's shape and memory plan without loading it", cmd_inspect},
     {"pull", "download a model by its name", cmd_pull},
+    {"list", "list the models of the Hugging Face cache", cmd_list},
+    {"rm", "remove a model from the Hugging Face cache", cmd_rm},
     {"render", "show the prompt that a chat template makes of a chat", cmd_render},
     {"tokenize", "text to token ids", cmd_tokenize},
     {"detokenize", "token ids to text", cmd_detokenize},
@@ -71,6 +73,7 @@ const struct cli_command *command_find(const char *name) {
     // As ollama has it. Not in the list, which has chat.
     static const struct cli_command run_command = {"run", "talk with a model", cmd_run};
     if (strcmp(name, run_command.name) == 0) return &run_command;
+    if (strcmp(name, "ls") == 0) name = "list";
     for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
         if (strcmp(commands[i].name, name) == 0) return &commands[i];
     }

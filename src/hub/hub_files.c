@@ -156,6 +156,12 @@ static void put_quant(char *out, size_t size, const char *name) {
     snprintf(out, size, "%.*s", (int)(end - begin), base + begin);
 }
 
+bool hub_files_read_quant(char quant[HUB_QUANT_MAX], const char *name) {
+    if (!is_gguf_model(name)) return false;
+    put_quant(quant, HUB_QUANT_MAX, name);
+    return *quant != '\0';
+}
+
 // The shortest name that matches: "Q4_K_XL" is not "UD-Q4_K_XL" where both are there.
 static const char *find_gguf(const struct hub_files *files, const char *quant, size_t *num_models) {
     const char *best = NULL;

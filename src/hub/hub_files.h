@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "hub/hub_name.h"
 
 #define HUB_INDEX_NAME "model.safetensors.index.json"
 
@@ -37,6 +38,10 @@ void hub_files_sort(struct hub_files *files); // by name; call it before what fo
 struct hub_file *hub_files_find(const struct hub_files *files, const char *name); // NULL: none
 // "config.json, model.bin, ... and 12 more": for messages.
 void hub_files_describe(const struct hub_files *files, char *out, size_t size);
+
+// Puts the quantization of a GGUF model into `quant`, as its name says it: "Q4_K_M". False: the
+// file is none, or a later part of one.
+bool hub_files_read_quant(char quant[HUB_QUANT_MAX], const char *name);
 
 struct hub_choice {
     bool is_gguf;

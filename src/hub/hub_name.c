@@ -58,7 +58,8 @@ static bool has_safe_parts(const char *text) {
 
 enum status hub_revision_check(const char *revision, struct err *err) {
     size_t len = strlen(revision);
-    bool is_valid = len && len <= 200 && has_safe_parts(revision) && !strstr(revision, "..");
+    bool is_valid =
+        len && len < HUB_REVISION_MAX && has_safe_parts(revision) && !strstr(revision, "..");
     for (size_t i = 0; i < len && is_valid; i++) {
         is_valid = is_name_byte(revision[i]) || strchr("/+", revision[i]);
     }

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 
-enum { HUB_NAME_MAX = 200, HUB_QUANT_MAX = 100, HUB_COMMIT_SIZE = 64 };
+enum { HUB_NAME_MAX = 200, HUB_QUANT_MAX = 100, HUB_COMMIT_SIZE = 64, HUB_REVISION_MAX = 201 };
 
 struct hub_name {
     char id[HUB_NAME_MAX]; // "Qwen/Qwen3-0.6B"

@@ -1,6 +1,7 @@
 """Models by name are downloaded into huggingface_hub's cache, from a server that behaves as the hub does."""
 
 import fcntl
+import json
 import os
 import pathlib
 import shutil
@@ -174,6 +175,110 @@ class Plain(DownloadTest):
             self.refused("is not a folder", "generate", "-m", name, "hi")
         self.assertEqual(self.hub.requests, [])
         self.assertFalse(self.cache.exists())
+
+
+class Listed(DownloadTest):
+    def list(self):
+        done = self.run_program("list", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [(model["name"], model["revision"], model["num_bytes"], model["is_whole"])
+                for model in json.loads(done.stdout)]
+
+    def size(self, name, *files):
+        return sum(len(self.hub.models[name][file]) for file in files)
+
+    def test_a_cache_without_models(self):
+        self.assertEqual(self.list(), [])
+        self.assertEqual(self.run_program("list").stdout.split(), ["NAME", "REVISION", "SIZE", "CHANGED"])
+        self.refused("does not have acme/tiny", "rm", NAME)
+        self.refused("is not the name of a model", "rm", "../hub")
+
+    def test_models_are_listed_and_removed(self):
+        self.hub.models["acme/gguf"] = {"m-Q4_K_M.gguf": Lfs(b"4" * 1000), "m-Q8_0.gguf": Lfs(b"8" * 2000)}
+        self.pull(NAME, "acme/gguf", "acme/gguf:Q8_0")
+        whole = self.size(NAME, *(path.name for path in self.snapshot.iterdir()))
+        everything = [("acme/gguf:Q4_K_M", "main", 1000, True), ("acme/gguf:Q8_0", "main", 2000, True),
+                      (NAME, "main", whole, True)]
+        self.assertEqual(self.list(), everything)
+        lines = self.run_program("list").stdout.splitlines()
+        self.assertRegex(lines[3], r"^acme/tiny +main +14\.2 MB +20\d\d-\d\d-\d\d$")
+        self.refused("has no GGUF file of Q2_K", "rm", "acme/gguf:Q2_K")
+        self.assertEqual(self.run_program("rm", "acme/gguf:Q8_0").stderr, "nanovllm: removed acme/gguf:Q8_0, 0.0 MB\n")
+        self.assertEqual(self.list(), [everything[0], everything[2]])
+        self.assertEqual(len(list((self.cache / "models--acme--gguf/blobs").iterdir())), 1)
+        self.assertEqual(self.run_program("rm", NAME, "acme/gguf").returncode, 0)
+        self.assertEqual(self.list(), [])
+        self.assertEqual([path.name for path in self.cache.iterdir()], [".locks"])
+
+    def test_a_revision_is_removed_alone(self):
+        self.pull()
+        self.hub.revisions["v2"] = "e" * 40
+        self.hub.models[NAME]["generation_config.json"] = b"{}"
+        self.pull(NAME, "--revision", "v2")
+        self.assertEqual([revision for _, revision, _, _ in self.list()], ["main", "v2"])
+        self.refused("has no revision v3", "rm", NAME, "--revision", "v3")
+        self.assertEqual(self.run_program("rm", NAME, "--revision", "v2").returncode, 0)
+        self.assertEqual([revision for _, revision, _, _ in self.list()], ["main"])
+        self.assertFalse((self.repo / "refs/v2").exists())
+        self.assertEqual(len(list((self.repo / "blobs").iterdir())), 8)
+        done = self.run_program("generate", "-m", NAME, "--offline", "-n", "1", "hi")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_model_in_part_says_so(self):
+        self.run_program("tokenize", "-m", NAME, "hi")
+        ((name, revision, _, is_whole),) = self.list()
+        self.assertEqual((name, revision, is_whole), (NAME, "main", False))
+        self.assertIn(", in part", self.run_program("list").stdout)
+
+    def test_links_are_removed_and_not_followed(self):
+        outside = self.scratch / "outside"
+        outside.mkdir()
+        (outside / "file").write_text("x")
+        self.pull()
+        (self.snapshot / "folder").symlink_to(outside)
+        (self.snapshot / "file").symlink_to(outside / "file")
+        self.assertEqual(self.run_program("rm", NAME).returncode, 0)
+        self.assertTrue((outside / "file").exists())
+        self.repo.symlink_to(outside)
+        self.refused("does not have acme/tiny", "rm", NAME)
+
+    def test_a_model_that_is_downloaded_is_not_removed(self):
+        self.pull()
+        lock = open(next((self.cache / ".locks/models--acme--tiny").iterdir()), "r+")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        self.refused(f"{NAME} is being downloaded", "rm", NAME)
+        lock.close()
+        self.check_snapshot()
+
+
+class Library(DownloadTest):
+    def test_the_library_downloads_where_it_is_asked_to(self):
+        code = ("import nanovllm\n"
+                "try:\n"
+                f"    nanovllm.LLM('{NAME}')\n"
+                "except nanovllm.ReadError as error:\n"
+                "    print(error)\n"
+                f"print(nanovllm.LLM('{NAME}', download=True).tokenizer.encode('hi'))\n"
+                f"print(nanovllm.Tokenizer('{NAME}').encode('hi'))\n")
+        done = subprocess.run(["python3", "-B", "-c", code], capture_output=True, text=True, timeout=120,
+                              env=self.environment(PYTHONPATH=str(ROOT / "python"),
+                                                   NANOVLLM_LIBRARY=str(pathlib.Path(PROGRAM).parent / "libnanovllm.so")))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        error, first, second = done.stdout.splitlines()
+        self.assertIn(f"{NAME} is not a folder, and not in the Hugging Face cache", error)
+        self.assertEqual(first, second)
+        self.check_snapshot()
+
+    def test_a_server_has_the_name(self):
+        process = subprocess.Popen([PROGRAM, "serve", "-m", NAME, "--port", "0"], env=self.environment(),
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        log = ""
+        while "serving" not in log and (line := process.stderr.readline()):
+            log += line
+        process.terminate()
+        self.assertEqual(process.wait(60), 0)
+        self.assertIn(f"serving {NAME} at http", log)
 
 
 class Refusals(DownloadTest):
