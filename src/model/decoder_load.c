@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "model/code_reader.h"
 #include "model/decoder_internal.h"
 #include "model/rope.h"
 
@@ -117,8 +118,12 @@ static enum status load_rows(struct loader *l, uint32_t layer, const struct row_
         if (status) return status;
         biases[i] = bias_of(&weight, parts[i].start, parts[i].count);
     }
+    struct code_reader *readers = NULL;
+    enum status status = code_readers_make(&readers, slices, num_parts, parts->format, l->err);
     const struct linear_spec spec = {slices, has_bias ? biases : NULL, num_parts, parts->format};
-    return create_linear(l, &spec, out);
+    if (!status) status = create_linear(l, &spec, out);
+    free(readers);
+    return status;
 }
 
 // Row-parallel: takes columns [start, start + count). The bias is added once to the sum over ranks,
@@ -260,8 +265,11 @@ static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slic
                                       .up = up,
                                       .down = down,
                                       .format = linear_formats_layer(&d->formats, i).experts};
-    enum status status = d->backend->moe->experts_create(d->backend, &spec, out, l->err);
+    struct code_reader *readers = NULL;
+    enum status status = code_readers_make(&readers, slices, 3 * count, spec.format, l->err);
+    if (!status) status = d->backend->moe->experts_create(d->backend, &spec, out, l->err);
     weights_release(l->weights);
+    free(readers);
     return status;
 }
 

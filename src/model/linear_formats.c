@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/compiler.h"
+#include "model/code_reader.h"
 #include "model/decoder.h"
 
 const char *const qkv_modules[3] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
@@ -42,7 +43,11 @@ static enum status add(const struct finder *f, struct found *found, const char *
     struct weight_format *all = &found->format;
     if (!found->is_any) *all = next;
     found->is_any = true;
-    if (all->code != next.code || all->has_offsets != next.has_offsets) *all = WEIGHTS_NATIVE;
+    enum weight_code code = weight_code_of_both(all->code, next.code);
+    if (code == WEIGHT_CODE_NONE) *all = WEIGHTS_NATIVE;
+    all->code = code;
+    all->bits = weight_code_bits(code);
+    if (code) all->has_offsets |= next.has_offsets;
     // The smallest group suits all; 0 is the largest.
     if (all->code && next.group && (!all->group || next.group < all->group)) {
         all->group = next.group;

@@ -35,7 +35,8 @@ void expert_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char 
                         uint32_t expert, const char *part);
 
 // Finds the formats in which this rank's linears are stored and the backend can keep them; the
-// others' are floats. A linear of several matrices is packed if they have the same kind of codes.
+// others' are floats. A linear of several matrices is packed if one kind of codes can stand for
+// the codes of all (code_reader.h).
 MUST_USE enum status linear_formats_find(struct linear_formats *out,
                                          const struct model_config *config,
                                          const struct layer_table *table,

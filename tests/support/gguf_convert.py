@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes a checkpoint folder as GGUF, by the published format and with nothing but Python.
 
-    gguf_convert.py FOLDER OUT.gguf [--type bf16|f16|f32|q8_0] [--tokenizer FILE] [--parts N]
+    gguf_convert.py FOLDER OUT.gguf [--type bf16|f16|f32|q8_0|q4_0|mixed] [--tokenizer FILE] [--parts N]
 
-Plain matrices keep their type unless --type says otherwise. --type q8_0 has a scale of each 32 elements.
+Plain matrices keep their type unless --type says otherwise. --type q8_0 and q4_0
+have a scale of each 32 elements; mixed has v and the MLP's last matrix in q8_0, the others in q4_0.
 """
 import argparse
 import array
@@ -111,12 +112,32 @@ def q8_0(values: array.array) -> bytes:
     return bytes(out)
 
 
+def q4_0(values: array.array) -> bytes:
+    out = bytearray()
+    for i in range(0, len(values), 32):
+        block = values[i:i + 32]
+        scale = struct.unpack("<e", struct.pack("<e", max(block, key=abs) / -8))[0]
+        inverse = 1 / scale if scale else 0.0
+        codes = [max(0, min(15, int(x * inverse + 8.5))) for x in block]
+        out += struct.pack("<e", scale) + bytes(codes[k] | codes[k + 16] << 4 for k in range(16))
+    return bytes(out)
+
+
+def kind_of(name: str, kind: str) -> str:
+    """The type of the weights of one matrix."""
+    if kind != "mixed":
+        return kind
+    return "q8_0" if any(part in name for part in (".v_proj.", ".down_proj.", ".w2.")) else "q4_0"
+
+
 def convert_data(dtype: str, shape: list, data: bytes, kind: str) -> tuple:
     """(type's number, bytes); vectors are F32, as in all files."""
     if len(shape) == 1:
         return PLAIN["F32"], floats(dtype, data).tobytes()
     if kind == "q8_0":
         return 8, q8_0(floats(dtype, data))
+    if kind == "q4_0":
+        return 2, q4_0(floats(dtype, data))
     if kind in ("", dtype.lower()):
         return PLAIN[dtype], data
     values = floats(dtype, data)
@@ -233,7 +254,7 @@ def expert_tensors(tensors: dict, kind: str) -> list:
     out = []
     for (layer, part), names in sorted(groups.items()):
         items = [tensors[names[i]] for i in range(len(names))]
-        made = [convert_data(*item, kind) for item in items]
+        made = [convert_data(*item, kind_of(names[0], kind)) for item in items]
         shape = [len(items)] + items[0][1]
         out.append((f"blk.{layer}.{part}_exps.weight", made[0][0], shape, b"".join(data for _, data in made)))
     return out
@@ -251,7 +272,7 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
             continue
         if arch == "llama" and (".q_proj." in name or ".k_proj." in name):
             data = interleave(shape, data, head_dim)
-        number, data = convert_data(dtype, shape, data, kind)
+        number, data = convert_data(dtype, shape, data, kind_of(name, kind))
         made.append((tensor_name(name), number, shape, data))
     made += expert_tensors(tensors, kind)
     if config["rope_parameters"]["rope_type"] == "llama3":

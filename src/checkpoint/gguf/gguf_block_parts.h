@@ -54,15 +54,16 @@ static inline void place_2bit(int group, int *first, int *shift) {
     *shift = group / 2 % 4 * 2;
 }
 
-// The 16 codes of group 0 to 15 of Q6_K, 0 to 63.
-static inline void codes_q6_k(const uint8_t *block, int group, int codes[16]) {
+// Where the 16 codes of group 0 to 15 of Q6_K are: four bits of each in a byte from `low` on, two
+// in one from `high` on.
+struct place_q6_k {
+    int low, low_shift, high, high_shift;
+};
+
+static inline struct place_q6_k place_q6_k(int group) {
     int half = group / 8, slice = group / 2 % 4, first = group % 2 * 16;
-    const uint8_t *low = block + 64 * half + 32 * (slice % 2) + first;
-    const uint8_t *high = block + 128 + 32 * half + first;
-    int low_shift = slice / 2 * 4, high_shift = slice * 2;
-    for (int i = 0; i < 16; i++) {
-        codes[i] = (low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4;
-    }
+    return (struct place_q6_k){64 * half + 32 * (slice % 2) + first, slice / 2 * 4,
+                               128 + 32 * half + first, slice * 2};
 }
 
 #endif

@@ -169,10 +169,13 @@ static void decode_q6_k(const uint8_t *block, size_t num_blocks, float *out) {
     for (; num_blocks; num_blocks--, block += 210, out += 256) {
         float d = half_at(block + 208);
         for (int group = 0; group < 16; group++) {
-            int codes[16];
             float factor = d * (float)(int8_t)block[192 + group];
-            codes_q6_k(block, group, codes);
-            for (int i = 0; i < 16; i++) out[group * 16 + i] = factor * (float)(codes[i] - 32);
+            struct place_q6_k at = place_q6_k(group);
+            const uint8_t *low = block + at.low, *high = block + at.high;
+            for (int i = 0; i < 16; i++) {
+                int code = (low[i] >> at.low_shift & 15) | (high[i] >> at.high_shift & 3) << 4;
+                out[group * 16 + i] = factor * (float)(code - 32);
+            }
         }
     }
 }

@@ -9,11 +9,27 @@
 #include "base/compiler.h"
 #include "checkpoint/gguf/gguf_block_parts.h"
 
-// 4-bit codes of 32 elements: the low halves of 16 bytes first, or of 32 bytes by `shift`.
+// Eight bytes at a time: loading is mostly this.
+static uint64_t load8(const uint8_t *bytes) {
+    uint64_t word;
+    memcpy(&word, bytes, sizeof word);
+    return word;
+}
+
+static void store8(uint8_t *bytes, uint64_t word) {
+    memcpy(bytes, &word, sizeof word);
+}
+
+static uint64_t each_byte(uint8_t byte) {
+    return byte * 0x0101010101010101u;
+}
+
+// 4-bit codes of 32 elements: the low halves of 16 bytes, then the high ones.
 static void halves(const uint8_t *bytes, uint8_t *codes) {
-    for (int i = 0; i < 16; i++) {
-        codes[i] = bytes[i] & 15;
-        codes[i + 16] = bytes[i] >> 4;
+    for (int i = 0; i < 16; i += 8) {
+        uint64_t word = load8(bytes + i);
+        store8(codes + i, word & each_byte(15));
+        store8(codes + 16 + i, word >> 4 & each_byte(15));
     }
 }
 
@@ -99,7 +115,9 @@ static void unpack_q4_k(const uint8_t *block, uint8_t *codes, float *scales, flo
         scales[group] = d * (float)scale;
         offsets[group] = 8 * scales[group] - dmin * (float)low;
         const uint8_t *bytes = block + 16 + group / 2 * 32;
-        for (int i = 0; i < 32; i++) codes[group * 32 + i] = bytes[i] >> shift & 15;
+        for (int i = 0; i < 32; i += 8) {
+            store8(codes + group * 32 + i, load8(bytes + i) >> shift & each_byte(15));
+        }
     }
 }
 
@@ -122,10 +140,16 @@ static void unpack_q6_k(const uint8_t *block, uint8_t *codes, float *scales, flo
     (void)offsets;
     float d = half_at(block + 208);
     for (int group = 0; group < 16; group++) {
-        int six[16];
+        struct place_q6_k at = place_q6_k(group);
         scales[group] = d * (float)(int8_t)block[192 + group];
-        codes_q6_k(block, group, six);
-        for (int i = 0; i < 16; i++) codes[group * 16 + i] = (uint8_t)(six[i] - 32);
+        for (int i = 0; i < 16; i += 8) {
+            uint64_t code = load8(block + at.low + i) >> at.low_shift & each_byte(15);
+            code |= (load8(block + at.high + i) >> at.high_shift & each_byte(3)) << 4;
+            // Less 32: below that, bits 5 to 7 are set.
+            uint64_t is_negative = ~code & each_byte(32);
+            code = (code & each_byte(31)) | is_negative | is_negative << 1 | is_negative << 2;
+            store8(codes + group * 16 + i, code);
+        }
     }
 }
 

@@ -1,0 +1,82 @@
+#include "model/code_reader.h"
+
+#include <stdlib.h>
+
+struct code_reader {
+    struct matrix_reader base;
+    const struct matrix_reader *from;
+};
+
+static bool is_integer(enum weight_code code) {
+    return code == WEIGHT_CODE_INT4 || code == WEIGHT_CODE_IQ4 || code == WEIGHT_CODE_E2M1 ||
+           code == WEIGHT_CODE_INT8;
+}
+
+enum weight_code weight_code_of_both(enum weight_code a, enum weight_code b) {
+    if (a == b) return a;
+    return is_integer(a) && is_integer(b) ? WEIGHT_CODE_INT8 : WEIGHT_CODE_NONE;
+}
+
+static enum status read(const struct matrix_reader *base, uint64_t row, uint64_t col, size_t count,
+                        float *out, struct err *err) {
+    const struct matrix_reader *from = ((const struct code_reader *)base)->from;
+    return from->read(from, row, col, count, out, err);
+}
+
+// Codes of 4 bits become 8. The values of E2M1 are halves, so they are doubled.
+static void widen(enum weight_code code, const struct matrix_codes *out, size_t count,
+                  size_t num_groups) {
+    const float *values = weight_code_values(code);
+    float factor = code == WEIGHT_CODE_E2M1 ? 2.0f : 1.0f;
+    if (!values) return;
+    uint8_t wide[16];
+    for (int i = 0; i < 16; i++) wide[i] = (uint8_t)(int8_t)(values[i] * factor);
+    for (size_t i = 0; i < count; i++) out->codes[i] = wide[out->codes[i] & 15];
+    for (size_t i = 0; i < num_groups; i++) out->scales[i] /= factor;
+}
+
+static enum status read_codes(const struct matrix_reader *base, uint64_t row, uint64_t col,
+                              size_t count, uint32_t group, const struct matrix_codes *out,
+                              struct err *err) {
+    const struct matrix_reader *from = ((const struct code_reader *)base)->from;
+    size_t num_groups = group ? (count + group - 1) / group : 1;
+    struct matrix_codes own = *out;
+    if (!from->form.has_offsets) own.offsets = NULL;
+    enum status status = from->read_codes(from, row, col, count, group, &own, err);
+    if (status) return status;
+    if (from->form.code != base->form.code) widen(from->form.code, out, count, num_groups);
+    // -0 changes no bit of what it is added to.
+    bool has_none = base->form.has_offsets && !from->form.has_offsets;
+    for (size_t i = 0; has_none && i < num_groups; i++) out->offsets[i] = -0.0f;
+    return OK;
+}
+
+static void close_nothing(struct matrix_reader *base) {
+    (void)base;
+}
+
+static bool suits(const struct matrix_slice *slice, struct weight_format format) {
+    return !slice->reader || (slice->reader->form.code == format.code &&
+                              slice->reader->form.has_offsets == format.has_offsets);
+}
+
+enum status code_readers_make(struct code_reader **out, struct matrix_slice *slices, uint32_t count,
+                              struct weight_format format, struct err *err) {
+    uint32_t i = 0;
+    *out = NULL;
+    while (i < count && suits(&slices[i], format)) i++;
+    if (i == count || !weight_format_is_packed(format)) return OK;
+    struct code_reader *readers = calloc(count, sizeof *readers);
+    if (!readers) return err_nomem(err, "codes of weights");
+    for (; i < count; i++) {
+        const struct matrix_reader *from = slices[i].reader;
+        if (suits(&slices[i], format)) continue;
+        struct matrix_form form = from->form;
+        form.code = format.code;
+        form.has_offsets = format.has_offsets;
+        readers[i] = (struct code_reader){{read, read_codes, form, close_nothing}, from};
+        slices[i].reader = &readers[i].base;
+    }
+    *out = readers;
+    return OK;
+}

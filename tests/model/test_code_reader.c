@@ -1,0 +1,87 @@
+/* Codes brought into those of a linear of several matrices keep every value. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/code_reader.h"
+#include "support/cmocka_all.h"
+
+enum { COUNT = 48, GROUP = 16 };
+
+static const struct weight_format wide = {
+    .bits = 8, .group = GROUP, .code = WEIGHT_CODE_INT8, .has_offsets = true};
+
+// Every code, again and again; the scales of the groups are 1.5, 2.5 and 3.5.
+static enum status read_codes(const struct matrix_reader *reader, uint64_t row, uint64_t col,
+                              size_t count, uint32_t group, const struct matrix_codes *out,
+                              struct err *err) {
+    (void)row, (void)col, (void)err;
+    for (size_t i = 0; i < count; i++) out->codes[i] = (uint8_t)(i % 16);
+    for (size_t i = 0; i < count / group; i++) {
+        out->scales[i] = 1.5f + (float)i;
+        if (reader->form.has_offsets) out->offsets[i] = 0.25f;
+        if (!reader->form.has_offsets) assert_null(out->offsets);
+    }
+    return OK;
+}
+
+static void check(enum weight_code code, bool has_offsets) {
+    const struct matrix_reader own = {.read_codes = read_codes, .form = {code, 32, has_offsets}};
+    struct matrix_slice slice = {.reader = &own};
+    struct code_reader *readers = NULL;
+    uint8_t codes[COUNT];
+    float scales[COUNT / GROUP], offsets[COUNT / GROUP];
+    const struct matrix_codes out = {codes, scales, offsets};
+    assert_int_equal(code_readers_make(&readers, &slice, 1, wide, NULL), OK);
+    assert_ptr_not_equal(slice.reader, &own);
+    assert_int_equal(slice.reader->form.code, WEIGHT_CODE_INT8);
+    assert_int_equal(slice.reader->read_codes(slice.reader, 0, 0, COUNT, GROUP, &out, NULL), OK);
+    for (size_t i = 0; i < COUNT; i++) {
+        float want = weight_code_values(code)[i % 16] * (1.5f + (float)(i / GROUP));
+        if (has_offsets) want += 0.25f;
+        float got = fmaf((float)(int8_t)codes[i], scales[i / GROUP], offsets[i / GROUP]);
+        if (got != want) fail_msg("%zu: %g, want %g", i, (double)got, (double)want);
+    }
+    free(readers);
+}
+
+static void test_values_stay(void **state) {
+    (void)state;
+    check(WEIGHT_CODE_INT4, false);
+    check(WEIGHT_CODE_INT4, true);
+    check(WEIGHT_CODE_IQ4, false);
+    check(WEIGHT_CODE_E2M1, false);
+}
+
+static void test_readers_that_suit_stay(void **state) {
+    (void)state;
+    const struct matrix_reader own = {.read_codes = read_codes,
+                                      .form = {WEIGHT_CODE_INT8, 32, true}};
+    const struct matrix_reader floats = {0};
+    struct matrix_slice slices[2] = {{.reader = &own}, {.reader = NULL}};
+    struct code_reader *readers = NULL;
+    assert_int_equal(code_readers_make(&readers, slices, 2, wide, NULL), OK);
+    assert_null(readers);
+    assert_ptr_equal(slices[0].reader, &own);
+    slices[1].reader = &floats; // of a linear that is kept in floats
+    assert_int_equal(code_readers_make(&readers, slices, 2, WEIGHTS_NATIVE, NULL), OK);
+    assert_null(readers);
+}
+
+static void test_codes_of_both(void **state) {
+    (void)state;
+    assert_int_equal(weight_code_of_both(WEIGHT_CODE_INT4, WEIGHT_CODE_INT4), WEIGHT_CODE_INT4);
+    assert_int_equal(weight_code_of_both(WEIGHT_CODE_INT4, WEIGHT_CODE_INT8), WEIGHT_CODE_INT8);
+    assert_int_equal(weight_code_of_both(WEIGHT_CODE_IQ4, WEIGHT_CODE_E2M1), WEIGHT_CODE_INT8);
+    assert_int_equal(weight_code_of_both(WEIGHT_CODE_E4M3, WEIGHT_CODE_INT8), WEIGHT_CODE_NONE);
+    assert_int_equal(weight_code_of_both(WEIGHT_CODE_NONE, WEIGHT_CODE_INT8), WEIGHT_CODE_NONE);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values_stay),
+        cmocka_unit_test(test_readers_that_suit_stay),
+        cmocka_unit_test(test_codes_of_both),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
