@@ -51,7 +51,7 @@ static void test_sim(void **state) {
 }
 
 int main(int argc, char **argv) {
-    uint64_t num_cases = (argc > 1 ? strtoull(argv[1], NULL, 10) : 1000) / 4;
+    uint64_t num_cases = (argc > 1 ? strtoull(argv[1], NULL, 10) : 2000) / 4;
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     if (num_cases == 0) {
         fprintf(stderr, "usage: test_scheduler_sim [cases, at least 4] [first seed]\n");

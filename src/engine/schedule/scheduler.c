@@ -347,8 +347,9 @@ static void admit_waiting(struct scheduler *s) {
     for (struct sequence *seq = s->waiting.head; seq; seq = next) {
         next = seq->next;
         if (budget_left(s) == 0 || s->running.count + num_deferred >= s->max_num_active) return;
-        block_manager_match(&s->blocks, seq);
-        if (sequence_waits_for_origin(seq) || is_deferred(s, seq)) {
+        bool waits = sequence_waits_for_origin(seq);
+        if (!waits) block_manager_match(&s->blocks, seq);
+        if (waits || is_deferred(s, seq)) {
             seq->num_deferrals++;
             num_deferred++;
             continue;
@@ -408,12 +409,12 @@ void scheduler_schedule(struct scheduler *s, struct schedule *schedule) {
 }
 
 // The first position whose query may still read a sequence's blocks. Other outputs of its request
-// begin with the prompt's last block, so until it decodes, it keeps what they read there. That is a
-// block more in each group, for which there is room where steps may have more tokens than a block
-// (block_groups_need).
+// begin with the prompt's last block, so until it has a token of its own, it keeps what they read
+// there. Its next step then has one token, so this takes no more blocks than a step of more tokens
+// than a block does (block_groups_need). Shorter steps leave no room for it.
 static uint32_t next_position(const struct scheduler *s, const struct sequence *seq) {
     uint32_t computed = seq->num_computed_tokens, block_size = s->config.block_size;
-    if (!seq->is_origin || computed > seq->num_prompt_tokens) return computed;
+    if (!seq->is_origin || sequence_num_generated(seq)) return computed;
     if (s->config.max_num_batched_tokens <= block_size) return computed;
     return min_u32(computed, (seq->num_prompt_tokens - 1) / block_size * block_size);
 }
