@@ -135,6 +135,14 @@ static const char *check_block(const struct block_manager *manager, uint32_t id,
     return NULL;
 }
 
+static bool has_whole_blocks(const struct block_manager *manager, uint32_t prefix) {
+    const uint32_t *ids = manager->prefix_blocks + (size_t)prefix * manager->groups.num_groups;
+    for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
+        if (!manager->groups.windows[g] && ids[g] == BLOCK_NONE) return false;
+    }
+    return true;
+}
+
 static const char *check_prefixes(const struct block_manager *manager, struct tally *tally) {
     uint32_t num_used = 0, num_unused = 0, found;
     for (uint32_t id = 0; id < manager->num_prefixes; id++) {
@@ -146,6 +154,7 @@ static const char *check_prefixes(const struct block_manager *manager, struct ta
         }
         if (prefix->parent == PREFIX_NONE) continue;
         if (!manager->prefixes[prefix->parent].serial) return "a prefix's parent is unused";
+        if (!has_whole_blocks(manager, prefix->parent)) return "a prefix's parent lacks a block";
         tally->num_references[prefix->parent]++;
     }
     for (uint32_t id = 0; id < manager->num_prefixes; id++) {

@@ -500,6 +500,50 @@ static void test_a_hit_serves_every_group(void **state) {
     fixture_fini(&f);
 }
 
+// A waiting sequence is matched before every step. That looks only at what it may have lost,
+// however long the prefix is.
+static void test_a_repeated_match_is_short(void **state) {
+    (void)state;
+    uint64_t num_noted[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        struct fixture f;
+        uint32_t num_entries = 20 << i;
+        window_fixture_init(&f, 200, 2, 6);
+        struct sequence *a = add(&f, 0, num_entries * BLOCK_SIZE + 1);
+        struct sequence *b = add(&f, 0, num_entries * BLOCK_SIZE + 1);
+        run(&f, a);
+        assert_int_equal(match(&f, b), num_entries);
+        num_noted[i] = f.manager.stats.num_noted;
+        assert_int_equal(match(&f, b), num_entries);
+        num_noted[i] = f.manager.stats.num_noted - num_noted[i];
+        fixture_fini(&f);
+    }
+    assert_true(num_noted[0] < 6);
+    assert_int_equal(num_noted[1], num_noted[0]);
+}
+
+// The last prefix of an earlier match lacked a block then. It has a new one when it is extended.
+static void test_a_repeated_match_finds_a_new_block(void **state) {
+    (void)state;
+    struct fixture f;
+    window_fixture_init(&f, 31, 2, 0);
+    struct sequence *a = add(&f, 0, 41), *longer = add(&f, 0, 45), *b = add(&f, 0, 49);
+    run(&f, a); // publishes 10 blocks in each group
+    block_manager_release(&f.manager, a);
+    struct sequence *other = add(&f, 500, 24);
+    assert_true(block_manager_grow(&f.manager, other, 24)); // 12 blocks, one of them published
+    assert_int_equal(f.manager.stats.num_evicted, 1);
+    assert_int_equal(match(&f, b), 9);
+    assert_int_equal(b->num_published, 10);
+    block_manager_release(&f.manager, other);
+    run(&f, longer);
+    assert_int_equal(match(&f, b), 11);
+    for (uint32_t g = 0; g < 2; g++) {
+        assert_memory_equal(sequence_table(b, g), sequence_table(longer, g), 11 * sizeof(uint32_t));
+    }
+    fixture_fini(&f);
+}
+
 // A sequence much longer than its window knows more prefixes than there are blocks. When none is
 // unused its blocks are no longer published, and nothing else changes.
 static void test_prefixes_may_run_out(void **state) {
@@ -580,6 +624,8 @@ int main(void) {
         cmocka_unit_test(test_blocks_behind_a_window_are_given_back),
         cmocka_unit_test(test_a_hit_does_not_need_what_is_behind_the_window),
         cmocka_unit_test(test_a_hit_serves_every_group),
+        cmocka_unit_test(test_a_repeated_match_is_short),
+        cmocka_unit_test(test_a_repeated_match_finds_a_new_block),
         cmocka_unit_test(test_prefixes_may_run_out),
         cmocka_unit_test(test_b2_sequence_refuses_what_cannot_be),
         cmocka_unit_test(test_b10_block_size_is_each_sequences_own),

@@ -282,17 +282,47 @@ static uint32_t first_read(const struct block_manager *manager, uint32_t group,
     return block_groups_first(&manager->groups, group, manager->block_size, num_computed);
 }
 
+static void note_blocks(struct block_manager *manager, struct sequence *seq, uint32_t index,
+                        uint32_t prefix) {
+    for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
+        sequence_table(seq, g)[index] = blocks_of(manager, prefix)[g];
+    }
+    manager->stats.num_noted++;
+}
+
+// A sequence that is matched: the entries of its tables from `fresh` on are what the cache has now.
+// Of those before, the ones of groups without a window have not changed, because their prefixes are
+// parents of one that lives since the last match; the others are freshened when they are looked at.
+// NULL stands for tables that are all fresh.
+struct match_walk {
+    struct block_manager *manager;
+    uint32_t fresh;
+    uint32_t prefix; // of the first `fresh` blocks
+};
+
+static void freshen(struct match_walk *walk, struct sequence *seq, uint32_t index) {
+    while (walk->fresh > index) {
+        note_blocks(walk->manager, seq, --walk->fresh, walk->prefix);
+        walk->prefix = walk->manager->prefixes[walk->prefix].parent;
+    }
+}
+
+static uint32_t fresh_entry(struct match_walk *walk, struct sequence *seq, uint32_t group,
+                            uint32_t index) {
+    if (walk) freshen(walk, seq, index);
+    return sequence_table(seq, group)[index];
+}
+
 // The longest hit of at most `end` entries that has all that a group reads.
-static uint32_t hit_of_group(const struct block_manager *manager, const struct sequence *seq,
-                             uint32_t group, uint32_t end) {
-    const uint32_t *table = sequence_table(seq, group);
+static uint32_t hit_of_group(const struct block_manager *manager, struct sequence *seq,
+                             uint32_t group, uint32_t end, struct match_walk *walk) {
     if (!manager->groups.windows[group]) { // blocks are evicted from the end on
-        while (end > 0 && table[end - 1] == BLOCK_NONE) end--;
+        while (end > 0 && fresh_entry(walk, seq, group, end - 1) == BLOCK_NONE) end--;
         return end;
     }
     for (uint32_t i = end; end > 0;) {
         uint32_t first = first_read(manager, group, end * manager->block_size);
-        while (i > first && table[i - 1] != BLOCK_NONE) i--;
+        while (i > first && fresh_entry(walk, seq, group, i - 1) != BLOCK_NONE) i--;
         if (i <= first) break;
         end = i = i - 1; // each longer hit reads the entry that lacks its block
     }
@@ -300,12 +330,12 @@ static uint32_t hit_of_group(const struct block_manager *manager, const struct s
 }
 
 // The longest hit that serves every group.
-static uint32_t hit_of_all(const struct block_manager *manager, const struct sequence *seq,
-                           uint32_t end) {
+static uint32_t hit_of_all(const struct block_manager *manager, struct sequence *seq, uint32_t end,
+                           struct match_walk *walk) {
     for (uint32_t before = end + 1; end < before;) {
         before = end;
         for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
-            end = hit_of_group(manager, seq, g, end);
+            end = hit_of_group(manager, seq, g, end, walk);
         }
     }
     return end;
@@ -322,14 +352,7 @@ static void match_origin(const struct block_manager *manager, struct sequence *s
     for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
         memcpy(sequence_table(seq, g), sequence_table(origin, g), end * sizeof *seq->block_table);
     }
-    seq->num_matched = hit_of_all(manager, seq, end);
-}
-
-static void note_blocks(const struct block_manager *manager, struct sequence *seq, uint32_t index,
-                        uint32_t prefix) {
-    for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
-        sequence_table(seq, g)[index] = blocks_of(manager, prefix)[g];
-    }
+    seq->num_matched = hit_of_all(manager, seq, end, NULL);
 }
 
 void block_manager_match(struct block_manager *manager, struct sequence *seq) {
@@ -345,7 +368,7 @@ void block_manager_match(struct block_manager *manager, struct sequence *seq) {
     uint32_t n = seq->num_published;
     // A prefix lives as long as a longer one: if the longest is still there, all are.
     if (n && manager->prefixes[seq->prefix].serial != seq->match_serial) n = 0;
-    uint32_t num_known = n;
+    struct match_walk walk = {manager, n, seq->prefix};
     for (uint32_t end = num_matchable(manager, seq); n < end; n++) {
         uint32_t id;
         if (!u64map_get(&manager->published, block_manager_hash(manager, seq, n), &id)) break;
@@ -357,10 +380,8 @@ void block_manager_match(struct block_manager *manager, struct sequence *seq) {
     seq->num_published = seq->num_matched = n;
     // In one group without a window a prefix has its block as long as it lives.
     if (manager->groups.num_groups == 1 && !manager->has_windows) return;
-    for (uint32_t i = n, id = seq->prefix; i-- > 0; id = manager->prefixes[id].parent) {
-        if (i < num_known) note_blocks(manager, seq, i, id);
-    }
-    seq->num_matched = hit_of_all(manager, seq, n);
+    if (walk.fresh) freshen(&walk, seq, walk.fresh - 1); // no parent: it may have got a block
+    seq->num_matched = hit_of_all(manager, seq, n, &walk);
 }
 
 bool block_manager_first_miss(struct block_manager *manager, struct sequence *seq, uint64_t *hash) {

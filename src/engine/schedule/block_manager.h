@@ -25,7 +25,7 @@
  *   a block whose content is cached already, it gives its own block back and shares the cached one.
  *   So ref_count never grows along a chain.
  * - A sequence frees its blocks last to first. So a block is always before its parent's in the free
- *   list and is evicted first.
+ *   list and is evicted first. As long as a prefix lives, its parents have all their blocks.
  *
  * Without prefix caching no block is published. Then only the outputs of one request share blocks:
  * the full blocks of its prompt. */
@@ -60,6 +60,7 @@ struct prefix {
 
 struct block_manager_stats {
     uint64_t num_hashed; // block hashes computed
+    uint64_t num_noted; // prefixes whose blocks were written to tables of sequences that wait
     uint64_t num_hits; // cached blocks that admissions took
     uint64_t num_published; // blocks
     uint64_t num_evicted; // published blocks that were allocated again
