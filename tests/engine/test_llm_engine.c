@@ -275,8 +275,13 @@ static void test_interrupted_generate_returns_what_is_done(void **state) {
     assert_in_range(results[0].num_tokens, 10, 99);
     assert_memory_equal(results[0].token_ids, whole->token_ids,
                         results[0].num_tokens * sizeof *whole->token_ids);
-    assert_int_equal(results[1].finish_reason, NVLLM_FINISH_LENGTH);
-    assert_int_equal(results[1].num_tokens, 3);
+    if (small_options().data_parallel_size == 1 || results[1].num_tokens == 3) {
+        assert_int_equal(results[1].finish_reason, NVLLM_FINISH_LENGTH);
+        assert_int_equal(results[1].num_tokens, 3);
+    } else { // two engines do not step together: the other one may have had no turn yet
+        assert_int_equal(results[1].finish_reason, NVLLM_FINISH_ABORT);
+        assert_in_range(results[1].num_tokens, 0, 2);
+    }
     assert_false(nvllm_engine_has_unfinished(*state));
     nvllm_results_free(whole, 1);
     nvllm_results_free(results, 2);
