@@ -117,6 +117,7 @@ void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint
     }
     uint32_t num_kv_layers = table->num_layers - layer_table_num_states(table);
     uint32_t size = choose_size(&windows, num_kv_layers, max_groups);
+    CHECK(size > 0, "no layer has KV");
     table->layers_per_group = size;
     table->num_kv_groups = 0;
     for (uint32_t k = 0; k < windows.num; k++) {
