@@ -2,78 +2,10 @@
  * that must not exist here. */
 #include <string.h>
 
-#include "engine/block_checks.h"
-#include "engine/schedule/block_manager.h"
+#include "engine/block_fixture.h"
 #include "support/cmocka_all.h"
 
-enum { BLOCK_SIZE = 4, MAX_NEW = 64, NUM_SEQS_MAX = 8 };
-
 static const struct block_groups one_group = {.num_groups = 1};
-
-struct fixture {
-    struct block_manager manager;
-    struct sequence *seqs[NUM_SEQS_MAX];
-    size_t num_seqs;
-};
-
-static void fixture_init(struct fixture *f, uint32_t num_blocks) {
-    *f = (struct fixture){0};
-    struct err err;
-    assert_int_equal(
-        block_manager_init(&f->manager, num_blocks, BLOCK_SIZE, &one_group, true, 7, &err), OK);
-}
-
-static void fixture_check(const struct fixture *f) {
-    const char *fault = block_checks_run(&f->manager, f->seqs, f->num_seqs);
-    if (fault) fail_msg("%s", fault);
-}
-
-static void fixture_fini(struct fixture *f) {
-    fixture_check(f);
-    for (size_t i = 0; i < f->num_seqs; i++) {
-        block_manager_release(&f->manager, f->seqs[i]);
-        sequence_destroy(f->seqs[i]);
-    }
-    assert_int_equal(f->manager.num_free, f->manager.num_blocks);
-    block_manager_fini(&f->manager);
-}
-
-// A sequence whose tokens are first, first + 1, ...
-static struct sequence *add_salted(struct fixture *f, int32_t first, uint32_t num_tokens,
-                                   uint64_t salt) {
-    int32_t tokens[256];
-    assert_true(num_tokens <= 256 && f->num_seqs < NUM_SEQS_MAX);
-    for (uint32_t i = 0; i < num_tokens; i++) tokens[i] = first + (int32_t)i;
-    struct sequence *seq;
-    struct err err;
-    assert_int_equal(sequence_create(&seq, f->num_seqs, tokens, num_tokens, MAX_NEW, BLOCK_SIZE,
-                                     f->manager.groups.num_groups, &err),
-                     OK);
-    seq->cache_salt = salt;
-    f->seqs[f->num_seqs++] = seq;
-    return seq;
-}
-
-static struct sequence *add(struct fixture *f, int32_t first, uint32_t num_tokens) {
-    return add_salted(f, first, num_tokens, 0);
-}
-
-// Matches, admits, computes all known tokens and publishes. Returns how many tokens were cached.
-static uint32_t run(struct fixture *f, struct sequence *seq) {
-    block_manager_match(&f->manager, seq);
-    block_manager_admit(&f->manager, seq);
-    uint32_t num_cached = seq->num_computed_tokens;
-    assert_true(block_manager_grow(&f->manager, seq, seq->num_tokens));
-    seq->num_computed_tokens = seq->num_tokens;
-    block_manager_publish(&f->manager, seq);
-    fixture_check(f);
-    return num_cached;
-}
-
-static uint32_t match(struct fixture *f, struct sequence *seq) {
-    block_manager_match(&f->manager, seq);
-    return seq->num_matched;
-}
 
 static void test_init_refuses_an_empty_cache(void **state) {
     (void)state;
@@ -87,9 +19,9 @@ static void test_init_refuses_an_empty_cache(void **state) {
 
 static void test_grow_is_all_or_nothing(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 3);
-    struct sequence *seq = add(&f, 0, 5);
+    struct block_fixture f;
+    block_fixture_init(&f, 3, &one_group);
+    struct sequence *seq = block_fixture_add(&f, 0, 5);
     assert_false(block_manager_grow(&f.manager, seq, 13));
     assert_int_equal(seq->num_blocks, 0);
     assert_int_equal(f.manager.num_free, 3);
@@ -100,191 +32,194 @@ static void test_grow_is_all_or_nothing(void **state) {
     assert_true(block_manager_grow(&f.manager, seq, 9));
     assert_int_equal(seq->num_blocks, 3);
     assert_int_equal(f.manager.stats.num_used_peak, 3);
-    fixture_fini(&f);
+    block_fixture_fini(&f);
 }
 
 static void test_full_hit_on_exact_block_multiple_leaves_a_block_to_compute(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 8);
-    assert_int_equal(run(&f, add(&f, 0, 8)), 0);
-    assert_int_equal(run(&f, add(&f, 0, 8)), 4); // never all 8
-    assert_int_equal(run(&f, add(&f, 0, 9)), 8);
-    fixture_fini(&f);
+    struct block_fixture f;
+    block_fixture_init(&f, 8, &one_group);
+    assert_int_equal(block_fixture_run(&f, block_fixture_add(&f, 0, 8)), 0);
+    assert_int_equal(block_fixture_run(&f, block_fixture_add(&f, 0, 8)), 4); // never all 8
+    assert_int_equal(block_fixture_run(&f, block_fixture_add(&f, 0, 9)), 8);
+    block_fixture_fini(&f);
 }
 
 static void test_one_block_prompt_is_never_matched(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 8);
-    run(&f, add(&f, 0, 4));
-    assert_int_equal(match(&f, add(&f, 0, 4)), 0);
-    assert_int_equal(match(&f, add(&f, 0, 5)), 1);
-    assert_int_equal(match(&f, add(&f, 0, 1)), 0);
-    fixture_fini(&f);
+    struct block_fixture f;
+    block_fixture_init(&f, 8, &one_group);
+    block_fixture_run(&f, block_fixture_add(&f, 0, 4));
+    assert_int_equal(block_fixture_match(&f, block_fixture_add(&f, 0, 4)), 0);
+    assert_int_equal(block_fixture_match(&f, block_fixture_add(&f, 0, 5)), 1);
+    assert_int_equal(block_fixture_match(&f, block_fixture_add(&f, 0, 1)), 0);
+    block_fixture_fini(&f);
 }
 
 static void test_partial_blocks_are_not_published(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 8);
-    struct sequence *seq = add(&f, 0, 7);
-    run(&f, seq);
+    struct block_fixture f;
+    block_fixture_init(&f, 8, &one_group);
+    struct sequence *seq = block_fixture_add(&f, 0, 7);
+    block_fixture_run(&f, seq);
     assert_int_equal(seq->num_published, 1);
-    assert_int_equal(match(&f, add(&f, 0, 9)), 1);
-    fixture_fini(&f);
+    assert_int_equal(block_fixture_match(&f, block_fixture_add(&f, 0, 9)), 1);
+    block_fixture_fini(&f);
 }
 
 static void test_blocks_are_invisible_until_published(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 8);
-    struct sequence *seq = add(&f, 0, 9);
+    struct block_fixture f;
+    block_fixture_init(&f, 8, &one_group);
+    struct sequence *seq = block_fixture_add(&f, 0, 9);
     block_manager_match(&f.manager, seq);
     block_manager_admit(&f.manager, seq);
     assert_true(block_manager_grow(&f.manager, seq, 9));
-    struct sequence *same = add(&f, 0, 9);
-    assert_int_equal(match(&f, same), 0); // allocated, nothing is computed (#208)
+    struct sequence *same = block_fixture_add(&f, 0, 9);
+    assert_int_equal(block_fixture_match(&f, same), 0); // allocated, nothing is computed (#208)
     seq->num_computed_tokens = 6;
     block_manager_publish(&f.manager, seq);
-    assert_int_equal(match(&f, same), 1);
+    assert_int_equal(block_fixture_match(&f, same), 1);
     seq->num_computed_tokens = 9;
     block_manager_publish(&f.manager, seq);
-    assert_int_equal(match(&f, same), 2);
-    fixture_fini(&f);
+    assert_int_equal(block_fixture_match(&f, same), 2);
+    block_fixture_fini(&f);
 }
 
 static void test_generated_blocks_are_published(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 8);
-    struct sequence *seq = add(&f, 0, 3);
-    run(&f, seq);
+    struct block_fixture f;
+    block_fixture_init(&f, 8, &one_group);
+    struct sequence *seq = block_fixture_add(&f, 0, 3);
+    block_fixture_run(&f, seq);
     while (seq->num_tokens < 9) {
-        seq->token_ids[seq->num_tokens] = (int32_t)seq->num_tokens; // as add() would count on
+        seq->token_ids[seq->num_tokens] =
+            (int32_t)seq->num_tokens; // as block_fixture_add() would count on
         seq->num_tokens++;
     }
     assert_true(block_manager_grow(&f.manager, seq, 9));
     seq->num_computed_tokens = 8;
     block_manager_publish(&f.manager, seq);
-    assert_int_equal(match(&f, add(&f, 0, 12)), 2);
-    fixture_fini(&f);
+    assert_int_equal(block_fixture_match(&f, block_fixture_add(&f, 0, 12)), 2);
+    block_fixture_fini(&f);
 }
 
 static void test_freed_blocks_stay_findable_until_allocated_again(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 4);
-    struct sequence *first = add(&f, 0, 12), *same = add(&f, 0, 12);
-    run(&f, first);
+    struct block_fixture f;
+    block_fixture_init(&f, 4, &one_group);
+    struct sequence *first = block_fixture_add(&f, 0, 12), *same = block_fixture_add(&f, 0, 12);
+    block_fixture_run(&f, first);
     block_manager_release(&f.manager, first);
     assert_int_equal(f.manager.num_free, 4);
-    assert_int_equal(match(&f, same), 2);
+    assert_int_equal(block_fixture_match(&f, same), 2);
     // Another content: takes the block that was never published, then the oldest cached one, which
     // is the end of the prefix, not its start.
-    struct sequence *other = add(&f, 100, 8);
-    run(&f, other);
-    assert_int_equal(match(&f, same), 2);
+    struct sequence *other = block_fixture_add(&f, 100, 8);
+    block_fixture_run(&f, other);
+    assert_int_equal(block_fixture_match(&f, same), 2);
     assert_int_equal(f.manager.stats.num_evicted, 1);
-    struct sequence *third = add(&f, 200, 4);
-    run(&f, third);
-    assert_int_equal(match(&f, same), 1);
-    fixture_fini(&f);
+    struct sequence *third = block_fixture_add(&f, 200, 4);
+    block_fixture_run(&f, third);
+    assert_int_equal(block_fixture_match(&f, same), 1);
+    block_fixture_fini(&f);
 }
 
 static void test_least_recently_used_prefix_is_evicted_first(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 4);
-    struct sequence *a = add(&f, 0, 5), *b = add(&f, 100, 5);
-    run(&f, a);
-    run(&f, b);
+    struct block_fixture f;
+    block_fixture_init(&f, 4, &one_group);
+    struct sequence *a = block_fixture_add(&f, 0, 5), *b = block_fixture_add(&f, 100, 5);
+    block_fixture_run(&f, a);
+    block_fixture_run(&f, b);
     block_manager_release(&f.manager, a);
     block_manager_release(&f.manager, b);
     block_manager_match(&f.manager, a); // used again: now b's is the older one
     block_manager_admit(&f.manager, a);
     block_manager_release(&f.manager, a);
-    struct sequence *c = add(&f, 200, 12);
-    run(&f, c); // two spare blocks and one cached one
-    assert_int_equal(match(&f, a), 1);
-    assert_int_equal(match(&f, b), 0);
-    fixture_fini(&f);
+    struct sequence *c = block_fixture_add(&f, 200, 12);
+    block_fixture_run(&f, c); // two spare blocks and one cached one
+    assert_int_equal(block_fixture_match(&f, a), 1);
+    assert_int_equal(block_fixture_match(&f, b), 0);
+    block_fixture_fini(&f);
 }
 
 static void test_stale_hash_after_reallocation_is_no_hit(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 3);
-    struct sequence *a = add(&f, 0, 12), *again = add(&f, 0, 12);
-    run(&f, a);
+    struct block_fixture f;
+    block_fixture_init(&f, 3, &one_group);
+    struct sequence *a = block_fixture_add(&f, 0, 12), *again = block_fixture_add(&f, 0, 12);
+    block_fixture_run(&f, a);
     block_manager_release(&f.manager, a);
-    struct sequence *b = add(&f, 100, 12);
-    run(&f, b); // all three blocks have b's content now (#163)
-    assert_int_equal(match(&f, again), 0);
+    struct sequence *b = block_fixture_add(&f, 100, 12);
+    block_fixture_run(&f, b); // all three blocks have b's content now (#163)
+    assert_int_equal(block_fixture_match(&f, again), 0);
     assert_int_equal(f.manager.published.count, 3);
-    fixture_fini(&f);
+    block_fixture_fini(&f);
 }
 
 static void test_revived_block_leaves_the_free_list_and_keeps_its_content(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 5);
-    struct sequence *a = add(&f, 0, 9), *b = add(&f, 0, 9), *c = add(&f, 0, 9);
-    run(&f, a);
+    struct block_fixture f;
+    block_fixture_init(&f, 5, &one_group);
+    struct sequence *a = block_fixture_add(&f, 0, 9), *b = block_fixture_add(&f, 0, 9),
+                    *c = block_fixture_add(&f, 0, 9);
+    block_fixture_run(&f, a);
     uint32_t prefix[2] = {a->block_table[0], a->block_table[1]};
     block_manager_release(&f.manager, a);
-    assert_int_equal(run(&f, b), 8);
+    assert_int_equal(block_fixture_run(&f, b), 8);
     assert_memory_equal(b->block_table, prefix, sizeof prefix);
     assert_int_equal(f.manager.num_free, 2);
-    struct sequence *other = add(&f, 100, 8);
-    run(&f, other); // takes all that is free: not the revived ones
-    fixture_check(&f);
+    struct sequence *other = block_fixture_add(&f, 100, 8);
+    block_fixture_run(&f, other); // takes all that is free: not the revived ones
+    block_fixture_check(&f);
     block_manager_release(&f.manager, other);
     block_manager_release(&f.manager, b); // freeing a revived block does not forget it (9fa256a)
-    assert_int_equal(run(&f, c), 8);
-    fixture_fini(&f);
+    assert_int_equal(block_fixture_run(&f, c), 8);
+    block_fixture_fini(&f);
 }
 
 static void test_num_taken_counts_new_and_revived_blocks(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 8);
-    struct sequence *a = add(&f, 0, 13), *b = add(&f, 0, 6), *c = add(&f, 0, 17);
-    run(&f, a);
-    run(&f, b); // shares a's first block
+    struct block_fixture f;
+    block_fixture_init(&f, 8, &one_group);
+    struct sequence *a = block_fixture_add(&f, 0, 13), *b = block_fixture_add(&f, 0, 6),
+                    *c = block_fixture_add(&f, 0, 17);
+    block_fixture_run(&f, a);
+    block_fixture_run(&f, b); // shares a's first block
     block_manager_release(&f.manager, a);
-    assert_int_equal(match(&f, c), 3);
+    assert_int_equal(block_fixture_match(&f, c), 3);
     // 5 blocks in all: 1 is in use by b, 2 are cached and free, 2 are new.
     assert_int_equal(block_manager_num_taken(&f.manager, c, 5, 1), 4);
     uint32_t num_free = f.manager.num_free;
-    assert_int_equal(run(&f, c), 12);
+    assert_int_equal(block_fixture_run(&f, c), 12);
     assert_int_equal(num_free - f.manager.num_free, 4);
-    fixture_fini(&f);
+    block_fixture_fini(&f);
 }
 
 static void test_b18_duplicate_content_is_kept_once(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 8);
-    struct sequence *a = add(&f, 0, 8), *b = add(&f, 0, 8);
-    run(&f, a);
-    run(&f, b); // had to compute its second block again, then shares a's
+    struct block_fixture f;
+    block_fixture_init(&f, 8, &one_group);
+    struct sequence *a = block_fixture_add(&f, 0, 8), *b = block_fixture_add(&f, 0, 8);
+    block_fixture_run(&f, a);
+    block_fixture_run(&f, b); // had to compute its second block again, then shares a's
     assert_int_equal(b->block_table[1], a->block_table[1]);
     assert_int_equal(f.manager.stats.num_duplicates, 1);
     assert_int_equal(f.manager.num_free, 6);
     assert_int_equal(f.manager.published.count, 2);
     block_manager_release(&f.manager, a); // the mapped copy stays b's
-    fixture_check(&f);
-    assert_int_equal(match(&f, add(&f, 0, 9)), 2);
-    fixture_fini(&f);
+    block_fixture_check(&f);
+    assert_int_equal(block_fixture_match(&f, block_fixture_add(&f, 0, 9)), 2);
+    block_fixture_fini(&f);
 }
 
 static void test_duplicate_of_a_free_cached_block_revives_it(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 8);
-    struct sequence *a = add(&f, 0, 8), *b = add(&f, 0, 8);
-    run(&f, a);
+    struct block_fixture f;
+    block_fixture_init(&f, 8, &one_group);
+    struct sequence *a = block_fixture_add(&f, 0, 8), *b = block_fixture_add(&f, 0, 8);
+    block_fixture_run(&f, a);
     block_manager_match(&f.manager, b);
     block_manager_admit(&f.manager, b);
     assert_true(block_manager_grow(&f.manager, b, 8));
@@ -292,14 +227,14 @@ static void test_duplicate_of_a_free_cached_block_revives_it(void **state) {
     block_manager_release(&f.manager, a);
     b->num_computed_tokens = 8;
     block_manager_publish(&f.manager, b);
-    fixture_check(&f);
+    block_fixture_check(&f);
     assert_int_equal(b->block_table[1], second);
-    fixture_fini(&f);
+    block_fixture_fini(&f);
 }
 
 // Makes the hashes of both sequences collide from block `index` on, as an unlucky or forged pair
 // would.
-static void forge(struct fixture *f, struct sequence *victim, struct sequence *forged,
+static void forge(struct block_fixture *f, struct sequence *victim, struct sequence *forged,
                   uint32_t num_hashes) {
     block_manager_hash(&f->manager, victim, num_hashes - 1);
     memcpy(forged->block_hashes, victim->block_hashes, num_hashes * sizeof(uint64_t));
@@ -308,64 +243,67 @@ static void forge(struct fixture *f, struct sequence *victim, struct sequence *f
 
 static void test_b19_equal_hash_of_other_tokens_is_no_hit(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 8);
-    struct sequence *a = add(&f, 0, 9), *b = add(&f, 100, 9);
+    struct block_fixture f;
+    block_fixture_init(&f, 8, &one_group);
+    struct sequence *a = block_fixture_add(&f, 0, 9), *b = block_fixture_add(&f, 100, 9);
     forge(&f, a, b, 2);
-    run(&f, a);
-    assert_int_equal(match(&f, b), 0);
-    fixture_fini(&f);
+    block_fixture_run(&f, a);
+    assert_int_equal(block_fixture_match(&f, b), 0);
+    block_fixture_fini(&f);
 }
 
 static void test_b19_equal_hash_and_tokens_after_another_prefix_is_no_hit(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 12);
-    struct sequence *a = add(&f, 0, 9), *b = add(&f, 100, 9);
+    struct block_fixture f;
+    block_fixture_init(&f, 12, &one_group);
+    struct sequence *a = block_fixture_add(&f, 0, 9), *b = block_fixture_add(&f, 100, 9);
     memcpy(b->token_ids + 4, a->token_ids + 4, 5 * sizeof(int32_t)); // second blocks are equal
-    run(&f, a);
+    block_fixture_run(&f, a);
     block_manager_hash(&f.manager, b, 0);
     b->block_hashes[1] = a->block_hashes[1]; // and their chain hashes collide
     b->num_hashes = 2;
-    struct sequence *c = add(&f, 100, 5); // puts b's first block into the cache
-    run(&f, c);
-    assert_int_equal(match(&f, b), 1);
-    fixture_fini(&f);
+    struct sequence *c = block_fixture_add(&f, 100, 5); // puts b's first block into the cache
+    block_fixture_run(&f, c);
+    assert_int_equal(block_fixture_match(&f, b), 1);
+    block_fixture_fini(&f);
 }
 
 static void test_b19_collision_is_not_published_over_the_other(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 6);
-    struct sequence *a = add(&f, 0, 9), *b = add(&f, 100, 9), *c = add(&f, 0, 9);
+    struct block_fixture f;
+    block_fixture_init(&f, 6, &one_group);
+    struct sequence *a = block_fixture_add(&f, 0, 9), *b = block_fixture_add(&f, 100, 9),
+                    *c = block_fixture_add(&f, 0, 9);
     forge(&f, a, b, 2);
-    run(&f, a);
-    assert_int_equal(run(&f, b), 0);
+    block_fixture_run(&f, a);
+    assert_int_equal(block_fixture_run(&f, b), 0);
     assert_int_equal(b->num_published, 0);
     assert_int_equal(f.manager.stats.num_collisions, 1);
-    assert_int_equal(match(&f, c), 2); // a's content is found, not b's
+    assert_int_equal(block_fixture_match(&f, c), 2); // a's content is found, not b's
     // Once the other is evicted, publication succeeds.
     block_manager_release(&f.manager, a);
-    struct sequence *d = add(&f, 200, 12);
-    run(&f, d);
+    struct sequence *d = block_fixture_add(&f, 200, 12);
+    block_fixture_run(&f, d);
     block_manager_publish(&f.manager, b);
-    fixture_check(&f);
+    block_fixture_check(&f);
     assert_int_equal(b->num_published, 2);
-    fixture_fini(&f);
+    block_fixture_fini(&f);
 }
 
 static void test_salts_do_not_share(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 12);
-    struct sequence *a = add_salted(&f, 0, 9, 1), *b = add_salted(&f, 0, 9, 2);
-    struct sequence *c = add_salted(&f, 0, 9, 1), *d = add_salted(&f, 0, 9, 3);
-    run(&f, a);
-    assert_int_equal(match(&f, b), 0);
-    assert_int_equal(match(&f, c), 2);
+    struct block_fixture f;
+    block_fixture_init(&f, 12, &one_group);
+    struct sequence *a = block_fixture_add_salted(&f, 0, 9, 1),
+                    *b = block_fixture_add_salted(&f, 0, 9, 2);
+    struct sequence *c = block_fixture_add_salted(&f, 0, 9, 1),
+                    *d = block_fixture_add_salted(&f, 0, 9, 3);
+    block_fixture_run(&f, a);
+    assert_int_equal(block_fixture_match(&f, b), 0);
+    assert_int_equal(block_fixture_match(&f, c), 2);
     forge(&f, a, d, 2); // not even with equal hashes
-    assert_int_equal(match(&f, d), 0);
-    fixture_fini(&f);
+    assert_int_equal(block_fixture_match(&f, d), 0);
+    block_fixture_fini(&f);
 }
 
 static void test_hashes_depend_on_the_seed(void **state) {
@@ -387,184 +325,47 @@ static void test_hashes_depend_on_the_seed(void **state) {
 
 static void test_b27_each_block_is_hashed_once(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 16);
-    struct sequence *seq = add(&f, 0, 41);
-    for (int i = 0; i < 100; i++) match(&f, seq); // misses at its first block
+    struct block_fixture f;
+    block_fixture_init(&f, 16, &one_group);
+    struct sequence *seq = block_fixture_add(&f, 0, 41);
+    for (int i = 0; i < 100; i++) block_fixture_match(&f, seq); // misses at its first block
     assert_int_equal(f.manager.stats.num_hashed, 1);
-    run(&f, seq);
+    block_fixture_run(&f, seq);
     assert_int_equal(f.manager.stats.num_hashed, 10);
     block_manager_release(&f.manager, seq); // preempted
-    assert_int_equal(run(&f, seq), 40);
+    assert_int_equal(block_fixture_run(&f, seq), 40);
     assert_int_equal(f.manager.stats.num_hashed, 10);
-    fixture_fini(&f);
+    block_fixture_fini(&f);
 }
 
 static void test_match_notices_eviction_and_extension(void **state) {
     (void)state;
-    struct fixture f;
-    fixture_init(&f, 4);
-    struct sequence *a = add(&f, 0, 12), *b = add(&f, 0, 16), *c = add(&f, 100, 8);
-    run(&f, a);
-    assert_int_equal(match(&f, b), 3);
+    struct block_fixture f;
+    block_fixture_init(&f, 4, &one_group);
+    struct sequence *a = block_fixture_add(&f, 0, 12), *b = block_fixture_add(&f, 0, 16),
+                    *c = block_fixture_add(&f, 100, 8);
+    block_fixture_run(&f, a);
+    assert_int_equal(block_fixture_match(&f, b), 3);
     block_manager_release(&f.manager, a);
-    run(&f, c); // evicts a's last block
-    assert_int_equal(match(&f, b), 2);
+    block_fixture_run(&f, c); // evicts a's last block
+    assert_int_equal(block_fixture_match(&f, b), 2);
     block_manager_release(&f.manager, c);
-    run(&f, a); // and it is cached anew, in another place perhaps
-    assert_int_equal(match(&f, b), 3);
+    block_fixture_run(&f, a); // and it is cached anew, in another place perhaps
+    assert_int_equal(block_fixture_match(&f, b), 3);
     assert_int_equal(block_manager_num_taken(&f.manager, b, 4, 1), 1);
-    fixture_fini(&f);
+    block_fixture_fini(&f);
 }
 
 static void test_without_caching_nothing_is_hashed_or_found(void **state) {
     (void)state;
-    struct fixture f = {0};
+    struct block_fixture f = {0};
     struct err err;
     assert_int_equal(block_manager_init(&f.manager, 8, BLOCK_SIZE, &one_group, false, 7, &err), OK);
-    assert_int_equal(run(&f, add(&f, 0, 9)), 0);
-    assert_int_equal(run(&f, add(&f, 0, 9)), 0);
+    assert_int_equal(block_fixture_run(&f, block_fixture_add(&f, 0, 9)), 0);
+    assert_int_equal(block_fixture_run(&f, block_fixture_add(&f, 0, 9)), 0);
     assert_int_equal(f.manager.stats.num_hashed, 0);
     assert_int_equal(f.manager.num_free, 2);
-    fixture_fini(&f);
-}
-
-// One group with a window, or one without and one with it.
-static void window_fixture_init(struct fixture *f, uint32_t num_blocks, uint32_t num_groups,
-                                uint32_t window) {
-    struct block_groups groups = {.num_groups = num_groups};
-    groups.windows[num_groups - 1] = window;
-    struct err err;
-    *f = (struct fixture){0};
-    assert_int_equal(
-        block_manager_init(&f->manager, num_blocks, BLOCK_SIZE, &groups, true, 7, &err), OK);
-}
-
-static void test_blocks_behind_a_window_are_given_back(void **state) {
-    (void)state;
-    struct fixture f;
-    window_fixture_init(&f, 16, 1, 6);
-    struct sequence *seq = add(&f, 0, 21);
-    run(&f, seq);
-    assert_int_equal(f.manager.num_free, 10);
-    block_manager_slide(&f.manager, seq,
-                        seq->num_computed_tokens); // the query at 21 reads positions 16 .. 21
-    fixture_check(&f);
-    assert_int_equal(seq->first_blocks[0], 4);
-    assert_int_equal(f.manager.num_free, 14);
-    for (uint32_t i = 0; i < 4; i++) assert_int_equal(seq->block_table[i], BLOCK_NONE);
-    // What was given back is still cached: all of the prefix's window is there.
-    assert_int_equal(match(&f, add(&f, 0, 21)), 5);
-    fixture_fini(&f);
-}
-
-// A hit needs only the blocks in the window before its end.
-static void test_a_hit_does_not_need_what_is_behind_the_window(void **state) {
-    (void)state;
-    struct fixture f;
-    window_fixture_init(&f, 6, 1, 6);
-    struct sequence *a = add(&f, 0, 20), *b = add(&f, 0, 25), *c = add(&f, 100, 16);
-    run(&f, a);
-    block_manager_slide(&f.manager, a, a->num_computed_tokens);
-    run(&f, c); // evicts the three blocks that were given back
-    assert_int_equal(f.manager.stats.num_evicted, 3);
-    assert_int_equal(match(&f, b), 5);
-    block_manager_release(&f.manager, c);
-    block_manager_release(&f.manager, a);
-    run(&f, add(&f, 200, 17)); // leaves one of the two blocks of the window
-    assert_int_equal(match(&f, b), 0);
-    fixture_fini(&f);
-}
-
-// The group without a window needs all blocks, the other its window's: the hit is what serves both.
-static void test_a_hit_serves_every_group(void **state) {
-    (void)state;
-    struct fixture f;
-    window_fixture_init(&f, 14, 2, 4);
-    struct sequence *a = add(&f, 0, 25), *b = add(&f, 0, 30);
-    run(&f, a); // 7 blocks in each group, which is all
-    block_manager_slide(&f.manager, a, a->num_computed_tokens);
-    fixture_check(&f);
-    assert_int_equal(f.manager.num_free, 5); // the query at 25 reads positions 22 .. 25
-    assert_int_equal(match(&f, b), 6);
-    assert_int_equal(block_manager_num_taken(&f.manager, b, 8, 8), 2 + 2);
-    struct sequence *other = add(&f, 100, 8);
-    run(&f, other); // evicts 4 of the 5 blocks
-    fixture_check(&f);
-    assert_int_equal(match(&f, b), 6); // the last block of the window is a's own
-    block_manager_release(&f.manager, a);
-    block_manager_release(&f.manager, other);
-    assert_int_equal(run(&f, b), 24);
-    assert_int_equal(b->first_blocks[0], 0);
-    assert_int_equal(b->first_blocks[1], 5);
-    fixture_fini(&f);
-}
-
-// A waiting sequence is matched before every step. That looks only at what it may have lost,
-// however long the prefix is.
-static void test_a_repeated_match_is_short(void **state) {
-    (void)state;
-    uint64_t num_noted[2];
-    for (uint32_t i = 0; i < 2; i++) {
-        struct fixture f;
-        uint32_t num_entries = 20 << i;
-        window_fixture_init(&f, 200, 2, 6);
-        struct sequence *a = add(&f, 0, num_entries * BLOCK_SIZE + 1);
-        struct sequence *b = add(&f, 0, num_entries * BLOCK_SIZE + 1);
-        run(&f, a);
-        assert_int_equal(match(&f, b), num_entries);
-        num_noted[i] = f.manager.stats.num_noted;
-        assert_int_equal(match(&f, b), num_entries);
-        num_noted[i] = f.manager.stats.num_noted - num_noted[i];
-        fixture_fini(&f);
-    }
-    assert_true(num_noted[0] < 6);
-    assert_int_equal(num_noted[1], num_noted[0]);
-}
-
-// The last prefix of an earlier match lacked a block then. It has a new one when it is extended.
-static void test_a_repeated_match_finds_a_new_block(void **state) {
-    (void)state;
-    struct fixture f;
-    window_fixture_init(&f, 31, 2, 0);
-    struct sequence *a = add(&f, 0, 41), *longer = add(&f, 0, 45), *b = add(&f, 0, 49);
-    run(&f, a); // publishes 10 blocks in each group
-    block_manager_release(&f.manager, a);
-    struct sequence *other = add(&f, 500, 24);
-    assert_true(block_manager_grow(&f.manager, other, 24)); // 12 blocks, one of them published
-    assert_int_equal(f.manager.stats.num_evicted, 1);
-    assert_int_equal(match(&f, b), 9);
-    assert_int_equal(b->num_published, 10);
-    block_manager_release(&f.manager, other);
-    run(&f, longer);
-    assert_int_equal(match(&f, b), 11);
-    for (uint32_t g = 0; g < 2; g++) {
-        assert_memory_equal(sequence_table(b, g), sequence_table(longer, g), 11 * sizeof(uint32_t));
-    }
-    fixture_fini(&f);
-}
-
-// A sequence much longer than its window knows more prefixes than there are blocks. When none is
-// unused its blocks are no longer published, and nothing else changes.
-static void test_prefixes_may_run_out(void **state) {
-    (void)state;
-    struct fixture f;
-    window_fixture_init(&f, 3, 1, 2);
-    struct sequence *seq = add(&f, 0, 250);
-    uint32_t num_prefixes = f.manager.num_prefixes;
-    for (uint32_t end = BLOCK_SIZE; end <= 248; end += BLOCK_SIZE) {
-        assert_true(block_manager_grow(&f.manager, seq, end));
-        seq->num_computed_tokens = end;
-        block_manager_publish(&f.manager, seq);
-        block_manager_slide(&f.manager, seq, seq->num_computed_tokens);
-        fixture_check(&f);
-        assert_true(f.manager.num_blocks - f.manager.num_free <= 2);
-    }
-    assert_int_equal(seq->num_published, num_prefixes);
-    assert_true(f.manager.stats.num_unknown > 0);
-    block_manager_release(&f.manager, seq);
-    assert_int_equal(run(&f, add(&f, 300, 9)), 0);
-    fixture_fini(&f);
+    block_fixture_fini(&f);
 }
 
 static void test_b2_sequence_refuses_what_cannot_be(void **state) {
@@ -621,12 +422,6 @@ int main(void) {
         cmocka_unit_test(test_b27_each_block_is_hashed_once),
         cmocka_unit_test(test_match_notices_eviction_and_extension),
         cmocka_unit_test(test_without_caching_nothing_is_hashed_or_found),
-        cmocka_unit_test(test_blocks_behind_a_window_are_given_back),
-        cmocka_unit_test(test_a_hit_does_not_need_what_is_behind_the_window),
-        cmocka_unit_test(test_a_hit_serves_every_group),
-        cmocka_unit_test(test_a_repeated_match_is_short),
-        cmocka_unit_test(test_a_repeated_match_finds_a_new_block),
-        cmocka_unit_test(test_prefixes_may_run_out),
         cmocka_unit_test(test_b2_sequence_refuses_what_cannot_be),
         cmocka_unit_test(test_b10_block_size_is_each_sequences_own),
     };
