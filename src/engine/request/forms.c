@@ -20,6 +20,7 @@ void forms_fini(struct forms *forms) {
         automaton_release(forms->kept[i].automaton);
         free(forms->kept[i].text);
     }
+    for (size_t i = 0; i < FORMS_REFUSALS; i++) free(forms->refused[i].text);
     vocabulary_destroy(forms->vocabulary);
     free(forms->blanks);
     if (forms->is_ready) pthread_mutex_destroy(&forms->lock);
@@ -121,6 +122,56 @@ static void keep(struct forms *forms, const char *text, size_t len, struct autom
     *oldest = (struct form){copy, len, automaton, ++forms->num_uses};
 }
 
+// ---- refusals ----
+
+// With the lock: why the text was refused before. OK: it was not, or that is forgotten.
+static enum status find_refusal(struct forms *forms, const char *text, size_t len,
+                                struct err *err) {
+    for (size_t i = 0; i < FORMS_REFUSALS; i++) {
+        struct form_refusal *refusal = &forms->refused[i];
+        if (!refusal->text || refusal->len != len || memcmp(refusal->text, text, len) != 0)
+            continue;
+        refusal->last_use = ++forms->num_uses;
+        if (err) *err = refusal->err;
+        return refusal->err.status;
+    }
+    return OK;
+}
+
+// With the lock: an empty place, else that of the refusal that was not asked for longest. Where the
+// texts take too much memory, that one is forgotten first.
+static struct form_refusal *make_place(struct forms *forms, size_t len) {
+    for (;;) {
+        struct form_refusal *oldest = NULL, *empty = NULL;
+        for (size_t i = 0; i < FORMS_REFUSALS; i++) {
+            struct form_refusal *refusal = &forms->refused[i];
+            if (!refusal->text) {
+                empty = refusal;
+            } else if (!oldest || refusal->last_use < oldest->last_use) {
+                oldest = refusal;
+            }
+        }
+        if (empty && forms->refusal_bytes + len <= FORMS_REFUSAL_BYTES_MAX) return empty;
+        if (!oldest) return NULL;
+        forms->refusal_bytes -= oldest->len;
+        free(oldest->text);
+        *oldest = (struct form_refusal){0};
+    }
+}
+
+// With the lock.
+static void remember(struct forms *forms, const char *text, size_t len, const struct err *err) {
+    char *copy = malloc(len + 1);
+    struct form_refusal *place = copy ? make_place(forms, len) : NULL;
+    if (!place) { // then it is compiled again the next time
+        free(copy);
+        return;
+    }
+    memcpy(copy, text, len);
+    *place = (struct form_refusal){copy, len, *err, ++forms->num_uses};
+    forms->refusal_bytes += len;
+}
+
 static enum status compile(struct forms *forms, const char *text, size_t len,
                            struct automaton **out, struct err *err) {
     double start = clock_seconds();
@@ -136,15 +187,23 @@ static enum status get(struct forms *forms, const char *text, size_t len, struct
     *out = NULL;
     pthread_mutex_lock(&forms->lock);
     enum status status = prepare(forms, err);
+    if (!status) status = find_refusal(forms, text, len, err);
     if (!status) *out = find(forms, text, len);
     pthread_mutex_unlock(&forms->lock);
     if (*out) atomic_fetch_add(&forms->stats.num_kept, 1);
     if (status || *out) return status;
-    status = compile(forms, text, len, out, err);
+    struct err fault = {0};
+    status = compile(forms, text, len, out, &fault);
     // It is the request that has a fault, or is too large; sent again it would be no better.
     if (status == ERR_FORMAT || status == ERR_CAPACITY) status = ERR_INVALID;
-    if (status) return err_prefix(err, status, "structured_outputs");
+    if (status) err_prefix(&fault, status, "structured_outputs");
+    if (status && err) *err = fault;
     pthread_mutex_lock(&forms->lock);
+    if (status == ERR_INVALID || status == ERR_UNSUPPORTED) remember(forms, text, len, &fault);
+    if (status) {
+        pthread_mutex_unlock(&forms->lock);
+        return status;
+    }
     shrink(forms);
     struct automaton *other = find(forms, text, len); // compiled by another thread meanwhile
     if (other) {

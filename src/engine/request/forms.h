@@ -1,5 +1,6 @@
 /* The forms that requests want their answers to have (structured_outputs), compiled. A request with
- * the same text as an earlier one shares its automaton, and so the masks that were made for it.
+ * the same text as an earlier one shares its automaton, and so the masks that were made for it, or
+ * is refused as that was.
  *
  * The vocabulary is prepared when the first form is wanted. Any thread; a lock guards the list, and
  * compiling runs outside of it. */
@@ -17,6 +18,8 @@ enum {
     FORMS_KEPT = 64, // compiled ones; the one that was not asked for longest goes first
     FORMS_BYTES_MAX = 256 << 20, // of them all, unless it is a single one
     FORMS_BLANK_BYTES_MAX = 4, // of a token of white space alone
+    FORMS_REFUSALS = 64, // remembered with their sentence, so that they take no time again
+    FORMS_REFUSAL_BYTES_MAX = 4 << 20, // of their texts
 };
 
 struct forms_options {
@@ -39,6 +42,13 @@ struct forms {
         struct automaton *automaton; // held
         uint64_t last_use;
     } kept[FORMS_KEPT];
+    struct form_refusal {
+        char *text; // [len]
+        size_t len;
+        struct err err;
+        uint64_t last_use;
+    } refused[FORMS_REFUSALS];
+    size_t refusal_bytes;
     uint64_t num_uses;
     struct form_stats stats;
 };
