@@ -19,7 +19,7 @@
 #include "engine/step_observer.h"
 
 // Most tokens that a step may bring for one output; the text of an event has room for them.
-enum { LLM_ENGINE_STEP_TOKENS_MAX = 8 };
+enum { LLM_ENGINE_STEP_TOKENS_MAX = 16 };
 
 // A step from its schedule until its results are taken. A request in its schedule that ends
 // meanwhile is freed only after that.

@@ -201,6 +201,29 @@ static void add_logprobs(struct nvllm_logprob *row, int32_t num_top,
     }
 }
 
+static void take_one(const struct llm_engine *engine, struct request *request, int32_t token_id,
+                     struct nvllm_event *event, struct token_news *news) {
+    token_mask_take(&request->sampling.mask, token_id);
+    judge_token(engine, request, token_id, event);
+    news->text_ends[event->num_tokens++] = (uint32_t)request->piece.len;
+}
+
+// Appends the tokens that the form leaves no choice of. They would be sampled as they are, because
+// their masks have one token each, so they need no step of their own. Rows that report what was
+// sampled, or count it, are left to the sampler.
+static void run_ahead(struct llm_engine *engine, struct request *request, struct nvllm_event *event,
+                      struct token_news *news) {
+    const struct sampling *sampling = &request->sampling;
+    if (engine->plan.is_async || sampling->row.num_top >= 0 || sampling->has_penalties) return;
+    if (!scheduler_can_run_ahead(engine->scheduler, request->seq)) return;
+    while (!event->finish_reason && event->num_tokens < LLM_ENGINE_STEP_TOKENS_MAX) {
+        int32_t token_id = constraint_forced_token(&sampling->mask.constraint);
+        if (token_id < 0) return;
+        scheduler_append_ahead(engine->scheduler, request->seq, token_id);
+        take_one(engine, request, token_id, event, news);
+    }
+}
+
 // Appends results to the output in order, up to the one that ends it, or that is no token.
 static void take_in_order(struct llm_engine *engine, struct request *request,
                           const struct sample_result *results, uint32_t num_results,
@@ -221,14 +244,12 @@ static void take_in_order(struct llm_engine *engine, struct request *request,
         } else {
             scheduler_append_further(engine->scheduler, request->seq, token_id);
         }
-        token_mask_take(&request->sampling.mask, token_id);
-        judge_token(engine, request, token_id, event);
-        news->text_ends[i] = (uint32_t)request->piece.len;
+        take_one(engine, request, token_id, event, news);
         if (num_top >= 0) {
             add_logprobs(news->logprobs + i * (1 + (size_t)num_top), num_top, &results[i]);
         }
-        event->num_tokens++;
     }
+    if (event->num_tokens == num_results) run_ahead(engine, request, event, news);
     event->num_generated_tokens += event->num_tokens;
     engine->stats.num_generated_tokens += event->num_tokens;
     add_text(event, &request->piece);

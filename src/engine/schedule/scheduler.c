@@ -16,8 +16,9 @@ struct scheduler {
     struct block_manager blocks;
     struct sequence_queue waiting; // these hold no blocks
     struct sequence_queue running; // these hold blocks: they are active
-    // The running sequence whose prompt is computed only in part, or NULL. There is at most one: a
-    // prompt is cut only where the budget or the free blocks end, and then nobody else is admitted.
+    // The running sequence whose prompt is computed only in part, or that runs ahead, or NULL.
+    // There is at most one: a prompt is cut only where the budget or the free blocks end, and then
+    // nobody else is admitted.
     struct sequence *partial_prefill;
 
     struct schedule *schedule; // borrowed until it is advanced; else NULL
@@ -466,6 +467,21 @@ void scheduler_append_further(struct scheduler *s, struct sequence *seq, int32_t
           seq->id);
     seq->token_ids[seq->num_tokens++] = token_id;
     seq->num_computed_tokens++;
+}
+
+bool scheduler_can_run_ahead(const struct scheduler *s, const struct sequence *seq) {
+    return s->config.policy == SCHEDULE_MIXED && !s->partial_prefill &&
+           seq->status == SEQUENCE_RUNNING && seq->is_prefilled && !seq->has_pending_token;
+}
+
+void scheduler_append_ahead(struct scheduler *s, struct sequence *seq, int32_t token_id) {
+    CHECK(!s->schedule && !seq->has_pending_token && !sequence_is_full(seq), "sequence %" PRIu64,
+          seq->id);
+    CHECK(s->partial_prefill == seq || scheduler_can_run_ahead(s, seq), "sequence %" PRIu64,
+          seq->id);
+    seq->token_ids[seq->num_tokens++] = token_id;
+    seq->is_prefilled = false;
+    s->partial_prefill = seq;
 }
 
 void scheduler_finish(struct scheduler *s, struct sequence *seq) {

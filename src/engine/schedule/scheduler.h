@@ -116,6 +116,13 @@ void scheduler_resolve_token(struct scheduler *scheduler, struct sequence *seq, 
 // A further token of the step that brought the last one, whose id is known. That step ran the last
 // one too, so its KV is computed. Call it between advance and the next schedule.
 void scheduler_append_further(struct scheduler *scheduler, struct sequence *seq, int32_t token_id);
+// Whether a sequence may go on with tokens that need no sampling: only one at a time may, and only
+// with mixed, where the others decode beside it.
+bool scheduler_can_run_ahead(const struct scheduler *scheduler, const struct sequence *seq);
+// A further token whose id is known, and whose KV is not computed: the next steps compute the last
+// ones together, like a part of a prompt, and sample behind them. Call it where the sequence may
+// run ahead, or has just done so, between advance and the next schedule.
+void scheduler_append_ahead(struct scheduler *scheduler, struct sequence *seq, int32_t token_id);
 // Ends or aborts a sequence: takes it out of its queue, frees its blocks and marks it finished.
 // Legal at any time, also between schedule and advance. Items of schedules still point to it, so it
 // must live as long as they are used.

@@ -141,14 +141,14 @@ void constraint_write(const struct constraint *constraint, uint32_t *out, uint32
     bool any = false;
     struct err *fault = constraint->fault;
     double start = clock_seconds();
-    bool is_forced = constraint->forced_at < constraint->num_forced;
-    if (!fault->status && !is_forced) {
+    int32_t forced = constraint_forced_token(constraint);
+    if (!fault->status && forced < 0) {
         fault->status = matcher_mask(&constraint->matcher, out, &any, fault);
     }
-    if (fault->status || is_forced) memset(out, 0, num_words * sizeof *out);
+    if (fault->status || forced >= 0) memset(out, 0, num_words * sizeof *out);
     if (constraint->stats) durations_add(&constraint->stats->mask, clock_seconds() - start);
     if (fault->status) return;
-    if (is_forced) allow(out, constraint->forced + constraint->forced_at, 1);
+    if (forced >= 0) allow(out, &forced, 1);
     if (constraint->phase == CONSTRAINT_START) {
         allow(out, constraint->opening, constraint->num_opening);
     }

@@ -78,6 +78,12 @@ static inline bool constraint_restricts(const struct constraint *constraint) {
 static inline bool constraint_bans_ending(const struct constraint *constraint) {
     return constraint_is_active(constraint) && constraint->phase == CONSTRAINT_REASONING;
 }
+// The token that must come next, whatever the model would choose; -1: there is a choice, or it was
+// not looked for.
+static inline int32_t constraint_forced_token(const struct constraint *constraint) {
+    bool is_forced = constraint->forced_at < constraint->num_forced;
+    return is_forced ? constraint->forced[constraint->forced_at] : -1;
+}
 // The output has one more token.
 void constraint_take(struct constraint *constraint, int32_t token_id);
 // Writes the tokens that are allowed now, as in token_mask.h: out[num_words]. With
