@@ -17,7 +17,8 @@
 #include <cpuid.h>
 
 enum {
-    CPUID_FEATURES = 7, // the leaf of extended features
+    CPUID_BASIC = 1, // the leaf of the first features
+    CPUID_FEATURES = 7, // and of extended ones
     ARCH_REQ_XCOMP_PERM = 0x1023, // of arch_prctl; older headers lack it
     XSTATE_TILE_CONFIG = 17, // bits of XCR0, and numbers of states that arch_prctl knows
     XSTATE_TILE_DATA = 18,
@@ -43,7 +44,8 @@ uint32_t cpu_features(void) {
     unsigned a = 0, b = 0, c = 0, d = 0, a1 = 0, b1 = 0, c1 = 0, d1 = 0;
     __builtin_cpu_init();
     // GCC's and Clang's run-time library asks XGETBV too, so "supports" includes the OS's consent.
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool f16c = __get_cpuid(CPUID_BASIC, &a, &b, &c, &d) && has_bit(c, 29);
+    bool avx2 = f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     uint32_t features = feature_if(avx2, CPU_AVX2) | feature_if(avx512, CPU_AVX512);

@@ -9,7 +9,7 @@
 // What the processor has and the operating system has enabled. A feature implies no other one, as
 // virtual machines may hide any.
 enum cpu_feature {
-    CPU_AVX2 = 1 << 0, // AVX2 and FMA
+    CPU_AVX2 = 1 << 0, // AVX2, FMA and F16C
     CPU_AVX_VNNI = 1 << 1, // dot products of 8-bit quads in AVX2's registers
     CPU_AVX512 = 1 << 2, // AVX-512 F, BW, DQ, VL
     CPU_AVX512_VNNI = 1 << 3, // AVX-512 dot products of 8-bit quads

@@ -1,6 +1,5 @@
 /* Packed weights in registers of 32 bytes (linear/unpack.h). VPSHUFB looks up whole numbers of 4
- * bits; those of E2M1 are doubled, which its table's factor undoes. E4M3's bits become those of a
- * float, 2^120 times too small. */
+ * bits; those of E2M1 are doubled. E4M3 becomes a half float by a shift, 2^8 times too small. */
 #include <immintrin.h>
 
 #include "backend/cpu/isa/kernels_x86.h"
@@ -11,7 +10,7 @@ typedef __m256 unpack_vector;
 
 typedef struct {
     __m256i values; // twice 16 bytes
-    __m256 factor;
+    __m256 factor; // of scales
 } unpack_table;
 
 static ALWAYS_INLINE unpack_table unpack_table_of(enum weight_code code) {
@@ -38,15 +37,19 @@ static ALWAYS_INLINE unpack_vector unpack_value(enum unpack_kind kind, unpack_ta
             _mm256_shuffle_epi8(table.values, _mm256_and_si256(words, _mm256_set1_epi8(15)));
         const __m128i left = _mm_cvtsi32_si128((int)(24 - line / 2 * 8));
         __m256i number = _mm256_srai_epi32(_mm256_sll_epi32(bytes, left), 24);
-        return _mm256_mul_ps(_mm256_cvtepi32_ps(number), table.factor);
+        return _mm256_cvtepi32_ps(number);
     }
-    __m256i number = _mm256_cvtepi8_epi32(
-        _mm_loadl_epi64((const void *)(codes + (size_t)line * 32 + (size_t)part * 8)));
-    if (kind == UNPACK_INT8) return _mm256_cvtepi32_ps(number);
-    __m256i magnitude = _mm256_slli_epi32(_mm256_and_si256(number, _mm256_set1_epi32(0x7f)), 20);
-    __m256i sign = _mm256_and_si256(number, _mm256_set1_epi32(INT32_MIN));
-    __m256 value = _mm256_castsi256_ps(_mm256_or_si256(magnitude, sign));
-    return _mm256_mul_ps(value, _mm256_set1_ps(0x1p120f));
+    __m128i bytes = _mm_loadl_epi64((const void *)(codes + (size_t)line * 32 + (size_t)part * 8));
+    if (kind == UNPACK_INT8) return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+    __m128i words = _mm_slli_epi16(_mm_cvtepi8_epi16(bytes), 7);
+    return _mm256_cvtph_ps(_mm_and_si128(words, _mm_set1_epi16((short)0xbf80)));
+}
+
+static ALWAYS_INLINE unpack_vector unpack_scale(enum unpack_kind kind, unpack_table table,
+                                                const float *from, uint32_t part) {
+    unpack_vector scale = unpack_spread(from, part);
+    if (kind == UNPACK_4BIT) return _mm256_mul_ps(scale, table.factor);
+    return kind == UNPACK_E4M3 ? _mm256_mul_ps(scale, _mm256_set1_ps(256.0f)) : scale;
 }
 
 static ALWAYS_INLINE unpack_vector unpack_scaled(unpack_vector value, unpack_vector scale,

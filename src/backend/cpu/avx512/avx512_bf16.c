@@ -33,7 +33,7 @@ static ALWAYS_INLINE void packed_group(const struct linear_dots *dots, uint32_t 
             UNROLL for (uint32_t b = 0; b < blocks; b++) {
                 struct packed_chunk chunk = packed_chunk_of(shape, w + b * dots->block_bytes, c);
                 const unsigned char *codes = unpack_half(&chunk, half, kind);
-                struct avx512_scales scales = avx512_scales_of(&chunk, half);
+                struct avx512_scales scales = avx512_scales_of(&chunk, half, kind, table);
                 for (uint32_t at = 0; at < shape->chunk_bytes / 2; at += CHUNK_BYTES) {
                     _mm_prefetch((const void *)(codes + at + AVX512_DOTS_AHEAD), _MM_HINT_T0);
                 }

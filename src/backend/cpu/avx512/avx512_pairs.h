@@ -10,9 +10,11 @@ struct avx512_scales {
 };
 
 static ALWAYS_INLINE struct avx512_scales avx512_scales_of(const struct packed_chunk *chunk,
-                                                           uint32_t half) {
+                                                           uint32_t half, enum unpack_kind kind,
+                                                           unpack_table table) {
     return (struct avx512_scales){
-        .scale = {unpack_spread(chunk->scales[half], 0), unpack_spread(chunk->scales[half], 1)},
+        .scale = {unpack_scale(kind, table, chunk->scales[half], 0),
+                  unpack_scale(kind, table, chunk->scales[half], 1)},
         .offset = {unpack_spread(chunk->offsets[half], 0), unpack_spread(chunk->offsets[half], 1)},
     };
 }
@@ -33,7 +35,7 @@ static ALWAYS_INLINE void avx512_pairs_of_chunk(const struct packed_chunk *chunk
                                                 unsigned char *out) {
     for (uint32_t half = 0; half < 2; half++) {
         const unsigned char *codes = unpack_half(chunk, half, kind);
-        struct avx512_scales scales = avx512_scales_of(chunk, half);
+        struct avx512_scales scales = avx512_scales_of(chunk, half, kind, table);
         UNROLL for (uint32_t line = 0; line < PACKED_LINES; line++, out += 64) {
             _mm512_storeu_si512(out, avx512_pairs(kind, table, codes, line, &scales));
         }

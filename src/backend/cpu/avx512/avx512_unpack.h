@@ -34,8 +34,14 @@ static ALWAYS_INLINE unpack_vector unpack_value(enum unpack_kind kind, unpack_ta
     __m128i bytes = _mm_loadu_si128((const void *)(codes + line * 32 + part * 16));
     if (kind == UNPACK_INT8) return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
     __m256i words = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
-    __m512 value = _mm512_cvtph_ps(_mm256_and_si256(words, _mm256_set1_epi16((short)0xbf80)));
-    return _mm512_mul_ps(value, _mm512_set1_ps(256.0f));
+    return _mm512_cvtph_ps(_mm256_and_si256(words, _mm256_set1_epi16((short)0xbf80)));
+}
+
+static ALWAYS_INLINE unpack_vector unpack_scale(enum unpack_kind kind, unpack_table table,
+                                                const float *from, uint32_t part) {
+    (void)table;
+    unpack_vector scale = unpack_spread(from, part);
+    return kind == UNPACK_E4M3 ? _mm512_mul_ps(scale, _mm512_set1_ps(256.0f)) : scale;
 }
 
 static ALWAYS_INLINE unpack_vector unpack_scaled(unpack_vector value, unpack_vector scale,

@@ -5,7 +5,7 @@
 
 #include "backend/cpu/kernels.h"
 
-// AVX2 and FMA.
+// AVX2, FMA and F16C.
 void avx2_linear_bf16(const struct linear_tile *tile);
 void avx2_linear_f32(const struct linear_tile *tile);
 void avx2_widen_bf16(const void *weights, uint32_t depth, float *out);

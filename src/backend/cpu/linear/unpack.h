@@ -2,12 +2,13 @@
  * includes this has defined, for registers of UNPACK_LANES floats,
  *
  *   unpack_vector                             the type of a register
+ *   unpack_table, unpack_table_of(code)       the values of codes of 4 bits
  *   unpack_spread(from, part)                 of 16 outputs' floats, those of a part, each twice
- *   unpack_value(kind, table, codes, line, part)   what a part's codes stand for
+ *   unpack_value(kind, table, codes, line, part)
+ *                                             what a part's codes stand for, times a power of two
+ *   unpack_scale(kind, table, from, part)     unpack_spread of scales, divided by that power
  *   unpack_scaled(value, scale, offset)       value * scale + offset, rounded once
  *   unpack_split(a, b, even, odd)             stores the even lanes of a and b, and the odd ones
- *
- *   unpack_table, unpack_table_of(code)       the values of codes of 4 bits
  *
  * A part is UNPACK_LANES neighbouring numbers of a line's 32, of half as many outputs. */
 #ifndef BACKEND_CPU_LINEAR_UNPACK_H
@@ -23,8 +24,8 @@ static ALWAYS_INLINE void unpack_chunk(const struct packed_chunk *chunk, enum un
     for (uint32_t half = 0; half < 2; half++) {
         const unsigned char *codes = unpack_half(chunk, half, kind);
         for (uint32_t q = 0; q < PACKED_LANES / OUTPUTS; q++) {
-            unpack_vector scale_a = unpack_spread(chunk->scales[half], 2 * q);
-            unpack_vector scale_b = unpack_spread(chunk->scales[half], 2 * q + 1);
+            unpack_vector scale_a = unpack_scale(kind, table, chunk->scales[half], 2 * q);
+            unpack_vector scale_b = unpack_scale(kind, table, chunk->scales[half], 2 * q + 1);
             unpack_vector offset_a = unpack_spread(chunk->offsets[half], 2 * q);
             unpack_vector offset_b = unpack_spread(chunk->offsets[half], 2 * q + 1);
             UNROLL for (uint32_t line = 0; line < PACKED_LINES; line++) {

@@ -10,7 +10,7 @@ typedef float32x4_t unpack_vector;
 
 typedef struct {
     int8x16_t values; // whole numbers; those of E2M1 are doubled
-    float32x4_t factor;
+    float32x4_t factor; // of scales
 } unpack_table;
 
 static ALWAYS_INLINE unpack_table unpack_table_of(enum weight_code code) {
@@ -35,17 +35,24 @@ static ALWAYS_INLINE unpack_vector unpack_value(enum unpack_kind kind, unpack_ta
         int32x4_t bytes = vreinterpretq_s32_s8(vqtbl1q_s8(table.values, words));
         int32x4_t left = vdupq_n_s32((int32_t)(24 - line / 2 * 8));
         int32x4_t number = vshrq_n_s32(vshlq_s32(bytes, left), 24);
-        return vmulq_f32(vcvtq_f32_s32(number), table.factor);
+        return vcvtq_f32_s32(number);
     }
     int32_t four;
     memcpy(&four, codes + (size_t)line * 32 + (size_t)part * 4, sizeof four);
     int8x8_t bytes = vreinterpret_s8_s32(vdup_n_s32(four));
     int32x4_t number = vmovl_s16(vget_low_s16(vmovl_s8(bytes)));
     if (kind == UNPACK_INT8) return vcvtq_f32_s32(number);
+    // The bits of a float, 2^120 times too small.
     int32x4_t magnitude = vshlq_n_s32(vandq_s32(number, vdupq_n_s32(0x7f)), 20);
     int32x4_t sign = vandq_s32(number, vdupq_n_s32(INT32_MIN));
     float32x4_t value = vreinterpretq_f32_s32(vorrq_s32(magnitude, sign));
     return vmulq_f32(value, vdupq_n_f32(0x1p120f));
+}
+
+static ALWAYS_INLINE unpack_vector unpack_scale(enum unpack_kind kind, unpack_table table,
+                                                const float *from, uint32_t part) {
+    unpack_vector scale = unpack_spread(from, part);
+    return kind == UNPACK_4BIT ? vmulq_f32(scale, table.factor) : scale;
 }
 
 static ALWAYS_INLINE unpack_vector unpack_scaled(unpack_vector value, unpack_vector scale,

@@ -25,6 +25,12 @@ static ALWAYS_INLINE unpack_vector unpack_value(enum unpack_kind kind, unpack_ta
     return packed_e4m3(code);
 }
 
+static ALWAYS_INLINE unpack_vector unpack_scale(enum unpack_kind kind, unpack_table table,
+                                                const float *from, uint32_t part) {
+    (void)kind, (void)table;
+    return unpack_spread(from, part);
+}
+
 static ALWAYS_INLINE unpack_vector unpack_scaled(unpack_vector value, unpack_vector scale,
                                                  unpack_vector offset) {
     return fmaf(value, scale, offset);
