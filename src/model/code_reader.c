@@ -17,6 +17,15 @@ enum weight_code weight_code_of_both(enum weight_code a, enum weight_code b) {
     return is_integer(a) && is_integer(b) ? WEIGHT_CODE_INT8 : WEIGHT_CODE_NONE;
 }
 
+struct weight_format weight_format_of_both(struct weight_format a, struct weight_format b) {
+    a.code = weight_code_of_both(a.code, b.code);
+    if (a.code == WEIGHT_CODE_NONE) return WEIGHTS_NATIVE;
+    a.bits = weight_code_bits(a.code);
+    a.has_offsets |= b.has_offsets;
+    if (b.group && (!a.group || b.group < a.group)) a.group = b.group; // 0 is the largest
+    return a;
+}
+
 static enum status read(const struct matrix_reader *base, uint64_t row, uint64_t col, size_t count,
                         float *out, struct err *err) {
     const struct matrix_reader *from = ((const struct code_reader *)base)->from;

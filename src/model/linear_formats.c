@@ -40,18 +40,8 @@ static enum status add(const struct finder *f, struct found *found, const char *
     enum status status = weights_form(f->weights, name, rows, cols, &form, f->err);
     if (status) return status;
     struct weight_format next = weight_format_packed(form, first_col);
-    struct weight_format *all = &found->format;
-    if (!found->is_any) *all = next;
+    found->format = found->is_any ? weight_format_of_both(found->format, next) : next;
     found->is_any = true;
-    enum weight_code code = weight_code_of_both(all->code, next.code);
-    if (code == WEIGHT_CODE_NONE) *all = WEIGHTS_NATIVE;
-    all->code = code;
-    all->bits = weight_code_bits(code);
-    if (code) all->has_offsets |= next.has_offsets;
-    // The smallest group suits all; 0 is the largest.
-    if (all->code && next.group && (!all->group || next.group < all->group)) {
-        all->group = next.group;
-    }
     return OK;
 }
 

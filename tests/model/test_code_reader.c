@@ -77,8 +77,34 @@ static void test_codes_of_both(void **state) {
     assert_int_equal(weight_code_of_both(WEIGHT_CODE_NONE, WEIGHT_CODE_INT8), WEIGHT_CODE_NONE);
 }
 
+static struct weight_format format_of(enum weight_code code, uint32_t group, bool has_offsets) {
+    return weight_format_packed((struct matrix_form){code, group, has_offsets}, 0);
+}
+
+static void test_formats_of_several(void **state) {
+    (void)state;
+    struct weight_format all = format_of(WEIGHT_CODE_E4M3, 0, false);
+    struct weight_format large = format_of(WEIGHT_CODE_E4M3, 128, false);
+    struct weight_format small = format_of(WEIGHT_CODE_E4M3, 16, false);
+    assert_true(weight_format_is(weight_format_of_both(large, large), large));
+    assert_true(weight_format_is(weight_format_of_both(large, small), small));
+    assert_true(weight_format_is(weight_format_of_both(small, large), small));
+    assert_true(weight_format_is(weight_format_of_both(all, large), large));
+    assert_true(weight_format_is(weight_format_of_both(large, all), large));
+    struct weight_format other = format_of(WEIGHT_CODE_INT8, 128, false);
+    struct weight_format offsets = format_of(WEIGHT_CODE_E4M3, 128, true);
+    struct weight_format four = format_of(WEIGHT_CODE_INT4, 32, true);
+    struct weight_format eight = format_of(WEIGHT_CODE_INT8, 32, true);
+    assert_true(weight_format_is(weight_format_of_both(large, other), WEIGHTS_NATIVE));
+    assert_true(weight_format_is(weight_format_of_both(large, offsets), offsets));
+    assert_true(weight_format_is(weight_format_of_both(four, other), eight));
+    assert_true(weight_format_is(weight_format_of_both(large, WEIGHTS_NATIVE), WEIGHTS_NATIVE));
+    assert_true(weight_format_is(weight_format_of_both(WEIGHTS_NATIVE, large), WEIGHTS_NATIVE));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_formats_of_several),
         cmocka_unit_test(test_values_stay),
         cmocka_unit_test(test_readers_that_suit_stay),
         cmocka_unit_test(test_codes_of_both),
