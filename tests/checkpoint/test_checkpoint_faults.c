@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/json/jread.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
@@ -79,6 +80,28 @@ static enum status take_quantized(void *context, struct err *err) {
     return status;
 }
 
+// All that is made of a GGUF file, whose path is the context.
+static enum status read_gguf(void *context, struct err *err) {
+    static const char *const documents[] = {"tokenizer.json", "tokenizer_config.json",
+                                            "generation_config.json", "chat_template.jinja"};
+    struct checkpoint *checkpoint = NULL;
+    struct model_config config = {0};
+    struct generation_config generation = {0};
+    struct weights *weights = NULL;
+    struct buf text = {0};
+    enum status status = checkpoint_open(&checkpoint, context, err);
+    if (!status) status = model_config_load(&config, &generation, checkpoint, err);
+    for (size_t i = 0; i < ARRAY_LEN(documents) && !status; i++) {
+        status = checkpoint_read(checkpoint, documents[i], &text, err);
+    }
+    if (!status) status = weights_open(&weights, checkpoint, err);
+    weights_close(weights);
+    buf_fini(&text);
+    model_config_fini(&config);
+    checkpoint_close(checkpoint);
+    return status;
+}
+
 static void sweep(alloc_sweep_fn work) {
     assert_true(alloc_sweep_run(&(struct alloc_sweep){.work = work}) > 0);
 }
@@ -101,6 +124,14 @@ static void test_weights(void **state) {
 static void test_dummy_weights(void **state) {
     (void)state;
     sweep(take_from_dummy);
+}
+
+static void test_gguf(void **state) {
+    (void)state;
+    static char dense[] = "tests/fuzz/corpus/fuzz_gguf/llama";
+    static char sparse[] = "tests/fuzz/corpus/fuzz_gguf/qwen3moe";
+    assert_true(alloc_sweep_run(&(struct alloc_sweep){.work = read_gguf, .context = dense}) > 0);
+    assert_true(alloc_sweep_run(&(struct alloc_sweep){.work = read_gguf, .context = sparse}) > 0);
 }
 
 static void sweep_quantized(const char *name, const char *config) {
@@ -139,9 +170,9 @@ static void test_quantized_weights(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model_config),  cmocka_unit_test(test_safetensors),
-        cmocka_unit_test(test_weights),       cmocka_unit_test(test_quantized_weights),
-        cmocka_unit_test(test_dummy_weights),
+        cmocka_unit_test(test_model_config),      cmocka_unit_test(test_safetensors),
+        cmocka_unit_test(test_weights),           cmocka_unit_test(test_gguf),
+        cmocka_unit_test(test_quantized_weights), cmocka_unit_test(test_dummy_weights),
     };
     return cmocka_run_group_tests_name("checkpoint_faults", tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { COLUMNS_MAX = 4096 };
+enum { COLUMNS_MAX = 4096, GROUP = 16 };
 
 static void write_documents(const struct gguf_files *files) {
     struct json_out out = {0};
@@ -46,6 +46,12 @@ static void read_tensor(const struct tensor *tensor, const uint8_t *data, size_t
     size_t count = tensor->shape[1] < COLUMNS_MAX ? (size_t)tensor->shape[1] : COLUMNS_MAX;
     enum status status =
         tensor->reader->read(tensor->reader, tensor->shape[0] - 1, 0, count, row, NULL);
+    CHECK(!status, "%s", tensor->name);
+    if (!tensor->reader->read_codes) return;
+    uint8_t codes[COLUMNS_MAX];
+    float scales[COLUMNS_MAX / GROUP], offsets[COLUMNS_MAX / GROUP];
+    const struct matrix_codes out = {codes, scales, offsets};
+    status = tensor->reader->read_codes(tensor->reader, 0, 0, count, GROUP, &out, NULL);
     CHECK(!status, "%s", tensor->name);
 }
 
