@@ -225,8 +225,8 @@ struct nvllm_logit_bias {
 // distributed_executor_backend, "auto" is "mp" here: only the command takes it for "mpi".
 #define NVLLM_ENGINE_OPTIONS(ROW, CHOICE, TEXT)                                                    \
     TEXT(model, NULL,                                                                              \
-        "folder with config.json, *.safetensors and tokenizer.json, or a model by its name on "    \
-        "Hugging Face; required")                                                                  \
+        "folder with config.json, *.safetensors and tokenizer.json, a GGUF file, or a model by "   \
+        "its name on Hugging Face; required")                                                      \
     CHOICE(device, "auto", "auto|cuda|cuda:N|cpu",                                                 \
         "device that runs the model, auto is cuda if there is a usable GPU, else cpu, cuda:N is "  \
         "GPU N, cuda:N,M,... are the GPUs of a host's ranks")                                      \

@@ -64,8 +64,8 @@ class Config:
 
     # parameter-tables: options
     model: PathOrStr
-    """Folder with config.json, *.safetensors and tokenizer.json, or a model by its name on
-    Hugging Face."""
+    """Folder with config.json, *.safetensors and tokenizer.json, a GGUF file, or a model by its
+    name on Hugging Face."""
     max_num_batched_tokens: int = 16384
     """Largest number of tokens in one step. From 1 to 1048576."""
     max_num_seqs: int = 512

@@ -21,7 +21,8 @@ struct render {
 static const struct nvllm_param *own_option(size_t index) {
     static const struct nvllm_param rows[] = {
         {"model", NVLLM_PARAM_STRING, offsetof(struct render, engine_options.model), 0, 0, NULL,
-         "folder of a checkpoint or a model by its name, for its chat template and special tokens"},
+         "folder of a checkpoint, a GGUF file or a model by its name, for its chat template and "
+         "special tokens"},
         {"input", NVLLM_PARAM_STRING, offsetof(struct render, input), 0, 0, NULL,
          "JSON of a chat, or of a template's variables; - is standard input; default -"},
         {"chat_template", NVLLM_PARAM_STRING, offsetof(struct render, chat_template), 0, 0, NULL,

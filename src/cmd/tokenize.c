@@ -26,7 +26,8 @@ static const struct nvllm_param model_row = {
     0,
     0,
     NULL,
-    "folder with tokenizer.json, a tokenizer.json itself, or a model by its name; required"};
+    "folder with tokenizer.json, a tokenizer.json itself, a GGUF file, or a model by its name; "
+    "required"};
 
 static const struct nvllm_param *tokenize_option(size_t index) {
     static const struct nvllm_param rows[] = {
