@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes a checkpoint with random weights for a config.json of bench/configs, to time loading it.
 
-    bench/make_checkpoint.py CONFIG_FOLDER OUT_FOLDER
+    bench/make_checkpoint.py CONFIG_FOLDER OUT_FOLDER [fp8|gptq]
 
-Dense Qwen3 in bfloat16: config.json, model.safetensors, and the bundled model's tokenizer. The
-weights repeat one random piece, so that 16 GB are written in seconds.
+Dense Qwen3: config.json, model.safetensors, and the bundled model's tokenizer. The weights repeat one
+random piece, so that 16 GB are written in seconds. They are bfloat16; with fp8 or gptq the linears of
+the layers are e4m3 with a scale for 128 x 128 weights, or 4 bits with a scale for 128 of a row.
 """
 import json
 import os
@@ -38,26 +39,55 @@ def shapes(c):
         yield "lm_head.weight", (c["vocab_size"], hidden)
 
 
+def tensors(config, kind):
+    """Yields (name, dtype, shape) of what the checkpoint holds."""
+    for name, shape in shapes(config):
+        if kind == "" or "_proj." not in name:
+            yield name, "BF16", shape
+        elif kind == "fp8":
+            yield name, "F8_E4M3", shape
+            yield name + "_scale_inv", "BF16", tuple((n + 127) // 128 for n in shape)
+        else:
+            rows, cols = shape
+            module = name[: -len("weight")]
+            yield module + "qweight", "I32", (cols // 8, rows)
+            yield module + "qzeros", "I32", (cols // 128, rows // 8)
+            yield module + "scales", "F16", (cols // 128, rows)
+
+
+QUANTIZATION = {
+    "fp8": {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"},
+    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "desc_act": False},
+}
+SIZES = {"BF16": 2, "F16": 2, "I32": 4, "F8_E4M3": 1}
+
+
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4) or sys.argv[3:] not in ([], ["fp8"], ["gptq"]):
         sys.exit(__doc__)
-    source, out = sys.argv[1:]
+    source, out = sys.argv[1:3]
+    kind = "".join(sys.argv[3:])
     with open(os.path.join(source, "config.json"), encoding="utf-8") as file:
         config = json.load(file)
     header, end = {}, 0
-    for name, shape in shapes(config):
-        size = 2
+    for name, dtype, shape in tensors(config, kind):
+        size = SIZES[dtype]
         for n in shape:
             size *= n
-        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [end, end + size]}
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [end, end + size]}
         end += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    # 16 random bits may be NaN. These are of either sign, with magnitudes from 0.008 to 0.03.
+    # 16 random bits may be NaN. These are of either sign, with magnitudes from 0.008 to 0.03. As e4m3
+    # they are no NaN either.
     piece = bytearray(os.urandom(PIECE_BYTES))
+    piece[0::2] = bytes(byte & 0xBF for byte in piece[0::2])
     piece[1::2] = bytes(0x3C | byte & 0x80 for byte in piece[1::2])
     os.makedirs(out, exist_ok=True)
-    shutil.copy(os.path.join(source, "config.json"), out)
+    if kind:
+        config["quantization_config"] = QUANTIZATION[kind]
+    with open(os.path.join(out, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file)
     bundled = os.path.join(os.path.dirname(__file__), "..", "models", "tiny-qwen3")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(os.path.join(bundled, name), out)

@@ -231,8 +231,8 @@ struct nvllm_logit_bias {
         "device that runs the model, auto is cuda if there is a usable GPU, else cpu, cuda:N is "  \
         "GPU N, cuda:N,M,... are the GPUs of a host's ranks")                                      \
     CHOICE(dtype, "auto", "auto|bfloat16|float32",                                                 \
-        "number format of the weights, auto is bfloat16, but on the CPU a quantized checkpoint's " \
-        "stay packed")                                                                             \
+        "number format of the weights, auto is bfloat16, but a quantized checkpoint's stay "       \
+        "packed where the device can")                                                             \
     CHOICE(quantization, "none", "none|int8|int4",                                                 \
         "quantize the weights while loading, CPU only")                                            \
     CHOICE(load_format, "auto", "auto|dummy",                                                      \

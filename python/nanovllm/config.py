@@ -92,8 +92,8 @@ class Config:
     GPU N, cuda:N,M,... are the GPUs of a host's ranks. One of "auto", "cuda", "cuda:N",
     "cpu"."""
     dtype: str = "auto"
-    """Number format of the weights, auto is bfloat16, but on the CPU a quantized checkpoint's
-    stay packed. One of "auto", "bfloat16", "float32"."""
+    """Number format of the weights, auto is bfloat16, but a quantized checkpoint's stay packed
+    where the device can. One of "auto", "bfloat16", "float32"."""
     quantization: str | None = None
     """"int8" or "int4" quantizes the weights while loading, CPU only. None: no quantization."""
     load_format: str = "auto"

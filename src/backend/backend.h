@@ -298,6 +298,9 @@ struct backend_ops {
     void (*linear_destroy)(struct backend *backend, struct linear *linear); // NULL is fine
     size_t (*linear_bytes)(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
                            struct weight_format format);
+    // Device memory that a linear of this kind needs while it runs. All linears share it. NULL:
+    // none.
+    size_t (*linear_room_bytes)(uint32_t out, uint32_t in, struct weight_format format);
 
     enum status (*kv_cache_create)(struct backend *backend, const struct kv_cache_spec *spec,
                                    struct kv_cache **out, struct err *err);

@@ -53,10 +53,9 @@ static inline struct weight_format weight_format_packed(struct matrix_form form,
     if (form.code == WEIGHT_CODE_NONE) return WEIGHTS_NATIVE;
     while (group >= PACKED_GROUP_MIN && (form.group % group || first_col % group)) group /= 2;
     if (form.group && group < PACKED_GROUP_MIN) return WEIGHTS_NATIVE;
-    return (struct weight_format){.bits = weight_code_bits(form.code),
-                                  .group = form.group ? group : 0,
-                                  .code = form.code,
-                                  .has_offsets = form.has_offsets};
+    struct weight_format format = {weight_code_bits(form.code), form.group ? group : 0, 0,
+                                   form.code, form.has_offsets};
+    return format;
 }
 
 #endif

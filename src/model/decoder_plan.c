@@ -114,12 +114,25 @@ struct experts_shape decoder_experts_shape(const struct model_config *c,
                                   .intermediate = s->expert_size};
 }
 
-static size_t sparse_mlp_bytes(const struct model_config *c, const struct decoder_shape *s,
-                               const struct backend *b, struct weight_format format) {
+// A sum over linears, and the largest room that one needs while it runs.
+struct linears_bytes {
+    const struct backend *backend;
+    size_t sum, room;
+};
+
+static void add_linear(struct linears_bytes *all, uint32_t out, uint32_t in, bool has_bias,
+                       struct weight_format format) {
+    const struct backend_ops *ops = all->backend->ops;
+    all->sum += ops->linear_bytes(all->backend, out, in, has_bias, format);
+    size_t room = ops->linear_room_bytes ? ops->linear_room_bytes(out, in, format) : 0;
+    if (room > all->room) all->room = room;
+}
+
+static void add_sparse_mlp(struct linears_bytes *all, const struct model_config *c,
+                           const struct decoder_shape *s, struct weight_format format) {
     const struct experts_shape experts = decoder_experts_shape(c, s);
-    return b->ops->linear_bytes(b, c->moe.num_experts, c->hidden_size, false,
-                                linear_formats_router()) +
-           b->moe->experts_bytes(b, &experts, format);
+    add_linear(all, c->moe.num_experts, c->hidden_size, false, linear_formats_router());
+    all->sum += all->backend->moe->experts_bytes(all->backend, &experts, format);
 }
 
 // Elements of a layer's norms.
@@ -128,36 +141,36 @@ static size_t norm_size(const struct model_config *c, const struct layer *layer)
     return 2 * (size_t)c->hidden_size + (has_head_norms ? 2 * (size_t)layer->head_dim : 0);
 }
 
-static size_t layer_bytes(const struct model_config *c, const struct layer *layer,
-                          const struct decoder_shape *s, const struct backend *b,
-                          const struct layer_formats *formats) {
-    size_t (*bytes)(const struct backend *, uint32_t, uint32_t, bool, struct weight_format) =
-        b->ops->linear_bytes;
+static void add_layer(struct linears_bytes *all, const struct model_config *c,
+                      const struct layer *layer, const struct decoder_shape *s,
+                      const struct layer_formats *formats) {
     uint32_t attended = s->num_heads * layer->head_dim;
-    size_t attention = bytes(b, qkv_size(c, s), c->hidden_size, layer->has_qkv_bias, formats->qkv) +
-                       bytes(b, c->hidden_size, attended, layer->has_o_bias, formats->o) +
-                       norm_size(c, layer) * sizeof(float);
-    if (layer->is_sparse) return attention + sparse_mlp_bytes(c, s, b, formats->experts);
-    return attention +
-           bytes(b, 2 * s->intermediate_size, c->hidden_size, layer->has_mlp_bias,
-                 formats->gate_up) +
-           bytes(b, c->hidden_size, s->intermediate_size, layer->has_mlp_bias, formats->down);
+    add_linear(all, qkv_size(c, s), c->hidden_size, layer->has_qkv_bias, formats->qkv);
+    add_linear(all, c->hidden_size, attended, layer->has_o_bias, formats->o);
+    all->sum += norm_size(c, layer) * sizeof(float);
+    if (layer->is_sparse) {
+        add_sparse_mlp(all, c, s, formats->experts);
+        return;
+    }
+    add_linear(all, 2 * s->intermediate_size, c->hidden_size, layer->has_mlp_bias,
+               formats->gate_up);
+    add_linear(all, c->hidden_size, s->intermediate_size, layer->has_mlp_bias, formats->down);
 }
 
 size_t decoder_weights_bytes(const struct model_config *c, const struct layer_table *table,
                              const struct decoder_shape *s, const struct backend *b,
                              const struct linear_formats *formats) {
-    size_t bytes = c->hidden_size * sizeof(float);
+    struct linears_bytes all = {.backend = b, .sum = c->hidden_size * sizeof(float)};
     for (uint32_t i = 0; i < table->num_layers; i++) {
         const struct layer_formats layer = linear_formats_layer(formats, i);
-        bytes += layer_bytes(c, &table->layers[i], s, b, &layer);
+        add_layer(&all, c, &table->layers[i], s, &layer);
     }
     const struct weight_format vocabulary[] = {linear_formats_embedding(formats),
                                                linear_formats_lm_head(formats)};
     for (int i = 0; i < (c->tie_word_embeddings ? 1 : 2); i++) {
-        bytes += b->ops->linear_bytes(b, s->vocab_size, c->hidden_size, false, vocabulary[i]);
+        add_linear(&all, s->vocab_size, c->hidden_size, false, vocabulary[i]);
     }
-    return bytes;
+    return all.sum + all.room;
 }
 
 size_t decoder_slot_bytes(const struct layer *layer, const struct decoder_shape *s,

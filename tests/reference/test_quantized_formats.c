@@ -47,6 +47,52 @@ static void check_parts(const struct weight *weight, const float *values) {
     }
 }
 
+static float value_of(enum weight_code code, uint8_t q) {
+    static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    int exponent = q >> 3 & 15, mantissa = q & 7;
+    switch (code) {
+    case WEIGHT_CODE_INT4:
+        return (float)((int)q - 8);
+    case WEIGHT_CODE_E2M1:
+        return q & 8 ? -e2m1[q & 7] : e2m1[q];
+    case WEIGHT_CODE_INT8:
+        return q < 128 ? (float)q : (float)q - 256;
+    case WEIGHT_CODE_E4M3:
+        break;
+    default:
+        fail_msg("code %d", (int)code);
+    }
+    float magnitude =
+        exponent ? ldexpf(1 + (float)mantissa / 8, exponent - 7) : ldexpf((float)mantissa / 8, -6);
+    return q & 128 ? -magnitude : magnitude;
+}
+
+// Codes stand for the same values, from a column within the row on too. Returns whether it has any.
+static bool check_codes(const char *name, const struct matrix_reader *reader, const float *values) {
+    const struct matrix_form form = reader->form;
+    struct err err = {0};
+    uint8_t codes[IN];
+    float scales[IN], offsets[IN] = {0};
+    if (!form.code) return false;
+    uint32_t group = form.group ? 16 : 0;
+    for (uint32_t row = 0; row < OUT; row++) {
+        uint32_t col = form.group && row % 2 ? 16 : 0;
+        const struct matrix_codes out = {codes, scales, form.has_offsets ? offsets : NULL};
+        if (reader->read_codes(reader, row, col, IN - col, group, &out, &err)) {
+            fail_msg("%s: %s", name, err.message);
+        }
+        for (uint32_t i = 0; i < IN - col; i++) {
+            uint32_t g = group ? i / group : 0;
+            float got = value_of(form.code, codes[i]) * scales[g] + offsets[g];
+            float want = values[row * IN + col + i];
+            if (fabsf(got - want) <= 1e-6f * fabsf(want) + 1e-9f) continue;
+            fail_msg("%s: code of [%u][%u] is %g, want %g", name, row, col + i, (double)got,
+                     (double)want);
+        }
+    }
+    return true;
+}
+
 static struct weights *open_case(const char *name, const json_t *format, struct temp_folder *folder,
                                  struct quantization_config *config) {
     char file[512], here[256], link[300];
@@ -65,7 +111,8 @@ static struct weights *open_case(const char *name, const json_t *format, struct 
     return weights;
 }
 
-static void check_case(const char *name, const json_t *format) {
+// Returns whether its weights have codes.
+static bool check_case(const char *name, const json_t *format) {
     struct temp_folder folder;
     struct quantization_config config;
     struct err err = {0};
@@ -86,12 +133,14 @@ static void check_case(const char *name, const json_t *format) {
                  (double)want[i]);
     }
     check_parts(&stored, got);
+    bool has_codes = check_codes(name, stored.reader, got);
     if (weights_finish(weights, &err)) fail_msg("%s: %s", name, err.message); // no tensor is left
     free(got);
     free(want);
     weights_close(weights);
     quantization_config_fini(&config);
     temp_folder_remove(&folder);
+    return has_codes;
 }
 
 static json_t *load_cases(void) {
@@ -106,9 +155,11 @@ static void test_every_format(void **state) {
     json_t *cases = load_cases(), *format;
     const char *name;
     assert_true(json_object_size(cases) >= 20);
+    int num_with_codes = 0;
     json_object_foreach(cases, name, format) {
-        check_case(name, format);
+        num_with_codes += check_case(name, format);
     }
+    assert_true(num_with_codes >= 15);
     json_decref(cases);
 }
 

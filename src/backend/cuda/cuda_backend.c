@@ -7,6 +7,8 @@
 
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/linear/gemm.h"
+#include "backend/cuda/linear/packed.h"
+#include "backend/cuda/linear/packed_load.h"
 #include "backend/cuda/ranks/collective.h"
 #include "backend/cuda/staging.h"
 #include "base/check.h"
@@ -271,6 +273,7 @@ static void cuda_graph_destroy(struct backend *backend, struct backend_graph *gr
 static void cuda_destroy(struct backend *backend) {
     struct cuda_backend *cuda = cuda_enter(backend);
     cuda_gemm_destroy(cuda->gemm);
+    cudaFree(cuda->unpacked);
     cuda_staging_destroy(cuda->staging);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
     free(cuda);
@@ -285,6 +288,14 @@ enum status cuda_copy_weights(struct cuda_backend *cuda, void *dev,
     return status ? status : cuda_staging_copy(cuda->staging, dev, slice, err);
 }
 
+enum status cuda_copy_codes(struct cuda_backend *cuda, void *dev, const struct matrix_slice *slice,
+                            const struct cuda_code_rows *rows, struct err *err) {
+    enum status status = OK;
+    if (!cuda->staging) status = cuda_staging_create(&cuda->staging, cuda->num_copy_threads, err);
+    if (!status) status = cuda_staging_copy_codes(cuda->staging, dev, slice, rows, err);
+    return status ? status : cuda_staging_finish(cuda->staging, err);
+}
+
 static enum status cuda_weights_finish(struct backend *backend, struct err *err) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     enum status status = cuda->staging ? cuda_staging_finish(cuda->staging, err) : OK;
@@ -295,7 +306,12 @@ static enum status cuda_weights_finish(struct backend *backend, struct err *err)
 
 static void cuda_embed(struct backend *backend, const struct embed_args *args) {
     const struct cuda_linear_view table = cuda_linear_view_of(args->table);
-    cuda_embed_launch(args, &table, cuda_backend_of(backend)->stream);
+    cudaStream_t stream = cuda_backend_of(backend)->stream;
+    if (table.bits) {
+        cuda_packed_embed_launch(args, &table, stream);
+    } else {
+        cuda_embed_launch(args, &table, stream);
+    }
 }
 
 static void cuda_rms_norm(struct backend *backend, const struct rms_norm_args *args) {
@@ -332,6 +348,7 @@ static const struct backend_ops cuda_ops = {
     .linear_create = cuda_linear_create,
     .linear_destroy = cuda_linear_destroy,
     .linear_bytes = cuda_linear_bytes,
+    .linear_room_bytes = cuda_packed_room_bytes,
     .has_format = cuda_has_format,
     .kv_cache_create = cuda_kv_cache_create,
     .kv_cache_destroy = cuda_kv_cache_destroy,

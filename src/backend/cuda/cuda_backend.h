@@ -34,6 +34,8 @@ struct cuda_backend {
     struct cuda_gemm *gemm;
     struct cuda_staging *staging; // while weights are copied; else NULL
     uint32_t num_copy_threads; // of staging
+    void *unpacked; // dev [unpacked_bytes]: room for the largest packed linear as bf16
+    size_t unpacked_bytes;
     struct cuda_step step;
     enum status failure; // sticky: after a failed kernel or copy nothing more runs
     char failure_text[256];
@@ -56,6 +58,13 @@ MUST_USE enum status cuda_backend_create(struct backend **out,
 // released on return.
 MUST_USE enum status cuda_copy_weights(struct cuda_backend *cuda, void *dev,
                                        const struct matrix_slice *slice, struct err *err);
+
+// Copies the codes of a slice to dense device rows, a byte each, and their scales and offsets to
+// host arrays. Complete on return.
+struct cuda_code_rows;
+MUST_USE enum status cuda_copy_codes(struct cuda_backend *cuda, void *dev,
+                                     const struct matrix_slice *slice,
+                                     const struct cuda_code_rows *rows, struct err *err);
 
 // Writes "CUDA: <call>: <reason>" and returns ERR_NOMEM for an allocation, else ERR_DEVICE.
 enum status cuda_error(struct err *err, cudaError_t error, const char *call);

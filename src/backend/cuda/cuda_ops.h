@@ -7,10 +7,12 @@
 #include "backend/cuda/kernel_table.h"
 
 struct linear {
-    void *weight; // dev bf16 [out][in]
+    void *weight; // dev bf16 [out][in], or codes as in linear/packed.h
+    void *scales; // dev; of codes
     void *bias; // dev bf16 [out] or NULL
     uint32_t out, in;
-    struct weight_format format;
+    struct weight_format format; // in which it is kept
+    bool shares_scales; // as in cuda_linear_view
 };
 
 struct kv_cache {
@@ -22,7 +24,14 @@ struct kv_cache {
 };
 
 static inline struct cuda_linear_view cuda_linear_view_of(const struct linear *linear) {
-    return (struct cuda_linear_view){linear->weight, linear->bias, linear->out, linear->in};
+    return (struct cuda_linear_view){.weight = linear->weight,
+                                     .bias = linear->bias,
+                                     .out = linear->out,
+                                     .in = linear->in,
+                                     .bits = linear->format.bits,
+                                     .group = linear->format.group,
+                                     .shares_scales = linear->shares_scales,
+                                     .scales = linear->scales};
 }
 
 // Records that an op failed. Only the first failure is kept; synchronize reports it.

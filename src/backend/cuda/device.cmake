@@ -40,6 +40,10 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/linear/gated_sm90.cu
       backend/cuda/linear/few_rows.cu
       backend/cuda/linear/few_rows_sm90.cu
+      backend/cuda/linear/packed.cu
+      backend/cuda/linear/packed_batch_sm90.cu
+      backend/cuda/linear/packed_few_rows.cu
+      backend/cuda/linear/packed_load.c
       backend/cuda/ranks/collective.c
       backend/cuda/ranks/nccl.c
       backend/cuda/ranks/nccl_library.c

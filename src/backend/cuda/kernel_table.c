@@ -3,6 +3,7 @@
 #include "backend/cuda/attention/decode_shape.h"
 #include "backend/cuda/layers/layers_bytes_min.h"
 #include "backend/cuda/linear/few_rows_kernels.h"
+#include "backend/cuda/linear/packed.h"
 #include "base/compiler.h"
 
 #define HEADS(dim) (1u << (dim) / 32)
@@ -12,6 +13,7 @@ enum {
     HEADS_TO_128 = HEADS(32) | HEADS(64) | HEADS(96) | HEADS(128),
     HEADS_ALL = HEADS_TO_128 | HEADS(256),
     LINEAR_ALL = FEATURE_GATED | FEATURE_ADDED | FEATURE_BIAS | FEATURE_FLOAT_OUT,
+    FORMAT_PACKED = FORMAT_E4M3 | FORMAT_INT4,
     ATTENTION_ALL = FEATURE_WINDOW | FEATURE_SOFTCAP | FEATURE_SINKS | FEATURE_KV_GROUP,
 };
 
@@ -54,6 +56,28 @@ static bool fits_split_ring(const struct kernel_row *row, const struct kernel_jo
     bool is_split = job->split > 1 && job->split <= row->splits_max;
     bool has_inputs = job->split == 1 || (is_split && job->split * CUDA_RING_INPUTS <= job->in);
     return has_inputs && fits_ring(row, job, info);
+}
+
+static bool fits_packed_few_rows(const struct kernel_row *row, const struct kernel_job *job,
+                                 const struct cuda_device_info *info) {
+    (void)row;
+    bool is_gated = job->features & FEATURE_GATED;
+    return !(is_gated && job->out % 16) &&
+           cuda_packed_few_rows_bytes(job->rows, job->in, &job->format) <=
+               (size_t)info->shared_bytes_max;
+}
+
+static bool fits_packed_batch(const struct kernel_row *row, const struct kernel_job *job,
+                              const struct cuda_device_info *info) {
+    // From some rows on it takes longer than to write the weights as bf16 and to multiply those.
+    // Earlier where groups are small: it scales the sums of each (doc/log-cuda.md).
+    enum { SMALL_GROUP = 64, SMALL_GROUP_ROWS = 448 };
+    (void)row;
+    bool is_gated = job->features & FEATURE_GATED;
+    bool is_small = job->format.group && job->format.group <= SMALL_GROUP;
+    if (is_small && job->rows > SMALL_GROUP_ROWS) return false;
+    return info->shared_bytes_max >= CUDA_RING_BYTES && !(is_gated && job->out % 16) &&
+           !(is_gated && job->features & FEATURE_ADDED);
 }
 
 static size_t layer_bytes(const struct cuda_decode_layers *shape) {
@@ -110,6 +134,13 @@ static const struct kernel_row rows[] = {
     {OP_LINEAR, KERNEL_CUBLAS, BY_CONTEST, DEVICE_ANY, FORMAT_BF16, 0, 0, LINEAR_ALL,
      .takes = NULL},
 
+    {OP_LINEAR, KERNEL_PACKED_FEW_ROWS, BY_RULE, DEVICE_ANY, FORMAT_PACKED, CUDA_FEW_ROWS, 0,
+     LINEAR_ALL | FEATURE_NORM, .takes = fits_packed_few_rows},
+    {OP_LINEAR, KERNEL_PACKED_BATCH, BY_RULE, DEVICE_SM90A, FORMAT_PACKED, 768, 0,
+     FEATURE_GATED | FEATURE_ADDED | FEATURE_BIAS, .takes = fits_packed_batch},
+    {OP_LINEAR, KERNEL_UNPACKED, BY_RULE, DEVICE_ANY, FORMAT_PACKED, 0, 0, LINEAR_ALL,
+     .takes = NULL},
+
     {OP_DECODE, KERNEL_DECODE_CLUSTER, BY_RULE, DEVICE_ANY, 0, 0, HEADS_TO_128,
      FEATURE_WINDOW | FEATURE_KV_GROUP, .takes = fits_clusters},
     {OP_DECODE, KERNEL_DECODE, BY_RULE, DEVICE_ANY, 0, 0, HEADS_ALL,
@@ -125,7 +156,14 @@ static const struct kernel_row rows[] = {
 // clang-format on
 
 uint32_t kernel_format_bit(struct weight_format format) {
-    return weight_format_is(format, WEIGHTS_NATIVE) ? FORMAT_BF16 : 0;
+    uint32_t group = format.group;
+    if (weight_format_is(format, WEIGHTS_NATIVE)) return FORMAT_BF16;
+    if (format.code == WEIGHT_CODE_E4M3 && !format.has_offsets && (!group || group == 128)) {
+        return FORMAT_E4M3;
+    }
+    // Offsets must be zeros: whole multiples of the scale. Those of GGUF's groups of 32 are not.
+    bool has_group = (group == 32 && !format.has_offsets) || group == 64 || group == 128 || !group;
+    return format.code == WEIGHT_CODE_INT4 && has_group ? FORMAT_INT4 : 0;
 }
 
 static bool has_device(enum kernel_device device, const struct cuda_device_info *info) {

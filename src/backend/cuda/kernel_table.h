@@ -22,6 +22,9 @@ enum cuda_kernel {
     KERNEL_GATED = 2, // linear/gated_sm90.cu
     KERNEL_FEW_ROWS_SM90,
     KERNEL_FEW_ROWS,
+    KERNEL_PACKED_FEW_ROWS, // linear/packed_few_rows.cu
+    KERNEL_PACKED_BATCH, // linear/packed_batch_sm90.cu
+    KERNEL_UNPACKED, // linear/packed.cu writes the weights as bf16, then a kernel for those runs
     KERNEL_ALL_LAYERS,
     KERNEL_DECODE_CLUSTER,
     KERNEL_DECODE,
@@ -55,7 +58,7 @@ enum kernel_feature {
     FEATURE_MIXED = 1 << 9, // OP_DECODE: the step has sequences with more query tokens too
 };
 
-enum kernel_format { FORMAT_BF16 = 1 << 0 };
+enum kernel_format { FORMAT_BF16 = 1 << 0, FORMAT_E4M3 = 1 << 1, FORMAT_INT4 = 1 << 2 };
 
 // What is to be computed. Fields of other ops are 0.
 struct kernel_job {

@@ -33,11 +33,16 @@ struct cuda_device_info {
     int max_clusters[4];
 };
 
-// Weights of y = x W^T + b in bfloat16, laid out as in the checkpoint: [out][in].
+// Weights of y = x W^T + b: bfloat16, laid out as in the checkpoint, or packed (linear/packed.h).
 struct cuda_linear_view {
-    const void *weight; // dev bf16 [out][in]
+    const void *weight; // dev bf16 [out][in], or codes
     const void *bias; // dev bf16 [out] or NULL
     uint32_t out, in;
+    // Of packed weights.
+    uint32_t bits; // 8: e4m3; 4: integers; 0: not packed
+    uint32_t group; // inputs that share a scale: 32, 64 or 128; 0: all of a row
+    bool shares_scales; // 8 outputs share the scale of 128 inputs
+    const void *scales; // dev
 };
 
 enum {

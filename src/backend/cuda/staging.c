@@ -31,6 +31,7 @@ struct cuda_staging {
 struct copy {
     struct cuda_staging *staging;
     const struct matrix_slice *slice;
+    const struct cuda_code_rows *codes; // NULL: the slice becomes bf16
     char *dev;
     uint32_t rows_per_item;
     struct thread_pool_fault fault;
@@ -105,17 +106,38 @@ static enum status fill(const struct matrix_slice *s, uint32_t first, uint32_t r
     return status;
 }
 
+static enum status fill_codes(const struct copy *copy, uint32_t first, uint32_t rows, char *host,
+                              struct err *err) {
+    const struct matrix_slice *s = copy->slice;
+    const struct cuda_code_rows *to = copy->codes;
+    enum status status = OK;
+    for (uint32_t r = 0; r < rows && !status; r++) {
+        size_t at = (size_t)(first + r) * to->num_groups;
+        struct matrix_codes codes = {.codes = (uint8_t *)host + (size_t)r * s->cols,
+                                     .scales = to->scales + at,
+                                     .offsets = to->offsets ? to->offsets + at : NULL};
+        status = s->reader->read_codes(s->reader, s->first_row + first + r, s->first_col, s->cols,
+                                       to->group, &codes, err);
+    }
+    return status;
+}
+
+static size_t row_bytes_of(const struct copy *copy) {
+    return copy->slice->cols * (copy->codes ? 1 : sizeof(uint16_t));
+}
+
 static enum status copy_rows(const struct copy *copy, uint32_t first, uint32_t rows,
                              uint32_t thread, struct err *err) {
     struct cuda_staging *st = copy->staging;
     struct piece *piece = &st->pieces[thread * PIECES_PER_THREAD + st->next[thread]];
     st->next[thread] = (uint8_t)((st->next[thread] + 1) % PIECES_PER_THREAD);
-    size_t row_bytes = (size_t)copy->slice->cols * sizeof(uint16_t);
+    size_t row_bytes = row_bytes_of(copy);
     cudaError_t e = cudaSetDevice(st->device); // cudaSetDevice applies to one thread
     if (!e) e = cudaEventSynchronize(piece->sent);
     if (!e) {
         char *room = st->rooms + (size_t)thread * ROOM_BYTES;
-        enum status status = fill(copy->slice, first, rows, piece->host, room, err);
+        enum status status = copy->codes ? fill_codes(copy, first, rows, piece->host, err)
+                                         : fill(copy->slice, first, rows, piece->host, room, err);
         if (status) return status;
         e = cudaMemcpyAsync(copy->dev + first * row_bytes, piece->host, rows * row_bytes,
                             cudaMemcpyHostToDevice, st->stream);
@@ -134,21 +156,31 @@ static void copy_item(void *arg, uint32_t item, uint32_t thread) {
     if (status) thread_pool_fault_set(&copy->fault, status, &err);
 }
 
-enum status cuda_staging_copy(struct cuda_staging *st, void *dev, const struct matrix_slice *slice,
-                              struct err *err) {
-    size_t row_bytes = (size_t)slice->cols * sizeof(uint16_t);
+static enum status copy_all(struct copy *copy, struct err *err) {
+    const struct matrix_slice *slice = copy->slice;
+    size_t row_bytes = row_bytes_of(copy);
     if (row_bytes > PIECE_BYTES) {
         return err_set(err, ERR_UNSUPPORTED, "a matrix of %u columns: device cuda takes at most %u",
                        slice->cols, (unsigned)(PIECE_BYTES / sizeof(uint16_t)));
     }
-    struct copy copy = {.staging = st,
-                        .slice = slice,
-                        .dev = dev,
-                        .rows_per_item = (uint32_t)(PIECE_BYTES / row_bytes)};
-    uint32_t items = (slice->rows + copy.rows_per_item - 1) / copy.rows_per_item;
-    thread_pool_for(st->pool, items, copy_item, &copy);
-    if (copy.fault.status && err) *err = copy.fault.err;
-    return copy.fault.status;
+    copy->rows_per_item = (uint32_t)(PIECE_BYTES / row_bytes);
+    uint32_t items = (slice->rows + copy->rows_per_item - 1) / copy->rows_per_item;
+    thread_pool_for(copy->staging->pool, items, copy_item, copy);
+    if (copy->fault.status && err) *err = copy->fault.err;
+    return copy->fault.status;
+}
+
+enum status cuda_staging_copy(struct cuda_staging *st, void *dev, const struct matrix_slice *slice,
+                              struct err *err) {
+    struct copy copy = {.staging = st, .slice = slice, .dev = dev};
+    return copy_all(&copy, err);
+}
+
+enum status cuda_staging_copy_codes(struct cuda_staging *st, void *dev,
+                                    const struct matrix_slice *slice,
+                                    const struct cuda_code_rows *rows, struct err *err) {
+    struct copy copy = {.staging = st, .slice = slice, .codes = rows, .dev = dev};
+    return copy_all(&copy, err);
 }
 
 enum status cuda_staging_finish(struct cuda_staging *st, struct err *err) {

@@ -17,6 +17,16 @@ void cuda_staging_destroy(struct cuda_staging *staging); // NULL is fine
 // data is complete after cuda_staging_finish.
 MUST_USE enum status cuda_staging_copy(struct cuda_staging *staging, void *dev,
                                        const struct matrix_slice *slice, struct err *err);
+// Where the scales and offsets of a slice's codes go, by row.
+struct cuda_code_rows {
+    uint32_t group, num_groups; // columns that share a scale, or 0; scales of a row
+    float *scales; // [rows][num_groups]
+    float *offsets; // the same, or NULL
+};
+// The same for codes (base/matrix_reader.h): dense device rows of a byte each.
+MUST_USE enum status cuda_staging_copy_codes(struct cuda_staging *staging, void *dev,
+                                             const struct matrix_slice *slice,
+                                             const struct cuda_code_rows *rows, struct err *err);
 MUST_USE enum status cuda_staging_finish(struct cuda_staging *staging, struct err *err);
 
 #endif

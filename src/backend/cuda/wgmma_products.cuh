@@ -1,5 +1,5 @@
-/* wgmma products (sm_90a) with both operands in shared memory, for every width that the kernels
- * use. Call these only from code guarded by NV_IF_TARGET. */
+/* wgmma products (sm_90a) with the right operand in shared memory and the left one there or in
+ * registers, for every width that the kernels use. Only for code that NV_IF_TARGET guards. */
 #pragma once
 
 #include "backend/cuda/hopper.cuh"
@@ -68,6 +68,33 @@ __device__ __forceinline__ void multiply_shared(float (&c)[S][4], uint64_t a, ui
     }
 }
 
+// The same with the left operand in registers.
+#define REGISTER_PRODUCT(W, REGISTERS, A, B, ADD, ...)                                             \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\n"                                  \
+                 "wgmma.mma_async.sync.aligned.m64n" W "k16.f32.bf16.bf16 {" REGISTERS "}, {" A    \
+                 "}, " B ", p, 1, 1, 0;\n}"                                                        \
+                 : __VA_ARGS__                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+
+// c[64][8 S] = a[64][16] b[8 S][16]^T, plus the old c if `add`; a as in multiply(). Registers of
+// a belong to the product until products_wait.
+template <int S>
+__device__ __forceinline__ void multiply_registers(float (&c)[S][4], const uint32_t (&a)[4],
+                                                   uint64_t b, int add) {
+    static_assert(S == 4 || S == 8 || S == 16, "width");
+    if constexpr (S == 4) {
+        REGISTER_PRODUCT("32", R0, "%16, %17, %18, %19", "%20", "%21", C16(0));
+    }
+    if constexpr (S == 8) {
+        REGISTER_PRODUCT("64", R0 ", " R1, "%32, %33, %34, %35", "%36", "%37", C32(0));
+    }
+    if constexpr (S == 16) {
+        REGISTER_PRODUCT("128", R0 ", " R1 ", " R2 ", " R3, "%64, %65, %66, %67", "%68", "%69",
+                         C64(0));
+    }
+}
+
+#undef REGISTER_PRODUCT
 #undef PRODUCT
 #undef R0
 #undef R1

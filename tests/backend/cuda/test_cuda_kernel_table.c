@@ -260,6 +260,80 @@ static void test_formats(void **state) {
     assert_int_equal(kernel_format_bit(WEIGHTS_INT8), 0);
 }
 
+static const struct weight_format e4m3_128 = {8, 128, 0, WEIGHT_CODE_E4M3, false};
+static const struct weight_format e4m3_rows = {8, 0, 0, WEIGHT_CODE_E4M3, false};
+static const struct weight_format int4_128 = {4, 128, 0, WEIGHT_CODE_INT4, true};
+static const struct weight_format int4_32 = {4, 32, 0, WEIGHT_CODE_INT4, false};
+
+static int packed_kernel(struct weight_format format, uint32_t rows, uint32_t features,
+                         const struct cuda_device_info *info) {
+    struct kernel_job job = linear_of(rows, 4096, 4096, features);
+    job.format = format;
+    return kernel_for(&job, info);
+}
+
+static void test_packed_formats(void **state) {
+    (void)state;
+    struct weight_format other = e4m3_128;
+    assert_int_equal(kernel_format_bit(e4m3_128), FORMAT_E4M3);
+    assert_int_equal(kernel_format_bit(e4m3_rows), FORMAT_E4M3);
+    assert_int_equal(kernel_format_bit(int4_128), FORMAT_INT4);
+    assert_int_equal(kernel_format_bit(int4_32), FORMAT_INT4);
+    other.group = 64;
+    assert_int_equal(kernel_format_bit(other), 0);
+    other = int4_32;
+    other.has_offsets = true;
+    assert_int_equal(kernel_format_bit(other), 0);
+    other = int4_128;
+    other.group = 16;
+    assert_int_equal(kernel_format_bit(other), 0);
+    other = e4m3_rows;
+    other.code = WEIGHT_CODE_INT8;
+    assert_int_equal(kernel_format_bit(other), 0);
+    other = int4_32;
+    other.code = WEIGHT_CODE_E2M1;
+    assert_int_equal(kernel_format_bit(other), 0);
+}
+
+// Many rows are multiplied as bf16, sooner where groups are small, and always on other devices.
+static void test_rows_of_packed_formats(void **state) {
+    (void)state;
+    static const struct {
+        struct weight_format format;
+        uint32_t batch_max;
+    } cases[] = {{e4m3_128, 768}, {e4m3_rows, 768}, {int4_128, 768}, {int4_32, 448}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct weight_format format = cases[i].format;
+        uint32_t max = cases[i].batch_max;
+        assert_int_equal(packed_kernel(format, 1, GATED, &h200), KERNEL_PACKED_FEW_ROWS);
+        assert_int_equal(packed_kernel(format, 8, GATED, &h200), KERNEL_PACKED_FEW_ROWS);
+        assert_int_equal(packed_kernel(format, 8, PLAIN, &ampere), KERNEL_PACKED_FEW_ROWS);
+        assert_int_equal(packed_kernel(format, 9, GATED, &h200), NONE);
+        assert_int_equal(packed_kernel(format, 9, FEATURE_GATED, &h200), KERNEL_PACKED_BATCH);
+        assert_int_equal(packed_kernel(format, 9, FEATURE_FLOAT_OUT, &h200), KERNEL_UNPACKED);
+        assert_int_equal(packed_kernel(format, 9, PLAIN, &ampere), KERNEL_UNPACKED);
+        assert_int_equal(packed_kernel(format, max, FEATURE_ADDED, &h200), KERNEL_PACKED_BATCH);
+        assert_int_equal(packed_kernel(format, max + 1, FEATURE_ADDED, &h200), KERNEL_UNPACKED);
+    }
+}
+
+// x of few rows is in shared memory.
+static void test_inputs_of_packed_few_rows(void **state) {
+    (void)state;
+    struct kernel_job job = linear_of(8, 4096, 12288, PLAIN);
+    job.format = e4m3_128;
+    assert_int_equal(kernel_for(&job, &h200), KERNEL_PACKED_FEW_ROWS);
+    job.in = 16384;
+    assert_int_equal(kernel_for(&job, &h200), KERNEL_PACKED_BATCH);
+    job.rows = 4;
+    assert_int_equal(kernel_for(&job, &h200), KERNEL_PACKED_FEW_ROWS);
+    job.in = 256;
+    job.out = 24; // halves are no whole tiles
+    assert_int_equal(kernel_for(&job, &h200), KERNEL_PACKED_FEW_ROWS);
+    job.features = FEATURE_GATED;
+    assert_int_equal(kernel_for(&job, &h200), KERNEL_UNPACKED);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_up_to_which_few_rows_sm90_takes),
@@ -275,6 +349,9 @@ int main(void) {
         cmocka_unit_test(test_head_dims),
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_packed_formats),
+        cmocka_unit_test(test_rows_of_packed_formats),
+        cmocka_unit_test(test_inputs_of_packed_few_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,18 +5,21 @@
 
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/linear/gemm.h"
+#include "backend/cuda/linear/packed.h"
+#include "backend/cuda/linear/packed_load.h"
 #include "base/check.h"
 
+// Copies weights, unless they are packed, and biases.
 static enum status copy_parts(struct cuda_backend *cuda, const struct linear_spec *spec,
-                              struct linear *linear, struct err *err) {
+                              struct linear *linear, bool is_packed, struct err *err) {
     char *weight = linear->weight, *bias = linear->bias;
     for (uint32_t i = 0; i < spec->num_parts; i++) {
-        enum status status = cuda_copy_weights(cuda, weight, &spec->parts[i], err);
+        enum status status = is_packed ? OK : cuda_copy_weights(cuda, weight, &spec->parts[i], err);
         if (!status && spec->biases) {
             status = cuda_copy_weights(cuda, bias, &spec->biases[i], err);
         }
         if (status) return status;
-        weight += (size_t)spec->parts[i].rows * linear->in * sizeof(uint16_t);
+        if (!is_packed) weight += (size_t)spec->parts[i].rows * linear->in * sizeof(uint16_t);
         bias += spec->biases ? (size_t)spec->parts[i].rows * sizeof(uint16_t) : 0;
     }
     return OK;
@@ -30,17 +33,21 @@ enum status cuda_linear_create(struct backend *backend, const struct linear_spec
     CHECK(cuda_has_format(backend, spec->format), "bits=%u", spec->format.bits);
     struct linear *linear = calloc(1, sizeof *linear);
     if (!linear) return err_nomem(err, "linear");
-    linear->format = spec->format;
     linear->in = spec->parts[0].cols;
     for (uint32_t i = 0; i < spec->num_parts; i++) linear->out += spec->parts[i].rows;
+    linear->format = cuda_packed_kept(spec->format, linear->out, linear->in);
+    bool is_packed = weight_format_is_packed(linear->format);
     if (linear->in % 8) {
         status = err_set(err, ERR_UNSUPPORTED,
                          "a matrix of %u columns: device cuda needs a multiple of 8", linear->in);
         goto fail;
     }
-    CU(cudaMalloc(&linear->weight, (size_t)linear->out * linear->in * sizeof(uint16_t)));
     if (spec->biases) CU(cudaMalloc(&linear->bias, linear->out * sizeof(uint16_t)));
-    status = copy_parts(cuda, spec, linear, err);
+    if (!is_packed) {
+        CU(cudaMalloc(&linear->weight, (size_t)linear->out * linear->in * sizeof(uint16_t)));
+    }
+    status = copy_parts(cuda, spec, linear, is_packed, err);
+    if (!status && is_packed) status = cuda_packed_load(cuda, spec, linear, err);
     if (status) goto fail;
     *out = linear;
     return OK;
@@ -53,6 +60,7 @@ void cuda_linear_destroy(struct backend *backend, struct linear *linear) {
     (void)backend;
     if (!linear) return;
     cudaFree(linear->weight);
+    cudaFree(linear->scales);
     cudaFree(linear->bias);
     free(linear);
 }
@@ -64,8 +72,11 @@ bool cuda_has_format(const struct backend *backend, struct weight_format format)
 
 size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
                          struct weight_format format) {
-    (void)backend, (void)format;
-    return ((size_t)out * in + (bias ? out : 0)) * sizeof(uint16_t);
+    (void)backend;
+    size_t bias_bytes = (bias ? out : 0) * sizeof(uint16_t);
+    format = cuda_packed_kept(format, out, in);
+    if (weight_format_is_packed(format)) return cuda_packed_bytes(format, out, in) + bias_bytes;
+    return (size_t)out * in * sizeof(uint16_t) + bias_bytes;
 }
 
 static struct kernel_job job_of(const struct linear *linear, uint32_t rows, uint32_t features) {
@@ -92,36 +103,63 @@ static void run_many(struct cuda_backend *cuda, const struct cuda_linear_task *t
     cuda->base.num_timed = cuda_gemm_num_timed(cuda->gemm);
 }
 
-static void run_few(struct cuda_backend *cuda, const struct cuda_few_rows_linear *few,
-                    const struct kernel_row *row) {
-    if (row->kernel == KERNEL_FEW_ROWS_SM90) {
+// Writes the weights as bf16 first.
+static void run_unpacked(struct cuda_backend *cuda, const struct cuda_linear_task *task) {
+    struct cuda_linear_task unpacked = *task;
+    cuda_packed_unpack_launch(cuda->unpacked, &task->linear, cuda->stream);
+    unpacked.linear = (struct cuda_linear_view){.weight = cuda->unpacked,
+                                                .bias = task->linear.bias,
+                                                .out = task->linear.out,
+                                                .in = task->linear.in};
+    run_many(cuda, &unpacked);
+}
+
+// Runs the row's kernel. `scratch`: as in a task, for kernels of many rows, which do no norm.
+static void run(struct cuda_backend *cuda, const struct kernel_row *row,
+                const struct cuda_few_rows_linear *few, void *scratch) {
+    const struct cuda_linear_task task = {
+        .linear = few->linear,
+        .x = few->x,
+        .out = few->residual ? few->residual : few->out,
+        .scratch = scratch,
+        .rows = few->rows,
+        .is_gated = few->is_gated,
+        .is_added = few->residual != NULL,
+        .out_is_float = few->out_is_float,
+    };
+    switch (row->kernel) {
+    case KERNEL_FEW_ROWS_SM90:
         cuda_linear_few_rows_sm90_launch(few, row->number, &cuda->info, cuda->stream);
-    } else {
+        break;
+    case KERNEL_FEW_ROWS:
         cuda_linear_few_rows_launch(few, &cuda->info, cuda->stream);
+        break;
+    case KERNEL_PACKED_FEW_ROWS:
+        cuda_packed_few_rows_launch(few, &cuda->info, cuda->stream);
+        break;
+    case KERNEL_PACKED_BATCH:
+        if (!cuda_packed_batch_launch(&task, 0, &cuda->info, cuda->stream)) {
+            cuda_fail(cuda, "a product of packed weights was refused");
+        }
+        break;
+    case KERNEL_UNPACKED:
+        run_unpacked(cuda, &task);
+        break;
+    default:
+        run_many(cuda, &task);
     }
 }
 
 void cuda_linear(struct backend *backend, const struct linear_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    const struct cuda_linear_view view = cuda_linear_view_of(args->linear);
     const struct kernel_job job =
         job_of(args->linear, args->rows, args->out_is_float ? FEATURE_FLOAT_OUT : 0u);
-    const struct kernel_row *row = row_for(cuda, &job);
-    if (row->chosen == BY_RULE) {
-        const struct cuda_few_rows_linear few = {.linear = view,
-                                                 .x = args->x,
-                                                 .out = args->out,
-                                                 .rows = args->rows,
-                                                 .out_is_float = args->out_is_float};
-        run_few(cuda, &few, row);
-        return;
-    }
-    const struct cuda_linear_task task = {.linear = view,
-                                          .x = args->x,
-                                          .out = args->out,
-                                          .rows = args->rows,
-                                          .out_is_float = args->out_is_float};
-    run_many(cuda, &task);
+    const struct cuda_few_rows_linear few = {.linear = cuda_linear_view_of(args->linear),
+                                             .x = args->x,
+                                             .out = args->out,
+                                             .rows = args->rows,
+                                             .out_is_float = args->out_is_float};
+    run(cuda, row_for(cuda, &job), &few, NULL);
 }
 
 // Does the norm, and the sum before it, as an op of its own.
@@ -140,7 +178,6 @@ static void run_norm(struct cuda_backend *cuda, const struct project_in_args *ar
 
 bool cuda_project_in(struct backend *backend, const struct project_in_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    const struct cuda_linear_view view = cuda_linear_view_of(args->linear);
     uint32_t gated = args->is_gated ? FEATURE_GATED : 0u;
     const struct kernel_job normed = job_of(args->linear, args->rows, gated | FEATURE_NORM);
     const struct kernel_job plain = job_of(args->linear, args->rows, gated);
@@ -151,48 +188,24 @@ bool cuda_project_in(struct backend *backend, const struct project_in_args *args
     if (args->norm && !has_norm) run_norm(cuda, args);
     if (!has_norm) row = row_for(cuda, &plain);
     cuda->step.is_compact = row->kernel == KERNEL_FEW_ROWS_SM90;
-    if (row->chosen == BY_RULE) {
-        const struct cuda_few_rows_linear few = {.linear = view,
-                                                 .x = has_norm ? args->residual : args->hidden,
-                                                 .norm = has_norm ? args->norm : NULL,
-                                                 .out = args->out,
-                                                 .rows = args->rows,
-                                                 .is_gated = args->is_gated,
-                                                 .eps = args->eps};
-        run_few(cuda, &few, row);
-        return true;
-    }
-    const struct cuda_linear_task task = {
-        .linear = view,
-        .x = args->hidden,
-        .out = args->out,
-        .scratch = args->gate_up,
-        .rows = args->rows,
-        .is_gated = args->is_gated,
-    };
-    run_many(cuda, &task);
+    const struct cuda_few_rows_linear few = {.linear = cuda_linear_view_of(args->linear),
+                                             .x = has_norm ? args->residual : args->hidden,
+                                             .norm = has_norm ? args->norm : NULL,
+                                             .out = args->out,
+                                             .rows = args->rows,
+                                             .is_gated = args->is_gated,
+                                             .eps = args->eps};
+    run(cuda, row, &few, args->gate_up);
     return true;
 }
 
 bool cuda_project_out(struct backend *backend, const struct project_out_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    const struct cuda_linear_view view = cuda_linear_view_of(args->linear);
     const struct kernel_job job = job_of(args->linear, args->rows, FEATURE_ADDED);
-    const struct kernel_row *row = row_for(cuda, &job);
-    if (row->chosen == BY_RULE) {
-        const struct cuda_few_rows_linear few = {
-            .linear = view, .x = args->x, .residual = args->residual, .rows = args->rows};
-        run_few(cuda, &few, row);
-        return true;
-    }
-    const struct cuda_linear_task task = {
-        .linear = view,
-        .x = args->x,
-        .out = args->residual,
-        .scratch = args->projected,
-        .rows = args->rows,
-        .is_added = true,
-    };
-    run_many(cuda, &task);
+    const struct cuda_few_rows_linear few = {.linear = cuda_linear_view_of(args->linear),
+                                             .x = args->x,
+                                             .residual = args->residual,
+                                             .rows = args->rows};
+    run(cuda, row_for(cuda, &job), &few, args->projected);
     return true;
 }

@@ -1,0 +1,361 @@
+/* Linears of many rows on sm_90 whose weights are packed (linear/packed.h): y = x W^T + b, with
+ * the SwiGLU product of both halves or the addition to the residual, as in linear/batch_sm90.cu.
+ *
+ * Algorithm: a block multiplies 128 outputs by up to 128 rows of x. Each warp loads the codes of
+ * its own 16 outputs to registers and converts them to bf16 there. They are wgmma's left operand,
+ * which takes it from registers. Rows of x come to a ring in shared memory by TMA and are the right
+ * operand. The products of a group of inputs are summed apart. They are multiplied by the group's
+ * scale in float32 and added, so a weight is never rounded. If there are too few outputs for all
+ * multiprocessors, the blocks of a cluster divide the inputs (linear/batch_sums.cuh).
+ *
+ * Layout: a ring of [WIDTH rows][64 inputs], swizzled as in hopper.cuh; afterwards the sums use it.
+ *
+ * Launch: a cluster of 1 to 8 blocks for 128 outputs and 128 rows; clusters with the same outputs
+ * follow each other, so their codes come from the L2. */
+#include "backend/cuda/linear/batch_sums.cuh"
+#include "backend/cuda/linear/packed.cuh"
+
+#include <nv/target>
+
+#pragma nv_diag_suppress 177 // before sm_90 the kernels are empty and nothing here is used
+
+namespace {
+
+constexpr int BLOCK = CUDA_PACKED_BLOCK, X_STAGES = 8;
+constexpr int MULTIPLIES = BLOCK / 16; // matrix instructions for a block of inputs
+constexpr int OUTPUTS_OF_WARP = 16;
+
+struct packed_batch_params {
+    batch_params batch; // ring.weight and ring.num_steps are not used
+    const uint4 *codes;
+    packed_scales scales;
+    int tiles, blocks; // blocks of inputs
+    int row_tiles;
+};
+
+// WIDTH: rows of x, rounded up.
+template <int WIDTH_> struct x_ring {
+    static constexpr int WIDTH = WIDTH_, STAGES = X_STAGES, STAGE_BYTES = WIDTH * INPUTS_BYTES;
+    using place = ring_place<STAGES>;
+    struct memory {
+        char stages[STAGES][STAGE_BYTES];
+        uint64_t full[STAGES], empty[STAGES];
+    };
+    uint32_t stages, full, empty; // shared addresses
+
+    __device__ __forceinline__ explicit x_ring(const memory &m)
+        : stages(shared_address(m.stages)), full(shared_address(m.full)),
+          empty(shared_address(m.empty)) {
+    }
+    // Run by one thread (rule 7).
+    __device__ __forceinline__ void init(const ring_params &p) const {
+        prefetch_map(&p.x);
+        for (int i = 0; i < STAGES; i++) {
+            barrier_init(full + i * 8, 1);
+            barrier_init(empty + i * 8, COMPUTING / 32);
+        }
+        barrier_init_done();
+    }
+};
+
+__device__ __forceinline__ batch_share share_of(const packed_batch_params &p) {
+    const batch_params &b = p.batch;
+    batch_share s = {};
+    int cluster = blockIdx.x / b.split, rank = blockIdx.x % b.split;
+    int number = cluster / p.row_tiles;
+    bool is_gated = b.kind == GATED;
+    s.row = cluster % p.row_tiles * CUDA_BATCH_ROWS;
+    s.column = number * (is_gated ? OUTPUTS / 2 : OUTPUTS);
+    s.second = s.column + (is_gated ? b.ring.columns : OUTPUTS / 2);
+    s.begin = p.blocks * rank / b.split;
+    s.end = p.blocks * (rank + 1) / b.split;
+    return s;
+}
+
+// Run by one thread.
+template <typename R>
+__device__ void copy_x(const packed_batch_params &p, const R &ring, const batch_share &s) {
+    wait_for_earlier();
+    typename R::place at = {0, 1}; // an empty ring counts as read
+    for (int step = s.begin * 2; step < s.end * 2; step++, at.advance()) {
+        barrier_wait(ring.empty + at.stage * 8, at.parity, "a free stage,", at.stage);
+        barrier_expect(ring.full + at.stage * 8, R::STAGE_BYTES);
+        copy_box(ring.stages + at.stage * R::STAGE_BYTES, of_step(&p.batch.ring.x), step * INPUTS,
+                 s.row, ring.full + at.stage * 8);
+    }
+}
+
+// What a lane loads for 128 inputs: of its warp's first tile and of its second.
+template <typename K> struct block_loads {
+    static constexpr int STEPS = BLOCK / K::STEP;
+    uint4 codes[2][STEPS];
+    uint32_t scales[2][K::WORDS];
+};
+
+template <typename K>
+__device__ __forceinline__ void load_block(block_loads<K> &to, const packed_batch_params &p,
+                                           const int (&tiles)[2], int block, int lane) {
+    constexpr int STEPS = block_loads<K>::STEPS;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        size_t at = static_cast<size_t>(tiles[half] * p.blocks + block) * STEPS * 32 + lane;
+#pragma unroll
+        for (int i = 0; i < STEPS; i++) to.codes[half][i] = __ldg(p.codes + at + i * 32);
+        load_scales<K>(to.scales[half], p.scales, tiles[half], block, lane);
+    }
+}
+
+__device__ __forceinline__ uint32_t multiply_pair(uint32_t a, uint32_t b) {
+    __nv_bfloat162 y =
+        __hmul2(*reinterpret_cast<__nv_bfloat162 *>(&a), *reinterpret_cast<__nv_bfloat162 *>(&b));
+    return *reinterpret_cast<uint32_t *>(&y);
+}
+__device__ __forceinline__ uint32_t subtract_pair(uint32_t a, uint32_t b) {
+    __nv_bfloat162 y =
+        __hsub2(*reinterpret_cast<__nv_bfloat162 *>(&a), *reinterpret_cast<__nv_bfloat162 *>(&b));
+    return *reinterpret_cast<uint32_t *>(&y);
+}
+
+// Converts a tile's codes to operands: a[i][half] and a[i][half + 2] of matrix instruction i. All
+// steps are exact.
+template <typename K>
+__device__ __forceinline__ void convert_tile(uint32_t (&a)[MULTIPLIES][4],
+                                             const block_loads<K> &loads, int half) {
+    constexpr int STEPS = block_loads<K>::STEPS;
+#pragma unroll
+    for (int s = 0; s < STEPS; s++) {
+        const uint4 &c = loads.codes[half][s];
+        const uint32_t words[4] = {c.x, c.y, c.z, c.w};
+#pragma unroll
+        for (int w = 0; w < 4; w++) {
+            if constexpr (K::BITS == 8) {
+                constexpr uint32_t E4M3_PAIR = 0x7b807b80; // 2^120 twice
+                uint32_t first, second;
+                unpack_e4m3(words[w], first, second);
+                a[s * 4 + w][half] = multiply_pair(first, E4M3_PAIR);
+                a[s * 4 + w][half + 2] = multiply_pair(second, E4M3_PAIR);
+            } else {
+                uint32_t zero = (loads.scales[half][w * K::WORDS / 4] & 0xffu) * 0x10001u;
+                uint32_t pairs[4];
+                unpack_u4(words[w], pairs);
+                zero |= 0x43004300u; // 128 + zero twice
+                a[w * 2][half] = subtract_pair(pairs[0], zero);
+                a[w * 2][half + 2] = subtract_pair(pairs[1], zero);
+                a[w * 2 + 1][half] = subtract_pair(pairs[2], zero);
+                a[w * 2 + 1][half + 2] = subtract_pair(pairs[3], zero);
+            }
+        }
+    }
+}
+
+template <typename K> __device__ __forceinline__ float scale_of_word(uint32_t word) {
+    return K::BITS == 8 ? __uint_as_float(word) : group_scale(word);
+}
+
+// Adds the products of 128 inputs to sums. `at` moves on by two stages.
+template <typename K, typename R>
+__device__ __forceinline__ void multiply_block(float (&sums)[R::WIDTH / 8][4],
+                                               uint32_t (&a)[MULTIPLIES][4],
+                                               const uint32_t (&scales)[2][K::WORDS], const R &ring,
+                                               typename R::place &at, bool is_first) {
+    constexpr int GROUP_MULTIPLIES = MULTIPLIES / K::WORDS;
+    typename R::place places[2] = {at, at};
+    places[1].advance();
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        barrier_wait(ring.full + places[i].stage * 8, places[i].parity, "x of stage",
+                     places[i].stage);
+    }
+#pragma unroll
+    for (int g = 0; g < K::WORDS; g++) {
+        float part[R::WIDTH / 8][4];
+        float(&to)[R::WIDTH / 8][4] = K::GROUPS ? part : sums;
+        products_begin();
+#pragma unroll
+        for (int i = 0; i < GROUP_MULTIPLIES; i++) {
+            int number = g * GROUP_MULTIPLIES + i;
+            uint32_t stage = ring.stages + places[number / 4].stage * R::STAGE_BYTES;
+            bool adds = i > 0 || (K::GROUPS == 0 && !is_first);
+            multiply_registers(to, a[number], operand(stage, 0) + number % 4 * 2, adds);
+        }
+        products_commit();
+        products_wait<0>();
+        hold(to);
+        if (K::GROUPS) {
+            float low = scale_of_word<K>(scales[0][g]), high = scale_of_word<K>(scales[1][g]);
+#pragma unroll
+            for (int j = 0; j < R::WIDTH / 8; j++) {
+                sums[j][0] = fmaf(part[j][0], low, sums[j][0]);
+                sums[j][1] = fmaf(part[j][1], low, sums[j][1]);
+                sums[j][2] = fmaf(part[j][2], high, sums[j][2]);
+                sums[j][3] = fmaf(part[j][3], high, sums[j][3]);
+            }
+        }
+    }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) { // rule 9
+        barrier_arrive(ring.empty + places[0].stage * 8);
+        barrier_arrive(ring.empty + places[1].stage * 8);
+    }
+    at = places[1];
+    at.advance();
+}
+
+template <typename K, typename R>
+__device__ __forceinline__ void multiply_share(float (&sums)[R::WIDTH / 8][4],
+                                               const packed_batch_params &p, const R &ring,
+                                               const batch_share &s, int warp) {
+    constexpr int AHEAD = R::WIDTH > 64 ? (K::BITS == 8 ? 2 : 3) : 4;
+    int lane = threadIdx.x % 32;
+    int row = (warp / 4 ? s.second : s.column) + warp % 4 * OUTPUTS_OF_WARP;
+    // Missing tiles are multiplied, but their results are not used.
+    const int tiles[2] = {min(row / CUDA_PACKED_TILE, p.tiles - 1),
+                          min(row / CUDA_PACKED_TILE + 1, p.tiles - 1)};
+    block_loads<K> loads[AHEAD] = {};
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) {
+        if (s.begin + i < s.end) load_block<K>(loads[i], p, tiles, s.begin + i, lane);
+    }
+    typename R::place at = {0, 0};
+    for (int block = s.begin; block < s.end; block += AHEAD) {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            if (block + i >= s.end) break;
+            uint32_t a[MULTIPLIES][4], scales[2][K::WORDS];
+            convert_tile<K>(a, loads[i], 0);
+            convert_tile<K>(a, loads[i], 1);
+#pragma unroll
+            for (int w = 0; w < 2 * K::WORDS; w++) {
+                scales[w / K::WORDS][w % K::WORDS] = loads[i].scales[w / K::WORDS][w % K::WORDS];
+            }
+            int next = block + i + AHEAD;
+            if (next < s.end) load_block<K>(loads[i], p, tiles, next, lane);
+            multiply_block<K>(sums, a, scales, ring, at, block + i == s.begin);
+        }
+    }
+    if (K::GROUPS == 0) {
+        int low = tiles[0] * CUDA_PACKED_TILE + lane / 4;
+        float low_scale = p.scales.rows[low];
+        float high_scale = p.scales.rows[tiles[1] * CUDA_PACKED_TILE + lane / 4];
+#pragma unroll
+        for (int j = 0; j < R::WIDTH / 8; j++) {
+            sums[j][0] *= low_scale, sums[j][1] *= low_scale;
+            sums[j][2] *= high_scale, sums[j][3] *= high_scale;
+        }
+    }
+}
+
+template <typename K, typename R>
+__device__ __forceinline__ void run_block(const packed_batch_params &p, char *memory) {
+    const R ring(*reinterpret_cast<typename R::memory *>(memory));
+    const batch_share s = share_of(p);
+    if (threadIdx.x == COMPUTING) ring.init(p.batch.ring);
+    __syncthreads();
+    let_next_start();
+    auto copy = [&](int warp) {
+        if (threadIdx.x == COMPUTING) copy_x(p, ring, s);
+        __syncwarp();
+        if (p.batch.split > 1) cluster_sync(warp);
+    };
+    auto multiply = [&](int warp) {
+        float sums[R::WIDTH / 8][4] = {};
+        multiply_share<K>(sums, p, ring, s, warp);
+        named_wait(GROUP_BARRIER, COMPUTING); // all have read the ring
+        write_sums(sums, reinterpret_cast<float *>(memory), warp / 4);
+        wait_for_earlier(); // rule 2; returns at once by now
+        named_wait(GROUP_BARRIER, COMPUTING);
+        if (p.batch.split > 1) cluster_sync(warp);
+        finish(p.batch, s, ring.stages);
+    };
+    run_groups(copy, multiply);
+    // No block exits while others still read its sums (rule 14).
+    if (p.batch.split > 1) cluster_arrive_relaxed();
+    if (p.batch.split > 1) cluster_wait();
+}
+
+template <typename K, typename R>
+__global__ void __launch_bounds__(THREADS, 1)
+    packed_batch_kernel(const __grid_constant__ packed_batch_params p) {
+    NV_IF_TARGET(NV_HAS_FEATURE_SM_90a,
+                 (extern __shared__ __align__(1024) char memory[]; run_block<K, R>(p, memory);))
+}
+
+ring_params x_params_of(const cuda_linear_task *task, uint32_t width,
+                        const cuda_device_info *info) {
+    ring_params p = {};
+    p.x = tensor_map(task->x, task->rows, task->linear.in, width, CU_TENSOR_MAP_SWIZZLE_128B, info);
+    p.bias = static_cast<const __nv_bfloat16 *>(task->linear.bias);
+    p.out = static_cast<__nv_bfloat16 *>(task->out);
+    p.rows = static_cast<int>(task->rows);
+    p.columns = static_cast<int>(task->is_gated ? task->linear.out / 2 : task->linear.out);
+    return p;
+}
+
+int clusters_of(const cuda_linear_task *task, int row_tiles) {
+    uint32_t columns = task->is_gated ? task->linear.out / 2 : task->linear.out;
+    uint32_t per_cluster = task->is_gated ? OUTPUTS / 2 : OUTPUTS;
+    return static_cast<int>((columns + per_cluster - 1) / per_cluster) * row_tiles;
+}
+
+int row_tiles_of(const cuda_linear_task *task) {
+    return static_cast<int>((task->rows + CUDA_BATCH_ROWS - 1) / CUDA_BATCH_ROWS);
+}
+
+template <typename K, int WIDTH>
+bool launch(const cuda_linear_task *task, uint32_t split, const cuda_device_info *info,
+            cudaStream_t stream) {
+    using R = x_ring<WIDTH>;
+    static_assert(WIDTH * PITCH * 4 <= R::STAGES * R::STAGE_BYTES, "room for the sums");
+    packed_batch_params p = {};
+    p.batch.ring = x_params_of(task, WIDTH, info);
+    p.batch.split = static_cast<int>(split);
+    p.batch.kind = task->is_gated ? GATED : task->is_added ? ADDED : PLAIN;
+    p.codes = static_cast<const uint4 *>(task->linear.weight);
+    p.scales = packed_scales_of(task->linear);
+    p.tiles = static_cast<int>(task->linear.out / CUDA_PACKED_TILE);
+    p.blocks = static_cast<int>(task->linear.in / BLOCK);
+    p.row_tiles = row_tiles_of(task);
+    return launch_ring<R>(packed_batch_kernel<K, R>, p, clusters_of(task, p.row_tiles),
+                          p.batch.split, stream);
+}
+
+template <typename K>
+bool launch_kind(const cuda_linear_task *task, uint32_t split, const cuda_device_info *info,
+                 cudaStream_t stream) {
+    if (task->rows <= 32) return launch<K, 32>(task, split, info, stream);
+    if (task->rows <= 64) return launch<K, 64>(task, split, info, stream);
+    return launch<K, CUDA_BATCH_ROWS>(task, split, info, stream);
+}
+
+// The most blocks that still run at the same time.
+uint32_t choose_split(const cuda_linear_task *task, const cuda_device_info *info) {
+    int clusters = clusters_of(task, row_tiles_of(task));
+    uint32_t split = 1;
+    while (split < CUDA_BATCH_SPLIT_MAX &&
+           clusters * static_cast<int>(split) * 2 <= info->num_sms &&
+           split * 2 <= task->linear.in / BLOCK) {
+        split *= 2;
+    }
+    return split;
+}
+
+} // namespace
+
+extern "C" bool cuda_packed_batch_launch(const struct cuda_linear_task *task, uint32_t split,
+                                         const struct cuda_device_info *info, cudaStream_t stream) {
+    if (!split) split = choose_split(task, info);
+    if (task->linear.bits == 8) {
+        if (!task->linear.group) {
+            return launch_kind<packed_kind<8, 0>>(task, split, info, stream);
+        }
+        return launch_kind<packed_kind<8, 1>>(task, split, info, stream);
+    }
+    switch (BLOCK / task->linear.group) {
+    case 1:
+        return launch_kind<packed_kind<4, 1>>(task, split, info, stream);
+    case 2:
+        return launch_kind<packed_kind<4, 2>>(task, split, info, stream);
+    default:
+        return launch_kind<packed_kind<4, 4>>(task, split, info, stream);
+    }
+}

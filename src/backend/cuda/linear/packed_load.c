@@ -1,0 +1,185 @@
+#include "backend/cuda/linear/packed_load.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/linear/packed.h"
+#include "backend/cuda/staging.h"
+
+struct weight_format cuda_packed_kept(struct weight_format format, uint32_t out, uint32_t in) {
+    if (!weight_format_is_packed(format)) return format;
+    if (out % CUDA_PACKED_TILE || in % CUDA_PACKED_BLOCK) return WEIGHTS_NATIVE;
+    if (format.code == WEIGHT_CODE_INT4 && !format.group) format.group = CUDA_PACKED_BLOCK;
+    return format;
+}
+
+static size_t num_scales(struct weight_format format, uint32_t out, uint32_t in) {
+    return (size_t)out * (format.group ? in / format.group : 1);
+}
+
+size_t cuda_packed_bytes(struct weight_format format, uint32_t out, uint32_t in) {
+    return (size_t)out * in * format.bits / 8 + num_scales(format, out, in) * sizeof(float);
+}
+
+size_t cuda_packed_room_bytes(uint32_t out, uint32_t in, struct weight_format format) {
+    bool is_packed = weight_format_is_packed(cuda_packed_kept(format, out, in));
+    return is_packed ? (size_t)out * in * sizeof(uint16_t) : 0;
+}
+
+// What is read of the checkpoint. Its group may be 0 where the linear's is not.
+struct host_scales {
+    struct cuda_code_rows rows;
+    uint32_t *words; // in the device's order
+};
+
+static void scales_free(struct host_scales *s) {
+    free(s->rows.scales);
+    free(s->rows.offsets);
+    free(s->words);
+}
+
+static enum status scales_alloc(struct host_scales *s, const struct linear *linear,
+                                struct weight_format stored, struct err *err) {
+    size_t count = num_scales(stored, linear->out, linear->in);
+    *s = (struct host_scales){
+        .rows = {.group = stored.group,
+                 .num_groups = stored.group ? linear->in / stored.group : 1,
+                 .scales = malloc(count * sizeof(float)),
+                 .offsets = stored.has_offsets ? malloc(count * sizeof(float)) : NULL},
+        .words = malloc(num_scales(linear->format, linear->out, linear->in) * sizeof(uint32_t))};
+    if (s->rows.scales && s->words && (s->rows.offsets || !stored.has_offsets)) return OK;
+    return err_nomem(err, "scales of weights");
+}
+
+// Reads all parts' codes to `raw`, a byte each.
+static enum status read_parts(struct cuda_backend *cuda, const struct linear_spec *spec,
+                              const struct linear *linear, uint8_t *raw,
+                              const struct cuda_code_rows *all, struct err *err) {
+    struct cuda_code_rows rows = *all;
+    enum status status = OK;
+    for (uint32_t i = 0; i < spec->num_parts && !status; i++) {
+        const struct matrix_slice *part = &spec->parts[i];
+        status = cuda_copy_codes(cuda, raw, part, &rows, err);
+        size_t count = (size_t)part->rows * rows.num_groups;
+        raw += (size_t)part->rows * linear->in;
+        rows.scales += count;
+        if (rows.offsets) rows.offsets += count;
+    }
+    return status;
+}
+
+// The word of a 4-bit group: value = (code - 8) * scale + offset = (code - zero) * scale.
+static enum status group_word(uint32_t *word, float scale, float offset, struct err *err) {
+    uint32_t bits;
+    float zero = scale == 0 ? 8 : 8 - roundf(offset / scale);
+    if (!(zero >= 0 && zero <= 255) || (8 - zero) * scale != offset) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "device cuda: an offset of 4-bit weights is no multiple of its scale");
+    }
+    memcpy(&bits, &scale, sizeof bits);
+    *word = ((bits + 0x80u) & 0xffffff00u) | (uint32_t)zero;
+    return OK;
+}
+
+static enum status order_groups(struct host_scales *s, const struct linear *linear,
+                                struct err *err) {
+    uint32_t groups = linear->in / linear->format.group;
+    uint32_t per_block = CUDA_PACKED_BLOCK / linear->format.group;
+    enum status status = OK;
+    for (uint32_t row = 0; row < linear->out; row++) {
+        for (uint32_t g = 0; g < groups && !status; g++) {
+            size_t from = (size_t)row * s->rows.num_groups + (s->rows.group ? g : 0);
+            size_t block = (size_t)(row / CUDA_PACKED_TILE) * (groups / per_block) + g / per_block;
+            size_t to = (block * CUDA_PACKED_TILE + row % CUDA_PACKED_TILE) * per_block;
+            float offset = s->rows.offsets ? s->rows.offsets[from] : 0;
+            status = group_word(&s->words[to + g % per_block], s->rows.scales[from], offset, err);
+        }
+    }
+    return status;
+}
+
+// Whether the 8 outputs of each tile have the same scales.
+static bool are_shared(const struct host_scales *s, const struct linear *linear) {
+    size_t row_bytes = s->rows.num_groups * sizeof(float);
+    for (uint32_t row = 0; row < linear->out; row++) {
+        const float *first =
+            s->rows.scales + (size_t)(row - row % CUDA_PACKED_TILE) * s->rows.num_groups;
+        const float *own = s->rows.scales + (size_t)row * s->rows.num_groups;
+        if (memcmp(own, first, row_bytes) != 0) return false;
+    }
+    return true;
+}
+
+// Brings the scales of e4m3 into the device's order. Returns how many there are.
+static size_t order_scales(struct host_scales *s, struct linear *linear) {
+    uint32_t groups = s->rows.num_groups;
+    size_t count = 0;
+    linear->shares_scales = linear->format.group && are_shared(s, linear);
+    if (!linear->format.group) {
+        memcpy(s->words, s->rows.scales, linear->out * sizeof(float));
+        return linear->out;
+    }
+    for (uint32_t tile = 0; tile < linear->out / CUDA_PACKED_TILE; tile++) {
+        for (uint32_t g = 0; g < groups; g++) {
+            for (uint32_t i = 0; i < (linear->shares_scales ? 1 : CUDA_PACKED_TILE); i++) {
+                size_t row = (size_t)tile * CUDA_PACKED_TILE + i;
+                memcpy(&s->words[count++], &s->rows.scales[row * groups + g], sizeof(float));
+            }
+        }
+    }
+    return count;
+}
+
+static enum status upload_scales(struct host_scales *s, struct linear *linear, struct err *err) {
+    size_t count = num_scales(linear->format, linear->out, linear->in);
+    enum status status = OK;
+    if (linear->format.code == WEIGHT_CODE_INT4) {
+        status = order_groups(s, linear, err);
+    } else {
+        count = order_scales(s, linear);
+    }
+    if (status) goto fail;
+    CU(cudaMalloc(&linear->scales, count * sizeof(uint32_t)));
+    CU(cudaMemcpy(linear->scales, s->words, count * sizeof(uint32_t), cudaMemcpyHostToDevice));
+fail:
+    return status;
+}
+
+static enum status grow_unpacked(struct cuda_backend *cuda, const struct linear *linear,
+                                 struct err *err) {
+    size_t bytes = cuda_packed_room_bytes(linear->out, linear->in, linear->format);
+    enum status status = OK;
+    if (bytes <= cuda->unpacked_bytes) return OK;
+    CU(cudaStreamSynchronize(cuda->stream));
+    cudaFree(cuda->unpacked);
+    cuda->unpacked = NULL;
+    cuda->unpacked_bytes = 0;
+    CU(cudaMalloc(&cuda->unpacked, bytes));
+    cuda->unpacked_bytes = bytes;
+fail:
+    return status;
+}
+
+enum status cuda_packed_load(struct cuda_backend *cuda, const struct linear_spec *spec,
+                             struct linear *linear, struct err *err) {
+    size_t count = (size_t)linear->out * linear->in;
+    struct host_scales scales = {0};
+    void *raw = NULL;
+    enum status status = scales_alloc(&scales, linear, spec->format, err);
+    if (status) goto fail;
+    CU(cudaMalloc(&raw, count));
+    CU(cudaMalloc(&linear->weight, count * linear->format.bits / 8));
+    status = read_parts(cuda, spec, linear, raw, &scales.rows, err);
+    if (status) goto fail;
+    cuda_packed_pack_launch(linear->weight, raw, linear->out, linear->in, linear->format.bits,
+                            cuda->stream);
+    status = upload_scales(&scales, linear, err);
+    if (!status) status = grow_unpacked(cuda, linear, err);
+    if (status) goto fail;
+    CU(cudaStreamSynchronize(cuda->stream)); // the packing reads `raw` until then
+fail:
+    cudaFree(raw);
+    scales_free(&scales);
+    return status;
+}

@@ -1,0 +1,88 @@
+#include "backend/coded_matrix.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t group_of(const struct coded *m, uint64_t col) {
+    return m->reader.form.group ? (uint32_t)(col / m->reader.form.group) : 0;
+}
+
+// Written from the formats' definitions, not as the kernels do it.
+static float value_of(enum weight_code code, uint8_t q) {
+    static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    static const float iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                  1,    13,   25,  38,  53,  69,  89,  113};
+    int exponent = q >> 3 & 15, mantissa = q & 7;
+    switch (code) {
+    case WEIGHT_CODE_INT4:
+        return (float)((int)q - 8);
+    case WEIGHT_CODE_E2M1:
+        return q & 8 ? -e2m1[q & 7] : e2m1[q];
+    case WEIGHT_CODE_IQ4:
+        return iq4[q];
+    case WEIGHT_CODE_INT8:
+        return q < 128 ? (float)q : (float)q - 256;
+    default:
+        break;
+    }
+    float magnitude =
+        exponent ? ldexpf(1 + (float)mantissa / 8, exponent - 7) : ldexpf((float)mantissa / 8, -6);
+    return q & 128 ? -magnitude : magnitude;
+}
+
+static enum status read_floats(const struct matrix_reader *reader, uint64_t row, uint64_t col,
+                               size_t count, float *out, struct err *err) {
+    (void)err;
+    const struct coded *m = (const struct coded *)reader;
+    for (size_t i = 0; i < count; i++) {
+        size_t g = (size_t)row * m->groups + group_of(m, col + i);
+        float offset = reader->form.has_offsets ? m->offsets[g] : -0.0f;
+        float value = value_of(reader->form.code, m->codes[row * m->cols + col + i]);
+        out[i] = value * m->scales[g] + offset; // the product is exact
+    }
+    return OK;
+}
+
+static enum status read_codes(const struct matrix_reader *reader, uint64_t row, uint64_t col,
+                              size_t count, uint32_t group, const struct matrix_codes *out,
+                              struct err *err) {
+    (void)err;
+    const struct coded *m = (const struct coded *)reader;
+    memcpy(out->codes, m->codes + row * m->cols + col, count);
+    for (size_t i = 0, at = 0; at < count; i++, at = group ? i * group : count) {
+        size_t g = (size_t)row * m->groups + group_of(m, col + at);
+        out->scales[i] = m->scales[g];
+        if (out->offsets) out->offsets[i] = m->offsets[g];
+    }
+    return OK;
+}
+
+struct coded coded_make(uint64_t seed, uint32_t rows, uint32_t cols, struct matrix_form form) {
+    uint32_t groups = form.group ? (cols + form.group - 1) / form.group : 1;
+    size_t count = (size_t)rows * cols, num_scales = (size_t)rows * groups;
+    struct coded m = {.reader = {.read = read_floats, .read_codes = read_codes, .form = form},
+                      .cols = cols,
+                      .groups = groups,
+                      .codes = malloc(count),
+                      .scales = malloc(num_scales * sizeof *m.scales),
+                      .offsets = malloc(num_scales * sizeof *m.offsets)};
+    assert_true(m.codes && m.scales && m.offsets);
+    struct ops_rng rng = ops_rng_of(seed);
+    for (size_t i = 0; i < count; i++) {
+        uint8_t q = (uint8_t)ops_rng_below(&rng, weight_code_bits(form.code) == 4 ? 16 : 256);
+        if (form.code == WEIGHT_CODE_E4M3 && (q & 127) == 127) q--; // NaN
+        m.codes[i] = q;
+    }
+    for (size_t i = 0; i < num_scales; i++) {
+        m.scales[i] = ldexpf((float)(1024 + ops_rng_below(&rng, 1024)), -18);
+        m.offsets[i] = ldexpf((float)ops_rng_below(&rng, 2048) - 1024, -12);
+    }
+    return m;
+}
+
+void coded_free(struct coded *m) {
+    free(m->codes);
+    free(m->scales);
+    free(m->offsets);
+}

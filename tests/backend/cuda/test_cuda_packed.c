@@ -1,0 +1,295 @@
+// Packed weights on device cuda: linears, project_in, project_out and embeddings give what the
+// decoded weights give in double. Of two parts, from columns within a matrix, with few rows and
+// with many, and in every kind of code and group.
+#include <math.h>
+#include <stdlib.h>
+
+#include "backend/coded_matrix.h"
+#include "backend/cuda/cuda_linear_util.h"
+#include "base/compiler.h"
+
+// Weights written as bf16 add a rounding of each, and so does x times a norm's weights.
+#define PACKED_NMSE (LINEAR_NMSE + 2 * BF16_NMSE)
+
+enum { ROWS_MAX = 800, FIRST_ROW = 1, FIRST_COL = 128 };
+
+static const uint32_t row_counts[] = {1, 2, 3, 8, 9, 64, 300, ROWS_MAX};
+
+struct packed_case {
+    struct matrix_form form;
+    uint32_t out[2], in;
+    bool shares; // 128 rows share their scales
+};
+
+static const struct packed_case cases[] = {
+    {{WEIGHT_CODE_E4M3, 128, false}, {64, 80}, 512, true},
+    {{WEIGHT_CODE_E4M3, 128, false}, {256, 16}, 1024, false},
+    {{WEIGHT_CODE_E4M3, 0, false}, {96, 48}, 640, false},
+    {{WEIGHT_CODE_INT4, 128, false}, {128, 128}, 1024, false},
+    {{WEIGHT_CODE_INT4, 128, true}, {80, 64}, 512, false},
+    {{WEIGHT_CODE_INT4, 64, true}, {64, 80}, 384, false},
+    {{WEIGHT_CODE_INT4, 32, false}, {48, 208}, 1152, false},
+};
+
+// A linear on the device, and the values that it stands for.
+struct packed_linear {
+    struct linear *linear;
+    float *weight, *bias; // [out][in], [out]
+    uint32_t out, in;
+};
+
+// Zeros of 4-bit codes are whole. Scales are small, so that sums are no larger than a few units.
+static struct coded coded_for(const struct packed_case *c, uint64_t seed, uint32_t part) {
+    uint32_t rows = FIRST_ROW + c->out[part], cols = FIRST_COL + c->in;
+    struct coded m = coded_make(seed + part, rows, cols, c->form);
+    struct ops_rng rng = ops_rng_of(seed + 5);
+    for (size_t i = 0; i < (size_t)rows * m.groups; i++) {
+        if (c->shares) m.scales[i] = m.scales[i % m.groups];
+        m.offsets[i] = (8 - (float)ops_rng_below(&rng, 16)) * m.scales[i];
+    }
+    return m;
+}
+
+static struct packed_linear packed_make(struct backend *backend, const struct packed_case *c,
+                                        uint64_t seed) {
+    struct packed_linear p = {.out = c->out[0] + c->out[1], .in = c->in};
+    struct coded parts[2] = {coded_for(c, seed, 0), coded_for(c, seed, 1)};
+    struct matrix_slice slices[2], biases[2];
+    struct ops_rng rng = ops_rng_of(seed + 9);
+    p.weight = test_alloc((size_t)p.out * p.in * sizeof *p.weight);
+    p.bias = bf16_values(&rng, p.out, 1);
+    float *to = p.weight, *bias = p.bias;
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct matrix_reader *reader = &parts[i].reader;
+        slices[i] = (struct matrix_slice){.rows = c->out[i],
+                                          .cols = p.in,
+                                          .dtype = DTYPE_F32,
+                                          .reader = reader,
+                                          .first_row = FIRST_ROW,
+                                          .first_col = FIRST_COL};
+        biases[i] = (struct matrix_slice){.rows = 1,
+                                          .cols = c->out[i],
+                                          .dtype = DTYPE_F32,
+                                          .source = {.data = bias},
+                                          .row_stride = c->out[i]};
+        bias += c->out[i];
+        for (uint32_t row = 0; row < c->out[i]; row++, to += p.in) {
+            assert_int_equal(reader->read(reader, FIRST_ROW + row, FIRST_COL, p.in, to, NULL), OK);
+        }
+    }
+    struct weight_format format = weight_format_packed(c->form, FIRST_COL);
+    assert_true(backend->ops->has_format(backend, format));
+    p.linear = linear_of(backend, &(struct linear_spec){slices, biases, 2, format});
+    size_t bytes = backend->ops->linear_bytes(backend, p.out, p.in, false, format);
+    assert_true(bytes < (size_t)p.out * p.in * sizeof(uint16_t)); // it stays packed
+    coded_free(&parts[0]);
+    coded_free(&parts[1]);
+    return p;
+}
+
+static void packed_free(struct backend *backend, struct packed_linear *p) {
+    backend->ops->linear_destroy(backend, p->linear);
+    free(p->weight);
+    free(p->bias);
+}
+
+static double product(const struct packed_linear *p, const float *x, uint32_t output) {
+    double sum = p->bias[output];
+    const float *weight = p->weight + (size_t)output * p->in;
+    for (uint32_t i = 0; i < p->in; i++) sum += (double)x[i] * (double)weight[i];
+    return sum;
+}
+
+static void check_row(const struct packed_case *c, uint32_t rows, uint32_t row, const float *got,
+                      const double *want, uint32_t count, double bound, const char *what) {
+    double error = ops_nmse(got, want, count);
+    if (error <= bound) return;
+    fail_msg("%s: code %d, group %u, [%u][%u], %u rows: row %u has nmse %g", what,
+             (int)c->form.code, c->form.group, c->out[0] + c->out[1], c->in, rows, row, error);
+}
+
+// A few of the rows, the last among them: the others cost time in double.
+static bool is_checked(uint32_t row, uint32_t rows) {
+    return row < 3 || row + 2 >= rows || row % 61 == 0;
+}
+
+static void check_plain(struct backend *backend, const struct packed_case *c,
+                        const struct packed_linear *p, uint32_t rows, bool is_float) {
+    struct ops_rng rng = ops_rng_of(rows);
+    float *x = bf16_values(&rng, (size_t)rows * p->in, 1), *got;
+    double *want = test_alloc(p->out * sizeof *want);
+    struct tensor from = tensor_of(backend, x, (size_t)rows * p->in);
+    size_t count = (size_t)rows * p->out;
+    struct tensor to =
+        is_float ? tensor_raw(backend, NULL, count * sizeof(float)) : tensor_nan(backend, count);
+    backend->ops->linear(backend,
+                         &(struct linear_args){p->linear, from.dev, to.dev, rows, is_float});
+    if (is_float) {
+        got = test_alloc(to.bytes);
+        tensor_read_raw(&to, got);
+    } else {
+        got = tensor_read(&to);
+    }
+    for (uint32_t row = 0; row < rows; row++) {
+        if (!is_checked(row, rows)) continue;
+        for (uint32_t i = 0; i < p->out; i++) want[i] = product(p, x + (size_t)row * p->in, i);
+        // Few rows round no weight there.
+        bool is_exact = is_float && rows <= 8 && backend->activation_dtype == DTYPE_BF16;
+        double bound = is_exact ? 1e-9 : PACKED_NMSE;
+        check_row(c, rows, row, got + (size_t)row * p->out, want, p->out, bound,
+                  is_float ? "to floats" : "plain");
+    }
+    free(got);
+    free(want);
+    free(x);
+    tensor_free(&to);
+    tensor_free(&from);
+}
+
+static void test_plain(void **state) {
+    const struct device_pair *pair = *state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct packed_linear p = packed_make(pair->device, &cases[i], 100 * i);
+        for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
+            check_plain(pair->device, &cases[i], &p, row_counts[r], false);
+            check_plain(pair->device, &cases[i], &p, row_counts[r], true);
+        }
+        packed_free(pair->device, &p);
+    }
+}
+
+static double silu(double x) {
+    return x / (1 + exp(-x));
+}
+
+// A norm in front, and SiLU of the first half times the second.
+static void check_in(struct backend *backend, const struct packed_case *c,
+                     const struct packed_linear *p, uint32_t rows) {
+    struct ops_rng rng = ops_rng_of(rows + 1);
+    uint32_t in = p->in, half = p->out / 2;
+    float *x = bf16_values(&rng, (size_t)rows * in, 1), *norm = bf16_values(&rng, in, 0.2f);
+    float *normed = test_alloc(in * sizeof *normed);
+    double *want = test_alloc(half * sizeof *want);
+    struct tensor residual = tensor_of(backend, x, (size_t)rows * in);
+    struct tensor weights = tensor_raw(backend, norm, in * sizeof *norm);
+    struct tensor hidden = tensor_nan(backend, (size_t)rows * in);
+    struct tensor both = tensor_nan(backend, (size_t)rows * p->out);
+    struct tensor to = tensor_nan(backend, (size_t)rows * half);
+    assert_true(
+        backend->fusion->project_in(backend, &(struct project_in_args){.linear = p->linear,
+                                                                       .residual = residual.dev,
+                                                                       .norm = weights.dev,
+                                                                       .out = to.dev,
+                                                                       .hidden = hidden.dev,
+                                                                       .gate_up = both.dev,
+                                                                       .rows = rows,
+                                                                       .is_gated = true,
+                                                                       .eps = 1e-6f}));
+    float *got = tensor_read(&to);
+    for (uint32_t row = 0; row < rows; row++) {
+        if (!is_checked(row, rows)) continue;
+        double squares = 0;
+        const float *own = x + (size_t)row * in;
+        for (uint32_t i = 0; i < in; i++) squares += (double)own[i] * (double)own[i];
+        double root = sqrt(squares / in + 1e-6);
+        for (uint32_t i = 0; i < in; i++) {
+            normed[i] = (float)((double)own[i] * (double)norm[i] / root);
+        }
+        for (uint32_t i = 0; i < half; i++) {
+            want[i] = silu(product(p, normed, i)) * product(p, normed, i + half);
+        }
+        check_row(c, rows, row, got + (size_t)row * half, want, half, GATED_TWICE_NMSE,
+                  "project_in");
+    }
+    free(got);
+    free(want);
+    free(normed);
+    free(norm);
+    free(x);
+    tensor_free(&to);
+    tensor_free(&both);
+    tensor_free(&hidden);
+    tensor_free(&weights);
+    tensor_free(&residual);
+}
+
+static void check_out(struct backend *backend, const struct packed_case *c,
+                      const struct packed_linear *p, uint32_t rows) {
+    struct ops_rng rng = ops_rng_of(rows + 2);
+    float *x = bf16_values(&rng, (size_t)rows * p->in, 1);
+    float *before = bf16_values(&rng, (size_t)rows * p->out, 4);
+    double *want = test_alloc(p->out * sizeof *want);
+    struct tensor from = tensor_of(backend, x, (size_t)rows * p->in);
+    struct tensor residual = tensor_of(backend, before, (size_t)rows * p->out);
+    struct tensor projected = tensor_nan(backend, (size_t)rows * p->out);
+    assert_true(backend->fusion->project_out(
+        backend,
+        &(struct project_out_args){p->linear, from.dev, residual.dev, projected.dev, rows}));
+    float *got = tensor_read(&residual);
+    for (uint32_t row = 0; row < rows; row++) {
+        if (!is_checked(row, rows)) continue;
+        for (uint32_t i = 0; i < p->out; i++) {
+            want[i] =
+                (double)before[(size_t)row * p->out + i] + product(p, x + (size_t)row * p->in, i);
+        }
+        check_row(c, rows, row, got + (size_t)row * p->out, want, p->out, 2 * PACKED_NMSE,
+                  "project_out");
+    }
+    free(got);
+    free(want);
+    free(before);
+    free(x);
+    tensor_free(&projected);
+    tensor_free(&residual);
+    tensor_free(&from);
+}
+
+static void test_fused(void **state) {
+    const struct device_pair *pair = *state;
+    if (!pair->device->fusion || !pair->device->fusion->project_in) skip();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct packed_linear p = packed_make(pair->device, &cases[i], 100 * i + 50);
+        for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
+            check_in(pair->device, &cases[i], &p, row_counts[r]);
+            check_out(pair->device, &cases[i], &p, row_counts[r]);
+        }
+        packed_free(pair->device, &p);
+    }
+}
+
+// Rows of the table are the decoded values as bf16; rows of other ranks are 0.
+static void test_embeddings(void **state) {
+    const struct device_pair *pair = *state;
+    struct backend *backend = pair->device;
+    enum { TOKENS = 4, START = 10 };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct packed_linear p = packed_make(backend, &cases[i], 100 * i + 70);
+        const int32_t ids[TOKENS] = {START, START + 77, (int32_t)(START + p.out) - 1, START - 1};
+        struct tensor tokens = tensor_raw(backend, ids, sizeof ids);
+        struct tensor to = tensor_nan(backend, (size_t)TOKENS * p.in);
+        const struct step step = {.num_tokens = TOKENS, .tokens = tokens.dev};
+        backend->ops->embed(backend, &(struct embed_args){&step, p.linear, START, to.dev});
+        float *got = tensor_read(&to), *want = test_alloc((size_t)TOKENS * p.in * sizeof *want);
+        for (size_t t = 0; t < TOKENS - 1; t++) {
+            for (size_t k = 0; k < p.in; k++) {
+                want[t * p.in + k] = p.weight[(size_t)(ids[t] - START) * p.in + k];
+            }
+        }
+        round_to_bf16(want, (size_t)TOKENS * p.in);
+        ops_assert_same_bits(got, want, TOKENS, p.in, "embeddings");
+        free(got);
+        free(want);
+        tensor_free(&to);
+        tensor_free(&tokens);
+        packed_free(backend, &p);
+    }
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_fused),
+        cmocka_unit_test(test_embeddings),
+    };
+    return device_pair_run(argc, argv, "cuda packed", tests, ARRAY_LEN(tests));
+}

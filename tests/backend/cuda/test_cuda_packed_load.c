@@ -1,0 +1,246 @@
+// Loading packed weights (linear/packed_load.c): codes and scales in the device's order stand for
+// the values that the readers give. The runtime here is in host memory, and the packing keeps the
+// codes as they are.
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/linear/packed.h"
+#include "backend/cuda/linear/packed_load.h"
+#include "backend/cuda/staging.h"
+#include "base/compiler.h"
+#include "support/cmocka_all.h"
+
+static uint8_t *packed; // [out][in] what was packed last
+
+cudaError_t cudaMalloc(void **out, size_t bytes) {
+    *out = malloc(bytes ? bytes : 1);
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFree(void *dev) {
+    free(dev);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
+    (void)kind;
+    memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    (void)stream;
+    return cudaSuccess;
+}
+
+enum status cuda_error(struct err *err, cudaError_t error, const char *call) {
+    return err_set(err, ERR_DEVICE, "%s: %d", call, (int)error);
+}
+
+void cuda_packed_pack_launch(void *codes, const uint8_t *raw, uint32_t out, uint32_t in,
+                             uint32_t bits, cudaStream_t stream) {
+    (void)codes, (void)bits, (void)stream;
+    packed = malloc((size_t)out * in);
+    assert_non_null(packed);
+    memcpy(packed, raw, (size_t)out * in);
+}
+
+enum status cuda_copy_codes(struct cuda_backend *cuda, void *dev, const struct matrix_slice *slice,
+                            const struct cuda_code_rows *rows, struct err *err) {
+    (void)cuda;
+    for (uint32_t r = 0; r < slice->rows; r++) {
+        size_t at = (size_t)r * rows->num_groups;
+        const struct matrix_codes to = {(uint8_t *)dev + (size_t)r * slice->cols, rows->scales + at,
+                                        rows->offsets ? rows->offsets + at : NULL};
+        enum status status =
+            slice->reader->read_codes(slice->reader, slice->first_row + r, slice->first_col,
+                                      slice->cols, rows->group, &to, err);
+        if (status) return status;
+    }
+    return OK;
+}
+
+// A matrix whose numbers follow from row and column. Zeros are from 0 to 15.
+struct made {
+    struct matrix_reader reader;
+    uint32_t seed, shared_rows; // rows that have the same scales
+    float extra; // of offsets: they are no multiple of the scale
+};
+
+static const struct made *made_of(const struct matrix_reader *reader) {
+    return (const struct made *)reader;
+}
+
+static uint32_t number(const struct made *m, uint64_t a, uint64_t b) {
+    uint32_t n = (uint32_t)(a * 2654435761u + b * 40503u + m->seed * 97u);
+    return (n ^ n >> 15) * 2246822519u >> 16;
+}
+
+static uint8_t code_of(const struct made *m, uint64_t row, uint64_t col) {
+    uint32_t limit = m->reader.form.code == WEIGHT_CODE_INT4 ? 16 : 0x7f;
+    return (uint8_t)(number(m, row, col) % limit);
+}
+
+static uint64_t group_of(const struct made *m, uint64_t col) {
+    return m->reader.form.group ? col / m->reader.form.group : 0;
+}
+
+// Of 11 bits and either sign.
+static float scale_of(const struct made *m, uint64_t row, uint64_t col) {
+    uint32_t n = number(m, row / m->shared_rows + 7, group_of(m, col));
+    return ldexpf((float)(1024 + n % 1024), -18) * (n & 2048 ? -1.0f : 1.0f);
+}
+
+static float zero_of(const struct made *m, uint64_t row, uint64_t col) {
+    return (float)(number(m, row + 3, group_of(m, col)) % 16);
+}
+
+static enum status read_codes(const struct matrix_reader *reader, uint64_t row, uint64_t col,
+                              size_t count, uint32_t group, const struct matrix_codes *out,
+                              struct err *err) {
+    (void)err;
+    const struct made *m = made_of(reader);
+    for (size_t i = 0; i < count; i++) out->codes[i] = code_of(m, row, col + i);
+    for (size_t i = 0, at = 0; at < count; i++, at = group ? i * group : count) {
+        float scale = scale_of(m, row, col + at);
+        out->scales[i] = scale;
+        if (out->offsets) out->offsets[i] = (8 - zero_of(m, row, col + at) + m->extra) * scale;
+    }
+    return OK;
+}
+
+static float want_of(const struct made *m, uint64_t row, uint64_t col) {
+    uint8_t q = code_of(m, row, col);
+    float scale = scale_of(m, row, col);
+    if (m->reader.form.code == WEIGHT_CODE_E4M3) return (float)q * scale; // the code stands for it
+    return ((float)q - (m->reader.form.has_offsets ? zero_of(m, row, col) : 8)) * scale;
+}
+
+// As linear/packed.h lays scales out.
+static float got_of(const struct linear *linear, uint32_t row, uint32_t col) {
+    const struct weight_format f = linear->format;
+    size_t block = (size_t)(row / 8) * (linear->in / 128) + col / 128;
+    float code = packed[(size_t)row * linear->in + col];
+    const float *floats = linear->scales;
+    const uint32_t *words = linear->scales;
+    if (f.bits == 8) {
+        if (!f.group) return code * floats[row];
+        return code * floats[linear->shares_scales ? block : block * 8 + row % 8];
+    }
+    uint32_t word = words[(block * 8 + row % 8) * (128 / f.group) + col % 128 / f.group];
+    uint32_t bits = word & 0xffffff00u;
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return (code - (float)(word & 255)) * scale;
+}
+
+enum { OUT0 = 24, OUT1 = 40, IN = 384, FIRST_ROW = 3, FIRST_COL = 128 };
+
+static enum status load(struct cuda_backend *cuda, struct made parts[2],
+                        struct weight_format format, struct linear *linear, struct err *err) {
+    struct matrix_slice slices[2] = {0};
+    for (uint32_t i = 0; i < 2; i++) {
+        slices[i] = (struct matrix_slice){.rows = i ? OUT1 : OUT0,
+                                          .cols = IN,
+                                          .reader = &parts[i].reader,
+                                          .first_row = FIRST_ROW,
+                                          .first_col = FIRST_COL};
+    }
+    const struct linear_spec spec = {.parts = slices, .num_parts = 2, .format = format};
+    *linear = (struct linear){
+        .out = OUT0 + OUT1, .in = IN, .format = cuda_packed_kept(format, OUT0 + OUT1, IN)};
+    return cuda_packed_load(cuda, &spec, linear, err);
+}
+
+static void release(struct linear *linear) {
+    cudaFree(linear->weight);
+    cudaFree(linear->scales);
+    free(packed);
+    packed = NULL;
+}
+
+static void check(struct matrix_form form, uint32_t group, uint32_t shared_rows, bool is_shared) {
+    struct cuda_backend cuda = {0};
+    struct made parts[2];
+    struct err err = {0};
+    struct linear linear;
+    for (uint32_t i = 0; i < 2; i++) {
+        parts[i] = (struct made){{.read_codes = read_codes, .form = form}, i, shared_rows, 0};
+    }
+    const struct weight_format format = {weight_code_bits(form.code), group, 0, form.code,
+                                         form.has_offsets};
+    if (load(&cuda, parts, format, &linear, &err)) fail_msg("%s", err.message);
+    assert_int_equal(linear.shares_scales, is_shared);
+    assert_int_equal(cuda.unpacked_bytes, (OUT0 + OUT1) * IN * sizeof(uint16_t));
+    for (uint32_t row = 0; row < OUT0 + OUT1; row++) {
+        const struct made *m = &parts[row >= OUT0];
+        uint32_t own = FIRST_ROW + (row < OUT0 ? row : row - OUT0);
+        for (uint32_t col = 0; col < IN; col++) {
+            float got = got_of(&linear, row, col), want = want_of(m, own, FIRST_COL + col);
+            if (got != want) fail_msg("[%u][%u]: %g, want %g", row, col, (double)got, (double)want);
+        }
+    }
+    release(&linear);
+    free(cuda.unpacked);
+}
+
+static void test_e4m3(void **state) {
+    (void)state;
+    check((struct matrix_form){WEIGHT_CODE_E4M3, 0, false}, 0, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_E4M3, 128, false}, 128, 1, false);
+    // The rows of a tile begin at 3, so blocks of 16 rows end within one.
+    check((struct matrix_form){WEIGHT_CODE_E4M3, 128, false}, 128, 16, false);
+    check((struct matrix_form){WEIGHT_CODE_E4M3, 128, false}, 128, 1000, true);
+}
+
+static void test_int4(void **state) {
+    (void)state;
+    for (uint32_t group = 32; group <= 128; group *= 2) {
+        check((struct matrix_form){WEIGHT_CODE_INT4, group, false}, group, 1, false);
+        check((struct matrix_form){WEIGHT_CODE_INT4, group, true}, group, 1, false);
+    }
+    // A group of the linear is a part of the checkpoint's, or the checkpoint has one for a row.
+    check((struct matrix_form){WEIGHT_CODE_INT4, 128, true}, 32, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_INT4, 0, true}, 0, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_INT4, 0, true}, 64, 1, false);
+}
+
+static void test_offsets_between_codes(void **state) {
+    (void)state;
+    struct cuda_backend cuda = {0};
+    const struct matrix_form form = {WEIGHT_CODE_INT4, 128, true};
+    struct made parts[2] = {{{.read_codes = read_codes, .form = form}, 1, 1, 0},
+                            {{.read_codes = read_codes, .form = form}, 2, 1, 0.5f}};
+    struct linear linear;
+    struct err err = {0};
+    const struct weight_format format = {4, 128, 0, WEIGHT_CODE_INT4, true};
+    assert_int_equal(load(&cuda, parts, format, &linear, &err), ERR_UNSUPPORTED);
+    assert_string_equal(err.message,
+                        "device cuda: an offset of 4-bit weights is no multiple of its scale");
+    release(&linear);
+    free(cuda.unpacked);
+}
+
+static void test_shapes_that_are_not_packed(void **state) {
+    (void)state;
+    const struct weight_format format = {4, 0, 0, WEIGHT_CODE_INT4, false};
+    assert_int_equal(cuda_packed_kept(format, 64, 128).group, 128);
+    assert_int_equal(cuda_packed_kept(format, 60, 128).code, WEIGHT_CODE_NONE);
+    assert_int_equal(cuda_packed_kept(format, 64, 96).code, WEIGHT_CODE_NONE);
+    assert_int_equal(cuda_packed_room_bytes(64, 128, format), 64 * 128 * 2);
+    assert_int_equal(cuda_packed_room_bytes(60, 128, format), 0);
+    assert_int_equal(cuda_packed_room_bytes(64, 128, WEIGHTS_NATIVE), 0);
+    assert_int_equal(cuda_packed_bytes(format, 64, 256), 64 * 256 / 2 + 64 * 4);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_e4m3),
+        cmocka_unit_test(test_int4),
+        cmocka_unit_test(test_offsets_between_codes),
+        cmocka_unit_test(test_shapes_that_are_not_packed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
