@@ -79,7 +79,7 @@ static void test_a_repeated_match_is_short(void **state) {
     uint64_t num_noted[2];
     for (uint32_t i = 0; i < 2; i++) {
         struct block_fixture f;
-        uint32_t num_entries = 20 << i;
+        uint32_t num_entries = 20u << i;
         window_fixture_init(&f, 200, 2, 6);
         struct sequence *a = block_fixture_add(&f, 0, num_entries * BLOCK_SIZE + 1);
         struct sequence *b = block_fixture_add(&f, 0, num_entries * BLOCK_SIZE + 1);
