@@ -233,7 +233,8 @@ static enum status start(struct server *server, struct nvllm_engine *engine, str
     api->on_requests_ended = on_requests_ended;
     if (!api->tokenizer) return err_set(err, ERR_INVALID, "a server needs the model's tokenizer");
     api_set_chat(api, nvllm_engine_chat_template(engine, &api->chat_fault));
-    api->tokenizer_config = tokenizer_info_read(server->options.model_path);
+    const char *model_path = server->options.model_path;
+    api->tokenizer_config = model_path ? tokenizer_info_read(model_path) : NULL;
     enum status status = make_loop(server, err);
     if (status) return status;
     api->metrics = metrics_create(api->max_model_len);
