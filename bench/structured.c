@@ -17,7 +17,7 @@
 #include "structured/read/expression.h"
 #include "structured/read/gbnf.h"
 #include "structured/schema/schema.h"
-#include "structured/vocabulary_tokenizer.h"
+#include "structured/vocabulary/vocabulary_tokenizer.h"
 #include "text/tokenizer/tokenizer.h"
 
 // Other processes on the machine do not count.

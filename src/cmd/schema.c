@@ -9,7 +9,7 @@
 #include "base/os/output_file.h"
 #include "cmd/cli.h"
 #include "cmd/terminal/line_reader.h"
-#include "structured/automaton.h"
+#include "structured/automaton/automaton.h"
 #include "structured/schema/schema.h"
 
 enum { FILE_BYTES_MAX = 256 << 20, SHOWN_BYTES = 60 };

@@ -6,7 +6,7 @@
 #define STRUCTURED_MATCHER_H
 
 #include "base/text/buf.h"
-#include "structured/automaton.h"
+#include "structured/automaton/automaton.h"
 
 struct matcher {
     struct automaton *automaton; // held

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/json/jread.h"
-#include "structured/automaton.h"
+#include "structured/automaton/automaton.h"
 #include "structured/schema/schema.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/json/jread.h"
 #include "base/text/buf.h"
-#include "structured/automaton.h"
+#include "structured/automaton/automaton.h"
 #include "structured/read/choice.h"
 #include "structured/read/expression.h"
 #include "structured/read/gbnf.h"

@@ -2,7 +2,7 @@
 #ifndef STRUCTURED_FIXTURE_H
 #define STRUCTURED_FIXTURE_H
 
-#include "structured/automaton_internal.h"
+#include "structured/automaton/automaton_internal.h"
 #include "structured/matcher.h"
 
 // A vocabulary of the texts, a special token <call>, and a token that ends the text.

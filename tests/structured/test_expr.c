@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "structured/expr_internal.h"
+#include "structured/expr/expr_internal.h"
 #include "support/cmocka_all.h"
 
 static struct exprs *create(void) {

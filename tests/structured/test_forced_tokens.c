@@ -5,7 +5,7 @@
 
 #include "structured/forced_tokens.h"
 #include "structured/read/outputs.h"
-#include "structured/vocabulary_tokenizer.h"
+#include "structured/vocabulary/vocabulary_tokenizer.h"
 #include "support/cmocka_all.h"
 #include "text/tokenizer/tokenizer.h"
 

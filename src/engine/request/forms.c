@@ -6,7 +6,7 @@
 #include "base/os/clock.h"
 #include "base/text/blank.h"
 #include "structured/read/outputs.h"
-#include "structured/vocabulary_tokenizer.h"
+#include "structured/vocabulary/vocabulary_tokenizer.h"
 
 enum status forms_init(struct forms *forms, const struct forms_options *options, struct err *err) {
     *forms = (struct forms){.options = *options};

@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "engine/step/form_stats.h"
-#include "structured/automaton.h"
+#include "structured/automaton/automaton.h"
 #include "text/tokenizer/tokenizer.h"
 
 enum {

@@ -2,7 +2,7 @@
 #ifndef STRUCTURED_CHOICE_H
 #define STRUCTURED_CHOICE_H
 
-#include "structured/grammar.h"
+#include "structured/grammar/grammar.h"
 
 // Adds a rule whose texts are `texts`. ERR_INVALID: there is none, one is empty or is not UTF-8.
 MUST_USE enum status choice_add(struct grammar *grammar, const struct expr_text *texts,

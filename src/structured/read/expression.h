@@ -6,7 +6,7 @@
 #ifndef STRUCTURED_EXPRESSION_H
 #define STRUCTURED_EXPRESSION_H
 
-#include "structured/grammar.h"
+#include "structured/grammar/grammar.h"
 
 enum { EXPRESSION_BYTES_MAX = 1 << 16 };
 

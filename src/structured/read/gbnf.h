@@ -10,7 +10,7 @@
 #ifndef STRUCTURED_GBNF_H
 #define STRUCTURED_GBNF_H
 
-#include "structured/grammar.h"
+#include "structured/grammar/grammar.h"
 
 enum { GBNF_BYTES_MAX = 1 << 20 };
 

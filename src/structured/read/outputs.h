@@ -13,7 +13,7 @@
 #ifndef STRUCTURED_OUTPUTS_H
 #define STRUCTURED_OUTPUTS_H
 
-#include "structured/grammar.h"
+#include "structured/grammar/grammar.h"
 
 // ERR_FORMAT, ERR_INVALID: the text is no such object, or its constraint has a fault;
 // ERR_UNSUPPORTED: a part of it cannot be enforced. The message names the member.

@@ -3,7 +3,7 @@
 #ifndef STRUCTURED_TAGS_H
 #define STRUCTURED_TAGS_H
 
-#include "structured/grammar.h"
+#include "structured/grammar/grammar.h"
 
 struct tag {
     struct expr_text begin, end; // `end` may be empty

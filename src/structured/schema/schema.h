@@ -13,7 +13,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "structured/grammar.h"
+#include "structured/grammar/grammar.h"
 
 enum schema_space {
     SCHEMA_SPACE_BOUNDED, // between tokens: a blank or two, or a line end and an indentation

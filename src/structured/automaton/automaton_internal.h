@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "structured/automaton.h"
-#include "structured/grammar_internal.h"
+#include "structured/automaton/automaton.h"
+#include "structured/grammar/grammar_internal.h"
 
 // ---- program: the rules as instructions ----
 

@@ -11,8 +11,8 @@
 #ifndef STRUCTURED_AUTOMATON_H
 #define STRUCTURED_AUTOMATON_H
 
-#include "structured/grammar.h"
-#include "structured/vocabulary.h"
+#include "structured/grammar/grammar.h"
+#include "structured/vocabulary/vocabulary.h"
 
 struct automaton;
 

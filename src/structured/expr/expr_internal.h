@@ -2,7 +2,7 @@
 #ifndef STRUCTURED_EXPR_INTERNAL_H
 #define STRUCTURED_EXPR_INTERNAL_H
 
-#include "structured/expr.h"
+#include "structured/expr/expr.h"
 
 enum expr_kind {
     EXPR_KIND_NOTHING,

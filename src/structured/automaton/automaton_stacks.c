@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "structured/automaton_internal.h"
+#include "structured/automaton/automaton_internal.h"
 
 static uint64_t hash_frames(const struct stack_frame *frames, uint32_t len) {
     uint64_t hash = len;

@@ -2,7 +2,7 @@
 #ifndef STRUCTURED_VOCABULARY_TOKENIZER_H
 #define STRUCTURED_VOCABULARY_TOKENIZER_H
 
-#include "structured/vocabulary.h"
+#include "structured/vocabulary/vocabulary.h"
 
 struct tokenizer;
 

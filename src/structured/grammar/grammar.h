@@ -28,7 +28,7 @@
 #ifndef STRUCTURED_GRAMMAR_H
 #define STRUCTURED_GRAMMAR_H
 
-#include "structured/expr.h"
+#include "structured/expr/expr.h"
 
 struct grammar;
 

@@ -1,4 +1,4 @@
-#include "structured/vocabulary.h"
+#include "structured/vocabulary/vocabulary.h"
 
 #include <stdlib.h>
 #include <string.h>

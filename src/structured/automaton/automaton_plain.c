@@ -2,7 +2,7 @@
  * each kind may either always follow or never, up to a number of characters or without end, the
  * plain tokens that fit are known without a walk. Where that holds for some kinds only, the walk
  * skips the tokens that have no others. */
-#include "structured/automaton_internal.h"
+#include "structured/automaton/automaton_internal.h"
 
 enum { STATES_MAX = 8, ALL_KINDS = (1 << VOCABULARY_KINDS) - 1 };
 

@@ -1,9 +1,9 @@
-#include "structured/grammar.h"
+#include "structured/grammar/grammar.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "structured/grammar_internal.h"
+#include "structured/grammar/grammar_internal.h"
 
 enum { ITEMS_MAX = 4 << 20, RULES_MAX = 100000, DEPTH_MAX = 500 };
 

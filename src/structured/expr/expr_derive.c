@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "structured/expr_internal.h"
+#include "structured/expr/expr_internal.h"
 
 static const struct expr_node *node_of(const struct exprs *exprs, uint32_t e) {
     return &exprs->nodes[e];

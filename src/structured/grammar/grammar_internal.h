@@ -2,8 +2,8 @@
 #ifndef STRUCTURED_GRAMMAR_INTERNAL_H
 #define STRUCTURED_GRAMMAR_INTERNAL_H
 
-#include "structured/expr_internal.h"
-#include "structured/grammar.h"
+#include "structured/expr/expr_internal.h"
+#include "structured/grammar/grammar.h"
 
 enum item_kind {
     ITEM_EMPTY,

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "structured/automaton_internal.h"
+#include "structured/automaton/automaton_internal.h"
 
 // ---- the closure over instructions that take no text ----
 

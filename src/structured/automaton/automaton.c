@@ -1,11 +1,11 @@
-#include "structured/automaton.h"
+#include "structured/automaton/automaton.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text/buf.h"
-#include "structured/automaton_internal.h"
-#include "structured/automaton_mask.h"
+#include "structured/automaton/automaton_internal.h"
+#include "structured/automaton/automaton_mask.h"
 
 enum { STEPS_MAX = 1 << 20, MASK_BYTES_MAX = 16 << 20, ROW_BYTES_MAX = 16 << 20 };
 

@@ -1,5 +1,5 @@
 /* The store of expressions: nodes, lists and sets of bytes, each kept once. */
-#include "structured/expr.h"
+#include "structured/expr/expr.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/text/c_locale.h"
-#include "structured/expr_internal.h"
+#include "structured/expr/expr_internal.h"
 
 enum { BYTES_MAX = 64 << 20, STEPS_MAX = 20000000 };
 

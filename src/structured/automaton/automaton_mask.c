@@ -2,13 +2,13 @@
  * the vocabulary's tree is walked depth first, and a branch is skipped where the automaton dies.
  * States in which every plain character may follow (automaton_plain.c) copy a set and walk the
  * other tokens. */
-#include "structured/automaton_mask.h"
+#include "structured/automaton/automaton_mask.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/os/clock.h"
-#include "structured/automaton_internal.h"
+#include "structured/automaton/automaton_internal.h"
 
 // ---- the walk ----
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "structured/automaton_internal.h"
+#include "structured/automaton/automaton_internal.h"
 
 static uint32_t emit(struct automaton *automaton, struct instruction instruction) {
     if (!exprs_count(automaton->exprs, 1) ||

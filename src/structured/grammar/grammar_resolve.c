@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "structured/grammar_internal.h"
+#include "structured/grammar/grammar_internal.h"
 
 enum rule_state { RULE_NEW, RULE_OPEN, RULE_DONE };
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/text/utf8.h"
-#include "structured/expr_internal.h"
+#include "structured/expr/expr_internal.h"
 
 // ---- bytes and characters ----
 

@@ -64,8 +64,8 @@ uint32_t expr_any_char(struct exprs *exprs); // one character of UTF-8
 uint32_t expr_any_text(struct exprs *exprs); // any number of them
 // A token that the tokenizer calls special, such as <tool_call> or [TOOL_CALLS]. Its text alone,
 // spelled by other tokens, does not match it, and no other expression but EXPR_ANYTHING (and a
-// complement) matches such a token. Other tokens may have a name as well (structured/vocabulary.h):
-// this expression matches only the token, and others match its text.
+// complement) matches such a token. Other tokens may have a name as well (vocabulary.h): this
+// expression matches only the token, and others match its text.
 uint32_t expr_special_token(struct exprs *exprs, const char *name, size_t len);
 
 // ---- operators ----

@@ -1,4 +1,4 @@
-#include "structured/vocabulary_tokenizer.h"
+#include "structured/vocabulary/vocabulary_tokenizer.h"
 
 #include <stdlib.h>
 
