@@ -6,6 +6,7 @@
 
 #include "base/os/file.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/gguf/gguf_names.h"
 #include "checkpoint/model_config.h"
 #include "support/cmocka_all.h"
 #include "support/gguf_builder.h"
@@ -244,6 +245,39 @@ static void test_keys_that_change_the_computation(void **state) {
     refuse(&file, ERR_UNSUPPORTED, "is 8, but keys have 4 dimensions");
 }
 
+static void check_name(const struct gguf_model *model, const char *name, const char *want) {
+    struct gguf_place place;
+    gguf_name_tensor(model, (struct gguf_string){name, strlen(name)}, &place);
+    assert_string_equal(place.name, want);
+}
+
+static void test_names_of_tensors(void **state) {
+    (void)state;
+    const struct gguf_model dense = {.name = "llama"};
+    const struct gguf_model sparse = {.router = "block_sparse_moe.gate",
+                                      .experts = "block_sparse_moe.experts",
+                                      .gate = "w1",
+                                      .up = "w3",
+                                      .down = "w2"};
+    static const char *const own[] = {"blk.03.attn_q.weight", "blk.3.attn_q",
+                                      "blk..attn_q.weight",   "blk.3.attn_q.scale",
+                                      "output.bias",          "blk.3.attn_x.weight"};
+    check_name(&dense, "output.weight", "lm_head.weight");
+    check_name(&dense, "blk.13.attn_k.bias", "model.layers.13.self_attn.k_proj.bias");
+    check_name(&dense, "blk.0.ffn_gate.weight", "model.layers.0.mlp.gate_proj.weight");
+    check_name(&dense, "blk.0.ffn_gate_inp.weight", "blk.0.ffn_gate_inp.weight");
+    check_name(&sparse, "blk.2.ffn_gate_inp.weight", "model.layers.2.block_sparse_moe.gate.weight");
+    // Old files have the experts one by one.
+    check_name(&sparse, "blk.2.ffn_up.7.weight",
+               "model.layers.2.block_sparse_moe.experts.7.w3.weight");
+    for (size_t i = 0; i < ARRAY_LEN(own); i++) check_name(&dense, own[i], own[i]);
+    struct gguf_place place;
+    static const char name[] = "blk.2.ffn_down_exps.weight";
+    gguf_name_tensor(&sparse, (struct gguf_string){name, sizeof name - 1}, &place);
+    assert_string_equal(place.name, "model.layers.2.block_sparse_moe.experts");
+    assert_string_equal(place.expert_part, "w2");
+}
+
 static void put_bpe(struct file_text *file, const char *rule) {
     static const char *const tokens[] = {"a",
                                          "b",
@@ -402,6 +436,7 @@ int main(void) {
         cmocka_unit_test(test_divisors_of_frequencies),
         cmocka_unit_test(test_what_is_no_model),
         cmocka_unit_test(test_keys_that_change_the_computation),
+        cmocka_unit_test(test_names_of_tensors),
         cmocka_unit_test(test_byte_level_tokens),
         cmocka_unit_test(test_ends_of_an_answer),
         cmocka_unit_test(test_tokenizers_that_are_refused),
