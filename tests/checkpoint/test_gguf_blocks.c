@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/gguf/gguf_matrix.h"
+#include "checkpoint/gguf/weights/gguf_matrix.h"
 #include "checkpoint/safetensors.h"
 #include "support/cmocka_all.h"
 

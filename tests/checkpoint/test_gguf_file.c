@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/os/file.h"
-#include "checkpoint/gguf/gguf_files.h"
-#include "checkpoint/gguf/gguf_read.h"
+#include "checkpoint/gguf/file/gguf_files.h"
+#include "checkpoint/gguf/file/gguf_read.h"
 #include "support/cmocka_all.h"
 #include "support/gguf_builder.h"
 #include "support/temp_folder.h"

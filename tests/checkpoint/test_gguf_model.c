@@ -6,7 +6,7 @@
 
 #include "base/os/file.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/gguf/gguf_names.h"
+#include "checkpoint/gguf/weights/gguf_names.h"
 #include "checkpoint/model_config.h"
 #include "support/cmocka_all.h"
 #include "support/gguf_builder.h"

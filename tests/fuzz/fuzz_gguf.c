@@ -8,10 +8,10 @@
 #include "base/check.h"
 #include "base/json/json_out.h"
 #include "base/log.h"
-#include "checkpoint/gguf/gguf_files.h"
+#include "checkpoint/gguf/file/gguf_files.h"
 #include "checkpoint/gguf/gguf_model.h"
-#include "checkpoint/gguf/gguf_tensors.h"
-#include "checkpoint/gguf/gguf_tokens.h"
+#include "checkpoint/gguf/tokens/gguf_tokens.h"
+#include "checkpoint/gguf/weights/gguf_tensors.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/tensor.h"
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "base/text/buf.h"
-#include "checkpoint/gguf/gguf_file.h"
+#include "checkpoint/gguf/file/gguf_file.h"
 
 void put_bytes(struct buf *out, const void *bytes, size_t len);
 void put_u32(struct buf *out, uint32_t value);

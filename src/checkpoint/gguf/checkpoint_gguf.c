@@ -7,10 +7,10 @@
 #include "base/compiler.h"
 #include "base/json/json_out.h"
 #include "checkpoint/checkpoint_form.h"
+#include "checkpoint/gguf/file/gguf_read.h"
 #include "checkpoint/gguf/gguf_model.h"
-#include "checkpoint/gguf/gguf_read.h"
-#include "checkpoint/gguf/gguf_tensors.h"
-#include "checkpoint/gguf/gguf_tokens.h"
+#include "checkpoint/gguf/tokens/gguf_tokens.h"
+#include "checkpoint/gguf/weights/gguf_tensors.h"
 
 struct gguf_checkpoint {
     struct checkpoint base;

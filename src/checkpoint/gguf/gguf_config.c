@@ -6,9 +6,9 @@
 
 #include "base/compiler.h"
 #include "base/json/json_out.h"
+#include "checkpoint/gguf/file/gguf_read.h"
 #include "checkpoint/gguf/gguf_model.h"
-#include "checkpoint/gguf/gguf_read.h"
-#include "checkpoint/gguf/gguf_tokens.h"
+#include "checkpoint/gguf/tokens/gguf_tokens.h"
 
 // An integer of the metadata under config.json's name.
 struct size_key {

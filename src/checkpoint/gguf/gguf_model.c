@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "checkpoint/gguf/gguf_read.h"
+#include "checkpoint/gguf/file/gguf_read.h"
 
 // Mistral's dense models are published as llama. With experts llama is Mixtral.
 static const struct gguf_model models[] = {

@@ -3,7 +3,7 @@
 #ifndef CHECKPOINT_GGUF_GGUF_MODEL_H
 #define CHECKPOINT_GGUF_GGUF_MODEL_H
 
-#include "checkpoint/gguf/gguf_files.h"
+#include "checkpoint/gguf/file/gguf_files.h"
 
 struct gguf_model {
     const char *name; // general.architecture: "llama"

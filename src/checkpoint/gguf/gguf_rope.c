@@ -9,8 +9,8 @@
 
 #include "base/compiler.h"
 #include "base/json/json_out.h"
+#include "checkpoint/gguf/file/gguf_read.h"
 #include "checkpoint/gguf/gguf_model.h"
-#include "checkpoint/gguf/gguf_read.h"
 
 static const double pi = 3.14159265358979323846;
 static const double original = 8192;

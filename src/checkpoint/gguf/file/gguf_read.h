@@ -3,7 +3,7 @@
 #ifndef CHECKPOINT_GGUF_GGUF_READ_H
 #define CHECKPOINT_GGUF_GGUF_READ_H
 
-#include "checkpoint/gguf/gguf_file.h"
+#include "checkpoint/gguf/file/gguf_file.h"
 
 enum { GGUF_KEY_MAX = 160 };
 

@@ -1,4 +1,4 @@
-#include "checkpoint/gguf/gguf_read.h"
+#include "checkpoint/gguf/file/gguf_read.h"
 
 #include <math.h>
 #include <string.h>

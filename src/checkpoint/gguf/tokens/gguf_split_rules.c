@@ -2,8 +2,8 @@
  * The expressions are those of the models' own tokenizer.json where llama.cpp has rewritten them;
  * Hugging Face's tokenizers and llama.cpp apply a list of them alike. */
 #include "base/compiler.h"
-#include "checkpoint/gguf/gguf_read.h"
-#include "checkpoint/gguf/gguf_tokens.h"
+#include "checkpoint/gguf/file/gguf_read.h"
+#include "checkpoint/gguf/tokens/gguf_tokens.h"
 
 // clang-format off: an expression a line
 static const char *const llama3[] = {

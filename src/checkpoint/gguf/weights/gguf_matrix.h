@@ -4,8 +4,8 @@
 
 #include "base/byte_source.h"
 #include "base/matrix_reader.h"
-#include "checkpoint/gguf/gguf_blocks.h"
-#include "checkpoint/gguf/gguf_codes.h"
+#include "checkpoint/gguf/weights/gguf_blocks.h"
+#include "checkpoint/gguf/weights/gguf_codes.h"
 
 struct gguf_matrix {
     struct matrix_reader base; // set by gguf_matrix_init, as `codes` is

@@ -1,7 +1,7 @@
 /* The tensors of a GGUF model, as checkpoints have them: experts one by one, and q and k in the
  * order of a rotation of halves. Plain tensors are read from the file as they are; matrices in
  * blocks, and permuted ones, have a reader. A permuted vector, a bias, is copied. */
-#include "checkpoint/gguf/gguf_tensors.h"
+#include "checkpoint/gguf/weights/gguf_tensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +10,9 @@
 #include "base/arena.h"
 #include "base/check.h"
 #include "base/os/map.h"
-#include "checkpoint/gguf/gguf_files.h"
-#include "checkpoint/gguf/gguf_matrix.h"
-#include "checkpoint/gguf/gguf_names.h"
+#include "checkpoint/gguf/file/gguf_files.h"
+#include "checkpoint/gguf/weights/gguf_matrix.h"
+#include "checkpoint/gguf/weights/gguf_names.h"
 #include "checkpoint/tensor.h"
 
 enum { TENSORS_MAX = 1 << 20 };

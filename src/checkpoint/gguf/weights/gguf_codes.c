@@ -1,13 +1,13 @@
 /* All scales are exact: products of d and a small integer. A code of 4 bits stands for -8 to 7, so
  * codes from 0 on get an offset of 8 scales more. That sum is exact unless d is over 16 times dmin;
  * then it is rounded to float32. Five and six bits are kept in eight. */
-#include "checkpoint/gguf/gguf_codes.h"
+#include "checkpoint/gguf/weights/gguf_codes.h"
 
 #include <math.h>
 #include <stddef.h>
 
 #include "base/compiler.h"
-#include "checkpoint/gguf/gguf_block_parts.h"
+#include "checkpoint/gguf/weights/gguf_block_parts.h"
 
 // Eight bytes at a time: loading is mostly this.
 static uint64_t load8(const uint8_t *bytes) {

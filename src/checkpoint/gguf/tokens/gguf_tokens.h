@@ -9,7 +9,7 @@
 #ifndef CHECKPOINT_GGUF_GGUF_TOKENS_H
 #define CHECKPOINT_GGUF_GGUF_TOKENS_H
 
-#include "checkpoint/gguf/gguf_file.h"
+#include "checkpoint/gguf/file/gguf_file.h"
 
 enum { GGUF_ENDS_MAX = 32 };
 

@@ -7,8 +7,8 @@
 #include "base/json/json_out.h"
 #include "base/os/map.h"
 #include "base/text/utf8.h"
-#include "checkpoint/gguf/gguf_read.h"
-#include "checkpoint/gguf/gguf_tokens.h"
+#include "checkpoint/gguf/file/gguf_read.h"
+#include "checkpoint/gguf/tokens/gguf_tokens.h"
 
 enum { WORK_MAX = 1 << 30 }; // sum of the squares of the tokens' bytes
 

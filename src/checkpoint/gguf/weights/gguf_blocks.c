@@ -1,14 +1,14 @@
 /* One function for each type. Source: the structs and dequantize_row functions of ggml's
  * ggml-common.h and ggml-quants.c, and the Python package gguf. In all of them d is a block's scale
  * in F16; of two 4-bit codes in a byte the low one comes first. */
-#include "checkpoint/gguf/gguf_blocks.h"
+#include "checkpoint/gguf/weights/gguf_blocks.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/compiler.h"
 #include "base/weight_code.h"
-#include "checkpoint/gguf/gguf_block_parts.h"
+#include "checkpoint/gguf/weights/gguf_block_parts.h"
 
 static void decode_f32(const uint8_t *block, size_t num_blocks, float *out) {
     memcpy(out, block, num_blocks * sizeof *out);

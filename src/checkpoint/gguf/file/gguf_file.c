@@ -1,7 +1,7 @@
 /* The header is read front to back into memory that grows with what has been read, so a length that
  * the file does not back never takes memory. Everything refers to that memory by offset until the
  * end is known. */
-#include "checkpoint/gguf/gguf_file.h"
+#include "checkpoint/gguf/file/gguf_file.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
-#include "checkpoint/gguf/gguf_names.h"
+#include "checkpoint/gguf/weights/gguf_names.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/compiler.h"
-#include "checkpoint/gguf/gguf_read.h"
+#include "checkpoint/gguf/file/gguf_read.h"
 
 static const struct {
     const char *gguf, *module;

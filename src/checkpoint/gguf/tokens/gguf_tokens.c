@@ -1,4 +1,4 @@
-#include "checkpoint/gguf/gguf_tokens.h"
+#include "checkpoint/gguf/tokens/gguf_tokens.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/compiler.h"
 #include "base/json/json_out.h"
 #include "base/log.h"
-#include "checkpoint/gguf/gguf_read.h"
+#include "checkpoint/gguf/file/gguf_read.h"
 
 enum { TOKENS_MAX = 1 << 22 };
 

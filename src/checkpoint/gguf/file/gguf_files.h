@@ -3,7 +3,7 @@
 #ifndef CHECKPOINT_GGUF_GGUF_FILES_H
 #define CHECKPOINT_GGUF_GGUF_FILES_H
 
-#include "checkpoint/gguf/gguf_file.h"
+#include "checkpoint/gguf/file/gguf_file.h"
 
 struct gguf_files {
     struct gguf **files; // [num_files]

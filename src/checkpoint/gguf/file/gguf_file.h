@@ -17,7 +17,7 @@
 
 #include "base/byte_source.h"
 #include "base/err.h"
-#include "checkpoint/gguf/gguf_blocks.h"
+#include "checkpoint/gguf/weights/gguf_blocks.h"
 
 struct gguf;
 

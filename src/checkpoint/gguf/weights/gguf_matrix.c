@@ -1,4 +1,4 @@
-#include "checkpoint/gguf/gguf_matrix.h"
+#include "checkpoint/gguf/weights/gguf_matrix.h"
 
 #include <string.h>
 

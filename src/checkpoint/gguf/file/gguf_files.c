@@ -1,11 +1,11 @@
-#include "checkpoint/gguf/gguf_files.h"
+#include "checkpoint/gguf/file/gguf_files.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/os/file.h"
-#include "checkpoint/gguf/gguf_read.h"
+#include "checkpoint/gguf/file/gguf_read.h"
 
 enum { PARTS_MAX = 99999 }; // five digits
 
