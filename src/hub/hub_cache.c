@@ -28,12 +28,14 @@ static enum status add_entries(struct hub_files *files, const char *folder, cons
         struct stat info;
         if (entry->d_name[0] == '.') continue;
         status = file_join(path, sizeof path, folder, entry->d_name, err);
-        int len = snprintf(name, sizeof name, "%s%s", prefix, entry->d_name);
-        if (status || len < 0 || (size_t)len >= sizeof name - 1 || lstat(path, &info)) continue;
-        if (!S_ISDIR(info.st_mode)) {
+        if (status || lstat(path, &info)) continue;
+        bool is_folder = S_ISDIR(info.st_mode);
+        int len =
+            snprintf(name, sizeof name, "%s%s%s", prefix, entry->d_name, is_folder ? "/" : "");
+        if (len < 0 || (size_t)len >= sizeof name) continue;
+        if (!is_folder) {
             status = hub_files_add(files, name, err);
         } else if (depth < DEPTH_MAX) {
-            strcat(name, "/");
             status = add_entries(files, path, name, depth + 1, err);
         }
     }

@@ -214,8 +214,11 @@ static enum status fetch(struct download *d, const char *only, struct err *err) 
     enum status status = OK;
     if (d->num_files) {
         d->jobs = calloc(d->num_files, sizeof *d->jobs);
-        if (!d->jobs) status = err_nomem(err, "download");
-        if (!status) status = get_headers(d, err);
+        if (!d->jobs) {
+            end_fetch(d);
+            return err_nomem(err, "download");
+        }
+        status = get_headers(d, err);
         if (!status) status = get_bytes(d, err);
     }
     end_fetch(d);

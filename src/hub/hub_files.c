@@ -118,7 +118,7 @@ static const char *split_end(const char *name, unsigned *part, unsigned *num_par
     if (strspn(end + 1, "0123456789") != 5 || strspn(end + 10, "0123456789") != 5) return NULL;
     *part = (unsigned)strtoul(end + 1, NULL, 10);
     *num_parts = (unsigned)strtoul(end + 10, NULL, 10);
-    return end;
+    return *part && *part <= *num_parts ? end : NULL;
 }
 
 // A model, and of a model in parts the first: what is opened.

@@ -55,7 +55,7 @@ static enum status put_path(char out[FILE_PATH_MAX], const char *path, const cha
 // "<HF_HOME><below>".
 static enum status put_below_home(char out[FILE_PATH_MAX], const char *below, struct err *err) {
     const char *home = variable("HF_HOME"), *cache = variable("XDG_CACHE_HOME");
-    char path[FILE_PATH_MAX];
+    char path[FILE_PATH_MAX] = "";
     if (home) return put_path(out, home, below, err);
     enum status status = put_path(path, cache ? cache : "~/.cache", "/huggingface", err);
     return status ? status : put_path(out, path, below, err);

@@ -211,6 +211,11 @@ static void test_share_line(void **state) {
     assert_string_equal(line, "Loading Qwen3-0.6B:  50%|#####     | [00:04<00:04]");
     progress_format_share(line, sizeof line, "Loading x", 0, 600, 0);
     assert_string_equal(line, "Loading x:   0%|          | [00:00<?]");
+    progress_format_bytes(line, sizeof line, "Downloading x", 630000000, 1500000000, 30000000, 12);
+    assert_string_equal(line,
+                        "Downloading x:  42%|####      | 0.63/1.50 GB [00:12<00:17, 50.0 MB/s]");
+    progress_format_bytes(line, sizeof line, "Downloading x", 0, 1500000, 0, 0);
+    assert_string_equal(line, "Downloading x:   0%|          | 0.0/1.5 MB [00:00<?, 0.0 MB/s]");
     progress_format_share(line, sizeof line, "Loading x", 600, 600, 61);
     assert_string_equal(line, "Loading x: 100%|##########| [01:01<00:00]");
 }

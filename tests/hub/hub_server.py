@@ -63,6 +63,10 @@ class OtherRange:
     """A part of the file that was not asked for."""
 
 
+class Hold:
+    """The answer waits for hub.released."""
+
+
 class Longer:
     """More bytes than the headers said before, without a length."""
 
@@ -168,7 +172,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if is_head:
             if etag:
                 headers["ETag"] = f'W/"{etag_of(data)}"' if file.endswith(".jinja") else f'"{etag_of(data)}"'
-            self.send(200, b"", True, length=len(data), **headers)
+            self.send(200, b"", True, length=len(data), **{**headers, **self.server.hub.headers.get(file, {})})
             return
         fault = self.take_fault(file)
         if isinstance(fault, Status):
@@ -176,6 +180,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         if isinstance(fault, Wrong):
             data = data[:-1] + bytes([data[-1] ^ 1])
+        if isinstance(fault, Hold):
+            self.server.hub.released.wait(60)
         if isinstance(fault, Longer):
             self.send_response(200)
             self.send_header("Connection", "close")
@@ -222,9 +228,10 @@ class Hub:
         self.says_404 = False
         self.list_text = None
         self.faults = {}
+        self.headers = {}  # file: headers of its HEAD that are otherwise
         self.requests = []
         self.lock = threading.Lock()
-        self.stalled, self.ended = threading.Event(), threading.Event()
+        self.stalled, self.released, self.ended = threading.Event(), threading.Event(), threading.Event()
         self._servers = []
         scheme = "https" if tls else "http"
         for role in ("hub", "other"):

@@ -13,7 +13,7 @@ import threading
 import time
 import unittest
 
-from hub_server import (COMMIT, Cut, Hub, Lfs, Longer, Moved, NoRange, OtherRange, Stall, Status, Wrong, etag_of)
+from hub_server import (COMMIT, Cut, Hold, Hub, Lfs, Longer, Moved, NoRange, OtherRange, Stall, Status, Wrong, etag_of)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.path.abspath(os.environ["NANOVLLM_PROGRAM"])
@@ -319,6 +319,22 @@ class Refusals(DownloadTest):
             self.refused(sentence)
         self.assertFalse(self.cache.exists())
 
+    def test_headers_that_are_hostile(self):
+        file = "generation_config.json"
+        for headers, sentence in (
+                ({"X_Repo_Commit": "e" * 40}, f"the hub gives {file} of another commit"),
+                ({"ETag": '"../../../../etc/x"'}, f"the hub does not give the hash of {file}"),
+                ({"X_Linked_Etag": '"' + "g" * 64 + '"'}, f"the hub does not give the hash of {file}"),
+                ({"X_Linked_Size": "1"}, f"{file} is longer than the 1 bytes"),
+                ({"X_Linked_Size": "900000000000000"}, "is too full"),
+        ):
+            self.hub.headers[file] = headers
+            self.refused(sentence)
+            self.assertFalse((self.snapshot / file).exists())
+        self.hub.headers.clear()
+        self.pull()
+        self.check_snapshot()
+
     def test_a_file_that_ends_elsewhere_than_the_headers_say(self):
         self.hub.faults[SHARD] = [Longer()]
         self.refused(f"{SHARD} is longer than the")
@@ -480,10 +496,18 @@ class Breaks(DownloadTest):
 
 class Together(DownloadTest):
     def test_two_downloads_at_once_fetch_each_file_once(self):
+        self.hub.faults[SHARD] = [Hold()]
         done = []
-        threads = [threading.Thread(target=lambda: done.append(self.pull())) for _ in range(2)]
-        for thread in threads:
+        threads = [threading.Thread(target=lambda: done.append(self.pull(HF_HUB_DOWNLOAD_TIMEOUT="60")))
+                   for _ in range(2)]
+        for number, thread in enumerate(threads):
             thread.start()
+            for _ in range(3000):
+                if len(self.hub.asked(SHARD, "HEAD")) > number and self.hub.asked(SHARD, host="other"):
+                    break
+                time.sleep(0.01)
+        time.sleep(0.5)  # the second meets the lock of the first
+        self.hub.released.set()
         for thread in threads:
             thread.join()
         self.assertEqual(len(done), 2)

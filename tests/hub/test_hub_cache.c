@@ -150,6 +150,8 @@ static void test_gguf_files_in_parts(void **state) {
     choose("Q8_0/m-Q8_0-00001-of-00002.gguf Q8_0/m-Q8_0-00002-of-00002.gguf m-Q4_0.gguf", "Q8_0",
            HUB_WANT_MODEL, "Q8_0/m-Q8_0-00001-of-00002.gguf Q8_0/m-Q8_0-00002-of-00002.gguf",
            "Q8_0/m-Q8_0-00001-of-00002.gguf");
+    choose("m-Q8_0-00001-of-00000.gguf", "", HUB_WANT_MODEL, "m-Q8_0-00001-of-00000.gguf",
+           "m-Q8_0-00001-of-00000.gguf"); // no part of anything
     choose("m-Q8_0-00001-of-00002.gguf", "", HUB_WANT_MODEL, "it has no m-Q8_0-00002-of-00002.gguf",
            "");
 }
