@@ -424,8 +424,8 @@ static void bench_rows(struct bench *bench, uint32_t rows) {
     float *residual = bench_alloc(bench, (size_t)rows * HIDDEN * sizeof *residual);
     float *out = bench_alloc(bench, (size_t)rows * INTERMEDIATE * sizeof *out);
     float *weight = bench_alloc(bench, HIDDEN * sizeof *weight);
-    struct rms_norm_args norm = {x, residual, weight, out, rows, HIDDEN, 1e-6f};
-    struct silu_mul_args silu = {x, out, rows, INTERMEDIATE};
+    struct rms_norm_args norm = {x, residual, weight, out, rows, HIDDEN, 1e-6f, 0};
+    struct silu_mul_args silu = {x, out, rows, INTERMEDIATE, false};
     char what[64];
     snprintf(what, sizeof what, "rms_norm + residual [%u][%d]", rows, HIDDEN);
     report(bench, what, time_op(bench, rms_norm_op, &norm), (double)rows * HIDDEN * 8, 0);

@@ -203,6 +203,7 @@ struct rms_norm_args {
     void *out; // dev [rows][cols]; may be x when residual is NULL
     uint32_t rows, cols;
     float eps;
+    uint32_t stride; // elements from row to row, of x and of out; 0: cols. Without residual only
 };
 
 struct linear_args {
@@ -241,11 +242,22 @@ struct attention_args {
     const float *sinks; // dev [num_heads]: a score that has no position and no value; or NULL
 };
 
-// out = silu(gate) * up; silu(v) = v / (1 + exp(-v)).
+// out = silu(gate) * up; silu(v) = v / (1 + exp(-v)). With is_gelu gelu by its tanh form instead:
+// gelu(v) = v / (1 + exp(-2 sqrt(2 / pi) (v + 0.044715 v^3))), Hendrycks and Gimpel 2016.
 struct silu_mul_args {
     const void *gate_up; // dev [rows][2 * cols]: gate, then up
     void *out; // dev [rows][cols]
     uint32_t rows, cols;
+    bool is_gelu;
+};
+
+// out = factor * x or, with `adds`, out += factor * x.
+struct scale_args {
+    const void *x; // dev [count]
+    void *out; // dev [count]; may be x
+    size_t count; // a multiple of 8
+    float factor;
+    bool adds;
 };
 
 // Chooses a token's experts: the softmax of all its logits, then the top_k largest, best first
@@ -319,6 +331,7 @@ struct backend_ops {
     void (*attention_prepare)(struct backend *backend, const struct attention_args *args);
     void (*attention)(struct backend *backend, const struct attention_args *args);
     void (*silu_mul)(struct backend *backend, const struct silu_mul_args *args);
+    void (*scale)(struct backend *backend, const struct scale_args *args);
     // Optional. Call it behind a step's last layer: later ops are not part of the layers.
     void (*layers_end)(struct backend *backend, const struct step *step);
     void (*gather_rows)(struct backend *backend, const struct gather_rows_args *args);
@@ -472,7 +485,8 @@ struct fused_model_spec {
 };
 
 // out = linear(norm(residual)); where `unadded` is given, residual += unadded first. With is_gated
-// out = silu(first half) * second half of that product. Without `norm`: out = linear(hidden).
+// out = silu(first half) * second half of that product; with is_gelu gelu instead of silu. Without
+// `norm`: out = linear(hidden).
 struct project_in_args {
     const struct linear *linear; // [out][hidden]
     void *residual; // dev [rows][hidden] in/out
@@ -482,7 +496,7 @@ struct project_in_args {
     void *hidden; // dev [rows][hidden] scratch; without norm the input
     void *gate_up; // dev [rows][out] scratch, with is_gated; may not overlap `out`
     uint32_t rows;
-    bool is_gated;
+    bool is_gated, is_gelu;
     float eps;
 };
 

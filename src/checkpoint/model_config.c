@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/config_read.h"
 #include "checkpoint/moe_config.h"
+#include "checkpoint/own_config.h"
 #include "checkpoint/rope_config.h"
 #include "checkpoint/text_part.h"
 #include "checkpoint/window_config.h"
@@ -87,7 +88,8 @@ static bool is_neutral(const json_t *value, enum neutral_kind neutral) {
     return false;
 }
 
-static enum status check_unsupported(const json_t *root, const char *what, struct err *err) {
+static enum status check_unsupported(const json_t *root, const char *architecture, const char *what,
+                                     struct err *err) {
     static const char *const wants[] = {[NEUTRAL_ABSENT] = "absent or null",
                                         [NEUTRAL_FALSE] = "false",
                                         [NEUTRAL_TRUE] = "true",
@@ -95,6 +97,7 @@ static enum status check_unsupported(const json_t *root, const char *what, struc
     for (size_t i = 0; i < ARRAY_LEN(neutral_keys); i++) {
         const json_t *value = jread_get(root, neutral_keys[i].key);
         if (!value || is_neutral(value, neutral_keys[i].neutral)) continue;
+        if (own_config_has(architecture, neutral_keys[i].key)) continue;
         char found[64];
         if (json_is_number(value)) {
             c_locale_snprintf(found, sizeof found, "%.9g", json_number_value(value));
@@ -107,6 +110,34 @@ static enum status check_unsupported(const json_t *root, const char *what, struc
                        what, neutral_keys[i].key, found, wants[neutral_keys[i].neutral]);
     }
     return OK;
+}
+
+enum { SAME_THETA = -1 }; // the rope of layers with a window has the theta of the others
+
+// Defaults of keys that differ between transformers' configuration classes, and what a class does
+// without a key.
+struct class_defaults {
+    const char *architecture;
+    double rms_norm_eps, rope_theta;
+    double local_theta; // of layers with a window; 0: they have the rope of all layers
+    bool ties_embeddings;
+    bool is_gelu; // the activation is GELU
+    uint32_t head_dim; // 0: hidden_size / num_attention_heads
+};
+
+static struct class_defaults defaults_of(const char *architecture) {
+    static const struct class_defaults others[] = {
+        {"MixtralForCausalLM", 1e-5, 1e6, 0, false, false, 0},
+        {"Phi3ForCausalLM", 1e-5, 1e4, 0, false, false, 0},
+        {"Olmo2ForCausalLM", 1e-5, 1e4, 0, false, false, 0},
+        {"Olmo3ForCausalLM", 1e-5, 5e5, SAME_THETA, false, false, 0},
+        {"SmolLM3ForCausalLM", 1e-6, 2e6, 0, true, false, 0},
+        {"Gemma3ForCausalLM", 1e-6, 1e6, 1e4, true, true, 256},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        if (strcmp(others[i].architecture, architecture) == 0) return others[i];
+    }
+    return (struct class_defaults){architecture, 1e-6, 1e4, 0, false, false, 0};
 }
 
 static enum status read_architecture(struct model_config *config, const json_t *root,
@@ -194,7 +225,8 @@ static enum status read_heads(struct model_config *config, const json_t *root, c
                        "\"num_key_value_heads\", %u",
                        what, num_heads, config->num_kv_heads);
     }
-    if (!jread_get(root, "head_dim")) {
+    config->head_dim = defaults_of(config->architecture).head_dim;
+    if (!jread_get(root, "head_dim") && !config->head_dim) {
         if (config->hidden_size % num_heads || config->hidden_size / num_heads > HEAD_DIM_MAX) {
             return err_set(err, ERR_FORMAT,
                            "%s: \"head_dim\" is missing and \"hidden_size\", %u, is not a multiple "
@@ -209,15 +241,19 @@ static enum status read_heads(struct model_config *config, const json_t *root, c
                    config->head_dim);
 }
 
-static enum status read_activation(const json_t *root, const char *what, struct err *err) {
+static enum status read_activation(struct model_config *config, const json_t *root,
+                                   const char *what, struct err *err) {
     static const char *const keys[] = {"hidden_act", "hidden_activation"};
+    bool wants_gelu = defaults_of(config->architecture).is_gelu;
+    const char *want = wants_gelu ? "gelu_pytorch_tanh" : "silu";
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        const char *name = "silu";
+        const char *name = want;
         enum status status = jread_string(root, keys[i], &name, what, err);
         if (status) return status;
-        if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0) continue; // the same function
-        return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is \"%.40s\", only silu is supported",
-                       what, keys[i], name);
+        if (strcmp(name, want) == 0) continue;
+        if (!wants_gelu && strcmp(name, "swish") == 0) continue; // the same function as silu
+        return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is \"%.40s\", only %s is supported", what,
+                       keys[i], name, want);
     }
     return OK;
 }
@@ -229,20 +265,6 @@ static enum status read_tokens(struct model_config *config, const json_t *root, 
         jread_int(root, "bos_token_id", -1, (int64_t)config->vocab_size - 1, &bos, what, err);
     config->bos_token_id = (int32_t)bos;
     return status ? status : config_read_eos(root, config, what, err);
-}
-
-// Defaults of keys that differ between transformers' configuration classes.
-struct class_defaults {
-    const char *architecture;
-    double rms_norm_eps, rope_theta;
-};
-
-static struct class_defaults defaults_of(const char *architecture) {
-    static const struct class_defaults others[] = {{"MixtralForCausalLM", 1e-5, 1e6}};
-    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
-        if (strcmp(others[i].architecture, architecture) == 0) return others[i];
-    }
-    return (struct class_defaults){architecture, 1e-6, 1e4};
 }
 
 static enum status read_flag(const json_t *root, const char *key, enum config_flag *out,
@@ -272,14 +294,46 @@ static enum status read_flags(struct model_config *config, const json_t *root, c
         status = read_flag(root, flags[i].key, flags[i].out, what, err);
     }
     if (status) return status;
+    config->tie_word_embeddings = defaults_of(config->architecture).ties_embeddings;
     return jread_bool(root, "tie_word_embeddings", &config->tie_word_embeddings, what, err);
+}
+
+// The elements of a head that are rotated are pairs, and of longrope each pair has its factor.
+static enum status check_rotary_dim(const struct model_config *config, const char *what,
+                                    struct err *err) {
+    uint32_t dim = model_config_rotary_dim(config), num = config->rope.num_factors;
+    if (dim % 2 || !dim) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"partial_rotary_factor\" is %.9g, want an even number of the %u "
+                       "elements of a head",
+                       what, config->rope.partial, config->head_dim);
+    }
+    if (config->rope.type != ROPE_LONG || num == dim / 2) return OK;
+    return err_set(err, ERR_FORMAT, "%s: \"short_factor\" has %u numbers, want %u", what, num,
+                   dim / 2);
 }
 
 static enum status read_rope(struct model_config *config, const json_t *root, const char *what,
                              struct err *err) {
     double theta = defaults_of(config->architecture).rope_theta;
+    double local_theta = defaults_of(config->architecture).local_theta;
+    uint32_t positions = config->max_position_embeddings;
+    const char *layer_type = local_theta != 0 ? "full_attention" : NULL;
     enum status status =
-        rope_config_read(&config->rope, root, config->max_position_embeddings, theta, what, err);
+        rope_config_read(&config->rope, root, layer_type, positions, theta, what, err);
+    config->local_rope = config->rope;
+    if (!status && local_theta != 0) {
+        if (local_theta == SAME_THETA) local_theta = config->rope.theta;
+        status =
+            rope_config_read_local(&config->local_rope, root, positions, local_theta, what, err);
+    }
+    if (!status && config->rope.partial != 1 &&
+        !own_config_has(config->architecture, "partial_rotary_factor")) {
+        status = err_set(err, ERR_UNSUPPORTED,
+                         "%s: \"partial_rotary_factor\" is %.9g, which is not supported, want it 1",
+                         what, config->rope.partial);
+    }
+    if (!status) status = check_rotary_dim(config, what, err);
     if (status || config->rope.type != ROPE_YARN) return status;
     // A configuration with yarn wants the longer context, but the published recipe for adding yarn
     // leaves max_position_embeddings as it was.
@@ -294,18 +348,26 @@ static enum status read_rope(struct model_config *config, const json_t *root, co
 static enum status read_config(struct model_config *config, const json_t *root, const char *what,
                                struct err *err) {
     enum status status = read_architecture(config, root, what, err);
-    if (!status) status = check_unsupported(root, what, err);
+    if (!status) status = check_unsupported(root, config->architecture, what, err);
     if (!status) status = read_dtype(config, root, what, err);
     if (!status) status = read_sizes(config, root, what, err);
     if (!status) status = read_heads(config, root, what, err);
-    if (!status) status = read_activation(root, what, err);
+    if (!status) status = read_activation(config, root, what, err);
     if (!status) status = read_flags(config, root, what, err);
+    if (!status) {
+        status = own_config_read(&config->own, root, config->architecture, config->num_layers, what,
+                                 err);
+    }
     if (!status) status = window_config_read(config, root, what, err);
     if (!status) status = moe_config_read(config, root, what, err);
     if (!status) status = quantization_config_read(&config->quantization, root, what, err);
     if (!status) status = read_rope(config, root, what, err);
     if (!status) status = read_tokens(config, root, what, err);
     return status;
+}
+
+uint32_t model_config_rotary_dim(const struct model_config *config) {
+    return (uint32_t)(config->head_dim * config->rope.partial);
 }
 
 enum status model_config_parse(struct model_config *config, const char *text, size_t len,
@@ -374,5 +436,6 @@ void model_config_fini(struct model_config *config) {
     free(config->moe.is_sparse);
     quantization_config_fini(&config->quantization);
     free(config->is_sliding);
+    own_config_fini(&config->own);
     *config = (struct model_config){0};
 }

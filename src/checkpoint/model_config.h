@@ -8,10 +8,10 @@
  * A missing or null key has transformers' default:
  *   head_dim             hidden_size / num_attention_heads
  *   num_key_value_heads  num_attention_heads
- *   rms_norm_eps         1e-6 (Mixtral: 1e-5)
- *   hidden_act           silu, the only one that is supported
+ *   rms_norm_eps         1e-6, or as the architecture's class has it, as the next four
+ *   hidden_act           silu (Gemma: gelu_pytorch_tanh), the only one that is supported
  *   tie_word_embeddings  false
- *   rope_theta           10000 (Mixtral: 1e6)
+ *   rope_theta           10000
  *   dtype                float32; loading uses each tensor's own type
  * The other sizes and `architectures` are required.
  *
@@ -25,24 +25,32 @@
 
 #include "base/dtype.h"
 #include "base/err.h"
+#include "checkpoint/own_config.h"
 #include "checkpoint/quantization_config.h"
 #include "nanovllm.h"
 
 struct checkpoint;
 
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
+enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG };
+
+enum { ROPE_FACTORS_MAX = 256 };
 
 // Fields that the type does not use are 0.
 struct rope_config {
     enum rope_type type;
     double theta;
-    double factor; // linear, llama3, yarn; >= 1
-    double original_max_position_embeddings; // llama3, yarn
+    double factor; // linear, llama3, yarn, long; >= 1
+    double original_max_position_embeddings; // llama3, yarn, long
     double low_freq_factor, high_freq_factor; // llama3; low < high
     double beta_fast, beta_slow; // yarn; 32 and 1 by default
-    double attention_factor; // yarn; 0: from factor (and mscale, mscale_all_dim)
+    double attention_factor; // yarn, long; 0: from factor (and mscale, mscale_all_dim)
     double mscale, mscale_all_dim; // yarn; 0: absent
     bool truncate; // yarn; true by default
+    double partial; // the share of a head that is rotated: its first elements; 1 by default
+    // long: each frequency is divided by its factor, a short one for up to
+    // original_max_position_embeddings positions.
+    uint32_t num_factors;
+    float short_factors[ROPE_FACTORS_MAX], long_factors[ROPE_FACTORS_MAX]; // [num_factors]
 };
 
 // Mixture of experts; all zero where every layer's MLP is dense.
@@ -77,6 +85,10 @@ struct model_config {
     uint32_t sliding_window; // tokens a query sees, itself included; 0: no layer has a window
     bool *is_sliding; // [num_layers] whether the layer has it; NULL: none has
     struct rope_config rope;
+    // Of the layers with a window: Gemma 3 and OLMo 3 have another rotary embedding there. Of other
+    // architectures it is the same.
+    struct rope_config local_rope;
+    struct own_config own;
     struct moe_config moe;
     struct quantization_config quantization;
     int32_t bos_token_id; // -1: none
@@ -108,6 +120,8 @@ MUST_USE enum status model_config_parse(struct model_config *config, const char 
 MUST_USE enum status generation_config_parse(struct model_config *config,
                                              struct generation_config *generation, const char *text,
                                              size_t len, const char *what, struct err *err);
+// The elements of a head that are rotated, its first ones.
+uint32_t model_config_rotary_dim(const struct model_config *config);
 void model_config_fini(struct model_config *config); // all-zero is fine
 
 #endif

@@ -36,6 +36,8 @@ static enum status check_keys(const struct section *section, struct err *err) {
         "mscale_all_dim",
         "truncate",
         "partial_rotary_factor",
+        "short_factor",
+        "long_factor",
         "finetuned", // only a note about how the checkpoint was made
     };
     const char *key;
@@ -46,20 +48,15 @@ static enum status check_keys(const struct section *section, struct err *err) {
         if (found) continue;
         return err_set(err, ERR_UNSUPPORTED, "%s: \"%.100s\" is not supported", section->what, key);
     }
-    double partial = 1;
-    enum status status =
-        jread_number(section->object, "partial_rotary_factor", &partial, section->what, err);
-    if (status || partial == 1) return status;
-    return err_set(err, ERR_UNSUPPORTED,
-                   "%s: \"partial_rotary_factor\" is %.9g, only 1 is supported", section->what,
-                   partial);
+    return OK;
 }
 
 static enum status read_type(const struct section *section, enum rope_type *type, struct err *err) {
     static const char *const names[] = {[ROPE_DEFAULT] = "default",
                                         [ROPE_LINEAR] = "linear",
                                         [ROPE_LLAMA3] = "llama3",
-                                        [ROPE_YARN] = "yarn"};
+                                        [ROPE_YARN] = "yarn",
+                                        [ROPE_LONG] = "longrope"};
     const char *name = NULL;
     const char *old_name = NULL;
     enum status status = jread_string(section->object, "rope_type", &name, section->what, err);
@@ -75,7 +72,7 @@ static enum status read_type(const struct section *section, enum rope_type *type
         return err_set(
             err, ERR_FORMAT,
             "%s: \"factor\" is given but \"rope_type\" is missing, want default, linear, "
-            "llama3 or yarn",
+            "llama3, yarn or longrope",
             section->what);
     }
     if (!name) name = names[ROPE_DEFAULT];
@@ -84,10 +81,11 @@ static enum status read_type(const struct section *section, enum rope_type *type
         *type = (enum rope_type)i;
         return OK;
     }
-    return err_set(err, ERR_UNSUPPORTED,
-                   "%s: \"rope_type\" is \"%.40s\", only default, linear, llama3 and yarn are "
-                   "supported",
-                   section->what, name);
+    return err_set(
+        err, ERR_UNSUPPORTED,
+        "%s: \"rope_type\" is \"%.40s\", only default, linear, llama3, yarn and longrope "
+        "are supported",
+        section->what, name);
 }
 
 static enum status require(const struct section *section, const char *key, double min, double max,
@@ -163,11 +161,62 @@ static enum status read_yarn(const struct section *section, struct rope_config *
                    what, rope->beta_fast, rope->beta_slow);
 }
 
+static enum status read_factors(const struct section *section, const char *key, uint32_t *count,
+                                float *out, struct err *err) {
+    const json_t *list = jread_get(section->object, key);
+    size_t size = json_array_size(list);
+    if (!size || size > ROPE_FACTORS_MAX) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %s, want a list of 1 to %d numbers",
+                       section->what, key, jread_type_name(list), ROPE_FACTORS_MAX);
+    }
+    for (size_t i = 0; i < size; i++) {
+        double value = json_number_value(json_array_get(list, i));
+        if (!(value >= 1e-6 && value <= factor_max)) { // also where it is no number
+            return err_set(err, ERR_FORMAT, "%s: \"%s\" has %.9g at %zu, want 1e-06 to %.9g",
+                           section->what, key, value, i, factor_max);
+        }
+        out[i] = (float)value;
+    }
+    *count = (uint32_t)size;
+    return OK;
+}
+
+static enum status read_long(const struct section *section, struct rope_config *rope,
+                             struct err *err) {
+    uint32_t num_long = 0;
+    enum status status = read_original(section, rope, err);
+    if (!status) {
+        status =
+            read_factors(section, "short_factor", &rope->num_factors, rope->short_factors, err);
+    }
+    if (!status) status = read_factors(section, "long_factor", &num_long, rope->long_factors, err);
+    if (status) return status;
+    double ratio = section->max_position_embeddings / rope->original_max_position_embeddings;
+    rope->factor = ratio < 1 ? 1 : ratio;
+    status = config_read_double(section->object, "factor", 1, factor_max, &rope->factor,
+                                section->what, err);
+    if (!status) {
+        status = config_read_double(section->object, "attention_factor", 1e-6, factor_max,
+                                    &rope->attention_factor, section->what, err);
+    }
+    if (status || num_long == rope->num_factors) return status;
+    return err_set(err, ERR_FORMAT, "%s: \"short_factor\" has %u numbers and \"long_factor\" %u",
+                   section->what, rope->num_factors, num_long);
+}
+
 // `theta` is the value of the keys read before; 0: none had one.
 static enum status read_section(struct section *section, double theta, struct rope_config *rope,
                                 struct err *err) {
-    *rope = (struct rope_config){.theta = theta};
+    *rope = (struct rope_config){.theta = theta, .partial = 1};
     enum status status = check_keys(section, err);
+    if (!status) {
+        status = config_read_double(section->root, "partial_rotary_factor", 1e-3, 1, &rope->partial,
+                                    section->what, err);
+    }
+    if (!status) {
+        status = config_read_double(section->object, "partial_rotary_factor", 1e-3, 1,
+                                    &rope->partial, section->what, err);
+    }
     if (!status) status = read_type(section, &rope->type, err);
     if (!status) {
         status = config_read_double(section->object, "rope_theta", 1, 1e12, &rope->theta,
@@ -187,19 +236,24 @@ static enum status read_section(struct section *section, double theta, struct ro
         return read_llama3(section, rope, err);
     case ROPE_YARN:
         return read_yarn(section, rope, err);
+    case ROPE_LONG:
+        return read_long(section, rope, err);
     }
     return OK;
 }
 
 // Reads the section under `key`. *found tells whether root has it.
-static enum status read_key(const json_t *root, const char *key, double theta,
-                            uint32_t max_position_embeddings, struct rope_config *rope, bool *found,
-                            const char *what, struct err *err) {
+static enum status read_key(const json_t *root, const char *key, const char *layer_type,
+                            double theta, uint32_t max_position_embeddings,
+                            struct rope_config *rope, bool *found, const char *what,
+                            struct err *err) {
     struct section section = {.object = jread_get(root, key),
                               .root = root,
                               .max_position_embeddings = max_position_embeddings};
     *found = section.object != NULL;
     if (!*found) return OK;
+    json_t *own = layer_type ? jread_get(section.object, layer_type) : NULL;
+    if (json_is_object(own)) section.object = own;
     if (!json_is_object(section.object)) {
         return err_set(err, ERR_FORMAT, "%s: \"%s\" is %s, want an object or null", what, key,
                        jread_type_name(section.object));
@@ -214,10 +268,13 @@ static bool rope_equal(const struct rope_config *a, const struct rope_config *b)
            a->low_freq_factor == b->low_freq_factor && a->high_freq_factor == b->high_freq_factor &&
            a->beta_fast == b->beta_fast && a->beta_slow == b->beta_slow &&
            a->attention_factor == b->attention_factor && a->mscale == b->mscale &&
-           a->mscale_all_dim == b->mscale_all_dim && a->truncate == b->truncate;
+           a->mscale_all_dim == b->mscale_all_dim && a->truncate == b->truncate &&
+           a->partial == b->partial && a->num_factors == b->num_factors &&
+           !memcmp(a->short_factors, b->short_factors, sizeof a->short_factors) &&
+           !memcmp(a->long_factors, b->long_factors, sizeof a->long_factors);
 }
 
-enum status rope_config_read(struct rope_config *rope, const json_t *root,
+enum status rope_config_read(struct rope_config *rope, const json_t *root, const char *layer_type,
                              uint32_t max_position_embeddings, double theta_default,
                              const char *what, struct err *err) {
     double theta = 0;
@@ -226,12 +283,12 @@ enum status rope_config_read(struct rope_config *rope, const json_t *root,
     bool has_scaling = false;
     enum status status = config_read_double(root, "rope_theta", 1, 1e12, &theta, what, err);
     if (!status) {
-        status = read_key(root, "rope_parameters", theta, max_position_embeddings, rope,
+        status = read_key(root, "rope_parameters", layer_type, theta, max_position_embeddings, rope,
                           &has_parameters, what, err);
     }
     if (!status) {
         double known = has_parameters ? rope->theta : theta;
-        status = read_key(root, "rope_scaling", known, max_position_embeddings, &scaled,
+        status = read_key(root, "rope_scaling", layer_type, known, max_position_embeddings, &scaled,
                           &has_scaling, what, err);
     }
     if (status) return status;
@@ -241,8 +298,25 @@ enum status rope_config_read(struct rope_config *rope, const json_t *root,
     }
     if (has_scaling) *rope = scaled;
     if (!has_parameters && !has_scaling) {
-        *rope = (struct rope_config){.theta = theta};
+        *rope = (struct rope_config){.theta = theta, .partial = 1};
+        status =
+            config_read_double(root, "partial_rotary_factor", 1e-3, 1, &rope->partial, what, err);
     }
     if (rope->theta == 0) rope->theta = theta_default;
-    return OK;
+    return status;
+}
+
+enum status rope_config_read_local(struct rope_config *local, const json_t *root,
+                                   uint32_t max_position_embeddings, double theta_default,
+                                   const char *what, struct err *err) {
+    bool found = false;
+    const json_t *all = jread_get(root, "rope_parameters");
+    if (json_is_object(jread_get(all, "sliding_attention"))) {
+        enum status status = read_key(root, "rope_parameters", "sliding_attention", 0,
+                                      max_position_embeddings, local, &found, what, err);
+        if (!status && local->theta == 0) local->theta = theta_default;
+        return status;
+    }
+    *local = (struct rope_config){.theta = theta_default, .partial = 1};
+    return config_read_double(root, "rope_local_base_freq", 1, 1e12, &local->theta, what, err);
 }

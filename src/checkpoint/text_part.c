@@ -6,27 +6,36 @@
 #include "base/compiler.h"
 #include "base/json/jread.h"
 
+// What Gemma 3's class has where a key is missing. Its published files leave these out.
+#define GEMMA3_DEFAULTS                                                                            \
+    "{\"vocab_size\": 262208, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "            \
+    "\"max_position_embeddings\": 131072}"
+
 // Text models and the architecture that computes them. Qwen's position of a token has three parts,
 // for time, height and width. Of text they are equal, so it is an ordinary rotary embedding.
 static const struct {
     const char *model_type, *architecture;
+    const char *defaults; // of sizes, as JSON; NULL: none
 } text_models[] = {
-    {"llama", "LlamaForCausalLM"},         {"mistral", "MistralForCausalLM"},
-    {"qwen2", "Qwen2ForCausalLM"},         {"qwen2_5_vl_text", "Qwen2ForCausalLM"},
-    {"qwen2_vl_text", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"},
-    {"qwen3_vl_text", "Qwen3ForCausalLM"},
+    {"gemma3_text", "Gemma3ForCausalLM", GEMMA3_DEFAULTS},
+    {"llama", "LlamaForCausalLM", NULL},
+    {"mistral", "MistralForCausalLM", NULL},
+    {"qwen2", "Qwen2ForCausalLM", NULL},
+    {"qwen2_5_vl_text", "Qwen2ForCausalLM", NULL},
+    {"qwen2_vl_text", "Qwen2ForCausalLM", NULL},
+    {"qwen3", "Qwen3ForCausalLM", NULL},
+    {"qwen3_vl_text", "Qwen3ForCausalLM", NULL},
 };
 
-static enum status architecture_of(const char **out, const json_t *text, const char *what,
-                                   struct err *err) {
+static enum status model_of(size_t *out, const json_t *text, const char *what, struct err *err) {
     const char *type = NULL;
-    *out = NULL;
     enum status status = jread_string(text, "model_type", &type, what, err);
     if (status) return status;
     for (size_t i = 0; i < ARRAY_LEN(text_models) && type; i++) {
-        if (strcmp(text_models[i].model_type, type) == 0) *out = text_models[i].architecture;
+        if (strcmp(text_models[i].model_type, type) != 0) continue;
+        *out = i;
+        return OK;
     }
-    if (*out) return OK;
     return err_set(err, ERR_UNSUPPORTED,
                    "%s: \"model_type\" of \"text_config\" is %.60s, which is not supported", what,
                    type ? type : "missing");
@@ -45,6 +54,13 @@ static int take_outer_keys(json_t *text, const json_t *root) {
         if (!value || jread_get(text, keys[i])) continue;
         failed |= json_object_set(text, keys[i], value);
     }
+    return failed;
+}
+
+static int add_defaults(json_t *text, const char *defaults) {
+    json_t *object = json_loads(defaults, 0, NULL);
+    int failed = object ? json_object_update_missing(text, object) : -1;
+    json_decref(object);
     return failed;
 }
 
@@ -81,13 +97,15 @@ enum status text_part_config(json_t **out, json_t *root, const char *what, struc
         return err_set(err, ERR_FORMAT, "%s: \"text_config\" is %s, want an object", what,
                        jread_type_name(inner));
     }
-    const char *architecture = NULL;
-    enum status status = architecture_of(&architecture, inner, what, err);
+    size_t model = 0;
+    enum status status = model_of(&model, inner, what, err);
     if (status) return status;
     json_t *text = json_copy((json_t *)(uintptr_t)inner);
     if (!text) return err_nomem(err, "text_config");
-    int failed = json_object_set_new(text, "architectures", json_pack("[s]", architecture));
+    int failed = json_object_set_new(text, "architectures",
+                                     json_pack("[s]", text_models[model].architecture));
     failed |= take_outer_keys(text, root);
+    if (text_models[model].defaults) failed |= add_defaults(text, text_models[model].defaults);
     failed |= drop_parts_of_rope(text);
     if (failed) {
         json_decref(text);

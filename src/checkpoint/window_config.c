@@ -14,14 +14,23 @@ struct window_rule {
     bool use; // default of use_sliding_window
     uint32_t first; // default of max_window_layers, the first layer with a window
     bool ignores_first; // max_window_layers has no effect: every layer has the window
+    uint32_t
+        pattern; // default of sliding_window_pattern: each such layer has none; 0: all have one
 };
 
 // Qwen's configurations give a window that is off by default. Mistral's have only sliding_window.
 // transformers' Llama has no windows, whatever its configuration says.
 static const struct window_rule rules[] = {
-    {"Qwen2ForCausalLM", 4096, false, 28, false},  {"Qwen3ForCausalLM", 4096, false, 28, false},
-    {"Qwen3MoeForCausalLM", 4096, false, 0, true}, {"MistralForCausalLM", 4096, true, 0, true},
-    {"LlamaForCausalLM", 0, false, 0, true},
+    {"Qwen2ForCausalLM", 4096, false, 28, false, 0},
+    {"Qwen3ForCausalLM", 4096, false, 28, false, 0},
+    {"Qwen3MoeForCausalLM", 4096, false, 0, true, 0},
+    {"MistralForCausalLM", 4096, true, 0, true, 0},
+    {"LlamaForCausalLM", 0, false, 0, true, 0},
+    {"GraniteForCausalLM", 0, false, 0, true, 0},
+    {"Olmo2ForCausalLM", 0, false, 0, true, 0},
+    {"Olmo3ForCausalLM", 4096, true, 0, true, 4},
+    {"Gemma3ForCausalLM", 4096, true, 0, true, 6},
+    {"SmolLM3ForCausalLM", 0, false, 0, true, 0},
 };
 
 static const struct window_rule other_rule = {.use = true};
@@ -73,6 +82,10 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
     if (!status) status = jread_bool(root, "use_sliding_window", &use, what, err);
     if (!status)
         status = config_read_u32(root, "max_window_layers", 0, INT32_MAX, &first, what, err);
+    uint32_t pattern = rule->pattern;
+    if (!status && pattern) {
+        status = config_read_u32(root, "sliding_window_pattern", 1, INT32_MAX, &pattern, what, err);
+    }
     if (status) return status;
     config->is_sliding = calloc(config->num_layers, sizeof *config->is_sliding);
     if (!config->is_sliding) return err_nomem(err, "layers with a window");
@@ -81,7 +94,7 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
     if (rule->ignores_first) first = 0;
     bool has_window = false;
     for (uint32_t i = 0; i < config->num_layers; i++) {
-        if (!types) config->is_sliding[i] = i >= first;
+        if (!types) config->is_sliding[i] = i >= first && (!pattern || (i + 1) % pattern);
         has_window |= config->is_sliding[i];
     }
     if (status || (use && window && has_window)) {

@@ -52,24 +52,51 @@ void compose_norm(struct pass *pass, const float *weight) {
     pass->has_unadded = false;
 }
 
-void compose_project_in(struct pass *pass, const float *norm, const struct linear *linear,
-                        void *out, bool is_gated) {
+// out = factor * x, or it is added to out.
+static void scale(struct pass *pass, const void *x, void *out, float factor, bool adds) {
+    struct decoder *d = pass->d;
+    d->backend->ops->scale(
+        d->backend,
+        &(struct scale_args){.x = x,
+                             .out = out,
+                             .count = (size_t)pass->step->num_tokens * d->config->hidden_size,
+                             .factor = factor,
+                             .adds = adds});
+}
+
+// Adds what is unadded to the residual, where no norm follows that would do it.
+static void settle(struct pass *pass) {
+    const struct decoder_workspace *w = &pass->d->workspace;
+    if (has_partials(pass)) reduce_add(pass, NULL);
+    if (pass->has_unadded) scale(pass, w->projected, w->residual, 1, true);
+    pass->has_unadded = false;
+}
+
+void compose_project_in(struct pass *pass, const struct project_in *in) {
     struct decoder *d = pass->d;
     const struct decoder_workspace *w = &d->workspace;
     const struct backend_ops *ops = d->backend->ops;
+    const struct linear *linear = in->linear;
+    const float *norm = in->norm;
     uint32_t rows = pass->step->num_tokens;
-    bool is_normed = has_partials(pass);
-    if (is_normed) reduce_add(pass, norm);
+    bool is_normed = has_partials(pass) || !norm, is_gated = in->is_gated;
+    if (!norm) {
+        settle(pass);
+    } else if (is_normed) {
+        reduce_add(pass, norm);
+    }
+    void *hidden = norm ? w->hidden : w->residual, *out = in->out;
     const struct project_in_args fused = {
         .linear = linear,
         .residual = w->residual,
         .unadded = pass->has_unadded ? w->projected : NULL,
         .norm = is_normed ? NULL : norm,
         .out = out,
-        .hidden = w->hidden,
+        .hidden = hidden,
         .gate_up = w->gate_up,
         .rows = rows,
         .is_gated = is_gated,
+        .is_gelu = in->is_gelu,
         .eps = d->config->rms_norm_eps,
     };
     const struct backend_fusion *fusion = fusion_of(d->backend);
@@ -79,30 +106,32 @@ void compose_project_in(struct pass *pass, const float *norm, const struct linea
     }
     if (!is_normed) compose_norm(pass, norm);
     ops->linear(d->backend, &(struct linear_args){.linear = linear,
-                                                  .x = w->hidden,
+                                                  .x = hidden,
                                                   .out = is_gated ? w->gate_up : out,
                                                   .rows = rows});
     if (!is_gated) return;
     ops->silu_mul(d->backend, &(struct silu_mul_args){.gate_up = w->gate_up,
                                                       .out = out,
                                                       .rows = rows,
-                                                      .cols = d->shape.intermediate_size});
+                                                      .cols = d->shape.intermediate_size,
+                                                      .is_gelu = in->is_gelu});
 }
 
-void compose_project_out(struct pass *pass, const struct linear *linear, const void *x) {
+void compose_project_out(struct pass *pass, const struct linear *linear, const void *x,
+                         const struct block_end *end) {
     struct decoder *d = pass->d;
     const struct decoder_workspace *w = &d->workspace;
     uint32_t rows = pass->step->num_tokens;
     const struct project_out_args fused = {
         .linear = linear, .x = x, .residual = w->residual, .projected = w->projected, .rows = rows};
     // With several ranks this result is one part of a sum, which comm adds to the residual.
-    bool is_whole = d->comm->world_size == 1;
+    bool is_whole = d->comm->world_size == 1 && !end->norm && end->factor == 1;
     const struct backend_fusion *fusion = fusion_of(d->backend);
     if (is_whole && fusion->project_out && fusion->project_out(d->backend, &fused)) return;
     d->backend->ops->linear(
         d->backend, &(struct linear_args){
                         .linear = linear, .x = x, .out = compose_projected(pass), .rows = rows});
-    compose_add_projected(pass);
+    compose_add_projected(pass, end);
 }
 
 void *compose_projected(struct pass *pass) {
@@ -110,8 +139,39 @@ void *compose_projected(struct pass *pass) {
     return d->comm->world_size == 1 ? d->workspace.projected : comm_partial(d->comm);
 }
 
-void compose_add_projected(struct pass *pass) {
-    pass->has_unadded = true;
+// Sums the ranks' partials into workspace.projected, without the residual.
+static void reduce_projected(struct pass *pass) {
+    struct decoder *d = pass->d;
+    comm_reduce_add(d->comm, d->backend,
+                    &(struct reduce_add_args){.residual = d->workspace.projected,
+                                              .rows = pass->step->num_tokens,
+                                              .cols = d->config->hidden_size,
+                                              .eps = d->config->rms_norm_eps,
+                                              .is_first = true});
+}
+
+void compose_add_projected(struct pass *pass, const struct block_end *end) {
+    struct decoder *d = pass->d;
+    const struct decoder_workspace *w = &d->workspace;
+    void *projected = compose_projected(pass);
+    if (!end->norm) {
+        if (end->factor != 1) scale(pass, projected, projected, end->factor, false);
+        pass->has_unadded = true;
+        return;
+    }
+    if (d->comm->world_size > 1) reduce_projected(pass);
+    d->backend->ops->rms_norm(d->backend, &(struct rms_norm_args){.x = w->projected,
+                                                                  .weight = end->norm,
+                                                                  .out = w->projected,
+                                                                  .rows = pass->step->num_tokens,
+                                                                  .cols = d->config->hidden_size,
+                                                                  .eps = d->config->rms_norm_eps});
+    scale(pass, w->projected, w->residual, end->factor, true);
+}
+
+void compose_scale_embeddings(struct pass *pass, void *embeddings) {
+    float factor = pass->d->table->embedding_scale;
+    if (factor != 1) scale(pass, embeddings, embeddings, factor, false);
 }
 
 void compose_end(struct pass *pass) {

@@ -23,15 +23,29 @@ struct pass {
 void compose_begin(struct pass *pass);
 // workspace.hidden = norm(residual).
 void compose_norm(struct pass *pass, const float *weight);
-// out = linear(norm(residual)); with is_gated silu(first half) * second half of that product.
-void compose_project_in(struct pass *pass, const float *norm, const struct linear *linear,
-                        void *out, bool is_gated);
-// residual += linear(x).
-void compose_project_out(struct pass *pass, const struct linear *linear, const void *x);
+// out = linear(norm(residual)); with is_gated activation(first half) * second half of that product.
+struct project_in {
+    const struct linear *linear;
+    const float *norm; // NULL: out = linear(residual)
+    void *out;
+    bool is_gated, is_gelu; // the activation is silu, or gelu
+};
+void compose_project_in(struct pass *pass, const struct project_in *in);
+
+// What becomes of a block's result y: residual += factor * norm(y).
+struct block_end {
+    const float *norm; // NULL: none
+    float factor;
+};
+// y = linear(x).
+void compose_project_out(struct pass *pass, const struct linear *linear, const void *x,
+                         const struct block_end *end);
 // Where the caller writes a result that compose_add_projected then adds. Call it once for each.
 void *compose_projected(struct pass *pass);
-// residual += that result, or with several ranks += the sum of theirs: now or by the next op.
-void compose_add_projected(struct pass *pass);
+// Adds that result y, or with several ranks the sum of theirs: now or by the next op.
+void compose_add_projected(struct pass *pass, const struct block_end *end);
+// The embeddings times the model's factor.
+void compose_scale_embeddings(struct pass *pass, void *embeddings);
 // After the last layer: with several ranks the residual is whole.
 void compose_end(struct pass *pass);
 // attention_prepare, then attention.

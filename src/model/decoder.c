@@ -21,11 +21,37 @@ static void linear_attention(struct pass *pass, uint32_t layer_index) {
                                                     .scale = described->query_scale});
 }
 
+// Norms q and k of a token over all heads, in place.
+static void norm_rows(struct pass *pass, uint32_t layer_index) {
+    struct decoder *d = pass->d;
+    const struct decoder_layer *layer = &d->layers[layer_index];
+    uint32_t dim = d->table->layers[layer_index].head_dim;
+    uint32_t q = d->shape.num_heads * dim, k = d->shape.num_kv_heads * dim;
+    char *keys = (char *)d->workspace.qkv + q * dtype_size(d->backend->activation_dtype);
+    const struct {
+        void *x;
+        const float *weight;
+        uint32_t cols;
+    } parts[] = {{d->workspace.qkv, layer->q_norm, q}, {keys, layer->k_norm, k}};
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        d->backend->ops->rms_norm(d->backend,
+                                  &(struct rms_norm_args){.x = parts[i].x,
+                                                          .weight = parts[i].weight,
+                                                          .out = parts[i].x,
+                                                          .rows = pass->step->num_tokens,
+                                                          .cols = parts[i].cols,
+                                                          .eps = d->config->rms_norm_eps,
+                                                          .stride = q + 2 * k});
+    }
+}
+
 static void softmax_attention(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
     const struct layer *described = &d->table->layers[layer_index];
     const struct decoder_workspace *w = &d->workspace;
+    bool norms_each = described->head_norm == HEAD_NORM_EACH;
+    if (described->head_norm == HEAD_NORM_ROW) norm_rows(pass, layer_index);
     compose_attend(pass, &(struct attention_args){
                              .step = pass->step,
                              .cache = pass->cache,
@@ -37,8 +63,8 @@ static void softmax_attention(struct pass *pass, uint32_t layer_index) {
                              .head_dim = described->head_dim,
                              .qkv = w->qkv,
                              .out = w->attended,
-                             .q_norm = layer->q_norm,
-                             .k_norm = layer->k_norm,
+                             .q_norm = norms_each ? layer->q_norm : NULL,
+                             .k_norm = norms_each ? layer->k_norm : NULL,
                              .rope = d->ropes[decoder_rope_index(d, layer_index)],
                              .eps = d->config->rms_norm_eps,
                              .scale = described->query_scale,
@@ -49,23 +75,35 @@ static void attention_block(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
     const struct decoder_workspace *w = &d->workspace;
-    compose_project_in(pass, layer->input_norm, layer->qkv, w->qkv, false);
+    const struct layer *described = &d->table->layers[layer_index];
+    compose_project_in(
+        pass, &(struct project_in){.linear = layer->qkv, .norm = layer->input_norm, .out = w->qkv});
     if (layer->states) {
         linear_attention(pass, layer_index);
     } else {
         softmax_attention(pass, layer_index);
     }
-    compose_project_out(pass, layer->o, w->attended);
+    compose_project_out(pass, layer->o, w->attended,
+                        &(struct block_end){layer->input_post_norm, described->residual_scale});
 }
 
-static void dense_mlp(struct pass *pass, const struct decoder_layer *layer) {
+static void dense_mlp(struct pass *pass, uint32_t layer_index) {
+    const struct decoder_layer *layer = &pass->d->layers[layer_index];
+    const struct layer *described = &pass->d->table->layers[layer_index];
     const struct decoder_workspace *w = &pass->d->workspace;
-    compose_project_in(pass, layer->mlp_norm, layer->gate_up, w->activated, true);
-    compose_project_out(pass, layer->down, w->activated);
+    compose_project_in(
+        pass, &(struct project_in){.linear = layer->gate_up,
+                                   .norm = layer->mlp_norm,
+                                   .out = w->activated,
+                                   .is_gated = true,
+                                   .is_gelu = described->activation == ACTIVATION_GELU_TANH});
+    compose_project_out(pass, layer->down, w->activated,
+                        &(struct block_end){layer->mlp_post_norm, described->residual_scale});
 }
 
-static void sparse_mlp(struct pass *pass, const struct decoder_layer *layer) {
+static void sparse_mlp(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
+    const struct decoder_layer *layer = &d->layers[layer_index];
     struct backend *backend = d->backend;
     uint32_t num_tokens = pass->step->num_tokens;
     const struct decoder_workspace *w = &d->workspace;
@@ -92,7 +130,8 @@ static void sparse_mlp(struct pass *pass, const struct decoder_layer *layer) {
                                                           .scratch = w->experts_scratch,
                                                           .num_tokens = num_tokens,
                                                           .top_k = moe->num_experts_per_tok});
-    compose_add_projected(pass);
+    compose_add_projected(pass, &(struct block_end){layer->mlp_post_norm,
+                                                    d->table->layers[layer_index].residual_scale});
 }
 
 static void gather(struct decoder *d, const int32_t *index, uint32_t rows, const void *x,
@@ -147,12 +186,16 @@ void decoder_warm_up_linears(struct decoder *d, uint32_t rows) {
         const struct decoder_layer *layer = &d->layers[i];
         struct pass pass = {.d = d, .step = &step};
         if (i == 0) {
-            compose_project_in(&pass, layer->input_norm, layer->qkv, w->qkv, false);
-            compose_project_out(&pass, layer->o, w->attended);
+            compose_project_in(&pass, &(struct project_in){.linear = layer->qkv,
+                                                           .norm = layer->input_norm,
+                                                           .out = w->qkv});
+            compose_project_out(
+                &pass, layer->o, w->attended,
+                &(struct block_end){layer->input_post_norm, d->table->layers[i].residual_scale});
         }
         if (layer->experts) continue;
         pass.has_unadded = false;
-        dense_mlp(&pass, layer);
+        dense_mlp(&pass, i);
         break; // all dense layers have the same shapes
     }
     project_logits(d, rows < d->limits.max_num_seqs ? rows : d->limits.max_num_seqs);
@@ -169,6 +212,7 @@ static void embed(struct pass *pass) {
                                                 .table = d->embedding,
                                                 .vocab_start = (int32_t)d->shape.vocab_start,
                                                 .out = out});
+    compose_scale_embeddings(pass, out);
     pass->has_unadded = pass->is_first = !is_whole;
 }
 
@@ -182,9 +226,9 @@ static void run_layers(struct pass *pass, uint32_t most_of_a_kind) {
         if (num_run[is_sparse][is_recurrent]++ >= most_of_a_kind) continue;
         attention_block(pass, i);
         if (is_sparse) {
-            sparse_mlp(pass, &d->layers[i]);
+            sparse_mlp(pass, i);
         } else {
-            dense_mlp(pass, &d->layers[i]);
+            dense_mlp(pass, i);
         }
     }
 }

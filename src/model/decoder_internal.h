@@ -6,9 +6,11 @@
 #include "model/decoder.h"
 
 struct decoder_layer {
-    float *input_norm; // dev [hidden]
-    float *mlp_norm; // dev [hidden]
-    float *q_norm, *k_norm; // dev [head_dim], NULL where the family has none
+    float *input_norm; // dev [hidden]; NULL: no norm in front of attention
+    float *mlp_norm; // dev [hidden]; NULL: none in front of the MLP
+    float *input_post_norm, *mlp_post_norm; // dev [hidden]: behind them; NULL: none
+    // dev [head_dim] or, of all heads together, [heads head_dim]; NULL: none
+    float *q_norm, *k_norm;
     struct linear *qkv; // [(num_heads + 2 num_kv_heads) head_dim][hidden]
     struct linear *o; // [hidden][num_heads head_dim]
     void *states; // dev [max_num_seqs][bytes of a slot]: of a recurrent layer, else NULL

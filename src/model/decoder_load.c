@@ -3,13 +3,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "model/code_reader.h"
 #include "model/decoder_internal.h"
 #include "model/rope.h"
-
-enum { PARTS_MAX = 3 };
 
 // The state of one load.
 struct loader {
@@ -26,6 +25,8 @@ struct row_part {
     const char *module; // "self_attn.q_proj": ".weight" and ".bias" are appended
     uint32_t rows, start, count;
     struct weight_format format;
+    // Heads of q and k of which only the first rotary_dim elements are rotated; 0: not such heads.
+    uint32_t head_dim, rotary_dim;
 };
 
 // Columns [start, start + count) of a tensor [rows][cols].
@@ -96,33 +97,81 @@ static struct matrix_slice bias_of(const struct weight *weight, uint32_t start, 
     };
 }
 
+static bool is_partly_rotated(const struct row_part *part) {
+    return part->rotary_dim < part->head_dim;
+}
+
+static uint32_t num_slices(const struct row_part *part) {
+    return is_partly_rotated(part) ? part->count / part->head_dim * 4 : 1;
+}
+
+// The kernels rotate pairs (i, i + head_dim / 2). Where only the first rotary_dim elements r of a
+// head are rotated, in pairs (i, i + rotary_dim / 2), and the others u are not, heads of q and k
+// get another order: the first halves of r and of u, then the second halves. Scores stay the same.
+struct head_runs {
+    uint32_t start[4], count[4];
+};
+
+static struct head_runs head_runs_of(uint32_t head_dim, uint32_t rotary_dim) {
+    uint32_t rotated = rotary_dim / 2, others = head_dim / 2 - rotated;
+    return (struct head_runs){{0, rotary_dim, rotated, rotary_dim + others},
+                              {rotated, others, rotated, others}};
+}
+
+static enum status take_part(struct loader *l, uint32_t layer, const struct row_part *part,
+                             uint32_t cols, struct weight *weight, struct weight *bias) {
+    char name[WEIGHT_NAME_BYTES];
+    layer_weight_name(name, layer, part->module, ".weight");
+    enum status status = take_matrix(l, name, part->rows, cols, weight);
+    if (status || !bias) return status;
+    const uint64_t shape[1] = {part->rows};
+    layer_weight_name(name, layer, part->module, ".bias");
+    return weights_take(l->weights, name, 1, shape, bias, l->err);
+}
+
+static void slice_part(const struct row_part *part, const struct weight *weight,
+                       const struct weight *bias, struct matrix_slice *slices,
+                       struct matrix_slice *biases) {
+    if (!is_partly_rotated(part)) {
+        *slices = rows_of(weight, part->start, part->count);
+        if (bias) *biases = bias_of(bias, part->start, part->count);
+        return;
+    }
+    const struct head_runs runs = head_runs_of(part->head_dim, part->rotary_dim);
+    for (uint32_t i = 0; i < num_slices(part); i++) {
+        uint32_t start = part->start + i / 4 * part->head_dim + runs.start[i % 4];
+        slices[i] = rows_of(weight, start, runs.count[i % 4]);
+        if (bias) biases[i] = bias_of(bias, start, runs.count[i % 4]);
+    }
+}
+
 // Column-parallel: stacks this rank's rows of all parts into one linear, so that q, k and v (or
 // gate and up) are one matrix product. nano-vllm: ColumnParallelLinear, MergedColumnParallelLinear,
 // QKVParallelLinear.
 static enum status load_rows(struct loader *l, uint32_t layer, const struct row_part *parts,
                              uint32_t num_parts, uint32_t cols, bool has_bias,
                              struct linear **out) {
-    struct matrix_slice slices[PARTS_MAX], biases[PARTS_MAX];
-    CHECK(num_parts <= PARTS_MAX, "num_parts=%u", num_parts);
-    for (uint32_t i = 0; i < num_parts; i++) {
-        char name[WEIGHT_NAME_BYTES];
-        struct weight weight;
-        layer_weight_name(name, layer, parts[i].module, ".weight");
-        enum status status = take_matrix(l, name, parts[i].rows, cols, &weight);
-        if (status) return status;
-        slices[i] = rows_of(&weight, parts[i].start, parts[i].count);
-        if (!has_bias) continue;
-        layer_weight_name(name, layer, parts[i].module, ".bias");
-        const uint64_t shape[1] = {parts[i].rows};
-        status = weights_take(l->weights, name, 1, shape, &weight, l->err);
-        if (status) return status;
-        biases[i] = bias_of(&weight, parts[i].start, parts[i].count);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < num_parts; i++) count += num_slices(&parts[i]);
+    struct matrix_slice *slices = calloc(2 * (size_t)count, sizeof *slices);
+    if (!slices) return err_nomem(l->err, parts->module);
+    struct matrix_slice *biases = slices + count;
+    struct linear_spec spec = {slices, has_bias ? biases : NULL, count, parts->format};
+    enum status status = OK;
+    struct weight weight = {0}, bias = {0};
+    for (uint32_t i = 0, at = 0; i < num_parts && !status; at += num_slices(&parts[i++])) {
+        // Parts of one tensor follow each other.
+        bool is_taken = i && strcmp(parts[i].module, parts[i - 1].module) == 0;
+        if (!is_taken)
+            status = take_part(l, layer, &parts[i], cols, &weight, has_bias ? &bias : NULL);
+        if (!status)
+            slice_part(&parts[i], &weight, has_bias ? &bias : NULL, slices + at, biases + at);
     }
     struct code_reader *readers = NULL;
-    enum status status = code_readers_make(&readers, slices, num_parts, parts->format, l->err);
-    const struct linear_spec spec = {slices, has_bias ? biases : NULL, num_parts, parts->format};
+    if (!status) status = code_readers_make(&readers, slices, count, parts->format, l->err);
     if (!status) status = create_linear(l, &spec, out);
     free(readers);
+    free(slices);
     return status;
 }
 
@@ -177,8 +226,11 @@ static enum status to_device(struct decoder *d, const float *values, size_t coun
     return d->backend->ops->synchronize(d->backend, err);
 }
 
-static enum status load_vector(struct loader *l, const char *name, uint32_t count, float **out) {
+// A norm's weights, times `factor`, as the table's kind of norm has them.
+static enum status load_norm(struct loader *l, const char *name, uint32_t count, float factor,
+                             float **out) {
     const uint64_t shape[1] = {count};
+    float plus = l->decoder->table->norm_kind == NORM_ONE_PLUS_WEIGHT ? 1 : 0;
     struct weight weight;
     enum status status = weights_take(l->weights, name, 1, shape, &weight, l->err);
     if (status) return status;
@@ -186,45 +238,70 @@ static enum status load_vector(struct loader *l, const char *name, uint32_t coun
     if (!values) return err_nomem(l->err, name);
     const char *data = byte_source_get(&weight.source, 0, count * dtype_size(weight.dtype),
                                        values + count, l->err);
-    for (uint32_t i = 0; data && i < count; i++) values[i] = element(data, weight.dtype, i);
+    for (uint32_t i = 0; data && i < count; i++) {
+        values[i] = factor * (plus + element(data, weight.dtype, i));
+    }
     status = data ? to_device(l->decoder, values, count, out, l->err) : ERR_IO;
     free(values);
     return status;
 }
 
-static enum status load_layer_vector(struct loader *l, uint32_t layer, const char *module,
-                                     uint32_t count, float **out) {
+static enum status load_layer_norm(struct loader *l, uint32_t layer, const char *module,
+                                   uint32_t count, float **out) {
     char name[WEIGHT_NAME_BYTES];
     layer_weight_name(name, layer, module, ".weight");
-    return load_vector(l, name, count, out);
+    return load_norm(l, name, count, 1, out);
 }
 
-static enum status load_norms(struct loader *l, uint32_t i, struct decoder_layer *layer) {
-    const struct model_config *c = l->decoder->config;
-    const struct layer *described = &l->decoder->table->layers[i];
-    enum status status;
-    if ((status = load_layer_vector(l, i, "input_layernorm", c->hidden_size, &layer->input_norm)))
-        return status;
-    if ((status =
-             load_layer_vector(l, i, "post_attention_layernorm", c->hidden_size, &layer->mlp_norm)))
-        return status;
+static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_layer *layer) {
+    const struct decoder *d = l->decoder;
+    const struct layer *described = &d->table->layers[i];
     if (described->head_norm == HEAD_NORM_NONE) return OK;
-    if ((status = load_layer_vector(l, i, "self_attn.q_norm", described->head_dim, &layer->q_norm)))
-        return status;
-    return load_layer_vector(l, i, "self_attn.k_norm", described->head_dim, &layer->k_norm);
+    bool is_each = described->head_norm == HEAD_NORM_EACH;
+    uint32_t q = is_each ? 1 : d->config->num_heads, k = is_each ? 1 : d->config->num_kv_heads;
+    uint32_t dim = described->head_dim;
+    enum status status = load_layer_norm(l, i, "self_attn.q_norm", q * dim, &layer->q_norm);
+    return status ? status : load_layer_norm(l, i, "self_attn.k_norm", k * dim, &layer->k_norm);
+}
+
+// Where a norm is behind attention, "post_attention_layernorm" is that one, else the MLP's.
+static enum status load_norms(struct loader *l, uint32_t i, struct decoder_layer *layer) {
+    static const char after_attention[] = "post_attention_layernorm";
+    uint32_t hidden = l->decoder->config->hidden_size;
+    enum norm_place place = l->decoder->table->layers[i].norm_place;
+    const struct {
+        const char *module;
+        bool is_there;
+        float **out;
+    } norms[] = {
+        {"input_layernorm", place != NORM_AFTER, &layer->input_norm},
+        {after_attention, place == NORM_BEFORE, &layer->mlp_norm},
+        {after_attention, place != NORM_BEFORE, &layer->input_post_norm},
+        {"pre_feedforward_layernorm", place == NORM_AROUND, &layer->mlp_norm},
+        {"post_feedforward_layernorm", place != NORM_BEFORE, &layer->mlp_post_norm},
+    };
+    for (size_t k = 0; k < ARRAY_LEN(norms); k++) {
+        if (!norms[k].is_there) continue;
+        enum status status = load_layer_norm(l, i, norms[k].module, hidden, norms[k].out);
+        if (status) return status;
+    }
+    return load_head_norms(l, i, layer);
 }
 
 static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct model_config *c = l->decoder->config;
     const struct decoder_shape *s = &l->decoder->shape;
     bool has_bias = l->decoder->table->layers[i].has_mlp_bias;
+    uint32_t start = s->intermediate_start, count = s->intermediate_size,
+             all = c->intermediate_size;
     const struct layer_formats formats = linear_formats_layer(&l->decoder->formats, i);
-    const struct row_part gate_up[] = {
-        {gate_up_modules[0], c->intermediate_size, s->intermediate_start, s->intermediate_size,
-         formats.gate_up},
-        {gate_up_modules[1], c->intermediate_size, s->intermediate_start, s->intermediate_size,
-         formats.gate_up},
-    };
+    const struct weight_format format = formats.gate_up;
+    const struct row_part apart[] = {{gate_up_modules[0], all, start, count, format, 0, 0},
+                                     {gate_up_modules[1], all, start, count, format, 0, 0}};
+    const struct row_part stacked[] = {
+        {STACKED_GATE_UP_MODULE, 2 * all, start, count, format, 0, 0},
+        {STACKED_GATE_UP_MODULE, 2 * all, all + start, count, format, 0, 0}};
+    const struct row_part *gate_up = l->decoder->table->is_stacked ? stacked : apart;
     const struct col_part down = {DOWN_MODULE,           c->hidden_size,       c->intermediate_size,
                                   s->intermediate_start, s->intermediate_size, formats.down};
     enum status status = load_rows(l, i, gate_up, 2, c->hidden_size, has_bias, &layer->gate_up);
@@ -276,8 +353,8 @@ static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slic
 static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct model_config *c = l->decoder->config;
     uint32_t count = c->moe.num_experts;
-    const struct row_part router = {l->decoder->table->expert_names->router, count, 0, count,
-                                    linear_formats_router()};
+    const struct row_part router = {
+        l->decoder->table->expert_names->router, count, 0, count, linear_formats_router(), 0, 0};
     enum status status = load_rows(l, i, &router, 1, c->hidden_size, false, &layer->router);
     if (status) return status;
     struct matrix_slice *slices = calloc(count, 3 * sizeof *slices);
@@ -295,13 +372,21 @@ static enum status load_layer(struct loader *l, uint32_t i) {
     const struct layer *described = &d->table->layers[i];
     uint32_t dim = described->head_dim;
     const struct layer_formats formats = linear_formats_layer(&d->formats, i);
-    const struct row_part qkv[] = {
-        {qkv_modules[0], c->num_heads * dim, s->head_start * dim, s->num_heads * dim, formats.qkv},
-        {qkv_modules[1], c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim,
-         formats.qkv},
-        {qkv_modules[2], c->num_kv_heads * dim, s->kv_head_start * dim, s->num_kv_heads * dim,
-         formats.qkv},
+    const struct weight_format format = formats.qkv;
+    uint32_t q = c->num_heads * dim, kv = c->num_kv_heads * dim, rotary = described->rotary_dim;
+    uint32_t q_start = s->head_start * dim, q_count = s->num_heads * dim;
+    uint32_t kv_start = s->kv_head_start * dim, kv_count = s->num_kv_heads * dim;
+    const struct row_part apart[] = {
+        {qkv_modules[0], q, q_start, q_count, format, dim, rotary},
+        {qkv_modules[1], kv, kv_start, kv_count, format, dim, rotary},
+        {qkv_modules[2], kv, kv_start, kv_count, format, 0, 0},
     };
+    const struct row_part stacked[] = {
+        {STACKED_QKV_MODULE, q + 2 * kv, q_start, q_count, format, dim, rotary},
+        {STACKED_QKV_MODULE, q + 2 * kv, q + kv_start, kv_count, format, dim, rotary},
+        {STACKED_QKV_MODULE, q + 2 * kv, q + kv + kv_start, kv_count, format, 0, 0},
+    };
+    const struct row_part *qkv = d->table->is_stacked ? stacked : apart;
     const struct col_part o = {O_MODULE,           c->hidden_size,
                                c->num_heads * dim, s->head_start * dim,
                                s->num_heads * dim, formats.o};
@@ -343,28 +428,20 @@ static enum status load_ends(struct loader *l) {
             load_vocabulary(l, "lm_head.weight", linear_formats_lm_head(&d->formats), &d->lm_head);
     }
     if (status) return status;
-    return load_vector(l, "model.norm.weight", d->config->hidden_size, &d->final_norm);
-}
-
-// The angles of no rotation: q and k stay what they are.
-static void fill_identity(uint32_t head_dim, uint32_t num_positions, float *table) {
-    for (uint32_t position = 0; position < num_positions; position++) {
-        float *row = table + (size_t)position * head_dim;
-        for (uint32_t i = 0; i < head_dim; i++) row[i] = i < head_dim / 2;
-    }
+    return load_norm(l, "model.norm.weight", d->config->hidden_size, d->table->logits_scale,
+                     &d->final_norm);
 }
 
 // `rope`: index of the table of layers' ropes; num_ropes: no rotation.
 static enum status make_rope(struct decoder *d, uint32_t rope, struct err *err) {
     uint32_t head_dim = d->config->head_dim, num_positions = d->limits.max_positions;
+    uint32_t rotary_dim = model_config_rotary_dim(d->config);
     size_t count = (size_t)num_positions * head_dim;
     float *table = malloc(count * sizeof *table);
     if (!table) return err_nomem(err, "rotary embedding table");
-    if (rope == d->table->num_ropes) {
-        fill_identity(head_dim, num_positions, table);
-    } else {
-        rope_fill_table(&d->table->ropes[rope], head_dim, num_positions, table);
-    }
+    bool rotates = rope < d->table->num_ropes;
+    rope_fill_table(&d->table->ropes[rotates ? rope : 0], head_dim, rotates ? rotary_dim : 0,
+                    num_positions, table);
     enum status status = to_device(d, table, count, &d->ropes[rope], err);
     free(table);
     return status;
@@ -504,6 +581,8 @@ void decoder_destroy(struct decoder *d) {
         if (layer->experts) d->backend->moe->experts_destroy(d->backend, layer->experts);
         ops->release(d->backend, layer->input_norm);
         ops->release(d->backend, layer->mlp_norm);
+        ops->release(d->backend, layer->input_post_norm);
+        ops->release(d->backend, layer->mlp_post_norm);
         ops->release(d->backend, layer->q_norm);
         ops->release(d->backend, layer->k_norm);
     }

@@ -137,8 +137,10 @@ static void add_sparse_mlp(struct linears_bytes *all, const struct model_config 
 
 // Elements of a layer's norms.
 static size_t norm_size(const struct model_config *c, const struct layer *layer) {
-    bool has_head_norms = layer->head_norm != HEAD_NORM_NONE;
-    return 2 * (size_t)c->hidden_size + (has_head_norms ? 2 * (size_t)layer->head_dim : 0);
+    size_t norms = layer->norm_place == NORM_AROUND ? 4 : 2, heads = 0;
+    if (layer->head_norm == HEAD_NORM_EACH) heads = 2;
+    if (layer->head_norm == HEAD_NORM_ROW) heads = (size_t)c->num_heads + layer->num_kv_heads;
+    return norms * c->hidden_size + heads * layer->head_dim;
 }
 
 static void add_layer(struct linears_bytes *all, const struct model_config *c,

@@ -48,11 +48,17 @@ MUST_USE enum status family_apply(struct layer_table *out, const struct model_fa
 // All families; NULL is the end. The list is in a file of its own, so that tests can link another.
 extern const struct model_family *const model_families[];
 
+extern const struct model_family family_gemma3;
+extern const struct model_family family_granite;
 extern const struct model_family family_llama;
 extern const struct model_family family_mistral;
 extern const struct model_family family_mixtral;
+extern const struct model_family family_olmo2;
+extern const struct model_family family_olmo3;
+extern const struct model_family family_phi3;
 extern const struct model_family family_qwen2;
 extern const struct model_family family_qwen3;
 extern const struct model_family family_qwen3_moe;
+extern const struct model_family family_smollm3;
 
 #endif

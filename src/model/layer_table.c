@@ -23,7 +23,7 @@ enum status layer_table_init(struct layer_table *table, const struct model_confi
             .window = config->is_sliding && config->is_sliding[i] ? config->sliding_window : 0,
             .head_dim = config->head_dim,
             .num_kv_heads = config->num_kv_heads,
-            .rotary_dim = config->head_dim,
+            .rotary_dim = model_config_rotary_dim(config),
             .query_scale = 1.0f / sqrtf((float)config->head_dim),
             .residual_scale = 1,
             .is_sparse = config->moe.num_experts && config->moe.is_sparse[i],
@@ -140,7 +140,10 @@ bool layer_table_is_even(const struct layer_table *table) {
         bool is_same = layer->rope == first->rope && layer->head_dim == first->head_dim &&
                        layer->num_kv_heads == first->num_kv_heads &&
                        layer->query_scale == first->query_scale;
-        bool is_plain = !layer->is_sparse && has_kv(layer) && !layer->window && layer->softcap == 0;
+        bool is_plain = !layer->is_sparse && has_kv(layer) && !layer->window &&
+                        layer->softcap == 0 && layer->norm_place == NORM_BEFORE &&
+                        layer->head_norm != HEAD_NORM_ROW && layer->activation == ACTIVATION_SILU &&
+                        layer->residual_scale == 1;
         if (!is_same || !is_plain || layer->has_sinks) return false;
     }
     return true;
@@ -153,11 +156,11 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
         const char *what;
         bool is_wanted;
     } cases[] = {
-        {"norms behind attention and MLP", layer->norm_place != NORM_BEFORE},
-        {"a norm over all heads of q and k", layer->head_norm == HEAD_NORM_ROW},
-        {"an activation other than silu", layer->activation != ACTIVATION_SILU},
-        {"a rotary embedding of a part of each head", layer->rotary_dim != layer->head_dim},
-        {"a factor of what is added to the residual", layer->residual_scale != 1},
+        {"a norm of heads that are rotated in part",
+         layer->rotary_dim != layer->head_dim && layer->head_norm != HEAD_NORM_NONE},
+        {"a clamped activation", layer->activation == ACTIVATION_CLAMPED_SILU},
+        {"experts with another activation than silu",
+         layer->is_sparse && layer->activation != ACTIVATION_SILU},
         {"linear attention with a rotary embedding", !has_kv(layer) && layer->rope != ROPE_NONE},
         {"linear attention over a window", !has_kv(layer) && layer->window},
         {"a soft limit of attention scores", layer->softcap != 0},
@@ -178,9 +181,6 @@ enum status layer_table_check(const struct layer_table *table, struct err *err) 
         const char *what;
         bool is_wanted;
     } cases[] = {
-        {"norms by 1 + weight", table->norm_kind != NORM_WEIGHT},
-        {"a factor of the embeddings", table->embedding_scale != 1},
-        {"a factor of the logits", table->logits_scale != 1},
         {"a soft limit of the logits", table->logits_softcap != 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -196,6 +196,18 @@ enum status layer_table_check(const struct layer_table *table, struct err *err) 
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: a model without any layer of softmax attention is not supported",
                        table->family);
+    }
+    return OK;
+}
+
+enum status layer_table_check_ranks(const struct layer_table *table, uint32_t world_size,
+                                    struct err *err) {
+    for (uint32_t i = 0; i < table->num_layers && world_size > 1; i++) {
+        if (table->layers[i].head_norm != HEAD_NORM_ROW) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s has a norm over all heads, which cannot be cut among %u ranks; want "
+                       "tensor_parallel_size 1",
+                       table->family, world_size);
     }
     return OK;
 }

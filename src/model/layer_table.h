@@ -87,6 +87,8 @@ struct layer_table {
     float logits_softcap; // as a layer's softcap; 0: none
     struct rope_config ropes[ROPE_TABLES_MAX]; // [num_ropes]
     uint32_t num_ropes;
+    // The checkpoint has q, k and v in one tensor, and gate and up.
+    bool is_stacked;
     uint32_t num_layers;
     struct layer *layers; // [num_layers]
     // The KV groups of the layers with KV (backend.h, struct step): each has so many or fewer. What
@@ -115,5 +117,8 @@ bool layer_table_is_even(const struct layer_table *table);
 
 // ERR_UNSUPPORTED names the first value that the decoder cannot compute.
 MUST_USE enum status layer_table_check(const struct layer_table *table, struct err *err);
+// The same for several ranks, where a rank has a part of the heads.
+MUST_USE enum status layer_table_check_ranks(const struct layer_table *table, uint32_t world_size,
+                                             struct err *err);
 
 #endif

@@ -105,15 +105,20 @@ static enum status find_layer(const struct finder *f, uint32_t i, const struct m
     const struct layer *layer = &table->layers[i];
     uint32_t dim = layer->head_dim, hidden = c->hidden_size, size = c->intermediate_size;
     const uint32_t heads[] = {c->num_heads * dim, c->num_kv_heads * dim, c->num_kv_heads * dim};
-    const uint32_t halves[] = {size, size};
-    enum status status = find_rows(f, i, qkv_modules, heads, 3, hidden, &out->qkv);
+    const uint32_t halves[] = {size, size}, all_heads = heads[0] + 2 * heads[1], both = 2 * size;
+    static const char *const stacked_qkv[] = {STACKED_QKV_MODULE};
+    static const char *const stacked_gate_up[] = {STACKED_GATE_UP_MODULE};
+    bool is_stacked = table->is_stacked;
+    enum status status = is_stacked ? find_rows(f, i, stacked_qkv, &all_heads, 1, hidden, &out->qkv)
+                                    : find_rows(f, i, qkv_modules, heads, 3, hidden, &out->qkv);
     if (status) return status;
     status = find_cols(f, i, O_MODULE, hidden, heads[0], s->head_start * dim, &out->o);
     if (status) return status;
     if (layer->is_sparse) {
         return find_experts(f, i, c, table->expert_names, s->expert_start, &out->experts);
     }
-    status = find_rows(f, i, gate_up_modules, halves, 2, hidden, &out->gate_up);
+    status = is_stacked ? find_rows(f, i, stacked_gate_up, &both, 1, hidden, &out->gate_up)
+                        : find_rows(f, i, gate_up_modules, halves, 2, hidden, &out->gate_up);
     if (status) return status;
     return find_cols(f, i, DOWN_MODULE, hidden, size, s->intermediate_start, &out->down);
 }

@@ -25,6 +25,9 @@ struct linear_formats {
 // The names of a layer's linears in a checkpoint, below "model.layers.N.".
 extern const char *const qkv_modules[3];
 extern const char *const gate_up_modules[2];
+// Where q, k and v are one tensor, and gate and up (layer_table.is_stacked).
+#define STACKED_QKV_MODULE "self_attn.qkv_proj"
+#define STACKED_GATE_UP_MODULE "mlp.gate_up_proj"
 #define O_MODULE "self_attn.o_proj"
 #define DOWN_MODULE "mlp.down_proj"
 

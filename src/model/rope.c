@@ -54,11 +54,21 @@ static struct yarn_ramp yarn_ramp_of(const struct rope_config *rope, uint32_t he
     return (struct yarn_ramp){low, high};
 }
 
-float rope_frequencies(const struct rope_config *rope, uint32_t head_dim, float *inv_freq) {
+// sqrt(1 + ln(factor) / ln(original context)): arXiv 2402.13753.
+static double long_attention_factor(const struct rope_config *rope) {
+    if (rope->attention_factor > 0) return rope->attention_factor;
+    if (rope->factor <= 1) return 1;
+    return sqrt(1 + log(rope->factor) / log(rope->original_max_position_embeddings));
+}
+
+float rope_frequencies(const struct rope_config *rope, uint32_t rotary_dim, uint32_t num_positions,
+                       float *inv_freq) {
+    bool is_long = num_positions > rope->original_max_position_embeddings;
+    const float *factors = is_long ? rope->long_factors : rope->short_factors;
     struct yarn_ramp ramp = {0, 0};
-    if (rope->type == ROPE_YARN) ramp = yarn_ramp_of(rope, head_dim);
-    for (uint32_t i = 0; i < head_dim / 2; i++) {
-        double frequency = pow(rope->theta, -2.0 * i / head_dim);
+    if (rope->type == ROPE_YARN) ramp = yarn_ramp_of(rope, rotary_dim);
+    for (uint32_t i = 0; i < rotary_dim / 2; i++) {
+        double frequency = pow(rope->theta, -2.0 * i / rotary_dim);
         switch (rope->type) {
         case ROPE_DEFAULT:
             break;
@@ -74,21 +84,30 @@ float rope_frequencies(const struct rope_config *rope, uint32_t head_dim, float 
             frequency *= interpolated / rope->factor + (1 - interpolated);
             break;
         }
+        case ROPE_LONG:
+            frequency /= (double)factors[i];
+            break;
         }
         inv_freq[i] = (float)frequency;
     }
+    if (rope->type == ROPE_LONG) return (float)long_attention_factor(rope);
     return rope->type == ROPE_YARN ? (float)yarn_attention_factor(rope) : 1.0f;
 }
 
-void rope_fill_table(const struct rope_config *rope, uint32_t head_dim, uint32_t num_positions,
-                     float *table) {
+void rope_fill_table(const struct rope_config *rope, uint32_t head_dim, uint32_t rotary_dim,
+                     uint32_t num_positions, float *table) {
     CHECK(head_dim <= ROPE_HEAD_DIM_MAX, "head_dim=%u", head_dim);
+    CHECK(rotary_dim <= head_dim, "rotary_dim=%u", rotary_dim);
     float inv_freq[ROPE_HEAD_DIM_MAX / 2];
-    float scale = rope_frequencies(rope, head_dim, inv_freq);
+    float scale = rope_frequencies(rope, rotary_dim, num_positions, inv_freq);
     uint32_t half = head_dim / 2;
     for (uint32_t position = 0; position < num_positions; position++) {
         float *row = table + (size_t)position * head_dim;
         for (uint32_t i = 0; i < half; i++) {
+            row[i] = 1; // no rotation
+            row[half + i] = 0;
+        }
+        for (uint32_t i = 0; i < rotary_dim / 2; i++) {
             // Rounded to float32, as in training.
             float angle = (float)position * inv_freq[i];
             row[i] = cosf(angle) * scale;

@@ -52,8 +52,8 @@ static void test_rms_norm(void **state) {
         ops_rng_fill(&rng, residual, count);
         memcpy(residual_scalar, residual, count * sizeof *residual);
         norm_oracle(x, with_residual ? residual : NULL, weight, sum, want, rows, cols, 1e-6);
-        struct rms_norm_args args = {x,    with_residual ? residual : NULL, weight, out, rows, cols,
-                                     1e-6f};
+        struct rms_norm_args args = {
+            x, with_residual ? residual : NULL, weight, out, rows, cols, 1e-6f, 0};
         backend->ops->rms_norm(backend, &args);
         args.residual = with_residual ? residual_scalar : NULL;
         args.out = out_scalar;
@@ -77,6 +77,76 @@ static void test_rms_norm(void **state) {
 }
 
 // In place, alone or in a batch, with 1, 2, 3 threads: the same bits.
+static void test_rms_norm_of_a_part_of_each_row(void **state) {
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    enum { ROWS = 9, COLS = 40, STRIDE = 100 };
+    float *x = ops_guard_alloc(ROWS * STRIDE), *want = ops_guard_alloc(ROWS * STRIDE);
+    float weight[COLS];
+    struct ops_rng rng = ops_rng_of(3);
+    ops_rng_fill(&rng, x, ROWS * STRIDE);
+    ops_rng_fill(&rng, weight, COLS);
+    memcpy(want, x, ROWS * STRIDE * sizeof *x);
+    for (uint32_t row = 0; row < ROWS; row++) {
+        float *part = want + row * STRIDE;
+        struct rms_norm_args args = {part, NULL, weight, part, 1, COLS, 1e-5f, 0};
+        backend->ops->rms_norm(backend, &args);
+    }
+    struct rms_norm_args args = {x, NULL, weight, x, ROWS, COLS, 1e-5f, STRIDE};
+    backend->ops->rms_norm(backend, &args);
+    ops_assert_same_bits(x, want, ROWS, STRIDE, "parts of rows");
+    ops_guard_free(x, ROWS * STRIDE);
+    ops_guard_free(want, ROWS * STRIDE);
+    backend_destroy(backend);
+}
+
+static void test_gelu_mul(void **state) {
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    enum { ROWS = 3, COLS = 523 };
+    float *gate_up = ops_guard_alloc(ROWS * 2 * COLS), *out = ops_guard_alloc(ROWS * COLS);
+    double want[ROWS * COLS];
+    struct ops_rng rng = ops_rng_of(4);
+    ops_rng_fill(&rng, gate_up, ROWS * 2 * COLS);
+    const float ends[] = {0, -0.0f, 40, -40, 3e4f, -3e4f, 1e30f, -1e30f};
+    memcpy(gate_up, ends, sizeof ends);
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) gate_up[COLS + i] = 1;
+    for (uint32_t i = 0; i < ROWS * COLS; i++) {
+        const float *row = gate_up + i / COLS * 2 * COLS;
+        double v = (double)row[i % COLS], up = (double)row[COLS + i % COLS];
+        double s = sqrt(2 / 3.14159265358979323846) * (v + 0.044715 * v * v * v);
+        want[i] = 0.5 * v * (1 + tanh(s)) * up;
+    }
+    struct silu_mul_args args = {gate_up, out, ROWS, COLS, true};
+    backend->ops->silu_mul(backend, &args);
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        assert_true(fabs((double)out[i] - want[i]) <= 1e-6 * fabs(want[i]) + 1e-30);
+        out[i] = (float)(want[i] = 0);
+    }
+    assert_nmse(out, want, ROWS * COLS, ROWS_NMSE);
+    ops_guard_free(gate_up, ROWS * 2 * COLS);
+    ops_guard_free(out, ROWS * COLS);
+    backend_destroy(backend);
+}
+
+static void test_scale(void **state) {
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    enum { COUNT = 20000 };
+    float *x = ops_guard_alloc(COUNT), *out = ops_guard_alloc(COUNT);
+    struct ops_rng rng = ops_rng_of(5);
+    ops_rng_fill(&rng, x, COUNT);
+    struct scale_args args = {x, out, COUNT, 0.22f, false};
+    backend->ops->scale(backend, &args);
+    for (uint32_t i = 0; i < COUNT; i++) assert_true(out[i] == 0.22f * x[i]);
+    args.adds = true;
+    backend->ops->scale(backend, &args);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        double want = 0.44 * (double)x[i];
+        assert_true(fabs((double)out[i] - want) <= 1e-6 * fabs(want));
+    }
+    ops_guard_free(x, COUNT);
+    ops_guard_free(out, COUNT);
+    backend_destroy(backend);
+}
+
 static void test_rms_norm_same_bits(void **state) {
     enum { ROWS = 70, COLS = 1003 };
     float *x = ops_guard_alloc(ROWS * COLS), *weight = ops_guard_alloc(COLS);
@@ -87,17 +157,17 @@ static void test_rms_norm_same_bits(void **state) {
     for (int threads = 1; threads <= 3; threads++) {
         struct backend *backend = ops_backend(*state, threads, DTYPE_BF16);
         if (threads == 1) {
-            struct rms_norm_args args = {x, NULL, weight, want, ROWS, COLS, 1e-5f};
+            struct rms_norm_args args = {x, NULL, weight, want, ROWS, COLS, 1e-5f, 0};
             backend->ops->rms_norm(backend, &args);
         }
         for (uint32_t row = 0; row < ROWS; row++) {
-            struct rms_norm_args args = {x + row * COLS, NULL, weight, got + row * COLS, 1,
-                                         COLS,           1e-5f};
+            struct rms_norm_args args = {x + row * COLS, NULL,  weight, got + row * COLS, 1,
+                                         COLS,           1e-5f, 0};
             backend->ops->rms_norm(backend, &args);
         }
         ops_assert_same_bits(got, want, ROWS, COLS, "rows alone");
         memcpy(got, x, ROWS * COLS * sizeof *x);
-        struct rms_norm_args args = {got, NULL, weight, got, ROWS, COLS, 1e-5f};
+        struct rms_norm_args args = {got, NULL, weight, got, ROWS, COLS, 1e-5f, 0};
         backend->ops->rms_norm(backend, &args);
         ops_assert_same_bits(got, want, ROWS, COLS, "in place");
         backend_destroy(backend);
@@ -125,7 +195,7 @@ static void test_silu_mul(void **state) {
             double gate = (double)gate_up[at];
             want[j] = gate / (1 + exp(-gate)) * (double)gate_up[at + cols];
         }
-        struct silu_mul_args args = {gate_up, out, rows, cols};
+        struct silu_mul_args args = {gate_up, out, rows, cols, false};
         backend->ops->silu_mul(backend, &args);
         args.out = out_scalar;
         scalar->ops->silu_mul(scalar, &args);
@@ -149,7 +219,7 @@ static void test_silu_accuracy(void **state) {
         gate_up[i] = (float)i * (240.0f / COUNT) - 120.0f;
         gate_up[COUNT + i] = 1.0f;
     }
-    struct silu_mul_args args = {gate_up, out, 1, COUNT};
+    struct silu_mul_args args = {gate_up, out, 1, COUNT, false};
     backend->ops->silu_mul(backend, &args);
     double worst = 0;
     for (int i = 0; i < COUNT; i++) {
@@ -180,7 +250,7 @@ static void test_same_bits_in_any_float_mode(void **state) {
         struct backend *odd = ops_backend(*state, threads, DTYPE_BF16);
         float_mode_set(FLOAT_MODE_DEFAULT);
         for (uint32_t rows = 1; rows <= ROWS; rows += ROWS - 1) {
-            struct silu_mul_args args = {gate_up, want, rows, COLS};
+            struct silu_mul_args args = {gate_up, want, rows, COLS, false};
             backend->ops->silu_mul(backend, &args);
             args.out = got;
             float_mode_set(ODD_FLOAT_MODE);
@@ -203,7 +273,7 @@ static void test_nonfinite(void **state) {
     const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 0.0f, -0.0f};
     float *gate_up = ops_guard_alloc(2 * COLS), *out = ops_guard_alloc(COLS);
     float *clean = ops_guard_alloc(COLS), *weight = ops_guard_alloc(COLS);
-    struct silu_mul_args args = {gate_up, clean, 1, COLS};
+    struct silu_mul_args args = {gate_up, clean, 1, COLS, false};
     for (uint32_t i = 0; i < 2 * COLS; i++) gate_up[i] = 1.0f;
     for (uint32_t i = 0; i < COLS; i++) weight[i] = 1.0f;
     backend->ops->silu_mul(backend, &args);
@@ -216,7 +286,7 @@ static void test_nonfinite(void **state) {
     assert_true(isnan(out[0]));
     assert_true(out[5] == INFINITY && out[15] == 3e38f);
     assert_true(out[20] == 0 && out[25] == 0 && out[30] == 0);
-    struct rms_norm_args norm = {gate_up, NULL, weight, out, 1, COLS, 1e-6f};
+    struct rms_norm_args norm = {gate_up, NULL, weight, out, 1, COLS, 1e-6f, 0};
     backend->ops->rms_norm(backend, &norm);
     for (uint32_t i = 0; i < COLS; i++) assert_true(isnan(out[i]));
     ops_guard_free(gate_up, 2 * COLS);
@@ -250,6 +320,9 @@ int main(void) {
     static const struct ops_case cases[] = {
         {"rms_norm matches double precision and scalar", test_rms_norm, ISA_ROWS},
         {"rms_norm: same bits in place, in any batch", test_rms_norm_same_bits, ISA_ROWS},
+        {"rms_norm of a part of each row", test_rms_norm_of_a_part_of_each_row, ISA_ROWS},
+        {"gelu_mul matches double precision", test_gelu_mul, ISA_ROWS},
+        {"scale multiplies and adds", test_scale, ISA_ROWS},
         {"silu_mul matches double precision and scalar", test_silu_mul, ISA_ROWS},
         {"silu_mul's relative error", test_silu_accuracy, ISA_ROWS},
         {"silu_mul: same bits in any floating-point mode", test_same_bits_in_any_float_mode,

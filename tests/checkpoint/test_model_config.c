@@ -371,25 +371,6 @@ static void test_bad_sliding_window(void **state) {
     REFUSE_ALL(cases);
 }
 
-static char *read_file(const char *path) {
-    FILE *file = fopen(path, "rb");
-    if (!file) fail_msg("cannot open %s", path);
-    char *text = calloc(1, 65536);
-    assert_non_null(text);
-    assert_true(fread(text, 1, 65535, file) > 0);
-    fclose(file);
-    return text;
-}
-
-static void load_path(struct model_config *config, const char *path) {
-    struct err err = {0};
-    char *text = read_file(path);
-    if (model_config_parse(config, text, strlen(text), path, &err) != OK) {
-        fail_msg("%s", err.message);
-    }
-    free(text);
-}
-
 static void assert_equal(const struct model_config *a, const struct model_config *b) {
     assert_string_equal(a->architecture, b->architecture);
     assert_int_equal(a->dtype, b->dtype);
@@ -450,6 +431,12 @@ static void test_both_forms_of_every_family(void **state) {
         {"mistral", "MistralForCausalLM", ROPE_DEFAULT, 1e4},
         {"mixtral", "MixtralForCausalLM", ROPE_DEFAULT, 1e6},
         {"qwen3-vl", "Qwen3ForCausalLM", ROPE_DEFAULT, 5e6},
+        {"smollm3", "SmolLM3ForCausalLM", ROPE_DEFAULT, 2e6},
+        {"granite", "GraniteForCausalLM", ROPE_DEFAULT, 1e4},
+        {"olmo2", "Olmo2ForCausalLM", ROPE_DEFAULT, 1e4},
+        {"phi3", "Phi3ForCausalLM", ROPE_DEFAULT, 1e4},
+        {"phi3-short", "Phi3ForCausalLM", ROPE_LONG, 1e4},
+        {"phi3-long", "Phi3ForCausalLM", ROPE_LONG, 1e4},
         {"mistral3", "MistralForCausalLM", ROPE_DEFAULT, 1e4},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -457,10 +444,10 @@ static void test_both_forms_of_every_family(void **state) {
         struct model_config now;
         struct model_config before;
         snprintf(path, sizeof path, "tests/reference/data/%s/config.json", cases[i].family);
-        load_path(&now, path);
+        parse_path(&now, path);
         snprintf(path, sizeof path, "tests/reference/data/%s/config_published_form.json",
                  cases[i].family);
-        load_path(&before, path);
+        parse_path(&before, path);
         assert_string_equal(now.architecture, cases[i].architecture);
         assert_int_equal(now.dtype, DTYPE_BF16);
         assert_int_equal(now.rope.type, cases[i].rope);

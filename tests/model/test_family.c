@@ -232,21 +232,17 @@ static void test_what_has_no_code_is_refused(void **state) {
         const char *words;
         struct layer layer;
     } cases[] = {
-        {"norms behind", usual}, {"over all heads", usual},
-        {"activation", usual},   {"a part of each head", usual},
-        {"residual", usual},     {"soft limit", usual},
-        {"sinks", usual},        {"another size", usual},
-        {"another size", usual},
+        {"clamped", usual},      {"heads that are rotated in part", usual},
+        {"soft limit", usual},   {"sinks", usual},
+        {"another size", usual}, {"another size", usual},
     };
-    cases[0].layer.norm_place = NORM_AROUND;
-    cases[1].layer.head_norm = HEAD_NORM_ROW;
-    cases[2].layer.activation = ACTIVATION_GELU_TANH;
-    cases[3].layer.rotary_dim = usual.head_dim / 2;
-    cases[4].layer.residual_scale = 0.5f;
-    cases[5].layer.softcap = 30;
-    cases[6].layer.has_sinks = true;
-    cases[7].layer.num_kv_heads = 1;
-    cases[8].layer.head_dim = cases[8].layer.rotary_dim = usual.head_dim * 2;
+    cases[0].layer.activation = ACTIVATION_CLAMPED_SILU;
+    cases[1].layer.rotary_dim = usual.head_dim / 2;
+    cases[1].layer.head_norm = HEAD_NORM_EACH;
+    cases[2].layer.softcap = 30;
+    cases[3].layer.has_sinks = true;
+    cases[4].layer.num_kv_heads = 1;
+    cases[5].layer.head_dim = cases[5].layer.rotary_dim = usual.head_dim * 2;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         changed = cases[i].layer;
         err = (struct err){0};
@@ -265,22 +261,10 @@ static void test_what_has_no_code_in_the_whole_model_is_refused(void **state) {
     struct layer_table table;
     struct err err = {0};
     assert_int_equal(family_resolve(&table, &config, &err), OK);
-    struct {
-        const char *words;
-        struct layer_table table;
-    } cases[] = {{"1 + weight", table},
-                 {"embeddings", table},
-                 {"factor of the logits", table},
-                 {"limit of the logits", table}};
-    cases[0].table.norm_kind = NORM_ONE_PLUS_WEIGHT;
-    cases[1].table.embedding_scale = 2;
-    cases[2].table.logits_scale = 2;
-    cases[3].table.logits_softcap = 30;
     assert_int_equal(layer_table_check(&table, &err), OK);
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        assert_int_equal(layer_table_check(&cases[i].table, &err), ERR_UNSUPPORTED);
-        expect_words(&err, cases[i].words);
-    }
+    table.logits_softcap = 30;
+    assert_int_equal(layer_table_check(&table, &err), ERR_UNSUPPORTED);
+    expect_words(&err, "limit of the logits");
     layer_table_fini(&table);
     model_config_fini(&config);
 }
@@ -318,6 +302,17 @@ static void test_biases_that_a_family_lacks(void **state) {
     }
 }
 
+static void test_norms_over_all_heads_want_one_rank(void **state) {
+    (void)state;
+    const struct field olmo[CHANGES_MAX] = {{"architectures", "[\"Olmo2ForCausalLM\"]"}};
+    struct layer_table table = resolve(olmo);
+    struct err err = {0};
+    assert_int_equal(layer_table_check_ranks(&table, 1, &err), OK);
+    assert_int_equal(layer_table_check_ranks(&table, 2, &err), ERR_UNSUPPORTED);
+    expect_words(&err, "OLMo 2|over all heads|2 ranks");
+    layer_table_fini(&table);
+}
+
 // The counts of the published checkpoints.
 static void test_bench_configs(void **state) {
     (void)state;
@@ -325,14 +320,21 @@ static void test_bench_configs(void **state) {
         const char *name;
         uint64_t num_parameters;
         double active; // billions, as the model card says; 0: all
+        uint32_t window;
     } cases[] = {
-        {"llama-3.1-8b", 8030261248, 0},     {"llama-3.2-1b", 1235814400, 0},
-        {"mistral-7b-v0.3", 7248023552, 0},  {"mistral-7b-v0.1", 7241732096, 0},
-        {"qwen2.5-7b", 7615616512, 0},       {"qwen3-0.6b", 596049920, 0},
-        {"qwen3-1.7b", 1720574976, 0},       {"qwen3-4b", 4022468096, 0},
-        {"qwen3-8b", 8190735360, 0},         {"qwen3-14b", 14768307200, 0},
-        {"qwen3-32b", 32762123264, 0},       {"qwen3-30b-a3b", 30532122624, 3.3},
-        {"mixtral-8x7b", 46702792704, 12.9},
+        {"llama-3.1-8b", 8030261248, 0, 0},     {"llama-3.2-1b", 1235814400, 0, 0},
+        {"mistral-7b-v0.3", 7248023552, 0, 0},  {"mistral-7b-v0.1", 7241732096, 0, 4096},
+        {"qwen2.5-7b", 7615616512, 0, 0},       {"qwen3-0.6b", 596049920, 0, 0},
+        {"qwen3-1.7b", 1720574976, 0, 0},       {"qwen3-4b", 4022468096, 0, 0},
+        {"qwen3-8b", 8190735360, 0, 0},         {"qwen3-14b", 14768307200, 0, 0},
+        {"qwen3-32b", 32762123264, 0, 0},       {"qwen3-30b-a3b", 30532122624, 3.3, 0},
+        {"mixtral-8x7b", 46702792704, 12.9, 0}, {"gemma-3-270m", 268098176, 0, 512},
+        {"gemma-3-1b", 999885952, 0, 512},      {"gemma-3-4b", 3880263168, 0, 1024},
+        {"gemma-3-12b", 11766034176, 0, 1024},  {"gemma-3-27b", 27009346304, 0, 1024},
+        {"smollm3-3b", 3075098624, 0, 0},       {"phi-4", 14659507200, 0, 0},
+        {"granite-3.3-8b", 8170864640, 0, 0},   {"olmo-2-7b", 7298617344, 0, 0},
+        {"olmo-3-7b", 7298011136, 0, 4096},     {"mistral-small-3.1-24b", 23572403200, 0, 0},
+        {"qwen3-vl-4b", 4022468096, 0, 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char folder[256];
@@ -352,7 +354,7 @@ static void test_bench_configs(void **state) {
         double want = cases[i].active > 0 ? cases[i].active : (double)total / 1e9;
         assert_true(active > want - 0.1 && active < want + 0.1);
         assert_int_equal(c.dtype, DTYPE_BF16);
-        assert_int_equal(c.sliding_window, strcmp(cases[i].name, "mistral-7b-v0.1") ? 0 : 4096);
+        assert_int_equal(c.sliding_window, cases[i].window);
         assert_false(generation.has_temperature);
         layer_table_fini(&table);
         model_config_fini(&c);
@@ -402,6 +404,7 @@ int main(void) {
         cmocka_unit_test(test_what_has_no_code_in_the_whole_model_is_refused),
         cmocka_unit_test(test_unknown_architecture_lists_the_known),
         cmocka_unit_test(test_biases_that_a_family_lacks),
+        cmocka_unit_test(test_norms_over_all_heads_want_one_rank),
         cmocka_unit_test(test_bench_configs),
         cmocka_unit_test(test_ranks_share_every_expert),
         cmocka_unit_test(test_shares_are_multiples_of_8),

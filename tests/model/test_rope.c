@@ -17,7 +17,7 @@ static void test_default_frequencies_are_powers_of_theta(void **state) {
     (void)state;
     const struct rope_config rope = {.type = ROPE_DEFAULT, .theta = 10000};
     float inv_freq[4];
-    near((double)rope_frequencies(&rope, 8, inv_freq), 1);
+    near((double)rope_frequencies(&rope, 8, 4096, inv_freq), 1);
     const double want[] = {1, 0.1, 0.01, 0.001};
     for (int i = 0; i < 4; i++) near((double)inv_freq[i], want[i]);
 }
@@ -26,7 +26,7 @@ static void test_linear_divides_by_factor(void **state) {
     (void)state;
     const struct rope_config rope = {.type = ROPE_LINEAR, .theta = 10000, .factor = 4};
     float inv_freq[4];
-    rope_frequencies(&rope, 8, inv_freq);
+    rope_frequencies(&rope, 8, 4096, inv_freq);
     near((double)inv_freq[0], 0.25);
     near((double)inv_freq[3], 0.00025);
 }
@@ -40,7 +40,7 @@ static void test_llama3_keeps_short_and_stretches_long_wavelengths(void **state)
                                      .low_freq_factor = 1,
                                      .high_freq_factor = 4};
     float inv_freq[64];
-    rope_frequencies(&rope, 128, inv_freq);
+    rope_frequencies(&rope, 128, 4096, inv_freq);
     near((double)inv_freq[0], 1); // wavelength 6.28: short
     near((double)inv_freq[63], pow(500000, -126.0 / 128) / 8); // wavelength 2.6 M: long
     double frequency = pow(500000, -64.0 / 128); // wavelength 4443: between
@@ -58,7 +58,7 @@ static void test_yarn_interpolates_only_slow_dimensions(void **state) {
                                      .beta_slow = 1,
                                      .truncate = true};
     float inv_freq[64];
-    float scale = rope_frequencies(&rope, 128, inv_freq);
+    float scale = rope_frequencies(&rope, 128, 4096, inv_freq);
     near((double)scale, 0.1 * log(4) + 1);
     near((double)inv_freq[0], 1);
     near((double)inv_freq[63], pow(1000000, -126.0 / 128) / 4);
@@ -76,14 +76,14 @@ static void test_yarn_ramp_is_cut_at_the_first_and_last_dimension(void **state) 
                                .beta_slow = 1,
                                .truncate = true};
     float inv_freq[4];
-    rope_frequencies(&rope, 8, inv_freq);
+    rope_frequencies(&rope, 8, 4096, inv_freq);
     near((double)inv_freq[2], pow(10, -0.5));
     double interpolated = (3.0 - 2) / (7 - 2); // from 2 to 7, not to 12
     near((double)inv_freq[3], pow(10, -0.75) * (interpolated / 4 + (1 - interpolated)));
 
     rope.beta_fast = 2000; // -1.94
     rope.beta_slow = 100; // 3.26
-    rope_frequencies(&rope, 8, inv_freq);
+    rope_frequencies(&rope, 8, 4096, inv_freq);
     near((double)inv_freq[0], 1);
     near((double)inv_freq[1], pow(10, -0.25) * (0.25 / 4 + 0.75)); // from 0 to 4, not from -2
 }
@@ -101,20 +101,20 @@ static void test_yarn_scales_by_its_mscales(void **state) {
                                .mscale_all_dim = 0.4,
                                .truncate = true};
     float inv_freq[32];
-    near((double)rope_frequencies(&rope, 64, inv_freq),
+    near((double)rope_frequencies(&rope, 64, 4096, inv_freq),
          (0.1 * 0.7 * log(40) + 1) / (0.1 * 0.4 * log(40) + 1));
     rope.mscale_all_dim = 0; // one alone counts for nothing
-    near((double)rope_frequencies(&rope, 64, inv_freq), 0.1 * log(40) + 1);
+    near((double)rope_frequencies(&rope, 64, 4096, inv_freq), 0.1 * log(40) + 1);
     rope.mscale_all_dim = 0.4;
     rope.attention_factor = 1.25;
-    near((double)rope_frequencies(&rope, 64, inv_freq), 1.25);
+    near((double)rope_frequencies(&rope, 64, 4096, inv_freq), 1.25);
 }
 
 static void test_table_holds_cosines_then_sines(void **state) {
     (void)state;
     const struct rope_config rope = {.type = ROPE_DEFAULT, .theta = 10000};
     float table[3 * 4];
-    rope_fill_table(&rope, 4, 3, table);
+    rope_fill_table(&rope, 4, 4, 3, table);
     near((double)table[0], 1);
     assert_true(table[2] == 0.0f);
     near((double)table[8], cos(2));
@@ -123,8 +123,43 @@ static void test_table_holds_cosines_then_sines(void **state) {
     near((double)table[11], sin(0.02));
 }
 
+static void test_long(void **state) {
+    (void)state;
+    struct rope_config rope = {.type = ROPE_LONG,
+                               .theta = 1e4,
+                               .factor = 32,
+                               .original_max_position_embeddings = 4096,
+                               .num_factors = 2,
+                               .short_factors = {1, 2},
+                               .long_factors = {4, 8}};
+    float inv_freq[2];
+    double scale = sqrt(1 + log(32) / log(4096));
+    near((double)rope_frequencies(&rope, 4, 4096, inv_freq), scale);
+    near((double)inv_freq[0], 1);
+    near((double)inv_freq[1], 0.01 / 2);
+    near((double)rope_frequencies(&rope, 4, 4097, inv_freq), scale);
+    near((double)inv_freq[0], 1.0 / 4);
+    near((double)inv_freq[1], 0.01 / 8);
+    rope.attention_factor = 1.25;
+    near((double)rope_frequencies(&rope, 4, 4096, inv_freq), 1.25);
+    rope.attention_factor = 0;
+    rope.factor = 1;
+    near((double)rope_frequencies(&rope, 4, 4096, inv_freq), 1);
+}
+
+static void test_table_of_a_part_of_each_head(void **state) {
+    (void)state;
+    const struct rope_config rope = {.theta = 1e4};
+    float table[2 * 8];
+    rope_fill_table(&rope, 8, 4, 2, table);
+    const double want[8] = {cos(1), cos(0.01), 1, 1, sin(1), sin(0.01), 0, 0};
+    for (int i = 0; i < 8; i++) near((double)table[8 + i], want[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_long),
+        cmocka_unit_test(test_table_of_a_part_of_each_head),
         cmocka_unit_test(test_default_frequencies_are_powers_of_theta),
         cmocka_unit_test(test_linear_divides_by_factor),
         cmocka_unit_test(test_llama3_keeps_short_and_stretches_long_wavelengths),

@@ -235,6 +235,7 @@ static void check_windows(const char *isa) {
     check_held_blocks("tests/reference/data/mistral-window", isa);
     check_with("tests/reference/data/mistral-window", isa, "auto", 12);
     check_with("tests/reference/data/qwen2-window", isa, "auto", 100);
+    check_with("tests/reference/data/gemma3", isa, "auto", 100);
 }
 
 static void check_byte_weights(const char *isa) {
@@ -252,6 +253,9 @@ static void check_isa(const char *isa) {
     check_model("tests/reference/data/llama-bias", isa, "auto");
     check_model("tests/reference/data/mistral", isa, "auto");
     check_model("tests/reference/data/mixtral", isa, "auto");
+    check_model("tests/reference/data/olmo2", isa, "auto");
+    check_model("tests/reference/data/granite", isa, "auto");
+    check_model("tests/reference/data/phi3-short", isa, "auto");
     check_model("tests/reference/data/qwen3-moe", isa, "auto");
     check_model("tests/reference/data/qwen3-moe-mixed", isa, "auto");
     check_windows(isa);

@@ -144,8 +144,65 @@ static void test_text_of_mistral3(void **state) {
     check_on_every_isa("mistral3");
 }
 
+static void test_smollm3(void **state) {
+    (void)state;
+    check_on_every_isa("smollm3");
+}
+
+static void test_granite(void **state) {
+    (void)state;
+    check_on_every_isa("granite");
+}
+
+// Norms over all heads want one rank.
+static void check_olmo(const char *family) {
+    if (mini_options("").tensor_parallel_size > 1) {
+        print_message("skipped: %s runs on one rank only\n", family);
+        skip();
+    }
+    check_on_every_isa(family);
+}
+
+static void test_olmo2(void **state) {
+    (void)state;
+    check_olmo("olmo2");
+}
+
+static void test_olmo3(void **state) {
+    (void)state;
+    check_olmo("olmo3");
+}
+
+static void test_gemma3(void **state) {
+    (void)state;
+    check_on_every_isa("gemma3");
+}
+
+static void test_phi3(void **state) {
+    (void)state;
+    check_on_every_isa("phi3");
+}
+
+static void test_phi3_with_short_factors(void **state) {
+    (void)state;
+    check_on_every_isa("phi3-short");
+}
+
+static void test_phi3_with_long_factors(void **state) {
+    (void)state;
+    check_on_every_isa("phi3-long");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_smollm3),
+        cmocka_unit_test(test_granite),
+        cmocka_unit_test(test_olmo2),
+        cmocka_unit_test(test_olmo3),
+        cmocka_unit_test(test_gemma3),
+        cmocka_unit_test(test_phi3),
+        cmocka_unit_test(test_phi3_with_short_factors),
+        cmocka_unit_test(test_phi3_with_long_factors),
         cmocka_unit_test(test_text_of_qwen3_vl),
         cmocka_unit_test(test_text_of_mistral3),
         cmocka_unit_test(test_qwen3),

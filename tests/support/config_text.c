@@ -81,3 +81,22 @@ void refuse_all(const struct refusal *cases, size_t count) {
         free(text);
     }
 }
+
+static char *read_file(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (!file) fail_msg("cannot open %s", path);
+    char *text = calloc(1, 65536);
+    assert_non_null(text);
+    assert_true(fread(text, 1, 65535, file) > 0);
+    fclose(file);
+    return text;
+}
+
+void parse_path(struct model_config *config, const char *path) {
+    struct err err = {0};
+    char *text = read_file(path);
+    if (model_config_parse(config, text, strlen(text), path, &err) != OK) {
+        fail_msg("%s", err.message);
+    }
+    free(text);
+}

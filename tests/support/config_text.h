@@ -23,6 +23,7 @@ struct refusal {
 char *make_config(const struct field changes[CHANGES_MAX]);
 // Each fails the test if its expectation is not met.
 struct model_config parse_ok(const struct field changes[CHANGES_MAX]);
+void parse_path(struct model_config *config, const char *path);
 void expect_words(const struct err *err, const char *words);
 void text_refused(const char *text, enum status status, const char *words);
 void refuse_all(const struct refusal *cases, size_t count);

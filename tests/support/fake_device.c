@@ -18,6 +18,7 @@ enum command_kind {
     ATTENTION,
     LINEAR_ATTENTION,
     SILU_MUL,
+    SCALE,
     GATHER_ROWS,
     SAMPLE,
     COUNTS_BEGIN,
@@ -50,6 +51,7 @@ struct command {
         struct attention_args attention;
         struct linear_attention_args linear_attention;
         struct silu_mul_args silu_mul;
+        struct scale_args scale;
         struct gather_rows_args gather_rows;
         struct update_tables_args update_tables;
         struct sample_args sample;
@@ -194,6 +196,9 @@ static void run_simple(struct backend *b, const struct command *command) {
         return;
     case SILU_MUL:
         cpu->silu_mul(b, &command->as.silu_mul);
+        return;
+    case SCALE:
+        cpu->scale(b, &command->as.scale);
         return;
     case GATHER_ROWS:
         cpu->gather_rows(b, &command->as.gather_rows);
@@ -416,9 +421,17 @@ static void fake_embed(struct backend *backend, const struct embed_args *args) {
     enqueue(backend, &(struct command){.kind = EMBED, .step = *args->step, .as.embed = *args});
 }
 
-static void fake_rms_norm(struct backend *backend, const struct rms_norm_args *args) {
-    enqueue(backend, &(struct command){.kind = RMS_NORM, .as.rms_norm = *args});
-}
+// Ops that borrow nothing.
+#define ENQUEUES(op, command_kind)                                                                 \
+    static void fake_##op(struct backend *backend, const struct op##_args *args) {                 \
+        enqueue(backend, &(struct command){.kind = command_kind, .as.op = *args});                 \
+    }
+ENQUEUES(rms_norm, RMS_NORM)
+ENQUEUES(scale, SCALE)
+ENQUEUES(silu_mul, SILU_MUL)
+ENQUEUES(update_tables, UPDATE_TABLES)
+ENQUEUES(gather_rows, GATHER_ROWS)
+ENQUEUES(sample, SAMPLE)
 
 static void fake_linear(struct backend *backend, const struct linear_args *args) {
     backend->num_timed += fake.times_linears;
@@ -440,22 +453,6 @@ static void fake_linear_attention(struct backend *backend,
     enqueue(backend, &(struct command){.kind = LINEAR_ATTENTION,
                                        .step = *args->step,
                                        .as.linear_attention = *args});
-}
-
-static void fake_silu_mul(struct backend *backend, const struct silu_mul_args *args) {
-    enqueue(backend, &(struct command){.kind = SILU_MUL, .as.silu_mul = *args});
-}
-
-static void fake_update_tables(struct backend *backend, const struct update_tables_args *args) {
-    enqueue(backend, &(struct command){.kind = UPDATE_TABLES, .as.update_tables = *args});
-}
-
-static void fake_gather_rows(struct backend *backend, const struct gather_rows_args *args) {
-    enqueue(backend, &(struct command){.kind = GATHER_ROWS, .as.gather_rows = *args});
-}
-
-static void fake_sample(struct backend *backend, const struct sample_args *args) {
-    enqueue(backend, &(struct command){.kind = SAMPLE, .as.sample = *args});
 }
 
 static enum status fake_weights_finish(struct backend *backend, struct err *err) {
@@ -559,6 +556,7 @@ static void fill_ops(void) {
     ops->attention_prepare = fake_attention_prepare;
     ops->attention = fake_attention;
     ops->silu_mul = fake_silu_mul;
+    ops->scale = fake_scale;
     ops->update_tables = fake_update_tables;
     ops->gather_rows = fake_gather_rows;
 }

@@ -301,7 +301,19 @@ static void plain_silu_mul(struct backend *backend, const struct silu_mul_args *
         const float *turn = (const float *)args->gate_up + (size_t)r * 2 * args->cols;
         const float *up = turn + args->cols;
         float *out = (float *)args->out + (size_t)r * args->cols;
-        for (uint32_t i = 0; i < args->cols; i++) out[i] = turn[i] / (1 + expf(-turn[i])) * up[i];
+        for (uint32_t i = 0; i < args->cols; i++) {
+            float v = turn[i], s = args->is_gelu ? 1.59576912f * (v + 0.044715f * v * v * v) : v;
+            out[i] = v / (1 + expf(-s)) * up[i];
+        }
+    }
+}
+
+static void plain_scale(struct backend *backend, const struct scale_args *args) {
+    (void)backend;
+    const float *x = args->x;
+    float *out = args->out;
+    for (size_t i = 0; i < args->count; i++) {
+        out[i] = args->adds ? out[i] + args->factor * x[i] : args->factor * x[i];
     }
 }
 
@@ -341,6 +353,7 @@ static const struct backend_ops plain_ops = {
     .attention_prepare = plain_attention_prepare,
     .attention = plain_attention,
     .silu_mul = plain_silu_mul,
+    .scale = plain_scale,
     .update_tables = plain_update_tables,
     .gather_rows = plain_gather_rows,
 };

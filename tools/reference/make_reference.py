@@ -141,6 +141,38 @@ def families(vocab_size):
                          dict(small, num_hidden_layers=5, use_sliding_window=True,
                               sliding_window=48, max_window_layers=3)),
     }
+    longrope = {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75,
+                "short_factor": [1 + i / 7 for i in range(12)],
+                "long_factor": [2 + i / 3 for i in range(12)],
+                "original_max_position_embeddings": 2048}
+    # Longer contexts than the original one have the long factors, at every length of the test.
+    longer = dict(longrope, short_factor=longrope["long_factor"],
+                  original_max_position_embeddings=2, attention_factor=1.2)
+    gemma = {"full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    olmo3 = {"full_attention": dict(yarn, rope_theta=5e5),
+             "sliding_attention": {"rope_type": "default", "rope_theta": 5e5}}
+    phi3 = (t.Phi3ForCausalLM, t.Phi3Config)
+    wide = dict(small, pad_token_id=0, hidden_size=128)  # heads of 32, as device cuda wants them
+    table.update({
+        "smollm3": (t.SmolLM3ForCausalLM, t.SmolLM3Config,
+                    dict(wide, num_hidden_layers=5)),
+        "granite": (t.GraniteForCausalLM, t.GraniteConfig,
+                    dict(wide, embedding_multiplier=12.0, residual_multiplier=0.22,
+                         attention_multiplier=0.1, logits_scaling=8.0)),
+        "olmo2": (t.Olmo2ForCausalLM, t.Olmo2Config,
+                  dict(wide, tie_word_embeddings=False)),
+        "olmo3": (t.Olmo3ForCausalLM, t.Olmo3Config,
+                  dict(wide, num_hidden_layers=5, sliding_window=48, rope_parameters=olmo3)),
+        "gemma3": (t.Gemma3ForCausalLM, t.Gemma3TextConfig,
+                   dict(small, num_hidden_layers=7, head_dim=32, sliding_window=48,
+                        query_pre_attn_scalar=20, rope_parameters=gemma)),
+        "phi3": (*phi3, dict(wide, original_max_position_embeddings=2048)),
+        "phi3-short": (*phi3, dict(wide, rope_parameters=longrope,
+                                   original_max_position_embeddings=2048)),
+        "phi3-long": (*phi3, dict(wide, rope_parameters=longer,
+                                  original_max_position_embeddings=2)),
+    })
     # Each has another eps. They differ so much that a neighbour's eps would change the logits.
     eps = {name: (10 + 2 * i) / 1000 for i, name in enumerate(table)}
     known = {name: (model, config(**{**base, "rms_norm_eps": eps[name], **own}))
@@ -178,11 +210,21 @@ def write_published_config(folder):
         config = json.load(file)
     text = config.get("text_config", config)
     rope = text.pop("rope_parameters")
+    if "sliding_attention" in rope:
+        local = rope["sliding_attention"]
+        rope = rope["full_attention"]
+        if local["rope_theta"] != rope["rope_theta"]:
+            text["rope_local_base_freq"] = local["rope_theta"]
+        if text["model_type"] == "gemma3_text":
+            text["sliding_window_pattern"] = 6
+            text.pop("_sliding_window_pattern", None)
     text["rope_theta"] = rope.pop("rope_theta")
     config["torch_dtype"] = config.pop("dtype")
     text.pop("layer_types", None)
     is_plain = rope.get("rope_type", "default") == "default" and "mrope_section" not in rope
     text["rope_scaling"] = None if is_plain else rope
+    if "partial_rotary_factor" in rope:
+        text["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
     if config["model_type"] == "qwen3_moe":
         config["num_experts"] = config.pop("num_local_experts")
     with open(f"{folder}/config_published_form.json", "w", encoding="utf-8") as file:

@@ -67,6 +67,7 @@ static const struct backend_ops cpu_ops = {
     .attention_prepare = cpu_attention_prepare,
     .attention = cpu_attention,
     .silu_mul = cpu_silu_mul,
+    .scale = cpu_scale,
     .gather_rows = cpu_gather_rows,
 };
 

@@ -1,5 +1,5 @@
-/* Ops whose rows are independent and cheap: norms, SiLU, gathering. Few rows run on the caller
- * alone. */
+/* Ops whose rows are independent and cheap: norms, SiLU, factors, gathering. Few rows run on the
+ * caller alone. */
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
@@ -34,7 +34,7 @@ static void rms_norm_item(void *arg, uint32_t item, uint32_t thread) {
     const struct rms_norm_args *args = job->args;
     struct row_range range = item_rows(item, job->per_item, args->rows);
     for (uint32_t row = range.begin; row < range.end; row++) {
-        size_t at = (size_t)row * args->cols;
+        size_t at = (size_t)row * (args->stride ? args->stride : args->cols);
         job->kernels->rms_norm((const float *)args->x + at,
                                args->residual ? (float *)args->residual + at : NULL, args->weight,
                                (float *)args->out + at, args->cols, args->eps);
@@ -53,6 +53,25 @@ struct silu_mul_job {
     uint32_t per_item;
 };
 
+// gelu(v) = v / (1 + exp(-s)) with s as in backend.h. That is silu(s) * (v / s), so the kernels of
+// SiLU compute it. v / s is finite, and s only where v is large is not: then silu(s) = s.
+static void gelu_mul(const struct cpu_kernels *kernels, const float *gate, const float *up,
+                     float *out, uint32_t count) {
+    enum { CHUNK = 256 };
+    const float twice = 1.59576912f, cubic = 0.044715f, large = 1e4f; // 2 sqrt(2 / pi)
+    float sums[CHUNK], ups[CHUNK];
+    for (uint32_t start = 0; start < count; start += CHUNK) {
+        uint32_t len = count - start < CHUNK ? count - start : CHUNK;
+        for (uint32_t i = 0; i < len; i++) {
+            float v = gate[start + i], bounded = v > large ? large : v < -large ? -large : v;
+            float slope = twice * (1 + cubic * bounded * bounded);
+            sums[i] = v * slope;
+            ups[i] = up[start + i] / slope;
+        }
+        kernels->silu_mul(sums, ups, out + start, len);
+    }
+}
+
 static void silu_mul_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct silu_mul_job *job = arg;
@@ -60,8 +79,12 @@ static void silu_mul_item(void *arg, uint32_t item, uint32_t thread) {
     struct row_range range = item_rows(item, job->per_item, args->rows);
     for (uint32_t row = range.begin; row < range.end; row++) {
         const float *gate = (const float *)args->gate_up + (size_t)row * 2 * args->cols;
-        job->kernels->silu_mul(gate, gate + args->cols,
-                               (float *)args->out + (size_t)row * args->cols, args->cols);
+        float *out = (float *)args->out + (size_t)row * args->cols;
+        if (args->is_gelu) {
+            gelu_mul(job->kernels, gate, gate + args->cols, out, args->cols);
+        } else {
+            job->kernels->silu_mul(gate, gate + args->cols, out, args->cols);
+        }
     }
 }
 
@@ -69,6 +92,24 @@ void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     struct silu_mul_job job = {&cpu->kernels, args, rows_per_item(cpu, args->rows, args->cols)};
     thread_pool_for(cpu->pool, (args->rows + job.per_item - 1) / job.per_item, silu_mul_item, &job);
+}
+
+static void scale_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct scale_args *args = *(const struct scale_args *const *)arg;
+    size_t begin = (size_t)item * ITEM_FLOATS, end = begin + ITEM_FLOATS;
+    const float *x = args->x;
+    float *out = args->out;
+    if (end > args->count) end = args->count;
+    for (size_t i = begin; i < end; i++) {
+        out[i] = args->adds ? out[i] + args->factor * x[i] : args->factor * x[i];
+    }
+}
+
+void cpu_scale(struct backend *backend, const struct scale_args *args) {
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    uint32_t num_items = (uint32_t)((args->count + ITEM_FLOATS - 1) / ITEM_FLOATS);
+    thread_pool_for(cpu->pool, num_items, scale_item, &args);
 }
 
 struct gather_rows_job {

@@ -53,6 +53,7 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/sample/download_results.cu
       backend/cuda/sample/sample.cu
       backend/cuda/device_cuda.c
+      backend/cuda/rows/scale.cu
       backend/cuda/rows/silu_mul.cu
       backend/cuda/sample/token_counts.cu
       backend/cuda/staging.c

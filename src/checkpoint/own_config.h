@@ -1,0 +1,29 @@
+/* Keys of config.json that only some architectures have, because each changes the computation.
+ * Where an architecture does not have a key, model_config.c refuses it by name. */
+#ifndef CHECKPOINT_OWN_CONFIG_H
+#define CHECKPOINT_OWN_CONFIG_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct own_config {
+    float embedding_multiplier; // factor of the embeddings; 1 by default
+    float residual_multiplier; // of what attention and MLP add to the residual; 1 by default
+    float attention_multiplier; // of the scores q k^T; 0: 1 / sqrt(head_dim)
+    float logits_scaling; // logits are divided by it; 1 by default
+    float query_pre_attn_scalar; // scores are q k^T / sqrt of it; 0: head_dim
+    bool *has_no_rope; // [num_layers]; NULL: all layers have a rotary embedding
+};
+
+bool own_config_has(const char *architecture, const char *key);
+
+// Keys that the architecture does not have get their defaults. After an error *out is empty.
+MUST_USE enum status own_config_read(struct own_config *out, const json_t *root,
+                                     const char *architecture, uint32_t num_layers,
+                                     const char *what, struct err *err);
+void own_config_fini(struct own_config *config); // all-zero is fine
+
+#endif

@@ -1,0 +1,31 @@
+/* OLMo 2 and 3: norms behind attention and MLP instead of in front, and norms of q and k over all
+ * heads. In OLMo 3 three of four layers have a window, and only the others a scaled rotary
+ * embedding. Sources: arXiv 2501.00656, arXiv 2512.13961 and transformers' Olmo2 and Olmo3. */
+#include "model/family.h"
+
+static void change(struct layer_table *table, const struct model_config *config) {
+    table->ropes[1] = config->local_rope;
+    table->num_ropes = 2;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        table->layers[i].norm_place = NORM_AFTER;
+        table->layers[i].rope = table->layers[i].window ? 1 : 0;
+    }
+}
+
+const struct model_family family_olmo2 = {
+    .name = "OLMo 2",
+    .architecture = "Olmo2ForCausalLM",
+    .head_norm = HEAD_NORM_ROW,
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .o_bias = {.key = BIAS_ATTENTION},
+    .change = change,
+};
+
+const struct model_family family_olmo3 = {
+    .name = "OLMo 3",
+    .architecture = "Olmo3ForCausalLM",
+    .head_norm = HEAD_NORM_ROW,
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .o_bias = {.key = BIAS_ATTENTION},
+    .change = change,
+};

@@ -1,0 +1,108 @@
+// Keys of config.json that only some architectures have: what they mean there, in both forms of the
+// file, and what is refused.
+#include "checkpoint/model_config.h"
+
+#include <stdio.h>
+
+#include "support/cmocka_all.h"
+#include "support/config_text.h"
+
+#define SMOLLM3                                                                                    \
+    { "architectures", "[\"SmolLM3ForCausalLM\"]" }
+
+// Layers with windows have another rotary embedding, in both forms.
+static void test_both_forms_of_local_ropes(void **state) {
+    (void)state;
+    static const struct {
+        const char *family;
+        enum rope_type rope;
+        double theta, local_theta;
+    } cases[] = {{"gemma3", ROPE_LINEAR, 1e6, 1e4}, {"olmo3", ROPE_YARN, 5e5, 5e5}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        for (int form = 0; form < 2; form++) {
+            char path[256];
+            struct model_config config;
+            snprintf(path, sizeof path, "tests/reference/data/%s/config%s.json", cases[i].family,
+                     form ? "_published_form" : "");
+            parse_path(&config, path);
+            assert_int_equal(config.rope.type, cases[i].rope);
+            assert_true(config.rope.theta == cases[i].theta);
+            assert_int_equal(config.local_rope.type, ROPE_DEFAULT);
+            assert_true(config.local_rope.theta == cases[i].local_theta);
+            assert_int_equal(config.sliding_window, 48);
+            assert_true(config.is_sliding[0]);
+            assert_false(config.is_sliding[i == 0 ? 5 : 3]);
+            model_config_fini(&config);
+        }
+    }
+}
+
+static void test_layers_without_rope(void **state) {
+    (void)state;
+    struct model_config config =
+        parse_ok((const struct field[CHANGES_MAX]){SMOLLM3, {"num_hidden_layers", "6"}});
+    for (int i = 0; i < 6; i++) assert_int_equal(config.own.has_no_rope[i], i == 3);
+    model_config_fini(&config);
+    config = parse_ok((const struct field[CHANGES_MAX]){
+        SMOLLM3, {"num_hidden_layers", "3"}, {"no_rope_layers", "[0, 1, 0, 1]"}});
+    for (int i = 0; i < 3; i++) assert_int_equal(config.own.has_no_rope[i], i != 1);
+    model_config_fini(&config);
+}
+
+static void test_factors(void **state) {
+    (void)state;
+    struct model_config config =
+        parse_ok((const struct field[CHANGES_MAX]){{"architectures", "[\"GraniteForCausalLM\"]"},
+                                                   {"embedding_multiplier", "12"},
+                                                   {"residual_multiplier", "0.25"},
+                                                   {"logits_scaling", "8"}});
+    assert_true(config.own.embedding_multiplier == 12);
+    assert_true(config.own.residual_multiplier == 0.25f);
+    assert_true(config.own.attention_multiplier == 0); // not given
+    assert_true(config.own.logits_scaling == 8);
+    model_config_fini(&config);
+}
+
+static void test_sizes_that_gemma3_leaves_out(void **state) {
+    (void)state;
+    struct model_config config;
+    parse_path(&config, "bench/configs/gemma-3-4b/config.json");
+    assert_string_equal(config.architecture, "Gemma3ForCausalLM");
+    assert_true(config.has_other_parts && config.tie_word_embeddings);
+    assert_int_equal(config.vocab_size, 262208);
+    assert_int_equal(config.num_heads, 8);
+    assert_int_equal(config.num_kv_heads, 4);
+    assert_int_equal(config.head_dim, 256);
+    assert_int_equal(config.max_position_embeddings, 131072);
+    assert_true(config.rope.theta == 1e6 && config.rope.factor == 8);
+    assert_true(config.local_rope.theta == 1e4);
+    assert_int_equal(config.num_eos_token_ids, 2);
+    model_config_fini(&config);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {{SMOLLM3, {"no_rope_layers", "[1]"}}, ERR_FORMAT, "no_rope_layers|a list of 1"},
+        {{SMOLLM3, {"no_rope_layers", "\"all\""}}, ERR_FORMAT, "no_rope_layers|a string"},
+        {{SMOLLM3, {"num_hidden_layers", "2"}, {"no_rope_layers", "[1, 2]"}},
+         ERR_FORMAT,
+         "no_rope_layers|another number at 1"},
+        {{SMOLLM3, {"residual_multiplier", "0.5"}}, ERR_UNSUPPORTED, "residual_multiplier|0.5"},
+        {{{"architectures", "[\"Phi3ForCausalLM\"]"}, {"partial_rotary_factor", "0.01"}},
+         ERR_FORMAT,
+         "partial_rotary_factor|0.01|even"},
+    };
+    REFUSE_ALL(cases);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_both_forms_of_local_ropes),
+        cmocka_unit_test(test_layers_without_rope),
+        cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_sizes_that_gemma3_leaves_out),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
