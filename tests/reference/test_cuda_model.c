@@ -32,11 +32,12 @@ static const char *program; // this one
 // Families with a head_dim that device cuda has kernels for.
 static const char *const families[] = {
     "qwen3",     "qwen3-tied-bias", "qwen3-yarn", "qwen2",           "llama3-rope",
-    "llama-mha", "mistral",         "qwen3-moe",  "qwen3-moe-mixed",
+    "llama-mha", "mistral",         "qwen3-moe",  "qwen3-moe-mixed", "smollm3",
+    "granite",   "olmo2",           "phi3-short", "mistral3",
 };
 
-// Has a window in every layer.
-static const char windowed_family[] = "mistral-window";
+// A window in all layers or in some.
+static const char *const windowed_families[] = {"mistral-window", "gemma3", "olmo3"};
 
 static struct nvllm_engine_options cuda_options(const char *model) {
     struct nvllm_engine_options options = mini_options(model);
@@ -113,14 +114,16 @@ static bool device_has_windows(void) {
     return has_windows;
 }
 
-// Prompts of up to 300 tokens, with a window of 32.
-static void test_family_with_a_window(void **state) {
+// Prompts of up to 300 tokens, with windows of 32 and 48.
+static void test_families_with_windows(void **state) {
     (void)state;
     if (!device_has_windows()) skip();
-    check_family(windowed_family, 512, false);
-    check_family(windowed_family, 48, false);
-    check_family(windowed_family, 1, false);
-    check_family(windowed_family, 1, true);
+    for (size_t i = 0; i < sizeof windowed_families / sizeof *windowed_families; i++) {
+        check_family(windowed_families[i], 512, false);
+        check_family(windowed_families[i], 48, false);
+        check_family(windowed_families[i], 1, false);
+        check_family(windowed_families[i], 1, true);
+    }
 }
 
 // The bundled model with a window of 48 in every second layer: two KV groups.
@@ -370,7 +373,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_families_in_one_step),
         cmocka_unit_test(test_families_token_by_token),
         cmocka_unit_test(test_families_in_chunks),
-        cmocka_unit_test(test_family_with_a_window),
+        cmocka_unit_test(test_families_with_windows),
         cmocka_unit_test(test_windows_in_some_layers),
         cmocka_unit_test(test_greedy_alone),
         cmocka_unit_test(test_greedy_together),

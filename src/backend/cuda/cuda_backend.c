@@ -485,6 +485,7 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
         .activation_dtype = DTYPE_BF16,
         .weight_dtype = DTYPE_BF16,
         .kv_cache_dtype = DTYPE_BF16,
+        .has_windows = true,
         .has_kv_groups = true,
     };
     snprintf(cuda->base.description, sizeof cuda->base.description, "cuda %.100s", name);
