@@ -37,7 +37,8 @@ static void check(enum weight_code code, bool has_offsets) {
     assert_int_equal(slice.reader->form.code, WEIGHT_CODE_INT8);
     assert_int_equal(slice.reader->read_codes(slice.reader, 0, 0, COUNT, GROUP, &out, NULL), OK);
     for (size_t i = 0; i < COUNT; i++) {
-        float want = weight_code_values(code)[i % 16] * (1.5f + (float)(i / GROUP));
+        size_t group = i / GROUP;
+        float want = weight_code_values(code)[i % 16] * (1.5f + (float)group);
         if (has_offsets) want += 0.25f;
         float got = fmaf((float)(int8_t)codes[i], scales[i / GROUP], offsets[i / GROUP]);
         if (got != want) fail_msg("%zu: %g, want %g", i, (double)got, (double)want);

@@ -15,7 +15,25 @@ static void bf16_dots(const struct linear_dots *dots) {
     avx512_dots(dots, true, add_products);
 }
 
-// Some packed blocks, whose weights become bf16 in registers.
+// Adds the products of half a chunk of block `b`, whose weights become bf16 in registers.
+static ALWAYS_INLINE void add_packed_half(const struct packed_chunk *chunk, uint32_t half,
+                                          enum unpack_kind kind, unpack_table table,
+                                          const unsigned char *x, uint32_t rows, uint32_t b,
+                                          __m512i acc[DOTS_ROWS_MAX][PACKED_BLOCKS_MAX]) {
+    const unsigned char *codes = unpack_half(chunk, half, kind);
+    struct avx512_scales scales = avx512_scales_of(chunk, half, kind, table);
+    UNROLL for (uint32_t line = 0; line < PACKED_LINES; line++) {
+        __m512i pairs = avx512_pairs(kind, table, codes, line, &scales);
+        UNROLL for (uint32_t r = 0; r < rows; r++) {
+            int32_t two;
+            memcpy(&two, x + (size_t)r * CHUNK_BYTES + (half * PACKED_LINES + line) * 4,
+                   sizeof two);
+            acc[r][b] = add_products(acc[r][b], _mm512_set1_epi32(two), pairs);
+        }
+    }
+}
+
+// Some packed blocks.
 static ALWAYS_INLINE void packed_group(const struct linear_dots *dots, uint32_t block,
                                        uint32_t rows, uint32_t blocks, enum unpack_kind kind) {
     __m512i acc[DOTS_ROWS_MAX][PACKED_BLOCKS_MAX];
@@ -29,23 +47,17 @@ static ALWAYS_INLINE void packed_group(const struct linear_dots *dots, uint32_t 
         }
     }
     for (uint32_t c = 0; c < dots->chunks; c++, x += dots->x_stride) {
+        struct packed_chunk chunk[PACKED_BLOCKS_MAX];
+        UNROLL for (uint32_t b = 0; b < blocks; b++) {
+            chunk[b] = packed_chunk_of(shape, w + b * dots->block_bytes, c);
+            for (uint32_t at = 0; at < shape->chunk_bytes; at += CHUNK_BYTES) {
+                const unsigned char *ahead = chunk[b].codes + at + AVX512_DOTS_AHEAD;
+                _mm_prefetch((const void *)ahead, _MM_HINT_T0);
+            }
+        }
         for (uint32_t half = 0; half < 2; half++) {
             UNROLL for (uint32_t b = 0; b < blocks; b++) {
-                struct packed_chunk chunk = packed_chunk_of(shape, w + b * dots->block_bytes, c);
-                const unsigned char *codes = unpack_half(&chunk, half, kind);
-                struct avx512_scales scales = avx512_scales_of(&chunk, half, kind, table);
-                for (uint32_t at = 0; at < shape->chunk_bytes / 2; at += CHUNK_BYTES) {
-                    _mm_prefetch((const void *)(codes + at + AVX512_DOTS_AHEAD), _MM_HINT_T0);
-                }
-                UNROLL for (uint32_t line = 0; line < PACKED_LINES; line++) {
-                    __m512i pairs = avx512_pairs(kind, table, codes, line, &scales);
-                    UNROLL for (uint32_t r = 0; r < rows; r++) {
-                        int32_t two;
-                        memcpy(&two, x + (size_t)r * CHUNK_BYTES + (half * PACKED_LINES + line) * 4,
-                               sizeof two);
-                        acc[r][b] = add_products(acc[r][b], _mm512_set1_epi32(two), pairs);
-                    }
-                }
+                add_packed_half(&chunk[b], half, kind, table, x, rows, b, acc);
             }
         }
     }
