@@ -201,6 +201,11 @@ static void arrays(void **state) {
          "[true,true]|[true,false,true]"},
         {"{'type':'array','uniqueItems':true,'items':{'enum':[1,12,2,[1,1]]}}",
          "[1,12]|[12,1,2]|[[1,1],1, 2]", "[1,1]|[1,12,1]|[1, 1 ]|[12,1,12]|[[1,1],[1,1]]"},
+        {"{'type':'array','uniqueItems':true,'items':{'type':'integer','minimum':-1,'maximum':3}}",
+         "[]|[-1,0,1,2,3]|[3, 1]", "[1,1]|[4]|[-2]|[0,1,0]"},
+        {"{'type':'array','uniqueItems':true,'minItems':2,'items':{'type':'integer',"
+         "'exclusiveMinimum':1.5,'exclusiveMaximum':10,'multipleOf':3}}",
+         "[3,6,9]|[9,3]", "[3]|[3,3]|[10,12]|[0,3]|[2,3]"},
         // As many as are read. A list is known to be wrong without a look at all ways to go on.
         {"{'type':'array','uniqueItems':true,'minItems':1,'items':{'enum':"
          "['a0','a1','a2','a3','a4','a5','a6','a7','a8','a9','b0','b1','b2','b3','b4','b5','b6',"
@@ -326,7 +331,7 @@ static void refused(void **state) {
     } rows[] = {
         {"{'properties':{'a':{'type':'array','uniqueItems':true}}}", ERR_UNSUPPORTED,
          "#/properties/a: keyword 'uniqueItems' cannot be enforced, except for at most one item or "
-         "items of a short enum"},
+         "items of a short enum or range"},
         {"{'properties':{'a/b':{'$ref':'http://x.y/z'}}}", ERR_UNSUPPORTED,
          "#/properties/a~1b: $ref 'http://x.y/z' is in another document, and none is loaded"},
         {"{'$ref':'#/$defs/a'}", ERR_UNSUPPORTED,
@@ -386,7 +391,7 @@ static void report(void **state) {
         "#/properties/a: keyword \"format\" cannot be enforced: \"regex\"",
         "#/properties/b: keyword \"uniqueItems\" cannot be enforced, except for at most one item "
         "or "
-        "items of a short enum",
+        "items of a short enum or range",
         "#/properties/c: format \"color\" is not of the standard and says nothing",
         "#/properties/c: \"order\" is no keyword and says nothing"};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {

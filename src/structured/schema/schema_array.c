@@ -224,6 +224,7 @@ struct values {
     const json_t *list[UNIQUE_MAX]; // [len], different ones
     size_t len;
     bool too_many; // or not listed one by one
+    json_t *numbers; // a list that owns those between two limits; NULL: none
 };
 
 static void add_value(struct values *values, const json_t *value) {
@@ -234,6 +235,38 @@ static void add_value(struct values *values, const json_t *value) {
     if (!values->too_many) values->list[values->len++] = value;
 }
 
+// The whole part of a limit, which may be its neighbour's. False: it is none, or is large.
+static bool whole_part(const struct schema_bound *bound, int64_t *out) {
+    enum { DIGITS_MAX = 12 };
+    const struct schema_decimal *value = bound->value;
+    if (!value || value->exponent > DIGITS_MAX) return false;
+    *out = 0;
+    for (int32_t i = 0; i < value->exponent; i++) {
+        *out = 10 * *out + ((uint32_t)i < value->num_digits ? value->digits[i] - '0' : 0);
+    }
+    if (value->negative) *out = -*out;
+    return true;
+}
+
+// Whole numbers between two limits that are close to each other.
+static void add_numbers(struct schema_reader *reader, const struct schema_branch *branch,
+                        struct values *values) {
+    int64_t first, last;
+    bool is_short = whole_part(&branch->lower, &first) && whole_part(&branch->upper, &last) &&
+                    last - first <= UNIQUE_MAX;
+    values->too_many |= !is_short;
+    if (!is_short) return;
+    if (!values->numbers) values->numbers = json_array();
+    for (int64_t i = first - 1; i <= last + 1 && !values->too_many; i++) {
+        json_t *number = json_integer(i);
+        if (json_array_append_new(values->numbers, number)) {
+            schema_fail(reader, ERR_NOMEM, "out of memory: JSON schema");
+            return;
+        }
+        if (schema_branch_allows(reader, branch, number)) add_value(values, number);
+    }
+}
+
 static void add_values(struct schema_reader *reader, const struct schema_branch *branch,
                        void *arg) {
     struct values *values = arg;
@@ -242,7 +275,9 @@ static void add_values(struct schema_reader *reader, const struct schema_branch 
         if (schema_branch_allows(reader, branch, set->values[i])) add_value(values, set->values[i]);
     }
     if (set) return;
-    if (branch->types & ~(unsigned)(SCHEMA_NULL | SCHEMA_BOOLEAN)) values->too_many = true;
+    unsigned listed = SCHEMA_NULL | SCHEMA_BOOLEAN | SCHEMA_INTEGER;
+    if (branch->types & ~listed) values->too_many = true;
+    if (branch->types & SCHEMA_INTEGER && !values->too_many) add_numbers(reader, branch, values);
     if (branch->types & SCHEMA_NULL) add_value(values, json_null());
     if (branch->types & SCHEMA_TRUE) add_value(values, json_true());
     if (branch->types & SCHEMA_FALSE) add_value(values, json_false());
@@ -314,10 +349,13 @@ static uint32_t make_unique(struct list *list) {
     const struct schema_sink sink = {add_values, &values};
     const struct schema_node *at = &reader->nodes[node];
     if (!values.too_many) schema_expand(reader, at->literals, at->num_literals, &sink);
-    if (!values.too_many) return unique_items(list, &values);
+    uint32_t items = GRAMMAR_EMPTY;
+    if (!values.too_many && !schema_failed(reader)) items = unique_items(list, &values);
+    json_decref(values.numbers);
+    if (!values.too_many) return items;
     schema_refuse(reader, schema_say(reader, list->limits->unique,
                                      "keyword \"uniqueItems\" cannot be enforced, except for at "
-                                     "most one item or items of a short enum"));
+                                     "most one item or items of a short enum or range"));
     return GRAMMAR_EMPTY;
 }
 
