@@ -804,7 +804,7 @@ struct nvllm_stats {
     // compiled already; those that were refused for their form.
     uint64_t num_forms, num_forms_kept, num_forms_refused;
     struct nvllm_durations form_compile; // compilations of forms, also of refused ones
-    struct nvllm_durations form_mask; // masks of the tokens that a form allows, one a token
+    struct nvllm_durations form_mask; // masks of the tokens that a form allows, one a sampled token
 };
 #define NVLLM_STATS_INIT                                                                           \
     {                                                                                              \
