@@ -1,13 +1,18 @@
 /* Linked into the program `nanovllm_merged` with --wrap=nvllm_engine_add_request: requests then get
- * events of NUM_MERGED tokens, as from an engine whose steps bring several. The tokens are the real
- * engine's. */
+ * events of NUM_MERGED tokens or more, as from an engine whose steps bring several. The tokens are
+ * the real engine's. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "nanovllm.h"
 
-enum { NUM_MERGED = 3, TEXT_BYTES = 1 << 16, ROW_MAX = 1 + NVLLM_LOGPROBS_MAX };
+enum {
+    NUM_MERGED = 3,
+    HELD_MAX = 64, // the engine's own events have several tokens where a form leaves no choice
+    TEXT_BYTES = 1 << 16,
+    ROW_MAX = 1 + NVLLM_LOGPROBS_MAX
+};
 
 enum nvllm_status __real_nvllm_engine_add_request(struct nvllm_engine *engine,
                                                   const struct nvllm_request *request,
@@ -21,9 +26,9 @@ struct held {
     uint32_t num_tokens;
     size_t num_top;
     bool has_logprobs;
-    int32_t token_ids[NUM_MERGED];
-    uint32_t text_ends[NUM_MERGED];
-    struct nvllm_logprob logprobs[NUM_MERGED * ROW_MAX];
+    int32_t token_ids[HELD_MAX];
+    uint32_t text_ends[HELD_MAX];
+    struct nvllm_logprob logprobs[HELD_MAX * ROW_MAX];
     char text[TEXT_BYTES];
     size_t text_len;
 };
@@ -36,6 +41,7 @@ struct merger {
 
 static void hold(struct held *held, const struct nvllm_event *event) {
     if (held->text_len + event->text_len >= TEXT_BYTES) abort();
+    if (held->num_tokens + event->num_tokens > HELD_MAX) abort();
     size_t row = 1 + event->num_top;
     for (uint32_t i = 0; i < event->num_tokens; i++) {
         held->token_ids[held->num_tokens] = event->token_ids[i];
@@ -60,7 +66,6 @@ static void merge(const struct nvllm_event *event, void *user_data) {
         merger->on_event(event, merger->user_data);
         return;
     }
-    if (event->num_tokens > 1) abort(); // the engine's own: this program would hide it
     hold(held, event);
     if (held->num_tokens < NUM_MERGED && !event->finish_reason) return;
     struct nvllm_event merged = *event;
