@@ -34,9 +34,8 @@ enum status hub_library_open(struct hub_library *library, struct err *err) {
     HUB_CURL_FUNCTIONS(FIND_CURL)
     if (lacks) {
         return err_set(err, ERR_UNSUPPORTED,
-                       "a download needs libcurl (%s, Debian's package libcurl4), which is not "
-                       "installed or lacks %s",
-                       curl_names[0], lacks);
+                       "a download needs libcurl (%s, Debian's package libcurl4), which %s%s",
+                       curl_names[0], curl ? "lacks " : "is not installed", curl ? lacks : "");
     }
 #define FIND_CRYPTO(name)                                                                          \
     if (!find(crypto, #name, &library->name, sizeof library->name)) lacks = #name;
@@ -44,8 +43,9 @@ enum status hub_library_open(struct hub_library *library, struct err *err) {
     if (lacks) {
         return err_set(err, ERR_UNSUPPORTED,
                        "a download needs OpenSSL's libcrypto (%s, Debian's package libssl3), which "
-                       "is not installed or lacks %s",
-                       crypto_names[0], lacks);
+                       "%s%s",
+                       crypto_names[0], crypto ? "lacks " : "is not installed",
+                       crypto ? lacks : "");
     }
     // They stay loaded (RTLD_NODELETE).
     dlclose(curl);
