@@ -177,6 +177,19 @@ class Plain(DownloadTest):
         self.assertFalse(self.cache.exists())
 
 
+class Gguf(DownloadTest):
+    def test_gguf_files_run_by_name(self):
+        convert = ["python3", "-B", str(ROOT / "tests/support/gguf_convert.py"), str(MODEL)]
+        subprocess.run([*convert, str(self.scratch / "m-BF16.gguf")], check=True)
+        self.hub.models["acme/gguf"] = {"m-BF16.gguf": Lfs((self.scratch / "m-BF16.gguf").read_bytes())}
+        for arguments in (("acme/gguf",), ("acme/gguf:BF16", "--offline")):
+            done = self.run_program("run", *arguments, "--temperature", "0", "What is 37 + 58?")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("95", done.stdout)
+        done = self.run_program("tokenize", "-m", "acme/gguf", "--quant", "bf16", "hi")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
 class Listed(DownloadTest):
     def list(self):
         done = self.run_program("list", "--json")
