@@ -273,9 +273,10 @@ class Library(DownloadTest):
                 "    print(error)\n"
                 f"print(nanovllm.LLM('{NAME}', download=True).tokenizer.encode('hi'))\n"
                 f"print(nanovllm.Tokenizer('{NAME}').encode('hi'))\n")
-        done = subprocess.run(["python3", "-B", "-c", code], capture_output=True, text=True, timeout=120,
-                              env=self.environment(PYTHONPATH=str(ROOT / "python"),
-                                                   NANOVLLM_LIBRARY=str(pathlib.Path(PROGRAM).parent / "libnanovllm.so")))
+        library = str(pathlib.Path(PROGRAM).parent / "libnanovllm.so")
+        environment = self.environment(PYTHONPATH=str(ROOT / "python"), NANOVLLM_LIBRARY=library)
+        done = subprocess.run(["python3", "-B", "-c", code], env=environment, capture_output=True, text=True,
+                              timeout=120)
         self.assertEqual(done.returncode, 0, done.stderr)
         error, first, second = done.stdout.splitlines()
         self.assertIn(f"{NAME} is not a folder, and not in the Hugging Face cache", error)
