@@ -242,24 +242,37 @@ static enum status read_section(struct section *section, double theta, struct ro
     return OK;
 }
 
-// Reads the section under `key`. *found tells whether root has it.
-static enum status read_key(const json_t *root, const char *key, const char *layer_type,
-                            double theta, uint32_t max_position_embeddings,
-                            struct rope_config *rope, bool *found, const char *what,
-                            struct err *err) {
-    struct section section = {.object = jread_get(root, key),
-                              .root = root,
-                              .max_position_embeddings = max_position_embeddings};
+// Where sections are in config.json.
+struct place {
+    const json_t *root; // config.json's object
+    const char *layer_type; // as in rope_config_read
+    uint32_t max_position_embeddings;
+    const char *what; // the file, for errors
+};
+
+// Reads the section under `key`. *found tells whether there is one.
+static enum status read_key(const struct place *place, const char *key, double theta,
+                            struct rope_config *rope, bool *found, struct err *err) {
+    struct section section = {.object = jread_get(place->root, key),
+                              .root = place->root,
+                              .max_position_embeddings = place->max_position_embeddings};
     *found = section.object != NULL;
     if (!*found) return OK;
-    json_t *own = layer_type ? jread_get(section.object, layer_type) : NULL;
+    json_t *own = place->layer_type ? jread_get(section.object, place->layer_type) : NULL;
     if (json_is_object(own)) section.object = own;
     if (!json_is_object(section.object)) {
-        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %s, want an object or null", what, key,
-                       jread_type_name(section.object));
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %s, want an object or null", place->what,
+                       key, jread_type_name(section.object));
     }
-    snprintf(section.what, sizeof section.what, "%s: %s", what, key);
+    snprintf(section.what, sizeof section.what, "%s: %s", place->what, key);
     return read_section(&section, theta, rope, err);
+}
+
+static bool factors_equal(const float *a, const float *b, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (a[i] != b[i]) return false;
+    }
+    return true;
 }
 
 static bool rope_equal(const struct rope_config *a, const struct rope_config *b) {
@@ -270,26 +283,25 @@ static bool rope_equal(const struct rope_config *a, const struct rope_config *b)
            a->attention_factor == b->attention_factor && a->mscale == b->mscale &&
            a->mscale_all_dim == b->mscale_all_dim && a->truncate == b->truncate &&
            a->partial == b->partial && a->num_factors == b->num_factors &&
-           !memcmp(a->short_factors, b->short_factors, sizeof a->short_factors) &&
-           !memcmp(a->long_factors, b->long_factors, sizeof a->long_factors);
+           factors_equal(a->short_factors, b->short_factors, a->num_factors) &&
+           factors_equal(a->long_factors, b->long_factors, a->num_factors);
 }
 
 enum status rope_config_read(struct rope_config *rope, const json_t *root, const char *layer_type,
                              uint32_t max_position_embeddings, double theta_default,
                              const char *what, struct err *err) {
+    const struct place place = {root, layer_type, max_position_embeddings, what};
     double theta = 0;
     struct rope_config scaled = {0};
     bool has_parameters = false;
     bool has_scaling = false;
     enum status status = config_read_double(root, "rope_theta", 1, 1e12, &theta, what, err);
     if (!status) {
-        status = read_key(root, "rope_parameters", layer_type, theta, max_position_embeddings, rope,
-                          &has_parameters, what, err);
+        status = read_key(&place, "rope_parameters", theta, rope, &has_parameters, err);
     }
     if (!status) {
         double known = has_parameters ? rope->theta : theta;
-        status = read_key(root, "rope_scaling", layer_type, known, max_position_embeddings, &scaled,
-                          &has_scaling, what, err);
+        status = read_key(&place, "rope_scaling", known, &scaled, &has_scaling, err);
     }
     if (status) return status;
     if (has_parameters && has_scaling && !rope_equal(rope, &scaled)) {
@@ -312,8 +324,8 @@ enum status rope_config_read_local(struct rope_config *local, const json_t *root
     bool found = false;
     const json_t *all = jread_get(root, "rope_parameters");
     if (json_is_object(jread_get(all, "sliding_attention"))) {
-        enum status status = read_key(root, "rope_parameters", "sliding_attention", 0,
-                                      max_position_embeddings, local, &found, what, err);
+        const struct place place = {root, "sliding_attention", max_position_embeddings, what};
+        enum status status = read_key(&place, "rope_parameters", 0, local, &found, err);
         if (!status && local->theta == 0) local->theta = theta_default;
         return status;
     }
