@@ -207,7 +207,7 @@ static void test_help_wins_and_lists_every_row(void **state) {
     assert_true(p->options.help);
     char *text = printed(p);
     const char *const want[] = {"Usage: nanovllm test [options]\n",
-                                "\nOwn:\n  -m, --model DIR               a folder\n",
+                                "\nOwn:\n  -m, --model MODEL             a folder\n",
                                 "--run-mode NAME               how {fast|slow}\n",
                                 "--batch-count N               how many [1 to 100]\n",
                                 "--[no-]verbose                say more\n",
@@ -242,22 +242,22 @@ static void test_forms_of_the_help(void **state) {
     (void)state;
     const char *const man[] = {
         ".SH SYNOPSIS\n\\fBnanovllm test\\fR [options]\n",
-        ".SS Own\n.TP\n\\fB\\-m\\fR, \\fB\\-\\-model\\fR \\fIDIR\\fR\na folder\n",
+        ".SS Own\n.TP\n\\fB\\-m\\fR, \\fB\\-\\-model\\fR \\fIMODEL\\fR\na folder\n",
         ".TP\n\\fB\\-\\-verbose\\fR, \\fB\\-\\-no\\-verbose\\fR\nsay more\n",
         "\\fIN\\fR\nhow many [1 to 100]\n"};
     prints("--help=man", OPTIONS_MAN, man, ARRAY_LEN(man));
     const char *const bash[] = {
         "_nanovllm_test() {\n    flags='--help --model --run-mode ",
-        " --enable-cache --disable-cache --prompt ", "    -m | --model) value=folders ;;\n",
+        " --enable-cache --disable-cache --prompt ", "    -m | --model) value=files ;;\n",
         "    --run-mode) value=words words='fast slow' ;;\n", "    --batch-count) value=any ;;\n"};
     prints("--help=bash", OPTIONS_BASH, bash, ARRAY_LEN(bash));
-    const char *const zsh[] = {"'(-m --model)'{-m,--model=}'[a folder]:DIR:_files -/' \\\n",
+    const char *const zsh[] = {"'(-m --model)'{-m,--model=}'[a folder]:MODEL:_files' \\\n",
                                "'--run-mode=[how]:NAME:(fast slow)' \\\n",
                                "'--verbose[say more]' \\\n", "'*--stop=[strings]:TEXT:' \\\n"};
     prints("--help=zsh", OPTIONS_ZSH, zsh, ARRAY_LEN(zsh));
-    const char *const fish[] = {
-        " -s m -l model -x -a '(__fish_complete_directories)' -d 'a folder'\n",
-        " -l run-mode -x -a 'fast slow' -d 'how'\n", " -l no-verbose -d 'say more'\n"};
+    const char *const fish[] = {" -s m -l model -r -F -d 'a folder'\n",
+                                " -l run-mode -x -a 'fast slow' -d 'how'\n",
+                                " -l no-verbose -d 'say more'\n"};
     prints("--help=fish", OPTIONS_FISH, fish, ARRAY_LEN(fish));
 }
 
