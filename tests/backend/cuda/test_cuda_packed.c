@@ -152,8 +152,8 @@ static void test_plain(void **state) {
         struct packed_linear p = packed_make(pair->device, &cases[i], 100 * i);
         for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
             check_plain(pair->device, &cases[i], &p, row_counts[r], false);
-            // cuBLASLt, which multiplies most rows, adds no bf16 bias to floats. No model asks it.
-            if (row_counts[r] == ROWS_MAX) continue;
+            // Of more rows cuBLASLt makes floats. It adds no bf16 bias to them, as no model asks.
+            if (row_counts[r] > 8) continue;
             check_plain(pair->device, &cases[i], &p, row_counts[r], true);
         }
         packed_free(pair->device, &p);
