@@ -283,8 +283,8 @@ static void put_bpe(struct file_text *file, const char *rule) {
                                          "b",
                                          "ab",
                                          "\xc4\xa0",
-                                         "\xc4\xa0"
-                                         "ab",
+                                         ("\xc4\xa0"
+                                          "ab"),
                                          "<|im_end|>",
                                          "<|endoftext|>",
                                          "<x>",

@@ -163,6 +163,7 @@ struct cache {
     char snapshot[256];
 };
 
+PRINTF_LIKE(2, 3)
 static void shell(const struct cache *cache, const char *format, ...) {
     char script[1000], line[1200];
     va_list args;

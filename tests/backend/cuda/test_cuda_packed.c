@@ -94,7 +94,7 @@ static void packed_free(struct backend *backend, struct packed_linear *p) {
 }
 
 static double product(const struct packed_linear *p, const float *x, uint32_t output) {
-    double sum = p->bias[output];
+    double sum = (double)p->bias[output];
     const float *weight = p->weight + (size_t)output * p->in;
     for (uint32_t i = 0; i < p->in; i++) sum += (double)x[i] * (double)weight[i];
     return sum;
