@@ -327,6 +327,14 @@ static enum status read_rope(struct model_config *config, const json_t *root, co
         status =
             rope_config_read_local(&config->local_rope, root, positions, local_theta, what, err);
     }
+    if (!status && (config->local_rope.partial != config->rope.partial ||
+                    (local_theta != 0 && config->local_rope.type == ROPE_LONG))) {
+        status =
+            err_set(err, ERR_UNSUPPORTED,
+                    "%s: \"sliding_attention\" of \"rope_parameters\" has a longrope, or another "
+                    "\"partial_rotary_factor\" than other layers, which is not supported",
+                    what);
+    }
     if (!status && config->rope.partial != 1 &&
         !own_config_has(config->architecture, "partial_rotary_factor")) {
         status = err_set(err, ERR_UNSUPPORTED,

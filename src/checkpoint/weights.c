@@ -334,7 +334,13 @@ enum status weights_ignore_copy(struct weights *weights, const char *name, const
     struct entry *entry = weights->dummy ? NULL : find_entry(weights, name);
     if (!entry) return OK;
     const struct entry *first = find_entry(weights, original);
-    CHECK(first && first->used, "original=%s", original);
+    if (!first) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: tensor \"%.100s\" is not quantized as \"%.100s\" is, but "
+                       "\"tie_word_embeddings\" of config.json says that they are the same",
+                       entry->tensor->path, entry->tensor->name, original);
+    }
+    CHECK(first->used, "original=%s", original);
     enum status status = check_shape(entry, rank, shape, err);
     if (!status) status = mark_used(entry, err);
     return status ? status : check_copy(entry, first, err);

@@ -18,20 +18,21 @@ struct window_rule {
         pattern; // default of sliding_window_pattern: each such layer has none; 0: all have one
 };
 
-// Qwen's configurations give a window that is off by default. Mistral's have only sliding_window.
-// transformers' Llama has no windows, whatever its configuration says.
+// Qwen's configurations give a window that is off by default, SmolLM3's too. Mistral's have only
+// sliding_window.
 static const struct window_rule rules[] = {
     {"Qwen2ForCausalLM", 4096, false, 28, false, 0},
     {"Qwen3ForCausalLM", 4096, false, 28, false, 0},
     {"Qwen3MoeForCausalLM", 4096, false, 0, true, 0},
     {"MistralForCausalLM", 4096, true, 0, true, 0},
-    {"LlamaForCausalLM", 0, false, 0, true, 0},
-    {"GraniteForCausalLM", 0, false, 0, true, 0},
-    {"Olmo2ForCausalLM", 0, false, 0, true, 0},
     {"Olmo3ForCausalLM", 4096, true, 0, true, 4},
     {"Gemma3ForCausalLM", 4096, true, 0, true, 6},
     {"SmolLM3ForCausalLM", 0, false, 0, true, 0},
 };
+
+// In transformers these have no windows, whatever their configuration says.
+static const char *const without_windows[] = {"LlamaForCausalLM", "GraniteForCausalLM",
+                                              "Olmo2ForCausalLM"};
 
 static const struct window_rule other_rule = {.use = true};
 
@@ -74,7 +75,11 @@ static enum status read_layer_types(struct model_config *config, const json_t *t
 // max_window_layers on.
 enum status window_config_read(struct model_config *config, const json_t *root, const char *what,
                                struct err *err) {
+    for (size_t i = 0; i < ARRAY_LEN(without_windows); i++) {
+        if (strcmp(without_windows[i], config->architecture) == 0) return OK;
+    }
     const struct window_rule *rule = rule_of(config->architecture);
+    const bool *has_no_rope = config->own.has_no_rope; // SmolLM3's windows are in these layers
     bool use = rule->use;
     uint32_t window = json_object_get(root, "sliding_window") ? 0 : rule->window;
     uint32_t first = rule->first;
@@ -94,7 +99,11 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
     if (rule->ignores_first) first = 0;
     bool has_window = false;
     for (uint32_t i = 0; i < config->num_layers; i++) {
-        if (!types) config->is_sliding[i] = i >= first && (!pattern || (i + 1) % pattern);
+        if (!types && has_no_rope) {
+            config->is_sliding[i] = has_no_rope[i];
+        } else if (!types) {
+            config->is_sliding[i] = i >= first && (!pattern || (i + 1) % pattern);
+        }
         has_window |= config->is_sliding[i];
     }
     if (status || (use && window && has_window)) {

@@ -1,5 +1,5 @@
 /* The steps of a download: the list of files, the index of the shards, the headers of each file
- * (HEAD), its bytes, and at last the ref, so that the ref never leads to a model in part. */
+ * (HEAD), its bytes, and at last the ref, when all that was asked for is there. */
 #include "hub/hub_download.h"
 
 #include <stdio.h>

@@ -377,8 +377,8 @@ enum status hub_http_run(struct hub_http *http, struct hub_job *jobs, size_t num
     struct err own = {0};
     http->err = err ? err : &own;
     http->status = OK;
+    for (size_t i = 0; i < num_jobs; i++) jobs[i].http = http; // end_request needs it
     for (size_t i = 0; i < num_jobs && !http->status; i++) {
-        jobs[i].http = http;
         http->status = point_at(&jobs[i], jobs[i].url, http->err);
     }
     while (!http->status && begin_jobs(http, jobs, num_jobs, num_parallel)) {

@@ -128,7 +128,7 @@ static enum status add_snapshot(struct hub_models *models, const struct hub_sett
 typedef enum status (*entry_fn)(void *user_data, const char *path, const char *name,
                                 struct err *err);
 
-// Calls `take` with each entry of a folder but hidden ones. A folder that is not there has none.
+// Calls `take` with each entry of a folder. A folder that is not there has none.
 static enum status for_each(const char *folder, entry_fn take, void *user_data, struct err *err) {
     DIR *dir = opendir(folder);
     if (!dir) {
@@ -139,7 +139,7 @@ static enum status for_each(const char *folder, entry_fn take, void *user_data, 
     const struct dirent *entry;
     while (!status && (entry = readdir(dir))) {
         char path[FILE_PATH_MAX];
-        if (entry->d_name[0] == '.') continue;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         status = file_join(path, sizeof path, folder, entry->d_name, err);
         if (!status) status = take(user_data, path, entry->d_name, err);
     }

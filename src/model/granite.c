@@ -1,5 +1,5 @@
-/* Granite 3 and the dense models of Granite 4: Llama's layers with four factors, of the embeddings,
- * the scores, what is added to the residual, and the logits.
+/* Granite 3: Llama's layers with four factors, of the embeddings, the scores, what is added to the
+ * residual, and the logits.
  * Source: the published config.json files and transformers' Granite. */
 #include "model/family.h"
 

@@ -338,6 +338,15 @@ static void test_sliding_window(void **state) {
         {{{"architectures", mistral}, {"use_sliding_window", "false"}}, 0, NULL},
         {{{"architectures", llama}}, 0, NULL},
         {{{"architectures", llama}, {"sliding_window", "512"}}, 0, NULL},
+        {{{"architectures", llama}, {"sliding_window", "512"}, {"use_sliding_window", "true"}},
+         0,
+         NULL},
+        {{{"architectures", "[\"SmolLM3ForCausalLM\"]"},
+          {"sliding_window", "512"},
+          {"use_sliding_window", "true"},
+          {"no_rope_layers", "[1, 0, 1]"}},
+         512,
+         "fsf"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct model_config config = parse_ok(cases[i].changes);

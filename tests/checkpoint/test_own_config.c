@@ -80,9 +80,23 @@ static void test_sizes_that_gemma3_leaves_out(void **state) {
     model_config_fini(&config);
 }
 
+#define LOCAL_ROPE(members)                                                                        \
+    { "rope_parameters", "{\"full_attention\": {}, \"sliding_attention\": {" members "}}" }
+
 static void test_refused(void **state) {
     (void)state;
     static const struct refusal cases[] = {
+        {{{"is_encoder_decoder", "true"}, {"text_config", "{\"model_type\": \"llama\"}"}},
+         ERR_UNSUPPORTED,
+         "is_encoder_decoder|true"},
+        {{{"architectures", "[\"Olmo3ForCausalLM\"]"},
+          LOCAL_ROPE("\"partial_rotary_factor\": 0.5")},
+         ERR_UNSUPPORTED,
+         "sliding_attention|partial_rotary_factor"},
+        {{{"architectures", "[\"Olmo3ForCausalLM\"]"},
+          LOCAL_ROPE("\"rope_type\": \"longrope\", \"short_factor\": [1], \"long_factor\": [1]")},
+         ERR_UNSUPPORTED,
+         "sliding_attention|longrope"},
         {{SMOLLM3, {"no_rope_layers", "[1]"}}, ERR_FORMAT, "no_rope_layers|a list of 1"},
         {{SMOLLM3, {"no_rope_layers", "\"all\""}}, ERR_FORMAT, "no_rope_layers|a string"},
         {{SMOLLM3, {"num_hidden_layers", "2"}, {"no_rope_layers", "[1, 2]"}},

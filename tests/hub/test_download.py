@@ -222,6 +222,18 @@ class Listed(DownloadTest):
         self.assertEqual(self.list(), [])
         self.assertEqual([path.name for path in self.cache.iterdir()], [".locks"])
 
+    def test_hidden_files_of_others_are_removed_with_their_model(self):
+        self.hub.models["acme/gguf"] = {"m-Q4_K_M.gguf": Lfs(b"4" * 1000), "m-Q8_0.gguf": Lfs(b"8" * 2000)}
+        self.pull("acme/gguf:Q4_K_M", "acme/gguf:Q8_0")
+        repo = self.cache / "models--acme--gguf"
+        (snapshot,) = (repo / "snapshots").iterdir()
+        (repo / "blobs/attributes").write_text("x")
+        (snapshot / ".gitattributes").symlink_to("../../blobs/attributes")
+        self.assertEqual(self.run_program("rm", "acme/gguf:Q8_0").returncode, 0)
+        self.assertEqual((snapshot / ".gitattributes").read_text(), "x")
+        self.assertEqual(self.run_program("rm", "acme/gguf").returncode, 0)
+        self.assertFalse(repo.exists())
+
     def test_a_revision_is_removed_alone(self):
         self.pull()
         self.hub.revisions["v2"] = "e" * 40

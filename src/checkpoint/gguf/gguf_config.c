@@ -14,16 +14,17 @@
 struct size_key {
     const char *key, *name;
     bool is_required;
+    bool is_of_experts; // required where there are experts
 };
 
 static const struct size_key sizes[] = {
-    {"context_length", "max_position_embeddings", true},
-    {"embedding_length", "hidden_size", true},
-    {"block_count", "num_hidden_layers", true},
-    {"attention.head_count", "num_attention_heads", true},
-    {"attention.head_count_kv", "num_key_value_heads", false},
-    {"expert_used_count", "num_experts_per_tok", false},
-    {"expert_feed_forward_length", "moe_intermediate_size", false},
+    {"context_length", "max_position_embeddings", true, false},
+    {"embedding_length", "hidden_size", true, false},
+    {"block_count", "num_hidden_layers", true, false},
+    {"attention.head_count", "num_attention_heads", true, false},
+    {"attention.head_count_kv", "num_key_value_heads", false, false},
+    {"expert_used_count", "num_experts_per_tok", false, true},
+    {"expert_feed_forward_length", "moe_intermediate_size", false, false},
 };
 
 // Keys that change the computation, and the only value that does not. Others that are known are
@@ -105,7 +106,8 @@ static enum status write_sizes(const struct gguf *gguf, const struct gguf_model 
         gguf_model_key(model, sizes[i].key, key, sizeof key);
         enum status status = gguf_read_int(gguf, key, 0, INT32_MAX, &number, err);
         if (status) return status;
-        if (number < 0 && sizes[i].is_required) return gguf_missing(gguf, key, err);
+        bool is_required = sizes[i].is_required || (sizes[i].is_of_experts && model->num_experts);
+        if (number < 0 && is_required) return gguf_missing(gguf, key, err);
         if (number < 0) continue;
         json_out_rawf(out, ", \"%s\": %lld", sizes[i].name, (long long)number);
     }

@@ -19,7 +19,8 @@ static const struct nvllm_param *own_option(size_t index) {
 static const char details[] =
     "Removes each NAME, such as Qwen/Qwen3-0.6B, from the Hugging Face cache, for all\n"
     "programs that use it. NAME:Q4_K_M is one of several GGUF files. Bytes that\n"
-    "another revision uses stay. A model that is being downloaded is not removed.\n";
+    "another revision uses stay. Nothing is removed while files of the model are\n"
+    "downloaded.\n";
 
 int cmd_rm(int argc, char **argv) {
     struct removal_options own = {0};
