@@ -751,12 +751,6 @@ NVLLM_API enum nvllm_status nvllm_engine_generate(struct nvllm_engine *engine,
                                                   struct nvllm_error *error);
 NVLLM_API void nvllm_results_free(struct nvllm_result *results, size_t num_results);
 
-// Counters since the engine was created, as of its last step or wait. Only num_requests_added and
-// num_waiting are of the moment of the call. A request with n outputs counts as n requests. Each
-// one that was added and has not finished is counted as running or waiting. A struct whose
-// struct_size is not the library's is not written. With data_parallel_size above 1 it has the sums
-// over the engines; load_seconds and warm_up_seconds are the longest. block_size and max_model_len
-// are of each engine.
 #define NVLLM_DURATION_BUCKETS 13
 // Durations by their length: counts[0] are those up to 1 us, counts[i] those up to 4^i us that are
 // longer than 4^(i - 1) us, the last all that are longer. 4^11 us are 4.2 seconds.
@@ -765,11 +759,18 @@ struct nvllm_durations {
     double seconds; // of all
 };
 
+// Counters since the engine was created, as of its last step or wait. Only num_requests_added and
+// num_waiting are of the moment of the call. A request with n outputs counts as n requests. Each
+// one that was added and has not finished is counted as running or waiting. A struct whose
+// struct_size is not the library's is not written. With data_parallel_size above 1 it has the sums
+// over the engines; load_seconds and warm_up_seconds are the longest. block_size and max_model_len
+// are of each engine.
 struct nvllm_stats {
     size_t struct_size;
     uint64_t num_steps; // steps whose results the host has; the token counters are of these steps
-    uint64_t num_prefill_tokens; // prompt (or recomputed) tokens run through the model
-    uint64_t num_decode_tokens; // generated tokens run through the model
+    // Tokens run through the model together: of prompts, computed again, or which a form demanded.
+    uint64_t num_prefill_tokens;
+    uint64_t num_decode_tokens; // generated tokens run through the model, one at a time
     uint64_t num_generated_tokens;
     uint64_t num_cached_tokens; // prompt tokens that the prefix cache saved
     uint64_t num_preemptions;
@@ -828,7 +829,8 @@ struct nvllm_step_item {
     uint64_t request_id;
     uint32_t index; // of the request's output, below n
     uint64_t sequence_id; // of this output alone: the number of its arrival, from 1
-    // 1: tokens of the prompt, or tokens computed again after a preemption. 0: the newest token.
+    // 1: tokens of the prompt, tokens computed again after a preemption, or several that a form
+    // demanded. 0: the newest token.
     int32_t is_prefill;
     int32_t is_admitted; // 1: it waited before this step, new or preempted
     uint32_t num_prompt_tokens;

@@ -550,7 +550,15 @@ class Engine:
         """Call at any time before exit."""
         with using(self):
             stats = self.stats()
-        return {field[0]: getattr(stats, field[0]) for field in stats._fields_[1:]}
+        values: dict[str, int | float] = {}
+        for name, kind, *_ in stats._fields_[1:]:
+            value = getattr(stats, name)
+            if kind is _structs.Durations:
+                values[f"num_{name}s"] = sum(value.counts)
+                values[f"{name}_seconds"] = value.seconds
+            else:
+                values[name] = value
+        return values
 
     def exit(self) -> None:
         """Aborts unfinished requests and frees everything. A second call does nothing."""

@@ -158,8 +158,9 @@ static enum status constrain(const struct llm_engine *engine, struct request *re
         .num_blanks = engine->forms->num_blanks,
         .stats = &engine->forms->stats,
         .may_reason = in->chat || in->may_reason || in->num_call_prefixes,
-        .may_force =
-            !in->sampling || (!in->sampling->num_bad_words && !in->sampling->num_allowed_token_ids),
+        .may_force = !request->sampling.mask.min_tokens &&
+                     (!in->sampling ||
+                      (!in->sampling->num_bad_words && !in->sampling->num_allowed_token_ids)),
     };
     status = token_mask_constrain(&request->sampling.mask, automaton, &options, err);
     automaton_release(automaton); // the constraint holds it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import json
 import os
 import pickle
 import time
@@ -74,6 +75,7 @@ def test_a_prompt_that_is_refused_leaves_nothing_behind(own: LLM) -> None:
     with pytest.raises(ValueError, match="prompt 2: "):
         own.generate(["a", "b", [10**6], "c"], GREEDY, False)
     stats = own.stats()
+    assert json.loads(json.dumps(stats)) == stats  # numbers alone
     assert stats["num_running"] == stats["num_waiting"] == 0
     assert own.generate([QUESTION], GREEDY, False)[0]["text"] == ANSWER
 

@@ -143,6 +143,12 @@ class UnknownFormat(Scripted):
         status, headers, text = self.server.request("POST", CHAT, self.body("<|plain|>", tools=[STRICT]))
         self.assertEqual((status, headers["X-Ignored-Members"]), (200, "tools.strict"), text)
 
+    def test_a_form_beside_tools_is_refused(self):
+        body = self.body("<|plain|>", tools=[STRICT], response_format={"type": "json_object"})
+        status, _, text = self.server.request("POST", CHAT, body)
+        self.assertEqual(status, 400, text)
+        self.assertIn("tools beside a form of the answer are not supported", str(text))
+
 
 if __name__ == "__main__":
     main()

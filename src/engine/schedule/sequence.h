@@ -44,7 +44,8 @@ struct sequence {
     uint32_t num_cached_tokens; // found in the prefix cache at its first admission
     uint32_t num_preemptions;
     bool was_scheduled; // num_cached_tokens is set
-    bool is_prefilled; // all tokens were computed since its admission: it decodes
+    // All tokens but those that a form demanded were computed since its admission: it decodes.
+    bool is_prefilled;
     uint32_t schedule_index; // of its item in the current schedule, or SEQUENCE_UNSCHEDULED
     uint32_t num_deferrals; // steps it waited for a block that another sequence was computing
 

@@ -331,7 +331,8 @@ static void write_tools(struct api_request *request, struct json_out *out) {
         json_out_raw(out,
                      i ? ",{\"type\":\"function\",\"name\":" : "{\"type\":\"function\",\"name\":");
         json_out_value(out, json_object_get(function, "name"));
-        bool is_strict = json_is_true(json_object_get(function, "strict"));
+        bool is_strict =
+            json_is_true(json_object_get(function, "strict")) && request->api->tool_format;
         json_out_rawf(out, ",\"strict\":%s,\"description\":", is_strict ? "true" : "false");
         json_out_value(out, description ? description : json_null());
         json_out_raw(out, ",\"parameters\":");

@@ -1,5 +1,6 @@
 #include "server/api/tool_grammar.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,6 +133,10 @@ static bool set_form(struct api_request *request, json_t *format) {
                       : api_error_nomem(&request->error);
     json_decref(form);
     request->chat.has_form = true;
+    // The client did not send that member.
+    if (!is_good && strcmp(request->error.param, "structured_outputs") == 0) {
+        snprintf(request->error.param, sizeof request->error.param, "tools");
+    }
     return is_good;
 }
 
@@ -175,6 +180,12 @@ bool tool_grammar_set(struct api_request *request, const json_t *tools, const ch
         any_strict |= is_strict(json_array_get(tools, i));
     }
     if (!request->endpoint->collect || !json_array_size(tools)) return true; // generates nothing
+    if (!request->api->tool_format && request->chat.form) {
+        return api_error_set(
+            &request->error, 400, "unsupported", "tools",
+            "tools beside a form of the answer are not supported, because the format "
+            "in which this model writes tool calls is not known");
+    }
     if (!request->api->tool_format) return any_strict ? leave_out_strict(request) : true;
     json_t *text = NULL;
     bool has_text = request->chat.form && !request->chat.forces_call;

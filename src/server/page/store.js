@@ -83,7 +83,8 @@ function parseSetting(begin, text) {
 
 /* The form of answers as a request's structured_outputs; null: any text. Throws ServerFault. */
 function readForm(kind, text) {
-  if (!kind || !text || !text.trim()) return null;
+  if (!kind) return null;
+  if (!text || !text.trim()) throw new ServerFault("The form in the settings is empty.", 0);
   if (kind === "json") return {json: parseSetting("The schema in the settings is", text)};
   return {[kind]: kind === "choice" ? linesOf(text) : text};
 }

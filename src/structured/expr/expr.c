@@ -11,6 +11,10 @@
 
 enum { BYTES_MAX = 64 << 20, STEPS_MAX = 20000000 };
 
+uint64_t exprs_steps_left(const struct exprs *exprs) {
+    return exprs->out_of_steps ? 0 : exprs->steps_left;
+}
+
 bool exprs_count(struct exprs *exprs, uint64_t steps) {
     if (exprs->err.status) return false;
     if (steps > exprs->steps_left) {

@@ -36,6 +36,8 @@ struct expr_limits {
 };
 
 // Allocates. `limits` may be NULL.
+// What is left of steps_max.
+uint64_t exprs_steps_left(const struct exprs *exprs);
 MUST_USE enum status exprs_create(struct exprs **out, const struct expr_limits *limits,
                                   struct err *err);
 void exprs_destroy(struct exprs *exprs); // NULL is fine

@@ -9,9 +9,12 @@
 #include "structured/read/gbnf.h"
 #include "structured/read/tags.h"
 
+enum { TRIAL_STEPS_MAX = 20000000 }; // of all schemas with best_effort together
+
 struct reader {
     struct grammar *grammar;
     const struct schema_options *schema;
+    uint64_t *trial_steps_left;
 };
 
 static enum status read_part(const struct reader *reader, const json_t *part, uint32_t *item,
@@ -94,9 +97,15 @@ static enum status try_schema(const struct reader *reader, const json_t *schema,
                               struct err *err) {
     struct grammar *grammar;
     uint32_t rule;
-    enum status status = grammar_create(&grammar, NULL, err);
+    const struct grammar_limits limits = {.exprs.steps_max = *reader->trial_steps_left};
+    if (!*reader->trial_steps_left) {
+        return err_set(err, ERR_CAPACITY, "the schemas with best_effort take more than %d steps",
+                       TRIAL_STEPS_MAX);
+    }
+    enum status status = grammar_create(&grammar, &limits, err);
     if (status) return status;
     status = schema_add(grammar, schema, reader->schema, &rule, NULL, err);
+    *reader->trial_steps_left = exprs_steps_left(grammar_exprs(grammar));
     grammar_destroy(grammar);
     *is_good = status == OK;
     return status == ERR_NOMEM ? status : OK;
@@ -122,9 +131,14 @@ static enum status read_schema(const struct reader *reader, const json_t *part, 
                                struct err *err) {
     const json_t *schema = json_object_get(part, "json_schema");
     const char *name = json_string_value(json_object_get(part, "name"));
+    const char *style = json_string_value(json_object_get(part, "style"));
     json_t *parsed = NULL;
     bool best_effort = false;
     if (!schema) return wrong_type("json_schema", schema, "a schema", err);
+    if (jread_get(part, "style") && (!style || strcmp(style, "json") != 0)) {
+        return err_set(err, ERR_UNSUPPORTED, "style of json_schema is %.32s, want json",
+                       style ? style : jread_type_name(jread_get(part, "style")));
+    }
     enum status status = read_flag(part, "best_effort", &best_effort, err);
     if (!status && json_is_string(schema)) {
         status = jread_request(&parsed, json_string_value(schema), json_string_length(schema),
@@ -238,7 +252,7 @@ static enum status read_tag_list(const struct reader *reader, const json_t *part
     if (!count) return err_set(err, ERR_INVALID, "tags is no list of tags");
     struct tag *tags = calloc(count, sizeof *tags);
     enum status status = tags ? OK : err_nomem(err, "tags");
-    for (size_t i = 0; i < count && !status; i++) {
+    for (size_t i = 0; tags && i < count && !status; i++) {
         status = read_tag_of(reader, json_array_get(list, i), &tags[i], err);
         if (status) err_prefix(err, status, "tags[%zu]", i);
     }
@@ -288,25 +302,46 @@ static enum status read_tag(const struct reader *reader, const json_t *part, uin
 
 // ---- a part ----
 
-static const struct {
+enum { MEMBERS_MAX = 4 };
+
+static const struct part_type {
     const char *type;
     enum status (*read)(const struct reader *reader, const json_t *part, uint32_t *item,
                         struct err *err);
+    const char *members[MEMBERS_MAX]; // beside "type"
 } types[] = {
-    {"const_string", read_const},
-    {"regex", read_regex},
-    {"grammar", read_grammar},
-    {"json_schema", read_schema},
-    {"any_text", read_any_text},
-    {"token", read_token},
-    {"sequence", read_sequence},
-    {"or", read_or},
-    {"optional", read_optional},
-    {"tag", read_tag},
-    {"any_tokens", read_any_tokens},
-    {"triggered_tags", read_triggered},
-    {"tags_with_separator", read_separated},
+    {"const_string", read_const, {"value"}},
+    {"regex", read_regex, {"pattern"}},
+    {"grammar", read_grammar, {"grammar"}},
+    {"json_schema", read_schema, {"json_schema", "name", "best_effort", "style"}},
+    {"any_text", read_any_text, {"excludes"}},
+    {"token", read_token, {"token"}},
+    {"sequence", read_sequence, {"elements"}},
+    {"or", read_or, {"elements"}},
+    {"optional", read_optional, {"content"}},
+    {"tag", read_tag, {"begin", "content", "end"}},
+    {"any_tokens", read_any_tokens, {NULL}},
+    {"triggered_tags", read_triggered, {"triggers", "tags", "at_least_one", "stop_after_first"}},
+    {"tags_with_separator",
+     read_separated,
+     {"tags", "separator", "at_least_one", "stop_after_first"}},
 };
+
+static enum status check_members(const struct part_type *type, const json_t *part,
+                                 struct err *err) {
+    for (void *at = json_object_iter((json_t *)(uintptr_t)part); at;
+         at = json_object_iter_next((json_t *)(uintptr_t)part, at)) {
+        const char *key = json_object_iter_key(at);
+        bool is_known = strcmp(key, "type") == 0;
+        for (size_t i = 0; i < MEMBERS_MAX && type->members[i]; i++) {
+            is_known |= strcmp(type->members[i], key) == 0;
+        }
+        if (is_known || json_is_null(json_object_iter_value(at))) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "the part %s has the member \"%.64s\", which is not known", type->type, key);
+    }
+    return OK;
+}
 
 // JSON is at most JREAD_DEPTH_MAX deep, and so is this recursion.
 static enum status read_part(const struct reader *reader, const json_t *part, uint32_t *item,
@@ -314,7 +349,9 @@ static enum status read_part(const struct reader *reader, const json_t *part, ui
     const char *type = json_string_value(json_object_get(part, "type"));
     *item = GRAMMAR_EMPTY;
     for (size_t i = 0; type && i < ARRAY_LEN(types); i++) {
-        if (strcmp(types[i].type, type) == 0) return types[i].read(reader, part, item, err);
+        if (strcmp(types[i].type, type) != 0) continue;
+        enum status status = check_members(&types[i], part, err);
+        return status ? status : types[i].read(reader, part, item, err);
     }
     return err_set(err, ERR_UNSUPPORTED,
                    "a part has no known type, want const_string, regex, grammar, json_schema, "
@@ -324,7 +361,8 @@ static enum status read_part(const struct reader *reader, const json_t *part, ui
 
 enum status tag_format_add(struct grammar *grammar, const json_t *format,
                            const struct schema_options *schema, uint32_t *rule, struct err *err) {
-    struct reader reader = {grammar, schema};
+    uint64_t trial_steps_left = TRIAL_STEPS_MAX;
+    struct reader reader = {grammar, schema, &trial_steps_left};
     uint32_t item;
     enum status status = read_part(&reader, format, &item, err);
     if (status) return err_prefix(err, status, "format");
