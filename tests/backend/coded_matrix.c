@@ -9,7 +9,7 @@ static uint32_t group_of(const struct coded *m, uint64_t col) {
 }
 
 // Written from the formats' definitions, not as the kernels do it.
-static float value_of(enum weight_code code, uint8_t q) {
+float coded_value(enum weight_code code, uint8_t q) {
     static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
     static const float iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                   1,    13,   25,  38,  53,  69,  89,  113};
@@ -38,7 +38,7 @@ static enum status read_floats(const struct matrix_reader *reader, uint64_t row,
     for (size_t i = 0; i < count; i++) {
         size_t g = (size_t)row * m->groups + group_of(m, col + i);
         float offset = reader->form.has_offsets ? m->offsets[g] : -0.0f;
-        float value = value_of(reader->form.code, m->codes[row * m->cols + col + i]);
+        float value = coded_value(reader->form.code, m->codes[row * m->cols + col + i]);
         out[i] = value * m->scales[g] + offset; // the product is exact
     }
     return OK;

@@ -14,5 +14,7 @@ struct coded {
 // Random codes. Scales and offsets have 11 bits, as half floats do.
 struct coded coded_make(uint64_t seed, uint32_t rows, uint32_t cols, struct matrix_form form);
 void coded_free(struct coded *m);
+// The value that a code stands for, by its definition.
+float coded_value(enum weight_code code, uint8_t q);
 
 #endif

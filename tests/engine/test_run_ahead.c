@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "engine/form_requests.h"
 #include "nanovllm.h"
 #include "support/cmocka_all.h"
 
@@ -24,16 +25,7 @@ struct way {
 };
 
 static struct nvllm_engine *open_engine(const struct way *way) {
-    struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
-    struct nvllm_engine *engine = NULL;
-    options.model = "models/tiny-qwen3";
-    options.device = "cpu";
-    options.threads = 1;
-    options.num_kvcache_blocks = way->num_blocks;
-    options.max_model_len = 128;
-    options.async_scheduling = way->async_scheduling;
-    assert_int_equal(nvllm_engine_create(&engine, &options, NULL), NVLLM_OK);
-    return engine;
+    return form_engine(way->async_scheduling, way->num_blocks, 128);
 }
 
 // The request with a form first, and plain ones that run beside it.
@@ -56,19 +48,7 @@ static struct nvllm_result *run(const struct way *way, struct nvllm_stats *stats
         formed.stop = &way->stop;
         formed.num_stop = 1;
     }
-    struct nvllm_request requests[1 + NUM_PLAIN];
-    for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
-        requests[i] = (struct nvllm_request)NVLLM_REQUEST_INIT;
-        requests[i].prompt = "What is 37 + 58?";
-        requests[i].prompt_len = strlen(requests[i].prompt);
-        requests[i].sampling = i ? &plain : &formed;
-    }
-    struct nvllm_result *results = NULL;
-    assert_int_equal(
-        nvllm_engine_generate(engine, requests, 1 + way->num_plain, &results, NULL, NULL),
-        NVLLM_OK);
-    *stats = (struct nvllm_stats){.struct_size = sizeof *stats};
-    nvllm_engine_stats(engine, stats);
+    struct nvllm_result *results = form_run(engine, &formed, &plain, way->num_plain, stats);
     nvllm_engine_destroy(engine);
     return results;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "engine/form_requests.h"
 #include "nanovllm.h"
 #include "support/cmocka_all.h"
 
@@ -19,16 +20,7 @@ struct way {
 };
 
 static struct nvllm_engine *open_engine(const struct way *way) {
-    struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
-    struct nvllm_engine *engine = NULL;
-    options.model = "models/tiny-qwen3";
-    options.device = "cpu";
-    options.threads = 1;
-    options.num_kvcache_blocks = way->num_blocks;
-    options.max_model_len = 64;
-    options.async_scheduling = way->async_scheduling;
-    assert_int_equal(nvllm_engine_create(&engine, &options, NULL), NVLLM_OK);
-    return engine;
+    return form_engine(way->async_scheduling, way->num_blocks, 64);
 }
 
 static void set_form(struct nvllm_sampling_params *params, const char *text) {
@@ -40,7 +32,7 @@ static void set_form(struct nvllm_sampling_params *params, const char *text) {
 static struct nvllm_result *run(const struct way *way, uint64_t *num_preemptions) {
     struct nvllm_engine *engine = open_engine(way);
     struct nvllm_sampling_params plain = NVLLM_SAMPLING_PARAMS_INIT, formed;
-    struct nvllm_stats stats = {.struct_size = sizeof stats};
+    struct nvllm_stats stats;
     plain.temperature = 1;
     plain.seed = 7;
     plain.max_tokens = MAX_TOKENS;
@@ -49,18 +41,7 @@ static struct nvllm_result *run(const struct way *way, uint64_t *num_preemptions
     formed.ignore_eos = 0;
     formed.n = NUM_OUTPUTS;
     set_form(&formed, form);
-    struct nvllm_request requests[1 + NUM_PLAIN];
-    for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
-        requests[i] = (struct nvllm_request)NVLLM_REQUEST_INIT;
-        requests[i].prompt = "What is 37 + 58?";
-        requests[i].prompt_len = strlen(requests[i].prompt);
-        requests[i].sampling = i ? &plain : &formed;
-    }
-    struct nvllm_result *results = NULL;
-    assert_int_equal(
-        nvllm_engine_generate(engine, requests, 1 + way->num_plain, &results, NULL, NULL),
-        NVLLM_OK);
-    nvllm_engine_stats(engine, &stats);
+    struct nvllm_result *results = form_run(engine, &formed, &plain, way->num_plain, &stats);
     *num_preemptions = stats.num_preemptions;
     nvllm_engine_destroy(engine);
     return results;

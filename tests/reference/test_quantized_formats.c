@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/coded_matrix.h"
 #include "base/json/jread.h"
 #include "support/cmocka_all.h"
 #include "support/folder_model.h"
@@ -47,26 +48,6 @@ static void check_parts(const struct weight *weight, const float *values) {
     }
 }
 
-static float value_of(enum weight_code code, uint8_t q) {
-    static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-    int exponent = q >> 3 & 15, mantissa = q & 7;
-    switch (code) {
-    case WEIGHT_CODE_INT4:
-        return (float)((int)q - 8);
-    case WEIGHT_CODE_E2M1:
-        return q & 8 ? -e2m1[q & 7] : e2m1[q];
-    case WEIGHT_CODE_INT8:
-        return q < 128 ? (float)q : (float)q - 256;
-    case WEIGHT_CODE_E4M3:
-        break;
-    default:
-        fail_msg("code %d", (int)code);
-    }
-    float magnitude =
-        exponent ? ldexpf(1 + (float)mantissa / 8, exponent - 7) : ldexpf((float)mantissa / 8, -6);
-    return q & 128 ? -magnitude : magnitude;
-}
-
 // Codes stand for the same values, from a column within the row on too. Returns whether it has any.
 static bool check_codes(const char *name, const struct matrix_reader *reader, const float *values) {
     const struct matrix_form form = reader->form;
@@ -83,7 +64,7 @@ static bool check_codes(const char *name, const struct matrix_reader *reader, co
         }
         for (uint32_t i = 0; i < IN - col; i++) {
             uint32_t g = group ? i / group : 0;
-            float got = value_of(form.code, codes[i]) * scales[g] + offsets[g];
+            float got = coded_value(form.code, codes[i]) * scales[g] + offsets[g];
             float want = values[row * IN + col + i];
             if (fabsf(got - want) <= 1e-6f * fabsf(want) + 1e-9f) continue;
             fail_msg("%s: code of [%u][%u] is %g, want %g", name, row, col + i, (double)got,
