@@ -1,5 +1,5 @@
-/* The decoder's struct, shared by decoder.c and compose.c (the pass), decoder_load.c (building it)
- * and decoder_plan.c (its sizes). */
+/* The decoder's struct, shared by decoder.c and compose.c (the pass), decoder_load.c and loader.c
+ * (building it) and decoder_plan.c (its sizes). */
 #ifndef MODEL_DECODER_INTERNAL_H
 #define MODEL_DECODER_INTERNAL_H
 

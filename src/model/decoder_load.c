@@ -1,257 +1,11 @@
 /* Building a decoder: this rank's slices of the checkpoint's tensors become the backend's linears.
- * Every tensor is taken by name, with the shape that follows from the config. */
-#include <stdarg.h>
-#include <stdio.h>
+ * loader.h has the steps. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/check.h"
 #include "model/code_reader.h"
-#include "model/decoder_internal.h"
+#include "model/loader.h"
 #include "model/rope.h"
-
-// The state of one load.
-struct loader {
-    struct decoder *decoder;
-    struct weights *weights;
-    const struct interrupt *interrupt; // NULL: none
-    struct err *err;
-    struct load_progress progress;
-    uint64_t num_loaded, num_parameters; // of the whole model, also where a rank keeps a part
-};
-
-// Rows [start, start + count) of a tensor [rows][cols] and, where has_bias, of its bias [rows].
-struct row_part {
-    const char *module; // "self_attn.q_proj": ".weight" and ".bias" are appended
-    uint32_t rows, start, count;
-    struct weight_format format;
-    // Heads of q and k of which only the first rotary_dim elements are rotated; 0: not such heads.
-    uint32_t head_dim, rotary_dim;
-};
-
-// Columns [start, start + count) of a tensor [rows][cols].
-struct col_part {
-    const char *module;
-    uint32_t rows, cols, start, count;
-    struct weight_format format;
-};
-
-static void tell(const struct loader *l, uint64_t num_loaded) {
-    if (l->progress.on_loaded) {
-        l->progress.on_loaded(num_loaded, l->num_parameters, l->progress.user_data);
-    }
-}
-
-static enum status take_matrix(struct loader *l, const char *name, uint32_t rows, uint32_t cols,
-                               struct weight *out) {
-    const uint64_t shape[2] = {rows, cols};
-    enum status status = interrupt_check(l->interrupt, l->err);
-    if (status) return status;
-    tell(l, l->num_loaded);
-    l->num_loaded += (uint64_t)rows * cols;
-    return weights_take(l->weights, name, 2, shape, out, l->err);
-}
-
-// The backend has read the spec's slices when this returns.
-static enum status create_linear(struct loader *l, const struct linear_spec *spec,
-                                 struct linear **out) {
-    struct backend *backend = l->decoder->backend;
-    enum status status = backend->ops->linear_create(backend, spec, out, l->err);
-    weights_release(l->weights);
-    return status;
-}
-
-static struct matrix_slice rows_of(const struct weight *weight, uint32_t start, uint32_t count) {
-    uint64_t cols = weight->rank == 2 ? weight->shape[1] : 1;
-    return (struct matrix_slice){
-        .source = byte_source_skip(weight->source, start * cols * dtype_size(weight->dtype)),
-        .dtype = weight->dtype,
-        .rows = count,
-        .cols = (uint32_t)cols,
-        .row_stride = cols,
-        .reader = weight->reader,
-        .first_row = start,
-    };
-}
-
-static struct matrix_slice cols_of(const struct weight *weight, uint32_t start, uint32_t count) {
-    return (struct matrix_slice){
-        .source = byte_source_skip(weight->source, start * dtype_size(weight->dtype)),
-        .dtype = weight->dtype,
-        .rows = (uint32_t)weight->shape[0],
-        .cols = count,
-        .row_stride = weight->shape[1],
-        .reader = weight->reader,
-        .first_col = start,
-    };
-}
-
-// The slice [start, start + count) of a bias, which is a matrix of one row.
-static struct matrix_slice bias_of(const struct weight *weight, uint32_t start, uint32_t count) {
-    return (struct matrix_slice){
-        .source = byte_source_skip(weight->source, start * dtype_size(weight->dtype)),
-        .dtype = weight->dtype,
-        .rows = 1,
-        .cols = count,
-        .row_stride = count,
-    };
-}
-
-static bool is_partly_rotated(const struct row_part *part) {
-    return part->rotary_dim < part->head_dim;
-}
-
-static uint32_t num_slices(const struct row_part *part) {
-    return is_partly_rotated(part) ? part->count / part->head_dim * 4 : 1;
-}
-
-// The kernels rotate pairs (i, i + head_dim / 2). Where only the first rotary_dim elements r of a
-// head are rotated, in pairs (i, i + rotary_dim / 2), and the others u are not, heads of q and k
-// get another order: the first halves of r and of u, then the second halves. Scores stay the same.
-struct head_runs {
-    uint32_t start[4], count[4];
-};
-
-static struct head_runs head_runs_of(uint32_t head_dim, uint32_t rotary_dim) {
-    uint32_t rotated = rotary_dim / 2, others = head_dim / 2 - rotated;
-    return (struct head_runs){{0, rotary_dim, rotated, rotary_dim + others},
-                              {rotated, others, rotated, others}};
-}
-
-static enum status take_part(struct loader *l, uint32_t layer, const struct row_part *part,
-                             uint32_t cols, struct weight *weight, struct weight *bias) {
-    char name[WEIGHT_NAME_BYTES];
-    layer_weight_name(name, layer, part->module, ".weight");
-    enum status status = take_matrix(l, name, part->rows, cols, weight);
-    if (status || !bias) return status;
-    const uint64_t shape[1] = {part->rows};
-    layer_weight_name(name, layer, part->module, ".bias");
-    return weights_take(l->weights, name, 1, shape, bias, l->err);
-}
-
-static void slice_part(const struct row_part *part, const struct weight *weight,
-                       const struct weight *bias, struct matrix_slice *slices,
-                       struct matrix_slice *biases) {
-    if (!is_partly_rotated(part)) {
-        *slices = rows_of(weight, part->start, part->count);
-        if (bias) *biases = bias_of(bias, part->start, part->count);
-        return;
-    }
-    const struct head_runs runs = head_runs_of(part->head_dim, part->rotary_dim);
-    for (uint32_t i = 0; i < num_slices(part); i++) {
-        uint32_t start = part->start + i / 4 * part->head_dim + runs.start[i % 4];
-        slices[i] = rows_of(weight, start, runs.count[i % 4]);
-        if (bias) biases[i] = bias_of(bias, start, runs.count[i % 4]);
-    }
-}
-
-// Column-parallel: stacks this rank's rows of all parts into one linear, so that q, k and v (or
-// gate and up) are one matrix product. nano-vllm: ColumnParallelLinear, MergedColumnParallelLinear,
-// QKVParallelLinear.
-static enum status load_rows(struct loader *l, uint32_t layer, const struct row_part *parts,
-                             uint32_t num_parts, uint32_t cols, bool has_bias,
-                             struct linear **out) {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < num_parts; i++) count += num_slices(&parts[i]);
-    struct matrix_slice *slices = calloc(2 * (size_t)count, sizeof *slices);
-    if (!slices) return err_nomem(l->err, parts->module);
-    struct matrix_slice *biases = slices + count;
-    struct linear_spec spec = {slices, has_bias ? biases : NULL, count, parts->format};
-    enum status status = OK;
-    struct weight weight = {0}, bias = {0};
-    for (uint32_t i = 0, at = 0; i < num_parts && !status; at += num_slices(&parts[i++])) {
-        // Parts of one tensor follow each other.
-        bool is_taken = i && strcmp(parts[i].module, parts[i - 1].module) == 0;
-        if (!is_taken)
-            status = take_part(l, layer, &parts[i], cols, &weight, has_bias ? &bias : NULL);
-        if (!status)
-            slice_part(&parts[i], &weight, has_bias ? &bias : NULL, slices + at, biases + at);
-    }
-    struct code_reader *readers = NULL;
-    if (!status) status = code_readers_make(&readers, slices, count, parts->format, l->err);
-    if (!status) status = create_linear(l, &spec, out);
-    free(readers);
-    free(slices);
-    return status;
-}
-
-// Row-parallel: takes columns [start, start + count). The bias is added once to the sum over ranks,
-// so only rank 0 has it. nano-vllm: RowParallelLinear.
-static enum status load_cols(struct loader *l, uint32_t layer, const struct col_part *part,
-                             bool has_bias, struct linear **out) {
-    char name[WEIGHT_NAME_BYTES];
-    struct weight weight, bias;
-    layer_weight_name(name, layer, part->module, ".weight");
-    enum status status = take_matrix(l, name, part->rows, part->cols, &weight);
-    if (status) return status;
-    struct matrix_slice slice = cols_of(&weight, part->start, part->count);
-    struct matrix_slice bias_slice;
-    if (has_bias) {
-        const uint64_t shape[1] = {part->rows};
-        layer_weight_name(name, layer, part->module, ".bias");
-        status = weights_take(l->weights, name, 1, shape, &bias, l->err);
-        if (status) return status;
-        bias_slice = bias_of(&bias, 0, part->rows);
-    }
-    bool adds_bias = has_bias && l->decoder->comm->rank == 0;
-    const struct linear_spec spec = {&slice, adds_bias ? &bias_slice : NULL, 1, part->format};
-    return create_linear(l, &spec, out);
-}
-
-static float element(const char *data, enum dtype dtype, size_t i) {
-    const char *p = data + i * dtype_size(dtype);
-    uint16_t half;
-    float value;
-    switch (dtype) {
-    case DTYPE_BF16:
-        memcpy(&half, p, sizeof half);
-        return bf16_to_f32(half);
-    case DTYPE_F16:
-        memcpy(&half, p, sizeof half);
-        return f16_to_f32(half);
-    default:
-        memcpy(&value, p, sizeof value);
-        return value;
-    }
-}
-
-// Copies host floats to new device memory.
-static enum status to_device(struct decoder *d, const float *values, size_t count, float **out,
-                             struct err *err) {
-    void *dev = NULL;
-    enum status status = d->backend->ops->alloc(d->backend, count * sizeof *values, &dev, err);
-    if (status) return status;
-    *out = dev; // the decoder owns it from here on, also on failure
-    d->backend->ops->upload(d->backend, dev, values, count * sizeof *values);
-    return d->backend->ops->synchronize(d->backend, err);
-}
-
-// A norm's weights, times `factor`, as the table's kind of norm has them.
-static enum status load_norm(struct loader *l, const char *name, uint32_t count, float factor,
-                             float **out) {
-    const uint64_t shape[1] = {count};
-    float plus = l->decoder->table->norm_kind == NORM_ONE_PLUS_WEIGHT ? 1 : 0;
-    struct weight weight;
-    enum status status = weights_take(l->weights, name, 1, shape, &weight, l->err);
-    if (status) return status;
-    float *values = malloc(2 * count * sizeof *values); // the second half: bytes read from a file
-    if (!values) return err_nomem(l->err, name);
-    const char *data = byte_source_get(&weight.source, 0, count * dtype_size(weight.dtype),
-                                       values + count, l->err);
-    for (uint32_t i = 0; data && i < count; i++) {
-        values[i] = factor * (plus + element(data, weight.dtype, i));
-    }
-    status = data ? to_device(l->decoder, values, count, out, l->err) : ERR_IO;
-    free(values);
-    return status;
-}
-
-static enum status load_layer_norm(struct loader *l, uint32_t layer, const char *module,
-                                   uint32_t count, float **out) {
-    char name[WEIGHT_NAME_BYTES];
-    layer_weight_name(name, layer, module, ".weight");
-    return load_norm(l, name, count, 1, out);
-}
 
 static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct decoder *d = l->decoder;
@@ -260,8 +14,9 @@ static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_
     bool is_each = described->head_norm == HEAD_NORM_EACH;
     uint32_t q = is_each ? 1 : d->config->num_heads, k = is_each ? 1 : d->config->num_kv_heads;
     uint32_t dim = described->head_dim;
-    enum status status = load_layer_norm(l, i, "self_attn.q_norm", q * dim, &layer->q_norm);
-    return status ? status : load_layer_norm(l, i, "self_attn.k_norm", k * dim, &layer->k_norm);
+    enum status status = loader_load_layer_norm(l, i, "self_attn.q_norm", q * dim, &layer->q_norm);
+    return status ? status
+                  : loader_load_layer_norm(l, i, "self_attn.k_norm", k * dim, &layer->k_norm);
 }
 
 // Where a norm is behind attention, "post_attention_layernorm" is that one, else the MLP's.
@@ -282,7 +37,7 @@ static enum status load_norms(struct loader *l, uint32_t i, struct decoder_layer
     };
     for (size_t k = 0; k < ARRAY_LEN(norms); k++) {
         if (!norms[k].is_there) continue;
-        enum status status = load_layer_norm(l, i, norms[k].module, hidden, norms[k].out);
+        enum status status = loader_load_layer_norm(l, i, norms[k].module, hidden, norms[k].out);
         if (status) return status;
     }
     return load_head_norms(l, i, layer);
@@ -304,8 +59,9 @@ static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_l
     const struct row_part *gate_up = l->decoder->table->is_stacked ? stacked : apart;
     const struct col_part down = {DOWN_MODULE,           c->hidden_size,       c->intermediate_size,
                                   s->intermediate_start, s->intermediate_size, formats.down};
-    enum status status = load_rows(l, i, gate_up, 2, c->hidden_size, has_bias, &layer->gate_up);
-    return status ? status : load_cols(l, i, &down, has_bias, &layer->down);
+    enum status status =
+        loader_load_rows(l, i, gate_up, 2, c->hidden_size, has_bias, &layer->gate_up);
+    return status ? status : loader_load_cols(l, i, &down, has_bias, &layer->down);
 }
 
 // Takes the matrix `part` (gate, up or down) of an expert.
@@ -313,7 +69,7 @@ static enum status take_expert(struct loader *l, uint32_t layer, uint32_t expert
                                uint32_t rows, uint32_t cols, struct weight *out) {
     char name[WEIGHT_NAME_BYTES];
     expert_weight_name(name, layer, l->decoder->table->expert_names->experts, expert, part);
-    return take_matrix(l, name, rows, cols, out);
+    return loader_take_matrix(l, name, rows, cols, out);
 }
 
 // `slices` has room for three matrices of each expert.
@@ -329,13 +85,13 @@ static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slic
         struct weight weight;
         enum status status = take_expert(l, i, expert, names->gate, size, hidden, &weight);
         if (status) return status;
-        gate[expert] = rows_of(&weight, start, share);
+        gate[expert] = loader_rows_of(&weight, start, share);
         status = take_expert(l, i, expert, names->up, size, hidden, &weight);
         if (status) return status;
-        up[expert] = rows_of(&weight, start, share);
+        up[expert] = loader_rows_of(&weight, start, share);
         status = take_expert(l, i, expert, names->down, hidden, size, &weight);
         if (status) return status;
-        down[expert] = cols_of(&weight, start, share);
+        down[expert] = loader_cols_of(&weight, start, share);
     }
     const struct experts_spec spec = {.shape = decoder_experts_shape(d->config, &d->shape),
                                       .gate = gate,
@@ -355,7 +111,7 @@ static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_
     uint32_t count = c->moe.num_experts;
     const struct row_part router = {
         l->decoder->table->expert_names->router, count, 0, count, linear_formats_router(), 0, 0};
-    enum status status = load_rows(l, i, &router, 1, c->hidden_size, false, &layer->router);
+    enum status status = loader_load_rows(l, i, &router, 1, c->hidden_size, false, &layer->router);
     if (status) return status;
     struct matrix_slice *slices = calloc(count, 3 * sizeof *slices);
     if (!slices) return err_nomem(l->err, "experts");
@@ -392,9 +148,10 @@ static enum status load_layer(struct loader *l, uint32_t i) {
                                s->num_heads * dim, formats.o};
     enum status status;
     if ((status = load_norms(l, i, layer))) return status;
-    if ((status = load_rows(l, i, qkv, 3, c->hidden_size, described->has_qkv_bias, &layer->qkv)))
+    if ((status =
+             loader_load_rows(l, i, qkv, 3, c->hidden_size, described->has_qkv_bias, &layer->qkv)))
         return status;
-    if ((status = load_cols(l, i, &o, described->has_o_bias, &layer->o))) return status;
+    if ((status = loader_load_cols(l, i, &o, described->has_o_bias, &layer->o))) return status;
     if (described->is_sparse) return load_sparse_mlp(l, i, layer);
     return load_dense_mlp(l, i, layer);
 }
@@ -405,11 +162,11 @@ static enum status load_vocabulary(struct loader *l, const char *name, struct we
     const struct decoder *d = l->decoder;
     struct weight weight;
     enum status status =
-        take_matrix(l, name, d->config->vocab_size, d->config->hidden_size, &weight);
+        loader_take_matrix(l, name, d->config->vocab_size, d->config->hidden_size, &weight);
     if (status) return status;
-    struct matrix_slice slice = rows_of(&weight, d->shape.vocab_start, d->shape.vocab_size);
+    struct matrix_slice slice = loader_rows_of(&weight, d->shape.vocab_start, d->shape.vocab_size);
     const struct linear_spec spec = {&slice, NULL, 1, format};
-    return create_linear(l, &spec, out);
+    return loader_create_linear(l, &spec, out);
 }
 
 static enum status load_ends(struct loader *l) {
@@ -428,8 +185,8 @@ static enum status load_ends(struct loader *l) {
             load_vocabulary(l, "lm_head.weight", linear_formats_lm_head(&d->formats), &d->lm_head);
     }
     if (status) return status;
-    return load_norm(l, "model.norm.weight", d->config->hidden_size, d->table->logits_scale,
-                     &d->final_norm);
+    return loader_load_norm(l, "model.norm.weight", d->config->hidden_size, d->table->logits_scale,
+                            &d->final_norm);
 }
 
 // `rope`: index of the table of layers' ropes; num_ropes: no rotation.
@@ -442,7 +199,7 @@ static enum status make_rope(struct decoder *d, uint32_t rope, struct err *err) 
     bool rotates = rope < d->table->num_ropes;
     rope_fill_table(&d->table->ropes[rotates ? rope : 0], head_dim, rotates ? rotary_dim : 0,
                     num_positions, table);
-    enum status status = to_device(d, table, count, &d->ropes[rope], err);
+    enum status status = loader_to_device(d, table, count, &d->ropes[rope], err);
     free(table);
     return status;
 }
@@ -559,7 +316,7 @@ enum status decoder_create(struct decoder **out, const struct decoder_options *o
     if ((status = make_workspace(d, err))) goto fail;
     if ((status = make_states(d, err))) goto fail;
     if ((status = make_fused_model(d, err))) goto fail;
-    tell(&loader, loader.num_parameters);
+    loader_tell(&loader, loader.num_parameters);
     *out = d;
     return OK;
 fail:

@@ -1,0 +1,67 @@
+/* The steps of loading a decoder: tensors are taken by name, with the shape that follows from the
+ * config, and this rank's slices of them become linears of the backend, or vectors on the device.
+ * decoder_load.c says which tensors these are. */
+#ifndef MODEL_LOADER_H
+#define MODEL_LOADER_H
+
+#include "model/decoder_internal.h"
+
+// The state of one load.
+struct loader {
+    struct decoder *decoder;
+    struct weights *weights;
+    const struct interrupt *interrupt; // NULL: none
+    struct err *err;
+    struct load_progress progress;
+    uint64_t num_loaded, num_parameters; // of the whole model, also where a rank keeps a part
+};
+
+// Rows [start, start + count) of a tensor [rows][cols] and, where has_bias, of its bias [rows].
+struct row_part {
+    const char *module; // "self_attn.q_proj": ".weight" and ".bias" are appended
+    uint32_t rows, start, count;
+    struct weight_format format;
+    // Heads of q and k of which only the first rotary_dim elements are rotated; 0: not such heads.
+    uint32_t head_dim, rotary_dim;
+};
+
+// Columns [start, start + count) of a tensor [rows][cols].
+struct col_part {
+    const char *module;
+    uint32_t rows, cols, start, count;
+    struct weight_format format;
+};
+
+// Tells the caller's progress function.
+void loader_tell(const struct loader *l, uint64_t num_loaded);
+// Takes a matrix, and counts it as loaded. ERR_INTERRUPTED where the caller wants to stop.
+MUST_USE enum status loader_take_matrix(struct loader *l, const char *name, uint32_t rows,
+                                        uint32_t cols, struct weight *out);
+// Creates a linear. The backend has read the spec's slices when this returns.
+MUST_USE enum status loader_create_linear(struct loader *l, const struct linear_spec *spec,
+                                          struct linear **out);
+// Rows, or columns, [start, start + count) of a matrix.
+struct matrix_slice loader_rows_of(const struct weight *weight, uint32_t start, uint32_t count);
+struct matrix_slice loader_cols_of(const struct weight *weight, uint32_t start, uint32_t count);
+
+// Column-parallel: stacks this rank's rows of all parts into one linear, so that q, k and v (or
+// gate and up) are one matrix product. nano-vllm: ColumnParallelLinear, MergedColumnParallelLinear,
+// QKVParallelLinear.
+MUST_USE enum status loader_load_rows(struct loader *l, uint32_t layer,
+                                      const struct row_part *parts, uint32_t num_parts,
+                                      uint32_t cols, bool has_bias, struct linear **out);
+// Row-parallel: takes columns [start, start + count). The bias is added once to the sum over ranks,
+// so only rank 0 has it. nano-vllm: RowParallelLinear.
+MUST_USE enum status loader_load_cols(struct loader *l, uint32_t layer, const struct col_part *part,
+                                      bool has_bias, struct linear **out);
+
+// Copies host floats to new device memory.
+MUST_USE enum status loader_to_device(struct decoder *d, const float *values, size_t count,
+                                      float **out, struct err *err);
+// A norm's weights, times `factor`, as the table's kind of norm has them.
+MUST_USE enum status loader_load_norm(struct loader *l, const char *name, uint32_t count,
+                                      float factor, float **out);
+MUST_USE enum status loader_load_layer_norm(struct loader *l, uint32_t layer, const char *module,
+                                            uint32_t count, float **out);
+
+#endif
