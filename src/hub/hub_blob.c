@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -18,6 +19,11 @@
 
 static const double busy_factor = 6; // times the timeout: how long a lock's owner may do nothing
 static const uint64_t spare_bytes = 1 << 20; // of a disk, beside the files
+// Hashed at a time: a fraction of a second, after which interrupts and other files have their turn.
+static const uint64_t slice_bytes = 8 << 20;
+
+static const char incomplete_end[] = ".incomplete"; // as huggingface_hub names it
+static const char kept_end[] = ".nolock.incomplete";
 
 // ---- folders ----
 
@@ -71,14 +77,22 @@ static enum status make_parents(const char *root, char out[FILE_PATH_MAX], const
     return status ? status : file_join(out, FILE_PATH_MAX, at, name, err);
 }
 
+// Another process, on another host too, has no such number.
+static unsigned long long unique_number(void) {
+    unsigned long long number = 0;
+    if (getrandom(&number, sizeof number, 0) < 0) number = (unsigned long long)getpid();
+    return number;
+}
+
 // Replaces the file in one step, so that no reader sees a part of it.
-static enum status write_file(const char *path, const char *text, struct err *err) {
+static enum status write_file(const char *path, const char *text, size_t text_len,
+                              struct err *err) {
     char whole[FILE_PATH_MAX];
-    int len = snprintf(whole, sizeof whole, "%s.%ld.tmp", path, (long)getpid());
+    int len = snprintf(whole, sizeof whole, "%s.%llx.tmp", path, unique_number());
     if (len < 0 || (size_t)len >= sizeof whole) return err_set(err, ERR_INVALID, "path too long");
     int fd = open(whole, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) return io_error("make", whole, err);
-    bool is_written = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    bool is_written = write(fd, text, text_len) == (ssize_t)text_len;
     is_written = close(fd) == 0 && is_written && rename(whole, path) == 0;
     if (is_written) return OK;
     enum status status = io_error("write", path, err);
@@ -94,7 +108,7 @@ enum status hub_repo_write_ref(const struct hub_repo *repo, const char *revision
     }
     enum status status = file_join(refs, sizeof refs, repo->folder, "refs", err);
     if (!status) status = make_parents(repo->root, path, refs, revision, err);
-    return status ? status : write_file(path, repo->commit, err);
+    return status ? status : write_file(path, repo->commit, strlen(repo->commit), err);
 }
 
 static enum status put_snapshot_path(char out[FILE_PATH_MAX], const struct hub_repo *repo,
@@ -109,6 +123,39 @@ bool hub_repo_has(const struct hub_repo *repo, const char *name) {
     size_t len = strlen(repo->root);
     return !put_snapshot_path(path, repo, name, NULL) && realpath(path, target) &&
            strncmp(target, repo->root, len) == 0 && target[len] == '/' && file_exists(target);
+}
+
+enum status hub_repo_begin(const struct hub_repo *repo, const struct hub_files *files,
+                           struct err *err) {
+    char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
+    struct buf text = {0};
+    // What another program left there is a model if it has what is needed.
+    for (size_t i = 0; i < files->count; i++) {
+        if (files->items[i].is_wanted && hub_repo_has(repo, files->items[i].name)) return OK;
+    }
+    enum status status = OK;
+    for (size_t i = 0; i < files->count && !status; i++) {
+        const struct hub_file *file = &files->items[i];
+        if (!file->is_wanted || !hub_file_is_text(file->name)) continue;
+        status = buf_appendf(&text, err, "%s\n", file->name);
+    }
+    if (status || !text.len) goto done;
+    status = make_folder(repo->root, folder, repo->folder, HUB_UNFINISHED_FOLDER, err);
+    if (!status) status = file_join(path, sizeof path, folder, repo->commit, err);
+    if (!status) status = write_file(path, text.data, text.len, err);
+done:
+    buf_fini(&text);
+    return status;
+}
+
+void hub_repo_end(const struct hub_repo *repo) {
+    char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
+    if (file_join(folder, sizeof folder, repo->folder, HUB_UNFINISHED_FOLDER, NULL) ||
+        file_join(path, sizeof path, folder, repo->commit, NULL)) {
+        return;
+    }
+    unlink(path);
+    rmdir(folder); // unless another download's names are there
 }
 
 enum status hub_repo_check_space(const struct hub_repo *repo, uint64_t bytes, struct err *err) {
@@ -127,14 +174,7 @@ enum status hub_repo_check_space(const struct hub_repo *repo, uint64_t bytes, st
 
 void hub_blob_init(struct hub_blob *blob, const struct hub_repo *repo, const char *name) {
     *blob = (struct hub_blob){.repo = repo, .name = name, .fd = -1, .lock = -1};
-}
-
-void hub_blob_close(struct hub_blob *blob) {
-    if (blob->digest) blob->repo->library->EVP_MD_CTX_free(blob->digest);
-    if (blob->fd >= 0) close(blob->fd);
-    if (blob->lock >= 0) close(blob->lock); // its end ends the lock
-    blob->digest = NULL;
-    blob->fd = blob->lock = -1;
+    memcpy(blob->end, incomplete_end, sizeof incomplete_end);
 }
 
 static enum status put_blob_path(char out[FILE_PATH_MAX], const struct hub_blob *blob,
@@ -144,19 +184,35 @@ static enum status put_blob_path(char out[FILE_PATH_MAX], const struct hub_blob 
     return err_set(err, ERR_INVALID, "path too long: %.100s", blob->repo->folder);
 }
 
+void hub_blob_close(struct hub_blob *blob) {
+    char own[FILE_PATH_MAX], kept[FILE_PATH_MAX];
+    // Without a lock the file was this download's own: the next one may go on with it.
+    if (blob->fd >= 0 && strcmp(blob->end, incomplete_end) != 0 &&
+        !put_blob_path(own, blob, blob->end, NULL) && !put_blob_path(kept, blob, kept_end, NULL)) {
+        rename(own, kept); // it is not there if the file has come into its place
+    }
+    if (blob->digest) blob->repo->library->EVP_MD_CTX_free(blob->digest);
+    if (blob->fd >= 0) close(blob->fd);
+    if (blob->lock >= 0) close(blob->lock); // its end ends the lock
+    blob->digest = NULL;
+    blob->fd = blob->lock = -1;
+}
+
 static uint64_t size_of(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
 }
 
 uint64_t hub_blob_bytes_there(const struct hub_blob *blob) {
-    char path[FILE_PATH_MAX], incomplete[FILE_PATH_MAX];
+    char path[FILE_PATH_MAX], incomplete[FILE_PATH_MAX], kept[FILE_PATH_MAX];
     if (put_blob_path(path, blob, "", NULL) ||
-        put_blob_path(incomplete, blob, ".incomplete", NULL)) {
+        put_blob_path(incomplete, blob, incomplete_end, NULL) ||
+        put_blob_path(kept, blob, kept_end, NULL)) {
         return 0;
     }
     if (file_exists(path)) return blob->size;
-    uint64_t size = size_of(incomplete);
+    uint64_t size = size_of(incomplete), kept_size = size_of(kept);
+    if (kept_size > size) size = kept_size;
     return size <= blob->size ? size : 0;
 }
 
@@ -199,20 +255,27 @@ static enum hub_blob_state take_lock(struct hub_blob *blob, struct err *err) {
             return HUB_BLOB_OPEN;
         }
     } else if (errno != EWOULDBLOCK && errno != EINTR) {
-        // A file system without locks: then two downloads at once waste time.
+        // A file system without locks: two downloads at once fetch the file twice.
         blob->lock = fd;
+        snprintf(blob->end, sizeof blob->end, ".%016llx.incomplete", unique_number());
         return HUB_BLOB_OPEN;
     }
+    // The owner's progress: bytes that it writes, or the time that it sets while it hashes.
+    struct timespec touched = {0};
+    if (fstat(fd, &own) == 0) touched = own.st_mtim;
     close(fd);
     double now = clock_seconds();
     uint64_t num_bytes = bytes_under_way(blob);
-    if (blob->busy_since == 0 || num_bytes != blob->busy_bytes) {
+    if (blob->busy_since == 0 || num_bytes != blob->busy_bytes ||
+        touched.tv_sec != blob->busy_touched.tv_sec ||
+        touched.tv_nsec != blob->busy_touched.tv_nsec) {
         blob->busy_since = now;
         blob->busy_bytes = num_bytes;
+        blob->busy_touched = touched;
     }
     if (now - blob->busy_since < busy_factor * blob->repo->timeout_seconds) return HUB_BLOB_BUSY;
     err_set(err, ERR_IO,
-            "another program holds the lock of %s (%s) and has written nothing for %.0f seconds",
+            "another program holds the lock of %s (%s) and has made no progress for %.0f seconds",
             blob->name, path, now - blob->busy_since);
     return HUB_BLOB_FAILED;
 }
@@ -221,6 +284,7 @@ static enum hub_blob_state take_lock(struct hub_blob *blob, struct err *err) {
 
 static enum status begin_digest(struct hub_blob *blob, struct err *err) {
     const struct hub_library *library = blob->repo->library;
+    blob->num_hashed = 0;
     bool is_git = strlen(blob->etag) == 40;
     if (!blob->digest) blob->digest = library->EVP_MD_CTX_new();
     if (!blob->digest) return err_nomem(err, "download");
@@ -234,23 +298,37 @@ static enum status begin_digest(struct hub_blob *blob, struct err *err) {
     return works ? OK : err_set(err, ERR_UNSUPPORTED, "libcrypto has no SHA-256 or SHA-1");
 }
 
-static enum status digest_file(struct hub_blob *blob, struct err *err) {
+// Hashes the next of the bytes that an earlier download left, and tells those who wait for the lock
+// that it goes on.
+static enum status digest_slice(struct hub_blob *blob, struct err *err) {
     enum { CHUNK = 1 << 20 };
     char *bytes = malloc(CHUNK);
     if (!bytes) return err_nomem(err, "download");
-    enum status status = begin_digest(blob, err);
-    for (uint64_t at = 0; at < blob->num_bytes && !status;) {
-        uint64_t left = blob->num_bytes - at;
-        ssize_t n = pread(blob->fd, bytes, left < CHUNK ? (size_t)left : CHUNK, (off_t)at);
+    enum status status = OK;
+    uint64_t left = blob->num_bytes - blob->num_hashed;
+    uint64_t end = blob->num_hashed + (left < slice_bytes ? left : slice_bytes);
+    while (blob->num_hashed < end && !status) {
+        left = end - blob->num_hashed;
+        ssize_t n =
+            pread(blob->fd, bytes, left < CHUNK ? (size_t)left : CHUNK, (off_t)blob->num_hashed);
         if (n <= 0) {
             status = io_error("read", blob->name, err);
         } else {
             blob->repo->library->EVP_DigestUpdate(blob->digest, bytes, (size_t)n);
-            at += (uint64_t)n;
+            blob->num_hashed += (uint64_t)n;
         }
     }
     free(bytes);
+    futimens(blob->lock, NULL);
     return status;
+}
+
+static enum hub_blob_state go_on_hashing(struct hub_blob *blob, struct err *err) {
+    if (blob->num_hashed < blob->num_bytes && digest_slice(blob, err)) {
+        hub_blob_close(blob);
+        return HUB_BLOB_FAILED;
+    }
+    return blob->num_hashed < blob->num_bytes ? HUB_BLOB_HASHING : HUB_BLOB_OPEN;
 }
 
 static bool is_hash_right(struct hub_blob *blob) {
@@ -284,9 +362,8 @@ static enum status link_blob(struct hub_blob *blob, struct err *err) {
     if (!status) status = put_blob_path(own, blob, "", err);
     if (status) return status;
     put_link_target(target, blob);
-    int len = snprintf(fresh, sizeof fresh, "%s.%ld.tmp", path, (long)getpid());
+    int len = snprintf(fresh, sizeof fresh, "%s.%llx.tmp", path, unique_number());
     if (len < 0 || (size_t)len >= sizeof fresh) return err_set(err, ERR_INVALID, "path too long");
-    unlink(fresh);
     if (symlink(target, fresh) == 0) {
         if (rename(fresh, path) == 0) return OK;
         status = io_error("make", path, err);
@@ -299,12 +376,13 @@ static enum status link_blob(struct hub_blob *blob, struct err *err) {
 }
 
 enum hub_blob_state hub_blob_open(struct hub_blob *blob, struct err *err) {
-    char path[FILE_PATH_MAX], incomplete[FILE_PATH_MAX];
-    if (blob->fd >= 0) return HUB_BLOB_OPEN;
+    char path[FILE_PATH_MAX], incomplete[FILE_PATH_MAX], kept[FILE_PATH_MAX];
+    if (blob->fd >= 0) return go_on_hashing(blob, err);
     enum hub_blob_state state = take_lock(blob, err);
     if (state != HUB_BLOB_OPEN) return state;
     enum status status = put_blob_path(path, blob, "", err);
-    if (!status) status = put_blob_path(incomplete, blob, ".incomplete", err);
+    if (!status) status = put_blob_path(incomplete, blob, blob->end, err);
+    if (!status) status = put_blob_path(kept, blob, kept_end, err);
     if (!status && file_exists(path)) { // another program was faster
         status = link_blob(blob, err);
         blob->num_bytes = blob->size;
@@ -312,6 +390,8 @@ enum hub_blob_state hub_blob_open(struct hub_blob *blob, struct err *err) {
         return status ? HUB_BLOB_FAILED : HUB_BLOB_DONE;
     }
     if (!status) {
+        // Of two downloads without a lock one gets the file that an earlier one left.
+        if (strcmp(blob->end, incomplete_end) != 0) rename(kept, incomplete);
         blob->fd = open(incomplete, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         if (blob->fd < 0) status = io_error("make", incomplete, err);
     }
@@ -319,8 +399,8 @@ enum hub_blob_state hub_blob_open(struct hub_blob *blob, struct err *err) {
         blob->num_bytes = size_of(incomplete);
         if (blob->num_bytes > blob->size) status = hub_blob_restart(blob, err);
     }
-    if (!status) status = digest_file(blob, err);
-    if (!status) return HUB_BLOB_OPEN;
+    if (!status) status = begin_digest(blob, err);
+    if (!status) return go_on_hashing(blob, err);
     hub_blob_close(blob);
     return HUB_BLOB_FAILED;
 }
@@ -337,6 +417,7 @@ enum status hub_blob_write(struct hub_blob *blob, const char *bytes, size_t len,
                        blob->name, (unsigned long long)blob->size);
     }
     blob->repo->library->EVP_DigestUpdate(blob->digest, bytes, len);
+    blob->num_hashed += len;
     while (len) {
         ssize_t n = pwrite(blob->fd, bytes, len, (off_t)blob->num_bytes);
         if (n < 0 && errno == EINTR) continue;
@@ -359,7 +440,7 @@ enum status hub_blob_write(struct hub_blob *blob, const char *bytes, size_t len,
 enum hub_blob_state hub_blob_finish(struct hub_blob *blob, struct err *err) {
     char path[FILE_PATH_MAX], incomplete[FILE_PATH_MAX];
     enum status status = put_blob_path(path, blob, "", err);
-    if (!status) status = put_blob_path(incomplete, blob, ".incomplete", err);
+    if (!status) status = put_blob_path(incomplete, blob, blob->end, err);
     if (!status && !is_hash_right(blob)) {
         status = hub_blob_restart(blob, err);
         if (!status && !blob->was_wrong) {

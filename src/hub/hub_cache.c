@@ -125,6 +125,34 @@ static enum status read_index(struct hub_files *files, const char *snapshot, str
     return status;
 }
 
+// A download that ended early may lack texts, and a model is read without those that it does not
+// have. So the names of a commit's texts are kept until all of them are there.
+static enum status check_texts(bool *is_whole, const struct hub_files *files, const char *snapshot,
+                               struct err *err) {
+    char path[FILE_PATH_MAX];
+    const char *commit = strrchr(snapshot, '/') + 1;
+    int len = snprintf(path, sizeof path, "%.*s../" HUB_UNFINISHED_FOLDER "/%s",
+                       (int)(commit - snapshot), snapshot, commit);
+    *is_whole = true;
+    if (len < 0 || (size_t)len >= sizeof path || !file_exists(path)) return OK;
+    struct buf text = {0};
+    enum status status = file_read(&text, path, err);
+    if (!status) status = buf_append(&text, "", 1, err);
+    for (char *name = text.data; !status && *is_whole && *name;) {
+        char *end = name + strcspn(name, "\n");
+        bool is_last = !*end;
+        *end = '\0';
+        *is_whole = hub_files_find(files, name) != NULL;
+        if (!*is_whole) {
+            err_set(err, ERR_IO, "%s/%.200s is missing: its download was interrupted", snapshot,
+                    name);
+        }
+        name = is_last ? end : end + 1;
+    }
+    buf_fini(&text);
+    return status;
+}
+
 // Whether the wanted files are there and lie in the cache.
 static enum status check_files(bool *is_found, const struct hub_files *files, const char *root,
                                const char *snapshot, struct err *err) {
@@ -145,7 +173,7 @@ static enum status find_in_snapshot(char path[FILE_PATH_MAX], bool *is_found, co
                                     struct err *err) {
     struct hub_files files = {0};
     struct hub_choice choice = {0};
-    bool is_chosen = false, is_checked = false;
+    bool is_chosen = false;
     enum status status = hub_cache_list_files(&files, snapshot, err);
     if (status) goto done;
     // What the choice lacks is missing, and may be downloaded.
@@ -155,8 +183,9 @@ static enum status find_in_snapshot(char path[FILE_PATH_MAX], bool *is_found, co
         err_set(err, ERR_IO, "%s has no config.json", snapshot);
         goto done;
     }
-    if ((status = check_files(&is_checked, &files, root, snapshot, err))) goto done;
-    is_chosen = is_checked;
+    if (!choice.is_gguf) status = check_texts(&is_chosen, &files, snapshot, err);
+    if (status || (!choice.is_gguf && !is_chosen)) goto done;
+    if ((status = check_files(&is_chosen, &files, root, snapshot, err))) goto done;
     if (is_chosen && choice.has_shards) {
         is_chosen = !read_index(&files, snapshot, err);
         if (is_chosen) status = check_files(&is_chosen, &files, root, snapshot, err);

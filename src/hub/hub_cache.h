@@ -4,6 +4,7 @@
  *         refs/main                       the commit that "main" is
  *         snapshots/<commit>/config.json  -> ../../blobs/<etag>
  *         blobs/<etag>                    the bytes, named by their hash
+ *         .unfinished/<commit>            ours: the texts of a download that has not ended
  *     .locks/models--Qwen--Qwen3-0.6B/<etag>.lock
  *
  * A file is read only where it lies in the cache: a link that leads out of it is refused. Nothing
@@ -22,6 +23,8 @@ struct hub_wish {
     const char *quant; // "": none
     enum hub_want want;
 };
+
+#define HUB_UNFINISHED_FOLDER ".unfinished"
 
 // Finds the model: *is_found, and the folder of its snapshot or its GGUF file in `path`. Not found:
 // err->message says what is missing (`err` may not be NULL), and the status is OK. ERR_INVALID: a

@@ -114,6 +114,8 @@ static enum hub_job_state file_state(struct hub_job *job, enum hub_blob_state st
         return HUB_JOB_DONE;
     case HUB_BLOB_BUSY:
         return HUB_JOB_AGAIN;
+    case HUB_BLOB_HASHING:
+        return HUB_JOB_WORKING;
     case HUB_BLOB_FAILED:
         break;
     }
@@ -260,8 +262,10 @@ enum status hub_download(struct hub_settings *settings, const struct hub_wish *w
     }
     // Nothing is made for a model that does not exist.
     if (!status) status = hub_repo_make(&d->repo, settings, wish->name, err);
+    if (!status && !choice.is_gguf) status = hub_repo_begin(&d->repo, &d->files, err);
     if (!status && choice.has_shards) status = want_shards(d, err);
     if (!status) status = fetch(d, NULL, err);
+    if (!status && !choice.is_gguf) hub_repo_end(&d->repo);
     if (!status) {
         status = hub_repo_write_ref(&d->repo, wish->revision ? wish->revision : "main", err);
     }

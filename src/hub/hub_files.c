@@ -66,8 +66,7 @@ void hub_files_describe(const struct hub_files *files, char *out, size_t size) {
 
 // ---- texts ----
 
-// Read by this engine, or by others that share the cache.
-static bool is_text_file(const char *name) {
+bool hub_file_is_text(const char *name) {
     static const char *const names[] = {
         "config.json",     "generation_config.json",  "tokenizer.json",     "tokenizer_config.json",
         "tokenizer.model", "special_tokens_map.json", "added_tokens.json",  "vocab.json",
@@ -246,7 +245,7 @@ enum status hub_files_choose(struct hub_files *files, const char *quant, enum hu
         return choose_gguf(files, quant, choice, what, err);
     }
     for (size_t i = 0; i < files->count; i++) {
-        files->items[i].is_wanted = is_text_file(files->items[i].name);
+        files->items[i].is_wanted = hub_file_is_text(files->items[i].name);
     }
     if (want == HUB_WANT_TEXTS) return OK;
     // With both, model.safetensors is the one that is read.

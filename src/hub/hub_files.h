@@ -36,6 +36,9 @@ void hub_files_fini(struct hub_files *files);
 MUST_USE enum status hub_files_add(struct hub_files *files, const char *name, struct err *err);
 void hub_files_sort(struct hub_files *files); // by name; call it before what follows
 struct hub_file *hub_files_find(const struct hub_files *files, const char *name); // NULL: none
+// A model's texts, read by this engine or by others that share the cache: all that it needs but its
+// weights.
+bool hub_file_is_text(const char *name);
 // "config.json, model.bin, ... and 12 more": for messages.
 void hub_files_describe(const struct hub_files *files, char *out, size_t size);
 

@@ -22,6 +22,7 @@ struct hub_http {
     const struct hub_watch *watch;
     struct err *err; // of the run; the first failure
     enum status status;
+    bool is_working; // a job has more to do before its request
 };
 
 enum status hub_http_create(struct hub_http **out, const struct hub_settings *settings,
@@ -338,6 +339,7 @@ static void begin_job(struct hub_http *http, struct hub_job *job, double now) {
     if (state == HUB_JOB_FAILED) fail(http, http->err->status);
     if (state == HUB_JOB_DONE) job->is_done = true;
     if (state == HUB_JOB_AGAIN) job->not_before = now + busy_seconds;
+    if (state == HUB_JOB_WORKING) http->is_working = true;
     if (state != HUB_JOB_GO) return;
     enum status status = begin_request(job, http->err);
     if (status) fail(http, status);
@@ -348,6 +350,7 @@ static size_t begin_jobs(struct hub_http *http, struct hub_job *jobs, size_t num
                          size_t num_parallel) {
     size_t num_left = 0, num_running = 0;
     double now = clock_seconds();
+    http->is_working = false;
     for (size_t i = 0; i < num_jobs; i++) num_running += jobs[i].easy != NULL;
     for (size_t i = 0; i < num_jobs && !http->status; i++) {
         struct hub_job *job = &jobs[i];
@@ -365,7 +368,8 @@ static void run_once(struct hub_http *http) {
     if (!code) take_messages(http);
     // With nothing under way this waits the whole time: a job waits for its turn.
     if (!code && !http->status) {
-        code = http->library.curl_multi_poll(http->multi, NULL, 0, POLL_MS, NULL);
+        int wait_ms = http->is_working ? 0 : POLL_MS;
+        code = http->library.curl_multi_poll(http->multi, NULL, 0, wait_ms, NULL);
     }
     if (!code) return;
     fail(http, err_set(http->err, ERR_IO, "libcurl: %s", http->library.curl_multi_strerror(code)));

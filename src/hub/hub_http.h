@@ -15,13 +15,13 @@
 struct hub_http;
 struct hub_job;
 
-enum hub_job_state { HUB_JOB_GO, HUB_JOB_DONE, HUB_JOB_AGAIN, HUB_JOB_FAILED };
+enum hub_job_state { HUB_JOB_GO, HUB_JOB_DONE, HUB_JOB_AGAIN, HUB_JOB_WORKING, HUB_JOB_FAILED };
 
 // What a job does; functions may be NULL where they have nothing to do.
 struct hub_job_kind {
     bool is_head;
     // Before a request, also one that is tried again. GO: make it; AGAIN: not yet, ask again after
-    // a moment; DONE: none is needed.
+    // a moment; WORKING: not yet, ask again at once; DONE: none is needed.
     enum hub_job_state (*begin)(struct hub_job *job, struct err *err);
     // The answer begins with byte 0, although job->offset bytes are there.
     enum status (*restart)(struct hub_job *job, struct err *err);

@@ -521,6 +521,34 @@ class Breaks(DownloadTest):
         self.assertEqual(self.hub.asked(SHARD, host="other")[-1]["range"], "bytes=1000000-")
 
 
+    def test_a_model_whose_download_broke_before_its_texts_is_no_model(self):
+        """With all weights there, and texts that a model may lack missing."""
+        self.pull()
+        tokenizer = self.hub.models[NAME]["tokenizer.json"]
+        (self.repo / "blobs" / etag_of(tokenizer)).unlink()
+        shutil.rmtree(self.repo / "snapshots")
+        shutil.rmtree(self.repo / "refs")
+        self.hub.faults["tokenizer.json"] = [Wrong(), Wrong()]
+        self.refused("tokenizer.json arrived twice with another hash")
+        self.assertTrue((self.snapshot / SHARD).exists())
+        self.assertTrue((self.snapshot / "config.json").exists())
+        for command in ("generate", "tokenize"):
+            self.refused("tokenizer.json is missing: its download was interrupted", command, "-m", NAME, "--offline", "hi")
+        self.assertIn(", in part", self.run_program("list").stdout)
+        self.pull()
+        self.check_snapshot()
+        self.assertFalse((self.repo / ".unfinished").exists())
+
+    def test_a_model_that_another_program_left_is_not_unfinished(self):
+        self.pull()
+        (self.snapshot / "tokenizer_config.json").unlink()
+        self.hub.faults["tokenizer_config.json"] = [Wrong(), Wrong()]
+        (self.repo / "blobs" / etag_of(self.hub.models[NAME]["tokenizer_config.json"])).unlink()
+        self.refused("tokenizer_config.json arrived twice with another hash")
+        done = self.run_program("tokenize", "-m", NAME, "--offline", "hi")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
 class Together(DownloadTest):
     def test_two_downloads_at_once_fetch_each_file_once(self):
         self.hub.faults[SHARD] = [Hold()]
