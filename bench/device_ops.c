@@ -271,21 +271,21 @@ static void fill_cache(struct work *w, const struct attention_case *c, uint32_t 
     struct attention_args args = w->args.attention;
     struct step step = {0};
     struct work fill = {.bench = w->bench};
-    uint32_t piece = 4096, total = num_blocks * BLOCK_SIZE;
+    uint32_t chunk = 4096, total = num_blocks * BLOCK_SIZE;
     size_t row = ((size_t)c->num_heads + 2 * c->num_kv_heads) * HEAD_DIM;
-    int32_t *slots = malloc(2 * piece * sizeof *slots), *dev = work_take(&fill, 2 * piece * 4);
+    int32_t *slots = malloc(2 * chunk * sizeof *slots), *dev = work_take(&fill, 2 * chunk * 4);
     if (!slots) work_stop("out of memory");
-    args.qkv = work_activations(&fill, piece * row);
+    args.qkv = work_activations(&fill, chunk * row);
     args.step = &step;
     step.slot_mapping = dev;
-    step.positions = dev + piece;
-    for (uint32_t first = 0; first < total; first += piece) {
-        step.num_tokens = total - first < piece ? total - first : piece;
+    step.positions = dev + chunk;
+    for (uint32_t first = 0; first < total; first += chunk) {
+        step.num_tokens = total - first < chunk ? total - first : chunk;
         for (uint32_t i = 0; i < step.num_tokens; i++) {
             slots[i] = (int32_t)(first + i);
-            slots[piece + i] = (int32_t)(i % c->context);
+            slots[chunk + i] = (int32_t)(i % c->context);
         }
-        work_put(w, dev, slots, 2 * piece * sizeof *slots);
+        work_put(w, dev, slots, 2 * chunk * sizeof *slots);
         for (args.layer = 0; args.layer < LAYERS; args.layer++) {
             b->ops->attention_prepare(b, &args);
         }
@@ -494,7 +494,7 @@ int main(int argc, char **argv) {
     struct bench bench = {.num_noise = (size_t)151936 * 1024, .shrink = is_small ? 16 : 1};
     const struct backend_options options = {
         .device = argc > 1 ? argv[1] : "cuda", .cpu_isa = "auto", .weight_dtype = DTYPE_BF16};
-    if (is_small) bench.num_noise = 2 * WORK_PIECE;
+    if (is_small) bench.num_noise = 2 * WORK_CHUNK;
     bench.noise = malloc(bench.num_noise * sizeof *bench.noise);
     if (!bench.noise) work_stop("out of memory");
     work_make_noise(&bench);

@@ -41,11 +41,11 @@ void *work_activations(struct work *w, size_t count) {
     bool is_bf16 = bench->backend->activation_dtype == DTYPE_BF16;
     size_t size = is_bf16 ? sizeof(uint16_t) : sizeof(float);
     char *dev = work_take(w, count * size);
-    float *floats = is_bf16 ? NULL : malloc(WORK_PIECE * sizeof *floats);
+    float *floats = is_bf16 ? NULL : malloc(WORK_CHUNK * sizeof *floats);
     if (!is_bf16 && !floats) work_stop("out of memory");
-    for (size_t i = 0; floats && i < WORK_PIECE; i++) floats[i] = bf16_to_f32(bench->noise[i]);
-    for (size_t done = 0; done < count; done += WORK_PIECE) {
-        size_t left = count - done < WORK_PIECE ? count - done : WORK_PIECE;
+    for (size_t i = 0; floats && i < WORK_CHUNK; i++) floats[i] = bf16_to_f32(bench->noise[i]);
+    for (size_t done = 0; done < count; done += WORK_CHUNK) {
+        size_t left = count - done < WORK_CHUNK ? count - done : WORK_CHUNK;
         const void *from = is_bf16 ? (const void *)bench->noise : floats;
         work_put(w, dev + done * size, from, left * size);
     }

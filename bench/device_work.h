@@ -9,7 +9,7 @@
 
 enum {
     WORK_COPIES_MAX = 8, // most copies of an op's weights
-    WORK_PIECE = 1 << 20, // random numbers that activations repeat; noise has at least as many
+    WORK_CHUNK = 1 << 20, // random numbers that activations repeat; noise has at least as many
 };
 
 struct bench {

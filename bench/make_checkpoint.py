@@ -4,7 +4,7 @@
     bench/make_checkpoint.py CONFIG_FOLDER OUT_FOLDER [fp8|gptq]
 
 Dense Qwen3: config.json, model.safetensors, and the bundled model's tokenizer. The weights repeat one
-random piece, so that 16 GB are written in seconds. They are bfloat16; with fp8 or gptq the linears of
+random chunk, so that 16 GB are written in seconds. They are bfloat16; with fp8 or gptq the linears of
 the layers are e4m3 with a scale for 128 x 128 weights, or 4 bits with a scale for 128 of a row.
 """
 import json
@@ -13,7 +13,7 @@ import shutil
 import struct
 import sys
 
-PIECE_BYTES = 32 << 20
+CHUNK_BYTES = 32 << 20
 
 
 def shapes(c):
@@ -80,9 +80,9 @@ def main():
     text += b" " * (-len(text) % 8)
     # 16 random bits may be NaN. These are of either sign, with magnitudes from 0.008 to 0.03. As e4m3
     # they are no NaN either.
-    piece = bytearray(os.urandom(PIECE_BYTES))
-    piece[0::2] = bytes(byte & 0xBF for byte in piece[0::2])
-    piece[1::2] = bytes(0x3C | byte & 0x80 for byte in piece[1::2])
+    chunk = bytearray(os.urandom(CHUNK_BYTES))
+    chunk[0::2] = bytes(byte & 0xBF for byte in chunk[0::2])
+    chunk[1::2] = bytes(0x3C | byte & 0x80 for byte in chunk[1::2])
     os.makedirs(out, exist_ok=True)
     if kind:
         config["quantization_config"] = QUANTIZATION[kind]
@@ -93,8 +93,8 @@ def main():
         shutil.copy(os.path.join(bundled, name), out)
     with open(os.path.join(out, "model.safetensors"), "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for at in range(0, end, PIECE_BYTES):
-            file.write(piece[: end - at])
+        for at in range(0, end, CHUNK_BYTES):
+            file.write(chunk[: end - at])
 
 
 if __name__ == "__main__":

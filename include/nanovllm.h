@@ -732,7 +732,7 @@ struct nvllm_result {
     struct nvllm_logprob *prompt_logprobs;
     struct nvllm_times times;
     struct nvllm_error error; // why, with NVLLM_FINISH_ERROR
-    void *reserved[4]; // NULL; room for fields of later versions
+    void *reserved[4]; // NULL; for fields of later versions
 };
 
 // Runs a list of requests to its end, along with the engine's other requests. *results

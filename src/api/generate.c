@@ -14,7 +14,7 @@
 struct output {
     struct nvllm_result *result;
     struct buf text;
-    size_t capacity; // tokens that token_ids and logprobs have room for
+    size_t capacity; // of token_ids and logprobs, in tokens
 };
 
 // One request while it runs; the callback's user_data.

@@ -312,7 +312,7 @@ struct backend_ops {
                            struct weight_format format);
     // Device memory that a linear of this kind needs while it runs. All linears share it. NULL:
     // none.
-    size_t (*linear_room_bytes)(uint32_t out, uint32_t in, struct weight_format format);
+    size_t (*linear_scratch_bytes)(uint32_t out, uint32_t in, struct weight_format format);
 
     enum status (*kv_cache_create)(struct backend *backend, const struct kv_cache_spec *spec,
                                    struct kv_cache **out, struct err *err);

@@ -12,7 +12,7 @@ struct byte_source byte_source_skip(struct byte_source source, uint64_t bytes) {
 }
 
 const void *byte_source_get(const struct byte_source *source, uint64_t offset, size_t len,
-                            void *room, struct err *err) {
+                            void *buffer, struct err *err) {
     if (source->data) return (const char *)source->data + offset;
-    return file_read_at(source->file, source->offset + offset, room, len, err) ? NULL : room;
+    return file_read_at(source->file, source->offset + offset, buffer, len, err) ? NULL : buffer;
 }

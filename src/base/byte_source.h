@@ -18,9 +18,9 @@ struct byte_source {
 
 // The same source without its first `bytes` bytes.
 struct byte_source byte_source_skip(struct byte_source source, uint64_t bytes);
-// Returns bytes [offset, offset + len): a pointer into memory, or `room` [len] after reading the
+// Returns bytes [offset, offset + len): a pointer into memory, or `buffer` [len] after reading the
 // file into it. NULL on a read error; err names the file. Threads may share a source.
 MUST_USE const void *byte_source_get(const struct byte_source *source, uint64_t offset, size_t len,
-                                     void *room, struct err *err);
+                                     void *buffer, struct err *err);
 
 #endif

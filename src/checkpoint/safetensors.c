@@ -267,20 +267,20 @@ static enum status parse_header(struct safetensors *file, const char *header, si
 // Parses the whole file, `size` bytes.
 static enum status parse_into(struct safetensors *file, const struct byte_source *whole,
                               uint64_t size, struct err *err) {
-    unsigned char room[START_BYTES];
+    unsigned char buffer[START_BYTES];
     size_t header_bytes = 0;
     const unsigned char *start =
-        byte_source_get(whole, 0, size < START_BYTES ? (size_t)size : START_BYTES, room, err);
+        byte_source_get(whole, 0, size < START_BYTES ? (size_t)size : START_BYTES, buffer, err);
     if (!start) return ERR_IO;
     enum status status = read_length(file, start, size, &header_bytes, err);
     if (status) return status;
-    char *header_room = whole->data ? NULL : malloc(header_bytes);
-    if (!whole->data && !header_room) return err_nomem(err, "safetensors header");
-    const char *header = byte_source_get(whole, LENGTH_BYTES, header_bytes, header_room, err);
+    char *header_buffer = whole->data ? NULL : malloc(header_bytes);
+    if (!whole->data && !header_buffer) return err_nomem(err, "safetensors header");
+    const char *header = byte_source_get(whole, LENGTH_BYTES, header_bytes, header_buffer, err);
     const struct section section = {.source = byte_source_skip(*whole, LENGTH_BYTES + header_bytes),
                                     .size = size - LENGTH_BYTES - header_bytes};
     status = header ? parse_header(file, header, header_bytes, &section, err) : ERR_IO;
-    free(header_room);
+    free(header_buffer);
     return status;
 }
 

@@ -19,7 +19,7 @@ enum { TEXT_PART_GROWS = 8 }; // bytes by which such a name may be longer
 
 // The name that a tensor has in a checkpoint of the text model alone: "model.layers.0..." for
 // "model.language_model.layers.0...", "language_model.model.layers.0..." and "layers.0...". It is
-// written to `out`, which has room for `size` bytes. False: the tensor belongs to another part.
+// written to `out`, which holds `size` bytes. False: the tensor belongs to another part.
 bool text_part_tensor_name(const char *name, char *out, size_t size);
 
 #endif

@@ -294,23 +294,23 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
 // Whether two tensors of one size have the same bytes.
 static enum status compare_bytes(const struct tensor *a, const struct tensor *b, bool *same,
                                  struct err *err) {
-    enum { PIECE_BYTES = 1 << 20 };
-    char *room = malloc(2 * PIECE_BYTES);
-    if (!room) return err_nomem(err, "tensors to compare");
+    enum { CHUNK_BYTES = 1 << 20 };
+    char *buffer = malloc(2 * CHUNK_BYTES);
+    if (!buffer) return err_nomem(err, "tensors to compare");
     enum status status = OK;
     *same = true;
-    for (size_t at = 0; at < a->size_bytes && *same && !status; at += PIECE_BYTES) {
-        size_t left = a->size_bytes - at, len = left < PIECE_BYTES ? left : PIECE_BYTES;
-        const void *first = byte_source_get(&a->source, at, len, room, err);
+    for (size_t at = 0; at < a->size_bytes && *same && !status; at += CHUNK_BYTES) {
+        size_t left = a->size_bytes - at, len = left < CHUNK_BYTES ? left : CHUNK_BYTES;
+        const void *first = byte_source_get(&a->source, at, len, buffer, err);
         const void *second =
-            first ? byte_source_get(&b->source, at, len, room + PIECE_BYTES, err) : NULL;
+            first ? byte_source_get(&b->source, at, len, buffer + CHUNK_BYTES, err) : NULL;
         if (!second) {
             status = ERR_IO;
         } else {
             *same = memcmp(first, second, len) == 0;
         }
     }
-    free(room);
+    free(buffer);
     return status;
 }
 
@@ -390,14 +390,14 @@ enum status weights_finish(const struct weights *weights, struct err *err) {
 static enum status hash_entry(const struct entry *entry, uint64_t *hash, struct err *err) {
     const struct tensor *t = entry->tensor;
     const uint64_t type = t->dtype;
-    char room[SAMPLE_BYTES];
+    char buffer[SAMPLE_BYTES];
     *hash = XXH3_64bits_withSeed(t->name, strlen(t->name), *hash);
     *hash = XXH3_64bits_withSeed(&type, sizeof type, *hash);
     *hash = XXH3_64bits_withSeed(t->shape, t->rank * sizeof *t->shape, *hash);
-    size_t len = t->size_bytes < sizeof room ? t->size_bytes : sizeof room;
+    size_t len = t->size_bytes < sizeof buffer ? t->size_bytes : sizeof buffer;
     for (uint64_t i = 0; i < SAMPLES && len; i++) {
         uint64_t offset = (t->size_bytes - len) / (SAMPLES - 1) * i;
-        const void *bytes = byte_source_get(&t->source, offset, len, room, err);
+        const void *bytes = byte_source_get(&t->source, offset, len, buffer, err);
         if (!bytes) return ERR_IO;
         *hash = XXH3_64bits_withSeed(bytes, len, *hash);
     }

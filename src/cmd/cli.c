@@ -96,8 +96,8 @@ static void name_flags(struct err *err) {
         while ((at = strstr(at, row->name))) {
             bool is_word = (at == err->message || is_beside(at[-1])) && is_beside(at[len]);
             size_t rest = strlen(at + len) + 1;
-            size_t room = sizeof err->message - (size_t)(at - err->message);
-            if (flag_len + rest > room) return;
+            size_t left = sizeof err->message - (size_t)(at - err->message);
+            if (flag_len + rest > left) return;
             if (is_word) {
                 memmove(at + flag_len, at + len, rest);
                 memcpy(at, flags[0], flag_len);

@@ -318,9 +318,9 @@ static enum status make_server(struct serve *serve, struct err *err) {
         .ping_seconds = serve->ping_interval,
         .log = log,
         .has_page = serve->page,
-        .engine_room = strcmp(serve->engine_room, "control") == 0 ? SERVER_ROOM_CONTROL
-                       : strcmp(serve->engine_room, "view") == 0  ? SERVER_ROOM_VIEW
-                                                                  : SERVER_ROOM_OFF,
+        .engine_room = strcmp(serve->engine_room, "control") == 0 ? ENGINE_ROOM_CONTROL
+                       : strcmp(serve->engine_room, "view") == 0  ? ENGINE_ROOM_VIEW
+                                                                  : ENGINE_ROOM_OFF,
         .write_log = write_log,
         .on_ready = on_ready,
         .user_data = serve};
@@ -330,7 +330,7 @@ static enum status make_server(struct serve *serve, struct err *err) {
 // Refuses an engine room that others could open without a key, since it shows what everybody wrote.
 // Refuses --trace beside it, because an engine has one observer, and several engines, whose blocks
 // have the same numbers.
-static enum status check_room(const struct serve *serve, struct err *err) {
+static enum status check_engine_room(const struct serve *serve, struct err *err) {
     if (strcmp(serve->engine_room, "off") == 0) return OK;
     if (serve->trace.path) {
         return err_set(err, ERR_INVALID,
@@ -365,7 +365,7 @@ static enum status make_engine(struct serve *serve, struct err *err) {
 
 static enum status run(struct serve *serve, struct err *err) {
     enum status status = read_keys(serve, err);
-    if (!status) status = check_room(serve, err);
+    if (!status) status = check_engine_room(serve, err);
     if (!status) {
         status = model_place_find(&serve->place, &serve->engine_options, false, err);
     }

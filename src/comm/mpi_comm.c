@@ -11,8 +11,8 @@ enum {
     // Up to this size every rank sends its whole part to all. Of a larger sum each rank adds one
     // share, and sends it to all: that is less to send, but takes two exchanges.
     WHOLE_BYTES_MAX = 64 << 10,
-    // Larger sums go piece by piece, which bounds the memory for what others send.
-    PIECE_BYTES_MAX = 4 << 20,
+    // Larger sums go chunk by chunk, which bounds the memory for what others send.
+    CHUNK_BYTES_MAX = 4 << 20,
     ALIGN = 64,
 };
 
@@ -51,7 +51,7 @@ static size_t incoming_bytes(const struct shm_comm_shape *shape) {
     size_t world_size = shape->world_size;
     size_t whole = world_size * WHOLE_BYTES_MAX;
     // The last share has up to world_size - 1 elements more than the others.
-    size_t shares = PIECE_BYTES_MAX + world_size * world_size * sizeof(float);
+    size_t shares = CHUNK_BYTES_MAX + world_size * world_size * sizeof(float);
     return aligned(whole > shares ? whole : shares);
 }
 
@@ -161,14 +161,14 @@ static void add_whole(struct mpi_comm *mpi, struct backend *backend, void *resid
     sum(backend, parts, mpi->base.world_size, residual, count, is_first);
 }
 
-// Where rank `rank`'s share of a piece begins; the last one also takes what does not divide.
+// Where rank `rank`'s share of a chunk begins; the last one also takes what does not divide.
 static size_t share_start(const struct mpi_comm *mpi, size_t count, uint32_t rank) {
     uint32_t world_size = mpi->base.world_size;
     return rank == world_size ? count : count / world_size * rank;
 }
 
-// Of one piece, which begins at `part` in this rank's partial.
-static void add_piece_in_shares(struct mpi_comm *mpi, struct backend *backend, char *part,
+// Of one chunk, which begins at `part` in this rank's partial.
+static void add_chunk_in_shares(struct mpi_comm *mpi, struct backend *backend, char *part,
                                 void *residual, size_t count, bool is_first) {
     size_t size = dtype_size(backend->activation_dtype);
     uint32_t rank = mpi->base.rank, world_size = mpi->base.world_size;
@@ -207,11 +207,11 @@ static void mpi_reduce_add(struct comm *comm, struct backend *backend,
         add_whole(mpi, backend, residual, count, is_first);
         return;
     }
-    size_t piece = PIECE_BYTES_MAX / size;
-    for (size_t first = 0; first < count; first += piece) {
+    size_t chunk = CHUNK_BYTES_MAX / size;
+    for (size_t first = 0; first < count; first += chunk) {
         size_t left = count - first;
-        add_piece_in_shares(mpi, backend, mpi->partial + first * size,
-                            (char *)residual + first * size, left < piece ? left : piece, is_first);
+        add_chunk_in_shares(mpi, backend, mpi->partial + first * size,
+                            (char *)residual + first * size, left < chunk ? left : chunk, is_first);
     }
 }
 

@@ -95,7 +95,7 @@ static MPI_Request get(const struct mpi_request *request) {
 }
 
 static void check_bytes(size_t bytes) {
-    if (bytes > INT_MAX) MPI_Abort(group, 1); // callers send in pieces
+    if (bytes > INT_MAX) MPI_Abort(group, 1); // callers send in chunks
 }
 
 static void send(const void *data, size_t bytes, uint32_t to, enum mpi_channel channel,

@@ -18,7 +18,7 @@
 #include "engine/step/token_count_slots.h"
 #include "engine/step_observer.h"
 
-// Most tokens that a step may bring for one output; the text of an event has room for them.
+// Most tokens that a step may bring for one output; the text of an event holds theirs.
 enum { LLM_ENGINE_STEP_TOKENS_MAX = 16 };
 
 // A step from its schedule until its results are taken. A request in its schedule that ends

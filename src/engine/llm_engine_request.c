@@ -38,11 +38,11 @@ static enum status init_text(const struct llm_engine *engine, struct request *re
 // which scheduler_check refuses where the cache is too small.
 static uint32_t max_new_tokens(const struct llm_engine *engine, uint32_t count,
                                uint32_t max_tokens) {
-    uint32_t room = engine->plan.max_model_len - count;
-    if (max_tokens < room) return max_tokens;
+    uint32_t left = engine->plan.max_model_len - count;
+    if (max_tokens < left) return max_tokens;
     // The last token's KV is never read, so it needs no slot.
     uint32_t cached = engine_plan_context_len(&engine->plan) + 1;
-    return cached > count && cached - count < room ? cached - count : room;
+    return cached > count && cached - count < left ? cached - count : left;
 }
 
 // Fills in what each output has for itself. Its sampling is set already.

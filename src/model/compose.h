@@ -1,4 +1,4 @@
-/* The pieces of a layer. Each runs as one fused op where the backend has it, else as several of the
+/* The parts of a layer. Each runs as one fused op where the backend has it, else as several of the
  * required ops. Only this module knows both ways.
  *
  * The residual is workspace.residual. Where pass.has_unadded, workspace.projected is still to be

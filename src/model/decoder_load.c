@@ -72,7 +72,7 @@ static enum status take_expert(struct loader *l, uint32_t layer, uint32_t expert
     return loader_take_matrix(l, name, rows, cols, out);
 }
 
-// `slices` has room for three matrices of each expert.
+// `slices` holds three matrices of each expert.
 static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slice *slices,
                                 struct experts **out) {
     const struct decoder *d = l->decoder;

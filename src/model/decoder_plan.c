@@ -114,18 +114,18 @@ struct experts_shape decoder_experts_shape(const struct model_config *c,
                                   .intermediate = s->expert_size};
 }
 
-// A sum over linears, and the largest room that one needs while it runs.
+// A sum over linears, and the largest scratch memory that one needs while it runs.
 struct linears_bytes {
     const struct backend *backend;
-    size_t sum, room;
+    size_t sum, scratch;
 };
 
 static void add_linear(struct linears_bytes *all, uint32_t out, uint32_t in, bool has_bias,
                        struct weight_format format) {
     const struct backend_ops *ops = all->backend->ops;
     all->sum += ops->linear_bytes(all->backend, out, in, has_bias, format);
-    size_t room = ops->linear_room_bytes ? ops->linear_room_bytes(out, in, format) : 0;
-    if (room > all->room) all->room = room;
+    size_t scratch = ops->linear_scratch_bytes ? ops->linear_scratch_bytes(out, in, format) : 0;
+    if (scratch > all->scratch) all->scratch = scratch;
 }
 
 static void add_sparse_mlp(struct linears_bytes *all, const struct model_config *c,
@@ -172,7 +172,7 @@ size_t decoder_weights_bytes(const struct model_config *c, const struct layer_ta
     for (int i = 0; i < (c->tie_word_embeddings ? 1 : 2); i++) {
         add_linear(&all, s->vocab_size, c->hidden_size, false, vocabulary[i]);
     }
-    return all.sum + all.room;
+    return all.sum + all.scratch;
 }
 
 size_t decoder_slot_bytes(const struct layer *layer, const struct decoder_shape *s,

@@ -218,7 +218,7 @@ static void oracle_token(const struct model *model, const float *x, const int32_
     free(activated);
 }
 
-// Tokens with their routing, and room for the result, all between guard bytes.
+// Tokens with their routing, and memory for the result, all between guard bytes.
 struct call {
     uint32_t num_tokens, top_k, hidden;
     float *x, *weights, *ids_memory, *out;

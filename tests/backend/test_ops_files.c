@@ -8,7 +8,7 @@
 #include "backend/ops_util.h"
 #include "base/os/file.h"
 
-// Three parts: F16 in one piece, F32 and BF16 as columns [2, 2 + IN) of wider rows; then biases.
+// Three parts: F16 in one run, F32 and BF16 as columns [2, 2 + IN) of wider rows; then biases.
 enum { IN = 66, WIDE = 71, PARTS = 3, OUT = 21 + 3 + 40, OFFSET = 13, FILE_BYTES = 9451 };
 static const uint32_t part_rows[PARTS] = {21, 3, 40};
 static const enum dtype part_types[PARTS] = {DTYPE_F16, DTYPE_F32, DTYPE_BF16};

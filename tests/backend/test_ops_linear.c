@@ -242,7 +242,7 @@ static void test_many_rows(void **state) {
     check_calls(*state, 2, 35, 40, 1030, 400);
 }
 
-// So many rows that an item turns weights into floats, in several pieces.
+// So many rows that an item turns weights into floats, in several slices.
 static void test_wide_rows(void **state) {
     check_calls(*state, 1, 149, 530, 450, 90);
 }

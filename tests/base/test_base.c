@@ -135,7 +135,7 @@ static void test_buf_formats(void **state) {
     buf_fini(&buf);
 }
 
-static void test_buf_reserve_promises_room(void **state) {
+static void test_buf_reserve_promises_capacity(void **state) {
     (void)state;
     struct buf buf = {0};
     assert_int_equal(buf_reserve(&buf, 1000, NULL), OK);
@@ -280,7 +280,7 @@ static void test_u64map_empty_and_full(void **state) {
     assert_int_equal(u64map_init(&map, SIZE_MAX, NULL), ERR_NOMEM);
     assert_int_equal(u64map_init(&map, 0, NULL), OK);
     u64map_fini(&map);
-    for (uint32_t size = 1; size < 200; size += 13) { // the promised room is there
+    for (uint32_t size = 1; size < 200; size += 13) { // the promised capacity is there
         assert_int_equal(u64map_init(&map, size, NULL), OK);
         for (uint32_t i = 0; i < size; i++) u64map_put(&map, i * 0x9e3779b97f4a7c15u, i);
         assert_int_equal(map.count, size);
@@ -425,7 +425,7 @@ int main(void) {
         cmocka_unit_test(test_interrupt_asks_its_caller),
         cmocka_unit_test(test_buf_grows_and_stays_terminated),
         cmocka_unit_test(test_buf_formats),
-        cmocka_unit_test(test_buf_reserve_promises_room),
+        cmocka_unit_test(test_buf_reserve_promises_capacity),
         cmocka_unit_test(test_arena_pieces_do_not_overlap),
         cmocka_unit_test(test_strmap_finds_what_was_put),
         cmocka_unit_test(test_strmap_keys_are_bytes),

@@ -63,7 +63,7 @@ static void limit_memory(const struct temp_folder *group, const char *max, const
     temp_folder_write_text(group, "memory.current", current);
 }
 
-static struct cgroup_limits read_room(const struct groups *groups) {
+static struct cgroup_limits read_limits(const struct groups *groups) {
     return cgroup_read(groups->membership, groups->mounts);
 }
 
@@ -75,9 +75,9 @@ static void test_a_service_has_its_own_limits(void **state) {
     temp_folder_write_text(&groups.service, "memory.stat",
                            "anon 500\ninactive_file 120\nactive_file 80\n");
     temp_folder_write_text(&groups.service, "cpu.max", "150000 100000\n");
-    struct cgroup_limits room = read_room(&groups);
-    assert_int_equal(room.memory_bytes, 500); // its file cache is reclaimable
-    assert_int_equal(room.cores, 2);
+    struct cgroup_limits limits = read_limits(&groups);
+    assert_int_equal(limits.memory_bytes, 500); // its file cache is reclaimable
+    assert_int_equal(limits.cores, 2);
     groups_remove(&groups);
 }
 
@@ -91,9 +91,9 @@ static void test_the_tightest_group_counts(void **state) {
     temp_folder_write_text(&groups.service, "cpu.max", "400000 100000\n");
     temp_folder_write_text(&groups.slice, "cpu.max", "max 100000\n");
     temp_folder_write_text(&groups.root, "cpu.max", "300000 100000\n");
-    struct cgroup_limits room = read_room(&groups);
-    assert_int_equal(room.memory_bytes, 100);
-    assert_int_equal(room.cores, 3);
+    struct cgroup_limits limits = read_limits(&groups);
+    assert_int_equal(limits.memory_bytes, 100);
+    assert_int_equal(limits.cores, 3);
     groups_remove(&groups);
 }
 
@@ -105,9 +105,9 @@ static void test_the_root_counts_where_the_group_is_not_seen(void **state) {
         struct groups groups;
         groups_create(&groups, memberships[i]);
         limit_memory(&groups.root, "900\n", "1000\n");
-        struct cgroup_limits room = read_room(&groups);
-        assert_int_equal(room.memory_bytes, 0); // above its limit
-        assert_true(room.cores == UINT64_MAX);
+        struct cgroup_limits limits = read_limits(&groups);
+        assert_int_equal(limits.memory_bytes, 0); // above its limit
+        assert_true(limits.cores == UINT64_MAX);
         groups_remove(&groups);
     }
 }
@@ -136,11 +136,11 @@ static void test_version_1_has_a_quota_and_a_period(void **state) {
     // Nobody's: this mount has no such controller, and is not of version 2.
     limit_memory_1(&groups.service, "1000\n", "0\n");
     temp_folder_write_text(&groups.root, "cpu.max", "100000 100000\n");
-    struct cgroup_limits room = read_room(&groups);
-    assert_int_equal(room.cores, 3);
-    assert_true(room.memory_bytes == UINT64_MAX);
+    struct cgroup_limits limits = read_limits(&groups);
+    assert_int_equal(limits.cores, 3);
+    assert_true(limits.memory_bytes == UINT64_MAX);
     limit_cores_1(&groups.root, "150000\n");
-    assert_int_equal(read_room(&groups).cores, 2);
+    assert_int_equal(read_limits(&groups).cores, 2);
     groups_remove(&groups);
 }
 
@@ -154,11 +154,11 @@ static void test_version_1_counts_the_cache_of_groups_below(void **state) {
                            "inactive_file 1\ntotal_inactive_file 120\ntotal_active_file 80\n");
     limit_memory_1(&groups.slice, "9223372036854771712\n", "700\n"); // none
     limit_cores_1(&groups.service, "100000\n"); // nobody's
-    struct cgroup_limits room = read_room(&groups);
-    assert_int_equal(room.memory_bytes, 500);
-    assert_true(room.cores == UINT64_MAX);
+    struct cgroup_limits limits = read_limits(&groups);
+    assert_int_equal(limits.memory_bytes, 500);
+    assert_true(limits.cores == UINT64_MAX);
     limit_memory_1(&groups.service, "9223372036854771712\n", "700\n");
-    assert_true(read_room(&groups).memory_bytes == UINT64_MAX);
+    assert_true(read_limits(&groups).memory_bytes == UINT64_MAX);
     groups_remove(&groups);
 }
 
@@ -171,23 +171,23 @@ static void test_a_container_of_version_1_is_the_topmost_group(void **state) {
                      "- cgroup cgroup rw,cpuacct,cpu");
     limit_cores_1(&groups.root, "400000\n");
     limit_cores_1(&groups.slice, "200000\n");
-    assert_int_equal(read_room(&groups).cores, 2);
+    assert_int_equal(read_limits(&groups).cores, 2);
     temp_folder_write_text(&groups.process, "cgroup", "2:cpuacct,cpu:/docker/1234\n");
-    assert_int_equal(read_room(&groups).cores, 4);
+    assert_int_equal(read_limits(&groups).cores, 4);
     const char *const others[] = {"2:cpuacct,cpu:/docker/12345/a.slice\n",
                                   "2:cpuacct,cpu:/docker/1235/a.slice\n"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         temp_folder_write_text(&groups.process, "cgroup", others[i]);
-        assert_int_equal(read_room(&groups).cores, 4);
+        assert_int_equal(read_limits(&groups).cores, 4);
     }
     groups_remove(&groups);
 }
 
 static void test_what_is_absent_sets_no_limit(void **state) {
     (void)state;
-    struct cgroup_limits room = cgroup_read("/nonexistent/cgroup", "/nonexistent/mountinfo");
-    assert_true(room.memory_bytes == UINT64_MAX);
-    assert_true(room.cores == UINT64_MAX);
+    struct cgroup_limits limits = cgroup_read("/nonexistent/cgroup", "/nonexistent/mountinfo");
+    assert_true(limits.memory_bytes == UINT64_MAX);
+    assert_true(limits.cores == UINT64_MAX);
 }
 
 static size_t address_space_bytes(void) {

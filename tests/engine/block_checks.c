@@ -85,7 +85,7 @@ static const char *check_prefix(const struct block_manager *manager, const struc
 
 static const char *check_sequence(const struct block_manager *manager, const struct sequence *seq,
                                   struct tally *tally) {
-    if (seq->num_blocks > seq->num_blocks_max) return "a table is longer than its room";
+    if (seq->num_blocks > seq->num_blocks_max) return "a table is longer than its capacity";
     const char *fault = seq->num_blocks ? check_prefix(manager, seq, tally) : NULL;
     for (uint32_t g = 0; g < manager->groups.num_groups && !fault; g++) {
         fault = check_table(manager, seq, g, tally);

@@ -218,15 +218,15 @@ static void test_file_that_ends_in_every_place(void **state) {
     (void)state;
     struct err err = {0};
     struct file file;
-    char path[] = "/tmp/nanovllm-shrink-XXXXXX", room[64];
+    char path[] = "/tmp/nanovllm-shrink-XXXXXX", buffer[64];
     int fd = mkstemp(path);
     assert_true(fd >= 0 && write(fd, contents[0].data, 64) == 64);
     close(fd);
     assert_int_equal(file_open(&file, path, &err), OK);
     for (off_t size = 63; size >= 0; size--) {
         assert_int_equal(truncate(path, size), 0);
-        assert_int_equal(file_read_at(&file, 0, room, (size_t)size, &err), OK);
-        assert_int_equal(file_read_at(&file, 0, room, (size_t)size + 1, &err), ERR_IO);
+        assert_int_equal(file_read_at(&file, 0, buffer, (size_t)size, &err), OK);
+        assert_int_equal(file_read_at(&file, 0, buffer, (size_t)size + 1, &err), ERR_IO);
         assert_int_equal(file_check_unchanged(&file, &err), ERR_IO);
         assert_non_null(strstr(err.message, path));
     }

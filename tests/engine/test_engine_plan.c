@@ -175,8 +175,8 @@ static void test_int8_keys_and_values_take_a_byte_and_their_scales(void **state)
     json_decref(root);
 }
 
-// Each rank shares two parts of a sum and its logits, and has room to sample as many rows as there
-// are.
+// Each rank shares two parts of a sum and its logits, and has memory to sample as many rows as
+// there are.
 static void test_memory_that_ranks_share_is_planned(void **state) {
     (void)state;
     struct nvllm_engine_options options = bundled();
@@ -315,7 +315,7 @@ static void test_windows_bound_the_blocks_of_a_sequence(void **state) {
     temp_folder_remove(&folder);
 }
 
-// The flat batch has room for a mask of the vocabulary and for the longest logit_bias of every
+// The flat batch holds a mask of the vocabulary and for the longest logit_bias of every
 // sequence, and for a sampling row of every token of a prompt, but for nobody's history: that is in
 // the token counts.
 static void test_the_flat_batch_of_many_sequences_stays_small(void **state) {

@@ -194,16 +194,16 @@ static void add_packed(struct writer *packed, struct writer *bf16, const struct 
 
 static void add_as_it_is(struct writer *w, const struct tensor *t) {
     char shape[64];
-    char *room = malloc(t->size_bytes);
-    assert_non_null(room);
-    const void *bytes = byte_source_get(&t->source, 0, t->size_bytes, room, NULL);
+    char *buffer = malloc(t->size_bytes);
+    assert_non_null(buffer);
+    const void *bytes = byte_source_get(&t->source, 0, t->size_bytes, buffer, NULL);
     assert_non_null(bytes);
     int len = snprintf(shape, sizeof shape, "%llu", (unsigned long long)t->shape[0]);
     if (t->rank == 2) {
         snprintf(shape + len, sizeof shape - (size_t)len, ",%llu", (unsigned long long)t->shape[1]);
     }
     add(w, t->name, dtype_name(t->dtype), shape, bytes, t->size_bytes);
-    free(room);
+    free(buffer);
 }
 
 static json_t *format_of(enum stored stored) {

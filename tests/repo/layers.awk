@@ -20,33 +20,33 @@ BEGIN {
     allowed["cmd"] = "server api hub structured text checkpoint base public"
     # Folders in a layer -> the others of the same layer that they may include; "." is a file beside
     # the folders. Those files may include all of them.
-    room["base/text"] = "."
-    room["base/os"] = ". text"
-    room["base/json"] = ". text os"
-    room["base/thread"] = ". text os"
-    room["text/unicode"] = ""
-    room["text/chat"] = "unicode"
-    room["text/regex"] = ". unicode"
-    room["text/tokenizer"] = ". unicode regex"
-    room["structured/expr"] = ""
-    room["structured/vocabulary"] = ""
-    room["structured/grammar"] = "expr"
-    room["structured/automaton"] = "expr vocabulary grammar"
-    room["structured/schema"] = "expr grammar"
-    room["structured/read"] = "expr grammar schema"
-    room["server/http"] = ""
-    room["server/chat"] = ""
-    room["server/loop"] = "http chat"
-    room["server/observe"] = "http chat loop"
-    room["server/page"] = "http chat loop"
-    room["server/api"] = "http chat loop observe page"
-    room["cmd/terminal"] = ""
-    room["cmd/options"] = "."
-    room["cmd/model"] = ". terminal"
-    room["cmd/generate"] = ". terminal model"
-    room["cmd/bench"] = ". terminal model"
-    room["cmd/chat"] = ". terminal model generate"
-    for (name in room) has_rooms[substr(name, 1, index(name, "/") - 1)] = 1
+    folder["base/text"] = "."
+    folder["base/os"] = ". text"
+    folder["base/json"] = ". text os"
+    folder["base/thread"] = ". text os"
+    folder["text/unicode"] = ""
+    folder["text/chat"] = "unicode"
+    folder["text/regex"] = ". unicode"
+    folder["text/tokenizer"] = ". unicode regex"
+    folder["structured/expr"] = ""
+    folder["structured/vocabulary"] = ""
+    folder["structured/grammar"] = "expr"
+    folder["structured/automaton"] = "expr vocabulary grammar"
+    folder["structured/schema"] = "expr grammar"
+    folder["structured/read"] = "expr grammar schema"
+    folder["server/http"] = ""
+    folder["server/chat"] = ""
+    folder["server/loop"] = "http chat"
+    folder["server/observe"] = "http chat loop"
+    folder["server/page"] = "http chat loop"
+    folder["server/api"] = "http chat loop observe page"
+    folder["cmd/terminal"] = ""
+    folder["cmd/options"] = "."
+    folder["cmd/model"] = ". terminal"
+    folder["cmd/generate"] = ". terminal model"
+    folder["cmd/bench"] = ". terminal model"
+    folder["cmd/chat"] = ". terminal model generate"
+    for (name in folder) has_folders[substr(name, 1, index(name, "/") - 1)] = 1
     # Folders that know less than their layer.
     knows["server/http"] = "base server"
     knows["server/chat"] = "text base server"
@@ -70,21 +70,21 @@ function layer_of_path(path,    parts) {
 }
 
 # "server/loop" of "server/loop/api.h"; "server/." of a file beside the folders
-function room_of(path,    parts, count) {
+function folder_of(path,    parts, count) {
     count = split(path, parts, "/")
     return parts[1] "/" (count > 2 ? parts[2] : ".")
 }
 
-function check_room(target, to,    own, other) {
+function check_folder(target, to,    own, other) {
     if (index(FILENAME, "src/") != 1) return
-    own = room_of(substr(FILENAME, 5))
+    own = folder_of(substr(FILENAME, 5))
     if (own in knows && index(" " knows[own] " ", " " to " ") == 0)
         fault("src/" own " may not include " to " (\"" target "\")")
     if (own == "server/http" && target ~ /^base\/json\//) fault("src/server/http knows no JSON")
-    if (to != layer || !(layer in has_rooms) || own == layer "/.") return
-    other = room_of(target)
-    if (own == other || !(own in room)) return
-    if (index(" " room[own] " ", " " substr(other, length(layer) + 2) " ") == 0)
+    if (to != layer || !(layer in has_folders) || own == layer "/.") return
+    other = folder_of(target)
+    if (own == other || !(own in folder)) return
+    if (index(" " folder[own] " ", " " substr(other, length(layer) + 2) " ") == 0)
         fault("src/" own " may not include src/" other " (\"" target "\")")
 }
 
@@ -104,7 +104,7 @@ function check_include(target,    parts, to) {
     } else if (!may_include(layer, to)) {
         fault(layer " may not include " to " (\"" target "\")")
     }
-    check_room(target, to)
+    check_folder(target, to)
     # A backend's inside is for its own files.
     if (target ~ /^backend\/[^\/]+\// && layer != "tests") {
         if (index(FILENAME, "src/backend/" parts[2] "/") != 1)
@@ -187,8 +187,8 @@ FNR == 1 {
     function_start = 0
     last_printf = 0
     if (layer != "tests" && !(layer in allowed)) fault(FILENAME ~ /^lib\// ? "lib/" layer " is not a known library" : "src/" layer " is not a known layer")
-    if (layer in has_rooms && FILENAME ~ /^src\// && room_of(substr(FILENAME, 5)) !~ /\/\.$/ && !(room_of(substr(FILENAME, 5)) in room))
-        fault("src/" room_of(substr(FILENAME, 5)) " is not a known folder")
+    if (layer in has_folders && FILENAME ~ /^src\// && folder_of(substr(FILENAME, 5)) !~ /\/\.$/ && !(folder_of(substr(FILENAME, 5)) in folder))
+        fault("src/" folder_of(substr(FILENAME, 5)) " is not a known folder")
 }
 
 { num_lines = FNR }

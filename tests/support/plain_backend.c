@@ -60,10 +60,10 @@ static enum status plain_synchronize(struct backend *backend, struct err *err) {
 static enum status read_row(const struct matrix_slice *slice, size_t row, float *out,
                             struct err *err) {
     size_t element = dtype_size(slice->dtype), bytes = slice->cols * element;
-    char *room = malloc(bytes);
-    if (!room) return err_nomem(err, "linear");
+    char *buffer = malloc(bytes);
+    if (!buffer) return err_nomem(err, "linear");
     const char *from =
-        byte_source_get(&slice->source, row * slice->row_stride * element, bytes, room, err);
+        byte_source_get(&slice->source, row * slice->row_stride * element, bytes, buffer, err);
     for (size_t i = 0; from && i < slice->cols; i++) {
         uint16_t half;
         memcpy(&half, from + i * element, sizeof half);
@@ -71,7 +71,7 @@ static enum status read_row(const struct matrix_slice *slice, size_t row, float 
         if (slice->dtype == DTYPE_BF16) out[i] = bf16_to_f32(half);
         if (slice->dtype == DTYPE_F16) out[i] = f16_to_f32(half);
     }
-    free(room);
+    free(buffer);
     return from ? OK : ERR_IO;
 }
 

@@ -1,5 +1,5 @@
 /* The table of kernels that each instruction set fills in: the inner loops of the ops. The drivers
- * (linear.c, linear_narrow.c, attention.c, row_ops.c) have already cut the data into pieces for one
+ * (linear.c, linear_narrow.c, attention.c, row_ops.c) have already cut the data into parts for one
  * thread.
  *
  * In linears and attention a vector lane is an output, a position (of scores) or a dimension (of

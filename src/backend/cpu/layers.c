@@ -178,7 +178,7 @@ static void run(const struct pass *pass, const struct linear *linear, struct lin
     if (next && next == pass->next_qkv) {
         next_run.blocks_per_part = qkv_part(pass);
     } else {
-        next_run.sink = add_to_residual; // any: its items have room for sums
+        next_run.sink = add_to_residual; // any: its items have memory for sums
     }
     run->next = next ? &next_run : NULL;
     run->groups = &group;

@@ -57,7 +57,7 @@ struct linear_group {
     uint32_t first_item, first_pack_item;
 };
 
-// Floats of a thread's memory: for sums, or for a piece of the weights as floats.
+// Floats of a thread's memory: for sums, or for a slice of the weights as floats.
 enum { LINEAR_SUMS = 64 << 10 };
 
 // Some outputs of a linear_run, in the memory of the thread that computed them. A sink may

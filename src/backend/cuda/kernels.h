@@ -155,7 +155,7 @@ struct cuda_decode_layers {
     uint32_t block_size;
     // Scratch for partial attention results. An entry has 16 bytes and holds two values:
     // [CUDA_DECODE_ROWS * num_kv_heads + num_sms][CUDA_DECODE_GROUP][head_dim / 2 + 1].
-    void *pieces;
+    void *splits;
     unsigned long long *tick; // tag for the next flagged value (layers/flagged.cuh); starts at 1
     // [2]: blocks that reached the grid barrier, blocks that have finished; 0 between launches
     uint32_t *arrived;
@@ -192,12 +192,12 @@ struct cuda_attention_plan {
     int32_t *tiles;
     // [3]: number of tiles, stride of the block tables, prefill items begun (0 at launch)
     int32_t *counts;
-    // [max_seqs][2], by row of the block tables: for a sequence cut into pieces, its first slot in
+    // [max_seqs][2], by row of the block tables: for a sequence cut into splits, its first slot in
     // `partial` and number of slots
     int32_t *splits;
     int32_t
-        *arrived; // [max_seqs][num_heads], by row too: pieces finished so far; 0 between launches
-    // [max_items][num_heads][head_dim + 2]: weighted values, maximum, sum of a piece
+        *arrived; // [max_seqs][num_heads], by row too: splits finished so far; 0 between launches
+    // [max_items][num_heads][head_dim + 2]: weighted values, maximum, sum of a split
     float *partial;
     uint32_t max_seqs, max_items, max_tiles;
     uint32_t tile_tokens; // query tokens of a tile

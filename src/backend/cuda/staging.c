@@ -7,23 +7,23 @@
 #include "backend/cuda/cuda_backend.h"
 #include "base/thread/thread_pool.h"
 
-// PIECE_BYTES: one copy. ROOM_BYTES: data of another type is converted in parts of this size, which
-// stay in a core's cache.
-enum { PIECE_BYTES = 4 << 20, PIECES_PER_THREAD = 2, ROOM_BYTES = 128 << 10 };
+// BUFFER_BYTES: one copy. SCRATCH_BYTES: data of another type is converted in parts of this size,
+// which stay in a core's cache.
+enum { BUFFER_BYTES = 4 << 20, BUFFERS_PER_THREAD = 2, SCRATCH_BYTES = 128 << 10 };
 
-// Pinned memory that one thread fills while its other piece is being copied to the device.
-struct piece {
-    void *host; // pinned [PIECE_BYTES]
+// Pinned memory that one thread fills while its other buffer is being copied to the device.
+struct buffer {
+    void *host; // pinned [BUFFER_BYTES]
     cudaEvent_t sent;
 };
 
 struct cuda_staging {
     struct thread_pool *pool;
     cudaStream_t stream;
-    struct piece *pieces; // [num_threads][PIECES_PER_THREAD]
-    uint8_t *next; // [num_threads] number of the piece to fill next
-    char *rooms; // [num_threads][ROOM_BYTES]
-    uint32_t num_pieces;
+    struct buffer *buffers; // [num_threads][BUFFERS_PER_THREAD]
+    uint8_t *next; // [num_threads] number of the buffer to fill next
+    char *scratch; // [num_threads][SCRATCH_BYTES]
+    uint32_t num_buffers;
     int device;
 };
 
@@ -52,15 +52,15 @@ static void convert(uint16_t *out, const char *from, enum dtype dtype, size_t co
 }
 
 static enum status fill_decoded_row(const struct matrix_slice *s, uint32_t row, uint16_t *out,
-                                    char *room, struct err *err) {
-    float *floats = (float *)(void *)room;
+                                    char *scratch, struct err *err) {
+    float *floats = (float *)(void *)scratch;
     for (uint32_t col = 0; col < s->cols;) {
-        uint32_t count = s->cols - col, most = ROOM_BYTES / sizeof *floats;
+        uint32_t count = s->cols - col, most = SCRATCH_BYTES / sizeof *floats;
         if (count > most) count = most;
         enum status status =
             s->reader->read(s->reader, s->first_row + row, s->first_col + col, count, floats, err);
         if (status) return status;
-        convert(out + col, room, DTYPE_F32, count);
+        convert(out + col, scratch, DTYPE_F32, count);
         col += count;
     }
     return OK;
@@ -69,7 +69,7 @@ static enum status fill_decoded_row(const struct matrix_slice *s, uint32_t row, 
 // Fills `host` with `count` contiguous elements of the slice, starting with element `first`, as
 // bf16.
 static enum status fill_run(const struct matrix_slice *s, size_t first, size_t count, char *host,
-                            char *room, struct err *err) {
+                            char *scratch, struct err *err) {
     size_t element = dtype_size(s->dtype);
     if (s->dtype == DTYPE_BF16) {
         const void *from = byte_source_get(&s->source, first * element, count * element, host, err);
@@ -79,10 +79,10 @@ static enum status fill_run(const struct matrix_slice *s, size_t first, size_t c
     }
     uint16_t *out = (uint16_t *)(void *)host;
     for (size_t done = 0; done < count;) {
-        size_t left = count - done, part = ROOM_BYTES / element;
+        size_t left = count - done, part = SCRATCH_BYTES / element;
         if (part > left) part = left;
         const char *from =
-            byte_source_get(&s->source, (first + done) * element, part * element, room, err);
+            byte_source_get(&s->source, (first + done) * element, part * element, scratch, err);
         if (!from) return ERR_IO;
         convert(out + done, from, s->dtype, part);
         done += part;
@@ -91,17 +91,17 @@ static enum status fill_run(const struct matrix_slice *s, size_t first, size_t c
 }
 
 static enum status fill(const struct matrix_slice *s, uint32_t first, uint32_t rows, char *host,
-                        char *room, struct err *err) {
+                        char *scratch, struct err *err) {
     bool is_dense = s->row_stride == s->cols;
     uint32_t together = is_dense ? rows : 1;
     enum status status = OK;
     for (uint32_t r = 0; s->reader && r < rows && !status; r++) {
         uint16_t *out = (uint16_t *)(void *)host + (size_t)r * s->cols;
-        status = fill_decoded_row(s, first + r, out, room, err);
+        status = fill_decoded_row(s, first + r, out, scratch, err);
     }
     for (uint32_t r = 0; !s->reader && r < rows && !status; r += together) {
         status = fill_run(s, (first + r) * s->row_stride, (size_t)together * s->cols,
-                          host + (size_t)r * s->cols * sizeof(uint16_t), room, err);
+                          host + (size_t)r * s->cols * sizeof(uint16_t), scratch, err);
     }
     return status;
 }
@@ -129,20 +129,21 @@ static size_t row_bytes_of(const struct copy *copy) {
 static enum status copy_rows(const struct copy *copy, uint32_t first, uint32_t rows,
                              uint32_t thread, struct err *err) {
     struct cuda_staging *st = copy->staging;
-    struct piece *piece = &st->pieces[thread * PIECES_PER_THREAD + st->next[thread]];
-    st->next[thread] = (uint8_t)((st->next[thread] + 1) % PIECES_PER_THREAD);
+    struct buffer *buffer = &st->buffers[thread * BUFFERS_PER_THREAD + st->next[thread]];
+    st->next[thread] = (uint8_t)((st->next[thread] + 1) % BUFFERS_PER_THREAD);
     size_t row_bytes = row_bytes_of(copy);
     cudaError_t e = cudaSetDevice(st->device); // cudaSetDevice applies to one thread
-    if (!e) e = cudaEventSynchronize(piece->sent);
+    if (!e) e = cudaEventSynchronize(buffer->sent);
     if (!e) {
-        char *room = st->rooms + (size_t)thread * ROOM_BYTES;
-        enum status status = copy->codes ? fill_codes(copy, first, rows, piece->host, err)
-                                         : fill(copy->slice, first, rows, piece->host, room, err);
+        char *scratch = st->scratch + (size_t)thread * SCRATCH_BYTES;
+        enum status status = copy->codes
+                                 ? fill_codes(copy, first, rows, buffer->host, err)
+                                 : fill(copy->slice, first, rows, buffer->host, scratch, err);
         if (status) return status;
-        e = cudaMemcpyAsync(copy->dev + first * row_bytes, piece->host, rows * row_bytes,
+        e = cudaMemcpyAsync(copy->dev + first * row_bytes, buffer->host, rows * row_bytes,
                             cudaMemcpyHostToDevice, st->stream);
     }
-    if (!e) e = cudaEventRecord(piece->sent, st->stream);
+    if (!e) e = cudaEventRecord(buffer->sent, st->stream);
     return e ? cuda_error(err, e, "copying weights") : OK;
 }
 
@@ -159,11 +160,11 @@ static void copy_item(void *arg, uint32_t item, uint32_t thread) {
 static enum status copy_all(struct copy *copy, struct err *err) {
     const struct matrix_slice *slice = copy->slice;
     size_t row_bytes = row_bytes_of(copy);
-    if (row_bytes > PIECE_BYTES) {
+    if (row_bytes > BUFFER_BYTES) {
         return err_set(err, ERR_UNSUPPORTED, "a matrix of %u columns: device cuda takes at most %u",
-                       slice->cols, (unsigned)(PIECE_BYTES / sizeof(uint16_t)));
+                       slice->cols, (unsigned)(BUFFER_BYTES / sizeof(uint16_t)));
     }
-    copy->rows_per_item = (uint32_t)(PIECE_BYTES / row_bytes);
+    copy->rows_per_item = (uint32_t)(BUFFER_BYTES / row_bytes);
     uint32_t items = (slice->rows + copy->rows_per_item - 1) / copy->rows_per_item;
     thread_pool_for(copy->staging->pool, items, copy_item, copy);
     if (copy->fault.status && err) *err = copy->fault.err;
@@ -193,20 +194,20 @@ enum status cuda_staging_create(struct cuda_staging **out, uint32_t num_threads,
     enum status status = OK;
     struct cuda_staging *st = calloc(1, sizeof *st);
     if (!st) return err_nomem(err, "weight copies");
-    st->num_pieces = num_threads * PIECES_PER_THREAD;
-    st->pieces = calloc(st->num_pieces, sizeof *st->pieces);
+    st->num_buffers = num_threads * BUFFERS_PER_THREAD;
+    st->buffers = calloc(st->num_buffers, sizeof *st->buffers);
     st->next = calloc(num_threads, sizeof *st->next);
-    st->rooms = malloc((size_t)num_threads * ROOM_BYTES);
-    if (!st->pieces || !st->next || !st->rooms) {
+    st->scratch = malloc((size_t)num_threads * SCRATCH_BYTES);
+    if (!st->buffers || !st->next || !st->scratch) {
         status = err_nomem(err, "weight copies");
         goto fail;
     }
     CU(cudaGetDevice(&st->device));
     CU(cudaStreamCreateWithFlags(&st->stream, cudaStreamNonBlocking));
-    for (uint32_t i = 0; i < st->num_pieces; i++) {
-        struct piece *piece = &st->pieces[i];
-        CU(cudaHostAlloc(&piece->host, PIECE_BYTES, cudaHostAllocDefault));
-        CU(cudaEventCreateWithFlags(&piece->sent, cudaEventDisableTiming));
+    for (uint32_t i = 0; i < st->num_buffers; i++) {
+        struct buffer *buffer = &st->buffers[i];
+        CU(cudaHostAlloc(&buffer->host, BUFFER_BYTES, cudaHostAllocDefault));
+        CU(cudaEventCreateWithFlags(&buffer->sent, cudaEventDisableTiming));
     }
     status = thread_pool_create(&st->pool, num_threads, err);
     if (status) goto fail;
@@ -224,13 +225,13 @@ void cuda_staging_destroy(struct cuda_staging *st) {
         cudaStreamSynchronize(st->stream);
         cudaStreamDestroy(st->stream);
     }
-    // Pieces that were not created are NULL.
-    for (uint32_t i = 0; st->pieces && i < st->num_pieces; i++) {
-        if (st->pieces[i].sent) cudaEventDestroy(st->pieces[i].sent);
-        cudaFreeHost(st->pieces[i].host);
+    // Buffers that were not created are NULL.
+    for (uint32_t i = 0; st->buffers && i < st->num_buffers; i++) {
+        if (st->buffers[i].sent) cudaEventDestroy(st->buffers[i].sent);
+        cudaFreeHost(st->buffers[i].host);
     }
-    free(st->pieces);
+    free(st->buffers);
     free(st->next);
-    free(st->rooms);
+    free(st->scratch);
     free(st);
 }

@@ -1,5 +1,5 @@
 /* Copies weights from the host to the device. Several threads read a checkpoint's bytes into pinned
- * pieces, and convert them to bf16 if they have another type. Each piece is sent when it is full,
+ * buffers, and convert them to bf16 if they have another type. Each buffer is sent when it is full,
  * so reading, converting and the bus transfer overlap. */
 #ifndef BACKEND_CUDA_STAGING_H
 #define BACKEND_CUDA_STAGING_H

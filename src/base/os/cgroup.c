@@ -174,12 +174,12 @@ static void find_group(char group[FILE_PATH_MAX], const char *membership, const 
     fclose(file);
 }
 
-static void lower(uint64_t *room, uint64_t value) {
-    if (value < *room) *room = value;
+static void lower(uint64_t *limit, uint64_t value) {
+    if (value < *limit) *limit = value;
 }
 
-// Lowers the room to what the process's group and all groups above it leave.
-static void read_groups(struct cgroup_limits *room, const char *membership,
+// Lowers the limits to what the process's group and all groups above it leave.
+static void read_groups(struct cgroup_limits *limits, const char *membership,
                         const struct mount *mount, const char *controller) {
     bool has_memory = mount->is_2 || strcmp(controller, "memory") == 0;
     bool has_cores = mount->is_2 || !has_memory;
@@ -187,17 +187,19 @@ static void read_groups(struct cgroup_limits *room, const char *membership,
     find_group(group, membership, mount, controller);
     size_t top_len = strlen(mount->path);
     for (;;) {
-        if (has_memory) lower(&room->memory_bytes, memory_left(group, &memory_files[mount->is_2]));
-        if (has_cores) lower(&room->cores, mount->is_2 ? core_quota_2(group) : core_quota_1(group));
+        if (has_memory)
+            lower(&limits->memory_bytes, memory_left(group, &memory_files[mount->is_2]));
+        if (has_cores)
+            lower(&limits->cores, mount->is_2 ? core_quota_2(group) : core_quota_1(group));
         if (strlen(group) <= top_len) return;
         *strrchr(group, '/') = '\0'; // the group above
     }
 }
 
 struct cgroup_limits cgroup_read(const char *membership, const char *mounts) {
-    struct cgroup_limits room = {.memory_bytes = UINT64_MAX, .cores = UINT64_MAX};
+    struct cgroup_limits limits = {.memory_bytes = UINT64_MAX, .cores = UINT64_MAX};
     FILE *file = fopen(mounts, "re");
-    if (!file) return room;
+    if (!file) return limits;
     char line[FILE_PATH_MAX];
     while (read_line(file, line)) {
         struct mount mount;
@@ -205,10 +207,10 @@ struct cgroup_limits cgroup_read(const char *membership, const char *mounts) {
         static const char *const controllers[] = {"cpu", "memory"};
         for (size_t i = 0; i < ARRAY_LEN(controllers); i++) {
             if (!mount.is_2 && !has_word(mount.options, controllers[i])) continue;
-            read_groups(&room, membership, &mount, controllers[i]);
+            read_groups(&limits, membership, &mount, controllers[i]);
             if (mount.is_2) break; // it has both
         }
     }
     fclose(file);
-    return room;
+    return limits;
 }

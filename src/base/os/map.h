@@ -45,7 +45,7 @@ struct u64map {
     size_t count;
 };
 
-// Room for `count` entries; a put beyond that is a broken invariant.
+// Capacity for `count` entries; a put beyond that is a broken invariant.
 MUST_USE enum status u64map_init(struct u64map *map, size_t count, struct err *err);
 size_t u64map_bytes(size_t count); // what u64map_init allocates
 void u64map_put(struct u64map *map, uint64_t key, uint32_t value); // inserts or overwrites

@@ -16,7 +16,7 @@ struct buf {
 void buf_fini(struct buf *buf); // frees and zeroes; NULL and empty are fine
 void buf_clear(struct buf *buf); // len = 0, keeps the allocation
 MUST_USE enum status buf_reserve(struct buf *buf, size_t extra,
-                                 struct err *err); // room for `extra` more
+                                 struct err *err); // capacity for `extra` more
 MUST_USE enum status buf_append(struct buf *buf, const void *bytes, size_t len, struct err *err);
 MUST_USE enum status buf_append_str(struct buf *buf, const char *str, struct err *err);
 MUST_USE enum status buf_appendf(struct buf *buf, struct err *err, const char *format, ...)

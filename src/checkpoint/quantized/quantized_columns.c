@@ -21,12 +21,12 @@ enum {
 
 static const uint8_t awq_order[AWQ_CODES] = {0, 2, 4, 6, 1, 3, 5, 7};
 
-// Bytes [offset, offset + len) of a tensor in `room`.
-static enum status load(const struct tensor *t, uint64_t offset, size_t len, void *room,
+// Bytes [offset, offset + len) of a tensor in `buffer`.
+static enum status load(const struct tensor *t, uint64_t offset, size_t len, void *buffer,
                         struct err *err) {
-    const void *bytes = byte_source_get(&t->source, offset, len, room, err);
+    const void *bytes = byte_source_get(&t->source, offset, len, buffer, err);
     if (!bytes) return ERR_IO;
-    if (bytes != room) memcpy(room, bytes, len);
+    if (bytes != buffer) memcpy(buffer, bytes, len);
     return OK;
 }
 
@@ -81,23 +81,23 @@ static enum status load_codes(struct quantized_matrix *m, const struct tensor *q
     uint64_t num_words = m->row_bytes / sizeof(uint32_t); // of an output
     size_t word_bytes = m->rows * sizeof(uint32_t); // of all outputs
     m->memory = malloc(m->rows * m->row_bytes);
-    uint32_t *room = malloc(WORDS * word_bytes);
-    if (!m->memory || !room) {
-        free(room);
+    uint32_t *buffer = malloc(WORDS * word_bytes);
+    if (!m->memory || !buffer) {
+        free(buffer);
         return err_nomem(err, "quantized weights");
     }
     enum status status = OK;
     for (uint64_t first = 0; first < num_words && !status; first += WORDS) {
         uint64_t left = num_words - first, count = left < WORDS ? left : WORDS;
-        status = load(qweight, first * word_bytes, count * word_bytes, room, err);
+        status = load(qweight, first * word_bytes, count * word_bytes, buffer, err);
         if (status) break;
         if (is_awq) {
-            place_awq(m, first, count, room);
+            place_awq(m, first, count, buffer);
         } else {
-            place_gptq(m, first, count, room);
+            place_gptq(m, first, count, buffer);
         }
     }
-    free(room);
+    free(buffer);
     m->codes = (struct byte_source){.data = m->memory};
     return status;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE_BYTES = 4096 }; // of codes that are read from a file together
+enum { CHUNK_BYTES = 4096 }; // of codes that are read from a file together
 
 struct reader {
     struct matrix_reader base;
@@ -90,23 +90,23 @@ static void scale_values(const struct quantized_matrix *m, uint64_t row, uint64_
 }
 
 // Some codes of a row: bytes from the one that has the first code on.
-struct code_piece {
+struct code_chunk {
     const uint8_t *bytes; // NULL: they cannot be read
     size_t first, count; // codes: the first counts from the first byte's begin
 };
 
-// Up to `count` codes from column `at` on. `room` is for PIECE_BYTES.
-static struct code_piece read_piece(const struct quantized_matrix *m, uint64_t row, uint64_t at,
-                                    size_t count, uint8_t *room, struct err *err) {
+// Up to `count` codes from column `at` on. `buffer` is for CHUNK_BYTES.
+static struct code_chunk read_chunk(const struct quantized_matrix *m, uint64_t row, uint64_t at,
+                                    size_t count, uint8_t *buffer, struct err *err) {
     uint32_t per_byte = m->code == CODE_UINT4 || m->code == CODE_E2M1 ? 2 : 1;
     size_t most =
-        PIECE_BYTES * per_byte - (per_byte - 1); // elements, wherever in a byte they begin
+        CHUNK_BYTES * per_byte - (per_byte - 1); // elements, wherever in a byte they begin
     uint64_t first = at / per_byte;
-    struct code_piece piece = {.first = (size_t)(at % per_byte),
+    struct code_chunk chunk = {.first = (size_t)(at % per_byte),
                                .count = count < most ? count : most};
-    size_t bytes = (size_t)((at + piece.count - 1) / per_byte - first) + 1;
-    piece.bytes = byte_source_get(&m->codes, row * m->row_bytes + first, bytes, room, err);
-    return piece;
+    size_t bytes = (size_t)((at + chunk.count - 1) / per_byte - first) + 1;
+    chunk.bytes = byte_source_get(&m->codes, row * m->row_bytes + first, bytes, buffer, err);
+    return chunk;
 }
 
 static enum status fail_nan(const struct quantized_matrix *m, uint64_t row, struct err *err) {
@@ -117,39 +117,39 @@ static enum status fail_nan(const struct quantized_matrix *m, uint64_t row, stru
 static enum status read_row(const struct matrix_reader *base, uint64_t row, uint64_t col,
                             size_t count, float *out, struct err *err) {
     const struct quantized_matrix *m = &((const struct reader *)base)->matrix;
-    uint8_t room[PIECE_BYTES];
+    uint8_t buffer[CHUNK_BYTES];
     bool has_nan = false;
     for (size_t done = 0; done < count;) {
-        struct code_piece piece = read_piece(m, row, col + done, count - done, room, err);
-        if (!piece.bytes) return ERR_IO;
-        has_nan |= decode(m->code, piece.bytes, piece.first, piece.count, out + done);
-        scale_values(m, row / m->block_rows, col + done, piece.count, out + done);
-        done += piece.count;
+        struct code_chunk chunk = read_chunk(m, row, col + done, count - done, buffer, err);
+        if (!chunk.bytes) return ERR_IO;
+        has_nan |= decode(m->code, chunk.bytes, chunk.first, chunk.count, out + done);
+        scale_values(m, row / m->block_rows, col + done, chunk.count, out + done);
+        done += chunk.count;
     }
     return has_nan ? fail_nan(m, row, err) : OK;
 }
 
-// Brings a piece's codes into those of the matrix's form, one a byte. Returns whether one is NaN.
-static bool copy_codes(enum matrix_code code, const struct code_piece *piece, uint8_t *out) {
-    const uint8_t *bytes = piece->bytes;
+// Brings a chunk's codes into those of the matrix's form, one a byte. Returns whether one is NaN.
+static bool copy_codes(enum matrix_code code, const struct code_chunk *chunk, uint8_t *out) {
+    const uint8_t *bytes = chunk->bytes;
     uint32_t num_nans = 0;
     switch (code) {
     case CODE_E4M3:
-        for (size_t i = 0; i < piece->count; i++) {
+        for (size_t i = 0; i < chunk->count; i++) {
             out[i] = bytes[i];
             num_nans += (bytes[i] & 0x7fu) == 0x7fu;
         }
         break;
     case CODE_INT8:
-        memcpy(out, bytes, piece->count);
+        memcpy(out, bytes, chunk->count);
         break;
     case CODE_UINT8: // a zero of 128 becomes 0
-        for (size_t i = 0; i < piece->count; i++) out[i] = bytes[i] ^ 0x80u;
+        for (size_t i = 0; i < chunk->count; i++) out[i] = bytes[i] ^ 0x80u;
         break;
     case CODE_UINT4:
     case CODE_E2M1:
-        for (size_t i = 0; i < piece->count; i++) {
-            size_t at = piece->first + i;
+        for (size_t i = 0; i < chunk->count; i++) {
+            size_t at = chunk->first + i;
             out[i] = at % 2 ? bytes[at / 2] >> 4 : bytes[at / 2] & 15;
         }
         break;
@@ -161,13 +161,13 @@ static enum status read_codes(const struct matrix_reader *base, uint64_t row, ui
                               size_t count, uint32_t group, const struct matrix_codes *out,
                               struct err *err) {
     const struct quantized_matrix *m = &((const struct reader *)base)->matrix;
-    uint8_t room[PIECE_BYTES];
+    uint8_t buffer[CHUNK_BYTES];
     bool has_nan = false;
     for (size_t done = 0; done < count;) {
-        struct code_piece piece = read_piece(m, row, col + done, count - done, room, err);
-        if (!piece.bytes) return ERR_IO;
-        has_nan |= copy_codes(m->code, &piece, out->codes + done);
-        done += piece.count;
+        struct code_chunk chunk = read_chunk(m, row, col + done, count - done, buffer, err);
+        if (!chunk.bytes) return ERR_IO;
+        has_nan |= copy_codes(m->code, &chunk, out->codes + done);
+        done += chunk.count;
     }
     const float middle = m->code == CODE_UINT4 ? 8.0f : 128.0f;
     size_t scale_row = (size_t)(row / m->block_rows * m->num_groups);

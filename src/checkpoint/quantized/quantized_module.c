@@ -160,14 +160,14 @@ static enum status load_floats(const struct opening *o, enum module_part part, f
     const struct tensor *t = o->module->parts[part];
     CHECK(t, "part=%d", (int)part);
     size_t count = t->size_bytes / dtype_size(t->dtype);
-    char *room = calloc(t->size_bytes + 1, 1);
+    char *buffer = calloc(t->size_bytes + 1, 1);
     float *values = calloc(count + 1, sizeof *values);
-    if (!room || !values) {
-        free(room);
+    if (!buffer || !values) {
+        free(buffer);
         free(values);
         return err_nomem(o->err, "scales of weights");
     }
-    const char *bytes = byte_source_get(&t->source, 0, t->size_bytes, room, o->err);
+    const char *bytes = byte_source_get(&t->source, 0, t->size_bytes, buffer, o->err);
     enum status status = bytes ? OK : ERR_IO;
     for (size_t i = 0; i < count && !status; i++) {
         values[i] = scale_at(bytes, t->dtype, i);
@@ -175,7 +175,7 @@ static enum status load_floats(const struct opening *o, enum module_part part, f
         status = err_set(o->err, ERR_FORMAT, "%s: tensor \"%.150s\" has a scale that is no number",
                          t->path, t->name);
     }
-    free(room);
+    free(buffer);
     if (status) {
         free(values);
         return status;
@@ -259,22 +259,22 @@ static enum status load_packed_zeros(struct opening *o) {
         use(o, PART_WEIGHT_ZERO_POINT, DTYPE_I32, ceil_div(m->rows, per_word), m->num_groups);
     if (status) return status;
     m->zeros = malloc(m->rows * m->num_groups);
-    uint32_t *room = calloc(t->size_bytes + 1, 1);
-    if (!m->zeros || !room) {
-        free(room);
+    uint32_t *buffer = calloc(t->size_bytes + 1, 1);
+    if (!m->zeros || !buffer) {
+        free(buffer);
         return err_nomem(o->err, "zeros of weights");
     }
-    const void *bytes = byte_source_get(&t->source, 0, t->size_bytes, room, o->err);
+    const void *bytes = byte_source_get(&t->source, 0, t->size_bytes, buffer, o->err);
     if (!bytes) status = ERR_IO;
-    if (bytes && bytes != room) memcpy(room, bytes, t->size_bytes);
+    if (bytes && bytes != buffer) memcpy(buffer, bytes, t->size_bytes);
     for (uint64_t r = 0; r < m->rows && !status; r++) {
-        const uint32_t *words = room + r / per_word * m->num_groups;
+        const uint32_t *words = buffer + r / per_word * m->num_groups;
         for (uint64_t g = 0; g < m->num_groups; g++) {
             uint32_t zero = words[g] >> (r % per_word * bits) & ((1u << bits) - 1);
             m->zeros[r * m->num_groups + g] = (uint8_t)zero;
         }
     }
-    free(room);
+    free(buffer);
     return status;
 }
 

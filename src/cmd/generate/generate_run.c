@@ -378,7 +378,7 @@ static void refuse(struct generate_run *run, const struct err *why) {
     count_held(task);
 }
 
-static bool has_room(const struct generate_run *run) {
+static bool has_capacity(const struct generate_run *run) {
     if (run->num_unfinished == 0) return run->first == run->next; // write finished results first
     return run->num_unfinished < run->unfinished_max && run->held_bytes < HELD_BYTES_MAX;
 }
@@ -405,7 +405,7 @@ static bool take_next(struct generate_run *run) {
 
 // Fills the engine up. Blocks for input only when the engine has nothing to do.
 static void admit_requests(struct generate_run *run) {
-    while (!run->status && !interrupt_requested() && has_room(run)) {
+    while (!run->status && !interrupt_requested() && has_capacity(run)) {
         if (run->next) {
             if (!admit_next(run)) return;
         } else if (run->source_ended || !take_next(run)) {

@@ -35,7 +35,7 @@ struct result {
     char *error; // NULL: none
 };
 
-// Makes room for `num_outputs` in all; once, and at least 1.
+// Reserves `num_outputs` in all; once, and at least 1.
 MUST_USE enum status result_add_others(struct result *result, size_t num_outputs, struct err *err);
 struct completion *result_completion(struct result *result, size_t index);
 void result_fini(struct result *result); // all-zero is fine

@@ -17,7 +17,7 @@ struct worker {
     const struct mpi_wire *wire;
     const struct mpi_world *world;
     struct mpi_command *command; // the last one, its payload behind it
-    size_t room; // bytes, of its allocation
+    size_t capacity; // bytes, of its allocation
 
     // Of the engine that runs:
     uint32_t first; // the group's rank 0
@@ -88,12 +88,12 @@ static enum status receive(struct worker *worker, struct err *err) {
         enum status status = backend->queue->poll(worker->plan.backend, err);
         if (status) return status;
     }
-    if (bytes > worker->room) {
+    if (bytes > worker->capacity) {
         free(worker->command);
-        worker->room = 0;
+        worker->capacity = 0;
         worker->command = malloc(bytes);
         if (!worker->command) return err_nomem(err, "ranks");
-        worker->room = bytes;
+        worker->capacity = bytes;
     }
     struct mpi_request request;
     worker->wire->receive(worker->command, bytes, from, MPI_CHANNEL_COMMANDS, &request);
@@ -188,7 +188,7 @@ static void unload(struct worker *worker) {
     *worker = (struct worker){.wire = worker->wire,
                               .world = worker->world,
                               .command = worker->command,
-                              .room = worker->room};
+                              .capacity = worker->capacity};
 }
 
 static void report(const struct worker *worker, enum status status, const struct err *why) {

@@ -42,7 +42,7 @@ struct request {
     void *user_data;
     bool finish_event_only;
     bool keeps_stop_token; // the EOS or stop token that ends it is part of its text
-    struct buf piece; // text of one event, with room for the longest
+    struct buf piece; // text of one event, its capacity is for the longest
     struct nvllm_times times;
     uint32_t counts_slot; // of the token counts (token_count_slots.h); 0: none
     uint32_t num_flights; // launched steps whose schedules point to its sequence

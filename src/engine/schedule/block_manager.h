@@ -137,7 +137,7 @@ uint32_t block_manager_num_missing(const struct block_manager *manager, const st
 // block_manager_grow.
 void block_manager_admit(struct block_manager *manager, struct sequence *seq);
 
-// Allocates blocks until the tables have room for num_tokens tokens. False: too few are free, and
+// Allocates blocks until the tables hold num_tokens tokens. False: too few are free, and
 // none was allocated. nano-vllm: can_append, may_append.
 MUST_USE bool block_manager_grow(struct block_manager *manager, struct sequence *seq,
                                  uint32_t num_tokens);

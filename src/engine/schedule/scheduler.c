@@ -222,7 +222,7 @@ static void preempt(struct scheduler *s, struct sequence *seq) {
 // Gives a running sequence blocks for num_tokens tokens, and preempts from the tail of the queue
 // until they suffice. False: the sequence was itself the last, and is waiting now. The first
 // running sequence always gets its blocks, because scheduler_check has checked that it fits alone.
-static bool make_room(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
+static bool grow_or_preempt(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
     while (!block_manager_grow(&s->blocks, seq, num_tokens)) {
         struct sequence *victim = s->running.tail;
         preempt(s, victim);
@@ -234,7 +234,7 @@ static bool make_room(struct scheduler *s, struct sequence *seq, uint32_t num_to
 static void schedule_decodes(struct scheduler *s) {
     for (struct sequence *seq = s->running.head; seq; seq = seq->next) {
         if (!seq->is_prefilled || sequence_is_full(seq)) continue;
-        if (!make_room(s, seq, seq->num_tokens)) return; // it was the tail
+        if (!grow_or_preempt(s, seq, seq->num_tokens)) return; // it was the tail
         add_item(s, seq, 1);
     }
 }
@@ -243,12 +243,12 @@ static void schedule_decodes(struct scheduler *s) {
 // it gets on. The rest of its chunk takes only free blocks.
 static void schedule_partial_prefill(struct scheduler *s) {
     struct sequence *seq = s->partial_prefill;
-    if (!seq || !make_room(s, seq, seq->num_computed_tokens + 1)) return;
+    if (!seq || !grow_or_preempt(s, seq, seq->num_computed_tokens + 1)) return;
     uint64_t num_entries =
         (uint64_t)seq->num_blocks + s->blocks.num_free / s->config.groups.num_groups;
-    uint64_t room = num_entries * s->config.block_size - seq->num_computed_tokens;
+    uint64_t left = num_entries * s->config.block_size - seq->num_computed_tokens;
     uint32_t num_tokens = min_u32(sequence_num_uncomputed(seq), budget_left(s));
-    if (num_tokens > room) num_tokens = (uint32_t)room;
+    if (num_tokens > left) num_tokens = (uint32_t)left;
     bool has_grown = block_manager_grow(&s->blocks, seq, seq->num_computed_tokens + num_tokens);
     CHECK(has_grown, "%u tokens", num_tokens);
     if (num_tokens == sequence_num_uncomputed(seq)) s->partial_prefill = NULL;

@@ -72,7 +72,7 @@ struct schedule {
     uint32_t num_decode_tokens; // decodes run one token each
     uint32_t num_prefill_tokens; // of all other items
     // Arrivals of the sequences that were preempted since the last schedule with items, in order.
-    uint64_t *preempted; // [num_preempted], room for max_items
+    uint64_t *preempted; // [num_preempted], at most max_items
     uint32_t num_preempted;
 };
 

@@ -43,11 +43,11 @@ enum status sequence_create(struct sequence **out, uint64_t id, const int32_t *p
         .num_kv_groups = num_kv_groups,
         .num_blocks_max = num_blocks_max,
     };
-    char *room = (char *)(seq + 1);
-    seq->block_hashes = (void *)room;
-    seq->token_ids = (void *)(room + hashes_bytes);
-    seq->block_table = (void *)(room + hashes_bytes + tokens_bytes);
-    seq->first_blocks = (void *)(room + hashes_bytes + tokens_bytes + table_bytes);
+    char *arrays = (char *)(seq + 1);
+    seq->block_hashes = (void *)arrays;
+    seq->token_ids = (void *)(arrays + hashes_bytes);
+    seq->block_table = (void *)(arrays + hashes_bytes + tokens_bytes);
+    seq->first_blocks = (void *)(arrays + hashes_bytes + tokens_bytes + table_bytes);
     memset(seq->first_blocks, 0, firsts_bytes);
     memcpy(seq->token_ids, prompt, (size_t)num_prompt_tokens * sizeof *prompt);
     *out = seq;

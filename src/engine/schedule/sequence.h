@@ -1,10 +1,10 @@
 /* One output of a request inside the scheduler: its tokens, its KV blocks, its state.
  *
  * All its memory is allocated when it is created, so that the step loop never allocates. token_ids
- * has room for prompt + max_tokens, block_table and block_hashes for the blocks of all these tokens
- * but the last.
+ * has places for prompt + max_tokens, block_table and block_hashes for the blocks of all these
+ * tokens but the last.
  *
- *   token_ids:  [ prompt ........ | generated ...... | room ]
+ *   token_ids:  [ prompt ........ | generated ...... | unused ]
  *                                 ^num_prompt_tokens ^num_tokens   ^num_tokens_max
  *   KV computed: [0, num_computed_tokens); this step computes num_scheduled_tokens more. */
 #ifndef ENGINE_SEQUENCE_H

@@ -32,7 +32,7 @@ static enum status encode(const struct tokenizer *tokenizer, const char *prefix,
     return status;
 }
 
-// Appends the word's forms to `ids` and `words`, which has room for two.
+// Appends the word's forms to `ids` and `words`, which hold two.
 static enum status add_word(struct bad_words *bad, const char *text, size_t index,
                             const struct tokenizer *tokenizer, struct token_list *ids,
                             struct err *err) {

@@ -1,4 +1,4 @@
-/* The flat batch: the input of one step (backend.h, struct step) as one piece of 32-bit words. So
+/* The flat batch: the input of one step (backend.h, struct step) as one array of 32-bit words. So
  * the same bytes are uploaded to a device and read by other ranks:
  *
  *   header

@@ -1,7 +1,7 @@
 #include "engine/step/warm_up.h"
 
 enum {
-    PIECE_BYTES = 2 << 20, // in which a device gives memory to a process
+    GRANULE_BYTES = 2 << 20, // in which a device gives memory to a process
     // Stays free for kernels that no step of the warm-up runs, which a device loads when they are
     // first launched: all of a backend's can be 4 MB.
     LATER_BYTES = 16 << 20,
@@ -34,7 +34,7 @@ static enum status find_recordings(const struct engine_plan *plan, struct model_
     if (!status) status = find_left(plan, 0, &before, err);
     if (!status) status = model_runner_record(runner, batch, num_sizes - 1, num_sizes, err);
     if (!status) status = find_left(plan, 0, &after, err);
-    size_t one = PIECE_BYTES + (before > after ? before - after : 0);
+    size_t one = GRANULE_BYTES + (before > after ? before - after : 0);
     *bytes = num_sizes * one;
     return status;
 }
@@ -43,19 +43,19 @@ static enum status find_recordings(const struct engine_plan *plan, struct model_
 static enum status fill(struct engine_plan *plan, struct model_runner *runner, size_t later,
                         struct err *err) {
     struct kv_cache_spec *cache = &plan->runner.kv_cache;
-    size_t room = 0, block_bytes = plan->kv_block_bytes;
-    enum status status = find_left(plan, block_bytes * cache->num_blocks, &room, err);
+    size_t left = 0, block_bytes = plan->kv_block_bytes;
+    enum status status = find_left(plan, block_bytes * cache->num_blocks, &left, err);
     if (status) return status;
-    room = room > later ? room - later : 0;
+    left = left > later ? left - later : 0;
     // Each rank has so many.
-    uint64_t num_blocks = comm_minimum(model_runner_comm(runner), room / block_bytes);
+    uint64_t num_blocks = comm_minimum(model_runner_comm(runner), left / block_bytes);
     uint64_t one_sequence = engine_plan_blocks_for(plan, plan->max_model_len);
     if (num_blocks < one_sequence) {
         return err_set(
             err, ERR_NOMEM,
             "the KV cache of max_model_len %u needs %.2f GiB, but %.2f of %.2f GiB are left; a "
             "smaller max_model_len or a larger gpu_memory_utilization helps",
-            plan->max_model_len, (double)(block_bytes * one_sequence) / gib, (double)room / gib,
+            plan->max_model_len, (double)(block_bytes * one_sequence) / gib, (double)left / gib,
             (double)plan->memory_available_bytes / gib);
     }
     uint64_t most_blocks = engine_plan_most_blocks(plan);

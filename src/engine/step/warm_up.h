@@ -5,11 +5,11 @@
  * cache comes after them. They have the cache's address, so they come after the cache. To record
  * all of them twice would make the start longer. So the smallest and the largest step are recorded
  * first, beside a cache of one block. Each step is assumed to take what the largest took, and 2 MiB
- * more. A cache is made that leaves room for that, all steps are recorded, and what is left is
+ * more. A cache is made that leaves memory for that, all steps are recorded, and what is left is
  * measured. If the assumption was too low, the cache is made again, smaller, by what was measured,
  * and all steps are recorded again.
  *
- * Ranks of a group decide together: the one with the least room decides for all. */
+ * Ranks of a group decide together: the one with the least memory decides for all. */
 #ifndef ENGINE_WARM_UP_H
 #define ENGINE_WARM_UP_H
 
@@ -18,8 +18,8 @@
 #include "engine/step/model_runner.h"
 
 // Once, before the first launch, by all ranks at the same time. `plan` gets the number of KV
-// blocks, where it fills memory; `batch` is overwritten. ERR_NOMEM: there is no room for a sequence
-// of max_model_len.
+// blocks, where it fills memory; `batch` is overwritten. ERR_NOMEM: there is no memory for a
+// sequence of max_model_len.
 MUST_USE enum status warm_up_run(struct engine_plan *plan, struct model_runner *runner,
                                  struct batch *batch, struct err *err);
 // The same on a rank without a scheduler, which builds no batches else.

@@ -1,5 +1,5 @@
-/* What route.c's table has of this room: endpoints, which are answered through an API request, and
- * pages, which are answered at once. */
+/* What route.c's table has of this folder: endpoints, which are answered through an API request,
+ * and pages, which are answered at once. */
 #ifndef SERVER_ENDPOINTS_H
 #define SERVER_ENDPOINTS_H
 

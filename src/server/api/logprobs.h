@@ -7,7 +7,7 @@
 #include "server/loop/api_request.h"
 
 // A number of best tokens, 0 to 20; absent leaves *count as it is. vLLM's -1, the whole vocabulary,
-// is refused: a step's result has room for 20. False: request->error is set.
+// is refused: a step's result holds 20. False: request->error is set.
 bool logprobs_read_count(struct api_request *request, const char *key, int64_t *count);
 // With logprob_token_ids these are shown in place of the best tokens. False: the request asks for
 // no log-probabilities, and request->error is set.

@@ -5,7 +5,8 @@
 #include "base/check.h"
 #include "base/text/blank.h"
 
-// What a push works on. `out` has room for all that a push can add, so appending cannot fail.
+// What a push works on. `out` is large enough for all that a push can add, so appending cannot
+// fail.
 struct work {
     struct reasoning *reasoning;
     const struct reasoning_delta *out;

@@ -163,7 +163,7 @@ static void refuse(struct http_conn *conn, int status, const char *sentence) {
 }
 
 // Whether a body of so many bytes more has room beside those that are here.
-static bool has_room(const struct http_server *server, size_t more) {
+static bool has_capacity(const struct http_server *server, size_t more) {
     return server->bodies_bytes + counted_bytes(more) <= server->limits.bodies_bytes_max;
 }
 
@@ -204,7 +204,7 @@ static void take_head(struct http_conn *conn) {
     set_state(conn, HTTP_READING);
     conn->close_after = close_before;
     if (!request->has_body) return;
-    if (!has_room(conn->server, http_reader_length(conn->reader))) {
+    if (!has_capacity(conn->server, http_reader_length(conn->reader))) {
         refuse_full(conn);
         return;
     }
@@ -218,7 +218,7 @@ static bool continue_request(struct http_conn *conn) {
     const char *sentence;
     enum http_reading reading = http_reader_feed(conn->reader, bufferevent_get_input(conn->bev));
     count_body(conn);
-    if (conn->counted_bytes && !has_room(conn->server, 0)) {
+    if (conn->counted_bytes && !has_capacity(conn->server, 0)) {
         refuse_full(conn);
         return true;
     }

@@ -193,13 +193,13 @@ static const char *const harmless[] = {
 
 // Adds a name to the list "a, b, ...", which stands in a field of the answer's head and in the log.
 static void add_name(char *list, size_t size, const char *name) {
-    size_t len = strlen(list), room = size - len;
+    size_t len = strlen(list), left = size - len;
     char safe[NAME_BYTES_MAX + 1];
     snprintf(safe, sizeof safe, "%s", name);
     for (char *c = safe; *c; c++) {
         if (*c <= ' ' || *c > '~' || *c == ',') *c = '?';
     }
-    snprintf(list + len, room, "%s%s", len ? ", " : "", safe);
+    snprintf(list + len, left, "%s%s", len ? ", " : "", safe);
 }
 
 bool body_ignore(struct api_request *request, const char *name) {

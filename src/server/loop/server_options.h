@@ -8,7 +8,7 @@
 
 enum server_log { SERVER_LOG_NONE, SERVER_LOG_TEXT, SERVER_LOG_JSON };
 // Whether the engine can be watched, with everybody's tokens, and also paused.
-enum server_room { SERVER_ROOM_OFF, SERVER_ROOM_VIEW, SERVER_ROOM_CONTROL };
+enum engine_room_mode { ENGINE_ROOM_OFF, ENGINE_ROOM_VIEW, ENGINE_ROOM_CONTROL };
 
 struct server_options {
     const char *host; // a name or an address
@@ -36,7 +36,7 @@ struct server_options {
     double shutdown_seconds; // for requests to end after the first signal
     enum server_log log;
     bool has_page; // at /
-    enum server_room engine_room; // it observes the engine: nobody else can
+    enum engine_room_mode engine_room; // it observes the engine: nobody else can
     // One line of the log with its newline; must not block. On the loop's thread.
     void (*write_log)(const char *line, size_t len, void *user_data);
     // Ready; `url` is where. On the loop's thread.

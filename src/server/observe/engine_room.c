@@ -466,7 +466,7 @@ static bool prepare_control(struct api_request *request) {
     request->answers_at_once = true;
     struct engine_room *room = find_room(api, &request->error);
     if (!room) return false;
-    if (api->options->engine_room != SERVER_ROOM_CONTROL) {
+    if (api->options->engine_room != ENGINE_ROOM_CONTROL) {
         return api_error_set(&request->error, 403, "engine_room_view", NULL,
                              "this server's engine room only shows the engine: start it with "
                              "--engine-room control to pause it");

@@ -82,7 +82,7 @@ static void write(const struct automaton *automaton, const struct mask *mask, ui
     set_bits(words, mask->ids, mask->num_ids);
 }
 
-// Room for the ids and paths of a walk; with the first mask.
+// Memory for the ids and paths of a walk; with the first mask.
 static bool prepare(struct automaton *automaton) {
     const struct vocabulary *vocabulary = automaton->vocabulary;
     if (automaton->ids) return true;

@@ -79,7 +79,7 @@ bool exprs_count(struct exprs *exprs, uint64_t steps);
 static inline void exprs_allow(struct exprs *exprs, uint64_t steps) {
     exprs->steps_left = steps;
 }
-// Makes room for `need` elements of `size` bytes in *data. false: the error is set.
+// Reserves `need` elements of `size` bytes in *data. false: the error is set.
 bool exprs_grow(struct exprs *exprs, void *data, uint32_t *capacity, uint32_t need, size_t size);
 
 // The node with these parts, made if there is none.

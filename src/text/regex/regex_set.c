@@ -30,8 +30,8 @@ void regex_ranges_settle(struct regex_ranges *ranges) {
     ranges->len = n;
 }
 
-// Room for one more. A full list is settled first, so that repeated ranges take no memory.
-static enum status make_room(struct regex_ranges *ranges, struct err *err) {
+// Reserves one more. A full list is settled first, so that repeated ranges take no memory.
+static enum status reserve_one(struct regex_ranges *ranges, struct err *err) {
     if (ranges->len < ranges->capacity) return OK;
     regex_ranges_settle(ranges);
     if (ranges->len < ranges->capacity / 2) return OK;
@@ -45,7 +45,7 @@ static enum status make_room(struct regex_ranges *ranges, struct err *err) {
 
 enum status regex_ranges_add(struct regex_ranges *ranges, uint32_t first, uint32_t last,
                              struct err *err) {
-    enum status status = make_room(ranges, err);
+    enum status status = reserve_one(ranges, err);
     if (!status) ranges->data[ranges->len++] = (struct regex_range){first, last};
     return status;
 }

@@ -32,7 +32,7 @@ struct bpe {
     bool cuts_at_space; // no merge joins another character with a U+2581 that follows it
 };
 
-// Makes room for `num_merges`; `bpe` has no merges before.
+// Reserves `num_merges`; `bpe` has no merges before.
 MUST_USE enum status bpe_reserve_merges(struct bpe *bpe, size_t num_merges, struct err *err);
 // Adds a merge with the next rank. A pair that is added twice has the later rank.
 void bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t new_id);

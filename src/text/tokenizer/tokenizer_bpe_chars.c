@@ -89,8 +89,8 @@ size_t bpe_spell_characters(const struct bpe *bpe, const unsigned char *word, si
                             int32_t *ids) {
     size_t num_ids = 0;
     // As in Hugging Face an unknown character's id is held back until a character with its own
-    // token comes. Characters spelled in bytes go before it. `ids` has room: it has one place for
-    // each byte, and the unknown character left at least one unused.
+    // token comes. Characters spelled in bytes go before it. `ids` is large enough: it has one
+    // place for each byte, and the unknown character left at least one unused.
     bool unknown = false;
     for (size_t i = 0, size; i < len; i += size) {
         uint32_t id_plus_1 = bpe->char_ids[utf8_decode(word + i, &size)];

@@ -118,7 +118,7 @@ static size_t count_byte(const char *text, size_t len, char byte) {
     return count;
 }
 
-// The bytes are counted first, so that copying needs no checks of the room.
+// The bytes are counted first, so that copying needs no checks of the capacity.
 enum status text_replace_byte(const char *text, size_t len, char byte, const char *content,
                               size_t content_len, size_t before, struct buf *out, struct err *err) {
     buf_clear(out);

@@ -171,7 +171,7 @@ MUST_USE enum status tokenizer_normalize(const struct tokenizer *tokenizer,
 MUST_USE enum status text_replace(const struct normalizer *normalizer,
                                   struct pattern_scratch *scratch, const char *text, size_t len,
                                   struct buf *out, struct err *err);
-// Sets `out` to `before` bytes of room, then `text` with each `byte` replaced by `content`.
+// Sets `out` to `before` free bytes, then `text` with each `byte` replaced by `content`.
 MUST_USE enum status text_replace_byte(const char *text, size_t len, char byte, const char *content,
                                        size_t content_len, size_t before, struct buf *out,
                                        struct err *err);

@@ -54,14 +54,14 @@ static size_t scan_space(const uint8_t *flags, const unsigned char *text,
 // Length of a contraction ('s 't 're 've 'm 'll 'd) after its apostrophe; 0: there is none. With
 // ignore_case also the long s (U+017F), which is a case of s.
 static size_t scan_contraction(const unsigned char *p, const unsigned char *end, bool ignore_case) {
-    size_t room = (size_t)(end - p);
-    if (room == 0) return 0;
-    if (ignore_case && room >= 2 && p[0] == 0xc5 && p[1] == 0xbf) return 2;
+    size_t left = (size_t)(end - p);
+    if (left == 0) return 0;
+    if (ignore_case && left >= 2 && p[0] == 0xc5 && p[1] == 0xbf) return 2;
     unsigned fold = ignore_case ? 0x20 : 0;
     // Only ASCII letters may fold: with bit 5 set, other characters could look like one.
     unsigned a = p[0] | (p[0] >= 'A' && p[0] <= 'Z' ? fold : 0);
     if (a == 's' || a == 't' || a == 'm' || a == 'd') return 1;
-    if (room < 2) return 0;
+    if (left < 2) return 0;
     unsigned b = p[1] | (p[1] >= 'A' && p[1] <= 'Z' ? fold : 0);
     bool two = ((a == 'r' || a == 'v') && b == 'e') || (a == 'l' && b == 'l');
     return two ? 2 : 0;

@@ -99,7 +99,7 @@ enum status utf8_append_byte(struct utf8_partial *partial, unsigned char byte, b
     return buf_append(out, partial->bytes, len, err);
 }
 
-// Room for `extra` more.
+// Capacity for `extra` more.
 static enum status points_reserve(struct unicode_points *points, size_t extra, struct err *err) {
     if (points->capacity - points->len >= extra) return OK;
     size_t capacity = points->capacity ? points->capacity : 64;

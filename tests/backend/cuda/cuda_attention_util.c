@@ -8,7 +8,7 @@
 #define FUSED_NMSE 1e-5
 
 enum { FIRST, SECOND, LAYERS };
-enum { PIECE = 1024, SKIPPED_TOKENS = 8, TURNS = 4 };
+enum { CHUNK = 1024, SKIPPED_TOKENS = 8, TURNS = 4 };
 
 struct run {
     struct backend *backend;
@@ -173,11 +173,11 @@ static void prepare_in_all_layers(const struct run *run, const struct tokens *to
 }
 
 static void write_nans(const struct run *run) {
-    struct tokens tokens = tokens_make(run, PIECE);
-    memset(tokens.rows, 0xff, PIECE * run->in->row_floats * sizeof *tokens.rows);
+    struct tokens tokens = tokens_make(run, CHUNK);
+    memset(tokens.rows, 0xff, CHUNK * run->in->row_floats * sizeof *tokens.rows);
     uint32_t num_slots = run->num_blocks * run->in->shape.block_size;
-    for (uint32_t first = 0; first < num_slots; first += PIECE) {
-        for (uint32_t i = 0; i < PIECE; i++) {
+    for (uint32_t first = 0; first < num_slots; first += CHUNK) {
+        for (uint32_t i = 0; i < CHUNK; i++) {
             tokens.slots[i] = first + i < num_slots ? (int32_t)(first + i) : -1;
         }
         prepare_in_all_layers(run, &tokens);
@@ -189,8 +189,8 @@ static void write_nans(const struct run *run) {
 static void write_past(const struct run *run, uint32_t s) {
     const struct seq *seq = &run->in->work->seqs[s];
     uint32_t past = seq->context - seq->queries;
-    for (uint32_t first = 0; first < past; first += PIECE) {
-        struct tokens tokens = tokens_make(run, past - first < PIECE ? past - first : PIECE);
+    for (uint32_t first = 0; first < past; first += CHUNK) {
+        struct tokens tokens = tokens_make(run, past - first < CHUNK ? past - first : CHUNK);
         for (uint32_t i = 0; i < tokens.num; i++) tokens_set(run, &tokens, i, s, first + i);
         prepare_in_all_layers(run, &tokens);
         tokens_free(&tokens);

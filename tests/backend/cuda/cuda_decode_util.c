@@ -183,9 +183,9 @@ static void write_past(const struct run *run, uint32_t seq, uint32_t layer) {
     size_t row_floats = (1 + 2 * (size_t)s->num_kv_heads) * s->head_dim;
     uint32_t past = run->work->context[seq] ? run->work->context[seq] - 1 : 0;
     struct ops_rng rng = ops_rng_of(400 + seq * LAYERS_MAX + layer);
-    int32_t slots[PIECE];
-    for (uint32_t first = 0; first < past; first += PIECE) {
-        uint32_t num = past - first < PIECE ? past - first : PIECE;
+    int32_t slots[CHUNK];
+    for (uint32_t first = 0; first < past; first += CHUNK) {
+        uint32_t num = past - first < CHUNK ? past - first : CHUNK;
         float *rows = bf16_values(&rng, num * row_floats, 1.5f);
         fill_past(s, seq, layer, first, num, rows);
         for (uint32_t i = 0; i < num; i++) slots[i] = slot_of(run, seq, first + i);
@@ -196,16 +196,16 @@ static void write_past(const struct run *run, uint32_t seq, uint32_t layer) {
 
 static void write_nans(const struct run *run) {
     const struct shape *s = run->model->shape;
-    size_t bytes = PIECE * (1 + 2 * (size_t)s->num_kv_heads) * s->head_dim * sizeof(float);
+    size_t bytes = CHUNK * (1 + 2 * (size_t)s->num_kv_heads) * s->head_dim * sizeof(float);
     float *rows = test_alloc(bytes);
     memset(rows, 0xff, bytes);
     uint32_t num_slots = run->num_blocks * s->block_size;
-    int32_t slots[PIECE];
-    for (uint32_t first = 0; first < num_slots; first += PIECE) {
-        for (uint32_t i = 0; i < PIECE; i++) {
+    int32_t slots[CHUNK];
+    for (uint32_t first = 0; first < num_slots; first += CHUNK) {
+        for (uint32_t i = 0; i < CHUNK; i++) {
             slots[i] = first + i < num_slots ? (int32_t)(first + i) : -1;
         }
-        for (uint32_t l = 0; l < s->num_layers; l++) write_tokens(run, l, PIECE, rows, slots);
+        for (uint32_t l = 0; l < s->num_layers; l++) write_tokens(run, l, CHUNK, rows, slots);
     }
     free(rows);
 }
@@ -273,7 +273,7 @@ struct run run_start(const struct model *model, const struct work *work) {
         .num_kv_heads = s->num_kv_heads,
         .head_dim = s->head_dim,
         .num_heads = s->num_heads,
-        .limits = {.max_num_tokens = PIECE,
+        .limits = {.max_num_tokens = CHUNK,
                    .max_num_seqs = ROWS_MAX,
                    .max_positions = longest + STEPS,
                    .max_blocks_per_seq = run.stride},

@@ -9,7 +9,7 @@
 
 #include "backend/cuda/cuda_util.h"
 
-enum { LAYERS_MAX = 3, SEQS = 4, STEPS = 2, PIECE = 256, PRODUCTS = 4 };
+enum { LAYERS_MAX = 3, SEQS = 4, STEPS = 2, CHUNK = 256, PRODUCTS = 4 };
 enum { ROWS_MAX = SEQS + 1 }; // of a step; one more than `layers` takes
 enum { QKV, OUT, GATE_UP, DOWN };
 

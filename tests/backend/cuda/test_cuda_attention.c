@@ -95,7 +95,7 @@ static void test_decode(void **state) {
     check_shapes(*state, &decode);
 }
 
-// So many positions that every block has several pieces and that cuts fall anywhere in sequences.
+// So many positions that every block has several splits and that cuts fall anywhere in sequences.
 static void test_decode_of_many(void **state) {
     static const struct shape many_shapes[] = {
         {4, 2, 64, 16, false},  {16, 8, 128, 256, true},

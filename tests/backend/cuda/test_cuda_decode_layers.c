@@ -37,7 +37,7 @@ static const struct shape shapes[] = {
     {2, 2560, 1088, 32, 8, 64, 48, false, true, false},
     {3, 1024, 192, 1, 1, 128, 256, true, true, false},
     {3, 448, 3072, 16, 8, 64, 16, false, false, false},
-    {2, 1024, 64, 16, 16, 64, 16, true, false, false}, // so many units that pieces are long
+    {2, 1024, 64, 16, 16, 64, 16, true, false, false}, // so many units that splits are long
 };
 
 enum { WORKS = 4 }; // per number of rows

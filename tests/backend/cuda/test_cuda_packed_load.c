@@ -229,9 +229,9 @@ static void test_shapes_that_are_not_packed(void **state) {
     assert_int_equal(cuda_packed_kept(format, 64, 128).group, 128);
     assert_int_equal(cuda_packed_kept(format, 60, 128).code, WEIGHT_CODE_NONE);
     assert_int_equal(cuda_packed_kept(format, 64, 96).code, WEIGHT_CODE_NONE);
-    assert_int_equal(cuda_packed_room_bytes(64, 128, format), 64 * 128 * 2);
-    assert_int_equal(cuda_packed_room_bytes(60, 128, format), 0);
-    assert_int_equal(cuda_packed_room_bytes(64, 128, WEIGHTS_NATIVE), 0);
+    assert_int_equal(cuda_packed_scratch_bytes(64, 128, format), 64 * 128 * 2);
+    assert_int_equal(cuda_packed_scratch_bytes(60, 128, format), 0);
+    assert_int_equal(cuda_packed_scratch_bytes(64, 128, WEIGHTS_NATIVE), 0);
     assert_int_equal(cuda_packed_bytes(format, 64, 256), 64 * 256 / 2 + 64 * 4);
 }
 

@@ -80,7 +80,7 @@ enum status cuda_error(struct err *err, cudaError_t error, const char *what) {
     return err_set(err, ERR_DEVICE, "%s: error %d", what, (int)error);
 }
 
-// Rows of F32 larger than ROOM_BYTES, and more rows than fit in a piece.
+// Rows of F32 larger than SCRATCH_BYTES, and more rows than fit in a buffer.
 enum { ROWS = 37, COLS = 70000, WIDE = COLS + 5, OFFSET = 3 };
 enum { BYTES_MAX = OFFSET + ROWS * WIDE * 4 };
 

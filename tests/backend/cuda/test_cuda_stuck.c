@@ -48,7 +48,7 @@ static void test_a_barrier_that_nobody_arrives_at(void **state) {
 
 static void test_a_value_that_nobody_stores(void **state) {
     (void)state;
-    expect_said(STUCK_FLAGGED, "stuck.cu: block 0, warp 0, lane 0 waits for a piece of unit 42: "
+    expect_said(STUCK_FLAGGED, "stuck.cu: block 0, warp 0, lane 0 waits for a split of unit 42: "
                                "wants 0x5, sees 0x0");
 }
 

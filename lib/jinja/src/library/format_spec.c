@@ -132,10 +132,10 @@ static enum status unknown_code(struct jinja_run *run, const struct layout *layo
                           bytes, layout->type_name);
 }
 
-// How the free room is shared by both sides.
-static int64_t room_before(const struct layout *layout, int64_t room) {
-    if (layout->align == '>') return room;
-    return layout->align == '^' ? room / 2 : 0;
+// How the padding is shared by both sides.
+static int64_t padding_before(const struct layout *layout, int64_t padding) {
+    if (layout->align == '>') return padding;
+    return layout->align == '^' ? padding / 2 : 0;
 }
 
 // Digits in groups, zeros in front until there are `min_width` characters with the separators.
@@ -177,9 +177,9 @@ static enum status append_number(struct jinja_run *run, const struct layout *lay
         status = group(run, layout, &parts->digits, is_zero_padded ? layout->width - around : 0,
                        &digits);
     if (status) return status;
-    int64_t room = layout->width - around - digits.num_chars;
-    if (room < 0) room = 0;
-    int64_t before = room_before(layout, room), between = layout->align == '=' ? room : 0;
+    int64_t padding = layout->width - around - digits.num_chars;
+    if (padding < 0) padding = 0;
+    int64_t before = padding_before(layout, padding), between = layout->align == '=' ? padding : 0;
     status = jinja_str_append_repeated(run, text, &layout->fill, before);
     if (!status) status = jinja_text_append_str(run, text, parts->sign);
     if (!status) status = jinja_text_append_str(run, text, parts->prefix);
@@ -187,7 +187,7 @@ static enum status append_number(struct jinja_run *run, const struct layout *lay
     if (!status) status = jinja_text_append_string(run, text, &digits);
     if (!status) status = jinja_text_append_string(run, text, &parts->rest);
     if (status) return status;
-    return jinja_str_append_repeated(run, text, &layout->fill, room - before - between);
+    return jinja_str_append_repeated(run, text, &layout->fill, padding - before - between);
 }
 
 static const char *sign_of(const struct layout *layout, bool negative) {
@@ -220,13 +220,13 @@ static enum status format_string(struct jinja_run *run, const struct jinja_strin
         num_chars = layout.precision;
         len = jinja_string_offset(string, (size_t)num_chars);
     }
-    int64_t room = layout.width > num_chars ? layout.width - num_chars : 0;
-    int64_t before = room_before(&layout, room);
+    int64_t padding = layout.width > num_chars ? layout.width - num_chars : 0;
+    int64_t before = padding_before(&layout, padding);
     status = jinja_str_append_repeated(run, text, &layout.fill, before);
     if (!status) status = jinja_str_pay_bytes(run, len);
     if (!status) status = jinja_text_append(run, text, string->data, len);
     if (status) return status;
-    return jinja_str_append_repeated(run, text, &layout.fill, room - before);
+    return jinja_str_append_repeated(run, text, &layout.fill, padding - before);
 }
 
 static bool is_float_type(uint32_t type) {

@@ -13,8 +13,8 @@
 
 enum { ARGS_INLINE = 6 };
 
-// Room for the arguments of most calls, so that they take no memory of the render.
-struct args_room {
+// Memory for the arguments of most calls, so that they take no memory of the render.
+struct args_storage {
     struct jinja_value values[ARGS_INLINE], named[ARGS_INLINE];
 };
 
@@ -50,7 +50,7 @@ static enum status add_star(struct jinja_run *run, const struct jinja_expr *star
     return jinja_run_pay(run, items->len);
 }
 
-// Makes room for `more` keyword arguments. Copies those that are there, since they may be the
+// Reserves `more` keyword arguments. Copies those that are there, since they may be the
 // tree's.
 static enum status grow_names(struct jinja_run *run, size_t more,
                               const struct jinja_string ***names, struct jinja_value **named,
@@ -122,8 +122,8 @@ static enum status add_caller(struct jinja_run *run, struct jinja_value caller,
 }
 
 static enum status eval_args(struct jinja_run *run, const struct jinja_expr_args *exprs,
-                             struct args_room *room, struct jinja_call_args *out) {
-    struct jinja_value *values = room->values, *named = room->named;
+                             struct args_storage *storage, struct jinja_call_args *out) {
+    struct jinja_value *values = storage->values, *named = storage->named;
     if (exprs->num_values > ARGS_INLINE) {
         values = jinja_run_alloc_array(run, exprs->num_values, sizeof(*values));
         if (!values) return jinja_run_status(run);
@@ -151,11 +151,11 @@ static enum status eval_args(struct jinja_run *run, const struct jinja_expr_args
 static enum status eval_call(struct jinja_run *run, const struct jinja_expr *expr,
                              const struct jinja_value *caller, struct jinja_value *out) {
     struct jinja_value callee;
-    struct args_room room;
+    struct args_storage storage;
     struct jinja_call_args args;
     enum status status = jinja_eval(run, expr->left, &callee);
     if (status) return status;
-    status = eval_args(run, &expr->args, &room, &args);
+    status = eval_args(run, &expr->args, &storage, &args);
     if (!status && caller) status = add_caller(run, *caller, &args);
     if (status) return status;
     run->line = expr->line;
@@ -170,9 +170,9 @@ enum status jinja_eval_call_with(struct jinja_run *run, const struct jinja_expr 
 // Filters the operand, which is evaluated already.
 static enum status apply_filter(struct jinja_run *run, const struct jinja_expr *expr,
                                 struct jinja_value operand, struct jinja_value *out) {
-    struct args_room room;
+    struct args_storage storage;
     struct jinja_call_args args;
-    enum status status = eval_args(run, &expr->args, &room, &args);
+    enum status status = eval_args(run, &expr->args, &storage, &args);
     if (status) return status;
     run->line = expr->line;
     return jinja_run_filter(run, expr->name, operand, &args, out);
@@ -203,11 +203,11 @@ enum status jinja_eval_filters(struct jinja_run *run, const struct jinja_expr *e
 static enum status eval_test(struct jinja_run *run, const struct jinja_expr *expr,
                              struct jinja_value *out) {
     struct jinja_value operand;
-    struct args_room room;
+    struct args_storage storage;
     struct jinja_call_args args;
     enum status status = jinja_eval(run, expr->left, &operand);
     if (status) return status;
-    status = eval_args(run, &expr->args, &room, &args);
+    status = eval_args(run, &expr->args, &storage, &args);
     if (status) return status;
     run->line = expr->line;
     bool passes;

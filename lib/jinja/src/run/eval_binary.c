@@ -6,7 +6,7 @@
 #include "jinja/src/library/library.h"
 #include "jinja/src/run/eval.h"
 
-enum { JOIN_ROOM_MIN = 1024 }; // bytes from which on a string gets room to grow
+enum { JOIN_SPARE_MIN = 1024 }; // bytes from which on a string gets spare memory to grow
 
 // ---- errors ----
 
@@ -204,17 +204,17 @@ static enum status make_string(struct jinja_run *run, uint64_t len, uint64_t num
 // A string with free memory behind it, where a later join may continue it.
 struct joined {
     struct jinja_string string;
-    struct jinja_string_room room;
+    struct jinja_string_spare spare;
 };
 
-// Joins in place: writes `b` to the room behind `a`. The result shares the memory of `a`.
+// Joins in place: writes `b` to the spare memory behind `a`. The result shares the memory of `a`.
 static enum status continue_string(struct jinja_run *run, const struct jinja_string *a,
                                    const struct jinja_string *b, struct jinja_value *out) {
     struct jinja_string *joined = jinja_run_alloc(run, sizeof(*joined));
     if (!joined) return jinja_run_status(run);
-    memcpy(a->room->end, b->data, b->len);
-    a->room->end += b->len;
-    a->room->len -= b->len;
+    memcpy(a->spare->end, b->data, b->len);
+    a->spare->end += b->len;
+    a->spare->len -= b->len;
     *joined = *a;
     joined->len += b->len;
     joined->num_chars += b->num_chars;
@@ -222,27 +222,28 @@ static enum status continue_string(struct jinja_run *run, const struct jinja_str
     return jinja_run_pay(run, b->len / 64);
 }
 
-// a + b, both Markup or none. A long text is expected to grow: it gets as much room as it is long.
+// a + b, both Markup or none. A long text is expected to grow: it gets as much spare memory as it
+// is long.
 static enum status append(struct jinja_run *run, const struct jinja_string *a,
                           const struct jinja_string *b, struct jinja_value *out) {
     size_t len = (size_t)a->len + b->len;
     if (len > UINT32_MAX) return jinja_run_fail(run, "a string of %zu bytes is too long", len);
-    bool is_end = a->room && a->data + a->len == a->room->end;
-    if (is_end && b->len <= a->room->len) return continue_string(run, a, b, out);
-    size_t room = a->len >= JOIN_ROOM_MIN && len < run->memory_left / 4 ? len : 0;
+    bool is_end = a->spare && a->data + a->len == a->spare->end;
+    if (is_end && b->len <= a->spare->len) return continue_string(run, a, b, out);
+    size_t spare = a->len >= JOIN_SPARE_MIN && len < run->memory_left / 4 ? len : 0;
     enum status status = jinja_run_pay(run, len / 64);
     if (status) return status;
-    struct joined *joined = jinja_run_alloc(run, sizeof(*joined) + len + room);
+    struct joined *joined = jinja_run_alloc(run, sizeof(*joined) + len + spare);
     if (!joined) return jinja_run_status(run);
     char *data = (char *)(joined + 1);
     memcpy(data, a->data, a->len);
     memcpy(data + a->len, b->data, b->len);
-    joined->room = (struct jinja_string_room){.end = data + len, .len = room};
+    joined->spare = (struct jinja_string_spare){.end = data + len, .len = spare};
     joined->string = (struct jinja_string){.data = data,
                                            .len = (uint32_t)len,
                                            .num_chars = a->num_chars + b->num_chars,
                                            .is_markup = a->is_markup,
-                                           .room = room ? &joined->room : NULL};
+                                           .spare = spare ? &joined->spare : NULL};
     *out = jinja_value_of_string(&joined->string);
     return OK;
 }

@@ -45,13 +45,13 @@ struct jinja_string {
     uint32_t len; // bytes; strings are below 4 GiB because the memory of a run is
     uint32_t num_chars; // code points: what Python counts; == len means ASCII
     bool is_markup; // markupsafe.Markup: made by `safe`, escapes what is joined to it
-    struct jinja_string_room *room; // where a join may continue this string in place; NULL: nowhere
+    struct jinja_string_spare *spare; // where a join may continue this string; NULL: nowhere
 };
 
 // Free memory behind a joined string. A later join may continue the string there, if the string
 // ends at `end`; both then share their beginning. So a text that grows in a loop is not copied each
 // time.
-struct jinja_string_room {
+struct jinja_string_spare {
     char *end;
     size_t len; // free bytes from `end` on
 };
@@ -150,7 +150,7 @@ MUST_USE enum status jinja_value_string(struct jinja_run *run, const char *data,
 // characters.
 MUST_USE enum status jinja_value_string_borrow(struct jinja_run *run, const char *data, size_t len,
                                                struct jinja_value *out);
-// A list [len] = 0 with room for `capacity` items, to be filled before anyone sees it.
+// A list [len] = 0 with capacity for `capacity` items, to be filled before anyone sees it.
 MUST_USE enum status jinja_list_create(struct jinja_run *run, size_t capacity,
                                        struct jinja_list **out);
 MUST_USE enum status jinja_list_append(struct jinja_run *run, struct jinja_list *list,

@@ -1,6 +1,6 @@
 /* str() and repr() of values, and the growing text that they write to.
  *
- * A growing text doubles its room in the arena and leaves the old room there. The old rooms
+ * A growing text doubles its buffer in the arena and leaves the old one there. The old buffers
  * together are as large as the new one, and count in the render's memory. Strings are copied in
  * stretches between the characters that must be escaped, which cost extra steps. */
 #include <inttypes.h>
@@ -19,7 +19,7 @@
 // ---- text ----
 
 // Where `len` more bytes go, NULL when they cannot be had.
-static char *text_room(struct jinja_run *run, struct jinja_text *text, size_t len) {
+static char *text_reserve(struct jinja_run *run, struct jinja_text *text, size_t len) {
     if (text->data && text->capacity - text->len >= len) return text->data + text->len;
     size_t capacity = text->capacity < 64 ? 64 : 2 * text->capacity;
     if (capacity - text->len < len && __builtin_add_overflow(text->len, len, &capacity)) {
@@ -38,9 +38,9 @@ enum status jinja_text_append(struct jinja_run *run, struct jinja_text *text, co
     if (len == 0) return OK;
     enum status status = jinja_run_pay(run, len / 64);
     if (status) return status;
-    char *room = text_room(run, text, len);
-    if (!room) return jinja_run_status(run);
-    memcpy(room, data, len);
+    char *end = text_reserve(run, text, len);
+    if (!end) return jinja_run_status(run);
+    memcpy(end, data, len);
     text->len += len;
     return OK;
 }

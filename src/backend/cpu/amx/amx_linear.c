@@ -7,10 +7,10 @@
  * batch. For fewer than 16 rows smaller tiles are configured, which take less time.
  *
  * One panel of up to 32 rows: the sums stay in tiles over the whole depth. More rows: the depth is
- * cut into pieces, so that two blocks' weights (32 KiB) stay in the L1 cache while all panels are
- * multiplied by them. x and the sums between pieces are read with the hint that they are not used
+ * cut into slices, so that two blocks' weights (32 KiB) stay in the L1 cache while all panels are
+ * multiplied by them. x and the sums between slices are read with the hint that they are not used
  * again soon; otherwise they evict the weights, which costs a third of the speed. The sums are in a
- * buffer, as rows of `out` may be a power of two apart and would evict each other. While a piece is
+ * buffer, as rows of `out` may be a power of two apart and would evict each other. While a slice is
  * multiplied, the next one is prefetched. */
 #include "backend/cpu/avx512/avx512_dots.h"
 #include "backend/cpu/avx512/avx512_pairs.h"
@@ -20,8 +20,8 @@
 enum {
     PANEL_ROWS = 2 * TILE_ROWS,
     TILE_FLOATS = TILE_ROWS * LANES,
-    PIECE_CHUNKS = 16, // many rows: all are multiplied by this many chunks before the next
-    FEW_PIECE_CHUNKS = 8, // one panel: this many chunks are fetched ahead
+    SLICE_CHUNKS = 16, // many rows: all are multiplied by this many chunks before the next
+    FEW_SLICE_CHUNKS = 8, // one panel: this many chunks are fetched ahead
 };
 
 // What ldtilecfg reads.
@@ -38,12 +38,12 @@ struct blocks {
     uint32_t cols; // outputs of the last of them: 16 or fewer
     bool one_panel; // the sums stay in tiles
     uint32_t *configured; // rows that the tiles are configured for; 0: not yet
-    unsigned char *unpacked; // [2][PIECE_CHUNKS][1 KiB] of 4-bit weights
-    float *sums; // [panels][4][16][16]: a panel's tiles 0 to 3 between pieces
+    unsigned char *unpacked; // [2][SLICE_CHUNKS][1 KiB] of 4-bit weights
+    float *sums; // [panels][4][16][16]: a panel's tiles 0 to 3 between slices
 };
 
-// The weights of a piece, and those to prefetch meanwhile.
-struct piece {
+// The weights of a slice, and those to prefetch meanwhile.
+struct slice {
     uint32_t chunk, num_chunks;
     const unsigned char *weights[2];
     const char *ahead[2]; // NULL: nothing to prefetch
@@ -138,14 +138,14 @@ static ALWAYS_INLINE void fetch(const char *from, uint32_t begin, uint32_t end, 
     }
 }
 
-// Multiplies one panel by a piece. Also prefetches bytes begin .. end - 1 of each chunk to come.
-static ALWAYS_INLINE void multiply(const struct piece *piece, const struct panel *panel,
+// Multiplies one panel by a slice. Also prefetches bytes begin .. end - 1 of each chunk to come.
+static ALWAYS_INLINE void multiply(const struct slice *slice, const struct panel *panel,
                                    uint32_t begin, uint32_t end, bool two_rows, bool two_blocks,
                                    bool bf16) {
-    const unsigned char *w0 = piece->weights[0], *w1 = piece->weights[1];
-    const unsigned char *x0 = panel->x[0] + piece->chunk * panel->stride[0], *x1 = NULL;
-    if (two_rows) x1 = panel->x[1] + piece->chunk * panel->stride[1];
-    for (uint32_t c = 0; c < piece->num_chunks; c++) {
+    const unsigned char *w0 = slice->weights[0], *w1 = slice->weights[1];
+    const unsigned char *x0 = panel->x[0] + slice->chunk * panel->stride[0], *x1 = NULL;
+    if (two_rows) x1 = panel->x[1] + slice->chunk * panel->stride[1];
+    for (uint32_t c = 0; c < slice->num_chunks; c++) {
         _tile_loadd(6, w0 + (size_t)c * TILE_BYTES, CHUNK_BYTES);
         _tile_stream_loadd(4, x0 + c * panel->stride[0], CHUNK_BYTES);
         if (two_blocks) _tile_loadd(7, w1 + (size_t)c * TILE_BYTES, CHUNK_BYTES);
@@ -161,10 +161,10 @@ static ALWAYS_INLINE void multiply(const struct piece *piece, const struct panel
             if (two_rows) _tile_dpbusd(2, 5, 6);
             if (two_rows && two_blocks) _tile_dpbusd(3, 5, 7);
         }
-        size_t line = (size_t)c * piece->line_bytes;
-        bool near = begin == 0 && end == piece->line_bytes; // a single panel
-        if (piece->ahead[0]) fetch(piece->ahead[0] + line, begin, end, near);
-        if (two_blocks && piece->ahead[1]) fetch(piece->ahead[1] + line, begin, end, near);
+        size_t line = (size_t)c * slice->line_bytes;
+        bool near = begin == 0 && end == slice->line_bytes; // a single panel
+        if (slice->ahead[0]) fetch(slice->ahead[0] + line, begin, end, near);
+        if (two_blocks && slice->ahead[1]) fetch(slice->ahead[1] + line, begin, end, near);
     }
 }
 
@@ -211,103 +211,103 @@ static ALWAYS_INLINE void finish(const struct blocks *blocks, const struct panel
     if (two_blocks) finish_tile(blocks, row, rows, 1, sums + 3 * TILE_FLOATS);
 }
 
-static ALWAYS_INLINE uint32_t piece_chunks(const struct blocks *blocks) {
-    return blocks->one_panel ? FEW_PIECE_CHUNKS : PIECE_CHUNKS;
+static ALWAYS_INLINE uint32_t slice_chunks(const struct blocks *blocks) {
+    return blocks->one_panel ? FEW_SLICE_CHUNKS : SLICE_CHUNKS;
 }
 
 static ALWAYS_INLINE void use_weights(const struct blocks *blocks, uint32_t chunk,
-                                      uint32_t num_blocks, struct piece *piece) {
+                                      uint32_t num_blocks, struct slice *slice) {
     const struct linear_item *item = blocks->item;
-    uint32_t left = item->chunks - chunk, most = piece_chunks(blocks);
-    piece->chunk = chunk;
-    piece->num_chunks = left < most ? left : most;
+    uint32_t left = item->chunks - chunk, most = slice_chunks(blocks);
+    slice->chunk = chunk;
+    slice->num_chunks = left < most ? left : most;
     bool is_packed = weight_format_is_packed(item->format), is_int4 = linear_item_is_int4(item);
-    piece->line_bytes = is_packed ? item->packed->chunk_bytes
+    slice->line_bytes = is_packed ? item->packed->chunk_bytes
                         : is_int4 ? (uint32_t)INT4_TILE_BYTES
                                   : (uint32_t)TILE_BYTES;
     for (uint32_t b = 0; b < num_blocks; b++) {
         uint32_t block = blocks->first + b;
         const unsigned char *w = item->weights + block * item->block_bytes;
         if (is_packed) {
-            unsigned char *out = blocks->unpacked + (size_t)b * PIECE_CHUNKS * TILE_BYTES;
-            piece->weights[b] = out;
-            for (uint32_t c = 0; c < piece->num_chunks; c++, out += TILE_BYTES) {
+            unsigned char *out = blocks->unpacked + (size_t)b * SLICE_CHUNKS * TILE_BYTES;
+            slice->weights[b] = out;
+            for (uint32_t c = 0; c < slice->num_chunks; c++, out += TILE_BYTES) {
                 struct packed_chunk from = packed_chunk_of(item->packed, w, chunk + c);
                 avx512_unpack_pairs(&from, item->packed->code, out);
             }
         } else if (is_int4) {
             struct narrow_int4 from = narrow_int4_of(item, block, chunk);
-            unsigned char *out = blocks->unpacked + (size_t)b * PIECE_CHUNKS * TILE_BYTES;
-            piece->weights[b] = out;
-            for (uint32_t c = 0; c < piece->num_chunks; c++, out += TILE_BYTES) {
+            unsigned char *out = blocks->unpacked + (size_t)b * SLICE_CHUNKS * TILE_BYTES;
+            slice->weights[b] = out;
+            for (uint32_t c = 0; c < slice->num_chunks; c++, out += TILE_BYTES) {
                 avx512_unpack_int4(from.quads + (size_t)c * INT4_TILE_BYTES,
                                    from.scales + (size_t)c * INT4_SCALE_BYTES, out);
             }
         } else {
-            piece->weights[b] = w + (size_t)chunk * TILE_BYTES;
+            slice->weights[b] = w + (size_t)chunk * TILE_BYTES;
         }
-        // The next piece of the same blocks, or the first one of the next two.
+        // The next slice of the same blocks, or the first one of the next two.
         const unsigned char *next = NULL;
         if (left > most && is_packed) {
             next = w + packed_codes_at(item->packed, chunk + most);
         } else if (left > most) {
-            next = w + (size_t)(chunk + most) * piece->line_bytes;
+            next = w + (size_t)(chunk + most) * slice->line_bytes;
         } else if (block + num_blocks < item->num_blocks) {
             next = w + num_blocks * item->block_bytes;
         } else if (item->next) {
             next = item->next + b * item->block_bytes;
         }
-        piece->ahead[b] = (const char *)next;
+        slice->ahead[b] = (const char *)next;
     }
     // Compilers do not know that tile loads read what was unpacked.
     __asm__ volatile("" ::: "memory");
 }
 
-// Runs one panel over a piece. Its sums begin here or come from the buffer, and go back to the
+// Runs one panel over a slice. Its sums begin here or come from the buffer, and go back to the
 // buffer or, when complete, to `out`.
-static ALWAYS_INLINE void run_tiles(const struct blocks *blocks, const struct piece *piece,
+static ALWAYS_INLINE void run_tiles(const struct blocks *blocks, const struct slice *slice,
                                     const struct panel *panel, uint32_t begin, uint32_t end,
                                     bool two_rows, bool two_blocks, bool bf16) {
     float *sums = blocks->sums + (size_t)panel->row / PANEL_ROWS * 4 * TILE_FLOATS;
     configure(panel->rows, blocks->configured);
-    if (piece->chunk == 0) {
+    if (slice->chunk == 0) {
         start_sums(blocks, two_rows, two_blocks, bf16);
     } else if (!blocks->one_panel) {
         load_sums(sums, two_rows, two_blocks);
     }
-    multiply(piece, panel, begin, end, two_rows, two_blocks, bf16);
-    if (piece->chunk + piece->num_chunks == blocks->item->chunks) {
+    multiply(slice, panel, begin, end, two_rows, two_blocks, bf16);
+    if (slice->chunk + slice->num_chunks == blocks->item->chunks) {
         finish(blocks, panel, sums, two_rows, two_blocks, bf16);
     } else if (!blocks->one_panel) {
         store_sums(sums, two_rows, two_blocks);
     }
 }
 
-// Piece after piece of the depth, all panels over each.
+// Slice after slice of the depth, all panels over each.
 static ALWAYS_INLINE void run_blocks(const struct blocks *blocks, bool two_blocks, bool bf16) {
     const struct linear_item *item = blocks->item;
     uint32_t num_panels = (item->rows + PANEL_ROWS - 1) / PANEL_ROWS;
     CHECK(num_panels > 0, "rows=%u", item->rows);
-    for (uint32_t chunk = 0; chunk < item->chunks; chunk += piece_chunks(blocks)) {
-        struct piece piece = {0};
-        use_weights(blocks, chunk, two_blocks ? 2 : 1, &piece);
-        uint32_t share = (piece.line_bytes / 64 + num_panels - 1) / num_panels * 64;
+    for (uint32_t chunk = 0; chunk < item->chunks; chunk += slice_chunks(blocks)) {
+        struct slice slice = {0};
+        use_weights(blocks, chunk, two_blocks ? 2 : 1, &slice);
+        uint32_t share = (slice.line_bytes / 64 + num_panels - 1) / num_panels * 64;
         for (uint32_t index = 0; index < num_panels; index++) {
             struct panel panel = panel_of(item, index);
             uint32_t begin = index * share, end = begin + share;
-            if (begin > piece.line_bytes) begin = piece.line_bytes;
-            if (end > piece.line_bytes) end = piece.line_bytes;
+            if (begin > slice.line_bytes) begin = slice.line_bytes;
+            if (end > slice.line_bytes) end = slice.line_bytes;
             if (panel.rows > TILE_ROWS) {
-                run_tiles(blocks, &piece, &panel, begin, end, true, two_blocks, bf16);
+                run_tiles(blocks, &slice, &panel, begin, end, true, two_blocks, bf16);
             } else {
-                run_tiles(blocks, &piece, &panel, begin, end, false, two_blocks, bf16);
+                run_tiles(blocks, &slice, &panel, begin, end, false, two_blocks, bf16);
             }
         }
     }
 }
 
 static ALWAYS_INLINE void run_item(const struct linear_item *item, bool bf16) {
-    CACHE_ALIGNED unsigned char unpacked[2 * PIECE_CHUNKS * TILE_BYTES];
+    CACHE_ALIGNED unsigned char unpacked[2 * SLICE_CHUNKS * TILE_BYTES];
     CACHE_ALIGNED float sums[ITEM_ROWS_MAX / PANEL_ROWS * 4 * TILE_FLOATS];
     uint32_t configured = 0, partial = item->cols % LANES;
     uint32_t whole = item->num_blocks - (partial != 0);

@@ -86,13 +86,13 @@ static void find_item(const struct attention_job *job, uint32_t index,
     }
     const struct attention_seq *seq = &cache->seqs[low];
     uint32_t of_seq = index - seq->first_item, num_kv_heads = job->args->num_kv_heads;
-    uint32_t piece = of_seq / num_kv_heads; // a part of a split sequence, else a tile of rows
+    uint32_t unit = of_seq / num_kv_heads; // a part of a split sequence, else a tile of rows
     *item = (struct attention_item){
         .seq = seq, .index = low, .kv_head = of_seq % num_kv_heads, .num_rows = seq->num_rows};
     if (seq->is_split) {
-        item->part = seq->first_part + piece;
+        item->part = seq->first_part + unit;
     } else {
-        item->first_row = piece * job->rows_per_item;
+        item->first_row = unit * job->rows_per_item;
         item->num_rows -= item->first_row;
         if (item->num_rows > job->rows_per_item) item->num_rows = job->rows_per_item;
     }

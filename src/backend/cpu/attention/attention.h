@@ -8,7 +8,7 @@
 #include "backend/cpu/ops.h"
 
 enum {
-    // `partials` has room for this many queries of one sequence as long as the whole cache.
+    // `partials` holds this many queries of one sequence as long as the whole cache.
     ATTENTION_SPLIT_QUERIES = 8,
 };
 

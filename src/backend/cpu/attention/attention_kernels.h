@@ -69,7 +69,7 @@ struct attention_tile {
 // The layout of a panel's queries, which are already scaled.
 enum attention_queries {
     QUERIES_F32, // float [head_dim][attention_padded_rows(rows)], the last row repeated
-    QUERIES_BF16, // bf16 [rows][head_dim], with room for a multiple of 32 rows
+    QUERIES_BF16, // bf16 [rows][head_dim], padded to a multiple of 32 rows
 };
 
 struct attention_kernels {

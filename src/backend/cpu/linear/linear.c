@@ -3,10 +3,10 @@
  * Then items of some blocks of outputs times some panels go to the threads.
  *
  * One panel (decode): an item streams its weights once, over the whole depth. Several panels
- * (prefill): the depth is cut into pieces. A piece of the weights stays in the L2 cache and a panel
- * in the L1 while they are multiplied. Between pieces the sums are stored in `out`, which changes
+ * (prefill): the depth is cut into slices. A slice of the weights stays in the L2 cache and a panel
+ * in the L1 while they are multiplied. Between slices the sums are stored in `out`, which changes
  * no bit of them. Where the instruction set asks for it (widen_bf16), an item of many rows turns a
- * piece of bf16 weights into floats first. Then the loop has nothing but multiply-adds. Packed
+ * slice of bf16 weights into floats first. Then the loop has nothing but multiply-adds. Packed
  * weights become floats in that way for any number of rows. */
 #include <string.h>
 
@@ -69,7 +69,7 @@ static void pack_line(const float *restrict x, uint32_t rows, float *restrict ou
     for (size_t k = 0; k < LANES; k++) out[k * rows] = x[k];
 }
 
-// Packs one panel's piece of the depth, a cache line of each row at a time: reading down a column
+// Packs one panel's slice of the depth, a cache line of each row at a time: reading down a column
 // of x would put all rows into one cache set when `in` is a power of two.
 static void pack_panel_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
@@ -99,21 +99,21 @@ static void pack_panel_item(void *arg, uint32_t item, uint32_t thread) {
 }
 
 // Blocks begin .. end-1 of a linear from input `k` on.
-struct piece {
+struct slice {
     uint32_t begin, end, k, depth;
     const void *weights; // packed: the blocks' beginnings, whatever k is
     size_t block_bytes;
     void (*kernel)(const struct linear_tile *tile); // for these weights
 };
 
-static struct piece piece_of(const struct linear_job *job, const struct linear_group *group,
+static struct slice slice_of(const struct linear_job *job, const struct linear_group *group,
                              uint32_t begin, uint32_t end, uint32_t k) {
     const struct linear *linear = group->linear;
     const struct cpu_kernels *kernels = &job->cpu->kernels;
     uint32_t left = linear->depth - k;
     bool is_packed = weight_format_is_packed(linear->format);
     size_t depth_bytes = is_packed ? 0 : k * (linear->block_bytes / linear->depth);
-    return (struct piece){
+    return (struct slice){
         .begin = begin,
         .end = end,
         .k = k,
@@ -125,9 +125,9 @@ static struct piece piece_of(const struct linear_job *job, const struct linear_g
 }
 
 static void unpack_block(const struct cpu_kernels *kernels, const struct linear *linear,
-                         const char *block, const struct piece *piece, float *out) {
+                         const char *block, const struct slice *slice, float *out) {
     const struct packed_shape *shape = &linear->packed;
-    for (uint32_t k = piece->k; k < piece->k + piece->depth; k += PACKED_CHUNK) {
+    for (uint32_t k = slice->k; k < slice->k + slice->depth; k += PACKED_CHUNK) {
         struct packed_chunk chunk =
             packed_chunk_of(shape, (const unsigned char *)block, k / PACKED_CHUNK);
         kernels->unpack(&chunk, shape->code, out);
@@ -135,30 +135,30 @@ static void unpack_block(const struct cpu_kernels *kernels, const struct linear 
     }
 }
 
-// Puts a piece's weights as floats into `memory`, and runs the kernel of floats from now on.
-static void widen_piece(const struct linear_job *job, const struct linear *linear,
-                        struct piece *piece, float *memory) {
-    CHECK(piece->end - piece->begin <= WIDE_BLOCKS && piece->depth <= DEPTH_STEP, "%u blocks, %u",
-          piece->end - piece->begin, piece->depth);
+// Puts a slice's weights as floats into `memory`, and runs the kernel of floats from now on.
+static void widen_slice(const struct linear_job *job, const struct linear *linear,
+                        struct slice *slice, float *memory) {
+    CHECK(slice->end - slice->begin <= WIDE_BLOCKS && slice->depth <= DEPTH_STEP, "%u blocks, %u",
+          slice->end - slice->begin, slice->depth);
     const struct cpu_kernels *kernels = &job->cpu->kernels;
-    const char *weights = piece->weights;
-    size_t block_floats = (size_t)piece->depth * LANES;
-    for (uint32_t i = 0; i < piece->end - piece->begin; i++, weights += piece->block_bytes) {
+    const char *weights = slice->weights;
+    size_t block_floats = (size_t)slice->depth * LANES;
+    for (uint32_t i = 0; i < slice->end - slice->begin; i++, weights += slice->block_bytes) {
         float *out = memory + i * block_floats;
         if (weight_format_is_packed(linear->format)) {
-            unpack_block(kernels, linear, weights, piece, out);
+            unpack_block(kernels, linear, weights, slice, out);
         } else {
-            kernels->widen_bf16(weights, piece->depth, out);
+            kernels->widen_bf16(weights, slice->depth, out);
         }
     }
-    piece->weights = memory;
-    piece->block_bytes = block_floats * sizeof *memory;
-    piece->kernel = kernels->linear_f32;
+    slice->weights = memory;
+    slice->block_bytes = block_floats * sizeof *memory;
+    slice->kernel = kernels->linear_f32;
 }
 
 // The last block when it has fewer than 16 outputs: through a buffer, as kernels write whole
 // blocks.
-static void run_partial_block(const struct piece *piece, struct linear_tile tile, uint32_t cols) {
+static void run_partial_block(const struct slice *slice, struct linear_tile tile, uint32_t cols) {
     float *out = tile.out;
     float buffer[PANEL_ROWS_MAX * LANES] = {0};
     for (uint32_t row = 0; row < tile.rows && !tile.start; row++) {
@@ -169,7 +169,7 @@ static void run_partial_block(const struct piece *piece, struct linear_tile tile
     tile.out_stride = LANES;
     tile.num_blocks = 1;
     tile.next_x = NULL;
-    piece->kernel(&tile);
+    slice->kernel(&tile);
     for (uint32_t row = 0; row < tile.rows; row++) {
         memcpy(out + row * out_stride, buffer + (size_t)row * LANES, cols * sizeof *out);
     }
@@ -182,35 +182,35 @@ static const float *panel_x(const struct linear_run *run, const struct linear_gr
     return (const float *)run->packed + first * group->linear->depth + (size_t)k * panel.num_rows;
 }
 
-// One piece for one panel of those before `panel_end`.
+// One slice for one panel of those before `panel_end`.
 static void run_tile(const struct linear_job *job, const struct linear_group *group,
-                     const struct piece *piece, uint32_t panel_index, uint32_t panel_end) {
+                     const struct slice *slice, uint32_t panel_index, uint32_t panel_end) {
     const struct linear_run *run = job->run;
     const struct linear *linear = group->linear;
     struct panel panel = panel_of(group, panel_index);
     size_t first = group->first_row + panel.first;
     struct linear_tile tile = {
-        .weights = piece->weights,
-        .block_bytes = piece->block_bytes,
+        .weights = slice->weights,
+        .block_bytes = slice->block_bytes,
         .out_stride = linear->out,
         .rows = panel.num_rows,
-        .depth = piece->depth,
+        .depth = slice->depth,
     };
-    tile.start = piece->k == 0 ? linear->start + (size_t)piece->begin * LANES : NULL;
-    tile.x = is_direct(group) ? linear_source_row(run, group->first_row) + piece->k
-                              : panel_x(run, group, panel, piece->k);
+    tile.start = slice->k == 0 ? linear->start + (size_t)slice->begin * LANES : NULL;
+    tile.x = is_direct(group) ? linear_source_row(run, group->first_row) + slice->k
+                              : panel_x(run, group, panel, slice->k);
     if (panel_index + 1 < panel_end) {
-        tile.next_x = panel_x(run, group, panel_of(group, panel_index + 1), piece->k);
+        tile.next_x = panel_x(run, group, panel_of(group, panel_index + 1), slice->k);
     }
-    tile.out = run->out + first * linear->out + (size_t)piece->begin * LANES;
-    uint32_t partial = piece->end == linear->num_blocks ? linear->out % LANES : 0;
-    tile.num_blocks = piece->end - piece->begin - (partial != 0);
-    if (tile.num_blocks) piece->kernel(&tile);
+    tile.out = run->out + first * linear->out + (size_t)slice->begin * LANES;
+    uint32_t partial = slice->end == linear->num_blocks ? linear->out % LANES : 0;
+    tile.num_blocks = slice->end - slice->begin - (partial != 0);
+    if (tile.num_blocks) slice->kernel(&tile);
     if (!partial) return;
     tile.weights = (const char *)tile.weights + tile.num_blocks * tile.block_bytes;
     tile.out += (size_t)tile.num_blocks * LANES;
     if (tile.start) tile.start += (size_t)tile.num_blocks * LANES;
-    run_partial_block(piece, tile, partial);
+    run_partial_block(slice, tile, partial);
 }
 
 static void linear_item(void *arg, uint32_t item, uint32_t thread) {
@@ -237,13 +237,13 @@ static void linear_item(void *arg, uint32_t item, uint32_t thread) {
     for (; block < end; block += step) {
         uint32_t stop = end - block < step ? end : block + step;
         for (uint32_t k = 0; k < job->depth; k += group->depth_step) {
-            struct piece piece = piece_of(job, group, block, stop, k);
+            struct slice slice = slice_of(job, group, block, stop, k);
             if (is_wide) {
-                widen_piece(job, linear, &piece,
+                widen_slice(job, linear, &slice,
                             job->cpu->linear_sums + (size_t)thread * LINEAR_SUMS);
             }
             for (uint32_t panel = panel_begin; panel < panel_end; panel++) {
-                run_tile(job, group, &piece, panel, panel_end);
+                run_tile(job, group, &slice, panel, panel_end);
             }
         }
     }

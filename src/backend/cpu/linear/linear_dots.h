@@ -1,6 +1,6 @@
 /* The loops around a kernel of dot products in registers, for instruction sets without tiles.
- * Blocks are processed in groups. With many rows the depth is cut into pieces. A group's weights of
- * a piece stay in the L1 cache while all rows are multiplied by them. Between pieces the sums are
+ * Blocks are processed in groups. With many rows the depth is cut into slices. A group's weights of
+ * a slice stay in the L1 cache while all rows are multiplied by them. Between slices the sums are
  * stored in `out`, which changes no bit of them. */
 #ifndef BACKEND_CPU_LINEAR_DOTS_H
 #define BACKEND_CPU_LINEAR_DOTS_H
@@ -11,7 +11,7 @@
 enum {
     DOTS_ROWS_MAX = 8,
     DOTS_BLOCKS_MAX = 8,
-    DOTS_PIECE_CHUNKS = 8, // many rows: all are multiplied by this many chunks before the next
+    DOTS_SLICE_CHUNKS = 8, // many rows: all are multiplied by this many chunks before the next
     DOTS_UNPACKED_TILES = 16, // weights are unpacked this many tiles at a time
 };
 
@@ -92,7 +92,7 @@ static inline void dots_use_packed(const struct dots_group *group, uint32_t chun
     dots->weights = group->unpacked;
 }
 
-// Points `dots` at the weights of a piece, which are unpacked first where the kernels need that.
+// Points `dots` at the weights of a slice, which are unpacked first where the kernels need that.
 static inline void dots_use_weights(const struct dots_group *group, uint32_t chunk,
                                     struct linear_dots *dots) {
     const struct linear_item *item = group->item;
@@ -126,7 +126,7 @@ static inline void dots_use_weights(const struct dots_group *group, uint32_t chu
     dots->weights = group->unpacked;
 }
 
-// One piece for rows row .. row + dots.rows - 1, whose sums are at dots.sums.
+// One slice for rows row .. row + dots.rows - 1, whose sums are at dots.sums.
 static inline void dots_rows(const struct dots_group *group, struct linear_dots dots, uint32_t row,
                              uint32_t chunk) {
     const struct linear_item *item = group->item;
@@ -219,7 +219,7 @@ static inline void linear_dots_run(const struct linear_item *item,
     for (; group.block < whole; group.block += group.num_blocks) {
         uint32_t left = whole - group.block;
         group.num_blocks = left < most ? left : most;
-        uint32_t step = item->rows > kernels->rows_max ? DOTS_PIECE_CHUNKS : item->chunks;
+        uint32_t step = item->rows > kernels->rows_max ? DOTS_SLICE_CHUNKS : item->chunks;
         if (dots_is_unpacked(&group)) step = DOTS_UNPACKED_TILES / group.num_blocks;
         dots_whole_blocks(&group, step);
     }

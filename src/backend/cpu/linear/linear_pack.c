@@ -16,16 +16,16 @@ struct pack_job {
     const struct linear_spec *spec;
     struct linear *linear;
     uint32_t blocks_per_item;
-    unsigned char *rooms; // [num_threads][room_bytes] for rows of files, or NULL
-    size_t room_bytes;
+    unsigned char *scratch; // [num_threads][scratch_bytes] for rows of files, or NULL
+    size_t scratch_bytes;
     struct thread_pool_fault fault;
 };
 
-// Decodes rows [first, first + count) of a part into `room`.
+// Decodes rows [first, first + count) of a part into `scratch`.
 static enum status decode_rows(const struct matrix_slice *part, uint32_t first, uint32_t count,
-                               unsigned char *room, struct source_row *rows, struct err *err) {
+                               unsigned char *scratch, struct source_row *rows, struct err *err) {
     for (uint32_t i = 0; i < count; i++) {
-        float *out = (float *)(void *)room + (size_t)i * part->cols;
+        float *out = (float *)(void *)scratch + (size_t)i * part->cols;
         enum status status = part->reader->read(part->reader, part->first_row + first + i,
                                                 part->first_col, part->cols, out, err);
         if (status) return status;
@@ -40,14 +40,14 @@ static size_t code_row_bytes(uint32_t cols, struct weight_format format) {
     return (2 * groups * sizeof(float) + cols + 7) / 8 * 8;
 }
 
-// Reads codes, scales and offsets of rows [first, first + count) of a part into `room`.
+// Reads codes, scales and offsets of rows [first, first + count) of a part into `scratch`.
 static enum status read_codes(const struct matrix_slice *part, struct weight_format format,
-                              uint32_t first, uint32_t count, unsigned char *room,
+                              uint32_t first, uint32_t count, unsigned char *scratch,
                               struct source_row *rows, struct err *err) {
     size_t groups = format.group ? (part->cols + format.group - 1) / format.group : 1;
-    for (uint32_t i = 0; i < count; i++, room += code_row_bytes(part->cols, format)) {
-        float *floats = (float *)(void *)room;
-        struct matrix_codes codes = {.codes = room + 2 * groups * sizeof(float),
+    for (uint32_t i = 0; i < count; i++, scratch += code_row_bytes(part->cols, format)) {
+        float *floats = (float *)(void *)scratch;
+        struct matrix_codes codes = {.codes = scratch + 2 * groups * sizeof(float),
                                      .scales = floats,
                                      .offsets = format.has_offsets ? floats + groups : NULL};
         enum status status =
@@ -61,32 +61,32 @@ static enum status read_codes(const struct matrix_slice *part, struct weight_for
 }
 
 // Bytes that a row of a part takes in memory while it is packed.
-static size_t room_row_bytes(const struct matrix_slice *part, struct weight_format format) {
+static size_t scratch_row_bytes(const struct matrix_slice *part, struct weight_format format) {
     if (weight_format_is_packed(format)) return code_row_bytes(part->cols, format);
     return part->source.data ? 0 : part->cols * dtype_size(part->dtype);
 }
 
-// Finds rows [first, first + count) of a part; reads them into `room` if the part is in a file.
+// Finds rows [first, first + count) of a part; reads them into `scratch` if the part is in a file.
 static enum status get_rows(const struct matrix_slice *part, uint32_t first, uint32_t count,
-                            unsigned char *room, struct source_row *rows, struct err *err) {
-    if (part->reader) return decode_rows(part, first, count, room, rows, err);
+                            unsigned char *scratch, struct source_row *rows, struct err *err) {
+    if (part->reader) return decode_rows(part, first, count, scratch, rows, err);
     size_t row_bytes = part->cols * dtype_size(part->dtype);
     size_t stride = part->row_stride * dtype_size(part->dtype);
-    uint32_t together = stride == row_bytes ? count : 1; // rows read in one piece
+    uint32_t together = stride == row_bytes ? count : 1; // rows read at once
     for (uint32_t i = 0; i < count; i += together) {
-        const unsigned char *data =
-            byte_source_get(&part->source, (first + i) * stride, together * row_bytes, room, err);
+        const unsigned char *data = byte_source_get(&part->source, (first + i) * stride,
+                                                    together * row_bytes, scratch, err);
         if (!data) return ERR_IO;
         for (uint32_t k = 0; k < together; k++) {
             rows[i + k] = (struct source_row){.data = data + k * row_bytes, .dtype = part->dtype};
         }
-        if (!part->source.data) room += together * row_bytes;
+        if (!part->source.data) scratch += together * row_bytes;
     }
     return OK;
 }
 
-// Finds the rows of a block. `room` has space for LANES rows; NULL if all rows are in memory.
-static enum status find_rows(const struct pack_job *job, uint32_t block, unsigned char *room,
+// Finds the rows of a block. `scratch` has space for LANES rows; NULL if all rows are in memory.
+static enum status find_rows(const struct pack_job *job, uint32_t block, unsigned char *scratch,
                              struct source_row rows[LANES], struct err *err) {
     uint32_t first = block * LANES; // counted from the part's first row
     const struct matrix_slice *part = job->spec->parts;
@@ -102,10 +102,10 @@ static enum status find_rows(const struct pack_job *job, uint32_t block, unsigne
         if (count > LANES - lane) count = LANES - lane;
         struct weight_format format = job->linear->format;
         enum status status = weight_format_is_packed(format)
-                                 ? read_codes(part, format, first, count, room, &rows[lane], err)
-                                 : get_rows(part, first, count, room, &rows[lane], err);
+                                 ? read_codes(part, format, first, count, scratch, &rows[lane], err)
+                                 : get_rows(part, first, count, scratch, &rows[lane], err);
         if (status) return status;
-        if (room) room += count * room_row_bytes(part, format);
+        if (scratch) scratch += count * scratch_row_bytes(part, format);
         first += count;
         lane += count;
     }
@@ -119,12 +119,12 @@ static void pack_item(void *arg, uint32_t item, uint32_t thread) {
     uint32_t begin = item * job->blocks_per_item;
     uint32_t left = linear->num_blocks - begin;
     uint32_t count = left < job->blocks_per_item ? left : job->blocks_per_item;
-    unsigned char *room = job->rooms ? job->rooms + thread * job->room_bytes : NULL;
+    unsigned char *scratch = job->scratch ? job->scratch + thread * job->scratch_bytes : NULL;
     for (uint32_t block = begin; block < begin + count; block++) {
         struct source_row rows[LANES];
         struct err err;
         if (atomic_load(&job->fault.is_set)) return;
-        enum status status = find_rows(job, block, room, rows, &err);
+        enum status status = find_rows(job, block, scratch, rows, &err);
         if (status) {
             thread_pool_fault_set(&job->fault, status, &err);
             return;
@@ -142,16 +142,16 @@ static enum status pack_weights(struct cpu_backend *cpu, const struct linear_spe
         .blocks_per_item = thread_pool_grain(cpu->pool, linear->num_blocks, 1),
     };
     for (uint32_t i = 0; i < spec->num_parts; i++) {
-        size_t bytes = LANES * room_row_bytes(&spec->parts[i], linear->format);
-        if (bytes > job.room_bytes) job.room_bytes = bytes;
+        size_t bytes = LANES * scratch_row_bytes(&spec->parts[i], linear->format);
+        if (bytes > job.scratch_bytes) job.scratch_bytes = bytes;
     }
-    if (job.room_bytes) {
-        job.rooms = malloc(thread_pool_num_threads(cpu->pool) * job.room_bytes);
-        if (!job.rooms) return err_nomem(err, "rows of weights");
+    if (job.scratch_bytes) {
+        job.scratch = malloc(thread_pool_num_threads(cpu->pool) * job.scratch_bytes);
+        if (!job.scratch) return err_nomem(err, "rows of weights");
     }
     uint32_t num_items = (linear->num_blocks + job.blocks_per_item - 1) / job.blocks_per_item;
     thread_pool_for(cpu->pool, num_items, pack_item, &job);
-    free(job.rooms);
+    free(job.scratch);
     if (job.fault.status && err) *err = job.fault.err;
     return job.fault.status;
 }
@@ -161,11 +161,12 @@ static enum status load_biases(const struct linear_spec *spec, float *start, str
         const struct matrix_slice *bias = &spec->biases[i];
         size_t element = dtype_size(bias->dtype);
         for (uint32_t begin = 0; begin < bias->cols; begin += SOURCE_LOAD_MAX) {
-            unsigned char room[SOURCE_LOAD_MAX * sizeof(float)];
+            unsigned char scratch[SOURCE_LOAD_MAX * sizeof(float)];
             uint32_t left = bias->cols - begin,
                      count = left < SOURCE_LOAD_MAX ? left : SOURCE_LOAD_MAX;
             struct source_row row = {.dtype = bias->dtype};
-            row.data = byte_source_get(&bias->source, begin * element, count * element, room, err);
+            row.data =
+                byte_source_get(&bias->source, begin * element, count * element, scratch, err);
             if (!row.data) return ERR_IO;
             linear_source_load(&row, 0, count, start + begin);
         }

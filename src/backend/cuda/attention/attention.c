@@ -71,9 +71,9 @@ static enum status plans_init(struct kv_cache *cache, const struct cuda_backend 
     }
     struct cuda_attention_plan *first = &cache->plans[0];
     size_t arrived = (size_t)first->max_seqs * spec->num_heads * sizeof *first->arrived;
-    size_t piece = (size_t)spec->num_heads * (spec->head_dim + 2) * sizeof *first->partial;
+    size_t split_bytes = (size_t)spec->num_heads * (spec->head_dim + 2) * sizeof *first->partial;
     CU(cudaMalloc((void **)&first->arrived, arrived));
-    CU(cudaMalloc((void **)&first->partial, first->max_items * piece));
+    CU(cudaMalloc((void **)&first->partial, first->max_items * split_bytes));
     CU(cudaMemsetAsync(first->arrived, 0, arrived, cuda->stream));
     for (uint32_t g = 1; g < cache->num_plans; g++) {
         cache->plans[g].arrived = first->arrived;

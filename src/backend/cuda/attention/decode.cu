@@ -1,7 +1,7 @@
 /* Decode attention over the paged cache: softmax(scale q K^T) V for one query token per sequence.
  *
- * The algorithm is FlashDecoding (Dao et al. 2023): positions are cut into pieces, and each piece
- * has its own running maximum and sum (online softmax). The pieces of a sequence are joined at the
+ * The algorithm is FlashDecoding (Dao et al. 2023): positions are cut into splits, and each split
+ * has its own running maximum and sum (online softmax). The splits of a sequence are joined at the
  * end. attention/decode_tile.cuh is a warp's work on a tile, attention/decode_copies.cuh copies the
  * tiles. A separate warp of the block prepares q, k and v (attention/decode_units.cuh,
  * attention/decode_heads.cuh). attention/decode_cluster.cu runs instead in steps of few sequences.
@@ -11,7 +11,7 @@
  *
  * Launch: a fixed number of blocks, so that a captured graph serves any lengths. A block has 4
  * warps that attend and the one that prepares. It takes every n-th unit of the plan
- * (attention/plan.cu). If a sequence is in pieces, the last of its blocks to finish joins them, in
+ * (attention/plan.cu). If a sequence is in splits, the last of its blocks to finish joins them, in
  * order. */
 #include "backend/cuda/attention/decode_units.cuh"
 
@@ -38,24 +38,24 @@ __device__ __forceinline__ float inverse_sum(const decode_params &p, int head, f
     return __fdividef(1, sum);
 }
 
-// Joins the pieces of one sequence and group of queries, in order. The block that finished last
+// Joins the splits of one sequence and group of queries, in order. The block that finished last
 // runs it.
 template <int D, bool EXTRAS>
-__device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_bfloat16 *out) {
+__device__ void join_splits(const decode_params &p, const decode_unit &u, __nv_bfloat16 *out) {
     int first = p.splits[u.row * 2], count = p.splits[u.row * 2 + 1];
     constexpr int STRIDE = D + 2;
     for (int i = threadIdx.x; i < u.num_queries * D; i += ATTENDING) {
         int query = i / D, dim = i % D;
-        const float *piece =
+        const float *split =
             of_step(p.partial) + ((size_t)first * p.num_heads + u.first_head + query) * STRIDE;
         size_t step = (size_t)p.num_heads * STRIDE;
         float max = -INFINITY;
-        for (int j = 0; j < count; j++) max = fmaxf(max, __ldcg(&piece[j * step + D]));
+        for (int j = 0; j < count; j++) max = fmaxf(max, __ldcg(&split[j * step + D]));
         float sum = 0, value = 0;
         for (int j = 0; j < count; j++) {
-            float weight = exp2_fast(__ldcg(&piece[j * step + D]) - max);
-            sum += weight * __ldcg(&piece[j * step + D + 1]);
-            value += weight * __ldcg(&piece[j * step + dim]);
+            float weight = exp2_fast(__ldcg(&split[j * step + D]) - max);
+            sum += weight * __ldcg(&split[j * step + D + 1]);
+            value += weight * __ldcg(&split[j * step + dim]);
         }
         if constexpr (EXTRAS) {
             value *= inverse_sum<EXTRAS>(p, u.first_head + query, max, sum);
@@ -67,7 +67,7 @@ __device__ void join_pieces(const decode_params &p, const decode_unit &u, __nv_b
 }
 
 // Joins the warps' results for the queries [first, first + count). Writes them to `out`, or to
-// `partial` if the sequence is in pieces.
+// `partial` if the sequence is in splits.
 template <int D, bool EXTRAS>
 __device__ __forceinline__ void write_found(const decode_params &p, const decode_unit &u,
                                             const join_space &m, __nv_bfloat16 *out, int first,
@@ -84,26 +84,26 @@ __device__ __forceinline__ void write_found(const decode_params &p, const decode
             v[2] += weights.of[w] * found.z, v[3] += weights.of[w] * found.w;
         }
         query += first;
-        if (u.piece < 0) {
+        if (u.split < 0) {
             float scale = inverse_sum<EXTRAS>(p, u.first_head + query, weights.max, weights.sum);
             *reinterpret_cast<uint2 *>(out + query * D + dim) = make_uint2(
                 pack_bf16(v[0] * scale, v[1] * scale), pack_bf16(v[2] * scale, v[3] * scale));
             continue;
         }
-        float *piece =
-            of_step(p.partial) + ((size_t)u.piece * p.num_heads + u.first_head + query) * (D + 2);
+        float *split =
+            of_step(p.partial) + ((size_t)u.split * p.num_heads + u.first_head + query) * (D + 2);
 #pragma unroll
-        for (int j = 0; j < 4; j++) piece[dim + j] = v[j];
+        for (int j = 0; j < 4; j++) split[dim + j] = v[j];
         if (dim == 0) {
-            piece[D] = weights.max;
-            piece[D + 1] = weights.sum;
+            split[D] = weights.max;
+            split[D + 1] = weights.sum;
         }
     }
 }
 
-// Whether this block finished the last piece of the sequence, so that all others are in memory
+// Whether this block finished the last split of the sequence, so that all others are in memory
 // (rule 13).
-__device__ bool is_last_piece(const decode_params &p, const decode_unit &u) {
+__device__ bool is_last_split(const decode_params &p, const decode_unit &u) {
     __shared__ int is_last;
     __threadfence();
     attending_sync();
@@ -133,7 +133,7 @@ __device__ void finish_unit(const decode_params &p, const decode_unit &u, accumu
         attending_sync();
         write_found<D, EXTRAS>(p, u, m, out, first, count);
     }
-    if (u.piece >= 0 && is_last_piece(p, u)) join_pieces<D, EXTRAS>(p, u, out);
+    if (u.split >= 0 && is_last_split(p, u)) join_splits<D, EXTRAS>(p, u, out);
 }
 
 // This warp's tiles of a unit.

@@ -38,7 +38,7 @@ struct decode_params : heads_params {
 struct work_place {
     int unit, item, end; // end: one past the span's last item
     int kv_head, first_query; // of the unit; first_query: its first query among the kv head's
-    int4 range; // of the item: row of the block tables, start, stop, piece
+    int4 range; // of the item: row of the block tables, start, stop, split
 
     // Moves to the next item. Must not be called again after it returned false.
     __device__ __forceinline__ bool next(const decode_params &p) {
@@ -73,7 +73,7 @@ __device__ __forceinline__ int tiles_of(int length, int warp) {
 
 // An item, as one warp's queue sees it.
 struct queue_item {
-    int4 range; // row of the block tables, start, stop, piece
+    int4 range; // row of the block tables, start, stop, split
     int kv_head;
     int count; // this warp's tiles; -1: no more items
     int blocks; // cache blocks of the warp's next 32 tiles, one per lane

@@ -38,8 +38,8 @@ struct cuda_decode_shape {
 
 // The part of one sequence inside one span, written by the plan. 16-byte aligned.
 struct cuda_decode_item {
-    // Positions; piece: slot in `partial`, or -1 if the sequence is not cut.
-    int32_t row, start, stop, piece; // row: the sequence's in the block tables
+    // Positions; split: slot in `partial`, or -1 if the sequence is not cut.
+    int32_t row, start, stop, split; // row: the sequence's in the block tables
     // The sequence's values in this step, as attention_prepare uses them.
     int32_t token, position, slot;
     int32_t is_end; // whether it ends with the sequence's last position
@@ -49,7 +49,7 @@ struct cuda_decode_item {
 // start to read the cache after one load. `item` is the number of the first item, `end` one past
 // the last. item == end: the span and all after it are empty.
 struct cuda_decode_span {
-    int32_t row, start, stop, piece;
+    int32_t row, start, stop, split;
     int32_t item, end, unused[2];
 };
 

@@ -2,7 +2,7 @@
  *
  * Decode: the sequences with one query token are laid end to end, in tiles of 16 positions. That
  * row of tiles is cut into spans of equal length, as many as load all blocks evenly
- * (attention/decode_shape.h). A sequence that a cut divides is in pieces.
+ * (attention/decode_shape.h). A sequence that a cut divides is in splits.
  * attention/decode_cluster.cu, for steps of few decodes, needs no lists. With a window only the
  * tiles count that the query sees.
  *
@@ -60,30 +60,30 @@ __device__ int decode_tiles(const plan_params &p, int seq) {
     return (context_len + TILE - 1) / TILE - first_tile(p, context_len);
 }
 
-// Writes a sequence's pieces as items from number `item` on. If there are several, their slots
+// Writes a sequence's splits as items from number `item` on. If there are several, their slots
 // start at `slot`. `begin` is its first tile, counted over all sequences.
 __device__ void write_items(const plan_params &p, int seq, int begin, int tiles, int span_tiles,
                             int item, int slot) {
-    int first = begin / span_tiles, pieces = (begin + tiles - 1) / span_tiles - first + 1;
+    int first = begin / span_tiles, num_splits = (begin + tiles - 1) / span_tiles - first + 1;
     int row = p.table_row[seq], unseen = first_tile(p, p.context_len[seq]) * TILE;
-    if (pieces > 1) {
+    if (num_splits > 1) {
         p.splits[row * 2] = slot;
-        p.splits[row * 2 + 1] = pieces;
+        p.splits[row * 2 + 1] = num_splits;
     }
     cuda_decode_item one = {};
     one.row = row;
     one.token = p.query_start[seq];
     one.position = p.context_len[seq] - 1;
     one.slot = p.slot_mapping[one.token];
-    for (int i = 0; i < pieces; i++) {
+    for (int i = 0; i < num_splits; i++) {
         one.start = unseen + max((first + i) * span_tiles - begin, 0) * TILE;
         one.stop = min(unseen + ((first + i + 1) * span_tiles - begin) * TILE, p.context_len[seq]);
-        one.piece = pieces > 1 ? slot + i : -1;
-        one.is_end = i + 1 == pieces;
+        one.split = num_splits > 1 ? slot + i : -1;
+        one.is_end = i + 1 == num_splits;
         p.items[item + i] = one;
         if ((first + i) * span_tiles < begin) continue; // not its span's first item
         cuda_decode_span &span = p.spans[first + i];
-        span.row = one.row, span.start = one.start, span.stop = one.stop, span.piece = one.piece;
+        span.row = one.row, span.start = one.start, span.stop = one.stop, span.split = one.split;
         span.item = item + i;
         if (first + i > 0) p.spans[first + i - 1].end = item + i;
     }
@@ -102,10 +102,10 @@ __device__ void plan_decodes(const plan_params &p, int *warp_sums) {
         int seq = first + threadIdx.x, tiles = decode_tiles(p, seq);
         int begin = num_tiles + block_scan(tiles, warp_sums, &sum);
         num_tiles += sum;
-        int pieces = tiles ? (begin + tiles - 1) / span_tiles - begin / span_tiles + 1 : 0;
-        int item = num_items + block_scan(pieces, warp_sums, &sum);
+        int num_splits = tiles ? (begin + tiles - 1) / span_tiles - begin / span_tiles + 1 : 0;
+        int item = num_items + block_scan(num_splits, warp_sums, &sum);
         num_items += sum;
-        int slot = num_slots + block_scan(pieces > 1 ? pieces : 0, warp_sums, &sum);
+        int slot = num_slots + block_scan(num_splits > 1 ? num_splits : 0, warp_sums, &sum);
         num_slots += sum;
         if (tiles) write_items(p, seq, begin, tiles, span_tiles, item, slot);
     }

@@ -7,8 +7,8 @@
  * reading the weights, many (prefill) by the tensor cores.
  *
  * Launch: blocks of 4 warps, as many as fit on the device. Each walks over its share of (tile,
- * columns). cp.async fills a ring of STAGES pieces of 64 along the inner dimension. The ring
- * continues across tiles: the next tile's first pieces load while the last pieces of this one are
+ * columns). cp.async fills a ring of STAGES slices of 64 along the inner dimension. The ring
+ * continues across tiles: the next tile's first slices load while the last slices of this one are
  * multiplied. Tiles have 16, 32, 64 or 128 rows, chosen by the mean number of rows per expert,
  * which the host knows.
  *
@@ -23,7 +23,7 @@
 namespace {
 
 constexpr int THREADS = 128;
-constexpr int DEPTH = 64; // of a piece: 8 chunks of 16 bytes per row
+constexpr int DEPTH = 64; // of a slice: 8 chunks of 16 bytes per row
 constexpr int CHUNKS = DEPTH / 8;
 constexpr int LOAD_ROWS = THREADS / CHUNKS; // rows that the block copies at once
 
@@ -89,7 +89,7 @@ template <int ROWS, int COLUMNS, bool GATED> struct loader {
         begin_tile(p);
     }
 
-    // Starts the copies of one piece into `stage` and moves to the piece after it.
+    // Starts the copies of one slice into `stage` and moves to the slice after it.
     __device__ __forceinline__ void load(const gemm_params &p, uint32_t stage, int num_tiles) {
         int first = static_cast<int>(threadIdx.x) / CHUNKS;
         int swizzled = static_cast<int>(threadIdx.x) % CHUNKS;
@@ -136,7 +136,7 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct 
         }
     }
 
-    __device__ __forceinline__ void multiply_piece(uint32_t stage) {
+    __device__ __forceinline__ void multiply_slice(uint32_t stage) {
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         int row = warp % WARPS_DOWN * ROW_TILES * 16 + (lane & 15);
         int column = warp / WARPS_DOWN * PAIRS * 16 + (lane & 7) + (lane >> 4) * 8;
@@ -202,7 +202,7 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct 
         int num_tiles = *p.num_items * p.column_tiles;
         if (static_cast<int>(blockIdx.x) >= num_tiles) return;
         int my_tiles = (num_tiles - 1 - static_cast<int>(blockIdx.x)) / static_cast<int>(gridDim.x);
-        int pieces = (p.vectors + CHUNKS - 1) / CHUNKS, steps = (my_tiles + 1) * pieces;
+        int slices = (p.vectors + CHUNKS - 1) / CHUNKS, steps = (my_tiles + 1) * slices;
         loader<ROWS, COLUMNS, GATED> source;
         source.start(p);
         clear();
@@ -210,7 +210,7 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct 
             if (step < steps) source.load(p, memory + step * STAGE_BYTES, num_tiles);
             copy_commit(); // also commits empty groups: copy_wait counts groups
         }
-        int tile = static_cast<int>(blockIdx.x), piece = 0, full = 0, empty = STAGES - 1;
+        int tile = static_cast<int>(blockIdx.x), slice = 0, full = 0, empty = STAGES - 1;
         for (int step = 0; step < steps; step++) {
             copy_wait<STAGES - 2>();
             __syncthreads(); // all copies have arrived, and all threads have read `empty`
@@ -218,13 +218,13 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct 
                 source.load(p, memory + empty * STAGE_BYTES, num_tiles);
             }
             copy_commit();
-            multiply_piece(memory + full * STAGE_BYTES);
+            multiply_slice(memory + full * STAGE_BYTES);
             full = full + 1 == STAGES ? 0 : full + 1;
             empty = empty + 1 == STAGES ? 0 : empty + 1;
-            if (++piece < pieces) continue;
+            if (++slice < slices) continue;
             store(p, tile);
             clear();
-            piece = 0;
+            slice = 0;
             tile += static_cast<int>(gridDim.x);
         }
     }

@@ -4,7 +4,7 @@
  *
  * Launch: a block per expert, independent of the others. Each counts all ids, adds up the rows and
  * tiles of the experts before it, and writes its own tiles and pairs. A warp handles the same
- * contiguous piece of the pairs for counting and for placing. It reads num_experts x pairs x 4
+ * contiguous range of the pairs for counting and for placing. It reads num_experts x pairs x 4
  * bytes twice, from the L2. A scan over blocks would read less, but needs more launches. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
@@ -22,7 +22,7 @@ struct sort_params {
     int num_pairs, top_k, num_experts, tile_rows;
 };
 
-struct piece {
+struct range {
     int begin, end; // pairs of one warp
 };
 
@@ -35,12 +35,12 @@ __device__ __forceinline__ int block_sum(int value, int *parts) {
     return __reduce_add_sync(FULL_WARP, parts[threadIdx.x % 32]);
 }
 
-// Adds the pairs of the piece to counts. Returns how many of them belong to the expert.
-__device__ __forceinline__ int count_pairs(const sort_params &p, piece piece, int expert,
+// Adds the pairs of the range to counts. Returns how many of them belong to the expert.
+__device__ __forceinline__ int count_pairs(const sort_params &p, range range, int expert,
                                            int *counts) {
     int own = 0;
 #pragma unroll 4
-    for (int pair = piece.begin + threadIdx.x % 32; pair < piece.end; pair += 32) {
+    for (int pair = range.begin + threadIdx.x % 32; pair < range.end; pair += 32) {
         int id = __ldg(&p.ids[pair]);
         atomicAdd(&counts[id], 1);
         own += id == expert;
@@ -48,15 +48,15 @@ __device__ __forceinline__ int count_pairs(const sort_params &p, piece piece, in
     return __reduce_add_sync(FULL_WARP, own);
 }
 
-// Places those pairs of the piece that belong to the expert in rows from `row` on.
-__device__ __forceinline__ void place_pairs(const sort_params &p, piece piece, int expert,
+// Places those pairs of the range that belong to the expert in rows from `row` on.
+__device__ __forceinline__ void place_pairs(const sort_params &p, range range, int expert,
                                             int row) {
     int lane = threadIdx.x % 32;
 #pragma unroll 4
     // The whole warp loops together, for the ballot.
-    for (int base = piece.begin; base < piece.end; base += 32) {
+    for (int base = range.begin; base < range.end; base += 32) {
         int pair = base + lane;
-        bool is_mine = pair < piece.end && __ldg(&p.ids[pair]) == expert;
+        bool is_mine = pair < range.end && __ldg(&p.ids[pair]) == expert;
         unsigned votes = __ballot_sync(FULL_WARP, is_mine);
         if (is_mine) {
             int at = row + __popc(votes & ((1u << lane) - 1));
@@ -77,8 +77,8 @@ __global__ void __launch_bounds__(THREADS) sort_kernel(sort_params p) {
     for (int i = threadIdx.x; i < p.num_experts; i += THREADS) counts[i] = 0;
     __syncthreads();
     int pairs = (p.num_pairs + WARPS - 1) / WARPS, begin = min(warp * pairs, p.num_pairs);
-    piece piece = {begin, min(begin + pairs, p.num_pairs)};
-    int mine = count_pairs(p, piece, expert, counts);
+    range range = {begin, min(begin + pairs, p.num_pairs)};
+    int mine = count_pairs(p, range, expert, counts);
     if (lane == 0) own[warp] = mine;
     __syncthreads();
     int rows = 0, tiles = 0;
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(THREADS) sort_kernel(sort_params p) {
     }
     if (expert == p.num_experts - 1 && threadIdx.x == 0) *p.num_items = first_item + num_tiles;
     int before = __reduce_add_sync(FULL_WARP, lane < warp ? own[lane] : 0);
-    place_pairs(p, piece, expert, first_row + before);
+    place_pairs(p, range, expert, first_row + before);
 }
 
 } // namespace

@@ -1,27 +1,27 @@
-/* The attention phase of layers/all_layers.cu. A unit is a piece of a sequence for one kv head. The
+/* The attention phase of layers/all_layers.cu. A unit is a split of a sequence for one kv head. The
  * block that attends to a unit also prepares its heads (norm, rotation, cache). Copies of cached
  * tiles start before qkv is complete. The new token's key and value are used from shared memory.
- * The block with a sequence's last piece joins all pieces, in order. */
+ * The block with a sequence's last split joins all splits, in order. */
 #pragma once
 
 #include "backend/cuda/layers/block.cuh"
 
 namespace {
 
-// Shortest piece in positions: a tile for every warp. If there are many units anyway, longer pieces
+// Shortest split in positions: a tile for every warp. If there are many units anyway, longer splits
 // cost less than joining them.
-constexpr int PIECE_MIN = 128, PIECE_OF_MANY = 512;
+constexpr int SPLIT_MIN = 128, SPLIT_OF_MANY = 512;
 
-// Cuts the sequences into pieces so that every block has a unit.
+// Cuts the sequences into splits so that every block has a unit.
 template <int D> __device__ void cut_sequences(const cuda_decode_layers &a, block_shared<D> &s) {
     int rows = static_cast<int>(a.rows), total = 0;
     for (int r = 0; r < rows; r++) total += s.length[r];
-    int piece = (total * static_cast<int>(a.num_kv_heads) + gridDim.x - 1) / gridDim.x;
+    int split = (total * static_cast<int>(a.num_kv_heads) + gridDim.x - 1) / gridDim.x;
     bool is_many = a.rows * a.num_kv_heads * 4 > gridDim.x;
-    s.piece = max((piece + TILE - 1) / TILE * TILE, is_many ? PIECE_OF_MANY : PIECE_MIN);
+    s.split_length = max((split + TILE - 1) / TILE * TILE, is_many ? SPLIT_OF_MANY : SPLIT_MIN);
     s.first_item[0] = 0;
     for (int r = 0; r < rows; r++) {
-        s.first_item[r + 1] = s.first_item[r] + (s.length[r] + s.piece - 1) / s.piece;
+        s.first_item[r + 1] = s.first_item[r] + (s.length[r] + s.split_length - 1) / s.split_length;
     }
 }
 
@@ -36,9 +36,9 @@ template <int D> __device__ __forceinline__ attention_unit unit_of(const worker<
     u.kv_head = number % kv_heads;
     while (w.s.first_item[u.row + 1] <= item) u.row++;
     int cached = w.s.length[u.row] - 1;
-    u.start = (item - w.s.first_item[u.row]) * w.s.piece;
-    u.has_new = u.start + w.s.piece > cached;
-    u.stop = u.has_new ? cached : u.start + w.s.piece;
+    u.start = (item - w.s.first_item[u.row]) * w.s.split_length;
+    u.has_new = u.start + w.s.split_length > cached;
+    u.stop = u.has_new ? cached : u.start + w.s.split_length;
     return u;
 }
 
@@ -126,15 +126,15 @@ __device__ __forceinline__ void add(weighed &to, float max, float sum, float val
     to.max = m;
 }
 
-// Joins the warps' results of a unit. If the unit has the sequence's last piece, it also joins the
-// other pieces and writes the result. Otherwise it sends its own to the block that does.
+// Joins the warps' results of a unit. If the unit has the sequence's last split, it also joins the
+// other splits and writes the result. Otherwise it sends its own to the block that does.
 template <int D>
 __device__ void finish_unit(const worker<D> &w, const attention_unit &u, const float *joined,
                             int num_queries) {
-    constexpr int PIECE_CHUNKS = D / 2 + 1; // D / 2 entries of two values, one of maximum and sum
+    constexpr int SPLIT_CHUNKS = D / 2 + 1; // D / 2 entries of two values, one of maximum and sum
     const cuda_decode_layers &a = w.a;
-    uint4 *pieces = static_cast<uint4 *>(a.pieces);
-    int kv_heads = static_cast<int>(a.num_kv_heads), step = kv_heads * GROUP * PIECE_CHUNKS;
+    uint4 *splits = static_cast<uint4 *>(a.splits);
+    int kv_heads = static_cast<int>(a.num_kv_heads), step = kv_heads * GROUP * SPLIT_CHUNKS;
     int num_before = w.s.first_item[u.row + 1] - w.s.first_item[u.row] - 1;
     int first_unit = w.s.first_item[u.row] * kv_heads + u.kv_head;
     __nv_bfloat16 *out = static_cast<__nv_bfloat16 *>(a.attended) +
@@ -144,26 +144,26 @@ __device__ void finish_unit(const worker<D> &w, const attention_unit &u, const f
         weighed mine =
             join_block<D, WARPS>(joined, w.s.maxes, w.s.weights, num_queries, query, dim);
         if (!u.has_new) {
-            uint4 *piece = pieces + ((size_t)u.number * GROUP + query) * PIECE_CHUNKS;
+            uint4 *split = splits + ((size_t)u.number * GROUP + query) * SPLIT_CHUNKS;
             float next = __shfl_down_sync(FULL_WARP, mine.value, 1);
             if (dim % 2 == 0) {
-                flagged_store(piece + dim / 2,
+                flagged_store(split + dim / 2,
                               {__float_as_uint(mine.value), __float_as_uint(next), w.tick});
             }
             if (dim == 0) {
-                flagged_store(piece + D / 2,
+                flagged_store(split + D / 2,
                               {__float_as_uint(mine.max), __float_as_uint(mine.sum), w.tick});
             }
             continue;
         }
         weighed all = {-INFINITY, 0, 0};
-        const uint4 *piece = pieces + ((size_t)first_unit * GROUP + query) * PIECE_CHUNKS;
-        for (int j = 0; j < num_before; j += 4, piece += 4 * step) {
+        const uint4 *split = splits + ((size_t)first_unit * GROUP + query) * SPLIT_CHUNKS;
+        for (int j = 0; j < num_before; j += 4, split += 4 * step) {
             flagged values[4], sums[4];
-            // Rule 12: pieces come from lower units, and blocks take units in ascending order.
+            // Rule 12: splits come from lower units, and blocks take units in ascending order.
             int unit = first_unit + j * kv_heads;
-            flagged_wait(values, piece + dim / 2, step, num_before - j, w.tick, unit, kv_heads);
-            flagged_wait(sums, piece + D / 2, step, num_before - j, w.tick, unit, kv_heads);
+            flagged_wait(values, split + dim / 2, step, num_before - j, w.tick, unit, kv_heads);
+            flagged_wait(sums, split + D / 2, step, num_before - j, w.tick, unit, kv_heads);
 #pragma unroll
             for (int k = 0; k < 4; k++) {
                 if (j + k >= num_before) break;

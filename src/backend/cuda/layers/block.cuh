@@ -28,7 +28,7 @@ struct product_share {
     int units, group; // units: this block's; group: how many are summed up together
 };
 
-// A piece of a sequence for one kv head. One block attends to it.
+// A split of a sequence for one kv head. One block attends to it.
 struct attention_unit {
     int number, row, kv_head;
     int start, stop; // cached positions
@@ -43,10 +43,10 @@ template <int D> struct block_shared {
     __nv_bfloat16 residual[RESIDUALS_MAX]; // this block's part of the residual, [units][rows][8]
     float maxes[WARPS * GROUP], weights[WARPS * GROUP]; // of the computing warps, in attention
     int table_row[ROWS_MAX]; // loaded once: in each layer it would delay the blocks' addresses
-    int length[ROWS_MAX], first_item[ROWS_MAX + 1]; // items are pieces of sequences
+    int length[ROWS_MAX], first_item[ROWS_MAX + 1]; // items are splits of sequences
     int slot[ROWS_MAX]; // cache slots of the rows' tokens
     alignas(16) float rope[ROWS_MAX][D]; // at the rows' positions
-    int piece;
+    int split_length;
     product_share shares[4];
     attention_unit unit; // the block's first unit
     alignas(128) __nv_bfloat16 queries[GROUP * D];

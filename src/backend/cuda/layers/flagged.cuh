@@ -41,7 +41,7 @@ __device__ __forceinline__ void flagged_turn(wait_watch &watch, const flagged &v
                                              int number) {
     if (v.tick == tick) return;
     check_rule(v.tick < tick, 12, tick, v.tick);
-    watch.turn("a piece of unit", number, tick, v.tick);
+    watch.turn("a split of unit", number, tick, v.tick);
 }
 
 // Loads COUNT values, `step` entries apart, until all have the tick. Values from index `limit` on

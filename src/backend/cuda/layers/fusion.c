@@ -8,7 +8,7 @@
 struct fused_model {
     uint32_t max_layers_rows; // most rows that layers/all_layers.cu takes; 0: none
     const struct cuda_ranks *ranks; // with several ranks
-    // Shape and memory that stay the same in every step. Owns `layers`, `pieces`, `tick` and
+    // Shape and memory that stay the same in every step. Owns `layers`, `splits`, `tick` and
     // `arrived`.
     struct cuda_decode_layers fixed;
 };
@@ -78,15 +78,15 @@ fail:
     return status;
 }
 
-static enum status alloc_pieces(struct fused_model *model, const struct cuda_backend *cuda,
+static enum status alloc_splits(struct fused_model *model, const struct cuda_backend *cuda,
                                 struct err *err) {
     enum status status = OK;
     struct cuda_decode_layers *f = &model->fixed;
     const unsigned long long first_tick = 1; // the cleared memory's 0 is a past tick
-    size_t pieces = (size_t)CUDA_DECODE_ROWS * f->num_kv_heads + (size_t)cuda->info.num_sms;
-    size_t bytes = pieces * CUDA_DECODE_GROUP * (f->head_dim / 2 + 1) * 16;
-    CU(cudaMalloc(&f->pieces, bytes));
-    CU(cudaMemsetAsync(f->pieces, 0, bytes, cuda->stream));
+    size_t splits = (size_t)CUDA_DECODE_ROWS * f->num_kv_heads + (size_t)cuda->info.num_sms;
+    size_t bytes = splits * CUDA_DECODE_GROUP * (f->head_dim / 2 + 1) * 16;
+    CU(cudaMalloc(&f->splits, bytes));
+    CU(cudaMemsetAsync(f->splits, 0, bytes, cuda->stream));
     CU(cudaMalloc((void **)&f->tick, sizeof first_tick));
     CU(cudaMemcpyAsync(f->tick, &first_tick, sizeof first_tick, cudaMemcpyHostToDevice,
                        cuda->stream));
@@ -112,7 +112,7 @@ enum status cuda_fused_model_create(struct backend *backend, const struct fused_
         void *table = NULL;
         status = upload_table(spec, cuda->stream, &table, err);
         model->fixed.layers = table;
-        if (!status) status = alloc_pieces(model, cuda, err);
+        if (!status) status = alloc_splits(model, cuda, err);
     }
     if (status) {
         cuda_fused_model_destroy(backend, model);
@@ -126,7 +126,7 @@ void cuda_fused_model_destroy(struct backend *backend, struct fused_model *model
     (void)backend;
     if (!model) return;
     cudaFree((void *)(uintptr_t)model->fixed.layers);
-    cudaFree(model->fixed.pieces);
+    cudaFree(model->fixed.splits);
     cudaFree(model->fixed.tick);
     cudaFree(model->fixed.arrived);
     free(model);

@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(THREADS, 1) batch_kernel(const __grid_constant
 template <typename R>
 bool launch(const cuda_linear_task *args, uint32_t split, const cuda_device_info *info,
             cudaStream_t stream) {
-    static_assert(R::WIDTH * PITCH * 4 <= R::STAGES * R::STAGE_BYTES, "room for the sums");
+    static_assert(R::WIDTH * PITCH * 4 <= R::STAGES * R::STAGE_BYTES, "the sums fit");
     batch_params p = {ring_params_of(args, R::WIDTH, OUTPUTS / 2, info), static_cast<int>(split),
                       args->is_gated   ? GATED
                       : args->is_added ? ADDED

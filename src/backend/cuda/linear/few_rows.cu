@@ -7,30 +7,30 @@
  *   residual ? residual += y : out = y
  *
  * Tensor cores compute the sums. A tile of 16 outputs is the left operand of mma.sync m16n8k16, and
- * up to 8 rows of x are its 8 columns. In a piece of 32 inputs every lane reads 8 consecutive
+ * up to 8 rows of x are its 8 columns. In a slice of 32 inputs every lane reads 8 consecutive
  * inputs of weights and of x. So loads are 16 bytes wide and need no shared memory. Both operands
  * have their inputs in the same permuted order, so the sums are the same. In a gated tile rows 0-7
  * are gates and 8-15 their ups.
  *
- * Launch: a block per 16 outputs. Its warps take every n-th piece of the inputs and join their sums
+ * Launch: a block per 16 outputs. Its warps take every n-th slice of the inputs and join their sums
  * in shared memory. The loads of the first weights start before the previous kernel has ended
  * (rule 1 of handover.cuh). */
 #include "backend/cuda/linear/few_rows.cuh"
 
 namespace {
 
-constexpr int PIECE = 32;
+constexpr int SLICE = 32;
 
 // Columns of the result per block.
 __host__ __device__ inline int outputs_per_block(const few_rows_params &p) {
     return p.is_gated ? OUTPUTS / 2 : OUTPUTS;
 }
 
-// First input of piece number i, counted over all warps. A warp takes two adjacent pieces, a whole
+// First input of slice number i, counted over all warps. A warp takes two adjacent slices, a whole
 // line of memory; the next warp takes the next two.
-template <int WARPS> __device__ __forceinline__ int piece_column(int i) {
+template <int WARPS> __device__ __forceinline__ int slice_column(int i) {
     int pair = i / (2 * WARPS) * WARPS + i % WARPS, half = i / WARPS % 2;
-    return (pair * 2 + half) * PIECE;
+    return (pair * 2 + half) * SLICE;
 }
 
 // The two weight rows that this lane reads of its block's tile.
@@ -113,9 +113,9 @@ __global__ void __launch_bounds__(WARPS * 32) few_rows_kernel(few_rows_params p)
     tile_rows(p, lane, &low_row, &high_row);
     bool has_low = low_row < columns_of(p);
     bool has_high = high_row < p.num_outputs && (has_low || !p.is_gated);
-    int num_pieces = (p.in + 2 * PIECE - 1) / (2 * PIECE) * 2;
-    // First input of this lane in a piece. Pieces past the end load zeros.
-    auto column = [&](int piece) { return piece_column<WARPS>(piece) + lane % 4 * 8; };
+    int num_slices = (p.in + 2 * SLICE - 1) / (2 * SLICE) * 2;
+    // First input of this lane in a slice. Slices past the end load zeros.
+    auto column = [&](int slice) { return slice_column<WARPS>(slice) + lane % 4 * 8; };
     uint4 low[AHEAD], high[AHEAD];
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {
@@ -131,12 +131,12 @@ __global__ void __launch_bounds__(WARPS * 32) few_rows_kernel(few_rows_params p)
     mine.residual_value =
         p.residual && place.is_there ? __bfloat162float(of_step(p.residual)[place.at]) : 0;
     float acc[4] = {}, own_squares = 0;
-    for (int piece = warp; piece < num_pieces; piece += AHEAD * WARPS) {
+    for (int slice = warp; slice < num_slices; slice += AHEAD * WARPS) {
 #pragma unroll
         for (int a = 0; a < AHEAD; a++) {
-            int at = piece + a * WARPS;
+            int at = slice + a * WARPS;
             uint4 x = load_inputs(p, lane / 4, column(at), &own_squares);
-            multiply_piece(acc, low[a], high[a], x);
+            multiply_slice(acc, low[a], high[a], x);
             low[a] = load_weights(p, low_row, column(at + AHEAD * WARPS), has_low);
             high[a] = load_weights(p, high_row, column(at + AHEAD * WARPS), has_high);
         }

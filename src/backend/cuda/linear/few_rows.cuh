@@ -47,7 +47,7 @@ __device__ __forceinline__ uint32_t scale_pair(uint32_t pair, float low, float h
     return pack_bf16(bf16_low(pair) * low, bf16_high(pair) * high);
 }
 
-__device__ __forceinline__ void multiply_piece(float (&sums)[4], uint4 low, uint4 high, uint4 x) {
+__device__ __forceinline__ void multiply_slice(float (&sums)[4], uint4 low, uint4 high, uint4 x) {
     const uint32_t first[4] = {low.x, high.x, low.y, high.y};
     const uint32_t second[4] = {low.z, high.z, low.w, high.w};
     multiply(sums, first, x.x, x.y);

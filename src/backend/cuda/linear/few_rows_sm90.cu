@@ -215,7 +215,7 @@ __device__ __forceinline__ void multiply_tiles(float (&acc)[K::PAIRS][K::CHAINS]
                 uint32_t at = weights + (i * ALL_WARPS + h * 32) * 2 + 4 * pair * half_bytes;
                 uint4 low = load_shared16(at), high = {};
                 if (2 * pair + 1 < K::TILES) high = load_shared16(at + 2 * half_bytes);
-                multiply_piece(acc[pair][(i * 2 + h) % K::CHAINS], low, high, x[i][h]);
+                multiply_slice(acc[pair][(i * 2 + h) % K::CHAINS], low, high, x[i][h]);
             }
         }
     }

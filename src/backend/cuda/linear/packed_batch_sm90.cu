@@ -305,7 +305,7 @@ template <typename K, int WIDTH>
 bool launch(const cuda_linear_task *task, uint32_t split, const cuda_device_info *info,
             cudaStream_t stream) {
     using R = x_ring<WIDTH>;
-    static_assert(WIDTH * PITCH * 4 <= R::STAGES * R::STAGE_BYTES, "room for the sums");
+    static_assert(WIDTH * PITCH * 4 <= R::STAGES * R::STAGE_BYTES, "the sums fit");
     packed_batch_params p = {};
     p.batch.ring = x_params_of(task, WIDTH, info);
     p.batch.split = static_cast<int>(split);

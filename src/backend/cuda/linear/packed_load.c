@@ -22,7 +22,7 @@ size_t cuda_packed_bytes(struct weight_format format, uint32_t out, uint32_t in)
     return (size_t)out * in * format.bits / 8 + num_scales(format, out, in) * sizeof(float);
 }
 
-size_t cuda_packed_room_bytes(uint32_t out, uint32_t in, struct weight_format format) {
+size_t cuda_packed_scratch_bytes(uint32_t out, uint32_t in, struct weight_format format) {
     bool is_packed = weight_format_is_packed(cuda_packed_kept(format, out, in));
     return is_packed ? (size_t)out * in * sizeof(uint16_t) : 0;
 }
@@ -148,7 +148,7 @@ fail:
 
 static enum status grow_unpacked(struct cuda_backend *cuda, const struct linear *linear,
                                  struct err *err) {
-    size_t bytes = cuda_packed_room_bytes(linear->out, linear->in, linear->format);
+    size_t bytes = cuda_packed_scratch_bytes(linear->out, linear->in, linear->format);
     enum status status = OK;
     if (bytes <= cuda->unpacked_bytes) return OK;
     CU(cudaStreamSynchronize(cuda->stream));

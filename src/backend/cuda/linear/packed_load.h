@@ -10,7 +10,7 @@ struct weight_format cuda_packed_kept(struct weight_format format, uint32_t out,
 // Most bytes of codes and scales.
 size_t cuda_packed_bytes(struct weight_format format, uint32_t out, uint32_t in);
 // Of cuda->unpacked: all weights as bf16. 0: the linear is not packed.
-size_t cuda_packed_room_bytes(uint32_t out, uint32_t in, struct weight_format format);
+size_t cuda_packed_scratch_bytes(uint32_t out, uint32_t in, struct weight_format format);
 // Allocates and fills the linear's weight and scales, by its format, and makes cuda->unpacked large
 // enough for it.
 MUST_USE enum status cuda_packed_load(struct cuda_backend *cuda, const struct linear_spec *spec,

@@ -89,10 +89,10 @@ static enum status need(struct gguf *gguf, uint64_t len, struct err *err) {
     size_t more = (size_t)want - gguf->header.len;
     enum status status = buf_reserve(&gguf->header, more, err);
     if (status) return status;
-    char *room = gguf->header.data + gguf->header.len;
-    const void *bytes = byte_source_get(&gguf->whole, gguf->header.len, more, room, err);
+    char *buffer = gguf->header.data + gguf->header.len;
+    const void *bytes = byte_source_get(&gguf->whole, gguf->header.len, more, buffer, err);
     if (!bytes) return ERR_IO;
-    if (bytes != room) memcpy(room, bytes, more);
+    if (bytes != buffer) memcpy(buffer, bytes, more);
     gguf->header.len += more;
     return OK;
 }

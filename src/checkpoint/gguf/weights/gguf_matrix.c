@@ -3,7 +3,7 @@
 #include <string.h>
 
 enum {
-    PIECE_BYTES = 4096, // that are read from a file together
+    CHUNK_BYTES = 4096, // that are read from a file together
     GROUPS_MAX = 16,
 };
 
@@ -32,13 +32,13 @@ static enum status read_row(const struct matrix_reader *base, uint64_t row, uint
     const struct gguf_matrix *m = (const struct gguf_matrix *)base;
     const struct block_type *type = m->type;
     uint64_t first = row_at(m, row) + col / type->elements * type->bytes;
-    size_t skip = (size_t)(col % type->elements), num_blocks_max = PIECE_BYTES / type->bytes;
-    uint8_t room[PIECE_BYTES];
+    size_t skip = (size_t)(col % type->elements), num_blocks_max = CHUNK_BYTES / type->bytes;
+    uint8_t buffer[CHUNK_BYTES];
     while (count) {
         size_t num_blocks = (skip + count + type->elements - 1) / type->elements;
         if (num_blocks > num_blocks_max) num_blocks = num_blocks_max;
         const uint8_t *block =
-            byte_source_get(&m->source, first, num_blocks * type->bytes, room, err);
+            byte_source_get(&m->source, first, num_blocks * type->bytes, buffer, err);
         if (!block) return ERR_IO;
         first += num_blocks * type->bytes;
         while (num_blocks) {
@@ -86,12 +86,12 @@ static enum status read_codes(const struct matrix_reader *base, uint64_t row, ui
     const struct block_type *type = m->type;
     uint64_t block = col / type->elements,
              end = (col + count + type->elements - 1) / type->elements;
-    uint64_t num_blocks_max = PIECE_BYTES / type->bytes, begin = row_at(m, row);
-    uint8_t room[PIECE_BYTES];
+    uint64_t num_blocks_max = CHUNK_BYTES / type->bytes, begin = row_at(m, row);
+    uint8_t buffer[CHUNK_BYTES];
     while (block < end) {
         size_t num_blocks = (size_t)(end - block < num_blocks_max ? end - block : num_blocks_max);
         const uint8_t *bytes = byte_source_get(&m->source, begin + block * type->bytes,
-                                               num_blocks * type->bytes, room, err);
+                                               num_blocks * type->bytes, buffer, err);
         if (!bytes) return ERR_IO;
         for (size_t i = 0; i < num_blocks; i++, block++, bytes += type->bytes) {
             unpack_part(m, bytes, block * type->elements, col, count, group, out);
