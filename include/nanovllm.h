@@ -184,7 +184,7 @@ struct nvllm_logit_bias {
         "outputs for each prompt, each sampled independently")                                     \
     ROW(INT, logprobs, -1, -1, NVLLM_LOGPROBS_MAX,                                                 \
         "report log-probabilities of the chosen token and of this many best ones, before "         \
-        "temperature and penalties, -1 is none")                                                   \
+        "temperature and penalties, with a form of the tokens that it allows, -1 is none")      \
     ROW(INT, prompt_logprobs, -1, NVLLM_LOGPROBS_ALL, NVLLM_LOGPROBS_MAX,                          \
         "report log-probabilities of each token of the prompt and of this many best ones in its "  \
         "place, -1 is none, -2 the whole vocabulary; the prompt is then computed without cached "  \
@@ -534,8 +534,9 @@ enum nvllm_finish_reason {
 NVLLM_API const char *nvllm_finish_reason_name(enum nvllm_finish_reason reason); // "stop", ...
 
 struct nvllm_logprob {
-    int32_t token_id;
-    // Natural logarithm, of the model's distribution before temperature and penalties.
+    int32_t token_id; // -1: fewer tokens than were asked for are possible; the list ends before it
+    // Natural logarithm, of the model's distribution before temperature, penalties and bans. With
+    // structured_outputs it is that of the tokens that are allowed.
     float logprob;
 };
 

@@ -127,7 +127,8 @@ def _rows(flat: Any, num_rows: int, num_top: int) -> list[Logprobs]:
     """Of flat [num_rows][1 + num_top] nvllm_logprob."""
     size = 1 + num_top
     starts = range(0, num_rows * size, size)
-    return [[(one.token_id, one.logprob) for one in flat[at : at + size]] for at in starts]
+    rows = (flat[at : at + size] for at in starts)
+    return [[(one.token_id, one.logprob) for one in row if one.token_id >= 0] for row in rows]
 
 
 class _Sink:

@@ -67,7 +67,7 @@ class SamplingParams:
     """Outputs for each prompt, each sampled independently. From 1 to 1024."""
     logprobs: int | None = None
     """Log-probabilities of the chosen token and of this many best ones, before temperature and
-    penalties. From 0 to 20. None: none."""
+    penalties, with a form of the tokens that it allows. From 0 to 20. None: none."""
     prompt_logprobs: int | None = None
     """The same of each token of the prompt, which is then computed without cached prefixes.
     None: none. -1: the whole vocabulary, as in vLLM."""

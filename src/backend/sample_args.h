@@ -31,6 +31,7 @@ struct sample_row {
     // num_top is the same number then; 0: none.
     uint32_t num_given;
     uint32_t mask; // 1 ..: this row's place in `masks`; 0: every token is allowed
+    uint32_t masks_logprobs; // 1: log-probabilities are of the allowed tokens alone; 0: of all
 };
 
 // Is added to one token's logit. A row has at most one for each token.
@@ -39,11 +40,13 @@ struct sample_bias {
     float bias;
 };
 
-// The token of one row. Log-probabilities are raw: log_softmax of the model's unchanged logits.
+// The token of one row. Log-probabilities are log_softmax of the model's unchanged logits: of all,
+// or with masks_logprobs of those that the mask allows.
 struct sample_result {
     int32_t token_id; // -1: no logit was a number above -inf
     float logprob; // of token_id; 0 when num_top < 0
-    // [num_top] best first, ties: the smaller id first; or the given ones in their order
+    // [num_top] best first, ties: the smaller id first; or the given ones in their order. With
+    // masks_logprobs the list of the best ends with -1 where no further token is possible.
     int32_t top_id[SAMPLE_TOP_MAX];
     float top_logprob[SAMPLE_TOP_MAX];
 };

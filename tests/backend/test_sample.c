@@ -458,6 +458,7 @@ static void make_many(struct many *many) {
         row->bias_start = 2 * i;
         row->bias_count = i % 3;
         row->mask = i % 4 == 1 ? i / 4 + 1 : 0;
+        row->masks_logprobs = i % 8 == 1;
         for (uint32_t j = 0; j < 2; j++) {
             many->biases[2 * i + j] = (struct sample_bias){(int32_t)(i * 7 + j), 0.5f};
         }

@@ -383,6 +383,45 @@ static int close_default(void **state) {
     return 0;
 }
 
+// A row whose mask counts for its log-probabilities: only what is allowed is listed, and weighs.
+static void test_masked_logprobs(void **state) {
+    enum { SIZE = 1500, NUM_TOP = 5, NUM_ALLOWED = 3 };
+    static const uint32_t allowed[NUM_ALLOWED] = {4, 700, 1499};
+    const struct sample_bias given[] = {{3, 0}, {700, 0}};
+    float *logits = sample_random_logits(1, SIZE, 3);
+    uint32_t mask[(SIZE + 31) / 32] = {0};
+    double mass = 0, sum = 0;
+    for (size_t i = 0; i < NUM_ALLOWED; i++) {
+        mask[allowed[i] / 32] |= 1u << allowed[i] % 32;
+        mass += exp((double)logits[allowed[i]]);
+    }
+    struct sample_row row = greedy_row;
+    row.num_top = NUM_TOP;
+    row.mask = row.masks_logprobs = 1;
+    const struct sample_extras extras = {.masks = mask, .biases = given};
+    struct sample_result result;
+    sample_run(*state, logits, SIZE, &row, 1, &extras, &result);
+    for (size_t i = 0; i < NUM_TOP; i++) {
+        assert_int_equal(result.top_id[i] >= 0, i < NUM_ALLOWED);
+        if (i >= NUM_ALLOWED) continue;
+        double want = (double)logits[result.top_id[i]] - log(mass);
+        assert_true(mask[result.top_id[i] / 32] >> result.top_id[i] % 32 & 1);
+        assert_true(fabs((double)result.top_logprob[i] - want) < 1e-5);
+        sum += exp((double)result.top_logprob[i]);
+        if (result.top_id[i] == result.token_id) {
+            assert_true(result.logprob == result.top_logprob[i]);
+        }
+    }
+    assert_true(fabs(sum - 1) < 1e-5);
+    row.num_given = 2;
+    row.num_top = 2;
+    sample_run(*state, logits, SIZE, &row, 1, &extras, &result);
+    assert_int_equal(result.top_id[0], 3);
+    assert_true(result.top_logprob[0] == -INFINITY);
+    assert_true(fabs((double)result.top_logprob[1] - (double)logits[700] + log(mass)) < 1e-5);
+    free(logits);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_penalties),
@@ -395,6 +434,7 @@ int main(void) {
         cmocka_unit_test(test_a_mask_of_one_token_gives_it),
         cmocka_unit_test(test_a_mask_that_forbids_everything_gives_no_token),
         cmocka_unit_test(test_masks_come_after_penalties_and_biases),
+        cmocka_unit_test(test_masked_logprobs),
     };
     return cmocka_run_group_tests_name("sample_counts", tests, open_default, close_default);
 }

@@ -1,5 +1,6 @@
 // Forms of answers in a running engine: the same tokens whether steps overlap or not, alone, among
 // other requests and after a preemption, and each output for itself.
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -170,6 +171,37 @@ static void test_reasoning_does_not_end_the_text(void **state) {
     nvllm_results_free(result, 1);
 }
 
+// The listed tokens are those that the form allows, and together they are certain.
+static void check_masked_row(const struct nvllm_logprob *row) {
+    double sum = 0;
+    bool has_own = false;
+    for (int i = 1; i <= NVLLM_LOGPROBS_MAX && row[i].token_id >= 0; i++) {
+        sum += exp((double)row[i].logprob);
+        has_own |= row[i].token_id == row[0].token_id && row[i].logprob == row[0].logprob;
+    }
+    assert_true(has_own);
+    assert_true(fabs(sum - 1) < 1e-4);
+}
+
+static void test_logprobs_are_of_the_allowed_tokens(void **state) {
+    (void)state;
+    const char *const ways[] = {"off", "on"};
+    for (size_t w = 0; w < ARRAY_LEN(ways); w++) {
+        struct nvllm_engine *engine = open_engine(&(struct way){ways[w], 0, 64});
+        struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
+        params.logprobs = NVLLM_LOGPROBS_MAX;
+        params.seed = 3;
+        set_form(&params, "{\"choice\": [\"yes\", \"no\", \"oak\"]}");
+        struct nvllm_result *result = form_run(engine, &params, NULL, 0, NULL);
+        assert_int_equal(result->finish_reason, NVLLM_FINISH_STOP);
+        for (size_t i = 0; i < result->num_tokens; i++) {
+            check_masked_row(result->logprobs + i * (1 + NVLLM_LOGPROBS_MAX));
+        }
+        nvllm_results_free(result, 1);
+        nvllm_engine_destroy(engine);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_ways_are_the_same),
@@ -177,6 +209,7 @@ int main(void) {
         cmocka_unit_test(test_many_forms),
         cmocka_unit_test(test_ignored_ends),
         cmocka_unit_test(test_reasoning_does_not_end_the_text),
+        cmocka_unit_test(test_logprobs_are_of_the_allowed_tokens),
     };
     return cmocka_run_group_tests_name("structured_requests", tests, NULL, NULL);
 }

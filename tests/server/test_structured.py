@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import math
 import re
 import select
 import unittest
@@ -103,6 +104,15 @@ class Structured(unittest.TestCase):
             status, body = self.server.post("/v1/messages", {"messages": MESSAGES, "max_tokens": 300, "temperature": 0, **members})
             self.assertEqual(status, 200, body)
             self.assertTrue(fits_schema(body["content"][-1]["text"]), body)
+
+    def test_logprobs_list_allowed_tokens_only(self):
+        form = {"guided_choice": ["yes", "no"], "max_tokens": 1}
+        top = self.chat(**form, logprobs=True, top_logprobs=20, chat_template_kwargs={"enable_thinking": False})["logprobs"]["content"][0]["top_logprobs"]
+        self.assertTrue(top and all(one["token"] in ("y", "ye", "yes", "n", "no") for one in top), top)
+        self.assertAlmostEqual(sum(math.exp(one["logprob"]) for one in top), 1, places=3)
+        status, body = self.server.post(COMPLETIONS, {"prompt": "Say", "logprobs": 20, **form})
+        self.assertEqual(status, 200, body)
+        self.assertLessEqual(set(body["choices"][0]["logprobs"]["top_logprobs"][0]), {"y", "ye", "yes", "n", "no"})
 
     def test_a_stream(self):
         body = {"messages": MESSAGES, "stream": True, "max_tokens": 200, "temperature": 0, "structured_outputs": {"regex": "(ab){3}"}}

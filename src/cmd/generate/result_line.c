@@ -68,7 +68,7 @@ static enum status add_element(struct buf *out, const struct nvllm_logprob *row,
     if (!status) status = buf_append_str(out, ",\"logprob\":", err);
     if (!status) status = json_text_float(out, row->logprob, err);
     if (!status) status = buf_append_str(out, ",\"top\":[", err);
-    for (size_t i = 0; i < num_top && !status; i++) {
+    for (size_t i = 0; i < num_top && top[i].token_id >= 0 && !status; i++) {
         status = add_logprob(out, i ? ",[" : "[", &top[i], err);
         if (!status) status = buf_append_str(out, ",", err);
         if (!status) status = json_text_float(out, top[i].logprob, err);

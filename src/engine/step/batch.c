@@ -273,6 +273,7 @@ static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
     if (!is_late && !needs_mask(sampling, seq)) return;
     if (!is_late) write_mask(a, sampling, tail->mask, tail->mask_words, seq);
     out->mask = ++tail->mask; // counted from 1
+    out->masks_logprobs = constraint_is_active(&sampling->mask.constraint);
 }
 
 void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,

@@ -106,7 +106,7 @@ static void add_chat_row(struct choice *choice, const struct nvllm_logprob *row,
     separate(out);
     write_chat_token(out, choice->request, &row[0]);
     json_out_raw(out, ",\"top_logprobs\":[");
-    for (size_t i = 0; i < num_top; i++) {
+    for (size_t i = 0; i < num_top && row[1 + i].token_id >= 0; i++) {
         if (i) json_out_raw(out, ",");
         write_chat_token(out, choice->request, &row[1 + i]);
         json_out_raw(out, "}");
@@ -145,7 +145,7 @@ static void add_top(struct choice *choice, const struct nvllm_logprob *values, s
     json_out_raw(top, "{");
     // The token itself is among them, as in vLLM, once.
     bool is_first = true;
-    for (size_t i = 0; i <= count; i++) {
+    for (size_t i = 0; i <= count && values[i].token_id >= 0; i++) {
         if (i && values[i].token_id == values[0].token_id) continue;
         struct logprobs_token token;
         get_token(choice->request, values[i].token_id, &token, top);

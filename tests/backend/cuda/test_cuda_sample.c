@@ -173,8 +173,7 @@ static void add_given(struct batch *batch, struct sample_row *row) {
     row->num_top = (int32_t)++row->num_given;
 }
 
-// Allows half of the vocabulary, almost all, one token, or nothing. Bits past the vocabulary are
-// random.
+// Allows half of the ids, almost all, one, or none. Bits past the vocabulary are random.
 static void add_mask(struct batch *batch, uint32_t index) {
     uint32_t words = mask_words(batch), kind = random_below(4);
     uint32_t *mask = batch->masks + (size_t)batch->num_masks * words;
@@ -187,6 +186,7 @@ static void add_mask(struct batch *batch, uint32_t index) {
     uint32_t one = random_below(batch->vocab_size);
     if (kind == 2) mask[one / 32] |= 1u << (one % 32);
     batch->rows[index].mask = ++batch->num_masks;
+    batch->rows[index].masks_logprobs = index % 10 == 1;
 }
 
 static void *take(size_t count, size_t size) {

@@ -186,8 +186,8 @@ static void list_top(const struct work *work, uint32_t num_top, double log_sum,
         }
     }
     for (uint32_t i = 0; i < num_top; i++) {
-        bool there = i < count;
-        float logit = there ? sample_key_logit(best[i]) : -INFINITY;
+        float logit = i < count ? sample_key_logit(best[i]) : -INFINITY;
+        bool there = i < count && !(work->row->masks_logprobs && logit == -INFINITY);
         result->top_id[i] = there ? (int32_t)sample_key_id(best[i]) : -1;
         result->top_logprob[i] = sample_logprob(logit, work->max, log_sum);
     }
@@ -203,11 +203,23 @@ static void list_given(const struct work *work, const struct sample_bias *given,
     }
 }
 
+static void pass_mask(struct work *work, uint32_t chunk) {
+    float *adjusted = work->space.adjusted;
+    for (uint32_t i = chunk * CHUNK; i < chunk_end(work, chunk); i++) {
+        if (!(work->mask[i / 32] >> (i % 32) & 1)) adjusted[i] = -INFINITY;
+    }
+}
+
 // Fills in the best or the given tokens by the raw logits. Leaves log(sum of exp(logit - max)) in
 // *log_sum, and the raw logits' chunk maxima and max in work.
 static void raw_logprobs(struct work *work, const struct sample_bias *biases, double *log_sum,
                          struct sample_result *result) {
     const struct sample_row *row = work->row;
+    if (work->mask && row->masks_logprobs) {
+        run_pass(work, pass_copy);
+        run_pass(work, pass_mask);
+        work->logits = work->space.adjusted;
+    }
     find_max(work);
     work->how = (struct sample_weigh){work->max, 1.0f, SAMPLE_WEIGHT_MIN};
     *log_sum = log(weigh_all(work));
@@ -239,13 +251,6 @@ static void pass_penalize(struct work *work, uint32_t chunk) {
         for (uint32_t i = start; any && i < stop; i++) {
             if (counts[i]) adjusted[i] = penalize(work->row, counts[i], adjusted[i]);
         }
-    }
-}
-
-static void pass_mask(struct work *work, uint32_t chunk) {
-    float *adjusted = work->space.adjusted;
-    for (uint32_t i = chunk * CHUNK; i < chunk_end(work, chunk); i++) {
-        if (!(work->mask[i / 32] >> (i % 32) & 1)) adjusted[i] = -INFINITY;
     }
 }
 
@@ -439,6 +444,7 @@ static void sample_one(const struct cpu_backend *cpu, const struct sample_args *
     if (logprobs) {
         raw_logprobs(&work, args->biases, &log_sum, result);
         raw_max = work.max;
+        work.logits = raw;
     }
     if (is_adjusted(&work)) adjust(&work, args->biases);
     if (is_adjusted(&work) || !logprobs) find_max(&work);

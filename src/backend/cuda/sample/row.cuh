@@ -30,7 +30,7 @@ constexpr float WEIGHT_MIN = 2e-38f; // smaller weights count as 0, as on the CP
 // The scan's result for a tile. Sums are relative to the tile's maximum.
 struct alignas(16) tile_part {
     float max, sum; // of the adjusted logits; sum uses the row's temperature
-    float raw_max, raw_sum; // of the model's own logits, with temperature 1
+    float raw_max, raw_sum; // of the logits of log-probabilities, with temperature 1
 };
 
 // A count's top bit is set if the prompt has the token. The other bits count how often it was

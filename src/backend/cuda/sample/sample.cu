@@ -28,8 +28,8 @@ constexpr int SCAN_WARPS = 16, TEAM_MAX = 8;
 constexpr int TOP_P_TILES = 32; // top_p first searches the tokens of so many best tiles
 constexpr float LIMIT_MARGIN = 0.01f; // in log2(weight); more than the rounding error
 
-// The model's own logits. Weights: temperature 1, none dropped.
-__device__ row_view raw_view(const sample_params &p, int row) {
+// The logits that log-probabilities are of. Weights: temperature 1, none dropped.
+__device__ row_view raw_view(const sample_params &p, int row, const sample_row &how) {
     row_view v = {};
     v.logits = of_step(p.logits) + (size_t)row * p.vocab_size;
     if (p.slices.count) v.slices = &p.slices;
@@ -40,6 +40,7 @@ __device__ row_view raw_view(const sample_params &p, int row) {
     v.num_tiles = p.num_tiles;
     v.id_bits = p.id_bits;
     v.vectors = p.vectors;
+    if (how.mask && how.masks_logprobs) v.mask = p.masks + (size_t)(how.mask - 1) * p.mask_words;
     v.max = -INFINITY;
     v.scale = LOG2E;
     v.weight_min = WEIGHT_MIN;
@@ -47,7 +48,7 @@ __device__ row_view raw_view(const sample_params &p, int row) {
 }
 
 __device__ row_view adjusted_view(const sample_params &p, int row, const sample_row &how) {
-    row_view v = raw_view(p, row);
+    row_view v = raw_view(p, row, how);
     v.tile_max = &parts_of(p, row)->max;
     if (how.counts_slot) v.counts = p.counts + (size_t)(how.counts_slot - 1) * p.vocab_size;
     if (how.mask) v.mask = p.masks + (size_t)(how.mask - 1) * p.mask_words;
@@ -139,6 +140,7 @@ __global__ void __launch_bounds__(SCAN_WARPS * 32, IS_CUT ? 2 : 3)
     out.raw_max = out.raw_sum = 0;
     if (how.num_top >= 0) {
         load_raw(v, place, x);
+        if (how.mask && how.masks_logprobs) apply_mask(v, place.first, x);
         out.raw_max = largest(x);
         out.raw_sum = sum_weights(x, out.raw_max, LOG2E);
     }
@@ -355,7 +357,8 @@ __device__ float logprob_of(const row_view &raw, float logit, double log_sum) {
     return static_cast<float>(static_cast<double>(logit) - static_cast<double>(raw.max) - log_sum);
 }
 
-// Lists the best raw logits, by one block: finds the end key, collects tokens up to it, sorts.
+// Lists the best raw logits, by one block: finds the end key, collects tokens up to it, sorts. Of a
+// masked view only those above -inf.
 __device__ void list_top(const row_view &raw, row_team &alone, block_space &s, int num_top,
                          double log_sum, sample_result *result) {
     int n = min(num_top, raw.vocab_size), warp = threadIdx.x / 32;
@@ -382,8 +385,10 @@ __device__ void list_top(const row_view &raw, row_team &alone, block_space &s, i
     if (i < n) {
         int rank = 0;
         for (int j = 0; j < n; j++) rank += s.listed[j] < s.listed[i];
-        result->top_id[rank] = key_id(raw, s.listed[i]);
-        result->top_logprob[rank] = logprob_of(raw, key_logit(raw, s.listed[i]), log_sum);
+        float logit = key_logit(raw, s.listed[i]);
+        bool there = !raw.mask || logit > -INFINITY;
+        result->top_id[rank] = there ? key_id(raw, s.listed[i]) : -1;
+        result->top_logprob[rank] = logprob_of(raw, logit, log_sum);
     } else if (i < num_top) {
         result->top_id[i] = -1;
         result->top_logprob[i] = -INFINITY;
@@ -396,7 +401,9 @@ __device__ void list_given(const sample_params &p, const row_view &raw, const sa
     if (i >= min(static_cast<int>(how.num_given), static_cast<int>(SAMPLE_TOP_MAX))) return;
     int id = of_step(p.biases)[how.bias_start + how.bias_count + i].token_id;
     result->top_id[i] = id;
-    result->top_logprob[i] = logprob_of(raw, clean(raw_logit(raw, id)), log_sum);
+    bool is_banned = raw.mask && !(raw.mask[id / 32] >> (id % 32) & 1);
+    float logit = is_banned ? -INFINITY : clean(raw_logit(raw, id));
+    result->top_logprob[i] = logprob_of(raw, logit, log_sum);
 }
 
 __global__ void __launch_bounds__(THREADS, 2)
@@ -414,7 +421,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 
     if (threadIdx.x == 0) {
         v = adjusted_view(p, row, how);
-        raw = raw_view(p, row);
+        raw = raw_view(p, row, how);
         mass64 *masses = p.masses + (size_t)row * p.num_tiles;
         team = {rank, size, 0, p.bins + (size_t)row * 3, masses};
         alone = {0, 1, 0, nullptr, masses};
