@@ -120,14 +120,17 @@ static const char *split_end(const char *name, unsigned *part, unsigned *num_par
     return *part && *part <= *num_parts ? end : NULL;
 }
 
+// A model, or a part of one.
+static bool is_gguf(const char *name) {
+    const char *base = base_name(name);
+    // Parts of models for images, and measurements for quantizing.
+    return file_name_ends(base, ".gguf") && !contains(base, "mmproj") && !contains(base, "imatrix");
+}
+
 // A model, and of a model in parts the first: what is opened.
 static bool is_gguf_model(const char *name) {
-    const char *base = base_name(name);
     unsigned part, num_parts;
-    if (!file_name_ends(base, ".gguf")) return false;
-    // Parts of models for images, and measurements for quantizing.
-    if (contains(base, "mmproj") || contains(base, "imatrix")) return false;
-    return !split_end(base, &part, &num_parts) || part == 1;
+    return is_gguf(name) && (!split_end(name, &part, &num_parts) || part == 1);
 }
 
 // Where the name without parts and ending stops.
@@ -155,10 +158,36 @@ static void put_quant(char *out, size_t size, const char *name) {
     snprintf(out, size, "%.*s", (int)(end - begin), base + begin);
 }
 
+// Whether two files are one, or parts of one model.
+static bool is_same_model(const char *a, const char *b) {
+    unsigned part, num_parts_a = 1, num_parts_b = 1;
+    const char *end_a = split_end(a, &part, &num_parts_a);
+    const char *end_b = split_end(b, &part, &num_parts_b);
+    if (!end_a || !end_b) return strcmp(a, b) == 0;
+    return num_parts_a == num_parts_b && end_a - a == end_b - b &&
+           memcmp(a, b, (size_t)(end_a - a)) == 0;
+}
+
 bool hub_files_read_quant(char quant[HUB_QUANT_MAX], const char *name) {
-    if (!is_gguf_model(name)) return false;
+    if (!is_gguf(name)) return false;
     put_quant(quant, HUB_QUANT_MAX, name);
     return *quant != '\0';
+}
+
+size_t hub_files_want_there(struct hub_files *files, const char *quant) {
+    const char *best = NULL;
+    size_t num_wanted = 0;
+    for (size_t i = 0; i < files->count; i++) {
+        const char *name = files->items[i].name;
+        if (!is_gguf(name) || !has_quant(name, quant)) continue;
+        if (!best || strlen(base_name(name)) < strlen(base_name(best))) best = name;
+    }
+    for (size_t i = 0; i < files->count; i++) {
+        struct hub_file *file = &files->items[i];
+        file->is_wanted = best && is_same_model(file->name, best);
+        num_wanted += file->is_wanted;
+    }
+    return num_wanted;
 }
 
 // The shortest name that matches: "Q4_K_XL" is not "UD-Q4_K_XL" where both are there.

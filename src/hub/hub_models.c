@@ -92,12 +92,18 @@ static enum status add_choice(struct hub_models *models, const struct hub_model 
     return add_model(models, &model, err);
 }
 
+static bool has_wanted_before(const struct hub_files *files, size_t end) {
+    for (size_t i = 0; i < end; i++) {
+        if (files->items[i].is_wanted) return true;
+    }
+    return false;
+}
+
 static enum status add_snapshot(struct hub_models *models, const struct hub_settings *settings,
                                 const struct hub_name *name, const char *folder,
                                 const char *snapshot, const char *commit, struct err *err) {
     struct hub_files files = {0};
     struct hub_model model = {0};
-    struct hub_choice choice;
     struct stat info;
     enum status status = hub_cache_list_files(&files, snapshot, err);
     if (status) return status;
@@ -109,7 +115,8 @@ static enum status add_snapshot(struct hub_models *models, const struct hub_sett
     for (size_t i = 0; i < files.count && !status; i++) {
         if (!hub_files_read_quant(quant, files.items[i].name)) continue;
         num_gguf++;
-        if (hub_files_choose(&files, quant, HUB_WANT_MODEL, &choice, snapshot, NULL)) continue;
+        hub_files_want_there(&files, quant);
+        if (files.items[i].is_wanted && has_wanted_before(&files, i)) continue; // a later part
         model.num_bytes = size_of_wanted(&files, snapshot);
         status = add_choice(models, &model, settings, name, quant, err);
     }
@@ -152,14 +159,36 @@ struct listing {
     const struct hub_settings *settings;
     struct hub_name name;
     char folder[FILE_PATH_MAX];
+    size_t num_snapshots;
 };
 
 static enum status list_snapshot(void *user_data, const char *path, const char *name,
                                  struct err *err) {
     struct listing *listing = user_data;
     if (!hub_is_commit(name)) return OK;
+    listing->num_snapshots++;
     return add_snapshot(listing->models, listing->settings, &listing->name, listing->folder, path,
                         name, err);
+}
+
+static enum status add_size(void *user_data, const char *path, const char *name, struct err *err) {
+    (void)name, (void)err;
+    struct hub_model *model = user_data;
+    struct stat info;
+    if (stat(path, &info) || !S_ISREG(info.st_mode)) return OK;
+    model->num_bytes += (uint64_t)info.st_size;
+    if (info.st_mtime > model->changed_at) model->changed_at = info.st_mtime;
+    return OK;
+}
+
+// A download that ended before the first of its files was whole.
+static enum status list_begun(struct listing *listing, struct err *err) {
+    char blobs[FILE_PATH_MAX];
+    struct hub_model model = {0};
+    snprintf(model.name, sizeof model.name, "%s", listing->name.id);
+    enum status status = file_join(blobs, sizeof blobs, listing->folder, "blobs", err);
+    if (!status) status = for_each(blobs, add_size, &model, err);
+    return status || !model.num_bytes ? status : add_model(listing->models, &model, err);
 }
 
 static enum status list_folder(void *user_data, const char *path, const char *name,
@@ -169,7 +198,9 @@ static enum status list_folder(void *user_data, const char *path, const char *na
     if (!name_of_folder(&listing->name, name)) return OK;
     snprintf(listing->folder, sizeof listing->folder, "%s", path);
     enum status status = file_join(snapshots, sizeof snapshots, path, "snapshots", err);
-    return status ? status : for_each(snapshots, list_snapshot, listing, err);
+    listing->num_snapshots = 0;
+    if (!status) status = for_each(snapshots, list_snapshot, listing, err);
+    return status || listing->num_snapshots ? status : list_begun(listing, err);
 }
 
 static int compare_models(const void *a, const void *b) {
@@ -284,6 +315,14 @@ static enum status remove_ref(void *user_data, const char *path, const char *nam
     return status;
 }
 
+static enum status remove_unfinished(struct removal *removal, const char *folder, struct err *err) {
+    char unfinished[FILE_PATH_MAX], path[FILE_PATH_MAX];
+    enum status status =
+        file_join(unfinished, sizeof unfinished, folder, HUB_UNFINISHED_FOLDER, err);
+    if (!status) status = file_join(path, sizeof path, unfinished, removal->commit, err);
+    return status ? status : remove_path(removal, path, err);
+}
+
 static enum status remove_snapshot(struct removal *removal, const char *folder,
                                    const char *revision, struct err *err) {
     char commit[HUB_COMMIT_SIZE], path[FILE_PATH_MAX];
@@ -299,6 +338,7 @@ static enum status remove_snapshot(struct removal *removal, const char *folder,
     removal->commit = commit;
     if (!status) status = remove_tree(removal, path, commit, err);
     if (!status) status = for_each(removal->refs, remove_ref, removal, err);
+    if (!status) status = remove_unfinished(removal, folder, err);
     removal->commit = NULL;
     return status ? status : remove_unused(removal, err);
 }
@@ -307,18 +347,14 @@ static enum status remove_quant_of(void *user_data, const char *path, const char
                                    struct err *err) {
     struct removal *removal = user_data;
     struct hub_files files = {0};
-    struct hub_choice choice;
     (void)name;
     enum status status = hub_cache_list_files(&files, path, err);
-    if (!status &&
-        !hub_files_choose(&files, removal->name->quant, HUB_WANT_MODEL, &choice, path, NULL)) {
-        for (size_t i = 0; i < files.count && !status; i++) {
-            char file[FILE_PATH_MAX];
-            if (!files.items[i].is_wanted) continue;
-            status = file_join(file, sizeof file, path, files.items[i].name, err);
-            if (!status) status = remove_path(removal, file, err);
-            removal->num_removed++;
-        }
+    if (!status) removal->num_removed += hub_files_want_there(&files, removal->name->quant);
+    for (size_t i = 0; i < files.count && !status; i++) {
+        char file[FILE_PATH_MAX];
+        if (!files.items[i].is_wanted) continue;
+        status = file_join(file, sizeof file, path, files.items[i].name, err);
+        if (!status) status = remove_path(removal, file, err);
     }
     hub_files_fini(&files);
     return status;

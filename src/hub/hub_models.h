@@ -10,7 +10,7 @@
 struct hub_model {
     char name[HUB_NAME_MAX + HUB_QUANT_MAX]; // "Qwen/Qwen3-0.6B", "acme/tiny-GGUF:Q4_K_M"
     char revision[HUB_REVISION_MAX]; // a branch or a tag, "main" first; else the commit
-    char commit[HUB_COMMIT_SIZE];
+    char commit[HUB_COMMIT_SIZE]; // both "": no file of the download is whole yet
     uint64_t num_bytes;
     time_t changed_at; // of the snapshot
     bool is_whole; // all files are there

@@ -254,6 +254,22 @@ class Listed(DownloadTest):
         self.assertEqual((name, revision, is_whole), (NAME, "main", False))
         self.assertIn(", in part", self.run_program("list").stdout)
 
+    def test_a_gguf_in_parts_that_broke_is_listed_and_removed(self):
+        parts = {f"m-Q8_0-0000{part}-of-00003.gguf": Lfs(bytes(1000 * part)) for part in (1, 2, 3)}
+        self.hub.models["acme/gguf"] = {"m-Q4_K_M.gguf": Lfs(b"4" * 10), **parts}
+        repo = self.cache / "models--acme--gguf"
+        (repo / "blobs").mkdir(parents=True)
+        (repo / f"blobs/{etag_of(Lfs(b'4' * 10))}.incomplete").write_bytes(b"4444")
+        self.assertEqual(self.list(), [("acme/gguf", "", 4, False)])
+        self.pull("acme/gguf", "acme/gguf:Q8_0")
+        small, whole = ("acme/gguf:Q4_K_M", "main", 10, True), ("acme/gguf:Q8_0", "main", 6000, True)
+        self.assertEqual(self.list(), [small, whole])
+        (repo / "snapshots" / COMMIT / "m-Q8_0-00001-of-00003.gguf").unlink()
+        self.assertEqual(self.list(), [small, ("acme/gguf:Q8_0", "main", 5000, False)])
+        self.assertEqual(self.run_program("rm", "acme/gguf:Q8_0").returncode, 0)
+        self.assertEqual(self.list(), [small])
+        self.assertEqual(len(list((repo / "blobs").iterdir())), 1)
+
     def test_links_are_removed_and_not_followed(self):
         outside = self.scratch / "outside"
         outside.mkdir()
