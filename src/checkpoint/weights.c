@@ -40,8 +40,8 @@ struct weights {
     struct weights_dummy *dummy; // NULL: a real checkpoint
     struct quantization_config quantization;
     bool has_other_parts;
-    struct matrix_reader **readers; // [num_entries], NULL: none was needed
-    size_t num_readers;
+    struct matrix_reader **readers; // [readers_max], NULL: none was needed
+    size_t num_readers, readers_max;
 };
 
 // "[1024, 3072]"
@@ -169,12 +169,56 @@ static enum status mark_used(struct entry *entry, struct err *err) {
     return OK;
 }
 
+// Makes room for one reader more.
+static enum status grow_readers(struct weights *weights, struct err *err) {
+    if (weights->num_readers < weights->readers_max) return OK;
+    size_t most = weights->readers_max ? 2 * weights->readers_max : 256;
+    struct matrix_reader **grown = realloc(weights->readers, most * sizeof(struct matrix_reader *));
+    if (!grown) return err_nomem(err, "quantized weights");
+    weights->readers = grown;
+    weights->readers_max = most;
+    return OK;
+}
+
+// Of dummy weights the linears of layers are in the format of the configuration, as published
+// checkpoints have it: no routers, no embedding and no lm_head.
+static enum status dummy_form(const struct weights *weights, const char *name, uint64_t cols,
+                              struct matrix_form *out, struct err *err) {
+    static const char ending[] = "_proj.weight";
+    char module_name[NAME_MAX_BYTES];
+    size_t len = strlen(name);
+    *out = (struct matrix_form){0};
+    bool is_linear = file_name_ends(name, ending) && len < sizeof module_name;
+    if (weights->quantization.method == QUANTIZED_NOT || !is_linear) return OK;
+    memcpy(module_name, name, len - strlen(".weight"));
+    module_name[len - strlen(".weight")] = '\0';
+    if (quantization_config_skips(&weights->quantization, module_name)) return OK;
+    const struct quantized_module module = {.name = module_name, .in = cols};
+    return quantized_module_form(out, &module, &weights->quantization, err);
+}
+
+static enum status take_dummy_codes(struct weights *weights, const char *name,
+                                    struct matrix_form form, struct weight *out, struct err *err) {
+    enum status status = grow_readers(weights, err);
+    struct matrix_reader *reader = NULL;
+    if (!status) status = weights_dummy_codes(&reader, name, form, err);
+    if (status) return status;
+    weights->readers[weights->num_readers++] = reader;
+    out->reader = reader;
+    out->dtype = DTYPE_F32;
+    return OK;
+}
+
 static enum status take_dummy(struct weights *weights, const char *name, struct weight *out,
                               struct err *err) {
     if (out->rank == 1) {
         return weights_dummy_vector(weights->dummy, file_name_ends(name, "norm.weight"),
                                     out->shape[0], &out->source.data, err);
     }
+    struct matrix_form form;
+    enum status status = dummy_form(weights, name, out->shape[1], &form, err);
+    if (status) return status;
+    if (form.code != WEIGHT_CODE_NONE) return take_dummy_codes(weights, name, form, out, err);
     uint64_t count;
     if (__builtin_mul_overflow(out->shape[0], out->shape[1], &count)) {
         return err_nomem(err, "dummy weights");
@@ -211,12 +255,10 @@ static bool find_module(const struct weights *weights, const char *name, const u
 
 static enum status take_module(struct weights *weights, struct quantized_module *module,
                                struct weight *out, struct err *err) {
-    if (!weights->readers) {
-        weights->readers = calloc(weights->num_entries, sizeof(struct matrix_reader *));
-        if (!weights->readers) return err_nomem(err, "quantized weights");
-    }
+    enum status status = grow_readers(weights, err);
+    if (status) return status;
     struct matrix_reader **reader = &weights->readers[weights->num_readers];
-    enum status status = quantized_module_open(reader, module, &weights->quantization, err);
+    status = quantized_module_open(reader, module, &weights->quantization, err);
     if (status) return status;
     weights->num_readers++;
     for (int part = 0; part < NUM_MODULE_PARTS && !status; part++) {
@@ -246,9 +288,10 @@ enum status weights_form(const struct weights *weights, const char *name, uint64
     char module_name[NAME_MAX_BYTES];
     struct quantized_module module;
     *out = (struct matrix_form){0};
-    const struct entry *entry = weights->dummy ? NULL : find_entry(weights, name);
+    if (weights->dummy) return dummy_form(weights, name, cols, out, err);
+    const struct entry *entry = find_entry(weights, name);
     if (entry && entry->tensor->reader) *out = entry->tensor->reader->form;
-    if (out->code || weights->dummy || !is_quantized(weights, entry)) return OK;
+    if (out->code || !is_quantized(weights, entry)) return OK;
     if (!find_module(weights, name, shape, module_name, &module)) return OK;
     return quantized_module_form(out, &module, &weights->quantization, err);
 }

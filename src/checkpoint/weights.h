@@ -5,7 +5,7 @@
  * Dummy weights have no files. Matrices are a fixed pseudo-random pattern of standard deviation
  * 0.02. Vectors whose name ends in "norm.weight" are ones, other vectors zeros. All are BF16, the
  * same on every machine; however large a matrix is, the pattern takes about a megabyte of
- * memory. */
+ * memory. In a quantized format the linears of layers have pseudo-random codes instead. */
 #ifndef CHECKPOINT_WEIGHTS_H
 #define CHECKPOINT_WEIGHTS_H
 

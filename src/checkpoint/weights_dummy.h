@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/matrix_reader.h"
 
 struct weights_dummy;
 
@@ -22,5 +23,10 @@ MUST_USE enum status weights_dummy_matrix(struct weights_dummy *dummy, const cha
 // `count` BF16 elements, all 1 or all 0.
 MUST_USE enum status weights_dummy_vector(struct weights_dummy *dummy, bool ones, uint64_t count,
                                           const void **data, struct err *err);
+
+// weights_dummy_codes.c: a matrix in codes, whose weights have a standard deviation near 0.02. The
+// caller closes the reader.
+MUST_USE enum status weights_dummy_codes(struct matrix_reader **out, const char *name,
+                                         struct matrix_form form, struct err *err);
 
 #endif

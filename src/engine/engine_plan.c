@@ -170,8 +170,8 @@ static enum status choose_format(struct engine_plan *plan,
 
 // Whether the checkpoint may have linears in codes. Most GGUF files do.
 static bool may_have_codes(const struct engine_plan *plan) {
-    return !plan->dummy_weights && (plan->config.quantization.method != QUANTIZED_NOT ||
-                                    checkpoint_is_file(checkpoint_path(plan->checkpoint)));
+    return plan->config.quantization.method != QUANTIZED_NOT ||
+           (!plan->dummy_weights && checkpoint_is_file(checkpoint_path(plan->checkpoint)));
 }
 
 // Unless an option says otherwise, the linears of a quantized checkpoint stay as they are stored.
@@ -530,8 +530,8 @@ fail:
 
 enum status engine_plan_open_weights(const struct engine_plan *plan, struct weights **out,
                                      struct err *err) {
-    if (plan->dummy_weights) return weights_open_dummy(out, err);
-    enum status status = weights_open(out, plan->checkpoint, err);
+    enum status status = plan->dummy_weights ? weights_open_dummy(out, err)
+                                             : weights_open(out, plan->checkpoint, err);
     if (!status) weights_set_quantization(*out, &plan->config.quantization);
     if (!status && plan->config.has_other_parts) weights_ignore_other_parts(*out);
     return status;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "checkpoint/quantized/quantized_matrix.h"
 #include "checkpoint/weights.h"
 #include "support/cmocka_all.h"
 
@@ -174,11 +175,63 @@ static void test_dummy_too_large(void **state) {
     weights_close(weights);
 }
 
+// The linears of layers are in the format of the configuration, but for those that it leaves out,
+// and give the same numbers as codes and as floats.
+static void test_dummy_codes(void **state) {
+    (void)state;
+    char *skipped[] = {(char *)"model.layers.1"};
+    const struct quantization_config methods[] = {
+        {.method = QUANTIZED_FP8, .bits = 8, .block_rows = 128, .block_cols = 128},
+        {.method = QUANTIZED_AWQ, .bits = 4, .block_rows = 1, .block_cols = 32},
+        {.method = QUANTIZED_GPTQ, .bits = 8, .block_rows = 1, .is_symmetric = true},
+    };
+    const enum weight_code codes[] = {WEIGHT_CODE_E4M3, WEIGHT_CODE_INT4, WEIGHT_CODE_INT8};
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        struct quantization_config config = methods[i];
+        config.skipped = skipped;
+        config.num_skipped = 1;
+        struct weights *weights = NULL;
+        struct err err = {0};
+        assert_int_equal(weights_open_dummy(&weights, &err), OK);
+        weights_set_quantization(weights, &config);
+        struct weight out;
+        dummy_matrix(weights, "model.embed_tokens.weight", 64, 256, &out);
+        dummy_matrix(weights, "model.layers.1.mlp.up_proj.weight", 64, 256, &out);
+        struct matrix_form form;
+        const char *name = "model.layers.0.mlp.up_proj.weight";
+        assert_int_equal(weights_form(weights, name, 64, 256, &form, &err), OK);
+        assert_int_equal(form.code, codes[i]);
+        assert_int_equal(form.group, config.block_cols);
+        assert_int_equal(form.has_offsets, i == 1);
+        assert_int_equal(take(weights, name, 2, 64, 256, &out, &err), OK);
+        uint8_t row[256];
+        float scales[8], offsets[8], values[256];
+        const struct matrix_codes got = {row, scales, form.has_offsets ? offsets : NULL};
+        const struct matrix_reader *reader = out.reader;
+        assert_int_equal(reader->read_codes(reader, 5, 0, 256, form.group, &got, &err), OK);
+        assert_int_equal(reader->read(reader, 5, 0, 256, values, &err), OK);
+        double squares = 0;
+        for (size_t k = 0; k < 256; k++) {
+            const float *table = weight_code_values(form.code);
+            float value = table                           ? table[row[k]]
+                          : form.code == WEIGHT_CODE_INT8 ? (float)(int8_t)row[k]
+                                                          : e4m3_to_f32(row[k]);
+            float offset = form.has_offsets ? offsets[k / 32] : 0;
+            float want = value * scales[form.group ? k / form.group : 0] + offset;
+            assert_true(fabsf(values[k] - want) < 1e-6f);
+            squares += (double)(values[k] * values[k]);
+        }
+        assert_true(sqrt(squares / 256) > 0.01 && sqrt(squares / 256) < 0.04);
+        weights_close(weights);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dummy_statistics), cmocka_unit_test(test_dummy_is_deterministic),
         cmocka_unit_test(test_dummy_grows),      cmocka_unit_test(test_dummy_uses_no_memory),
         cmocka_unit_test(test_dummy_vectors),    cmocka_unit_test(test_dummy_too_large),
+        cmocka_unit_test(test_dummy_codes),
     };
     return cmocka_run_group_tests_name("dummy_weights", tests, NULL, NULL);
 }

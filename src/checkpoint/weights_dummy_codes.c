@@ -1,0 +1,77 @@
+/* A dummy matrix of codes. An element's code is a byte of the hash of its row and eight columns, so
+ * that it has memory for nothing. */
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "checkpoint/quantized/quantized_matrix.h"
+#include "checkpoint/weights_dummy.h"
+
+struct dummy_codes {
+    struct matrix_reader base;
+    uint64_t seed;
+};
+
+static uint8_t code_at(const struct dummy_codes *dummy, uint64_t row, uint64_t col) {
+    uint64_t z = dummy->seed + (row << 32 ^ col / 8) * 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    uint8_t byte = (uint8_t)((z ^ (z >> 27)) >> (col % 8 * 8));
+    if (weight_code_bits(dummy->base.form.code) == 4) return byte & 15;
+    // Of 8-bit floats those below 2, without NaN.
+    return dummy->base.form.code == WEIGHT_CODE_E4M3 ? byte & 0xbf : byte;
+}
+
+// Such that weights have a standard deviation near 0.02.
+static float scale_of(enum weight_code code) {
+    return code == WEIGHT_CODE_INT4   ? 0.02f / 4.6f
+           : code == WEIGHT_CODE_E2M1 ? 0.02f / 2.9f
+           : code == WEIGHT_CODE_IQ4  ? 0.02f / 69.0f
+           : code == WEIGHT_CODE_INT8 ? 0.02f / 74.0f
+                                      : 0.02f / 0.6f;
+}
+
+static enum status read_codes(const struct matrix_reader *base, uint64_t row, uint64_t col,
+                              size_t count, uint32_t group, const struct matrix_codes *out,
+                              struct err *err) {
+    (void)err;
+    const struct dummy_codes *dummy = (const struct dummy_codes *)base;
+    for (size_t i = 0; i < count; i++) out->codes[i] = code_at(dummy, row, col + i);
+    size_t num_groups = group ? (count + group - 1) / group : 1;
+    for (size_t i = 0; i < num_groups; i++) {
+        out->scales[i] = scale_of(base->form.code);
+        if (base->form.has_offsets) out->offsets[i] = out->scales[i] / 2;
+    }
+    return OK;
+}
+
+static enum status read(const struct matrix_reader *base, uint64_t row, uint64_t col, size_t count,
+                        float *out, struct err *err) {
+    (void)err;
+    const struct dummy_codes *dummy = (const struct dummy_codes *)base;
+    enum weight_code code = base->form.code;
+    const float *values = weight_code_values(code);
+    float scale = scale_of(code), offset = base->form.has_offsets ? scale / 2 : 0;
+    for (size_t i = 0; i < count; i++) {
+        uint8_t q = code_at(dummy, row, col + i);
+        float value = values                     ? values[q]
+                      : code == WEIGHT_CODE_INT8 ? (float)(int8_t)q
+                                                 : e4m3_to_f32(q);
+        out[i] = value * scale + offset;
+    }
+    return OK;
+}
+
+static void close_codes(struct matrix_reader *base) {
+    free((struct dummy_codes *)base);
+}
+
+enum status weights_dummy_codes(struct matrix_reader **out, const char *name,
+                                struct matrix_form form, struct err *err) {
+    struct dummy_codes *dummy = malloc(sizeof *dummy);
+    *out = NULL;
+    if (!dummy) return err_nomem(err, "dummy weights");
+    *dummy = (struct dummy_codes){{read, read_codes, form, close_codes},
+                                  XXH3_64bits(name, strlen(name))};
+    *out = &dummy->base;
+    return OK;
+}
