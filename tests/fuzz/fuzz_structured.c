@@ -72,7 +72,7 @@ static enum status read_format(struct grammar *grammar, const char *text, size_t
     static const struct schema_options options;
     json_t *format = NULL;
     enum status status = jread_request(&format, text, len, "format", err);
-    if (!status) status = tag_format_add(grammar, format, &options, rule, err);
+    if (!status) status = tag_format_add(grammar, format, &options, NULL, rule, err);
     json_decref(format);
     return status;
 }

@@ -33,7 +33,7 @@ BEGIN {
     folder["structured/grammar"] = "expr"
     folder["structured/automaton"] = "expr vocabulary grammar"
     folder["structured/schema"] = "expr grammar"
-    folder["structured/read"] = "expr grammar schema"
+    folder["structured/read"] = "expr vocabulary grammar schema"
     folder["server/http"] = ""
     folder["server/chat"] = ""
     folder["server/loop"] = "http chat"

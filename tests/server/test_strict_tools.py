@@ -132,7 +132,27 @@ class StrictTools(Scripted):
         refuse("tools", tools=function(strict=True, parameters={"type": "string"}))
         refuse("tools", tools=[{"type": "function", "function": {"name": 'a"b', "strict": True}}])
         refuse("structural_tag", tools=[LOOSE], structured_outputs={"structural_tag": {"format": {"type": "any_text"}}})
+        refuse("structural_tag", tools=[LOOSE], tool_choice="required", structured_outputs={"structural_tag": {}})
         refuse("structured_outputs", tools=[LOOSE], structured_outputs={"regex": "a", "choice": ["b"]})
+        refuse("structured_outputs", tools=[LOOSE], structured_outputs={"regex": "a", "rex": "b"})
+
+    def test_faults_beside_tools_are_blamed_on_what_has_them(self):
+        """The sentence is the one of a request without tools."""
+        for form, sentence in (({"guided_regex": "(a"}, 'structured_outputs: a "(" without its'),
+                               ({"guided_grammar": "root ::= x"}, "structured_outputs: "),
+                               ({"guided_json": UNENFORCEABLE}, 'structured_outputs: #/properties/a: keyword "uniqueItems"')):
+            _, body = self.server.post(CHAT, self.body("<|plain|>", tools=[LOOSE], **form))
+            self.assertEqual(body["error"]["param"], "structured_outputs", body)
+            self.assertTrue(body["error"]["message"].startswith(sentence), body)
+        strict = {"type": "function", "function": {"name": "f", "strict": True, "parameters": UNENFORCEABLE}}
+        self.check_error(self.server.post(CHAT, self.body("<|plain|>", tools=[strict], guided_regex="a")), 400, "tools")
+
+    def test_tools_whose_form_is_too_large_are_named(self):
+        parameters = {"type": "object", "properties": {"a": {"enum": ["x" * 600000]}}}
+        tools = [{"type": "function", "function": {"name": name, "parameters": parameters}} for name in "ab"]
+        status, body = self.server.post(CHAT, self.body("<|plain|>", tools=tools, tool_choice="required"))
+        self.assertEqual((status, body["error"]["param"]), (400, "tools"), body)
+        self.assertRegex(body["error"]["message"], "^the schemas of tools .* has [0-9]+ bytes, want at most 1048576$")
 
 
 class UnknownFormat(Scripted):

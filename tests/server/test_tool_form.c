@@ -36,7 +36,7 @@ static struct automaton *run_form(const char *format, enum way way,
     assert_int_equal(jwrite(&json, root, 0, "form", NULL), OK);
     struct grammar *grammar;
     struct err err = {0};
-    if (outputs_read(&grammar, json.data, json.len, &err)) fail_msg("%s", err.message);
+    if (outputs_read(&grammar, json.data, json.len, NULL, &err)) fail_msg("%s", err.message);
     buf_fini(&json);
     json_decref(root);
     json_decref(text);

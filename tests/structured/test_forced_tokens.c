@@ -20,7 +20,7 @@ static void expect_forced(const char *form, const char *before, const char *expe
     struct automaton *automaton;
     struct matcher matcher;
     struct err err = {0};
-    if (outputs_read(&grammar, form, strlen(form), &err) ||
+    if (outputs_read(&grammar, form, strlen(form), NULL, &err) ||
         automaton_create(&automaton, grammar, vocabulary, NULL, &err) ||
         matcher_init(&matcher, automaton, &err) ||
         matcher_take_bytes(&matcher, before, strlen(before), &err)) {

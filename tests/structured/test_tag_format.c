@@ -29,7 +29,7 @@ static struct automaton *run_format(const char *format, const struct vocabulary 
     struct grammar *grammar;
     struct err err = {0};
     int len = snprintf(text, sizeof text, "{\"structural_tag\": {\"format\": %s}}", format);
-    if (outputs_read(&grammar, text, (size_t)len, &err)) fail_msg("%s", err.message);
+    if (outputs_read(&grammar, text, (size_t)len, vocabulary, &err)) fail_msg("%s", err.message);
     return fixture_run(grammar, vocabulary);
 }
 
@@ -136,12 +136,10 @@ static void test_tokens_with_equal_bytes_have_no_name(void **state) {
     struct automaton *automaton = run_format("{\"type\": \"any_text\"}", vocabulary);
     fixture_check_mask(automaton, automaton_start(automaton));
     automaton_release(automaton);
-    automaton = run_format("{\"type\": \"token\", \"token\": \"<t>\"}", vocabulary);
-    uint32_t words = 0;
-    bool any = true;
-    assert_int_equal(automaton_mask(automaton, automaton_start(automaton), &words, &any, NULL), OK);
-    assert_false(any);
-    automaton_release(automaton);
+    static const char form[] =
+        "{\"structural_tag\": {\"format\": {\"type\": \"token\", \"token\": \"<t>\"}}}";
+    struct grammar *grammar;
+    assert_int_equal(outputs_read(&grammar, form, strlen(form), vocabulary, NULL), ERR_INVALID);
     vocabulary_destroy(vocabulary);
 }
 
@@ -163,6 +161,18 @@ static void test_faults(void **state) {
         {"{\"type\": \"json_schema\"}", "json_schema is missing"},
         {"{\"type\": \"any_text\", \"exclude\": [\"a\"]}",
          "format: the part any_text has the member \"exclude\", which is not known"},
+        {"{\"type\": \"token\", \"token\": \"<t\"}", "format: \"<t\" is no added token"},
+        {"{\"type\": \"token\", \"token\": \"a\"}", "format: \"a\" is no added token"},
+        {"{\"type\": \"tags_with_separator\", \"separator\": \"\", \"tags\": [{\"begin\": "
+         "{\"type\": "
+         "\"token\", \"token\": \"<u>\"}, \"content\": {\"type\": \"any_text\"}, \"end\": \"\"}]}",
+         "tags[0]: \"<u>\" is no added token"},
+        {"{\"type\": \"tags_with_separator\", \"separator\": \"\", \"tags\": [{\"begin\": \"a\", "
+         "\"content\": {\"type\": \"any_text\"}, \"end\": \"\", \"ends\": \"b\"}]}",
+         "tags[0]: the part tag has the member \"ends\", which is not known"},
+        {"{\"type\": \"tag\", \"begin\": {\"token\": \"<t>\", \"id\": 4}, \"content\": {\"type\": "
+         "\"any_text\"}, \"end\": \"\"}",
+         "the part token has the member \"id\", which is not known"},
         {"{\"type\": \"json_schema\", \"json_schema\": {}, \"style\": \"qwen_xml\"}",
          "style of json_schema is qwen_xml, want json"},
         {"{\"type\": \"tags_with_separator\", \"separator\": \"\", \"tags\": []}",
@@ -173,14 +183,33 @@ static void test_faults(void **state) {
          "{\"type\": \"json_schema\", \"json_schema\": {\"uniqueItems\": true}}}]}",
          "tags[0]: content: #: keyword \"uniqueItems\""},
     };
+    struct vocabulary *vocabulary = make_vocabulary();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char text[1024];
         struct grammar *grammar;
         struct err err = {0};
         int len =
             snprintf(text, sizeof text, "{\"structural_tag\": {\"format\": %s}}", cases[i].format);
-        assert_int_not_equal(outputs_read(&grammar, text, (size_t)len, &err), OK);
+        assert_int_not_equal(outputs_read(&grammar, text, (size_t)len, vocabulary, &err), OK);
         if (!strstr(err.message, cases[i].sentence)) fail_msg("%s", err.message);
+    }
+    vocabulary_destroy(vocabulary);
+}
+
+static void test_unknown_members(void **state) {
+    (void)state;
+    static const char *const forms[] = {
+        "{\"structural_tag\": {\"format\": {\"type\": \"any_text\"}, \"wrong\": 1}}",
+        "{\"structural_tag\": {\"structures\": [], \"wrong\": 1}}",
+        "{\"structural_tag\": {\"structures\": [{\"begin\": \"a\", \"schema\": {}, \"end\": \"\", "
+        "\"wrong\": 1}]}}",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+        struct grammar *grammar;
+        struct err err = {0};
+        assert_int_equal(outputs_read(&grammar, forms[i], strlen(forms[i]), NULL, &err),
+                         ERR_UNSUPPORTED);
+        if (!strstr(err.message, "has the member \"wrong\"")) fail_msg("%s", err.message);
     }
 }
 
@@ -190,6 +219,7 @@ int main(void) {
         cmocka_unit_test(test_named_tokens),
         cmocka_unit_test(test_tokens_with_equal_bytes_have_no_name),
         cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_unknown_members),
     };
     return cmocka_run_group_tests_name("tag_format", tests, NULL, NULL);
 }

@@ -86,7 +86,7 @@ enum status form_set_schema(struct nvllm_sampling_params *params, const char *pa
     struct buf text = {0};
     struct grammar *grammar = NULL;
     enum status status = form_text(&text, "json_schema", path, err);
-    if (!status) status = outputs_read(&grammar, text.data, text.len, err);
+    if (!status) status = outputs_read(&grammar, text.data, text.len, NULL, err);
     if (!status) status = set_text(params, text.data, err);
     grammar_destroy(grammar);
     buf_fini(&text);

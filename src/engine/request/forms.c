@@ -176,7 +176,7 @@ static enum status compile(struct forms *forms, const char *text, size_t len,
                            struct automaton **out, struct err *err) {
     double start = clock_seconds();
     struct grammar *grammar;
-    enum status status = outputs_read(&grammar, text, len, err);
+    enum status status = outputs_read(&grammar, text, len, forms->vocabulary, err);
     if (!status) status = automaton_create(out, grammar, forms->vocabulary, NULL, err);
     durations_add(&forms->stats.compile, clock_seconds() - start);
     return status;

@@ -100,8 +100,9 @@ enum status params_refuse(const char *name, const struct params_value *value, co
     return status;
 }
 
-static enum status too_long(const char *name, size_t len, int max, struct err *err) {
-    return err_set(err, ERR_INVALID, "%s has %zu entries, want at most %d", name, len, max);
+static enum status too_long(const struct nvllm_param *param, size_t len, int max, struct err *err) {
+    const char *unit = param->type == NVLLM_PARAM_JSON ? "bytes" : "entries";
+    return err_set(err, ERR_INVALID, "%s has %zu %s, want at most %d", param->name, len, unit, max);
 }
 
 static enum status wrong_entry(const char *name, size_t index, const json_t *entry,
@@ -114,7 +115,7 @@ static enum status wrong_entry(const char *name, size_t index, const json_t *ent
 static enum status check_size(const struct nvllm_param *param, size_t size, struct err *err) {
     const struct list *list = list_of(param);
     if (size > (size_t)list->entries_max) {
-        return too_long(param->name, size, list->entries_max, err);
+        return too_long(param, size, list->entries_max, err);
     }
     if (size >= (size_t)list->entries_min) return OK;
     return err_set(err, ERR_INVALID, "%s is empty, want at least one entry", param->name);
@@ -422,7 +423,7 @@ enum status params_list_check(const struct nvllm_sampling_params *params,
     size_t count;
     get_list(params, list, &entries, &count);
     if (count > (size_t)list->entries_max) {
-        return too_long(param->name, count, list->entries_max, err);
+        return too_long(param, count, list->entries_max, err);
     }
     if (count && !entries) {
         return err_set(err, ERR_INVALID, "%s is NULL with %zu entries", param->name, count);

@@ -1,6 +1,5 @@
 #include "server/api/tool_grammar.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,10 +50,6 @@ static bool make_text_part(struct api_request *request, json_t **part) {
     json_t *value = NULL;
     const char *key = find_constraint(request->chat.form, &value);
     if (!key) return true;
-    if (strcmp(key, "structural_tag") == 0) {
-        return request_params_unsupported(request, "structural_tag",
-                                          "a structural tag beside tools");
-    }
     if (strcmp(key, "json") == 0) {
         *part = make_part("json_schema", "json_schema", value);
     } else if (strcmp(key, "json_object") == 0) {
@@ -133,11 +128,12 @@ static bool set_form(struct api_request *request, json_t *format) {
                       : api_error_nomem(&request->error);
     json_decref(form);
     request->chat.has_form = true;
-    // The client did not send that member.
-    if (!is_good && strcmp(request->error.param, "structured_outputs") == 0) {
-        snprintf(request->error.param, sizeof request->error.param, "tools");
-    }
-    return is_good;
+    struct api_error *error = &request->error;
+    if (is_good || strcmp(error->param, "structured_outputs") != 0) return is_good;
+    const struct api_error own = *error; // the client did not send that member
+    *error = (struct api_error){0};
+    return api_error_set(error, own.status, own.code, "tools",
+                         "the schemas of tools make a form that is refused: %.500s", own.message);
 }
 
 static bool set_functions(struct api_request *request, const json_t *tools, const char *name,
@@ -187,6 +183,10 @@ bool tool_grammar_set(struct api_request *request, const json_t *tools, const ch
             "in which this model writes tool calls is not known");
     }
     if (!request->api->tool_format) return any_strict ? leave_out_strict(request) : true;
+    if (jread_get(request->chat.form, "structural_tag")) {
+        return request_params_unsupported(request, "structural_tag",
+                                          "a structural tag beside tools");
+    }
     json_t *text = NULL;
     bool has_text = request->chat.form && !request->chat.forces_call;
     if (has_text && !make_text_part(request, &text)) return false;

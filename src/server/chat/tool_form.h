@@ -12,6 +12,10 @@
 
 #include "server/chat/tool_format.h"
 
+// Where structured_outputs names the faults of the form, and those of the text's own part of it.
+#define TOOL_FORM_PLACE "structural_tag: "
+#define TOOL_FORM_TEXT_PLACE TOOL_FORM_PLACE "format: elements[0]: "
+
 struct tool_form_function {
     const char *name;
     json_t *parameters; // borrowed: the schema of an object; NULL: any object

@@ -6,6 +6,7 @@
 
 #include "api/encode.h"
 #include "base/os/secret.h"
+#include "server/chat/tool_form.h"
 #include "server/loop/body.h"
 
 // ---- birth and death ----
@@ -486,6 +487,23 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
     engine_thread_send(api->engine_thread, &delta->message);
 }
 
+// The member that a fault of the form is about: the tools, or the form beside them. Then the fault
+// is told as without tools.
+static const char *blame_form(const struct api_request *request, struct nvllm_error *fault) {
+    static const char start[] = "structured_outputs: ";
+    char *at = fault->message + strlen(start);
+    if (strncmp(fault->message, start, strlen(start)) != 0) return NULL;
+    if (!request->chat.has_form) return "structured_outputs";
+    if (!request->chat.form || request->chat.forces_call) return "tools";
+    if (strncmp(at, TOOL_FORM_TEXT_PLACE, strlen(TOOL_FORM_TEXT_PLACE)) == 0) {
+        const char *rest = at + strlen(TOOL_FORM_TEXT_PLACE);
+        memmove(at, rest, strlen(rest) + 1);
+        return "structured_outputs";
+    }
+    bool is_call = strncmp(at, TOOL_FORM_PLACE, strlen(TOOL_FORM_PLACE)) == 0;
+    return is_call ? "tools" : "structured_outputs";
+}
+
 static bool submit_one(struct api_request *request, struct prompt *prompt) {
     struct nvllm_request options = NVLLM_REQUEST_INIT;
     struct nvllm_error fault = {0};
@@ -499,9 +517,8 @@ static bool submit_one(struct api_request *request, struct prompt *prompt) {
     options.may_reason = request->chat.role != NULL;
     enum nvllm_status status =
         nvllm_engine_add_request(request->api->engine, &options, &prompt->engine_id, &fault);
-    bool is_form = strncmp(fault.message, "structured_outputs: ", 20) == 0;
-    const char *form = request->chat.has_form ? "tools" : "structured_outputs";
-    return api_error_library(&request->error, status, &fault, is_form ? form : NULL);
+    const char *member = blame_form(request, &fault);
+    return api_error_library(&request->error, status, &fault, member);
 }
 
 // On the pool. A prompt that is refused sets request->error, and those before it are aborted.

@@ -15,6 +15,7 @@
 struct reader {
     struct grammar *grammar;
     struct schema_options schema;
+    const struct vocabulary *vocabulary; // NULL: names of tokens are not checked
     uint32_t start;
 };
 
@@ -108,6 +109,9 @@ static enum status read_tag(struct reader *reader, const json_t *value, struct t
                             struct err *err) {
     const json_t *begin = json_object_get(value, "begin"), *end = json_object_get(value, "end");
     const json_t *schema = json_object_get(value, "schema");
+    static const char *const members[] = {"begin", "schema", "end", NULL};
+    enum status known = tag_format_check_members(value, members, "a structure", err);
+    if (known) return err_prefix(err, known, "structural_tag");
     if (!json_is_string(begin) || !json_is_string(end) || !schema) {
         return err_set(
             err, ERR_INVALID,
@@ -125,11 +129,14 @@ static enum status read_tag(struct reader *reader, const json_t *value, struct t
 static enum status add_tags(struct reader *reader, const json_t *root, struct err *err) {
     const json_t *list = json_object_get(root, "structures");
     const json_t *triggers = json_object_get(root, "triggers");
+    static const char *const members[] = {"type", "format", "structures", "triggers", NULL};
     if (!json_is_object(root)) return wrong_type("structural_tag", root, "an object", err);
+    enum status known = tag_format_check_members(root, members, "structural_tag", err);
+    if (known) return known;
     const json_t *format = jread_get(root, "format");
     if (format) {
-        enum status status =
-            tag_format_add(reader->grammar, format, &reader->schema, &reader->start, err);
+        enum status status = tag_format_add(reader->grammar, format, &reader->schema,
+                                            reader->vocabulary, &reader->start, err);
         return status ? err_prefix(err, status, "structural_tag") : OK;
     }
     if (!json_is_array(list))
@@ -247,8 +254,9 @@ static enum status read_object(struct reader *reader, const json_t *root, struct
     return grammar_status(reader->grammar, err);
 }
 
-enum status outputs_read(struct grammar **out, const char *text, size_t len, struct err *err) {
-    struct reader reader = {0};
+enum status outputs_read(struct grammar **out, const char *text, size_t len,
+                         const struct vocabulary *vocabulary, struct err *err) {
+    struct reader reader = {.vocabulary = vocabulary};
     json_t *root = NULL;
     *out = NULL;
     enum status status = jread_request(&root, text, len, "structured_outputs", err);

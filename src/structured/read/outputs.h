@@ -14,10 +14,12 @@
 #define STRUCTURED_OUTPUTS_H
 
 #include "structured/grammar/grammar.h"
+#include "structured/vocabulary/vocabulary.h"
 
 // ERR_FORMAT, ERR_INVALID: the text is no such object, or its constraint has a fault;
-// ERR_UNSUPPORTED: a part of it cannot be enforced. The message names the member.
+// ERR_UNSUPPORTED: a part of it cannot be enforced. The message names the member. The tokens that
+// it names must be in `vocabulary`; NULL: that is not checked.
 MUST_USE enum status outputs_read(struct grammar **out, const char *text, size_t len,
-                                  struct err *err);
+                                  const struct vocabulary *vocabulary, struct err *err);
 
 #endif

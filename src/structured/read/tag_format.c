@@ -1,5 +1,6 @@
 #include "structured/read/tag_format.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,11 +15,26 @@ enum { TRIAL_STEPS_MAX = 20000000 }; // of all schemas with best_effort together
 struct reader {
     struct grammar *grammar;
     const struct schema_options *schema;
+    const struct vocabulary *vocabulary; // NULL: names of tokens are not checked
     uint64_t *trial_steps_left;
 };
 
 static enum status read_part(const struct reader *reader, const json_t *part, uint32_t *item,
                              struct err *err);
+
+enum status tag_format_check_members(const json_t *object, const char *const *members,
+                                     const char *what, struct err *err) {
+    for (void *at = json_object_iter((json_t *)(uintptr_t)object); at;
+         at = json_object_iter_next((json_t *)(uintptr_t)object, at)) {
+        const char *key = json_object_iter_key(at);
+        const char *const *member = members;
+        while (*member && strcmp(*member, key) != 0) member++;
+        if (*member || json_is_null(json_object_iter_value(at))) continue;
+        return err_set(err, ERR_UNSUPPORTED, "%s has the member \"%.64s\", which is not known",
+                       what, key);
+    }
+    return OK;
+}
 
 static enum status wrong_type(const char *key, const json_t *value, const char *want,
                               struct err *err) {
@@ -163,10 +179,21 @@ static enum status read_any_text(const struct reader *reader, const json_t *part
     return status;
 }
 
+// The name of a token.
+static enum status read_name(const struct reader *reader, const json_t *part, struct expr_text *out,
+                             struct err *err) {
+    enum status status = read_text(part, "token", out, err);
+    if (status || !reader->vocabulary ||
+        vocabulary_has_name(reader->vocabulary, out->bytes, out->len)) {
+        return status;
+    }
+    return err_set(err, ERR_INVALID, "\"%.64s\" is no added token of this model", out->bytes);
+}
+
 static enum status read_token(const struct reader *reader, const json_t *part, uint32_t *item,
                               struct err *err) {
     struct expr_text name = {0};
-    enum status status = read_text(part, "token", &name, err);
+    enum status status = read_name(reader, part, &name, err);
     if (status) return status;
     struct exprs *exprs = grammar_exprs(reader->grammar);
     *item = grammar_terminal(reader->grammar, expr_special_token(exprs, name.bytes, name.len));
@@ -232,13 +259,20 @@ static enum status read_optional(const struct reader *reader, const json_t *part
 
 // ---- tags ----
 
+static const char *const tag_members[] = {"type", "begin", "content", "end", NULL};
+static const char *const token_members[] = {"type", "token", NULL};
+
 static enum status read_tag_of(const struct reader *reader, const json_t *part, struct tag *tag,
                                struct err *err) {
     const json_t *begin = json_object_get(part, "begin");
     *tag = (struct tag){.special = json_is_object(begin)};
-    enum status status = read_content(reader, part, &tag->content, err);
+    enum status status = tag_format_check_members(part, tag_members, "the part tag", err);
+    if (!status && tag->special) {
+        status = tag_format_check_members(begin, token_members, "the part token", err);
+    }
+    if (!status) status = read_content(reader, part, &tag->content, err);
     if (!status) {
-        status = tag->special ? read_text(begin, "token", &tag->begin, err)
+        status = tag->special ? read_name(reader, begin, &tag->begin, err)
                               : read_text(part, "begin", &tag->begin, err);
     }
     return status ? status : read_text(part, "end", &tag->end, err);
@@ -302,46 +336,32 @@ static enum status read_tag(const struct reader *reader, const json_t *part, uin
 
 // ---- a part ----
 
-enum { MEMBERS_MAX = 4 };
+enum { MEMBERS_MAX = 6 };
 
 static const struct part_type {
     const char *type;
     enum status (*read)(const struct reader *reader, const json_t *part, uint32_t *item,
                         struct err *err);
-    const char *members[MEMBERS_MAX]; // beside "type"
+    const char *members[MEMBERS_MAX]; // NULL ends them
 } types[] = {
-    {"const_string", read_const, {"value"}},
-    {"regex", read_regex, {"pattern"}},
-    {"grammar", read_grammar, {"grammar"}},
-    {"json_schema", read_schema, {"json_schema", "name", "best_effort", "style"}},
-    {"any_text", read_any_text, {"excludes"}},
-    {"token", read_token, {"token"}},
-    {"sequence", read_sequence, {"elements"}},
-    {"or", read_or, {"elements"}},
-    {"optional", read_optional, {"content"}},
-    {"tag", read_tag, {"begin", "content", "end"}},
-    {"any_tokens", read_any_tokens, {NULL}},
-    {"triggered_tags", read_triggered, {"triggers", "tags", "at_least_one", "stop_after_first"}},
+    {"const_string", read_const, {"type", "value"}},
+    {"regex", read_regex, {"type", "pattern"}},
+    {"grammar", read_grammar, {"type", "grammar"}},
+    {"json_schema", read_schema, {"type", "json_schema", "name", "best_effort", "style"}},
+    {"any_text", read_any_text, {"type", "excludes"}},
+    {"token", read_token, {"type", "token"}},
+    {"sequence", read_sequence, {"type", "elements"}},
+    {"or", read_or, {"type", "elements"}},
+    {"optional", read_optional, {"type", "content"}},
+    {"tag", read_tag, {"type", "begin", "content", "end"}},
+    {"any_tokens", read_any_tokens, {"type"}},
+    {"triggered_tags",
+     read_triggered,
+     {"type", "triggers", "tags", "at_least_one", "stop_after_first"}},
     {"tags_with_separator",
      read_separated,
-     {"tags", "separator", "at_least_one", "stop_after_first"}},
+     {"type", "tags", "separator", "at_least_one", "stop_after_first"}},
 };
-
-static enum status check_members(const struct part_type *type, const json_t *part,
-                                 struct err *err) {
-    for (void *at = json_object_iter((json_t *)(uintptr_t)part); at;
-         at = json_object_iter_next((json_t *)(uintptr_t)part, at)) {
-        const char *key = json_object_iter_key(at);
-        bool is_known = strcmp(key, "type") == 0;
-        for (size_t i = 0; i < MEMBERS_MAX && type->members[i]; i++) {
-            is_known |= strcmp(type->members[i], key) == 0;
-        }
-        if (is_known || json_is_null(json_object_iter_value(at))) continue;
-        return err_set(err, ERR_UNSUPPORTED,
-                       "the part %s has the member \"%.64s\", which is not known", type->type, key);
-    }
-    return OK;
-}
 
 // JSON is at most JREAD_DEPTH_MAX deep, and so is this recursion.
 static enum status read_part(const struct reader *reader, const json_t *part, uint32_t *item,
@@ -350,7 +370,9 @@ static enum status read_part(const struct reader *reader, const json_t *part, ui
     *item = GRAMMAR_EMPTY;
     for (size_t i = 0; type && i < ARRAY_LEN(types); i++) {
         if (strcmp(types[i].type, type) != 0) continue;
-        enum status status = check_members(&types[i], part, err);
+        char what[64];
+        snprintf(what, sizeof what, "the part %s", type);
+        enum status status = tag_format_check_members(part, types[i].members, what, err);
         return status ? status : types[i].read(reader, part, item, err);
     }
     return err_set(err, ERR_UNSUPPORTED,
@@ -360,9 +382,10 @@ static enum status read_part(const struct reader *reader, const json_t *part, ui
 }
 
 enum status tag_format_add(struct grammar *grammar, const json_t *format,
-                           const struct schema_options *schema, uint32_t *rule, struct err *err) {
+                           const struct schema_options *schema, const struct vocabulary *vocabulary,
+                           uint32_t *rule, struct err *err) {
     uint64_t trial_steps_left = TRIAL_STEPS_MAX;
-    struct reader reader = {grammar, schema, &trial_steps_left};
+    struct reader reader = {grammar, schema, vocabulary, &trial_steps_left};
     uint32_t item;
     enum status status = read_part(&reader, format, &item, err);
     if (status) return err_prefix(err, status, "format");

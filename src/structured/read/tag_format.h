@@ -17,10 +17,16 @@
 #include <jansson.h>
 
 #include "structured/schema/schema.h"
+#include "structured/vocabulary/vocabulary.h"
 
-// Adds a rule for the texts of `format`. The message of a fault names the part's place in it.
+// Adds a rule for the texts of `format`. The message of a fault names the part's place in it. The
+// names of tokens must be in `vocabulary`; NULL: that is not checked.
 MUST_USE enum status tag_format_add(struct grammar *grammar, const json_t *format,
-                                    const struct schema_options *schema, uint32_t *rule,
+                                    const struct schema_options *schema,
+                                    const struct vocabulary *vocabulary, uint32_t *rule,
                                     struct err *err);
+// Refuses an object that has a member which is not in the list. `members` ends with NULL.
+MUST_USE enum status tag_format_check_members(const json_t *object, const char *const *members,
+                                              const char *what, struct err *err);
 
 #endif

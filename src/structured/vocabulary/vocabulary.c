@@ -394,11 +394,10 @@ const char *vocabulary_name(const struct vocabulary *vocabulary, uint32_t token,
     return vocabulary->bytes + vocabulary->offsets[token] + text_len;
 }
 
-void vocabulary_find_longer(const struct vocabulary *vocabulary, const char *bytes, size_t len,
-                            uint32_t *first, uint32_t *end) {
+// Goes down from the nodes [*first, *end) by the bytes.
+static void find_below(const struct vocabulary *vocabulary, const char *bytes, size_t len,
+                       uint32_t *first, uint32_t *end) {
     const struct vocabulary_tree *tree = &vocabulary->all;
-    *first = 0;
-    *end = tree->num_nodes;
     for (size_t i = 0; i < len; i++) {
         unsigned char byte = (unsigned char)bytes[i];
         while (*first < *end && tree->nodes[*first].byte != byte)
@@ -407,6 +406,22 @@ void vocabulary_find_longer(const struct vocabulary *vocabulary, const char *byt
         *end = *first + tree->nodes[*first].size;
         ++*first;
     }
+}
+
+void vocabulary_find_longer(const struct vocabulary *vocabulary, const char *bytes, size_t len,
+                            uint32_t *first, uint32_t *end) {
+    *first = 0;
+    *end = vocabulary->all.num_nodes;
+    find_below(vocabulary, bytes, len, first, end);
+}
+
+bool vocabulary_has_name(const struct vocabulary *vocabulary, const char *name, size_t len) {
+    const struct vocabulary_node *nodes = vocabulary->all.nodes;
+    uint32_t at, end;
+    vocabulary_find_longer(vocabulary, "\xff", 1, &at, &end);
+    find_below(vocabulary, name, len, &at, &end);
+    while (at < end && nodes[at].byte != 0xff) at += nodes[at].size;
+    return len && at < end;
 }
 
 bool vocabulary_is_ending(const struct vocabulary *vocabulary, int32_t token) {

@@ -119,6 +119,8 @@ const char *vocabulary_name(const struct vocabulary *vocabulary, uint32_t token,
 // The nodes [*first, *end) of `all` below the bytes: tokens that begin with them and are longer.
 void vocabulary_find_longer(const struct vocabulary *vocabulary, const char *bytes, size_t len,
                             uint32_t *first, uint32_t *end);
+// Whether expr_special_token of this name matches a token.
+bool vocabulary_has_name(const struct vocabulary *vocabulary, const char *name, size_t len);
 bool vocabulary_is_ending(const struct vocabulary *vocabulary, int32_t token);
 
 #endif
