@@ -72,6 +72,12 @@ enum status quantization_config_skip_list(struct quantization_config *out, const
                            "%s: \"%s\" of \"quantization_config\" has %s, want strings", what, key,
                            jread_type_name(item));
         }
+        if (strncmp(json_string_value(item), "re:", 3) == 0) {
+            enum status status =
+                module_targets_add(&out->skip_patterns, json_string_value(item), 0, what, err);
+            if (status) return status;
+            continue;
+        }
         out->skipped[out->num_skipped] = strdup(json_string_value(item));
         if (!out->skipped[out->num_skipped]) return err_nomem(err, key);
         out->num_skipped++;
@@ -315,8 +321,13 @@ enum status quantization_config_read(struct quantization_config *out, const json
 void quantization_config_fini(struct quantization_config *config) {
     for (uint32_t i = 0; i < config->num_skipped; i++) free(config->skipped[i]);
     free(config->skipped);
+    free(config->groups); // they have no lists of their own
+    module_targets_fini(&config->skip_patterns);
+    module_targets_fini(&config->targets);
     *config = (struct quantization_config){0};
 }
+
+// ---- a module ----
 
 // Whether `part` is in `name`, from the begin of a component to the end of one.
 static bool has_components(const char *name, const char *part) {
@@ -334,4 +345,22 @@ bool quantization_config_skips(const struct quantization_config *config, const c
         if (has_components(module, config->skipped[i])) return true;
     }
     return false;
+}
+
+enum status quantization_config_of(const struct quantization_config **out,
+                                   const struct quantization_config *config, const char *module,
+                                   struct err *err) {
+    enum target_kind kind;
+    uint32_t group;
+    *out = NULL;
+    if (quantization_config_skips(config, module)) return OK;
+    enum status status = module_targets_find(&kind, &group, &config->skip_patterns, module, err);
+    if (status || kind != TARGET_NONE) return status;
+    if (!config->groups) {
+        *out = config;
+        return OK;
+    }
+    status = module_targets_find(&kind, &group, &config->targets, module, err);
+    if (!status && kind != TARGET_NONE) *out = &config->groups[group];
+    return status;
 }

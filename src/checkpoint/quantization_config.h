@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "checkpoint/quantized/module_targets.h"
 
 enum quantization_method {
     QUANTIZED_NOT,
@@ -37,6 +38,12 @@ struct quantization_config {
     bool has_kv_scales; // the checkpoint has scales of keys and values, which are not needed
     char **skipped; // [num_skipped] modules whose weights are not quantized
     uint32_t num_skipped;
+    struct module_targets skip_patterns; // more of them
+    // compressed-tensors stores modules in several ways, or not all. What is above is of the first
+    // group; the owner of a target is its group.
+    struct quantization_config *groups; // [num_groups]; NULL: all modules are stored alike
+    uint32_t num_groups;
+    struct module_targets targets;
 };
 
 // Reads root's "quantization_config". None: all zero. After an error it is all zero too.
@@ -46,5 +53,10 @@ void quantization_config_fini(struct quantization_config *config); // all-zero i
 // Whether the configuration says that a module's weights are not quantized: an entry's components
 // (between dots) are components of the name, in a row. So "mlp.gate" is not "mlp.gate_proj".
 bool quantization_config_skips(const struct quantization_config *config, const char *module);
+// How a module's weights are stored. *out is `config`, one of its groups, or NULL: not quantized.
+// ERR_INVALID: a pattern takes too long.
+MUST_USE enum status quantization_config_of(const struct quantization_config **out,
+                                            const struct quantization_config *config,
+                                            const char *module, struct err *err);
 
 #endif

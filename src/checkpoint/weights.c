@@ -192,9 +192,10 @@ static enum status dummy_form(const struct weights *weights, const char *name, u
     if (weights->quantization.method == QUANTIZED_NOT || !is_linear) return OK;
     memcpy(module_name, name, len - strlen(".weight"));
     module_name[len - strlen(".weight")] = '\0';
-    if (quantization_config_skips(&weights->quantization, module_name)) return OK;
+    const struct quantization_config *config;
+    enum status status = quantization_config_of(&config, &weights->quantization, module_name, err);
     const struct quantized_module module = {.name = module_name, .in = cols};
-    return quantized_module_form(out, &module, &weights->quantization, err);
+    return status || !config ? status : quantized_module_form(out, &module, config, err);
 }
 
 static enum status take_dummy_codes(struct weights *weights, const char *name,
@@ -231,16 +232,19 @@ static void name_part(char out[PART_NAME_BYTES], const char *module, int part) {
 }
 
 // A linear of "NAME.weight" in the format of the configuration: looks for its tensors beside that
-// name. False: there is none of them, or the configuration says that it is not quantized.
-static bool find_module(const struct weights *weights, const char *name, const uint64_t *shape,
-                        char module[NAME_MAX_BYTES], struct quantized_module *out) {
+// name. *config is its format; NULL: there is none of them, or the configuration says that it is
+// not quantized.
+static enum status find_module(const struct quantization_config **config,
+                               const struct weights *weights, const char *name,
+                               const uint64_t *shape, char module[NAME_MAX_BYTES],
+                               struct quantized_module *out, struct err *err) {
     static const char ending[] = ".weight";
     size_t len = strlen(name);
-    if (!file_name_ends(name, ending) || len >= NAME_MAX_BYTES) return false;
+    *config = NULL;
+    if (!file_name_ends(name, ending) || len >= NAME_MAX_BYTES) return OK;
     memcpy(module, name, len - strlen(ending));
     module[len - strlen(ending)] = '\0';
     *out = (struct quantized_module){.name = module, .out = shape[0], .in = shape[1]};
-    if (quantization_config_skips(&weights->quantization, module)) return false;
     bool is_found = false;
     for (int part = 0; part < NUM_MODULE_PARTS; part++) {
         char beside[PART_NAME_BYTES];
@@ -250,15 +254,17 @@ static bool find_module(const struct weights *weights, const char *name, const u
         out->parts[part] = entry->tensor;
         is_found = true;
     }
-    return is_found;
+    if (!is_found) return OK;
+    return quantization_config_of(config, &weights->quantization, module, err);
 }
 
 static enum status take_module(struct weights *weights, struct quantized_module *module,
-                               struct weight *out, struct err *err) {
+                               const struct quantization_config *config, struct weight *out,
+                               struct err *err) {
     enum status status = grow_readers(weights, err);
     if (status) return status;
     struct matrix_reader **reader = &weights->readers[weights->num_readers];
-    status = quantized_module_open(reader, module, &weights->quantization, err);
+    status = quantized_module_open(reader, module, config, err);
     if (status) return status;
     weights->num_readers++;
     for (int part = 0; part < NUM_MODULE_PARTS && !status; part++) {
@@ -292,8 +298,9 @@ enum status weights_form(const struct weights *weights, const char *name, uint64
     const struct entry *entry = find_entry(weights, name);
     if (entry && entry->tensor->reader) *out = entry->tensor->reader->form;
     if (out->code || !is_quantized(weights, entry)) return OK;
-    if (!find_module(weights, name, shape, module_name, &module)) return OK;
-    return quantized_module_form(out, &module, &weights->quantization, err);
+    const struct quantization_config *config;
+    enum status status = find_module(&config, weights, name, shape, module_name, &module, err);
+    return status || !config ? status : quantized_module_form(out, &module, config, err);
 }
 
 enum status weights_take(struct weights *weights, const char *name, uint32_t rank,
@@ -305,10 +312,13 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
     struct entry *entry = find_entry(weights, name);
     char module_name[NAME_MAX_BYTES];
     struct quantized_module module;
-    if (rank == 2 && is_quantized(weights, entry) &&
-        find_module(weights, name, shape, module_name, &module)) {
-        return take_module(weights, &module, out, err);
+    const struct quantization_config *config = NULL;
+    enum status status = OK;
+    if (rank == 2 && is_quantized(weights, entry)) {
+        status = find_module(&config, weights, name, shape, module_name, &module, err);
     }
+    if (status) return status;
+    if (config) return take_module(weights, &module, config, out, err);
     if (!entry) {
         char want[SHAPE_TEXT_MAX];
         return err_set(err, ERR_FORMAT,
@@ -321,7 +331,7 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
         return err_set(err, ERR_UNSUPPORTED, "%s: tensor \"%.200s\" is %s, want BF16, F16 or F32",
                        tensor->path, name, dtype_name(tensor->dtype));
     }
-    enum status status = check_shape(entry, rank, shape, err);
+    status = check_shape(entry, rank, shape, err);
     if (!status) status = mark_used(entry, err);
     if (status) return status;
     if (has_reader) {

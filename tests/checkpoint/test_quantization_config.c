@@ -86,6 +86,17 @@ static void test_modelopt(void **state) {
     "{\"quant_method\": \"compressed-tensors\", \"format\": \"" format "\", \"config_groups\": "   \
     "{\"group_0\": {\"targets\": [\"Linear\"], \"weights\": {" weights "}}}}"
 
+#define INT4(targets)                                                                              \
+    "{\"targets\": " targets ", \"format\": \"pack-quantized\", \"weights\": {\"num_bits\": 4, "   \
+    "\"type\": \"int\", \"strategy\": \"group\", \"group_size\": 32}}"
+#define FLOAT8(targets)                                                                            \
+    "{\"targets\": " targets ", \"format\": \"float-quantized\", \"weights\": {\"num_bits\": 8, "  \
+    "\"type\": \"float\", \"strategy\": \"channel\"}}"
+#define GROUPS(first, second)                                                                      \
+    "{\"quant_method\": \"compressed-tensors\", \"format\": \"mixed-precision\", "                 \
+    "\"config_groups\": {\"group_0\": " first ", \"group_1\": " second "}, "                       \
+    "\"ignore\": [\"lm_head\", \"re:v[.]\"]}"
+
 static void test_compressed_tensors(void **state) {
     (void)state;
     struct quantization_config c =
@@ -153,12 +164,49 @@ static void test_refused(void **state) {
             "\"transform_config\"");
     refused(ERR_UNSUPPORTED,
             "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
-            "\"config_groups\": {\"a\": {}, \"b\": {}}}",
-            "2 groups");
-    refused(ERR_UNSUPPORTED,
-            "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
-            "\"config_groups\": {\"a\": {\"targets\": [\"re:.*down\"], \"weights\": {}}}}",
-            "\"targets\"");
+            "\"config_groups\": {}}",
+            "0 groups");
+    refused(ERR_FORMAT, GROUPS(INT4("[]"), FLOAT8("[\"Linear\"]")), "\"targets\"");
+    refused(ERR_FORMAT, GROUPS(INT4("[\"re:.*(down\"]"), FLOAT8("[\"Linear\"]")), "(down");
+    refused(ERR_FORMAT, GROUPS(INT4("[1]"), FLOAT8("[\"Linear\"]")), "\"targets\"");
+}
+
+// How the module is stored; NOT: it is not quantized.
+static enum quantization_method method_of(const struct quantization_config *c, const char *module) {
+    const struct quantization_config *found = NULL;
+    assert_int_equal(quantization_config_of(&found, c, module, NULL), OK);
+    return found ? found->method : QUANTIZED_NOT;
+}
+
+static void test_groups(void **state) {
+    (void)state;
+    struct quantization_config c =
+        read_ok(GROUPS(INT4("[\"re:.*mlp\", \"Linear\"]"),
+                       FLOAT8("[\"re:.*mlp\\\\.(down|gate)_proj$\", \"re:model.a\", \"x.q\"]")));
+    // A whole name before a pattern, and a pattern before a class.
+    assert_int_equal(method_of(&c, "x.q"), QUANTIZED_FP8);
+    assert_int_equal(method_of(&c, "x.q_proj"), QUANTIZED_PACKED);
+    assert_int_equal(method_of(&c, "model.attn"), QUANTIZED_FP8);
+    // A pattern is the begin of a name, and of two the first in their order counts.
+    assert_int_equal(method_of(&c, "old.model.attn"), QUANTIZED_PACKED);
+    assert_int_equal(method_of(&c, "x.mlp.down_proj"), QUANTIZED_PACKED);
+    assert_int_equal(method_of(&c, "x.mlp.up_proj"), QUANTIZED_PACKED);
+    // What is ignored comes before.
+    assert_int_equal(method_of(&c, "lm_head"), QUANTIZED_NOT);
+    assert_int_equal(method_of(&c, "v.mlp"), QUANTIZED_NOT);
+    // Each group has its own sizes.
+    const struct quantization_config *found = NULL;
+    assert_int_equal(quantization_config_of(&found, &c, "x.q", NULL), OK);
+    assert_int_equal(found->block_rows, 1);
+    assert_int_equal(found->block_cols, 0);
+    assert_int_equal(quantization_config_of(&found, &c, "x", NULL), OK);
+    assert_int_equal(found->block_cols, 32);
+    quantization_config_fini(&c);
+    // Of two groups that have a target the later one gets it; without a class others have none.
+    c = read_ok(GROUPS(INT4("[\"re:.*mlp\"]"), FLOAT8("[\"re:.*mlp\"]")));
+    assert_int_equal(method_of(&c, "x.mlp"), QUANTIZED_FP8);
+    assert_int_equal(method_of(&c, "x.attn"), QUANTIZED_NOT);
+    quantization_config_fini(&c);
 }
 
 static void test_skipped_modules_are_whole_components(void **state) {
@@ -180,6 +228,7 @@ int main(void) {
         cmocka_unit_test(test_methods),
         cmocka_unit_test(test_modelopt),
         cmocka_unit_test(test_compressed_tensors),
+        cmocka_unit_test(test_groups),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_skipped_modules_are_whole_components),
     };

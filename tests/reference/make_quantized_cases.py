@@ -95,14 +95,17 @@ def definition(name: str, t: dict, args) -> torch.Tensor:
     return codes * scale
 
 
-def compressed(name: str, preset: str, **changes) -> None:
+def compressed(name: str, preset: str, targets=("Linear",), others=None, **changes) -> None:
+    """`others`: presets of more groups, with their targets, before the one of the linear."""
     model = Model()
-    scheme = preset_name_to_scheme(preset, ["Linear"])
+    if others:  # the package keeps a group that some linear has
+        model.other = torch.nn.Linear(IN, OUT, bias=False, dtype=torch.bfloat16)
+    scheme = preset_name_to_scheme(preset, list(targets))
     for key, value in changes.items():
         setattr(scheme.weights, key, value)
-    apply_quantization_config(
-        model, QuantizationConfig(config_groups={"group_0": scheme}, ignore=["lm_head"])
-    )
+    groups = [preset_name_to_scheme(*other) for other in (others or {}).items()] + [scheme]
+    groups = {f"group_{number}": group for number, group in enumerate(groups)}
+    apply_quantization_config(model, QuantizationConfig(config_groups=groups, ignore=["lm_head"]))
     m = model.m
     args = m.quantization_scheme.weights
     low, high = ranges(m.weight.float(), args)
@@ -118,6 +121,9 @@ def compressed(name: str, preset: str, **changes) -> None:
     for key, value in (("input_scale", 0.02), ("input_global_scale", 400.0)):
         if hasattr(m, key):
             getattr(m, key).data.fill_(value)
+    if others:
+        model.other.weight_scale.data.fill_(0.01)
+        model.other.quantization_status = QuantizationStatus.FROZEN
     m.quantization_status = QuantizationStatus.FROZEN
     compressor = ModelCompressor.from_pretrained_model(model)
     compressor.compress_model(model)
@@ -270,6 +276,7 @@ def main() -> None:
     compressed("ct-nvfp4", "NVFP4")
     compressed("ct-nvfp4a16", "NVFP4A16")
     compressed("ct-mxfp4", "MXFP4")
+    compressed("ct-groups", "W4A16", targets=["re:m$"], others={"FP8_DYNAMIC": ["Linear"]}, group_size=32)
     modelopt_nvfp4()
     compressed_act_order()
     gptq("gptq-sym", 4, 32, True, "gptq")

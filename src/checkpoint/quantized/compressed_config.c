@@ -1,9 +1,12 @@
 #include "checkpoint/quantized/compressed_config.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/compiler.h"
 #include "base/json/jread.h"
+
+enum { GROUPS_MAX = 64 };
 
 enum strategy { BY_TENSOR, BY_CHANNEL, BY_GROUP, BY_BLOCK, BY_TENSOR_GROUP, NO_STRATEGY };
 static const char *const strategies[] = {"tensor", "channel", "group", "block", "tensor_group"};
@@ -118,23 +121,11 @@ static enum status choose_method(struct quantization_config *out, const struct s
                    format < NO_FORMAT ? formats[format] : "(none)");
 }
 
-static bool is_all_linears(const json_t *targets) {
-    return json_array_size(targets) == 1 && json_is_string(json_array_get(targets, 0)) &&
-           strcmp(json_string_value(json_array_get(targets, 0)), "Linear") == 0;
-}
-
-static enum status read_group(struct quantization_config *out, const json_t *object, size_t format,
+// Reads how the group's modules are stored. `format`: the one of all groups, unless it has its own.
+static enum status read_group(struct quantization_config *out, const json_t *group, size_t format,
                               const char *what, struct err *err) {
     static const char *const known[] = {"targets", "weights", "input_activations",
                                         "output_activations", "format"};
-    const json_t *groups = jread_get(object, "config_groups");
-    if (json_object_size(groups) != 1) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s: \"config_groups\" of \"quantization_config\" has %zu groups, which is "
-                       "not supported; want 1",
-                       what, json_object_size(groups));
-    }
-    const json_t *group = json_object_iter_value(json_object_iter((json_t *)(uintptr_t)groups));
     const json_t *weights = jread_get(group, "weights");
     if (!json_is_object(group) || !json_is_object(weights)) {
         return err_set(err, ERR_FORMAT,
@@ -147,12 +138,6 @@ static enum status read_group(struct quantization_config *out, const json_t *obj
                                           what, err);
     }
     if (status) return status;
-    if (!is_all_linears(jread_get(group, "targets"))) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s: \"targets\" of \"quantization_config\" are not [\"Linear\"], which is "
-                       "not supported",
-                       what);
-    }
     if (jread_get(group, "output_activations")) {
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: \"output_activations\" of \"quantization_config\" is not supported",
@@ -160,6 +145,64 @@ static enum status read_group(struct quantization_config *out, const json_t *obj
     }
     status = read_scheme(&scheme, out, weights, what, err);
     return status ? status : choose_method(out, &scheme, format, what, err);
+}
+
+static enum status read_targets(struct quantization_config *out, const json_t *group,
+                                uint32_t index, const char *what, struct err *err) {
+    const json_t *targets = jread_get(group, "targets");
+    enum status status = OK;
+    if (!json_array_size(targets)) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"targets\" of \"quantization_config\" is %s, want a list of names",
+                       what, json_is_array(targets) ? "empty" : jread_type_name(targets));
+    }
+    for (size_t i = 0; i < json_array_size(targets) && !status; i++) {
+        const char *text = json_string_value(json_array_get(targets, i));
+        if (!text) {
+            return err_set(err, ERR_FORMAT,
+                           "%s: \"targets\" of \"quantization_config\" has %s, want strings", what,
+                           jread_type_name(json_array_get(targets, i)));
+        }
+        status = module_targets_add(&out->targets, text, index, what, err);
+    }
+    return status;
+}
+
+static bool is_all_linears(const struct module_targets *targets) {
+    return targets->count == 1 && strcmp(targets->items[0].text, "Linear") == 0;
+}
+
+static enum status read_groups(struct quantization_config *out, const json_t *object, size_t format,
+                               const char *what, struct err *err) {
+    json_t *groups = jread_get(object, "config_groups");
+    size_t count = json_object_size(groups);
+    if (!count || count > GROUPS_MAX) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"config_groups\" of \"quantization_config\" has %zu groups, want 1 to "
+                       "%d",
+                       what, count, GROUPS_MAX);
+    }
+    out->groups = calloc(count, sizeof *out->groups);
+    if (!out->groups) return err_nomem(err, "config_groups");
+    enum status status = OK;
+    for (void *at = json_object_iter(groups); at && !status;
+         at = json_object_iter_next(groups, at)) {
+        const json_t *group = json_object_iter_value(at);
+        status = read_group(&out->groups[out->num_groups], group, format, what, err);
+        if (!status) status = read_targets(out, group, out->num_groups++, what, err);
+    }
+    if (status) return status;
+    const struct quantization_config *first = &out->groups[0];
+    out->method = first->method;
+    out->bits = first->bits;
+    out->block_rows = first->block_rows;
+    out->block_cols = first->block_cols;
+    out->is_symmetric = first->is_symmetric;
+    if (count > 1 || !is_all_linears(&out->targets)) return OK;
+    free(out->groups);
+    out->groups = NULL;
+    out->num_groups = 0;
+    return OK;
 }
 
 enum status compressed_config_read(struct quantization_config *out, const json_t *object,
@@ -188,6 +231,6 @@ enum status compressed_config_read(struct quantization_config *out, const json_t
                                           what, err);
     }
     out->has_kv_scales = jread_get(object, "kv_cache_scheme") != NULL;
-    if (!status) status = read_group(out, object, format, what, err);
+    if (!status) status = read_groups(out, object, format, what, err);
     return status ? status : quantization_config_skip_list(out, object, "ignore", what, err);
 }
