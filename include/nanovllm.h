@@ -592,6 +592,8 @@ struct nvllm_event {
     uint32_t num_generated_tokens;
     uint32_t num_preemptions; // how often it lost its KV blocks so far
     struct nvllm_times times;
+    const float *embedding; // [num_dimensions] with NVLLM_FINISH_STOP of a pooled request; else NULL
+    uint32_t num_dimensions;
 };
 
 // Called on the engine's thread, from nvllm_engine_step, _wait, _generate or _destroy. With
@@ -600,6 +602,30 @@ struct nvllm_event {
 // takes in the requests that it adds or aborts. It may not drive the engine: step, wait, generate
 // and observe then return NVLLM_ERR_INVALID, and destroy does nothing.
 typedef void (*nvllm_event_fn)(const struct nvllm_event *event, void *user_data);
+
+// How hidden states become a vector.
+enum nvllm_pooling_kind {
+    // As 1_Pooling/config.json of the model says; without one, the last token.
+    NVLLM_POOLING_MODEL = 0,
+    NVLLM_POOLING_LAST, // the last token's
+    NVLLM_POOLING_MEAN, // the mean over all tokens; they are computed without cached prefixes
+};
+
+// Asks for a vector in place of generated text: the prompt's hidden states behind the model's final
+// norm, pooled, in float32.
+struct nvllm_pooling {
+    size_t struct_size;
+    enum nvllm_pooling_kind kind;
+    // The vector is scaled to length 1: 1 yes, 0 no, -1 (_INIT) as modules.json of the model says;
+    // without one, yes.
+    int32_t normalize;
+    // Only so many first numbers are kept, before the vector is scaled; 0: all.
+    uint32_t dimensions;
+    // The name of a text in config_sentence_transformers.json of the model, such as "query", which
+    // goes before the prompt. NULL: none.
+    const char *prompt_name;
+};
+#define NVLLM_POOLING_INIT {sizeof(struct nvllm_pooling), NVLLM_POOLING_MODEL, -1, 0, NULL}
 
 // Exactly one of prompt, prompt_token_ids and chat is given; the others are NULL.
 struct nvllm_request {
@@ -633,12 +659,16 @@ struct nvllm_request {
     // 1: structured_outputs begin behind the model's reasoning, if the output begins with some. So
     // it is for a chat; here it is for a prompt that was made of one.
     int32_t may_reason;
+    // NULL: text is generated. Otherwise the request has one event, which has the vector; of
+    // `sampling` only `priority` is read, and n, echo, prompt_logprobs and structured_outputs are
+    // refused. The prompt may have max_model_len tokens. Copied.
+    const struct nvllm_pooling *pooling;
 };
 
 #define NVLLM_REQUEST_INIT                                                                         \
     {                                                                                              \
         sizeof(struct nvllm_request), NULL, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, 0, 0,     \
-            NULL, NULL, 0, 0                                                                       \
+            NULL, NULL, 0, 0, NULL                                                                 \
     }
 
 // ---- engine ----
@@ -733,7 +763,9 @@ struct nvllm_result {
     struct nvllm_logprob *prompt_logprobs;
     struct nvllm_times times;
     struct nvllm_error error; // why, with NVLLM_FINISH_ERROR
-    void *reserved[4]; // NULL; for fields of later versions
+    float *embedding; // [num_dimensions] of a request with pooling; NULL: there is none
+    size_t num_dimensions;
+    void *reserved[2]; // NULL; for fields of later versions
 };
 
 // Runs a list of requests to its end, along with the engine's other requests. *results

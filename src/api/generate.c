@@ -92,6 +92,13 @@ static bool collect_end(struct output *output, const struct nvllm_event *event) 
         struct err err = {0};
         api_error(&result->error, err_set(&err, ERR_DEVICE, "%s", event->error), &err);
     }
+    if (event->embedding) {
+        size_t bytes = event->num_dimensions * sizeof *result->embedding;
+        result->embedding = malloc(bytes);
+        if (!result->embedding) return false;
+        memcpy(result->embedding, event->embedding, bytes);
+        result->num_dimensions = event->num_dimensions;
+    }
     if (event->stop_string && !(result->stop_string = strdup(event->stop_string))) return false;
     size_t bytes = event->num_prompt_tokens * sizeof *result->prompt_token_ids;
     result->prompt_token_ids = malloc(bytes);
@@ -307,6 +314,7 @@ static void free_parts(struct nvllm_result *result) {
     free(result->text);
     free(result->logprobs);
     free(result->prompt_logprobs);
+    free(result->embedding);
 }
 
 void nvllm_results_free(struct nvllm_result *results, size_t num_results) {

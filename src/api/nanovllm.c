@@ -47,6 +47,7 @@ size_t nvllm_struct_size(const char *name) {
         {"nvllm_times", sizeof(struct nvllm_times)},
         {"nvllm_durations", sizeof(struct nvllm_durations)},
         {"nvllm_event", sizeof(struct nvllm_event)},
+        {"nvllm_pooling", sizeof(struct nvllm_pooling)},
         {"nvllm_request", sizeof(struct nvllm_request)},
         {"nvllm_result", sizeof(struct nvllm_result)},
         {"nvllm_stats", sizeof(struct nvllm_stats)},
@@ -85,6 +86,9 @@ enum status api_check_size(const void *given, size_t known_size, const char *wha
 
 enum status api_check_request(const struct nvllm_request *request, struct err *err) {
     enum status status = api_check_size(request, sizeof *request, "nvllm_request", err);
+    if (!status && request->pooling) {
+        status = api_check_size(request->pooling, sizeof *request->pooling, "nvllm_pooling", err);
+    }
     if (status || !request->sampling) return status;
     return api_check_size(request->sampling, sizeof *request->sampling, "nvllm_sampling_params",
                           err);

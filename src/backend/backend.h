@@ -119,6 +119,7 @@ struct step {
     uint32_t num_tokens, num_seqs;
     uint32_t num_logits; // rows whose logits are wanted
     uint32_t num_prompt_logits; // rows of prompts that are wanted too, for log-probabilities alone
+    uint32_t num_pooled; // rows whose last hidden states are wanted, for embeddings
     uint32_t table_rows, table_stride; // of block_tables, the same in every step
     uint32_t max_query_len, max_context_len; // maxima over the sequences, for launch shapes
     int32_t *tokens; // [num_tokens]; -1 - r stands for previous[r].token_id
@@ -141,6 +142,7 @@ struct step {
     int32_t *prompt_index; // [num_prompt_logits]: rows of tokens
     // [num_prompt_logits] greedy, with a bias that lets only the prompt's next token win.
     struct sample_row *prompt_rows;
+    int32_t *pool_index; // [num_pooled]: rows of tokens
     // Results of the previous step. Tokens below 0 refer to them, so that a step can be launched
     // before the host has read those token ids. NULL: no token refers to them.
     const struct sample_result *previous;

@@ -80,6 +80,8 @@ struct model_config {
     uint32_t max_position_embeddings; // yarn: the extended length, if it is more than declared
     float rms_norm_eps;
     bool tie_word_embeddings;
+    // A model of embeddings has no lm_head. It counts as tied, and no text can be generated.
+    bool lacks_lm_head;
     // The family decides what these and their absence mean: model/family.h.
     enum config_flag attention_bias, attention_out_bias, mlp_bias;
     uint32_t sliding_window; // tokens a query sees, itself included; 0: no layer has a window

@@ -288,6 +288,10 @@ static bool is_quantized(const struct weights *weights, const struct entry *entr
            !(entry && is_plain(entry->tensor->dtype));
 }
 
+bool weights_has(const struct weights *weights, const char *name) {
+    return weights->dummy || find_entry(weights, name);
+}
+
 enum status weights_form(const struct weights *weights, const char *name, uint64_t rows,
                          uint64_t cols, struct matrix_form *out, struct err *err) {
     const uint64_t shape[2] = {rows, cols};

@@ -42,6 +42,9 @@ void weights_set_quantization(struct weights *weights, const struct quantization
 // Tensors of models for images or sound may remain. Without this call none may.
 void weights_ignore_other_parts(struct weights *weights);
 
+// Whether there is a tensor of this name. Dummy: yes.
+bool weights_has(const struct weights *weights, const char *name);
+
 // Frees what readers handed out so far keep in memory: the weights that have one are read.
 void weights_release(struct weights *weights);
 

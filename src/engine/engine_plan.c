@@ -468,6 +468,17 @@ static size_t bytes_for_ranks(const struct engine_plan *plan,
     return bytes + mpi_comm_bytes(&shape);
 }
 
+// Models of embeddings are published without the matrix that they do not use.
+static void find_lm_head(struct engine_plan *plan) {
+    struct model_config *config = &plan->config;
+    struct weights *weights = NULL;
+    if (config->tie_word_embeddings || !plan->pooling.is_present) return;
+    // Where they cannot be opened, loading says why.
+    if (engine_plan_open_weights(plan, &weights, NULL)) return;
+    config->lacks_lm_head = config->tie_word_embeddings = !weights_has(weights, "lm_head.weight");
+    weights_close(weights);
+}
+
 enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine_options *options,
                              uint32_t engine, uint32_t rank, struct err *err) {
     *plan = (struct engine_plan){0};
@@ -475,6 +486,7 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     if (status) goto fail;
     status = model_config_load(&plan->config, &plan->generation, plan->checkpoint, err);
     if (status) goto fail;
+    if ((status = pooling_config_load(&plan->pooling, plan->checkpoint, err))) goto fail;
     if ((status = family_resolve(&plan->layers, &plan->config, err))) {
         struct document_name what;
         bool present = false;
@@ -505,6 +517,7 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
                                   (has_queue && strcmp(options->async_scheduling, "off") != 0));
     if ((status = choose_lengths(plan, options, err))) goto fail;
 
+    find_lm_head(plan);
     struct decoder_options *decoder = &plan->runner.decoder;
     decoder->config = &plan->config;
     decoder->table = &plan->layers;
@@ -548,6 +561,7 @@ void engine_plan_fini(struct engine_plan *plan) {
     backend_destroy(plan->backend);
     layer_table_fini(&plan->layers);
     model_config_fini(&plan->config);
+    pooling_config_fini(&plan->pooling);
     checkpoint_close(plan->checkpoint);
     *plan = (struct engine_plan){0};
 }

@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_config.h"
+#include "checkpoint/pooling_config.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/step/batch.h"
 #include "engine/step/model_runner.h"
@@ -18,6 +19,7 @@ struct engine_plan {
     struct checkpoint *checkpoint; // the plan's own; its config and generation are these
     struct model_config config;
     struct generation_config generation;
+    struct pooling_config pooling;
     struct layer_table layers;
     struct decoder_shape shape;
     uint32_t engine; // number of the engine in its data-parallel group

@@ -98,7 +98,9 @@ static enum status create_row_buffers(struct llm_engine *engine, struct err *err
     buffers->ranked = malloc(vocab_size * sizeof *buffers->ranked);
     if (!buffers->scratch || !buffers->ranked) return err_nomem(err, "engine");
     struct model_runner *runner = executor_runner(engine->executor);
-    if (runner) model_runner_set_row_fn(runner, llm_engine_take_row, engine);
+    if (runner) {
+        model_runner_set_row_fns(runner, llm_engine_take_row, llm_engine_take_hidden, engine);
+    }
     return OK;
 }
 
@@ -318,6 +320,7 @@ static enum status launch(struct llm_engine *engine, struct inflight_step *infli
     }
     begin_counts(engine, schedule);
     want_prompt_rows(schedule);
+    llm_engine_want_pooled(schedule);
     uint32_t block_size = engine->plan.scheduler.block_size;
     batch_build(&inflight->batch, schedule, block_size, row_of, padded_seqs);
     if (engine->observer.on_step) {
@@ -353,11 +356,11 @@ static void advance(struct llm_engine *engine, struct inflight_step *inflight) {
     uint32_t row = 0;
     for (uint32_t i = 0; i < inflight->schedule.num_items; i++) {
         const struct scheduled *item = &inflight->schedule.items[i];
-        if (!item->needs_token) continue;
+        if (!item->needs_token && !item->ends_pooling) continue;
         if (item->seq->status != SEQUENCE_FINISHED) {
             scheduler_append_pending(engine->scheduler, item->seq, row);
         }
-        row++;
+        row += item->needs_token;
     }
 }
 
@@ -383,6 +386,9 @@ static void take_results(struct llm_engine *engine, struct inflight_step *inflig
         if (item->needs_token && !request->has_ended) {
             num_tokens = llm_engine_take_tokens(engine, request, &results[row], 1,
                                                 inflight->times.output_begin);
+        }
+        if (item->ends_pooling && !request->has_ended) {
+            llm_engine_end_pooled(engine, request, inflight->times.output_begin);
         }
         row += item->needs_token;
         if (!engine->observer.on_step) continue;

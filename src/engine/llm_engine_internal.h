@@ -1,5 +1,6 @@
 /* The engine's own struct, shared by llm_engine.c (life, step), llm_engine_prompt.c and
- * llm_engine_request.c (what goes in) and llm_engine_output.c (events).
+ * llm_engine_request.c (what goes in), llm_engine_output.c (events) and llm_engine_pooling.c
+ * (vectors in place of text).
  *
  * Any thread reads what does not change after llm_engine_load, and uses the inbox. Everything else
  * is touched by the engine's thread alone. */
@@ -77,6 +78,22 @@ void llm_engine_accept(struct llm_engine *engine, struct request *first);
 // A model_runner_row_fn, of the engine: keeps the log-probabilities of a prompt row of a launch,
 // where they are of the whole vocabulary. llm_engine_take_prompt brings the token's own.
 void llm_engine_take_row(void *engine, uint32_t slot, uint32_t row, const float *logits);
+// A model_runner_hidden_fn, of the engine: adds a pooled row of a launch to its request's vector.
+void llm_engine_take_hidden(void *engine, uint32_t slot, uint32_t row, const float *hidden);
+// Marks the rows that pooled requests of the schedule want.
+void llm_engine_want_pooled(const struct schedule *schedule);
+// Makes the request one for a vector, if it asks for one. Any thread.
+MUST_USE enum status llm_engine_pool(const struct llm_engine *engine, struct request *request,
+                                     const struct nvllm_pooling *pooling, struct err *err);
+// The text of a request's prompt with the text that it names in front; appended to `text`.
+MUST_USE enum status llm_engine_prefix_prompt(const struct llm_engine *engine,
+                                              const struct nvllm_request *request,
+                                              struct buf *text, struct err *err);
+// Call it once, when all hidden states are there. [pooled.dimensions], the request's.
+const float *llm_engine_pooled_vector(const struct llm_engine *engine,
+                                      const struct request *request);
+// Ends a request whose vector is complete, and delivers its event.
+void llm_engine_end_pooled(struct llm_engine *engine, struct request *request, double now);
 // Keeps the log-probabilities of an item's prompt rows.
 void llm_engine_take_prompt(struct request *request, const struct scheduled *item,
                             const struct sample_result *results);

@@ -101,6 +101,17 @@ void llm_engine_end_aborted(struct llm_engine *engine, struct request *first) {
     if (!--first->num_held) request_destroy(first);
 }
 
+void llm_engine_end_pooled(struct llm_engine *engine, struct request *request, double now) {
+    if (!inbox_begin_end(&engine->inbox, request)) return; // an abort came first
+    request->times.first_token = request->times.last_token = now;
+    struct nvllm_event event = event_of(request);
+    event.finish_reason = NVLLM_FINISH_STOP;
+    event.embedding = llm_engine_pooled_vector(engine, request);
+    event.num_dimensions = request->pooled.dimensions;
+    deliver(request, &event);
+    release(engine, request, NVLLM_FINISH_STOP);
+}
+
 static bool is_eos(const struct llm_engine *engine, const struct request *request, int32_t token) {
     if (request->sampling.params.ignore_eos) return false;
     const struct model_config *config = &engine->plan.config;

@@ -78,11 +78,17 @@ static enum status check_given(const struct llm_engine *engine, const struct nvl
                    request->chat ? "chat" : "text prompt");
 }
 
+static const char *too_long(const struct nvllm_request *request) {
+    return request->pooling ? "is shorter" : "leaves no room for an answer";
+}
+
 enum status llm_engine_prompt_ids(const struct llm_engine *engine,
                                   const struct nvllm_request *request, bool is_rendered,
                                   struct token_list *encoded, const int32_t **ids, size_t *count,
                                   struct buf *echo, struct err *err) {
     enum status status = check_given(engine, request, err);
+    // A vector needs no place behind the prompt.
+    size_t count_max = engine->plan.max_model_len - (request->pooling ? 0 : 1);
     encoded->len_max = engine->plan.max_model_len; // not all of a text that cannot fit is encoded
     const struct interrupt interrupt = llm_engine_interrupt(request->interrupt);
     if (!status && request->prompt) {
@@ -93,19 +99,16 @@ enum status llm_engine_prompt_ids(const struct llm_engine *engine,
         status = encode_chat(engine, request, &interrupt, encoded, echo, err);
     }
     if (status == ERR_CAPACITY) {
-        return err_set(err, ERR_INVALID,
-                       "the prompt has more than %zu tokens; max_model_len %u leaves no room for "
-                       "an answer",
-                       encoded->len_max, engine->plan.max_model_len);
+        return err_set(err, ERR_INVALID, "the prompt has more than %zu tokens; max_model_len %u %s",
+                       encoded->len_max, engine->plan.max_model_len, too_long(request));
     }
     if (status) return status;
     *ids = request->prompt_token_ids ? request->prompt_token_ids : encoded->ids;
     *count = request->prompt_token_ids ? request->num_prompt_token_ids : encoded->len;
     if (*count == 0) return err_set(err, ERR_INVALID, "the prompt is empty");
-    if (*count >= engine->plan.max_model_len) {
-        return err_set(err, ERR_INVALID,
-                       "the prompt has %zu tokens; max_model_len %u leaves no room for an answer",
-                       *count, engine->plan.max_model_len);
+    if (*count > count_max) {
+        return err_set(err, ERR_INVALID, "the prompt has %zu tokens; max_model_len %u %s", *count,
+                       engine->plan.max_model_len, too_long(request));
     }
     status = check_prompt_ids(engine, *ids, *count, err);
     bool echoes_ids = echo && request->prompt_token_ids && engine->tokenizer;

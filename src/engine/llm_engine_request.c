@@ -52,7 +52,9 @@ static enum status fill_output(const struct llm_engine *engine, struct request *
     const struct nvllm_sampling_params *params = &request->sampling.params;
     enum status status = init_text(engine, request, err);
     if (status) return status;
-    uint32_t max_new = max_new_tokens(engine, count, (uint32_t)params->max_tokens);
+    // A vector takes the place of one token.
+    uint32_t max_new =
+        in->pooling ? 1 : max_new_tokens(engine, count, (uint32_t)params->max_tokens);
     status =
         sequence_create(&request->seq, 0, ids, count, max_new, engine->plan.scheduler.block_size,
                         engine->plan.runner.decoder.limits.num_kv_groups, err);
@@ -170,6 +172,10 @@ static enum status constrain(const struct llm_engine *engine, struct request *re
 static enum status fill_request(const struct llm_engine *engine, struct request *request,
                                 const struct nvllm_request *in, const int32_t *ids, uint32_t count,
                                 struct err *err) {
+    if (!in->pooling && engine->plan.config.lacks_lm_head) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "the model has no lm_head: it gives embeddings, not text");
+    }
     enum status status = sampling_init(&request->sampling, in->sampling, &engine->plan.generation,
                                        &engine->plan.config, engine->tokenizer, err);
     if (status) return status;
@@ -180,6 +186,7 @@ static enum status fill_request(const struct llm_engine *engine, struct request 
                        "stop strings need the tokenizer, which skip_tokenizer_init left out");
     }
     status = fill_output(engine, request, in, ids, count, err);
+    if (!status && in->pooling) status = llm_engine_pool(engine, request, in->pooling, err);
     if (!status) status = want_prompt_logprobs(engine, request, err);
     if (!status) status = scheduler_check(engine->scheduler, request->seq, err);
     return status ? status : add_outputs(engine, request, in, ids, count, err);
@@ -197,9 +204,20 @@ enum status llm_engine_build_request(const struct llm_engine *engine,
     const int32_t *ids = NULL;
     size_t count = 0;
     struct buf *echo = in->sampling && in->sampling->echo ? &request->echo : NULL;
-    status = llm_engine_prompt_ids(engine, in, is_rendered, &encoded, &ids, &count, echo, err);
-    if (!status) status = fill_request(engine, request, in, ids, (uint32_t)count, err);
+    struct nvllm_request given = *in;
+    struct buf text = {0};
+    if (in->pooling && in->pooling->prompt_name) {
+        status = llm_engine_prefix_prompt(engine, in, &text, err);
+        given.prompt = text.data;
+        given.prompt_len = text.len;
+    }
+    if (!status) {
+        status =
+            llm_engine_prompt_ids(engine, &given, is_rendered, &encoded, &ids, &count, echo, err);
+    }
+    if (!status) status = fill_request(engine, request, &given, ids, (uint32_t)count, err);
     token_list_fini(&encoded);
+    buf_fini(&text);
     if (status) {
         request_destroy(request);
         return status;

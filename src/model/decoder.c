@@ -154,8 +154,7 @@ static const float *project_logits(struct decoder *d, uint32_t rows) {
     return logits;
 }
 
-// The last norm and lm_head run only on the rows that are wanted.
-const float *decoder_logits(struct decoder *d, const int32_t *index, uint32_t rows) {
+const void *decoder_hidden(struct decoder *d, const int32_t *index, uint32_t rows) {
     const struct decoder_workspace *w = &d->workspace;
     const struct backend_ops *ops = d->backend->ops;
     CHECK(rows > 0 && rows <= d->limits.max_num_seqs, "rows=%u", rows);
@@ -175,6 +174,12 @@ const float *decoder_logits(struct decoder *d, const int32_t *index, uint32_t ro
                                   .cols = d->config->hidden_size,
                                   .eps = d->config->rms_norm_eps,
                               });
+    return w->last_hidden;
+}
+
+// The last norm and lm_head run only on the rows that are wanted.
+const float *decoder_logits(struct decoder *d, const int32_t *index, uint32_t rows) {
+    (void)decoder_hidden(d, index, rows);
     return project_logits(d, rows);
 }
 

@@ -74,6 +74,11 @@ const float *decoder_forward(struct decoder *decoder, struct kv_cache *cache,
 // until the next pass or the next call; the pass's own logits are gone.
 const float *decoder_logits(struct decoder *decoder, const int32_t *index, uint32_t num_rows);
 
+// The last hidden states of rows of the last pass, which lm_head would read: dev [num_rows]
+// [hidden_size] of the backend's activation_dtype. The rest as decoder_logits; logits that the pass
+// or a call gave stay.
+const void *decoder_hidden(struct decoder *decoder, const int32_t *index, uint32_t num_rows);
+
 // Runs each shape of linear once with `rows` rows, and lm_head with at most max_num_seqs, on the
 // workspace's current content. A device measures its kernels for a linear at its first use.
 void decoder_warm_up_linears(struct decoder *decoder, uint32_t rows);

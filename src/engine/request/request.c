@@ -36,6 +36,7 @@ static void destroy_one(struct request *request) {
     buf_fini(&request->piece);
     buf_fini(&request->echo);
     free(request->prompt_logprobs);
+    free(request->pooled.vector);
     free(request);
 }
 

@@ -35,6 +35,14 @@ struct request {
     uint32_t num_rows_launched;
     uint32_t num_rows_landed; // rows [0, num_rows_landed) are in prompt_logprobs
 
+    // Of a request whose answer is a vector; vector NULL: text is generated.
+    struct pooled {
+        float *vector; // [size] of the hidden states so far, then pooled
+        uint32_t size; // the model's hidden_size
+        uint32_t dimensions; // to be kept
+        bool is_mean, normalizes;
+    } pooled;
+
     struct sequence *seq; // its `user` points back here
     struct sampling sampling; // output 0's own; the others borrow from it
     struct output_text text;

@@ -166,11 +166,12 @@ static void add_item(struct scheduler *s, struct sequence *seq, uint32_t num_tok
     } else {
         schedule->num_prefill_tokens += num_tokens;
     }
-    bool needs_token = num_tokens == uncomputed;
+    bool is_last = num_tokens == uncomputed;
     schedule->items[index] = (struct scheduled){.seq = seq,
                                                 .start = seq->num_computed_tokens,
                                                 .num_tokens = num_tokens,
-                                                .needs_token = needs_token};
+                                                .needs_token = is_last && !seq->is_pooled,
+                                                .ends_pooling = is_last && seq->is_pooled};
     schedule->num_tokens += num_tokens;
     seq->schedule_index = index;
     seq->num_scheduled_tokens = num_tokens;

@@ -60,7 +60,10 @@ struct scheduled {
     // The engine wants the next token's log-probability after each of the first num_prompt_rows
     // tokens. The scheduler writes 0.
     uint32_t num_prompt_rows;
+    // The engine wants the hidden states of the last num_pooled tokens. The scheduler writes 0.
+    uint32_t num_pooled;
     bool needs_token; // its last token's logits are sampled: after it nothing is uncomputed
+    bool ends_pooling; // the same of a sequence that is pooled: nothing is sampled
     bool is_admitted; // it waited before this step; its tokens before `start` were cached
 };
 

@@ -19,6 +19,7 @@ struct step batch_bind(const struct batch_header *h, void *base) {
         .num_seqs = h->num_seqs,
         .num_logits = h->num_logits,
         .num_prompt_logits = h->num_prompt_logits,
+        .num_pooled = h->num_pooled,
         .group_tokens = h->num_tokens,
         .max_query_len = h->max_query_len,
         .max_context_len = h->max_context_len,
@@ -39,6 +40,7 @@ struct step batch_bind(const struct batch_header *h, void *base) {
     at += (size_t)h->first_prompt * sizeof(uint32_t);
     s.prompt_index = take(base, &at, h->num_prompt_logits, sizeof *s.prompt_index);
     s.prompt_rows = take(base, &at, h->num_prompt_logits, sizeof *s.prompt_rows);
+    s.pool_index = take(base, &at, h->num_pooled, sizeof *s.pool_index);
     return s;
 }
 
@@ -70,7 +72,8 @@ static size_t place_tail(struct batch_header *h, uint32_t mask_words) {
     h->first_bias = divide_up(end, sizeof(struct sample_bias));
     if (h->num_biases) end = ((size_t)h->first_bias + h->num_biases) * sizeof(struct sample_bias);
     h->first_prompt = divide_up(end, sizeof(uint32_t));
-    end += h->num_prompt_logits * (sizeof(int32_t) + sizeof(struct sample_row));
+    end += h->num_prompt_logits * (sizeof(int32_t) + sizeof(struct sample_row)) +
+           h->num_pooled * sizeof(int32_t);
     h->first_mask = divide_up(end, mask_bytes);
     if (h->num_masks) end = ((size_t)h->first_mask + h->num_masks) * mask_bytes;
     size_t size = tail_at(h) + end;
@@ -96,6 +99,7 @@ size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_siz
             limits->max_num_tokens,
         .num_masks = limits->max_num_seqs,
         .num_prompt_logits = limits->max_num_tokens,
+        .num_pooled = limits->max_num_tokens,
         .num_table_runs = (uint32_t)num_tables,
         .num_table_blocks = (uint32_t)num_table_blocks,
     };
@@ -152,6 +156,7 @@ static struct batch_header count_schedule(const struct schedule *schedule, uint3
         }
         h.num_prompt_logits += item->num_prompt_rows;
         h.num_biases += item->num_prompt_rows;
+        h.num_pooled += item->num_pooled;
         if (!item->needs_token) continue;
         h.num_logits++;
         const struct sampling *sampling = row_of(item->seq).sampling;
@@ -299,7 +304,7 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
                                 .stride = batch->table_stride};
 
     struct tail tail = {header.first_bias, header.first_mask, batch->mask_words, 0};
-    uint32_t row = 0, token = 0, logit = 0;
+    uint32_t row = 0, token = 0, logit = 0, pooled = 0;
     a.query_start[0] = 0;
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
@@ -309,6 +314,9 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
             fill_prompt_rows(&a, token, &tail, item, num_top);
         }
         token += item->num_tokens;
+        for (uint32_t k = item->num_pooled; k > 0; k--) {
+            a.pool_index[pooled++] = (int32_t)(token - k);
+        }
         a.query_start[++row] = (int32_t)token;
         if (!item->needs_token) continue;
         a.logit_index[logit] = (int32_t)token - 1;

@@ -6,7 +6,7 @@
  *   query_start [num_seqs + 1], context_len table_row: [num_seqs] each
  *   logit_index rows: [num_logits] each
  *   tail: table_runs [num_table_runs], table_blocks [num_table_blocks], biases [num_biases],
- *         prompt_index prompt_rows: [num_prompt_logits] each, masks
+ *         prompt_index prompt_rows: [num_prompt_logits] each, pool_index [num_pooled], masks
  *
  * The header's counts say where the arrays are, and batch_bind finds them in any copy. The numbers
  * in the tail change from step to step, so these arrays come last.
@@ -39,7 +39,7 @@ struct batch_header {
     uint32_t num_biases, num_masks;
     uint32_t num_late_masks; // of the masks
     uint32_t first_bias, first_mask; // in entries of their kind from the tail's start
-    uint32_t num_prompt_logits;
+    uint32_t num_prompt_logits, num_pooled;
     uint32_t first_prompt; // prompt_index in 32-bit words from the tail's start
     uint32_t num_table_runs, num_table_blocks;
     uint32_t max_query_len, max_context_len;
@@ -87,7 +87,8 @@ struct batch_row {
 typedef struct batch_row (*batch_row_fn)(const struct sequence *seq);
 
 // Fills the batch from a schedule. Row i of the logits belongs to the i-th item with needs_token.
-// The prompt rows are those of the items' num_prompt_rows, in order. Token id -1-r stands for a
+// The prompt rows are those of the items' num_prompt_rows, in order; the pooled rows are the last
+// num_pooled tokens of each item. Token id -1-r stands for a
 // pending token, sampled in row r of the step before. padded_seqs is 0, or, for a schedule of
 // decodes alone, how many sequences the step is to have. The added ones have no context, write no
 // KV slot, and their samples are ignored.

@@ -59,6 +59,16 @@ static size_t tables_bytes(const struct step_limits *limits) {
     return rows * limits->max_blocks_per_seq * sizeof(int32_t);
 }
 
+static enum status alloc_pooled(struct model_runner *r, struct err *err) {
+    size_t row_bytes = r->hidden_size * dtype_size(r->backend->activation_dtype);
+    void *pooled = NULL;
+    r->hidden = malloc(r->hidden_size * sizeof *r->hidden);
+    if (!r->hidden) return err_nomem(err, "hidden states");
+    enum status status = backend_alloc_host(r->backend, POOLED_ROWS * row_bytes, &pooled, err);
+    r->pooled = pooled;
+    return status;
+}
+
 static enum status alloc_buffers(struct model_runner *r, const struct model_runner_options *options,
                                  struct err *err) {
     const struct backend_ops *ops = r->backend->ops;
@@ -73,6 +83,7 @@ static enum status alloc_buffers(struct model_runner *r, const struct model_runn
     status = backend_alloc_host(r->backend, r->vocab_size * sizeof *r->row_logits, &row, err);
     if (status) return status;
     r->row_logits = row;
+    if ((status = alloc_pooled(r, err))) return status;
     if (options->shared_results) {
         r->results = options->shared_results;
         status = rank_sampling_init(&r->rank_sampling, r->comm, rows, r->vocab_size, err);
@@ -105,6 +116,7 @@ enum status model_runner_create(struct model_runner **out,
         .backend = backend,
         .alone = comm_single(),
         .vocab_size = options->decoder.config->vocab_size,
+        .hidden_size = options->decoder.config->hidden_size,
         .max_num_logits = options->decoder.limits.max_num_seqs,
         .max_num_tokens = options->decoder.limits.max_num_tokens,
         .table_stride = options->decoder.limits.max_blocks_per_seq,
@@ -146,6 +158,8 @@ void model_runner_destroy(struct model_runner *r) {
     }
     destroy_sampler(r);
     if (r->row_logits) backend_release_host(r->backend, r->row_logits);
+    if (r->pooled) backend_release_host(r->backend, r->pooled);
+    free(r->hidden);
     for (uint32_t i = 0; i < r->num_graphs; i++) {
         model_runner_drop_recording(r, &r->graphs[i]);
     }
@@ -257,14 +271,48 @@ static enum status read_rows(struct model_runner *r, uint32_t slot, uint32_t fir
             if (status) return status;
         }
         if (!r->on_row) continue;
-        r->on_row(r->on_row_data, slot, first + i, shares ? gathered + at : r->row_logits);
+        r->on_row(r->row_data, slot, first + i, shares ? gathered + at : r->row_logits);
     }
     return OK;
 }
 
-void model_runner_set_row_fn(struct model_runner *r, model_runner_row_fn on_row, void *user_data) {
+void model_runner_set_row_fns(struct model_runner *r, model_runner_row_fn on_row,
+                              model_runner_hidden_fn on_hidden, void *user_data) {
     r->on_row = on_row;
-    r->on_row_data = user_data;
+    r->on_hidden = on_hidden;
+    r->row_data = user_data;
+}
+
+// A row of activations as floats.
+static const float *hidden_row(struct model_runner *r, const char *row) {
+    if (r->backend->activation_dtype == DTYPE_F32) return (const float *)(const void *)row;
+    for (uint32_t i = 0; i < r->hidden_size; i++) {
+        uint16_t value;
+        memcpy(&value, row + i * sizeof value, sizeof value);
+        r->hidden[i] = bf16_to_f32(value);
+    }
+    return r->hidden;
+}
+
+// Brings the hidden states of the pooled rows to the host. They are whole on every rank.
+static enum status read_pooled(struct model_runner *r, const struct step *step, uint32_t slot,
+                               struct err *err) {
+    const struct backend_ops *ops = r->backend->ops;
+    size_t row_bytes = r->hidden_size * dtype_size(r->backend->activation_dtype);
+    uint32_t most = r->max_num_logits < POOLED_ROWS ? r->max_num_logits : POOLED_ROWS;
+    if (!r->on_hidden) return OK;
+    for (uint32_t start = 0, rows; start < step->num_pooled; start += rows) {
+        uint32_t left = step->num_pooled - start;
+        rows = left < most ? left : most;
+        const void *hidden = decoder_hidden(r->decoder, step->pool_index + start, rows);
+        ops->download(r->backend, r->pooled, hidden, rows * row_bytes);
+        enum status status = ops->synchronize(r->backend, err);
+        if (status) return status;
+        for (uint32_t i = 0; i < rows; i++) {
+            r->on_hidden(r->row_data, slot, start + i, hidden_row(r, r->pooled + i * row_bytes));
+        }
+    }
+    return OK;
 }
 
 // Samples rows of prompts, as many at a time as there is room for logits. `host` is the step as the
@@ -381,6 +429,7 @@ static enum status finish_launch(struct model_runner *r, const struct batch_head
         status = sample_prompts(r, &step, &host, slot, err);
         times->sample_seconds += clock_seconds() - start;
     }
+    if (!status && step.num_pooled) status = read_pooled(r, &step, slot, err);
     if (status) return status;
     if (r->backend->queue) r->backend->queue->event_record(r->backend, r->slots[slot].done);
     r->slots[slot].is_sampled = true;

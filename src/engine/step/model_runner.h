@@ -61,9 +61,13 @@ enum { MODEL_RUNNER_SLOTS = 2 };
 // calls.
 typedef void (*model_runner_row_fn)(void *user_data, uint32_t slot, uint32_t row,
                                     const float *logits);
-// Of rank 0; the other ranks have no such function, and only take part in the gathering.
-void model_runner_set_row_fn(struct model_runner *runner, model_runner_row_fn on_row,
-                             void *user_data);
+// Called for each pooled row of a batch, in order. hidden: [hidden_size] on the host, during the
+// call. The launch or sampling of such a batch waits for the device, and makes the calls.
+typedef void (*model_runner_hidden_fn)(void *user_data, uint32_t slot, uint32_t row,
+                                       const float *hidden);
+// Of rank 0; the other ranks have no such functions, and only take part in the gathering.
+void model_runner_set_row_fns(struct model_runner *runner, model_runner_row_fn on_row,
+                              model_runner_hidden_fn on_hidden, void *user_data);
 
 // Enqueues a batch's forward pass and, unless it has late masks, its sampling and the download of
 // its results. `slot` < MODEL_RUNNER_SLOTS; its last launch must have been waited for. The caller

@@ -25,7 +25,7 @@ struct model_runner {
     struct comm *comm;
     struct decoder *decoder;
     struct kv_cache *cache;
-    uint32_t vocab_size;
+    uint32_t vocab_size, hidden_size;
     uint32_t max_num_logits, max_num_tokens;
     void *batch; // dev: copy of the flat batch
     int32_t *block_tables; // dev [KV groups][max_num_logits][table_stride], kept from step to step
@@ -36,8 +36,11 @@ struct model_runner {
     float *sample_scratch; // of the sampler's backend
     float *host_logits; // [max_num_logits][vocab_size]; NULL where the device samples
     float *row_logits; // host [vocab_size]: of a row for on_row
+    char *pooled; // host [POOLED_ROWS][hidden_size] of the activations' type
+    float *hidden; // host [hidden_size]: of a row for on_hidden
     model_runner_row_fn on_row; // NULL: nobody takes them
-    void *on_row_data;
+    model_runner_hidden_fn on_hidden; // NULL: nobody takes them
+    void *row_data; // of both
     struct sample_result *results; // dev, laid out as a slot's; with several ranks in shared memory
     struct rank_sampling rank_sampling; // with several ranks
     struct slot slots[MODEL_RUNNER_SLOTS];
@@ -48,6 +51,7 @@ struct model_runner {
 };
 
 enum { GRAPH_ROWS_STEP = 16 };
+enum { POOLED_ROWS = 256 }; // that are brought to the host at a time
 
 // 1, 2, 4, 8, 16, then every 16.
 static inline uint32_t graph_index(uint32_t rows) {
