@@ -592,7 +592,8 @@ struct nvllm_event {
     uint32_t num_generated_tokens;
     uint32_t num_preemptions; // how often it lost its KV blocks so far
     struct nvllm_times times;
-    const float *embedding; // [num_dimensions] with NVLLM_FINISH_STOP of a pooled request; else NULL
+    const float
+        *embedding; // [num_dimensions] with NVLLM_FINISH_STOP of a pooled request; else NULL
     uint32_t num_dimensions;
 };
 
@@ -625,7 +626,8 @@ struct nvllm_pooling {
     // goes before the prompt. NULL: none.
     const char *prompt_name;
 };
-#define NVLLM_POOLING_INIT {sizeof(struct nvllm_pooling), NVLLM_POOLING_MODEL, -1, 0, NULL}
+#define NVLLM_POOLING_INIT                                                                         \
+    { sizeof(struct nvllm_pooling), NVLLM_POOLING_MODEL, -1, 0, NULL }
 
 // Exactly one of prompt, prompt_token_ids and chat is given; the others are NULL.
 struct nvllm_request {

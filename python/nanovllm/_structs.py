@@ -142,10 +142,22 @@ class Event(Structure):
         ("num_generated_tokens", c_uint32),
         ("num_preemptions", c_uint32),
         ("times", Times),
+        ("embedding", POINTER(c_float)),
+        ("num_dimensions", c_uint32),
     ]
 
 
 EventFn = CFUNCTYPE(None, POINTER(Event), c_void_p)
+
+
+class PoolingStruct(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("kind", c_int),
+        ("normalize", c_int32),
+        ("dimensions", c_uint32),
+        ("prompt_name", c_char_p),
+    ]
 
 
 class RequestStruct(Structure):
@@ -167,6 +179,7 @@ class RequestStruct(Structure):
         ("call_prefixes", POINTER(c_char_p)),
         ("num_call_prefixes", c_size_t),
         ("may_reason", c_int32),
+        ("pooling", POINTER(PoolingStruct)),
     ]
 
 
@@ -227,6 +240,7 @@ STRUCTS: dict[str, type[Structure]] = {
     "nvllm_logprob": Logprob,
     "nvllm_times": Times,
     "nvllm_event": Event,
+    "nvllm_pooling": PoolingStruct,
     "nvllm_request": RequestStruct,
     "nvllm_durations": Durations,
     "nvllm_stats": StatsStruct,

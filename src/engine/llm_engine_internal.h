@@ -87,8 +87,8 @@ MUST_USE enum status llm_engine_pool(const struct llm_engine *engine, struct req
                                      const struct nvllm_pooling *pooling, struct err *err);
 // The text of a request's prompt with the text that it names in front; appended to `text`.
 MUST_USE enum status llm_engine_prefix_prompt(const struct llm_engine *engine,
-                                              const struct nvllm_request *request,
-                                              struct buf *text, struct err *err);
+                                              const struct nvllm_request *request, struct buf *text,
+                                              struct err *err);
 // Call it once, when all hidden states are there. [pooled.dimensions], the request's.
 const float *llm_engine_pooled_vector(const struct llm_engine *engine,
                                       const struct request *request);

@@ -59,8 +59,7 @@ enum status llm_engine_pool(const struct llm_engine *engine, struct request *req
     pooled->dimensions = pooling->dimensions ? pooling->dimensions : size;
     pooled->is_mean = pooling->kind == NVLLM_POOLING_MODEL ? model->kind == POOLING_MEAN
                                                            : pooling->kind == NVLLM_POOLING_MEAN;
-    pooled->normalizes =
-        pooling->normalize < 0 ? model->normalizes : pooling->normalize != 0;
+    pooled->normalizes = pooling->normalize < 0 ? model->normalizes : pooling->normalize != 0;
     request->seq->is_pooled = true;
     request->seq->skips_cache = pooled->is_mean; // cached tokens have no hidden states
     return OK;
@@ -77,7 +76,8 @@ enum status llm_engine_prefix_prompt(const struct llm_engine *engine,
                        name);
     }
     if (!in->prompt) {
-        return err_set(err, ERR_INVALID, "prompt_name goes before a text, not before a chat or ids");
+        return err_set(err, ERR_INVALID,
+                       "prompt_name goes before a text, not before a chat or ids");
     }
     enum status status =
         buf_append(text, json_string_value(prefix), json_string_length(prefix), err);

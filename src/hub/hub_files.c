@@ -68,10 +68,20 @@ void hub_files_describe(const struct hub_files *files, char *out, size_t size) {
 
 bool hub_file_is_text(const char *name) {
     static const char *const names[] = {
-        "config.json",     "generation_config.json",  "tokenizer.json",     "tokenizer_config.json",
-        "tokenizer.model", "special_tokens_map.json", "added_tokens.json",  "vocab.json",
-        "merges.txt",      "chat_template.jinja",     "chat_template.json",
-        "modules.json",    "1_Pooling/config.json",   "config_sentence_transformers.json",
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "tokenizer.model",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "merges.txt",
+        "chat_template.jinja",
+        "chat_template.json",
+        "modules.json",
+        "1_Pooling/config.json",
+        "config_sentence_transformers.json",
     };
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (strcmp(name, names[i]) == 0) return true;

@@ -214,6 +214,27 @@ static void test_nothing_to_find(void **state) {
     fini(&f);
 }
 
+static void test_pooled_rows_are_the_last_of_an_item(void **state) {
+    (void)state;
+    struct fixture f;
+    init(&f, 1000, mixed_tokens);
+    uint32_t first_token = 0, row = 0;
+    for (uint32_t i = 0; i < NUM_SEQS; i++)
+        f.items[i].num_pooled = i % 2 ? f.items[i].num_tokens : 1;
+    batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 0);
+    const struct step step = batch_bind(f.batch.header, f.batch.header);
+    for (uint32_t i = 0; i < NUM_SEQS; i++) {
+        uint32_t count = f.items[i].num_tokens;
+        for (uint32_t k = i % 2 ? 0 : count - 1; k < count; k++) {
+            assert_int_equal(step.pool_index[row++], first_token + k);
+        }
+        first_token += count;
+    }
+    assert_int_equal(step.num_pooled, row);
+    check(&f, NUM_SEQS);
+    fini(&f);
+}
+
 static void test_the_largest_step_fits(void **state) {
     (void)state;
     static const uint32_t all_tokens[NUM_SEQS] = {12, 12, 12, 12, 12};
@@ -226,6 +247,7 @@ static void test_the_largest_step_fits(void **state) {
             f.samplings[i].row.num_given = PARAMS_MAX_logprob_token_ids;
             add_mask(&f, i);
             add_prompt_rows(&f, i);
+            f.items[i].num_pooled = f.items[i].num_tokens;
         }
         batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 0);
         check(&f, NUM_SEQS);
@@ -357,6 +379,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_find_what_is_theirs),
         cmocka_unit_test(test_nothing_to_find),
+        cmocka_unit_test(test_pooled_rows_are_the_last_of_an_item),
         cmocka_unit_test(test_the_largest_step_fits),
         cmocka_unit_test(test_padded_rows_keep_their_places),
         cmocka_unit_test(test_a_step_has_only_what_changed_in_tables),

@@ -261,10 +261,9 @@ static void link_file(const struct described *d, const char *name) {
 // `config`: NULL: the bundled model's.
 static void describe(struct described *d, const char *modules, const char *pooling,
                      const char *config) {
-    static const char *const names[] = {"model-00001-of-00002.safetensors",
-                                        "model-00002-of-00002.safetensors",
-                                        "model.safetensors.index.json", "tokenizer.json",
-                                        "tokenizer_config.json"};
+    static const char *const names[] = {
+        "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+        "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"};
     temp_folder_create(&d->folder);
     for (size_t i = 0; i < ARRAY_LEN(names); i++) link_file(d, names[i]);
     snprintf(d->pooling_folder, sizeof d->pooling_folder, "%s/1_Pooling", d->folder.path);

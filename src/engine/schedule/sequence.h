@@ -67,8 +67,8 @@ struct sequence {
     uint32_t prefix; // id in block_manager; meaningful with num_published > 0
     uint32_t num_blocks_max;
     uint64_t cache_salt; // starts the hash chain; 0: the common salt; set before scheduler_add
-    // It generates nothing: its answer is made of its prompt's hidden states, and takes the place of
-    // a pending token until the caller finishes it. Set before scheduler_add.
+    // It generates nothing: its answer is made of its prompt's hidden states, and takes the place
+    // of a pending token until the caller finishes it. Set before scheduler_add.
     bool is_pooled;
     bool skips_cache; // it reads no cached prefix: every token of its prompt is to be computed
     // Output 0 of the request, if this is another output. It was added before and lives as long.
