@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 #include "backend/collective.h"
+#include "backend/recurrent.h"
 #include "backend/sample_args.h"
 #include "backend/weight_format.h"
 #include "base/byte_source.h"
@@ -253,6 +254,14 @@ struct silu_mul_args {
     bool is_gelu;
 };
 
+// x *= sigmoid(gate). A row has a gate for each element, or one for all.
+struct sigmoid_mul_args {
+    void *x; // dev [rows][cols] in/out
+    const void *gate; // dev [rows][gate_stride]: the first cols elements of a row or, per row, one
+    uint32_t rows, cols, gate_stride;
+    bool is_per_row;
+};
+
 // out = factor * x or, with `adds`, out += factor * x.
 struct scale_args {
     const void *x; // dev [count]
@@ -333,6 +342,7 @@ struct backend_ops {
     void (*attention_prepare)(struct backend *backend, const struct attention_args *args);
     void (*attention)(struct backend *backend, const struct attention_args *args);
     void (*silu_mul)(struct backend *backend, const struct silu_mul_args *args);
+    void (*sigmoid_mul)(struct backend *backend, const struct sigmoid_mul_args *args);
     void (*scale)(struct backend *backend, const struct scale_args *args);
     // Optional. Call it behind a step's last layer: later ops are not part of the layers.
     void (*layers_end)(struct backend *backend, const struct step *step);
@@ -436,34 +446,6 @@ struct backend_moe {
                                     uint32_t top_k);
     void (*route)(struct backend *backend, const struct route_args *args);
     void (*experts)(struct backend *backend, const struct experts_args *args);
-};
-
-/* Linear attention: a layer that keeps a state in place of keys and values. For each key/value head
- * the state is a matrix S [head_dim][head_dim], zero at the sequence's start. Each token, in order,
- * makes S += k v^T; then out = scale * q S for each of the head's query heads. Before that each
- * head of q and k may have an RMS norm, in place.
- *
- * A sequence's state is in the slot step->table_row[s], which no other active sequence has. Nobody
- * clears slots: a sequence whose first query is at position 0 begins with S = 0, whatever the slot
- * holds. Any other one finds there what the step before has left, so the tokens of a sequence come
- * in order and each once. A padding sequence (context_len 0) reads and writes no slot. */
-struct linear_attention_args {
-    const struct step *step;
-    void *states; // dev [step->table_rows][linear_attention_bytes] of this layer
-    uint32_t num_heads, num_kv_heads, head_dim;
-    void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]
-    void *out; // dev [num_tokens][num_heads * head_dim], not overlapping qkv
-    const float *q_norm, *k_norm; // dev [head_dim], both or NULL
-    float eps; // of the norms
-    float scale;
-};
-
-// Without this group models with such layers are refused.
-struct backend_recurrent {
-    // Bytes of one slot of a layer; a multiple of 64.
-    size_t (*linear_attention_bytes)(const struct backend *backend, uint32_t num_kv_heads,
-                                     uint32_t head_dim);
-    void (*linear_attention)(struct backend *backend, const struct linear_attention_args *args);
 };
 
 // A layer's weights for its fused ops. The pointers are borrowed for the fused model's life.

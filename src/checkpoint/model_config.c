@@ -118,26 +118,45 @@ enum { SAME_THETA = -1 }; // the rope of layers with a window has the theta of t
 // without a key.
 struct class_defaults {
     const char *architecture;
-    double rms_norm_eps, rope_theta;
+    double rms_norm_eps, rope_theta; // 0: 1e-6 and 10000
     double local_theta; // of layers with a window; 0: they have the rope of all layers
     bool ties_embeddings;
     bool is_gelu; // the activation is GELU
     uint32_t head_dim; // 0: hidden_size / num_attention_heads
+    double partial; // partial_rotary_factor; 0: 1
+    bool has_no_dense_layer; // intermediate_size may be missing
 };
 
 static struct class_defaults defaults_of(const char *architecture) {
     static const struct class_defaults others[] = {
-        {"MixtralForCausalLM", 1e-5, 1e6, 0, false, false, 0},
-        {"Phi3ForCausalLM", 1e-5, 1e4, 0, false, false, 0},
-        {"Olmo2ForCausalLM", 1e-5, 1e4, 0, false, false, 0},
-        {"Olmo3ForCausalLM", 1e-5, 5e5, SAME_THETA, false, false, 0},
-        {"SmolLM3ForCausalLM", 1e-6, 2e6, 0, true, false, 0},
-        {"Gemma3ForCausalLM", 1e-6, 1e6, 1e4, true, true, 256},
+        {.architecture = "MixtralForCausalLM", .rms_norm_eps = 1e-5, .rope_theta = 1e6},
+        {.architecture = "Phi3ForCausalLM", .rms_norm_eps = 1e-5},
+        {.architecture = "Olmo2ForCausalLM", .rms_norm_eps = 1e-5},
+        {.architecture = "Olmo3ForCausalLM",
+         .rms_norm_eps = 1e-5,
+         .rope_theta = 5e5,
+         .local_theta = SAME_THETA},
+        {.architecture = "SmolLM3ForCausalLM", .rope_theta = 2e6, .ties_embeddings = true},
+        {.architecture = "Gemma3ForCausalLM",
+         .rope_theta = 1e6,
+         .local_theta = 1e4,
+         .ties_embeddings = true,
+         .is_gelu = true,
+         .head_dim = 256},
+        {.architecture = "Qwen3NextForCausalLM", .head_dim = 256, .partial = 0.25},
+        {.architecture = "Qwen3_5ForCausalLM", .head_dim = 256, .partial = 0.25},
+        {.architecture = "Qwen3_5MoeForCausalLM",
+         .head_dim = 256,
+         .partial = 0.25,
+         .has_no_dense_layer = true},
     };
+    struct class_defaults found = {0};
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
-        if (strcmp(others[i].architecture, architecture) == 0) return others[i];
+        if (strcmp(others[i].architecture, architecture) == 0) found = others[i];
     }
-    return (struct class_defaults){architecture, 1e-6, 1e4, 0, false, false, 0};
+    if (found.rms_norm_eps == 0) found.rms_norm_eps = 1e-6;
+    if (found.rope_theta == 0) found.rope_theta = 1e4;
+    return found;
 }
 
 static enum status read_architecture(struct model_config *config, const json_t *root,
@@ -204,7 +223,10 @@ static enum status read_sizes(struct model_config *config, const json_t *root, c
         {"num_attention_heads", HEADS_MAX, &config->num_heads},
         {"max_position_embeddings", POSITIONS_MAX, &config->max_position_embeddings},
     };
+    bool has_no_dense_layer = defaults_of(config->architecture).has_no_dense_layer;
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        bool may_miss = has_no_dense_layer && sizes[i].out == &config->intermediate_size;
+        if (may_miss && !jread_get(root, sizes[i].key)) continue;
         enum status status =
             config_require_u32(root, sizes[i].key, 1, sizes[i].max, sizes[i].out, what, err);
         if (status) return status;
@@ -313,6 +335,17 @@ static enum status check_rotary_dim(const struct model_config *config, const cha
                    dim / 2);
 }
 
+// Whether one of the places where it may stand has partial_rotary_factor.
+static bool has_partial(const json_t *root) {
+    static const char *const places[] = {"rope_parameters", "rope_scaling"};
+    static const char key[] = "partial_rotary_factor";
+    bool found = jread_get(root, key) != NULL;
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        found |= jread_get(jread_get(root, places[i]), key) != NULL;
+    }
+    return found;
+}
+
 static enum status read_rope(struct model_config *config, const json_t *root, const char *what,
                              struct err *err) {
     double theta = defaults_of(config->architecture).rope_theta;
@@ -321,6 +354,10 @@ static enum status read_rope(struct model_config *config, const json_t *root, co
     const char *layer_type = local_theta != 0 ? "full_attention" : NULL;
     enum status status =
         rope_config_read(&config->rope, root, layer_type, positions, theta, what, err);
+    double partial = defaults_of(config->architecture).partial;
+    if (!status && partial != 0 && !has_partial(root)) {
+        config->rope.partial = partial;
+    }
     config->local_rope = config->rope;
     if (!status && local_theta != 0) {
         if (local_theta == SAME_THETA) local_theta = config->rope.theta;
@@ -371,6 +408,7 @@ static enum status read_config(struct model_config *config, const json_t *root, 
     if (!status) status = quantization_config_read(&config->quantization, root, what, err);
     if (!status) status = read_rope(config, root, what, err);
     if (!status) status = read_tokens(config, root, what, err);
+    config->has_other_parts |= config->own.delta.num_heads != 0; // drafts, in the same file
     return status;
 }
 

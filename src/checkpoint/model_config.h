@@ -58,6 +58,8 @@ struct moe_config {
     uint32_t num_experts;
     uint32_t num_experts_per_tok; // 1 .. num_experts
     uint32_t intermediate_size; // of one expert
+    // Of the expert that all tokens go to, besides theirs; 0: there is none.
+    uint32_t shared_intermediate_size;
     bool norm_topk_prob; // scale the weights of a token's experts so that they sum to 1
     uint32_t num_sparse_layers;
     bool *is_sparse; // [num_layers]: experts instead of the dense MLP
@@ -68,7 +70,8 @@ enum config_flag { FLAG_ABSENT, FLAG_FALSE, FLAG_TRUE };
 
 struct model_config {
     char architecture[64]; // "Qwen3ForCausalLM"
-    bool has_other_parts; // this is the text model of a checkpoint of several (text_part.h)
+    // The checkpoint may have tensors of other models, which text_part.h knows.
+    bool has_other_parts;
     enum dtype dtype; // as config.json declares it: BF16, F16, F32
     uint32_t vocab_size;
     uint32_t hidden_size;

@@ -28,6 +28,20 @@ static const struct moe_defaults defaults[] = {
     {"Qwen3MoeForCausalLM",
      false,
      {.num_experts = 128, .num_experts_per_tok = 8, .intermediate_size = 768}},
+    {"Qwen3NextForCausalLM",
+     false,
+     {.num_experts = 512,
+      .num_experts_per_tok = 10,
+      .intermediate_size = 512,
+      .shared_intermediate_size = 512,
+      .norm_topk_prob = true}},
+    {"Qwen3_5MoeForCausalLM",
+     false,
+     {.num_experts = 256,
+      .num_experts_per_tok = 8,
+      .intermediate_size = 512,
+      .shared_intermediate_size = 512,
+      .norm_topk_prob = true}},
 };
 
 static const struct moe_defaults *defaults_of(const char *architecture) {
@@ -66,6 +80,10 @@ static enum status read_sizes(struct moe_config *moe, const json_t *root, bool o
     }
     if (!status && !only_counts) {
         status = jread_bool(root, "norm_topk_prob", &moe->norm_topk_prob, what, err);
+    }
+    if (!status && moe->shared_intermediate_size) {
+        status = config_read_u32(root, "shared_expert_intermediate_size", 1, EXPERT_SIZE_MAX,
+                                 &moe->shared_intermediate_size, what, err);
     }
     if (status) return status;
     if (moe->num_experts_per_tok > moe->num_experts) {

@@ -17,6 +17,9 @@ static const struct {
     {"GraniteForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}},
     {"Phi3ForCausalLM", {"partial_rotary_factor"}},
+    {"Qwen3NextForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
+    {"Qwen3_5ForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
+    {"Qwen3_5MoeForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
     {"SmolLM3ForCausalLM", {"no_rope_layers", "no_rope_layer_interval"}},
 };
 
@@ -85,6 +88,82 @@ static enum status read_no_rope(struct own_config *out, const json_t *root, uint
     return OK;
 }
 
+static enum status read_delta(struct delta_config *out, const json_t *root, const char *what,
+                              struct err *err) {
+    enum { CONV_TAPS = 4, HEADS_MAX = 1 << 10, DIM_MAX = 256 };
+    *out = (struct delta_config){16, 32, 128, 128};
+    uint32_t taps = CONV_TAPS;
+    const struct {
+        const char *key;
+        uint32_t max, *out;
+    } sizes[] = {
+        {"linear_num_key_heads", HEADS_MAX, &out->num_key_heads},
+        {"linear_num_value_heads", HEADS_MAX, &out->num_heads},
+        {"linear_key_head_dim", DIM_MAX, &out->key_dim},
+        {"linear_value_head_dim", DIM_MAX, &out->value_dim},
+        {"linear_conv_kernel_dim", UINT16_MAX, &taps},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        enum status status =
+            config_read_u32(root, sizes[i].key, 1, sizes[i].max, sizes[i].out, what, err);
+        if (status) return status;
+    }
+    bool has_gate = true;
+    enum status status = jread_bool(root, "attn_output_gate", &has_gate, what, err);
+    if (status) return status;
+    if (out->num_heads % out->num_key_heads) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"linear_num_value_heads\" is %u, want a multiple of "
+                       "\"linear_num_key_heads\", %u",
+                       what, out->num_heads, out->num_key_heads);
+    }
+    if (out->key_dim % 16 || out->value_dim % 16) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"linear_key_head_dim\" is %u and \"linear_value_head_dim\" is %u, "
+                       "only multiples of 16 are supported",
+                       what, out->key_dim, out->value_dim);
+    }
+    if (taps != CONV_TAPS) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"linear_conv_kernel_dim\" is %u, only %d is supported", what, taps,
+                       CONV_TAPS);
+    }
+    if (has_gate) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"attn_output_gate\" is false, which is not supported, want it true", what);
+}
+
+// The layers that "layer_types" names, or without it all but every full_attention_interval-th.
+static enum status read_is_linear(struct own_config *out, const json_t *root, uint32_t num_layers,
+                                  const char *what, struct err *err) {
+    uint32_t interval = 4;
+    const json_t *types = jread_get(root, "layer_types");
+    enum status status =
+        config_read_u32(root, "full_attention_interval", 1, UINT16_MAX, &interval, what, err);
+    if (status) return status;
+    if (types && json_array_size(types) != num_layers) {
+        return err_set(
+            err, ERR_FORMAT,
+            "%s: \"layer_types\" is %s of %zu, want a list of strings for each of the %u "
+            "layers",
+            what, jread_type_name(types), json_array_size(types), num_layers);
+    }
+    out->is_linear = calloc(num_layers, sizeof *out->is_linear);
+    if (!out->is_linear) return err_nomem(err, "layers with a state");
+    for (uint32_t i = 0; i < num_layers; i++) {
+        const json_t *item = json_array_get(types, i);
+        const char *type = json_string_value(item);
+        out->is_linear[i] =
+            types ? type && strcmp(type, "linear_attention") == 0 : (i + 1) % interval != 0;
+        if (!types || out->is_linear[i] || (type && strcmp(type, "full_attention") == 0)) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"layer_types\" has %.60s at %u, only full_attention and "
+                       "linear_attention are supported",
+                       what, type ? type : jread_type_name(item), i);
+    }
+    return OK;
+}
+
 enum status own_config_read(struct own_config *out, const json_t *root, const char *architecture,
                             uint32_t num_layers, const char *what, struct err *err) {
     *out = (struct own_config){0};
@@ -92,11 +171,16 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
     if (!status && own_config_has(architecture, "no_rope_layers")) {
         status = read_no_rope(out, root, num_layers, what, err);
     }
+    if (!status && own_config_has(architecture, "linear_num_key_heads")) {
+        status = read_delta(&out->delta, root, what, err);
+        if (!status) status = read_is_linear(out, root, num_layers, what, err);
+    }
     if (status) own_config_fini(out);
     return status;
 }
 
 void own_config_fini(struct own_config *config) {
     free(config->has_no_rope);
+    free(config->is_linear);
     *config = (struct own_config){0};
 }

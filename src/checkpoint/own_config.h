@@ -9,6 +9,12 @@
 
 #include "base/err.h"
 
+// A gated delta net's heads (backend.h). Each key head serves num_heads / num_key_heads of them.
+struct delta_config {
+    uint32_t num_key_heads, num_heads;
+    uint32_t key_dim, value_dim; // of a head
+};
+
 struct own_config {
     float embedding_multiplier; // factor of the embeddings; 1 by default
     float residual_multiplier; // of what attention and MLP add to the residual; 1 by default
@@ -16,6 +22,8 @@ struct own_config {
     float logits_scaling; // logits are divided by it; 1 by default
     float query_pre_attn_scalar; // scores are q k^T / sqrt of it; 0: head_dim
     bool *has_no_rope; // [num_layers]; NULL: all layers have a rotary embedding
+    struct delta_config delta; // all zero: the architecture has no such layers
+    bool *is_linear; // [num_layers] whether the layer is a gated delta net; NULL: none is
 };
 
 bool own_config_has(const char *architecture, const char *key);

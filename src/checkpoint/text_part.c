@@ -24,6 +24,8 @@ static const struct {
     {"qwen2_5_vl_text", "Qwen2ForCausalLM", NULL},
     {"qwen2_vl_text", "Qwen2ForCausalLM", NULL},
     {"qwen3", "Qwen3ForCausalLM", NULL},
+    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", NULL},
+    {"qwen3_5_text", "Qwen3_5ForCausalLM", NULL},
     {"qwen3_vl_text", "Qwen3ForCausalLM", NULL},
 };
 
@@ -88,13 +90,25 @@ static int drop_parts_of_rope(json_t *text) {
     return failed;
 }
 
-enum status text_part_config(json_t **out, json_t *root, const char *what, struct err *err) {
-    const json_t *inner = jread_get(root, "text_config");
-    *out = NULL;
-    if (!inner) {
+// A checkpoint of a text model alone may have the positions of three parts too.
+static enum status text_model_config(json_t **out, json_t *root, const char *what,
+                                     struct err *err) {
+    const char *type = NULL;
+    enum status status = jread_string(root, "model_type", &type, what, err);
+    if (status) return status;
+    if (!type || strncmp(type, "qwen3_5_", strlen("qwen3_5_")) != 0) {
         *out = json_incref(root);
         return OK;
     }
+    *out = json_copy(root);
+    if (!*out || drop_parts_of_rope(*out)) return err_nomem(err, "config.json");
+    return OK;
+}
+
+enum status text_part_config(json_t **out, json_t *root, const char *what, struct err *err) {
+    const json_t *inner = jread_get(root, "text_config");
+    *out = NULL;
+    if (!inner) return text_model_config(out, root, what, err);
     if (!json_is_object(inner)) {
         return err_set(err, ERR_FORMAT, "%s: \"text_config\" is %s, want an object", what,
                        jread_type_name(inner));
@@ -132,7 +146,8 @@ bool text_part_tensor_name(const char *name, char *out, size_t size) {
                                          "model.vision_tower.",
                                          "vision_tower.",
                                          "model.multi_modal_projector.",
-                                         "multi_modal_projector."};
+                                         "multi_modal_projector.",
+                                         "mtp."}; // drafts of the tokens behind the next one
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         if (strncmp(name, others[i], strlen(others[i])) == 0) return false;
     }

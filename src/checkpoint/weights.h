@@ -50,7 +50,8 @@ void weights_release(struct weights *weights);
 
 // Hands out a tensor and marks it used. One that is missing, has another shape or type, or was
 // taken before is an error that names file, tensor and the expected value. Dummy: any name and
-// shape, as often as asked; the same name and shape give the same values.
+// shape, as often as asked; the same name and shape give the same values. A tensor of three
+// dimensions may be taken as a matrix: the first two become its rows.
 MUST_USE enum status weights_take(struct weights *weights, const char *name, uint32_t rank,
                                   const uint64_t *shape, struct weight *out, struct err *err);
 // The form in which a matrix is stored, before it is taken. It has no code if the weights are

@@ -31,8 +31,9 @@ static const struct window_rule rules[] = {
 };
 
 // In transformers these have no windows, whatever their configuration says.
-static const char *const without_windows[] = {"LlamaForCausalLM", "GraniteForCausalLM",
-                                              "Olmo2ForCausalLM"};
+static const char *const without_windows[] = {"LlamaForCausalLM",   "GraniteForCausalLM",
+                                              "Olmo2ForCausalLM",   "Qwen3NextForCausalLM",
+                                              "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"};
 
 static const struct window_rule other_rule = {.use = true};
 

@@ -21,6 +21,24 @@ static void linear_attention(struct pass *pass, uint32_t layer_index) {
                                                     .scale = described->query_scale});
 }
 
+static void gated_delta(struct pass *pass, uint32_t layer_index) {
+    struct decoder *d = pass->d;
+    const struct decoder_layer *layer = &d->layers[layer_index];
+    const struct delta_weights *delta = &layer->delta;
+    d->backend->recurrent->gated_delta(d->backend,
+                                       &(struct gated_delta_args){.step = pass->step,
+                                                                  .states = layer->states,
+                                                                  .shape = d->shape.delta,
+                                                                  .qkvz = d->workspace.qkv,
+                                                                  .gates = d->workspace.gates,
+                                                                  .out = d->workspace.attended,
+                                                                  .conv = delta->conv,
+                                                                  .decay = delta->decay,
+                                                                  .dt_bias = delta->dt_bias,
+                                                                  .norm = delta->norm,
+                                                                  .eps = d->config->rms_norm_eps});
+}
+
 // Norms q and k of a token over all heads, in place.
 static void norm_rows(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
@@ -71,18 +89,60 @@ static void softmax_attention(struct pass *pass, uint32_t layer_index) {
                          });
 }
 
+// What attention, or what takes its place, reads: linears of the normed residual.
+static void project_mixer(struct pass *pass, uint32_t layer_index) {
+    struct decoder *d = pass->d;
+    const struct decoder_layer *layer = &d->layers[layer_index];
+    const struct decoder_workspace *w = &d->workspace;
+    if (!layer->gates) {
+        compose_project_in(
+            pass,
+            &(struct project_in){.linear = layer->qkv, .norm = layer->input_norm, .out = w->qkv});
+        return;
+    }
+    compose_norm(pass, layer->input_norm);
+    bool is_delta = d->table->layers[layer_index].mixer == MIXER_GATED_DELTA_NET;
+    const struct linear_args all[] = {
+        {.linear = layer->qkv, .x = w->hidden, .out = w->qkv, .rows = pass->step->num_tokens},
+        {.linear = layer->gates,
+         .x = w->hidden,
+         .out = w->gates,
+         .rows = pass->step->num_tokens,
+         .out_is_float = is_delta},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) d->backend->ops->linear(d->backend, &all[i]);
+}
+
+static void mix(struct pass *pass, uint32_t layer_index) {
+    struct decoder *d = pass->d;
+    const struct layer *described = &d->table->layers[layer_index];
+    switch (described->mixer) {
+    case MIXER_GATED_DELTA_NET:
+        gated_delta(pass, layer_index);
+        return;
+    case MIXER_LINEAR_ATTENTION:
+        linear_attention(pass, layer_index);
+        return;
+    case MIXER_ATTENTION:
+        softmax_attention(pass, layer_index);
+    }
+    if (!described->has_output_gate) return;
+    uint32_t cols = d->shape.num_heads * described->head_dim;
+    d->backend->ops->sigmoid_mul(d->backend,
+                                 &(struct sigmoid_mul_args){.x = d->workspace.attended,
+                                                            .gate = d->workspace.gates,
+                                                            .rows = pass->step->num_tokens,
+                                                            .cols = cols,
+                                                            .gate_stride = cols});
+}
+
 static void attention_block(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
     const struct decoder_workspace *w = &d->workspace;
     const struct layer *described = &d->table->layers[layer_index];
-    compose_project_in(
-        pass, &(struct project_in){.linear = layer->qkv, .norm = layer->input_norm, .out = w->qkv});
-    if (layer->states) {
-        linear_attention(pass, layer_index);
-    } else {
-        softmax_attention(pass, layer_index);
-    }
+    project_mixer(pass, layer_index);
+    mix(pass, layer_index);
     compose_project_out(pass, layer->o, w->attended,
                         &(struct block_end){layer->input_post_norm, described->residual_scale});
 }
@@ -99,6 +159,39 @@ static void dense_mlp(struct pass *pass, uint32_t layer_index) {
                                    .is_gelu = described->activation == ACTIVATION_GELU_TANH});
     compose_project_out(pass, layer->down, w->activated,
                         &(struct block_end){layer->mlp_post_norm, described->residual_scale});
+}
+
+// projected += sigmoid(shared_gate(hidden)) * shared expert(hidden).
+static void shared_expert(struct pass *pass, uint32_t layer_index, void *projected) {
+    struct decoder *d = pass->d;
+    const struct decoder_layer *layer = &d->layers[layer_index];
+    const struct decoder_workspace *w = &d->workspace;
+    const struct backend_ops *ops = d->backend->ops;
+    uint32_t rows = pass->step->num_tokens, hidden = d->config->hidden_size;
+    const struct linear_args gate_up = {
+        .linear = layer->shared_gate_up, .x = w->hidden, .out = w->shared_gate_up, .rows = rows};
+    const struct linear_args down = {
+        .linear = layer->shared_down, .x = w->shared_activated, .out = w->shared, .rows = rows};
+    const struct linear_args gate = {
+        .linear = layer->shared_gate, .x = w->hidden, .out = w->shared_gate, .rows = rows};
+    ops->linear(d->backend, &gate_up);
+    ops->silu_mul(d->backend, &(struct silu_mul_args){.gate_up = w->shared_gate_up,
+                                                      .out = w->shared_activated,
+                                                      .rows = rows,
+                                                      .cols = d->shape.shared_size});
+    ops->linear(d->backend, &down);
+    ops->linear(d->backend, &gate);
+    ops->sigmoid_mul(d->backend, &(struct sigmoid_mul_args){.x = w->shared,
+                                                            .gate = w->shared_gate,
+                                                            .rows = rows,
+                                                            .cols = hidden,
+                                                            .gate_stride = SHARED_GATES,
+                                                            .is_per_row = true});
+    ops->scale(d->backend, &(struct scale_args){.x = w->shared,
+                                                .out = projected,
+                                                .count = (size_t)rows * hidden,
+                                                .factor = 1,
+                                                .adds = true});
 }
 
 static void sparse_mlp(struct pass *pass, uint32_t layer_index) {
@@ -122,14 +215,16 @@ static void sparse_mlp(struct pass *pass, uint32_t layer_index) {
                                                       .num_experts = moe->num_experts,
                                                       .top_k = moe->num_experts_per_tok,
                                                       .normalize = moe->norm_topk_prob});
+    void *projected = compose_projected(pass);
     backend->moe->experts(backend, &(struct experts_args){.experts = layer->experts,
                                                           .x = w->hidden,
                                                           .ids = w->expert_ids,
                                                           .weights = w->expert_weights,
-                                                          .out = compose_projected(pass),
+                                                          .out = projected,
                                                           .scratch = w->experts_scratch,
                                                           .num_tokens = num_tokens,
                                                           .top_k = moe->num_experts_per_tok});
+    if (layer->shared_down) shared_expert(pass, layer_index, projected);
     compose_add_projected(pass, &(struct block_end){layer->mlp_post_norm,
                                                     d->table->layers[layer_index].residual_scale});
 }
@@ -187,21 +282,22 @@ void decoder_warm_up_linears(struct decoder *d, uint32_t rows) {
     CHECK(rows > 0 && rows <= d->limits.max_num_tokens, "rows=%u", rows);
     const struct step step = {.num_tokens = rows};
     const struct decoder_workspace *w = &d->workspace;
+    bool is_done[2] = {false, false}, is_mlp_done = false; // layers without and with a state
     for (uint32_t i = 0; i < d->config->num_layers; i++) {
         const struct decoder_layer *layer = &d->layers[i];
+        bool has_state = layer->states != NULL;
         struct pass pass = {.d = d, .step = &step};
-        if (i == 0) {
-            compose_project_in(&pass, &(struct project_in){.linear = layer->qkv,
-                                                           .norm = layer->input_norm,
-                                                           .out = w->qkv});
+        if (!is_done[has_state]) {
+            project_mixer(&pass, i);
             compose_project_out(
                 &pass, layer->o, w->attended,
                 &(struct block_end){layer->input_post_norm, d->table->layers[i].residual_scale});
         }
-        if (layer->experts) continue;
+        is_done[has_state] = true;
+        if (layer->experts || is_mlp_done) continue;
         pass.has_unadded = false;
         dense_mlp(&pass, i);
-        break; // all dense layers have the same shapes
+        is_mlp_done = true; // all dense layers have the same shapes
     }
     project_logits(d, rows < d->limits.max_num_seqs ? rows : d->limits.max_num_seqs);
 }

@@ -35,8 +35,11 @@ struct decoder_shape {
     uint32_t num_heads, num_kv_heads; // of this rank
     uint32_t intermediate_start, intermediate_size; // of the dense MLPs
     uint32_t expert_start, expert_size; // of every expert's intermediate size
+    uint32_t shared_start, shared_size; // of the shared expert's
     uint32_t vocab_start, vocab_size;
     uint32_t head_start, kv_head_start;
+    struct gated_delta_shape delta;
+    uint32_t delta_key_start; // its first key head
 };
 
 // Told how much is loaded: before each matrix and at the end.

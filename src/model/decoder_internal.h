@@ -5,20 +5,34 @@
 
 #include "model/decoder.h"
 
+enum { SHARED_GATES = 8 }; // equal outputs: devices want as many, and one is read
+
+struct delta_weights {
+    float *conv; // dev [DELTA_TAPS][channels]
+    float *decay, *dt_bias; // dev [heads]
+    float *norm; // dev [value_dim]
+};
+
 struct decoder_layer {
     float *input_norm; // dev [hidden]; NULL: no norm in front of attention
     float *mlp_norm; // dev [hidden]; NULL: none in front of the MLP
     float *input_post_norm, *mlp_post_norm; // dev [hidden]: behind them; NULL: none
     // dev [head_dim] or, of all heads together, [heads head_dim]; NULL: none
     float *q_norm, *k_norm;
-    struct linear *qkv; // [(num_heads + 2 num_kv_heads) head_dim][hidden]
+    struct linear *qkv; // [(num_heads + 2 num_kv_heads) head_dim][hidden]; delta net: q, k, v, z
+    // [num_heads head_dim][hidden] gates of attention's result; delta net: b and a; NULL: none
+    struct linear *gates;
     struct linear *o; // [hidden][num_heads head_dim]
+    struct delta_weights delta; // of a gated delta net
     void *states; // dev [max_num_seqs][bytes of a slot]: of a recurrent layer, else NULL
     // A dense layer has the first two, a sparse one the last two; the others are NULL.
     struct linear *gate_up; // [2 intermediate][hidden]
     struct linear *down; // [hidden][intermediate]
     struct linear *router; // [num_experts][hidden]
     struct experts *experts;
+    // Of the expert that all tokens go to; NULL: there is none.
+    struct linear *shared_gate_up, *shared_down;
+    struct linear *shared_gate; // [SHARED_GATES][hidden]
 };
 
 // Activations of one pass, inside one allocation; T = max_num_tokens, R = max_num_seqs.
@@ -28,6 +42,8 @@ struct decoder_workspace {
     void *projected; // dev [T][hidden] output of o or down
     void *qkv; // dev [T][(num_heads + 2 num_kv_heads) head_dim]; shares memory with gate_up
     void *attended; // dev [T][num_heads head_dim]
+    // dev [T][num_heads head_dim]; of a delta net float [T][2 heads]. They share this memory.
+    void *gates;
     void *gate_up; // dev [T][2 intermediate]
     void *activated; // dev [T][intermediate]
     // Of sparse layers. They share memory with qkv and gate_up.
@@ -35,6 +51,10 @@ struct decoder_workspace {
     int32_t *expert_ids; // dev [T][num_experts_per_tok]
     float *expert_weights; // dev [T][num_experts_per_tok]
     void *experts_scratch; // dev
+    // Of the shared expert.
+    void *shared_gate_up, *shared_activated; // dev [T][2 shared size], [T][shared size]
+    void *shared; // dev [T][hidden]
+    void *shared_gate; // dev [T][SHARED_GATES]
     void *last_residual, *last_projected, *last_hidden; // dev [R][hidden]
     float *logits; // dev [R][vocab]; NULL with several ranks: comm has memory for them
     size_t size_bytes;

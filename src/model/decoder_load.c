@@ -1,22 +1,27 @@
 /* Building a decoder: this rank's slices of the checkpoint's tensors become the backend's linears.
  * loader.h has the steps. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"
 #include "model/code_reader.h"
+#include "model/delta_load.h"
 #include "model/loader.h"
 #include "model/rope.h"
 
 static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_layer *layer) {
+    static const char q_norm[] = "self_attn.q_norm", k_norm[] = "self_attn.k_norm";
     const struct decoder *d = l->decoder;
     const struct layer *described = &d->table->layers[i];
+    uint32_t dim = described->head_dim, rotary = described->rotary_dim;
     if (described->head_norm == HEAD_NORM_NONE) return OK;
-    bool is_each = described->head_norm == HEAD_NORM_EACH;
-    uint32_t q = is_each ? 1 : d->config->num_heads, k = is_each ? 1 : d->config->num_kv_heads;
-    uint32_t dim = described->head_dim;
-    enum status status = loader_load_layer_norm(l, i, "self_attn.q_norm", q * dim, &layer->q_norm);
-    return status ? status
-                  : loader_load_layer_norm(l, i, "self_attn.k_norm", k * dim, &layer->k_norm);
+    if (described->head_norm == HEAD_NORM_EACH) {
+        enum status status = loader_load_head_norm(l, i, q_norm, dim, rotary, &layer->q_norm);
+        return status ? status : loader_load_head_norm(l, i, k_norm, dim, rotary, &layer->k_norm);
+    }
+    uint32_t q = d->config->num_heads * dim, k = d->config->num_kv_heads * dim;
+    enum status status = loader_load_layer_norm(l, i, q_norm, q, &layer->q_norm);
+    return status ? status : loader_load_layer_norm(l, i, k_norm, k, &layer->k_norm);
 }
 
 // Where a norm is behind attention, "post_attention_layernorm" is that one, else the MLP's.
@@ -43,25 +48,74 @@ static enum status load_norms(struct loader *l, uint32_t i, struct decoder_layer
     return load_head_norms(l, i, layer);
 }
 
+// An MLP's tensors, and this rank's share [start, start + count) of its intermediate size.
+struct mlp {
+    const char *gate, *up, *down; // modules; gate is up: they are stacked in one tensor
+    uint32_t size, start, count;
+    bool has_bias;
+    struct weight_format gate_up_format, down_format;
+    struct linear **out_gate_up, **out_down;
+};
+
+static enum status load_mlp(struct loader *l, uint32_t i, const struct mlp *mlp) {
+    bool is_stacked = mlp->gate == mlp->up;
+    uint32_t size = mlp->size, hidden = l->decoder->config->hidden_size;
+    uint32_t rows = is_stacked ? 2 * size : size, up_start = is_stacked ? size : 0;
+    const struct row_part parts[] = {
+        {.module = mlp->gate, .rows = rows, .start = mlp->start, .count = mlp->count},
+        {.module = mlp->up, .rows = rows, .start = up_start + mlp->start, .count = mlp->count},
+    };
+    const struct row_linear gate_up = {parts, 2, mlp->gate_up_format, mlp->out_gate_up};
+    const struct col_part down = {mlp->down,  hidden,     size,
+                                  mlp->start, mlp->count, mlp->down_format};
+    enum status status = loader_load_rows(l, i, &gate_up, 1, hidden, mlp->has_bias);
+    return status ? status : loader_load_cols(l, i, &down, mlp->has_bias, mlp->out_down);
+}
+
 static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_layer *layer) {
-    const struct model_config *c = l->decoder->config;
-    const struct decoder_shape *s = &l->decoder->shape;
-    bool has_bias = l->decoder->table->layers[i].has_mlp_bias;
-    uint32_t start = s->intermediate_start, count = s->intermediate_size,
-             all = c->intermediate_size;
-    const struct layer_formats formats = linear_formats_layer(&l->decoder->formats, i);
-    const struct weight_format format = formats.gate_up;
-    const struct row_part apart[] = {{gate_up_modules[0], all, start, count, format, 0, 0},
-                                     {gate_up_modules[1], all, start, count, format, 0, 0}};
-    const struct row_part stacked[] = {
-        {STACKED_GATE_UP_MODULE, 2 * all, start, count, format, 0, 0},
-        {STACKED_GATE_UP_MODULE, 2 * all, all + start, count, format, 0, 0}};
-    const struct row_part *gate_up = l->decoder->table->is_stacked ? stacked : apart;
-    const struct col_part down = {DOWN_MODULE,           c->hidden_size,       c->intermediate_size,
-                                  s->intermediate_start, s->intermediate_size, formats.down};
-    enum status status =
-        loader_load_rows(l, i, gate_up, 2, c->hidden_size, has_bias, &layer->gate_up);
-    return status ? status : loader_load_cols(l, i, &down, has_bias, &layer->down);
+    const struct decoder *d = l->decoder;
+    bool is_stacked = d->table->is_stacked;
+    const struct layer_formats formats = linear_formats_layer(&d->formats, i);
+    return load_mlp(l, i,
+                    &(struct mlp){
+                        .gate = is_stacked ? stacked_gate_up_module : gate_up_modules[0],
+                        .up = is_stacked ? stacked_gate_up_module : gate_up_modules[1],
+                        .down = DOWN_MODULE,
+                        .size = d->config->intermediate_size,
+                        .start = d->shape.intermediate_start,
+                        .count = d->shape.intermediate_size,
+                        .has_bias = d->table->layers[i].has_mlp_bias,
+                        .gate_up_format = formats.gate_up,
+                        .down_format = formats.down,
+                        .out_gate_up = &layer->gate_up,
+                        .out_down = &layer->down,
+                    });
+}
+
+static enum status load_shared_expert(struct loader *l, uint32_t i, struct decoder_layer *layer) {
+    const struct decoder *d = l->decoder;
+    const struct layer_formats formats = linear_formats_layer(&d->formats, i);
+    struct row_part parts[SHARED_GATES];
+    for (uint32_t k = 0; k < SHARED_GATES; k++) {
+        parts[k] = (struct row_part){.module = SHARED_GATE_MODULE, .rows = 1, .count = 1};
+    }
+    const struct row_linear gate = {parts, SHARED_GATES, linear_formats_router(),
+                                    &layer->shared_gate};
+    enum status status = loader_load_rows(l, i, &gate, 1, d->config->hidden_size, false);
+    if (status) return status;
+    return load_mlp(l, i,
+                    &(struct mlp){
+                        .gate = shared_gate_up_modules[0],
+                        .up = shared_gate_up_modules[1],
+                        .down = SHARED_DOWN_MODULE,
+                        .size = d->config->moe.shared_intermediate_size,
+                        .start = d->shape.shared_start,
+                        .count = d->shape.shared_size,
+                        .gate_up_format = formats.shared_gate_up,
+                        .down_format = formats.shared_down,
+                        .out_gate_up = &layer->shared_gate_up,
+                        .out_down = &layer->shared_down,
+                    });
 }
 
 // Takes the matrix `part` (gate, up or down) of an expert.
@@ -72,34 +126,82 @@ static enum status take_expert(struct loader *l, uint32_t layer, uint32_t expert
     return loader_take_matrix(l, name, rows, cols, out);
 }
 
+// Where the matrices of all experts are.
+struct expert_slices {
+    struct matrix_slice *gate, *up, *down; // [num_experts]
+};
+
+static enum status slice_experts(struct loader *l, uint32_t i, const struct expert_slices *out) {
+    const struct decoder *d = l->decoder;
+    const struct expert_names *names = d->table->expert_names;
+    uint32_t size = d->config->moe.intermediate_size, hidden = d->config->hidden_size;
+    uint32_t start = d->shape.expert_start, share = d->shape.expert_size;
+    for (uint32_t expert = 0; expert < d->config->moe.num_experts; expert++) {
+        struct weight weight;
+        enum status status = take_expert(l, i, expert, names->gate, size, hidden, &weight);
+        if (status) return status;
+        out->gate[expert] = loader_rows_of(&weight, start, share);
+        status = take_expert(l, i, expert, names->up, size, hidden, &weight);
+        if (status) return status;
+        out->up[expert] = loader_rows_of(&weight, start, share);
+        status = take_expert(l, i, expert, names->down, hidden, size, &weight);
+        if (status) return status;
+        out->down[expert] = loader_cols_of(&weight, start, share);
+    }
+    return OK;
+}
+
+// The name of a tensor of all experts; false: the checkpoint has one for each.
+static bool stacked_name(const struct loader *l, uint32_t i, const char *part,
+                         char out[WEIGHT_NAME_BYTES]) {
+    const struct expert_names *names = l->decoder->table->expert_names;
+    char ending[WEIGHT_NAME_BYTES];
+    if (!part) return false;
+    expert_weight_name(out, i, names->experts, 0, names->gate);
+    if (weights_has(l->weights, out)) return false;
+    snprintf(ending, sizeof ending, ".%s", part);
+    layer_weight_name(out, i, names->experts, ending);
+    return weights_has(l->weights, out);
+}
+
+static enum status slice_stacked_experts(struct loader *l, uint32_t i, const char *gate_up_name,
+                                         const struct expert_slices *out) {
+    const struct decoder *d = l->decoder;
+    uint32_t count = d->config->moe.num_experts, size = d->config->moe.intermediate_size;
+    uint32_t hidden = d->config->hidden_size;
+    uint32_t start = d->shape.expert_start, share = d->shape.expert_size;
+    char down_name[WEIGHT_NAME_BYTES];
+    struct weight gate_up, down;
+    enum status status = loader_take_matrix(l, gate_up_name, count * 2 * size, hidden, &gate_up);
+    if (status) return status;
+    (void)stacked_name(l, i, d->table->expert_names->stacked_down, down_name);
+    status = loader_take_matrix(l, down_name, count * hidden, size, &down);
+    for (uint32_t e = 0; e < count && !status; e++) {
+        out->gate[e] = loader_rows_of(&gate_up, 2 * e * size + start, share);
+        out->up[e] = loader_rows_of(&gate_up, (2 * e + 1) * size + start, share);
+        out->down[e] = loader_part_of(&down, e * hidden, hidden, start, share);
+    }
+    return status;
+}
+
 // `slices` holds three matrices of each expert.
 static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slice *slices,
                                 struct experts **out) {
     const struct decoder *d = l->decoder;
-    const struct expert_names *names = d->table->expert_names;
-    uint32_t count = d->config->moe.num_experts, size = d->config->moe.intermediate_size;
-    uint32_t hidden = d->config->hidden_size;
-    uint32_t start = d->shape.expert_start, share = d->shape.expert_size;
-    struct matrix_slice *gate = slices, *up = slices + count, *down = slices + 2 * (size_t)count;
-    for (uint32_t expert = 0; expert < count; expert++) {
-        struct weight weight;
-        enum status status = take_expert(l, i, expert, names->gate, size, hidden, &weight);
-        if (status) return status;
-        gate[expert] = loader_rows_of(&weight, start, share);
-        status = take_expert(l, i, expert, names->up, size, hidden, &weight);
-        if (status) return status;
-        up[expert] = loader_rows_of(&weight, start, share);
-        status = take_expert(l, i, expert, names->down, hidden, size, &weight);
-        if (status) return status;
-        down[expert] = loader_cols_of(&weight, start, share);
-    }
+    uint32_t count = d->config->moe.num_experts;
+    const struct expert_slices all = {slices, slices + count, slices + 2 * (size_t)count};
+    char name[WEIGHT_NAME_BYTES];
+    enum status status = stacked_name(l, i, d->table->expert_names->stacked_gate_up, name)
+                             ? slice_stacked_experts(l, i, name, &all)
+                             : slice_experts(l, i, &all);
+    if (status) return status;
     const struct experts_spec spec = {.shape = decoder_experts_shape(d->config, &d->shape),
-                                      .gate = gate,
-                                      .up = up,
-                                      .down = down,
+                                      .gate = all.gate,
+                                      .up = all.up,
+                                      .down = all.down,
                                       .format = linear_formats_layer(&d->formats, i).experts};
     struct code_reader *readers = NULL;
-    enum status status = code_readers_make(&readers, slices, 3 * count, spec.format, l->err);
+    status = code_readers_make(&readers, slices, 3 * count, spec.format, l->err);
     if (!status) status = d->backend->moe->experts_create(d->backend, &spec, out, l->err);
     weights_release(l->weights);
     free(readers);
@@ -109,9 +211,11 @@ static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slic
 static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct model_config *c = l->decoder->config;
     uint32_t count = c->moe.num_experts;
-    const struct row_part router = {
-        l->decoder->table->expert_names->router, count, 0, count, linear_formats_router(), 0, 0};
-    enum status status = loader_load_rows(l, i, &router, 1, c->hidden_size, false, &layer->router);
+    const struct row_part part = {
+        .module = l->decoder->table->expert_names->router, .rows = count, .count = count};
+    const struct row_linear router = {&part, 1, linear_formats_router(), &layer->router};
+    enum status status = loader_load_rows(l, i, &router, 1, c->hidden_size, false);
+    if (!status && c->moe.shared_intermediate_size) status = load_shared_expert(l, i, layer);
     if (status) return status;
     struct matrix_slice *slices = calloc(count, 3 * sizeof *slices);
     if (!slices) return err_nomem(l->err, "experts");
@@ -120,40 +224,53 @@ static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_
     return status;
 }
 
-static enum status load_layer(struct loader *l, uint32_t i) {
+// q, k, v and o, and the gates of attention's result, which are beside q in one tensor: of each
+// head q, then its gates.
+static enum status load_attention(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct decoder *d = l->decoder;
     const struct model_config *c = d->config;
     const struct decoder_shape *s = &d->shape;
-    struct decoder_layer *layer = &l->decoder->layers[i];
     const struct layer *described = &d->table->layers[i];
-    uint32_t dim = described->head_dim;
     const struct layer_formats formats = linear_formats_layer(&d->formats, i);
-    const struct weight_format format = formats.qkv;
-    uint32_t q = c->num_heads * dim, kv = c->num_kv_heads * dim, rotary = described->rotary_dim;
-    uint32_t q_start = s->head_start * dim, q_count = s->num_heads * dim;
+    bool is_stacked = d->table->is_stacked, has_gate = described->has_output_gate;
+    uint32_t dim = described->head_dim, rotary = described->rotary_dim;
+    uint32_t stride = has_gate ? 2 * dim : dim;
+    uint32_t q = c->num_heads * stride, kv = c->num_kv_heads * dim;
     uint32_t kv_start = s->kv_head_start * dim, kv_count = s->num_kv_heads * dim;
-    const struct row_part apart[] = {
-        {qkv_modules[0], q, q_start, q_count, format, dim, rotary},
-        {qkv_modules[1], kv, kv_start, kv_count, format, dim, rotary},
-        {qkv_modules[2], kv, kv_start, kv_count, format, 0, 0},
+    struct row_part parts[] = {
+        {qkv_modules[0], q, s->head_start * stride, s->num_heads * dim, dim, stride, rotary},
+        {qkv_modules[1], kv, kv_start, kv_count, dim, dim, rotary},
+        {qkv_modules[2], kv, kv_start, kv_count, 0, 0, 0},
     };
-    const struct row_part stacked[] = {
-        {STACKED_QKV_MODULE, q + 2 * kv, q_start, q_count, format, dim, rotary},
-        {STACKED_QKV_MODULE, q + 2 * kv, q + kv_start, kv_count, format, dim, rotary},
-        {STACKED_QKV_MODULE, q + 2 * kv, q + kv + kv_start, kv_count, format, 0, 0},
-    };
-    const struct row_part *qkv = d->table->is_stacked ? stacked : apart;
+    for (uint32_t k = 0, at = 0; is_stacked && k < ARRAY_LEN(parts); k++) {
+        uint32_t rows = parts[k].rows;
+        parts[k].module = STACKED_QKV_MODULE;
+        parts[k].rows = q + 2 * kv;
+        parts[k].start += at;
+        at += rows;
+    }
+    struct row_part gate = parts[0];
+    gate.start += dim;
+    gate.rotary_dim = 0;
+    const struct row_linear linears[] = {{parts, 3, formats.qkv, &layer->qkv},
+                                         {&gate, 1, formats.gates, &layer->gates}};
     const struct col_part o = {O_MODULE,           c->hidden_size,
                                c->num_heads * dim, s->head_start * dim,
                                s->num_heads * dim, formats.o};
-    enum status status;
-    if ((status = load_norms(l, i, layer))) return status;
-    if ((status =
-             loader_load_rows(l, i, qkv, 3, c->hidden_size, described->has_qkv_bias, &layer->qkv)))
-        return status;
-    if ((status = loader_load_cols(l, i, &o, described->has_o_bias, &layer->o))) return status;
-    if (described->is_sparse) return load_sparse_mlp(l, i, layer);
-    return load_dense_mlp(l, i, layer);
+    enum status status =
+        loader_load_rows(l, i, linears, has_gate ? 2 : 1, c->hidden_size, described->has_qkv_bias);
+    return status ? status : loader_load_cols(l, i, &o, described->has_o_bias, &layer->o);
+}
+
+static enum status load_layer(struct loader *l, uint32_t i) {
+    struct decoder_layer *layer = &l->decoder->layers[i];
+    const struct layer *described = &l->decoder->table->layers[i];
+    enum status status = load_norms(l, i, layer);
+    if (status) return status;
+    status = described->mixer == MIXER_GATED_DELTA_NET ? delta_load(l, i, layer)
+                                                       : load_attention(l, i, layer);
+    if (status) return status;
+    return described->is_sparse ? load_sparse_mlp(l, i, layer) : load_dense_mlp(l, i, layer);
 }
 
 // nano-vllm: VocabParallelEmbedding, ParallelLMHead.
@@ -331,7 +448,15 @@ void decoder_destroy(struct decoder *d) {
     for (uint32_t i = 0; d->layers && i < d->config->num_layers; i++) {
         struct decoder_layer *layer = &d->layers[i];
         ops->linear_destroy(d->backend, layer->qkv);
+        ops->linear_destroy(d->backend, layer->gates);
         ops->linear_destroy(d->backend, layer->o);
+        ops->linear_destroy(d->backend, layer->shared_gate_up);
+        ops->linear_destroy(d->backend, layer->shared_down);
+        ops->linear_destroy(d->backend, layer->shared_gate);
+        ops->release(d->backend, layer->delta.conv);
+        ops->release(d->backend, layer->delta.decay);
+        ops->release(d->backend, layer->delta.dt_bias);
+        ops->release(d->backend, layer->delta.norm);
         ops->linear_destroy(d->backend, layer->gate_up);
         ops->linear_destroy(d->backend, layer->down);
         ops->linear_destroy(d->backend, layer->router);

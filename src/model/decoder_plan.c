@@ -55,6 +55,19 @@ static enum status share_heads(struct decoder_shape *out, const struct model_con
     return OK;
 }
 
+static enum status share_delta_heads(struct decoder_shape *out, const struct delta_config *all,
+                                     uint32_t rank, uint32_t world_size, struct err *err) {
+    if (all->num_key_heads % world_size) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%u key heads of gated delta nets cannot be shared evenly by %u ranks",
+                       all->num_key_heads, world_size);
+    }
+    out->delta = (struct gated_delta_shape){
+        all->num_key_heads / world_size, all->num_heads / world_size, all->key_dim, all->value_dim};
+    out->delta_key_start = rank * out->delta.num_key_heads;
+    return OK;
+}
+
 static enum status check_shares(const struct model_config *c, uint32_t world_size,
                                 struct err *err) {
     const struct {
@@ -64,6 +77,8 @@ static enum status check_shares(const struct model_config *c, uint32_t world_siz
     } cut[] = {
         {"intermediate_size", c->intermediate_size, c->moe.num_sparse_layers < c->num_layers},
         {"moe_intermediate_size", c->moe.intermediate_size, c->moe.num_experts > 0},
+        {"shared_expert_intermediate_size", c->moe.shared_intermediate_size,
+         c->moe.shared_intermediate_size > 0},
         {"vocab_size", c->vocab_size, true},
     };
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
@@ -88,8 +103,12 @@ enum status decoder_shape_of(struct decoder_shape *out, const struct model_confi
     }
     struct decoder_shape shape = {0};
     enum status status = share_heads(&shape, config, rank, world_size, err);
+    if (!status) status = share_delta_heads(&shape, &config->own.delta, rank, world_size, err);
     if (!status) status = check_shares(config, world_size, err);
     if (status) return status;
+    struct share shared = share_of(config->moe.shared_intermediate_size, rank, world_size);
+    shape.shared_start = shared.start;
+    shape.shared_size = shared.size;
     struct share mlp = share_of(config->intermediate_size, rank, world_size);
     struct share expert = share_of(config->moe.intermediate_size, rank, world_size);
     struct share vocab = share_of(config->vocab_size, rank, world_size);
@@ -105,6 +124,11 @@ enum status decoder_shape_of(struct decoder_shape *out, const struct model_confi
 
 static uint32_t qkv_size(const struct model_config *config, const struct decoder_shape *shape) {
     return (shape->num_heads + 2 * shape->num_kv_heads) * config->head_dim;
+}
+
+// Elements of a token's q, k, v and z in a gated delta net; 0: the model has none.
+static uint32_t qkvz_size(const struct gated_delta_shape *delta) {
+    return gated_delta_channels(delta) + delta->num_heads * delta->value_dim;
 }
 
 struct experts_shape decoder_experts_shape(const struct model_config *c,
@@ -129,10 +153,34 @@ static void add_linear(struct linears_bytes *all, uint32_t out, uint32_t in, boo
 }
 
 static void add_sparse_mlp(struct linears_bytes *all, const struct model_config *c,
-                           const struct decoder_shape *s, struct weight_format format) {
+                           const struct decoder_shape *s, const struct layer_formats *formats) {
     const struct experts_shape experts = decoder_experts_shape(c, s);
     add_linear(all, c->moe.num_experts, c->hidden_size, false, linear_formats_router());
-    all->sum += all->backend->moe->experts_bytes(all->backend, &experts, format);
+    all->sum += all->backend->moe->experts_bytes(all->backend, &experts, formats->experts);
+    if (!s->shared_size) return;
+    add_linear(all, SHARED_GATES, c->hidden_size, false, linear_formats_router());
+    add_linear(all, 2 * s->shared_size, c->hidden_size, false, formats->shared_gate_up);
+    add_linear(all, c->hidden_size, s->shared_size, false, formats->shared_down);
+}
+
+static void add_attention(struct linears_bytes *all, const struct model_config *c,
+                          const struct layer *layer, const struct decoder_shape *s,
+                          const struct layer_formats *formats) {
+    uint32_t attended = s->num_heads * layer->head_dim;
+    add_linear(all, qkv_size(c, s), c->hidden_size, layer->has_qkv_bias, formats->qkv);
+    add_linear(all, c->hidden_size, attended, layer->has_o_bias, formats->o);
+    if (!layer->has_output_gate) return;
+    add_linear(all, attended, c->hidden_size, layer->has_qkv_bias, formats->gates);
+}
+
+static void add_delta(struct linears_bytes *all, const struct model_config *c,
+                      const struct gated_delta_shape *delta, const struct layer_formats *formats) {
+    uint32_t heads = delta->num_heads;
+    add_linear(all, qkvz_size(delta), c->hidden_size, false, formats->qkv);
+    add_linear(all, 2 * heads, c->hidden_size, false, linear_formats_router());
+    add_linear(all, c->hidden_size, heads * delta->value_dim, false, formats->o);
+    size_t vectors = (size_t)DELTA_TAPS * gated_delta_channels(delta) + 2 * heads;
+    all->sum += (vectors + delta->value_dim) * sizeof(float);
 }
 
 // Elements of a layer's norms.
@@ -146,12 +194,14 @@ static size_t norm_size(const struct model_config *c, const struct layer *layer)
 static void add_layer(struct linears_bytes *all, const struct model_config *c,
                       const struct layer *layer, const struct decoder_shape *s,
                       const struct layer_formats *formats) {
-    uint32_t attended = s->num_heads * layer->head_dim;
-    add_linear(all, qkv_size(c, s), c->hidden_size, layer->has_qkv_bias, formats->qkv);
-    add_linear(all, c->hidden_size, attended, layer->has_o_bias, formats->o);
+    if (layer->mixer == MIXER_GATED_DELTA_NET) {
+        add_delta(all, c, &s->delta, formats);
+    } else {
+        add_attention(all, c, layer, s, formats);
+    }
     all->sum += norm_size(c, layer) * sizeof(float);
     if (layer->is_sparse) {
-        add_sparse_mlp(all, c, s, formats->experts);
+        add_sparse_mlp(all, c, s, formats);
         return;
     }
     add_linear(all, 2 * s->intermediate_size, c->hidden_size, layer->has_mlp_bias,
@@ -177,8 +227,15 @@ size_t decoder_weights_bytes(const struct model_config *c, const struct layer_ta
 
 size_t decoder_slot_bytes(const struct layer *layer, const struct decoder_shape *s,
                           const struct backend *b) {
-    if (layer->mixer != MIXER_LINEAR_ATTENTION) return 0;
-    return b->recurrent->linear_attention_bytes(b, s->num_kv_heads, layer->head_dim);
+    switch (layer->mixer) {
+    case MIXER_ATTENTION:
+        return 0;
+    case MIXER_LINEAR_ATTENTION:
+        return b->recurrent->linear_attention_bytes(b, s->num_kv_heads, layer->head_dim);
+    case MIXER_GATED_DELTA_NET:
+        return b->recurrent->gated_delta_bytes(b, &s->delta);
+    }
+    return 0;
 }
 
 size_t decoder_state_bytes(const struct layer_table *table, const struct decoder_shape *s,
@@ -190,16 +247,33 @@ size_t decoder_state_bytes(const struct layer_table *table, const struct decoder
     return sum;
 }
 
+static uint64_t attention_parameters(const struct model_config *c, const struct layer *layer) {
+    uint64_t hidden = c->hidden_size, q = (uint64_t)c->num_heads * layer->head_dim;
+    uint64_t kv = (uint64_t)layer->num_kv_heads * layer->head_dim;
+    uint64_t sum = hidden * (q + 2 * kv) + q * hidden;
+    if (layer->has_output_gate) sum += hidden * q;
+    if (layer->has_qkv_bias) sum += q + 2 * kv;
+    return layer->has_o_bias ? sum + hidden : sum;
+}
+
+static uint64_t delta_parameters(const struct model_config *c) {
+    const struct delta_config *delta = &c->own.delta;
+    uint64_t keys = (uint64_t)delta->num_key_heads * delta->key_dim, heads = delta->num_heads;
+    uint64_t values = heads * delta->value_dim, channels = 2 * keys + values;
+    return c->hidden_size * (channels + 2 * values + 2 * heads) + DELTA_TAPS * channels +
+           2 * heads + delta->value_dim;
+}
+
 // With `num_experts` experts if it is sparse.
 static uint64_t layer_parameters(const struct model_config *c, const struct layer *layer,
                                  uint64_t num_experts) {
     uint64_t hidden = c->hidden_size, inter = c->intermediate_size;
-    uint64_t q = (uint64_t)c->num_heads * layer->head_dim;
-    uint64_t kv = (uint64_t)layer->num_kv_heads * layer->head_dim;
-    uint64_t sum = hidden * (q + 2 * kv) + q * hidden + norm_size(c, layer);
-    if (layer->has_qkv_bias) sum += q + 2 * kv;
-    if (layer->has_o_bias) sum += hidden;
+    bool is_delta = layer->mixer == MIXER_GATED_DELTA_NET;
+    uint64_t sum = norm_size(c, layer);
+    sum += is_delta ? delta_parameters(c) : attention_parameters(c, layer);
     if (layer->is_sparse) {
+        uint64_t shared = c->moe.shared_intermediate_size;
+        if (shared) sum += hidden + 3 * hidden * shared;
         return sum + hidden * c->moe.num_experts +
                3 * hidden * c->moe.intermediate_size * num_experts;
     }
@@ -243,6 +317,12 @@ static void lay_out_sparse_mlp(struct decoder_workspace *w, char *base, size_t *
     w->expert_ids = take(base, at, num_tokens, top_k, sizeof *w->expert_ids);
     w->expert_weights = take(base, at, num_tokens, top_k, sizeof *w->expert_weights);
     w->experts_scratch = take(base, at, scratch, 1, 1);
+    if (!s->shared_size) return;
+    size_t element_size = dtype_size(b->activation_dtype);
+    w->shared_gate_up = take(base, at, num_tokens, 2 * (size_t)s->shared_size, element_size);
+    w->shared_activated = take(base, at, num_tokens, s->shared_size, element_size);
+    w->shared = take(base, at, num_tokens, c->hidden_size, element_size);
+    w->shared_gate = take(base, at, num_tokens, SHARED_GATES, element_size);
 }
 
 static size_t larger(size_t a, size_t b) {
@@ -262,8 +342,15 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     // Attention and the two kinds of MLP never use their intermediates at the same time, so these
     // share one region.
     size_t attention_at = at, mlp_at = at, sparse_at = at;
-    w.qkv = take(base, &attention_at, T, qkv_size(c, s), element_size);
-    w.attended = take(base, &attention_at, T, (size_t)s->num_heads * c->head_dim, element_size);
+    size_t attended = (size_t)s->num_heads * c->head_dim;
+    size_t values = (size_t)s->delta.num_heads * s->delta.value_dim;
+    w.qkv =
+        take(base, &attention_at, T, larger(qkv_size(c, s), qkvz_size(&s->delta)), element_size);
+    w.attended = take(base, &attention_at, T, larger(attended, values), element_size);
+    if (s->delta.num_heads) {
+        size_t gates = 2 * (size_t)s->delta.num_heads * sizeof(float);
+        w.gates = take(base, &attention_at, T, larger(attended * element_size, gates), 1);
+    }
     if (c->moe.num_sparse_layers < c->num_layers) {
         w.gate_up = take(base, &mlp_at, T, 2 * (size_t)s->intermediate_size, element_size);
         w.activated = take(base, &mlp_at, T, s->intermediate_size, element_size);

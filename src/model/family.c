@@ -13,7 +13,7 @@ static const struct model_family *find(const char *architecture) {
 }
 
 static enum status unknown_architecture(const char *architecture, struct err *err) {
-    char known[256] = "";
+    char known[512] = "";
     size_t used = 0;
     for (size_t i = 0; model_families[i] && used < sizeof known; i++) {
         int n = snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",

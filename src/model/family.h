@@ -58,7 +58,10 @@ extern const struct model_family family_olmo3;
 extern const struct model_family family_phi3;
 extern const struct model_family family_qwen2;
 extern const struct model_family family_qwen3;
+extern const struct model_family family_qwen3_5;
+extern const struct model_family family_qwen3_5_moe;
 extern const struct model_family family_qwen3_moe;
+extern const struct model_family family_qwen3_next;
 extern const struct model_family family_smollm3;
 
 #endif

@@ -144,7 +144,7 @@ bool layer_table_is_even(const struct layer_table *table) {
                         layer->softcap == 0 && layer->norm_place == NORM_BEFORE &&
                         layer->head_norm != HEAD_NORM_ROW && layer->activation == ACTIVATION_SILU &&
                         layer->residual_scale == 1;
-        if (!is_same || !is_plain || layer->has_sinks) return false;
+        if (!is_same || !is_plain || layer->has_sinks || layer->has_output_gate) return false;
     }
     return true;
 }
@@ -156,8 +156,8 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
         const char *what;
         bool is_wanted;
     } cases[] = {
-        {"a norm of heads that are rotated in part",
-         layer->rotary_dim != layer->head_dim && layer->head_norm != HEAD_NORM_NONE},
+        {"a norm over all heads, which are rotated in part",
+         layer->rotary_dim != layer->head_dim && layer->head_norm == HEAD_NORM_ROW},
         {"a clamped activation", layer->activation == ACTIVATION_CLAMPED_SILU},
         {"experts with another activation than silu",
          layer->is_sparse && layer->activation != ACTIVATION_SILU},

@@ -48,6 +48,7 @@ enum activation {
 enum mixer {
     MIXER_ATTENTION, // softmax attention over the KV cache
     MIXER_LINEAR_ATTENTION, // over a state in place of keys and values (backend.h)
+    MIXER_GATED_DELTA_NET, // the same, of the shape layer_table.delta
 };
 
 enum { ROPE_TABLES_MAX = 4 };
@@ -67,6 +68,7 @@ struct layer {
     float softcap; // scores become softcap * tanh(score / softcap); 0: none
     bool has_sinks; // each head has one more logit in its softmax, without a value
     bool has_qkv_bias, has_o_bias;
+    bool has_output_gate; // attention's result *= sigmoid(gate(norm(residual)))
     bool has_mlp_bias; // gate, up and down of a dense MLP
     bool is_sparse; // experts instead of the dense MLP
     uint32_t kv_group, kv_index; // where its keys and values are: its index in its KV group
@@ -77,6 +79,9 @@ struct expert_names {
     const char *router; // "mlp.gate"
     const char *experts; // "mlp.experts": ".N." and one of the following are appended
     const char *gate, *up, *down; // "gate_proj"
+    // Of all experts in one tensor each: [num_experts][2 intermediate][hidden], gate before up, and
+    // [num_experts][hidden][intermediate]. A checkpoint may have these instead. NULL: none has.
+    const char *stacked_gate_up, *stacked_down;
 };
 
 struct layer_table {
@@ -89,6 +94,9 @@ struct layer_table {
     uint32_t num_ropes;
     // The checkpoint has q, k and v in one tensor, and gate and up.
     bool is_stacked;
+    struct delta_config delta; // of layers that are gated delta nets, of all ranks
+    // The checkpoint has q, k, v and z of such a layer in one tensor, and b and a, by key head.
+    bool is_delta_stacked;
     uint32_t num_layers;
     struct layer *layers; // [num_layers]
     // The KV groups of the layers with KV (backend.h, struct step): each has so many or fewer. What

@@ -9,6 +9,10 @@
 
 const char *const qkv_modules[3] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
 const char *const gate_up_modules[2] = {"mlp.gate_proj", "mlp.up_proj"};
+const char stacked_gate_up_module[] = "mlp.gate_up_proj";
+const char *const shared_gate_up_modules[2] = {"mlp.shared_expert.gate_proj",
+                                               "mlp.shared_expert.up_proj"};
+const char *const delta_modules[2] = {"linear_attn.in_proj_qkv", "linear_attn.in_proj_z"};
 
 void layer_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *module,
                        const char *suffix) {
@@ -99,26 +103,68 @@ static enum status find_experts(const struct finder *f, uint32_t layer,
     return OK;
 }
 
+static enum status find_attention(const struct finder *f, uint32_t i, const struct model_config *c,
+                                  const struct layer_table *table, const struct decoder_shape *s,
+                                  struct layer_formats *out) {
+    static const char *const stacked[] = {STACKED_QKV_MODULE};
+    const struct layer *layer = &table->layers[i];
+    uint32_t dim = layer->head_dim, hidden = c->hidden_size, attended = c->num_heads * dim;
+    uint32_t q = layer->has_output_gate ? 2 * attended : attended, kv = c->num_kv_heads * dim;
+    const uint32_t heads[] = {q, kv, kv}, all_heads = q + 2 * kv;
+    enum status status = table->is_stacked
+                             ? find_rows(f, i, stacked, &all_heads, 1, hidden, &out->qkv)
+                             : find_rows(f, i, qkv_modules, heads, 3, hidden, &out->qkv);
+    if (!status && layer->has_output_gate) {
+        status = find_rows(f, i, qkv_modules, heads, 1, hidden, &out->gates);
+    }
+    if (status) return status;
+    return find_cols(f, i, O_MODULE, hidden, attended, s->head_start * dim, &out->o);
+}
+
+static enum status find_delta(const struct finder *f, uint32_t i, const struct model_config *c,
+                              const struct layer_table *table, const struct decoder_shape *s,
+                              struct layer_formats *out) {
+    static const char *const stacked[] = {STACKED_DELTA_MODULE};
+    const struct delta_config *delta = &table->delta;
+    uint32_t keys = delta->num_key_heads * delta->key_dim, hidden = c->hidden_size;
+    uint32_t values = delta->num_heads * delta->value_dim;
+    uint32_t first = s->delta_key_start * (values / delta->num_key_heads);
+    const uint32_t rows[] = {2 * keys + values, values}, all_rows = rows[0] + rows[1];
+    enum status status = table->is_delta_stacked
+                             ? find_rows(f, i, stacked, &all_rows, 1, hidden, &out->qkv)
+                             : find_rows(f, i, delta_modules, rows, 2, hidden, &out->qkv);
+    if (status) return status;
+    return find_cols(f, i, DELTA_OUT_MODULE, hidden, values, first, &out->o);
+}
+
+static enum status find_shared(const struct finder *f, uint32_t i, const struct model_config *c,
+                               const struct decoder_shape *s, struct layer_formats *out) {
+    uint32_t size = c->moe.shared_intermediate_size, hidden = c->hidden_size;
+    const uint32_t halves[] = {size, size};
+    enum status status =
+        find_rows(f, i, shared_gate_up_modules, halves, 2, hidden, &out->shared_gate_up);
+    if (status) return status;
+    return find_cols(f, i, SHARED_DOWN_MODULE, hidden, size, s->shared_start, &out->shared_down);
+}
+
 static enum status find_layer(const struct finder *f, uint32_t i, const struct model_config *c,
                               const struct layer_table *table, const struct decoder_shape *s,
                               struct layer_formats *out) {
+    static const char *const stacked[] = {stacked_gate_up_module};
     const struct layer *layer = &table->layers[i];
-    uint32_t dim = layer->head_dim, hidden = c->hidden_size, size = c->intermediate_size;
-    const uint32_t heads[] = {c->num_heads * dim, c->num_kv_heads * dim, c->num_kv_heads * dim};
-    const uint32_t halves[] = {size, size}, all_heads = heads[0] + 2 * heads[1], both = 2 * size;
-    static const char *const stacked_qkv[] = {STACKED_QKV_MODULE};
-    static const char *const stacked_gate_up[] = {STACKED_GATE_UP_MODULE};
-    bool is_stacked = table->is_stacked;
-    enum status status = is_stacked ? find_rows(f, i, stacked_qkv, &all_heads, 1, hidden, &out->qkv)
-                                    : find_rows(f, i, qkv_modules, heads, 3, hidden, &out->qkv);
-    if (status) return status;
-    status = find_cols(f, i, O_MODULE, hidden, heads[0], s->head_start * dim, &out->o);
+    uint32_t hidden = c->hidden_size, size = c->intermediate_size;
+    const uint32_t halves[] = {size, size}, both = 2 * size;
+    enum status status = layer->mixer == MIXER_GATED_DELTA_NET
+                             ? find_delta(f, i, c, table, s, out)
+                             : find_attention(f, i, c, table, s, out);
     if (status) return status;
     if (layer->is_sparse) {
+        if (c->moe.shared_intermediate_size) status = find_shared(f, i, c, s, out);
+        if (status) return status;
         return find_experts(f, i, c, table->expert_names, s->expert_start, &out->experts);
     }
-    status = is_stacked ? find_rows(f, i, stacked_gate_up, &both, 1, hidden, &out->gate_up)
-                        : find_rows(f, i, gate_up_modules, halves, 2, hidden, &out->gate_up);
+    status = table->is_stacked ? find_rows(f, i, stacked, &both, 1, hidden, &out->gate_up)
+                               : find_rows(f, i, gate_up_modules, halves, 2, hidden, &out->gate_up);
     if (status) return status;
     return find_cols(f, i, DOWN_MODULE, hidden, size, s->intermediate_start, &out->down);
 }
@@ -156,7 +202,7 @@ void linear_formats_fini(struct linear_formats *formats) {
 struct layer_formats linear_formats_layer(const struct linear_formats *formats, uint32_t layer) {
     if (formats->layers) return formats->layers[layer];
     struct weight_format all = formats->format;
-    return (struct layer_formats){all, all, all, all, all};
+    return (struct layer_formats){all, all, all, all, all, all, all, all};
 }
 
 struct weight_format linear_formats_router(void) {

@@ -12,7 +12,8 @@ struct decoder_shape;
 
 struct layer_formats {
     struct weight_format qkv, o, gate_up, down; // as in struct decoder_layer
-    struct weight_format experts;
+    struct weight_format gates; // of attention's result
+    struct weight_format experts, shared_gate_up, shared_down;
 };
 
 // All-zero: floats.
@@ -25,9 +26,16 @@ struct linear_formats {
 // The names of a layer's linears in a checkpoint, below "model.layers.N.".
 extern const char *const qkv_modules[3];
 extern const char *const gate_up_modules[2];
+extern const char *const shared_gate_up_modules[2];
+#define SHARED_DOWN_MODULE "mlp.shared_expert.down_proj"
+#define SHARED_GATE_MODULE "mlp.shared_expert_gate"
+// Of a gated delta net: q, k and v, then z; or all of them (layer_table.is_delta_stacked).
+extern const char *const delta_modules[2];
+#define STACKED_DELTA_MODULE "linear_attn.in_proj_qkvz"
+#define DELTA_OUT_MODULE "linear_attn.out_proj"
 // Where q, k and v are one tensor, and gate and up (layer_table.is_stacked).
 #define STACKED_QKV_MODULE "self_attn.qkv_proj"
-#define STACKED_GATE_UP_MODULE "mlp.gate_up_proj"
+extern const char stacked_gate_up_module[];
 #define O_MODULE "self_attn.o_proj"
 #define DOWN_MODULE "mlp.down_proj"
 

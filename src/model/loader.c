@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "model/code_reader.h"
 
 void loader_tell(const struct loader *l, uint64_t num_loaded) {
@@ -29,29 +30,28 @@ enum status loader_create_linear(struct loader *l, const struct linear_spec *spe
     return status;
 }
 
-struct matrix_slice loader_rows_of(const struct weight *weight, uint32_t start, uint32_t count) {
-    uint64_t cols = weight->rank == 2 ? weight->shape[1] : 1;
+struct matrix_slice loader_part_of(const struct weight *weight, uint32_t row, uint32_t rows,
+                                   uint32_t col, uint32_t cols) {
+    uint64_t stride = weight->rank == 2 ? weight->shape[1] : 1;
     return (struct matrix_slice){
-        .source = byte_source_skip(weight->source, start * cols * dtype_size(weight->dtype)),
+        .source =
+            byte_source_skip(weight->source, (row * stride + col) * dtype_size(weight->dtype)),
         .dtype = weight->dtype,
-        .rows = count,
-        .cols = (uint32_t)cols,
-        .row_stride = cols,
+        .rows = rows,
+        .cols = cols,
+        .row_stride = stride,
         .reader = weight->reader,
-        .first_row = start,
+        .first_row = row,
+        .first_col = col,
     };
 }
 
+struct matrix_slice loader_rows_of(const struct weight *weight, uint32_t start, uint32_t count) {
+    return loader_part_of(weight, start, count, 0, (uint32_t)weight->shape[1]);
+}
+
 struct matrix_slice loader_cols_of(const struct weight *weight, uint32_t start, uint32_t count) {
-    return (struct matrix_slice){
-        .source = byte_source_skip(weight->source, start * dtype_size(weight->dtype)),
-        .dtype = weight->dtype,
-        .rows = (uint32_t)weight->shape[0],
-        .cols = count,
-        .row_stride = weight->shape[1],
-        .reader = weight->reader,
-        .first_col = start,
-    };
+    return loader_part_of(weight, 0, (uint32_t)weight->shape[0], start, count);
 }
 
 // The slice [start, start + count) of a bias, which is a matrix of one row.
@@ -66,11 +66,12 @@ static struct matrix_slice bias_of(const struct weight *weight, uint32_t start, 
 }
 
 static bool is_partly_rotated(const struct row_part *part) {
-    return part->rotary_dim < part->head_dim;
+    return part->rotary_dim && part->rotary_dim < part->run;
 }
 
 static uint32_t num_slices(const struct row_part *part) {
-    return is_partly_rotated(part) ? part->count / part->head_dim * 4 : 1;
+    if (is_partly_rotated(part)) return part->count / part->run * 4;
+    return part->run && part->run != part->stride ? part->count / part->run : 1;
 }
 
 // The kernels rotate pairs (i, i + head_dim / 2). Where only the first rotary_dim elements r of a
@@ -86,57 +87,89 @@ static struct head_runs head_runs_of(uint32_t head_dim, uint32_t rotary_dim) {
                               {rotated, others, rotated, others}};
 }
 
+// A tensor and its bias.
+struct taken {
+    const char *module;
+    struct weight weight, bias;
+};
+
+// Takes the tensor of `part`, unless one of the others [num] is the same one.
 static enum status take_part(struct loader *l, uint32_t layer, const struct row_part *part,
-                             uint32_t cols, struct weight *weight, struct weight *bias) {
+                             uint32_t cols, bool has_bias, const struct taken *others, uint32_t num,
+                             struct taken *out) {
+    for (uint32_t i = 0; i < num; i++) {
+        if (strcmp(others[i].module, part->module) != 0) continue;
+        *out = others[i];
+        return OK;
+    }
     char name[WEIGHT_NAME_BYTES];
+    *out = (struct taken){.module = part->module};
     layer_weight_name(name, layer, part->module, ".weight");
-    enum status status = loader_take_matrix(l, name, part->rows, cols, weight);
-    if (status || !bias) return status;
+    enum status status = loader_take_matrix(l, name, part->rows, cols, &out->weight);
+    if (status || !has_bias) return status;
     const uint64_t shape[1] = {part->rows};
     layer_weight_name(name, layer, part->module, ".bias");
-    return weights_take(l->weights, name, 1, shape, bias, l->err);
+    return weights_take(l->weights, name, 1, shape, &out->bias, l->err);
 }
 
-static void slice_part(const struct row_part *part, const struct weight *weight,
-                       const struct weight *bias, struct matrix_slice *slices,
-                       struct matrix_slice *biases) {
-    if (!is_partly_rotated(part)) {
-        *slices = loader_rows_of(weight, part->start, part->count);
-        if (bias) *biases = bias_of(bias, part->start, part->count);
-        return;
-    }
-    const struct head_runs runs = head_runs_of(part->head_dim, part->rotary_dim);
-    for (uint32_t i = 0; i < num_slices(part); i++) {
-        uint32_t start = part->start + i / 4 * part->head_dim + runs.start[i % 4];
-        slices[i] = loader_rows_of(weight, start, runs.count[i % 4]);
-        if (bias) biases[i] = bias_of(bias, start, runs.count[i % 4]);
+static void slice_rows(const struct taken *taken, uint32_t start, uint32_t count,
+                       struct matrix_slice *slice, struct matrix_slice *bias) {
+    *slice = loader_rows_of(&taken->weight, start, count);
+    if (taken->bias.rank) *bias = bias_of(&taken->bias, start, count);
+}
+
+static void slice_part(const struct row_part *part, const struct taken *taken,
+                       struct matrix_slice *slices, struct matrix_slice *biases) {
+    uint32_t num = num_slices(part);
+    if (num == 1) {
+        slice_rows(taken, part->start, part->count, slices, biases);
+    } else if (is_partly_rotated(part)) {
+        const struct head_runs runs = head_runs_of(part->run, part->rotary_dim);
+        for (uint32_t i = 0; i < num; i++) {
+            uint32_t start = part->start + i / 4 * part->stride + runs.start[i % 4];
+            slice_rows(taken, start, runs.count[i % 4], slices + i, biases + i);
+        }
+    } else {
+        for (uint32_t i = 0; i < num; i++) {
+            slice_rows(taken, part->start + i * part->stride, part->run, slices + i, biases + i);
+        }
     }
 }
 
-enum status loader_load_rows(struct loader *l, uint32_t layer, const struct row_part *parts,
-                             uint32_t num_parts, uint32_t cols, bool has_bias,
-                             struct linear **out) {
+static enum status create_row_linear(struct loader *l, const struct row_linear *linear,
+                                     const struct taken *taken, bool has_bias) {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < num_parts; i++) count += num_slices(&parts[i]);
+    for (uint32_t i = 0; i < linear->num_parts; i++) count += num_slices(&linear->parts[i]);
     struct matrix_slice *slices = calloc(2 * (size_t)count, sizeof *slices);
-    if (!slices) return err_nomem(l->err, parts->module);
+    if (!slices) return err_nomem(l->err, linear->parts->module);
     struct matrix_slice *biases = slices + count;
-    struct linear_spec spec = {slices, has_bias ? biases : NULL, count, parts->format};
-    enum status status = OK;
-    struct weight weight = {0}, bias = {0};
-    for (uint32_t i = 0, at = 0; i < num_parts && !status; at += num_slices(&parts[i++])) {
-        // Parts of one tensor follow each other.
-        bool is_taken = i && strcmp(parts[i].module, parts[i - 1].module) == 0;
-        if (!is_taken)
-            status = take_part(l, layer, &parts[i], cols, &weight, has_bias ? &bias : NULL);
-        if (!status)
-            slice_part(&parts[i], &weight, has_bias ? &bias : NULL, slices + at, biases + at);
+    for (uint32_t i = 0, at = 0; i < linear->num_parts; at += num_slices(&linear->parts[i++])) {
+        slice_part(&linear->parts[i], &taken[i], slices + at, biases + at);
     }
+    struct backend *backend = l->decoder->backend;
+    const struct linear_spec spec = {slices, has_bias ? biases : NULL, count, linear->format};
     struct code_reader *readers = NULL;
-    if (!status) status = code_readers_make(&readers, slices, count, parts->format, l->err);
-    if (!status) status = loader_create_linear(l, &spec, out);
+    enum status status = code_readers_make(&readers, slices, count, linear->format, l->err);
+    if (!status) status = backend->ops->linear_create(backend, &spec, linear->out, l->err);
     free(readers);
     free(slices);
+    return status;
+}
+
+enum status loader_load_rows(struct loader *l, uint32_t layer, const struct row_linear *linears,
+                             uint32_t num_linears, uint32_t cols, bool has_bias) {
+    struct taken taken[ROW_PARTS_MAX];
+    enum status status = OK;
+    for (uint32_t i = 0, num = 0; i < num_linears && !status; i++) {
+        uint32_t first = num;
+        CHECK(first + linears[i].num_parts <= ROW_PARTS_MAX, "layer=%u", layer);
+        for (uint32_t k = 0; k < linears[i].num_parts && !status; k++, num++) {
+            status =
+                take_part(l, layer, &linears[i].parts[k], cols, has_bias, taken, num, &taken[num]);
+        }
+        if (!status) status = create_row_linear(l, &linears[i], taken + first, has_bias);
+    }
+    weights_release(l->weights);
     return status;
 }
 
@@ -188,22 +221,58 @@ enum status loader_to_device(struct decoder *d, const float *values, size_t coun
     return d->backend->ops->synchronize(d->backend, err);
 }
 
-enum status loader_load_norm(struct loader *l, const char *name, uint32_t count, float factor,
-                             float **out) {
-    const uint64_t shape[1] = {count};
-    float plus = l->decoder->table->norm_kind == NORM_ONE_PLUS_WEIGHT ? 1 : 0;
+enum status loader_read_floats(struct loader *l, const char *name, uint32_t rank,
+                               const uint64_t *shape, float **out) {
+    size_t count = shape[0] * (rank == 2 ? shape[1] : 1);
     struct weight weight;
-    enum status status = weights_take(l->weights, name, 1, shape, &weight, l->err);
+    enum status status = weights_take(l->weights, name, rank, shape, &weight, l->err);
     if (status) return status;
     float *values = malloc(2 * count * sizeof *values); // the second half: bytes read from a file
     if (!values) return err_nomem(l->err, name);
     const char *data = byte_source_get(&weight.source, 0, count * dtype_size(weight.dtype),
                                        values + count, l->err);
-    for (uint32_t i = 0; data && i < count; i++) {
-        values[i] = factor * (plus + element(data, weight.dtype, i));
+    if (!data) {
+        free(values);
+        return ERR_IO;
     }
-    status = data ? loader_to_device(l->decoder, values, count, out, l->err) : ERR_IO;
+    for (size_t i = 0; i < count; i++) values[i] = element(data, weight.dtype, i);
+    *out = values;
+    return OK;
+}
+
+static enum status read_norm(struct loader *l, const char *name, uint32_t count, float factor,
+                             float **out) {
+    const uint64_t shape[1] = {count};
+    float plus = l->decoder->table->norm_kind == NORM_ONE_PLUS_WEIGHT ? 1 : 0;
+    enum status status = loader_read_floats(l, name, 1, shape, out);
+    for (uint32_t i = 0; i < count && !status; i++) (*out)[i] = factor * (plus + (*out)[i]);
+    return status;
+}
+
+enum status loader_load_norm(struct loader *l, const char *name, uint32_t count, float factor,
+                             float **out) {
+    float *values = NULL;
+    enum status status = read_norm(l, name, count, factor, &values);
+    if (!status) status = loader_to_device(l->decoder, values, count, out, l->err);
     free(values);
+    return status;
+}
+
+enum status loader_load_head_norm(struct loader *l, uint32_t layer, const char *module,
+                                  uint32_t head_dim, uint32_t rotary_dim, float **out) {
+    char name[WEIGHT_NAME_BYTES];
+    layer_weight_name(name, layer, module, ".weight");
+    const struct head_runs runs = head_runs_of(head_dim, rotary_dim);
+    float *values = NULL;
+    float *ordered = malloc(head_dim * sizeof *ordered);
+    if (!ordered) return err_nomem(l->err, name);
+    enum status status = read_norm(l, name, head_dim, 1, &values);
+    for (uint32_t i = 0, at = 0; i < ARRAY_LEN(runs.start) && !status; at += runs.count[i++]) {
+        memcpy(ordered + at, values + runs.start[i], runs.count[i] * sizeof *ordered);
+    }
+    if (!status) status = loader_to_device(l->decoder, ordered, head_dim, out, l->err);
+    free(values);
+    free(ordered);
     return status;
 }
 

@@ -16,13 +16,24 @@ struct loader {
     uint64_t num_loaded, num_parameters; // of the whole model, also where a rank keeps a part
 };
 
-// Rows [start, start + count) of a tensor [rows][cols] and, where has_bias, of its bias [rows].
+// `count` rows of a tensor [rows][cols] and, where has_bias, of its bias [rows]: from `start` on,
+// or with `run` in runs of so many, of which each begins `stride` rows behind the one before.
 struct row_part {
     const char *module; // "self_attn.q_proj": ".weight" and ".bias" are appended
     uint32_t rows, start, count;
+    uint32_t run, stride; // 0: all rows follow each other
+    // The first elements that are rotated of heads, which the runs are; 0: no rotation.
+    uint32_t rotary_dim;
+};
+
+enum { ROW_PARTS_MAX = 8 };
+
+// A linear of rows of one or more tensors, stacked.
+struct row_linear {
+    const struct row_part *parts; // [num_parts]
+    uint32_t num_parts;
     struct weight_format format;
-    // Heads of q and k of which only the first rotary_dim elements are rotated; 0: not such heads.
-    uint32_t head_dim, rotary_dim;
+    struct linear **out;
 };
 
 // Columns [start, start + count) of a tensor [rows][cols].
@@ -44,23 +55,34 @@ MUST_USE enum status loader_create_linear(struct loader *l, const struct linear_
 struct matrix_slice loader_rows_of(const struct weight *weight, uint32_t start, uint32_t count);
 struct matrix_slice loader_cols_of(const struct weight *weight, uint32_t start, uint32_t count);
 
+// Rows [row, row + rows) in the columns [col, col + cols).
+struct matrix_slice loader_part_of(const struct weight *weight, uint32_t row, uint32_t rows,
+                                   uint32_t col, uint32_t cols);
+
 // Column-parallel: stacks this rank's rows of all parts into one linear, so that q, k and v (or
-// gate and up) are one matrix product. nano-vllm: ColumnParallelLinear, MergedColumnParallelLinear,
+// gate and up) are one matrix product. Several linears may have parts of the same tensor; together
+// they have at most ROW_PARTS_MAX. nano-vllm: ColumnParallelLinear, MergedColumnParallelLinear,
 // QKVParallelLinear.
 MUST_USE enum status loader_load_rows(struct loader *l, uint32_t layer,
-                                      const struct row_part *parts, uint32_t num_parts,
-                                      uint32_t cols, bool has_bias, struct linear **out);
+                                      const struct row_linear *linears, uint32_t num_linears,
+                                      uint32_t cols, bool has_bias);
 // Row-parallel: takes columns [start, start + count). The bias is added once to the sum over ranks,
 // so only rank 0 has it. nano-vllm: RowParallelLinear.
 MUST_USE enum status loader_load_cols(struct loader *l, uint32_t layer, const struct col_part *part,
                                       bool has_bias, struct linear **out);
 
+// Reads a vector, or a small matrix [shape[0]][shape[1]], as floats; the caller frees *out.
+MUST_USE enum status loader_read_floats(struct loader *l, const char *name, uint32_t rank,
+                                        const uint64_t *shape, float **out);
 // Copies host floats to new device memory.
 MUST_USE enum status loader_to_device(struct decoder *d, const float *values, size_t count,
                                       float **out, struct err *err);
 // A norm's weights, times `factor`, as the table's kind of norm has them.
 MUST_USE enum status loader_load_norm(struct loader *l, const char *name, uint32_t count,
                                       float factor, float **out);
+// The same of heads of which the first rotary_dim elements are rotated, in the order of their rows.
+MUST_USE enum status loader_load_head_norm(struct loader *l, uint32_t layer, const char *module,
+                                           uint32_t head_dim, uint32_t rotary_dim, float **out);
 MUST_USE enum status loader_load_layer_norm(struct loader *l, uint32_t layer, const char *module,
                                             uint32_t count, float **out);
 

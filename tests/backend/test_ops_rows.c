@@ -178,6 +178,30 @@ static void test_rms_norm_same_bits(void **state) {
     ops_guard_free(got, ROWS * COLS);
 }
 
+static void test_sigmoid_mul(void **state) {
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    enum { ROWS = 3, COLS = 523, STRIDE = 530 };
+    const float ends[] = {0, -0.0f, 40, -40, 3e4f, -3e4f, 1e-30f, 1e30f};
+    for (int is_per_row = 0; is_per_row < 2; is_per_row++) {
+        float *gate = ops_guard_alloc(ROWS * STRIDE), *x = ops_guard_alloc(ROWS * COLS);
+        double want[ROWS * COLS];
+        struct ops_rng rng = ops_rng_of(5);
+        ops_rng_fill(&rng, gate, ROWS * STRIDE);
+        ops_rng_fill(&rng, x, ROWS * COLS);
+        memcpy(gate, ends, sizeof ends);
+        for (uint32_t i = 0; i < ROWS * COLS; i++) {
+            double g = (double)gate[i / COLS * STRIDE + (is_per_row ? 0 : i % COLS)];
+            want[i] = (double)x[i] / (1 + exp(-g));
+        }
+        const struct sigmoid_mul_args args = {x, gate, ROWS, COLS, STRIDE, is_per_row};
+        backend->ops->sigmoid_mul(backend, &args);
+        assert_nmse(x, want, ROWS * COLS, ROWS_NMSE);
+        ops_guard_free(gate, ROWS * STRIDE);
+        ops_guard_free(x, ROWS * COLS);
+    }
+    backend_destroy(backend);
+}
+
 static void test_silu_mul(void **state) {
     struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
     struct backend *scalar = ops_backend("scalar", 1, DTYPE_BF16);
@@ -323,6 +347,7 @@ int main(void) {
         {"rms_norm of a part of each row", test_rms_norm_of_a_part_of_each_row, ISA_ROWS},
         {"gelu_mul matches double precision", test_gelu_mul, ISA_ROWS},
         {"scale multiplies and adds", test_scale, ISA_ROWS},
+        {"sigmoid_mul matches double precision", test_sigmoid_mul, ISA_ROWS},
         {"silu_mul matches double precision and scalar", test_silu_mul, ISA_ROWS},
         {"silu_mul's relative error", test_silu_accuracy, ISA_ROWS},
         {"silu_mul: same bits in any floating-point mode", test_same_bits_in_any_float_mode,

@@ -80,6 +80,49 @@ static void test_sizes_that_gemma3_leaves_out(void **state) {
     model_config_fini(&config);
 }
 
+#define QWEN3_5                                                                                    \
+    { "architectures", "[\"Qwen3_5ForCausalLM\"]" }
+
+// The text part with drafts and images beside it; and the published form of a text model.
+static void test_delta_nets(void **state) {
+    (void)state;
+    struct model_config config;
+    parse_path(&config, "bench/configs/qwen3.5-35b-a3b/config.json");
+    assert_string_equal(config.architecture, "Qwen3_5MoeForCausalLM");
+    assert_true(config.has_other_parts);
+    assert_int_equal(config.own.delta.num_key_heads, 16);
+    assert_int_equal(config.own.delta.num_heads, 32);
+    assert_int_equal(config.own.delta.key_dim, 128);
+    assert_int_equal(model_config_rotary_dim(&config), 64);
+    assert_int_equal(config.moe.num_sparse_layers, 40);
+    assert_int_equal(config.moe.shared_intermediate_size, 512);
+    assert_true(config.moe.norm_topk_prob);
+    for (int i = 0; i < 40; i++) assert_int_equal(config.own.is_linear[i], i % 4 != 3);
+    model_config_fini(&config);
+    for (int form = 0; form < 2; form++) {
+        char path[256];
+        snprintf(path, sizeof path, "tests/reference/data/qwen3-next/config%s.json",
+                 form ? "_published_form" : "");
+        parse_path(&config, path);
+        assert_int_equal(model_config_rotary_dim(&config), 8);
+        assert_int_equal(config.own.delta.value_dim, 32);
+        assert_true(config.own.is_linear[2] && !config.own.is_linear[3]);
+        assert_false(config.moe.is_sparse[1]);
+        model_config_fini(&config);
+    }
+}
+
+static void test_defaults_of_delta_nets(void **state) {
+    (void)state;
+    struct model_config config = parse_ok((const struct field[CHANGES_MAX]){
+        QWEN3_5, {"num_hidden_layers", "4"}, {"full_attention_interval", "2"}, {"head_dim", NULL}});
+    assert_int_equal(config.head_dim, 256);
+    assert_int_equal(model_config_rotary_dim(&config), 64);
+    assert_int_equal(config.own.delta.num_heads, 32);
+    for (int i = 0; i < 4; i++) assert_int_equal(config.own.is_linear[i], i % 2 == 0);
+    model_config_fini(&config);
+}
+
 #define LOCAL_ROPE(members)                                                                        \
     { "rope_parameters", "{\"full_attention\": {}, \"sliding_attention\": {" members "}}" }
 
@@ -102,6 +145,20 @@ static void test_refused(void **state) {
         {{SMOLLM3, {"num_hidden_layers", "2"}, {"no_rope_layers", "[1, 2]"}},
          ERR_FORMAT,
          "no_rope_layers|another number at 1"},
+        {{QWEN3_5, {"attn_output_gate", "false"}}, ERR_UNSUPPORTED, "attn_output_gate|true"},
+        {{QWEN3_5, {"linear_conv_kernel_dim", "3"}},
+         ERR_UNSUPPORTED,
+         "linear_conv_kernel_dim|3|only 4"},
+        {{QWEN3_5, {"linear_key_head_dim", "40"}},
+         ERR_UNSUPPORTED,
+         "linear_key_head_dim|40|multiples of 16"},
+        {{QWEN3_5, {"linear_num_value_heads", "24"}},
+         ERR_FORMAT,
+         "linear_num_value_heads|24|multiple"},
+        {{QWEN3_5, {"num_hidden_layers", "1"}, {"layer_types", "[\"sliding_attention\"]"}},
+         ERR_UNSUPPORTED,
+         "layer_types|sliding_attention at 0"},
+        {{QWEN3_5, {"layer_types", "[\"full_attention\"]"}}, ERR_FORMAT, "layer_types|a list of 1"},
         {{SMOLLM3, {"residual_multiplier", "0.5"}}, ERR_UNSUPPORTED, "residual_multiplier|0.5"},
         {{{"architectures", "[\"Phi3ForCausalLM\"]"}, {"partial_rotary_factor", "0.01"}},
          ERR_FORMAT,
@@ -116,6 +173,8 @@ int main(void) {
         cmocka_unit_test(test_layers_without_rope),
         cmocka_unit_test(test_factors),
         cmocka_unit_test(test_sizes_that_gemma3_leaves_out),
+        cmocka_unit_test(test_delta_nets),
+        cmocka_unit_test(test_defaults_of_delta_nets),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

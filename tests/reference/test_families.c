@@ -193,8 +193,26 @@ static void test_phi3_with_long_factors(void **state) {
     check_on_every_isa("phi3-long");
 }
 
+static void test_qwen3_next(void **state) {
+    (void)state;
+    check_experts("qwen3-next");
+}
+
+static void test_qwen3_5(void **state) {
+    (void)state;
+    check_on_every_isa("qwen3-5");
+}
+
+static void test_qwen3_5_with_experts(void **state) {
+    (void)state;
+    check_experts("qwen3-5-moe");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_qwen3_next),
+        cmocka_unit_test(test_qwen3_5),
+        cmocka_unit_test(test_qwen3_5_with_experts),
         cmocka_unit_test(test_smollm3),
         cmocka_unit_test(test_granite),
         cmocka_unit_test(test_olmo2),

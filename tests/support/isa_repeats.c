@@ -21,6 +21,7 @@ static bool same_byte_weights(const struct cpu_kernels *a, const struct cpu_kern
 
 static bool same_rows(const struct cpu_kernels *a, const struct cpu_kernels *b) {
     return a->rms_norm == b->rms_norm && a->silu_mul == b->silu_mul &&
+           a->delta_rule == b->delta_rule && a->conv_silu == b->conv_silu &&
            a->sample_weigh == b->sample_weigh && a->sample_max == b->sample_max;
 }
 

@@ -308,6 +308,17 @@ static void plain_silu_mul(struct backend *backend, const struct silu_mul_args *
     }
 }
 
+static void plain_sigmoid_mul(struct backend *backend, const struct sigmoid_mul_args *args) {
+    (void)backend;
+    for (uint32_t r = 0; r < args->rows; r++) {
+        const float *gate = (const float *)args->gate + (size_t)r * args->gate_stride;
+        float *x = (float *)args->x + (size_t)r * args->cols;
+        for (uint32_t i = 0; i < args->cols; i++) {
+            x[i] /= 1 + expf(-gate[args->is_per_row ? 0 : i]);
+        }
+    }
+}
+
 static void plain_scale(struct backend *backend, const struct scale_args *args) {
     (void)backend;
     const float *x = args->x;
@@ -353,6 +364,7 @@ static const struct backend_ops plain_ops = {
     .attention_prepare = plain_attention_prepare,
     .attention = plain_attention,
     .silu_mul = plain_silu_mul,
+    .sigmoid_mul = plain_sigmoid_mul,
     .scale = plain_scale,
     .update_tables = plain_update_tables,
     .gather_rows = plain_gather_rows,

@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import tiny_data
 
 LENGTHS = [1, 2, 17, 257, 300]
+DELTA_NETS = ["qwen3-next", "qwen3-5", "qwen3-5-moe"]
 FIXED_TEXTS = [
     "", " ", "  ", "\n", "\n\n \n", "Hello, world!", "I'm you'RE he'll WE'D",
     "   leading and trailing   ", "tabs\tand\r\nCRLF", "12345 3.14 1,000,000", "你好,世界!谢谢",
@@ -178,7 +179,50 @@ def families(vocab_size):
     known = {name: (model, config(**{**base, "rms_norm_eps": eps[name], **own}))
              for name, (model, config, own) in table.items()}
     known.update(wrappers(t, {**base, "rms_norm_eps": 0.05}, small))
+    known.update(delta_nets(t, {**base, **small, "rms_norm_eps": 0.03}))
     return known
+
+
+def delta_nets(t, base):
+    """Layers with a state, and every fourth one with attention."""
+    own = dict(base, num_hidden_layers=5, head_dim=32, linear_num_key_heads=4,
+               linear_key_head_dim=16, tie_word_embeddings=False)
+    experts = dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=32,
+                   shared_expert_intermediate_size=48)
+    rope = {"rope_type": "default", "rope_theta": 1e5, "partial_rotary_factor": 0.25}
+    parts = dict(rope, mrope_section=[2, 1, 1], mrope_interleaved=True)
+    vision = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=1, out_hidden_size=64,
+                  patch_size=2, num_position_embeddings=4)
+    no_size = {key: value for key, value in own.items() if key != "intermediate_size"}
+    return {
+        "qwen3-next": (t.Qwen3NextForCausalLM, t.Qwen3NextConfig(
+            **own, **experts, linear_num_value_heads=8, linear_value_head_dim=32,
+            mlp_only_layers=[1], rope_parameters=rope)),
+        "qwen3-5": (t.Qwen3_5ForConditionalGeneration, t.Qwen3_5Config(
+            text_config=dict(own, linear_num_value_heads=4, linear_value_head_dim=16,
+                             rope_parameters=parts),
+            vision_config=vision, tie_word_embeddings=False)),
+        "qwen3-5-moe": (t.Qwen3_5MoeForCausalLM, t.Qwen3_5MoeTextConfig(
+            **no_size, **experts, linear_num_value_heads=12, linear_value_head_dim=16,
+            rope_parameters=parts)),
+    }
+
+
+def write_as_published(folder, with_fused_experts):
+    """Adds a tensor of multi-token prediction. With fused experts their matrices become one."""
+    from safetensors.torch import load_file
+    path = f"{folder}/model.safetensors"
+    tensors = load_file(path)
+    tensors["mtp.fc.weight"] = torch.zeros(2, 4, dtype=torch.bfloat16)
+    for name in sorted(tensors) if with_fused_experts else []:
+        if not name.endswith("mlp.experts.0.gate_proj.weight"):
+            continue
+        at = name[:-len("0.gate_proj.weight")]
+        take = lambda part: torch.stack([tensors.pop(f"{at}{e}.{part}_proj.weight")
+                                         for e in range(8)])
+        tensors[at + "gate_up_proj"] = torch.cat([take("gate"), take("up")], 1)
+        tensors[at + "down_proj"] = take("down")
+    save_file(tensors, path, metadata={"format": "pt"})
 
 
 def wrappers(t, base, small):
@@ -242,6 +286,8 @@ def write_family(out, name, model_class, config, seed):
                 parameter.add_(torch.randn_like(parameter) * 0.2)
             elif parameter_name.endswith("bias"):
                 parameter.copy_(torch.randn_like(parameter) * 0.3)
+            elif parameter_name.endswith("A_log"):
+                parameter.copy_(torch.randn_like(parameter) - 3)  # states that last
     folder = f"{out}/{name}"
     model.to(torch.bfloat16).save_pretrained(folder)
     # Load it again: a model that was cast keeps rotary frequencies rounded to bf16.
@@ -256,6 +302,8 @@ def write_family(out, name, model_class, config, seed):
         tensors[f"seq{k}.last_logits"] = logits[-1].clone()
         tensors[f"seq{k}.argmax"] = logits.argmax(-1).to(torch.int32)
     save_file(tensors, f"{folder}/expected.safetensors")
+    if name in DELTA_NETS:
+        write_as_published(folder, with_fused_experts=name == "qwen3-5-moe")
 
 
 def main():

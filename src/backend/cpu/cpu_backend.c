@@ -67,6 +67,7 @@ static const struct backend_ops cpu_ops = {
     .attention_prepare = cpu_attention_prepare,
     .attention = cpu_attention,
     .silu_mul = cpu_silu_mul,
+    .sigmoid_mul = cpu_sigmoid_mul,
     .scale = cpu_scale,
     .gather_rows = cpu_gather_rows,
 };
@@ -92,6 +93,8 @@ static const struct backend_moe cpu_moe = {
 static const struct backend_recurrent cpu_recurrent = {
     .linear_attention_bytes = cpu_linear_attention_bytes,
     .linear_attention = cpu_linear_attention,
+    .gated_delta_bytes = cpu_gated_delta_bytes,
+    .gated_delta = cpu_gated_delta,
 };
 
 static const struct backend_peers cpu_peers = {.sum = cpu_sum};

@@ -158,6 +158,9 @@ void cpu_experts(struct backend *backend, const struct experts_args *args);
 size_t cpu_linear_attention_bytes(const struct backend *backend, uint32_t num_kv_heads,
                                   uint32_t head_dim);
 void cpu_linear_attention(struct backend *backend, const struct linear_attention_args *args);
+// gated_delta.c
+size_t cpu_gated_delta_bytes(const struct backend *backend, const struct gated_delta_shape *shape);
+void cpu_gated_delta(struct backend *backend, const struct gated_delta_args *args);
 
 enum status cpu_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
                                 struct kv_cache **out, struct err *err);
@@ -206,6 +209,7 @@ void cpu_model_destroy(struct backend *backend, struct fused_model *model);
 void cpu_layers(struct backend *backend, struct fused_model *model, const struct layers_args *args);
 
 void cpu_rms_norm(struct backend *backend, const struct rms_norm_args *args);
+void cpu_sigmoid_mul(struct backend *backend, const struct sigmoid_mul_args *args);
 void cpu_scale(struct backend *backend, const struct scale_args *args);
 void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args);
 void cpu_sum(struct backend *backend, const struct sum_args *args);

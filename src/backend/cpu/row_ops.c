@@ -1,5 +1,6 @@
 /* Ops whose rows are independent and cheap: norms, SiLU, factors, gathering. Few rows run on the
  * caller alone. */
+#include <math.h>
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
@@ -92,6 +93,53 @@ void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     struct silu_mul_job job = {&cpu->kernels, args, rows_per_item(cpu, args->rows, args->cols)};
     thread_pool_for(cpu->pool, (args->rows + job.per_item - 1) / job.per_item, silu_mul_item, &job);
+}
+
+struct sigmoid_mul_job {
+    const struct cpu_kernels *kernels;
+    const struct sigmoid_mul_args *args;
+    uint32_t per_item;
+};
+
+// SiLU's kernel computes silu(g) * (x / g). g is not 0 and not so large that silu(g) is none.
+static void sigmoid_mul_row(const struct cpu_kernels *kernels, const float *gate, float *x,
+                            uint32_t count) {
+    enum { CHUNK = 256 };
+    float gates[CHUNK], parts[CHUNK];
+    for (uint32_t start = 0; start < count; start += CHUNK) {
+        uint32_t len = count - start < CHUNK ? count - start : CHUNK;
+        for (uint32_t i = 0; i < len; i++) {
+            float g = gate[start + i], bounded = g > 1e4f ? 1e4f : g < -1e4f ? -1e4f : g;
+            gates[i] = fabsf(bounded) < 1e-20f ? 1e-20f : bounded;
+            parts[i] = x[start + i] / gates[i];
+        }
+        kernels->silu_mul(gates, parts, x + start, len);
+    }
+}
+
+static void sigmoid_mul_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct sigmoid_mul_job *job = arg;
+    const struct sigmoid_mul_args *args = job->args;
+    struct row_range range = item_rows(item, job->per_item, args->rows);
+    for (uint32_t row = range.begin; row < range.end; row++) {
+        const float *gate = (const float *)args->gate + (size_t)row * args->gate_stride;
+        float *x = (float *)args->x + (size_t)row * args->cols;
+        if (!args->is_per_row) {
+            sigmoid_mul_row(job->kernels, gate, x, args->cols);
+            continue;
+        }
+        float factor = 1;
+        sigmoid_mul_row(job->kernels, gate, &factor, 1);
+        for (uint32_t i = 0; i < args->cols; i++) x[i] *= factor;
+    }
+}
+
+void cpu_sigmoid_mul(struct backend *backend, const struct sigmoid_mul_args *args) {
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    struct sigmoid_mul_job job = {&cpu->kernels, args, rows_per_item(cpu, args->rows, args->cols)};
+    uint32_t num_items = (args->rows + job.per_item - 1) / job.per_item;
+    thread_pool_for(cpu->pool, num_items, sigmoid_mul_item, &job);
 }
 
 static void scale_item(void *arg, uint32_t item, uint32_t thread) {

@@ -324,6 +324,11 @@ static void cuda_silu_mul(struct backend *backend, const struct silu_mul_args *a
     cuda_silu_mul_launch(args, &cuda->info, cuda->stream);
 }
 
+static void cuda_sigmoid_mul(struct backend *backend, const struct sigmoid_mul_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    cuda_sigmoid_mul_launch(args, &cuda->info, cuda->stream);
+}
+
 static void cuda_scale(struct backend *backend, const struct scale_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     cuda_scale_launch(args, &cuda->info, cuda->stream);
@@ -366,6 +371,7 @@ static const struct backend_ops cuda_ops = {
     .attention_prepare = cuda_attention_prepare,
     .attention = cuda_attention,
     .silu_mul = cuda_silu_mul,
+    .sigmoid_mul = cuda_sigmoid_mul,
     .scale = cuda_scale,
     .layers_end = cuda_layers_end,
     .gather_rows = cuda_gather_rows,

@@ -252,6 +252,8 @@ void cuda_rms_norm_launch(const struct rms_norm_args *args, const struct cuda_de
                           cudaStream_t stream);
 void cuda_scale_launch(const struct scale_args *args, const struct cuda_device_info *info,
                        cudaStream_t stream);
+void cuda_sigmoid_mul_launch(const struct sigmoid_mul_args *args,
+                             const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_silu_mul_launch(const struct silu_mul_args *args, const struct cuda_device_info *info,
                           cudaStream_t stream);
 // Copies a multiple of 4 bytes between addresses that are multiples of 16. `from` or `to` may be

@@ -19,6 +19,8 @@ void cpu_kernels_add_arm(uint32_t features, struct cpu_kernels *k) {
     k->rms_norm = neon_rms_norm;
     k->rope_head = neon_rope_head;
     k->silu_mul = neon_silu_mul;
+    k->delta_rule = neon_delta_rule;
+    k->conv_silu = neon_conv_silu;
     k->pack_bf16 = neon_pack_bf16;
     k->sample_weigh = sample_weigh_neon;
     k->sample_max = sample_max_neon;

@@ -26,6 +26,8 @@ static void add_avx2(struct cpu_kernels *k) {
     k->rms_norm = avx2_rms_norm;
     k->rope_head = avx2_rope_head;
     k->silu_mul = avx2_silu_mul;
+    k->delta_rule = avx2_delta_rule;
+    k->conv_silu = avx2_conv_silu;
     k->pack_bf16 = avx2_pack_bf16;
     k->sample_weigh = sample_weigh_avx2;
     k->sample_max = sample_max_avx2;
@@ -48,6 +50,8 @@ static void add_avx512(struct cpu_kernels *k) {
     k->rms_norm = avx512_rms_norm;
     k->rope_head = avx512_rope_head;
     k->silu_mul = avx512_silu_mul;
+    k->delta_rule = avx512_delta_rule;
+    k->conv_silu = avx512_conv_silu;
     k->store_key = avx512_store_key;
     k->store_value = avx512_store_value;
     k->pack_bf16 = avx512_pack_bf16;

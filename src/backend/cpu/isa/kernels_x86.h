@@ -20,6 +20,9 @@ void avx2_rms_norm(const float *x, float *residual, const float *weight, float *
 void avx2_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
                     float eps);
 void avx2_silu_mul(const float *gate, const float *up, float *out, uint32_t count);
+void avx2_delta_rule(const struct delta_run *run);
+void avx2_conv_silu(const float *const *x, const float *taps, size_t stride, float *out,
+                    uint32_t count);
 void avx2_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out);
 // AVX-VNNI too.
 void avx_vnni_linear_bytes(const struct linear_item *item);
@@ -37,6 +40,9 @@ void avx512_rms_norm(const float *x, float *residual, const float *weight, float
 void avx512_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
                       float eps);
 void avx512_silu_mul(const float *gate, const float *up, float *out, uint32_t count);
+void avx512_delta_rule(const struct delta_run *run);
+void avx512_conv_silu(const float *const *x, const float *taps, size_t stride, float *out,
+                      uint32_t count);
 void avx512_store_key(const float *k, uint32_t head_dim, uint16_t *keys);
 void avx512_store_value(const float *v, uint32_t head_dim, uint16_t *values);
 void avx512_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out);

@@ -1,0 +1,145 @@
+/* The tensors of a gated delta net. Of a rank's heads they are slices of rows or, in out_proj, of
+ * columns, as in attention. */
+#include "model/delta_load.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+// The whole layer's heads, in rows of its tensors, and what this rank has of them.
+struct delta_rows {
+    uint32_t heads_per_key;
+    uint32_t keys, values; // rows of all key heads, of all heads
+    uint32_t key_start, key_count, value_start, value_count;
+    uint32_t head_start, num_heads;
+};
+
+static struct delta_rows rows_of_rank(const struct decoder *d) {
+    const struct delta_config *all = &d->table->delta;
+    const struct gated_delta_shape *own = &d->shape.delta;
+    uint32_t first = d->shape.delta_key_start, ratio = all->num_heads / all->num_key_heads;
+    return (struct delta_rows){
+        .heads_per_key = ratio,
+        .keys = all->num_key_heads * all->key_dim,
+        .values = all->num_heads * all->value_dim,
+        .key_start = first * all->key_dim,
+        .key_count = own->num_key_heads * all->key_dim,
+        .value_start = first * ratio * all->value_dim,
+        .value_count = own->num_heads * all->value_dim,
+        .head_start = first * ratio,
+        .num_heads = own->num_heads,
+    };
+}
+
+static enum status load_apart(struct loader *l, uint32_t index, struct decoder_layer *layer) {
+    const struct decoder *d = l->decoder;
+    const struct delta_rows r = rows_of_rank(d);
+    uint32_t qkv = 2 * r.keys + r.values, heads = d->table->delta.num_heads;
+    const struct row_part parts[] = {
+        {delta_modules[0], qkv, r.key_start, r.key_count, 0, 0, 0},
+        {delta_modules[0], qkv, r.keys + r.key_start, r.key_count, 0, 0, 0},
+        {delta_modules[0], qkv, 2 * r.keys + r.value_start, r.value_count, 0, 0, 0},
+        {delta_modules[1], r.values, r.value_start, r.value_count, 0, 0, 0},
+    };
+    const struct row_part gates[] = {
+        {"linear_attn.in_proj_b", heads, r.head_start, r.num_heads, 0, 0, 0},
+        {"linear_attn.in_proj_a", heads, r.head_start, r.num_heads, 0, 0, 0},
+    };
+    const struct row_linear linears[] = {
+        {parts, 4, linear_formats_layer(&d->formats, index).qkv, &layer->qkv},
+        {gates, 2, linear_formats_router(), &layer->gates}};
+    return loader_load_rows(l, index, linears, 2, d->config->hidden_size, false);
+}
+
+// A key head's q, k, v and z follow each other, and then the next one's; so do b and a.
+static enum status load_stacked(struct loader *l, uint32_t index, struct decoder_layer *layer) {
+    static const char gates_module[] = "linear_attn.in_proj_ba";
+    const struct decoder *d = l->decoder;
+    const struct delta_rows r = rows_of_rank(d);
+    uint32_t key_dim = d->table->delta.key_dim, pair = r.heads_per_key;
+    uint32_t values = pair * d->table->delta.value_dim, stride = 2 * (key_dim + values);
+    uint32_t rows = 2 * (r.keys + r.values), at = d->shape.delta_key_start * stride;
+    const struct row_part parts[] = {
+        {STACKED_DELTA_MODULE, rows, at, r.key_count, key_dim, stride, 0},
+        {STACKED_DELTA_MODULE, rows, at + key_dim, r.key_count, key_dim, stride, 0},
+        {STACKED_DELTA_MODULE, rows, at + 2 * key_dim, r.value_count, values, stride, 0},
+        {STACKED_DELTA_MODULE, rows, at + 2 * key_dim + values, r.value_count, values, stride, 0},
+    };
+    uint32_t heads = d->table->delta.num_heads, first = 2 * r.head_start;
+    const struct row_part gates[] = {
+        {gates_module, 2 * heads, first, r.num_heads, pair, 2 * pair, 0},
+        {gates_module, 2 * heads, first + pair, r.num_heads, pair, 2 * pair, 0},
+    };
+    const struct row_linear linears[] = {
+        {parts, 4, linear_formats_layer(&d->formats, index).qkv, &layer->qkv},
+        {gates, 2, linear_formats_router(), &layer->gates}};
+    return loader_load_rows(l, index, linears, 2, d->config->hidden_size, false);
+}
+
+// The taps of this rank's channels, one tap after the other.
+static enum status load_conv(struct loader *l, uint32_t index, float **out) {
+    const struct decoder *d = l->decoder;
+    const struct delta_rows r = rows_of_rank(d);
+    const uint64_t shape[2] = {2 * r.keys + r.values, DELTA_TAPS};
+    const struct {
+        uint32_t start, count;
+    } parts[] = {{r.key_start, r.key_count},
+                 {r.keys + r.key_start, r.key_count},
+                 {2 * r.keys + r.value_start, r.value_count}};
+    char name[WEIGHT_NAME_BYTES];
+    float *all = NULL;
+    size_t channels = gated_delta_channels(&d->shape.delta);
+    float *taps = calloc(DELTA_TAPS * channels, sizeof *taps);
+    layer_weight_name(name, index, "linear_attn.conv1d", ".weight");
+    if (!taps) return err_nomem(l->err, name);
+    enum status status = loader_read_floats(l, name, 2, shape, &all);
+    size_t at = 0;
+    for (size_t p = 0; p < ARRAY_LEN(parts) && !status; p++) {
+        for (uint32_t i = 0; i < parts[p].count; i++, at++) {
+            for (uint32_t tap = 0; tap < DELTA_TAPS; tap++) {
+                taps[tap * channels + at] = all[(parts[p].start + i) * DELTA_TAPS + tap];
+            }
+        }
+    }
+    if (!status) status = loader_to_device(l->decoder, taps, DELTA_TAPS * channels, out, l->err);
+    free(all);
+    free(taps);
+    return status;
+}
+
+// Values [first, first + num) of a vector [count]; with is_log e to their power.
+static enum status load_vector(struct loader *l, uint32_t index, const char *module, uint32_t count,
+                               uint32_t first, uint32_t num, bool is_log, float **out) {
+    const uint64_t shape[1] = {count};
+    char name[WEIGHT_NAME_BYTES];
+    float *values = NULL;
+    layer_weight_name(name, index, module, "");
+    enum status status = loader_read_floats(l, name, 1, shape, &values);
+    for (uint32_t i = 0; i < count && is_log && !status; i++) values[i] = expf(values[i]);
+    if (!status) status = loader_to_device(l->decoder, values + first, num, out, l->err);
+    free(values);
+    return status;
+}
+
+enum status delta_load(struct loader *l, uint32_t index, struct decoder_layer *layer) {
+    const struct decoder *d = l->decoder;
+    const struct delta_rows r = rows_of_rank(d);
+    uint32_t heads = d->table->delta.num_heads, dim = d->table->delta.value_dim;
+    const struct col_part o = {DELTA_OUT_MODULE, d->config->hidden_size,
+                               r.values,         r.value_start,
+                               r.value_count,    linear_formats_layer(&d->formats, index).o};
+    struct delta_weights *delta = &layer->delta;
+    enum status status =
+        d->table->is_delta_stacked ? load_stacked(l, index, layer) : load_apart(l, index, layer);
+    if (!status) status = loader_load_cols(l, index, &o, false, &layer->o);
+    if (!status) status = load_conv(l, index, &delta->conv);
+    if (!status) {
+        status = load_vector(l, index, "linear_attn.A_log", heads, r.head_start, r.num_heads, true,
+                             &delta->decay);
+    }
+    if (!status) {
+        status = load_vector(l, index, "linear_attn.dt_bias", heads, r.head_start, r.num_heads,
+                             false, &delta->dt_bias);
+    }
+    if (status) return status;
+    return load_vector(l, index, "linear_attn.norm.weight", dim, 0, dim, false, &delta->norm);
+}
