@@ -77,17 +77,35 @@ struct linear_spec {
     struct weight_format format; // one that the backend has
 };
 
+// What makes one number of gate g and up u.
+//   silu(g) * u           silu(v) = v / (1 + exp(-v))
+//   gelu(g) * u           gelu by its tanh form, Hendrycks and Gimpel 2016:
+//                         gelu(v) = v / (1 + exp(-2 sqrt(2 / pi) (v + 0.044715 v^3)))
+//   clamped: g / (1 + exp(-1.702 g)) * (u + 1), g at most 7, u from -7 to 7
+enum activation {
+    ACTIVATION_SILU,
+    ACTIVATION_GELU_TANH,
+    ACTIVATION_CLAMPED_SILU,
+};
+
+#define CLAMPED_SILU_ALPHA 1.702f
+#define CLAMPED_SILU_LIMIT 7.0f
+
 // Of one rank: `intermediate` is its share of each expert.
 struct experts_shape {
     uint32_t num_experts;
     uint32_t hidden, intermediate;
+    bool has_bias; // of gate, up and down
 };
 
-// An expert is down(silu(gate(x)) * up(x)), without biases.
+// An expert is down(activation(gate(x), up(x))).
 struct experts_spec {
     struct experts_shape shape;
     const struct matrix_slice *gate, *up; // [num_experts] of [intermediate][hidden]
     const struct matrix_slice *down; // [num_experts] of [hidden][intermediate]
+    // [num_experts] of [1][outputs], with has_bias; down's may be NULL: it is 0 on this rank.
+    const struct matrix_slice *gate_bias, *up_bias, *down_bias;
+    enum activation activation; // not gelu
     struct weight_format format;
 };
 
@@ -245,13 +263,12 @@ struct attention_args {
     const float *sinks; // dev [num_heads]: a score that has no position and no value; or NULL
 };
 
-// out = silu(gate) * up; silu(v) = v / (1 + exp(-v)). With is_gelu gelu by its tanh form instead:
-// gelu(v) = v / (1 + exp(-2 sqrt(2 / pi) (v + 0.044715 v^3))), Hendrycks and Gimpel 2016.
+// out = activation(gate, up): silu(gate) * up, or another.
 struct silu_mul_args {
     const void *gate_up; // dev [rows][2 * cols]: gate, then up
     void *out; // dev [rows][cols]
     uint32_t rows, cols;
-    bool is_gelu;
+    enum activation activation;
 };
 
 // x *= sigmoid(gate). A row has a gate for each element, or one for all.
@@ -469,8 +486,7 @@ struct fused_model_spec {
 };
 
 // out = linear(norm(residual)); where `unadded` is given, residual += unadded first. With is_gated
-// out = silu(first half) * second half of that product; with is_gelu gelu instead of silu. Without
-// `norm`: out = linear(hidden).
+// out = activation(first half, second half) of that product. Without `norm`: out = linear(hidden).
 struct project_in_args {
     const struct linear *linear; // [out][hidden]
     void *residual; // dev [rows][hidden] in/out
@@ -480,7 +496,8 @@ struct project_in_args {
     void *hidden; // dev [rows][hidden] scratch; without norm the input
     void *gate_up; // dev [rows][out] scratch, with is_gated; may not overlap `out`
     uint32_t rows;
-    bool is_gated, is_gelu;
+    bool is_gated;
+    enum activation activation; // with is_gated
     float eps;
 };
 

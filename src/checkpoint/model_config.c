@@ -70,6 +70,8 @@ static const struct neutral_key neutral_keys[] = {
     {"rope_interleaved", NEUTRAL_FALSE},
     {"rope_local_base_freq", NEUTRAL_ABSENT},
     {"use_mrope", NEUTRAL_FALSE},
+    {"swiglu_limit", NEUTRAL_ABSENT}, // the activation
+    {"swiglu_alpha", NEUTRAL_ABSENT},
     {"no_rope_layers", NEUTRAL_ABSENT},
     {"no_rope_layer_interval", NEUTRAL_ABSENT},
 };
@@ -136,6 +138,10 @@ static struct class_defaults defaults_of(const char *architecture) {
          .rms_norm_eps = 1e-5,
          .rope_theta = 5e5,
          .local_theta = SAME_THETA},
+        {.architecture = "GptOssForCausalLM",
+         .rms_norm_eps = 1e-5,
+         .rope_theta = 1.5e5,
+         .head_dim = 64},
         {.architecture = "SmolLM3ForCausalLM", .rope_theta = 2e6, .ties_embeddings = true},
         {.architecture = "Gemma3ForCausalLM",
          .rope_theta = 1e6,

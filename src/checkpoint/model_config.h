@@ -25,6 +25,7 @@
 
 #include "base/dtype.h"
 #include "base/err.h"
+#include "checkpoint/expert_stack.h"
 #include "checkpoint/own_config.h"
 #include "checkpoint/quantization_config.h"
 #include "nanovllm.h"
@@ -61,6 +62,7 @@ struct moe_config {
     // Of the expert that all tokens go to, besides theirs; 0: there is none.
     uint32_t shared_intermediate_size;
     bool norm_topk_prob; // scale the weights of a token's experts so that they sum to 1
+    enum expert_layout layout; // of a checkpoint that has experts in one tensor
     uint32_t num_sparse_layers;
     bool *is_sparse; // [num_layers]: experts instead of the dense MLP
 };

@@ -22,6 +22,12 @@ struct moe_defaults {
 };
 
 static const struct moe_defaults defaults[] = {
+    {"GptOssForCausalLM",
+     true,
+     {.num_experts = 128,
+      .num_experts_per_tok = 4,
+      .norm_topk_prob = true,
+      .layout = EXPERTS_INTERLEAVED}},
     {"MixtralForCausalLM",
      true,
      {.num_experts = 8, .num_experts_per_tok = 2, .norm_topk_prob = true}},

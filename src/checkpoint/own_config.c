@@ -14,6 +14,7 @@ static const struct {
     const char *keys[KEYS_MAX];
 } owners[] = {
     {"Gemma3ForCausalLM", {"query_pre_attn_scalar", "rope_local_base_freq"}},
+    {"GptOssForCausalLM", {"swiglu_limit", "swiglu_alpha"}},
     {"GraniteForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}},
     {"Phi3ForCausalLM", {"partial_rotary_factor"}},
@@ -54,6 +55,24 @@ static enum status read_factors(struct own_config *out, const json_t *root,
             if (status) return status;
         }
         *factors[i].out = (float)value;
+    }
+    return OK;
+}
+
+// The one activation that is supported (ACTIVATION_CLAMPED_SILU of backend.h).
+static enum status check_swiglu(const json_t *root, const char *what, struct err *err) {
+    static const struct {
+        const char *key;
+        double want;
+    } numbers[] = {{"swiglu_limit", 7}, {"swiglu_alpha", 1.702}};
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        double value = numbers[i].want;
+        enum status status = config_read_double(root, numbers[i].key, 0, 1e6, &value, what, err);
+        if (status) return status;
+        if (value == numbers[i].want) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"%s\" is %.9g, which is not supported, want it %.9g", what,
+                       numbers[i].key, value, numbers[i].want);
     }
     return OK;
 }
@@ -174,6 +193,9 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
     if (!status && own_config_has(architecture, "linear_num_key_heads")) {
         status = read_delta(&out->delta, root, what, err);
         if (!status) status = read_is_linear(out, root, num_layers, what, err);
+    }
+    if (!status && own_config_has(architecture, "swiglu_limit")) {
+        status = check_swiglu(root, what, err);
     }
     if (status) own_config_fini(out);
     return status;

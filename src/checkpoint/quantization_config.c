@@ -285,26 +285,37 @@ static enum status read_modelopt(struct quantization_config *out, const json_t *
                   : quantization_config_skip_list(out, object, "exclude_modules", what, err);
 }
 
+// gpt-oss: the experts alone, in tensors for all of a layer (expert_stack.h).
+static enum status read_mxfp4(struct quantization_config *out, const json_t *object,
+                              const char *what, struct err *err) {
+    static const char *const known[] = {"quant_method", "modules_to_not_convert", "dequantize"};
+    out->method = QUANTIZED_MXFP4;
+    out->bits = 4;
+    out->is_symmetric = true;
+    enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
+    return status ? status
+                  : quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
+}
+
 static enum status read_method(struct quantization_config *out, const json_t *object,
                                const char *what, struct err *err) {
     static const struct {
         const char *name;
         enum status (*read)(struct quantization_config *out, const json_t *object, const char *what,
                             struct err *err);
-    } methods[] = {{"fp8", read_fp8},
-                   {"gptq", read_gptq},
-                   {"awq", read_awq},
-                   {"modelopt", read_modelopt},
-                   {"compressed-tensors", compressed_config_read}};
+    } methods[] = {{"fp8", read_fp8},     {"gptq", read_gptq},
+                   {"awq", read_awq},     {"modelopt", read_modelopt},
+                   {"mxfp4", read_mxfp4}, {"compressed-tensors", compressed_config_read}};
     const char *method = json_string_value(json_object_get(object, "quant_method"));
     for (size_t i = 0; method && i < ARRAY_LEN(methods); i++) {
         if (strcmp(methods[i].name, method) == 0) return methods[i].read(out, object, what, err);
     }
-    return err_set(err, ERR_UNSUPPORTED,
-                   "%s: \"quantization_config\" says that the weights are quantized (%.60s), which "
-                   "is not supported; want fp8, gptq, awq, modelopt, compressed-tensors, or BF16, "
-                   "F16 or F32 weights",
-                   what, method ? method : "no \"quant_method\"");
+    return err_set(
+        err, ERR_UNSUPPORTED,
+        "%s: \"quantization_config\" says that the weights are quantized (%.60s), which "
+        "is not supported; want fp8, gptq, awq, modelopt, mxfp4, compressed-tensors, or BF16, "
+        "F16 or F32 weights",
+        what, method ? method : "no \"quant_method\"");
 }
 
 enum status quantization_config_read(struct quantization_config *out, const json_t *root,
@@ -329,13 +340,23 @@ void quantization_config_fini(struct quantization_config *config) {
 
 // ---- a module ----
 
+// Whether `name` begins with `part`, up to the end of a component. A component "*" is any.
+static bool begins_with(const char *name, const char *part) {
+    for (; *part; part++) {
+        if (*part == '*') {
+            name += strcspn(name, ".");
+        } else if (*name++ != *part) {
+            return false;
+        }
+    }
+    return *name == '\0' || *name == '.';
+}
+
 // Whether `part` is in `name`, from the begin of a component to the end of one.
 static bool has_components(const char *name, const char *part) {
-    size_t len = strlen(part);
-    if (!len) return false;
-    for (const char *at = name; (at = strstr(at, part)); at++) {
-        bool begins = at == name || at[-1] == '.';
-        if (begins && (at[len] == '\0' || at[len] == '.')) return true;
+    for (const char *at = *part ? name : NULL; at; at = strchr(at, '.')) {
+        if (*at == '.') at++;
+        if (begins_with(at, part)) return true;
     }
     return false;
 }

@@ -5,6 +5,7 @@
  *   gptq                4 or 8 bits, packed along the inputs; the first version stores zeros - 1
  *   awq                 4 bits, packed along the outputs ("gemm")
  *   modelopt            8-bit floats, a scale for each matrix; NVFP4
+ *   mxfp4               the experts of gpt-oss
  *   compressed-tensors  8-bit floats and integers, packed 4 or 8 bits, NVFP4 and MXFP4
  *
  * Where activations are rounded too, they are not here: the results are only closer. */

@@ -32,6 +32,12 @@ struct entry {
     bool used; // taken or ignored
 };
 
+// What weights_release frees: one of the two.
+struct owned {
+    struct matrix_reader *reader;
+    void *memory;
+};
+
 struct weights {
     struct tensor_set *set; // NULL: dummy weights
     struct entry *entries; // [num_entries], as in the set
@@ -40,8 +46,9 @@ struct weights {
     struct weights_dummy *dummy; // NULL: a real checkpoint
     struct quantization_config quantization;
     bool has_other_parts;
-    struct matrix_reader **readers; // [readers_max], NULL: none was needed
-    size_t num_readers, readers_max;
+    enum expert_layout expert_layout;
+    struct owned *owned; // [num_owned]
+    size_t num_owned, max_owned;
 };
 
 // "[1024, 3072]"
@@ -118,7 +125,7 @@ void weights_close(struct weights *weights) {
     if (!weights) return;
     strmap_fini(&weights->by_name);
     weights_release(weights);
-    free(weights->readers);
+    free(weights->owned);
     for (size_t i = 0; i < weights->num_entries; i++) free(weights->entries[i].name);
     free(weights->entries);
     if (weights->set) weights->set->close(weights->set);
@@ -130,15 +137,34 @@ void weights_set_quantization(struct weights *weights, const struct quantization
     weights->quantization = *config;
 }
 
+void weights_set_expert_layout(struct weights *weights, enum expert_layout layout) {
+    weights->expert_layout = layout;
+}
+
 void weights_ignore_other_parts(struct weights *weights) {
     weights->has_other_parts = true;
 }
 
 void weights_release(struct weights *weights) {
-    while (weights->num_readers) {
-        struct matrix_reader *reader = weights->readers[--weights->num_readers];
-        reader->close(reader);
+    while (weights->num_owned) {
+        struct owned *owned = &weights->owned[--weights->num_owned];
+        if (owned->reader) owned->reader->close(owned->reader);
+        free(owned->memory);
     }
+}
+
+// Room for what is to be freed. Pointers to earlier ones are not kept.
+static enum status add_owned(struct weights *weights, struct owned **out, struct err *err) {
+    if (weights->num_owned == weights->max_owned) {
+        size_t max = weights->max_owned ? 2 * weights->max_owned : 64;
+        struct owned *grown = realloc(weights->owned, max * sizeof *grown);
+        if (!grown) return err_nomem(err, "quantized weights");
+        weights->owned = grown;
+        weights->max_owned = max;
+    }
+    *out = &weights->owned[weights->num_owned];
+    **out = (struct owned){0};
+    return OK;
 }
 
 static struct entry *find_entry(const struct weights *weights, const char *name) {
@@ -174,17 +200,6 @@ static enum status mark_used(struct entry *entry, struct err *err) {
     return OK;
 }
 
-// Makes room for one reader more.
-static enum status grow_readers(struct weights *weights, struct err *err) {
-    if (weights->num_readers < weights->readers_max) return OK;
-    size_t most = weights->readers_max ? 2 * weights->readers_max : 256;
-    struct matrix_reader **grown = realloc(weights->readers, most * sizeof(struct matrix_reader *));
-    if (!grown) return err_nomem(err, "quantized weights");
-    weights->readers = grown;
-    weights->readers_max = most;
-    return OK;
-}
-
 // Of dummy weights the linears of layers are in the format of the configuration, as published
 // checkpoints have it: no routers, no embedding and no lm_head.
 static enum status dummy_form(const struct weights *weights, const char *name, uint64_t cols,
@@ -205,12 +220,12 @@ static enum status dummy_form(const struct weights *weights, const char *name, u
 
 static enum status take_dummy_codes(struct weights *weights, const char *name,
                                     struct matrix_form form, struct weight *out, struct err *err) {
-    enum status status = grow_readers(weights, err);
-    struct matrix_reader *reader = NULL;
-    if (!status) status = weights_dummy_codes(&reader, name, form, err);
+    struct owned *owned = NULL;
+    enum status status = add_owned(weights, &owned, err);
+    if (!status) status = weights_dummy_codes(&owned->reader, name, form, err);
     if (status) return status;
-    weights->readers[weights->num_readers++] = reader;
-    out->reader = reader;
+    weights->num_owned++;
+    out->reader = owned->reader;
     out->dtype = DTYPE_F32;
     return OK;
 }
@@ -263,28 +278,88 @@ static enum status find_module(const struct quantization_config **config,
     return quantization_config_of(config, &weights->quantization, module, err);
 }
 
+static bool is_plain(enum dtype dtype) {
+    return dtype == DTYPE_BF16 || dtype == DTYPE_F16 || dtype == DTYPE_F32;
+}
+
+static enum status fail_dtype(const struct tensor *tensor, struct err *err) {
+    return err_set(err, ERR_UNSUPPORTED, "%s: tensor \"%.200s\" is %s, want BF16, F16 or F32",
+                   tensor->path, tensor->name, dtype_name(tensor->dtype));
+}
+
 static enum status take_module(struct weights *weights, struct quantized_module *module,
                                const struct quantization_config *config, struct weight *out,
                                struct err *err) {
-    enum status status = grow_readers(weights, err);
+    struct owned *owned = NULL;
+    enum status status = add_owned(weights, &owned, err);
     if (status) return status;
-    struct matrix_reader **reader = &weights->readers[weights->num_readers];
-    status = quantized_module_open(reader, module, config, err);
+    status = quantized_module_open(&owned->reader, module, config, err);
     if (status) return status;
-    weights->num_readers++;
+    weights->num_owned++;
     for (int part = 0; part < NUM_MODULE_PARTS && !status; part++) {
         if (!module->is_used[part]) continue;
         char beside[PART_NAME_BYTES];
         name_part(beside, module->name, part);
         status = mark_used(find_entry(weights, beside), err);
     }
-    out->reader = *reader;
+    out->reader = owned->reader;
     out->dtype = DTYPE_F32;
     return status;
 }
 
-static bool is_plain(enum dtype dtype) {
-    return dtype == DTYPE_BF16 || dtype == DTYPE_F16 || dtype == DTYPE_F32;
+// The tensors that have an expert's weight or bias among those of others.
+struct stack {
+    struct expert_place place;
+    struct entry *floats; // NULL: the two below
+    struct entry *blocks, *scales;
+};
+
+static struct entry *find_beside(const struct weights *weights, const char *module,
+                                 const char *ending) {
+    char name[PART_NAME_BYTES];
+    snprintf(name, sizeof name, "%s%s", module, ending);
+    return find_entry(weights, name);
+}
+
+// False: it is not such a name, or there are no such tensors.
+static bool find_stack(const struct weights *weights, const char *name, struct stack *out) {
+    *out = (struct stack){0};
+    if (weights->expert_layout == EXPERTS_APART) return false;
+    if (!expert_place_parse(&out->place, name)) return false;
+    const char *module = out->place.module;
+    out->floats = find_beside(weights, module, out->place.is_bias ? "_bias" : "");
+    if (out->floats || out->place.is_bias) return out->floats != NULL;
+    if (weights->quantization.method != QUANTIZED_MXFP4) return false;
+    out->blocks = find_beside(weights, module, "_blocks");
+    out->scales = find_beside(weights, module, "_scales");
+    return out->blocks && out->scales;
+}
+
+// All experts of a layer take from the same tensors.
+static enum status take_stacked(struct weights *weights, const struct stack *stack,
+                                struct weight *out, struct err *err) {
+    struct owned *owned = NULL;
+    enum status status = add_owned(weights, &owned, err);
+    if (status) return status;
+    if (!stack->floats) {
+        stack->blocks->used = stack->scales->used = true;
+        status = expert_stack_open(&stack->place, stack->blocks->tensor, stack->scales->tensor,
+                                   out->shape[0], out->shape[1], &owned->reader, err);
+        out->reader = owned->reader;
+        out->dtype = DTYPE_F32;
+    } else {
+        const struct tensor *t = stack->floats->tensor;
+        if (!is_plain(t->dtype)) return fail_dtype(t, err);
+        stack->floats->used = true;
+        out->dtype = t->dtype;
+        status = stack->place.is_bias
+                     ? expert_stack_bias(&stack->place, t, out->shape[0], &owned->memory, err)
+                     : expert_stack_matrix(&stack->place, t, out->shape[0], out->shape[1],
+                                           &owned->memory, err);
+        out->source = (struct byte_source){.data = owned->memory};
+    }
+    weights->num_owned++;
+    return status;
 }
 
 // Whether a matrix is in the format of the configuration. `entry`: the tensor of its name, or NULL.
@@ -307,6 +382,11 @@ enum status weights_form(const struct weights *weights, const char *name, uint64
     const struct entry *entry = find_entry(weights, name);
     if (entry && entry->tensor->reader) *out = entry->tensor->reader->form;
     if (out->code || !is_quantized(weights, entry)) return OK;
+    struct stack stack;
+    if (!entry && find_stack(weights, name, &stack)) {
+        if (stack.blocks) *out = expert_stack_form(cols);
+        return OK;
+    }
     const struct quantization_config *config;
     enum status status = find_module(&config, weights, name, shape, module_name, &module, err);
     return status || !config ? status : quantized_module_form(out, &module, config, err);
@@ -328,6 +408,10 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
     }
     if (status) return status;
     if (config) return take_module(weights, &module, config, out, err);
+    struct stack stack;
+    if (!entry && find_stack(weights, name, &stack)) {
+        return take_stacked(weights, &stack, out, err);
+    }
     if (!entry) {
         char want[SHAPE_TEXT_MAX];
         return err_set(err, ERR_FORMAT,
@@ -336,10 +420,7 @@ enum status weights_take(struct weights *weights, const char *name, uint32_t ran
     }
     const struct tensor *tensor = entry->tensor;
     bool has_reader = tensor->reader && rank == 2;
-    if (!has_reader && !is_plain(tensor->dtype)) {
-        return err_set(err, ERR_UNSUPPORTED, "%s: tensor \"%.200s\" is %s, want BF16, F16 or F32",
-                       tensor->path, name, dtype_name(tensor->dtype));
-    }
+    if (!has_reader && !is_plain(tensor->dtype)) return fail_dtype(tensor, err);
     status = check_shape(entry, rank, shape, err);
     if (!status) status = mark_used(entry, err);
     if (status) return status;

@@ -17,6 +17,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/matrix_reader.h"
+#include "checkpoint/expert_stack.h"
 #include "checkpoint/quantization_config.h"
 
 struct checkpoint;
@@ -39,6 +40,8 @@ void weights_close(struct weights *weights); // NULL is fine
 // The format in which config.json says that linears are stored; its list is borrowed. Without this
 // call: none.
 void weights_set_quantization(struct weights *weights, const struct quantization_config *config);
+// How experts of a layer lie in one tensor (expert_stack.h). Without this call: each has its own.
+void weights_set_expert_layout(struct weights *weights, enum expert_layout layout);
 // Tensors of models for images or sound may remain. Without this call none may.
 void weights_ignore_other_parts(struct weights *weights);
 

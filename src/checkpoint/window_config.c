@@ -27,6 +27,7 @@ static const struct window_rule rules[] = {
     {"MistralForCausalLM", 4096, true, 0, true, 0},
     {"Olmo3ForCausalLM", 4096, true, 0, true, 4},
     {"Gemma3ForCausalLM", 4096, true, 0, true, 6},
+    {"GptOssForCausalLM", 128, true, 0, true, 2},
     {"SmolLM3ForCausalLM", 0, false, 0, true, 0},
 };
 

@@ -96,7 +96,7 @@ void compose_project_in(struct pass *pass, const struct project_in *in) {
         .gate_up = w->gate_up,
         .rows = rows,
         .is_gated = is_gated,
-        .is_gelu = in->is_gelu,
+        .activation = in->activation,
         .eps = d->config->rms_norm_eps,
     };
     const struct backend_fusion *fusion = fusion_of(d->backend);
@@ -114,7 +114,7 @@ void compose_project_in(struct pass *pass, const struct project_in *in) {
                                                       .out = out,
                                                       .rows = rows,
                                                       .cols = d->shape.intermediate_size,
-                                                      .is_gelu = in->is_gelu});
+                                                      .activation = in->activation});
 }
 
 void compose_project_out(struct pass *pass, const struct linear *linear, const void *x,

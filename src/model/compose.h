@@ -28,7 +28,8 @@ struct project_in {
     const struct linear *linear;
     const float *norm; // NULL: out = linear(residual)
     void *out;
-    bool is_gated, is_gelu; // the activation is silu, or gelu
+    bool is_gated;
+    enum activation activation; // with is_gated
 };
 void compose_project_in(struct pass *pass, const struct project_in *in);
 

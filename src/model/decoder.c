@@ -86,6 +86,7 @@ static void softmax_attention(struct pass *pass, uint32_t layer_index) {
                              .rope = d->ropes[decoder_rope_index(d, layer_index)],
                              .eps = d->config->rms_norm_eps,
                              .scale = described->query_scale,
+                             .sinks = layer->sinks,
                          });
 }
 
@@ -151,12 +152,11 @@ static void dense_mlp(struct pass *pass, uint32_t layer_index) {
     const struct decoder_layer *layer = &pass->d->layers[layer_index];
     const struct layer *described = &pass->d->table->layers[layer_index];
     const struct decoder_workspace *w = &pass->d->workspace;
-    compose_project_in(
-        pass, &(struct project_in){.linear = layer->gate_up,
-                                   .norm = layer->mlp_norm,
-                                   .out = w->activated,
-                                   .is_gated = true,
-                                   .is_gelu = described->activation == ACTIVATION_GELU_TANH});
+    compose_project_in(pass, &(struct project_in){.linear = layer->gate_up,
+                                                  .norm = layer->mlp_norm,
+                                                  .out = w->activated,
+                                                  .is_gated = true,
+                                                  .activation = described->activation});
     compose_project_out(pass, layer->down, w->activated,
                         &(struct block_end){layer->mlp_post_norm, described->residual_scale});
 }

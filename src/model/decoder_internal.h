@@ -19,6 +19,7 @@ struct decoder_layer {
     float *input_post_norm, *mlp_post_norm; // dev [hidden]: behind them; NULL: none
     // dev [head_dim] or, of all heads together, [heads head_dim]; NULL: none
     float *q_norm, *k_norm;
+    float *sinks; // dev [num_heads]; NULL: none
     struct linear *qkv; // [(num_heads + 2 num_kv_heads) head_dim][hidden]; delta net: q, k, v, z
     // [num_heads head_dim][hidden] gates of attention's result; delta net: b and a; NULL: none
     struct linear *gates;
@@ -90,6 +91,7 @@ static inline uint32_t decoder_rope_index(const struct decoder *d, uint32_t laye
 }
 
 struct experts_shape decoder_experts_shape(const struct model_config *config,
+                                           const struct layer *layer,
                                            const struct decoder_shape *shape);
 
 // Bytes of one slot of a layer's states; 0: the layer has none.

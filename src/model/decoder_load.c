@@ -118,18 +118,27 @@ static enum status load_shared_expert(struct loader *l, uint32_t i, struct decod
                     });
 }
 
-// Takes the matrix `part` (gate, up or down) of an expert.
+// Takes the matrix `part` (gate, up or down) of an expert, and its bias if it has one.
 static enum status take_expert(struct loader *l, uint32_t layer, uint32_t expert, const char *part,
-                               uint32_t rows, uint32_t cols, struct weight *out) {
+                               uint32_t rows, uint32_t cols, struct weight *out,
+                               struct weight *bias) {
+    const char *experts = l->decoder->table->expert_names->experts;
+    const uint64_t shape[1] = {rows};
     char name[WEIGHT_NAME_BYTES];
-    expert_weight_name(name, layer, l->decoder->table->expert_names->experts, expert, part);
-    return loader_take_matrix(l, name, rows, cols, out);
+    expert_weight_name(name, layer, experts, expert, part, ".weight");
+    enum status status = loader_take_matrix(l, name, rows, cols, out);
+    if (status || !l->decoder->table->layers[layer].has_expert_bias) return status;
+    expert_weight_name(name, layer, experts, expert, part, ".bias");
+    return weights_take(l->weights, name, 1, shape, bias, l->err);
 }
 
-// Where the matrices of all experts are.
+// Where the matrices of all experts are, and their biases.
 struct expert_slices {
     struct matrix_slice *gate, *up, *down; // [num_experts]
+    struct matrix_slice *gate_bias, *up_bias, *down_bias; // [num_experts]
 };
+
+enum { EXPERT_SLICES = 6 };
 
 static enum status slice_experts(struct loader *l, uint32_t i, const struct expert_slices *out) {
     const struct decoder *d = l->decoder;
@@ -137,16 +146,19 @@ static enum status slice_experts(struct loader *l, uint32_t i, const struct expe
     uint32_t size = d->config->moe.intermediate_size, hidden = d->config->hidden_size;
     uint32_t start = d->shape.expert_start, share = d->shape.expert_size;
     for (uint32_t expert = 0; expert < d->config->moe.num_experts; expert++) {
-        struct weight weight;
-        enum status status = take_expert(l, i, expert, names->gate, size, hidden, &weight);
+        struct weight weight, bias = {0};
+        enum status status = take_expert(l, i, expert, names->gate, size, hidden, &weight, &bias);
         if (status) return status;
         out->gate[expert] = loader_rows_of(&weight, start, share);
-        status = take_expert(l, i, expert, names->up, size, hidden, &weight);
+        out->gate_bias[expert] = loader_bias_of(&bias, start, share);
+        status = take_expert(l, i, expert, names->up, size, hidden, &weight, &bias);
         if (status) return status;
         out->up[expert] = loader_rows_of(&weight, start, share);
-        status = take_expert(l, i, expert, names->down, hidden, size, &weight);
+        out->up_bias[expert] = loader_bias_of(&bias, start, share);
+        status = take_expert(l, i, expert, names->down, hidden, size, &weight, &bias);
         if (status) return status;
         out->down[expert] = loader_cols_of(&weight, start, share);
+        out->down_bias[expert] = loader_bias_of(&bias, 0, hidden);
     }
     return OK;
 }
@@ -157,7 +169,7 @@ static bool stacked_name(const struct loader *l, uint32_t i, const char *part,
     const struct expert_names *names = l->decoder->table->expert_names;
     char ending[WEIGHT_NAME_BYTES];
     if (!part) return false;
-    expert_weight_name(out, i, names->experts, 0, names->gate);
+    expert_weight_name(out, i, names->experts, 0, names->gate, ".weight");
     if (weights_has(l->weights, out)) return false;
     snprintf(ending, sizeof ending, ".%s", part);
     layer_weight_name(out, i, names->experts, ending);
@@ -184,21 +196,29 @@ static enum status slice_stacked_experts(struct loader *l, uint32_t i, const cha
     return status;
 }
 
-// `slices` holds three matrices of each expert.
+// `slices` holds EXPERT_SLICES of each expert.
 static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slice *slices,
                                 struct experts **out) {
     const struct decoder *d = l->decoder;
     uint32_t count = d->config->moe.num_experts;
-    const struct expert_slices all = {slices, slices + count, slices + 2 * (size_t)count};
+    struct matrix_slice *biases = slices + 3 * (size_t)count;
+    const struct expert_slices all = {slices, slices + count, slices + 2 * (size_t)count,
+                                      biases, biases + count, biases + 2 * (size_t)count};
+    const struct layer *layer = &d->table->layers[i];
     char name[WEIGHT_NAME_BYTES];
     enum status status = stacked_name(l, i, d->table->expert_names->stacked_gate_up, name)
                              ? slice_stacked_experts(l, i, name, &all)
                              : slice_experts(l, i, &all);
     if (status) return status;
-    const struct experts_spec spec = {.shape = decoder_experts_shape(d->config, &d->shape),
+    // The sum over ranks has down's bias once.
+    const struct experts_spec spec = {.shape = decoder_experts_shape(d->config, layer, &d->shape),
                                       .gate = all.gate,
                                       .up = all.up,
                                       .down = all.down,
+                                      .gate_bias = all.gate_bias,
+                                      .up_bias = all.up_bias,
+                                      .down_bias = d->comm->rank == 0 ? all.down_bias : NULL,
+                                      .activation = layer->activation,
                                       .format = linear_formats_layer(&d->formats, i).experts};
     struct code_reader *readers = NULL;
     status = code_readers_make(&readers, slices, 3 * count, spec.format, l->err);
@@ -214,13 +234,29 @@ static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_
     const struct row_part part = {
         .module = l->decoder->table->expert_names->router, .rows = count, .count = count};
     const struct row_linear router = {&part, 1, linear_formats_router(), &layer->router};
-    enum status status = loader_load_rows(l, i, &router, 1, c->hidden_size, false);
+    bool has_bias = l->decoder->table->layers[i].has_expert_bias;
+    enum status status = loader_load_rows(l, i, &router, 1, c->hidden_size, has_bias);
     if (!status && c->moe.shared_intermediate_size) status = load_shared_expert(l, i, layer);
     if (status) return status;
-    struct matrix_slice *slices = calloc(count, 3 * sizeof *slices);
+    struct matrix_slice *slices = calloc(count, EXPERT_SLICES * sizeof *slices);
     if (!slices) return err_nomem(l->err, "experts");
     status = load_experts(l, i, slices, &layer->experts);
     free(slices);
+    return status;
+}
+
+// This rank's sinks.
+static enum status load_sinks(struct loader *l, uint32_t i, struct decoder_layer *layer) {
+    const struct decoder *d = l->decoder;
+    const uint64_t shape[1] = {d->config->num_heads};
+    char name[WEIGHT_NAME_BYTES];
+    layer_weight_name(name, i, SINKS_MODULE, "");
+    float *values = NULL;
+    enum status status = loader_read_floats(l, name, 1, shape, &values);
+    if (status) return status;
+    status = loader_to_device(l->decoder, values + d->shape.head_start, d->shape.num_heads,
+                              &layer->sinks, l->err);
+    free(values);
     return status;
 }
 
@@ -259,7 +295,8 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
                                s->num_heads * dim, formats.o};
     enum status status =
         loader_load_rows(l, i, linears, has_gate ? 2 : 1, c->hidden_size, described->has_qkv_bias);
-    return status ? status : loader_load_cols(l, i, &o, described->has_o_bias, &layer->o);
+    if (!status) status = loader_load_cols(l, i, &o, described->has_o_bias, &layer->o);
+    return status || !described->has_sinks ? status : load_sinks(l, i, layer);
 }
 
 static enum status load_layer(struct loader *l, uint32_t i) {
@@ -467,6 +504,7 @@ void decoder_destroy(struct decoder *d) {
         ops->release(d->backend, layer->mlp_post_norm);
         ops->release(d->backend, layer->q_norm);
         ops->release(d->backend, layer->k_norm);
+        ops->release(d->backend, layer->sinks);
     }
     if (d->lm_head != d->embedding) ops->linear_destroy(d->backend, d->lm_head);
     ops->linear_destroy(d->backend, d->embedding);

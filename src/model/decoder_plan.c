@@ -131,11 +131,12 @@ static uint32_t qkvz_size(const struct gated_delta_shape *delta) {
     return gated_delta_channels(delta) + delta->num_heads * delta->value_dim;
 }
 
-struct experts_shape decoder_experts_shape(const struct model_config *c,
+struct experts_shape decoder_experts_shape(const struct model_config *c, const struct layer *layer,
                                            const struct decoder_shape *s) {
     return (struct experts_shape){.num_experts = c->moe.num_experts,
                                   .hidden = c->hidden_size,
-                                  .intermediate = s->expert_size};
+                                  .intermediate = s->expert_size,
+                                  .has_bias = layer->has_expert_bias};
 }
 
 // A sum over linears, and the largest scratch memory that one needs while it runs.
@@ -153,9 +154,11 @@ static void add_linear(struct linears_bytes *all, uint32_t out, uint32_t in, boo
 }
 
 static void add_sparse_mlp(struct linears_bytes *all, const struct model_config *c,
-                           const struct decoder_shape *s, const struct layer_formats *formats) {
-    const struct experts_shape experts = decoder_experts_shape(c, s);
-    add_linear(all, c->moe.num_experts, c->hidden_size, false, linear_formats_router());
+                           const struct layer *layer, const struct decoder_shape *s,
+                           const struct layer_formats *formats) {
+    const struct experts_shape experts = decoder_experts_shape(c, layer, s);
+    add_linear(all, c->moe.num_experts, c->hidden_size, layer->has_expert_bias,
+               linear_formats_router());
     all->sum += all->backend->moe->experts_bytes(all->backend, &experts, formats->experts);
     if (!s->shared_size) return;
     add_linear(all, SHARED_GATES, c->hidden_size, false, linear_formats_router());
@@ -200,8 +203,9 @@ static void add_layer(struct linears_bytes *all, const struct model_config *c,
         add_attention(all, c, layer, s, formats);
     }
     all->sum += norm_size(c, layer) * sizeof(float);
+    if (layer->has_sinks) all->sum += s->num_heads * sizeof(float);
     if (layer->is_sparse) {
-        add_sparse_mlp(all, c, s, formats);
+        add_sparse_mlp(all, c, layer, s, formats);
         return;
     }
     add_linear(all, 2 * s->intermediate_size, c->hidden_size, layer->has_mlp_bias,
@@ -271,11 +275,16 @@ static uint64_t layer_parameters(const struct model_config *c, const struct laye
     bool is_delta = layer->mixer == MIXER_GATED_DELTA_NET;
     uint64_t sum = norm_size(c, layer);
     sum += is_delta ? delta_parameters(c) : attention_parameters(c, layer);
+    if (layer->has_sinks) sum += c->num_heads;
     if (layer->is_sparse) {
         uint64_t shared = c->moe.shared_intermediate_size;
         if (shared) sum += hidden + 3 * hidden * shared;
-        return sum + hidden * c->moe.num_experts +
-               3 * hidden * c->moe.intermediate_size * num_experts;
+        uint64_t size = c->moe.intermediate_size, expert = 3 * hidden * size;
+        if (layer->has_expert_bias) {
+            sum += c->moe.num_experts;
+            expert += 2 * size + hidden;
+        }
+        return sum + hidden * c->moe.num_experts + expert * num_experts;
     }
     if (layer->has_mlp_bias) sum += 2 * inter + hidden;
     return sum + 3 * hidden * inter;
@@ -311,7 +320,8 @@ static void lay_out_sparse_mlp(struct decoder_workspace *w, char *base, size_t *
                                const struct model_config *c, const struct decoder_shape *s,
                                uint32_t num_tokens, const struct backend *b) {
     uint32_t num_experts = c->moe.num_experts, top_k = c->moe.num_experts_per_tok;
-    const struct experts_shape experts = decoder_experts_shape(c, s);
+    // Biases change nothing here.
+    const struct experts_shape experts = decoder_experts_shape(c, &(struct layer){0}, s);
     size_t scratch = b->moe->experts_scratch_bytes(b, &experts, num_tokens, top_k);
     w->router_logits = take(base, at, num_tokens, num_experts, sizeof *w->router_logits);
     w->expert_ids = take(base, at, num_tokens, top_k, sizeof *w->expert_ids);

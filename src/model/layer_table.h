@@ -37,13 +37,6 @@ enum head_norm {
     HEAD_NORM_ROW, // of all heads together, with a weight [heads * head_dim]
 };
 
-// The MLP is down(activation(gate, up)).
-enum activation {
-    ACTIVATION_SILU, // silu(gate) * up
-    ACTIVATION_GELU_TANH, // gelu(gate) * up, by its tanh form
-    ACTIVATION_CLAMPED_SILU, // silu(1.702 gate) * gate * (up + 1), both clamped to 7
-};
-
 // How a layer's tokens see the ones before them.
 enum mixer {
     MIXER_ATTENTION, // softmax attention over the KV cache
@@ -62,7 +55,7 @@ struct layer {
     uint32_t rotary_dim; // the leading elements of a head that are rotated; <= head_dim
     enum norm_place norm_place;
     enum head_norm head_norm;
-    enum activation activation;
+    enum activation activation; // the MLP and each expert are down(activation(gate, up))
     float query_scale; // factor of the scores q k^T
     float residual_scale; // factor of what attention and MLP add to the residual
     float softcap; // scores become softcap * tanh(score / softcap); 0: none
@@ -71,6 +64,7 @@ struct layer {
     bool has_output_gate; // attention's result *= sigmoid(gate(norm(residual)))
     bool has_mlp_bias; // gate, up and down of a dense MLP
     bool is_sparse; // experts instead of the dense MLP
+    bool has_expert_bias; // of the router, and of each expert's gate, up and down
     uint32_t kv_group, kv_index; // where its keys and values are: its index in its KV group
 };
 

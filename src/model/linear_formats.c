@@ -20,9 +20,9 @@ void layer_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *
 }
 
 void expert_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *experts,
-                        uint32_t expert, const char *part) {
-    snprintf(out, WEIGHT_NAME_BYTES, "model.layers.%u.%s.%u.%s.weight", layer, experts, expert,
-             part);
+                        uint32_t expert, const char *part, const char *suffix) {
+    snprintf(out, WEIGHT_NAME_BYTES, "model.layers.%u.%s.%u.%s%s", layer, experts, expert, part,
+             suffix);
 }
 
 struct finder {
@@ -93,7 +93,7 @@ static enum status find_experts(const struct finder *f, uint32_t layer,
                      {names->down, hidden, size, first_col}};
         for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
             char name[WEIGHT_NAME_BYTES];
-            expert_weight_name(name, layer, names->experts, expert, parts[i].part);
+            expert_weight_name(name, layer, names->experts, expert, parts[i].part, ".weight");
             enum status status =
                 add(f, &found, name, parts[i].rows, parts[i].cols, parts[i].first_col);
             if (status) return status;

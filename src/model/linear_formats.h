@@ -37,13 +37,14 @@ extern const char *const delta_modules[2];
 #define STACKED_QKV_MODULE "self_attn.qkv_proj"
 extern const char stacked_gate_up_module[];
 #define O_MODULE "self_attn.o_proj"
+#define SINKS_MODULE "self_attn.sinks"
 #define DOWN_MODULE "mlp.down_proj"
 
 enum { WEIGHT_NAME_BYTES = 128 };
 void layer_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *module,
                        const char *suffix);
 void expert_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *experts,
-                        uint32_t expert, const char *part);
+                        uint32_t expert, const char *part, const char *suffix);
 
 // Finds the formats in which this rank's linears are stored and the backend can keep them; the
 // others' are floats. A linear of several matrices is packed if one kind of codes can stand for

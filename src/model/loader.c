@@ -54,8 +54,7 @@ struct matrix_slice loader_cols_of(const struct weight *weight, uint32_t start, 
     return loader_part_of(weight, 0, (uint32_t)weight->shape[0], start, count);
 }
 
-// The slice [start, start + count) of a bias, which is a matrix of one row.
-static struct matrix_slice bias_of(const struct weight *weight, uint32_t start, uint32_t count) {
+struct matrix_slice loader_bias_of(const struct weight *weight, uint32_t start, uint32_t count) {
     return (struct matrix_slice){
         .source = byte_source_skip(weight->source, start * dtype_size(weight->dtype)),
         .dtype = weight->dtype,
@@ -115,7 +114,7 @@ static enum status take_part(struct loader *l, uint32_t layer, const struct row_
 static void slice_rows(const struct taken *taken, uint32_t start, uint32_t count,
                        struct matrix_slice *slice, struct matrix_slice *bias) {
     *slice = loader_rows_of(&taken->weight, start, count);
-    if (taken->bias.rank) *bias = bias_of(&taken->bias, start, count);
+    if (taken->bias.rank) *bias = loader_bias_of(&taken->bias, start, count);
 }
 
 static void slice_part(const struct row_part *part, const struct taken *taken,
@@ -187,7 +186,7 @@ enum status loader_load_cols(struct loader *l, uint32_t layer, const struct col_
         layer_weight_name(name, layer, part->module, ".bias");
         status = weights_take(l->weights, name, 1, shape, &bias, l->err);
         if (status) return status;
-        bias_slice = bias_of(&bias, 0, part->rows);
+        bias_slice = loader_bias_of(&bias, 0, part->rows);
     }
     bool adds_bias = has_bias && l->decoder->comm->rank == 0;
     const struct linear_spec spec = {&slice, adds_bias ? &bias_slice : NULL, 1, part->format};

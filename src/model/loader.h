@@ -54,6 +54,8 @@ MUST_USE enum status loader_create_linear(struct loader *l, const struct linear_
 // Rows, or columns, [start, start + count) of a matrix.
 struct matrix_slice loader_rows_of(const struct weight *weight, uint32_t start, uint32_t count);
 struct matrix_slice loader_cols_of(const struct weight *weight, uint32_t start, uint32_t count);
+// Elements [start, start + count) of a bias, which is a matrix of one row.
+struct matrix_slice loader_bias_of(const struct weight *weight, uint32_t start, uint32_t count);
 
 // Rows [row, row + rows) in the columns [col, col + cols).
 struct matrix_slice loader_part_of(const struct weight *weight, uint32_t row, uint32_t rows,

@@ -128,7 +128,12 @@ struct model {
     struct experts_shape shape;
     uint16_t *bits[3]; // gate, up [experts][intermediate][hidden], down [experts][hidden][...]
     double *value[3];
+    float *bias[3]; // [experts][intermediate], down [experts][hidden]; with has_bias
 };
+
+static uint32_t outputs(const struct experts_shape *shape, int part) {
+    return part == 2 ? shape->hidden : shape->intermediate;
+}
 
 static struct model model_make(struct experts_shape shape, uint64_t seed) {
     struct model model = {.shape = shape};
@@ -141,6 +146,11 @@ static struct model model_make(struct experts_shape shape, uint64_t seed) {
             model.bits[part][i] = f32_to_bf16(ops_rng_float(&rng));
             model.value[part][i] = (double)bf16_to_f32(model.bits[part][i]);
         }
+        size_t biases = (size_t)shape.num_experts * outputs(&shape, part);
+        model.bias[part] = malloc(biases * sizeof(float));
+        ops_rng_fill(&rng, model.bias[part], biases);
+        // Some are beyond the limits of the clamped activation.
+        for (size_t i = 0; i < biases; i++) model.bias[part][i] *= 8;
     }
     return model;
 }
@@ -149,6 +159,7 @@ static void model_free(struct model *model) {
     for (int part = 0; part < 3; part++) {
         free(model->bits[part]);
         free(model->value[part]);
+        free(model->bias[part]);
     }
 }
 
@@ -156,10 +167,11 @@ static void model_free(struct model *model) {
 static struct experts *slice_of(struct backend *backend, const struct model *model, uint32_t begin,
                                 uint32_t end) {
     uint32_t hidden = model->shape.hidden, size = model->shape.intermediate;
-    struct matrix_slice *slices = calloc(model->shape.num_experts, 3 * sizeof *slices);
-    struct matrix_slice *parts[3];
+    struct matrix_slice *slices = calloc(model->shape.num_experts, 6 * sizeof *slices);
+    struct matrix_slice *parts[3], *biases[3];
     for (uint32_t part = 0; part < 3; part++) {
         parts[part] = slices + (size_t)part * model->shape.num_experts;
+        biases[part] = parts[part] + 3 * (size_t)model->shape.num_experts;
         for (uint32_t i = 0; i < model->shape.num_experts; i++) {
             const uint16_t *bits = model->bits[part] + (size_t)i * hidden * size;
             parts[part][i] =
@@ -173,10 +185,28 @@ static struct experts *slice_of(struct backend *backend, const struct model *mod
                                                   .rows = end - begin,
                                                   .cols = hidden,
                                                   .row_stride = hidden};
+            uint32_t all = outputs(&model->shape, (int)part);
+            const float *bias = model->bias[part] + (size_t)i * all;
+            biases[part][i] =
+                (struct matrix_slice){.source = {.data = part == 2 ? bias : bias + begin},
+                                      .dtype = DTYPE_F32,
+                                      .rows = 1,
+                                      .cols = part == 2 ? all : end - begin,
+                                      .row_stride = all};
         }
     }
-    const struct experts_shape shape = {model->shape.num_experts, hidden, end - begin};
-    const struct experts_spec spec = {shape, parts[0], parts[1], parts[2], WEIGHTS_NATIVE};
+    const struct experts_shape shape = {model->shape.num_experts, hidden, end - begin,
+                                        model->shape.has_bias};
+    const struct experts_spec spec = {
+        .shape = shape,
+        .gate = parts[0],
+        .up = parts[1],
+        .down = parts[2],
+        .gate_bias = biases[0],
+        .up_bias = biases[1],
+        .down_bias = begin == 0 ? biases[2] : NULL, // of the first rank alone
+        .activation = shape.has_bias ? ACTIVATION_CLAMPED_SILU : ACTIVATION_SILU,
+        .format = WEIGHTS_NATIVE};
     struct experts *experts = NULL;
     struct err err = {0};
     if (backend->moe->experts_create(backend, &spec, &experts, &err)) fail_msg("%s", err.message);
@@ -207,11 +237,20 @@ static void oracle_token(const struct model *model, const float *x, const int32_
         for (uint32_t n = 0; n < size; n++) {
             double gate = dot(model->value[0] + at + (size_t)n * hidden, wide, hidden);
             double up = dot(model->value[1] + at + (size_t)n * hidden, wide, hidden);
+            if (model->shape.has_bias) {
+                size_t bias = (size_t)ids[slot] * size + n;
+                gate = fmin(gate + (double)model->bias[0][bias], 7);
+                up = fmin(fmax(up + (double)model->bias[1][bias], -7), 7);
+                activated[n] = gate / (1 + exp(-1.702 * gate)) * (up + 1);
+                continue;
+            }
             activated[n] = gate / (1 + exp(-gate)) * up;
         }
         for (uint32_t n = 0; n < hidden; n++) {
             const double *row = model->value[2] + at + (size_t)n * size;
-            out[n] += (double)weights[slot] * dot(row, activated, size);
+            double bias =
+                model->shape.has_bias ? (double)model->bias[2][(size_t)ids[slot] * hidden + n] : 0;
+            out[n] += (double)weights[slot] * (dot(row, activated, size) + bias);
         }
     }
     free(wide);
@@ -275,10 +314,12 @@ static const struct {
     struct experts_shape shape;
     uint32_t num_tokens, top_k, num_used;
 } shapes[] = {
-    {{1, 1, 1}, 1, 1, 1},     {{3, 17, 5}, 7, 2, 3},     {{8, 33, 24}, 1, 3, 8},
-    {{5, 64, 40}, 40, 5, 5},  {{16, 40, 31}, 2, 1, 16},  {{40, 20, 9}, 60, 4, 13},
-    {{4, 35, 18}, 700, 2, 4}, {{3, 16, 16}, 1500, 1, 1}, {{2, 8, 19}, 1100, 2, 2},
-    {{9, 600, 33}, 13, 3, 9}, {{6, 48, 530}, 13, 2, 5},  {{128, 32, 16}, 130, 8, 128},
+    {{1, 1, 1, false}, 1, 1, 1},     {{3, 17, 5, true}, 7, 2, 3},
+    {{8, 33, 24, true}, 1, 3, 8},    {{5, 64, 40, true}, 40, 5, 5},
+    {{16, 40, 31, false}, 2, 1, 16}, {{40, 20, 9, false}, 60, 4, 13},
+    {{4, 35, 18, true}, 700, 2, 4},  {{3, 16, 16, false}, 1500, 1, 1},
+    {{2, 8, 19, false}, 1100, 2, 2}, {{9, 600, 33, true}, 13, 3, 9},
+    {{6, 48, 530, false}, 13, 2, 5}, {{128, 32, 16, false}, 130, 8, 128},
 };
 
 static void check_shapes(const char *isa, enum dtype weight_dtype) {
@@ -318,7 +359,7 @@ static void test_f32_matches(void **state) {
 // Runs every token of a batch again alone and in other batches, with 1, 2 and 3 threads.
 static void test_same_bits(void **state) {
     enum { TOKENS = 90, TOP = 3 };
-    const struct experts_shape shape = {7, 130, 41};
+    const struct experts_shape shape = {7, 130, 41, true};
     struct model model = model_make(shape, 1);
     struct call call = call_make(TOKENS, TOP, shape.hidden, shape.num_experts, 2);
     size_t count = (size_t)TOKENS * shape.hidden;
@@ -346,7 +387,7 @@ static void test_same_bits(void **state) {
 // Weights of experts without tokens are not read, and a token of NaN changes no other token.
 static void test_other_experts_and_tokens_do_not_matter(void **state) {
     enum { TOKENS = 20, TOP = 2 };
-    const struct experts_shape shape = {6, 24, 20};
+    const struct experts_shape shape = {6, 24, 20, false};
     struct model model = model_make(shape, 3);
     struct call call = call_make(TOKENS, TOP, shape.hidden, 4, 4);
     size_t count = (size_t)TOKENS * shape.hidden,
@@ -377,7 +418,7 @@ static void test_other_experts_and_tokens_do_not_matter(void **state) {
 // Two ranks of a tensor-parallel group, each with its share of every expert.
 static void test_parts_of_experts_add_up(void **state) {
     enum { TOKENS = 30, TOP = 2, CUT = 17 };
-    const struct experts_shape shape = {5, 40, 36};
+    const struct experts_shape shape = {5, 40, 36, true};
     struct model model = model_make(shape, 5);
     struct call call = call_make(TOKENS, TOP, shape.hidden, shape.num_experts, 6);
     size_t count = (size_t)TOKENS * shape.hidden;
@@ -388,7 +429,7 @@ static void test_parts_of_experts_add_up(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(cuts) - 1; i++) {
         if (cuts[i] > cuts[i + 1]) continue;
         struct experts *experts = slice_of(backend, &model, cuts[i], cuts[i + 1]);
-        const struct experts_shape part = {5, 40, cuts[i + 1] - cuts[i]};
+        const struct experts_shape part = {5, 40, cuts[i + 1] - cuts[i], true};
         run(backend, experts, &part, &call, 0, TOKENS);
         for (size_t k = 0; k < count && i < 2; k++) sum[k] += call.out[k];
         backend->moe->experts_destroy(backend, experts);
@@ -417,16 +458,26 @@ static void test_bad_specs(void **state) {
         .source = {.data = data}, .dtype = DTYPE_BF16, .rows = 8, .cols = 12, .row_stride = 12};
     const struct matrix_slice integers = {
         .source = {.data = data}, .dtype = DTYPE_I8, .rows = 16, .cols = 8, .row_stride = 8};
-    const struct experts_shape shape = {1, 16, 8};
+    const struct matrix_slice bias = {
+        .source = {.data = data}, .dtype = DTYPE_BF16, .rows = 1, .cols = 8, .row_stride = 8};
+    const struct experts_shape shape = {1, 16, 8, false}, with_bias = {1, 16, 8, true};
     const struct {
         struct experts_spec spec;
         const char *says;
     } cases[] = {
-        {{shape, &gate, &narrow, &down, WEIGHTS_NATIVE}, "[8][12]"},
-        {{shape, &narrow, &narrow, &down, WEIGHTS_NATIVE},
+        {{.shape = shape, .gate = &gate, .up = &narrow, .down = &down}, "[8][12]"},
+        {{.shape = shape, .gate = &narrow, .up = &narrow, .down = &down},
          "gate and up weights are [16][12], want [16][16]"},
-        {{shape, &gate, &up, &gate, WEIGHTS_NATIVE}, "down weights are [8][16], want [16][8]"},
-        {{shape, &gate, &up, &integers, WEIGHTS_NATIVE}, "I8"},
+        {{.shape = shape, .gate = &gate, .up = &up, .down = &gate},
+         "down weights are [8][16], want [16][8]"},
+        {{.shape = shape, .gate = &gate, .up = &up, .down = &integers}, "I8"},
+        {{.shape = with_bias,
+          .gate = &gate,
+          .up = &up,
+          .down = &down,
+          .gate_bias = &bias,
+          .up_bias = &narrow},
+         "a bias is BF16 [8][12], want BF16, F16 or F32 [1][8]"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct experts *experts = NULL;

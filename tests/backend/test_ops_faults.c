@@ -33,7 +33,7 @@ static void objects_fini(struct objects *objects) {
     backend_destroy(backend);
 }
 
-static const struct experts_shape experts_shape = {EXPERTS, IN, EXPERT_SIZE};
+static const struct experts_shape experts_shape = {EXPERTS, IN, EXPERT_SIZE, false};
 
 static enum status make_experts(struct objects *objects, struct err *err) {
     struct backend *backend = objects->backend;
@@ -50,7 +50,8 @@ static enum status make_experts(struct objects *objects, struct err *err) {
                                        .cols = EXPERT_SIZE,
                                        .row_stride = EXPERT_SIZE};
     }
-    const struct experts_spec spec = {experts_shape, in, in, out, WEIGHTS_NATIVE};
+    const struct experts_spec spec = {
+        .shape = experts_shape, .gate = in, .up = in, .down = out, .format = WEIGHTS_NATIVE};
     enum status status = backend->moe->experts_create(backend, &spec, &objects->experts, err);
     if (status) return status;
     size_t bytes = backend->moe->experts_scratch_bytes(backend, &experts_shape, 100, TOP);
@@ -106,7 +107,7 @@ static void run_linear_ops(const struct objects *objects, uint32_t rows) {
     struct embed_args embed = {&step, objects->linear, 0, objects->x};
     struct rms_norm_args rms_norm = {objects->x, NULL, norm, objects->x, rows, IN, 1e-6f, 0};
     struct linear_args linear = {objects->linear, objects->x, objects->out, rows, false};
-    struct silu_mul_args silu_mul = {objects->out, objects->x, rows, OUT / 2, false};
+    struct silu_mul_args silu_mul = {objects->out, objects->x, rows, OUT / 2, ACTIVATION_SILU};
     struct gather_rows_args gather_rows = {objects->out, tokens, objects->x, rows, IN};
     backend->ops->embed(backend, &embed);
     backend->ops->rms_norm(backend, &rms_norm);

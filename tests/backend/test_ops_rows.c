@@ -115,13 +115,37 @@ static void test_gelu_mul(void **state) {
         double s = sqrt(2 / 3.14159265358979323846) * (v + 0.044715 * v * v * v);
         want[i] = 0.5 * v * (1 + tanh(s)) * up;
     }
-    struct silu_mul_args args = {gate_up, out, ROWS, COLS, true};
+    struct silu_mul_args args = {gate_up, out, ROWS, COLS, ACTIVATION_GELU_TANH};
     backend->ops->silu_mul(backend, &args);
     for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
         assert_true(fabs((double)out[i] - want[i]) <= 1e-6 * fabs(want[i]) + 1e-30);
         out[i] = (float)(want[i] = 0);
     }
     assert_nmse(out, want, ROWS * COLS, ROWS_NMSE);
+    ops_guard_free(gate_up, ROWS * 2 * COLS);
+    ops_guard_free(out, ROWS * COLS);
+    backend_destroy(backend);
+}
+
+static void test_clamped_silu_mul(void **state) {
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    enum { ROWS = 3, COLS = 523 };
+    float *gate_up = ops_guard_alloc(ROWS * 2 * COLS), *out = ops_guard_alloc(ROWS * COLS);
+    struct ops_rng rng = ops_rng_of(6);
+    ops_rng_fill(&rng, gate_up, ROWS * 2 * COLS);
+    const float ends[] = {7, 7.5f, -7.5f, 1e30f, -1e30f, 0, 6.5f, -100};
+    memcpy(gate_up, ends, sizeof ends);
+    memcpy(gate_up + COLS + 3, ends, sizeof ends);
+    struct silu_mul_args args = {gate_up, out, ROWS, COLS, ACTIVATION_CLAMPED_SILU};
+    backend->ops->silu_mul(backend, &args);
+    for (uint32_t i = 0; i < ROWS * COLS; i++) {
+        const float *row = gate_up + i / COLS * 2 * COLS;
+        double gate = fmin((double)row[i % COLS], 7);
+        double up = fmin(fmax((double)row[COLS + i % COLS], -7), 7);
+        double want = gate / (1 + exp(-1.702 * gate)) * (up + 1);
+        if (fabs((double)out[i] - want) <= 2e-6 * fabs(want) + 1e-30) continue;
+        fail_msg("gate %g, up %g: %.9g, want %.9g", gate, up, (double)out[i], want);
+    }
     ops_guard_free(gate_up, ROWS * 2 * COLS);
     ops_guard_free(out, ROWS * COLS);
     backend_destroy(backend);
@@ -219,7 +243,7 @@ static void test_silu_mul(void **state) {
             double gate = (double)gate_up[at];
             want[j] = gate / (1 + exp(-gate)) * (double)gate_up[at + cols];
         }
-        struct silu_mul_args args = {gate_up, out, rows, cols, false};
+        struct silu_mul_args args = {gate_up, out, rows, cols, ACTIVATION_SILU};
         backend->ops->silu_mul(backend, &args);
         args.out = out_scalar;
         scalar->ops->silu_mul(scalar, &args);
@@ -243,7 +267,7 @@ static void test_silu_accuracy(void **state) {
         gate_up[i] = (float)i * (240.0f / COUNT) - 120.0f;
         gate_up[COUNT + i] = 1.0f;
     }
-    struct silu_mul_args args = {gate_up, out, 1, COUNT, false};
+    struct silu_mul_args args = {gate_up, out, 1, COUNT, ACTIVATION_SILU};
     backend->ops->silu_mul(backend, &args);
     double worst = 0;
     for (int i = 0; i < COUNT; i++) {
@@ -274,7 +298,7 @@ static void test_same_bits_in_any_float_mode(void **state) {
         struct backend *odd = ops_backend(*state, threads, DTYPE_BF16);
         float_mode_set(FLOAT_MODE_DEFAULT);
         for (uint32_t rows = 1; rows <= ROWS; rows += ROWS - 1) {
-            struct silu_mul_args args = {gate_up, want, rows, COLS, false};
+            struct silu_mul_args args = {gate_up, want, rows, COLS, ACTIVATION_SILU};
             backend->ops->silu_mul(backend, &args);
             args.out = got;
             float_mode_set(ODD_FLOAT_MODE);
@@ -297,7 +321,7 @@ static void test_nonfinite(void **state) {
     const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 0.0f, -0.0f};
     float *gate_up = ops_guard_alloc(2 * COLS), *out = ops_guard_alloc(COLS);
     float *clean = ops_guard_alloc(COLS), *weight = ops_guard_alloc(COLS);
-    struct silu_mul_args args = {gate_up, clean, 1, COLS, false};
+    struct silu_mul_args args = {gate_up, clean, 1, COLS, ACTIVATION_SILU};
     for (uint32_t i = 0; i < 2 * COLS; i++) gate_up[i] = 1.0f;
     for (uint32_t i = 0; i < COLS; i++) weight[i] = 1.0f;
     backend->ops->silu_mul(backend, &args);
@@ -346,6 +370,7 @@ int main(void) {
         {"rms_norm: same bits in place, in any batch", test_rms_norm_same_bits, ISA_ROWS},
         {"rms_norm of a part of each row", test_rms_norm_of_a_part_of_each_row, ISA_ROWS},
         {"gelu_mul matches double precision", test_gelu_mul, ISA_ROWS},
+        {"clamped silu_mul matches double precision", test_clamped_silu_mul, ISA_ROWS},
         {"scale multiplies and adds", test_scale, ISA_ROWS},
         {"sigmoid_mul matches double precision", test_sigmoid_mul, ISA_ROWS},
         {"silu_mul matches double precision and scalar", test_silu_mul, ISA_ROWS},

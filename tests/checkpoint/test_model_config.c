@@ -439,6 +439,7 @@ static void test_both_forms_of_every_family(void **state) {
         {"llama-mha", "LlamaForCausalLM", ROPE_DEFAULT, 1e4},
         {"mistral", "MistralForCausalLM", ROPE_DEFAULT, 1e4},
         {"mixtral", "MixtralForCausalLM", ROPE_DEFAULT, 1e6},
+        {"gpt-oss", "GptOssForCausalLM", ROPE_YARN, 1.5e5},
         {"qwen3-vl", "Qwen3ForCausalLM", ROPE_DEFAULT, 5e6},
         {"smollm3", "SmolLM3ForCausalLM", ROPE_DEFAULT, 2e6},
         {"granite", "GraniteForCausalLM", ROPE_DEFAULT, 1e4},
@@ -461,7 +462,7 @@ static void test_both_forms_of_every_family(void **state) {
         assert_int_equal(now.dtype, DTYPE_BF16);
         assert_int_equal(now.rope.type, cases[i].rope);
         assert_true(now.rope.theta == cases[i].theta);
-        assert_int_equal(now.sliding_window, 0);
+        assert_int_equal(now.sliding_window, now.is_sliding ? 48 : 0);
         assert_int_equal(now.num_eos_token_ids, 1);
         assert_equal(&now, &before);
         model_config_fini(&before);

@@ -48,6 +48,21 @@ static void test_mixtral(void **state) {
     model_config_fini(&config);
 }
 
+static void test_gpt_oss(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK({"architectures", "[\"GptOssForCausalLM\"]"},
+                                          {"num_hidden_layers", "3"}, {"hidden_size", "96"});
+    assert_int_equal(config.moe.num_experts, 128);
+    assert_int_equal(config.moe.num_experts_per_tok, 4);
+    assert_int_equal(config.moe.layout, EXPERTS_INTERLEAVED);
+    assert_true(config.moe.norm_topk_prob);
+    assert_int_equal(config.head_dim, 64);
+    assert_int_equal(config.sliding_window, 128);
+    assert_true(config.is_sliding[0] && !config.is_sliding[1] && config.is_sliding[2]);
+    assert_true(config.rms_norm_eps == 1e-5f && config.rope.theta == 1.5e5);
+    model_config_fini(&config);
+}
+
 static void test_both_names_of_the_count(void **state) {
     (void)state;
     static const struct field cases[][2] = {
@@ -151,6 +166,7 @@ int main(void) {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_mixtral),
+        cmocka_unit_test(test_gpt_oss),
         cmocka_unit_test(test_both_names_of_the_count),
         cmocka_unit_test(test_sparse_layers),
         cmocka_unit_test(test_no_experts_is_dense),

@@ -10,6 +10,9 @@
 #define SMOLLM3                                                                                    \
     { "architectures", "[\"SmolLM3ForCausalLM\"]" }
 
+#define GPT_OSS                                                                                    \
+    { "architectures", "[\"GptOssForCausalLM\"]" }
+
 // Layers with windows have another rotary embedding, in both forms.
 static void test_both_forms_of_local_ropes(void **state) {
     (void)state;
@@ -159,6 +162,9 @@ static void test_refused(void **state) {
          ERR_UNSUPPORTED,
          "layer_types|sliding_attention at 0"},
         {{QWEN3_5, {"layer_types", "[\"full_attention\"]"}}, ERR_FORMAT, "layer_types|a list of 1"},
+        {{GPT_OSS, {"swiglu_limit", "5"}}, ERR_UNSUPPORTED, "swiglu_limit|is 5|want it 7"},
+        {{GPT_OSS, {"swiglu_alpha", "1"}}, ERR_UNSUPPORTED, "swiglu_alpha|is 1,|1.702"},
+        {{{"swiglu_limit", "7"}}, ERR_UNSUPPORTED, "swiglu_limit|absent or null"},
         {{SMOLLM3, {"residual_multiplier", "0.5"}}, ERR_UNSUPPORTED, "residual_multiplier|0.5"},
         {{{"architectures", "[\"Phi3ForCausalLM\"]"}, {"partial_rotary_factor", "0.01"}},
          ERR_FORMAT,

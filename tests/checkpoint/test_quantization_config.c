@@ -74,6 +74,15 @@ static void test_modelopt(void **state) {
     assert_true(c.has_kv_scales);
     assert_true(quantization_config_skips(&c, "lm_head"));
     quantization_config_fini(&c);
+    c = read_ok("{\"quant_method\": \"mxfp4\", \"modules_to_not_convert\": "
+                "[\"lm_head\", \"model.layers.*.self_attn\"]}");
+    assert_int_equal(c.method, QUANTIZED_MXFP4);
+    assert_true(quantization_config_skips(&c, "lm_head"));
+    assert_true(quantization_config_skips(&c, "model.layers.11.self_attn.q_proj"));
+    assert_false(quantization_config_skips(&c, "model.layers.11.mlp.self_attn"));
+    assert_false(quantization_config_skips(&c, "model.layers.1.self_attn2"));
+    quantization_config_fini(&c);
+    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"mxfp4\", \"group_size\": 16}", "group_size");
     c = read_ok("{\"quant_method\": \"modelopt\", \"quant_algo\": \"FP8\"}");
     assert_int_equal(c.method, QUANTIZED_FP8);
     assert_int_equal(c.block_rows, 0);

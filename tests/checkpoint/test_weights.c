@@ -518,6 +518,49 @@ static void test_fp8_without_a_word_of_it_in_the_config_is_refused(void **state)
     weights_close(weights);
 }
 
+static void test_bad_tensors_of_experts(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t rank, rows, cols;
+        const char *words;
+    } cases[] = {
+        {"m.experts.2.up_proj.weight", 2, 2, 3, "[2][3][4], want [more than 2 experts][3][4]"},
+        {"m.experts.0.up_proj.weight", 2, 2, 4, "[2][3][4], want [more than 0 experts][4][4]"},
+        {"m.experts.0.up_proj.bias", 1, 3, 0, "gate_up_proj_bias|[2][4]|[6]"},
+        {"m.experts.0.down_proj.weight", 2, 2, 32, "down_proj_scales|a scale that is no number"},
+        {"m.experts.0.down_proj.weight", 2, 2, 16, "U8|a multiple of 32"},
+        {"m.experts.0.down_proj.weight", 2, 3, 32, "[2][2][1][16]|[more than 0 experts][3][1][16]"},
+        {"m.experts.0.down_proj.bias", 1, 3, 0, "down_proj.bias|needs"},
+        {"m.experts.x.up_proj.weight", 2, 2, 3, "experts.x|needs"},
+        {"m.experts.0.up_proj.other", 2, 2, 3, "up_proj.other|needs"},
+    };
+    write_tensors("model.safetensors",
+                  "{\"m.experts.gate_up_proj\":{\"dtype\":\"BF16\",\"shape\":[2,3,4],"
+                  "\"data_offsets\":[0,48]},"
+                  "\"m.experts.gate_up_proj_bias\":{\"dtype\":\"BF16\",\"shape\":[2,4],"
+                  "\"data_offsets\":[48,64]},"
+                  "\"m.experts.down_proj_blocks\":{\"dtype\":\"U8\",\"shape\":[2,2,1,16],"
+                  "\"data_offsets\":[64,128]},"
+                  "\"m.experts.down_proj_scales\":{\"dtype\":\"U8\",\"shape\":[2,2,1],"
+                  "\"data_offsets\":[128,132]}}",
+                  132, 0xff);
+    struct weights *weights = open_ok();
+    weights_set_expert_layout(weights, EXPERTS_INTERLEAVED);
+    weights_set_quantization(weights, &(struct quantization_config){.method = QUANTIZED_MXFP4});
+    struct weight out;
+    take_ok(weights, "m.experts.1.gate_proj.weight", 2, 2, 3, &out);
+    take_ok(weights, "m.experts.1.gate_proj.bias", 1, 2, 0, &out);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err err = {0};
+        enum status status =
+            take(weights, cases[i].name, cases[i].rank, cases[i].rows, cases[i].cols, &out, &err);
+        assert_int_not_equal(status, OK);
+        expect_words(&err, cases[i].words);
+    }
+    weights_close(weights);
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void) {
@@ -531,6 +574,7 @@ int main(void) {
         IN_FOLDER(test_derived_buffers_may_stay),
         IN_FOLDER(test_scales_of_inputs_are_not_left_over),
         IN_FOLDER(test_fp8_without_a_word_of_it_in_the_config_is_refused),
+        IN_FOLDER(test_bad_tensors_of_experts),
         IN_FOLDER(test_bad_indexes),
         IN_FOLDER(test_missing_shard),
         IN_FOLDER(test_names_that_are_no_files),

@@ -41,6 +41,12 @@ static void test_biases(void **state) {
          {false, false},
          {false, false},
          {"unused", "also_unused"}},
+        {"[\"GptOssForCausalLM\"]",
+         false,
+         {true, true},
+         {true, true},
+         {false, false},
+         {"unused", "also_unused"}},
         {"[\"MixtralForCausalLM\"]",
          false,
          {false, false},
@@ -232,17 +238,16 @@ static void test_what_has_no_code_is_refused(void **state) {
         const char *words;
         struct layer layer;
     } cases[] = {
-        {"clamped", usual},      {"heads that are rotated in part", usual},
-        {"soft limit", usual},   {"sinks", usual},
-        {"another size", usual}, {"another size", usual},
+        {"experts with gelu", usual}, {"rotated in part", usual}, {"soft limit", usual},
+        {"another size", usual},      {"another size", usual},
     };
-    cases[0].layer.activation = ACTIVATION_CLAMPED_SILU;
+    cases[0].layer.is_sparse = true;
+    cases[0].layer.activation = ACTIVATION_GELU_TANH;
     cases[1].layer.rotary_dim = usual.head_dim / 2;
-    cases[1].layer.head_norm = HEAD_NORM_EACH;
+    cases[1].layer.head_norm = HEAD_NORM_ROW;
     cases[2].layer.softcap = 30;
-    cases[3].layer.has_sinks = true;
-    cases[4].layer.num_kv_heads = 1;
-    cases[5].layer.head_dim = cases[5].layer.rotary_dim = usual.head_dim * 2;
+    cases[3].layer.num_kv_heads = 1;
+    cases[4].layer.head_dim = cases[4].layer.rotary_dim = usual.head_dim * 2;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         changed = cases[i].layer;
         err = (struct err){0};
@@ -322,19 +327,20 @@ static void test_bench_configs(void **state) {
         double active; // billions, as the model card says; 0: all
         uint32_t window;
     } cases[] = {
-        {"llama-3.1-8b", 8030261248, 0, 0},     {"llama-3.2-1b", 1235814400, 0, 0},
-        {"mistral-7b-v0.3", 7248023552, 0, 0},  {"mistral-7b-v0.1", 7241732096, 0, 4096},
-        {"qwen2.5-7b", 7615616512, 0, 0},       {"qwen3-0.6b", 596049920, 0, 0},
-        {"qwen3-1.7b", 1720574976, 0, 0},       {"qwen3-4b", 4022468096, 0, 0},
-        {"qwen3-8b", 8190735360, 0, 0},         {"qwen3-14b", 14768307200, 0, 0},
-        {"qwen3-32b", 32762123264, 0, 0},       {"qwen3-30b-a3b", 30532122624, 3.3, 0},
-        {"mixtral-8x7b", 46702792704, 12.9, 0}, {"gemma-3-270m", 268098176, 0, 512},
-        {"gemma-3-1b", 999885952, 0, 512},      {"gemma-3-4b", 3880263168, 0, 1024},
-        {"gemma-3-12b", 11766034176, 0, 1024},  {"gemma-3-27b", 27009346304, 0, 1024},
-        {"smollm3-3b", 3075098624, 0, 0},       {"phi-4", 14659507200, 0, 0},
-        {"granite-3.3-8b", 8170864640, 0, 0},   {"olmo-2-7b", 7298617344, 0, 0},
-        {"olmo-3-7b", 7298011136, 0, 4096},     {"mistral-small-3.1-24b", 23572403200, 0, 0},
-        {"qwen3-vl-4b", 4022468096, 0, 0},
+        {"llama-3.1-8b", 8030261248, 0, 0},       {"llama-3.2-1b", 1235814400, 0, 0},
+        {"mistral-7b-v0.3", 7248023552, 0, 0},    {"mistral-7b-v0.1", 7241732096, 0, 4096},
+        {"qwen2.5-7b", 7615616512, 0, 0},         {"qwen3-0.6b", 596049920, 0, 0},
+        {"qwen3-1.7b", 1720574976, 0, 0},         {"qwen3-4b", 4022468096, 0, 0},
+        {"qwen3-8b", 8190735360, 0, 0},           {"qwen3-14b", 14768307200, 0, 0},
+        {"qwen3-32b", 32762123264, 0, 0},         {"qwen3-30b-a3b", 30532122624, 3.3, 0},
+        {"mixtral-8x7b", 46702792704, 12.9, 0},   {"gemma-3-270m", 268098176, 0, 512},
+        {"gemma-3-1b", 999885952, 0, 512},        {"gemma-3-4b", 3880263168, 0, 1024},
+        {"gemma-3-12b", 11766034176, 0, 1024},    {"gemma-3-27b", 27009346304, 0, 1024},
+        {"smollm3-3b", 3075098624, 0, 0},         {"phi-4", 14659507200, 0, 0},
+        {"granite-3.3-8b", 8170864640, 0, 0},     {"olmo-2-7b", 7298617344, 0, 0},
+        {"olmo-3-7b", 7298011136, 0, 4096},       {"mistral-small-3.1-24b", 23572403200, 0, 0},
+        {"qwen3-vl-4b", 4022468096, 0, 0},        {"gpt-oss-20b", 20914757184, 4.2, 128},
+        {"gpt-oss-120b", 116829156672, 5.7, 128},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char folder[256];

@@ -261,6 +261,7 @@ static void check_isa(const char *isa) {
     check_model("tests/reference/data/llama-bias", isa, "auto");
     check_model("tests/reference/data/mistral", isa, "auto");
     check_model("tests/reference/data/mixtral", isa, "auto");
+    check_with("tests/reference/data/gpt-oss", isa, "auto", 48); // two groups of blocks
     check_model("tests/reference/data/olmo2", isa, "auto");
     check_model("tests/reference/data/granite", isa, "auto");
     check_model("tests/reference/data/phi3-short", isa, "auto");

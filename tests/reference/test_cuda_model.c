@@ -37,7 +37,8 @@ static const char *const families[] = {
 };
 
 // A window in all layers or in some.
-static const char *const windowed_families[] = {"mistral-window", "gemma3", "olmo3"};
+static const char *const windowed_families[] = {"mistral-window", "gemma3", "olmo3", "gpt-oss",
+                                                "gpt-oss-bf16"};
 
 static struct nvllm_engine_options cuda_options(const char *model) {
     struct nvllm_engine_options options = mini_options(model);

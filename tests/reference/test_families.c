@@ -134,6 +134,16 @@ static void test_mixtral(void **state) {
     check_experts("mixtral");
 }
 
+static void test_gpt_oss_in_mxfp4(void **state) {
+    (void)state;
+    check_experts("gpt-oss");
+}
+
+static void test_gpt_oss(void **state) {
+    (void)state;
+    check_experts("gpt-oss-bf16");
+}
+
 static void test_text_of_qwen3_vl(void **state) {
     (void)state;
     check_on_every_isa("qwen3-vl");
@@ -221,6 +231,8 @@ int main(void) {
         cmocka_unit_test(test_phi3),
         cmocka_unit_test(test_phi3_with_short_factors),
         cmocka_unit_test(test_phi3_with_long_factors),
+        cmocka_unit_test(test_gpt_oss_in_mxfp4),
+        cmocka_unit_test(test_gpt_oss),
         cmocka_unit_test(test_text_of_qwen3_vl),
         cmocka_unit_test(test_text_of_mistral3),
         cmocka_unit_test(test_qwen3),

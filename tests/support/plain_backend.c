@@ -295,6 +295,15 @@ static void plain_attention(struct backend *backend, const struct attention_args
     }
 }
 
+static float plain_activation(enum activation activation, float v, float up) {
+    if (activation == ACTIVATION_SILU) return v / (1 + expf(-v)) * up;
+    if (activation == ACTIVATION_GELU_TANH) {
+        return v / (1 + expf(-1.59576912f * (v + 0.044715f * v * v * v))) * up;
+    }
+    v = fminf(v, 7);
+    return v / (1 + expf(-1.702f * v)) * (fminf(fmaxf(up, -7), 7) + 1);
+}
+
 static void plain_silu_mul(struct backend *backend, const struct silu_mul_args *args) {
     (void)backend;
     for (uint32_t r = 0; r < args->rows; r++) {
@@ -302,8 +311,7 @@ static void plain_silu_mul(struct backend *backend, const struct silu_mul_args *
         const float *up = turn + args->cols;
         float *out = (float *)args->out + (size_t)r * args->cols;
         for (uint32_t i = 0; i < args->cols; i++) {
-            float v = turn[i], s = args->is_gelu ? 1.59576912f * (v + 0.044715f * v * v * v) : v;
-            out[i] = v / (1 + expf(-s)) * up[i];
+            out[i] = plain_activation(args->activation, turn[i], up[i]);
         }
     }
 }

@@ -12,7 +12,7 @@ import random
 import sys
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tiny-model"))
 import tiny_data
@@ -174,6 +174,12 @@ def families(vocab_size):
         "phi3-long": (*phi3, dict(wide, rope_parameters=longer,
                                   original_max_position_embeddings=2)),
     })
+    oss_rope = {"rope_type": "yarn", "rope_theta": 1.5e5, "factor": 8.0, "truncate": False,
+                "original_max_position_embeddings": 256}
+    oss = dict(small, tie_word_embeddings=False, num_hidden_layers=4, head_dim=64,
+               num_local_experts=4, num_experts_per_tok=3, sliding_window=48,
+               rope_parameters=oss_rope)
+    table["gpt-oss"] = table["gpt-oss-bf16"] = (t.GptOssForCausalLM, t.GptOssConfig, oss)
     # Each has another eps. They differ so much that a neighbour's eps would change the logits.
     eps = {name: (10 + 2 * i) / 1000 for i, name in enumerate(table)}
     known = {name: (model, config(**{**base, "rms_norm_eps": eps[name], **own}))
@@ -275,6 +281,30 @@ def write_published_config(folder):
         json.dump(config, file, indent=2)
 
 
+def pack_experts(folder):
+    """Replaces the experts' matrices by MXFP4 as gpt-oss is published."""
+    steps = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    tensors = load_file(f"{folder}/model.safetensors")
+    for name in [n for n in tensors if n.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        weights = tensors.pop(name).float().transpose(1, 2)  # [experts][rows][columns]
+        groups = weights.reshape(*weights.shape[:2], -1, 32)
+        exponents = groups.abs().amax(-1).clamp(min=2**-100).log2().floor() - 2
+        scaled = groups / 2**exponents[..., None]
+        codes = (scaled.abs()[..., None] - steps).abs().argmin(-1) + 8 * (scaled < 0)
+        tensors[f"{name}_blocks"] = (codes[..., ::2] + 16 * codes[..., 1::2]).to(torch.uint8)
+        tensors[f"{name}_scales"] = (exponents + 127).to(torch.uint8)
+    save_file({n: v.contiguous() for n, v in tensors.items()}, f"{folder}/model.safetensors",
+              metadata={"format": "pt"})
+    with open(f"{folder}/config.json", encoding="utf-8") as file:
+        config = json.load(file)
+    config["quantization_config"] = {
+        "quant_method": "mxfp4", "modules_to_not_convert": [
+            "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens",
+            "lm_head"]}
+    with open(f"{folder}/config.json", "w", encoding="utf-8") as file:
+        json.dump(config, file, indent=2)
+
+
 def write_family(out, name, model_class, config, seed):
     text = config.get_text_config()
     text.initializer_range = 0.08
@@ -286,12 +316,20 @@ def write_family(out, name, model_class, config, seed):
                 parameter.add_(torch.randn_like(parameter) * 0.2)
             elif parameter_name.endswith("bias"):
                 parameter.copy_(torch.randn_like(parameter) * 0.3)
+            elif parameter_name.endswith("sinks"):
+                parameter.copy_(torch.randn_like(parameter) * 2)
+            elif parameter_name.endswith("experts.gate_up_proj") and "gpt-oss" in name:
+                parameter.mul_(6)  # so that some numbers reach the activation's limit
             elif parameter_name.endswith("A_log"):
                 parameter.copy_(torch.randn_like(parameter) - 3)  # states that last
     folder = f"{out}/{name}"
     model.to(torch.bfloat16).save_pretrained(folder)
+    how = {}
+    if name == "gpt-oss":
+        pack_experts(folder)
+        how = {"quantization_config": sys.modules["transformers"].Mxfp4Config(dequantize=True)}
     # Load it again: a model that was cast keeps rotary frequencies rounded to bf16.
-    model = model_class.from_pretrained(folder, dtype=torch.float32).eval()
+    model = model_class.from_pretrained(folder, dtype=torch.float32, **how).eval()
     write_published_config(folder)
     tensors = {}
     for k, length in enumerate(LENGTHS):

@@ -18,6 +18,7 @@ enum { WAVE_ROWS = 1024 };
 
 struct experts {
     struct experts_shape shape;
+    enum activation activation;
     struct linear **gate_up; // [num_experts] of [2 intermediate][hidden]
     struct linear **down; // [num_experts] of [hidden][intermediate]
 };
@@ -45,8 +46,14 @@ static enum status create_expert(struct backend *backend, const struct experts_s
                                  uint32_t i, struct experts *experts, struct err *err) {
     uint32_t hidden = spec->shape.hidden, intermediate = spec->shape.intermediate;
     const struct matrix_slice gate_up[] = {spec->gate[i], spec->up[i]};
-    const struct linear_spec first = {gate_up, NULL, ARRAY_LEN(gate_up), spec->format};
-    const struct linear_spec second = {&spec->down[i], NULL, 1, spec->format};
+    bool has_bias = spec->shape.has_bias, has_down_bias = has_bias && spec->down_bias;
+    struct matrix_slice biases[2] = {{0}};
+    if (has_bias) biases[0] = spec->gate_bias[i];
+    if (has_bias) biases[1] = spec->up_bias[i];
+    const struct linear_spec first = {gate_up, has_bias ? biases : NULL, ARRAY_LEN(gate_up),
+                                      spec->format};
+    const struct linear_spec second = {&spec->down[i], has_down_bias ? &spec->down_bias[i] : NULL,
+                                       1, spec->format};
     enum status status = cpu_linear_create(backend, &first, &experts->gate_up[i], err);
     if (!status) status = cpu_linear_create(backend, &second, &experts->down[i], err);
     if (!status) {
@@ -63,6 +70,7 @@ enum status cpu_experts_create(struct backend *backend, const struct experts_spe
     struct experts *experts = calloc(1, sizeof *experts);
     if (!experts) return err_nomem(err, "experts");
     experts->shape = spec->shape;
+    experts->activation = spec->activation;
     experts->gate_up = calloc(count, sizeof(struct linear *));
     experts->down = calloc(count, sizeof(struct linear *));
     if (!experts->gate_up || !experts->down) {
@@ -82,8 +90,8 @@ fail:
 size_t cpu_experts_bytes(const struct backend *backend, const struct experts_shape *shape,
                          struct weight_format format) {
     size_t expert =
-        cpu_linear_bytes(backend, 2 * shape->intermediate, shape->hidden, false, format) +
-        cpu_linear_bytes(backend, shape->hidden, shape->intermediate, false, format);
+        cpu_linear_bytes(backend, 2 * shape->intermediate, shape->hidden, shape->has_bias, format) +
+        cpu_linear_bytes(backend, shape->hidden, shape->intermediate, shape->has_bias, format);
     return expert * shape->num_experts;
 }
 
@@ -262,7 +270,8 @@ static void run_wave(struct backend *backend, const struct experts_args *args,
     cpu_silu_mul(backend, &(struct silu_mul_args){.gate_up = l->gate_up,
                                                   .out = l->activated,
                                                   .rows = wave->num_rows,
-                                                  .cols = shape->intermediate});
+                                                  .cols = shape->intermediate,
+                                                  .activation = args->experts->activation});
     use_down(args->experts, l, wave);
     linear_run(cpu, &(struct linear_run){.groups = l->groups,
                                          .num_groups = wave->num_groups,

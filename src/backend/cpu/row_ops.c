@@ -56,20 +56,42 @@ struct silu_mul_job {
 
 // gelu(v) = v / (1 + exp(-s)) with s as in backend.h. That is silu(s) * (v / s), so the kernels of
 // SiLU compute it. v / s is finite, and s only where v is large is not: then silu(s) = s.
-static void gelu_mul(const struct cpu_kernels *kernels, const float *gate, const float *up,
-                     float *out, uint32_t count) {
-    enum { CHUNK = 256 };
+static void before_gelu(float *gate, float *up, uint32_t count) {
     const float twice = 1.59576912f, cubic = 0.044715f, large = 1e4f; // 2 sqrt(2 / pi)
-    float sums[CHUNK], ups[CHUNK];
+    for (uint32_t i = 0; i < count; i++) {
+        float v = gate[i], bounded = v > large ? large : v < -large ? -large : v;
+        float slope = twice * (1 + cubic * bounded * bounded);
+        gate[i] = v * slope;
+        up[i] /= slope;
+    }
+}
+
+// g / (1 + exp(-a g)) * (u + 1) is silu(a g) * ((u + 1) / a).
+static void before_clamped_silu(float *gate, float *up, uint32_t count) {
+    const float alpha = CLAMPED_SILU_ALPHA, limit = CLAMPED_SILU_LIMIT;
+    for (uint32_t i = 0; i < count; i++) {
+        float g = gate[i] > limit ? limit : gate[i];
+        float u = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+        gate[i] = alpha * g;
+        up[i] = (u + 1) / alpha;
+    }
+}
+
+// Activations that are silu(another gate) * another up.
+static void activate(const struct silu_mul_job *job, const float *gate, const float *up, float *out,
+                     uint32_t count) {
+    enum { CHUNK = 256 };
+    float gates[CHUNK], ups[CHUNK];
     for (uint32_t start = 0; start < count; start += CHUNK) {
         uint32_t len = count - start < CHUNK ? count - start : CHUNK;
-        for (uint32_t i = 0; i < len; i++) {
-            float v = gate[start + i], bounded = v > large ? large : v < -large ? -large : v;
-            float slope = twice * (1 + cubic * bounded * bounded);
-            sums[i] = v * slope;
-            ups[i] = up[start + i] / slope;
+        memcpy(gates, gate + start, len * sizeof *gates);
+        memcpy(ups, up + start, len * sizeof *ups);
+        if (job->args->activation == ACTIVATION_GELU_TANH) {
+            before_gelu(gates, ups, len);
+        } else {
+            before_clamped_silu(gates, ups, len);
         }
-        kernels->silu_mul(sums, ups, out + start, len);
+        job->kernels->silu_mul(gates, ups, out + start, len);
     }
 }
 
@@ -81,10 +103,10 @@ static void silu_mul_item(void *arg, uint32_t item, uint32_t thread) {
     for (uint32_t row = range.begin; row < range.end; row++) {
         const float *gate = (const float *)args->gate_up + (size_t)row * 2 * args->cols;
         float *out = (float *)args->out + (size_t)row * args->cols;
-        if (args->is_gelu) {
-            gelu_mul(job->kernels, gate, gate + args->cols, out, args->cols);
-        } else {
+        if (args->activation == ACTIVATION_SILU) {
             job->kernels->silu_mul(gate, gate + args->cols, out, args->cols);
+        } else {
+            activate(job, gate, gate + args->cols, out, args->cols);
         }
     }
 }

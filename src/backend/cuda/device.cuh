@@ -6,6 +6,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include "backend/backend.h"
+
 namespace {
 
 constexpr unsigned FULL_WARP = 0xffffffffu;
@@ -115,6 +117,13 @@ __device__ __forceinline__ float exp2_fast(float x) {
 // v / (1 + exp(-v)), accurate to a few ulp. An IEEE division would take a dozen instructions.
 __device__ __forceinline__ float silu(float v) {
     return __fdividef(v, 1.0f + __expf(-v));
+}
+
+// ACTIVATION_CLAMPED_SILU of backend.h.
+__device__ __forceinline__ float clamped_silu_mul(float gate, float up) {
+    gate = fminf(gate, CLAMPED_SILU_LIMIT);
+    up = fminf(fmaxf(up, -CLAMPED_SILU_LIMIT), CLAMPED_SILU_LIMIT);
+    return __fdividef(gate, 1.0f + __expf(-CLAMPED_SILU_ALPHA * gate)) * (up + 1.0f);
 }
 
 __device__ __forceinline__ float warp_sum(float v) {

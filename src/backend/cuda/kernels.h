@@ -223,6 +223,9 @@ struct cuda_attention_choice {
 struct cuda_experts_view {
     const void *gate_up; // [num_experts][2 * intermediate][hidden]: gate's rows, then up's
     const void *down; // [num_experts][hidden][intermediate]
+    const void *gate_up_bias; // [num_experts][2 * intermediate] or NULL
+    const void *down_bias; // [num_experts][hidden] or NULL
+    enum activation activation; // silu or clamped
     struct experts_shape shape;
 };
 

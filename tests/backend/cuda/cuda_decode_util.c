@@ -433,8 +433,9 @@ float *one_by_one(const struct run *run, const struct decodes *decodes) {
         linear(run, l, OUT, &t[ATTENDED], &t[PROJECTED], rows);
         norm(run, &b, t[PROJECTED].dev, layer->mlp_norm.dev, t[HIDDEN].dev);
         linear(run, l, GATE_UP, &t[HIDDEN], &t[GATE_UPS], rows);
-        backend->ops->silu_mul(backend, &(struct silu_mul_args){t[GATE_UPS].dev, t[ACTIVATED].dev,
-                                                                rows, s->intermediate, false});
+        backend->ops->silu_mul(backend,
+                               &(struct silu_mul_args){t[GATE_UPS].dev, t[ACTIVATED].dev, rows,
+                                                       s->intermediate, ACTIVATION_SILU});
         linear(run, l, DOWN, &t[ACTIVATED], &t[PROJECTED], rows);
     }
     norm(run, &b, t[PROJECTED].dev, run->model->layers[0].input_norm.dev, t[HIDDEN].dev);

@@ -183,6 +183,7 @@ static void test_routing_of_non_numbers(void **state) {
 struct model {
     struct experts_shape shape;
     uint16_t *gate, *up, *down; // [experts][intermediate][hidden], down [experts][hidden][...]
+    uint16_t *bias[3]; // of the three, with has_bias: [experts][outputs]
 };
 
 static uint16_t *random_bf16(size_t count, uint64_t seed) {
@@ -194,20 +195,32 @@ static uint16_t *random_bf16(size_t count, uint64_t seed) {
 
 static struct model model_make(struct experts_shape shape, uint64_t seed) {
     size_t count = (size_t)shape.num_experts * shape.hidden * shape.intermediate;
-    return (struct model){shape, random_bf16(count, 3 * seed), random_bf16(count, 3 * seed + 1),
-                          random_bf16(count, 3 * seed + 2)};
+    struct model model = {.shape = shape,
+                          .gate = random_bf16(count, 3 * seed),
+                          .up = random_bf16(count, 3 * seed + 1),
+                          .down = random_bf16(count, 3 * seed + 2)};
+    for (size_t part = 0; part < 3; part++) {
+        size_t outputs = part == 2 ? shape.hidden : shape.intermediate;
+        model.bias[part] = random_bf16(shape.num_experts * outputs, 5 * seed + part);
+        // Some are beyond the limits of the clamped activation.
+        for (size_t i = 0; i < shape.num_experts * outputs; i++) {
+            model.bias[part][i] = f32_to_bf16(8 * bf16_to_f32(model.bias[part][i]));
+        }
+    }
+    return model;
 }
 
 static void model_free(struct model *model) {
     free(model->gate);
     free(model->up);
     free(model->down);
+    for (int part = 0; part < 3; part++) free(model->bias[part]);
 }
 
 static struct experts *experts_of(struct backend *backend, const struct model *model) {
     uint32_t hidden = model->shape.hidden, size = model->shape.intermediate;
     uint32_t count = model->shape.num_experts;
-    struct matrix_slice *slices = calloc(count, 3 * sizeof *slices);
+    struct matrix_slice *slices = calloc(count, 6 * sizeof *slices);
     for (uint32_t i = 0; i < count; i++) {
         size_t at = (size_t)i * hidden * size;
         slices[i] = (struct matrix_slice){.source = {.data = model->gate + at},
@@ -225,9 +238,26 @@ static struct experts *experts_of(struct backend *backend, const struct model *m
                                                       .rows = hidden,
                                                       .cols = size,
                                                       .row_stride = size};
+        for (size_t part = 0; part < 3; part++) {
+            uint32_t outputs = part == 2 ? hidden : size;
+            slices[(3 + part) * count + i] =
+                (struct matrix_slice){.source = {.data = model->bias[part] + (size_t)i * outputs},
+                                      .dtype = DTYPE_BF16,
+                                      .rows = 1,
+                                      .cols = outputs,
+                                      .row_stride = outputs};
+        }
     }
-    const struct experts_spec spec = {model->shape, slices, slices + count, slices + 2 * count,
-                                      WEIGHTS_NATIVE};
+    const struct experts_spec spec = {.shape = model->shape,
+                                      .gate = slices,
+                                      .up = slices + count,
+                                      .down = slices + 2 * count,
+                                      .gate_bias = slices + 3 * (size_t)count,
+                                      .up_bias = slices + 4 * (size_t)count,
+                                      .down_bias = slices + 5 * (size_t)count,
+                                      .activation = model->shape.has_bias ? ACTIVATION_CLAMPED_SILU
+                                                                          : ACTIVATION_SILU,
+                                      .format = WEIGHTS_NATIVE};
     struct experts *experts = NULL;
     struct err err = {0};
     enum status status = backend->moe->experts_create(backend, &spec, &experts, &err);
@@ -357,13 +387,17 @@ static const struct {
     struct experts_shape shape;
     uint32_t num_tokens, top_k, num_used;
 } shapes[] = {
-    {{1, 8, 8}, 1, 1, 1},        {{3, 24, 40}, 2, 2, 3},      {{16, 200, 88}, 1, 9, 16},
-    {{16, 72, 136}, 3, 4, 16},   {{9, 520, 264}, 4, 3, 9},    {{1, 8, 8}, 7, 1, 1},
-    {{60, 64, 72}, 7, 4, 60},    {{16, 200, 88}, 7, 4, 16},   {{128, 32, 16}, 64, 8, 128},
-    {{16, 136, 72}, 64, 4, 16},  {{5, 264, 200}, 64, 2, 5},   {{16, 72, 136}, 200, 4, 16},
-    {{16, 136, 72}, 513, 4, 16}, {{40, 40, 24}, 513, 4, 13},  {{4, 24, 40}, 513, 1, 1},
-    {{128, 16, 8}, 513, 8, 128}, {{300, 24, 16}, 64, 2, 300}, {{2, 72, 40}, 513, 2, 2},
-    {{12, 2048, 768}, 1, 8, 12}, {{12, 2048, 768}, 2, 8, 12}, {{12, 2048, 768}, 7, 8, 12},
+    {{1, 8, 8, false}, 1, 1, 1},        {{3, 24, 40, true}, 2, 2, 3},
+    {{16, 200, 88, false}, 1, 9, 16},   {{16, 72, 136, true}, 3, 4, 16},
+    {{9, 520, 264, false}, 4, 3, 9},    {{1, 8, 8, false}, 7, 1, 1},
+    {{60, 64, 72, true}, 7, 4, 60},     {{16, 200, 88, false}, 7, 4, 16},
+    {{128, 32, 16, false}, 64, 8, 128}, {{16, 136, 72, false}, 64, 4, 16},
+    {{5, 264, 200, true}, 64, 2, 5},    {{16, 72, 136, true}, 200, 4, 16},
+    {{16, 136, 72, true}, 513, 4, 16},  {{40, 40, 24, false}, 513, 4, 13},
+    {{4, 24, 40, false}, 513, 1, 1},    {{128, 16, 8, false}, 513, 8, 128},
+    {{300, 24, 16, false}, 64, 2, 300}, {{2, 72, 40, false}, 513, 2, 2},
+    {{12, 2048, 768, true}, 1, 8, 12},  {{12, 2048, 768, false}, 2, 8, 12},
+    {{12, 2048, 768, true}, 7, 8, 12},
 };
 
 static void check_shape(size_t i) {
@@ -402,7 +436,7 @@ static void test_same_bits(void **state) {
     (void)state;
     enum { TOKENS = 520, TOP = 4 };
     const uint32_t batches[] = {TOKENS, 5, 64, 200, TOKENS, 1, 4, 2, 3};
-    const struct experts_shape shape = {16, 136, 72};
+    const struct experts_shape shape = {16, 136, 72, true};
     struct model model = model_make(shape, 1);
     struct experts *experts = experts_of(cuda, &model);
     struct call call = call_make(TOKENS, TOP, shape.hidden, shape.num_experts, 2);
@@ -431,7 +465,7 @@ static void test_same_bits(void **state) {
 static void test_many_tokens(void **state) {
     (void)state;
     enum { TOKENS = 8192 + 3, TOP = 2 };
-    const struct experts_shape shape = {4, 16, 8};
+    const struct experts_shape shape = {4, 16, 8, false};
     struct model model = model_make(shape, 7);
     struct experts *experts = experts_of(cuda, &model);
     struct call call = call_make(TOKENS, TOP, shape.hidden, shape.num_experts, 8);
@@ -451,7 +485,7 @@ static void test_many_tokens(void **state) {
 // The weights of experts without tokens are not read, and a NaN token does not affect the others.
 static void check_isolation(uint32_t num_tokens) {
     enum { TOP = 2, USED = 4, BAD = 1 };
-    const struct experts_shape shape = {6, 24, 40};
+    const struct experts_shape shape = {6, 24, 40, false};
     struct model model = model_make(shape, 3);
     struct call call = call_make(num_tokens, TOP, shape.hidden, USED, 4);
     size_t count = (size_t)num_tokens * shape.hidden;
@@ -486,7 +520,7 @@ static void test_other_experts_and_tokens_do_not_matter(void **state) {
 // A recorded call runs with other tokens and other experts than when it was recorded.
 static void check_graph(uint32_t num_tokens) {
     enum { TOP = 4 };
-    const struct experts_shape shape = {16, 72, 40};
+    const struct experts_shape shape = {16, 72, 40, false};
     struct model model = model_make(shape, 5);
     struct experts *experts = experts_of(cuda, &model);
     struct call call = call_make(2 * num_tokens, TOP, shape.hidden, shape.num_experts, 6);
@@ -543,19 +577,27 @@ static void test_bad_specs(void **state) {
         .source = {.data = data}, .dtype = DTYPE_BF16, .rows = 8, .cols = 12, .row_stride = 12};
     const struct matrix_slice integers = {
         .source = {.data = data}, .dtype = DTYPE_I8, .rows = 16, .cols = 8, .row_stride = 8};
-    const struct experts_shape shape = {1, 16, 8}, odd = {1, 12, 8}, many = {5000, 16, 8};
-    const struct weight_format as = WEIGHTS_NATIVE;
+    const struct experts_shape shape = {1, 16, 8, false}, odd = {1, 12, 8, false},
+                               many = {5000, 16, 8, false};
     const struct {
         struct experts_spec spec;
         enum status status;
         const char *says;
     } cases[] = {
-        {{shape, &gate, &narrow, &down, as}, ERR_INVALID, "up weights are [8][12], want [8][16]"},
-        {{shape, &narrow, &up, &down, as}, ERR_INVALID, "gate weights are [8][12], want [8][16]"},
-        {{shape, &gate, &up, &gate, as}, ERR_INVALID, "down weights are [8][16], want [16][8]"},
-        {{shape, &gate, &up, &integers, as}, ERR_INVALID, "I8"},
-        {{odd, &narrow, &narrow, &down, as}, ERR_UNSUPPORTED, "multiples of 8"},
-        {{many, &gate, &up, &down, as}, ERR_UNSUPPORTED, "5000 experts"},
+        {{.shape = shape, .gate = &gate, .up = &narrow, .down = &down},
+         ERR_INVALID,
+         "up weights are [8][12], want [8][16]"},
+        {{.shape = shape, .gate = &narrow, .up = &up, .down = &down},
+         ERR_INVALID,
+         "gate weights are [8][12], want [8][16]"},
+        {{.shape = shape, .gate = &gate, .up = &up, .down = &gate},
+         ERR_INVALID,
+         "down weights are [8][16], want [16][8]"},
+        {{.shape = shape, .gate = &gate, .up = &up, .down = &integers}, ERR_INVALID, "I8"},
+        {{.shape = odd, .gate = &narrow, .up = &narrow, .down = &down},
+         ERR_UNSUPPORTED,
+         "multiples of 8"},
+        {{.shape = many, .gate = &gate, .up = &up, .down = &down}, ERR_UNSUPPORTED, "5000 experts"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct experts *experts = NULL;

@@ -204,7 +204,7 @@ static float *silu_mul_on(struct backend *backend, const float *gate_up, uint32_
     size_t count = (size_t)rows * cols;
     struct tensor in = tensor_of(backend, gate_up, 2 * count);
     struct tensor out = tensor_nan(backend, count);
-    const struct silu_mul_args args = {in.dev, out.dev, rows, cols, false};
+    const struct silu_mul_args args = {in.dev, out.dev, rows, cols, ACTIVATION_SILU};
     backend->ops->silu_mul(backend, &args);
     float *values = tensor_read(&out);
     tensor_free(&out);

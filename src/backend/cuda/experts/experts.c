@@ -1,4 +1,4 @@
-/* Mixture of experts: holds a layer's experts in two arrays, as in the checkpoint, and launches the
+/* Mixture of experts: holds a layer's experts in two arrays, expert by expert, and launches the
  * kernels. A few tokens use kernels that read only each token's own experts. More tokens are sorted
  * by expert and run as grouped matrix products. Very long calls are split, which bounds the scratch
  * memory. Launch sizes depend only on the host's numbers, so a recorded graph serves every choice
@@ -17,6 +17,9 @@ struct experts {
     struct experts_shape shape;
     void *gate_up; // dev bf16 [num_experts][2 * intermediate][hidden]
     void *down; // dev bf16 [num_experts][hidden][intermediate]
+    uint16_t *gate_up_bias; // dev bf16 [num_experts][2 * intermediate] or NULL
+    uint16_t *down_bias; // dev bf16 [num_experts][hidden] or NULL
+    enum activation activation;
 };
 
 void cuda_experts_destroy(struct backend *backend, struct experts *experts) {
@@ -24,6 +27,8 @@ void cuda_experts_destroy(struct backend *backend, struct experts *experts) {
     if (!experts) return;
     cudaFree(experts->gate_up);
     cudaFree(experts->down);
+    cudaFree(experts->gate_up_bias);
+    cudaFree(experts->down_bias);
     free(experts);
 }
 
@@ -32,10 +37,16 @@ static size_t matrix_bytes(const struct experts_shape *shape) {
     return (size_t)shape->hidden * shape->intermediate * sizeof(uint16_t);
 }
 
+// Of an expert.
+static size_t bias_bytes(const struct experts_shape *shape) {
+    return (2 * (size_t)shape->intermediate + shape->hidden) * sizeof(uint16_t);
+}
+
 size_t cuda_experts_bytes(const struct backend *backend, const struct experts_shape *shape,
                           struct weight_format format) {
     (void)backend, (void)format;
-    return 3 * matrix_bytes(shape) * shape->num_experts;
+    size_t biases = shape->has_bias ? bias_bytes(shape) : 0;
+    return (3 * matrix_bytes(shape) + biases) * shape->num_experts;
 }
 
 static enum status check_shape(const struct experts_shape *shape, struct err *err) {
@@ -80,6 +91,40 @@ static enum status copy_expert(struct cuda_backend *cuda, const struct experts_s
     return status;
 }
 
+// Copies `biases` [num_experts] of `count` numbers each to rows that are `stride` numbers apart.
+static enum status copy_biases(struct cuda_backend *cuda, const struct matrix_slice *biases,
+                               uint32_t num_experts, uint32_t count, uint16_t *rows, size_t stride,
+                               struct err *err) {
+    for (uint32_t i = 0; i < num_experts; i++) {
+        if (biases[i].rows != 1 || biases[i].cols != count) {
+            return err_set(err, ERR_INVALID, "an expert's bias is [%u][%u], want [1][%u]",
+                           biases[i].rows, biases[i].cols, count);
+        }
+        enum status status = cuda_copy_weights(cuda, rows + i * stride, &biases[i], err);
+        if (status) return status;
+    }
+    return OK;
+}
+
+static enum status create_biases(struct cuda_backend *cuda, const struct experts_spec *spec,
+                                 struct experts *experts, struct err *err) {
+    uint32_t num = spec->shape.num_experts, hidden = spec->shape.hidden;
+    uint32_t size = spec->shape.intermediate;
+    enum status status = OK;
+    CU(cudaMalloc((void **)&experts->gate_up_bias, 2 * (size_t)num * size * sizeof(uint16_t)));
+    status =
+        copy_biases(cuda, spec->gate_bias, num, size, experts->gate_up_bias, 2 * (size_t)size, err);
+    if (!status) {
+        status = copy_biases(cuda, spec->up_bias, num, size, experts->gate_up_bias + size,
+                             2 * (size_t)size, err);
+    }
+    if (status || !spec->down_bias) return status;
+    CU(cudaMalloc((void **)&experts->down_bias, (size_t)num * hidden * sizeof(uint16_t)));
+    status = copy_biases(cuda, spec->down_bias, num, hidden, experts->down_bias, hidden, err);
+fail:
+    return status;
+}
+
 enum status cuda_experts_create(struct backend *backend, const struct experts_spec *spec,
                                 struct experts **out, struct err *err) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
@@ -89,12 +134,14 @@ enum status cuda_experts_create(struct backend *backend, const struct experts_sp
     struct experts *experts = calloc(1, sizeof *experts);
     if (!experts) return err_nomem(err, "experts");
     experts->shape = spec->shape;
+    experts->activation = spec->activation;
     size_t all = matrix_bytes(&spec->shape) * spec->shape.num_experts;
     CU(cudaMalloc(&experts->gate_up, 2 * all));
     CU(cudaMalloc(&experts->down, all));
     for (uint32_t i = 0; i < spec->shape.num_experts; i++) {
         if ((status = copy_expert(cuda, spec, i, experts, err))) goto fail;
     }
+    if (spec->shape.has_bias && (status = create_biases(cuda, spec, experts, err))) goto fail;
     *out = experts;
     return OK;
 fail:
@@ -154,7 +201,9 @@ static void run_sorted(struct cuda_backend *cuda, const struct experts_args *arg
 void cuda_experts(struct backend *backend, const struct experts_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     const struct experts *experts = args->experts;
-    const struct cuda_experts_view view = {experts->gate_up, experts->down, experts->shape};
+    const struct cuda_experts_view view = {experts->gate_up,      experts->down,
+                                           experts->gate_up_bias, experts->down_bias,
+                                           experts->activation,   experts->shape};
     size_t bytes, row_bytes = experts->shape.hidden * sizeof(uint16_t);
     const struct cuda_experts_scratch scratch =
         layout_of(args->scratch, &experts->shape, args->num_tokens, args->top_k, &bytes);

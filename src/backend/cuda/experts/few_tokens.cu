@@ -1,8 +1,9 @@
 /* Experts for 1 to 4 tokens, without sorting or tiles. Each token reads only the weights of its own
  * experts, once.
  *
- * The first kernel computes activated[pair] = silu(gate x) * (up x). The second computes out = sum
- * over slots of weight * (down activated), slots ascending. Bytes: pairs x 3 x hidden x
+ * The first kernel computes activated[pair] = silu(gate x) * (up x), or another activation. The
+ * second computes out = sum over slots of weight * (down activated), slots ascending. Biases are
+ * added to the sums. Bytes: pairs x 3 x hidden x
  * intermediate x 2; two tokens with the same expert share its weights in the L2.
  *
  * Launch: first a warp per row of gate and the same row of up, pairs along y. Then a warp per
@@ -23,9 +24,12 @@ struct few_tokens_params {
     const uint4 *x; // [num_tokens][hidden / 8]
     const int32_t *ids; // [num_tokens][top_k]
     const float *weights; // [num_tokens][top_k]
+    const __nv_bfloat16 *gate_up_bias; // [num_experts][2 * intermediate] or NULL
+    const __nv_bfloat16 *down_bias; // [num_experts][hidden] or NULL
     __nv_bfloat16 *activated; // [num_tokens][top_k][intermediate]
     __nv_bfloat16 *out; // [num_tokens][hidden]
     int top_k, hidden, intermediate;
+    bool is_clamped;
 };
 
 __device__ __forceinline__ float dot8(uint4 a, uint4 b, float sum) {
@@ -70,7 +74,12 @@ __global__ void __launch_bounds__(WARPS * 32) few_tokens_gate_up_kernel(few_toke
     gate_sum = warp_sum(gate_sum);
     up_sum = warp_sum(up_sum);
     if (lane) return;
-    float value = silu(gate_sum) * up_sum;
+    if (p.gate_up_bias) {
+        const __nv_bfloat16 *bias = p.gate_up_bias + (size_t)p.ids[pair] * 2 * p.intermediate;
+        gate_sum += __bfloat162float(bias[n]);
+        up_sum += __bfloat162float(bias[p.intermediate + n]);
+    }
+    float value = p.is_clamped ? clamped_silu_mul(gate_sum, up_sum) : silu(gate_sum) * up_sum;
     p.activated[(size_t)pair * p.intermediate + n] = __float2bfloat16(value);
 }
 
@@ -94,6 +103,12 @@ __device__ __forceinline__ float add_slots(const few_tokens_params &p, int first
         for (int k = 0; k < DOWN_AHEAD; k++) w[k] = __ldg(&down[k][i]);
 #pragma unroll
         for (int k = 0; k < DOWN_AHEAD; k++) sums[k] = dot8(w[k], __ldg(&x[k][i]), sums[k]);
+    }
+    if (p.down_bias && lane == 0) {
+        for (int k = 0; k < DOWN_AHEAD; k++) {
+            int expert = p.ids[first + min(k, left - 1)];
+            sums[k] += __bfloat162float(p.down_bias[(size_t)expert * p.hidden + n]);
+        }
     }
 #pragma unroll
     for (int k = 0; k < DOWN_AHEAD; k++) out = k < left ? fmaf(weights[k], sums[k], out) : out;
@@ -124,6 +139,9 @@ extern "C" void cuda_experts_few_tokens_launch(const struct experts_args *args,
     p.x = static_cast<const uint4 *>(args->x);
     p.ids = args->ids;
     p.weights = args->weights;
+    p.gate_up_bias = static_cast<const __nv_bfloat16 *>(view->gate_up_bias);
+    p.down_bias = static_cast<const __nv_bfloat16 *>(view->down_bias);
+    p.is_clamped = view->activation == ACTIVATION_CLAMPED_SILU;
     p.activated = static_cast<__nv_bfloat16 *>(scratch->activated);
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.top_k = static_cast<int>(args->top_k);

@@ -1,6 +1,7 @@
 /* Grouped matrix products of a mixture of experts: activated = silu(x gate^T) * (x up^T), then down
- * = activated down^T. Both run over a list of tiles (expert, first row, rows) that experts/sort.cu
- * makes on the device. So a recorded graph serves whatever the router chooses.
+ * = activated down^T, with biases and another activation where the model has them. Both run over a
+ * list of tiles (expert, first row, rows) that experts/sort.cu makes on the device. So a recorded
+ * graph serves whatever the router chooses.
  *
  * Flops: rows x 6 x hidden x intermediate. Bytes: the weights of every expert that has rows, once
  * per tile; all but the first read come from the L2. Few rows per expert (decode) are limited by
@@ -31,6 +32,7 @@ struct gemm_params {
     const uint4 *x; // [any][vectors]
     const int32_t *source; // [rows] row of x; NULL: row i itself
     const uint4 *weight; // [num_experts][weight_rows][vectors]
+    const __nv_bfloat16 *bias; // [num_experts][weight_rows] or NULL
     const int4 *items; // expert, first row, number of rows
     const int32_t *num_items;
     __nv_bfloat16 *out; // [rows][columns]
@@ -38,6 +40,7 @@ struct gemm_params {
     int columns; // of the result
     int weight_rows; // of an expert: columns, or 2 x columns for gate and up
     int column_tiles; // per item
+    bool is_clamped; // the activation
 };
 
 // Copies 16 bytes, or stores zeros if !is_there. `global` must be a valid address in both cases.
@@ -168,8 +171,15 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct 
             pack_bf16(low, high);
     }
 
-    static __device__ __forceinline__ float silu_mul(float gate, float up) {
-        return silu(gate) * up;
+    static __device__ __forceinline__ float activate(const gemm_params &p, float gate, float up) {
+        return p.is_clamped ? clamped_silu_mul(gate, up) : silu(gate) * up;
+    }
+
+    // The bias of column n of an expert's first or second half; past the last column any.
+    static __device__ __forceinline__ float bias_of(const gemm_params &p, int expert, int half,
+                                                    int n) {
+        if (!p.bias || n >= p.columns) return 0.0f;
+        return __bfloat162float(p.bias[(size_t)expert * p.weight_rows + half * p.columns + n]);
     }
 
     __device__ __forceinline__ void store(const gemm_params &p, int tile) {
@@ -188,11 +198,18 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct 
                 const float *left = sums[i / 2][j][0], *right = sums[i / 2][j][1];
                 int n = column + j * PAIR_COLUMNS;
                 if (GATED) {
-                    store_pair(p, item.y + row, n, silu_mul(left[at], right[at]),
-                               silu_mul(left[at + 1], right[at + 1]));
+                    float values[2];
+#pragma unroll
+                    for (int k = 0; k < 2; k++) {
+                        values[k] = activate(p, left[at + k] + bias_of(p, item.x, 0, n + k),
+                                             right[at + k] + bias_of(p, item.x, 1, n + k));
+                    }
+                    store_pair(p, item.y + row, n, values[0], values[1]);
                 } else {
-                    store_pair(p, item.y + row, n, left[at], left[at + 1]);
-                    store_pair(p, item.y + row, n + 8, right[at], right[at + 1]);
+                    store_pair(p, item.y + row, n, left[at] + bias_of(p, item.x, 0, n),
+                               left[at + 1] + bias_of(p, item.x, 0, n + 1));
+                    store_pair(p, item.y + row, n + 8, right[at] + bias_of(p, item.x, 0, n + 8),
+                               right[at + 1] + bias_of(p, item.x, 0, n + 9));
                 }
             }
         }
@@ -292,6 +309,8 @@ extern "C" void cuda_experts_gemm_launch(const struct experts_args *args,
     p.x = static_cast<const uint4 *>(args->x);
     p.source = scratch->source;
     p.weight = static_cast<const uint4 *>(view->gate_up);
+    p.bias = static_cast<const __nv_bfloat16 *>(view->gate_up_bias);
+    p.is_clamped = view->activation == ACTIVATION_CLAMPED_SILU;
     p.out = static_cast<__nv_bfloat16 *>(scratch->activated);
     p.vectors = static_cast<int>(view->shape.hidden / 8);
     p.columns = static_cast<int>(view->shape.intermediate);
@@ -300,6 +319,7 @@ extern "C" void cuda_experts_gemm_launch(const struct experts_args *args,
     p.x = static_cast<const uint4 *>(scratch->activated);
     p.source = nullptr;
     p.weight = static_cast<const uint4 *>(view->down);
+    p.bias = static_cast<const __nv_bfloat16 *>(view->down_bias);
     p.out = static_cast<__nv_bfloat16 *>(scratch->down);
     p.vectors = static_cast<int>(view->shape.intermediate / 8);
     p.columns = static_cast<int>(view->shape.hidden);

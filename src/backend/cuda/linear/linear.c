@@ -178,7 +178,7 @@ static void run_norm(struct cuda_backend *cuda, const struct project_in_args *ar
 
 bool cuda_project_in(struct backend *backend, const struct project_in_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    if (args->is_gelu) return false;
+    if (args->activation != ACTIVATION_SILU) return false;
     uint32_t gated = args->is_gated ? FEATURE_GATED : 0u;
     const struct kernel_job normed = job_of(args->linear, args->rows, gated | FEATURE_NORM);
     const struct kernel_job plain = job_of(args->linear, args->rows, gated);

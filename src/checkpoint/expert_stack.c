@@ -1,0 +1,179 @@
+#include "checkpoint/expert_stack.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "checkpoint/quantized/quantized_matrix.h"
+
+bool expert_place_parse(struct expert_place *out, const char *name) {
+    static const char infix[] = ".experts.";
+    static const struct {
+        const char *name, *module;
+        uint32_t part, num_parts;
+    } parts[] = {{"gate_proj", "gate_up_proj", 0, 2},
+                 {"up_proj", "gate_up_proj", 1, 2},
+                 {"down_proj", "down_proj", 0, 1}};
+    const char *at = strstr(name, infix);
+    if (!at) return false;
+    int prefix = (int)(at - name) + (int)strlen(infix);
+    char *end = NULL;
+    unsigned long expert = strtoul(name + prefix, &end, 10);
+    if (end == name + prefix || *end != '.' || expert > UINT16_MAX) return false;
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        size_t len = strlen(parts[i].name);
+        if (strncmp(end + 1, parts[i].name, len) != 0) continue;
+        bool is_bias = strcmp(end + 1 + len, ".bias") == 0;
+        if (!is_bias && strcmp(end + 1 + len, ".weight") != 0) return false;
+        *out = (struct expert_place){.expert = (uint32_t)expert,
+                                     .part = parts[i].part,
+                                     .num_parts = parts[i].num_parts,
+                                     .is_bias = is_bias};
+        int written =
+            snprintf(out->module, sizeof out->module, "%.*s%s", prefix, name, parts[i].module);
+        return written > 0 && (size_t)written < sizeof out->module;
+    }
+    return false;
+}
+
+// `shape` [rank], of which the first is the number of experts: any that has this one.
+static enum status check(const struct expert_place *place, const struct tensor *t, uint32_t rank,
+                         const uint64_t *shape, struct err *err) {
+    bool is_good = t->rank == rank && place->expert < t->shape[0];
+    for (uint32_t i = 1; i < rank && is_good; i++) is_good = t->shape[i] == shape[i];
+    if (is_good) return OK;
+    char want[100] = "", found[100] = "";
+    size_t at = 0, there = 0;
+    for (uint32_t i = 1; i < rank; i++) {
+        at += (size_t)snprintf(want + at, sizeof want - at, "[%llu]", (unsigned long long)shape[i]);
+    }
+    for (uint32_t i = 0; i < t->rank && i < 4; i++) {
+        there += (size_t)snprintf(found + there, sizeof found - there, "[%llu]",
+                                  (unsigned long long)t->shape[i]);
+    }
+    return err_set(err, ERR_FORMAT,
+                   "%s: tensor \"%.150s\" has the shape %s, want [more than %u experts]%s", t->path,
+                   t->name, found, place->expert, want);
+}
+
+// to[r][c] = from[c][num_parts r + part], `TURNED` rows of `from` at a time: what they become are
+// lines of the cache.
+static enum status turn_round(const struct expert_place *place, const struct byte_source *from,
+                              uint64_t rows, uint64_t cols, size_t size, char *to,
+                              struct err *err) {
+    enum { TURNED = 64 };
+    uint32_t step = place->num_parts;
+    size_t row_bytes = rows * step * size;
+    char *room = malloc(TURNED * row_bytes);
+    if (!room) return err_nomem(err, "experts");
+    enum status status = OK;
+    for (uint64_t c = 0; c < cols && !status; c += TURNED) {
+        uint64_t left = cols - c, count = left < TURNED ? left : TURNED;
+        const char *bytes = byte_source_get(from, c * row_bytes, count * row_bytes, room, err);
+        if (!bytes) status = ERR_IO;
+        for (uint64_t r = 0; bytes && r < rows; r++) {
+            const char *first = bytes + (r * step + place->part) * size;
+            for (uint64_t k = 0; k < count; k++) {
+                memcpy(to + (r * cols + c + k) * size, first + k * row_bytes, size);
+            }
+        }
+    }
+    free(room);
+    return status;
+}
+
+enum status expert_stack_matrix(const struct expert_place *place, const struct tensor *t,
+                                uint64_t rows, uint64_t cols, void **memory, struct err *err) {
+    const uint64_t shape[] = {0, cols, rows * place->num_parts};
+    size_t size = dtype_size(t->dtype), expert_bytes = shape[1] * shape[2] * size;
+    enum status status = check(place, t, ARRAY_LEN(shape), shape, err);
+    if (status) return status;
+    *memory = malloc(rows * cols * size);
+    if (!*memory) return err_nomem(err, "experts");
+    const struct byte_source expert = byte_source_skip(t->source, place->expert * expert_bytes);
+    return turn_round(place, &expert, rows, cols, size, *memory, err);
+}
+
+enum status expert_stack_bias(const struct expert_place *place, const struct tensor *t,
+                              uint64_t count, void **memory, struct err *err) {
+    const uint64_t shape[] = {0, count * place->num_parts};
+    size_t size = dtype_size(t->dtype), row_bytes = shape[1] * size;
+    enum status status = check(place, t, ARRAY_LEN(shape), shape, err);
+    if (status) return status;
+    char *room = malloc(row_bytes);
+    *memory = malloc(count * size);
+    const char *bytes = NULL;
+    if (!room || !*memory) {
+        status = err_nomem(err, "biases of experts");
+    } else {
+        bytes = byte_source_get(&t->source, place->expert * row_bytes, row_bytes, room, err);
+        if (!bytes) status = ERR_IO;
+    }
+    for (uint64_t i = 0; bytes && i < count; i++) {
+        size_t at = i * place->num_parts + place->part;
+        memcpy((char *)*memory + i * size, bytes + at * size, size);
+    }
+    free(room);
+    return status;
+}
+
+enum { GROUP = 32, BLOCK_BYTES = GROUP / 2 }; // of MXFP4
+
+struct matrix_form expert_stack_form(uint64_t cols) {
+    return (struct matrix_form){.code = WEIGHT_CODE_E2M1, .group = cols > GROUP ? GROUP : 0};
+}
+
+enum status expert_stack_open(const struct expert_place *place, const struct tensor *blocks,
+                              const struct tensor *scales, uint64_t rows, uint64_t cols,
+                              struct matrix_reader **out, struct err *err) {
+    uint64_t all_rows = rows * place->num_parts, groups = cols / GROUP;
+    const uint64_t shape[] = {0, all_rows, groups, BLOCK_BYTES};
+    *out = NULL;
+    if (cols % GROUP || blocks->dtype != DTYPE_U8 || scales->dtype != DTYPE_U8) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: tensors \"%.150s\" and \"%.150s\" are %s and %s for %llu inputs, want "
+                       "U8 and a multiple of %d",
+                       blocks->path, blocks->name, scales->name, dtype_name(blocks->dtype),
+                       dtype_name(scales->dtype), (unsigned long long)cols, GROUP);
+    }
+    enum status status = check(place, blocks, 4, shape, err);
+    if (!status) status = check(place, scales, 3, shape, err);
+    if (status) return status;
+    struct quantized_matrix matrix = {
+        .name = blocks->name,
+        .path = blocks->path,
+        .code = CODE_E2M1,
+        .rows = rows,
+        .cols = cols,
+        .codes = byte_source_skip(blocks->source,
+                                  (place->expert * all_rows + place->part) * groups * BLOCK_BYTES),
+        .row_bytes = place->num_parts * groups * BLOCK_BYTES,
+        .block_rows = 1,
+        .block_cols = GROUP,
+        .num_groups = groups,
+        .form = expert_stack_form(cols)};
+    size_t bytes = all_rows * groups;
+    uint8_t *room = malloc(bytes);
+    matrix.scales = malloc(rows * groups * sizeof(float));
+    const uint8_t *exponents = NULL;
+    if (!room || !matrix.scales) {
+        status = err_nomem(err, "scales of experts");
+    } else {
+        exponents = byte_source_get(&scales->source, place->expert * bytes, bytes, room, err);
+        if (!exponents) status = ERR_IO;
+    }
+    for (uint64_t i = 0; exponents && i < rows * groups && !status; i++) {
+        uint64_t row = i / groups * place->num_parts + place->part;
+        uint8_t exponent = exponents[row * groups + i % groups];
+        matrix.scales[i] = ldexpf(1, exponent - 127);
+        if (exponent != 255) continue;
+        status = err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has a scale that is no number",
+                         scales->path, scales->name);
+    }
+    free(room);
+    if (!status) return quantized_matrix_open(out, &matrix, err);
+    quantized_matrix_fini(&matrix);
+    return status;
+}

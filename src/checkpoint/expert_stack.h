@@ -1,0 +1,54 @@
+/* Experts that a checkpoint has in one tensor for all of a layer. Their matrices get the names that
+ * they have in checkpoints with a tensor for each: "P.experts.3.gate_proj.weight", and likewise
+ * up_proj and down_proj. E experts, H inputs, I of the intermediate size:
+ *
+ *   P.experts.gate_up_proj [E][H][2 I]: gate's and up's columns take turns
+ *   P.experts.down_proj [E][I][H]
+ *   P.experts.gate_up_proj_bias [E][2 I], P.experts.down_proj_bias [E][H]
+ *
+ * In MXFP4 the matrices are not transposed, and gate's and up's rows take turns:
+ *
+ *   P.experts.gate_up_proj_blocks [E][2 I][H / 32][16], _scales [E][2 I][H / 32]
+ *   P.experts.down_proj_blocks [E][H][I / 32][16], _scales [E][H][I / 32] */
+#ifndef CHECKPOINT_EXPERT_STACK_H
+#define CHECKPOINT_EXPERT_STACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/matrix_reader.h"
+#include "checkpoint/tensor.h"
+
+enum expert_layout { EXPERTS_APART, EXPERTS_INTERLEAVED };
+
+enum { EXPERT_MODULE_BYTES = 256 };
+
+// A matrix or a bias of one expert.
+struct expert_place {
+    char module[EXPERT_MODULE_BYTES]; // "P.experts.gate_up_proj"
+    uint32_t expert;
+    uint32_t part, num_parts; // of the matrix: gate is 0 and up is 1 of 2, down is 0 of 1
+    bool is_bias;
+};
+
+// False: it is not the name of an expert's weight or bias.
+bool expert_place_parse(struct expert_place *out, const char *name);
+
+// The expert's matrix [rows][cols] of `tensor`, which has floats, in *memory, which the caller
+// frees. ERR_FORMAT: another shape.
+MUST_USE enum status expert_stack_matrix(const struct expert_place *place,
+                                         const struct tensor *tensor, uint64_t rows, uint64_t cols,
+                                         void **memory, struct err *err);
+// The expert's bias [count] in `tensor`, which has floats, in *memory.
+MUST_USE enum status expert_stack_bias(const struct expert_place *place,
+                                       const struct tensor *tensor, uint64_t count, void **memory,
+                                       struct err *err);
+// The form of a matrix in MXFP4, and a reader of the expert's.
+struct matrix_form expert_stack_form(uint64_t cols);
+MUST_USE enum status expert_stack_open(const struct expert_place *place,
+                                       const struct tensor *blocks, const struct tensor *scales,
+                                       uint64_t rows, uint64_t cols, struct matrix_reader **out,
+                                       struct err *err);
+
+#endif
