@@ -171,6 +171,90 @@ static void test_experts(void **state) {
     refuse(&file, ERR_UNSUPPORTED, "\"qwen3.expert_count\" is 4, which is not supported of qwen3");
 }
 
+static void put_flags(struct file_text *file, const char *key, const bool *flags, uint64_t count) {
+    put_array(&file->values, key, GGUF_BOOL, count);
+    put_bytes(&file->values, flags, count);
+    file->num_values++;
+}
+
+// Layers with a window are said by a number, by a list, or by the architecture alone.
+static void test_windows(void **state) {
+    (void)state;
+    static const struct {
+        const char *architecture, *want;
+        uint32_t window, pattern;
+        bool has_list, list[1];
+    } cases[] = {
+        {"gemma3", "Gemma3ForCausalLM", 32, 0, false, {false}},
+        {"gemma3", "Gemma3ForCausalLM", 0, 0, false, {false}},
+        {"gemma3", "Gemma3ForCausalLM", 32, 1, false, {false}}, // each first layer has none
+        {"gemma3", "Gemma3ForCausalLM", 32, 0, true, {false}},
+        {"olmo2", "Olmo3ForCausalLM", 32, 0, true, {true}},
+        {"olmo2", "Olmo2ForCausalLM", 0, 0, false, {false}},
+        {"phi3", "Phi3ForCausalLM", 32, 0, false, {false}},
+        {"phi3", "Phi3ForCausalLM", 0, 0, false, {false}},
+    };
+    static const uint32_t windows[] = {32, 0, 0, 0, 32, 0, 32, 0};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct file_text file = {0};
+        struct model_config config;
+        struct generation_config generation;
+        struct err err = {0};
+        char key[128];
+        put_sizes(&file, cases[i].architecture);
+        snprintf(key, sizeof key, "%s.attention.sliding_window", cases[i].architecture);
+        if (cases[i].window) put_int(&file, key, cases[i].window);
+        snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", cases[i].architecture);
+        if (cases[i].pattern) put_int(&file, key, cases[i].pattern);
+        if (cases[i].has_list) put_flags(&file, key, cases[i].list, 1);
+        write_file(&file, NULL);
+        if (load(&config, &generation, &err)) fail_msg("%zu: %s", i, err.message);
+        assert_string_equal(config.architecture, cases[i].want);
+        if (config.sliding_window != windows[i]) fail_msg("%zu: %u", i, config.sliding_window);
+        model_config_fini(&config);
+    }
+    struct file_text file = {0};
+    put_sizes(&file, "gemma3");
+    put_int(&file, "gemma3.attention.sliding_window", 32);
+    put_flags(&file, "gemma3.attention.sliding_window_pattern", (bool[2]){true, true}, 2);
+    refuse(&file, ERR_FORMAT, "sliding_window_pattern\" is not a list of true and false");
+}
+
+static void test_keys_of_one_architecture(void **state) {
+    (void)state;
+    struct file_text file = {0};
+    struct model_config config;
+    struct generation_config generation;
+    struct err err = {0};
+    put_sizes(&file, "granite");
+    put_real(&file, "granite.attention.scale", 0.5f);
+    put_real(&file, "granite.embedding_scale", 12);
+    put_real(&file, "granite.residual_scale", 0.25f);
+    refuse(&file, ERR_FORMAT, "\"granite.logit_scale\"");
+    put_sizes(&file, "llama");
+    put_real(&file, "llama.attention.scale", 0.5f);
+    refuse(&file, ERR_UNSUPPORTED, "\"llama.attention.scale\" is not known");
+    put_sizes(&file, "llama");
+    put_int(&file, "llama.attention.sliding_window", 32);
+    refuse(&file, ERR_UNSUPPORTED, "\"llama.attention.sliding_window\"");
+    put_sizes(&file, "qwen3");
+    put_int(&file, "qwen3.rope.dimension_sections", 1);
+    refuse(&file, ERR_UNSUPPORTED, "\"qwen3.rope.dimension_sections\"");
+    put_sizes(&file, "phi3");
+    put_int(&file, "phi3.rope.dimension_count", 2);
+    put_real(&file, "phi3.rope.scaling.attn_factor", 1.5f);
+    write_file(&file, NULL);
+    if (load(&config, &generation, &err)) fail_msg("%s", err.message);
+    assert_true(config.rope.partial == 0.5);
+    model_config_fini(&config);
+    put_sizes(&file, "llama");
+    put_int(&file, "llama.rope.dimension_count", 2);
+    refuse(&file, ERR_UNSUPPORTED, "is 2 of 4 dimensions");
+    put_sizes(&file, "llama");
+    put_real(&file, "llama.rope.scaling.attn_factor", 1.5f);
+    refuse(&file, ERR_UNSUPPORTED, "\"llama.rope.scaling.attn_factor\"");
+}
+
 // The parameters of Llama 3's scaling come back from the divisors, whatever they are.
 static void test_divisors_of_frequencies(void **state) {
     (void)state;
@@ -203,7 +287,8 @@ static void test_what_is_no_model(void **state) {
     put_text(&file, "general.architecture", "gemma4");
     refuse(&file, ERR_UNSUPPORTED,
            "\"general.architecture\" is \"gemma4\", which is not supported, want one of llama, "
-           "qwen2, qwen3, qwen3moe");
+           "gemma3, granite, olmo2, phi3, smollm3, qwen2, qwen2vl, qwen3vl, qwen3, qwen3moe, "
+           "qwen3vlmoe");
     put_text(&file, "general.name", "nothing");
     refuse(&file, ERR_FORMAT, "has no \"general.architecture\"");
     put_text(&file, "general.architecture", "llama");
@@ -433,6 +518,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_configuration),
         cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_keys_of_one_architecture),
         cmocka_unit_test(test_divisors_of_frequencies),
         cmocka_unit_test(test_what_is_no_model),
         cmocka_unit_test(test_keys_that_change_the_computation),

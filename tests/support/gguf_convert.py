@@ -27,6 +27,10 @@ MODULES = {
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
     "post_attention_layernorm": "ffn_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
@@ -37,7 +41,12 @@ EXPERT_PARTS = {"gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_
                 "w1": "ffn_gate", "w3": "ffn_up", "w2": "ffn_down"}
 GLOBALS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "MixtralForCausalLM": "llama",
-                 "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3moe"}
+                 "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3moe",
+                 "Gemma3ForCausalLM": "gemma3", "GraniteForCausalLM": "granite", "Olmo2ForCausalLM": "olmo2",
+                 "Olmo3ForCausalLM": "olmo2", "Phi3ForCausalLM": "phi3", "SmolLM3ForCausalLM": "smollm3",
+                 "Qwen3VLForConditionalGeneration": "qwen3vl"}
+# Rows of q and k are stored for a rotation of neighbours.
+INTERLEAVED = ("llama", "granite", "smollm3")
 
 
 def string(text) -> bytes:
@@ -87,6 +96,9 @@ def read_safetensors(folder: str) -> dict:
             if name == "__metadata__":
                 continue
             begin, end = item["data_offsets"]
+            if name.startswith("model.visual."):
+                continue
+            name = name.replace("model.language_model.", "model.")
             tensors[name] = (item["dtype"], item["shape"], data[8 + length + begin:8 + length + end])
     return tensors
 
@@ -155,8 +167,10 @@ def interleave(shape: list, data: bytes, head_dim: int) -> bytes:
     return b"".join(rows[i - i % head_dim + i % 2 * half + i % head_dim // 2] for i in range(shape[0]))
 
 
-def tensor_name(name: str) -> str:
+def tensor_name(name: str, arch: str) -> str:
     module, _, suffix = name.rpartition(".")
+    if arch in ("gemma3", "olmo2") and module.endswith("post_attention_layernorm"):
+        return f"blk.{module.split('.')[2]}.post_attention_norm.{suffix}"
     if module in GLOBALS:
         return f"{GLOBALS[module]}.{suffix}"
     layer, _, module = module.removeprefix("model.layers.").partition(".")
@@ -181,10 +195,16 @@ def llama3_divisors(rope: dict, head_dim: int) -> bytes:
     return struct.pack(f"<{len(out)}f", *out)
 
 
+def full_rope(config: dict) -> dict:
+    """The rotation of layers without a window."""
+    rope = config["rope_parameters"]
+    return rope.get("full_attention", rope)
+
+
 def config_entries(config: dict, arch: str) -> list:
     heads = config["num_attention_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
-    rope = config["rope_parameters"]
+    rope = full_rope(config)
     values = [
         ("context_length", U32, config["max_position_embeddings"]),
         ("embedding_length", U32, config["hidden_size"]),
@@ -196,8 +216,19 @@ def config_entries(config: dict, arch: str) -> list:
         ("attention.value_length", U32, head_dim),
         ("attention.layer_norm_rms_epsilon", F32, config["rms_norm_eps"]),
         ("rope.freq_base", F32, rope["rope_theta"]),
-        ("rope.dimension_count", U32, head_dim),
+        ("rope.dimension_count", U32, int(head_dim * rope.get("partial_rotary_factor", 1))),
     ]
+    for key, name in (("attention.scale", "attention_multiplier"), ("embedding_scale", "embedding_multiplier"),
+                      ("residual_scale", "residual_multiplier"), ("logit_scale", "logits_scaling")):
+        if name in config:
+            values += [(key, F32, config[name])]
+    if arch == "qwen3vl":
+        values += [("n_deepstack_layers", U32, 1), ("rope.dimension_sections", I32, [head_dim // 2 - 8, 4, 4, 0])]
+    if config.get("sliding_window") and arch in ("gemma3", "olmo2", "phi3"):
+        values += [("attention.sliding_window", U32, config["sliding_window"])]
+    if rope["rope_type"] == "longrope":
+        values += [("rope.scaling.original_context_length", U32, rope["original_max_position_embeddings"]),
+                   ("rope.scaling.attn_factor", F32, rope.get("attention_factor", 1))]
     if rope["rope_type"] in ("linear", "yarn"):
         values += [("rope.scaling.type", STRING, rope["rope_type"]), ("rope.scaling.factor", F32, rope["factor"])]
     if rope["rope_type"] == "yarn":
@@ -263,6 +294,7 @@ def expert_tensors(tensors: dict, kind: str) -> list:
 def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: int = 1) -> None:
     with open(os.path.join(folder, "config.json")) as file:
         config = json.load(file)
+    config = {**config, **config.get("text_config", {})}
     arch = ARCHITECTURES[config["architectures"][0]]
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     tensors = read_safetensors(folder)
@@ -270,13 +302,22 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
     for name, (dtype, shape, data) in tensors.items():
         if ".experts." in name or (name == "lm_head.weight" and config["tie_word_embeddings"]):
             continue
-        if arch == "llama" and (".q_proj." in name or ".k_proj." in name):
+        if arch in INTERLEAVED and (".q_proj." in name or ".k_proj." in name):
             data = interleave(shape, data, head_dim)
         number, data = convert_data(dtype, shape, data, kind_of(name, kind))
-        made.append((tensor_name(name), number, shape, data))
+        if arch == "gemma3" and len(shape) == 1:
+            data = array.array("f", [value + 1 for value in array.array("f", data)]).tobytes()
+        made.append((tensor_name(name, arch), number, shape, data))
+        if arch == "olmo2" and name == "model.embed_tokens.weight" and config["tie_word_embeddings"]:
+            made.append(("output.weight", number, shape, data))  # llama.cpp wants it
     made += expert_tensors(tensors, kind)
-    if config["rope_parameters"]["rope_type"] == "llama3":
-        made.append(("rope_freqs.weight", 0, [head_dim // 2], llama3_divisors(config["rope_parameters"], head_dim)))
+    rope = full_rope(config)
+    if rope["rope_type"] == "longrope":
+        for key in ("long", "short"):
+            factors = array.array("f", rope[f"{key}_factor"])
+            made.append((f"rope_factors_{key}.weight", PLAIN["F32"], [len(factors)], factors.tobytes()))
+    if rope["rope_type"] == "llama3":
+        made.append(("rope_freqs.weight", 0, [head_dim // 2], llama3_divisors(rope, head_dim)))
     entries = config_entries(config, arch)
     own = os.path.join(folder, "tokenizer.json")
     if tokenizer or os.path.exists(own):

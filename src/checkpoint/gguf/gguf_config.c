@@ -43,6 +43,32 @@ static const struct {
     {"attention.sliding_window", 0}, {"expert_gating_func", 1}, // softmax
 };
 
+// Keys that only some architectures have. Those with config.json's name are required.
+static const struct {
+    const char *model, *key, *name; // NULL: it is read elsewhere, or does not matter
+} own_keys[] = {
+    {"granite", "attention.scale", "attention_multiplier"},
+    {"granite", "embedding_scale", "embedding_multiplier"},
+    {"granite", "residual_scale", "residual_multiplier"},
+    {"granite", "logit_scale", "logits_scaling"},
+    {"phi3", "attention.sliding_window", NULL}, // write_windows
+    {"gemma3", "attention.sliding_window", NULL},
+    {"gemma3", "attention.sliding_window_pattern", NULL},
+    {"olmo2", "attention.sliding_window", NULL},
+    {"olmo2", "attention.sliding_window_pattern", NULL},
+    {"qwen3vl", "n_deepstack_layers", NULL}, // of images
+    {"qwen3vlmoe", "n_deepstack_layers", NULL},
+};
+
+static bool is_own(const struct gguf_model *model, const char *key) {
+    for (size_t i = 0; i < ARRAY_LEN(own_keys); i++) {
+        if (strcmp(own_keys[i].model, model->name) == 0 && strcmp(own_keys[i].key, key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static const char *const known_keys[] = {
     "feed_forward_length",
     "vocab_size",
@@ -90,6 +116,7 @@ static enum status check_keys(const struct gguf *gguf, const struct gguf_model *
         bool fits = key.len < sizeof full, found = false;
         snprintf(full, sizeof full, "%.*s", (int)(fits ? key.len : sizeof full - 1), key.text);
         const char *name = full + strlen(prefix);
+        if (fits && is_own(model, name)) continue;
         bool is_good = is_neutral(gguf, full, name, &found);
         if (fits && (found ? is_good : is_known(name))) continue;
         return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %s", gguf_path(gguf), full,
@@ -159,6 +186,78 @@ static enum status write_eps(const struct gguf *gguf, const struct gguf_model *m
     return OK;
 }
 
+static enum status write_own(const struct gguf *gguf, const struct gguf_model *model,
+                             struct json_out *out, struct err *err) {
+    for (size_t i = 0; i < ARRAY_LEN(own_keys); i++) {
+        char key[GGUF_KEY_MAX];
+        struct gguf_value value;
+        double number = 0;
+        if (!own_keys[i].name || strcmp(own_keys[i].model, model->name) != 0) continue;
+        gguf_model_key(model, own_keys[i].key, key, sizeof key);
+        if (!gguf_find(gguf, key, &value)) return gguf_missing(gguf, key, err);
+        enum status status = gguf_read_real(gguf, key, &number, err);
+        if (status) return status;
+        json_out_rawf(out, ", \"%s\": ", own_keys[i].name);
+        json_out_float(out, (float)number);
+    }
+    return OK;
+}
+
+// Whether a layer has a window. The key is a number, as gguf_model's, or a list for the layers.
+static enum status is_sliding(bool *out, const struct gguf *gguf, const struct gguf_model *model,
+                              uint32_t layer, struct err *err) {
+    char key[GGUF_KEY_MAX];
+    struct gguf_value value;
+    int64_t pattern = model->window_pattern;
+    gguf_model_key(model, "attention.sliding_window_pattern", key, sizeof key);
+    if (gguf_find(gguf, key, &value) && value.is_array) {
+        if (value.type != GGUF_BOOL || value.count != (uint64_t)model->num_layers) {
+            return err_set(err, ERR_FORMAT,
+                           "%s: \"%s\" is not a list of true and false for each layer",
+                           gguf_path(gguf), key);
+        }
+        *out = gguf_integer(&value, layer, &pattern) && pattern;
+        return OK;
+    }
+    enum status status = gguf_read_int(gguf, key, 1, INT32_MAX, &pattern, err);
+    *out = (layer + 1) % pattern != 0;
+    return status;
+}
+
+// Without a number there is no window, whatever the family's default is.
+static enum status write_windows(const struct gguf *gguf, const struct gguf_model *model,
+                                 struct json_out *out, struct err *err) {
+    char key[GGUF_KEY_MAX];
+    int64_t window = 0;
+    bool is_stacked = model->is_stacked; // Phi-3: all layers have it
+    if (!model->window_pattern && !is_stacked) return OK;
+    gguf_model_key(model, "attention.sliding_window", key, sizeof key);
+    enum status status = gguf_read_int(gguf, key, 0, INT32_MAX, &window, err);
+    if (status) return status;
+    if (!window) {
+        json_out_raw(out, ", \"sliding_window\": null");
+        return OK;
+    }
+    json_out_rawf(out, ", \"sliding_window\": %lld", (long long)window);
+    if (is_stacked) return OK;
+    json_out_raw(out, ", \"layer_types\": [");
+    for (uint32_t i = 0; i < model->num_layers && !status; i++) {
+        bool slides = false;
+        status = is_sliding(&slides, gguf, model, i, err);
+        json_out_rawf(out, "%s\"%s_attention\"", i ? ", " : "", slides ? "sliding" : "full");
+    }
+    json_out_raw(out, "]");
+    return status;
+}
+
+// Gemma 3 scales scores by the width of a head; the model of 62 layers by that of all heads' mean.
+static void write_query_scale(const struct gguf_model *model, struct json_out *out) {
+    enum { LAYERS_OF_27B = 62 };
+    if (strcmp(model->name, "gemma3") != 0) return;
+    int64_t scalar = model->num_layers == LAYERS_OF_27B ? model->heads_width : model->head_dim;
+    json_out_rawf(out, ", \"query_pre_attn_scalar\": %lld", (long long)scalar);
+}
+
 // Both families scale a token's weights to the sum 1, and only softmax routes.
 static enum status write_experts(const struct gguf *gguf, const struct gguf_model *model,
                                  struct json_out *out, struct err *err) {
@@ -211,8 +310,8 @@ static void write_flags(const struct gguf_files *files, const struct gguf_model 
     bool is_tied = !gguf_files_find(files, "output.weight");
     json_out_rawf(out, ", \"tie_word_embeddings\": %s", is_tied ? "true" : "false");
     // Qwen2 always has these biases, and its configuration has no key for them.
-    bool has_bias =
-        strcmp(model->name, "qwen2") != 0 && gguf_files_find(files, "blk.0.attn_q.bias");
+    bool has_bias = strcmp(model->architecture, "Qwen2ForCausalLM") != 0 &&
+                    gguf_files_find(files, "blk.0.attn_q.bias");
     if (has_bias) json_out_raw(out, ", \"attention_bias\": true");
     if (gguf_files_find(files, "blk.0.ffn_gate.bias")) json_out_raw(out, ", \"mlp_bias\": true");
 }
@@ -231,6 +330,9 @@ enum status gguf_write_config(const struct gguf_files *files, struct json_out *o
     if (!status) status = write_head_dim(gguf, &model, out, err);
     if (!status) status = write_eps(gguf, &model, out, err);
     if (!status) status = write_experts(gguf, &model, out, err);
+    if (!status) status = write_own(gguf, &model, out, err);
+    if (!status) status = write_windows(gguf, &model, out, err);
+    if (!status) write_query_scale(&model, out);
     if (!status) status = write_vocabulary(files, out, err);
     if (!status) status = gguf_write_rope(files, &model, out, err);
     json_out_raw(out, "}");

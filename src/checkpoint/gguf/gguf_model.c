@@ -6,7 +6,8 @@
 #include "base/compiler.h"
 #include "checkpoint/gguf/file/gguf_read.h"
 
-// Mistral's dense models are published as llama. With experts llama is Mixtral.
+// Mistral's dense models are published as llama. With experts llama is Mixtral, and with windows
+// olmo2 is OLMo 3.
 static const struct gguf_model models[] = {
     {.name = "llama", .architecture = "LlamaForCausalLM", .is_interleaved = true},
     {.name = "llama",
@@ -17,10 +18,30 @@ static const struct gguf_model models[] = {
      .gate = "w1",
      .up = "w3",
      .down = "w2"},
+    {.name = "gemma3",
+     .architecture = "Gemma3ForCausalLM",
+     .has_norms_around = true,
+     .has_norms_plus_one = true,
+     .window_pattern = 6},
+    {.name = "granite", .architecture = "GraniteForCausalLM", .is_interleaved = true},
+    {.name = "olmo2", .architecture = "Olmo2ForCausalLM"},
+    {.name = "olmo2", .architecture = "Olmo3ForCausalLM", .window_pattern = 4},
+    {.name = "phi3", .architecture = "Phi3ForCausalLM", .is_stacked = true},
+    {.name = "smollm3", .architecture = "SmolLM3ForCausalLM", .is_interleaved = true},
     {.name = "qwen2", .architecture = "Qwen2ForCausalLM"},
+    {.name = "qwen2vl", .architecture = "Qwen2ForCausalLM", .has_sections = true},
+    {.name = "qwen3vl", .architecture = "Qwen3ForCausalLM", .has_sections = true},
     {.name = "qwen3", .architecture = "Qwen3ForCausalLM"},
     {.name = "qwen3moe",
      .architecture = "Qwen3MoeForCausalLM",
+     .router = "mlp.gate",
+     .experts = "mlp.experts",
+     .gate = "gate_proj",
+     .up = "up_proj",
+     .down = "down_proj"},
+    {.name = "qwen3vlmoe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .has_sections = true,
      .router = "mlp.gate",
      .experts = "mlp.experts",
      .gate = "gate_proj",
@@ -56,31 +77,36 @@ static enum status check_kind(const struct gguf *gguf, struct gguf_string archit
                    gguf_path(gguf), (int)type.len, type.text);
 }
 
+static void list_known(char *out, size_t size) {
+    size_t used = 0;
+    for (size_t i = 0; i < ARRAY_LEN(models) && used < size; i++) {
+        if (i && strcmp(models[i].name, models[i - 1].name) == 0) continue;
+        int n = snprintf(out + used, size - used, "%s%s", i ? ", " : "", models[i].name);
+        used += n > 0 ? (size_t)n : 0;
+    }
+}
+
 static enum status find_model(struct gguf_model *model, const struct gguf *gguf,
                               struct gguf_string name, struct err *err) {
-    char known[200] = "", key[GGUF_KEY_MAX];
-    size_t used = 0;
+    char known[300], key[GGUF_KEY_MAX];
     for (size_t i = 0; i < ARRAY_LEN(models); i++) {
+        int64_t num_experts = 0, window = 0;
         *model = models[i];
-        int64_t num_experts = 0;
-        if (!model->experts || strcmp(model->name, "llama") != 0) {
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
-                                     model->name);
-        }
         if (!gguf_string_is(name, model->name)) continue;
-        enum status status =
-            gguf_read_int(gguf, gguf_model_key(model, "expert_count", key, sizeof key), 0, 1 << 12,
-                          &num_experts, err);
+        bool has_other = i + 1 < ARRAY_LEN(models) && strcmp(models[i + 1].name, model->name) == 0;
+        bool has_window = has_other && models[i + 1].window_pattern;
+        gguf_model_key(model, "attention.sliding_window", key, sizeof key);
+        enum status status = has_window ? gguf_read_int(gguf, key, 0, INT32_MAX, &window, err) : OK;
+        gguf_model_key(model, "expert_count", key, sizeof key);
+        if (!status) status = gguf_read_int(gguf, key, 0, 1 << 12, &num_experts, err);
         if (status) return status;
-        if (i + 1 < ARRAY_LEN(models) && strcmp(models[i + 1].name, model->name) == 0 &&
-            num_experts) {
-            continue; // the next entry has experts
-        }
+        if (has_other && (has_window ? window : num_experts)) *model = models[i + 1];
         model->num_experts = num_experts;
         if (!num_experts == !model->experts) return OK;
         return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %lld, which is not supported of %s",
                        gguf_path(gguf), key, (long long)num_experts, model->name);
     }
+    list_known(known, sizeof known);
     return err_set(err, ERR_UNSUPPORTED,
                    "%s: \"general.architecture\" is \"%.*s\", which is not supported, want one of "
                    "%s",
@@ -110,7 +136,7 @@ enum status gguf_model_read(struct gguf_model *model, const struct gguf *gguf, s
     if (!status) status = require(gguf, model, "embedding_length", 1 << 18, &hidden_size, err);
     if (!status) status = require(gguf, model, "attention.head_count", 1 << 12, &num_heads, err);
     if (status) return status;
-    model->head_dim = hidden_size / num_heads;
+    model->head_dim = model->heads_width = hidden_size / num_heads;
     gguf_model_key(model, "attention.key_length", key, sizeof key);
     struct gguf_value value;
     if (!gguf_find(gguf, key, &value) && hidden_size % num_heads) {

@@ -10,9 +10,17 @@ struct gguf_model {
     const char *architecture; // of config.json: "LlamaForCausalLM"
     // The rows of q and k are stored for a rotation of neighbours, not of halves.
     bool is_interleaved;
+    bool has_norms_around; // attention and MLP: "ffn_norm" is the one in front of the MLP
+    bool has_norms_plus_one; // weights of norms are stored with 1 added
+    bool is_stacked; // q, k and v are one tensor, gate and up another
+    bool has_sections; // a rotation in sections, which differ for images only
+    // Layers without a window, counted from 1, are multiples of this; 0: the family has no windows
+    // or no such layers. Their rotation is not that of the others.
+    uint32_t window_pattern;
     const char *router, *experts; // modules of a layer; NULL: there are no experts
     const char *gate, *up, *down; // of an expert
     int64_t head_dim;
+    int64_t heads_width; // hidden_size / number of heads
     int64_t num_layers;
     int64_t num_experts; // 0: none
 };

@@ -15,6 +15,8 @@
 static const double pi = 3.14159265358979323846;
 static const double original = 8192;
 
+enum { ROPE_PAIRS_MAX = 256 }; // of Phi-3's lists
+
 struct llama3 {
     double factor, low, high;
 };
@@ -26,6 +28,7 @@ static const struct {
     double neutral;
 } rope_keys[] = {
     {"freq_base", true, 0},
+    {"freq_base_swa", true, 0},
     {"dimension_count", true, 0},
     {"scale_linear", true, 0},
     {"scaling.type", true, 0},
@@ -55,6 +58,11 @@ static enum status check_keys(const struct gguf *gguf, const struct gguf_model *
             is_good = rope_keys[k].is_read || (!value.is_array && value.type != GGUF_STRING &&
                                                gguf_real(&value, 0) == rope_keys[k].neutral);
         }
+        // Positions of text are the same in all sections.
+        snprintf(full, sizeof full, "%sdimension_sections", prefix);
+        is_good = is_good || (model->has_sections && gguf_string_is(key, full));
+        snprintf(full, sizeof full, "%sscaling.attn_factor", prefix);
+        is_good = is_good || (model->is_stacked && gguf_string_is(key, full)); // write_long
         if (is_good) continue;
         return err_set(err, ERR_UNSUPPORTED, "%s: \"%.*s\" is not supported, or not its value",
                        gguf_path(gguf), (int)key.len, key.text);
@@ -191,6 +199,7 @@ static enum status write_scaling(const struct gguf *gguf, const struct gguf_mode
     gguf_model_key(model, "rope.scaling.type", key, sizeof key);
     if (!status) status = gguf_read_string(gguf, key, &type, err);
     if (status) return status;
+    if (model->is_stacked && gguf_string_is(type, "longrope")) return OK; // write_long
     bool is_linear = gguf_string_is(type, "linear"), is_yarn = gguf_string_is(type, "yarn");
     if (!is_linear && !is_yarn && !gguf_string_is(type, "none")) {
         return err_set(err, ERR_UNSUPPORTED,
@@ -208,10 +217,91 @@ static enum status write_scaling(const struct gguf *gguf, const struct gguf_mode
     return OK;
 }
 
+static enum status write_factors(const struct gguf *gguf, const struct gguf_tensor *tensor,
+                                 const char *name, int64_t dims, struct json_out *out,
+                                 struct err *err) {
+    float room[2 * ROPE_PAIRS_MAX]; // the second half: bytes of the file
+    uint64_t num = (uint64_t)dims / 2;
+    if (num > ROPE_PAIRS_MAX || tensor->rank != 1 || tensor->shape[0] != num ||
+        tensor->type->dtype != DTYPE_F32) {
+        return err_set(err, ERR_FORMAT, "%s: tensor \"%.*s\" is not a list of %llu F32",
+                       gguf_path(gguf), (int)tensor->name.len, tensor->name.text,
+                       (unsigned long long)num);
+    }
+    const void *bytes =
+        byte_source_get(&tensor->source, 0, num * sizeof *room, room + ROPE_PAIRS_MAX, err);
+    if (!bytes) return ERR_IO;
+    memcpy(room, bytes, num * sizeof *room);
+    json_out_rawf(out, ", \"%s\": [", name);
+    for (uint64_t i = 0; i < num; i++) {
+        json_out_raw(out, i ? ", " : "");
+        json_out_float(out, room[i]);
+    }
+    json_out_raw(out, "]");
+    return OK;
+}
+
+// Phi-3's: two lists of divisors, for short and for long contexts, and a factor of q and k.
+static enum status write_long(const struct gguf_files *files, const struct gguf_model *model,
+                              int64_t dims, struct json_out *out, struct err *err) {
+    const struct gguf *gguf = files->files[0];
+    const struct gguf_tensor *shorts = gguf_files_find(files, "rope_factors_short.weight");
+    const struct gguf_tensor *longs = gguf_files_find(files, "rope_factors_long.weight");
+    if (!shorts && !longs) return OK;
+    if (!model->is_stacked || !shorts || !longs) {
+        return err_set(err, ERR_UNSUPPORTED, "%s: \"rope_factors_%s.weight\" is not supported%s",
+                       gguf_path(gguf), shorts ? "short" : "long",
+                       model->is_stacked ? " without the other list" : "");
+    }
+    char key[GGUF_KEY_MAX];
+    double original_length = 0, factor = 0;
+    gguf_model_key(model, "rope.scaling.original_context_length", key, sizeof key);
+    enum status status = gguf_read_real(gguf, key, &original_length, err);
+    if (!status && original_length <= 0) status = gguf_missing(gguf, key, err);
+    gguf_model_key(model, "rope.scaling.attn_factor", key, sizeof key);
+    if (!status) status = gguf_read_real(gguf, key, &factor, err);
+    if (status) return status;
+    json_out_rawf(out, ", \"rope_type\": \"longrope\", \"original_max_position_embeddings\": %.17g",
+                  original_length);
+    if (factor > 0) json_out_rawf(out, ", \"attention_factor\": %.17g", factor);
+    status = write_factors(gguf, shorts, "short_factor", dims, out, err);
+    return status ? status : write_factors(gguf, longs, "long_factor", dims, out, err);
+}
+
+// Of layers with a window, which have no scaling.
+static enum status write_local(const struct gguf *gguf, const struct gguf_model *model,
+                               double theta, struct json_out *out, struct err *err) {
+    char key[GGUF_KEY_MAX];
+    double local = strcmp(model->name, "gemma3") == 0 ? 10000 : theta;
+    gguf_model_key(model, "rope.freq_base_swa", key, sizeof key);
+    enum status status = gguf_read_real(gguf, key, &local, err);
+    json_out_raw(out, ", \"sliding_attention\": {\"rope_theta\": ");
+    json_out_float(out, (float)local);
+    json_out_raw(out, "}");
+    return status;
+}
+
+// The section of all layers, or of those without a window.
+static enum status write_section(const struct gguf_files *files, const struct gguf_model *model,
+                                 double theta, int64_t dims, struct json_out *out,
+                                 struct err *err) {
+    const struct gguf_tensor *freqs = gguf_files_find(files, "rope_freqs.weight");
+    json_out_raw(out, "{\"rope_theta\": ");
+    json_out_float(out, (float)theta);
+    if (dims != model->head_dim) {
+        json_out_rawf(out, ", \"partial_rotary_factor\": %.17g",
+                      (double)dims / (double)model->head_dim);
+    }
+    enum status status = write_scaling(files->files[0], model, freqs != NULL, out, err);
+    if (!status && freqs) status = write_freqs(files->files[0], freqs, model, theta, out, err);
+    if (!status) status = write_long(files, model, dims, out, err);
+    json_out_raw(out, "}");
+    return status;
+}
+
 enum status gguf_write_rope(const struct gguf_files *files, const struct gguf_model *model,
                             struct json_out *out, struct err *err) {
     const struct gguf *gguf = files->files[0];
-    const struct gguf_tensor *freqs = gguf_files_find(files, "rope_freqs.weight");
     char key[GGUF_KEY_MAX];
     double theta = 10000;
     int64_t dims = model->head_dim;
@@ -221,15 +311,17 @@ enum status gguf_write_rope(const struct gguf_files *files, const struct gguf_mo
     gguf_model_key(model, "rope.dimension_count", key, sizeof key);
     if (!status) status = gguf_read_int(gguf, key, 0, INT32_MAX, &dims, err);
     if (status) return status;
-    if (dims != model->head_dim) {
+    bool may_be_partial = model->is_stacked && dims > 0 && dims < model->head_dim && dims % 2 == 0;
+    if (dims != model->head_dim && !may_be_partial) {
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: \"%s\" is %lld of %lld dimensions, only all are supported",
                        gguf_path(gguf), key, (long long)dims, (long long)model->head_dim);
     }
-    json_out_raw(out, ", \"rope_parameters\": {\"rope_theta\": ");
-    json_out_float(out, (float)theta);
-    status = write_scaling(gguf, model, freqs != NULL, out, err);
-    if (!status && freqs) status = write_freqs(gguf, freqs, model, theta, out, err);
+    json_out_raw(out, ", \"rope_parameters\": ");
+    if (!model->window_pattern) return write_section(files, model, theta, dims, out, err);
+    json_out_raw(out, "{\"full_attention\": ");
+    status = write_section(files, model, theta, dims, out, err);
+    if (!status) status = write_local(gguf, model, theta, out, err);
     json_out_raw(out, "}");
     return status;
 }

@@ -18,13 +18,39 @@ static const struct {
 static const struct {
     const char *gguf, *module; // of a layer
 } modules[] = {
-    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
-    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
-    {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
-    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
 };
+
+// Of models with norms around attention and MLP.
+static const char norm_before_mlp[] = "pre_feedforward_layernorm";
+
+// Of models with stacked tensors.
+static const struct {
+    const char *gguf, *module;
+} stacked[] = {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}};
+
+static const char *name_module(const struct gguf_model *model, const char *module) {
+    for (size_t i = 0; i < ARRAY_LEN(stacked) && model->is_stacked; i++) {
+        if (strcmp(module, stacked[i].gguf) == 0) return stacked[i].module;
+    }
+    if (model->has_norms_around && strcmp(module, "ffn_norm") == 0) return norm_before_mlp;
+    for (size_t i = 0; i < ARRAY_LEN(modules); i++) {
+        if (strcmp(module, modules[i].gguf) == 0) return modules[i].module;
+    }
+    return NULL;
+}
 
 // The number at *p, which has no leading zeros; *p moves behind it. -1: it is none.
 static long take_number(const char **p) {
@@ -76,14 +102,11 @@ static bool name_layer(const struct gguf_model *model, const char *name, struct 
         return true;
     }
     if (model->experts && name_expert(model, layer, module, suffix, out)) return true;
-    for (size_t i = 0; i < ARRAY_LEN(modules); i++) {
-        if (strcmp(module, modules[i].gguf) != 0) continue;
-        snprintf(out->name, sizeof out->name, "model.layers.%ld.%s%s", layer, modules[i].module,
-                 suffix);
-        out->is_query_or_key = strcmp(module, "attn_q") == 0 || strcmp(module, "attn_k") == 0;
-        return true;
-    }
-    return false;
+    const char *known = name_module(model, module);
+    if (!known) return false;
+    snprintf(out->name, sizeof out->name, "model.layers.%ld.%s%s", layer, known, suffix);
+    out->is_query_or_key = strcmp(module, "attn_q") == 0 || strcmp(module, "attn_k") == 0;
+    return true;
 }
 
 void gguf_name_tensor(const struct gguf_model *model, struct gguf_string name,

@@ -9,8 +9,10 @@
 
 #include "base/arena.h"
 #include "base/check.h"
+#include "base/os/file.h"
 #include "base/os/map.h"
 #include "checkpoint/gguf/file/gguf_files.h"
+#include "checkpoint/gguf/file/gguf_read.h"
 #include "checkpoint/gguf/weights/gguf_matrix.h"
 #include "checkpoint/gguf/weights/gguf_names.h"
 #include "checkpoint/tensor.h"
@@ -28,10 +30,11 @@ struct gguf_tensors {
     struct strmap names;
 };
 
-// What rope_freqs.weight says is in the configuration.
+// What tensors of the rotation say is in the configuration.
 static bool is_in_config(struct gguf_string name) {
-    static const char freqs[] = "rope_freqs.weight";
-    return name.len == sizeof freqs - 1 && memcmp(name.text, freqs, name.len) == 0;
+    return gguf_string_is(name, "rope_freqs.weight") ||
+           gguf_string_is(name, "rope_factors_long.weight") ||
+           gguf_string_is(name, "rope_factors_short.weight");
 }
 
 static enum status count_tensors(struct gguf_tensors *set, struct err *err) {
@@ -86,6 +89,23 @@ static enum status copy_vector(struct gguf_tensors *set, struct tensor *tensor, 
     return OK;
 }
 
+// Copies a norm's weights that are stored with 1 added.
+static enum status copy_norm(struct gguf_tensors *set, struct tensor *tensor, struct err *err) {
+    size_t count = (size_t)tensor->shape[0];
+    if (tensor->dtype != DTYPE_F32) {
+        return err_set(err, ERR_UNSUPPORTED, "%s: tensor \"%.150s\" is %s, want F32", tensor->path,
+                       tensor->name, dtype_name(tensor->dtype));
+    }
+    float *copy = arena_alloc(&set->arena, 2 * tensor->size_bytes);
+    if (!copy) return err_nomem(err, "a norm");
+    const void *bytes = byte_source_get(&tensor->source, 0, tensor->size_bytes, copy + count, err);
+    if (!bytes) return ERR_IO;
+    memcpy(copy, bytes, tensor->size_bytes);
+    for (size_t i = 0; i < count; i++) copy[i] -= 1;
+    tensor->source = (struct byte_source){.data = (const char *)copy};
+    return OK;
+}
+
 // Sets the reader of a matrix that needs one.
 static enum status set_reader(struct gguf_tensors *set, const struct gguf_tensor *from,
                               struct tensor *tensor, bool is_permuted, struct err *err) {
@@ -136,7 +156,12 @@ static enum status add(struct gguf_tensors *set, const struct gguf *gguf,
         status =
             err_set(err, ERR_FORMAT, "%s: two tensors are \"%.150s\"", tensor->path, tensor->name);
     }
-    if (!status) status = set_reader(set, from, tensor, is_permuted, err);
+    bool is_norm = tensor->rank == 1 && file_name_ends(name, "norm.weight");
+    if (!status && is_norm && set->model.has_norms_plus_one) {
+        status = copy_norm(set, tensor, err);
+    } else if (!status) {
+        status = set_reader(set, from, tensor, is_permuted, err);
+    }
     if (!status) set->base.tensors[set->base.count++] = tensor;
     return status;
 }
