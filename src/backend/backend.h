@@ -128,9 +128,9 @@ enum { KV_GROUPS_MAX = 8 };
  * context_len 0, one token, no slot. Ops choose kernels by the padded counts; only the engine knows
  * how many rows are padding.
  *
- * Layers whose attention sees the same window form KV groups of as many layers each. All groups
- * take their blocks from one cache, and each has slots and block tables of its own. The op of a
- * layer finds those of its group by step_slots and step_tables.
+ * Layers whose attention sees the same window form KV groups. All groups take their blocks from one
+ * cache, and each has slots and block tables of its own. The op of a layer finds those of its group
+ * by step_slots and step_tables.
  *
  * nano-vllm: the global Context; query_start is cu_seqlens_q, and context_len has what cu_seqlens_k
  * has. */
@@ -181,17 +181,26 @@ static inline const int32_t *step_table(const struct step *step, uint32_t kv_gro
     return step_tables(step, kv_group) + (size_t)step->table_row[seq] * step->table_stride;
 }
 
+// A place in the memory of a block whose layers have different shapes: behind so many KV heads of
+// other layers, whose keys at one position have so many elements together.
+struct kv_place {
+    size_t num_heads, num_elements;
+};
+
 struct kv_cache_spec {
-    uint32_t num_layers; // of one KV group
+    uint32_t num_layers; // of one KV group, or of the largest
     uint32_t num_blocks;
     uint32_t block_size; // tokens, a multiple of 16
-    uint32_t num_kv_heads;
-    uint32_t head_dim; // a multiple of 16
+    uint32_t num_kv_heads; // of a layer, or the most of one
+    uint32_t head_dim; // of a layer, or the largest; a multiple of 16
     uint32_t num_heads; // query heads of the attention over this cache
     struct step_limits limits; // of the steps that attend over this cache, for work lists
     // Of K and V: DTYPE_BF16, DTYPE_F32, DTYPE_I8 with a scale for each head and position, or
     // DTYPE_NONE for the backend's kv_cache_dtype.
     enum dtype dtype;
+    // Where layers differ in num_kv_heads or head_dim: the end of a block in any KV group. Zero:
+    // all have the same shape.
+    struct kv_place block_end;
 };
 
 // Some entries of a row of block tables: tables[to + i] = blocks[from + i] for i < count.
@@ -251,6 +260,7 @@ struct attention_args {
     struct kv_cache *cache; // written by attention_prepare, read by attention
     uint32_t layer; // of the cache: its index in its KV group
     uint32_t kv_group;
+    struct kv_place place; // in each block, in a cache whose layers have different shapes
     uint32_t num_heads, num_kv_heads, head_dim;
     void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]
     void *out; // dev [num_tokens][num_heads * head_dim], written by attention
@@ -562,6 +572,7 @@ struct backend {
     enum dtype kv_cache_dtype; // of a KV cache whose spec has DTYPE_NONE
     bool has_kv_groups; // false: there is one KV group
     bool has_windows; // attention_args may have a window
+    bool has_kv_shapes; // layers may differ in num_kv_heads and head_dim: kv_cache_spec.block_end
     bool has_kv_cache_dtypes; // false: a KV cache can only have kv_cache_dtype
     uint32_t num_timed; // shapes for which ops were timed, because no file knew the fastest
 };

@@ -197,7 +197,8 @@ static enum status choose_kv_groups(struct engine_plan *plan,
                                     const struct nvllm_engine_options *options, struct err *err) {
     struct layer_table *layers = &plan->layers;
     const struct backend *backend = plan->backend;
-    layer_table_plan_kv(layers, plan->max_model_len, backend->has_kv_groups ? KV_GROUPS_MAX : 1);
+    layer_table_plan_kv(layers, plan->max_model_len, backend->has_kv_groups ? KV_GROUPS_MAX : 1,
+                        plan->world_size);
     if (layer_table_has_windows(layers) && !backend->has_windows) {
         return err_set(
             err, ERR_UNSUPPORTED,
@@ -205,6 +206,12 @@ static enum status choose_kv_groups(struct engine_plan *plan,
             "%s; with max_model_len %u or less it has no effect",
             options->model, plan->config.sliding_window, backend->name,
             plan->config.sliding_window);
+    }
+    if (layer_table_has_kv_shapes(layers) && !backend->has_kv_shapes) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s/config.json: layers whose keys and values have different shapes are not "
+                       "supported on the device %s",
+                       options->model, backend->name);
     }
     struct block_groups *groups = &plan->scheduler.groups;
     groups->num_groups = layers->num_kv_groups;
@@ -316,18 +323,30 @@ uint64_t engine_plan_most_blocks(const struct engine_plan *plan) {
     return (uint64_t)INT32_MAX / plan->scheduler.block_size;
 }
 
+static void set_kv_layers(struct kv_cache_spec *spec, const struct layer_table *layers,
+                          uint32_t world_size) {
+    spec->num_layers = layers->layers_per_group;
+    spec->block_end = layers->kv_block_end;
+    spec->num_kv_heads = spec->head_dim = 0;
+    for (uint32_t i = 0; i < layers->num_layers; i++) {
+        const struct layer *layer = &layers->layers[i];
+        if (layer->mixer != MIXER_ATTENTION) continue;
+        uint32_t heads = layer_kv_heads(layer, world_size);
+        if (heads > spec->num_kv_heads) spec->num_kv_heads = heads;
+        if (layer->head_dim > spec->head_dim) spec->head_dim = layer->head_dim;
+    }
+}
+
 // nano-vllm: allocate_kv_cache.
 static enum status choose_kv_cache(struct engine_plan *plan,
                                    const struct nvllm_engine_options *options, struct err *err) {
     uint32_t block_size = plan->scheduler.block_size;
     struct kv_cache_spec spec = {
-        .num_layers = plan->layers.layers_per_group,
         .block_size = block_size,
-        .num_kv_heads = plan->shape.num_kv_heads,
-        .head_dim = plan->config.head_dim,
         .num_heads = plan->shape.num_heads,
         .limits = plan->runner.decoder.limits,
     };
+    set_kv_layers(&spec, &plan->layers, plan->world_size);
     enum status status = choose_kv_dtype(&spec.dtype, plan->backend, options->kv_cache_dtype, err);
     if (status) return status;
     uint64_t blocks_per_seq = engine_plan_blocks_for(plan, plan->max_model_len);
@@ -383,12 +402,12 @@ static enum status find_longest(struct engine_plan *plan,
     if (has_windows && !backend->has_windows && most > plan->config.sliding_window) {
         most = plan->config.sliding_window; // a longer one is refused
     }
-    layer_table_plan_kv(&layers, most, max_groups);
+    layer_table_plan_kv(&layers, most, max_groups, plan->world_size);
     struct scheduler_config scheduler = plan->scheduler;
     scheduler.groups.num_groups = layers.num_kv_groups;
     memcpy(scheduler.groups.windows, layers.kv_windows, sizeof scheduler.groups.windows);
     struct kv_cache_spec spec = plan->runner.kv_cache;
-    spec.num_layers = layers.layers_per_group;
+    set_kv_layers(&spec, &layers, plan->world_size);
     layer_table_fini(&layers);
     size_t bytes = plan->kv_block_bytes * plan->scheduler.num_blocks;
     uint64_t num_blocks = bytes / backend->ops->kv_cache_block_bytes(backend, &spec);
@@ -500,7 +519,8 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     plan->collective_kind = collective_kind_of(options->comm);
     status = layer_table_check_ranks(&plan->layers, plan->world_size, err);
     if (!status) {
-        status = decoder_shape_of(&plan->shape, &plan->config, rank, plan->world_size, err);
+        status = decoder_shape_of(&plan->shape, &plan->config, &plan->layers, rank,
+                                  plan->world_size, err);
     }
     if (status) goto fail;
     if ((status = find_host(plan, options, err))) goto fail;

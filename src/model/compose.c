@@ -201,7 +201,7 @@ bool compose_layers(struct pass *pass) {
                                    .qkv = w->qkv,
                                    .attended = w->attended,
                                    .activated = w->activated,
-                                   .rope = d->ropes[decoder_rope_index(d, 0)],
+                                   .rope = d->layers[0].rope,
                                    .scale = d->table->layers[0].query_scale,
                                });
     return true;

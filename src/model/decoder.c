@@ -8,17 +8,18 @@ static void linear_attention(struct pass *pass, uint32_t layer_index) {
     const struct decoder_layer *layer = &d->layers[layer_index];
     const struct layer *described = &d->table->layers[layer_index];
     d->backend->recurrent->linear_attention(
-        d->backend, &(struct linear_attention_args){.step = pass->step,
-                                                    .states = layer->states,
-                                                    .num_heads = d->shape.num_heads,
-                                                    .num_kv_heads = d->shape.num_kv_heads,
-                                                    .head_dim = described->head_dim,
-                                                    .qkv = d->workspace.qkv,
-                                                    .out = d->workspace.attended,
-                                                    .q_norm = layer->q_norm,
-                                                    .k_norm = layer->k_norm,
-                                                    .eps = d->config->rms_norm_eps,
-                                                    .scale = described->query_scale});
+        d->backend, &(struct linear_attention_args){
+                        .step = pass->step,
+                        .states = layer->states,
+                        .num_heads = d->shape.num_heads,
+                        .num_kv_heads = layer_kv_heads(described, d->shape.world_size),
+                        .head_dim = described->head_dim,
+                        .qkv = d->workspace.qkv,
+                        .out = d->workspace.attended,
+                        .q_norm = layer->q_norm,
+                        .k_norm = layer->k_norm,
+                        .eps = d->config->rms_norm_eps,
+                        .scale = described->query_scale});
 }
 
 static void gated_delta(struct pass *pass, uint32_t layer_index) {
@@ -44,7 +45,8 @@ static void norm_rows(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
     uint32_t dim = d->table->layers[layer_index].head_dim;
-    uint32_t q = d->shape.num_heads * dim, k = d->shape.num_kv_heads * dim;
+    uint32_t q = d->shape.num_heads * dim;
+    uint32_t k = layer_kv_heads(&d->table->layers[layer_index], d->shape.world_size) * dim;
     char *keys = (char *)d->workspace.qkv + q * dtype_size(d->backend->activation_dtype);
     const struct {
         void *x;
@@ -77,13 +79,14 @@ static void softmax_attention(struct pass *pass, uint32_t layer_index) {
                              .kv_group = described->kv_group,
                              .window = described->window,
                              .num_heads = d->shape.num_heads,
-                             .num_kv_heads = d->shape.num_kv_heads,
+                             .place = described->kv_place,
+                             .num_kv_heads = layer_kv_heads(described, d->shape.world_size),
                              .head_dim = described->head_dim,
                              .qkv = w->qkv,
                              .out = w->attended,
                              .q_norm = norms_each ? layer->q_norm : NULL,
                              .k_norm = norms_each ? layer->k_norm : NULL,
-                             .rope = d->ropes[decoder_rope_index(d, layer_index)],
+                             .rope = layer->rope,
                              .eps = d->config->rms_norm_eps,
                              .scale = described->query_scale,
                              .sinks = layer->sinks,

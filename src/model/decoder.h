@@ -32,12 +32,12 @@
 
 // One rank's share of the model.
 struct decoder_shape {
-    uint32_t num_heads, num_kv_heads; // of this rank
+    uint32_t rank, world_size;
+    uint32_t num_heads, head_start; // of this rank
     uint32_t intermediate_start, intermediate_size; // of the dense MLPs
     uint32_t expert_start, expert_size; // of every expert's intermediate size
     uint32_t shared_start, shared_size; // of the shared expert's
     uint32_t vocab_start, vocab_size;
-    uint32_t head_start, kv_head_start;
     struct gated_delta_shape delta;
     uint32_t delta_key_start; // its first key head
 };
@@ -93,7 +93,8 @@ const float *decoder_warm_up_step(struct decoder *decoder, struct kv_cache *cach
 // Computes the share of `rank` < world_size. ERR_UNSUPPORTED when the model's shapes cannot be run
 // or split.
 MUST_USE enum status decoder_shape_of(struct decoder_shape *out, const struct model_config *config,
-                                      uint32_t rank, uint32_t world_size, struct err *err);
+                                      const struct layer_table *table, uint32_t rank,
+                                      uint32_t world_size, struct err *err);
 // The first token id of a rank's slice of the vocabulary. For rank world_size: the vocabulary's
 // size.
 uint32_t decoder_vocab_start(const struct model_config *config, uint32_t rank, uint32_t world_size);
@@ -101,8 +102,9 @@ uint32_t decoder_vocab_start(const struct model_config *config, uint32_t rank, u
 size_t decoder_weights_bytes(const struct model_config *config, const struct layer_table *table,
                              const struct decoder_shape *shape, const struct backend *backend,
                              const struct linear_formats *formats);
-size_t decoder_workspace_bytes(const struct model_config *config, const struct decoder_shape *shape,
-                               const struct step_limits *limits, const struct backend *backend);
+size_t decoder_workspace_bytes(const struct model_config *config, const struct layer_table *table,
+                               const struct decoder_shape *shape, const struct step_limits *limits,
+                               const struct backend *backend);
 // Bytes of the states that this rank keeps of one sequence in all recurrent layers. The decoder has
 // memory for max_num_seqs sequences.
 size_t decoder_state_bytes(const struct layer_table *table, const struct decoder_shape *shape,

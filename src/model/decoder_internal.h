@@ -25,6 +25,8 @@ struct decoder_layer {
     struct linear *gates;
     struct linear *o; // [hidden][num_heads head_dim]
     struct delta_weights delta; // of a gated delta net
+    float *rope; // dev [max_positions][head_dim]; NULL: of a recurrent layer
+    bool owns_rope; // else it is that of a layer before
     void *states; // dev [max_num_seqs][bytes of a slot]: of a recurrent layer, else NULL
     // A dense layer has the first two, a sparse one the last two; the others are NULL.
     struct linear *gate_up; // [2 intermediate][hidden]
@@ -73,8 +75,6 @@ struct decoder {
     struct linear *embedding; // [vocab of this rank][hidden]
     struct linear *lm_head; // the embedding when tied
     float *final_norm; // dev [hidden]
-    // dev [max_positions][head_dim] each: of the table's ropes, then of no rotation; NULL: unused
-    float *ropes[ROPE_TABLES_MAX + 1];
     struct decoder_layer *layers; // [num_layers]
     struct fused_model *fused; // NULL where the backend has no fused layers
 
@@ -84,11 +84,6 @@ struct decoder {
     void *state_memory; // dev: the states of all recurrent layers; NULL: there are none
     struct decoder_workspace workspace;
 };
-
-static inline uint32_t decoder_rope_index(const struct decoder *d, uint32_t layer) {
-    uint32_t rope = d->table->layers[layer].rope;
-    return rope == ROPE_NONE ? d->table->num_ropes : rope;
-}
 
 struct experts_shape decoder_experts_shape(const struct model_config *config,
                                            const struct layer *layer,
@@ -100,7 +95,8 @@ size_t decoder_slot_bytes(const struct layer *layer, const struct decoder_shape 
 
 // Places the activations from `base` on. `base` may be NULL to compute only size_bytes.
 void decoder_workspace_layout(struct decoder_workspace *out, char *base,
-                              const struct model_config *config, const struct decoder_shape *shape,
-                              const struct step_limits *limits, const struct backend *backend);
+                              const struct model_config *config, const struct layer_table *table,
+                              const struct decoder_shape *shape, const struct step_limits *limits,
+                              const struct backend *backend);
 
 #endif

@@ -19,7 +19,7 @@ static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_
         enum status status = loader_load_head_norm(l, i, q_norm, dim, rotary, &layer->q_norm);
         return status ? status : loader_load_head_norm(l, i, k_norm, dim, rotary, &layer->k_norm);
     }
-    uint32_t q = d->config->num_heads * dim, k = d->config->num_kv_heads * dim;
+    uint32_t q = d->config->num_heads * dim, k = described->num_kv_heads * dim;
     enum status status = loader_load_layer_norm(l, i, q_norm, q, &layer->q_norm);
     return status ? status : loader_load_layer_norm(l, i, k_norm, k, &layer->k_norm);
 }
@@ -271,8 +271,10 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
     bool is_stacked = d->table->is_stacked, has_gate = described->has_output_gate;
     uint32_t dim = described->head_dim, rotary = described->rotary_dim;
     uint32_t stride = has_gate ? 2 * dim : dim;
-    uint32_t q = c->num_heads * stride, kv = c->num_kv_heads * dim;
-    uint32_t kv_start = s->kv_head_start * dim, kv_count = s->num_kv_heads * dim;
+    uint32_t kv_heads = described->num_kv_heads;
+    uint32_t q = c->num_heads * stride, kv = kv_heads * dim;
+    uint32_t kv_start = (uint32_t)((uint64_t)s->rank * kv_heads / s->world_size) * dim;
+    uint32_t kv_count = layer_kv_heads(described, s->world_size) * dim;
     struct row_part parts[] = {
         {qkv_modules[0], q, s->head_start * stride, s->num_heads * dim, dim, stride, rotary},
         {qkv_modules[1], kv, kv_start, kv_count, dim, dim, rotary},
@@ -343,39 +345,40 @@ static enum status load_ends(struct loader *l) {
                             &d->final_norm);
 }
 
-// `rope`: index of the table of layers' ropes; num_ropes: no rotation.
-static enum status make_rope(struct decoder *d, uint32_t rope, struct err *err) {
-    uint32_t head_dim = d->config->head_dim, num_positions = d->limits.max_positions;
-    uint32_t rotary_dim = model_config_rotary_dim(d->config);
-    size_t count = (size_t)num_positions * head_dim;
+static enum status make_rope(struct decoder *d, uint32_t i, struct err *err) {
+    const struct layer *layer = &d->table->layers[i];
+    uint32_t num_positions = d->limits.max_positions;
+    size_t count = (size_t)num_positions * layer->head_dim;
     float *table = malloc(count * sizeof *table);
     if (!table) return err_nomem(err, "rotary embedding table");
-    bool rotates = rope < d->table->num_ropes;
-    rope_fill_table(&d->table->ropes[rotates ? rope : 0], head_dim, rotates ? rotary_dim : 0,
-                    num_positions, table);
-    enum status status = loader_to_device(d, table, count, &d->ropes[rope], err);
+    bool rotates = layer->rope != ROPE_NONE;
+    rope_fill_table(&d->table->ropes[rotates ? layer->rope : 0], layer->head_dim,
+                    rotates ? layer->rotary_dim : 0, num_positions, table);
+    enum status status = loader_to_device(d, table, count, &d->layers[i].rope, err);
+    d->layers[i].owns_rope = !status;
     free(table);
     return status;
 }
 
-// Makes the tables that some layer uses.
 static enum status make_ropes(struct decoder *d, struct err *err) {
     for (uint32_t i = 0; i < d->table->num_layers; i++) {
-        uint32_t rope = decoder_rope_index(d, i);
-        if (d->ropes[rope] || d->table->layers[i].mixer != MIXER_ATTENTION) continue;
-        enum status status = make_rope(d, rope, err);
+        if (d->table->layers[i].mixer != MIXER_ATTENTION) continue;
+        uint32_t first = layer_table_first_with_rope(d->table, i);
+        enum status status = first == i ? make_rope(d, i, err) : OK;
         if (status) return status;
+        d->layers[i].rope = d->layers[first].rope;
     }
     return OK;
 }
 
 static enum status make_workspace(struct decoder *d, struct err *err) {
-    decoder_workspace_layout(&d->workspace, NULL, d->config, &d->shape, &d->limits, d->backend);
+    decoder_workspace_layout(&d->workspace, NULL, d->config, d->table, &d->shape, &d->limits,
+                             d->backend);
     enum status status =
         d->backend->ops->alloc(d->backend, d->workspace.size_bytes, &d->workspace_memory, err);
     if (status) return status;
-    decoder_workspace_layout(&d->workspace, d->workspace_memory, d->config, &d->shape, &d->limits,
-                             d->backend);
+    decoder_workspace_layout(&d->workspace, d->workspace_memory, d->config, d->table, &d->shape,
+                             &d->limits, d->backend);
     return OK;
 }
 
@@ -418,8 +421,8 @@ static enum status make_fused_model(struct decoder *d, struct err *err) {
         .hidden = c->hidden_size,
         .intermediate = d->shape.intermediate_size,
         .num_heads = d->shape.num_heads,
-        .num_kv_heads = d->shape.num_kv_heads,
-        .head_dim = c->head_dim,
+        .num_kv_heads = layer_kv_heads(&d->table->layers[0], d->shape.world_size),
+        .head_dim = d->table->layers[0].head_dim,
         .eps = c->rms_norm_eps,
         .is_whole = d->comm->world_size == 1 && layer_table_is_even(d->table),
         .is_even = layer_table_is_even(d->table) &&
@@ -505,11 +508,11 @@ void decoder_destroy(struct decoder *d) {
         ops->release(d->backend, layer->q_norm);
         ops->release(d->backend, layer->k_norm);
         ops->release(d->backend, layer->sinks);
+        if (layer->owns_rope) ops->release(d->backend, layer->rope);
     }
     if (d->lm_head != d->embedding) ops->linear_destroy(d->backend, d->lm_head);
     ops->linear_destroy(d->backend, d->embedding);
     ops->release(d->backend, d->final_norm);
-    for (uint32_t i = 0; i < ARRAY_LEN(d->ropes); i++) ops->release(d->backend, d->ropes[i]);
     ops->release(d->backend, d->workspace_memory);
     ops->release(d->backend, d->state_memory);
     free(d->layers);

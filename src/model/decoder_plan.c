@@ -37,22 +37,25 @@ uint32_t decoder_vocab_start(const struct model_config *config, uint32_t rank,
 
 // Every rank has the same number of whole heads. Where there are more ranks than key/value heads,
 // several ranks have a copy of the same one.
-static enum status share_heads(struct decoder_shape *out, const struct model_config *c,
-                               uint32_t rank, uint32_t world_size, struct err *err) {
-    uint32_t heads = c->num_heads, kv_heads = c->num_kv_heads;
-    bool is_even =
-        heads % world_size == 0 && (kv_heads % world_size == 0 || world_size % kv_heads == 0);
-    if (!is_even) {
-        return err_set(
-            err, ERR_UNSUPPORTED,
-            "%u attention heads on %u key/value heads cannot be shared evenly by %u ranks", heads,
-            kv_heads, world_size);
+static enum status check_heads(const struct layer *layer, uint32_t heads, uint32_t world_size,
+                               struct err *err) {
+    uint32_t kv_heads = layer->num_kv_heads;
+    if (layer->head_dim % 16 != 0 || layer->head_dim > 512) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "head_dim %u is not supported (a multiple of 16 up to 512)",
+                       layer->head_dim);
     }
-    out->num_heads = heads / world_size;
-    out->head_start = rank * out->num_heads;
-    out->num_kv_heads = kv_heads > world_size ? kv_heads / world_size : 1;
-    out->kv_head_start = (uint32_t)((uint64_t)rank * kv_heads / world_size);
-    return OK;
+    if (heads % kv_heads != 0 || heads / kv_heads > 256) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%u heads on %u key/value heads are not supported (at most 256 on one)",
+                       heads, kv_heads);
+    }
+    if (heads % world_size == 0 && (kv_heads % world_size == 0 || world_size % kv_heads == 0)) {
+        return OK;
+    }
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%u attention heads on %u key/value heads cannot be shared evenly by %u ranks",
+                   heads, kv_heads, world_size);
 }
 
 static enum status share_delta_heads(struct decoder_shape *out, const struct delta_config *all,
@@ -90,22 +93,18 @@ static enum status check_shares(const struct model_config *c, uint32_t world_siz
 }
 
 enum status decoder_shape_of(struct decoder_shape *out, const struct model_config *config,
-                             uint32_t rank, uint32_t world_size, struct err *err) {
-    if (config->head_dim % 16 != 0 || config->head_dim > 512) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "head_dim %u is not supported (a multiple of 16 up to 512)",
-                       config->head_dim);
+                             const struct layer_table *table, uint32_t rank, uint32_t world_size,
+                             struct err *err) {
+    enum status status = OK;
+    for (uint32_t i = 0; i < table->num_layers && !status; i++) {
+        status = check_heads(&table->layers[i], config->num_heads, world_size, err);
     }
-    if (config->num_heads / config->num_kv_heads > 256) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%u heads on %u key/value heads are not supported (at most 256 on one)",
-                       config->num_heads, config->num_kv_heads);
-    }
-    struct decoder_shape shape = {0};
-    enum status status = share_heads(&shape, config, rank, world_size, err);
-    if (!status) status = share_delta_heads(&shape, &config->own.delta, rank, world_size, err);
     if (!status) status = check_shares(config, world_size, err);
+    struct decoder_shape shape = {.rank = rank, .world_size = world_size};
+    if (!status) status = share_delta_heads(&shape, &config->own.delta, rank, world_size, err);
     if (status) return status;
+    shape.num_heads = config->num_heads / world_size;
+    shape.head_start = rank * shape.num_heads;
     struct share shared = share_of(config->moe.shared_intermediate_size, rank, world_size);
     shape.shared_start = shared.start;
     shape.shared_size = shared.size;
@@ -122,8 +121,8 @@ enum status decoder_shape_of(struct decoder_shape *out, const struct model_confi
     return OK;
 }
 
-static uint32_t qkv_size(const struct model_config *config, const struct decoder_shape *shape) {
-    return (shape->num_heads + 2 * shape->num_kv_heads) * config->head_dim;
+static uint32_t qkv_size(const struct layer *layer, const struct decoder_shape *s) {
+    return (s->num_heads + 2 * layer_kv_heads(layer, s->world_size)) * layer->head_dim;
 }
 
 // Elements of a token's q, k, v and z in a gated delta net; 0: the model has none.
@@ -170,7 +169,7 @@ static void add_attention(struct linears_bytes *all, const struct model_config *
                           const struct layer *layer, const struct decoder_shape *s,
                           const struct layer_formats *formats) {
     uint32_t attended = s->num_heads * layer->head_dim;
-    add_linear(all, qkv_size(c, s), c->hidden_size, layer->has_qkv_bias, formats->qkv);
+    add_linear(all, qkv_size(layer, s), c->hidden_size, layer->has_qkv_bias, formats->qkv);
     add_linear(all, c->hidden_size, attended, layer->has_o_bias, formats->o);
     if (!layer->has_output_gate) return;
     add_linear(all, attended, c->hidden_size, layer->has_qkv_bias, formats->gates);
@@ -235,7 +234,8 @@ size_t decoder_slot_bytes(const struct layer *layer, const struct decoder_shape 
     case MIXER_ATTENTION:
         return 0;
     case MIXER_LINEAR_ATTENTION:
-        return b->recurrent->linear_attention_bytes(b, s->num_kv_heads, layer->head_dim);
+        return b->recurrent->linear_attention_bytes(b, layer_kv_heads(layer, s->world_size),
+                                                    layer->head_dim);
     case MIXER_GATED_DELTA_NET:
         return b->recurrent->gated_delta_bytes(b, &s->delta);
     }
@@ -340,8 +340,9 @@ static size_t larger(size_t a, size_t b) {
 }
 
 void decoder_workspace_layout(struct decoder_workspace *out, char *base,
-                              const struct model_config *c, const struct decoder_shape *s,
-                              const struct step_limits *limits, const struct backend *b) {
+                              const struct model_config *c, const struct layer_table *table,
+                              const struct decoder_shape *s, const struct step_limits *limits,
+                              const struct backend *b) {
     size_t T = limits->max_num_tokens, R = limits->max_num_seqs;
     size_t element_size = dtype_size(b->activation_dtype);
     struct decoder_workspace w = {0};
@@ -352,10 +353,14 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     // Attention and the two kinds of MLP never use their intermediates at the same time, so these
     // share one region.
     size_t attention_at = at, mlp_at = at, sparse_at = at;
-    size_t attended = (size_t)s->num_heads * c->head_dim;
+    size_t qkv = qkvz_size(&s->delta), attended = 0;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        const struct layer *layer = &table->layers[i];
+        qkv = larger(qkv, qkv_size(layer, s));
+        attended = larger(attended, (size_t)s->num_heads * layer->head_dim);
+    }
     size_t values = (size_t)s->delta.num_heads * s->delta.value_dim;
-    w.qkv =
-        take(base, &attention_at, T, larger(qkv_size(c, s), qkvz_size(&s->delta)), element_size);
+    w.qkv = take(base, &attention_at, T, qkv, element_size);
     w.attended = take(base, &attention_at, T, larger(attended, values), element_size);
     if (s->delta.num_heads) {
         size_t gates = 2 * (size_t)s->delta.num_heads * sizeof(float);
@@ -378,9 +383,14 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     *out = w;
 }
 
-size_t decoder_workspace_bytes(const struct model_config *config, const struct decoder_shape *shape,
-                               const struct step_limits *limits, const struct backend *backend) {
+size_t decoder_workspace_bytes(const struct model_config *config, const struct layer_table *table,
+                               const struct decoder_shape *shape, const struct step_limits *limits,
+                               const struct backend *backend) {
     struct decoder_workspace workspace;
-    decoder_workspace_layout(&workspace, NULL, config, shape, limits, backend);
-    return workspace.size_bytes;
+    decoder_workspace_layout(&workspace, NULL, config, table, shape, limits, backend);
+    size_t ropes = 0;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        if (layer_table_first_with_rope(table, i) == i) ropes += table->layers[i].head_dim;
+    }
+    return workspace.size_bytes + ropes * limits->max_positions * sizeof(float);
 }

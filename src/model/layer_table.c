@@ -55,82 +55,127 @@ uint32_t layer_table_num_states(const struct layer_table *table) {
     return num;
 }
 
-// The different windows of the layers with KV.
-struct windows {
-    uint32_t num;
-    uint32_t tokens[KV_GROUPS_MAX], num_layers[KV_GROUPS_MAX];
+bool layer_table_has_kv_shapes(const struct layer_table *table) {
+    const struct layer *first = NULL;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        const struct layer *layer = &table->layers[i];
+        if (!has_kv(layer)) continue;
+        if (!first) first = layer;
+        if (layer->head_dim != first->head_dim || layer->num_kv_heads != first->num_kv_heads) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint32_t layer_table_first_with_rope(const struct layer_table *table, uint32_t i) {
+    const struct layer *layer = &table->layers[i];
+    for (uint32_t k = 0; k < i; k++) {
+        const struct layer *other = &table->layers[k];
+        if (has_kv(other) && other->rope == layer->rope && other->head_dim == layer->head_dim &&
+            other->rotary_dim == layer->rotary_dim) {
+            return k;
+        }
+    }
+    return has_kv(layer) ? i : table->num_layers;
+}
+
+// How the layers with KV are put into groups, in their order.
+struct grouping {
+    uint32_t world_size, max_groups;
+    bool keeps_all; // windows do not count
+    size_t capacity; // of a group, in elements of keys at one position
+    uint32_t num_windows, num_groups;
+    // The last group of each window: its number and, where the next layer goes, its place.
+    struct {
+        uint32_t tokens, group, kv_index;
+        struct kv_place place;
+    } windows[KV_GROUPS_MAX];
 };
 
-// False: there are more than `max`.
-static bool count_windows(const struct layer_table *table, uint32_t max, struct windows *out) {
-    *out = (struct windows){0};
+// Puts a layer behind the others of its window, or into a new group where it does not fit there.
+// False: it fits nowhere.
+static bool group_layer(struct grouping *g, struct layer *layer) {
+    uint32_t heads = layer_kv_heads(layer, g->world_size), k = 0;
+    uint32_t window = g->keeps_all ? 0 : layer->window;
+    size_t elements = (size_t)heads * layer->head_dim;
+    if (elements > g->capacity) return false;
+    while (k < g->num_windows && g->windows[k].tokens != window) k++;
+    if (k == g->num_windows || g->capacity - g->windows[k].place.num_elements < elements) {
+        if (g->num_groups == g->max_groups) return false;
+        if (k == g->num_windows) g->num_windows++;
+        g->windows[k].tokens = window;
+        g->windows[k].group = g->num_groups++;
+        g->windows[k].kv_index = 0;
+        g->windows[k].place = (struct kv_place){0, 0};
+    }
+    layer->kv_group = g->windows[k].group;
+    layer->kv_index = g->windows[k].kv_index++;
+    layer->kv_place = g->windows[k].place;
+    g->windows[k].place.num_heads += heads;
+    g->windows[k].place.num_elements += elements;
+    return true;
+}
+
+static bool group_layers(struct layer_table *table, struct grouping *g, size_t capacity) {
+    g->capacity = capacity;
+    g->num_windows = g->num_groups = 0;
     for (uint32_t i = 0; i < table->num_layers; i++) {
-        if (!has_kv(&table->layers[i])) continue;
-        uint32_t k = 0;
-        while (k < out->num && out->tokens[k] != table->layers[i].window) k++;
-        if (k == max) return false;
-        if (k == out->num) out->tokens[out->num++] = table->layers[i].window;
-        out->num_layers[k]++;
+        if (has_kv(&table->layers[i]) && !group_layer(g, &table->layers[i])) return false;
     }
     return true;
 }
 
-static uint32_t num_groups_of(const struct windows *windows, uint32_t size) {
-    uint32_t num = 0;
-    for (uint32_t k = 0; k < windows->num; k++) num += (windows->num_layers[k] + size - 1) / size;
-    return num;
-}
-
-// The size of groups whose layers with the room of layers that they lack are the fewest; of equal
-// ones the largest, which makes the fewest groups.
-static uint32_t choose_size(const struct windows *windows, uint32_t num_layers,
-                            uint32_t max_groups) {
-    uint32_t best = num_layers;
-    for (uint32_t size = num_layers; size > 0; size--) {
-        uint32_t num = num_groups_of(windows, size);
-        if (num <= max_groups && num * size < num_groups_of(windows, best) * best) best = size;
+// The capacity with which all groups together waste the least; of equal ones the largest, which
+// makes the fewest groups. The best one is full in some group, so it is what the first layers of a
+// window have, up to one of them. The layers fit into `all`, one group for each window.
+static size_t choose_capacity(struct layer_table *table, const struct grouping *all) {
+    size_t sums[KV_GROUPS_MAX] = {0}, best = 0, best_sum = SIZE_MAX;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        const struct layer *layer = &table->layers[i];
+        if (!has_kv(layer)) continue;
+        uint32_t k = 0;
+        while (all->windows[k].tokens != layer->window) k++;
+        sums[k] += (size_t)layer_kv_heads(layer, all->world_size) * layer->head_dim;
+        struct grouping trial = *all;
+        if (!group_layers(table, &trial, sums[k])) continue;
+        size_t sum = trial.num_groups * sums[k];
+        if (sum > best_sum || (sum == best_sum && sums[k] < best)) continue;
+        best = sums[k];
+        best_sum = sum;
     }
     return best;
 }
 
-static void put_into_one_group(struct layer_table *table, uint32_t window) {
-    table->num_kv_groups = 1;
-    table->layers_per_group = 0;
-    table->kv_windows[0] = window;
-    for (uint32_t i = 0; i < table->num_layers; i++) {
-        if (!has_kv(&table->layers[i])) continue;
-        table->layers[i].kv_group = 0;
-        table->layers[i].kv_index = table->layers_per_group++;
-    }
-}
-
-void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint32_t max_groups) {
+void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint32_t max_groups,
+                         uint32_t world_size) {
     CHECK(max_groups > 0 && max_groups <= KV_GROUPS_MAX, "max_groups=%u", max_groups);
     for (uint32_t i = 0; i < table->num_layers; i++) {
         if (table->layers[i].window >= max_positions) table->layers[i].window = 0;
     }
-    struct windows windows;
-    bool are_few = count_windows(table, max_groups, &windows);
-    if (!are_few || windows.num == 1) {
-        put_into_one_group(table, are_few ? windows.tokens[0] : 0);
-        return;
+    struct grouping g = {.world_size = world_size, .max_groups = max_groups};
+    if (!group_layers(table, &g, SIZE_MAX)) {
+        g.keeps_all = true;
+        CHECK(group_layers(table, &g, SIZE_MAX), "%u groups", g.num_groups);
+    } else if (g.num_windows > 1) {
+        size_t capacity = choose_capacity(table, &g);
+        CHECK(group_layers(table, &g, capacity), "%zu elements", capacity);
     }
-    uint32_t num_kv_layers = table->num_layers - layer_table_num_states(table);
-    uint32_t size = choose_size(&windows, num_kv_layers, max_groups);
-    CHECK(size > 0, "no layer has KV");
-    table->layers_per_group = size;
-    table->num_kv_groups = 0;
-    for (uint32_t k = 0; k < windows.num; k++) {
-        uint32_t num = 0;
-        for (uint32_t i = 0; i < table->num_layers; i++) {
-            struct layer *layer = &table->layers[i];
-            if (!has_kv(layer) || layer->window != windows.tokens[k]) continue;
-            layer->kv_group = table->num_kv_groups + num / size;
-            layer->kv_index = num++ % size;
-            table->kv_windows[layer->kv_group] = layer->window;
-        }
-        table->num_kv_groups += (num + size - 1) / size;
+    table->num_kv_groups = g.num_groups;
+    table->layers_per_group = 0;
+    struct kv_place end = {0, 0};
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        const struct layer *layer = &table->layers[i];
+        if (!has_kv(layer)) continue;
+        table->kv_windows[layer->kv_group] = g.keeps_all ? 0 : layer->window;
+        uint32_t heads = layer_kv_heads(layer, world_size), num = layer->kv_index + 1;
+        size_t elements = layer->kv_place.num_elements + (size_t)heads * layer->head_dim;
+        heads += (uint32_t)layer->kv_place.num_heads;
+        if (num > table->layers_per_group) table->layers_per_group = num;
+        if (heads > end.num_heads) end.num_heads = heads;
+        if (elements > end.num_elements) end.num_elements = elements;
     }
+    table->kv_block_end = layer_table_has_kv_shapes(table) ? end : (struct kv_place){0, 0};
 }
 
 bool layer_table_is_even(const struct layer_table *table) {
@@ -150,8 +195,11 @@ bool layer_table_is_even(const struct layer_table *table) {
 }
 
 static enum status check_layer(const struct layer_table *table, uint32_t index, struct err *err) {
-    const struct layer *layer = &table->layers[index], *first = &table->layers[0];
+    const struct layer *layer = &table->layers[index];
     CHECK(layer->rope == ROPE_NONE || layer->rope < table->num_ropes, "rope=%u", layer->rope);
+    const struct rope_config *rope = layer->rope == ROPE_NONE ? NULL : &table->ropes[layer->rope];
+    CHECK(!rope || rope->type != ROPE_LONG || rope->num_factors == layer->rotary_dim / 2,
+          "%u factors", rope->num_factors);
     const struct {
         const char *what;
         bool is_wanted;
@@ -162,8 +210,6 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
         {"linear attention with a rotary embedding", !has_kv(layer) && layer->rope != ROPE_NONE},
         {"linear attention over a window", !has_kv(layer) && layer->window},
         {"a soft limit of attention scores", layer->softcap != 0},
-        {"heads of another size than other layers",
-         layer->head_dim != first->head_dim || layer->num_kv_heads != first->num_kv_heads},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         if (!cases[i].is_wanted) continue;

@@ -65,7 +65,9 @@ struct layer {
     bool has_mlp_bias; // gate, up and down of a dense MLP
     bool is_sparse; // experts instead of the dense MLP
     bool has_expert_bias; // of the router, and of each expert's gate, up and down
-    uint32_t kv_group, kv_index; // where its keys and values are: its index in its KV group
+    // Where its keys and values are: its index in its KV group, and this rank's part of a block.
+    uint32_t kv_group, kv_index;
+    struct kv_place kv_place;
 };
 
 // Tensor names of a layer's experts, below "model.layers.N.".
@@ -97,6 +99,7 @@ struct layer_table {
     // is before the window of a group is read by none of its layers; 0: all is read.
     uint32_t num_kv_groups, layers_per_group;
     uint32_t kv_windows[KV_GROUPS_MAX];
+    struct kv_place kv_block_end; // of the largest group; zero: all have the same shape
 };
 
 // Every layer as in Llama, in the sizes of `config`; one KV group.
@@ -104,12 +107,23 @@ MUST_USE enum status layer_table_init(struct layer_table *table, const struct mo
                                       struct err *err);
 void layer_table_fini(struct layer_table *table); // all-zero is fine
 
+// The KV heads of a rank. Where there are more ranks than heads, several have the same one.
+static inline uint32_t layer_kv_heads(const struct layer *layer, uint32_t world_size) {
+    return layer->num_kv_heads > world_size ? layer->num_kv_heads / world_size : 1;
+}
+
 // Makes the KV groups, at most max_groups, for sequences of at most max_positions tokens. Windows
-// that are as long have no effect, and go. Layers with equal windows are put into groups of one
-// size, which wastes the least memory: a block has room for as many layers in each group. Where
-// there are too many different windows, all layers are in one group that keeps everything.
-void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint32_t max_groups);
+// that are as long have no effect, and go. Layers with equal windows are put into groups whose
+// blocks have one size, and which waste the least memory. Where there are too many different
+// windows, all layers are in one group that keeps everything.
+void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint32_t max_groups,
+                         uint32_t world_size);
 bool layer_table_has_windows(const struct layer_table *table);
+// Layers with KV differ in num_kv_heads or head_dim.
+bool layer_table_has_kv_shapes(const struct layer_table *table);
+// The first layer whose table of rotary angles is that of layer `i`, which is one with KV; of a
+// recurrent layer num_layers.
+uint32_t layer_table_first_with_rope(const struct layer_table *table, uint32_t i);
 // Layers that keep a state of each sequence in place of keys and values.
 uint32_t layer_table_num_states(const struct layer_table *table);
 

@@ -109,7 +109,7 @@ static enum status find_attention(const struct finder *f, uint32_t i, const stru
     static const char *const stacked[] = {STACKED_QKV_MODULE};
     const struct layer *layer = &table->layers[i];
     uint32_t dim = layer->head_dim, hidden = c->hidden_size, attended = c->num_heads * dim;
-    uint32_t q = layer->has_output_gate ? 2 * attended : attended, kv = c->num_kv_heads * dim;
+    uint32_t q = layer->has_output_gate ? 2 * attended : attended, kv = layer->num_kv_heads * dim;
     const uint32_t heads[] = {q, kv, kv}, all_heads = q + 2 * kv;
     enum status status = table->is_stacked
                              ? find_rows(f, i, stacked, &all_heads, 1, hidden, &out->qkv)

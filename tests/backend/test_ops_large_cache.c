@@ -23,7 +23,8 @@ static void test_last_slot_of_a_large_cache_b25(void **state) {
                                        HEAD_DIM,
                                        NUM_KV_HEADS,
                                        {1, 1, BLOCK_SIZE, 1, 1},
-                                       DTYPE_F32};
+                                       DTYPE_F32,
+                                       {0, 0}};
     struct kv_cache *cache = NULL;
     if (backend->ops->kv_cache_create(backend, &spec, &cache, NULL)) {
         print_message("skipped: no 18 GiB of address space to be had\n");

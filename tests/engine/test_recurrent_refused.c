@@ -67,7 +67,7 @@ static void test_layers_with_a_state_have_no_kv(void **state) {
     assert_int_equal(family_apply(&table, &family, &config, NULL), OK);
     assert_int_equal(layer_table_num_states(&table), 2);
     assert_false(layer_table_is_even(&table));
-    layer_table_plan_kv(&table, 100, KV_GROUPS_MAX);
+    layer_table_plan_kv(&table, 100, KV_GROUPS_MAX, 1);
     assert_int_equal(table.num_kv_groups, 1);
     assert_int_equal(table.layers_per_group, 1);
     assert_int_equal(table.layers[2].kv_index, 0);

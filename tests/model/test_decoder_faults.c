@@ -54,7 +54,7 @@ static enum status objects_init(struct objects *o, struct err *err) {
     struct decoder_shape shape;
     if ((status = family_resolve(&o->table, &o->config, err))) return status;
     o->table.layers[0].mixer = MIXER_LINEAR_ATTENTION; // one with states
-    if ((status = decoder_shape_of(&shape, &o->config, 0, 1, err))) return status;
+    if ((status = decoder_shape_of(&shape, &o->config, &o->table, 0, 1, err))) return status;
     const struct decoder_options decoder_options = {.config = &o->config,
                                                     .table = &o->table,
                                                     .shape = &shape,

@@ -30,7 +30,7 @@ static enum status load(const char *folder, struct err *err) {
     struct layer_table table;
     struct decoder_shape shape;
     if (family_resolve(&table, &config, err)) fail_msg("%s", err->message);
-    if (decoder_shape_of(&shape, &config, 0, 1, err)) fail_msg("%s", err->message);
+    if (decoder_shape_of(&shape, &config, &table, 0, 1, err)) fail_msg("%s", err->message);
     const struct decoder_options decoder_options = {.config = &config,
                                                     .table = &table,
                                                     .shape = &shape,

@@ -206,7 +206,7 @@ static void test_kv_groups(void **state) {
             bool is_whole = cases[i].every && (k + 1) % cases[i].every == 0;
             table.layers[k].window = is_whole ? 0 : cases[i].window;
         }
-        layer_table_plan_kv(&table, 32768, cases[i].max_groups);
+        layer_table_plan_kv(&table, 32768, cases[i].max_groups, 1);
         assert_int_equal(table.num_kv_groups, cases[i].num_groups);
         assert_int_equal(table.layers_per_group, cases[i].size);
         bool is_taken[KV_GROUPS_MAX][64] = {{false}};
@@ -219,6 +219,56 @@ static void test_kv_groups(void **state) {
             assert_true(window == layer->window || (table.num_kv_groups == 1 && !window));
         }
         assert_int_equal(layer_table_has_windows(&table), cases[i].window < 32768);
+        layer_table_fini(&table);
+        model_config_fini(&config);
+    }
+}
+
+// Layers of two shapes: every `every`-th one has `whole` and no window, the others `local`. Where
+// one of several groups is not full, its memory is lost.
+static void test_kv_groups_of_layers_with_different_shapes(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t every, window, world_size;
+        struct {
+            uint32_t num_kv_heads, head_dim;
+        } whole, local;
+        uint32_t num_groups;
+        size_t elements; // of a block
+    } cases[] = {
+        {6, 0, 1, {4, 512}, {16, 256}, 1, 50 * 4096 + 10 * 2048}, // one group of both, nothing lost
+        {6, 1024, 1, {4, 512}, {16, 256}, 6, 10 * 4096}, // layers without window fill half a block
+        {2, 1024, 1, {1, 512}, {2, 256}, 2, 30 * 512},
+        {2, 1024, 4, {1, 512}, {4, 256}, 3, 30 * 256}, // of a rank: twice the memory without window
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct model_config config = PARSE_OK({"num_hidden_layers", "60"});
+        struct layer_table table;
+        assert_int_equal(layer_table_init(&table, &config, NULL), OK);
+        for (uint32_t k = 0; k < table.num_layers; k++) {
+            bool is_whole = (k + 1) % cases[i].every == 0;
+            struct layer *layer = &table.layers[k];
+            layer->window = is_whole ? 0 : cases[i].window;
+            layer->head_dim = is_whole ? cases[i].whole.head_dim : cases[i].local.head_dim;
+            layer->num_kv_heads =
+                is_whole ? cases[i].whole.num_kv_heads : cases[i].local.num_kv_heads;
+        }
+        layer_table_plan_kv(&table, 32768, KV_GROUPS_MAX, cases[i].world_size);
+        assert_int_equal(table.num_kv_groups, cases[i].num_groups);
+        assert_int_equal(table.kv_block_end.num_elements, cases[i].elements);
+        struct kv_place ends[KV_GROUPS_MAX] = {{0, 0}};
+        for (uint32_t k = 0; k < table.num_layers; k++) {
+            const struct layer *layer = &table.layers[k];
+            struct kv_place *end = &ends[layer->kv_group];
+            assert_int_equal(layer->kv_place.num_heads, end->num_heads);
+            assert_int_equal(layer->kv_place.num_elements, end->num_elements);
+            uint32_t heads = layer_kv_heads(layer, cases[i].world_size);
+            end->num_heads += heads;
+            end->num_elements += heads * layer->head_dim;
+            assert_true(end->num_heads <= table.kv_block_end.num_heads);
+            assert_true(end->num_elements <= cases[i].elements);
+            assert_int_equal(table.kv_windows[layer->kv_group], layer->window);
+        }
         layer_table_fini(&table);
         model_config_fini(&config);
     }
@@ -238,16 +288,15 @@ static void test_what_has_no_code_is_refused(void **state) {
         const char *words;
         struct layer layer;
     } cases[] = {
-        {"experts with gelu", usual}, {"rotated in part", usual}, {"soft limit", usual},
-        {"another size", usual},      {"another size", usual},
+        {"experts with gelu", usual},
+        {"rotated in part", usual},
+        {"soft limit", usual},
     };
     cases[0].layer.is_sparse = true;
     cases[0].layer.activation = ACTIVATION_GELU_TANH;
     cases[1].layer.rotary_dim = usual.head_dim / 2;
     cases[1].layer.head_norm = HEAD_NORM_ROW;
     cases[2].layer.softcap = 30;
-    cases[3].layer.num_kv_heads = 1;
-    cases[4].layer.head_dim = cases[4].layer.rotary_dim = usual.head_dim * 2;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         changed = cases[i].layer;
         err = (struct err){0};
@@ -256,6 +305,32 @@ static void test_what_has_no_code_is_refused(void **state) {
         expect_words(&err, cases[i].words);
         assert_null(table.layers);
     }
+    model_config_fini(&config);
+}
+
+static void test_heads_of_every_layer_are_checked(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK({NULL, NULL});
+    struct layer_table table;
+    assert_int_equal(family_resolve(&table, &config, NULL), OK);
+    const struct layer usual = table.layers[1];
+    static const struct {
+        uint32_t num_kv_heads, head_dim, world_size;
+        const char *words;
+    } cases[] = {{2, 520, 1, "head_dim 520"},
+                 {3, 64, 1, "heads on 3 key/value heads are not supported"},
+                 {2, 64, 3, "cannot be shared evenly by 3 ranks"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct decoder_shape shape;
+        struct err err = {0};
+        table.layers[1] = usual;
+        table.layers[1].num_kv_heads = cases[i].num_kv_heads;
+        table.layers[1].head_dim = cases[i].head_dim;
+        assert_int_equal(decoder_shape_of(&shape, &config, &table, 0, cases[i].world_size, &err),
+                         ERR_UNSUPPORTED);
+        expect_words(&err, cases[i].words);
+    }
+    layer_table_fini(&table);
     model_config_fini(&config);
 }
 
@@ -372,16 +447,19 @@ static void test_ranks_share_every_expert(void **state) {
     (void)state;
     struct model_config config =
         PARSE_OK({"architectures", "[\"Qwen3MoeForCausalLM\"]"}, {"moe_intermediate_size", "50"});
+    struct layer_table table;
     uint32_t next = 0;
+    assert_int_equal(family_resolve(&table, &config, NULL), OK);
     for (uint32_t rank = 0; rank < 4; rank++) {
         struct decoder_shape shape;
         struct err err = {0};
-        if (decoder_shape_of(&shape, &config, rank, 4, &err)) fail_msg("%s", err.message);
+        if (decoder_shape_of(&shape, &config, &table, rank, 4, &err)) fail_msg("%s", err.message);
         assert_int_equal(shape.expert_start, next);
         assert_in_range(shape.expert_size, 12, 14);
         next += shape.expert_size;
     }
     assert_int_equal(next, 50);
+    layer_table_fini(&table);
     model_config_fini(&config);
 }
 
@@ -390,12 +468,15 @@ static void test_shares_are_multiples_of_8(void **state) {
     (void)state;
     struct model_config config =
         PARSE_OK({"architectures", "[\"Qwen3MoeForCausalLM\"]"}, {"moe_intermediate_size", "40"});
+    struct layer_table table;
+    assert_int_equal(family_resolve(&table, &config, NULL), OK);
     for (uint32_t rank = 0; rank < 2; rank++) {
         struct decoder_shape shape;
         struct err err = {0};
-        if (decoder_shape_of(&shape, &config, rank, 2, &err)) fail_msg("%s", err.message);
+        if (decoder_shape_of(&shape, &config, &table, rank, 2, &err)) fail_msg("%s", err.message);
         assert_int_equal(shape.expert_size, rank ? 24 : 16);
     }
+    layer_table_fini(&table);
     model_config_fini(&config);
 }
 
@@ -406,6 +487,8 @@ int main(void) {
         cmocka_unit_test(test_layers_are_described_one_by_one),
         cmocka_unit_test(test_layers_with_changed_scores_are_not_even),
         cmocka_unit_test(test_kv_groups),
+        cmocka_unit_test(test_kv_groups_of_layers_with_different_shapes),
+        cmocka_unit_test(test_heads_of_every_layer_are_checked),
         cmocka_unit_test(test_what_has_no_code_is_refused),
         cmocka_unit_test(test_what_has_no_code_in_the_whole_model_is_refused),
         cmocka_unit_test(test_unknown_architecture_lists_the_known),

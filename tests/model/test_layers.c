@@ -33,7 +33,7 @@ static void run(uint32_t num_without_rope, int32_t distance, float logits[LOGITS
     if (family_resolve(&table, &config, &err)) fail_msg("%s", err.message);
     assert_true(num_without_rope <= table.num_layers);
     for (uint32_t i = 0; i < num_without_rope; i++) table.layers[i].rope = ROPE_NONE;
-    if (decoder_shape_of(&shape, &config, 0, 1, &err)) fail_msg("%s", err.message);
+    if (decoder_shape_of(&shape, &config, &table, 0, 1, &err)) fail_msg("%s", err.message);
     if (backend_create(&backend, &options, &err)) fail_msg("%s", err.message);
     if (folder_model_weights(&weights, checkpoint, &err)) fail_msg("%s", err.message);
     const struct kv_cache_spec spec = {.num_layers = config.num_layers,

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -18,6 +19,8 @@ struct nvllm_engine_options small_options(void) {
     options.num_kvcache_blocks = 64;
     options.threads = 1;
     use_test_ranks(&options);
+    const char *load_format = getenv("NANOVLLM_TEST_LOAD_FORMAT");
+    if (load_format) options.load_format = load_format;
     return options;
 }
 

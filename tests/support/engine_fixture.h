@@ -8,7 +8,8 @@
 #define QUESTION                                                                                   \
     "<|im_start|>user\nWhat is 37 + 58?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
-struct nvllm_engine_options small_options(void); // the bundled model, max_model_len 256, one thread
+// The bundled model, max_model_len 256, one thread; load_format from NANOVLLM_TEST_LOAD_FORMAT.
+struct nvllm_engine_options small_options(void);
 struct nvllm_engine *open_engine(const struct nvllm_engine_options *options); // or fails the test
 struct nvllm_sampling_params greedy_params(int32_t max_tokens);
 // Four that together meet every part of sampling: greedy, penalties, log-probabilities with a bias,

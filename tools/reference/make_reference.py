@@ -6,6 +6,7 @@
 Needs torch (CPU is enough), transformers and safetensors.
 """
 import argparse
+import copy
 import json
 import os
 import random
@@ -96,6 +97,34 @@ def write_tokenizer_vectors(out, tokenizer, r):
         json.dump(vectors, file, ensure_ascii=True, indent=0)
 
 
+def kv_shapes_class(t):
+    """Qwen3 as tests/support/kv_shape_families.c changes it: every second layer has one KV head,
+    heads of half as many elements more, and a rotary embedding of its own."""
+    from transformers.models.qwen3 import modeling_qwen3 as qwen3
+
+    class Qwen3ForCausalLM(t.Qwen3ForCausalLM):  # the name becomes config.json's architecture
+        def __init__(self, config):
+            super().__init__(config)
+            own = copy.deepcopy(config)
+            own.num_key_value_heads = 1
+            own.head_dim = config.head_dim * 3 // 2
+            own.rope_parameters = {"rope_type": "default", "rope_theta": 500.0}
+
+            def rotate(module, args, kwargs):
+                positions = torch.arange(kwargs["hidden_states"].shape[1])[None]
+                rotary = qwen3.Qwen3RotaryEmbedding(own)  # not made before: it would be a meta tensor
+                kwargs["position_embeddings"] = rotary(kwargs["hidden_states"], positions)
+                return args, kwargs
+
+            for i, layer in enumerate(self.model.layers):
+                if i % 2:
+                    layer.self_attn = qwen3.Qwen3Attention(own, i)
+                    layer.self_attn.register_forward_pre_hook(rotate, with_kwargs=True)
+            self.post_init()
+
+    return Qwen3ForCausalLM
+
+
 def families(vocab_size):
     """{name: (model class, config)}"""
     import transformers as t
@@ -173,6 +202,9 @@ def families(vocab_size):
                                    original_max_position_embeddings=2048)),
         "phi3-long": (*phi3, dict(wide, rope_parameters=longer,
                                   original_max_position_embeddings=2)),
+        "kv-shapes": (kv_shapes_class(t), t.Qwen3Config,
+                      dict(small, head_dim=32, num_hidden_layers=5, use_sliding_window=True,
+                           sliding_window=48, max_window_layers=3)),
     })
     oss_rope = {"rope_type": "yarn", "rope_theta": 1.5e5, "factor": 8.0, "truncate": False,
                 "original_max_position_embeddings": 256}

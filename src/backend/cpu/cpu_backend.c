@@ -169,6 +169,7 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
         .kv_cache_dtype = DTYPE_BF16,
         .has_kv_groups = true,
         .has_windows = true,
+        .has_kv_shapes = true,
         .has_kv_cache_dtypes = true,
     };
     cpu->kernels = kernels;

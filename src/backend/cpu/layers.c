@@ -33,6 +33,7 @@ struct pass {
     const struct layers_args *args;
     const struct fused_layer *layer;
     struct attention_args attention;
+    struct kv_layer kv;
     struct attention_narrow narrow;
     bool is_bytes; // x of linears, instead of bf16
     const struct linear *next_qkv; // of the layer after this one; NULL: this is the last
@@ -148,10 +149,9 @@ static void take_head(void *arg, const struct linear_part *part) {
         } else if (head < a->num_heads + a->num_kv_heads) {
             kernels->rope_head(x, a->k_norm, rope, head_dim, a->eps);
             if (slot < 0) continue;
-            kv_cache_store(kernels, a->cache, a->layer, (uint32_t)slot, head - a->num_heads, x,
-                           NULL);
+            kv_cache_store(kernels, &pass->kv, (uint32_t)slot, head - a->num_heads, x, NULL);
         } else if (slot >= 0) {
-            kv_cache_store(kernels, a->cache, a->layer, (uint32_t)slot,
+            kv_cache_store(kernels, &pass->kv, (uint32_t)slot,
                            head - a->num_heads - a->num_kv_heads, NULL, x);
         }
     }
@@ -284,6 +284,7 @@ void cpu_layers(struct backend *backend, struct fused_model *model,
                                           .scale = args->scale},
                             .is_bytes = is_bytes,
                             .next_qkv = i + 1 < spec->num_layers ? layer[1].qkv : NULL};
+        pass.kv = kv_cache_layer(&pass.attention);
         if (has_narrow_cache && args->step->num_tokens >= MANY_ROWS) {
             pass.narrow.queries = args->qkv;
         }

@@ -117,18 +117,30 @@ const struct linear_group *linear_find_group(const struct linear_run *run, uint3
 struct attention_seq;
 
 /* For each layer, block and kv head: K, then V, both in chunks of 16 positions
- * (attention_kernels.h). The fields after `data` are working memory of cpu_attention, for one call
- * at a time. */
+ * (attention_kernels.h). Where layers have different shapes, those of a KV group lie in a block one
+ * behind the other, as a block may be any group's. The fields after `touched_end` are working
+ * memory of cpu_attention, for one call at a time. */
 struct kv_cache {
     struct kv_cache_spec spec; // its dtype is not DTYPE_NONE
-    size_t chunk_bytes; // K, or V, of one head at 16 positions
-    size_t part_bytes; // K, or V, of one head of one block: its chunks
-    char *data; // [num_layers][num_blocks][num_kv_heads][2][part_bytes]
+    size_t block_bytes; // of all layers of a KV group
+    // [num_layers][num_blocks][num_kv_heads][2][part_bytes], or of layers of different shapes
+    // [num_blocks][layers of the block's group][num_kv_heads][2][part_bytes]
+    char *data;
     uint32_t touched_end; // kv_cache_touch is done with the blocks before this one
     struct attention_seq *seqs; // [max_num_seqs] how a call is cut
     atomic_uint *parts_left; // [max_num_seqs][num_kv_heads] parts still to compute, if split
     float *partials; // [partials_floats] results of the parts of split sequences
     size_t partials_floats;
+};
+
+// A layer's part of the cache.
+struct kv_layer {
+    const struct kv_cache_spec *spec;
+    char *data; // of block 0
+    size_t stride; // bytes from block to block
+    size_t chunk_bytes; // K, or V, of one head at 16 positions
+    size_t part_bytes; // K, or V, of one head of one block: its chunks
+    uint32_t head_dim;
 };
 
 // Scratch bytes of linears per unit of depth: 512 rows of floats, 1024 of bf16 or 2048 of bytes. A
@@ -169,9 +181,11 @@ size_t cpu_kv_cache_block_bytes(const struct backend *backend, const struct kv_c
 void cpu_attention_prepare(struct backend *backend, const struct attention_args *args);
 void cpu_attention(struct backend *backend, const struct attention_args *args);
 
+// The layer of the call, whose shape must be one of the cache's.
+struct kv_layer kv_cache_layer(const struct attention_args *args);
 // Stores a key and a value (either may be NULL) of one kv head at a slot.
-void kv_cache_store(const struct cpu_kernels *kernels, const struct kv_cache *cache, uint32_t layer,
-                    uint32_t slot, uint32_t kv_head, const float *k, const float *v);
+void kv_cache_store(const struct cpu_kernels *kernels, const struct kv_layer *layer, uint32_t slot,
+                    uint32_t kv_head, const float *k, const float *v);
 // The system zeroes a page when it is first written, 2 MiB at a time. A prompt of 512 tokens needs
 // some 60 MiB. Called before layer 0, this makes all threads do it at once for the step's blocks of
 // all layers. Otherwise in every layer one thread zeroes and the others wait for it. It goes from
@@ -217,11 +231,8 @@ void cpu_update_tables(struct backend *backend, const struct update_tables_args 
 void cpu_gather_rows(struct backend *backend, const struct gather_rows_args *args);
 
 // K of one kv head of a block; V follows part_bytes later.
-static inline char *kv_cache_head(const struct kv_cache *cache, uint32_t layer, uint32_t block,
-                                  uint32_t kv_head) {
-    const struct kv_cache_spec *spec = &cache->spec;
-    size_t index = ((size_t)layer * spec->num_blocks + block) * spec->num_kv_heads + kv_head;
-    return cache->data + index * 2 * cache->part_bytes;
+static inline char *kv_layer_head(const struct kv_layer *layer, uint32_t block, uint32_t kv_head) {
+    return layer->data + block * layer->stride + kv_head * 2 * layer->part_bytes;
 }
 
 // Where part `index` begins when `count` things are cut into `parts` parts whose sizes differ by at

@@ -184,8 +184,7 @@ size_t model_runner_workspace_bytes(const struct model_runner_options *options) 
         sampling = sampler->scratch_floats(d->backend, vocab_size, rows) * sizeof(float) +
                    sampler->counts_bytes(d->backend, rows, vocab_size, d->limits.max_positions);
     }
-    size_t rope = (size_t)d->limits.max_positions * d->config->head_dim * sizeof(float);
-    return decoder_workspace_bytes(d->config, d->shape, &d->limits, d->backend) + rope +
+    return decoder_workspace_bytes(d->config, d->table, d->shape, &d->limits, d->backend) +
            options->batch_bytes + tables_bytes(&d->limits) +
            ((size_t)rows + d->limits.max_num_tokens) * sizeof(struct sample_result) + sampling;
 }

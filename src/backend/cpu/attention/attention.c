@@ -205,20 +205,20 @@ static void find_chunks(const struct attention_job *job, const struct attention_
                         uint32_t span_begin, struct position_range seen,
                         struct attention_tile *tile) {
     const struct attention_args *args = job->args;
-    const struct kv_cache *cache = args->cache;
+    const struct kv_layer *layer = &job->layer;
     const int32_t *block_table = step_table(args->step, args->kv_group, item->index);
-    uint32_t block_size = cache->spec.block_size;
+    uint32_t block_size = layer->spec->block_size;
     for (uint32_t chunk = 0; chunk < job->kernels->span_positions / ATTENTION_CHUNK; chunk++) {
         uint32_t position = span_begin + chunk * ATTENTION_CHUNK;
         if (position > seen.last) position = seen.last;
         if (position < seen.first) position = seen.first;
         uint32_t block = (uint32_t)block_table[position / block_size];
-        CHECK(block < cache->spec.num_blocks, "seq=%u position=%u block=%u of %u", item->index,
-              position, block, cache->spec.num_blocks);
-        size_t offset = position % block_size / ATTENTION_CHUNK * cache->chunk_bytes;
-        const char *k = kv_cache_head(cache, args->layer, block, item->kv_head);
+        CHECK(block < layer->spec->num_blocks, "seq=%u position=%u block=%u of %u", item->index,
+              position, block, layer->spec->num_blocks);
+        size_t offset = position % block_size / ATTENTION_CHUNK * layer->chunk_bytes;
+        const char *k = kv_layer_head(layer, block, item->kv_head);
         tile->next_k[chunk] = k + offset;
-        tile->next_v[chunk] = k + cache->part_bytes + offset;
+        tile->next_v[chunk] = k + layer->part_bytes + offset;
     }
 }
 
@@ -385,7 +385,7 @@ static void run_split(const struct attention_job *job, const struct attention_it
     struct attention_state state = split_state(job, item, item->part);
     walk_part(job, item, scratch, item->part, &state);
     atomic_uint *left =
-        &cache->parts_left[(size_t)item->index * cache->spec.num_kv_heads + item->kv_head];
+        &cache->parts_left[(size_t)item->index * job->args->num_kv_heads + item->kv_head];
     if (atomic_fetch_sub_explicit(left, 1, memory_order_acq_rel) > 1) return;
     uint32_t first = item->seq->first_part, end = first + item->seq->num_parts;
     const struct attention_state total = split_state(job, item, first);
@@ -440,10 +440,8 @@ void attention_run(struct cpu_backend *cpu, const struct attention_args *args,
                    const struct attention_narrow *narrow) {
     if (args->step->num_seqs == 0) return;
     const struct kv_cache_spec *spec = &args->cache->spec;
-    CHECK(args->layer < spec->num_layers && args->num_kv_heads == spec->num_kv_heads &&
-              args->head_dim == spec->head_dim && args->num_heads % args->num_kv_heads == 0,
-          "layer=%u heads=%u kv_heads=%u head_dim=%u", args->layer, args->num_heads,
-          args->num_kv_heads, args->head_dim);
+    CHECK(args->num_heads % args->num_kv_heads == 0, "heads=%u kv_heads=%u", args->num_heads,
+          args->num_kv_heads);
     CHECK(args->step->num_seqs <= spec->limits.max_num_seqs, "num_seqs=%u of %u",
           args->step->num_seqs, spec->limits.max_num_seqs);
     for (uint32_t seq = 0; seq < args->step->num_seqs; seq++) {
@@ -458,6 +456,7 @@ void attention_run(struct cpu_backend *cpu, const struct attention_args *args,
         .narrow = narrow,
         .kernels = kernels_of(&cpu->kernels, spec->dtype),
         .args = args,
+        .layer = kv_cache_layer(args),
         .group = args->num_heads / args->num_kv_heads,
     };
     attention_make_plan(&job);

@@ -33,6 +33,7 @@ struct attention_job {
     const struct cpu_backend *cpu;
     const struct attention_kernels *kernels;
     const struct attention_args *args;
+    struct kv_layer layer;
     const struct attention_narrow *narrow; // all NULL if not fused
     uint32_t group; // query heads per kv head
     uint32_t rows_per_item; // of a sequence that is not split: item_rows .. item_rows_max

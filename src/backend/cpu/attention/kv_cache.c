@@ -54,21 +54,36 @@ static size_t chunk_bytes(enum dtype dtype, uint32_t head_dim) {
     return (size_t)LANES * head_dim * dtype_size(dtype) + scales;
 }
 
+static bool has_shapes(const struct kv_cache_spec *spec) {
+    return spec->block_end.num_heads > 0;
+}
+
+// Of K and V of a block, before a place.
+static size_t bytes_before(const struct kv_cache_spec *spec, enum dtype dtype,
+                           const struct kv_place *place) {
+    size_t scales = place->num_heads * chunk_bytes(dtype, 0);
+    return 2 * (spec->block_size / LANES) *
+           (LANES * place->num_elements * dtype_size(dtype) + scales);
+}
+
 size_t cpu_kv_cache_block_bytes(const struct backend *backend, const struct kv_cache_spec *spec) {
+    enum dtype dtype = dtype_of(backend, spec);
+    if (has_shapes(spec)) return bytes_before(spec, dtype, &spec->block_end);
     return (size_t)spec->num_layers * spec->num_kv_heads * (spec->block_size / LANES) * 2 *
-           chunk_bytes(dtype_of(backend, spec), spec->head_dim);
+           chunk_bytes(dtype, spec->head_dim);
 }
 
 static enum status allocate_data(const struct backend *backend, struct kv_cache *cache,
                                  struct err *err) {
     const struct kv_cache_spec *spec = &cache->spec;
-    size_t block_bytes = cpu_kv_cache_block_bytes(backend, spec), bytes;
-    if (!__builtin_mul_overflow(block_bytes, (size_t)spec->num_blocks, &bytes)) {
+    size_t bytes;
+    cache->block_bytes = cpu_kv_cache_block_bytes(backend, spec);
+    if (!__builtin_mul_overflow(cache->block_bytes, (size_t)spec->num_blocks, &bytes)) {
         cache->data = cpu_memory_alloc_on(bytes, cpu_backend_of_const(backend)->nodes);
     }
     if (cache->data) return OK;
     return err_set(err, ERR_NOMEM, "out of memory: KV cache of %u blocks of %zu bytes",
-                   spec->num_blocks, block_bytes);
+                   spec->num_blocks, cache->block_bytes);
 }
 
 // The working memory of cpu_attention.
@@ -91,8 +106,6 @@ enum status cpu_kv_cache_create(struct backend *backend, const struct kv_cache_s
     if (!cache) return err_nomem(err, "KV cache");
     cache->spec = *spec;
     cache->spec.dtype = dtype_of(backend, spec);
-    cache->chunk_bytes = chunk_bytes(cache->spec.dtype, spec->head_dim);
-    cache->part_bytes = spec->block_size / LANES * cache->chunk_bytes;
     status = allocate_data(backend, cache, err);
     if (status == OK) status = allocate_plan(cache, err);
     if (status == OK) status = grow_scratch(cpu_backend_of(backend), spec->head_dim, err);
@@ -114,9 +127,34 @@ void cpu_kv_cache_destroy(struct backend *backend, struct kv_cache *cache) {
     free(cache);
 }
 
+struct kv_layer kv_cache_layer(const struct attention_args *args) {
+    const struct kv_cache *cache = args->cache;
+    const struct kv_cache_spec *spec = &cache->spec;
+    struct kv_layer layer = {.spec = spec, .head_dim = args->head_dim};
+    layer.chunk_bytes = chunk_bytes(spec->dtype, args->head_dim);
+    layer.part_bytes = spec->block_size / LANES * layer.chunk_bytes;
+    size_t bytes = args->num_kv_heads * 2 * layer.part_bytes; // in a block
+    if (has_shapes(spec)) {
+        size_t before = bytes_before(spec, spec->dtype, &args->place);
+        CHECK(args->num_kv_heads <= spec->num_kv_heads && args->head_dim <= spec->head_dim &&
+                  before + bytes <= cache->block_bytes,
+              "kv_heads=%u head_dim=%u place=%zu", args->num_kv_heads, args->head_dim, before);
+        layer.data = cache->data + before;
+        layer.stride = cache->block_bytes;
+    } else {
+        CHECK(args->layer < spec->num_layers && args->num_kv_heads == spec->num_kv_heads &&
+                  args->head_dim == spec->head_dim,
+              "layer=%u kv_heads=%u head_dim=%u", args->layer, args->num_kv_heads, args->head_dim);
+        layer.data = cache->data + args->layer * spec->num_blocks * bytes;
+        layer.stride = bytes;
+    }
+    return layer;
+}
+
 struct prepare_job {
     const struct cpu_kernels *kernels;
     const struct attention_args *args;
+    struct kv_layer layer;
     uint32_t tokens_per_item;
 };
 
@@ -130,15 +168,15 @@ static void store_int8(const float *x, uint32_t head_dim, void *chunk, uint32_t 
     attention_scales(chunk, head_dim)[position] = scale;
 }
 
-void kv_cache_store(const struct cpu_kernels *kernels, const struct kv_cache *cache, uint32_t layer,
-                    uint32_t slot, uint32_t kv_head, const float *k, const float *v) {
-    uint32_t block_size = cache->spec.block_size, head_dim = cache->spec.head_dim;
+void kv_cache_store(const struct cpu_kernels *kernels, const struct kv_layer *layer, uint32_t slot,
+                    uint32_t kv_head, const float *k, const float *v) {
+    uint32_t block_size = layer->spec->block_size, head_dim = layer->head_dim;
     uint32_t block = slot / block_size, chunk = slot % block_size / LANES, position = slot % LANES;
-    CHECK(block < cache->spec.num_blocks, "slot=%u num_blocks=%u", slot, cache->spec.num_blocks);
-    void *keys = kv_cache_head(cache, layer, block, kv_head) + chunk * cache->chunk_bytes;
-    void *values = (char *)keys + cache->part_bytes;
+    CHECK(block < layer->spec->num_blocks, "slot=%u num_blocks=%u", slot, layer->spec->num_blocks);
+    void *keys = kv_layer_head(layer, block, kv_head) + chunk * layer->chunk_bytes;
+    void *values = (char *)keys + layer->part_bytes;
     size_t row = (size_t)position * head_dim, pairs = (size_t)(position / 2) * 2 * head_dim;
-    switch (cache->spec.dtype) {
+    switch (layer->spec->dtype) {
     case DTYPE_F32:
         for (size_t d = 0; k && d < head_dim; d++) ((float *)keys)[d * LANES + position] = k[d];
         if (v) memcpy((float *)values + row, v, head_dim * sizeof *v);
@@ -180,8 +218,7 @@ static void prepare_item(void *arg, uint32_t item, uint32_t thread) {
         int32_t slot = slots[token];
         for (uint32_t head = 0; slot >= 0 && head < args->num_kv_heads; head++) {
             size_t at = (size_t)head * head_dim;
-            kv_cache_store(job->kernels, args->cache, args->layer, (uint32_t)slot, head, k + at,
-                           v + at);
+            kv_cache_store(job->kernels, &job->layer, (uint32_t)slot, head, k + at, v + at);
         }
     }
 }
@@ -190,7 +227,7 @@ enum { TOUCH_BYTES = 2 << 20, PAGE_BYTES = 4096 }; // a huge page, the smallest 
 
 struct touch_job {
     const struct kv_cache *cache;
-    size_t layer_bytes, begin, end; // what to touch of each layer
+    size_t layer_bytes, begin, end; // what to touch of each layer, or of all together
     uint32_t items_per_layer;
 };
 
@@ -220,7 +257,9 @@ void kv_cache_touch(struct cpu_backend *cpu, struct kv_cache *cache, const struc
         if (block >= end) end = block + 1;
     }
     if (begin >= end) return;
-    size_t block_bytes = 2 * cache->part_bytes * spec->num_kv_heads;
+    // Layers of different shapes lie together in their block.
+    uint32_t num_layers = has_shapes(spec) ? 1 : spec->num_layers;
+    size_t block_bytes = cache->block_bytes / num_layers;
     // Whole huge pages, so that the next steps find theirs.
     uint64_t rounded = ((uint64_t)end * block_bytes / TOUCH_BYTES + 1) * TOUCH_BYTES / block_bytes;
     if (rounded > end) end = rounded < spec->num_blocks ? (uint32_t)rounded : spec->num_blocks;
@@ -229,18 +268,14 @@ void kv_cache_touch(struct cpu_backend *cpu, struct kv_cache *cache, const struc
                             .begin = block_bytes * begin,
                             .end = block_bytes * end};
     job.items_per_layer = (uint32_t)((job.end - job.begin + TOUCH_BYTES - 1) / TOUCH_BYTES);
-    thread_pool_for(cpu->pool, job.items_per_layer * spec->num_layers, touch_item, &job);
+    thread_pool_for(cpu->pool, job.items_per_layer * num_layers, touch_item, &job);
     cache->touched_end = end;
 }
 
 void cpu_attention_prepare(struct backend *backend, const struct attention_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
-    const struct kv_cache_spec *spec = &args->cache->spec;
-    CHECK(args->layer < spec->num_layers && args->num_kv_heads == spec->num_kv_heads &&
-              args->head_dim == spec->head_dim,
-          "layer=%u kv_heads=%u head_dim=%u", args->layer, args->num_kv_heads, args->head_dim);
     if (args->layer == 0) kv_cache_touch(cpu, args->cache, args->step, args->kv_group);
-    struct prepare_job job = {&cpu->kernels, args,
+    struct prepare_job job = {&cpu->kernels, args, kv_cache_layer(args),
                               thread_pool_grain(cpu->pool, args->step->num_tokens, 1)};
     uint32_t num_items = (args->step->num_tokens + job.tokens_per_item - 1) / job.tokens_per_item;
     thread_pool_for(cpu->pool, num_items, prepare_item, &job);
