@@ -307,7 +307,7 @@ static enum status cuda_weights_finish(struct backend *backend, struct err *err)
 static void cuda_embed(struct backend *backend, const struct embed_args *args) {
     const struct cuda_linear_view table = cuda_linear_view_of(args->table);
     cudaStream_t stream = cuda_backend_of(backend)->stream;
-    if (table.bits) {
+    if (table.code) {
         cuda_packed_embed_launch(args, &table, stream);
     } else {
         cuda_embed_launch(args, &table, stream);

@@ -28,8 +28,9 @@ static inline struct cuda_linear_view cuda_linear_view_of(const struct linear *l
                                      .bias = linear->bias,
                                      .out = linear->out,
                                      .in = linear->in,
-                                     .bits = linear->format.bits,
+                                     .code = linear->format.code,
                                      .group = linear->format.group,
+                                     .has_offsets = linear->format.has_offsets,
                                      .shares_scales = linear->shares_scales,
                                      .scales = linear->scales};
 }

@@ -13,7 +13,6 @@ enum {
     HEADS_TO_128 = HEADS(32) | HEADS(64) | HEADS(96) | HEADS(128),
     HEADS_ALL = HEADS_TO_128 | HEADS(256),
     LINEAR_ALL = FEATURE_GATED | FEATURE_ADDED | FEATURE_BIAS | FEATURE_FLOAT_OUT,
-    FORMAT_PACKED = FORMAT_E4M3 | FORMAT_INT4,
     ATTENTION_ALL = FEATURE_WINDOW | FEATURE_SOFTCAP | FEATURE_SINKS | FEATURE_KV_GROUP,
 };
 
@@ -137,7 +136,7 @@ static const struct kernel_row rows[] = {
     {OP_LINEAR, KERNEL_PACKED_FEW_ROWS, BY_RULE, DEVICE_ANY, FORMAT_PACKED, CUDA_FEW_ROWS, 0,
      LINEAR_ALL | FEATURE_NORM, .takes = fits_packed_few_rows},
     {OP_LINEAR, KERNEL_PACKED_BATCH, BY_RULE, DEVICE_SM90A, FORMAT_PACKED, 768, 0,
-     FEATURE_GATED | FEATURE_ADDED | FEATURE_BIAS, .takes = fits_packed_batch},
+     LINEAR_ALL, .takes = fits_packed_batch},
     {OP_LINEAR, KERNEL_UNPACKED, BY_RULE, DEVICE_ANY, FORMAT_PACKED, 0, 0, LINEAR_ALL,
      .takes = NULL},
 
@@ -158,12 +157,19 @@ static const struct kernel_row rows[] = {
 uint32_t kernel_format_bit(struct weight_format format) {
     uint32_t group = format.group;
     if (weight_format_is(format, WEIGHTS_NATIVE)) return FORMAT_BF16;
-    if (format.code == WEIGHT_CODE_E4M3 && !format.has_offsets && (!group || group == 128)) {
-        return FORMAT_E4M3;
+    bool has_group = !group || (group >= PACKED_GROUP_MIN && CUDA_PACKED_BLOCK % group == 0);
+    switch (format.code) {
+    case WEIGHT_CODE_E4M3:
+        return !format.has_offsets && (!group || group == CUDA_PACKED_BLOCK) ? FORMAT_PACKED : 0;
+    case WEIGHT_CODE_E2M1:
+        return !format.has_offsets && has_group ? FORMAT_PACKED : 0;
+    case WEIGHT_CODE_INT4:
+    case WEIGHT_CODE_INT8:
+    case WEIGHT_CODE_IQ4:
+        return has_group ? FORMAT_PACKED : 0;
+    default:
+        return 0;
     }
-    // Offsets must be zeros: whole multiples of the scale. Those of GGUF's groups of 32 are not.
-    bool has_group = (group == 32 && !format.has_offsets) || group == 64 || group == 128 || !group;
-    return format.code == WEIGHT_CODE_INT4 && has_group ? FORMAT_INT4 : 0;
 }
 
 static bool has_device(enum kernel_device device, const struct cuda_device_info *info) {

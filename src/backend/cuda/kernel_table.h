@@ -58,7 +58,7 @@ enum kernel_feature {
     FEATURE_MIXED = 1 << 9, // OP_DECODE: the step has sequences with more query tokens too
 };
 
-enum kernel_format { FORMAT_BF16 = 1 << 0, FORMAT_E4M3 = 1 << 1, FORMAT_INT4 = 1 << 2 };
+enum kernel_format { FORMAT_BF16 = 1 << 0, FORMAT_PACKED = 1 << 1 };
 
 // What is to be computed. Fields of other ops are 0.
 struct kernel_job {

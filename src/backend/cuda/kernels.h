@@ -39,8 +39,9 @@ struct cuda_linear_view {
     const void *bias; // dev bf16 [out] or NULL
     uint32_t out, in;
     // Of packed weights.
-    uint32_t bits; // 8: e4m3; 4: integers; 0: not packed
-    uint32_t group; // inputs that share a scale: 32, 64 or 128; 0: all of a row
+    enum weight_code code; // WEIGHT_CODE_NONE: not packed
+    uint32_t group; // inputs that share a scale: 16, 32, 64 or 128; 0: all of a row
+    bool has_offsets;
     bool shares_scales; // 8 outputs share the scale of 128 inputs
     const void *scales; // dev
 };

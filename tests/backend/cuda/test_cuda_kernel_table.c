@@ -263,6 +263,7 @@ static void test_formats(void **state) {
 static const struct weight_format e4m3_128 = {8, 128, 0, WEIGHT_CODE_E4M3, false};
 static const struct weight_format e4m3_rows = {8, 0, 0, WEIGHT_CODE_E4M3, false};
 static const struct weight_format int4_128 = {4, 128, 0, WEIGHT_CODE_INT4, true};
+static const struct weight_format int8_rows = {8, 0, 0, WEIGHT_CODE_INT8, false};
 static const struct weight_format int4_32 = {4, 32, 0, WEIGHT_CODE_INT4, false};
 
 static int packed_kernel(struct weight_format format, uint32_t rows, uint32_t features,
@@ -275,23 +276,23 @@ static int packed_kernel(struct weight_format format, uint32_t rows, uint32_t fe
 static void test_packed_formats(void **state) {
     (void)state;
     struct weight_format other = e4m3_128;
-    assert_int_equal(kernel_format_bit(e4m3_128), FORMAT_E4M3);
-    assert_int_equal(kernel_format_bit(e4m3_rows), FORMAT_E4M3);
-    assert_int_equal(kernel_format_bit(int4_128), FORMAT_INT4);
-    assert_int_equal(kernel_format_bit(int4_32), FORMAT_INT4);
+    for (uint32_t group = 16; group <= 128; group *= 2) {
+        for (int code = WEIGHT_CODE_INT4; code < WEIGHT_CODE_E4M3; code++) {
+            other = (struct weight_format){weight_code_bits(code), group, 0, code, false};
+            assert_int_equal(kernel_format_bit(other), FORMAT_PACKED);
+            other.has_offsets = true;
+            assert_int_equal(kernel_format_bit(other),
+                             code == WEIGHT_CODE_E2M1 ? 0 : FORMAT_PACKED);
+        }
+    }
+    assert_int_equal(kernel_format_bit(e4m3_128), FORMAT_PACKED);
+    assert_int_equal(kernel_format_bit(e4m3_rows), FORMAT_PACKED);
+    assert_int_equal(kernel_format_bit(int8_rows), FORMAT_PACKED);
+    other = e4m3_128;
     other.group = 64;
     assert_int_equal(kernel_format_bit(other), 0);
     other = int4_32;
-    other.has_offsets = true;
-    assert_int_equal(kernel_format_bit(other), 0);
-    other = int4_128;
-    other.group = 16;
-    assert_int_equal(kernel_format_bit(other), 0);
-    other = e4m3_rows;
-    other.code = WEIGHT_CODE_INT8;
-    assert_int_equal(kernel_format_bit(other), 0);
-    other = int4_32;
-    other.code = WEIGHT_CODE_E2M1;
+    other.group = 8;
     assert_int_equal(kernel_format_bit(other), 0);
 }
 
@@ -301,7 +302,8 @@ static void test_rows_of_packed_formats(void **state) {
     static const struct {
         struct weight_format format;
         uint32_t batch_max;
-    } cases[] = {{e4m3_128, 768}, {e4m3_rows, 768}, {int4_128, 768}, {int4_32, 448}};
+    } cases[] = {
+        {e4m3_128, 768}, {e4m3_rows, 768}, {int8_rows, 768}, {int4_128, 768}, {int4_32, 448}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct weight_format format = cases[i].format;
         uint32_t max = cases[i].batch_max;
@@ -310,7 +312,7 @@ static void test_rows_of_packed_formats(void **state) {
         assert_int_equal(packed_kernel(format, 8, PLAIN, &ampere), KERNEL_PACKED_FEW_ROWS);
         assert_int_equal(packed_kernel(format, 9, GATED, &h200), NONE);
         assert_int_equal(packed_kernel(format, 9, FEATURE_GATED, &h200), KERNEL_PACKED_BATCH);
-        assert_int_equal(packed_kernel(format, 9, FEATURE_FLOAT_OUT, &h200), KERNEL_UNPACKED);
+        assert_int_equal(packed_kernel(format, 9, FEATURE_FLOAT_OUT, &h200), KERNEL_PACKED_BATCH);
         assert_int_equal(packed_kernel(format, 9, PLAIN, &ampere), KERNEL_UNPACKED);
         assert_int_equal(packed_kernel(format, max, FEATURE_ADDED, &h200), KERNEL_PACKED_BATCH);
         assert_int_equal(packed_kernel(format, max + 1, FEATURE_ADDED, &h200), KERNEL_UNPACKED);

@@ -29,6 +29,19 @@ static const struct packed_case cases[] = {
     {{WEIGHT_CODE_INT4, 128, true}, {80, 64}, 512, false},
     {{WEIGHT_CODE_INT4, 64, true}, {64, 80}, 384, false},
     {{WEIGHT_CODE_INT4, 32, false}, {48, 208}, 1152, false},
+    {{WEIGHT_CODE_INT4, 32, true}, {64, 80}, 640, false},
+    {{WEIGHT_CODE_INT4, 16, false}, {64, 80}, 384, false},
+    {{WEIGHT_CODE_INT4, 16, true}, {48, 96}, 512, false},
+    {{WEIGHT_CODE_INT8, 0, false}, {96, 48}, 640, false},
+    {{WEIGHT_CODE_INT8, 128, false}, {80, 64}, 1024, false},
+    {{WEIGHT_CODE_INT8, 64, false}, {64, 64}, 384, false},
+    {{WEIGHT_CODE_INT8, 32, false}, {48, 208}, 1152, false},
+    {{WEIGHT_CODE_INT8, 16, false}, {64, 80}, 512, false},
+    {{WEIGHT_CODE_INT8, 32, true}, {64, 80}, 640, false},
+    {{WEIGHT_CODE_INT8, 16, true}, {48, 96}, 384, false},
+    {{WEIGHT_CODE_E2M1, 32, false}, {64, 80}, 1024, false},
+    {{WEIGHT_CODE_E2M1, 16, false}, {48, 96}, 640, false},
+    {{WEIGHT_CODE_IQ4, 32, false}, {64, 80}, 512, false},
 };
 
 // A linear on the device, and the values that it stands for.
@@ -38,14 +51,17 @@ struct packed_linear {
     uint32_t out, in;
 };
 
-// Zeros of 4-bit codes are whole. Scales are small, so that sums are no larger than a few units.
+// Zeros of 4-bit codes in large groups are whole. Scales are small, so that sums are no larger than
+// a few units.
 static struct coded coded_for(const struct packed_case *c, uint64_t seed, uint32_t part) {
     uint32_t rows = FIRST_ROW + c->out[part], cols = FIRST_COL + c->in;
     struct coded m = coded_make(seed + part, rows, cols, c->form);
     struct ops_rng rng = ops_rng_of(seed + 5);
     for (size_t i = 0; i < (size_t)rows * m.groups; i++) {
         if (c->shares) m.scales[i] = m.scales[i % m.groups];
-        m.offsets[i] = (8 - (float)ops_rng_below(&rng, 16)) * m.scales[i];
+        bool has_minima = c->form.code == WEIGHT_CODE_INT8 || c->form.group <= 32;
+        float zero = (float)ops_rng_below(&rng, 16) + (has_minima ? 0.25f : 0);
+        m.offsets[i] = (8 - zero) * m.scales[i];
     }
     return m;
 }

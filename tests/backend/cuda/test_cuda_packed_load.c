@@ -40,8 +40,8 @@ enum status cuda_error(struct err *err, cudaError_t error, const char *call) {
 }
 
 void cuda_packed_pack_launch(void *codes, const uint8_t *raw, uint32_t out, uint32_t in,
-                             uint32_t bits, cudaStream_t stream) {
-    (void)codes, (void)bits, (void)stream;
+                             enum weight_code code, cudaStream_t stream) {
+    (void)codes, (void)code, (void)stream;
     packed = malloc((size_t)out * in);
     assert_non_null(packed);
     memcpy(packed, raw, (size_t)out * in);
@@ -79,7 +79,7 @@ static uint32_t number(const struct made *m, uint64_t a, uint64_t b) {
 }
 
 static uint8_t code_of(const struct made *m, uint64_t row, uint64_t col) {
-    uint32_t limit = m->reader.form.code == WEIGHT_CODE_INT4 ? 16 : 0x7f;
+    uint32_t limit = weight_code_bits(m->reader.form.code) == 4 ? 16 : 0x7f;
     return (uint8_t)(number(m, row, col) % limit);
 }
 
@@ -97,6 +97,10 @@ static float zero_of(const struct made *m, uint64_t row, uint64_t col) {
     return (float)(number(m, row + 3, group_of(m, col)) % 16);
 }
 
+static float offset_of(const struct made *m, uint64_t row, uint64_t col) {
+    return (8 - zero_of(m, row, col) + m->extra) * scale_of(m, row, col);
+}
+
 static enum status read_codes(const struct matrix_reader *reader, uint64_t row, uint64_t col,
                               size_t count, uint32_t group, const struct matrix_codes *out,
                               struct err *err) {
@@ -104,9 +108,8 @@ static enum status read_codes(const struct matrix_reader *reader, uint64_t row, 
     const struct made *m = made_of(reader);
     for (size_t i = 0; i < count; i++) out->codes[i] = code_of(m, row, col + i);
     for (size_t i = 0, at = 0; at < count; i++, at = group ? i * group : count) {
-        float scale = scale_of(m, row, col + at);
-        out->scales[i] = scale;
-        if (out->offsets) out->offsets[i] = (8 - zero_of(m, row, col + at) + m->extra) * scale;
+        out->scales[i] = scale_of(m, row, col + at);
+        if (out->offsets) out->offsets[i] = offset_of(m, row, col + at);
     }
     return OK;
 }
@@ -114,26 +117,33 @@ static enum status read_codes(const struct matrix_reader *reader, uint64_t row, 
 static float want_of(const struct made *m, uint64_t row, uint64_t col) {
     uint8_t q = code_of(m, row, col);
     float scale = scale_of(m, row, col);
-    if (m->reader.form.code == WEIGHT_CODE_E4M3) return (float)q * scale; // the code stands for it
+    if (m->reader.form.code != WEIGHT_CODE_INT4) { // the code stands for its value
+        float offset = m->reader.form.has_offsets ? offset_of(m, row, col) : 0;
+        return (float)q * scale + offset;
+    }
+    if (m->extra) return ((float)q - 8) * scale + offset_of(m, row, col);
     return ((float)q - (m->reader.form.has_offsets ? zero_of(m, row, col) : 8)) * scale;
 }
 
 // As linear/packed.h lays scales out.
 static float got_of(const struct linear *linear, uint32_t row, uint32_t col) {
     const struct weight_format f = linear->format;
-    size_t block = (size_t)(row / 8) * (linear->in / 128) + col / 128;
-    float code = packed[(size_t)row * linear->in + col];
+    uint32_t step = f.bits == 8 ? 64 : 128, span = f.group > step ? f.group : step;
+    size_t number = (size_t)(row / 8) * (linear->in / span) + col / span;
+    float code = packed[(size_t)row * linear->in + col], scale, offset = 0;
     const float *floats = linear->scales;
     const uint32_t *words = linear->scales;
-    if (f.bits == 8) {
-        if (!f.group) return code * floats[row];
-        return code * floats[linear->shares_scales ? block : block * 8 + row % 8];
+    if (!f.group) return code * floats[row];
+    if (linear->shares_scales) return code * floats[number];
+    size_t group = (number * 8 + row % 8) * (span / f.group) + col % span / f.group;
+    if (f.code == WEIGHT_CODE_INT4 && !(f.has_offsets && f.group <= 32)) {
+        uint32_t bits = words[group] & 0xffffff00u;
+        memcpy(&scale, &bits, sizeof scale);
+        return (code - (float)(words[group] & 255)) * scale;
     }
-    uint32_t word = words[(block * 8 + row % 8) * (128 / f.group) + col % 128 / f.group];
-    uint32_t bits = word & 0xffffff00u;
-    float scale;
-    memcpy(&scale, &bits, sizeof scale);
-    return (code - (float)(word & 255)) * scale;
+    if (f.has_offsets) offset = floats[group * 2 + 1];
+    scale = floats[f.has_offsets ? group * 2 : group];
+    return (f.code == WEIGHT_CODE_INT4 ? code - 8 : code) * scale + offset;
 }
 
 enum { OUT0 = 24, OUT1 = 40, IN = 384, FIRST_ROW = 3, FIRST_COL = 128 };
@@ -161,13 +171,14 @@ static void release(struct linear *linear) {
     packed = NULL;
 }
 
-static void check(struct matrix_form form, uint32_t group, uint32_t shared_rows, bool is_shared) {
+static void check_with(struct matrix_form form, uint32_t group, uint32_t shared_rows,
+                       bool is_shared, float extra) {
     struct cuda_backend cuda = {0};
     struct made parts[2];
     struct err err = {0};
     struct linear linear;
     for (uint32_t i = 0; i < 2; i++) {
-        parts[i] = (struct made){{.read_codes = read_codes, .form = form}, i, shared_rows, 0};
+        parts[i] = (struct made){{.read_codes = read_codes, .form = form}, i, shared_rows, extra};
     }
     const struct weight_format format = {weight_code_bits(form.code), group, 0, form.code,
                                          form.has_offsets};
@@ -186,6 +197,10 @@ static void check(struct matrix_form form, uint32_t group, uint32_t shared_rows,
     free(cuda.unpacked);
 }
 
+static void check(struct matrix_form form, uint32_t group, uint32_t shared_rows, bool is_shared) {
+    check_with(form, group, shared_rows, is_shared, 0);
+}
+
 static void test_e4m3(void **state) {
     (void)state;
     check((struct matrix_form){WEIGHT_CODE_E4M3, 0, false}, 0, 1, false);
@@ -197,7 +212,7 @@ static void test_e4m3(void **state) {
 
 static void test_int4(void **state) {
     (void)state;
-    for (uint32_t group = 32; group <= 128; group *= 2) {
+    for (uint32_t group = 16; group <= 128; group *= 2) {
         check((struct matrix_form){WEIGHT_CODE_INT4, group, false}, group, 1, false);
         check((struct matrix_form){WEIGHT_CODE_INT4, group, true}, group, 1, false);
     }
@@ -205,6 +220,30 @@ static void test_int4(void **state) {
     check((struct matrix_form){WEIGHT_CODE_INT4, 128, true}, 32, 1, false);
     check((struct matrix_form){WEIGHT_CODE_INT4, 0, true}, 0, 1, false);
     check((struct matrix_form){WEIGHT_CODE_INT4, 0, true}, 64, 1, false);
+}
+
+// Offsets of small groups are floats.
+static void test_minima(void **state) {
+    (void)state;
+    check_with((struct matrix_form){WEIGHT_CODE_INT4, 32, true}, 32, 1, false, 0.5f);
+    check_with((struct matrix_form){WEIGHT_CODE_INT4, 16, true}, 16, 1, false, 0.25f);
+    check_with((struct matrix_form){WEIGHT_CODE_INT8, 32, true}, 32, 1, false, 0.25f);
+    check_with((struct matrix_form){WEIGHT_CODE_INT8, 16, true}, 16, 1, false, 0.25f);
+    // Each group is kept as groups of 32.
+    check_with((struct matrix_form){WEIGHT_CODE_INT8, 128, true}, 128, 1, false, 0.25f);
+    check_with((struct matrix_form){WEIGHT_CODE_INT8, 0, true}, 0, 1, false, 0.25f);
+}
+
+static void test_int8_and_e2m1(void **state) {
+    (void)state;
+    check((struct matrix_form){WEIGHT_CODE_INT8, 0, false}, 0, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_INT8, 128, false}, 128, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_INT8, 64, false}, 64, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_INT8, 32, false}, 32, 1000, false);
+    check((struct matrix_form){WEIGHT_CODE_INT8, 16, false}, 16, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_E2M1, 32, false}, 32, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_E2M1, 16, false}, 16, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_INT4, 16, false}, 16, 1, false);
 }
 
 static void test_offsets_between_codes(void **state) {
@@ -233,12 +272,19 @@ static void test_shapes_that_are_not_packed(void **state) {
     assert_int_equal(cuda_packed_scratch_bytes(60, 128, format), 0);
     assert_int_equal(cuda_packed_scratch_bytes(64, 128, WEIGHTS_NATIVE), 0);
     assert_int_equal(cuda_packed_bytes(format, 64, 256), 64 * 256 / 2 + 64 * 4);
+    const struct weight_format minima = {4, 32, 0, WEIGHT_CODE_INT4, true};
+    assert_int_equal(cuda_packed_bytes(minima, 64, 256), 64 * 256 / 2 + 64 * 8 * 8);
+    const struct weight_format levels = {4, 32, 0, WEIGHT_CODE_IQ4, false};
+    assert_int_equal(cuda_packed_kept(levels, 64, 128).code, WEIGHT_CODE_INT8);
+    assert_int_equal(cuda_packed_kept(levels, 64, 128).bits, 8);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_e4m3),
         cmocka_unit_test(test_int4),
+        cmocka_unit_test(test_int8_and_e2m1),
+        cmocka_unit_test(test_minima),
         cmocka_unit_test(test_offsets_between_codes),
         cmocka_unit_test(test_shapes_that_are_not_packed),
     };

@@ -16,12 +16,12 @@ constexpr int OUTPUTS = LEFT_ROWS;
 constexpr int PITCH = OUTPUTS + 4;
 constexpr int GROUP_BARRIER = 1;
 
-enum batch_kind { PLAIN, GATED, ADDED };
+enum batch_kind { PLAIN, GATED, ADDED, FLOATS };
 
 struct batch_params {
     ring_params ring;
     int split; // blocks of a cluster
-    batch_kind kind; // ADDED: the result is added to ring.out
+    batch_kind kind; // ADDED: the result is added to ring.out; FLOATS: ring.out is float
 };
 
 // A block's work: its first row and column of `out`, the first weight row of the second half of its
@@ -119,6 +119,12 @@ __device__ __forceinline__ void finish(const batch_params &b, const batch_share 
             if (p.bias) add8(up, p.bias + p.columns + column);
 #pragma unroll
             for (int j = 0; j < 8; j++) v[j] = silu(v[j]) * up[j];
+        }
+        if (b.kind == FLOATS) {
+            auto *to = reinterpret_cast<float4 *>(reinterpret_cast<float *>(of_step(p.out)) + at);
+            to[0] = make_float4(v[0], v[1], v[2], v[3]);
+            to[1] = make_float4(v[4], v[5], v[6], v[7]);
+            continue;
         }
         if (b.kind == ADDED) add8(v, of_step(p.out) + at);
         *reinterpret_cast<uint4 *>(of_step(p.out) + at) = pack_bf16(v);

@@ -24,121 +24,125 @@ __device__ __forceinline__ bool place_of(place &p, uint32_t out, uint32_t in, ui
     return p.row < out;
 }
 
+// The levels of iq4.
+__device__ __forceinline__ uint32_t int8_of_iq4(uint8_t code) {
+    constexpr uint64_t LOW = 0xf6eaddcfbfad9881, HIGH = 0x7159453526190d01;
+    return (code < 8 ? LOW : HIGH) >> code % 8 * 8 & 255;
+}
+
+__device__ __forceinline__ uint32_t pack_word(const uint8_t *c, weight_code code) {
+    if (code == WEIGHT_CODE_E4M3) return pack_e4m3(c[0], c[1], c[8], c[9]);
+    if (code == WEIGHT_CODE_INT8) return pack_int8(c[0], c[1], c[8], c[9]);
+    if (code == WEIGHT_CODE_IQ4) {
+        return pack_int8(int8_of_iq4(c[0]), int8_of_iq4(c[1]), int8_of_iq4(c[8]),
+                         int8_of_iq4(c[9]));
+    }
+    return code == WEIGHT_CODE_E2M1 ? pack_e2m1(c) : pack_u4(c);
+}
+
 __global__ void __launch_bounds__(THREADS)
-    pack_kernel(uint4 *codes, const uint8_t *raw, uint32_t out, uint32_t in, uint32_t bits) {
+    pack_kernel(uint4 *codes, const uint8_t *raw, uint32_t out, uint32_t in, weight_code code) {
     place p;
+    uint32_t bits = code == WEIGHT_CODE_INT4 || code == WEIGHT_CODE_E2M1 ? 4 : 8; // kept
     if (!place_of(p, out, in, bits == 8 ? 64 : 128)) return;
     const uint8_t *from = raw + (size_t)p.row * in + p.column;
     uint32_t words[4];
 #pragma unroll
-    for (int w = 0; w < 4; w++) {
-        const uint8_t *c = from + w * (bits == 8 ? 16 : 32);
-        words[w] = bits == 8 ? pack_e4m3(c[0], c[1], c[8], c[9]) : pack_u4(c);
-    }
+    for (int w = 0; w < 4; w++) words[w] = pack_word(from + w * (bits == 8 ? 16 : 32), code);
     codes[p.number] = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-__device__ __forceinline__ uint32_t scaled(uint32_t pair, float offset, float scale) {
-    return pack_bf16((bf16_low(pair) - offset) * scale, (bf16_high(pair) - offset) * scale);
-}
-
-// The scale of an output and a block of 128 inputs; `offset` is what a code is less.
-__device__ __forceinline__ float scale_of(const cuda_linear_view &v, uint32_t row, uint32_t column,
-                                          float *offset) {
-    *offset = 0;
-    uint32_t tile = row / CUDA_PACKED_TILE, block = column / CUDA_PACKED_BLOCK;
-    size_t at = (size_t)tile * (v.in / CUDA_PACKED_BLOCK) + block;
-    if (v.bits == 8) {
-        const auto *scales = static_cast<const float *>(v.scales);
-        if (!v.group) return scales[row];
-        return scales[v.shares_scales ? at : at * CUDA_PACKED_TILE + row % CUDA_PACKED_TILE];
-    }
-    uint32_t per_block = CUDA_PACKED_BLOCK / v.group;
-    uint32_t group = column % CUDA_PACKED_BLOCK / v.group;
-    size_t number = (at * CUDA_PACKED_TILE + row % CUDA_PACKED_TILE) * per_block + group;
-    uint32_t word = static_cast<const uint32_t *>(v.scales)[number];
-    *offset = group_zero(word);
-    return group_scale(word);
+// The scale and the offset of a weight's group.
+template <typename K>
+__device__ __forceinline__ group_factors factors_at(const packed_scales &s, uint32_t row,
+                                                    uint32_t column) {
+    if constexpr (K::GROUP == 0) return {s.rows[row], -0.0f, 0};
+    size_t span = (size_t)(row / CUDA_PACKED_TILE) * s.spans + column / K::SPAN;
+    if (s.is_shared) return factors_of<K>(s.words[span], 0);
+    size_t at = (span * CUDA_PACKED_TILE + row % CUDA_PACKED_TILE) * K::WORDS;
+    if constexpr (K::GROUP) at += column % K::SPAN / K::GROUP * K::PER_GROUP;
+    return factors_of<K>(s.words[at], K::OFFSETS ? s.words[at + 1] : 0);
 }
 
 // Writes what a lane's 16 bytes stand for to its places in row `to` of bf16.
-__device__ __forceinline__ void unpack_lane(__nv_bfloat16 *to, const cuda_linear_view &v,
-                                            const place &p) {
-    uint4 codes = static_cast<const uint4 *>(v.weight)[p.number];
-    const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
-    float offset;
+template <typename K>
+__device__ __forceinline__ void unpack_lane(__nv_bfloat16 *to, const uint4 *codes,
+                                            const packed_scales &s, const place &p) {
+    uint4 own = codes[p.number];
 #pragma unroll
-    for (int w = 0; w < 4; w++) {
-        uint32_t column = p.column + w * (v.bits == 8 ? 16 : 32), pairs[4];
-        float scale = scale_of(v, p.row, column, &offset);
+    for (int i = 0; i < K::MULTIPLIES; i++) {
+        uint32_t column = p.column + i * 16, first, second;
+        group_factors f = factors_at<K>(s, p.row, column);
+        value_pairs<K>(own, i, f.zeros, first, second);
         auto *words_to = reinterpret_cast<uint32_t *>(to + column);
-        if (v.bits == 8) {
-            unpack_e4m3(words[w], pairs[0], pairs[1]);
-            // 2^120 by itself: a scale times 2^120 may be infinite.
-            for (int i = 0; i < 2; i++) {
-                words_to[i * 4] = pack_bf16(bf16_low(pairs[i]) * E4M3_SCALE * scale,
-                                            bf16_high(pairs[i]) * E4M3_SCALE * scale);
-            }
-        } else {
-            unpack_u4(words[w], pairs);
-            for (int i = 0; i < 4; i++) words_to[i * 4] = scaled(pairs[i], offset, scale);
-        }
+        words_to[0] = weight_pair(first, f);
+        words_to[4] = weight_pair(second, f);
     }
 }
 
+template <typename K>
 __global__ void __launch_bounds__(THREADS)
-    unpack_kernel(__nv_bfloat16 *weight, const __grid_constant__ cuda_linear_view v) {
+    unpack_kernel(__nv_bfloat16 *weight, const uint4 *codes, packed_scales s, uint32_t out,
+                  uint32_t in) {
     place p;
-    if (!place_of(p, v.out, v.in, v.bits == 8 ? 64 : 128)) return;
-    unpack_lane(weight + (size_t)p.row * v.in, v, p);
+    if (!place_of(p, out, in, K::STEP)) return;
+    unpack_lane<K>(weight + (size_t)p.row * in, codes, s, p);
 }
 
 // As rows/embed.cu. A block per token.
+template <typename K>
 __global__ void __launch_bounds__(THREADS)
-    embed_kernel(__nv_bfloat16 *out, const __grid_constant__ cuda_linear_view v,
+    embed_kernel(__nv_bfloat16 *out, const __grid_constant__ cuda_linear_view v, packed_scales s,
                  const int32_t *tokens, const sample_result *previous, int vocab_start) {
     let_next_start(); // rule 6: an ordinary launch
     int token = tokens[blockIdx.x];
     if (token < 0 && previous) token = previous[-1 - token].token_id;
     int row = token - vocab_start;
     bool is_here = row >= 0 && row < static_cast<int>(v.out);
-    uint32_t step = v.bits == 8 ? 64 : 128, steps = v.in / step;
+    uint32_t steps = v.in / K::STEP;
     __nv_bfloat16 *to = out + (size_t)blockIdx.x * v.in;
     for (uint32_t i = threadIdx.x; is_here && i < steps * 4; i += THREADS) {
         place p;
         p.row = row, p.lane = row % CUDA_PACKED_TILE * 4 + i % 4;
-        p.column = i / 4 * step + i % 4 * 2;
+        p.column = i / 4 * K::STEP + i % 4 * 2;
         p.number = ((size_t)(row / CUDA_PACKED_TILE) * steps + i / 4) * 32 + p.lane;
-        unpack_lane(to, v, p);
+        unpack_lane<K>(to, static_cast<const uint4 *>(v.weight), s, p);
     }
     for (uint32_t i = threadIdx.x; !is_here && i < v.in / 8; i += THREADS) {
         reinterpret_cast<uint4 *>(to)[i] = make_uint4(0, 0, 0, 0);
     }
 }
 
-unsigned blocks_for(uint32_t out, uint32_t in, uint32_t bits) {
-    size_t threads = (size_t)out * in * bits / 8 / 16;
+unsigned blocks_for(uint32_t out, uint32_t in, weight_code code) {
+    if (code == WEIGHT_CODE_IQ4) code = WEIGHT_CODE_INT8;
+    size_t threads = (size_t)out * in * weight_code_bits(code) / 8 / 16;
     return static_cast<unsigned>((threads + THREADS - 1) / THREADS);
 }
 
 } // namespace
 
 extern "C" void cuda_packed_pack_launch(void *codes, const uint8_t *raw, uint32_t out, uint32_t in,
-                                        uint32_t bits, cudaStream_t stream) {
-    pack_kernel<<<blocks_for(out, in, bits), THREADS, 0, stream>>>(static_cast<uint4 *>(codes), raw,
-                                                                   out, in, bits);
+                                        enum weight_code code, cudaStream_t stream) {
+    pack_kernel<<<blocks_for(out, in, code), THREADS, 0, stream>>>(static_cast<uint4 *>(codes), raw,
+                                                                   out, in, code);
 }
 
 extern "C" void cuda_packed_unpack_launch(void *weight, const struct cuda_linear_view *view,
                                           cudaStream_t stream) {
-    unpack_kernel<<<blocks_for(view->out, view->in, view->bits), THREADS, 0, stream>>>(
-        static_cast<__nv_bfloat16 *>(weight), *view);
+    const cuda_linear_view &v = *view;
+    with_kind(v, [&](auto kind) {
+        unpack_kernel<decltype(kind)><<<blocks_for(v.out, v.in, v.code), THREADS, 0, stream>>>(
+            static_cast<__nv_bfloat16 *>(weight), static_cast<const uint4 *>(v.weight),
+            packed_scales_of(v), v.out, v.in);
+    });
 }
 
 extern "C" void cuda_packed_embed_launch(const struct embed_args *args,
                                          const struct cuda_linear_view *table,
                                          cudaStream_t stream) {
-    embed_kernel<<<args->step->num_tokens, THREADS, 0, stream>>>(
-        static_cast<__nv_bfloat16 *>(args->out), *table, args->step->tokens, args->step->previous,
-        args->vocab_start);
+    with_kind(*table, [&](auto kind) {
+        embed_kernel<decltype(kind)><<<args->step->num_tokens, THREADS, 0, stream>>>(
+            static_cast<__nv_bfloat16 *>(args->out), *table, packed_scales_of(*table),
+            args->step->tokens, args->step->previous, args->vocab_start);
+    });
 }

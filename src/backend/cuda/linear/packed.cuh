@@ -7,11 +7,6 @@
 
 namespace {
 
-// A pair of bf16 from e4m3 has the sign in bit 15, and exponent and mantissa in bits 10 to 4: the
-// value times 2^-120, also for subnormals. PACKED_X_SCALE times x, and PACKED_SUM_SCALE times the
-// sums, make up for it. Both are powers of 2, and exact.
-constexpr float E4M3_SCALE = 0x1p120f, PACKED_X_SCALE = 0x1p64f, PACKED_SUM_SCALE = 0x1p56f;
-
 // Four codes as a word. In each half, one code (a) lies where bf16 has it, and the other (b) in the
 // bits between: its sign in bit 11, its exponent's high bits in 14 to 12, the rest in 3 to 0.
 __host__ __device__ inline uint32_t pack_e4m3(uint32_t a0, uint32_t a1, uint32_t b0, uint32_t b1) {
@@ -20,11 +15,34 @@ __host__ __device__ inline uint32_t pack_e4m3(uint32_t a0, uint32_t a1, uint32_t
            (b & 0x00700070u) << 8 | (b & 0x000f000fu);
 }
 
-// The pair a and the pair b.
+// The pair a and the pair b, times 2^-120: the sign in bit 15, exponent and mantissa in bits 10 to
+// 4. This holds for subnormals too.
 __host__ __device__ __forceinline__ void unpack_e4m3(uint32_t word, uint32_t &first,
                                                      uint32_t &second) {
     first = word & 0x87f087f0u;
     second = (word << 4 & 0x80f080f0u) | (word >> 4 & 0x07000700u);
+}
+
+// Four bytes as a word: the pair a in bytes 0 and 2, the pair b in 1 and 3.
+__host__ __device__ inline uint32_t pack_int8(uint32_t a0, uint32_t a1, uint32_t b0, uint32_t b1) {
+    return a0 | b0 << 8 | a1 << 16 | b1 << 24;
+}
+
+__device__ __forceinline__ uint32_t subtract_pair(uint32_t a, uint32_t b) {
+    __nv_bfloat162 y =
+        __hsub2(*reinterpret_cast<__nv_bfloat162 *>(&a), *reinterpret_cast<__nv_bfloat162 *>(&b));
+    return *reinterpret_cast<uint32_t *>(&y);
+}
+__device__ __forceinline__ uint32_t multiply_pair(uint32_t a, uint32_t b) {
+    __nv_bfloat162 y =
+        __hmul2(*reinterpret_cast<__nv_bfloat162 *>(&a), *reinterpret_cast<__nv_bfloat162 *>(&b));
+    return *reinterpret_cast<uint32_t *>(&y);
+}
+
+// The integers in bytes 0 and 2: the low 7 bits plus 128 as bf16, less 128, or 256 if negative.
+__device__ __forceinline__ uint32_t pair_of_int8(uint32_t word) {
+    constexpr uint32_t OFFSET = 0x43004300; // 128 twice
+    return subtract_pair((word & 0x007f007fu) | OFFSET, (word & 0x00800080u) | OFFSET);
 }
 
 // Eight 4-bit codes as a word. Pair p has the inputs 8 p and 8 p + 1.
@@ -47,62 +65,202 @@ __host__ __device__ __forceinline__ void unpack_u4(uint32_t word, uint32_t (&pai
     pairs[3] = (word >> 12 & CODES) | OFFSET;
 }
 
-// A group's word.
+// Eight codes of e2m1 as a word, in the order of pack_u4. In each half pair p has its signs and its
+// magnitudes in bits that a shift brings to where bf16 has them.
+__host__ __device__ inline uint32_t pack_e2m1(const uint8_t *codes) {
+    uint32_t word = 0;
+    for (int i = 0; i < 8; i++) {
+        int p = i / 2, sign_bit = p == 0 ? 15 : 11 + p, bits = p == 3 ? 9 : 6 - 3 * p;
+        uint32_t code = codes[p * 8 + i % 2];
+        word |= (code >> 3 << sign_bit | (code & 7) << bits) << i % 2 * 16;
+    }
+    return word;
+}
+
+// The pairs times 2^-126: the sign in bit 15, exponent and mantissa in bits 8 to 6, also of 0.5.
+__host__ __device__ __forceinline__ void unpack_e2m1(uint32_t word, uint32_t (&pairs)[4]) {
+    constexpr uint32_t SIGN = 0x80008000, MAGNITUDE = 0x01c001c0;
+    pairs[0] = word & (SIGN | MAGNITUDE);
+    pairs[1] = word << 3 & (SIGN | MAGNITUDE);
+    pairs[2] = (word << 2 & SIGN) | (word << 6 & MAGNITUDE);
+    pairs[3] = (word << 1 & SIGN) | (word >> 3 & MAGNITUDE);
+}
+
+// The word of a group of int4 that has zeros.
 __host__ __device__ inline uint32_t pack_group(uint32_t scale_bits, uint32_t zero) {
     return (scale_bits + 0x80u & 0xffffff00u) | zero;
-}
-__device__ __forceinline__ float group_scale(uint32_t word) {
-    return __uint_as_float(word & 0xffffff00u);
 }
 // The group's zero plus U4_OFFSET, exact: 2^23 + zero is a float.
 __device__ __forceinline__ float group_zero(uint32_t word) {
     return __uint_as_float(0x4b000000u | (word & 0xffu)) - (0x1p23f - U4_OFFSET);
 }
 
-// Parameters of a kernel. GROUPS: words of scales that a lane needs for a tile and 128 inputs. 0:
-// scales are of whole rows.
-template <int BITS_, int GROUPS_> struct packed_kind {
-    static constexpr int BITS = BITS_, GROUPS = GROUPS_, WORDS = GROUPS ? GROUPS : 1;
+// Parameters of a kernel.
+template <weight_code CODE_, int GROUP_, bool OFFSETS_> struct packed_kind {
+    static constexpr weight_code CODE = CODE_;
+    static constexpr int GROUP = GROUP_; // 0: scales are of whole rows
+    static constexpr bool OFFSETS = OFFSETS_; // floats beside the scales
+    static constexpr bool ZEROS = CODE == WEIGHT_CODE_INT4 && !OFFSETS;
+    static constexpr int BITS = CODE == WEIGHT_CODE_E4M3 || CODE == WEIGHT_CODE_INT8 ? 8 : 4;
     static constexpr int STEP = BITS == 8 ? 64 : 128; // inputs
-    static_assert(BITS == 4 || GROUPS <= 1, "e4m3 has a scale for a row or a block");
+    static constexpr int MULTIPLIES = STEP / 16; // matrix instructions for a step
+    static constexpr int SPAN = GROUP > STEP ? GROUP : STEP;
+    static constexpr int PER_GROUP = OFFSETS ? 2 : 1; // words
+    static constexpr int WORDS = GROUP ? SPAN / GROUP * PER_GROUP : 1; // of an output and a span
+    // Four lanes need the same words. If there are many, each loads some.
+    static constexpr bool IS_SPREAD = WORDS >= 4;
+    static constexpr int LANE_WORDS = IS_SPREAD ? WORDS / 4 : WORDS;
+    // Pairs of e4m3 and e2m1 are values times a power of 2. X_SCALE times x, and SUM_SCALE times
+    // the sums, make up for it. All are powers of 2, and exact.
+    static constexpr float VALUE_SCALE = CODE == WEIGHT_CODE_E4M3   ? 0x1p120f
+                                         : CODE == WEIGHT_CODE_E2M1 ? 0x1p126f
+                                                                    : 1.0f;
+    static constexpr float X_SCALE = VALUE_SCALE > 1 ? 0x1p64f : 1.0f;
+    static constexpr float SUM_SCALE = VALUE_SCALE / X_SCALE;
+    static_assert(GROUP == 0 || GROUP >= 16, "a matrix instruction has inputs of one group");
 };
+
+// Calls run(kind) with the view's kind. The list agrees with cuda_packed_kept.
+template <typename RUN>
+auto with_kind(const cuda_linear_view &v, RUN run)
+    -> decltype(run(packed_kind<WEIGHT_CODE_E4M3, 0, false>())) {
+    bool is_16 = v.group == 16, is_32 = v.group == 32;
+    if (v.code == WEIGHT_CODE_E4M3) {
+        return v.group ? run(packed_kind<WEIGHT_CODE_E4M3, 128, false>())
+                       : run(packed_kind<WEIGHT_CODE_E4M3, 0, false>());
+    }
+    if (v.code == WEIGHT_CODE_E2M1) {
+        return is_16 ? run(packed_kind<WEIGHT_CODE_E2M1, 16, false>())
+                     : run(packed_kind<WEIGHT_CODE_E2M1, 32, false>());
+    }
+    if (v.code == WEIGHT_CODE_INT8) {
+        if (v.has_offsets) {
+            return is_16 ? run(packed_kind<WEIGHT_CODE_INT8, 16, true>())
+                         : run(packed_kind<WEIGHT_CODE_INT8, 32, true>());
+        }
+        if (is_16) return run(packed_kind<WEIGHT_CODE_INT8, 16, false>());
+        if (is_32) return run(packed_kind<WEIGHT_CODE_INT8, 32, false>());
+        return v.group ? run(packed_kind<WEIGHT_CODE_INT8, 128, false>())
+                       : run(packed_kind<WEIGHT_CODE_INT8, 0, false>());
+    }
+    if (v.has_offsets && v.group <= CUDA_PACKED_MINIMA_GROUP) {
+        return is_16 ? run(packed_kind<WEIGHT_CODE_INT4, 16, true>())
+                     : run(packed_kind<WEIGHT_CODE_INT4, 32, true>());
+    }
+    if (is_16) return run(packed_kind<WEIGHT_CODE_INT4, 16, false>());
+    if (is_32) return run(packed_kind<WEIGHT_CODE_INT4, 32, false>());
+    return v.group == 64 ? run(packed_kind<WEIGHT_CODE_INT4, 64, false>())
+                         : run(packed_kind<WEIGHT_CODE_INT4, 128, false>());
+}
+
+// The two pairs of a lane for matrix instruction number i of a step, times 1 / VALUE_SCALE; 128 +
+// code of int4.
+template <typename K>
+__device__ __forceinline__ void unpack_pairs(uint4 codes, int i, uint32_t &first,
+                                             uint32_t &second) {
+    const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+    if constexpr (K::CODE == WEIGHT_CODE_E4M3) {
+        unpack_e4m3(words[i], first, second);
+    } else if constexpr (K::CODE == WEIGHT_CODE_INT8) {
+        first = pair_of_int8(words[i]);
+        second = pair_of_int8(words[i] >> 8);
+    } else {
+        uint32_t pairs[4];
+        if constexpr (K::CODE == WEIGHT_CODE_E2M1) {
+            unpack_e2m1(words[i / 2], pairs);
+        } else {
+            unpack_u4(words[i / 2], pairs);
+        }
+        first = pairs[i % 2 * 2], second = pairs[i % 2 * 2 + 1];
+    }
+}
+
+// A scale and an offset of a group of inputs.
+struct group_factors {
+    float scale, offset; // -0 changes no bit of what it is added to
+    uint32_t zeros; // 128 + zero twice, as bf16; of int4 with zeros
+};
+template <typename K>
+__device__ __forceinline__ group_factors factors_of(uint32_t word, uint32_t offset) {
+    if (K::ZEROS) {
+        uint32_t zeros = (word & 0xffu) * 0x10001u | 0x43004300u;
+        return {__uint_as_float(word & 0xffffff00u), -0.0f, zeros};
+    }
+    return {__uint_as_float(word), K::OFFSETS ? __uint_as_float(offset) : -0.0f, 0x43084308u};
+}
+
+// The pairs as the values of their codes, without the scale. All steps are exact.
+template <typename K>
+__device__ __forceinline__ void value_pairs(uint4 codes, int i, uint32_t zeros, uint32_t &first,
+                                            uint32_t &second) {
+    unpack_pairs<K>(codes, i, first, second);
+    if constexpr (K::CODE == WEIGHT_CODE_INT4) {
+        first = subtract_pair(first, zeros), second = subtract_pair(second, zeros);
+    }
+    if constexpr (K::VALUE_SCALE > 1) {
+        constexpr uint32_t SCALE = K::CODE == WEIGHT_CODE_E4M3 ? 0x7b807b80 : 0x7e807e80;
+        first = multiply_pair(first, SCALE), second = multiply_pair(second, SCALE);
+    }
+}
+
+__device__ __forceinline__ uint32_t weight_pair(uint32_t values, const group_factors &f) {
+    return pack_bf16(fmaf(bf16_low(values), f.scale, f.offset),
+                     fmaf(bf16_high(values), f.scale, f.offset));
+}
 
 // Scales of a view, as kernels read them.
 struct packed_scales {
     const uint32_t *words;
     const float *rows; // of whole rows; NULL: none
-    int blocks; // of 128 inputs
+    int spans; // of a row
     bool is_shared;
 };
 inline packed_scales packed_scales_of(const cuda_linear_view &v) {
-    bool is_of_rows = v.bits == 8 && !v.group;
-    return {is_of_rows ? nullptr : static_cast<const uint32_t *>(v.scales),
-            is_of_rows ? static_cast<const float *>(v.scales) : nullptr,
-            static_cast<int>(v.in / CUDA_PACKED_BLOCK), v.shares_scales};
+    uint32_t step = cuda_packed_step(weight_code_bits(v.code));
+    uint32_t span = v.group > step ? v.group : step;
+    return {v.group ? static_cast<const uint32_t *>(v.scales) : nullptr,
+            v.group ? nullptr : static_cast<const float *>(v.scales), static_cast<int>(v.in / span),
+            v.shares_scales};
 }
 
-// The words of this lane's output of a tile, for block number `block` of 128 inputs.
+// This lane's words of its output of a tile, for span number `span`.
 template <typename K>
-__device__ __forceinline__ void load_scales(uint32_t (&to)[K::WORDS], const packed_scales &s,
-                                            int tile, int block, int lane) {
-    if constexpr (K::GROUPS == 0) {
+__device__ __forceinline__ void load_scales(uint32_t (&to)[K::LANE_WORDS], const packed_scales &s,
+                                            int tile, int span, int lane) {
+    int number = tile * s.spans + span;
+    if constexpr (K::GROUP == 0) {
         to[0] = 0;
-    } else if constexpr (K::BITS == 8) {
-        int at = tile * s.blocks + block;
-        to[0] = __ldg(s.words + (s.is_shared ? at : at * CUDA_PACKED_TILE + lane / 4));
+    } else if constexpr (K::BITS == 8 && K::WORDS == 1) {
+        to[0] = __ldg(s.words + (s.is_shared ? number : number * CUDA_PACKED_TILE + lane / 4));
     } else {
-        size_t at = static_cast<size_t>(tile * s.blocks + block) * CUDA_PACKED_TILE + lane / 4;
-        const uint32_t *from = s.words + at * K::GROUPS;
-        if constexpr (K::GROUPS == 1) to[0] = __ldcs(from);
-        if constexpr (K::GROUPS == 2) {
+        size_t at = static_cast<size_t>(number) * CUDA_PACKED_TILE * K::WORDS;
+        const uint32_t *from =
+            s.words + at + (K::IS_SPREAD ? lane * K::LANE_WORDS : lane / 4 * K::WORDS);
+        if constexpr (K::LANE_WORDS == 1) to[0] = __ldcs(from);
+        if constexpr (K::LANE_WORDS == 2) {
             uint2 two = __ldcs(reinterpret_cast<const uint2 *>(from));
             to[0] = two.x, to[1] = two.y;
         }
-        if constexpr (K::GROUPS == 4) {
+        if constexpr (K::LANE_WORDS == 4) {
             uint4 four = __ldcs(reinterpret_cast<const uint4 *>(from));
             to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
         }
     }
+}
+
+// Word number i of a span, of those that load_scales loaded. All lanes call it.
+template <typename K>
+__device__ __forceinline__ uint32_t scale_word(const uint32_t (&words)[K::LANE_WORDS], int i,
+                                               int lane) {
+    if (!K::IS_SPREAD) return words[i];
+    return __shfl_sync(FULL_WARP, words[i % K::LANE_WORDS], (lane & ~3) | i / K::LANE_WORDS);
+}
+template <typename K>
+__device__ __forceinline__ group_factors factors_in(const uint32_t (&words)[K::LANE_WORDS],
+                                                    int group, int lane) {
+    uint32_t first = scale_word<K>(words, group * K::PER_GROUP, lane);
+    uint32_t second = K::OFFSETS ? scale_word<K>(words, group * K::PER_GROUP + 1, lane) : 0;
+    return factors_of<K>(first, second);
 }
 
 } // namespace

@@ -1,21 +1,23 @@
-/* Weights of a linear that stay quantized on the device: 8-bit floats (e4m3) or 4-bit integers,
+/* Weights of a linear that stay quantized on the device, as the codes of base/weight_code.h,
  * multiplied by linear/packed_few_rows.cu and linear/packed_batch_sm90.cu.
  *
  * A tile is 8 outputs. A step is the inputs of a tile that fill 512 bytes: 64 inputs of 8 bits or
  * 128 of 4 bits. Codes are [tiles][steps][32 lanes][16 bytes]: lane l of a warp reads its 16 bytes
  * of output l / 4 of the tile with one load, in the order of the matrix instruction's operand:
  *
- *   e4m3:  word w of lane q = l % 4 has inputs 16 w + 2 q + {0, 1, 8, 9} of the step, in an order
- *          of bits that makes two pairs of bf16 in 5 instructions (packed.cuh).
- *   4 bit: word w of lane q has inputs 32 w + 2 q + {0, 1, 8, 9, 16, 17, 24, 25}. Of a pair of
- *          inputs the first is in the word's low half.
+ *   8 bits: word w of lane q = l % 4 has inputs 16 w + 2 q + {0, 1, 8, 9} of the step.
+ *   4 bits: word w of lane q has inputs 32 w + 2 q + {0, 1, 8, 9, 16, 17, 24, 25}.
  *
- * Scales come in three forms:
+ * The order of bits in a word is that of the fewest instructions to bf16 (packed.cuh).
  *
- *   e4m3, group 0: float [out], a factor of the whole row
- *   e4m3, group 128: float [tiles][in / 128][8], or [tiles][in / 128] if the view shares_scales
- *   4 bit: uint32_t [tiles][in / 128][8][128 / group], a float whose low 8 bits hold the group's
- *          zero. Scales of f16 and bf16 lose nothing. value = (code - zero) * scale */
+ * A scale of whole rows is float [out], group 0. Otherwise an output has a word for each group:
+ *
+ *   int4 without minima: a float whose low 8 bits hold the group's zero. Scales of f16 and bf16
+ *                        lose nothing. value = (code - zero) * scale
+ *   others: a float, the scale; with has_offsets another, the offset
+ *
+ * A span is the larger of a step and a group. Words are [tiles][in / span][8][words of a span], or
+ * [tiles][in / 128] if the view shares_scales. */
 #ifndef BACKEND_CUDA_LINEAR_PACKED_H
 #define BACKEND_CUDA_LINEAR_PACKED_H
 
@@ -31,8 +33,9 @@ extern "C" {
 
 enum {
     CUDA_PACKED_TILE = 8, // outputs
-    CUDA_PACKED_BLOCK = 128, // inputs that share a word of scales, or have one word for each group
+    CUDA_PACKED_BLOCK = 128, // inputs: the largest group, and a multiple of all steps
     CUDA_PACKED_STEP_BYTES = 512,
+    CUDA_PACKED_MINIMA_GROUP = 32, // offsets of int4 in larger groups are zeros
 };
 
 // Inputs of a step.
@@ -40,9 +43,19 @@ static inline uint32_t cuda_packed_step(uint32_t bits) {
     return bits == 8 ? 64 : 128;
 }
 
-// Packs codes [out][in], a byte each. `codes` has out * in * bits / 8 bytes.
+// Whether int4's offsets are zeros, 8 if it has none.
+static inline bool cuda_packed_has_zeros(enum weight_code code, uint32_t group, bool has_offsets) {
+    return code == WEIGHT_CODE_INT4 && !(has_offsets && group <= CUDA_PACKED_MINIMA_GROUP);
+}
+
+// Words of a group.
+static inline uint32_t cuda_packed_words(enum weight_code code, uint32_t group, bool has_offsets) {
+    return has_offsets && !cuda_packed_has_zeros(code, group, has_offsets) ? 2 : 1;
+}
+
+// Packs codes [out][in], a byte each, those of iq4 as int8. `codes` has out * in * bits / 8 bytes.
 void cuda_packed_pack_launch(void *codes, const uint8_t *raw, uint32_t out, uint32_t in,
-                             uint32_t bits, cudaStream_t stream);
+                             enum weight_code code, cudaStream_t stream);
 // Writes the weights as bf16 [out][in].
 void cuda_packed_unpack_launch(void *weight, const struct cuda_linear_view *view,
                                cudaStream_t stream);

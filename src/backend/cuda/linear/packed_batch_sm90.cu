@@ -4,9 +4,11 @@
  * Algorithm: a block multiplies 128 outputs by up to 128 rows of x. Each warp loads the codes of
  * its own 16 outputs to registers and converts them to bf16 there. They are wgmma's left operand,
  * which takes it from registers. Rows of x come to a ring in shared memory by TMA and are the right
- * operand. The products of a group of inputs are summed apart. They are multiplied by the group's
- * scale in float32 and added, so a weight is never rounded. If there are too few outputs for all
- * multiprocessors, the blocks of a cluster divide the inputs (linear/batch_sums.cuh).
+ * operand. The products of a group of 64 inputs or more are summed apart. They are multiplied by
+ * the group's scale in float32 and added, so a weight is never rounded. Weights of smaller groups
+ * are rounded to bf16, as linear/packed.cu writes them: to scale the sums of each would take more
+ * instructions. If there are too few outputs for all multiprocessors, the blocks of a cluster
+ * divide the inputs (linear/batch_sums.cuh).
  *
  * Layout: a ring of [WIDTH rows][64 inputs], swizzled as in hopper.cuh; afterwards the sums use it.
  *
@@ -87,78 +89,62 @@ __device__ void copy_x(const packed_batch_params &p, const R &ring, const batch_
 
 // What a lane loads for 128 inputs: of its warp's first tile and of its second.
 template <typename K> struct block_loads {
-    static constexpr int STEPS = BLOCK / K::STEP;
+    static constexpr int STEPS = BLOCK / K::STEP, SPANS = BLOCK / K::SPAN;
+    // Weights of small groups are rounded to bf16. Otherwise the sums of SCALED groups are scaled.
+    static constexpr bool IS_ROUNDED = K::GROUP && K::GROUP <= CUDA_PACKED_MINIMA_GROUP;
+    static constexpr int SCALED = K::GROUP && !IS_ROUNDED ? BLOCK / K::GROUP : 0;
     uint4 codes[2][STEPS];
-    uint32_t scales[2][K::WORDS];
+    uint32_t scales[2][SPANS][K::LANE_WORDS];
 };
 
 template <typename K>
 __device__ __forceinline__ void load_block(block_loads<K> &to, const packed_batch_params &p,
                                            const int (&tiles)[2], int block, int lane) {
-    constexpr int STEPS = block_loads<K>::STEPS;
+    using loads = block_loads<K>;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        size_t at = static_cast<size_t>(tiles[half] * p.blocks + block) * STEPS * 32 + lane;
+        size_t at = static_cast<size_t>(tiles[half] * p.blocks + block) * loads::STEPS * 32 + lane;
 #pragma unroll
-        for (int i = 0; i < STEPS; i++) to.codes[half][i] = __ldg(p.codes + at + i * 32);
-        load_scales<K>(to.scales[half], p.scales, tiles[half], block, lane);
-    }
-}
-
-__device__ __forceinline__ uint32_t multiply_pair(uint32_t a, uint32_t b) {
-    __nv_bfloat162 y =
-        __hmul2(*reinterpret_cast<__nv_bfloat162 *>(&a), *reinterpret_cast<__nv_bfloat162 *>(&b));
-    return *reinterpret_cast<uint32_t *>(&y);
-}
-__device__ __forceinline__ uint32_t subtract_pair(uint32_t a, uint32_t b) {
-    __nv_bfloat162 y =
-        __hsub2(*reinterpret_cast<__nv_bfloat162 *>(&a), *reinterpret_cast<__nv_bfloat162 *>(&b));
-    return *reinterpret_cast<uint32_t *>(&y);
-}
-
-// Converts a tile's codes to operands: a[i][half] and a[i][half + 2] of matrix instruction i. All
-// steps are exact.
-template <typename K>
-__device__ __forceinline__ void convert_tile(uint32_t (&a)[MULTIPLIES][4],
-                                             const block_loads<K> &loads, int half) {
-    constexpr int STEPS = block_loads<K>::STEPS;
+        for (int i = 0; i < loads::STEPS; i++) to.codes[half][i] = __ldg(p.codes + at + i * 32);
 #pragma unroll
-    for (int s = 0; s < STEPS; s++) {
-        const uint4 &c = loads.codes[half][s];
-        const uint32_t words[4] = {c.x, c.y, c.z, c.w};
-#pragma unroll
-        for (int w = 0; w < 4; w++) {
-            if constexpr (K::BITS == 8) {
-                constexpr uint32_t E4M3_PAIR = 0x7b807b80; // 2^120 twice
-                uint32_t first, second;
-                unpack_e4m3(words[w], first, second);
-                a[s * 4 + w][half] = multiply_pair(first, E4M3_PAIR);
-                a[s * 4 + w][half + 2] = multiply_pair(second, E4M3_PAIR);
-            } else {
-                uint32_t zero = (loads.scales[half][w * K::WORDS / 4] & 0xffu) * 0x10001u;
-                uint32_t pairs[4];
-                unpack_u4(words[w], pairs);
-                zero |= 0x43004300u; // 128 + zero twice
-                a[w * 2][half] = subtract_pair(pairs[0], zero);
-                a[w * 2][half + 2] = subtract_pair(pairs[1], zero);
-                a[w * 2 + 1][half] = subtract_pair(pairs[2], zero);
-                a[w * 2 + 1][half + 2] = subtract_pair(pairs[3], zero);
-            }
+        for (int i = 0; i < loads::SPANS; i++) {
+            load_scales<K>(to.scales[half][i], p.scales, tiles[half], block * loads::SPANS + i,
+                           lane);
         }
     }
 }
 
-template <typename K> __device__ __forceinline__ float scale_of_word(uint32_t word) {
-    return K::BITS == 8 ? __uint_as_float(word) : group_scale(word);
+// Converts a tile's codes to operands: a[i][half] and a[i][half + 2] of matrix instruction i. They
+// are the codes' values, exact, or the rounded weights.
+template <typename K>
+__device__ __forceinline__ void convert_tile(uint32_t (&a)[MULTIPLIES][4],
+                                             const block_loads<K> &loads, int half, int lane) {
+    constexpr int PER_GROUP = K::GROUP ? K::GROUP / 16 : MULTIPLIES;
+    constexpr int SPAN_MULTIPLIES = K::SPAN / 16;
+    group_factors f = {};
+#pragma unroll
+    for (int i = 0; i < MULTIPLIES; i++) {
+        if (K::GROUP && i % PER_GROUP == 0) {
+            f = factors_in<K>(loads.scales[half][i / SPAN_MULTIPLIES],
+                              i % SPAN_MULTIPLIES / PER_GROUP, lane);
+        }
+        value_pairs<K>(loads.codes[half][i / K::MULTIPLIES], i % K::MULTIPLIES, f.zeros, a[i][half],
+                       a[i][half + 2]);
+        if (block_loads<K>::IS_ROUNDED) {
+            a[i][half] = weight_pair(a[i][half], f);
+            a[i][half + 2] = weight_pair(a[i][half + 2], f);
+        }
+    }
 }
 
 // Adds the products of 128 inputs to sums. `at` moves on by two stages.
 template <typename K, typename R>
 __device__ __forceinline__ void multiply_block(float (&sums)[R::WIDTH / 8][4],
                                                uint32_t (&a)[MULTIPLIES][4],
-                                               const uint32_t (&scales)[2][K::WORDS], const R &ring,
+                                               const float (&scales)[2][BLOCK / 16], const R &ring,
                                                typename R::place &at, bool is_first) {
-    constexpr int GROUP_MULTIPLIES = MULTIPLIES / K::WORDS;
+    constexpr int SCALED = block_loads<K>::SCALED, PARTS = SCALED ? SCALED : 1;
+    constexpr int GROUP_MULTIPLIES = MULTIPLIES / PARTS;
     typename R::place places[2] = {at, at};
     places[1].advance();
 #pragma unroll
@@ -167,22 +153,22 @@ __device__ __forceinline__ void multiply_block(float (&sums)[R::WIDTH / 8][4],
                      places[i].stage);
     }
 #pragma unroll
-    for (int g = 0; g < K::WORDS; g++) {
+    for (int g = 0; g < PARTS; g++) {
         float part[R::WIDTH / 8][4];
-        float(&to)[R::WIDTH / 8][4] = K::GROUPS ? part : sums;
+        float(&to)[R::WIDTH / 8][4] = SCALED ? part : sums;
         products_begin();
 #pragma unroll
         for (int i = 0; i < GROUP_MULTIPLIES; i++) {
             int number = g * GROUP_MULTIPLIES + i;
             uint32_t stage = ring.stages + places[number / 4].stage * R::STAGE_BYTES;
-            bool adds = i > 0 || (K::GROUPS == 0 && !is_first);
+            bool adds = i > 0 || (!SCALED && !is_first);
             multiply_registers(to, a[number], operand(stage, 0) + number % 4 * 2, adds);
         }
         products_commit();
         products_wait<0>();
         hold(to);
-        if (K::GROUPS) {
-            float low = scale_of_word<K>(scales[0][g]), high = scale_of_word<K>(scales[1][g]);
+        if (SCALED) {
+            float low = scales[0][g], high = scales[1][g];
 #pragma unroll
             for (int j = 0; j < R::WIDTH / 8; j++) {
                 sums[j][0] = fmaf(part[j][0], low, sums[j][0]);
@@ -221,19 +207,20 @@ __device__ __forceinline__ void multiply_share(float (&sums)[R::WIDTH / 8][4],
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             if (block + i >= s.end) break;
-            uint32_t a[MULTIPLIES][4], scales[2][K::WORDS];
-            convert_tile<K>(a, loads[i], 0);
-            convert_tile<K>(a, loads[i], 1);
+            uint32_t a[MULTIPLIES][4];
+            float scales[2][BLOCK / 16] = {};
+            convert_tile<K>(a, loads[i], 0, lane);
+            convert_tile<K>(a, loads[i], 1, lane);
 #pragma unroll
-            for (int w = 0; w < 2 * K::WORDS; w++) {
-                scales[w / K::WORDS][w % K::WORDS] = loads[i].scales[w / K::WORDS][w % K::WORDS];
+            for (int g = 0; g < 2 * block_loads<K>::SCALED; g++) {
+                scales[g % 2][g / 2] = factors_in<K>(loads[i].scales[g % 2][0], g / 2, lane).scale;
             }
             int next = block + i + AHEAD;
             if (next < s.end) load_block<K>(loads[i], p, tiles, next, lane);
             multiply_block<K>(sums, a, scales, ring, at, block + i == s.begin);
         }
     }
-    if (K::GROUPS == 0) {
+    if (K::GROUP == 0) {
         int low = tiles[0] * CUDA_PACKED_TILE + lane / 4;
         float low_scale = p.scales.rows[low];
         float high_scale = p.scales.rows[tiles[1] * CUDA_PACKED_TILE + lane / 4];
@@ -309,7 +296,10 @@ bool launch(const cuda_linear_task *task, uint32_t split, const cuda_device_info
     packed_batch_params p = {};
     p.batch.ring = x_params_of(task, WIDTH, info);
     p.batch.split = static_cast<int>(split);
-    p.batch.kind = task->is_gated ? GATED : task->is_added ? ADDED : PLAIN;
+    p.batch.kind = task->is_gated       ? GATED
+                   : task->is_added     ? ADDED
+                   : task->out_is_float ? FLOATS
+                                        : PLAIN;
     p.codes = static_cast<const uint4 *>(task->linear.weight);
     p.scales = packed_scales_of(task->linear);
     p.tiles = static_cast<int>(task->linear.out / CUDA_PACKED_TILE);
@@ -344,18 +334,7 @@ uint32_t choose_split(const cuda_linear_task *task, const cuda_device_info *info
 extern "C" bool cuda_packed_batch_launch(const struct cuda_linear_task *task, uint32_t split,
                                          const struct cuda_device_info *info, cudaStream_t stream) {
     if (!split) split = choose_split(task, info);
-    if (task->linear.bits == 8) {
-        if (!task->linear.group) {
-            return launch_kind<packed_kind<8, 0>>(task, split, info, stream);
-        }
-        return launch_kind<packed_kind<8, 1>>(task, split, info, stream);
-    }
-    switch (BLOCK / task->linear.group) {
-    case 1:
-        return launch_kind<packed_kind<4, 1>>(task, split, info, stream);
-    case 2:
-        return launch_kind<packed_kind<4, 2>>(task, split, info, stream);
-    default:
-        return launch_kind<packed_kind<4, 4>>(task, split, info, stream);
-    }
+    return with_kind(task->linear, [&](auto kind) {
+        return launch_kind<decltype(kind)>(task, split, info, stream);
+    });
 }

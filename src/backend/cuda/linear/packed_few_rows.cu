@@ -8,8 +8,8 @@
  * The time is that of one pass over the codes. They are converted to bf16 in registers and
  * multiplied by tensor cores (mma.sync m16n8k16): a unit of 16 outputs, which is two tiles, is the
  * left operand, and rows of x are its 8 columns. Scales multiply the sums of a group in float32, so
- * a weight is never rounded. The zeros of 4-bit codes are subtracted as zero times the group's sum
- * of x'.
+ * a weight is never rounded. Offsets, and the zeros of 4-bit codes, are added as a factor of the
+ * group's sum of x'.
  *
  * A block takes several units in turn, and its warps take the steps of a unit in turn. Each lane
  * has the loads of AHEAD steps in flight, across the ends of units. So memory is busy from the
@@ -38,10 +38,28 @@ struct packed_params {
     int warps_per_row; // that bring a row of x to shared memory
 };
 
+// Weights that are bf16 [out][in], not packed. The inputs of a lane's 16 bytes follow each other, in
+// x as well: any order of inputs gives the same products.
+struct plain_kind {
+    static constexpr weight_code CODE = WEIGHT_CODE_NONE;
+    static constexpr bool OFFSETS = false, ZEROS = false, IS_SPREAD = false;
+    static constexpr int STEP = 64, SPAN = STEP, MULTIPLIES = 4;
+    static constexpr int GROUP = 0, PER_GROUP = 1, LANE_WORDS = 1;
+    static constexpr float X_SCALE = 1, SUM_SCALE = 1;
+};
+template <>
+__device__ __forceinline__ void unpack_pairs<plain_kind>(uint4 codes, int i, uint32_t &first,
+                                                         uint32_t &second) {
+    first = i % 2 ? codes.z : codes.x;
+    second = i % 2 ? codes.w : codes.y;
+}
+
 // What a lane loads for a step: of the unit's first tile and of its second.
 template <typename K> struct step_loads {
-    uint4 codes[2];
-    uint32_t scales[2][K::WORDS];
+    static constexpr bool IS_PLAIN = K::CODE == WEIGHT_CODE_NONE;
+    static constexpr int LOADS = IS_PLAIN ? 2 : 1; // of 16 bytes
+    uint4 codes[2][LOADS];
+    uint32_t scales[2][K::LANE_WORDS];
 };
 
 // The two tiles of a unit.
@@ -60,10 +78,16 @@ __device__ __forceinline__ void load_step(step_loads<K> &to, const packed_params
     const int tiles[2] = {t.low, t.high};
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        size_t at = static_cast<size_t>(tiles[half] * p.steps + step) * 32 + lane;
-        to.codes[half] = __ldcs(p.codes + at);
-        load_scales<K>(to.scales[half], p.scales, tiles[half], step * K::STEP / CUDA_PACKED_BLOCK,
-                       lane);
+        if constexpr (step_loads<K>::IS_PLAIN) {
+            size_t row = tiles[half] * CUDA_PACKED_TILE + lane / 4;
+            size_t at = row * (p.base.in / 8) + step * (K::STEP / 8) + lane % 4;
+            to.codes[half][0] = __ldcs(p.codes + at);
+            to.codes[half][1] = __ldcs(p.codes + at + 4);
+        } else {
+            size_t at = static_cast<size_t>(tiles[half] * p.steps + step) * 32 + lane;
+            to.codes[half][0] = __ldcs(p.codes + at);
+            load_scales<K>(to.scales[half], p.scales, tiles[half], step * K::STEP / K::SPAN, lane);
+        }
     }
 }
 
@@ -86,64 +110,64 @@ __device__ __forceinline__ void add_scaled(float (&sums)[4], const float (&part)
     sums[2] = fmaf(part[2], high, sums[2]), sums[3] = fmaf(part[3], high, sums[3]);
 }
 
-// x: this lane's first input of the step in shared memory.
+// A group's sums: what its zeros and offsets add to the products, before or after the scale.
 template <typename K>
-__device__ __forceinline__ void multiply_e4m3(float (&sums)[4], const step_loads<K> &s,
-                                              uint32_t x) {
-    const uint32_t low[4] = {s.codes[0].x, s.codes[0].y, s.codes[0].z, s.codes[0].w};
-    const uint32_t high[4] = {s.codes[1].x, s.codes[1].y, s.codes[1].z, s.codes[1].w};
-    float part[4] = {};
-    float(&to)[4] = K::GROUPS ? part : sums;
+__device__ __forceinline__ void begin_group(float (&part)[4], const group_factors (&f)[2],
+                                            float first, float second) {
+    float low = K::ZEROS ? -bf16_low(f[0].zeros) : 0, high = K::ZEROS ? -bf16_low(f[1].zeros) : 0;
+    part[0] = low * first, part[1] = low * second;
+    part[2] = high * first, part[3] = high * second;
+}
+template <typename K>
+__device__ __forceinline__ void end_group(float (&sums)[4], const float (&part)[4],
+                                          const group_factors (&f)[2], float first, float second) {
+    if (K::OFFSETS) {
+        // Pairs of int4 are the values plus 136.
+        float excess = K::CODE == WEIGHT_CODE_INT4 ? -bf16_low(f[0].zeros) : 0;
+        float low = fmaf(excess, f[0].scale, f[0].offset);
+        float high = fmaf(excess, f[1].scale, f[1].offset);
+        const float added[4] = {first, second, first, second};
+        add_scaled(sums, added, low, high);
+    }
+    add_scaled(sums, part, f[0].scale, f[1].scale);
+}
+
+// x: this lane's first input of the step in shared memory. x_sums: sums of x' of the step's first
+// group, of this lane's two rows; groups are 32 bytes apart.
+template <typename K>
+__device__ __forceinline__ void multiply_step(float (&sums)[4], const step_loads<K> &s, uint32_t x,
+                                              uint32_t x_sums, int lane) {
+    constexpr int PER_GROUP = K::GROUP && K::GROUP < K::STEP ? K::GROUP / 16 : K::MULTIPLIES;
+    constexpr bool HAS_SUMS = K::ZEROS || K::OFFSETS;
+    float part[4] = {}, first = 0, second = 0;
+    float(&to)[4] = K::GROUP ? part : sums;
+    group_factors f[2];
+    uint4 v;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        uint4 v = load_shared16(x + half * 64);
+    for (int i = 0; i < K::MULTIPLIES; i++) {
+        if (i % 2 == 0) v = load_shared16(x + i * 32);
+        if (K::GROUP && i % PER_GROUP == 0) {
+            int group = i / PER_GROUP;
+            if (HAS_SUMS) {
+                uint2 both = load_shared8(x_sums + group * 32);
+                first = __uint_as_float(both.x), second = __uint_as_float(both.y);
+            }
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                f[half] = factors_in<K>(s.scales[half], group, lane);
+            }
+            begin_group<K>(part, f, first, second);
+        }
         uint32_t a[4];
-        unpack_e4m3(low[half * 2], a[0], a[2]);
-        unpack_e4m3(high[half * 2], a[1], a[3]);
-        multiply(to, a, v.x, v.y);
-        unpack_e4m3(low[half * 2 + 1], a[0], a[2]);
-        unpack_e4m3(high[half * 2 + 1], a[1], a[3]);
-        multiply(to, a, v.z, v.w);
-    }
-    if (K::GROUPS) {
-        add_scaled(sums, part, __uint_as_float(s.scales[0][0]), __uint_as_float(s.scales[1][0]));
+        constexpr int PER_LOAD = K::MULTIPLIES / step_loads<K>::LOADS;
+        unpack_pairs<K>(s.codes[0][i / PER_LOAD], i, a[0], a[2]);
+        unpack_pairs<K>(s.codes[1][i / PER_LOAD], i, a[1], a[3]);
+        multiply(to, a, i % 2 ? v.z : v.x, i % 2 ? v.w : v.y);
+        if (K::GROUP && i % PER_GROUP == PER_GROUP - 1) end_group<K>(sums, part, f, first, second);
     }
 }
 
-// x_sums: sums of x' of the step's first group, of this lane's two rows; groups are 32 bytes apart.
-template <typename K>
-__device__ __forceinline__ void multiply_u4(float (&sums)[4], const step_loads<K> &s, uint32_t x,
-                                            uint32_t x_sums) {
-    const uint32_t low[4] = {s.codes[0].x, s.codes[0].y, s.codes[0].z, s.codes[0].w};
-    const uint32_t high[4] = {s.codes[1].x, s.codes[1].y, s.codes[1].z, s.codes[1].w};
-    constexpr int WORDS_PER_GROUP = 4 / K::WORDS;
-    float part[4];
-#pragma unroll
-    for (int w = 0; w < 4; w++) {
-        uint32_t low_scale = s.scales[0][w / WORDS_PER_GROUP];
-        uint32_t high_scale = s.scales[1][w / WORDS_PER_GROUP];
-        if (w % WORDS_PER_GROUP == 0) {
-            uint2 both = load_shared8(x_sums + w / WORDS_PER_GROUP * 32);
-            float first = __uint_as_float(both.x), second = __uint_as_float(both.y);
-            float zero = -group_zero(low_scale), high_zero = -group_zero(high_scale);
-            part[0] = zero * first, part[1] = zero * second;
-            part[2] = high_zero * first, part[3] = high_zero * second;
-        }
-        uint32_t a[4], b[4];
-        unpack_u4(low[w], a);
-        unpack_u4(high[w], b);
-        uint4 v = load_shared16(x + w * 64);
-        const uint32_t first_pairs[4] = {a[0], b[0], a[1], b[1]};
-        const uint32_t second_pairs[4] = {a[2], b[2], a[3], b[3]};
-        multiply(part, first_pairs, v.x, v.y);
-        multiply(part, second_pairs, v.z, v.w);
-        if (w % WORDS_PER_GROUP == WORDS_PER_GROUP - 1) {
-            add_scaled(sums, part, group_scale(low_scale), group_scale(high_scale));
-        }
-    }
-}
-
-// x times the norm's weights, and for e4m3 times PACKED_X_SCALE. Adds the squares of x.
+// x times the norm's weights and X_SCALE. Adds the squares of x.
 template <typename K>
 __device__ __forceinline__ uint4 prepare_inputs(uint4 x, const float *norm, float &squares) {
     float v[8];
@@ -159,9 +183,9 @@ __device__ __forceinline__ uint4 prepare_inputs(uint4 x, const float *norm, floa
             v[i] *= weights[i];
         }
     }
-    if (K::BITS == 8) {
+    if (K::X_SCALE > 1) {
 #pragma unroll
-        for (int i = 0; i < 8; i++) v[i] *= PACKED_X_SCALE;
+        for (int i = 0; i < 8; i++) v[i] *= K::X_SCALE;
     }
     return pack_bf16(v);
 }
@@ -170,7 +194,7 @@ __device__ __forceinline__ uint4 prepare_inputs(uint4 x, const float *norm, floa
 template <typename K>
 __device__ __forceinline__ void keep_group_sums(uint4 x, uint32_t sums, int row, int chunk,
                                                 bool is_there) {
-    constexpr int LANES = 16 / K::WORDS; // of a group
+    constexpr int LANES = K::GROUP / 8; // of a group
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < 8; i++) sum += bf16_element(x, i);
@@ -184,7 +208,9 @@ __device__ __forceinline__ void keep_group_sums(uint4 x, uint32_t sums, int row,
 
 // Stores 8 inputs of x' so that lane q of four finds what it multiplies with 32 inputs of a row in
 // 16 bytes: inputs 2 q + {0, 1, 8, 9, 16, 17, 24, 25}.
+template <typename K>
 __device__ __forceinline__ void store_inputs(uint32_t row, int chunk, uint4 x) {
+    if (step_loads<K>::IS_PLAIN) return store_shared16(row + chunk * 16, x);
     uint32_t to = row + chunk / 4 * 64 + chunk % 4 * 4;
     store_shared(to, x.x);
     store_shared(to + 16, x.y);
@@ -192,7 +218,7 @@ __device__ __forceinline__ void store_inputs(uint32_t row, int chunk, uint4 x) {
     store_shared(to + 48, x.w);
 }
 
-// Brings x' to shared memory, and for 4 bits the sums of its groups. Warps share a row; each keeps
+// Brings x' to shared memory, and the sums of its groups if they are needed. Warps share a row; each keeps
 // its squares in squares[warp of the row][row].
 template <typename K>
 __device__ __forceinline__ void bring_x(const packed_params &p, uint32_t x, uint32_t x_sums,
@@ -217,8 +243,10 @@ __device__ __forceinline__ void bring_x(const packed_params &p, uint32_t x, uint
             bool is_there = chunk < chunks;
             const float *norm = p.base.norm && is_there ? p.base.norm + chunk * 8 : nullptr;
             v[i] = prepare_inputs<K>(v[i], norm, sum);
-            if (is_there) store_inputs(x + row * p.x_stride, chunk, v[i]);
-            if (K::BITS == 4) keep_group_sums<K>(v[i], x_sums, row, chunk, is_there);
+            if (is_there) store_inputs<K>(x + row * p.x_stride, chunk, v[i]);
+            if constexpr (K::ZEROS || K::OFFSETS) {
+                keep_group_sums<K>(v[i], x_sums, row, chunk, is_there);
+            }
         }
     }
     if (!p.base.norm) return;
@@ -249,14 +277,15 @@ __device__ __forceinline__ void write_unit(const packed_params &p, const SUMS &f
     result_place r = place_in(p, unit);
     if (!r.is_there) return;
     const few_rows_params &b = p.base;
-    float scale = K::BITS == 8 ? norm_scale * PACKED_SUM_SCALE : norm_scale;
+    float scale = norm_scale * K::SUM_SCALE;
     float y = found.total(r.local, r.row) * scale;
-    if (K::GROUPS == 0) y *= p.scales.rows[r.output];
+    constexpr bool HAS_ROW_SCALES = K::GROUP == 0 && !step_loads<K>::IS_PLAIN;
+    if (HAS_ROW_SCALES) y *= p.scales.rows[r.output];
     if (b.bias) y += __bfloat162float(b.bias[r.output]);
     if (b.is_gated) {
         int output = r.output + columns_of(b);
         float up = found.total(r.local + OUTPUTS / 2, r.row) * scale;
-        if (K::GROUPS == 0) up *= p.scales.rows[output];
+        if (HAS_ROW_SCALES) up *= p.scales.rows[output];
         if (b.bias) up += __bfloat162float(b.bias[output]);
         y = silu(y) * up;
     }
@@ -331,11 +360,9 @@ __global__ void __launch_bounds__(WARPS * 32, 1)
 #pragma unroll
         for (int a = 0; a < AHEAD; a++) {
             if (unit >= end) break;
-            uint32_t at = x + step * (K::STEP * 2);
-            if constexpr (K::BITS == 8) multiply_e4m3<K>(sums, loads[a], at);
-            if constexpr (K::BITS == 4) {
-                multiply_u4<K>(sums, loads[a], at, x_sums + step * (K::WORDS * 32));
-            }
+            constexpr int GROUPS = K::GROUP ? K::SPAN / K::GROUP : 0; // of a span
+            uint32_t its_sums = x_sums + step * K::STEP / K::SPAN * (GROUPS * 32);
+            multiply_step<K>(sums, loads[a], x + step * (K::STEP * 2), its_sums, lane);
             load_next(loads[a]);
             step += WARPS;
             if (step >= p.steps) end_unit();
@@ -351,14 +378,13 @@ packed_params params_of(const cuda_few_rows_linear *args) {
     p.scales = packed_scales_of(v);
     p.tiles = static_cast<int>(v.out / CUDA_PACKED_TILE);
     p.units = args->is_gated ? p.tiles / 2 : (p.tiles + 1) / 2;
-    p.steps = static_cast<int>(v.in / cuda_packed_step(v.bits));
+    p.steps = static_cast<int>(v.in / (v.code ? cuda_packed_step(weight_code_bits(v.code)) : 64));
     return p;
 }
 
-size_t shared_bytes(size_t rows, size_t in, uint32_t bits, uint32_t group) {
-    if (!group) group = CUDA_PACKED_BLOCK;
-    size_t sums = bits == 4 ? in / group * ROWS_TILE * sizeof(float) : 0;
-    return rows * (in * 2 + X_PAD) + sums;
+size_t shared_bytes(size_t rows, size_t in, weight_code code, uint32_t group, bool has_offsets) {
+    bool has_sums = has_offsets || code == WEIGHT_CODE_INT4;
+    return rows * (in * 2 + X_PAD) + (has_sums ? in / group * ROWS_TILE * sizeof(float) : 0);
 }
 
 // Static shared memory.
@@ -384,24 +410,15 @@ void launch_kind(packed_params p, size_t bytes, const cuda_device_info *info, cu
 
 extern "C" size_t cuda_packed_few_rows_bytes(uint32_t rows, uint32_t in,
                                              const struct weight_format *format) {
-    return shared_bytes(rows, in, format->bits, format->group) + STATIC_BYTES;
+    return shared_bytes(rows, in, format->code, format->group, format->has_offsets) + STATIC_BYTES;
 }
 
 extern "C" void cuda_packed_few_rows_launch(const struct cuda_few_rows_linear *args,
                                             const struct cuda_device_info *info,
                                             cudaStream_t stream) {
-    packed_params p = params_of(args);
-    size_t bytes = shared_bytes(args->rows, args->linear.in, args->linear.bits, args->linear.group);
-    if (args->linear.bits == 8) {
-        if (!args->linear.group) return launch_kind<packed_kind<8, 0>>(p, bytes, info, stream);
-        return launch_kind<packed_kind<8, 1>>(p, bytes, info, stream);
-    }
-    switch (CUDA_PACKED_BLOCK / args->linear.group) {
-    case 1:
-        return launch_kind<packed_kind<4, 1>>(p, bytes, info, stream);
-    case 2:
-        return launch_kind<packed_kind<4, 2>>(p, bytes, info, stream);
-    default:
-        return launch_kind<packed_kind<4, 4>>(p, bytes, info, stream);
-    }
+    const cuda_linear_view &v = args->linear;
+    size_t bytes = shared_bytes(args->rows, v.in, v.code, v.group, v.has_offsets);
+    if (!v.code) return launch_kind<plain_kind>(params_of(args), bytes, info, stream);
+    with_kind(
+        v, [&](auto kind) { launch_kind<decltype(kind)>(params_of(args), bytes, info, stream); });
 }

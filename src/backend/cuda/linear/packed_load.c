@@ -7,19 +7,39 @@
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/staging.h"
 
+// The largest group that kernels have for the code and that divides the checkpoint's; 0: whole rows.
+static uint32_t kept_group(struct weight_format format) {
+    uint32_t group = format.group ? format.group : CUDA_PACKED_BLOCK, most = CUDA_PACKED_BLOCK;
+    bool is_8_bit = format.code == WEIGHT_CODE_E4M3 || format.code == WEIGHT_CODE_INT8;
+    if (!format.group && is_8_bit && !format.has_offsets) return 0;
+    if (format.code == WEIGHT_CODE_E2M1) most = CUDA_PACKED_MINIMA_GROUP;
+    if (format.code == WEIGHT_CODE_INT8 && (format.has_offsets || group < CUDA_PACKED_BLOCK)) {
+        most = CUDA_PACKED_MINIMA_GROUP;
+    }
+    return group < most ? group : most;
+}
+
 struct weight_format cuda_packed_kept(struct weight_format format, uint32_t out, uint32_t in) {
     if (!weight_format_is_packed(format)) return format;
     if (out % CUDA_PACKED_TILE || in % CUDA_PACKED_BLOCK) return WEIGHTS_NATIVE;
-    if (format.code == WEIGHT_CODE_INT4 && !format.group) format.group = CUDA_PACKED_BLOCK;
+    if (format.code == WEIGHT_CODE_IQ4) format.code = WEIGHT_CODE_INT8; // its levels are integers
+    format.bits = weight_code_bits(format.code);
+    format.group = kept_group(format);
     return format;
 }
 
+static uint32_t words_of(struct weight_format format) {
+    return cuda_packed_words(format.code, format.group, format.has_offsets);
+}
+
+// Scales of the checkpoint.
 static size_t num_scales(struct weight_format format, uint32_t out, uint32_t in) {
     return (size_t)out * (format.group ? in / format.group : 1);
 }
 
 size_t cuda_packed_bytes(struct weight_format format, uint32_t out, uint32_t in) {
-    return (size_t)out * in * format.bits / 8 + num_scales(format, out, in) * sizeof(float);
+    return (size_t)out * in * format.bits / 8 +
+           num_scales(format, out, in) * words_of(format) * sizeof(float);
 }
 
 size_t cuda_packed_scratch_bytes(uint32_t out, uint32_t in, struct weight_format format) {
@@ -47,7 +67,8 @@ static enum status scales_alloc(struct host_scales *s, const struct linear *line
                  .num_groups = stored.group ? linear->in / stored.group : 1,
                  .scales = malloc(count * sizeof(float)),
                  .offsets = stored.has_offsets ? malloc(count * sizeof(float)) : NULL},
-        .words = malloc(num_scales(linear->format, linear->out, linear->in) * sizeof(uint32_t))};
+        .words = malloc(num_scales(linear->format, linear->out, linear->in) *
+                        words_of(linear->format) * sizeof(uint32_t))};
     if (s->rows.scales && s->words && (s->rows.offsets || !stored.has_offsets)) return OK;
     return err_nomem(err, "scales of weights");
 }
@@ -70,7 +91,7 @@ static enum status read_parts(struct cuda_backend *cuda, const struct linear_spe
 }
 
 // The word of a 4-bit group: value = (code - 8) * scale + offset = (code - zero) * scale.
-static enum status group_word(uint32_t *word, float scale, float offset, struct err *err) {
+static enum status zero_word(uint32_t *word, float scale, float offset, struct err *err) {
     uint32_t bits;
     float zero = scale == 0 ? 8 : 8 - roundf(offset / scale);
     if (!(zero >= 0 && zero <= 255) || (8 - zero) * scale != offset) {
@@ -82,18 +103,33 @@ static enum status group_word(uint32_t *word, float scale, float offset, struct 
     return OK;
 }
 
+static enum status group_words(uint32_t *words, struct weight_format format, float scale,
+                               float offset, struct err *err) {
+    if (cuda_packed_has_zeros(format.code, format.group, format.has_offsets)) {
+        return zero_word(words, scale, offset, err);
+    }
+    memcpy(words, &scale, sizeof scale);
+    if (format.has_offsets) memcpy(words + 1, &offset, sizeof offset);
+    return OK;
+}
+
+// Brings the scales of groups into the device's order. One of the checkpoint may be that of
+// several groups here.
 static enum status order_groups(struct host_scales *s, const struct linear *linear,
                                 struct err *err) {
-    uint32_t groups = linear->in / linear->format.group;
-    uint32_t per_block = CUDA_PACKED_BLOCK / linear->format.group;
+    struct weight_format format = linear->format;
+    uint32_t groups = linear->in / format.group, step = cuda_packed_step(format.bits);
+    uint32_t per_span = format.group < step ? step / format.group : 1;
+    uint32_t words = words_of(format), per_stored = groups / s->rows.num_groups;
     enum status status = OK;
     for (uint32_t row = 0; row < linear->out; row++) {
         for (uint32_t g = 0; g < groups && !status; g++) {
-            size_t from = (size_t)row * s->rows.num_groups + (s->rows.group ? g : 0);
-            size_t block = (size_t)(row / CUDA_PACKED_TILE) * (groups / per_block) + g / per_block;
-            size_t to = (block * CUDA_PACKED_TILE + row % CUDA_PACKED_TILE) * per_block;
+            size_t from = (size_t)row * s->rows.num_groups + g / per_stored;
+            size_t span = (size_t)(row / CUDA_PACKED_TILE) * (groups / per_span) + g / per_span;
+            size_t to = (span * CUDA_PACKED_TILE + row % CUDA_PACKED_TILE) * per_span;
             float offset = s->rows.offsets ? s->rows.offsets[from] : 0;
-            status = group_word(&s->words[to + g % per_block], s->rows.scales[from], offset, err);
+            status = group_words(&s->words[(to + g % per_span) * words], format,
+                                 s->rows.scales[from], offset, err);
         }
     }
     return status;
@@ -111,33 +147,28 @@ static bool are_shared(const struct host_scales *s, const struct linear *linear)
     return true;
 }
 
-// Brings the scales of e4m3 into the device's order. Returns how many there are.
-static size_t order_scales(struct host_scales *s, struct linear *linear) {
-    uint32_t groups = s->rows.num_groups;
-    size_t count = 0;
-    linear->shares_scales = linear->format.group && are_shared(s, linear);
-    if (!linear->format.group) {
-        memcpy(s->words, s->rows.scales, linear->out * sizeof(float));
-        return linear->out;
+// Of groups that each tile has one of. Returns how many there are.
+static size_t order_shared(struct host_scales *s, const struct linear *linear) {
+    uint32_t groups = s->rows.num_groups, tiles = linear->out / CUDA_PACKED_TILE;
+    for (uint32_t tile = 0; tile < tiles; tile++) {
+        size_t row = (size_t)tile * CUDA_PACKED_TILE;
+        memcpy(&s->words[tile * groups], &s->rows.scales[row * groups], groups * sizeof(float));
     }
-    for (uint32_t tile = 0; tile < linear->out / CUDA_PACKED_TILE; tile++) {
-        for (uint32_t g = 0; g < groups; g++) {
-            for (uint32_t i = 0; i < (linear->shares_scales ? 1 : CUDA_PACKED_TILE); i++) {
-                size_t row = (size_t)tile * CUDA_PACKED_TILE + i;
-                memcpy(&s->words[count++], &s->rows.scales[row * groups + g], sizeof(float));
-            }
-        }
-    }
-    return count;
+    return (size_t)tiles * groups;
 }
 
 static enum status upload_scales(struct host_scales *s, struct linear *linear, struct err *err) {
-    size_t count = num_scales(linear->format, linear->out, linear->in);
+    struct weight_format format = linear->format;
+    size_t count = num_scales(format, linear->out, linear->in) * words_of(format);
     enum status status = OK;
-    if (linear->format.code == WEIGHT_CODE_INT4) {
-        status = order_groups(s, linear, err);
+    linear->shares_scales =
+        format.bits == 8 && format.group == CUDA_PACKED_BLOCK && are_shared(s, linear);
+    if (!format.group) {
+        memcpy(s->words, s->rows.scales, count * sizeof(float));
+    } else if (linear->shares_scales) {
+        count = order_shared(s, linear);
     } else {
-        count = order_scales(s, linear);
+        status = order_groups(s, linear, err);
     }
     if (status) goto fail;
     CU(cudaMalloc(&linear->scales, count * sizeof(uint32_t)));
@@ -172,7 +203,7 @@ enum status cuda_packed_load(struct cuda_backend *cuda, const struct linear_spec
     CU(cudaMalloc(&linear->weight, count * linear->format.bits / 8));
     status = read_parts(cuda, spec, linear, raw, &scales.rows, err);
     if (status) goto fail;
-    cuda_packed_pack_launch(linear->weight, raw, linear->out, linear->in, linear->format.bits,
+    cuda_packed_pack_launch(linear->weight, raw, linear->out, linear->in, spec->format.code,
                             cuda->stream);
     status = upload_scales(&scales, linear, err);
     if (!status) status = grow_unpacked(cuda, linear, err);
