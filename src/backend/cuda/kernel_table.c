@@ -136,7 +136,7 @@ static const struct kernel_row rows[] = {
     {OP_LINEAR, KERNEL_PACKED_FEW_ROWS, BY_RULE, DEVICE_ANY, FORMAT_PACKED, CUDA_FEW_ROWS, 0,
      LINEAR_ALL | FEATURE_NORM, .takes = fits_packed_few_rows},
     {OP_LINEAR, KERNEL_PACKED_BATCH, BY_RULE, DEVICE_SM90A, FORMAT_PACKED, 768, 0,
-     LINEAR_ALL, .takes = fits_packed_batch},
+     FEATURE_GATED | FEATURE_ADDED | FEATURE_BIAS, .takes = fits_packed_batch},
     {OP_LINEAR, KERNEL_UNPACKED, BY_RULE, DEVICE_ANY, FORMAT_PACKED, 0, 0, LINEAR_ALL,
      .takes = NULL},
 

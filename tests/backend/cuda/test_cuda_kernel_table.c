@@ -312,7 +312,7 @@ static void test_rows_of_packed_formats(void **state) {
         assert_int_equal(packed_kernel(format, 8, PLAIN, &ampere), KERNEL_PACKED_FEW_ROWS);
         assert_int_equal(packed_kernel(format, 9, GATED, &h200), NONE);
         assert_int_equal(packed_kernel(format, 9, FEATURE_GATED, &h200), KERNEL_PACKED_BATCH);
-        assert_int_equal(packed_kernel(format, 9, FEATURE_FLOAT_OUT, &h200), KERNEL_PACKED_BATCH);
+        assert_int_equal(packed_kernel(format, 9, FEATURE_FLOAT_OUT, &h200), KERNEL_UNPACKED);
         assert_int_equal(packed_kernel(format, 9, PLAIN, &ampere), KERNEL_UNPACKED);
         assert_int_equal(packed_kernel(format, max, FEATURE_ADDED, &h200), KERNEL_PACKED_BATCH);
         assert_int_equal(packed_kernel(format, max + 1, FEATURE_ADDED, &h200), KERNEL_UNPACKED);

@@ -38,27 +38,9 @@ struct packed_params {
     int warps_per_row; // that bring a row of x to shared memory
 };
 
-// Weights that are bf16 [out][in], not packed. The inputs of a lane's 16 bytes follow each other, in
-// x as well: any order of inputs gives the same products.
-struct plain_kind {
-    static constexpr weight_code CODE = WEIGHT_CODE_NONE;
-    static constexpr bool OFFSETS = false, ZEROS = false, IS_SPREAD = false;
-    static constexpr int STEP = 64, SPAN = STEP, MULTIPLIES = 4;
-    static constexpr int GROUP = 0, PER_GROUP = 1, LANE_WORDS = 1;
-    static constexpr float X_SCALE = 1, SUM_SCALE = 1;
-};
-template <>
-__device__ __forceinline__ void unpack_pairs<plain_kind>(uint4 codes, int i, uint32_t &first,
-                                                         uint32_t &second) {
-    first = i % 2 ? codes.z : codes.x;
-    second = i % 2 ? codes.w : codes.y;
-}
-
 // What a lane loads for a step: of the unit's first tile and of its second.
 template <typename K> struct step_loads {
-    static constexpr bool IS_PLAIN = K::CODE == WEIGHT_CODE_NONE;
-    static constexpr int LOADS = IS_PLAIN ? 2 : 1; // of 16 bytes
-    uint4 codes[2][LOADS];
+    uint4 codes[2];
     uint32_t scales[2][K::LANE_WORDS];
 };
 
@@ -78,16 +60,9 @@ __device__ __forceinline__ void load_step(step_loads<K> &to, const packed_params
     const int tiles[2] = {t.low, t.high};
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        if constexpr (step_loads<K>::IS_PLAIN) {
-            size_t row = tiles[half] * CUDA_PACKED_TILE + lane / 4;
-            size_t at = row * (p.base.in / 8) + step * (K::STEP / 8) + lane % 4;
-            to.codes[half][0] = __ldcs(p.codes + at);
-            to.codes[half][1] = __ldcs(p.codes + at + 4);
-        } else {
-            size_t at = static_cast<size_t>(tiles[half] * p.steps + step) * 32 + lane;
-            to.codes[half][0] = __ldcs(p.codes + at);
-            load_scales<K>(to.scales[half], p.scales, tiles[half], step * K::STEP / K::SPAN, lane);
-        }
+        size_t at = static_cast<size_t>(tiles[half] * p.steps + step) * 32 + lane;
+        to.codes[half] = __ldcs(p.codes + at);
+        load_scales<K>(to.scales[half], p.scales, tiles[half], step * K::STEP / K::SPAN, lane);
     }
 }
 
@@ -159,9 +134,8 @@ __device__ __forceinline__ void multiply_step(float (&sums)[4], const step_loads
             begin_group<K>(part, f, first, second);
         }
         uint32_t a[4];
-        constexpr int PER_LOAD = K::MULTIPLIES / step_loads<K>::LOADS;
-        unpack_pairs<K>(s.codes[0][i / PER_LOAD], i, a[0], a[2]);
-        unpack_pairs<K>(s.codes[1][i / PER_LOAD], i, a[1], a[3]);
+        unpack_pairs<K>(s.codes[0], i, a[0], a[2]);
+        unpack_pairs<K>(s.codes[1], i, a[1], a[3]);
         multiply(to, a, i % 2 ? v.z : v.x, i % 2 ? v.w : v.y);
         if (K::GROUP && i % PER_GROUP == PER_GROUP - 1) end_group<K>(sums, part, f, first, second);
     }
@@ -208,9 +182,7 @@ __device__ __forceinline__ void keep_group_sums(uint4 x, uint32_t sums, int row,
 
 // Stores 8 inputs of x' so that lane q of four finds what it multiplies with 32 inputs of a row in
 // 16 bytes: inputs 2 q + {0, 1, 8, 9, 16, 17, 24, 25}.
-template <typename K>
 __device__ __forceinline__ void store_inputs(uint32_t row, int chunk, uint4 x) {
-    if (step_loads<K>::IS_PLAIN) return store_shared16(row + chunk * 16, x);
     uint32_t to = row + chunk / 4 * 64 + chunk % 4 * 4;
     store_shared(to, x.x);
     store_shared(to + 16, x.y);
@@ -218,8 +190,8 @@ __device__ __forceinline__ void store_inputs(uint32_t row, int chunk, uint4 x) {
     store_shared(to + 48, x.w);
 }
 
-// Brings x' to shared memory, and the sums of its groups if they are needed. Warps share a row; each keeps
-// its squares in squares[warp of the row][row].
+// Brings x' to shared memory, and the sums of its groups if they are needed. Warps share a row;
+// each keeps its squares in squares[warp of the row][row].
 template <typename K>
 __device__ __forceinline__ void bring_x(const packed_params &p, uint32_t x, uint32_t x_sums,
                                         float *squares, int warp, int lane) {
@@ -243,7 +215,7 @@ __device__ __forceinline__ void bring_x(const packed_params &p, uint32_t x, uint
             bool is_there = chunk < chunks;
             const float *norm = p.base.norm && is_there ? p.base.norm + chunk * 8 : nullptr;
             v[i] = prepare_inputs<K>(v[i], norm, sum);
-            if (is_there) store_inputs<K>(x + row * p.x_stride, chunk, v[i]);
+            if (is_there) store_inputs(x + row * p.x_stride, chunk, v[i]);
             if constexpr (K::ZEROS || K::OFFSETS) {
                 keep_group_sums<K>(v[i], x_sums, row, chunk, is_there);
             }
@@ -279,13 +251,12 @@ __device__ __forceinline__ void write_unit(const packed_params &p, const SUMS &f
     const few_rows_params &b = p.base;
     float scale = norm_scale * K::SUM_SCALE;
     float y = found.total(r.local, r.row) * scale;
-    constexpr bool HAS_ROW_SCALES = K::GROUP == 0 && !step_loads<K>::IS_PLAIN;
-    if (HAS_ROW_SCALES) y *= p.scales.rows[r.output];
+    if (K::GROUP == 0) y *= p.scales.rows[r.output];
     if (b.bias) y += __bfloat162float(b.bias[r.output]);
     if (b.is_gated) {
         int output = r.output + columns_of(b);
         float up = found.total(r.local + OUTPUTS / 2, r.row) * scale;
-        if (HAS_ROW_SCALES) up *= p.scales.rows[output];
+        if (K::GROUP == 0) up *= p.scales.rows[output];
         if (b.bias) up += __bfloat162float(b.bias[output]);
         y = silu(y) * up;
     }
@@ -378,7 +349,7 @@ packed_params params_of(const cuda_few_rows_linear *args) {
     p.scales = packed_scales_of(v);
     p.tiles = static_cast<int>(v.out / CUDA_PACKED_TILE);
     p.units = args->is_gated ? p.tiles / 2 : (p.tiles + 1) / 2;
-    p.steps = static_cast<int>(v.in / (v.code ? cuda_packed_step(weight_code_bits(v.code)) : 64));
+    p.steps = static_cast<int>(v.in / cuda_packed_step(weight_code_bits(v.code)));
     return p;
 }
 
@@ -418,7 +389,6 @@ extern "C" void cuda_packed_few_rows_launch(const struct cuda_few_rows_linear *a
                                             cudaStream_t stream) {
     const cuda_linear_view &v = args->linear;
     size_t bytes = shared_bytes(args->rows, v.in, v.code, v.group, v.has_offsets);
-    if (!v.code) return launch_kind<plain_kind>(params_of(args), bytes, info, stream);
     with_kind(
         v, [&](auto kind) { launch_kind<decltype(kind)>(params_of(args), bytes, info, stream); });
 }

@@ -7,7 +7,8 @@
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/staging.h"
 
-// The largest group that kernels have for the code and that divides the checkpoint's; 0: whole rows.
+// The largest group that kernels have for the code and that divides the checkpoint's. 0: whole
+// rows.
 static uint32_t kept_group(struct weight_format format) {
     uint32_t group = format.group ? format.group : CUDA_PACKED_BLOCK, most = CUDA_PACKED_BLOCK;
     bool is_8_bit = format.code == WEIGHT_CODE_E4M3 || format.code == WEIGHT_CODE_INT8;
