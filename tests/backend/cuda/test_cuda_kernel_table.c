@@ -111,7 +111,8 @@ static void test_devices(void **state) {
     assert_false(takes(&fewer, 4096, 1024, NORMED));
 }
 
-// 96 MiB of weights, and 2,048 inputs, are where 5 to 8 rows go to the kernels for many.
+// 96 MiB of weights, and 2,048 inputs, are where 5 to 8 rows go to the kernels for many, and any
+// number of an lm_head's.
 static void test_few_rows_of_huge_matrices(void **state) {
     (void)state;
     uint32_t huge = (96u << 20) / 2 / 4096;
@@ -123,6 +124,7 @@ static void test_few_rows_of_huge_matrices(void **state) {
         assert_int_equal(linear_kernel(rows, 151936, 1024, PLAIN), large);
         assert_int_equal(linear_kernel(rows, huge, 4096, PLAIN),
                          rows <= 4 ? KERNEL_FEW_ROWS : KERNEL_BATCH);
+        assert_int_equal(linear_kernel(rows, huge, 4096, FEATURE_FLOAT_OUT), KERNEL_CUBLAS);
     }
 }
 
@@ -312,7 +314,7 @@ static void test_rows_of_packed_formats(void **state) {
         assert_int_equal(packed_kernel(format, 8, PLAIN, &ampere), KERNEL_PACKED_FEW_ROWS);
         assert_int_equal(packed_kernel(format, 9, GATED, &h200), NONE);
         assert_int_equal(packed_kernel(format, 9, FEATURE_GATED, &h200), KERNEL_PACKED_BATCH);
-        assert_int_equal(packed_kernel(format, 9, FEATURE_FLOAT_OUT, &h200), KERNEL_UNPACKED);
+        assert_int_equal(packed_kernel(format, 9, FEATURE_FLOAT_OUT, &h200), KERNEL_PACKED_BATCH);
         assert_int_equal(packed_kernel(format, 9, PLAIN, &ampere), KERNEL_UNPACKED);
         assert_int_equal(packed_kernel(format, max, FEATURE_ADDED, &h200), KERNEL_PACKED_BATCH);
         assert_int_equal(packed_kernel(format, max + 1, FEATURE_ADDED, &h200), KERNEL_UNPACKED);

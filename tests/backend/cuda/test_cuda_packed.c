@@ -169,7 +169,7 @@ static void test_plain(void **state) {
         for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
             check_plain(pair->device, &cases[i], &p, row_counts[r], false);
             // Of more rows cuBLASLt makes floats. It adds no bf16 bias to them, as no model asks.
-            if (row_counts[r] > 8) continue;
+            if (row_counts[r] > 300) continue;
             check_plain(pair->device, &cases[i], &p, row_counts[r], true);
         }
         packed_free(pair->device, &p);
