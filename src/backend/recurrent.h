@@ -9,26 +9,6 @@
 struct backend;
 struct step;
 
-/* Linear attention: a layer that keeps a state in place of keys and values. For each key/value head
- * the state is a matrix S [head_dim][head_dim], zero at the sequence's start. Each token, in order,
- * makes S += k v^T; then out = scale * q S for each of the head's query heads. Before that each
- * head of q and k may have an RMS norm, in place.
- *
- * A sequence's state is in the slot step->table_row[s], which no other active sequence has. Nobody
- * clears slots: a sequence whose first query is at position 0 begins with S = 0, whatever the slot
- * holds. Any other one finds there what the step before has left, so the tokens of a sequence come
- * in order and each once. A padding sequence (context_len 0) reads and writes no slot. */
-struct linear_attention_args {
-    const struct step *step;
-    void *states; // dev [step->table_rows][linear_attention_bytes] of this layer
-    uint32_t num_heads, num_kv_heads, head_dim;
-    void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]
-    void *out; // dev [num_tokens][num_heads * head_dim], not overlapping qkv
-    const float *q_norm, *k_norm; // dev [head_dim], both or NULL
-    float eps; // of the norms
-    float scale;
-};
-
 // The heads of a gated delta net. Each key head serves num_heads / num_key_heads heads in a row.
 struct gated_delta_shape {
     uint32_t num_key_heads, num_heads;
@@ -48,8 +28,13 @@ static inline uint32_t gated_delta_channels(const struct gated_delta_shape *shap
  *   g = exp(-decay * softplus(a + dt_bias)), beta = sigmoid(b)
  *   S = g S; S += k (beta (v - S^T k))^T, where S is [key_dim][value_dim] of each head
  *   out = rms_norm(S^T q) * norm * silu(z)
- * The state is S and the last three tokens' q, k and v before the convolution. Slots are as in
- * linear_attention_args. */
+ * The state is S and the last three tokens' q, k and v before the convolution, all zero at the
+ * sequence's start.
+ *
+ * A sequence's state is in the slot step->table_row[s], which no other active sequence has. Nobody
+ * clears slots: a sequence whose first query is at position 0 begins with zeros, whatever the slot
+ * holds. Any other one finds there what the step before has left, so the tokens of a sequence come
+ * in order and each once. A padding sequence (context_len 0) reads and writes no slot. */
 struct gated_delta_args {
     const struct step *step;
     void *states; // dev [step->table_rows][gated_delta_bytes] of this layer
@@ -67,10 +52,6 @@ struct gated_delta_args {
 // Without this group models with such layers are refused.
 struct backend_recurrent {
     // Bytes of one slot of a layer; a multiple of 64.
-    size_t (*linear_attention_bytes)(const struct backend *backend, uint32_t num_kv_heads,
-                                     uint32_t head_dim);
-    void (*linear_attention)(struct backend *backend, const struct linear_attention_args *args);
-    // The same two for a gated delta net.
     size_t (*gated_delta_bytes)(const struct backend *backend,
                                 const struct gated_delta_shape *shape);
     void (*gated_delta)(struct backend *backend, const struct gated_delta_args *args);

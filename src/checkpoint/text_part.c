@@ -68,6 +68,14 @@ static int add_defaults(json_t *text, const char *defaults) {
     return failed;
 }
 
+// A copy with the same members; NULL: out of memory. json_copy leaves out those that it cannot set.
+static json_t *copy_object(const json_t *object) {
+    json_t *copy = json_copy((json_t *)(uintptr_t)object);
+    if (json_object_size(copy) == json_object_size(object)) return copy;
+    json_decref(copy);
+    return NULL;
+}
+
 // Rewrites a rotary embedding of three parts as an ordinary one.
 static int drop_parts_of_rope(json_t *text) {
     static const char *const keys[] = {"rope_scaling", "rope_parameters"};
@@ -75,7 +83,7 @@ static int drop_parts_of_rope(json_t *text) {
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         json_t *rope = json_object_get(text, keys[i]);
         if (!json_object_get(rope, "mrope_section")) continue;
-        rope = json_copy(rope);
+        rope = copy_object(rope);
         if (!rope) return -1;
         (void)json_object_del(rope, "mrope_section");
         (void)json_object_del(rope, "mrope_interleaved");
@@ -100,7 +108,7 @@ static enum status text_model_config(json_t **out, json_t *root, const char *wha
         *out = json_incref(root);
         return OK;
     }
-    *out = json_copy(root);
+    *out = copy_object(root);
     if (!*out || drop_parts_of_rope(*out)) return err_nomem(err, "config.json");
     return OK;
 }
@@ -116,7 +124,7 @@ enum status text_part_config(json_t **out, json_t *root, const char *what, struc
     size_t model = 0;
     enum status status = model_of(&model, inner, what, err);
     if (status) return status;
-    json_t *text = json_copy((json_t *)(uintptr_t)inner);
+    json_t *text = copy_object(inner);
     if (!text) return err_nomem(err, "text_config");
     int failed = json_object_set_new(text, "architectures",
                                      json_pack("[s]", text_models[model].architecture));

@@ -3,25 +3,6 @@
 #include "base/check.h"
 #include "model/compose.h"
 
-static void linear_attention(struct pass *pass, uint32_t layer_index) {
-    struct decoder *d = pass->d;
-    const struct decoder_layer *layer = &d->layers[layer_index];
-    const struct layer *described = &d->table->layers[layer_index];
-    d->backend->recurrent->linear_attention(
-        d->backend, &(struct linear_attention_args){
-                        .step = pass->step,
-                        .states = layer->states,
-                        .num_heads = d->shape.num_heads,
-                        .num_kv_heads = layer_kv_heads(described, d->shape.world_size),
-                        .head_dim = described->head_dim,
-                        .qkv = d->workspace.qkv,
-                        .out = d->workspace.attended,
-                        .q_norm = layer->q_norm,
-                        .k_norm = layer->k_norm,
-                        .eps = d->config->rms_norm_eps,
-                        .scale = described->query_scale});
-}
-
 static void gated_delta(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
@@ -123,9 +104,6 @@ static void mix(struct pass *pass, uint32_t layer_index) {
     switch (described->mixer) {
     case MIXER_GATED_DELTA_NET:
         gated_delta(pass, layer_index);
-        return;
-    case MIXER_LINEAR_ATTENTION:
-        linear_attention(pass, layer_index);
         return;
     case MIXER_ATTENTION:
         softmax_attention(pass, layer_index);

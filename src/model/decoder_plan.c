@@ -230,16 +230,8 @@ size_t decoder_weights_bytes(const struct model_config *c, const struct layer_ta
 
 size_t decoder_slot_bytes(const struct layer *layer, const struct decoder_shape *s,
                           const struct backend *b) {
-    switch (layer->mixer) {
-    case MIXER_ATTENTION:
-        return 0;
-    case MIXER_LINEAR_ATTENTION:
-        return b->recurrent->linear_attention_bytes(b, layer_kv_heads(layer, s->world_size),
-                                                    layer->head_dim);
-    case MIXER_GATED_DELTA_NET:
-        return b->recurrent->gated_delta_bytes(b, &s->delta);
-    }
-    return 0;
+    if (layer->mixer != MIXER_GATED_DELTA_NET) return 0;
+    return b->recurrent->gated_delta_bytes(b, &s->delta);
 }
 
 size_t decoder_state_bytes(const struct layer_table *table, const struct decoder_shape *s,

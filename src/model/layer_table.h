@@ -40,8 +40,7 @@ enum head_norm {
 // How a layer's tokens see the ones before them.
 enum mixer {
     MIXER_ATTENTION, // softmax attention over the KV cache
-    MIXER_LINEAR_ATTENTION, // over a state in place of keys and values (backend.h)
-    MIXER_GATED_DELTA_NET, // the same, of the shape layer_table.delta
+    MIXER_GATED_DELTA_NET, // a state in place of keys and values, of the shape layer_table.delta
 };
 
 enum { ROPE_TABLES_MAX = 4 };

@@ -1,4 +1,4 @@
-/* Models with recurrent layers (support/recurrent_families.c): each sequence has a slot of states.
+/* A model with recurrent layers (support/recurrent_model.h): each sequence has a slot of states.
  * On the CPU, and on the fake device, a request's results must be the same to the bit however it
  * runs. With NANOVLLM_TEST_RANKS or NANOVLLM_TEST_ENGINES this holds among these ranks, too. */
 #include <jansson.h>
@@ -11,10 +11,10 @@
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 #include "support/fake_device.h"
+#include "support/recurrent_model.h"
 #include "support/ways.h"
 
-// models/tiny-qwen3: 4 of its 6 layers have a state, of 4 heads of 64 x 64 floats.
-enum { STATE_BYTES = 4 * 4 * 64 * 64 * 4 };
+static struct temp_folder folder;
 
 static struct nvllm_engine_options cpu_options(void) {
     struct nvllm_engine_options options = small_options();
@@ -96,7 +96,7 @@ static void test_no_prefix_is_cached_and_a_warning_says_so(void **state) {
     const struct mixed_workload_expected *expected = *state;
     static struct captured captured;
     struct nvllm_engine_options options = cpu_options();
-    const char *part = "enable_prefix_caching has no effect: models/tiny-qwen3 has recurrent";
+    const char *part = "enable_prefix_caching has no effect: /tmp/";
     captured_begin(&captured, false);
     struct nvllm_engine *engine = open_engine(&options);
     captured_end(&captured);
@@ -136,7 +136,8 @@ static void test_the_plan_counts_the_slots(void **state) {
     (void)state;
     struct nvllm_engine_options options = cpu_options();
     options.enable_prefix_caching = 0;
-    json_int_t each = STATE_BYTES / options.tensor_parallel_size; // a rank has its heads' states
+    json_int_t each =
+        RECURRENT_STATE_BYTES / options.tensor_parallel_size; // a rank has its heads' states
     assert_int_equal(plan_number(&options, "state_bytes_each"), each);
     assert_int_equal(plan_number(&options, "num_state_slots"), 8);
     assert_int_equal(plan_number(&options, "state_bytes"), 8 * each);
@@ -167,7 +168,7 @@ static void test_a_plan_without_memory_names_the_states(void **state) {
     assert_int_equal(engine_plan_make(&plan, &options, 0, 0, &err), OK);
     plan.memory_available_bytes = 1 << 20;
     assert_int_equal(engine_plan_check_memory(&plan, &err), ERR_NOMEM);
-    assert_non_null(strstr(err.message, "states of 256 sequences 0.06), but 0.00 are free; a "
+    assert_non_null(strstr(err.message, "states of 256 sequences 0.02), but 0.00 are free; a "
                                         "smaller max_num_seqs needs less"));
     engine_plan_fini(&plan);
 }
@@ -195,6 +196,17 @@ static void test_two_ranks_give_the_tokens_of_one(void **state) {
     nvllm_results_free(results[1], WORKLOAD_REQUESTS);
 }
 
+static int make_model(void **state) {
+    recurrent_model_create(&folder);
+    small_options_use(folder.path);
+    return mixed_workload_expected_make(state);
+}
+
+static int remove_model(void **state) {
+    temp_folder_remove(&folder);
+    return mixed_workload_expected_free(state);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_results_on_every_way),
@@ -206,6 +218,5 @@ int main(void) {
         cmocka_unit_test(test_a_plan_without_memory_names_the_states),
         cmocka_unit_test(test_two_ranks_give_the_tokens_of_one),
     };
-    return cmocka_run_group_tests(tests, mixed_workload_expected_make,
-                                  mixed_workload_expected_free);
+    return cmocka_run_group_tests(tests, make_model, remove_model);
 }

@@ -12,11 +12,13 @@ static void test_a_device_without_them_refuses_by_name(void **state) {
     struct nvllm_engine_options options = small_options();
     struct nvllm_engine *engine = NULL;
     struct nvllm_error error = {0};
+    options.model = "tests/reference/data/qwen3-5";
     options.device = "cuda"; // the plain backend replaces it
     assert_int_equal(nvllm_engine_create(&engine, &options, &error), NVLLM_ERR_UNSUPPORTED);
-    assert_string_equal(error.message,
-                        "models/tiny-qwen3/config.json: recurrent layers (linear attention) are "
-                        "not supported on the device plain");
+    assert_string_equal(
+        error.message,
+        "tests/reference/data/qwen3-5/config.json: recurrent layers (linear attention) are "
+        "not supported on the device plain");
 }
 
 static uint32_t window;
@@ -26,7 +28,7 @@ static uint32_t rope;
 static void change(struct layer_table *table, const struct model_config *config) {
     (void)config;
     for (uint32_t i = 0; i < num_recurrent; i++) {
-        table->layers[i].mixer = MIXER_LINEAR_ATTENTION;
+        table->layers[i].mixer = MIXER_GATED_DELTA_NET;
         table->layers[i].window = window;
         table->layers[i].rope = rope;
     }

@@ -31,9 +31,9 @@ static const char *program; // this one
 
 // Families with a head_dim that device cuda has kernels for.
 static const char *const families[] = {
-    "qwen3",     "qwen3-tied-bias", "qwen3-yarn", "qwen2",           "llama3-rope",
-    "llama-mha", "mistral",         "qwen3-moe",  "qwen3-moe-mixed", "smollm3",
-    "granite",   "olmo2",           "phi3-short", "mistral3",
+    "qwen3",      "qwen3-tied-bias", "qwen3-yarn",      "qwen2",      "llama3-rope", "llama-mha",
+    "mistral",    "qwen3-moe",       "qwen3-moe-mixed", "smollm3",    "granite",     "olmo2",
+    "phi3-short", "mistral3",        "qwen3-5",         "qwen3-next",
 };
 
 // A window in all layers or in some.

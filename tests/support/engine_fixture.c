@@ -10,9 +10,16 @@
 #include "support/engine_fixture.h"
 #include "support/ranks.h"
 
+static const char *other_model; // NULL: the bundled one
+
+void small_options_use(const char *model) {
+    other_model = model;
+}
+
 struct nvllm_engine_options small_options(void) {
     struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
-    options.model = "models/tiny-qwen3";
+    options.model = other_model ? other_model : "models/tiny-qwen3";
+    if (other_model) options.load_format = "dummy";
     options.max_model_len = 256;
     options.max_num_seqs = 8;
     options.max_num_batched_tokens = 256;

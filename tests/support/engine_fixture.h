@@ -10,6 +10,8 @@
 
 // The bundled model, max_model_len 256, one thread; load_format from NANOVLLM_TEST_LOAD_FORMAT.
 struct nvllm_engine_options small_options(void);
+// From here on small_options has another model, with random weights. NULL: the bundled one again.
+void small_options_use(const char *model);
 struct nvllm_engine *open_engine(const struct nvllm_engine_options *options); // or fails the test
 struct nvllm_sampling_params greedy_params(int32_t max_tokens);
 // Four that together meet every part of sampling: greedy, penalties, log-probabilities with a bias,

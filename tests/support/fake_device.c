@@ -16,8 +16,9 @@ enum command_kind {
     LINEAR,
     ATTENTION_PREPARE,
     ATTENTION,
-    LINEAR_ATTENTION,
+    GATED_DELTA,
     SILU_MUL,
+    SIGMOID_MUL,
     SCALE,
     GATHER_ROWS,
     SAMPLE,
@@ -49,8 +50,9 @@ struct command {
         struct rms_norm_args rms_norm;
         struct linear_args linear;
         struct attention_args attention;
-        struct linear_attention_args linear_attention;
+        struct gated_delta_args gated_delta;
         struct silu_mul_args silu_mul;
+        struct sigmoid_mul_args sigmoid_mul;
         struct scale_args scale;
         struct gather_rows_args gather_rows;
         struct update_tables_args update_tables;
@@ -166,10 +168,10 @@ static void run_attention_prepare(struct backend *backend, const struct command 
     fake.cpu->attention_prepare(backend, &args);
 }
 
-static void run_linear_attention(struct backend *backend, const struct command *command) {
-    struct linear_attention_args args = command->as.linear_attention;
+static void run_gated_delta(struct backend *backend, const struct command *command) {
+    struct gated_delta_args args = command->as.gated_delta;
     args.step = &command->step;
-    fake.cpu_recurrent->linear_attention(backend, &args);
+    fake.cpu_recurrent->gated_delta(backend, &args);
 }
 
 static void run_simple(struct backend *b, const struct command *command) {
@@ -197,14 +199,17 @@ static void run_simple(struct backend *b, const struct command *command) {
     case SILU_MUL:
         cpu->silu_mul(b, &command->as.silu_mul);
         return;
+    case SIGMOID_MUL:
+        cpu->sigmoid_mul(b, &command->as.sigmoid_mul);
+        return;
     case SCALE:
         cpu->scale(b, &command->as.scale);
         return;
     case GATHER_ROWS:
         cpu->gather_rows(b, &command->as.gather_rows);
         return;
-    case LINEAR_ATTENTION:
-        run_linear_attention(b, command);
+    case GATED_DELTA:
+        run_gated_delta(b, command);
         return;
     case UPDATE_TABLES:
         cpu->update_tables(b, &command->as.update_tables);
@@ -417,10 +422,6 @@ static enum status fake_memory(struct backend *backend, size_t *free_bytes, size
     return OK;
 }
 
-static void fake_embed(struct backend *backend, const struct embed_args *args) {
-    enqueue(backend, &(struct command){.kind = EMBED, .step = *args->step, .as.embed = *args});
-}
-
 // Ops that borrow nothing.
 #define ENQUEUES(op, command_kind)                                                                 \
     static void fake_##op(struct backend *backend, const struct op##_args *args) {                 \
@@ -428,10 +429,21 @@ static void fake_embed(struct backend *backend, const struct embed_args *args) {
     }
 ENQUEUES(rms_norm, RMS_NORM)
 ENQUEUES(scale, SCALE)
+ENQUEUES(sigmoid_mul, SIGMOID_MUL)
 ENQUEUES(silu_mul, SILU_MUL)
 ENQUEUES(update_tables, UPDATE_TABLES)
 ENQUEUES(gather_rows, GATHER_ROWS)
 ENQUEUES(sample, SAMPLE)
+
+// Ops that borrow the step.
+#define ENQUEUES_STEP(op, command_kind)                                                            \
+    static void fake_##op(struct backend *backend, const struct op##_args *args) {                 \
+        const struct step *step = args->step;                                                      \
+        enqueue(backend, &(struct command){.kind = command_kind, .step = *step, .as.op = *args});  \
+    }
+ENQUEUES_STEP(embed, EMBED)
+ENQUEUES_STEP(attention, ATTENTION)
+ENQUEUES_STEP(gated_delta, GATED_DELTA)
 
 static void fake_linear(struct backend *backend, const struct linear_args *args) {
     backend->num_timed += fake.times_linears;
@@ -441,18 +453,6 @@ static void fake_linear(struct backend *backend, const struct linear_args *args)
 static void fake_attention_prepare(struct backend *backend, const struct attention_args *args) {
     enqueue(backend, &(struct command){
                          .kind = ATTENTION_PREPARE, .step = *args->step, .as.attention = *args});
-}
-
-static void fake_attention(struct backend *backend, const struct attention_args *args) {
-    enqueue(backend,
-            &(struct command){.kind = ATTENTION, .step = *args->step, .as.attention = *args});
-}
-
-static void fake_linear_attention(struct backend *backend,
-                                  const struct linear_attention_args *args) {
-    enqueue(backend, &(struct command){.kind = LINEAR_ATTENTION,
-                                       .step = *args->step,
-                                       .as.linear_attention = *args});
 }
 
 static enum status fake_weights_finish(struct backend *backend, struct err *err) {
@@ -556,6 +556,7 @@ static void fill_ops(void) {
     ops->attention_prepare = fake_attention_prepare;
     ops->attention = fake_attention;
     ops->silu_mul = fake_silu_mul;
+    ops->sigmoid_mul = fake_sigmoid_mul;
     ops->scale = fake_scale;
     ops->update_tables = fake_update_tables;
     ops->gather_rows = fake_gather_rows;
@@ -581,7 +582,7 @@ static enum status fake_create(struct backend **out, const struct backend_option
     (*out)->moe = NULL;
     fake.cpu_recurrent = (*out)->recurrent;
     fake.recurrent = *fake.cpu_recurrent;
-    fake.recurrent.linear_attention = fake_linear_attention;
+    fake.recurrent.gated_delta = fake_gated_delta;
     (*out)->recurrent = &fake.recurrent;
     (*out)->fusion = &fake_fusion;
     (*out)->name = "fake";

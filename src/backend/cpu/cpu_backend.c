@@ -91,8 +91,6 @@ static const struct backend_moe cpu_moe = {
 };
 
 static const struct backend_recurrent cpu_recurrent = {
-    .linear_attention_bytes = cpu_linear_attention_bytes,
-    .linear_attention = cpu_linear_attention,
     .gated_delta_bytes = cpu_gated_delta_bytes,
     .gated_delta = cpu_gated_delta,
 };

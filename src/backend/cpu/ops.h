@@ -166,10 +166,6 @@ size_t cpu_experts_scratch_bytes(const struct backend *backend, const struct exp
 void cpu_route(struct backend *backend, const struct route_args *args);
 void cpu_experts(struct backend *backend, const struct experts_args *args);
 
-// linear_attention.c
-size_t cpu_linear_attention_bytes(const struct backend *backend, uint32_t num_kv_heads,
-                                  uint32_t head_dim);
-void cpu_linear_attention(struct backend *backend, const struct linear_attention_args *args);
 // gated_delta.c
 size_t cpu_gated_delta_bytes(const struct backend *backend, const struct gated_delta_shape *shape);
 void cpu_gated_delta(struct backend *backend, const struct gated_delta_args *args);

@@ -417,6 +417,22 @@ static const struct backend_moe cuda_moe = {
     .experts = cuda_experts,
 };
 
+static size_t cuda_gated_delta_bytes(const struct backend *backend,
+                                     const struct gated_delta_shape *shape) {
+    (void)backend;
+    return cuda_gated_delta_slot_bytes(shape);
+}
+
+static void cuda_gated_delta(struct backend *backend, const struct gated_delta_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    cuda_gated_delta_launch(args, &cuda->info, cuda->stream);
+}
+
+static const struct backend_recurrent cuda_recurrent = {
+    .gated_delta_bytes = cuda_gated_delta_bytes,
+    .gated_delta = cuda_gated_delta,
+};
+
 static const struct backend_fusion cuda_fusion = {
     .model_create = cuda_fused_model_create,
     .model_destroy = cuda_fused_model_destroy,
@@ -485,6 +501,7 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
         .queue = &cuda_queue,
         .sampler = &cuda_sampler,
         .moe = &cuda_moe,
+        .recurrent = &cuda_recurrent,
         .collective = &cuda_collective,
         .fusion = &cuda_fusion,
         .name = "cuda",

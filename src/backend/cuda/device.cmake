@@ -50,6 +50,7 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/ranks/reduce.cu
       backend/cuda/rows/rms_norm.cu
       backend/cuda/experts/route.cu
+      backend/cuda/recurrent/gated_delta.cu
       backend/cuda/sample/download_results.cu
       backend/cuda/sample/sample.cu
       backend/cuda/device_cuda.c

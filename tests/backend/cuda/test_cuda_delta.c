@@ -1,0 +1,188 @@
+// Compares the CUDA backend's gated delta nets with the scalar ones, over steps that cut a sequence,
+// with another one and padding beside it; and sigmoid_mul.
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/cuda_util.h"
+#include "base/compiler.h"
+
+#define DELTA_NMSE (3 * BF16_NMSE) // S^T q, the result, and a margin
+#define STATE_NMSE 1e-9
+
+enum { TOKENS = 60, SLOTS = 3, NUM_STEPS = 4 };
+
+static const struct gated_delta_shape shapes[] = {
+    {2, 2, 16, 16}, {1, 3, 48, 80}, {2, 4, 128, 128}, {1, 1, 192, 64}};
+
+// A step of three sequences: the first one's queries are in slot 2, the second's in slot 0, and the
+// last one is padding.
+static const struct {
+    int32_t query_start[4], context_len[3];
+} steps[NUM_STEPS] = {{{0, 1, 20, 21}, {1, 19, 0}},
+                      {{0, 37, 38, 39}, {38, 20, 0}},
+                      {{0, 1, 2, 3}, {39, 21, 0}},
+                      {{0, 2, 20, 21}, {41, 18, 0}}}; // the second one is new
+
+static const int32_t slots[] = {2, 0, 2};
+
+struct inputs {
+    struct gated_delta_shape shape;
+    size_t row, width, slot_bytes;
+    float *qkvz, *gates; // [TOKENS][row] bfloat16 values, [TOKENS][2 heads]
+    float *conv, *decay, *dt_bias, *norm;
+};
+
+struct results {
+    float *out[NUM_STEPS]; // [tokens of the step][width]
+    float *states; // [SLOTS] of slot_bytes
+};
+
+static struct inputs make_inputs(const struct gated_delta_shape *shape, struct backend *backend) {
+    struct ops_rng rng = ops_rng_of(shape->value_dim);
+    uint32_t channels = gated_delta_channels(shape), heads = shape->num_heads;
+    struct inputs in = {.shape = *shape, .width = (size_t)heads * shape->value_dim};
+    in.row = channels + in.width;
+    in.slot_bytes = backend->recurrent->gated_delta_bytes(backend, shape);
+    in.qkvz = bf16_values(&rng, TOKENS * in.row, 1);
+    in.gates = bf16_values(&rng, (size_t)TOKENS * 2 * heads, 2);
+    in.conv = bf16_values(&rng, (size_t)DELTA_TAPS * channels, 1);
+    in.decay = bf16_values(&rng, heads, 1);
+    in.dt_bias = bf16_values(&rng, heads, 1);
+    in.norm = bf16_values(&rng, shape->value_dim, 1);
+    for (uint32_t i = 0; i < heads; i++) in.decay[i] = 0.05f + 0.05f * (float)i;
+    return in;
+}
+
+static void free_inputs(struct inputs *in) {
+    float *all[] = {in->qkvz, in->gates, in->conv, in->decay, in->dt_bias, in->norm};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
+}
+
+static float *run_step(struct backend *backend, const struct inputs *in, int i, void *states,
+                       struct tensor *const constants) {
+    const int32_t *query_start = steps[i].query_start;
+    uint32_t num_tokens = (uint32_t)query_start[3];
+    struct tensor qkvz = tensor_of(backend, in->qkvz, num_tokens * in->row);
+    size_t gates_bytes = (size_t)num_tokens * 2 * in->shape.num_heads * sizeof(float);
+    struct tensor gates = tensor_raw(backend, in->gates, gates_bytes);
+    struct tensor starts = tensor_raw(backend, query_start, 4 * sizeof *query_start);
+    struct tensor lens = tensor_raw(backend, steps[i].context_len, 3 * sizeof(int32_t));
+    struct tensor rows = tensor_raw(backend, slots, sizeof slots);
+    struct tensor out = tensor_nan(backend, num_tokens * in->width);
+    const struct step step = {.num_tokens = num_tokens,
+                              .num_seqs = 3,
+                              .table_rows = SLOTS,
+                              .query_start = starts.dev,
+                              .context_len = lens.dev,
+                              .table_row = rows.dev};
+    const struct gated_delta_args args = {.step = &step,
+                                          .states = states,
+                                          .shape = in->shape,
+                                          .qkvz = qkvz.dev,
+                                          .gates = gates.dev,
+                                          .out = out.dev,
+                                          .conv = constants[0].dev,
+                                          .decay = constants[1].dev,
+                                          .dt_bias = constants[2].dev,
+                                          .norm = constants[3].dev,
+                                          .eps = 1e-2f};
+    backend->recurrent->gated_delta(backend, &args);
+    float *values = tensor_read(&out);
+    struct tensor *all[] = {&qkvz, &gates, &starts, &lens, &rows, &out};
+    for (size_t k = 0; k < ARRAY_LEN(all); k++) tensor_free(all[k]);
+    return values;
+}
+
+static struct results run_on(struct backend *backend, const struct inputs *in) {
+    uint32_t heads = in->shape.num_heads;
+    size_t channels = gated_delta_channels(&in->shape);
+    struct tensor constants[] = {
+        tensor_raw(backend, in->conv, DELTA_TAPS * channels * sizeof(float)),
+        tensor_raw(backend, in->decay, heads * sizeof(float)),
+        tensor_raw(backend, in->dt_bias, heads * sizeof(float)),
+        tensor_raw(backend, in->norm, in->shape.value_dim * sizeof(float))};
+    struct results results = {.states = test_alloc(SLOTS * in->slot_bytes)};
+    memset(results.states, 0xff, SLOTS * in->slot_bytes); // NaN: nobody clears slots
+    struct tensor states = tensor_raw(backend, results.states, SLOTS * in->slot_bytes);
+    for (int i = 0; i < NUM_STEPS; i++) {
+        results.out[i] = run_step(backend, in, i, states.dev, constants);
+    }
+    tensor_read_raw(&states, results.states);
+    tensor_free(&states);
+    for (size_t i = 0; i < ARRAY_LEN(constants); i++) tensor_free(&constants[i]);
+    return results;
+}
+
+static void free_results(struct results *results) {
+    for (int i = 0; i < NUM_STEPS; i++) free(results->out[i]);
+    free(results->states);
+}
+
+static void test_gated_delta(void **state) {
+    const struct device_pair *pair = *state;
+    if (!pair->device->recurrent) skip();
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        struct inputs in = make_inputs(&shapes[i], pair->scalar);
+        assert_int_equal(pair->device->recurrent->gated_delta_bytes(pair->device, &shapes[i]),
+                         in.slot_bytes);
+        struct results want = run_on(pair->scalar, &in), got = run_on(pair->device, &in);
+        for (int k = 0; k < NUM_STEPS; k++) {
+            size_t count = (size_t)steps[k].query_start[2] * in.width; // without padding
+            double nmse = ops_nmse_f32(got.out[k], want.out[k], count);
+            print_message("shape %zu, step %d: %.2g\n", i, k, nmse);
+            assert_true(nmse <= DELTA_NMSE);
+        }
+        size_t floats = in.slot_bytes / sizeof(float);
+        // Without what rounds a slot up.
+        size_t used = (size_t)in.shape.num_heads * in.shape.key_dim * in.shape.value_dim +
+                      (DELTA_TAPS - 1) * (size_t)gated_delta_channels(&in.shape);
+        for (size_t slot = 0; slot < SLOTS; slot += 2) {
+            double nmse =
+                ops_nmse_f32(got.states + slot * floats, want.states + slot * floats, used);
+            print_message("shape %zu, states of slot %zu: %.2g\n", i, slot, nmse);
+            assert_true(nmse <= STATE_NMSE);
+        }
+        free_results(&want);
+        free_results(&got);
+        free_inputs(&in);
+    }
+}
+
+static float *sigmoid_mul_on(struct backend *backend, const float *x, const float *gate,
+                             uint32_t rows, uint32_t cols, bool is_per_row) {
+    uint32_t stride = is_per_row ? 8 : cols;
+    struct tensor values = tensor_of(backend, x, (size_t)rows * cols);
+    struct tensor gates = tensor_of(backend, gate, (size_t)rows * stride);
+    const struct sigmoid_mul_args args = {values.dev, gates.dev, rows, cols, stride, is_per_row};
+    backend->ops->sigmoid_mul(backend, &args);
+    float *out = tensor_read(&values);
+    tensor_free(&values);
+    tensor_free(&gates);
+    return out;
+}
+
+static void test_sigmoid_mul(void **state) {
+    const struct device_pair *pair = *state;
+    enum { ROWS = 5, COLS = 1032 };
+    struct ops_rng rng = ops_rng_of(1);
+    float *x = bf16_values(&rng, ROWS * COLS, 2), *gate = bf16_values(&rng, ROWS * COLS, 20);
+    gate[0] = 1e30f, gate[1] = -1e30f;
+    round_to_bf16(gate, 2);
+    for (int is_per_row = 0; is_per_row < 2; is_per_row++) {
+        float *want = sigmoid_mul_on(pair->scalar, x, gate, ROWS, COLS, is_per_row);
+        float *got = sigmoid_mul_on(pair->device, x, gate, ROWS, COLS, is_per_row);
+        assert_true(ops_nmse_f32(got, want, ROWS * COLS) <= 2 * BF16_NMSE);
+        free(want);
+        free(got);
+    }
+    free(x);
+    free(gate);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gated_delta),
+        cmocka_unit_test(test_sigmoid_mul),
+    };
+    return device_pair_run(argc, argv, "cuda_delta", tests, ARRAY_LEN(tests));
+}
