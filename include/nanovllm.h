@@ -269,6 +269,12 @@ struct nvllm_logit_bias {
         "a quarter of the free memory but at most 4")                                              \
     ROW(BOOL, enable_prefix_caching, 1, 0, 1,                                                      \
         "reuse the keys and values of prompts that begin alike")                                   \
+    ROW(INT, num_state_snapshots, 64, 0, 65536,                                                    \
+        "for a model with recurrent layers: states that the prefix cache keeps, at the end of a "  \
+        "prompt and at multiples of state_snapshot_tokens, 0 is no prefix cache")                  \
+    ROW(INT, state_snapshot_tokens, 1024, 16, 16777216,                                            \
+        "for a model with recurrent layers: distance of the states that the prefix cache keeps "   \
+        "of a prompt, rounded up to a multiple of block_size")                                     \
     ROW(BOOL, skip_tokenizer_init, 0, 0, 1,                                                        \
         "run without tokenizer.json, prompts must be token ids")                                   \
     ROW(INT64, seed, 0, 0, NVLLM_INT64_TOP,                                                        \

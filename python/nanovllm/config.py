@@ -40,6 +40,8 @@ class ConfigArgs(TypedDict, total=False):
     max_waiting_tokens: int
     kv_cache_gib: float
     enable_prefix_caching: bool
+    num_state_snapshots: int
+    state_snapshot_tokens: int
     skip_tokenizer_init: bool
     seed: int
     chat_template: PathOrStr | None
@@ -118,6 +120,12 @@ class Config:
     quarter of the free memory but at most 4. From 0 to 65536."""
     enable_prefix_caching: bool = True
     """Reuse the keys and values of prompts that begin alike."""
+    num_state_snapshots: int = 64
+    """For a model with recurrent layers: states that the prefix cache keeps, at the end of a
+    prompt and at multiples of state_snapshot_tokens, 0 is no prefix cache. From 0 to 65536."""
+    state_snapshot_tokens: int = 1024
+    """For a model with recurrent layers: distance of the states that the prefix cache keeps of
+    a prompt, rounded up to a multiple of block_size. From 16 to 16777216."""
     skip_tokenizer_init: bool = False
     """Run without tokenizer.json, prompts must be token ids."""
     seed: int = 0

@@ -116,6 +116,7 @@ struct step_limits {
     uint32_t max_positions; // tokens of the longest sequence
     uint32_t max_blocks_per_seq; // length of its block table in each KV group
     uint32_t num_kv_groups;
+    uint32_t num_snapshots; // slots for states beside those of max_num_seqs sequences
 };
 
 enum { KV_GROUPS_MAX = 8 };
@@ -138,6 +139,7 @@ struct step {
     uint32_t num_tokens, num_seqs;
     uint32_t num_logits; // rows whose logits are wanted
     uint32_t num_prompt_logits; // rows of prompts that are wanted too, for log-probabilities alone
+    uint32_t num_snapshots;
     uint32_t num_pooled; // rows whose last hidden states are wanted, for embeddings
     uint32_t table_rows, table_stride; // of block_tables, the same in every step
     uint32_t max_query_len, max_context_len; // maxima over the sequences, for launch shapes
@@ -154,6 +156,11 @@ struct step {
     int32_t *block_tables;
     // [num_seqs]: the sequence's row of the tables, and its slot in the states of recurrent layers
     int32_t *table_row;
+    // [num_seqs]: the slot with the states before the sequence's queries, mostly its own; NULL: it
+    // is. No slot that the step writes, but its own.
+    int32_t *state_row;
+    // [num_snapshots]: copies of states, those behind the token of this row, in slots of their own.
+    int32_t *snapshot_token, *snapshot_slot;
     int32_t *logit_index; // [num_logits]: rows of tokens
     struct sample_row *rows; // [num_logits]
     struct sample_bias *biases; // a row's bias_start is an index into it

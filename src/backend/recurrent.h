@@ -33,11 +33,13 @@ static inline uint32_t gated_delta_channels(const struct gated_delta_shape *shap
  *
  * A sequence's state is in the slot step->table_row[s], which no other active sequence has. Nobody
  * clears slots: a sequence whose first query is at position 0 begins with zeros, whatever the slot
- * holds. Any other one finds there what the step before has left, so the tokens of a sequence come
- * in order and each once. A padding sequence (context_len 0) reads and writes no slot. */
+ * holds. Any other one goes on from the slot step->state_row[s]: its own, with what the step before
+ * has left, so that its tokens come in order and each once; or a snapshot. The state behind the
+ * token snapshot_token[i] is also written to the slot snapshot_slot[i]. A padding sequence
+ * (context_len 0) reads and writes no slot. */
 struct gated_delta_args {
     const struct step *step;
-    void *states; // dev [step->table_rows][gated_delta_bytes] of this layer
+    void *states; // dev [slots][gated_delta_bytes] of this layer
     struct gated_delta_shape shape;
     // dev [num_tokens][channels + num_heads * value_dim]: q, k and v, then z, each head by head
     const void *qkvz;

@@ -140,18 +140,11 @@ static enum status choose_backend(struct engine_plan *plan,
     return OK;
 }
 
-// A hit would need the states at its end, and nobody keeps those.
+// With recurrent layers a hit needs the states at its end.
 static bool has_prefix_cache(const struct engine_plan *plan,
                              const struct nvllm_engine_options *options) {
-    if (!options->enable_prefix_caching || !layer_table_num_states(&plan->layers)) {
-        return options->enable_prefix_caching != 0;
-    }
-    if (plan->engine == 0 && plan->rank == 0) {
-        log_warning("enable_prefix_caching has no effect: %s has recurrent layers, whose state "
-                    "after a prefix is not kept",
-                    options->model);
-    }
-    return false;
+    if (!layer_table_num_states(&plan->layers)) return options->enable_prefix_caching != 0;
+    return options->enable_prefix_caching && options->num_state_snapshots;
 }
 
 static enum status choose_format(struct engine_plan *plan,
@@ -247,12 +240,18 @@ static enum status choose_lengths(struct engine_plan *plan,
         .block_size = block_size,
         .enable_prefix_caching = has_prefix_cache(plan, options),
     };
+    if (plan->scheduler.enable_prefix_caching && layer_table_num_states(&plan->layers)) {
+        uint32_t tokens = (uint32_t)options->state_snapshot_tokens + block_size - 1;
+        plan->scheduler.num_snapshots = (uint32_t)options->num_state_snapshots;
+        plan->scheduler.snapshot_tokens = tokens / block_size * block_size;
+    }
     struct step_limits *limits = &plan->runner.decoder.limits;
     *limits = (struct step_limits){
         .max_num_tokens = max_num_tokens,
         .max_num_seqs = max_num_seqs,
         .max_positions = wanted,
         .max_blocks_per_seq = (wanted + block_size - 1) / block_size,
+        .num_snapshots = plan->scheduler.num_snapshots,
     };
     enum status status = choose_kv_groups(plan, options, err);
     if (status) return status;
@@ -551,7 +550,7 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
                                                 plan->backend, &decoder->formats);
     plan->workspace_bytes = model_runner_workspace_bytes(&plan->runner);
     if (plan->world_size > 1) plan->workspace_bytes += bytes_for_ranks(plan, options);
-    plan->state_bytes = decoder->limits.max_num_seqs *
+    plan->state_bytes = ((size_t)decoder->limits.max_num_seqs + decoder->limits.num_snapshots) *
                         decoder_state_bytes(&plan->layers, &plan->shape, plan->backend);
     if ((status = choose_kv_cache(plan, options, err))) goto fail;
     if ((status = find_longest(plan, options, err))) goto fail;

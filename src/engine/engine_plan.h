@@ -43,7 +43,7 @@ struct engine_plan {
     size_t weights_bytes;
     size_t workspace_bytes;
     size_t kv_block_bytes;
-    size_t state_bytes; // of all max_num_seqs slots of recurrent layers; 0: there are none
+    size_t state_bytes; // of all slots of recurrent layers, snapshots included; 0: there are none
     size_t memory_available_bytes; // when the plan was made; 0: unknown
     // Free memory of the device, or this rank's share of it, when the plan was made.
     size_t memory_left_bytes;

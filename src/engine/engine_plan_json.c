@@ -78,7 +78,8 @@ static int add_kv_groups(json_t *memory, const struct engine_plan *plan) {
 // Adds what only a model with recurrent layers has. 0: done.
 static int add_states(json_t *memory, const struct engine_plan *plan) {
     if (!memory || !plan->state_bytes) return 0;
-    json_int_t num_slots = (json_int_t)plan->scheduler.max_num_seqs;
+    json_int_t num_slots =
+        (json_int_t)plan->scheduler.max_num_seqs + (json_int_t)plan->scheduler.num_snapshots;
     json_t *more =
         json_pack("{s:I s:I s:I s:b}", "state_bytes", (json_int_t)plan->state_bytes,
                   "state_bytes_each", (json_int_t)plan->state_bytes / num_slots, "num_state_slots",

@@ -80,8 +80,10 @@ static enum status add_outputs(const struct llm_engine *engine, struct request *
         request->times = first->times;
         status = sampling_init_borrowed(&request->sampling, &first->sampling, err);
         if (!status) status = fill_output(engine, request, in, ids, count, err);
-        // With recurrent layers each computes the prompt: none has the other's states at its end.
-        if (status || engine->plan.state_bytes) continue;
+        // Without a prefix cache none has the other's states of recurrent layers at its end.
+        bool has_no_states =
+            engine->plan.state_bytes && !engine->plan.scheduler.enable_prefix_caching;
+        if (status || has_no_states) continue;
         request->seq->origin = first->seq;
         first->seq->is_origin = true;
     }

@@ -27,7 +27,8 @@ struct decoder_layer {
     struct delta_weights delta; // of a gated delta net
     float *rope; // dev [max_positions][head_dim]; NULL: of a recurrent layer
     bool owns_rope; // else it is that of a layer before
-    void *states; // dev [max_num_seqs][bytes of a slot]: of a recurrent layer, else NULL
+    // dev [max_num_seqs + num_snapshots][bytes of a slot]: of a recurrent layer, else NULL
+    void *states;
     // A dense layer has the first two, a sparse one the last two; the others are NULL.
     struct linear *gate_up; // [2 intermediate][hidden]
     struct linear *down; // [hidden][intermediate]

@@ -383,7 +383,7 @@ static enum status make_workspace(struct decoder *d, struct err *err) {
 }
 
 static enum status make_states(struct decoder *d, struct err *err) {
-    size_t rows = d->limits.max_num_seqs,
+    size_t rows = (size_t)d->limits.max_num_seqs + d->limits.num_snapshots,
            each = decoder_state_bytes(d->table, &d->shape, d->backend);
     if (!each) return OK;
     enum status status = d->backend->ops->alloc(d->backend, rows * each, &d->state_memory, err);

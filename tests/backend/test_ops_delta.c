@@ -71,6 +71,10 @@ static void run_destroy(struct run *run) {
     backend_destroy(run->backend);
 }
 
+// Of the next steps: the token behind which slot 2 keeps the states, and the slot that the only
+// sequence goes on from; -1: none, its own.
+static int32_t snapshot_token = -1, from_slot = -1;
+
 // A step of sequences whose queries are rows of `qkvz` and `gates` in order; each begins at
 // starts[s].
 static void attend(struct run *run, const float *qkvz, const float *gates,
@@ -86,6 +90,13 @@ static void attend(struct run *run, const float *qkvz, const float *gates,
                         .query_start = (int32_t *)(uintptr_t)query_start,
                         .context_len = context_len,
                         .table_row = (int32_t *)(uintptr_t)slots};
+    int32_t kept = 2;
+    if (snapshot_token >= 0) {
+        step.num_snapshots = 1;
+        step.snapshot_token = &snapshot_token;
+        step.snapshot_slot = &kept;
+    }
+    if (from_slot >= 0) step.state_row = &from_slot;
     const struct gated_delta_args args = {.step = &step,
                                           .states = run->states,
                                           .shape = run->shape,
@@ -203,9 +214,35 @@ static void test_same_bits_however_steps_are_cut(void **state) {
     }
 }
 
+// A sequence that goes on from a snapshot has the bits of one that was never cut, in another slot
+// and beside the one that the snapshot is of. Slot 2 keeps the states behind token 20, on the way.
+static void test_snapshots_have_the_same_bits(void **state) {
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        struct run whole = run_create(&shapes[i], *state, 1);
+        struct run cut = run_create(&shapes[i], *state, 2);
+        attend(&whole, whole.qkvz, whole.gates, (const int32_t[]){0, 30}, (const int32_t[]){0},
+               (const int32_t[]){1}, 1);
+        snapshot_token = 20;
+        attend(&cut, cut.qkvz, cut.gates, (const int32_t[]){0, 25}, (const int32_t[]){0},
+               (const int32_t[]){0}, 1);
+        snapshot_token = -1;
+        from_slot = 2;
+        attend(&cut, cut.qkvz + 21 * cut.stride, cut.gates + (size_t)21 * 2 * cut.shape.num_heads,
+               (const int32_t[]){0, 9}, (const int32_t[]){21}, (const int32_t[]){1}, 1);
+        from_slot = -1;
+        ops_assert_same_bits(cut.out, whole.out + 21 * whole.width, 9, cut.width, "outputs");
+        ops_assert_same_bits(cut.states + cut.slot_floats, whole.states + whole.slot_floats, 1,
+                             whole.slot_floats, "states");
+        run_destroy(&whole);
+        run_destroy(&cut);
+    }
+}
+
 int main(void) {
     static const struct ops_case cases[] = {
         {"a gated delta net matches double precision", test_matches_double_precision, ISA_ROWS},
+        {"gated delta net: snapshots have the same bits", test_snapshots_have_the_same_bits,
+         ISA_ROWS},
         {"gated delta net: same bits however steps are cut", test_same_bits_however_steps_are_cut,
          ISA_ROWS},
     };

@@ -22,7 +22,7 @@ static void test_last_slot_of_a_large_cache_b25(void **state) {
                                        NUM_KV_HEADS,
                                        HEAD_DIM,
                                        NUM_KV_HEADS,
-                                       {1, 1, BLOCK_SIZE, 1, 1},
+                                       {1, 1, BLOCK_SIZE, 1, 1, 0},
                                        DTYPE_F32,
                                        {0, 0}};
     struct kv_cache *cache = NULL;

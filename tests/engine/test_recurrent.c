@@ -7,7 +7,6 @@
 
 #include "base/compiler.h"
 #include "engine/engine_plan.h"
-#include "support/captured.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 #include "support/fake_device.h"
@@ -60,7 +59,7 @@ static void test_threads_change_no_bit(void **state) {
     nvllm_results_free(got, WORKLOAD_REQUESTS);
 }
 
-// Each output computes the prompt itself: no other has the states at its end.
+// The outputs share what is cached of their prompt: all but its last tokens.
 static void test_outputs_are_those_of_single_requests(void **state) {
     enum { N = 3 };
     const struct mixed_workload_expected *expected = *state;
@@ -85,38 +84,67 @@ static void test_outputs_are_those_of_single_requests(void **state) {
                             one->num_tokens * 3 * sizeof *one->logprobs);
     }
     assert_int_equal(num_outputs, N);
-    assert_int_equal(stats.num_prefill_tokens, (N + 1) * WORKLOAD_PROMPT_MAX);
+    uint32_t rest = WORKLOAD_PROMPT_MAX - (WORKLOAD_PROMPT_MAX - 1) / 16 * 16;
+    if (options.data_parallel_size == 1) {
+        assert_int_equal(stats.num_prefill_tokens, WORKLOAD_PROMPT_MAX + N * rest);
+    }
     nvllm_results_free(several, 1);
     nvllm_results_free(one, 1);
     nvllm_engine_destroy(engine);
 }
 
-// The same prompt twice finds nothing, and whoever asks for a prefix cache is told so.
-static void test_no_prefix_is_cached_and_a_warning_says_so(void **state) {
+// The same prompt twice finds its last whole block, with the same results, also in another slot.
+static void test_a_hit_goes_on_from_a_snapshot(void **state) {
     const struct mixed_workload_expected *expected = *state;
-    static struct captured captured;
     struct nvllm_engine_options options = cpu_options();
-    const char *part = "enable_prefix_caching has no effect: /tmp/";
-    captured_begin(&captured, false);
     struct nvllm_engine *engine = open_engine(&options);
-    captured_end(&captured);
-    const char *at = strstr(captured.text, part);
-    assert_non_null(at);
-    assert_null(strstr(at + 1, part)); // once, whatever the number of ranks and engines
     struct nvllm_result *first = generate_one(engine, &expected->workload->requests[3]);
     struct nvllm_result *second = generate_one(engine, &expected->workload->requests[3]);
-    assert_int_equal(second->num_cached_tokens, 0);
+    assert_int_equal(first->num_cached_tokens, 0);
+    assert_int_equal(second->num_cached_tokens, (WORKLOAD_PROMPT_MAX - 1) / 16 * 16);
     assert_int_equal(second->num_tokens, first->num_tokens);
     assert_memory_equal(second->token_ids, first->token_ids,
                         first->num_tokens * sizeof *first->token_ids);
     nvllm_results_free(first, 1);
     nvllm_results_free(second, 1);
     nvllm_engine_destroy(engine);
-    options.enable_prefix_caching = 0;
-    captured_begin(&captured, false);
-    nvllm_engine_destroy(open_engine(&options));
-    captured_end(&captured);
-    assert_null(strstr(captured.text, "enable_prefix_caching"));
+}
+
+// Prompts that begin alike share the states at a multiple of the distance.
+static void test_a_hit_of_a_part_of_a_prompt(void **state) {
+    const struct mixed_workload_expected *expected = *state;
+    struct nvllm_engine_options options = cpu_options();
+    options.state_snapshot_tokens = 30; // 32 with blocks of 16
+    int32_t other[WORKLOAD_PROMPT_MAX];
+    memcpy(other, expected->workload->prompts[3], sizeof other);
+    other[70]++;
+    struct nvllm_sampling_params params = greedy_params(8);
+    struct nvllm_request request = ids_request(other, WORKLOAD_PROMPT_MAX, &params);
+    struct nvllm_engine *alone = open_engine(&options), *engine = open_engine(&options);
+    struct nvllm_result *want = generate_one(alone, &request);
+    struct nvllm_result *before = generate_one(engine, &expected->workload->requests[3]);
+    struct nvllm_result *got = generate_one(engine, &request);
+    assert_int_equal(got->num_cached_tokens, 64);
+    assert_int_equal(got->num_tokens, want->num_tokens);
+    assert_memory_equal(got->token_ids, want->token_ids, got->num_tokens * sizeof *got->token_ids);
+    nvllm_results_free(want, 1);
+    nvllm_results_free(before, 1);
+    nvllm_results_free(got, 1);
+    nvllm_engine_destroy(alone);
+    nvllm_engine_destroy(engine);
+}
+
+static void test_no_snapshots_no_hits(void **state) {
+    const struct mixed_workload_expected *expected = *state;
+    struct nvllm_engine_options options = cpu_options();
+    options.num_state_snapshots = 0;
+    struct nvllm_engine *engine = open_engine(&options);
+    for (int i = 0; i < 2; i++) {
+        struct nvllm_result *result = generate_one(engine, &expected->workload->requests[3]);
+        assert_int_equal(result->num_cached_tokens, 0);
+        nvllm_results_free(result, 1);
+    }
+    nvllm_engine_destroy(engine);
 }
 
 static json_int_t plan_number(const struct nvllm_engine_options *options, const char *name) {
@@ -213,7 +241,9 @@ int main(void) {
         cmocka_unit_test(test_same_results_after_preemptions),
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_outputs_are_those_of_single_requests),
-        cmocka_unit_test(test_no_prefix_is_cached_and_a_warning_says_so),
+        cmocka_unit_test(test_a_hit_goes_on_from_a_snapshot),
+        cmocka_unit_test(test_a_hit_of_a_part_of_a_prompt),
+        cmocka_unit_test(test_no_snapshots_no_hits),
         cmocka_unit_test(test_the_plan_counts_the_slots),
         cmocka_unit_test(test_a_plan_without_memory_names_the_states),
         cmocka_unit_test(test_two_ranks_give_the_tokens_of_one),

@@ -115,14 +115,6 @@ static void expect_same(const struct fixture *f, const char *what) {
     }
 }
 
-static bool keeps_prefixes(const struct nvllm_engine_options *options) {
-    struct mini_engine probe;
-    mini_open(&probe, options);
-    bool keeps = !layer_table_num_states(&probe.plan.layers);
-    mini_close(&probe);
-    return keeps;
-}
-
 static void check_cached_prefix(struct fixture *f, const struct nvllm_engine_options *options) {
     struct mini_engine engine;
     mini_open(&engine, options);
@@ -188,7 +180,7 @@ static void check_with(const char *model, const char *isa, const char *kv_cache_
     options.max_num_seqs = 16;
     run_alone(f, &options, f->got);
     expect_same(f, "chunked at 16 tokens");
-    if (keeps_prefixes(&base)) check_cached_prefix(f, &base);
+    check_cached_prefix(f, &base);
     check_single_ops(f, &base);
 
     options = base;

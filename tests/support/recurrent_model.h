@@ -1,5 +1,5 @@
-/* A small model with recurrent layers and the bundled model's tokenizer: a folder without weights, for
- * random ones. */
+/* A small model with recurrent layers and the bundled model's tokenizer: a folder without weights,
+ * for random ones. */
 #ifndef SUPPORT_RECURRENT_MODEL_H
 #define SUPPORT_RECURRENT_MODEL_H
 

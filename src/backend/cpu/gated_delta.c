@@ -134,15 +134,54 @@ static void ranges_of(const struct gated_delta_shape *shape, uint32_t key_head,
     out[2] = (struct channel_range){2 * keys + key_head * values, values};
 }
 
-// Keeps the channels of the last tokens for the next step.
-static void keep(const struct job *job, const struct sequence *seq, uint32_t key_head) {
+// Writes the channels of the last tokens before `end` to `kept`, for the next step.
+static void keep(const struct job *job, const struct sequence *seq, uint32_t key_head, int32_t end,
+                 float *kept) {
     struct channel_range ranges[3];
     ranges_of(&job->args->shape, key_head, ranges);
     for (int32_t row = 0; row < KEPT; row++) { // ascending: a row may come from a later one
         for (int i = 0; i < 3; i++) {
-            float *to = channels_of(job, seq, seq->begin + row - KEPT, ranges[i].start);
-            const float *from = channels_of(job, seq, seq->end + row - KEPT, ranges[i].start);
-            memmove(to, from, ranges[i].count * sizeof *to);
+            float *to = kept + (size_t)row * gated_delta_channels(&job->args->shape);
+            const float *from = channels_of(job, seq, end + row - KEPT, ranges[i].start);
+            memmove(to + ranges[i].start, from, ranges[i].count * sizeof *to);
+        }
+    }
+}
+
+// The heads of a key head, in the states of a slot.
+static float *head_states(const struct gated_delta_shape *shape, float *slot, uint32_t key_head,
+                          size_t *count) {
+    *count = (size_t)shape->num_heads / shape->num_key_heads * shape->key_dim * shape->value_dim;
+    return slot + (size_t)KEPT * gated_delta_channels(shape) + key_head * *count;
+}
+
+static float *slot_at(const struct job *job, int32_t slot) {
+    size_t floats = cpu_gated_delta_bytes(NULL, &job->args->shape) / sizeof(float);
+    return (float *)job->args->states + (size_t)slot * floats;
+}
+
+// The state behind token end - 1, to another slot.
+static void snapshot(const struct job *job, const struct sequence *seq, uint32_t key_head,
+                     int32_t end, float *slot) {
+    size_t count;
+    float *to = head_states(&job->args->shape, slot, key_head, &count);
+    memcpy(to, seq->states + key_head * count, count * sizeof *to);
+    keep(job, seq, key_head, end, slot);
+}
+
+// Brings a snapshot into the sequence's own slot.
+static void restore(const struct job *job, const struct sequence *seq, uint32_t key_head,
+                    float *slot) {
+    const struct gated_delta_shape *shape = &job->args->shape;
+    struct channel_range ranges[3];
+    size_t count;
+    const float *from = head_states(shape, slot, key_head, &count);
+    memcpy(seq->states + key_head * count, from, count * sizeof *from);
+    ranges_of(shape, key_head, ranges);
+    for (size_t row = 0; row < KEPT; row++) {
+        for (int i = 0; i < 3; i++) {
+            size_t at = row * gated_delta_channels(shape) + ranges[i].start;
+            memcpy(seq->kept + at, slot + at, ranges[i].count * sizeof *slot);
         }
     }
 }
@@ -162,34 +201,63 @@ static void clear(const struct job *job, const struct sequence *seq, uint32_t ke
     memset(seq->states + key_head * group * size, 0, group * size * sizeof(float));
 }
 
+// The next token of the sequence from `t` on behind which a snapshot is taken; its end: none is.
+static int32_t next_snapshot(const struct step *step, const struct sequence *seq, int32_t t,
+                             int32_t *slot) {
+    int32_t best = seq->end;
+    for (uint32_t i = 0; i < step->num_snapshots; i++) {
+        int32_t token = step->snapshot_token[i];
+        if (token < t || token >= best) continue;
+        best = token;
+        *slot = step->snapshot_slot[i];
+    }
+    return best;
+}
+
+// The tokens from t on, before `end`, of one key head and the heads that it serves.
+static void run_piece(const struct job *job, const struct sequence *seq, uint32_t key_head,
+                      int32_t t, uint32_t tokens, struct piece *piece) {
+    const struct gated_delta_shape *shape = &job->args->shape;
+    uint32_t group = shape->num_heads / shape->num_key_heads, dim = shape->key_dim;
+    uint32_t keys = shape->num_key_heads * dim;
+    convolve(job, seq, t, tokens, key_head * dim, dim, piece->q);
+    convolve(job, seq, t, tokens, keys + key_head * dim, dim, piece->k);
+    norm_keys(job, piece->q, tokens, dim, 1 / sqrtf((float)dim));
+    norm_keys(job, piece->k, tokens, dim, 1);
+    for (uint32_t i = 0; i < group; i++) {
+        run_head(job, seq, t, tokens, key_head * group + i, piece);
+    }
+}
+
 static void key_head_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct job *job = arg;
-    const struct gated_delta_args *args = job->args;
-    const struct gated_delta_shape *shape = &args->shape;
-    const struct step *step = args->step;
+    const struct gated_delta_shape *shape = &job->args->shape;
+    const struct step *step = job->args->step;
     uint32_t s = item / shape->num_key_heads, key_head = item % shape->num_key_heads;
-    uint32_t group = shape->num_heads / shape->num_key_heads, dim = shape->key_dim;
     struct sequence seq = {.begin = step->query_start[s], .end = step->query_start[s + 1]};
     int32_t start = step->context_len[s] - (seq.end - seq.begin); // the first query's position
     if (start < 0) return; // padding
-    size_t slot = cpu_gated_delta_bytes(NULL, shape) / sizeof(float);
-    seq.kept = (float *)args->states + (size_t)step->table_row[s] * slot;
+    int32_t own = step->table_row[s], from = step->state_row ? step->state_row[s] : own;
+    seq.kept = slot_at(job, own);
     seq.states = seq.kept + (size_t)KEPT * gated_delta_channels(shape);
-    if (start == 0) clear(job, &seq, key_head);
-    struct piece piece;
-    for (int32_t t = seq.begin; t < seq.end; t += RUN_TOKENS) {
-        uint32_t tokens = seq.end - t < RUN_TOKENS ? (uint32_t)(seq.end - t) : RUN_TOKENS;
-        uint32_t keys = shape->num_key_heads * dim;
-        convolve(job, &seq, t, tokens, key_head * dim, dim, piece.q);
-        convolve(job, &seq, t, tokens, keys + key_head * dim, dim, piece.k);
-        norm_keys(job, piece.q, tokens, dim, 1 / sqrtf((float)dim));
-        norm_keys(job, piece.k, tokens, dim, 1);
-        for (uint32_t i = 0; i < group; i++) {
-            run_head(job, &seq, t, tokens, key_head * group + i, &piece);
-        }
+    if (start == 0) {
+        clear(job, &seq, key_head);
+    } else if (from != own) {
+        restore(job, &seq, key_head, slot_at(job, from));
     }
-    keep(job, &seq, key_head);
+    struct piece piece;
+    int32_t slot = 0, last = next_snapshot(step, &seq, seq.begin, &slot);
+    for (int32_t t = seq.begin; t < seq.end;) {
+        int32_t end = last < seq.end ? last + 1 : seq.end;
+        uint32_t tokens = end - t < RUN_TOKENS ? (uint32_t)(end - t) : RUN_TOKENS;
+        run_piece(job, &seq, key_head, t, tokens, &piece);
+        t += (int32_t)tokens;
+        if (t != last + 1) continue;
+        snapshot(job, &seq, key_head, t, slot_at(job, slot));
+        last = next_snapshot(step, &seq, t, &slot);
+    }
+    keep(job, &seq, key_head, seq.end, seq.kept);
 }
 
 void cpu_gated_delta(struct backend *backend, const struct gated_delta_args *args) {

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/os/pages.h"
+#include "engine/schedule/block_snapshots.h"
 
 // Where every group has a window, a sequence's prefix can be much longer than what it holds.
 enum { PREFIXES_PER_BLOCK = 16 };
@@ -109,7 +110,14 @@ fail:
     return status;
 }
 
+enum status block_manager_init_snapshots(struct block_manager *manager, uint32_t num_snapshots,
+                                         struct err *err) {
+    CHECK(manager->groups.num_groups == 1 && !manager->has_windows, "windows beside states");
+    return snapshots_init(&manager->snapshots, num_snapshots, err);
+}
+
 void block_manager_fini(struct block_manager *manager) {
+    snapshots_fini(&manager->snapshots);
     u64map_fini(&manager->published);
     free(manager->tokens);
     free(manager->prefix_blocks);
@@ -165,7 +173,8 @@ static uint32_t prefix_create(struct block_manager *manager, const struct sequen
                               .ref_count = 1,
                               .serial = ++manager->last_serial,
                               .hash = hash,
-                              .salt = seq->cache_salt};
+                              .salt = seq->cache_salt,
+                              .snapshot = SNAPSHOT_NONE};
     if (index) manager->prefixes[prefix->parent].ref_count++;
     for (uint32_t g = 0; g < manager->groups.num_groups; g++) {
         blocks_of(manager, id)[g] = BLOCK_NONE;
@@ -185,6 +194,9 @@ static void prefix_drop(struct block_manager *manager, uint32_t id) {
         if (--prefix->ref_count > 0) return;
         bool was_mapped = u64map_remove(&manager->published, prefix->hash);
         CHECK(was_mapped, "prefix %u is not in the map", id);
+        if (prefix->snapshot != SNAPSHOT_NONE) {
+            snapshots_free(&manager->snapshots, prefix->snapshot);
+        }
         uint32_t parent = prefix->parent;
         prefix->serial = 0;
         prefix->parent = manager->unused_prefix;
@@ -378,6 +390,7 @@ void block_manager_match(struct block_manager *manager, struct sequence *seq) {
         note_blocks(manager, seq, n, id);
     }
     seq->num_published = seq->num_matched = n;
+    if (manager->snapshots.num_slots) seq->num_matched = block_snapshots_match(manager, seq, n);
     // In one group without a window a prefix has its block as long as it lives.
     if (manager->groups.num_groups == 1 && !manager->has_windows) return;
     if (walk.fresh) freshen(&walk, seq, walk.fresh - 1); // no parent: it may have got a block

@@ -40,6 +40,7 @@
 #include "engine/schedule/block_changes.h"
 #include "engine/schedule/block_groups.h"
 #include "engine/schedule/sequence.h"
+#include "engine/schedule/snapshots.h"
 
 #define PREFIX_NONE UINT32_MAX
 
@@ -56,6 +57,7 @@ struct prefix {
     uint64_t serial; // number of its creation, from 1; 0: unused
     uint64_t hash; // its key in the map
     uint64_t salt; // of its chain
+    uint32_t snapshot; // of the states at its end, or SNAPSHOT_NONE
 };
 
 struct block_manager_stats {
@@ -89,6 +91,8 @@ struct block_manager {
     uint32_t free_head, free_tail;
     uint32_t num_free;
     uint32_t num_free_cached; // free blocks that are published
+    // Of a model with recurrent layers, which has one group without a window. Then a hit needs one.
+    struct snapshots snapshots;
     struct block_changes *changes; // borrowed; NULL: nobody observes
     struct block_manager_stats stats;
 };
@@ -102,6 +106,9 @@ MUST_USE enum status block_manager_init(struct block_manager *manager, uint32_t 
 size_t block_manager_bytes(uint32_t num_blocks, uint32_t block_size,
                            const struct block_groups *groups, bool enable_prefix_caching);
 void block_manager_fini(struct block_manager *manager); // all-zero is fine
+// For a model with recurrent layers, before the first sequence: from now on a hit needs a snapshot.
+MUST_USE enum status block_manager_init_snapshots(struct block_manager *manager,
+                                                  uint32_t num_snapshots, struct err *err);
 // From now on changes are noted in `changes`, beginning with every block that is held or published.
 // NULL: nowhere.
 void block_manager_observe(struct block_manager *manager, struct block_changes *changes);

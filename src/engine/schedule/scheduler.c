@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/os/map.h"
+#include "engine/schedule/block_snapshots.h"
 #include "engine/schedule/sequence_queue.h"
 
 struct scheduler {
@@ -86,6 +87,9 @@ enum status scheduler_create(struct scheduler **out, const struct scheduler_conf
             goto fail;
         }
         status = u64map_init(&s->computing, config->num_blocks, err);
+        if (!status && config->num_snapshots) {
+            status = block_manager_init_snapshots(&s->blocks, config->num_snapshots, err);
+        }
         if (status) goto fail;
     }
     *out = s;
@@ -102,6 +106,7 @@ size_t scheduler_bytes(const struct scheduler_config *config) {
                                        config->enable_prefix_caching) +
                    config->max_num_seqs * sizeof(uint32_t);
     if (!config->enable_prefix_caching) return bytes;
+    bytes += config->num_snapshots * sizeof(struct snapshot);
     return bytes + config->num_blocks * sizeof(uint64_t) + u64map_bytes(config->num_blocks);
 }
 
@@ -154,6 +159,32 @@ static uint32_t budget_left(const struct scheduler *s) {
     return s->config.max_num_batched_tokens - s->schedule->num_tokens;
 }
 
+// Keeps the states behind the item's first tokens up to `end` of the sequence, if there is a slot.
+static void add_snapshot(struct scheduler *s, struct scheduled *item, uint32_t end) {
+    struct schedule *schedule = s->schedule;
+    if (end <= item->start || end > item->start + item->num_tokens) return;
+    if (schedule->num_snapshots == STEP_SNAPSHOTS_MAX) return;
+    uint32_t slot = block_snapshots_take(&s->blocks);
+    if (slot == SNAPSHOT_NONE) return;
+    schedule->snapshots[schedule->num_snapshots++] =
+        (struct scheduled_snapshot){end - item->start, slot};
+    item->num_snapshots++;
+}
+
+// Snapshots at multiples of a distance, and at the end of the prompt's last block that a hit may
+// have. The last one comes first where slots are short.
+static void add_snapshots(struct scheduler *s, struct scheduled *item) {
+    uint32_t distance = s->config.snapshot_tokens, block_size = s->config.block_size;
+    item->first_snapshot = s->schedule->num_snapshots;
+    if (!s->config.num_snapshots || item->seq->is_prefilled) return;
+    uint32_t last = (item->seq->num_prompt_tokens - 1) / block_size * block_size;
+    add_snapshot(s, item, last);
+    uint32_t end = item->start / distance * distance + distance;
+    for (; end <= item->start + item->num_tokens; end += distance) {
+        if (end != last) add_snapshot(s, item, end);
+    }
+}
+
 static void add_item(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
     struct schedule *schedule = s->schedule;
     uint32_t uncomputed = sequence_num_uncomputed(seq), index = schedule->num_items++;
@@ -170,11 +201,13 @@ static void add_item(struct scheduler *s, struct sequence *seq, uint32_t num_tok
     schedule->items[index] = (struct scheduled){.seq = seq,
                                                 .start = seq->num_computed_tokens,
                                                 .num_tokens = num_tokens,
+                                                .from_snapshot = SNAPSHOT_NONE,
                                                 .needs_token = is_last && !seq->is_pooled,
                                                 .ends_pooling = is_last && seq->is_pooled};
     schedule->num_tokens += num_tokens;
     seq->schedule_index = index;
     seq->num_scheduled_tokens = num_tokens;
+    add_snapshots(s, &schedule->items[index]);
 }
 
 // Takes a preempted sequence out of the schedule. It is the last item: decodes are scheduled in the
@@ -313,6 +346,7 @@ static uint64_t num_reserved(const struct scheduler *s) {
 // before.
 static void admit(struct scheduler *s, struct sequence *seq, uint32_t num_tokens) {
     block_manager_admit(&s->blocks, seq);
+    uint32_t from_snapshot = block_snapshots_of(&s->blocks, seq);
     bool is_by_chunks = s->config.policy == SCHEDULE_MIXED || s->blocks.has_windows;
     uint32_t end = is_by_chunks ? seq->num_computed_tokens + num_tokens : seq->num_tokens;
     bool has_grown = block_manager_grow(&s->blocks, seq, end);
@@ -331,6 +365,7 @@ static void admit(struct scheduler *s, struct sequence *seq, uint32_t num_tokens
     sequence_queue_insert(&s->running, seq);
     add_item(s, seq, num_tokens);
     s->schedule->items[seq->schedule_index].is_admitted = true;
+    s->schedule->items[seq->schedule_index].from_snapshot = from_snapshot;
     mark_computing(s, seq);
     if (num_tokens == sequence_num_uncomputed(seq)) return;
     CHECK(!s->partial_prefill, "a second partial prefill");
@@ -398,6 +433,7 @@ void scheduler_schedule(struct scheduler *s, struct schedule *schedule) {
                                   .preempted = schedule->preempted,
                                   .num_preempted = num_preempted};
     s->schedule = schedule;
+    snapshots_begin_step(&s->blocks.snapshots);
     forget_computing(s);
     if (s->config.policy == SCHEDULE_MIXED) {
         schedule_mixed(s);
@@ -422,16 +458,31 @@ static uint32_t next_position(const struct scheduler *s, const struct sequence *
     return min_u32(computed, (seq->num_prompt_tokens - 1) / block_size * block_size);
 }
 
+// `seq`: the item's sequence; NULL: it has ended.
+static void keep_snapshots(struct scheduler *s, const struct scheduled *item,
+                           const struct sequence *seq) {
+    for (uint32_t i = 0; i < item->num_snapshots; i++) {
+        const struct scheduled_snapshot *snapshot =
+            &s->schedule->snapshots[item->first_snapshot + i];
+        block_snapshots_keep(&s->blocks, seq, item->start + snapshot->num_tokens, snapshot->slot);
+    }
+}
+
 void scheduler_advance(struct scheduler *s) {
     if (!s->schedule) return;
     for (uint32_t i = 0; i < s->schedule->num_items; i++) {
-        struct sequence *seq = s->schedule->items[i].seq;
-        if (seq->status == SEQUENCE_FINISHED) continue;
+        const struct scheduled *item = &s->schedule->items[i];
+        struct sequence *seq = item->seq;
+        if (seq->status == SEQUENCE_FINISHED) {
+            keep_snapshots(s, item, NULL);
+            continue;
+        }
         seq->num_computed_tokens += seq->num_scheduled_tokens;
         seq->num_scheduled_tokens = 0;
         seq->schedule_index = SEQUENCE_UNSCHEDULED;
         seq->is_prefilled = sequence_num_uncomputed(seq) == 0;
         block_manager_publish(&s->blocks, seq);
+        keep_snapshots(s, item, seq);
         if (!s->blocks.has_windows) continue;
         block_manager_slide(&s->blocks, seq, next_position(s, seq));
     }

@@ -50,6 +50,9 @@ struct scheduler_config {
     uint32_t block_size; // tokens
     struct block_groups groups;
     bool enable_prefix_caching;
+    // Of a model with recurrent layers: slots for snapshots of states, and the distance of their
+    // tokens, a multiple of block_size. 0: it has no such layers, or no prefix cache.
+    uint32_t num_snapshots, snapshot_tokens;
     uint64_t hash_seed; // a secret of the process, so that nobody can forge a cached prefix
 };
 
@@ -64,8 +67,18 @@ struct scheduled {
     uint32_t num_pooled;
     bool needs_token; // its last token's logits are sampled: after it nothing is uncomputed
     bool ends_pooling; // the same of a sequence that is pooled: nothing is sampled
+    uint32_t first_snapshot, num_snapshots; // of the schedule's
+    uint32_t from_snapshot; // whose states it goes on from, or SNAPSHOT_NONE: its own
     bool is_admitted; // it waited before this step; its tokens before `start` were cached
 };
+
+// States that a step keeps in a slot: those behind the item's first num_tokens tokens.
+struct scheduled_snapshot {
+    uint32_t num_tokens;
+    uint32_t slot;
+};
+
+enum { STEP_SNAPSHOTS_MAX = 64 };
 
 // What one step runs. The caller owns it, scheduler_schedule fills it.
 struct schedule {
@@ -74,6 +87,8 @@ struct schedule {
     uint32_t num_tokens; // sum over items
     uint32_t num_decode_tokens; // decodes run one token each
     uint32_t num_prefill_tokens; // of all other items
+    struct scheduled_snapshot snapshots[STEP_SNAPSHOTS_MAX];
+    uint32_t num_snapshots;
     // Arrivals of the sequences that were preempted since the last schedule with items, in order.
     uint64_t *preempted; // [num_preempted], at most max_items
     uint32_t num_preempted;

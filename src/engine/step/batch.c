@@ -20,6 +20,7 @@ struct step batch_bind(const struct batch_header *h, void *base) {
         .num_logits = h->num_logits,
         .num_prompt_logits = h->num_prompt_logits,
         .num_pooled = h->num_pooled,
+        .num_snapshots = h->num_snapshots,
         .group_tokens = h->num_tokens,
         .max_query_len = h->max_query_len,
         .max_context_len = h->max_context_len,
@@ -33,6 +34,7 @@ struct step batch_bind(const struct batch_header *h, void *base) {
     s.query_start = take(base, &at, (size_t)h->num_seqs + 1, sizeof *s.query_start);
     s.context_len = take(base, &at, h->num_seqs, sizeof *s.context_len);
     s.table_row = take(base, &at, h->num_seqs, sizeof *s.table_row);
+    s.state_row = take(base, &at, h->num_seqs, sizeof *s.state_row);
     s.logit_index = take(base, &at, h->num_logits, sizeof *s.logit_index);
     s.rows = take(base, &at, h->num_logits, sizeof *s.rows);
     s.biases = take(base, &at, 0, sizeof *s.biases);
@@ -41,13 +43,15 @@ struct step batch_bind(const struct batch_header *h, void *base) {
     s.prompt_index = take(base, &at, h->num_prompt_logits, sizeof *s.prompt_index);
     s.prompt_rows = take(base, &at, h->num_prompt_logits, sizeof *s.prompt_rows);
     s.pool_index = take(base, &at, h->num_pooled, sizeof *s.pool_index);
+    s.snapshot_token = take(base, &at, h->num_snapshots, sizeof *s.snapshot_token);
+    s.snapshot_slot = take(base, &at, h->num_snapshots, sizeof *s.snapshot_slot);
     return s;
 }
 
 // Bytes from the batch's start to the tail's.
 static size_t tail_at(const struct batch_header *h) {
     return sizeof *h + (2 + (size_t)h->num_kv_groups) * h->num_tokens * sizeof(int32_t) +
-           (3 * (size_t)h->num_seqs + 1) * sizeof(int32_t) +
+           (4 * (size_t)h->num_seqs + 1) * sizeof(int32_t) +
            h->num_logits * (sizeof(int32_t) + sizeof(struct sample_row));
 }
 
@@ -73,7 +77,7 @@ static size_t place_tail(struct batch_header *h, uint32_t mask_words) {
     if (h->num_biases) end = ((size_t)h->first_bias + h->num_biases) * sizeof(struct sample_bias);
     h->first_prompt = divide_up(end, sizeof(uint32_t));
     end += h->num_prompt_logits * (sizeof(int32_t) + sizeof(struct sample_row)) +
-           h->num_pooled * sizeof(int32_t);
+           (h->num_pooled + 2 * (size_t)h->num_snapshots) * sizeof(int32_t);
     h->first_mask = divide_up(end, mask_bytes);
     if (h->num_masks) end = ((size_t)h->first_mask + h->num_masks) * mask_bytes;
     size_t size = tail_at(h) + end;
@@ -100,6 +104,7 @@ size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_siz
         .num_masks = limits->max_num_seqs,
         .num_prompt_logits = limits->max_num_tokens,
         .num_pooled = limits->max_num_tokens,
+        .num_snapshots = limits->num_snapshots ? STEP_SNAPSHOTS_MAX : 0,
         .num_table_runs = (uint32_t)num_tables,
         .num_table_blocks = (uint32_t)num_table_blocks,
     };
@@ -141,7 +146,8 @@ static bool needs_mask(const struct sampling *sampling, const struct sequence *s
 
 static struct batch_header count_schedule(const struct schedule *schedule, uint32_t num_kv_groups,
                                           uint32_t block_size, batch_row_fn row_of) {
-    struct batch_header h = {.num_kv_groups = num_kv_groups};
+    struct batch_header h = {.num_kv_groups = num_kv_groups,
+                             .num_snapshots = schedule->num_snapshots};
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
         uint32_t context_len = item->seq->num_computed_tokens + item->num_tokens;
@@ -201,6 +207,21 @@ static void fill_kv_group(const struct step *a, uint32_t kv_group, uint32_t firs
     // BLOCK_NONE is -1, ids are far below 2^31.
     memcpy(tail->blocks + tail->num_blocks, blocks + seq->num_sent, count * sizeof *tail->blocks);
     tail->num_blocks += count;
+}
+
+// From which slot a sequence's states come, and in which ones they are kept. Those of snapshots lie
+// behind those of the rows.
+static void fill_states(const struct step *a, uint32_t row, uint32_t first_token,
+                        const struct schedule *schedule, const struct scheduled *item,
+                        uint32_t num_rows) {
+    bool is_hit = item->from_snapshot != SNAPSHOT_NONE;
+    a->state_row[row] = (int32_t)(is_hit ? num_rows + item->from_snapshot : item->seq->table_row);
+    for (uint32_t i = 0; i < item->num_snapshots; i++) {
+        uint32_t at = item->first_snapshot + i;
+        const struct scheduled_snapshot *snapshot = &schedule->snapshots[at];
+        a->snapshot_token[at] = (int32_t)(first_token + snapshot->num_tokens - 1);
+        a->snapshot_slot[at] = (int32_t)(num_rows + snapshot->slot);
+    }
 }
 
 // Tokens, positions, slots and block tables of one sequence.
@@ -309,6 +330,7 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
         fill_sequence(&a, header.num_kv_groups, row, token, item, &tables, block_size);
+        fill_states(&a, row, token, schedule, item, batch->table_rows);
         if (item->num_prompt_rows) {
             int32_t num_top = row_of(item->seq).sampling->params.prompt_logprobs;
             fill_prompt_rows(&a, token, &tail, item, num_top);
@@ -333,7 +355,7 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
         }
         a.query_start[row + 1] = (int32_t)row + 1;
         a.context_len[row] = 0;
-        a.table_row[row] = 0;
+        a.table_row[row] = a.state_row[row] = 0;
         a.logit_index[row] = (int32_t)row;
         a.rows[row] = greedy_row(-1);
     }

@@ -3,10 +3,11 @@
  *
  *   header
  *   tokens positions: [num_tokens] each, slot_mapping [num_kv_groups][num_tokens]
- *   query_start [num_seqs + 1], context_len table_row: [num_seqs] each
+ *   query_start [num_seqs + 1], context_len table_row state_row: [num_seqs] each
  *   logit_index rows: [num_logits] each
  *   tail: table_runs [num_table_runs], table_blocks [num_table_blocks], biases [num_biases],
- *         prompt_index prompt_rows: [num_prompt_logits] each, pool_index [num_pooled], masks
+ *         prompt_index prompt_rows: [num_prompt_logits] each, pool_index [num_pooled],
+ *         snapshot_token snapshot_slot: [num_snapshots] each, masks
  *
  * The header's counts say where the arrays are, and batch_bind finds them in any copy. The numbers
  * in the tail change from step to step, so these arrays come last.
@@ -39,7 +40,7 @@ struct batch_header {
     uint32_t num_biases, num_masks;
     uint32_t num_late_masks; // of the masks
     uint32_t first_bias, first_mask; // in entries of their kind from the tail's start
-    uint32_t num_prompt_logits, num_pooled;
+    uint32_t num_prompt_logits, num_pooled, num_snapshots;
     uint32_t first_prompt; // prompt_index in 32-bit words from the tail's start
     uint32_t num_table_runs, num_table_blocks;
     uint32_t max_query_len, max_context_len;

@@ -1,5 +1,5 @@
-// Compares the CUDA backend's gated delta nets with the scalar ones, over steps that cut a sequence,
-// with another one and padding beside it; and sigmoid_mul.
+// Compares the CUDA backend's gated delta nets with the scalar ones, over steps that cut a
+// sequence, with another one and padding beside it; and sigmoid_mul.
 #include <stdlib.h>
 #include <string.h>
 

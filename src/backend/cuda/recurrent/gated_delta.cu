@@ -22,14 +22,15 @@ constexpr int WARPS = 4, THREADS = WARPS * 32, COLUMNS = 32, CHUNK = 16, KEPT = 
 constexpr float L2_EPS = 1e-6f; // of the norms of q and k
 
 struct delta_params {
-    const int *query_start, *context_len, *table_row;
+    const int *query_start, *context_len, *table_row, *state_row;
+    const int *snapshot_token, *snapshot_slot; // [num_snapshots]
     float *states; // [slots][slot_floats]
     const __nv_bfloat16 *qkvz; // [num_tokens][row]
     const float *gates; // [num_tokens][2 heads]
     __nv_bfloat16 *out; // [num_tokens][heads][value_dim]
     const float *conv, *decay, *dt_bias, *norm;
     size_t slot_floats;
-    int key_heads, heads, key_dim, value_dim, channels, row, num_tokens, num_seqs;
+    int key_heads, heads, key_dim, value_dim, channels, row, num_tokens, num_seqs, num_snapshots;
     float eps;
 };
 
@@ -38,8 +39,12 @@ struct sequence {
     int begin, end; // its tokens
     bool is_first; // it begins with a zero state
     bool is_padding;
-    float *slot;
+    float *slot, *from; // its own, and the one that it goes on from
 };
+
+__device__ __forceinline__ float *slot_at(const delta_params &p, int slot) {
+    return p.states + (size_t)slot * p.slot_floats;
+}
 
 __device__ __forceinline__ sequence sequence_of(const delta_params &p, int s) {
     sequence seq;
@@ -48,7 +53,8 @@ __device__ __forceinline__ sequence sequence_of(const delta_params &p, int s) {
     int start = of_step(p.context_len)[s] - (seq.end - seq.begin);
     seq.is_first = start == 0;
     seq.is_padding = start < 0;
-    seq.slot = p.states + (size_t)of_step(p.table_row)[s] * p.slot_floats;
+    seq.slot = slot_at(p, of_step(p.table_row)[s]);
+    seq.from = p.state_row ? slot_at(p, of_step(p.state_row)[s]) : seq.slot;
     return seq;
 }
 
@@ -57,7 +63,7 @@ __device__ __forceinline__ float raw_channel(const delta_params &p, const sequen
                                              int channel) {
     if (t >= seq.begin) return __bfloat162float(of_step(p.qkvz)[(size_t)t * p.row + channel]);
     if (seq.is_first) return 0;
-    return of_step(seq.slot)[(size_t)(t - seq.begin + KEPT) * p.channels + channel];
+    return of_step(seq.from)[(size_t)(t - seq.begin + KEPT) * p.channels + channel];
 }
 
 __device__ __forceinline__ float convolved(const delta_params &p, const sequence &seq, int t,
@@ -128,6 +134,15 @@ __device__ __forceinline__ void prepare_token(const delta_params &p, const seque
     view.qk[c] = product;
 }
 
+template <int ROWS, bool IS_WHOLE>
+__device__ __forceinline__ void store_state(float *to, const float (&state)[ROWS], int rows,
+                                            int value_dim, bool is_column) {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        if (is_column && (IS_WHOLE || r < rows)) of_step(to)[(size_t)r * value_dim] = state[r];
+    }
+}
+
 // ROWS: rows of a warp, of which `rows` are there.
 template <int ROWS, bool IS_WHOLE>
 __global__ void __launch_bounds__(THREADS) delta_kernel(const delta_params p) {
@@ -140,13 +155,13 @@ __global__ void __launch_bounds__(THREADS) delta_kernel(const delta_params p) {
     int column = blockIdx.y * COLUMNS + lane, rows = IS_WHOLE ? ROWS : p.key_dim / WARPS;
     bool is_column = column < p.value_dim;
     const chunk_view view = view_of(shared, p.key_dim);
-    float *stored = seq.slot + (size_t)KEPT * p.channels +
-                    ((size_t)head * p.key_dim + warp * rows) * p.value_dim + column;
+    size_t at =
+        (size_t)KEPT * p.channels + ((size_t)head * p.key_dim + warp * rows) * p.value_dim + column;
     float state[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         bool is_there = is_column && !seq.is_first && (IS_WHOLE || r < rows);
-        state[r] = is_there ? of_step(stored)[(size_t)r * p.value_dim] : 0;
+        state[r] = is_there ? of_step(seq.from)[at + (size_t)r * p.value_dim] : 0;
     }
     int turn = 0;
     for (int first = seq.begin; first < seq.end; first += CHUNK) {
@@ -187,15 +202,15 @@ __global__ void __launch_bounds__(THREADS) delta_kernel(const delta_params p) {
                 of_step(p.out)[((size_t)(first + c) * p.heads + head) * p.value_dim + column] =
                     __float2bfloat16(decay * q_sum + view.qk[c] * delta);
             }
+            for (int i = 0; i < p.num_snapshots; i++) {
+                if (of_step(p.snapshot_token)[i] != first + c) continue;
+                store_state<ROWS, IS_WHOLE>(slot_at(p, of_step(p.snapshot_slot)[i]) + at, state,
+                                            rows, p.value_dim, is_column);
+            }
         }
         __syncthreads(); // the next chunk overwrites this one
     }
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        if (is_column && (IS_WHOLE || r < rows)) {
-            of_step(stored)[(size_t)r * p.value_dim] = state[r];
-        }
-    }
+    store_state<ROWS, IS_WHOLE>(seq.slot + at, state, rows, p.value_dim, is_column);
 }
 
 // The norm of a token's head, by a warp.
@@ -216,14 +231,25 @@ __device__ __forceinline__ void norm_head(const delta_params &p, int token, int 
     }
 }
 
+// Keeps the last tokens of a channel before `end` in a slot.
+__device__ __forceinline__ void keep_tokens(const delta_params &p, const sequence &seq, int end,
+                                            int channel, float *slot) {
+    float kept[KEPT];
+#pragma unroll
+    for (int i = 0; i < KEPT; i++) kept[i] = raw_channel(p, seq, end + i - KEPT, channel);
+#pragma unroll
+    for (int i = 0; i < KEPT; i++) of_step(slot)[(size_t)i * p.channels + channel] = kept[i];
+}
+
 __device__ __forceinline__ void keep_channel(const delta_params &p, int s, int channel) {
     const sequence seq = sequence_of(p, s);
     if (seq.is_padding || channel >= p.channels) return;
-    float kept[KEPT];
-#pragma unroll
-    for (int i = 0; i < KEPT; i++) kept[i] = raw_channel(p, seq, seq.end + i - KEPT, channel);
-#pragma unroll
-    for (int i = 0; i < KEPT; i++) of_step(seq.slot)[(size_t)i * p.channels + channel] = kept[i];
+    for (int i = 0; i < p.num_snapshots; i++) {
+        int token = of_step(p.snapshot_token)[i];
+        if (token < seq.begin || token >= seq.end) continue;
+        keep_tokens(p, seq, token + 1, channel, slot_at(p, of_step(p.snapshot_slot)[i]));
+    }
+    keep_tokens(p, seq, seq.end, channel, seq.slot); // last: snapshots read what was there
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -256,6 +282,10 @@ extern "C" void cuda_gated_delta_launch(const struct gated_delta_args *args,
     p.query_start = step->query_start;
     p.context_len = step->context_len;
     p.table_row = step->table_row;
+    p.state_row = step->state_row;
+    p.snapshot_token = step->snapshot_token;
+    p.snapshot_slot = step->snapshot_slot;
+    p.num_snapshots = static_cast<int>(step->num_snapshots);
     p.states = static_cast<float *>(args->states);
     p.qkvz = static_cast<const __nv_bfloat16 *>(args->qkvz);
     p.gates = args->gates;
