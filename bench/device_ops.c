@@ -368,7 +368,8 @@ static void take_experts(struct work *w, const struct experts_shape *shape) {
         gate[i] = noise_matrix(w->bench, shape->intermediate, shape->hidden);
         down[i] = noise_matrix(w->bench, shape->hidden, shape->intermediate);
     }
-    const struct experts_spec spec = {*shape, gate, gate, down, WEIGHTS_NATIVE};
+    const struct experts_spec spec = {
+        .shape = *shape, .gate = gate, .up = gate, .down = down, .format = WEIGHTS_NATIVE};
     w->num_copies = 2;
     for (uint32_t i = 0; i < w->num_copies; i++) {
         if (b->moe->experts_create(b, &spec, &w->experts[i], &err)) work_stop(err.message);
@@ -379,7 +380,9 @@ static void take_experts(struct work *w, const struct experts_shape *shape) {
 static void measure_experts(struct bench *bench, uint32_t num_tokens) {
     struct work w = {.bench = bench};
     struct backend *b = bench->backend;
-    const struct experts_shape shape = {EXPERTS, 2048 / bench->shrink, 768 / bench->shrink};
+    const struct experts_shape shape = {.num_experts = EXPERTS,
+                                        .hidden = 2048 / bench->shrink,
+                                        .intermediate = 768 / bench->shrink};
     size_t num_pairs = (size_t)num_tokens * TOP_K, count = (size_t)num_tokens * shape.hidden;
     bool is_used[EXPERTS] = {false};
     int32_t *ids = malloc(num_pairs * sizeof *ids);
