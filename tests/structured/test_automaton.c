@@ -407,12 +407,56 @@ static void letters_stay_apart(void **state) {
     vocabulary_destroy(vocabulary);
 }
 
+// A key that may be any but the named ones: its mask is right wherever names begin and end, also
+// where the others are none of a pattern, and needs no walk along the names.
+static void keys_without_a_name(void **state) {
+    (void)state;
+    static const char *const names[] = {"a",  "ab", "bd",    "d",    "ed",   "key",
+                                        "nu", "u",  "value", "true", "four", "sixsix"};
+    static const char *const prefixes[] = {"",   "a",       "ab",   "abb", "k",
+                                           "ke", "sevenne", "\xc3", "\\",  "\\u"};
+    struct vocabulary *vocabulary = fixture_json_vocabulary();
+    for (int is_pattern = 0; is_pattern < 2; is_pattern++) {
+        struct grammar *grammar;
+        assert_int_equal(grammar_create(&grammar, NULL, NULL), OK);
+        struct exprs *exprs = grammar_exprs(grammar);
+        uint32_t named = EXPR_NOTHING, others = EXPR_NOTHING, rule = grammar_rule(grammar, "root");
+        for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+            named = expr_alt(exprs, named, expr_string(exprs, names[i]));
+        }
+        others = expr_minus(exprs, expr_any_text(exprs), named);
+        // "a" and what follows it: no plain character may follow "a" in the others.
+        uint32_t a = expr_concat(exprs, expr_string(exprs, "a"), expr_any_text(exprs));
+        if (is_pattern) others = expr_minus(exprs, others, a);
+        uint32_t items[] = {
+            grammar_terminal(grammar, expr_concat(exprs, expr_json_content(exprs, others),
+                                                  expr_string(exprs, "\""))),
+            grammar_terminal(grammar, expr_string(exprs, "key\":1")),
+        };
+        grammar_define(grammar, rule, grammar_choice(grammar, items, 2));
+        grammar_start(grammar, rule);
+        struct automaton *automaton = fixture_run(grammar, vocabulary);
+        uint32_t at = automaton_start(automaton);
+        struct plain plain = automaton_plain(automaton, at);
+        assert_int_equal(plain.chars == PLAIN_ALL, !is_pattern);
+        assert_int_equal(vocabulary_has_all_kinds(plain.kinds), !is_pattern);
+        for (size_t i = 0; i < ARRAY_LEN(prefixes); i++) {
+            assert_int_equal(automaton_advance(automaton, automaton_start(automaton), prefixes[i],
+                                               strlen(prefixes[i]), &at, NULL),
+                             OK);
+            fixture_check_mask(automaton, at);
+        }
+        automaton_release(automaton);
+    }
+    vocabulary_destroy(vocabulary);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_grammars),    cmocka_unit_test(random_walks),
         cmocka_unit_test(counters_of_rules),  cmocka_unit_test(kinds_of_characters),
         cmocka_unit_test(long_counters),      cmocka_unit_test(nesting),
-        cmocka_unit_test(letters_stay_apart),
+        cmocka_unit_test(letters_stay_apart), cmocka_unit_test(keys_without_a_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

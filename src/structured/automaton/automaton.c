@@ -49,6 +49,9 @@ enum status automaton_create(struct automaton **out, struct grammar *grammar,
     automaton->row_bytes_max =
         limits && limits->row_bytes_max ? limits->row_bytes_max : ROW_BYTES_MAX;
     grammar_resolve(grammar);
+    // Before any row is made: an expression that is new may split the classes of bytes.
+    automaton->any_text =
+        automaton->exprs->has_json ? expr_any_text(automaton->exprs) : EXPR_NOTHING;
     if (!automaton->exprs->err.status) {
         uint32_t pc = automaton_program(automaton);
         stacks_init(automaton);

@@ -93,6 +93,7 @@ struct automaton {
     struct exprs *exprs; // the grammar's; counts all memory but masks
     const struct vocabulary *vocabulary;
     uint64_t steps_max;
+    uint32_t any_text; // expr_any_text; EXPR_NOTHING where no JSON text is in the grammar
 
     struct instruction *code; // [code_len]
     uint32_t code_len, code_capacity;

@@ -195,11 +195,91 @@ static struct plain follow_chain(struct automaton *automaton, uint32_t state) {
     return plain;
 }
 
+// ---- any text but some ----
+
+// Whether the expression has finitely many strings; false too where that takes too many steps.
+static bool is_finite(const struct exprs *exprs, uint32_t e, uint32_t *steps_left) {
+    for (;;) {
+        struct expr_node node = exprs->nodes[e];
+        if (!*steps_left) return false;
+        --*steps_left;
+        switch ((enum expr_kind)node.kind) {
+        case EXPR_KIND_NOTHING:
+        case EXPR_KIND_EPSILON:
+        case EXPR_KIND_BYTES:
+            return true;
+        case EXPR_KIND_CONCAT:
+            if (!is_finite(exprs, node.a, steps_left)) return false;
+            e = node.b;
+            continue;
+        case EXPR_KIND_ALT:
+            for (uint32_t i = 0; i < node.b; i++) {
+                if (!is_finite(exprs, exprs->lists[node.a + i], steps_left)) return false;
+            }
+            return true;
+        default:
+            return false;
+        }
+    }
+}
+
+// Whether it is any text, or any but finitely many.
+static bool is_nearly_any_text(const struct exprs *exprs, uint32_t e, uint32_t any_text,
+                               uint32_t *steps_left) {
+    struct expr_node node = exprs->nodes[e];
+    if (e == any_text) return true;
+    if (node.kind != EXPR_KIND_AND) return false;
+    for (uint32_t i = 0; i < node.b; i++) {
+        uint32_t part = exprs->lists[node.a + i];
+        struct expr_node one = exprs->nodes[part];
+        if (part == any_text) continue;
+        if (one.kind != EXPR_KIND_NOT || !is_finite(exprs, one.a, steps_left)) return false;
+    }
+    return true;
+}
+
+// Whether it is such a text inside of a JSON string, and what follows it.
+static bool is_open_text(struct automaton *automaton, uint32_t e, uint32_t *steps_left) {
+    struct exprs *exprs = automaton->exprs;
+    struct expr_node node = exprs->nodes[e];
+    if (node.kind == EXPR_KIND_ALT) {
+        for (uint32_t i = 0; i < node.b && *steps_left; i++) { // none of them is an ALT
+            --*steps_left;
+            if (is_open_text(automaton, exprs->lists[node.a + i], steps_left)) return true;
+        }
+        return false;
+    }
+    if (node.kind == EXPR_KIND_CONCAT) {
+        if (!exprs_is_live(exprs, node.b)) return false;
+        node = exprs->nodes[node.a];
+    }
+    return node.kind == EXPR_KIND_JSON &&
+           is_nearly_any_text(exprs, node.a, automaton->any_text, steps_left);
+}
+
+// Whether the state is inside a JSON string that may be any text but finitely many, such as a key
+// that the schema does not name. Then each plain character may follow, and after it again: the
+// texts left out end, and a longer one is never among them.
+static bool is_open_string(struct automaton *automaton, uint32_t state) {
+    enum { STEPS_MAX = 4000 };
+    uint32_t steps_left = STEPS_MAX;
+    struct state at = automaton->states[state];
+    if (automaton->any_text == EXPR_NOTHING) return false;
+    for (uint32_t i = 0; i < at.len && !automaton->exprs->err.status; i++) {
+        uint32_t e = automaton->threads[at.first + i].expr;
+        if (is_open_text(automaton, e, &steps_left)) return true;
+    }
+    return false;
+}
+
 struct plain automaton_plain(struct automaton *automaton, uint32_t state) {
     struct plain plain = follow_chain(automaton, state);
     // Few tokens have only other characters, so their walk is short.
     uint32_t many = 1u << VOCABULARY_LOWER | 1u << VOCABULARY_UPPER | 1u << VOCABULARY_BEYOND_ASCII;
     if (plain.chars != PLAIN_MIXED || automaton->exprs->err.status) return plain;
+    if (is_open_string(automaton, state)) {
+        return (struct plain){.kinds = ALL_KINDS, .chars = PLAIN_ALL};
+    }
     if (plain.kinds & many) return find_free(automaton, state);
     return (struct plain){.chars = PLAIN_MIXED};
 }
