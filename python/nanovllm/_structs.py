@@ -61,6 +61,22 @@ class LoadProgress(Structure):
     _fields_ = [("on_loaded", c_void_p), ("user_data", c_void_p)]
 
 
+class Download(Structure):
+    _fields_ = [
+        ("num_bytes", c_uint64),
+        ("total_bytes", c_uint64),
+        ("num_files", c_uint32),
+        ("total_files", c_uint32),
+    ]
+
+
+OnDownloadedFn = CFUNCTYPE(None, POINTER(Download), c_void_p)
+
+
+class DownloadProgress(Structure):
+    _fields_ = [("on_downloaded", OnDownloadedFn), ("user_data", c_void_p)]
+
+
 class OptionsStruct(Structure):
     """Its fields come from the library's table: see `define_fields`."""
 
@@ -88,7 +104,7 @@ SAMPLING_REST: list[Any] = [("owned", c_void_p)]
 OPTIONS_REST: list[Any] = [
     ("interrupt", POINTER(Interrupt)),
     ("load_progress", POINTER(LoadProgress)),
-    ("download_progress", c_void_p),
+    ("download_progress", POINTER(DownloadProgress)),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The progress bar of generate: tqdm's where it is installed, else a plain line."""
+"""The bars of generate and of downloads: tqdm's where it is installed, else a plain line."""
 
 from __future__ import annotations
 
@@ -114,3 +114,52 @@ def open_progress(total: int, description: str = "Generating") -> Progress | Non
     except ImportError:
         return _Plain(stream, total, description)
     return _Tqdm(tqdm, total, description)
+
+
+class DownloadBar:
+    """The bar of a model's download. Nothing is shown before the first call of `tell`."""
+
+    def __init__(self, model: str) -> None:
+        self._description = f"Downloading {model}"
+        self._bar: Any = None
+        self._stream = sys.stderr
+        self._last = (0, 0)
+        self._next = 0.0
+        self._is_told = False
+
+    def tell(self, num_bytes: int, total_bytes: int) -> None:
+        if self._stream is None or getattr(self._stream, "closed", False):
+            return
+        if not self._is_told:
+            self._is_told = True
+            self._open(total_bytes)
+        self._last = (num_bytes, total_bytes)
+        if self._bar is not None:
+            self._bar.update(num_bytes - self._bar.n)
+        elif self._stream.isatty() and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _REFRESH_SECONDS
+            self._write("\r" + self._line())
+
+    def _open(self, total_bytes: int) -> None:
+        try:
+            from tqdm.auto import tqdm  # only where something is downloaded
+        except ImportError:
+            return
+        self._bar = tqdm(total=total_bytes, desc=self._description, unit="B", unit_scale=True)
+
+    def _line(self) -> str:
+        num_bytes, total_bytes = self._last
+        return f"{self._description}: {num_bytes / 1e6:.1f} of {total_bytes / 1e6:.1f} MB"
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):  # a closed stream must not end the download
+            pass
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        elif self._is_told:
+            self._write(("\r" if self._stream.isatty() else "") + self._line() + "\n")

@@ -310,6 +310,7 @@ class Library(DownloadTest):
         error, first, second = done.stdout.splitlines()
         self.assertIn(f"{NAME} is not a folder, and not in the Hugging Face cache", error)
         self.assertEqual(first, second)
+        self.assertIn(f"Downloading {NAME}: ", done.stderr)
         self.check_snapshot()
 
     def test_a_server_has_the_name(self):
@@ -549,7 +550,8 @@ class Breaks(DownloadTest):
         self.assertTrue((self.snapshot / SHARD).exists())
         self.assertTrue((self.snapshot / "config.json").exists())
         for command in ("generate", "tokenize"):
-            self.refused("tokenizer.json is missing: its download was interrupted", command, "-m", NAME, "--offline", "hi")
+            self.refused("tokenizer.json is missing: its download was interrupted", command, "-m", NAME, "--offline",
+                         "hi")
         self.assertIn(", in part", self.run_program("list").stdout)
         self.pull()
         self.check_snapshot()

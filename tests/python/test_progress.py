@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import ANSWER, QUESTION
 from nanovllm import LLM, SamplingParams
-from nanovllm.progress import _Plain, _Tqdm, open_progress
+from nanovllm.progress import DownloadBar, _Plain, _Tqdm, open_progress
 
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
 
@@ -130,3 +130,31 @@ def test_without_standard_error_there_is_no_bar(
     stream.close()
     monkeypatch.setattr(sys, "stderr", stream if is_closed else None)
     assert llm.generate([QUESTION], GREEDY)[0]["text"] == ANSWER
+
+
+def download_text(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> str:
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    monkeypatch.setattr(sys, "stderr", stream)
+    bar = DownloadBar("a/b")
+    bar.tell(1000000, 4000000)
+    bar.tell(4000000, 4000000)
+    bar.close()
+    return stream.getvalue()
+
+
+def test_a_download_writes_one_line_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = download_text(monkeypatch, io.StringIO())
+    assert text == "Downloading a/b: 4.0 of 4.0 MB\n"
+
+
+def test_a_download_is_redrawn_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = download_text(monkeypatch, Terminal())
+    assert text.startswith("\rDownloading a/b: 1.0 of 4.0 MB\r")
+    assert text.endswith("Downloading a/b: 4.0 of 4.0 MB\n")
+
+
+def test_without_a_download_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    DownloadBar("a/b").close()
+    assert capsys.readouterr().err == ""
