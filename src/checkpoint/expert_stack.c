@@ -66,12 +66,12 @@ static enum status turn_round(const struct expert_place *place, const struct byt
     enum { TURNED = 64 };
     uint32_t step = place->num_parts;
     size_t row_bytes = rows * step * size;
-    char *room = malloc(TURNED * row_bytes);
-    if (!room) return err_nomem(err, "experts");
+    char *buffer = malloc(TURNED * row_bytes);
+    if (!buffer) return err_nomem(err, "experts");
     enum status status = OK;
     for (uint64_t c = 0; c < cols && !status; c += TURNED) {
         uint64_t left = cols - c, count = left < TURNED ? left : TURNED;
-        const char *bytes = byte_source_get(from, c * row_bytes, count * row_bytes, room, err);
+        const char *bytes = byte_source_get(from, c * row_bytes, count * row_bytes, buffer, err);
         if (!bytes) status = ERR_IO;
         for (uint64_t r = 0; bytes && r < rows; r++) {
             const char *first = bytes + (r * step + place->part) * size;
@@ -80,7 +80,7 @@ static enum status turn_round(const struct expert_place *place, const struct byt
             }
         }
     }
-    free(room);
+    free(buffer);
     return status;
 }
 
@@ -102,20 +102,20 @@ enum status expert_stack_bias(const struct expert_place *place, const struct ten
     size_t size = dtype_size(t->dtype), row_bytes = shape[1] * size;
     enum status status = check(place, t, ARRAY_LEN(shape), shape, err);
     if (status) return status;
-    char *room = malloc(row_bytes);
+    char *buffer = malloc(row_bytes);
     *memory = malloc(count * size);
     const char *bytes = NULL;
-    if (!room || !*memory) {
+    if (!buffer || !*memory) {
         status = err_nomem(err, "biases of experts");
     } else {
-        bytes = byte_source_get(&t->source, place->expert * row_bytes, row_bytes, room, err);
+        bytes = byte_source_get(&t->source, place->expert * row_bytes, row_bytes, buffer, err);
         if (!bytes) status = ERR_IO;
     }
     for (uint64_t i = 0; bytes && i < count; i++) {
         size_t at = i * place->num_parts + place->part;
         memcpy((char *)*memory + i * size, bytes + at * size, size);
     }
-    free(room);
+    free(buffer);
     return status;
 }
 
@@ -155,13 +155,13 @@ enum status expert_stack_open(const struct expert_place *place, const struct ten
         .num_groups = groups,
         .form = expert_stack_form(cols)};
     size_t bytes = all_rows * groups;
-    uint8_t *room = malloc(bytes);
+    uint8_t *buffer = malloc(bytes);
     matrix.scales = malloc(rows * groups * sizeof(float));
     const uint8_t *exponents = NULL;
-    if (!room || !matrix.scales) {
+    if (!buffer || !matrix.scales) {
         status = err_nomem(err, "scales of experts");
     } else {
-        exponents = byte_source_get(&scales->source, place->expert * bytes, bytes, room, err);
+        exponents = byte_source_get(&scales->source, place->expert * bytes, bytes, buffer, err);
         if (!exponents) status = ERR_IO;
     }
     for (uint64_t i = 0; exponents && i < rows * groups && !status; i++) {
@@ -172,7 +172,7 @@ enum status expert_stack_open(const struct expert_place *place, const struct ten
         status = err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has a scale that is no number",
                          scales->path, scales->name);
     }
-    free(room);
+    free(buffer);
     if (!status) return quantized_matrix_open(out, &matrix, err);
     quantized_matrix_fini(&matrix);
     return status;

@@ -34,7 +34,7 @@ struct sequence {
 };
 
 // Some tokens of a sequence in one head.
-struct piece {
+struct chunk {
     float q[RUN_TOKENS * DIM_MAX], k[RUN_TOKENS * DIM_MAX]; // [tokens][key_dim]
     float v[RUN_TOKENS * DIM_MAX], out[RUN_TOKENS * DIM_MAX]; // [tokens][value_dim]
     float decay[RUN_TOKENS], beta[RUN_TOKENS];
@@ -86,26 +86,26 @@ static float softplus(float x) {
 }
 
 static void run_head(const struct job *job, const struct sequence *seq, int32_t t, uint32_t tokens,
-                     uint32_t head, struct piece *piece) {
+                     uint32_t head, struct chunk *chunk) {
     const struct gated_delta_args *args = job->args;
     const struct gated_delta_shape *shape = &args->shape;
     uint32_t dim = shape->value_dim, heads = shape->num_heads;
     uint32_t channel = 2 * shape->num_key_heads * shape->key_dim + head * dim;
-    convolve(job, seq, t, tokens, channel, dim, piece->v);
+    convolve(job, seq, t, tokens, channel, dim, chunk->v);
     for (uint32_t i = 0; i < tokens; i++) {
         const float *gates = args->gates + ((size_t)t + i) * 2 * heads;
         float step = softplus(gates[heads + head] + args->dt_bias[head]);
-        piece->decay[i] = expf(-args->decay[head] * step);
-        piece->beta[i] = 1 / (1 + expf(-gates[head]));
+        chunk->decay[i] = expf(-args->decay[head] * step);
+        chunk->beta[i] = 1 / (1 + expf(-gates[head]));
     }
     job->kernels->delta_rule(&(struct delta_run){
         .state = seq->states + (size_t)head * shape->key_dim * dim,
-        .q = piece->q,
-        .k = piece->k,
-        .v = piece->v,
-        .decay = piece->decay,
-        .beta = piece->beta,
-        .out = piece->out,
+        .q = chunk->q,
+        .k = chunk->k,
+        .v = chunk->v,
+        .decay = chunk->decay,
+        .beta = chunk->beta,
+        .out = chunk->out,
         .num_tokens = tokens,
         .key_dim = shape->key_dim,
         .value_dim = dim,
@@ -114,7 +114,7 @@ static void run_head(const struct job *job, const struct sequence *seq, int32_t 
         size_t row = (size_t)t + i;
         const float *z = (const float *)args->qkvz + row * row_size(shape) +
                          gated_delta_channels(shape) + (size_t)head * dim;
-        float *result = piece->out + (size_t)i * dim;
+        float *result = chunk->out + (size_t)i * dim;
         job->kernels->rms_norm(result, NULL, args->norm, result, dim, args->eps);
         job->kernels->silu_mul(z, result, (float *)args->out + (row * heads + head) * dim, dim);
     }
@@ -215,17 +215,17 @@ static int32_t next_snapshot(const struct step *step, const struct sequence *seq
 }
 
 // The tokens from t on, before `end`, of one key head and the heads that it serves.
-static void run_piece(const struct job *job, const struct sequence *seq, uint32_t key_head,
-                      int32_t t, uint32_t tokens, struct piece *piece) {
+static void run_chunk(const struct job *job, const struct sequence *seq, uint32_t key_head,
+                      int32_t t, uint32_t tokens, struct chunk *chunk) {
     const struct gated_delta_shape *shape = &job->args->shape;
     uint32_t group = shape->num_heads / shape->num_key_heads, dim = shape->key_dim;
     uint32_t keys = shape->num_key_heads * dim;
-    convolve(job, seq, t, tokens, key_head * dim, dim, piece->q);
-    convolve(job, seq, t, tokens, keys + key_head * dim, dim, piece->k);
-    norm_keys(job, piece->q, tokens, dim, 1 / sqrtf((float)dim));
-    norm_keys(job, piece->k, tokens, dim, 1);
+    convolve(job, seq, t, tokens, key_head * dim, dim, chunk->q);
+    convolve(job, seq, t, tokens, keys + key_head * dim, dim, chunk->k);
+    norm_keys(job, chunk->q, tokens, dim, 1 / sqrtf((float)dim));
+    norm_keys(job, chunk->k, tokens, dim, 1);
     for (uint32_t i = 0; i < group; i++) {
-        run_head(job, seq, t, tokens, key_head * group + i, piece);
+        run_head(job, seq, t, tokens, key_head * group + i, chunk);
     }
 }
 
@@ -246,12 +246,12 @@ static void key_head_item(void *arg, uint32_t item, uint32_t thread) {
     } else if (from != own) {
         restore(job, &seq, key_head, slot_at(job, from));
     }
-    struct piece piece;
+    struct chunk chunk;
     int32_t slot = 0, last = next_snapshot(step, &seq, seq.begin, &slot);
     for (int32_t t = seq.begin; t < seq.end;) {
         int32_t end = last < seq.end ? last + 1 : seq.end;
         uint32_t tokens = end - t < RUN_TOKENS ? (uint32_t)(end - t) : RUN_TOKENS;
-        run_piece(job, &seq, key_head, t, tokens, &piece);
+        run_chunk(job, &seq, key_head, t, tokens, &chunk);
         t += (int32_t)tokens;
         if (t != last + 1) continue;
         snapshot(job, &seq, key_head, t, slot_at(job, slot));

@@ -220,7 +220,7 @@ static enum status write_scaling(const struct gguf *gguf, const struct gguf_mode
 static enum status write_factors(const struct gguf *gguf, const struct gguf_tensor *tensor,
                                  const char *name, int64_t dims, struct json_out *out,
                                  struct err *err) {
-    float room[2 * ROPE_PAIRS_MAX]; // the second half: bytes of the file
+    float buffer[2 * ROPE_PAIRS_MAX]; // the second half: bytes of the file
     uint64_t num = (uint64_t)dims / 2;
     if (num > ROPE_PAIRS_MAX || tensor->rank != 1 || tensor->shape[0] != num ||
         tensor->type->dtype != DTYPE_F32) {
@@ -229,13 +229,13 @@ static enum status write_factors(const struct gguf *gguf, const struct gguf_tens
                        (unsigned long long)num);
     }
     const void *bytes =
-        byte_source_get(&tensor->source, 0, num * sizeof *room, room + ROPE_PAIRS_MAX, err);
+        byte_source_get(&tensor->source, 0, num * sizeof *buffer, buffer + ROPE_PAIRS_MAX, err);
     if (!bytes) return ERR_IO;
-    memcpy(room, bytes, num * sizeof *room);
+    memcpy(buffer, bytes, num * sizeof *buffer);
     json_out_rawf(out, ", \"%s\": [", name);
     for (uint64_t i = 0; i < num; i++) {
         json_out_raw(out, i ? ", " : "");
-        json_out_float(out, room[i]);
+        json_out_float(out, buffer[i]);
     }
     json_out_raw(out, "]");
     return OK;
