@@ -115,11 +115,110 @@ static void test_begun(void **state) {
            "hermes");
 }
 
+#define START "<|start|>assistant"
+#define ANALYSIS(text) "<|channel|>analysis<|message|>" text
+#define FINAL(text) "<|channel|>final<|message|>" text
+#define TO_FUNCTION(name, arguments)                                                               \
+    "<|channel|>commentary to=functions." name " <|constrain|>json<|message|>" arguments
+
+// The channels of gpt-oss. <|call|> and <|return|> end answers, so they are no text of it.
+static void expect_channels(const char *text, const char *wanted) {
+    expect((struct answer){.options = {.has_channels = true, .splits_reasoning = true},
+                           .prompt = "<|start|>user<|message|>q<|end|>" START,
+                           .text = text,
+                           .wanted = wanted},
+           "harmony");
+}
+
+static void test_channels(void **state) {
+    (void)state;
+    expect_channels(ANALYSIS("I <|think| it <") "<|end|>" START FINAL("Hi <b>"),
+                    "R(I <|think| it <) C(Hi <b>)");
+    expect_channels(FINAL("Hi"), "C(Hi)");
+    expect_channels(ANALYSIS("cut"), "R(cut)");
+    expect_channels(ANALYSIS("a") "<|end|>" START "<|chan", "R(a)");
+    expect_channels(FINAL("a") "<|return|>", "C(a)");
+    expect_channels("plain <|x|> text", "C(plain <|x|> text)");
+    expect_channels("<p> never a header", "C(<p> never a header)");
+    expect_channels("", "");
+}
+
+static void test_calls_in_channels(void **state) {
+    (void)state;
+    expect_channels(ANALYSIS("a") "<|end|>" START TO_FUNCTION("f", "{\"x\": {}}"),
+                    "R(a) f({\"x\": {}})");
+    // As templates write earlier calls, and two of them.
+    expect_channels(
+        " to=functions.f<|channel|>commentary json<|message|>{}<|call|>" START TO_FUNCTION(
+            "g.h", "{\"a\": 1} "),
+        "f({}) g.h({\"a\": 1})");
+    expect_channels(TO_FUNCTION("f", "{\"a\": "), "f({\"a\": )");
+    expect_channels(TO_FUNCTION("f", "no <json>") "<|end|>" START FINAL("b"), "f(no <json>) C(b)");
+    expect_channels(
+        "<|channel|>commentary<|message|>Let me look.<|end|>" START TO_FUNCTION("f", "{}"),
+        "C(Let me look.) f({})");
+    expect_channels("<|channel|>analysis to=python code<|message|>1 + 1", "R(1 + 1)");
+    expect((struct answer){.options = {.has_channels = true, .splits_reasoning = true},
+                           .prompt = START,
+                           .text = TO_FUNCTION("f", "{}"),
+                           .wanted = "R({})"},
+           NULL);
+}
+
+static void test_options_of_channels(void **state) {
+    (void)state;
+    expect((struct answer){.options = {.has_channels = true,
+                                       .splits_reasoning = true,
+                                       .drops_reasoning = true,
+                                       .one_call = true},
+                           .prompt = START,
+                           .text = ANALYSIS("a") "<|end|>" START TO_FUNCTION(
+                               "f", "{}") "<|call|>" START TO_FUNCTION("g", "{}"),
+                           .wanted = "f({})"},
+           "harmony");
+    expect((struct answer){.options = {.has_channels = true},
+                           .prompt = START,
+                           .text = ANALYSIS("a") "<|end|>" START FINAL("b"),
+                           .wanted = "C(ab)"},
+           "harmony");
+    expect((struct answer){.options = {.has_channels = true, .splits_reasoning = true},
+                           .prompt = START FINAL(""),
+                           .begun = "The",
+                           .text = " answer",
+                           .wanted = "C( answer)"},
+           "harmony");
+}
+
+// A call is whole by its last brace, and not where the answer ends in it.
+static void test_ended_calls_in_channels(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        bool has_ended;
+    } cases[] = {{TO_FUNCTION("f", "{\"a\": {}}"), true}, {TO_FUNCTION("f", "{\"a\": {}"), false}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct chat_split_options options = {.has_channels = true,
+                                                   .format = tool_format_find("harmony")};
+        struct chat_split *split = chat_split_create(&options, START, strlen(START));
+        struct chat_blocks blocks = {0};
+        take(split, &blocks, cases[i].text, strlen(cases[i].text));
+        assert_int_equal(chat_split_has_ended_call(split), cases[i].has_ended);
+        assert_int_equal(chat_split_finish(split, chat_blocks_add, &blocks, NULL), OK);
+        assert_int_equal(blocks.items[0].is_unfinished, !cases[i].has_ended);
+        chat_blocks_fini(&blocks);
+        chat_split_destroy(split);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_begun),
+        cmocka_unit_test(test_channels),
+        cmocka_unit_test(test_calls_in_channels),
+        cmocka_unit_test(test_options_of_channels),
+        cmocka_unit_test(test_ended_calls_in_channels),
     };
     return cmocka_run_group_tests_name("chat_split", tests, NULL, NULL);
 }

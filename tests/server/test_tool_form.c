@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json/jwrite.h"
+#include "server/chat/chat_split.h"
 #include "server/chat/tool_calls.h"
 #include "server/chat/tool_form.h"
 #include "structured/read/outputs.h"
@@ -49,6 +50,12 @@ static struct automaton *run_form(const char *format, enum way way,
 #define LLAMA "{\"name\": \"f\", \"parameters\": {\"a\": 5}}"
 #define MISTRAL "{\"name\": \"f\", \"arguments\": {\"a\": 5}}"
 #define ARGS "\1[TOOL_CALLS]\1f\1[ARGS]\1{\"a\":5}"
+
+#define THOUGHT "\1<|channel|>\1analysis\1<|message|>\1Hm <b> \1<|end|>\1\1<|start|>\1assistant"
+#define FINAL "\1<|channel|>\1final\1<|message|>\1"
+#define TO_FUNCTION(name)                                                                          \
+    "\1<|channel|>\1commentary to=functions." name " \1<|constrain|>\1json\1<|message|>\1"
+#define CHANNEL_CALL TO_FUNCTION("f") "{\"a\": 5}"
 
 static const struct {
     const char *format;
@@ -97,6 +104,19 @@ static const struct {
     {"mistral_args", DEMANDED, ARGS, 1, true},
     {"mistral_args", DEMANDED_ONE, ARGS ARGS, 0, false},
     {"mistral_args", TEXT, ARGS, 1, true},
+    {"harmony", AUTO, THOUGHT FINAL "So.", 0, true},
+    {"harmony", AUTO, FINAL "So.", 0, true},
+    {"harmony", AUTO, THOUGHT CHANNEL_CALL, 1, true},
+    {"harmony", AUTO, "So.", 0, false},
+    {"harmony", AUTO, THOUGHT TO_FUNCTION("f") "{\"a\": 6", 0, false},
+    {"harmony", AUTO, THOUGHT TO_FUNCTION("e"), 0, false},
+    {"harmony", DEMANDED, CHANNEL_CALL, 1, true},
+    {"harmony", DEMANDED, THOUGHT THOUGHT, 0, false},
+    {"harmony", DEMANDED, THOUGHT FINAL, 0, false},
+    {"harmony", DEMANDED_ONE, THOUGHT TO_FUNCTION("get") "{}", 1, true},
+    {"harmony", TEXT, THOUGHT FINAL "yes", 0, true},
+    {"harmony", TEXT, FINAL "no", 0, false},
+    {"harmony", TEXT, CHANNEL_CALL, 1, true},
 };
 
 static enum status count_call(void *user_data, const struct tool_event *event, struct err *err) {
@@ -107,8 +127,30 @@ static enum status count_call(void *user_data, const struct tool_event *event, s
     return OK;
 }
 
+static enum status count_ended(void *user_data, const struct chat_event *event, struct err *err) {
+    (void)err;
+    assert_false(event->is_unfinished);
+    *(uint32_t *)user_data += event->part == CHAT_CALL_END;
+    return OK;
+}
+
+static uint32_t find_calls_in_channels(const struct tool_format *format, const char *text) {
+    uint32_t count = 0;
+    const struct chat_split_options options = {.format = format, .has_channels = true};
+    struct chat_split *split = chat_split_create(&options, "<|start|>assistant", 18);
+    for (const char *c = text; *c; c++) {
+        if (*c == '\1') continue;
+        assert_int_equal(chat_split_push(split, c, 1, count_ended, &count, NULL), OK);
+    }
+    assert_int_equal(chat_split_finish(split, count_ended, &count, NULL), OK);
+    chat_split_destroy(split);
+    return count;
+}
+
 static uint32_t find_calls(const char *format, const char *text) {
     uint32_t count = 0;
+    const struct tool_format *known = tool_format_find(format);
+    if (known->has_channels) return find_calls_in_channels(known, text);
     struct tool_calls calls;
     tool_calls_init(&calls,
                     &(struct tool_calls_options){tool_format_find(format), 1, count_call, &count});

@@ -26,6 +26,7 @@ static void test_templates(void **state) {
     // Llama 3.2 has no built-in tools, and so no <|python_tag|>.
     expect_format("Respond in the format {\"name\": function name, \"parameters\": dictionary of",
                   "llama3_json");
+    expect_format("<|start|>assistant<|channel|>final<|message|>", "harmony");
     expect_format("{{ \"[TOOL_CALLS][\" }}", "mistral");
     expect_format("{{ '[TOOL_CALLS]' + name + '[ARGS]' }}", "mistral_args");
 }
@@ -97,7 +98,7 @@ static void test_names(void **state) {
     for (const char *name; (name = tool_format_name(i)); i++) {
         assert_string_equal(tool_format_find(name)->name, name);
     }
-    assert_int_equal(i, 4);
+    assert_int_equal(i, 5);
     assert_null(tool_format_find("none"));
 }
 
@@ -123,7 +124,7 @@ static void test_names_of_functions(void **state) {
             assert_false(tool_format_fits_name(format, bad[k]));
         }
         assert_true(tool_format_fits_name(format, "get_time-2.a"));
-        bool in_json = strcmp(format->name, "mistral_args") != 0;
+        bool in_json = strcmp(format->name, "mistral_args") != 0 && !format->has_channels;
         assert_int_equal(tool_format_fits_name(format, "caf\xc3\xa9"), in_json);
     }
 }

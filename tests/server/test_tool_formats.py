@@ -172,6 +172,127 @@ class MistralArgs(Format, Scripted):
     }
 
 
+# In gpt-oss' form, but that marks are text here: the scripted model's tokens have one successor each.
+CHANNELS = """
+{{- '<|start|>system<|message|>Reasoning: ' ~ reasoning_effort | default('medium') }}
+{%- if tools %} Tools: {{ tools | tojson }}{% endif %}<|end|>
+{%- for m in messages %}
+{%- if m.thinking and not m.content %}<|start|>assistant<|channel|>analysis<|message|>{{ m.thinking }}<|end|>{% endif %}
+{%- for c in m.tool_calls or [] %}<|start|>assistant to=functions.{{ c.function.name }}<|channel|>commentary json<|message|>
+    {{- c.function.arguments | tojson }}<|call|>{% endfor %}
+{%- if m.content %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}<|start|>assistant{{ start or '' }}{% endif %}"""
+
+
+class Harmony(Scripted):
+    template = CHANNELS
+    thought = "<|channel|>analysis<|message|>They want a sum.<|end|><|start|>assistant"
+    call = '<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a": 37, "b": 58}'
+    answers = {
+        "<|plain|>": thought + "<|channel|>final<|message|>Ninety-five.",
+        "<|call|>": thought + call,
+        "<|say|>": "<|channel|>commentary<|message|>Let me see.<|end|><|start|>assistant" + call,
+        "<|loose|>": "It is 95.",
+    }
+
+    @classmethod
+    def write_model(cls, folder):
+        script = Script(thinks=False)
+        for start, answer in cls.answers.items():
+            script.start(start)
+            script.answer(start, answer)
+        script.write(folder, cls.template)
+
+    def parts(self, start, **members):
+        """Reasoning, content and calls, on which the three endpoints agree."""
+        choice = self.ask_chat(start, tools=[TOOL, OTHER], **members)
+        message = choice["message"]
+        calls = [(call["function"]["name"], json.loads(call["function"]["arguments"]))
+                 for call in message.get("tool_calls", [])]
+        got = (message.get("reasoning") or "", message["content"] or "", calls)
+        blocks, _ = self.ask_messages(start, tools=ANTHROPIC_TOOLS)
+        join = lambda kind, name: "".join(block[name] for block in blocks if block["type"] == kind)
+        self.assertEqual((join("thinking", "thinking"), join("text", "text"),
+                          [(block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]), got)
+        items = self.ask_responses(start, tools=FLAT_TOOLS)["output"]
+        of = lambda kind: [item for item in items if item["type"] == kind]
+        self.assertEqual(("".join(item["content"][0]["text"] for item in of("reasoning")),
+                          "".join(item["content"][0]["text"] for item in of("message")),
+                          [(item["name"], json.loads(item["arguments"])) for item in of("function_call")]), got)
+        return got
+
+    def test_parts(self):
+        self.assertEqual(self.parts("<|plain|>"), ("They want a sum.", "Ninety-five.", []))
+        self.assertEqual(self.parts("<|call|>"), ("They want a sum.", "", [("add", ARGUMENTS)]))
+        self.assertEqual(self.parts("<|say|>"), ("", "Let me see.", [("add", ARGUMENTS)]))
+        self.assertEqual(self.parts("<|loose|>"), ("", "It is 95.", []))
+
+    def test_without_tools(self):
+        choice = self.ask_chat("<|plain|>")
+        self.assertEqual((choice["message"]["reasoning"], choice["message"]["content"], choice["finish_reason"]),
+                         ("They want a sum.", "Ninety-five.", "stop"))
+
+    def test_bad_form_is_told_as_that(self):
+        form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "x"}}}
+        plain = self.server.post(CHAT, self.body("", response_format=form))
+        self.assertEqual(plain[0], 400)
+        self.assertNotIn("elements", plain[1]["error"]["message"])
+        self.assertNotEqual(plain[1]["error"]["param"], "tools")
+
+    def test_prompt(self):
+        """The template gets the effort, and earlier reasoning as `thinking`."""
+        call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+        messages = [{"role": "user", "content": "q"},
+                    {"role": "assistant", "content": "", "reasoning": "Hm.", "tool_calls": [call]},
+                    {"role": "tool", "tool_call_id": "c", "content": "95"}]
+        body = {"messages": messages, "reasoning_effort": "high", "return_token_strs": False}
+        status, made = self.server.post("/tokenize", body)
+        self.assertEqual(status, 200, made)
+        status, text = self.server.post("/detokenize", {"tokens": made["tokens"]})
+        self.assertEqual(status, 200, text)
+        self.assertIn("Reasoning: high", text["prompt"])
+        self.assertIn("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant to=functions.add", text["prompt"])
+
+
+class HarmonyTokens(Scripted):
+    """Marks are special tokens. The model thinks, and says the same in every channel."""
+
+    marks = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>"]
+
+    @classmethod
+    def write_model(cls, folder):
+        script = Script(thinks=False)
+        for mark in cls.marks:
+            script.start(mark)
+        script.chain[script.last_token("assistant")] = script.special["<|channel|>"]
+        script.answer("<|start|>", "assistant", end="<|channel|>")
+        script.answer("<|channel|>", "analysis", end="<|message|>")
+        script.answer("<|message|>", "They want a sum.", end="<|end|>")
+        script.answer("<|end|>", "", end="<|start|>")
+        script.write(folder, CHANNELS)
+
+    def test_free(self):
+        message = self.ask_chat("", max_tokens=20)["message"]
+        self.assertEqual((message["reasoning"][:16], message["content"]), ("They want a sum.", ""))
+
+    def test_choice(self):
+        one = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"], "additionalProperties": False}
+        tool = {"type": "function", "function": {"name": "add", "parameters": one}}
+        for wanted in ("required", NAMED):
+            choice = self.ask_chat("", tools=[tool], tool_choice=wanted)
+            (call,) = choice["message"]["tool_calls"]
+            self.assertEqual((call["function"]["name"], json.loads(call["function"]["arguments"])), ("add", {"a": 1}))
+            self.assertEqual(choice["finish_reason"], "tool_calls")
+            self.assertEqual(choice["message"]["reasoning"], "They want a sum.")
+
+    def test_form_holds_for_the_final_channel(self):
+        schema = {"type": "object", "properties": {"a": {"const": 7}}, "required": ["a"], "additionalProperties": False}
+        form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+        message = self.ask_chat("", response_format=form)["message"]
+        self.assertEqual((message["reasoning"], json.loads(message["content"])), ("They want a sum.", {"a": 7}))
+
+
 class ByName(Scripted):
     """--tool-call-parser against the template, which teaches Hermes."""
 

@@ -137,7 +137,8 @@ static bool fill_split(struct api_request *request, bool has_tools) {
     split->drops_reasoning = !include_reasoning;
     split->one_call = !parallel;
     split->format = has_tools ? request->api->tool_format : NULL;
-    bool needs_special = (split->format && request->api->calls_in_special) ||
+    split->has_channels = request->api->tool_format && request->api->tool_format->has_channels;
+    bool needs_special = split->has_channels || (split->format && request->api->calls_in_special) ||
                          (split->splits_reasoning && request->api->thinks_in_special);
     if (needs_special) request->sampling.skip_special_tokens = 0;
     return true;
@@ -157,7 +158,7 @@ static bool chat_tools_check(struct api_request *request) {
                              "the chat template of this model knows no tools");
     }
     return fill_split(request, has_tools) &&
-           (!has_tools || tool_grammar_set(request, tools, named));
+           tool_grammar_set(request, has_tools ? tools : NULL, named);
 }
 
 static bool check_history_call(struct api_request *request, const json_t *tool_call) {
@@ -270,6 +271,21 @@ static bool is_text_or_none(struct api_request *request, const json_t *value) {
                              jread_type_name(value));
 }
 
+// gpt-oss' template reads it as `thinking`, and refuses it beside the content of a message with
+// calls.
+static bool copy_thinking(struct api_request *request, json_t *message) {
+    json_t *reasoning = jread_get(message, "reasoning_content");
+    const struct tool_format *format = request->api->tool_format;
+    bool has_content = json_string_length(jread_get(message, "content")) > 0;
+    bool has_calls = json_array_size(jread_get(message, "tool_calls")) > 0;
+    if (!format || !format->has_channels || !reasoning || jread_get(message, "thinking")) {
+        return true;
+    }
+    if (has_content && has_calls) return true;
+    return json_object_set(message, "thinking", reasoning) == 0 ? true
+                                                                : api_error_nomem(&request->error);
+}
+
 // Answers have it as `reasoning`, templates read `reasoning_content`.
 static bool rename_reasoning(struct api_request *request) {
     json_t *messages = body_get(request, "messages");
@@ -278,10 +294,10 @@ static bool rename_reasoning(struct api_request *request) {
         json_t *reasoning = jread_get(message, "reasoning");
         const json_t *old = jread_get(message, "reasoning_content");
         if (!is_text_or_none(request, reasoning) || !is_text_or_none(request, old)) return false;
-        if (!reasoning || old) continue;
-        if (json_object_set(message, "reasoning_content", reasoning)) {
+        if (reasoning && !old && json_object_set(message, "reasoning_content", reasoning)) {
             return api_error_nomem(&request->error);
         }
+        if (!copy_thinking(request, message)) return false;
     }
     return true;
 }

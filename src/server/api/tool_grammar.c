@@ -117,7 +117,7 @@ static bool fill_function(struct api_request *request, const json_t *tool,
 // ---- the whole ----
 
 // The options beside the constraint hold for all JSON of the answer.
-static bool set_form(struct api_request *request, json_t *format) {
+static bool set_form(struct api_request *request, json_t *format, bool has_tools) {
     json_t *form = json_object(), *value;
     const char *key = find_constraint(request->chat.form, &value);
     bool is_good =
@@ -129,7 +129,8 @@ static bool set_form(struct api_request *request, json_t *format) {
     json_decref(form);
     request->chat.has_form = true;
     struct api_error *error = &request->error;
-    if (is_good || strcmp(error->param, "structured_outputs") != 0) return is_good;
+    bool is_own = !request->chat.form || request->chat.forces_call || has_tools;
+    if (is_good || !is_own || strcmp(error->param, "structured_outputs") != 0) return is_good;
     const struct api_error own = *error; // the client did not send that member
     *error = (struct api_error){0};
     return api_error_set(error, own.status, own.code, "tools",
@@ -157,7 +158,7 @@ static bool set_functions(struct api_request *request, const json_t *tools, cons
         if (name) break;
     }
     json_t *format = tool_form_make(&options);
-    bool is_good = set_form(request, format);
+    bool is_good = set_form(request, format, options.num_functions > 0);
     json_decref(format);
     return is_good;
 }
@@ -175,7 +176,10 @@ bool tool_grammar_set(struct api_request *request, const json_t *tools, const ch
     for (size_t i = 0; i < json_array_size(tools); i++) {
         any_strict |= is_strict(json_array_get(tools, i));
     }
-    if (!request->endpoint->collect || !json_array_size(tools)) return true; // generates nothing
+    const struct tool_format *known = request->api->tool_format;
+    bool has_channels = known && known->has_channels;
+    if (!request->endpoint->collect) return true; // generates nothing
+    if (!json_array_size(tools) && (!has_channels || !request->chat.form)) return true;
     if (!request->api->tool_format && request->chat.form) {
         return api_error_set(
             &request->error, 400, "unsupported", "tools",
@@ -184,6 +188,7 @@ bool tool_grammar_set(struct api_request *request, const json_t *tools, const ch
     }
     if (!request->api->tool_format) return any_strict ? leave_out_strict(request) : true;
     if (jread_get(request->chat.form, "structural_tag")) {
+        if (!json_array_size(tools)) return true; // it says where the channels are
         return request_params_unsupported(request, "structural_tag",
                                           "a structural tag beside tools");
     }
@@ -192,7 +197,7 @@ bool tool_grammar_set(struct api_request *request, const json_t *tools, const ch
     if (has_text && !make_text_part(request, &text)) return false;
     if (!request->chat.forces_call && !any_strict && !text) return true;
     size_t count = json_array_size(tools);
-    struct tool_form_function *functions = calloc(count, sizeof *functions);
+    struct tool_form_function *functions = calloc(count ? count : 1, sizeof *functions);
     bool is_good = functions ? set_functions(request, tools, name, functions, text)
                              : api_error_nomem(&request->error);
     for (size_t i = 0; functions && i < count; i++) json_decref(functions[i].parameters);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/chat/harmony.h"
 #include "server/chat/reasoning.h"
 #include "server/chat/tool_calls.h"
 
@@ -10,6 +11,7 @@ struct chat_split {
     struct chat_split_options options;
     struct reasoning reasoning;
     struct tool_calls calls; // where options.format is given
+    struct harmony harmony; // with has_channels in place of the two
     struct buf thought, content; // of the push under way
     bool has_call, has_ended_call;
     chat_event_fn emit; // of the push under way
@@ -47,6 +49,11 @@ struct chat_split *chat_split_create(const struct chat_split_options *options, c
     struct chat_split *split = calloc(1, sizeof *split);
     if (!split) return NULL;
     split->options = *options;
+    if (options->has_channels) {
+        if (harmony_begin(&split->harmony, options, prompt, prompt_len)) return split;
+        chat_split_destroy(split);
+        return NULL;
+    }
     reasoning_begin(&split->reasoning, options->splits_reasoning, prompt, prompt_len);
     const struct tool_calls_options calls = {.format = options->format,
                                              .seed = options->seed,
@@ -59,6 +66,7 @@ struct chat_split *chat_split_create(const struct chat_split_options *options, c
 void chat_split_destroy(struct chat_split *split) {
     if (!split) return;
     tool_calls_fini(&split->calls);
+    harmony_fini(&split->harmony);
     buf_fini(&split->thought);
     buf_fini(&split->content);
     free(split);
@@ -67,10 +75,23 @@ void chat_split_destroy(struct chat_split *split) {
 enum status chat_split_begin(struct chat_split *split, const char *text, size_t len,
                              struct err *err) {
     const struct reasoning_delta delta = {&split->thought, &split->content};
+    if (split->options.has_channels) return harmony_push(&split->harmony, text, len, err);
     enum status status = reasoning_push(&split->reasoning, text, len, &delta, err);
     buf_clear(&split->thought);
     buf_clear(&split->content);
     return status;
+}
+
+// Leaves out what is not wanted.
+static enum status take_channel_event(void *user_data, const struct chat_event *event,
+                                      struct err *err) {
+    struct chat_split *split = user_data;
+    bool is_text = event->part == CHAT_REASONING || event->part == CHAT_CONTENT;
+    if (event->part == CHAT_REASONING && split->options.drops_reasoning) return OK;
+    if (!is_text && event->index > 0 && split->options.one_call) return OK;
+    if (!is_text) split->has_call = true;
+    if (event->part == CHAT_CALL_END && !event->is_unfinished) split->has_ended_call = true;
+    return send(split, event, err);
 }
 
 // Hands out what the push has divided.
@@ -96,8 +117,15 @@ enum status chat_split_push(struct chat_split *split, const char *text, size_t l
     split->emit = emit;
     split->user_data = user_data;
     const struct reasoning_delta delta = {&split->thought, &split->content};
-    enum status status = reasoning_push(&split->reasoning, text, len, &delta, err);
-    if (!status) status = hand_out(split, err);
+    enum status status = OK;
+    if (split->options.has_channels) {
+        split->harmony.emit = take_channel_event;
+        split->harmony.user_data = split;
+        status = harmony_push(&split->harmony, text, len, err);
+    } else {
+        status = reasoning_push(&split->reasoning, text, len, &delta, err);
+        if (!status) status = hand_out(split, err);
+    }
     split->emit = NULL;
     return status;
 }
@@ -107,14 +135,22 @@ enum status chat_split_finish(struct chat_split *split, chat_event_fn emit, void
     split->emit = emit;
     split->user_data = user_data;
     const struct reasoning_delta delta = {&split->thought, &split->content};
-    enum status status = reasoning_finish(&split->reasoning, &delta, err);
-    if (!status) status = hand_out(split, err);
-    if (!status && split->options.format) status = tool_calls_finish(&split->calls, err);
+    enum status status = OK;
+    if (split->options.has_channels) {
+        split->harmony.emit = take_channel_event;
+        split->harmony.user_data = split;
+        status = harmony_finish(&split->harmony, err);
+    } else {
+        status = reasoning_finish(&split->reasoning, &delta, err);
+        if (!status) status = hand_out(split, err);
+        if (!status && split->options.format) status = tool_calls_finish(&split->calls, err);
+    }
     split->emit = NULL;
     return status;
 }
 
 bool chat_split_is_thinking(const struct chat_split *split) {
+    if (split->options.has_channels) return harmony_is_thinking(&split->harmony);
     return split->options.splits_reasoning && split->reasoning.field == THINK_THOUGHT;
 }
 

@@ -36,6 +36,7 @@ struct chat_split_options {
     bool drops_reasoning;
     const struct tool_format *format; // NULL: calls are content
     bool one_call; // calls after the first are dropped
+    bool has_channels; // the model's answers are as harmony.h says
     uint64_t seed; // of the calls' ids
 };
 

@@ -98,13 +98,12 @@ static uint64_t next_random(uint64_t *seed) {
     return z ^ (z >> 31);
 }
 
-static void make_id(struct tool_calls *calls, char id[TOOL_CALL_ID_MAX + 1]) {
+void tool_call_make_id(uint64_t *seed, bool is_short, char id[TOOL_CALL_ID_MAX + 1]) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-    bool is_short = calls->options.format->short_ids;
     size_t prefix = is_short ? 0 : 5, len = is_short ? 9 : TOOL_CALL_ID_MAX;
     memcpy(id, "call_", 5);
     for (size_t i = prefix; i < len; i++) {
-        id[i] = letters[next_random(&calls->options.seed) % (sizeof letters - 1)];
+        id[i] = letters[next_random(seed) % (sizeof letters - 1)];
     }
     id[len] = '\0';
 }
@@ -114,7 +113,7 @@ static void begin_call(struct tool_calls *calls) {
     char id[TOOL_CALL_ID_MAX + 1];
     memcpy(calls->name, calls->held.data + calls->name_at, calls->name_len);
     calls->name[calls->name_len] = '\0';
-    make_id(calls, id);
+    tool_call_make_id(&calls->options.seed, calls->options.format->short_ids, id);
     flush(calls);
     calls->num_argument_bytes = 0;
     calls->too_long = false;

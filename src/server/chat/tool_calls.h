@@ -84,6 +84,9 @@ struct tool_calls {
     char name[TOOL_CALL_NAME_MAX + 1];
 };
 
+// A new id. The seed decides it, and changes. Short: 9 letters and digits.
+void tool_call_make_id(uint64_t *seed, bool is_short, char id[TOOL_CALL_ID_MAX + 1]);
+
 void tool_calls_init(struct tool_calls *calls, const struct tool_calls_options *options);
 void tool_calls_fini(struct tool_calls *calls); // all-zero is fine
 // Emits all that is certain after `text`. Of each kind a push emits as few events as it can.

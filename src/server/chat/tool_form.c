@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "server/chat/harmony.h"
+
 // JSON under construction: one failure makes all of it fail.
 struct builder {
     const struct tool_form_options *options;
@@ -189,10 +191,60 @@ static json_t *calls_in_text(struct builder *b) {
     return part;
 }
 
+// ---- answers in channels ----
+
+static void append_mark(struct builder *b, json_t *elements, const char *mark) {
+    append(b, elements, text_part(b, mark, b->options->mark_is_token));
+}
+
+static json_t *free_text(struct builder *b) {
+    json_t *part = make_part(b, "any_text"), *excludes = json_array();
+    if (!b->options->mark_is_token) append(b, excludes, json_string("<|"));
+    put(b, part, "excludes", excludes);
+    return part;
+}
+
+// A header and the text behind it, which is taken. NULL name: the final answer.
+static json_t *message(struct builder *b, const char *channel, const char *name, json_t *text) {
+    json_t *elements = json_array();
+    append_mark(b, elements, HARMONY_CHANNEL);
+    json_t *words =
+        name ? json_sprintf("%s to=functions.%s ", channel, name) : json_string(channel);
+    append(b, elements, part_of(b, "const_string", "value", words));
+    if (name) append_mark(b, elements, HARMONY_CONSTRAIN);
+    if (name) append(b, elements, const_part(b, "json"));
+    append_mark(b, elements, HARMONY_MESSAGE);
+    append(b, elements, text);
+    return sequence(b, elements);
+}
+
+// Reasoning, if the model likes, and then one call or the text.
+static json_t *answer_in_channels(struct builder *b) {
+    const struct tool_form_options *options = b->options;
+    json_t *elements = json_array(), *choices = json_array(), *reasoning = json_array();
+    append(b, reasoning, message(b, "analysis", NULL, free_text(b)));
+    append_mark(b, reasoning, HARMONY_END);
+    append_mark(b, reasoning, HARMONY_START);
+    append(b, reasoning, const_part(b, "assistant"));
+    append(b, elements, part_of(b, "optional", "content", sequence(b, reasoning)));
+    if (!options->demands_call) {
+        json_t *text = options->text ? json_incref(options->text) : free_text(b);
+        append(b, choices, message(b, "final", NULL, text));
+    }
+    for (size_t i = 0; i < options->num_functions; i++) {
+        const struct tool_form_function *function = &options->functions[i];
+        append(b, choices, message(b, "commentary", function->name, parameters_part(b, function)));
+    }
+    append(b, elements, part_of(b, "or", "elements", choices));
+    return sequence(b, elements);
+}
+
 json_t *tool_form_make(const struct tool_form_options *options) {
     struct builder b = {.options = options, .format = options->format};
     json_t *form = NULL;
-    if (options->demands_call) {
+    if (options->format->has_channels) {
+        form = answer_in_channels(&b);
+    } else if (options->demands_call) {
         form = calls_only(&b);
     } else if (options->text) {
         form = either(&b, json_incref(options->text));

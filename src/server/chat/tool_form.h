@@ -4,6 +4,8 @@
  *   a call is demanded     nothing but calls
  *   text has a form        that form, or nothing but calls
  *   else                   free text, with calls behind their marks
+ *
+ * In channels (harmony.h) the same stands behind reasoning, of which there may be none.
  */
 #ifndef SERVER_TOOL_FORM_H
 #define SERVER_TOOL_FORM_H
@@ -15,6 +17,7 @@
 // Where structured_outputs names the faults of the form, and those of the text's own part of it.
 #define TOOL_FORM_PLACE "structural_tag: "
 #define TOOL_FORM_TEXT_PLACE TOOL_FORM_PLACE "format: elements[0]: "
+#define TOOL_FORM_FINAL_PLACE TOOL_FORM_PLACE "format: elements[1]: elements[0]: elements[3]: "
 
 struct tool_form_function {
     const char *name;
@@ -24,9 +27,10 @@ struct tool_form_function {
 
 struct tool_form_options {
     const struct tool_format *format;
-    const struct tool_form_function *functions; // [num_functions] at least one
+    const struct tool_form_function *functions; // [num_functions] at least one; in channels any
     size_t num_functions;
-    // The text is one token of the tokenizer, which models write; else it is text.
+    // The text is one token of the tokenizer, which models write; else it is text. In channels the
+    // first stands for all marks.
     bool mark_is_token, end_mark_is_token, after_name_is_token;
     bool demands_call, one_call;
     json_t *text; // borrowed: the part that answers without a call fit; NULL: any text

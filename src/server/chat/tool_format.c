@@ -4,7 +4,7 @@
 
 #include "base/compiler.h"
 
-enum { HERMES, LLAMA3_JSON, MISTRAL, MISTRAL_ARGS };
+enum { HERMES, LLAMA3_JSON, MISTRAL, MISTRAL_ARGS, HARMONY };
 
 static const struct tool_format formats[] = {
     [HERMES] = {.name = "hermes",
@@ -39,6 +39,13 @@ static const struct tool_format formats[] = {
                       .after_name = "[ARGS]",
                       .after_arguments = "",
                       .between = ""},
+    [HARMONY] = {.name = "harmony",
+                 .mark = "<|channel|>",
+                 .has_channels = true,
+                 .before_name = "",
+                 .after_name = "",
+                 .after_arguments = "",
+                 .between = ""},
 };
 
 // The first row wins whose texts are all in the template, and whose `lacks` are not.
@@ -46,6 +53,7 @@ static const struct {
     int format;
     const char *has[2], *lacks[2];
 } rows[] = {
+    {HARMONY, {"<|channel|>", "<|message|>"}, {NULL}},
     {MISTRAL_ARGS, {"[TOOL_CALLS]", "[ARGS]"}, {NULL}},
     {MISTRAL, {"[TOOL_CALLS]"}, {NULL}},
     // Qwen3-Coder and GLM-4.5 write XML between the same tags.

@@ -14,6 +14,7 @@ struct tool_format {
     char separator; // may stand between two calls; '\0': none
     // Templates of this format refuse ids that are not 9 letters and digits.
     bool short_ids;
+    bool has_channels; // answers are messages in channels (harmony.h): the rest says nothing
     // How a call is written behind its mark: around its name, behind its arguments, and between two
     // calls. A blank before the arguments is not among them, because tokens may begin with it.
     const char *before_name, *after_name, *after_arguments, *between;

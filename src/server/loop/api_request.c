@@ -495,8 +495,10 @@ static const char *blame_form(const struct api_request *request, struct nvllm_er
     if (strncmp(fault->message, start, strlen(start)) != 0) return NULL;
     if (!request->chat.has_form) return "structured_outputs";
     if (!request->chat.form || request->chat.forces_call) return "tools";
-    if (strncmp(at, TOOL_FORM_TEXT_PLACE, strlen(TOOL_FORM_TEXT_PLACE)) == 0) {
-        const char *rest = at + strlen(TOOL_FORM_TEXT_PLACE);
+    bool has_channels = request->chat.split.has_channels;
+    const char *place = has_channels ? TOOL_FORM_FINAL_PLACE : TOOL_FORM_TEXT_PLACE;
+    if (strncmp(at, place, strlen(place)) == 0) {
+        const char *rest = at + strlen(place);
         memmove(at, rest, strlen(rest) + 1);
         return "structured_outputs";
     }
