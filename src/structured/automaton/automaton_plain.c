@@ -273,13 +273,15 @@ static bool is_open_string(struct automaton *automaton, uint32_t state) {
 }
 
 struct plain automaton_plain(struct automaton *automaton, uint32_t state) {
-    struct plain plain = follow_chain(automaton, state);
+    struct plain plain = automaton->states[state].plain;
+    if (!plain.known && is_open_string(automaton, state)) { // without a step of the automaton
+        plain = (struct plain){.kinds = ALL_KINDS, .chars = PLAIN_ALL, .known = true};
+        automaton->states[state].plain = plain;
+    }
+    if (!plain.known) plain = follow_chain(automaton, state);
     // Few tokens have only other characters, so their walk is short.
     uint32_t many = 1u << VOCABULARY_LOWER | 1u << VOCABULARY_UPPER | 1u << VOCABULARY_BEYOND_ASCII;
     if (plain.chars != PLAIN_MIXED || automaton->exprs->err.status) return plain;
-    if (is_open_string(automaton, state)) {
-        return (struct plain){.kinds = ALL_KINDS, .chars = PLAIN_ALL};
-    }
     if (plain.kinds & many) return find_free(automaton, state);
     return (struct plain){.chars = PLAIN_MIXED};
 }
