@@ -201,57 +201,37 @@ struct flag_match {
     bool negated; // --no-x, --disable-x
 };
 
-// True if the flag is the row's name with '-' for '_'.
-static bool name_matches(const char *text, size_t len, const char *name) {
-    if (strlen(name) != len) return false;
-    for (size_t i = 0; i < len; i++) {
-        char a = text[i] == '_' ? '-' : text[i];
-        char b = name[i] == '_' ? '-' : name[i];
-        if (a != b) return false;
-    }
-    return true;
-}
-
-static bool has_prefix(const char *text, size_t len, const char *prefix) {
-    size_t prefix_len = strlen(prefix);
-    return len > prefix_len && memcmp(text, prefix, prefix_len) == 0;
-}
-
+// `text` is a flag without its dashes, in which '_' stands for '-'.
 static bool row_matches(const struct nvllm_param *row, const char *text, size_t len,
                         bool *negated) {
-    *negated = false;
-    if (name_matches(text, len, row->name)) return true;
-    if (row->type != NVLLM_PARAM_BOOL) return false;
-    *negated = true;
-    if (has_prefix(text, len, "no-") && name_matches(text + 3, len - 3, row->name)) return true;
-    return strncmp(row->name, "enable_", 7) == 0 && has_prefix(text, len, "disable-") &&
-           name_matches(text + 8, len - 8, row->name + 7);
+    char flags[OPTION_SPELLINGS_MAX][OPTION_FLAG_BYTES_MAX];
+    size_t count = option_spellings(row, flags);
+    for (size_t i = 0; i < count; i++) {
+        const char *flag = flags[i] + 2;
+        size_t at = 0;
+        while (at < len && (text[at] == '_' ? '-' : text[at]) == flag[at]) at++;
+        *negated = i > 0;
+        if (at == len && !flag[at]) return true;
+    }
+    return false;
 }
 
-static struct flag_match find_flag(const struct options *options, const char *text, size_t len) {
+// By the flag's name or, where that is NULL, by its letter.
+static struct flag_match find_flag(const struct options *options, const char *text, size_t len,
+                                   char letter) {
     struct flag_match match = {0};
     for (size_t g = 0; g < options->num_groups; g++) {
         const struct option_group *group = &options->groups[g];
         const struct nvllm_param *row;
         for (size_t i = 0; (row = option_group_next(group, &i));) {
-            if (!row_matches(row, text, len, &match.negated)) continue;
+            if (text ? !row_matches(row, text, len, &match.negated) : option_letter(row) != letter)
+                continue;
             match.group = group;
             match.row = row;
             return match;
         }
     }
     return match;
-}
-
-static struct flag_match find_short_flag(const struct options *options, char letter) {
-    for (size_t g = 0; g < options->num_groups; g++) {
-        const struct option_group *group = &options->groups[g];
-        const struct nvllm_param *row;
-        for (size_t i = 0; (row = option_group_next(group, &i));) {
-            if (option_letter(row) == letter) return (struct flag_match){group, row, false};
-        }
-    }
-    return (struct flag_match){0};
 }
 
 // A flag of another program. OK: it is not known, or the command has nothing that does the same.
@@ -262,7 +242,7 @@ static enum status explain_foreign(const struct options *options, const char *ar
     if (!foreign->row) {
         return err_set(err, ERR_INVALID, "unknown option %s: %s", foreign->theirs, foreign->note);
     }
-    struct flag_match match = find_flag(options, foreign->row, strlen(foreign->row));
+    struct flag_match match = find_flag(options, foreign->row, strlen(foreign->row), 0);
     if (!match.group) return OK;
     char flags[OPTION_SPELLINGS_MAX][OPTION_FLAG_BYTES_MAX];
     option_spellings(match.row, flags);
@@ -340,10 +320,7 @@ static enum status set_field(const struct nvllm_param *row, void *target, const 
     case NVLLM_PARAM_DOUBLE:
         return set_double(row, field, value, err);
     case NVLLM_PARAM_BOOL:
-        if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0) {
-            return err_set(err, ERR_INVALID, "\"%s\" is not true or false", value);
-        }
-        *(int32_t *)field = value[0] == 't';
+        *(int32_t *)field = strcmp(value, "true") == 0; // set_bool gives no other word than false
         return OK;
     case NVLLM_PARAM_STRING:
         if (row->choices && !choice_allowed(row->choices, value)) {
@@ -463,7 +440,7 @@ static enum status set_lists(const struct options *options, json_t *lists, struc
     const char *name;
     json_t *list;
     json_object_foreach(lists, name, list) {
-        struct flag_match match = find_flag(options, name, strlen(name));
+        struct flag_match match = find_flag(options, name, strlen(name), 0);
         CHECK(match.group, "list %s", name); // the row was found when its flag was read
         struct buf text = {0};
         enum status status = jwrite(&text, list, JSON_COMPACT, "options", err);
@@ -500,8 +477,8 @@ static enum status parse_flag(struct options *options, int argc, char **argv, in
     char *arg = argv[*at], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     size_t len = equals ? (size_t)(equals - arg) : strlen(arg);
     struct flag_match match = {0};
-    if (arg[1] == '-') match = find_flag(options, arg + 2, len - 2);
-    if (len == 2) match = find_short_flag(options, arg[1]);
+    if (arg[1] == '-') match = find_flag(options, arg + 2, len - 2, 0);
+    if (len == 2) match = find_flag(options, NULL, 0, arg[1]);
     if (!match.group) return unknown_flag(options, arg, len, err);
     char *value = equals ? equals + 1 : NULL;
     enum status status = OK;
