@@ -200,6 +200,7 @@ static enum status read_groups(struct quantization_config *out, const json_t *ob
     out->is_symmetric = first->is_symmetric;
     if (count > 1 || !is_all_linears(&out->targets)) return OK;
     free(out->groups);
+    module_targets_fini(&out->targets);
     out->groups = NULL;
     out->num_groups = 0;
     return OK;
