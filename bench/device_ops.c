@@ -3,8 +3,8 @@
  * they come from memory, as in a step. If the device can, calls are recorded as one graph (CUDA
  * graphs). The median of several runs counts.
  *
- *   bench_device_ops [DEVICE [CSV [small]]]     defaults: cuda, none
- *   small: small shapes, to try the program
+ *   bench_device_ops [DEVICE [CSV [small|attention]]]     defaults: cuda, none
+ *   small: small shapes, to try the program; attention: only this
  *
  * Prints, and writes to CSV: op, shape, microseconds, TB/s and TFLOP/s. The rates count only the
  * bytes and operations that the op cannot do without.
@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/kv_cache_dtype.h"
 #include "base/compiler.h"
 #include "device_work.h"
 
@@ -201,6 +202,7 @@ static void measure_rows(struct bench *bench, uint32_t rows) {
 // Sequences of equal length. The last `queries` tokens of each are new.
 struct attention_case {
     uint32_t num_seqs, context, queries, num_heads, num_kv_heads;
+    enum dtype kv_dtype; // DTYPE_NONE: the device's own
 };
 
 enum { HEAD_DIM = 128 };
@@ -307,6 +309,7 @@ static void take_attention(struct work *w, const struct attention_case *c) {
                                        .num_kv_heads = c->num_kv_heads,
                                        .head_dim = HEAD_DIM,
                                        .num_heads = c->num_heads,
+                                       .dtype = c->kv_dtype,
                                        .limits = {.max_num_tokens = num_tokens,
                                                   .max_num_seqs = c->num_seqs,
                                                   .max_positions = c->context,
@@ -335,7 +338,8 @@ static void take_attention(struct work *w, const struct attention_case *c) {
 static void measure_attention(struct bench *bench, const struct attention_case *given) {
     struct attention_case c = *given;
     struct work w = {.bench = bench};
-    char shape[64];
+    char shape[64], op[64];
+    if (c.kv_dtype && !backend_has_kv_cache_dtype(bench->backend, c.kv_dtype)) return;
     if (bench->shrink > 1) c.num_seqs = (c.num_seqs + 15) / 16;
     take_attention(&w, &c);
     bool is_decode = c.queries == 1;
@@ -343,9 +347,11 @@ static void measure_attention(struct bench *bench, const struct attention_case *
              c.num_heads, c.num_kv_heads);
     // A query sees all tokens before the new ones and, on average, half of the new ones.
     double seen = c.context - (c.queries - 1) / 2.0, heads = (double)c.num_seqs * c.num_heads;
-    double kv = 4.0 * c.num_seqs * c.context * c.num_kv_heads * HEAD_DIM;
-    work_measure(&w, call_attention, is_decode ? "decode attention" : "prefill attention", shape,
-                 kv, 4.0 * heads * c.queries * seen * HEAD_DIM);
+    double bytes = c.kv_dtype == DTYPE_F8_E4M3 ? HEAD_DIM + sizeof(float) : HEAD_DIM * 2.0;
+    double kv = 2 * bytes * c.num_seqs * c.context * c.num_kv_heads;
+    snprintf(op, sizeof op, "%s attention%s", is_decode ? "decode" : "prefill",
+             c.kv_dtype == DTYPE_F8_E4M3 ? " of fp8" : "");
+    work_measure(&w, call_attention, op, shape, kv, 4.0 * heads * c.queries * seen * HEAD_DIM);
     size_t row = ((size_t)c.num_heads + 2 * c.num_kv_heads) * HEAD_DIM;
     if (!is_decode) {
         work_measure(&w, call_prepare, "attention_prepare", shape,
@@ -466,22 +472,36 @@ static void measure_sample(struct bench *bench, uint32_t num_rows, bool penalize
     work_end(&w);
 }
 
-static void measure_all(struct bench *bench) {
+static void measure_attentions(struct bench *bench) {
     static const struct attention_case attention[] = {
-        {256, 1024, 1, 16, 8},    {64, 1024, 1, 32, 8},    {8, 768, 1, 16, 8},
-        {256, 64, 1, 16, 8},      {256, 64, 1, 32, 8},     {64, 256, 1, 32, 8},
-        {16, 1024, 1024, 16, 8},  {16, 1024, 1024, 32, 8}, {4, 4096, 4096, 16, 8},
-        {1, 16384, 16384, 16, 8}, {8, 4608, 512, 16, 8}};
+        {.num_seqs = 256, .context = 1024, .queries = 1, .num_heads = 16, .num_kv_heads = 8},
+        {.num_seqs = 64, .context = 1024, .queries = 1, .num_heads = 32, .num_kv_heads = 8},
+        {.num_seqs = 8, .context = 768, .queries = 1, .num_heads = 16, .num_kv_heads = 8},
+        {.num_seqs = 256, .context = 64, .queries = 1, .num_heads = 16, .num_kv_heads = 8},
+        {.num_seqs = 256, .context = 64, .queries = 1, .num_heads = 32, .num_kv_heads = 8},
+        {.num_seqs = 64, .context = 256, .queries = 1, .num_heads = 32, .num_kv_heads = 8},
+        {.num_seqs = 16, .context = 1024, .queries = 1024, .num_heads = 16, .num_kv_heads = 8},
+        {.num_seqs = 16, .context = 1024, .queries = 1024, .num_heads = 32, .num_kv_heads = 8},
+        {.num_seqs = 4, .context = 4096, .queries = 4096, .num_heads = 16, .num_kv_heads = 8},
+        {.num_seqs = 1, .context = 16384, .queries = 16384, .num_heads = 16, .num_kv_heads = 8},
+        {.num_seqs = 8, .context = 4608, .queries = 512, .num_heads = 16, .num_kv_heads = 8}};
+    for (size_t i = 0; i < ARRAY_LEN(attention); i++) {
+        struct attention_case c = attention[i];
+        if (bench->shrink > 1 && c.queries > 1024) continue;
+        measure_attention(bench, &c);
+        c.kv_dtype = DTYPE_F8_E4M3;
+        measure_attention(bench, &c);
+    }
+}
+
+static void measure_all(struct bench *bench) {
     static const uint32_t rows[] = {1, 8, 16, 64, 256}, tokens[] = {1, 4, 8, 64, 256, 2048, 8192};
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) measure_logits(bench, rows[i]);
     for (size_t i = 0; i < ARRAY_LEN(rows) && bench->backend->sampler; i++) {
         measure_sample(bench, rows[i], false);
         measure_sample(bench, rows[i], true);
     }
-    for (size_t i = 0; i < ARRAY_LEN(attention); i++) {
-        if (bench->shrink > 1 && attention[i].queries > 1024) continue;
-        measure_attention(bench, &attention[i]);
-    }
+    measure_attentions(bench);
     measure_rows(bench, 256);
     if (bench->shrink == 1) measure_rows(bench, 16384);
     measure_linears(bench);
@@ -493,7 +513,10 @@ static void measure_all(struct bench *bench) {
 int main(int argc, char **argv) {
     struct err err = {0};
     bool is_small = argc > 3 && strcmp(argv[3], "small") == 0;
-    if (argc > 4 || (argc > 3 && !is_small)) work_stop("want [DEVICE [CSV [small]]]");
+    bool is_attention = argc > 3 && strcmp(argv[3], "attention") == 0;
+    if (argc > 4 || (argc > 3 && !is_small && !is_attention)) {
+        work_stop("want [DEVICE [CSV|none [small|attention]]]");
+    }
     struct bench bench = {.num_noise = (size_t)151936 * 1024, .shrink = is_small ? 16 : 1};
     const struct backend_options options = {
         .device = argc > 1 ? argv[1] : "cuda", .cpu_isa = "auto", .weight_dtype = DTYPE_BF16};
@@ -508,7 +531,11 @@ int main(int argc, char **argv) {
         fputs("op,shape,us,tb_s,tflop_s\n", bench.csv);
     }
     printf("%s\n", bench.backend->description);
-    measure_all(&bench);
+    if (is_attention) {
+        measure_attentions(&bench);
+    } else {
+        measure_all(&bench);
+    }
     bool is_written = !bench.csv || fclose(bench.csv) == 0;
     backend_destroy(bench.backend);
     free(bench.noise);

@@ -69,7 +69,7 @@ sanitized() {
     local test tool log name
     local -a flags
     for test in test_cuda_rows test_cuda_linear test_cuda_linear_ways test_cuda_attention \
-        test_cuda_decode_layers test_cuda_experts test_cuda_sample; do
+        test_cuda_kv_codes test_cuda_decode_layers test_cuda_experts test_cuda_sample; do
         for tool in memcheck racecheck; do
             log=$results/$tool-$test.log
             flags=(--tool "$tool" --error-exitcode 9)

@@ -290,8 +290,9 @@ struct nvllm_logit_bias {
     TEXT(cache_dir, NULL,                                                                          \
         "folder that keeps the GPU's kernel timings between runs; default of the command: the "    \
         "user's cache folder")                                                                     \
-    CHOICE(kv_cache_dtype, "auto", "auto|bfloat16|float32|int8",                                   \
-        "number format of keys and values, auto is bfloat16, float32 and int8 are CPU only")       \
+    CHOICE(kv_cache_dtype, "auto", "auto|bfloat16|float32|int8|fp8",                               \
+        "number format of keys and values, auto is bfloat16, float32 is CPU only, int8 and fp8 "   \
+        "take half of the memory")                                                                 \
     ROW(INT, tensor_parallel_size, 1, 1, NVLLM_RANKS_MAX,                                          \
         "processes that share each layer of the model")                                            \
     ROW(INT, data_parallel_size, 1, 1, NVLLM_ENGINES_MAX,                                          \

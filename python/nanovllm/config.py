@@ -139,8 +139,8 @@ class Config:
     """Folder that keeps the GPU's kernel timings between runs. None: the user's cache folder,
     as for the command. "": nothing is kept."""
     kv_cache_dtype: str = "auto"
-    """Number format of keys and values, auto is bfloat16, float32 and int8 are CPU only. One of
-    "auto", "bfloat16", "float32", "int8"."""
+    """Number format of keys and values, auto is bfloat16, float32 is CPU only, int8 and fp8
+    take half of the memory. One of "auto", "bfloat16", "float32", "int8", "fp8"."""
     data_parallel_size: int = 1
     """Engines that share the requests, each with its own copy of the model and its own
     tensor_parallel_size processes. From 1 to 64."""

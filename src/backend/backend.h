@@ -202,8 +202,8 @@ struct kv_cache_spec {
     uint32_t head_dim; // of a layer, or the largest; a multiple of 16
     uint32_t num_heads; // query heads of the attention over this cache
     struct step_limits limits; // of the steps that attend over this cache, for work lists
-    // Of K and V: DTYPE_BF16, DTYPE_F32, DTYPE_I8 with a scale for each head and position, or
-    // DTYPE_NONE for the backend's kv_cache_dtype.
+    // Of K and V: DTYPE_BF16, DTYPE_F32, DTYPE_I8 or DTYPE_F8_E4M3 with a scale for each head and
+    // position, or DTYPE_NONE for the backend's kv_cache_dtype.
     enum dtype dtype;
     // Where layers differ in num_kv_heads or head_dim: the end of a block in any KV group. Zero:
     // all have the same shape.
@@ -549,8 +549,9 @@ struct backend_fusion {
     enum status (*model_create)(struct backend *backend, const struct fused_model_spec *spec,
                                 struct fused_model **out, struct err *err);
     void (*model_destroy)(struct backend *backend, struct fused_model *model); // NULL is fine
-    // Whether `layers` runs the layers of such a step. Reads only the step's counts.
-    bool (*takes_layers)(const struct fused_model *model, const struct step *step);
+    // Whether `layers` runs such a step over this cache. Reads only the step's counts.
+    bool (*takes_layers)(const struct fused_model *model, const struct kv_cache *cache,
+                         const struct step *step);
     // Only for steps that takes_layers says. Needs no attention_begin.
     void (*layers)(struct backend *backend, struct fused_model *model,
                    const struct layers_args *args);
@@ -580,7 +581,7 @@ struct backend {
     bool has_kv_groups; // false: there is one KV group
     bool has_windows; // attention_args may have a window
     bool has_kv_shapes; // layers may differ in num_kv_heads and head_dim: kv_cache_spec.block_end
-    bool has_kv_cache_dtypes; // false: a KV cache can only have kv_cache_dtype
+    uint32_t kv_cache_dtypes; // 1 << dtype of the others that a KV cache can have
     uint32_t num_timed; // shapes for which ops were timed, because no file knew the fastest
 };
 

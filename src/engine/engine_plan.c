@@ -12,6 +12,7 @@
 #include "engine/executor/mpi_executor.h"
 #include "engine/executor/rank_sampling.h"
 #include "engine/executor/rank_segment.h"
+#include "engine/kv_dtype.h"
 #include "engine/request/params.h"
 
 enum {
@@ -23,11 +24,6 @@ enum {
 static struct weight_format format_of(const char *quantization) {
     if (strcmp(quantization, "int8") == 0) return WEIGHTS_INT8;
     return strcmp(quantization, "int4") == 0 ? WEIGHTS_INT4 : WEIGHTS_NATIVE;
-}
-
-static enum dtype kv_cache_dtype_of(const char *name) {
-    if (strcmp(name, "int8") == 0) return DTYPE_I8;
-    return strcmp(name, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16;
 }
 
 static enum collective_kind collective_kind_of(const char *name) {
@@ -278,17 +274,6 @@ static size_t kv_bytes_by_default(const struct engine_plan *plan, size_t sequenc
     return bytes > sequence_bytes ? bytes : sequence_bytes;
 }
 
-static enum status choose_kv_dtype(enum dtype *dtype, const struct backend *backend,
-                                   const char *name, struct err *err) {
-    *dtype = backend->kv_cache_dtype;
-    if (strcmp(name, "auto") == 0) return OK;
-    *dtype = kv_cache_dtype_of(name);
-    if (*dtype == backend->kv_cache_dtype || backend->has_kv_cache_dtypes) return OK;
-    return err_set(err, ERR_UNSUPPORTED, "kv_cache_dtype is %s, but the device %s supports only %s",
-                   name, backend->name,
-                   backend->kv_cache_dtype == DTYPE_F32 ? "float32" : "bfloat16");
-}
-
 static uint64_t blocks_for(const struct scheduler_config *s, uint32_t num_tokens) {
     uint32_t num_entries = num_tokens / s->block_size + (num_tokens % s->block_size != 0);
     return block_groups_most(&s->groups, s->block_size, num_entries, s->max_num_batched_tokens);
@@ -346,7 +331,7 @@ static enum status choose_kv_cache(struct engine_plan *plan,
         .limits = plan->runner.decoder.limits,
     };
     set_kv_layers(&spec, &plan->layers, plan->world_size);
-    enum status status = choose_kv_dtype(&spec.dtype, plan->backend, options->kv_cache_dtype, err);
+    enum status status = kv_dtype_choose(&spec.dtype, plan->backend, options->kv_cache_dtype, err);
     if (status) return status;
     uint64_t blocks_per_seq = engine_plan_blocks_for(plan, plan->max_model_len);
     if (!blocks_per_seq) return err_set(err, ERR_INVALID, "max_model_len is 0");
@@ -424,9 +409,9 @@ static const char *smaller_part(const struct engine_plan *plan, size_t kv_bytes)
         return "a smaller max_num_seqs needs less";
     }
     if (kv_bytes > weights && kv_bytes > workspace) {
-        return is_gpu ? "a smaller kv_cache_gib, num_kvcache_blocks or max_model_len needs less"
-                      : "a smaller kv_cache_gib, num_kvcache_blocks or max_model_len needs less, "
-                        "and so does kv_cache_dtype int8";
+        return "a smaller kv_cache_gib, num_kvcache_blocks or max_model_len needs less, and so "
+               "does "
+               "kv_cache_dtype fp8 or int8";
     }
     if (workspace > weights) return "a smaller max_num_batched_tokens or max_num_seqs needs less";
     if (is_gpu) return "tensor_parallel_size shares the weights among several GPUs";

@@ -137,6 +137,7 @@ static const char *weight_name(const struct engine_plan *plan) {
 
 // Like weights, which have scales too.
 static const char *kv_cache_name(enum dtype dtype) {
+    if (dtype == DTYPE_F8_E4M3) return "FP8";
     return dtype == DTYPE_I8 ? "INT8" : dtype_name(dtype);
 }
 

@@ -11,7 +11,7 @@ void compose_begin(struct pass *pass) {
     const struct backend_ops *ops = d->backend->ops;
     const struct backend_fusion *fusion = fusion_of(d->backend);
     pass->runs_layers =
-        d->fused && fusion->takes_layers && fusion->takes_layers(d->fused, pass->step);
+        d->fused && fusion->takes_layers && fusion->takes_layers(d->fused, pass->cache, pass->step);
     if (pass->runs_layers || !ops->attention_begin) return;
     ops->attention_begin(d->backend, pass->cache, pass->step);
 }

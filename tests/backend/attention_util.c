@@ -66,13 +66,22 @@ static void oracle_head(const struct attend_inputs *in, const float *head, const
     }
 }
 
+// The nearest number of e4m3; ties go to the even one.
+static double nearest_e4m3(double x) {
+    int exponent;
+    frexp(x, &exponent); // |x| < 2^exponent
+    double step = ldexp(1, (exponent - 1 > -6 ? exponent - 1 : -6) - 3);
+    return nearbyint(x / step) * step;
+}
+
 // Rounds a position's key or value of one head as the cache stores it.
 static void keep_row(const struct attend_inputs *in, double *row) {
     double largest = 0;
     for (uint32_t d = 0; d < in->shape.head_dim; d++) largest = fmax(largest, fabs(row[d]));
     for (uint32_t d = 0; d < in->shape.head_dim && in->dtype != DTYPE_F32; d++) {
-        row[d] = in->dtype == DTYPE_I8 ? nearbyint(row[d] / largest * 127) * largest / 127
-                                       : (double)bf16_to_f32(f32_to_bf16((float)row[d]));
+        row[d] = in->dtype == DTYPE_I8        ? nearbyint(row[d] / largest * 127) * largest / 127
+                 : in->dtype == DTYPE_F8_E4M3 ? nearest_e4m3(row[d] / largest * 448) * largest / 448
+                                              : (double)bf16_to_f32(f32_to_bf16((float)row[d]));
     }
 }
 

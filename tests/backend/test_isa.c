@@ -92,11 +92,15 @@ static void check_attention(const struct cpu_kernels *k, uint32_t f) {
     EXPECT(k->attention_int8.span, f, {KERNEL(avx512_attention_int8), AVX512},
            {KERNEL(avx2_attention_int8), CPU_AVX2}, {KERNEL(neon_attention_int8), CPU_NEON},
            {KERNEL(cpu_kernels_scalar.attention_int8.span), 0});
+    EXPECT(k->attention_e4m3.span, f, {KERNEL(avx512_attention_e4m3), AVX512},
+           {KERNEL(avx2_attention_e4m3), CPU_AVX2}, {KERNEL(neon_attention_e4m3), CPU_NEON},
+           {KERNEL(cpu_kernels_scalar.attention_e4m3.span), 0});
     EXPECT(k->store_key, f, {KERNEL(avx512_store_key), AVX512}, {KERNEL(scalar_store_key), 0});
     EXPECT(k->store_value, f, {KERNEL(avx512_store_value), AVX512},
            {KERNEL(scalar_store_value), 0});
     assert_int_equal(k->attention_f32.panel_rows, k->panel_rows);
     assert_int_equal(k->attention_int8.panel_rows, k->panel_rows);
+    assert_int_equal(k->attention_e4m3.panel_rows, k->panel_rows);
 }
 
 static void check_rows(const struct cpu_kernels *k, uint32_t f) {

@@ -8,10 +8,11 @@
 #include "backend/attention_util.h"
 #include "backend/cpu/kernels.h"
 
-// Bounds for a float32 cache; for a bf16 or int8 cache, whose keys double precision may round the
-// other way; and for kernels that also round queries and exponentials to bf16.
+// Bounds for a float32 cache; for a bf16, int8 or e4m3 cache, whose keys double precision may round
+// the other way; and for kernels that also round queries and exponentials to bf16.
 #define ATTENTION_NMSE 1e-11
 #define ATTENTION_NMSE_INT8 1e-7
+#define ATTENTION_NMSE_E4M3 1e-5
 #define ATTENTION_NMSE_BF16 1e-7
 #define ATTENTION_NMSE_ALL_BF16 3e-5
 
@@ -21,6 +22,7 @@ static double bound_of(const struct attend_inputs *in, const char *isa) {
     cpu_isa_table(table);
     if (in->dtype == DTYPE_F32) return ATTENTION_NMSE;
     if (in->dtype == DTYPE_I8) return ATTENTION_NMSE_INT8;
+    if (in->dtype == DTYPE_F8_E4M3) return ATTENTION_NMSE_E4M3;
     for (int i = 0; i < CPU_ISA_COUNT; i++) {
         if (strcmp(table[i].name, isa) || !table[i].is_here) continue;
         if (table[i].kernels.attention_bf16.queries != QUERIES_F32) return ATTENTION_NMSE_ALL_BF16;
@@ -90,6 +92,10 @@ static void test_matches_bf16(void **state) {
 
 static void test_matches_int8(void **state) {
     check_matches(*state, DTYPE_I8);
+}
+
+static void test_matches_e4m3(void **state) {
+    check_matches(*state, DTYPE_F8_E4M3);
 }
 
 // A sequence's rows have the same bits however it is cut into steps, and whatever runs beside it.
@@ -308,6 +314,7 @@ int main(void) {
         {"matches double precision and scalar, float32 cache", test_matches_f32, ISA_ATTENTION},
         {"matches double precision and scalar, bf16 cache", test_matches_bf16, ISA_ATTENTION},
         {"matches double precision and scalar, int8 cache", test_matches_int8, ISA_ATTENTION},
+        {"matches double precision and scalar, e4m3 cache", test_matches_e4m3, ISA_ATTENTION},
         {"same bits for any schedule and block size, float32 cache", test_same_bits_f32,
          ISA_ATTENTION},
         {"same bits for any schedule and block size, bf16 cache", test_same_bits_bf16,

@@ -156,7 +156,7 @@ static void test_float_keys_and_values_take_twice_the_bytes(void **state) {
     assert_string_equal(json_string_value(json_object_get(root, "kv_cache_dtype")), "F32");
     json_decref(root);
     options.kv_cache_dtype = "int4";
-    expect_error(&options, NVLLM_ERR_INVALID, "want auto, bfloat16, float32 or int8");
+    expect_error(&options, NVLLM_ERR_INVALID, "want auto, bfloat16, float32, int8 or fp8");
 }
 
 static void test_int8_keys_and_values_take_a_byte_and_their_scales(void **state) {

@@ -18,6 +18,7 @@ static const float exact_bound = 5e-5f, bf16_bound = 3e-2f;
 // With 8-bit and 4-bit weights, and with 8-bit keys and values. Random weights have no structure
 // that would hide rounding.
 static const float int8_bound = 0.1f, int4_bound = 1.0f, int8_cache_bound = 5e-2f;
+static const float fp8_cache_bound = 0.2f;
 
 static void check_family(const char *family, const char *isa, const char *quantization,
                          const char *kv_cache_dtype, float bound) {
@@ -65,6 +66,7 @@ static void check_on_every_isa(const char *family) {
         check_family(family, table[i].name, "none", "auto", bf16_bound);
         check_family(family, table[i].name, "none", "int8", int8_cache_bound);
     }
+    check_family(family, "auto", "none", "fp8", fp8_cache_bound);
     check_family(family, "auto", "int8", "auto", int8_bound);
     check_family(family, "auto", "int4", "auto", int4_bound);
 }

@@ -5,7 +5,8 @@
  * has small matrices, the other's are as large as Qwen3-8B's, so that both go every way that a
  * device has for them: the ways for few rows and for many, and all layers as one kernel.
  *
- *   test_recorded [small]     small: not the large matrices, which take a GPU
+ *   test_recorded [small | NAME]     small: not the large matrices, which take a GPU;
+ *                                    NAME: only tests whose names match
  * 77, which ctest counts as skipped, where there is no device. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,17 +144,27 @@ static void test_recorded_again(void **state) {
     temp_folder_remove(&cache);
 }
 
-static void test_large_matrices(void **state) {
-    (void)state;
+static void check_large(const char *kv_cache_dtype) {
     struct temp_folder model, cache;
     temp_folder_create(&model);
     temp_folder_create(&cache);
     temp_folder_write_text(&model, "config.json", large_config);
     struct nvllm_engine_options options = options_of(model.path, &cache);
     options.load_format = "dummy";
+    options.kv_cache_dtype = kv_cache_dtype;
     check_counts(&options);
     temp_folder_remove(&cache);
     temp_folder_remove(&model);
+}
+
+static void test_large_matrices(void **state) {
+    (void)state;
+    check_large("auto");
+}
+
+static void test_large_matrices_and_a_cache_of_codes(void **state) {
+    (void)state;
+    check_large("fp8");
 }
 
 int main(int argc, char **argv) {
@@ -161,6 +172,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_small_matrices),
         cmocka_unit_test(test_recorded_again),
         cmocka_unit_test(test_large_matrices),
+        cmocka_unit_test(test_large_matrices_and_a_cache_of_codes),
     };
     const struct CMUnitTest small[] = {cmocka_unit_test(test_small_matrices),
                                        cmocka_unit_test(test_recorded_again)};
@@ -169,5 +181,6 @@ int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "small") == 0) {
         return cmocka_run_group_tests(small, NULL, NULL);
     }
+    if (argc == 2) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,8 @@
 static bool same_attention(const struct cpu_kernels *a, const struct cpu_kernels *b) {
     return a->attention_bf16.span == b->attention_bf16.span &&
            a->attention_f32.span == b->attention_f32.span &&
-           a->attention_int8.span == b->attention_int8.span && a->store_key == b->store_key &&
+           a->attention_int8.span == b->attention_int8.span &&
+           a->attention_e4m3.span == b->attention_e4m3.span && a->store_key == b->store_key &&
            a->store_value == b->store_value && a->rope_head == b->rope_head;
 }
 

@@ -135,7 +135,8 @@ struct cpu_kernels {
     // The same to bytes round(value / scale) + 128. Returns the scale: the largest magnitude / 127,
     // or NaN if a value is not finite.
     float (*narrow_int8)(const float *x, uint32_t count, unsigned char *out, size_t stride);
-    struct attention_kernels attention_bf16, attention_f32, attention_int8; // by the KV cache
+    // By the KV cache.
+    struct attention_kernels attention_bf16, attention_f32, attention_int8, attention_e4m3;
     // residual (may be NULL) += x; out = norm(residual or x) * weight. All [cols]; out may be x.
     void (*rms_norm)(const float *x, float *residual, const float *weight, float *out,
                      uint32_t cols, float eps);

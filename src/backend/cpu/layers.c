@@ -297,8 +297,9 @@ void cpu_layers(struct backend *backend, struct fused_model *model,
     }
 }
 
-static bool cpu_takes_layers(const struct fused_model *model, const struct step *step) {
-    (void)step;
+static bool cpu_takes_layers(const struct fused_model *model, const struct kv_cache *cache,
+                             const struct step *step) {
+    (void)cache, (void)step;
     return model->is_narrow;
 }
 

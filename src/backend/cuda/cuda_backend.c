@@ -508,6 +508,7 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
         .activation_dtype = DTYPE_BF16,
         .weight_dtype = DTYPE_BF16,
         .kv_cache_dtype = DTYPE_BF16,
+        .kv_cache_dtypes = 1u << DTYPE_I8 | 1u << DTYPE_F8_E4M3,
         .has_windows = true,
         .has_kv_groups = true,
     };

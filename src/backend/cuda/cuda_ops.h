@@ -64,7 +64,8 @@ void cuda_experts(struct backend *backend, const struct experts_args *args);
 enum status cuda_fused_model_create(struct backend *backend, const struct fused_model_spec *spec,
                                     struct fused_model **out, struct err *err);
 void cuda_fused_model_destroy(struct backend *backend, struct fused_model *model);
-bool cuda_takes_layers(const struct fused_model *model, const struct step *step);
+bool cuda_takes_layers(const struct fused_model *model, const struct kv_cache *cache,
+                       const struct step *step);
 void cuda_layers(struct backend *backend, struct fused_model *model,
                  const struct layers_args *args);
 

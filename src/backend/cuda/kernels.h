@@ -164,16 +164,30 @@ struct cuda_decode_layers {
     struct cuda_ranks ranks; // world_size 0 or 1: weights are whole
 };
 
-/* The paged cache in bf16. Keys and values of a layer are
- * [num_blocks][num_kv_heads][block_size][head_dim], so the 16 positions of a tile are contiguous.
+/* The paged cache. Keys and values of a layer are
+ * [num_blocks][num_kv_heads][block_size / 16] tiles of 16 positions, each contiguous.
  *
- * A row of head_dim elements is swizzled: the 16-byte chunk c of position p is stored at chunk
- * c ^ (p & 7), or c ^ (p / 2 & 3) if head_dim is no multiple of 64. So a warp that loads one column
- * of 8 rows from shared memory has no bank conflicts, and tiles can be copied as they are. */
+ * In bf16 a tile is [16][head_dim]. A row of head_dim elements is swizzled: the 16-byte chunk c of
+ * position p is stored at chunk c ^ (p & 7), or c ^ (p / 2 & 3) if head_dim is no multiple of 64.
+ * So a warp that loads one column of 8 rows from shared memory has no bank conflicts, and tiles can
+ * be copied as they are. attention/kv_codes.cuh has the tiles of 8-bit codes. */
 struct cuda_kv_view {
     void *keys, *values; // of one layer
     uint32_t num_blocks, block_size, num_kv_heads, head_dim;
+    enum dtype dtype; // DTYPE_BF16, or codes: DTYPE_I8, DTYPE_F8_E4M3
 };
+
+static inline bool cuda_kv_has_codes(enum dtype dtype) {
+    return dtype == DTYPE_I8 || dtype == DTYPE_F8_E4M3;
+}
+
+enum { CUDA_KV_SCALES_BYTES = 64 }; // of a tile of codes: float [16]
+
+// Bytes of the keys, or the values, of 16 positions and one kv head.
+static inline size_t cuda_kv_tile_bytes(enum dtype dtype, uint32_t head_dim) {
+    if (cuda_kv_has_codes(dtype)) return 16 * (size_t)head_dim + CUDA_KV_SCALES_BYTES;
+    return 16 * (size_t)head_dim * sizeof(uint16_t);
+}
 
 enum {
     CUDA_PREFILL_TILE = 64, // query tokens of a prefill tile; attention.c may double them

@@ -12,6 +12,7 @@
 #define CUDA_ATTENTION_UTIL_H
 
 #include "backend/cuda/cuda_util.h"
+#include "backend/kv_cache_dtype.h"
 
 enum { SEQS_MAX = 1100 };
 
@@ -63,6 +64,7 @@ struct variant {
     uint32_t kv_group; // 0 or 1: of two groups, where the first has no slots and blocks of NaN
     bool skipped; // first run a step whose tokens are NaN and have no slots
     const struct project_in_args *qkv; // run by project_in before the step; NULL: none
+    enum dtype kv_dtype; // of the cache; DTYPE_NONE: float32 or, where there is none, the device's
 };
 
 // Returns the second layer's results of all tokens but padding. The caller frees [queries][heads *

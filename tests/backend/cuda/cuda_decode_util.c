@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/cuda/layers/layers_bytes_min.h"
+#include "backend/kv_cache_dtype.h"
 #include "base/compiler.h"
 
 static size_t qkv_columns(const struct shape *s) {
@@ -266,18 +267,19 @@ struct run run_start(const struct model *model, const struct work *work) {
         if (work->context[i] > longest) longest = work->context[i];
     }
     run.rope = rope_on(backend, longest + STEPS, s->head_dim);
-    const struct kv_cache_spec spec = {
-        .num_layers = s->num_layers,
-        .num_blocks = run.num_blocks,
-        .block_size = s->block_size,
-        .num_kv_heads = s->num_kv_heads,
-        .head_dim = s->head_dim,
-        .num_heads = s->num_heads,
-        .limits = {.max_num_tokens = CHUNK,
-                   .max_num_seqs = ROWS_MAX,
-                   .max_positions = longest + STEPS,
-                   .max_blocks_per_seq = run.stride},
-        .dtype = backend->has_kv_cache_dtypes ? DTYPE_F32 : backend->kv_cache_dtype};
+    const struct kv_cache_spec spec = {.num_layers = s->num_layers,
+                                       .num_blocks = run.num_blocks,
+                                       .block_size = s->block_size,
+                                       .num_kv_heads = s->num_kv_heads,
+                                       .head_dim = s->head_dim,
+                                       .num_heads = s->num_heads,
+                                       .limits = {.max_num_tokens = CHUNK,
+                                                  .max_num_seqs = ROWS_MAX,
+                                                  .max_positions = longest + STEPS,
+                                                  .max_blocks_per_seq = run.stride},
+                                       .dtype = backend_has_kv_cache_dtype(backend, DTYPE_F32)
+                                                    ? DTYPE_F32
+                                                    : backend->kv_cache_dtype};
     if (backend->ops->kv_cache_create(backend, &spec, &run.cache, &err)) {
         fail_msg("%s", err.message);
     }
@@ -472,7 +474,7 @@ void scratch_free(struct scratch *c) {
 }
 
 bool takes_layers(const struct run *run, const struct batch *b) {
-    return run->model->backend->fusion->takes_layers(run->model->fused, &b->step);
+    return run->model->backend->fusion->takes_layers(run->model->fused, run->cache, &b->step);
 }
 
 void run_layers(const struct run *run, const struct batch *b, const struct scratch *c) {

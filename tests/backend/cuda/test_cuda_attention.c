@@ -7,80 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/cuda_attention_util.h"
+#include "backend/cuda/cuda_attention_checks.h"
 #include "base/compiler.h"
 
 // q after norm and rotation: one rounding, and half of one for the reciprocal root.
 #define PREPARE_NMSE (1.5 * BF16_NMSE)
-// Roundings of q, k, v, the weights and the result. A score's absolute error is its weight's
-// relative error. Simulated with these inputs: 1.2e-5, and up to 5.2e-5 for few numbers.
-#define ATTENTION_NMSE 3e-5
-#define ATTENTION_NMSE_FEW 1e-4
-
-enum { FEW_HEADS = 16 }; // queries x heads below this: few numbers, see ATTENTION_NMSE_FEW
-
-static const struct shape shapes[] = {
-    {4, 4, 64, 16, false},  {4, 2, 128, 64, true},  {8, 2, 96, 16, true},    {7, 1, 32, 256, true},
-    {8, 1, 128, 16, false}, {16, 1, 256, 64, true}, {16, 2, 128, 256, true}, {14, 2, 64, 16, false},
-    {32, 2, 32, 64, false}, {2, 1, 256, 16, false}, {1, 1, 96, 256, false},  {6, 2, 128, 48, false},
-};
-
-// On a device with clusters, attention/decode_cluster.cu takes the decodes of the first shape. The
-// head of the second is too wide for it.
-static const struct shape *const few_and_many[] = {&shapes[1], &shapes[5]};
-
-static const struct work decode = {6, {{1, 1}, {15, 1}, {16, 1}, {17, 1}, {300, 1}, {5000, 1}}};
-static const struct work prefill = {6,
-                                    {{2, 2}, {15, 15}, {16, 16}, {17, 17}, {65, 65}, {300, 300}}};
-static const struct work chunked = {
-    6, {{300, 100}, {17, 2}, {16, 15}, {5000, 17}, {129, 64}, {300, 299}}};
-// One more decode than prefills, and the other way round. Both kernels have work in one step.
-static const struct work mixed = {6, {{1, 1}, {300, 300}, {5000, 1}, {17, 5}, {16, 1}, {700, 130}}};
-static const struct work mostly_prefill = {3, {{200, 200}, {33, 1}, {15, 15}}};
-
 // Several tiles of queries and of positions. Sequences end at, before and after the middle of a
 // tile.
 static const struct work long_prefill = {
     7, {{1000, 1000}, {1300, 700}, {512, 512}, {448, 448}, {833, 400}, {129, 2}, {65, 64}}};
-
-// The same in fewer queries, for tests with many shapes.
-static const struct work tiled_prefill = {4, {{300, 300}, {420, 150}, {256, 256}, {129, 2}}};
-
-static bool has_attend(const struct backend *device) {
-    return device->fusion && device->fusion->attend;
-}
-
-// Each variant's results against the scalar ones.
-static void check_all_with(const struct device_pair *pair, const struct shape *shape,
-                           const struct special *special, const struct work *work,
-                           const struct variant *variants, size_t num_variants) {
-    struct inputs in = inputs_make(shape, work);
-    in.special = *special;
-    float *want = attention_on(pair->scalar, &in, &(struct variant){0});
-    size_t row = (size_t)shape->num_heads * shape->head_dim;
-    for (size_t v = 0; v < num_variants; v++) {
-        float *got = attention_on(pair->device, &in, &variants[v]);
-        for (uint32_t s = 0, first = 0; s < work->num_seqs; first += work->seqs[s].queries, s++) {
-            size_t count = work->seqs[s].queries * row;
-            double error = ops_nmse_f32(got + first * row, want + first * row, count);
-            bool few = work->seqs[s].queries * shape->num_heads < FEW_HEADS;
-            if (!(error <= (few ? ATTENTION_NMSE_FEW : ATTENTION_NMSE))) {
-                fail_msg("%u heads over %u of %u, blocks of %u, variant %zu: the last %u of %u "
-                         "tokens have nmse %g",
-                         shape->num_heads, shape->num_kv_heads, shape->head_dim, shape->block_size,
-                         v, work->seqs[s].queries, work->seqs[s].context, error);
-            }
-        }
-        free(got);
-    }
-    free(want);
-    inputs_free(&in);
-}
-
-static void check_variant(const struct device_pair *pair, const struct shape *shape,
-                          const struct work *work, const struct variant *variant) {
-    check_all_with(pair, shape, &(struct special){0}, work, variant, 1);
-}
 
 static void check(const struct device_pair *pair, const struct shape *shape,
                   const struct work *work) {
@@ -121,19 +56,6 @@ static void test_fused_decode(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
         check_variant(pair, &shapes[i], &decode, &(struct variant){.is_fused = true});
     }
-}
-
-// Checks that two variants of a step give the same bits.
-static void check_agree(const struct device_pair *pair, const struct shape *shape,
-                        const struct work *work, const struct variant *a, const struct variant *b,
-                        const char *what) {
-    struct inputs in = inputs_make(shape, work);
-    size_t row = (size_t)shape->num_heads * shape->head_dim;
-    float *want = attention_on(pair->device, &in, a), *got = attention_on(pair->device, &in, b);
-    ops_assert_same_bits(got, want, in.num_queries, row, what);
-    free(got);
-    free(want);
-    inputs_free(&in);
 }
 
 // Tokens without a slot attend like others but write nothing.
@@ -206,61 +128,8 @@ static void test_mixed_steps(void **state) {
     check_shapes(*state, &mostly_prefill);
 }
 
-// Dimension d of a value is 1 at every head_dim-th position, else 0. Queries are zeros and weigh
-// all positions alike. So a result is the share of visible positions that have a 1. One position
-// too few or too many of 5,000 shows, and so does a swapped one.
-static bool counts_in(uint32_t position, uint32_t kv_head, uint32_t d, uint32_t head_dim) {
-    return (position + 7 * kv_head) % head_dim == d;
-}
-
-static void set_counting(struct inputs *in) {
-    const struct shape *shape = &in->shape;
-    uint32_t dim = shape->head_dim, first_value = shape->num_heads + shape->num_kv_heads;
-    for (uint32_t s = 0; s < in->work->num_seqs; s++) {
-        for (uint32_t position = 0; position < in->work->seqs[s].context; position++) {
-            float *row = in->qkv[s] + position * in->row_floats;
-            memset(row, 0, (size_t)shape->num_heads * dim * sizeof *row);
-            for (uint32_t i = 0; i < shape->num_kv_heads * dim; i++) {
-                row[first_value * dim + i] = counts_in(position, i / dim, i % dim, dim);
-            }
-        }
-    }
-}
-
-// The expected results of one token that sees `visible` positions.
-static void check_counted(const struct shape *shape, const float *got, uint32_t visible) {
-    uint32_t group = shape->num_heads / shape->num_kv_heads, dim = shape->head_dim;
-    for (uint32_t i = 0; i < shape->num_heads * dim; i++) {
-        uint32_t kv_head = i / dim / group, first = (i % dim + dim - 7 * kv_head % dim) % dim;
-        uint32_t count = visible > first ? (visible - first - 1) / dim + 1 : 0;
-        float want = (float)count / (float)visible;
-        if (!(fabsf(got[i] - want) <= want / 256)) {
-            fail_msg("%u of %u heads of %u, blocks of %u: a token sees %g of %u positions, want %u",
-                     i / dim, shape->num_heads, dim, shape->block_size,
-                     (double)(got[i] * (float)visible), visible, count);
-        }
-    }
-}
-
 static void test_every_visible_position_counts_once(void **state) {
-    const struct device_pair *pair = *state;
-    const struct work *works[] = {&decode, &prefill,        &chunked,
-                                  &mixed,  &mostly_prefill, &tiled_prefill};
-    for (size_t i = 0; i < ARRAY_LEN(shapes) * ARRAY_LEN(works); i++) {
-        const struct work *work = works[i % ARRAY_LEN(works)];
-        struct inputs in = inputs_make(&shapes[i / ARRAY_LEN(works)], work);
-        set_counting(&in);
-        float *got = attention_on(pair->device, &in, &(struct variant){0}), *row = got;
-        for (uint32_t s = 0; s < work->num_seqs; s++) {
-            const struct seq *seq = &work->seqs[s];
-            for (uint32_t q = 0; q < seq->queries; q++) {
-                check_counted(&in.shape, row, seq->context - seq->queries + q + 1);
-                row += (size_t)in.shape.num_heads * in.shape.head_dim;
-            }
-        }
-        free(got);
-        inputs_free(&in);
-    }
+    check_every_position(*state, &(struct variant){0});
 }
 
 // Many short sequences: the plan's block needs a second round, and there are more tiles than
@@ -317,7 +186,7 @@ static void check_alone(const struct device_pair *pair, const struct shape *shap
             ops_assert_same_bits(alone, all + first * row, work->seqs[s].queries, row, what);
         } else {
             double error = ops_nmse_f32(alone, all + first * row, row);
-            if (!(error <= ATTENTION_NMSE_FEW)) fail_msg("%s: nmse %g", what, error);
+            if (!(error <= bound_of(DTYPE_NONE, true))) fail_msg("%s: nmse %g", what, error);
         }
         free(alone);
     }
@@ -382,43 +251,6 @@ static void test_large_scores(void **state) {
     }
 }
 
-// Every kernel has windows, two have a cap of the scores and sinks. Windows end anywhere in blocks
-// and tiles, and those of 1 and 2 see only the newest positions.
-static const struct {
-    struct shape shape;
-    struct special special;
-} specials[] = {
-    {{4, 4, 64, 16, false}, {.window = 33}},
-    {{4, 2, 128, 64, true}, {.window = 100}},
-    {{16, 2, 128, 256, true}, {.window = 1}},
-    {{3, 1, 128, 48, false}, {.window = 130}},
-    {{2, 1, 64, 256, false}, {.window = 200}},
-    {{7, 1, 32, 256, true}, {.window = 2}},
-    {{8, 2, 96, 16, true}, {.window = 16}},
-    {{2, 1, 256, 16, false}, {.window = 300}},
-    {{8, 2, 64, 16, true}, {.softcap = 1.5f}},
-    {{3, 1, 128, 16, false}, {.has_sinks = true}},
-    {{4, 2, 128, 64, true}, {.window = 70, .softcap = 3, .has_sinks = true}},
-    {{6, 2, 96, 48, false}, {.window = 129, .has_sinks = true}},
-    {{16, 1, 256, 64, true}, {.softcap = 2, .has_sinks = true}},
-    {{7, 1, 32, 16, false}, {.window = 31, .softcap = 1}},
-};
-
-static void check_special(const struct device_pair *pair, const struct work *work,
-                          const struct variant *variants, size_t num_variants) {
-    for (size_t i = 0; i < ARRAY_LEN(specials); i++) {
-        check_all_with(pair, &specials[i].shape, &specials[i].special, work, variants,
-                       num_variants);
-    }
-}
-
-// Contexts shorter and longer than the windows; more would take the scalar kernels seconds.
-static const struct work windowed_decode = {
-    6, {{1, 1}, {16, 1}, {33, 1}, {101, 1}, {300, 1}, {700, 1}}};
-static const struct work windowed_prompts = {5,
-                                             {{2, 2}, {17, 2}, {129, 64}, {300, 200}, {500, 17}}};
-static const struct work windowed_mixed = {4, {{1, 1}, {230, 130}, {500, 1}, {17, 5}}};
-
 // Few sequences, for which attention/decode_cluster.cu has the windows; then so many that
 // attention/decode.cu has them, with positions that are cut anywhere.
 static void test_windows_caps_and_sinks_of_decodes(void **state) {
@@ -480,6 +312,9 @@ static void test_decode_beside_a_small_linear(void **state) {
         const struct variant is_fused = {.qkv = &qkv, .is_fused = true};
         check_variant(pair, &shapes[i], &decode, &one_by_one);
         check_variant(pair, &shapes[i], &decode, &is_fused);
+        if (!backend_has_kv_cache_dtype(device, DTYPE_F8_E4M3)) continue;
+        const struct variant codes = {.qkv = &qkv, .is_fused = true, .kv_dtype = DTYPE_F8_E4M3};
+        check_variant(pair, &shapes[i], &decode, &codes);
     }
     tensor_free(&out);
     tensor_free(&x);

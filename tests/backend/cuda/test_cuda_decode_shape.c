@@ -10,10 +10,17 @@ static const uint32_t head_dims[] = {32, 64, 96, 128, 256};
 static const uint32_t groups[] = {1, 2, 3, 5, 7, 8, 12, 16, 32};
 static const uint32_t kv_heads[] = {1, 2, 4, 5, 6, 8, 10, 17, 32, 40, 64, 160};
 
+static enum dtype kv_dtype; // of the cache
+
+static struct cuda_decode_shape shape_of(const struct cuda_device_info *info, uint32_t num_heads,
+                                         uint32_t num_kv_heads, uint32_t head_dim) {
+    return cuda_decode_shape_of(info, num_heads, num_kv_heads, head_dim, kv_dtype);
+}
+
 typedef void check_fn(const struct cuda_device_info *info, uint32_t num_heads,
                       uint32_t num_kv_heads, uint32_t head_dim);
 
-static void each_model(check_fn *check) {
+static void each_model_of_kind(check_fn *check) {
     for (size_t b = 0; b < ARRAY_LEN(shared_bytes) * ARRAY_LEN(num_sms); b++) {
         const struct cuda_device_info info = {
             .num_sms = num_sms[b % ARRAY_LEN(num_sms)],
@@ -28,9 +35,17 @@ static void each_model(check_fn *check) {
     }
 }
 
+static void each_model(check_fn *check) {
+    static const enum dtype kinds[] = {DTYPE_BF16, DTYPE_F8_E4M3};
+    for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
+        kv_dtype = kinds[k];
+        each_model_of_kind(check);
+    }
+}
+
 static void check_fits(const struct cuda_device_info *info, uint32_t num_heads,
                        uint32_t num_kv_heads, uint32_t head_dim) {
-    struct cuda_decode_shape s = cuda_decode_shape_of(info, num_heads, num_kv_heads, head_dim);
+    struct cuda_decode_shape s = shape_of(info, num_heads, num_kv_heads, head_dim);
     // Compiled for sm_90 the kernel has 512 bytes of static shared memory (cuobjdump -res-usage).
     int own = 512, blocks = s.num_blocks / info->num_sms;
     assert_in_range(s.stages, 1, 4);
@@ -50,7 +65,7 @@ static void test_shared_memory_fits(void **state) {
 
 static void check_work(const struct cuda_device_info *info, uint32_t num_heads,
                        uint32_t num_kv_heads, uint32_t head_dim) {
-    struct cuda_decode_shape s = cuda_decode_shape_of(info, num_heads, num_kv_heads, head_dim);
+    struct cuda_decode_shape s = shape_of(info, num_heads, num_kv_heads, head_dim);
     assert_int_equal(s.units_per_span, (int)num_kv_heads * s.groups);
     assert_true(s.groups * s.queries >= (int)(num_heads / num_kv_heads));
     assert_true(s.num_spans >= 1);

@@ -231,6 +231,18 @@ static void test_attention_of_prompts(void **state) {
     assert_int_equal(attention_kernel(&ampere, OP_PREFILL, 1, 128, 0), KERNEL_PREFILL);
 }
 
+// A cache of 8-bit codes.
+static void test_attention_over_codes(void **state) {
+    (void)state;
+    uint32_t codes = FEATURE_KV_CODES, capped = codes | FEATURE_SOFTCAP | FEATURE_SINKS;
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 66, 128, codes), KERNEL_DECODE_CLUSTER);
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 67, 128, codes), KERNEL_DECODE);
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 256, capped), KERNEL_DECODE);
+    assert_int_equal(attention_kernel(&h200, OP_PREFILL, 1, 128, codes), KERNEL_PREFILL_SM90);
+    assert_int_equal(attention_kernel(&h200, OP_PREFILL, 1, 96, codes), KERNEL_PREFILL);
+    assert_int_equal(attention_kernel(&ampere, OP_PREFILL, 1, 256, capped), KERNEL_PREFILL);
+}
+
 static void test_head_dims(void **state) {
     (void)state;
     static const uint32_t has[] = {32, 64, 96, 128, 256};
@@ -350,6 +362,7 @@ int main(void) {
         cmocka_unit_test(test_blocks_that_divide_the_inputs),
         cmocka_unit_test(test_attention_of_decodes),
         cmocka_unit_test(test_attention_of_prompts),
+        cmocka_unit_test(test_attention_over_codes),
         cmocka_unit_test(test_head_dims),
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_formats),

@@ -433,6 +433,7 @@ void cpu_attention(struct backend *backend, const struct attention_args *args) {
 static const struct attention_kernels *kernels_of(const struct cpu_kernels *kernels,
                                                   enum dtype dtype) {
     if (dtype == DTYPE_I8) return &kernels->attention_int8;
+    if (dtype == DTYPE_F8_E4M3) return &kernels->attention_e4m3;
     return dtype == DTYPE_F32 ? &kernels->attention_f32 : &kernels->attention_bf16;
 }
 

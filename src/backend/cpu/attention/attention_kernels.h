@@ -1,10 +1,11 @@
 /* What an instruction set must provide for attention: one span of positions for some query rows of
  * one kv head. attention.c cuts the work into spans and keeps their results.
  *
- * K and V are cached in bf16, float32 or int8, in chunks of 16 positions:
+ * K and V are cached in bf16, float32, int8 or e4m3, in chunks of 16 positions:
  *   bf16   K [head_dim/2][16][2]   V [16/2][head_dim][2]     a 32-bit lane holds a pair along the
  *   f32    K [head_dim][16]        V [16][head_dim]          index that is summed over
  *   int8   as f32, in bytes, then the scales of the chunk's positions, float [16]
+ *   e4m3   as int8; the scales are times ATTENTION_E4M3_FACTOR
  * Instructions that multiply pairs take such a lane as it is. Other instruction sets turn it into
  * two floats with a shift and a mask. The scale of a key multiplies the finished score, the scale
  * of a value the finished exponential.
@@ -32,7 +33,10 @@ enum {
     ATTENTION_SCORES_FLOATS = 32 * 128,
 };
 
-// The scales [16] of an int8 chunk of K or V.
+// A code of e4m3, its bits shifted to where a half float has them, is its value divided by this.
+#define ATTENTION_E4M3_FACTOR 256.0f
+
+// The scales [16] of a chunk of K or V in int8 or e4m3.
 static inline float *attention_scales(const void *chunk, size_t head_dim) {
     return (float *)((uintptr_t)chunk + ATTENTION_CHUNK * head_dim);
 }

@@ -26,10 +26,15 @@ enum {
     CACHE_LINE = 64, // bytes
 };
 
+// Whether numbers are bytes, with a scale for each position.
+static ALWAYS_INLINE bool has_scales(enum vector_part part) {
+    return part == PART_INT8 || part == PART_E4M3;
+}
+
 // Bytes of a line of `lanes` numbers, or pairs of bf16. `part` says here and below what the first
 // of two neighbours along the summed index is.
 static ALWAYS_INLINE size_t line_bytes(size_t lanes, enum vector_part part) {
-    return part == PART_INT8 ? lanes : lanes * sizeof(float);
+    return has_scales(part) ? lanes : lanes * sizeof(float);
 }
 
 // Bytes from a number to its neighbour.
@@ -193,7 +198,7 @@ static void softmax_span(const struct attention_tile *tile) {
 // one of `rows` rows.
 static void weigh_span(const struct attention_tile *tile, uint32_t rows, struct chunk_range chunks,
                        enum vector_part part) {
-    if (part == PART_INT8) scale_span(tile, tile->k, chunks);
+    if (has_scales(part)) scale_span(tile, tile->k, chunks);
     if (tile->softcap != 0) {
         for (uint32_t row = 0; row < tile->rows; row++) {
             float *scores = tile->scores + (size_t)row * ATTENTION_SPAN + chunks.begin * LANES;
@@ -201,7 +206,7 @@ static void weigh_span(const struct attention_tile *tile, uint32_t rows, struct 
         }
     }
     softmax_span(tile);
-    if (part == PART_INT8) scale_span(tile, tile->v, chunks);
+    if (has_scales(part)) scale_span(tile, tile->v, chunks);
     const float *last = tile->scores + (size_t)(tile->rows - 1) * ATTENTION_SPAN;
     for (uint32_t row = tile->rows; row < rows; row++) {
         memcpy(tile->scores + (size_t)row * ATTENTION_SPAN, last, ATTENTION_SPAN * sizeof *last);
@@ -303,6 +308,7 @@ static void value_singles(const struct attention_tile *tile, uint32_t begin, uin
                           enum vector_part part) {
     if (part == PART_F32) value_singles_of(tile, begin, end, PART_F32);
     if (part == PART_INT8) value_singles_of(tile, begin, end, PART_INT8);
+    if (part == PART_E4M3) value_singles_of(tile, begin, end, PART_E4M3);
     if (part == PART_BF16_FIRST) value_singles_of(tile, begin, end, PART_BF16_FIRST);
 }
 

@@ -38,9 +38,10 @@ static enum status check_spec(const struct kv_cache_spec *spec, struct err *err)
     case DTYPE_BF16:
     case DTYPE_F32:
     case DTYPE_I8:
+    case DTYPE_F8_E4M3:
         return OK;
     default:
-        return err_set(err, ERR_UNSUPPORTED, "a KV cache of %s, want BF16, F32 or I8",
+        return err_set(err, ERR_UNSUPPORTED, "a KV cache of %s, want BF16, F32, I8 or F8_E4M3",
                        dtype_name(spec->dtype));
     }
 }
@@ -50,7 +51,7 @@ static enum dtype dtype_of(const struct backend *backend, const struct kv_cache_
 }
 
 static size_t chunk_bytes(enum dtype dtype, uint32_t head_dim) {
-    size_t scales = dtype == DTYPE_I8 ? LANES * sizeof(float) : 0;
+    size_t scales = dtype_size(dtype) == 1 ? LANES * sizeof(float) : 0;
     return (size_t)LANES * head_dim * dtype_size(dtype) + scales;
 }
 
@@ -168,6 +169,15 @@ static void store_int8(const float *x, uint32_t head_dim, void *chunk, uint32_t 
     attention_scales(chunk, head_dim)[position] = scale;
 }
 
+static void store_e4m3(const float *x, uint32_t head_dim, void *chunk, uint32_t position,
+                       unsigned char *out, size_t stride) {
+    float inverse, scale = narrow_e4m3_scale(x, head_dim, &inverse);
+    for (uint32_t d = 0; d < head_dim; d++) {
+        out[d * stride] = inverse > 0 ? narrow_e4m3(x[d] * inverse) : 0;
+    }
+    attention_scales(chunk, head_dim)[position] = scale * ATTENTION_E4M3_FACTOR;
+}
+
 void kv_cache_store(const struct cpu_kernels *kernels, const struct kv_layer *layer, uint32_t slot,
                     uint32_t kv_head, const float *k, const float *v) {
     uint32_t block_size = layer->spec->block_size, head_dim = layer->head_dim;
@@ -184,6 +194,10 @@ void kv_cache_store(const struct cpu_kernels *kernels, const struct kv_layer *la
     case DTYPE_I8:
         if (k) store_int8(k, head_dim, keys, position, (unsigned char *)keys + position, LANES);
         if (v) store_int8(v, head_dim, values, position, (unsigned char *)values + row, 1);
+        break;
+    case DTYPE_F8_E4M3:
+        if (k) store_e4m3(k, head_dim, keys, position, (unsigned char *)keys + position, LANES);
+        if (v) store_e4m3(v, head_dim, values, position, (unsigned char *)values + row, 1);
         break;
     default: // bf16
         if (k) kernels->store_key(k, head_dim, (uint16_t *)keys + (size_t)position * 2);

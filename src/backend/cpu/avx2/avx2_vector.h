@@ -17,12 +17,16 @@ enum {
 // What an array of keys or values holds at a place: numbers, or pairs of bf16 that are neighbours
 // along the summed index. Shifted left a pair is the first one's float, with its low half cleared
 // the second one's. All conversions are exact.
-enum vector_part { PART_F32, PART_INT8, PART_BF16_FIRST, PART_BF16_SECOND };
+enum vector_part { PART_F32, PART_INT8, PART_E4M3, PART_BF16_FIRST, PART_BF16_SECOND };
 
 static ALWAYS_INLINE vector vector_part_of(const char *at, enum vector_part part) {
     if (part == PART_F32) return _mm256_loadu_ps((const float *)(const void *)at);
     if (part == PART_INT8) {
         return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)at)));
+    }
+    if (part == PART_E4M3) { // divided by ATTENTION_E4M3_FACTOR
+        __m128i words = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64((const void *)at)), 7);
+        return _mm256_cvtph_ps(_mm_and_si128(words, _mm_set1_epi16((short)0xbf80)));
     }
     __m256i pairs = _mm256_loadu_si256((const void *)at);
     if (part == PART_BF16_FIRST) return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));

@@ -14,3 +14,7 @@ void avx512_attention_f32(const struct attention_tile *tile) {
 void avx512_attention_int8(const struct attention_tile *tile) {
     attention_span(tile, PART_INT8);
 }
+
+void avx512_attention_e4m3(const struct attention_tile *tile) {
+    attention_span(tile, PART_E4M3);
+}

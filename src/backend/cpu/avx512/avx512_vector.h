@@ -17,12 +17,17 @@ enum {
 // What an array of keys or values holds at a place: numbers, or pairs of bf16 that are neighbours
 // along the summed index. Shifted left a pair is the first one's float, with its low half cleared
 // the second one's. All conversions are exact.
-enum vector_part { PART_F32, PART_INT8, PART_BF16_FIRST, PART_BF16_SECOND };
+enum vector_part { PART_F32, PART_INT8, PART_E4M3, PART_BF16_FIRST, PART_BF16_SECOND };
 
 static ALWAYS_INLINE vector vector_part_of(const char *at, enum vector_part part) {
     if (part == PART_F32) return _mm512_loadu_ps((const float *)(const void *)at);
     if (part == PART_INT8) {
         return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)at)));
+    }
+    if (part == PART_E4M3) { // divided by ATTENTION_E4M3_FACTOR
+        __m128i bytes = _mm_loadu_si128((const void *)at);
+        __m256i words = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
+        return _mm512_cvtph_ps(_mm256_and_si256(words, _mm256_set1_epi16((short)0xbf80)));
     }
     __m512i pairs = _mm512_loadu_si512((const void *)at);
     if (part == PART_BF16_FIRST) return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));

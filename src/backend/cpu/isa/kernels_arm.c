@@ -16,6 +16,7 @@ void cpu_kernels_add_arm(uint32_t features, struct cpu_kernels *k) {
     k->attention_bf16 = (struct attention_kernels)ATTENTION_BY_SPANS(6, neon_attention_bf16);
     k->attention_f32 = (struct attention_kernels)ATTENTION_BY_SPANS(6, neon_attention_f32);
     k->attention_int8 = (struct attention_kernels)ATTENTION_BY_SPANS(6, neon_attention_int8);
+    k->attention_e4m3 = (struct attention_kernels)ATTENTION_BY_SPANS(6, neon_attention_e4m3);
     k->rms_norm = neon_rms_norm;
     k->rope_head = neon_rope_head;
     k->silu_mul = neon_silu_mul;

@@ -11,6 +11,7 @@ void neon_linear_bytes(const struct linear_item *item);
 void neon_attention_bf16(const struct attention_tile *tile);
 void neon_attention_f32(const struct attention_tile *tile);
 void neon_attention_int8(const struct attention_tile *tile);
+void neon_attention_e4m3(const struct attention_tile *tile);
 void neon_rms_norm(const float *x, float *residual, const float *weight, float *out, uint32_t cols,
                    float eps);
 void neon_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,

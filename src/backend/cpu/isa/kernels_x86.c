@@ -23,6 +23,7 @@ static void add_avx2(struct cpu_kernels *k) {
     k->attention_bf16 = (struct attention_kernels)ATTENTION_BY_SPANS(6, avx2_attention_bf16);
     k->attention_f32 = (struct attention_kernels)ATTENTION_BY_SPANS(6, avx2_attention_f32);
     k->attention_int8 = (struct attention_kernels)ATTENTION_BY_SPANS(6, avx2_attention_int8);
+    k->attention_e4m3 = (struct attention_kernels)ATTENTION_BY_SPANS(6, avx2_attention_e4m3);
     k->rms_norm = avx2_rms_norm;
     k->rope_head = avx2_rope_head;
     k->silu_mul = avx2_silu_mul;
@@ -47,6 +48,7 @@ static void add_avx512(struct cpu_kernels *k) {
     k->attention_bf16 = (struct attention_kernels)ATTENTION_BY_SPANS(12, avx512_attention_bf16);
     k->attention_f32 = (struct attention_kernels)ATTENTION_BY_SPANS(12, avx512_attention_f32);
     k->attention_int8 = (struct attention_kernels)ATTENTION_BY_SPANS(12, avx512_attention_int8);
+    k->attention_e4m3 = (struct attention_kernels)ATTENTION_BY_SPANS(12, avx512_attention_e4m3);
     k->rms_norm = avx512_rms_norm;
     k->rope_head = avx512_rope_head;
     k->silu_mul = avx512_silu_mul;

@@ -15,6 +15,7 @@ float avx2_narrow_int8(const float *x, uint32_t count, unsigned char *out, size_
 void avx2_attention_bf16(const struct attention_tile *tile);
 void avx2_attention_f32(const struct attention_tile *tile);
 void avx2_attention_int8(const struct attention_tile *tile);
+void avx2_attention_e4m3(const struct attention_tile *tile);
 void avx2_rms_norm(const float *x, float *residual, const float *weight, float *out, uint32_t cols,
                    float eps);
 void avx2_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,
@@ -35,6 +36,7 @@ float avx512_narrow_int8(const float *x, uint32_t count, unsigned char *out, siz
 void avx512_attention_bf16(const struct attention_tile *tile);
 void avx512_attention_f32(const struct attention_tile *tile);
 void avx512_attention_int8(const struct attention_tile *tile);
+void avx512_attention_e4m3(const struct attention_tile *tile);
 void avx512_rms_norm(const float *x, float *residual, const float *weight, float *out,
                      uint32_t cols, float eps);
 void avx512_rope_head(float *head, const float *weight, const float *rope, uint32_t head_dim,

@@ -29,15 +29,42 @@ static ALWAYS_INLINE unsigned char narrow_byte(float value) {
     return (unsigned char)(bits ^ 0x80u);
 }
 
-// A row's scale: its largest magnitude / 127, or NaN if a value is not finite. Where *inverse is 0,
-// the row counts as zeros.
-static ALWAYS_INLINE float narrow_scale(const float *x, uint32_t count, float *inverse) {
+// A row's scale: its largest magnitude / `most`, or NaN if a value is not finite. Where *inverse is
+// 0, the row counts as zeros: up to `least`, below which most / largest could overflow.
+static ALWAYS_INLINE float narrow_scale_to(const float *x, uint32_t count, float most, float least,
+                                           float *inverse) {
     uint32_t bits = narrow_largest(x, count);
     float largest;
     memcpy(&largest, &bits, sizeof largest);
-    // Below 2^-120, 127 / largest could overflow.
-    *inverse = largest > 0x1p-120f && largest < INFINITY ? 127.0f / largest : 0.0f;
-    return bits < 0x7f800000u ? largest / 127.0f : NAN;
+    *inverse = largest > least && largest < INFINITY ? most / largest : 0.0f;
+    return bits < 0x7f800000u ? largest / most : NAN;
+}
+
+static ALWAYS_INLINE float narrow_scale(const float *x, uint32_t count, float *inverse) {
+    return narrow_scale_to(x, count, 127.0f, 0x1p-120f, inverse);
+}
+
+// The same for codes of e4m3, whose largest is 448.
+static ALWAYS_INLINE float narrow_e4m3_scale(const float *x, uint32_t count, float *inverse) {
+    return narrow_scale_to(x, count, 448.0f, 0x1p-119f, inverse);
+}
+
+// A finite number as e4m3, rounded to the nearest even, at most 448.
+static ALWAYS_INLINE unsigned char narrow_e4m3(float value) {
+    uint32_t bits, magnitude;
+    memcpy(&bits, &value, sizeof bits);
+    float positive = fabsf(value);
+    if (positive > 448.0f) positive = 448.0f;
+    if (positive < 0x1p-6f) { // multiples of 2^-9: adding 1.5 * 2^23 rounds
+        float shifted = positive * 0x1p9f + 12582912.0f;
+        memcpy(&magnitude, &shifted, sizeof magnitude);
+        magnitude &= 0xfu;
+    } else {
+        memcpy(&magnitude, &positive, sizeof magnitude);
+        magnitude = (magnitude + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20;
+        magnitude -= (127u - 7u) << 3; // the exponents' biases
+    }
+    return (unsigned char)((bits >> 24 & 0x80u) | magnitude);
 }
 
 static ALWAYS_INLINE float narrow_row_int8(const float *x, uint32_t count, unsigned char *out,

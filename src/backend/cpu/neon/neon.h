@@ -19,13 +19,18 @@ enum {
 // Which number an array of weights, keys or values holds at a place: its own, or one of a pair of
 // bf16 that are neighbours along the summed index. Shifted left a pair is the first one's float,
 // with its low half cleared the second one's. All conversions are exact.
-enum neon_part { NEON_F32, NEON_INT8, NEON_BF16_FIRST, NEON_BF16_SECOND };
+enum neon_part { NEON_F32, NEON_INT8, NEON_E4M3, NEON_BF16_FIRST, NEON_BF16_SECOND };
 
 static ALWAYS_INLINE float32x4_t neon_part_of(const char *at, enum neon_part part) {
-    if (part == NEON_INT8) {
+    if (part == NEON_INT8 || part == NEON_E4M3) {
         int32_t four;
         memcpy(&four, at, sizeof four);
         int8x8_t bytes = vreinterpret_s8_s32(vdup_n_s32(four));
+        if (part == NEON_E4M3) { // divided by ATTENTION_E4M3_FACTOR
+            uint16x4_t words = vreinterpret_u16_s16(vget_low_s16(vshll_n_s8(bytes, 7)));
+            words = vand_u16(words, vdup_n_u16(0xbf80));
+            return vcvt_f32_f16(vreinterpret_f16_u16(words));
+        }
         return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))));
     }
     uint32x4_t bits = vreinterpretq_u32_u8(vld1q_u8((const unsigned char *)at));

@@ -16,6 +16,7 @@ enum {
 enum vector_part {
     PART_F32 = NEON_F32,
     PART_INT8 = NEON_INT8,
+    PART_E4M3 = NEON_E4M3,
     PART_BF16_FIRST = NEON_BF16_FIRST,
     PART_BF16_SECOND = NEON_BF16_SECOND,
 };

@@ -119,6 +119,7 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .attention_bf16 = ATTENTION_BY_SPANS(4, scalar_attention_bf16),
     .attention_f32 = ATTENTION_BY_SPANS(4, scalar_attention_f32),
     .attention_int8 = ATTENTION_BY_SPANS(4, scalar_attention_int8),
+    .attention_e4m3 = ATTENTION_BY_SPANS(4, scalar_attention_e4m3),
     .rms_norm = scalar_rms_norm,
     .rope_head = scalar_rope_head,
     .silu_mul = scalar_silu_mul,

@@ -3,12 +3,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/cpu/linear/packed.h"
 #include "backend/cpu/scalar/scalar_attention.h"
 #include "base/compiler.h"
 #include "base/dtype.h"
 
 // What the cache holds.
-enum kind { KIND_BF16, KIND_F32, KIND_INT8 };
+enum kind { KIND_BF16, KIND_F32, KIND_INT8, KIND_E4M3 };
 
 // Number (i, lane) of a chunk of lines of `lanes` numbers; i is the index that is summed over.
 static ALWAYS_INLINE float number_at(const void *chunk, size_t i, size_t lane, size_t lanes,
@@ -18,6 +19,8 @@ static ALWAYS_INLINE float number_at(const void *chunk, size_t i, size_t lane, s
         return bf16_to_f32(((const uint16_t *)chunk)[(i / 2 * lanes + lane) * 2 + i % 2]);
     case KIND_INT8:
         return ((const int8_t *)chunk)[i * lanes + lane];
+    case KIND_E4M3:
+        return packed_e4m3(((const uint8_t *)chunk)[i * lanes + lane]) / ATTENTION_E4M3_FACTOR;
     case KIND_F32:
         break;
     }
@@ -27,7 +30,7 @@ static ALWAYS_INLINE float number_at(const void *chunk, size_t i, size_t lane, s
 // The scale of position j of the span, of its key or value.
 static ALWAYS_INLINE float scale_at(const void *const chunks[], uint32_t j, size_t head_dim,
                                     enum kind kind) {
-    if (kind != KIND_INT8) return 1.0f;
+    if (kind != KIND_INT8 && kind != KIND_E4M3) return 1.0f;
     return attention_scales(chunks[j / ATTENTION_CHUNK], head_dim)[j % ATTENTION_CHUNK];
 }
 
@@ -89,4 +92,8 @@ void scalar_attention_f32(const struct attention_tile *tile) {
 
 void scalar_attention_int8(const struct attention_tile *tile) {
     run_span(tile, KIND_INT8);
+}
+
+void scalar_attention_e4m3(const struct attention_tile *tile) {
+    run_span(tile, KIND_E4M3);
 }

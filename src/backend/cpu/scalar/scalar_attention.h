@@ -8,5 +8,6 @@
 void scalar_attention_bf16(const struct attention_tile *tile);
 void scalar_attention_f32(const struct attention_tile *tile);
 void scalar_attention_int8(const struct attention_tile *tile);
+void scalar_attention_e4m3(const struct attention_tile *tile);
 
 #endif

@@ -3,20 +3,23 @@
 
 #include "backend/cuda/attention/decode_shape.h"
 #include "backend/cuda/cuda_ops.h"
+#include "backend/kv_cache_dtype.h"
 #include "base/check.h"
 
 // Size of all keys, or of all values, of one layer.
 static size_t part_bytes(const struct kv_cache_spec *spec, size_t num_blocks) {
-    return num_blocks * spec->block_size * spec->num_kv_heads * spec->head_dim * sizeof(uint16_t);
+    size_t tiles = num_blocks * (spec->block_size / CUDA_DECODE_TILE) * spec->num_kv_heads;
+    return tiles * cuda_kv_tile_bytes(spec->dtype, spec->head_dim);
 }
 
 // The kernel for a step's decodes, or for its prompts. NULL: there is none for this head_dim.
 static const struct kernel_row *row_for(const struct cuda_device_info *info, enum kernel_op op,
                                         const struct kv_cache_spec *spec, uint32_t num_seqs,
                                         uint32_t features) {
+    uint32_t codes = cuda_kv_has_codes(spec->dtype) ? FEATURE_KV_CODES : 0u;
     const struct kernel_job job = {.op = op,
                                    .rows = num_seqs,
-                                   .features = features,
+                                   .features = features | codes,
                                    .num_heads = spec->num_heads,
                                    .num_kv_heads = spec->num_kv_heads,
                                    .head_dim = spec->head_dim};
@@ -41,8 +44,8 @@ static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda
                              const struct kv_cache_spec *spec, struct err *err) {
     enum status status = OK;
     plan->max_seqs = spec->limits.max_num_seqs;
-    struct cuda_decode_shape shape =
-        cuda_decode_shape_of(&cuda->info, spec->num_heads, spec->num_kv_heads, spec->head_dim);
+    struct cuda_decode_shape shape = cuda_decode_shape_of(
+        &cuda->info, spec->num_heads, spec->num_kv_heads, spec->head_dim, spec->dtype);
     plan->max_items = spec->limits.max_num_seqs + (uint32_t)shape.num_spans;
     plan->max_tiles = spec->limits.max_num_tokens / CUDA_PREFILL_TILE + spec->limits.max_num_seqs;
     plan_set(plan, &cuda->info, spec, 0, 0);
@@ -106,8 +109,9 @@ enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_
                        "head_dim %u: device cuda has kernels for 32, 64, 96, 128 and 256",
                        spec->head_dim);
     }
-    if (spec->dtype != DTYPE_NONE && spec->dtype != DTYPE_BF16) {
-        return err_set(err, ERR_UNSUPPORTED, "a KV cache of %s, device cuda stores BF16 only",
+    if (spec->dtype != DTYPE_NONE && !backend_has_kv_cache_dtype(backend, spec->dtype)) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "a KV cache of %s, device cuda stores BF16, I8 and F8_E4M3",
                        dtype_name(spec->dtype));
     }
     struct kv_cache *cache = calloc(1, sizeof *cache);
@@ -150,6 +154,7 @@ static struct cuda_kv_view view_of(const struct kv_cache *cache, uint32_t layer)
         .block_size = cache->spec.block_size,
         .num_kv_heads = cache->spec.num_kv_heads,
         .head_dim = cache->spec.head_dim,
+        .dtype = cache->spec.dtype,
     };
 }
 

@@ -120,7 +120,7 @@ __device__ bool is_last_split(const decode_params &p, const decode_unit &u) {
     return true;
 }
 
-template <int D, bool EXTRAS>
+template <int D, bool EXTRAS, bool CODES>
 __device__ void finish_unit(const decode_params &p, const decode_unit &u, accumulator<D> &acc,
                             const join_space &m) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -129,7 +129,7 @@ __device__ void finish_unit(const decode_params &p, const decode_unit &u, accumu
     for (int first = 0; first < u.num_queries; first += JOINED) {
         int count = min(u.num_queries - first, JOINED);
         if (first) attending_sync(); // the previous queries' results have been read
-        join_values<D>(acc, m.values, first, count, warp, lane);
+        join_values<D, CODES>(acc, m.values, first, count, warp, lane);
         attending_sync();
         write_found<D, EXTRAS>(p, u, m, out, first, count);
     }
@@ -137,11 +137,11 @@ __device__ void finish_unit(const decode_params &p, const decode_unit &u, accumu
 }
 
 // This warp's tiles of a unit.
-template <int D, bool EXTRAS>
+template <int D, bool EXTRAS, bool CODES>
 __device__ __forceinline__ void take_tiles(const decode_params &p,
                                            const typename unit_of<EXTRAS>::type &u,
-                                           const unit_heads<D> &heads, tile_queue<D> &queue,
-                                           accumulator<D> &acc) {
+                                           const unit_heads<D, CODES> &heads,
+                                           tile_queue<D, CODES> &queue, accumulator<D> &acc) {
     int warp = queue.warp, lane = queue.lane;
     int count = tiles_of(u.length, warp);
     bool is_mine = u.has_new && (u.length - 1) / TILE % WARPS == warp;
@@ -150,42 +150,44 @@ __device__ __forceinline__ void take_tiles(const decode_params &p,
     for (int i = 0; i < count; i++) {
         uint32_t tile = queue.oldest();
         int valid = u.length - (warp + i * WARPS) * TILE;
-        uint32_t values = tile + tile_queue<D>::PART_BYTES;
+        uint32_t values = tile + tile_queue<D, CODES>::PART_BYTES;
         if (is_mine && i + 1 == count) {
             heads.patch(tile, 0, valid - 1, lane);
             heads.patch(values, 1, valid - 1, lane);
         }
-        if (valid < TILE) zero_values<D>(values, valid, lane);
-        if constexpr (EXTRAS) {
-            int skip = u.skip - (warp + i * WARPS) * TILE;
-            take_tile<D, true>(acc, q, tile, valid, p.scale, lane, skip, p.cap);
+        int skip = 0;
+        if constexpr (EXTRAS) skip = u.skip - (warp + i * WARPS) * TILE;
+        if constexpr (CODES) {
+            take_code_tile<D, EXTRAS>(acc, q, tile, valid, p.scale, p.codec.bits, lane, skip,
+                                      EXTRAS ? p.cap : 0);
         } else {
-            take_tile<D>(acc, q, tile, valid, p.scale, lane);
+            if (valid < TILE) zero_values<D>(values, valid, lane);
+            take_tile<D, EXTRAS>(acc, q, tile, valid, p.scale, lane, skip, EXTRAS ? p.cap : 0);
         }
         __syncwarp();
         queue.issue();
     }
 }
 
-template <int D, bool EXTRAS>
-__device__ __forceinline__ void attend(const decode_params &p, unit_slot<D, EXTRAS> *slots,
-                                       tile_queue<D> &queue, const join_space &m) {
+template <int D, bool EXTRAS, bool CODES>
+__device__ __forceinline__ void attend(const decode_params &p, unit_slot<D, EXTRAS, CODES> *slots,
+                                       tile_queue<D, CODES> &queue, const join_space &m) {
     if (p.starts_early) wait_for_earlier(); // rule 5
     for (int i = 0;; i++) {
         int number = i % UNITS_AHEAD;
-        unit_slot<D, EXTRAS> &slot = slots[number];
+        unit_slot<D, EXTRAS, CODES> &slot = slots[number];
         slot_wait(FULL_BARRIER, number); // also: all warps have read the last unit's joined results
         auto u = slot.unit;
         if (!u.is_there) return;
         accumulator<D> acc = {};
         acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
-        take_tiles<D, EXTRAS>(p, u, slot.heads, queue, acc);
+        take_tiles<D, EXTRAS, CODES>(p, u, slot.heads, queue, acc);
         slot_arrive(EMPTY_BARRIER, number);
-        finish_unit<D, EXTRAS>(p, u, acc, m);
+        finish_unit<D, EXTRAS, CODES>(p, u, acc, m);
     }
 }
 
-template <int D, bool EXTRAS>
+template <int D, bool EXTRAS, bool CODES>
 __global__ void __launch_bounds__(ALL_THREADS, 2) decode_kernel(decode_params p) {
     extern __shared__ __align__(128) char memory[]; // rings, unit slots, joined values
     __shared__ float maxes[WARPS * GROUP], sums[WARPS * GROUP];
@@ -193,17 +195,18 @@ __global__ void __launch_bounds__(ALL_THREADS, 2) decode_kernel(decode_params p)
     if (!p.starts_early) wait_for_earlier();
     let_next_start(); // rule 5: a step's first attention has waited by now
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int ring_bytes = p.stages * tile_queue<D>::TILE_BYTES;
-    auto slots = reinterpret_cast<unit_slot<D, EXTRAS> *>(memory + WARPS * ring_bytes);
+    int ring_bytes = p.stages * tile_queue<D, CODES>::TILE_BYTES;
+    auto slots = reinterpret_cast<unit_slot<D, EXTRAS, CODES> *>(memory + WARPS * ring_bytes);
     static_assert(sizeof *slots == CUDA_DECODE_UNIT_BYTES(D), "attention/decode_shape.c");
-    if (warp == WARPS) return prepare_units<D, EXTRAS>(p, slots, lane);
-    tile_queue<D> queue(p, shared_address(memory) + warp * ring_bytes,
-                        shared_address(barriers + warp * CUDA_DECODE_STAGES_MAX), warp, lane);
+    if (warp == WARPS) return prepare_units<D, EXTRAS, CODES>(p, slots, lane);
+    tile_queue<D, CODES> queue(p, shared_address(memory) + warp * ring_bytes,
+                               shared_address(barriers + warp * CUDA_DECODE_STAGES_MAX), warp,
+                               lane);
     join_space m = {reinterpret_cast<float *>(slots + UNITS_AHEAD), maxes, sums};
-    attend<D, EXTRAS>(p, slots, queue, m);
+    attend<D, EXTRAS, CODES>(p, slots, queue, m);
 }
 
-template <int D>
+template <int D, bool CODES>
 void launch(const decode_params &p, const cuda_decode_shape &shape, const cuda_device_info *info,
             cudaStream_t stream) {
     // The kernel's static arrays, rounded up to lines, because the dynamic memory begins with a
@@ -213,7 +216,7 @@ void launch(const decode_params &p, const cuda_decode_shape &shape, const cuda_d
     constexpr int LINES = (ARRAYS + 127) / 128 * 128;
     static_assert(LINES + 1024 <= CUDA_DECODE_RESERVED_BYTES, "too little");
     bool has_extras = p.window || p.cap != 0 || p.sinks;
-    auto kernel = has_extras ? decode_kernel<D, true> : decode_kernel<D, false>;
+    auto kernel = has_extras ? decode_kernel<D, true, CODES> : decode_kernel<D, false, CODES>;
     // The same value at every launch: the attribute belongs to the process, and two engines may
     // launch at the same time.
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -247,6 +250,23 @@ decode_params params_of(const attention_args *args, const cuda_kv_view *kv,
     return p;
 }
 
+template <bool CODES>
+void launch_for(uint32_t head_dim, const decode_params &p, const cuda_decode_shape &shape,
+                const cuda_device_info *info, cudaStream_t stream) {
+    switch (head_dim) {
+    case 32:
+        return launch<32, CODES>(p, shape, info, stream);
+    case 64:
+        return launch<64, CODES>(p, shape, info, stream);
+    case 96:
+        return launch<96, CODES>(p, shape, info, stream);
+    case 128:
+        return launch<128, CODES>(p, shape, info, stream);
+    default:
+        return launch<256, CODES>(p, shape, info, stream);
+    }
+}
+
 } // namespace
 
 extern "C" void cuda_attention_decode_launch(const struct attention_args *args,
@@ -256,18 +276,11 @@ extern "C" void cuda_attention_decode_launch(const struct attention_args *args,
                                              const struct cuda_device_info *info,
                                              cudaStream_t stream) {
     cuda_decode_shape shape =
-        cuda_decode_shape_of(info, args->num_heads, args->num_kv_heads, args->head_dim);
+        cuda_decode_shape_of(info, args->num_heads, args->num_kv_heads, args->head_dim, kv->dtype);
     decode_params p = params_of(args, kv, plan, choice, shape);
-    switch (args->head_dim) {
-    case 32:
-        return launch<32>(p, shape, info, stream);
-    case 64:
-        return launch<64>(p, shape, info, stream);
-    case 96:
-        return launch<96>(p, shape, info, stream);
-    case 128:
-        return launch<128>(p, shape, info, stream);
-    default:
-        return launch<256>(p, shape, info, stream);
+    if (cuda_kv_has_codes(kv->dtype)) {
+        launch_for<true>(args->head_dim, p, shape, info, stream);
+    } else {
+        launch_for<false>(args->head_dim, p, shape, info, stream);
     }
 }

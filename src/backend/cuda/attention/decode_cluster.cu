@@ -11,7 +11,8 @@
  * refilled as soon as its keys or values have been read.
  *
  * Launch: clusters = sequences x kv heads x groups of queries. A cluster has 8 blocks of 8 warps,
- * or as many blocks as let all clusters run at once. */
+ * or as many blocks as let all clusters run at once. A cache of codes takes no more registers or
+ * shared memory, so the same numbers of clusters run at once. */
 #include "backend/cuda/attention/decode_heads.cuh"
 #include "backend/cuda/cluster.cuh"
 #include "backend/cuda/hopper.cuh"
@@ -42,9 +43,9 @@ struct cluster_unit : heads_unit {
     uint32_t table; // where the sequence's block table begins
 };
 
-template <int D, int STAGES> struct __align__(128) cluster_shared {
-    char tiles[WARPS][STAGES][2][TILE * D * 2]; // keys, values
-    unit_heads<D> heads;
+template <int D, int STAGES, bool CODES> struct __align__(128) cluster_shared {
+    char tiles[WARPS][STAGES][2][KV_TILE_BYTES<D, CODES>]; // keys, values
+    unit_heads<D, CODES> heads;
     float rope[D];
     float maxes[WARPS * GROUP], sums[WARPS * GROUP];
     cluster_unit unit; // kept here while tiles are taken, where registers are few
@@ -54,8 +55,8 @@ template <int D, int STAGES> struct __align__(128) cluster_shared {
     float values[];
 };
 
-template <int D, int STAGES> constexpr int shared_bytes_of(int queries) {
-    return sizeof(cluster_shared<D, STAGES>) + (WARPS + 1) * queries * D * sizeof(float);
+template <int D, int STAGES, bool CODES> constexpr int shared_bytes_of(int queries) {
+    return sizeof(cluster_shared<D, STAGES, CODES>) + (WARPS + 1) * queries * D * sizeof(float);
 }
 
 __device__ __forceinline__ cluster_unit unit_of(const cluster_params &p, int number) {
@@ -84,20 +85,20 @@ __device__ __forceinline__ int first_seen(const cluster_params &p, const cluster
 
 // This warp's tiles of those that the query sees: (i * WARPS + warp) * c.size + c.rank for i = 0,
 // 1, ...
-template <int D, int STAGES, bool WINDOWED> struct cluster_tiles {
-    static constexpr uint32_t PART_BYTES = TILE * D * 2;
+template <int D, int STAGES, bool WINDOWED, bool CODES> struct cluster_tiles {
+    static constexpr uint32_t PART_BYTES = KV_TILE_BYTES<D, CODES>;
     const cluster_params &p;
     const cluster_unit &u;
     const cluster_place &c;
-    cluster_shared<D, STAGES> &s;
+    cluster_shared<D, STAGES, CODES> &s;
     int warp, lane, count;
     int blocks; // cache blocks of the next 32 tiles, one per lane
     uint32_t row; // row in the cache of the tile that find() found last, in tiles
 
     __device__ __forceinline__ cluster_tiles(const cluster_params &params, const cluster_unit &unit,
                                              const cluster_place &place,
-                                             cluster_shared<D, STAGES> &shared, int warp_index,
-                                             int lane_index)
+                                             cluster_shared<D, STAGES, CODES> &shared,
+                                             int warp_index, int lane_index)
         : p(params), u(unit), c(place), s(shared), warp(warp_index), lane(lane_index), count(0),
           blocks(0), row(0) {
         int num_tiles = (u.length + TILE - 1) / TILE, stride = WARPS * c.size;
@@ -139,7 +140,7 @@ template <int D, int STAGES, bool WINDOWED> struct cluster_tiles {
     __device__ __forceinline__ void copy(int i, int part) const {
         if (i >= count || lane) return;
         barrier_expect(barrier_of(i, part), PART_BYTES);
-        copy_bulk(place_of(i, part), (part ? p.values : p.keys) + (size_t)row * TILE * D,
+        copy_bulk(place_of(i, part), (part ? p.values : p.keys) + (size_t)row * (PART_BYTES / 2),
                   PART_BYTES, barrier_of(i, part), evict_first_policy());
     }
 
@@ -153,7 +154,11 @@ template <int D, int STAGES, bool WINDOWED> struct cluster_tiles {
             barrier_wait(barrier_of(i, 0), parity, "keys of tile", i);
             if (is_new) s.heads.patch(keys, 0, valid - 1, lane);
             float scores[4];
-            tile_scores<D>(scores, q, keys, valid, p.scale, lane);
+            if constexpr (CODES) {
+                code_scores<D>(scores, q, keys, valid, p.scale, p.codec.bits, lane);
+            } else {
+                tile_scores<D>(scores, q, keys, valid, p.scale, lane);
+            }
             adjust_scores<WINDOWED>(scores, first_seen<WINDOWED>(p, u) - tile(i) * TILE, valid, 0,
                                     lane);
             __syncwarp();
@@ -161,8 +166,12 @@ template <int D, int STAGES, bool WINDOWED> struct cluster_tiles {
             copy(i + STAGES, 0);
             barrier_wait(barrier_of(i, 1), parity, "values of tile", i);
             if (is_new) s.heads.patch(values, 1, valid - 1, lane);
-            if (valid < TILE) zero_values<D>(values, valid, lane);
-            take_scores<D>(acc, scores, values, lane);
+            if constexpr (CODES) {
+                take_code_scores<D>(acc, scores, values, valid, p.codec.bits, lane);
+            } else {
+                if (valid < TILE) zero_values<D>(values, valid, lane);
+                take_scores<D>(acc, scores, values, lane);
+            }
             __syncwarp();
             copy(i + STAGES, 1);
         }
@@ -170,9 +179,9 @@ template <int D, int STAGES, bool WINDOWED> struct cluster_tiles {
 };
 
 // Writes the result of a cluster of one block.
-template <int D, int STAGES>
+template <int D, int STAGES, bool CODES>
 __device__ void write_found(const cluster_params &p, const cluster_unit &u,
-                            const cluster_shared<D, STAGES> &s) {
+                            const cluster_shared<D, STAGES, CODES> &s) {
     __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
     for (int i = threadIdx.x; i < u.num_queries * D; i += THREADS) {
         weighed mine = join_block<D, WARPS>(s.values, s.maxes, s.sums, u.num_queries, i / D, i % D);
@@ -181,9 +190,9 @@ __device__ void write_found(const cluster_params &p, const cluster_unit &u,
 }
 
 // Sends this block's results to the blocks that join them. Each block joins D / size dimensions.
-template <int D, int STAGES>
+template <int D, int STAGES, bool CODES>
 __device__ void push_found(const cluster_unit &u, const cluster_place &c,
-                           cluster_shared<D, STAGES> &s) {
+                           cluster_shared<D, STAGES, CODES> &s) {
     int dims = D / c.size, num_values = u.num_queries * D;
     uint32_t pushed = shared_address(s.values + WARPS * num_values); // [size][queries][dims]
     uint32_t barrier = shared_address(&s.pushed);
@@ -198,9 +207,9 @@ __device__ void push_found(const cluster_unit &u, const cluster_place &c,
     }
 }
 
-template <int D, int STAGES>
+template <int D, int STAGES, bool CODES>
 __device__ void join_found(const cluster_params &p, const cluster_unit &u, const cluster_place &c,
-                           const cluster_shared<D, STAGES> &s) {
+                           const cluster_shared<D, STAGES, CODES> &s) {
     int dims = D / c.size, share = u.num_queries * dims;
     const float *pushed = s.values + WARPS * u.num_queries * D;
     __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
@@ -227,8 +236,8 @@ __device__ void join_found(const cluster_params &p, const cluster_unit &u, const
     }
 }
 
-template <int D, int STAGES, bool WINDOWED>
-__device__ void run_block(const cluster_params &p, cluster_shared<D, STAGES> &s) {
+template <int D, int STAGES, bool WINDOWED, bool CODES>
+__device__ void run_block(const cluster_params &p, cluster_shared<D, STAGES, CODES> &s) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     cluster_place c = this_place();
     cluster_unit u = unit_of(p, blockIdx.x / c.size);
@@ -237,7 +246,7 @@ __device__ void run_block(const cluster_params &p, cluster_shared<D, STAGES> &s)
     bool has_last = ((u.length - 1) / TILE - first_tile) % c.size == c.rank;
     u.has_new &= has_last;
     u.writes_cache &= has_last;
-    cluster_tiles<D, STAGES, WINDOWED> tiles(p, u, c, s, warp, lane);
+    cluster_tiles<D, STAGES, WINDOWED, CODES> tiles(p, u, c, s, warp, lane);
     if (threadIdx.x == 0 && c.size > 1) {
         int values = u.num_queries * (D / c.size + 2);
         barrier_init(shared_address(&s.pushed), 1);
@@ -257,46 +266,65 @@ __device__ void run_block(const cluster_params &p, cluster_shared<D, STAGES> &s)
     acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
     tiles.take_all(acc);
     u = s.unit;
-    join_warps<D>(acc, s.values, s.maxes, s.sums, u.num_queries, warp, lane);
+    join_warps<D, CODES>(acc, s.values, s.maxes, s.sums, u.num_queries, warp, lane);
     __syncthreads();
-    if (c.size == 1) return write_found<D, STAGES>(p, u, s);
+    if (c.size == 1) return write_found<D, STAGES, CODES>(p, u, s);
     cluster_wait(); // the other blocks' barriers are initialised
-    push_found<D, STAGES>(u, c, s);
+    push_found<D, STAGES, CODES>(u, c, s);
     barrier_wait(shared_address(&s.pushed), 0, "what the cluster found");
-    join_found<D, STAGES>(p, u, c, s);
+    join_found<D, STAGES, CODES>(p, u, c, s);
 }
 
-template <int D, int STAGES, bool WINDOWED>
+template <int D, int STAGES, bool WINDOWED, bool CODES>
 __device__ __forceinline__ void cluster_body(const cluster_params &p) {
     extern __shared__ __align__(128) char memory[];
     NV_IF_TARGET(NV_PROVIDES_SM_90,
                  (if (!p.starts_early) wait_for_earlier(); let_next_start(); // rule 5
-                  run_block<D, STAGES, WINDOWED>(
-                      p, *reinterpret_cast<cluster_shared<D, STAGES> *>(memory));))
+                  run_block<D, STAGES, WINDOWED, CODES>(
+                      p, *reinterpret_cast<cluster_shared<D, STAGES, CODES> *>(memory));))
 }
-template <int D, bool WINDOWED>
+template <int D, bool WINDOWED, bool CODES>
 __global__ void __launch_bounds__(THREADS, 2) cluster_kernel(cluster_params p) {
-    cluster_body<D, 2, WINDOWED>(p);
+    cluster_body<D, 2, WINDOWED, CODES>(p);
 }
 // For steps where linear/few_rows_sm90.cu runs the linears. Registers and shared memory leave room
 // for two of its blocks per multiprocessor, for matrices as small as Qwen3-0.6B's.
-template <int D, bool WINDOWED> __global__ void __maxnreg__(96) compact_kernel(cluster_params p) {
-    cluster_body<D, 1, WINDOWED>(p);
+template <int D, bool WINDOWED, bool CODES>
+__global__ void __maxnreg__(96) compact_kernel(cluster_params p) {
+    cluster_body<D, 1, WINDOWED, CODES>(p);
 }
 
-template <int D>
+template <int D, bool CODES>
 void launch(const cluster_params &p, int clusters, int size, bool is_compact, cudaStream_t stream) {
     int group = p.num_heads / p.num_kv_heads, queries = group < GROUP ? group : GROUP;
-    int bytes = is_compact ? shared_bytes_of<D, 1>(queries) : shared_bytes_of<D, 2>(queries);
-    auto kernel = is_compact ? compact_kernel<D, false> : cluster_kernel<D, false>;
-    if (p.window) kernel = is_compact ? compact_kernel<D, true> : cluster_kernel<D, true>;
+    int bytes =
+        is_compact ? shared_bytes_of<D, 1, CODES>(queries) : shared_bytes_of<D, 2, CODES>(queries);
+    auto kernel = is_compact ? compact_kernel<D, false, CODES> : cluster_kernel<D, false, CODES>;
+    if (p.window)
+        kernel = is_compact ? compact_kernel<D, true, CODES> : cluster_kernel<D, true, CODES>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         is_compact ? shared_bytes_of<D, 1>(GROUP) : shared_bytes_of<D, 2>(GROUP));
+                         is_compact ? shared_bytes_of<D, 1, CODES>(GROUP)
+                                    : shared_bytes_of<D, 2, CODES>(GROUP));
     if (is_compact) {
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared);
     }
     launch_clusters(kernel, clusters, size, THREADS, bytes, stream, p);
+}
+
+template <bool CODES>
+void launch_for(uint32_t head_dim, const cluster_params &p, int clusters, int size, bool is_compact,
+                cudaStream_t stream) {
+    switch (head_dim) {
+    case 32:
+        return launch<32, CODES>(p, clusters, size, is_compact, stream);
+    case 64:
+        return launch<64, CODES>(p, clusters, size, is_compact, stream);
+    case 96:
+        return launch<96, CODES>(p, clusters, size, is_compact, stream);
+    default:
+        return launch<128, CODES>(p, clusters, size, is_compact, stream);
+    }
 }
 
 cluster_params params_of(const attention_args *args, const cuda_kv_view *kv,
@@ -321,17 +349,17 @@ cluster_params params_of(const attention_args *args, const cuda_kv_view *kv,
 } // namespace
 
 extern "C" void cuda_attention_max_clusters(struct cuda_device_info *info) {
-    int bytes = shared_bytes_of<HEAD_DIM_MAX, 2>(GROUP);
+    int bytes = shared_bytes_of<HEAD_DIM_MAX, 2, false>(GROUP);
     if (info->major < 9 || bytes + 1024 > info->shared_bytes_max) return;
-    cudaFuncSetAttribute(cluster_kernel<HEAD_DIM_MAX, false>,
+    cudaFuncSetAttribute(cluster_kernel<HEAD_DIM_MAX, false, false>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     for (int i = 0; 1 << i <= CLUSTER_MAX; i++) {
         cudaLaunchAttribute attribute = cluster_attribute(1 << i);
         cudaLaunchConfig_t config =
             launch_config(dim3(1 << i), THREADS, bytes, nullptr, &attribute, 1);
         int clusters = 0;
-        cudaError_t error =
-            cudaOccupancyMaxActiveClusters(&clusters, cluster_kernel<HEAD_DIM_MAX, false>, &config);
+        cudaError_t error = cudaOccupancyMaxActiveClusters(
+            &clusters, cluster_kernel<HEAD_DIM_MAX, false, false>, &config);
         info->max_clusters[i] = error == cudaSuccess ? clusters : 0;
     }
     (void)cudaGetLastError(); // clears the error of a size that the device refuses
@@ -344,14 +372,6 @@ extern "C" void cuda_attention_cluster_launch(const struct attention_args *args,
     cluster_params p = params_of(args, kv, choice);
     int size = choice->cluster_size;
     int clusters = static_cast<int>(args->step->num_seqs) * p.num_kv_heads * p.groups;
-    switch (args->head_dim) {
-    case 32:
-        return launch<32>(p, clusters, size, choice->is_compact, stream);
-    case 64:
-        return launch<64>(p, clusters, size, choice->is_compact, stream);
-    case 96:
-        return launch<96>(p, clusters, size, choice->is_compact, stream);
-    default:
-        return launch<128>(p, clusters, size, choice->is_compact, stream);
-    }
+    auto launch = cuda_kv_has_codes(kv->dtype) ? launch_for<true> : launch_for<false>;
+    launch(args->head_dim, p, clusters, size, choice->is_compact, stream);
 }

@@ -79,8 +79,9 @@ struct queue_item {
     int blocks; // cache blocks of the warp's next 32 tiles, one per lane
 };
 
-template <int D> struct tile_queue {
-    static constexpr int PART_BYTES = TILE * D * 2, TILE_BYTES = 2 * PART_BYTES; // keys, values
+template <int D, bool CODES> struct tile_queue {
+    static constexpr int PART_BYTES = KV_TILE_BYTES<D, CODES>,
+                         TILE_BYTES = 2 * PART_BYTES; // keys, values
     const decode_params &p;
     uint32_t ring; // shared: [stages][TILE_BYTES]
     uint32_t barriers; // shared: mbarriers [stages], sm_90 and later
@@ -138,7 +139,8 @@ template <int D> struct tile_queue {
         int ignored, offset;
         split_position(range.y + (warp + index * WARPS) * TILE, p.block_size, &ignored, &offset);
         size_t row = ((size_t)block * p.num_kv_heads + now.kv_head) * p.block_size + offset;
-        copy(ring + newest * TILE_BYTES, p.keys + row * D, p.values + row * D);
+        size_t first = CODES ? row / TILE * (PART_BYTES / 2) : row * D; // in units of 2 bytes
+        copy(ring + newest * TILE_BYTES, p.keys + first, p.values + first);
         index++;
     }
 
@@ -152,7 +154,7 @@ template <int D> struct tile_queue {
                            uint64_t policy = evict_first_policy();
                            copy_bulk(to, keys, PART_BYTES, barrier, policy);
                            copy_bulk(to + PART_BYTES, values, PART_BYTES, barrier, policy);),
-                          (copy_tile<D>(to, keys, values, lane);))
+                          (copy_tile<D, CODES>(to, keys, values, lane);))
     }
 
     // Waits for the oldest tile and returns its address. issue() then refills its place.

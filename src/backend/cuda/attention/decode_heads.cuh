@@ -21,6 +21,7 @@ struct heads_params {
     bool prepares;
     const float *q_norm, *k_norm, *rope;
     float eps;
+    kv_codec codec; // for kernels with CODES
 };
 
 inline void fill_heads_params(heads_params &p, const attention_args *args, const cuda_kv_view *kv,
@@ -37,6 +38,7 @@ inline void fill_heads_params(heads_params &p, const attention_args *args, const
     p.k_norm = args->k_norm;
     p.rope = args->rope;
     p.eps = args->eps;
+    p.codec = kv_codec_of(kv->dtype);
 }
 
 // A group of queries of one kv head and one token.
@@ -72,8 +74,8 @@ __device__ __forceinline__ void stage_rope(const heads_params &p, const heads_un
 
 // The prepared heads of a unit, in shared memory. Query rows are padded so that the matrix
 // instruction's loads of one column hit 8 different banks. `fresh` is the new token's key and
-// value.
-template <int D> struct __align__(16) unit_heads {
+// value; with CODES each is D codes and the scale behind them.
+template <int D, bool CODES> struct __align__(16) unit_heads {
     static constexpr int STRIDE = D + 8;
     __nv_bfloat16 queries[GROUP * STRIDE], fresh[2][D];
 
@@ -87,6 +89,15 @@ template <int D> struct __align__(16) unit_heads {
             one.load(of_step(head_of<D>(p, u, task)), lane);
             if (p.prepares && other < 1) {
                 one.prepare(other < 0 ? p.q_norm : p.k_norm, p.eps, rope, lane);
+            }
+            if constexpr (CODES) {
+                if (other >= 0) {
+                    head_scale scale(p.codec, one.largest(lane));
+                    one.store_codes(p.codec, scale, fresh_row(other), lane);
+                    if (!u.writes_cache) continue;
+                    one.store_codes(p.codec, scale, cache_codes(p, u, other), lane);
+                    continue;
+                }
             }
             one.store(other < 0 ? queries + task * STRIDE : fresh[other], lane);
             if (other < 0 || !u.writes_cache) continue;
@@ -119,6 +130,16 @@ template <int D> struct __align__(16) unit_heads {
                     normalize_and_rotate(turned, norm, p.eps, rope, chunk);
                     if (other < 1) h[t] = turned;
                 }
+                // Whether the warp has the new key or value among these heads.
+                int first = start + t * shape::HEADS;
+                if (CODES && first < num_tasks && first + shape::HEADS > u.num_queries) {
+                    half_codes<D> codes(p.codec, h[t]);
+                    if (has_work[t] && other >= 0) {
+                        codes.store(fresh_row(other), chunk);
+                        if (u.writes_cache) codes.store(cache_codes(p, u, other), chunk);
+                        continue;
+                    }
+                }
                 if (!has_work[t]) continue;
                 h[t].store(other < 0 ? queries + task[t] * STRIDE : fresh[other], chunk);
                 if (other < 0 || !u.writes_cache) continue;
@@ -142,7 +163,37 @@ template <int D> struct __align__(16) unit_heads {
         return of_step(is_value ? p.values : p.keys) + row * D;
     }
 
+    static __device__ __forceinline__ code_row cache_codes(const heads_params &p,
+                                                           const heads_unit &u, int is_value) {
+        return code_row_of<D>(of_step(is_value ? p.values : p.keys), u.slot, p.block_size,
+                              p.num_kv_heads, u.kv_head);
+    }
+    __device__ __forceinline__ code_row fresh_row(int is_value) {
+        char *at = reinterpret_cast<char *>(fresh[is_value]);
+        return {at, reinterpret_cast<float *>(at + D), 0};
+    }
+
+    // With CODES: the queries times CODE_SHIFT, for pairs of even and of odd dimensions.
+    __device__ __forceinline__ void load_queries_for_codes(uint32_t(&q)[D / 16][2], int lane)
+        const {
+        const __nv_bfloat162 shift = __float2bfloat162_rn(CODE_SHIFT);
+        const uint2 *row = reinterpret_cast<const uint2 *>(queries + lane / 4 * STRIDE) + lane % 4;
+#pragma unroll
+        for (int k = 0; k < D / 16; k++) {
+            uint2 four = row[k * 4];
+            const uint32_t pairs[2] = {__byte_perm(four.x, four.y, 0x5410),
+                                       __byte_perm(four.x, four.y, 0x7632)};
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                __nv_bfloat162 shifted =
+                    __hmul2(reinterpret_cast<const __nv_bfloat162 &>(pairs[i]), shift);
+                q[k][i] = reinterpret_cast<const uint32_t &>(shifted);
+            }
+        }
+    }
+
     __device__ __forceinline__ void load_queries(uint32_t(&q)[D / 16][2], int lane) const {
+        if constexpr (CODES) return load_queries_for_codes(q, lane);
         uint32_t from = shared_address(queries) + lane % 8 * STRIDE * 2 + lane / 8 * 16;
 #pragma unroll
         for (int k = 0; k < D / 16; k += 2) {
@@ -154,9 +205,22 @@ template <int D> struct __align__(16) unit_heads {
 
     // Copies the new token's key or value into row `row` of a tile's keys or values.
     __device__ __forceinline__ void patch(uint32_t tile, int is_value, int row, int lane) const {
+        if constexpr (CODES) return patch_codes(tile, is_value, row, lane);
         if (lane < D / 8) {
             store_shared16(tile + row * D * 2 + swizzle<D>(row, lane) * 16,
                            load_shared16(shared_address(fresh[is_value]) + lane * 16));
+        }
+        tile_stores_done();
+    }
+    __device__ __forceinline__ void patch_codes(uint32_t tile, int is_value, int row, int lane)
+        const {
+        uint32_t from = shared_address(fresh[is_value]);
+        if (lane < D / 16) {
+            store_shared16(tile + row * D + swizzle_codes<D>(row, lane) * 16,
+                           load_shared16(from + lane * 16));
+        }
+        if (lane == 0) {
+            store_shared(tile + KV_SCALES_AT<D> + row * 4, load_shared(from + D));
         }
         tile_stores_done();
     }

@@ -2,10 +2,6 @@
 
 enum { ROUNDS_MAX = 4 };
 
-static int tile_bytes(uint32_t head_dim) {
-    return (int)(2 * CUDA_DECODE_TILE * head_dim * sizeof(uint16_t)); // keys and values
-}
-
 // The number of spans that loads all blocks most evenly: the units fill whole rounds of blocks as
 // well as they can.
 static int num_spans_of(int num_blocks, int units_per_span) {
@@ -25,12 +21,13 @@ static int num_spans_of(int num_blocks, int units_per_span) {
 // Finds the most stages for which `blocks` blocks fit on a multiprocessor. False: not even one
 // fits.
 static bool fit(struct cuda_decode_shape *shape, const struct cuda_device_info *info,
-                uint32_t head_dim, int blocks) {
+                uint32_t head_dim, enum dtype kv_dtype, int blocks) {
+    int tile_bytes = (int)(2 * cuda_kv_tile_bytes(kv_dtype, head_dim)); // keys and values
     int queries = shape->queries < CUDA_DECODE_JOINED ? shape->queries : CUDA_DECODE_JOINED;
     int joined = CUDA_DECODE_WARPS * queries * (int)(head_dim * sizeof(float));
     int others = joined + CUDA_DECODE_UNITS_AHEAD * CUDA_DECODE_UNIT_BYTES((int)head_dim);
     for (int stages = CUDA_DECODE_STAGES_MAX; stages; stages--) {
-        int bytes = stages * CUDA_DECODE_WARPS * tile_bytes(head_dim) + others;
+        int bytes = stages * CUDA_DECODE_WARPS * tile_bytes + others;
         if (bytes > info->shared_bytes_max - CUDA_DECODE_RESERVED_BYTES) continue;
         // A multiprocessor has 1,024 bytes of shared memory more than a block may have.
         if (blocks * (bytes + CUDA_DECODE_RESERVED_BYTES) > info->shared_bytes_max + 1024) continue;
@@ -55,14 +52,14 @@ int cuda_attention_cluster_size(const struct cuda_device_info *info, uint32_t nu
 
 struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *info,
                                               uint32_t num_heads, uint32_t num_kv_heads,
-                                              uint32_t head_dim) {
+                                              uint32_t head_dim, enum dtype kv_dtype) {
     int group = (int)(num_heads / num_kv_heads);
     struct cuda_decode_shape shape = {0};
     shape.groups = cuda_decode_groups(num_heads, num_kv_heads);
     shape.queries = group < CUDA_DECODE_GROUP ? group : CUDA_DECODE_GROUP;
     shape.units_per_span = (int)num_kv_heads * shape.groups;
-    bool fits = fit(&shape, info, head_dim, 2);
-    if (!fits || shape.stages < 2) fit(&shape, info, head_dim, 1);
+    bool fits = fit(&shape, info, head_dim, kv_dtype, 2);
+    if (!fits || shape.stages < 2) fit(&shape, info, head_dim, kv_dtype, 1);
     shape.num_spans = num_spans_of(shape.num_blocks, shape.units_per_span);
     return shape;
 }

@@ -65,7 +65,7 @@ int cuda_attention_cluster_size(const struct cuda_device_info *info, uint32_t nu
 
 struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *info,
                                               uint32_t num_heads, uint32_t num_kv_heads,
-                                              uint32_t head_dim);
+                                              uint32_t head_dim, enum dtype kv_dtype);
 
 #ifdef __cplusplus
 }

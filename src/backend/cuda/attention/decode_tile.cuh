@@ -2,10 +2,15 @@
  * per sequence. All decode attention kernels share it. The matrix instruction's 8 columns are the
  * queries of a kv head's group, its 16 rows are positions: S^T = K Q^T, then O^T = V^T P^T. So a
  * group of 1 to 8 queries costs the same, and nothing else is padded. A tile has the cache's layout
- * (kernels.h): 16 rows of K, then 16 of V. */
+ * (kernels.h): 16 rows of K, then 16 of V.
+ *
+ * CODES, here and in the kernels: the cache has 8-bit codes (attention/kv_codes.cuh). A word of
+ * codes has even and odd dimensions apart, so queries and results have their dimensions in another
+ * order within 16: query_words() and join_values() know it. */
 #pragma once
 
 #include "backend/cuda/attention/decode_shape.h"
+#include "backend/cuda/attention/kv_codes.cuh"
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/hopper.cuh"
 
@@ -43,10 +48,11 @@ __device__ __forceinline__ int blocks_ahead(const int32_t *table, int start, int
     return position < stop ? table[block] : 0;
 }
 
-template <int HEAD_DIM>
+template <int HEAD_DIM, bool CODES = false>
 __device__ __forceinline__ void copy_tile(uint32_t shared, const __nv_bfloat16 *keys,
                                           const __nv_bfloat16 *values, int lane) {
-    constexpr int CHUNKS = TILE * HEAD_DIM / 8; // a tile is contiguous in the cache
+    // A tile is contiguous in the cache.
+    constexpr int CHUNKS = KV_TILE_BYTES<HEAD_DIM, CODES> / 16;
 #pragma unroll
     for (int c = lane; c < CHUNKS; c += 32) {
         copy16_async(shared + c * 16, keys + c * 8);
@@ -99,6 +105,39 @@ __device__ __forceinline__ void tile_scores(float (&scores)[4],
     }
 }
 
+// The products of two words of each of a matrix's halves: 16 rows of keys, or 16 dimensions.
+__device__ __forceinline__ void multiply_codes(float (&c)[4], const pair_bits &bits, uint32_t low,
+                                               uint32_t high, const uint32_t (&b)[2]) {
+    uint32_t a[4];
+    unpack_pairs(bits, low, a[0], a[2]);
+    unpack_pairs(bits, high, a[1], a[3]);
+    multiply(c, a, b[0], b[1]);
+}
+
+// tile_scores of codes. `q` is times CODE_SHIFT, in the order of query_words().
+template <int HEAD_DIM>
+__device__ __forceinline__ void code_scores(float (&scores)[4],
+                                            const uint32_t (&q)[HEAD_DIM / 16][2], uint32_t keys,
+                                            int valid, float scale, const pair_bits &bits,
+                                            int lane) {
+    float s[2][4] = {}; // independent sums
+    int row = lane % 16;
+#pragma unroll
+    for (int k = 0; k < HEAD_DIM / 32; k++) {
+        uint32_t a[4];
+        load_matrix4(a, keys + row * HEAD_DIM + code_offset<HEAD_DIM>(row, k, lane / 16));
+        multiply_codes(s[0], bits, a[0], a[1], q[k * 2]);
+        multiply_codes(s[1], bits, a[2], a[3], q[k * 2 + 1]);
+    }
+    uint32_t scales = keys + KV_SCALES_AT<HEAD_DIM> + lane / 4 * 4;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float factor = __uint_as_float(load_shared(scales + i / 2 * 32)) * scale;
+        float sum = s[0][i] + s[1][i];
+        scores[i] = lane / 4 + i / 2 * 8 < valid ? sum * factor : -INFINITY;
+    }
+}
+
 // With EXTRAS: caps the scores (`cap` times log2(e); 0: no cap), and hides the tile's first `skip`
 // positions, which are before the window.
 template <bool EXTRAS>
@@ -114,12 +153,10 @@ __device__ __forceinline__ void adjust_scores(float (&s)[4], int skip, int valid
     }
 }
 
-// Adds a tile with these scores to the accumulator: new maximum, weights, weighted values.
+// Replaces scores by weights, with a new maximum.
 template <int HEAD_DIM>
-__device__ __forceinline__ void take_scores(accumulator<HEAD_DIM> &acc, const float (&s)[4],
-                                            uint32_t values, int lane) {
-    constexpr int ROW_BYTES = HEAD_DIM * 2;
-    float p[4];
+__device__ __forceinline__ void weigh(accumulator<HEAD_DIM> &acc, const float (&s)[4],
+                                      float (&p)[4]) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         float m = fmaxf(s[i], s[i + 2]);
@@ -138,6 +175,15 @@ __device__ __forceinline__ void take_scores(accumulator<HEAD_DIM> &acc, const fl
             acc.o[d][i + 2] *= alpha;
         }
     }
+}
+
+// Adds a tile with these scores to the accumulator: new maximum, weights, weighted values.
+template <int HEAD_DIM>
+__device__ __forceinline__ void take_scores(accumulator<HEAD_DIM> &acc, const float (&s)[4],
+                                            uint32_t values, int lane) {
+    constexpr int ROW_BYTES = HEAD_DIM * 2;
+    float p[4];
+    weigh<HEAD_DIM>(acc, s, p);
     uint32_t b0 = transpose_matrix(pack_bf16(p[0], p[1]));
     uint32_t b1 = transpose_matrix(pack_bf16(p[2], p[3]));
 #pragma unroll
@@ -150,6 +196,38 @@ __device__ __forceinline__ void take_scores(accumulator<HEAD_DIM> &acc, const fl
     }
 }
 
+// The same with values in codes, of which the first `valid` count. The results are less CODE_SHIFT.
+template <int HEAD_DIM>
+__device__ __forceinline__ void take_code_scores(accumulator<HEAD_DIM> &acc, const float (&s)[4],
+                                                 uint32_t values, int valid, const pair_bits &bits,
+                                                 int lane) {
+    float p[4];
+    weigh<HEAD_DIM>(acc, s, p);
+    uint32_t scales = values + KV_SCALES_AT<HEAD_DIM> + lane / 4 * 4, b[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        // A scale that nobody has written may be NaN, and 0 times NaN is NaN. Codes are finite.
+        bool is_valid = lane / 4 + i * 8 < valid;
+        float factor = is_valid ? __uint_as_float(load_shared(scales + i * 32)) : 0;
+        b[i] = transpose_matrix(pack_bf16(p[i * 2] * factor, p[i * 2 + 1] * factor));
+    }
+    int row = lane % 16;
+#pragma unroll
+    for (int d = 0; d < HEAD_DIM / 32; d++) {
+        uint32_t a[4];
+        load_matrix4_transposed(a,
+                                values + row * HEAD_DIM + code_offset<HEAD_DIM>(row, d, lane / 16));
+        // Even dimensions are the product's first 8 rows: words and pairs change places.
+        uint32_t of[2][4];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            unpack_pairs(bits, a[i * 2], of[i][0], of[i][1]);
+            unpack_pairs(bits, a[i * 2 + 1], of[i][2], of[i][3]);
+            multiply(acc.o[d * 2 + i], of[i], b[0], b[1]);
+        }
+    }
+}
+
 template <int HEAD_DIM, bool EXTRAS = false>
 __device__ __forceinline__ void take_tile(accumulator<HEAD_DIM> &acc,
                                           const uint32_t (&q)[HEAD_DIM / 16][2], uint32_t shared,
@@ -159,6 +237,18 @@ __device__ __forceinline__ void take_tile(accumulator<HEAD_DIM> &acc,
     tile_scores<HEAD_DIM>(s, q, shared, valid, scale, lane);
     adjust_scores<EXTRAS>(s, skip, valid, cap, lane);
     take_scores<HEAD_DIM>(acc, s, shared + TILE * HEAD_DIM * 2, lane);
+}
+
+template <int HEAD_DIM, bool EXTRAS>
+__device__ __forceinline__ void take_code_tile(accumulator<HEAD_DIM> &acc,
+                                               const uint32_t (&q)[HEAD_DIM / 16][2],
+                                               uint32_t shared, int valid, float scale,
+                                               const pair_bits &bits, int lane, int skip,
+                                               float cap) {
+    float s[4];
+    code_scores<HEAD_DIM>(s, q, shared, valid, scale, bits, lane);
+    adjust_scores<EXTRAS>(s, skip, valid, cap, lane);
+    take_code_scores<HEAD_DIM>(acc, s, shared + KV_TILE_BYTES<HEAD_DIM, true>, valid, bits, lane);
 }
 
 // Loads this lane's part of the queries [num_queries][HEAD_DIM] in the matrix instruction's layout.
@@ -194,30 +284,32 @@ __device__ __forceinline__ void join_weights(accumulator<HEAD_DIM> &acc, float *
 
 // Writes the warp's unnormalised values of the queries [first, first + count) to
 // [warp][count][dim].
-template <int HEAD_DIM>
+template <int HEAD_DIM, bool CODES = false>
 __device__ __forceinline__ void join_values(const accumulator<HEAD_DIM> &acc, float *shared,
                                             int first, int count, int warp, int lane) {
+    constexpr int APART = CODES ? 1 : 8; // dimensions between this lane's two of 16
+    constexpr float FACTOR = CODES ? CODE_SHIFT : 1;
     float *mine = shared + warp * count * HEAD_DIM;
     int query = lane % 4 * 2 - first;
 #pragma unroll
     for (int d = 0; d < HEAD_DIM / 16; d++) {
-        int dim = d * 16 + lane / 4;
+        int dim = d * 16 + lane / 4 * (CODES ? 2 : 1);
         if (query >= 0 && query < count) {
-            mine[query * HEAD_DIM + dim] = acc.o[d][0];
-            mine[query * HEAD_DIM + dim + 8] = acc.o[d][2];
+            mine[query * HEAD_DIM + dim] = acc.o[d][0] * FACTOR;
+            mine[query * HEAD_DIM + dim + APART] = acc.o[d][2] * FACTOR;
         }
         if (query + 1 >= 0 && query + 1 < count) {
-            mine[(query + 1) * HEAD_DIM + dim] = acc.o[d][1];
-            mine[(query + 1) * HEAD_DIM + dim + 8] = acc.o[d][3];
+            mine[(query + 1) * HEAD_DIM + dim] = acc.o[d][1] * FACTOR;
+            mine[(query + 1) * HEAD_DIM + dim + APART] = acc.o[d][3] * FACTOR;
         }
     }
 }
 
-template <int HEAD_DIM>
+template <int HEAD_DIM, bool CODES = false>
 __device__ void join_warps(accumulator<HEAD_DIM> &acc, float *shared, float *maxes, float *sums,
                            int num_queries, int warp, int lane) {
     join_weights<HEAD_DIM>(acc, maxes, sums, warp, lane);
-    join_values<HEAD_DIM>(acc, shared, 0, num_queries, warp, lane);
+    join_values<HEAD_DIM, CODES>(acc, shared, 0, num_queries, warp, lane);
 }
 
 // The relative weights of a block's warps for one query.

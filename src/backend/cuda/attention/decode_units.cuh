@@ -44,8 +44,8 @@ struct windowed_unit : decode_unit {
 template <bool EXTRAS> struct unit_of { using type = decode_unit; };
 template <> struct unit_of<true> { using type = windowed_unit; };
 
-template <int D, bool EXTRAS> struct __align__(16) unit_slot {
-    unit_heads<D> heads;
+template <int D, bool EXTRAS, bool CODES> struct __align__(16) unit_slot {
+    unit_heads<D, CODES> heads;
     typename unit_of<EXTRAS>::type unit;
 };
 
@@ -99,9 +99,9 @@ __device__ __forceinline__ void prefetch_unit(const decode_params &p, const deco
 }
 
 // Run by one warp: prepares all units of the block in turn, then stores one with is_there = false.
-template <int D, bool EXTRAS>
-__device__ __forceinline__ void prepare_units(const decode_params &p, unit_slot<D, EXTRAS> *slots,
-                                              int lane) {
+template <int D, bool EXTRAS, bool CODES>
+__device__ __forceinline__ void prepare_units(const decode_params &p,
+                                              unit_slot<D, EXTRAS, CODES> *slots, int lane) {
     unit_walk<EXTRAS> walk(p);
     auto u = walk.take();
     prefetch_floats(p.q_norm, D, lane);
@@ -109,7 +109,7 @@ __device__ __forceinline__ void prepare_units(const decode_params &p, unit_slot<
     if (p.starts_early) wait_for_earlier(); // rule 5
     for (int i = 0;; i++) {
         int number = i % UNITS_AHEAD;
-        unit_slot<D, EXTRAS> &slot = slots[number];
+        unit_slot<D, EXTRAS, CODES> &slot = slots[number];
         auto next = walk.take();
         prefetch_unit<D>(p, next, lane);
         if (i >= UNITS_AHEAD) slot_wait(EMPTY_BARRIER, number);

@@ -4,6 +4,7 @@
  * attention/head_share.cuh and layers/all_layers.cu do. */
 #pragma once
 
+#include "backend/cuda/attention/kv_codes.cuh"
 #include "backend/cuda/device.cuh"
 
 namespace {
@@ -31,6 +32,36 @@ template <int D> struct half_pair {
                                                    int chunk) const {
         reinterpret_cast<uint4 *>(row)[swizzle<D>(position, chunk)] = low;
         reinterpret_cast<uint4 *>(row)[swizzle<D>(position, chunk + D / 16)] = high;
+    }
+};
+
+// The same 16 elements as codes. Made by all lanes of a warp; lanes without work hold zeros.
+template <int D> struct half_codes {
+    uint2 low, high;
+    float scale;
+
+    __device__ __forceinline__ half_codes(const kv_codec &codec, const half_pair<D> &h) {
+        uint32_t bits = 0;
+        const uint32_t words[8] = {h.low.x,  h.low.y,  h.low.z,  h.low.w,
+                                   h.high.x, h.high.y, h.high.z, h.high.w};
+#pragma unroll
+        for (int i = 0; i < 8; i++) bits = max(bits, largest_bits(words[i]));
+#pragma unroll
+        for (int offset = head_lanes<D>::WIDTH / 2; offset; offset >>= 1) {
+            bits = max(bits, __shfl_xor_sync(FULL_WARP, bits, offset));
+        }
+        head_scale of_head(codec, bits);
+        low = code_chunk(codec, h.low, of_head.inverse);
+        high = code_chunk(codec, h.high, of_head.inverse);
+        scale = of_head.stored;
+    }
+    __device__ __forceinline__ void store(const code_row &row, int chunk) const {
+        int first = chunk * 8, second = first + D / 2;
+        *reinterpret_cast<uint2 *>(row.codes + swizzle_codes<D>(row.position, first / 16) * 16 +
+                                   first % 16) = low;
+        *reinterpret_cast<uint2 *>(row.codes + swizzle_codes<D>(row.position, second / 16) * 16 +
+                                   second % 16) = high;
+        if (chunk == 0) *row.scale = scale;
     }
 };
 

@@ -4,6 +4,7 @@
  * attention/head_lanes.cuh does, since either of them may prepare a token. */
 #pragma once
 
+#include "backend/cuda/attention/kv_codes.cuh"
 #include "backend/cuda/device.cuh"
 
 namespace {
@@ -107,6 +108,61 @@ template <int D> struct head_share {
             store_bf16<W>(row + swizzle<D>(position, d / 8) * 8 + d % 8, low[t]);
             store_bf16<W>(row + swizzle<D>(position, e / 8) * 8 + e % 8, high[t]);
         }
+    }
+
+    // The bits of the head's largest magnitude, rounded to bf16. Called by the whole warp.
+    __device__ __forceinline__ uint32_t largest(int lane) const {
+        uint32_t bits = 0;
+#pragma unroll
+        for (int t = 0; t < TURNS; t++) {
+            if (first(t, lane) >= D / 2) break;
+#pragma unroll
+            for (int i = 0; i < W; i++) {
+                bits = max(bits, largest_bits(pack_bf16(low[t].v[i], high[t].v[i])));
+            }
+        }
+#pragma unroll
+        for (int offset = 16; offset; offset >>= 1) {
+            bits = max(bits, __shfl_xor_sync(FULL_WARP, bits, offset));
+        }
+        return bits;
+    }
+
+    // Called by the whole warp: an even dimension and the next one share 16 bits.
+    __device__ __forceinline__ void store_codes(const kv_codec &codec, const head_scale &scale,
+                                                const code_row &row, int lane) const {
+#pragma unroll
+        for (int t = 0; t < TURNS; t++) {
+            int d = first(t, lane);
+            bool has_work = d < D / 2;
+            store_halves(codec, scale, row, has_work, d, low[t], lane);
+            store_halves(codec, scale, row, has_work, d + D / 2, high[t], lane);
+        }
+        if (lane == 0) *row.scale = scale.stored;
+    }
+    static __device__ __forceinline__ void store_halves(const kv_codec &codec,
+                                                        const head_scale &scale,
+                                                        const code_row &row, bool has_work, int d,
+                                                        const elements<W> &e, int lane) {
+        char *to = row.codes + swizzle_codes<D>(row.position, d / 16) * 16 + d % 16;
+        if constexpr (W == 1) {
+            float mine = has_work ? rounded(e.v[0]) * scale.inverse : 0;
+            float other = __shfl_xor_sync(FULL_WARP, mine, 1);
+            if (!has_work || lane % 2) return;
+            *reinterpret_cast<uint16_t *>(to) =
+                static_cast<uint16_t>(code_word(codec, code_pair(codec, mine, other)));
+        } else {
+            if (!has_work) return;
+#pragma unroll
+            for (int i = 0; i < W; i += 2) {
+                reinterpret_cast<uint16_t *>(to)[i / 2] = static_cast<uint16_t>(
+                    code_word(codec, code_pair(codec, rounded(e.v[i]) * scale.inverse,
+                                               rounded(e.v[i + 1]) * scale.inverse)));
+            }
+        }
+    }
+    static __device__ __forceinline__ float rounded(float v) {
+        return __bfloat162float(__float2bfloat16(v));
     }
 };
 

@@ -13,7 +13,12 @@
  *
  * Launch: one block per (tile of the plan, kv head, head pair). Tiles that see the most positions
  * come first. A warp has 32 rows (16 for head_dim 256), which halves its shared memory reads per
- * product. cp.async brings K and V one tile ahead. */
+ * product. cp.async brings K and V one tile ahead.
+ *
+ * Kernels with CODES read a cache of 8-bit codes (attention/kv_codes.cuh). The codes are what comes
+ * one tile ahead. The block's threads write them as bf16, times their scales, to the memory of one
+ * tile, and the rest is the same. */
+#include "backend/cuda/attention/kv_codes.cuh"
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 
@@ -34,9 +39,16 @@ struct prefill_params {
     int window; // positions that a query sees; 0: all
     float cap; // of the scores, times log2(e); 0: none
     const float *sinks; // [num_heads] or NULL
+    pair_bits bits; // for kernels with CODES
 };
 
-template <int D, int ROW_TILES, int KV, bool EXTRAS> struct prefill {
+// K or V of one tile in codes.
+template <int D, int KV> constexpr int CODE_BYTES = KV / 16 * KV_TILE_BYTES<D, true>;
+// Shared memory behind the queries: a ring of two tiles, or a tile and a ring of two in codes.
+template <int D, int KV, bool CODES>
+constexpr int RING_BYTES = CODES ? 2 * KV *D * 2 + 4 * CODE_BYTES<D, KV> : 4 * KV *D * 2;
+
+template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill {
     static constexpr int ROW_BYTES = D * 2, CHUNKS = D / 8;
     static constexpr int KV_BYTES = KV * ROW_BYTES; // of K or of V of one tile
 
@@ -79,6 +91,75 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS> struct prefill {
             copy16_async(shared + i * 16, p.keys + at);
             copy16_async(shared + KV_BYTES + i * 16, p.values + at);
         }
+    }
+
+    // The same for codes, with the cache's tiles of 16 positions as they are.
+    static __device__ void load_codes(const prefill_params &p, const int32_t *table,
+                                      uint32_t shared, int kv_head, int first, int num_positions,
+                                      int seen) {
+        constexpr int TILE_CHUNKS = KV_TILE_BYTES<D, true> / 16;
+        for (int i = threadIdx.x; i < KV / 16 * TILE_CHUNKS; i += blockDim.x) {
+            int position = first + i / TILE_CHUNKS * 16;
+            if (position >= num_positions) position = (num_positions - 1) / 16 * 16;
+            if constexpr (EXTRAS) position = max(position, seen / 16 * 16);
+            size_t tile = ((size_t)table[position / p.block_size] * p.num_kv_heads + kv_head) *
+                              (p.block_size / 16) +
+                          position % p.block_size / 16;
+            size_t at = (tile * TILE_CHUNKS + i % TILE_CHUNKS) * 8; // in units of 2 bytes
+            copy16_async(shared + i * 16, p.keys + at);
+            copy16_async(shared + CODE_BYTES<D, KV> + i * 16, p.values + at);
+        }
+    }
+
+    // Writes the codes of rows [begin, end) as bf16 and the other rows as 0, for keys and then for
+    // values.
+    static __device__ void decode_tile(const prefill_params &p, uint32_t codes, uint32_t to,
+                                       int begin, int end) {
+        constexpr int ROW_CHUNKS = D / 16;
+        for (int i = threadIdx.x; i < 2 * KV * ROW_CHUNKS; i += blockDim.x) {
+            int part = i / (KV * ROW_CHUNKS), row = i / ROW_CHUNKS % KV, chunk = i % ROW_CHUNKS;
+            uint32_t tile = codes + part * CODE_BYTES<D, KV> + row / 16 * KV_TILE_BYTES<D, true>;
+            uint4 low = make_uint4(0, 0, 0, 0), high = low;
+            if (row >= begin && row < end) {
+                uint32_t scale = scale_pair(load_shared(tile + KV_SCALES_AT<D> + row % 16 * 4));
+                uint4 v = load_shared16(tile + row % 16 * D + swizzle_codes<D>(row, chunk) * 16);
+                uint2 a = decoded_codes(p.bits, v.x, scale), b = decoded_codes(p.bits, v.y, scale);
+                low = make_uint4(a.x, a.y, b.x, b.y);
+                a = decoded_codes(p.bits, v.z, scale), b = decoded_codes(p.bits, v.w, scale);
+                high = make_uint4(a.x, a.y, b.x, b.y);
+            }
+            uint32_t at = to + part * KV_BYTES + row * ROW_BYTES;
+            store_shared16(at + swizzle<D>(row, chunk * 2) * 16, low);
+            store_shared16(at + swizzle<D>(row, chunk * 2 + 1) * 16, high);
+        }
+    }
+
+    // Brings tile i ahead of its use.
+    static __device__ void load_ahead(const prefill_params &p, const int32_t *table, uint32_t ring,
+                                      int kv_head, int i, int num_positions, int seen) {
+        if constexpr (CODES) {
+            load_codes(p, table, ring + 2 * KV_BYTES + i % 2 * 2 * CODE_BYTES<D, KV>, kv_head,
+                       i * KV, num_positions, seen);
+        } else {
+            load_tile(p, table, ring + i % 2 * 2 * KV_BYTES, kv_head, i * KV, num_positions, seen);
+        }
+    }
+
+    // Makes tile i, whose copies are complete, ready and returns its keys.
+    static __device__ uint32_t ready(const prefill_params &p, uint32_t ring, int i,
+                                     int num_positions, int seen) {
+        if constexpr (CODES) {
+            decode_tile(p, ring + 2 * KV_BYTES + i % 2 * 2 * CODE_BYTES<D, KV>, ring, seen - i * KV,
+                        num_positions - i * KV);
+            __syncthreads();
+            return ring;
+        }
+        uint32_t keys = ring + i % 2 * 2 * KV_BYTES;
+        if (num_positions - i * KV < KV) {
+            zero_values(keys + KV_BYTES, num_positions - i * KV);
+            __syncthreads();
+        }
+        return keys;
     }
 
     // Zeroes values past the last position. Their weight is 0, but the memory may hold another
@@ -268,8 +349,7 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS> struct prefill {
         load_queries(p, queries, token, num_tokens, first_head, TOKENS * heads);
         int seen = first_seen(p, position), first_tile = EXTRAS ? seen / KV : 0;
         float scale = EXTRAS && p.cap != 0 ? 1 : p.scale; // of what scores() and cap() give
-        load_tile(p, table, ring + first_tile % 2 * 2 * KV_BYTES, kv_head, first_tile * KV,
-                  num_positions, seen);
+        load_ahead(p, table, ring, kv_head, first_tile, num_positions, seen);
         copy_commit();
         state w = {};
 #pragma unroll
@@ -278,17 +358,12 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS> struct prefill {
         int num_tiles = (num_positions + KV - 1) / KV;
         for (int i = first_tile; i < num_tiles; i++) {
             if (i + 1 < num_tiles) {
-                load_tile(p, table, ring + (i + 1) % 2 * 2 * KV_BYTES, kv_head, (i + 1) * KV,
-                          num_positions, seen);
+                load_ahead(p, table, ring, kv_head, i + 1, num_positions, seen);
             }
             copy_commit();
             copy_wait<1>();
             __syncthreads();
-            uint32_t keys = ring + i % 2 * 2 * KV_BYTES;
-            if (num_positions - i * KV < KV) {
-                zero_values(keys + KV_BYTES, num_positions - i * KV);
-                __syncthreads();
-            }
+            uint32_t keys = ready(p, ring, i, num_positions, seen);
             float s[ROW_TILES][KV / 8][4] = {};
             scores(s, queries + first_row * ROW_BYTES, keys, lane);
             if constexpr (EXTRAS) {
@@ -306,27 +381,44 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS> struct prefill {
     }
 };
 
-template <int D, int ROW_TILES, int KV, bool EXTRAS>
+template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES>
 __global__ void __launch_bounds__(TOKENS * 2 / (ROW_TILES * 16) * 32)
     prefill_kernel(prefill_params p) {
     extern __shared__ __align__(128) char memory[];
-    prefill<D, ROW_TILES, KV, EXTRAS>::run(p, memory);
+    prefill<D, ROW_TILES, KV, EXTRAS, CODES>::run(p, memory);
 }
 
-template <int D, int ROW_TILES, int KV>
+template <int D, int ROW_TILES, int KV, bool CODES>
 void launch(const prefill_params &p, uint32_t max_tiles, cudaStream_t stream) {
     int heads = p.num_heads / p.num_kv_heads % 2 == 0 ? 2 : 1;
     int threads = TOKENS * heads / (ROW_TILES * 16) * 32;
-    int bytes = TOKENS * heads * D * 2 + 4 * KV * D * 2;
+    int bytes = TOKENS * heads * D * 2 + RING_BYTES<D, KV, CODES>;
     // Always the size that two heads need. The attribute belongs to the process, not to the launch,
     // and two engines may launch at the same time.
-    int most = TOKENS * 2 * D * 2 + 4 * KV * D * 2;
+    int most = TOKENS * 2 * D * 2 + RING_BYTES<D, KV, CODES>;
     bool has_extras = p.window || p.cap != 0 || p.sinks;
-    auto kernel = has_extras ? prefill_kernel<D, ROW_TILES, KV, true>
-                             : prefill_kernel<D, ROW_TILES, KV, false>;
+    auto kernel = has_extras ? prefill_kernel<D, ROW_TILES, KV, true, CODES>
+                             : prefill_kernel<D, ROW_TILES, KV, false, CODES>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
     dim3 grid(max_tiles, static_cast<unsigned>(p.num_heads / heads));
     kernel<<<grid, threads, bytes, stream>>>(p);
+}
+
+template <bool CODES>
+void launch_for(uint32_t head_dim, const prefill_params &p, uint32_t max_tiles,
+                cudaStream_t stream) {
+    switch (head_dim) {
+    case 32:
+        return launch<32, 2, 64, CODES>(p, max_tiles, stream);
+    case 64:
+        return launch<64, 2, 64, CODES>(p, max_tiles, stream);
+    case 96:
+        return launch<96, 2, 64, CODES>(p, max_tiles, stream);
+    case 128:
+        return launch<128, 2, 64, CODES>(p, max_tiles, stream);
+    default:
+        return launch<256, 1, 32, CODES>(p, max_tiles, stream);
+    }
 }
 
 } // namespace
@@ -355,16 +447,9 @@ extern "C" void cuda_attention_prefill_launch(const struct attention_args *args,
     p.sinks = args->sinks;
     // At most one tile of each sequence is not full.
     uint32_t tiles = args->step->num_tokens / TOKENS + args->step->num_seqs;
-    switch (args->head_dim) {
-    case 32:
-        return launch<32, 2, 64>(p, tiles, stream);
-    case 64:
-        return launch<64, 2, 64>(p, tiles, stream);
-    case 96:
-        return launch<96, 2, 64>(p, tiles, stream);
-    case 128:
-        return launch<128, 2, 64>(p, tiles, stream);
-    default:
-        return launch<256, 1, 32>(p, tiles, stream);
+    if (cuda_kv_has_codes(kv->dtype)) {
+        p.bits = kv_codec_of(kv->dtype).bits;
+        return launch_for<true>(args->head_dim, p, tiles, stream);
     }
+    launch_for<false>(args->head_dim, p, tiles, stream);
 }

@@ -15,6 +15,10 @@
  * first tile the boxes before them: those blocks may be gone. What such a box leaves of an earlier
  * tile is hidden by the mask, and zeroed where it is values.
  *
+ * With CODES the cache has 8-bit codes (attention/kv_codes.cuh). All four copying warps then load
+ * codes and write them as bf16, times their scales, to the same tiles: two warps keys, two values,
+ * 16 positions at a time. The first of them also takes the items.
+ *
  * Layout: the cache's rows are stored with the swizzle that wgmma wants (kernels.h). A tile is
  * [head_dim / 64][128 positions][128 bytes], copied box by box, because the cache's blocks are
  * scattered.
@@ -26,45 +30,19 @@
  * of 4,096 reach 631 TFLOP/s, one of 16,384 reaches 659. The card multiplies 790. */
 #include <nv/target>
 
-#include "backend/cuda/attention/prefill_rows.cuh"
+#include "backend/cuda/attention/prefill_codes.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/tensor_map.cuh"
 
 namespace {
 
-constexpr int GROUPS = 2, GROUP_THREADS = 128; // warpgroups that compute
-constexpr int THREADS = (GROUPS + 1) * GROUP_THREADS;
-constexpr int QUERY_STAGES = 2; // items whose queries are in shared memory
-
-struct prefill_params {
-    CUtensorMap queries; // rows: tokens; columns: those of qkv
-    CUtensorMap keys, values; // rows: positions of all blocks and kv heads
-    const int32_t *block_tables;
-    __nv_bfloat16 *out;
-    const int4 *tiles;
-    int32_t *counts;
-    int max_tiles, num_heads, num_kv_heads, block_size;
-    int heads, box_rows; // heads of an item; positions of one copy
-    float scale; // times log2(e)
-    int window; // positions that a query sees; only for kernels that are WINDOWED
-};
-
-// A warpgroup's part of an item. No positions: there are no more items.
-struct share {
-    int position; // <= 64, may be negative; rows past them are computed but never written
-    int num_tokens; // of it; rows past them are computed, never written. May be negative
-    int out_row; // of out [num_tokens * num_heads][head_dim]
-    int num_positions; // visible to the item's last query
-};
-
-// A tile of the plan for some heads. No positions: there are no more items.
-struct alignas(16) item {
-    int token, position, num_tokens, num_positions; // position: of its first query
-    int first_head, kv_head, table; // table: where its sequence's row begins in block_tables
-};
-
-template <int D, bool WINDOWED> struct prefill {
-    enum { COPY_REGISTERS = 40, COMPUTE_REGISTERS = 232 }; // per thread; the launch gives each 168
+template <int D, bool WINDOWED, bool CODES> struct prefill {
+    // Per thread; the launch gives each 168.
+    enum { COPY_REGISTERS = CODES ? 88 : 40, COMPUTE_REGISTERS = CODES ? 208 : 232 };
+    enum {
+        SHARERS = CODES ? 2 : 1,
+        COPYING = CODES ? 3 : 2
+    }; // warps: of a tile; that are told items
     enum { TURN_BARRIER = 1, GROUP_BARRIER = TURN_BARRIER + GROUPS };
     static constexpr int HALVES = D * 2 / HALF_BYTES;
     static constexpr int QUERY_BYTES = HALVES * QUERY_HALF, TILE_BYTES = HALVES * TILE_HALF;
@@ -112,7 +90,7 @@ template <int D, bool WINDOWED> struct prefill {
     }
 
     static __device__ __forceinline__ void init(const places &m) {
-        constexpr int COMPUTING = GROUPS * GROUP_THREADS / 32, COPYING = 2;
+        constexpr int COMPUTING = GROUPS * GROUP_THREADS / 32;
         barrier_init(m.next_full, 1);
         barrier_init(m.next_empty, COPYING);
         for (int i = 0; i < QUERY_STAGES * GROUPS; i++) {
@@ -120,20 +98,14 @@ template <int D, bool WINDOWED> struct prefill {
             barrier_init(m.queries_empty + i * 8, COMPUTING / GROUPS);
         }
         for (int i = 0; i < KEY_STAGES; i++) {
-            barrier_init(m.keys_full + i * 8, 1);
+            barrier_init(m.keys_full + i * 8, SHARERS);
             barrier_init(m.keys_empty + i * 8, COMPUTING);
         }
         for (int i = 0; i < VALUE_STAGES; i++) {
-            barrier_init(m.values_full + i * 8, 1);
+            barrier_init(m.values_full + i * 8, SHARERS);
             barrier_init(m.values_empty + i * 8, COMPUTING);
         }
         barrier_init_done();
-    }
-
-    // One arrival per warp: the whole warp has finished reading (rule 9).
-    static __device__ __forceinline__ void release(uint32_t barrier) {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
     }
 
     // Run by the one thread that takes items off the counter. It counts every item that is begun.
@@ -150,13 +122,7 @@ template <int D, bool WINDOWED> struct prefill {
             int number = 0;
             if (index < num_items) {
                 number = atomicAdd(&p.counts[2], 1);
-                w.token = tile.y;
-                w.position = tile.z;
-                w.num_tokens = tile.w;
-                w.num_positions = tile.z + tile.w;
-                w.first_head = index % pairs * p.heads;
-                w.kv_head = w.first_head / (p.num_heads / p.num_kv_heads);
-                w.table = tile.x * p.counts[1];
+                w = item_of(p, tile, index % pairs * p.heads);
             }
             m.b->next = w;
             barrier_arrive(m.next_full);
@@ -166,17 +132,12 @@ template <int D, bool WINDOWED> struct prefill {
         }
     }
 
-    // The first position that the item's first query sees.
-    static __device__ __forceinline__ int first_seen_of(const prefill_params &p, const item &w) {
-        return WINDOWED ? max(w.position + 1 - p.window, 0) : 0;
-    }
-
     // The cache row where this lane's box of the tile begins. -1: no box for this lane.
     static __device__ int box_row(const prefill_params &p, const item &w, int first, int lane) {
         int in_tile = lane / HALVES * p.box_rows, position = first + in_tile;
         if (first < 0 || in_tile >= KV || position >= w.num_positions) return -1;
         if constexpr (WINDOWED) {
-            if (position + p.box_rows <= first_seen_of(p, w)) return -1;
+            if (position + p.box_rows <= first_seen_of<WINDOWED>(p, w)) return -1;
         }
         int block = p.block_tables[w.table + position / p.block_size];
         return (block * p.num_kv_heads + w.kv_head) * p.block_size + position % p.block_size;
@@ -189,7 +150,7 @@ template <int D, bool WINDOWED> struct prefill {
                                       const item &w, uint32_t shared, uint32_t full, uint32_t empty,
                                       ring_place<STAGES> &at, uint32_t last_begins, int lane) {
         int first = (w.num_positions - 1) / KV * KV, half = lane % HALVES;
-        int seen = first_seen_of(p, w), low = seen / KV * KV; // low: the final tile
+        int seen = first_seen_of<WINDOWED>(p, w), low = seen / KV * KV; // low: the final tile
         uint32_t to = shared + half * TILE_HALF + lane / HALVES * p.box_rows * HALF_BYTES;
         int row = box_row(p, w, first, lane);
         for (; first >= low; first -= KV, at.advance()) {
@@ -222,7 +183,7 @@ template <int D, bool WINDOWED> struct prefill {
                                             (w.token + skipped) * p.num_heads + head,
                                             w.num_positions};
                 if constexpr (WINDOWED) {
-                    if (g == 0) m.b->first_seen[at.stage] = first_seen_of(p, w);
+                    if (g == 0) m.b->first_seen[at.stage] = first_seen_of<WINDOWED>(p, w);
                 }
                 if (w.num_positions) {
                     barrier_expect(full, QUERY_BYTES);
@@ -262,6 +223,54 @@ template <int D, bool WINDOWED> struct prefill {
             release(m.next_empty);
             if (!w.num_positions) return;
             copy_tiles(p, &p.values, w, m.values, m.values_full, m.values_empty, values, 0, lane);
+        }
+    }
+
+    // The first of the warps with keys publishes the items and copies the queries.
+    static __device__ void convert_keys(const prefill_params &p, const places &m, int number,
+                                        int lane) {
+        ring_place<QUERY_STAGES> queries = {};
+        ring_place<KEY_STAGES> keys = {};
+        int pairs = p.num_heads / p.heads, num_items = of_step(p.counts)[0] * pairs;
+        int index = blockIdx.x, begun = -1;
+        for (uint32_t parity = 0;; parity ^= 1) {
+            if (number == 0 && lane == 0) {
+                barrier_wait(m.next_empty, parity ^ 1, "the next item to be taken");
+                item w = {};
+                if (index < num_items) {
+                    begun = atomicAdd(&p.counts[2], 1); // counts the items begun
+                    w = item_of(p, p.tiles[index / pairs], index % pairs * p.heads);
+                }
+                m.b->next = w;
+                barrier_arrive(m.next_full);
+            }
+            barrier_wait(m.next_full, parity, "the next item");
+            item w = m.b->next;
+            if (number == 0) {
+                copy_queries(p, m, w, queries, lane);
+                queries.advance();
+            } else {
+                release(m.next_empty);
+            }
+            if (!w.num_positions) return;
+            convert_tiles<D, WINDOWED>(p, of_step(p.key_codes), w, m.keys, m.keys_full,
+                                       m.keys_empty, keys, number, lane);
+            // Whoever has begun the last item resets the counter for the next launch.
+            if (number == 0 && lane == 0 && begun == num_items - 1) p.counts[2] = 0;
+            index = begun + static_cast<int>(gridDim.x);
+        }
+    }
+
+    static __device__ void convert_values(const prefill_params &p, const places &m, int number,
+                                          int lane) {
+        ring_place<VALUE_STAGES> values = {};
+        for (uint32_t parity = 0;; parity ^= 1) {
+            barrier_wait(m.next_full, parity, "the next item");
+            item w = m.b->next;
+            release(m.next_empty);
+            if (!w.num_positions) return;
+            convert_tiles<D, WINDOWED>(p, of_step(p.value_codes), w, m.values, m.values_full,
+                                       m.values_empty, values, number, lane);
         }
     }
 
@@ -447,8 +456,8 @@ template <int D, bool WINDOWED> struct prefill {
         if (threadIdx.x == 0) init(m);
         if (threadIdx.x == THREADS - 1) {
             prefetch_map(&p.queries);
-            prefetch_map(&p.keys);
-            prefetch_map(&p.values);
+            if (!CODES) prefetch_map(&p.keys);
+            if (!CODES) prefetch_map(&p.values);
         }
         __syncthreads();
         wait_for_earlier();
@@ -456,9 +465,14 @@ template <int D, bool WINDOWED> struct prefill {
         int warp = __shfl_sync(FULL_WARP, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
         if (warp / 4 == GROUPS) {
             give_registers<COPY_REGISTERS>();
-            if (warp % 4 == 0) copy_keys(p, m, lane);
-            if (warp % 4 == 1) copy_values(p, m, lane);
-            if (warp % 4 == 2 && lane == 0) schedule(p, m);
+            if constexpr (CODES) {
+                if (warp % 2 == 0) convert_keys(p, m, warp % 4 / 2, lane);
+                if (warp % 2 == 1) convert_values(p, m, warp % 4 / 2, lane);
+            } else {
+                if (warp % 4 == 0) copy_keys(p, m, lane);
+                if (warp % 4 == 1) copy_values(p, m, lane);
+                if (warp % 4 == 2 && lane == 0) schedule(p, m);
+            }
         } else {
             take_registers<COMPUTE_REGISTERS>();
             compute(p, m, warp / 4);
@@ -466,19 +480,20 @@ template <int D, bool WINDOWED> struct prefill {
     }
 };
 
-template <int D, bool WINDOWED>
+template <int D, bool WINDOWED, bool CODES>
 __global__ void __launch_bounds__(THREADS, 1)
     prefill_sm90_kernel(const __grid_constant__ prefill_params p) {
     NV_IF_TARGET(NV_HAS_FEATURE_SM_90a, (extern __shared__ __align__(1024) char memory[];
-                                         prefill<D, WINDOWED>::run(p, memory);))
+                                         prefill<D, WINDOWED, CODES>::run(p, memory);))
 }
 
-template <int D>
+template <int D, bool CODES>
 void launch(const prefill_params &p, int num_items, const cuda_device_info *info,
             cudaStream_t stream) {
-    constexpr int BYTES = prefill<D, false>::SHARED_BYTES;
-    static_assert(BYTES == prefill<D, true>::SHARED_BYTES, "one launch for both");
-    auto kernel = p.window ? prefill_sm90_kernel<D, true> : prefill_sm90_kernel<D, false>;
+    constexpr int BYTES = prefill<D, false, CODES>::SHARED_BYTES;
+    static_assert(BYTES == prefill<D, true, CODES>::SHARED_BYTES, "one launch for both");
+    auto kernel =
+        p.window ? prefill_sm90_kernel<D, true, CODES> : prefill_sm90_kernel<D, false, CODES>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
     int blocks = num_items < info->num_sms ? num_items : info->num_sms;
     launch_dependent(kernel, dim3(static_cast<unsigned>(blocks)), THREADS, BYTES, info, stream, p);
@@ -494,15 +509,22 @@ extern "C" void cuda_attention_prefill_sm90_launch(const struct attention_args *
     prefill_params p = {};
     uint64_t positions = (uint64_t)kv->num_blocks * kv->num_kv_heads * kv->block_size;
     uint32_t columns = (args->num_heads + 2 * args->num_kv_heads) * args->head_dim;
+    bool has_codes = cuda_kv_has_codes(kv->dtype);
     // A box lies in one cache block and in one tile.
     uint32_t box_rows = 16;
-    while (box_rows < KV && kv->block_size % (box_rows * 2) == 0) box_rows *= 2;
+    while (!has_codes && box_rows < KV && kv->block_size % (box_rows * 2) == 0) box_rows *= 2;
     p.queries = tensor_map(args->qkv, args->step->num_tokens, columns, ROWS,
                            CU_TENSOR_MAP_SWIZZLE_128B, info);
-    p.keys =
-        tensor_map(kv->keys, positions, kv->head_dim, box_rows, CU_TENSOR_MAP_SWIZZLE_NONE, info);
-    p.values =
-        tensor_map(kv->values, positions, kv->head_dim, box_rows, CU_TENSOR_MAP_SWIZZLE_NONE, info);
+    if (has_codes) {
+        p.key_codes = static_cast<const char *>(kv->keys);
+        p.value_codes = static_cast<const char *>(kv->values);
+        p.bits = kv_codec_of(kv->dtype).bits;
+    } else {
+        p.keys = tensor_map(kv->keys, positions, kv->head_dim, box_rows, CU_TENSOR_MAP_SWIZZLE_NONE,
+                            info);
+        p.values = tensor_map(kv->values, positions, kv->head_dim, box_rows,
+                              CU_TENSOR_MAP_SWIZZLE_NONE, info);
+    }
     p.block_tables = step_tables(args->step, args->kv_group);
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.tiles = reinterpret_cast<const int4 *>(plan->tiles);
@@ -518,6 +540,10 @@ extern "C" void cuda_attention_prefill_sm90_launch(const struct attention_args *
     uint32_t tiles = args->step->num_tokens / plan->tile_tokens + args->step->num_seqs;
     p.max_tiles = static_cast<int>(tiles);
     int items = static_cast<int>(tiles * args->num_heads) / p.heads;
-    if (args->head_dim == 64) return launch<64>(p, items, info, stream);
-    return launch<128>(p, items, info, stream);
+    if (args->head_dim == 64) {
+        return has_codes ? launch<64, true>(p, items, info, stream)
+                         : launch<64, false>(p, items, info, stream);
+    }
+    return has_codes ? launch<128, true>(p, items, info, stream)
+                     : launch<128, false>(p, items, info, stream);
 }

@@ -20,6 +20,7 @@ struct prepare_params {
     const int32_t *positions, *slot_mapping;
     int num_heads, num_kv_heads, num_tokens, block_size;
     float eps;
+    kv_codec codec; // for kernels with CODES
 };
 
 template <int D>
@@ -44,6 +45,18 @@ __device__ __forceinline__ void store(const prepare_params &p, const half_pair<D
 }
 
 template <int D>
+__device__ __forceinline__ void store_codes(const prepare_params &p, const half_codes<D> &codes,
+                                            int head, int slot, int chunk) {
+    if (slot < 0) return;
+    int kv_head = head - p.num_heads;
+    bool is_value = kv_head >= p.num_kv_heads;
+    if (is_value) kv_head -= p.num_kv_heads;
+    codes.store(code_row_of<D>(of_step(is_value ? p.values : p.keys), slot, p.block_size,
+                               p.num_kv_heads, kv_head),
+                chunk);
+}
+
+template <int D, bool CODES>
 __global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params p) {
     using shape = head_lanes<D>;
     let_next_start();
@@ -70,6 +83,14 @@ __global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params 
             bool is_query = head[t] < p.num_heads;
             normalize_and_rotate(turned, is_query ? p.q_norm : p.k_norm, p.eps, rope, chunk);
             if (head[t] < p.num_heads + p.num_kv_heads) h[t] = turned;
+            int end = start + (t * warps + 1) * shape::HEADS; // of the warp's heads of this turn
+            if (CODES && end > p.num_heads) {
+                half_codes<D> codes(p.codec, h[t]);
+                if (has_work[t] && !is_query) {
+                    store_codes<D>(p, codes, head[t], slot, chunk);
+                    continue;
+                }
+            }
             if (has_work[t]) store<D>(p, h[t], row[t], head[t], slot, chunk);
         }
     }
@@ -77,10 +98,12 @@ __global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params 
 
 // Uses as many warps as handle all heads in one pass.
 template <int D>
-void launch(const prepare_params &p, const cuda_device_info *info, cudaStream_t stream) {
+void launch(const prepare_params &p, bool has_codes, const cuda_device_info *info,
+            cudaStream_t stream) {
     int heads = p.num_heads + 2 * p.num_kv_heads, per_warp = head_lanes<D>::HEADS * TURNS;
     int warps = (heads + per_warp - 1) / per_warp;
-    launch_dependent(prepare_kernel<D>, dim3(static_cast<unsigned>(p.num_tokens)),
+    auto kernel = has_codes ? prepare_kernel<D, true> : prepare_kernel<D, false>;
+    launch_dependent(kernel, dim3(static_cast<unsigned>(p.num_tokens)),
                      static_cast<unsigned>((warps < WARPS_MAX ? warps : WARPS_MAX) * 32), 0, info,
                      stream, p);
 }
@@ -105,16 +128,18 @@ extern "C" void cuda_attention_prepare_launch(const struct attention_args *args,
     p.num_tokens = static_cast<int>(args->step->num_tokens);
     p.block_size = static_cast<int>(kv->block_size);
     p.eps = args->eps;
+    p.codec = kv_codec_of(kv->dtype);
+    bool has_codes = cuda_kv_has_codes(kv->dtype);
     switch (args->head_dim) {
     case 32:
-        return launch<32>(p, info, stream);
+        return launch<32>(p, has_codes, info, stream);
     case 64:
-        return launch<64>(p, info, stream);
+        return launch<64>(p, has_codes, info, stream);
     case 96:
-        return launch<96>(p, info, stream);
+        return launch<96>(p, has_codes, info, stream);
     case 128:
-        return launch<128>(p, info, stream);
+        return launch<128>(p, has_codes, info, stream);
     default:
-        return launch<256>(p, info, stream);
+        return launch<256>(p, has_codes, info, stream);
     }
 }

@@ -132,8 +132,10 @@ void cuda_fused_model_destroy(struct backend *backend, struct fused_model *model
     free(model);
 }
 
-bool cuda_takes_layers(const struct fused_model *model, const struct step *step) {
-    return step->max_query_len == 1 && step->num_seqs <= model->max_layers_rows;
+bool cuda_takes_layers(const struct fused_model *model, const struct kv_cache *cache,
+                       const struct step *step) {
+    return !cuda_kv_has_codes(cache->spec.dtype) && step->max_query_len == 1 &&
+           step->num_seqs <= model->max_layers_rows;
 }
 
 void cuda_layers(struct backend *backend, struct fused_model *model,

@@ -2,26 +2,11 @@
  * too, next to what it must agree with. */
 #pragma once
 
+#include "backend/cuda/code_pairs.cuh"
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/linear/packed.h"
 
 namespace {
-
-// Four codes as a word. In each half, one code (a) lies where bf16 has it, and the other (b) in the
-// bits between: its sign in bit 11, its exponent's high bits in 14 to 12, the rest in 3 to 0.
-__host__ __device__ inline uint32_t pack_e4m3(uint32_t a0, uint32_t a1, uint32_t b0, uint32_t b1) {
-    uint32_t a = a0 | a1 << 16, b = b0 | b1 << 16;
-    return (a & 0x00800080u) << 8 | (a & 0x007f007fu) << 4 | (b & 0x00800080u) << 4 |
-           (b & 0x00700070u) << 8 | (b & 0x000f000fu);
-}
-
-// The pair a and the pair b, times 2^-120: the sign in bit 15, exponent and mantissa in bits 10 to
-// 4. This holds for subnormals too.
-__host__ __device__ __forceinline__ void unpack_e4m3(uint32_t word, uint32_t &first,
-                                                     uint32_t &second) {
-    first = word & 0x87f087f0u;
-    second = (word << 4 & 0x80f080f0u) | (word >> 4 & 0x07000700u);
-}
 
 // Four bytes as a word: the pair a in bytes 0 and 2, the pair b in 1 and 3.
 __host__ __device__ inline uint32_t pack_int8(uint32_t a0, uint32_t a1, uint32_t b0, uint32_t b1) {
