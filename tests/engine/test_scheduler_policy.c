@@ -150,6 +150,33 @@ static void test_mixed_preempting_a_scheduled_decode_takes_it_out(void **state) 
     assert_true(num_taken_out > 0);
 }
 
+// Tokens that were appended without a step are kept when the sequence loses its blocks before they
+// are computed, and the scheduler has no sequence in part any more.
+static void test_a_preempted_sequence_keeps_tokens_appended_ahead(void **state) {
+    (void)state;
+    enum { AHEAD = 3 };
+    struct fixture f;
+    fixture_init(&f, (struct scheduler_config){.num_blocks = 4});
+    struct sequence *old = fixture_add(&f, 0, 4, 8), *young = fixture_add(&f, 100, 3, 13);
+    while (old->num_tokens < 9) fixture_step(&f); // its next token needs a block
+    uint32_t num_tokens = young->num_tokens;
+    assert_true(scheduler_can_run_ahead(f.scheduler, young));
+    for (int32_t i = 0; i < AHEAD; i++) scheduler_append_ahead(f.scheduler, young, 7000 + i);
+    assert_false(scheduler_can_run_ahead(f.scheduler, old));
+    fixture_step(&f);
+    assert_int_equal(young->status, SEQUENCE_WAITING);
+    assert_true(scheduler_can_run_ahead(f.scheduler, old));
+    while (young->status == SEQUENCE_WAITING) fixture_step(&f);
+    assert_int_equal(young->num_tokens, num_tokens + AHEAD + 1);
+    assert_int_equal(young->num_computed_tokens, num_tokens + AHEAD);
+    for (int32_t i = 0; i < AHEAD; i++) {
+        assert_int_equal(young->token_ids[num_tokens + (uint32_t)i], 7000 + i);
+    }
+    fixture_run(&f, 100);
+    assert_int_equal(young->num_tokens, 16);
+    fixture_fini(&f);
+}
+
 static void test_prefill_first_prefill_wins_and_is_never_mixed(void **state) {
     (void)state;
     struct fixture f;
@@ -463,6 +490,7 @@ int main(void) {
         cmocka_unit_test(test_mixed_admission_leaves_those_of_this_step_their_next_block),
         cmocka_unit_test(test_mixed_admission_counts_what_partial_prefills_still_need),
         cmocka_unit_test(test_mixed_preempting_a_scheduled_decode_takes_it_out),
+        cmocka_unit_test(test_a_preempted_sequence_keeps_tokens_appended_ahead),
         cmocka_unit_test(test_prefill_first_prefill_wins_and_is_never_mixed),
         cmocka_unit_test(test_prefill_first_cuts_only_the_first_prompt_of_a_batch),
         cmocka_unit_test(test_prefill_first_abort_of_a_cut_prompt),
