@@ -139,6 +139,7 @@ static enum status create_row_linear(struct loader *l, const struct row_linear *
                                      const struct taken *taken, bool has_bias) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < linear->num_parts; i++) count += num_slices(&linear->parts[i]);
+    CHECK(count > 0, "no rows of %s", linear->parts->module);
     struct matrix_slice *slices = calloc(2 * (size_t)count, sizeof *slices);
     if (!slices) return err_nomem(l->err, linear->parts->module);
     struct matrix_slice *biases = slices + count;
@@ -239,12 +240,14 @@ enum status loader_read_floats(struct loader *l, const char *name, uint32_t rank
     return OK;
 }
 
+// *out is NULL before, and after an error.
 static enum status read_norm(struct loader *l, const char *name, uint32_t count, float factor,
                              float **out) {
     const uint64_t shape[1] = {count};
     float plus = l->decoder->table->norm_kind == NORM_ONE_PLUS_WEIGHT ? 1 : 0;
     enum status status = loader_read_floats(l, name, 1, shape, out);
-    for (uint32_t i = 0; i < count && !status; i++) (*out)[i] = factor * (plus + (*out)[i]);
+    float *values = *out;
+    for (uint32_t i = 0; i < count && values; i++) values[i] = factor * (plus + values[i]);
     return status;
 }
 
@@ -266,7 +269,7 @@ enum status loader_load_head_norm(struct loader *l, uint32_t layer, const char *
     float *ordered = malloc(head_dim * sizeof *ordered);
     if (!ordered) return err_nomem(l->err, name);
     enum status status = read_norm(l, name, head_dim, 1, &values);
-    for (uint32_t i = 0, at = 0; i < ARRAY_LEN(runs.start) && !status; at += runs.count[i++]) {
+    for (uint32_t i = 0, at = 0; i < ARRAY_LEN(runs.start) && values; at += runs.count[i++]) {
         memcpy(ordered + at, values + runs.start[i], runs.count[i] * sizeof *ordered);
     }
     if (!status) status = loader_to_device(l->decoder, ordered, head_dim, out, l->err);

@@ -8,7 +8,7 @@
 
 enum { TOKENS = 40, BLOCK_SIZE = 16, BLOCKS = 4 };
 
-static const char checkpoint[] = "tests/reference/data/qwen3-5-moe";
+static const char checkpoint[] = "tests/reference/data/qwen3-5";
 
 struct objects {
     struct model_config config;

@@ -9,7 +9,7 @@
 #define DELTA_NMSE (3 * BF16_NMSE) // S^T q, the result, and a margin
 #define STATE_NMSE 1e-9
 
-enum { TOKENS = 60, SLOTS = 3, NUM_STEPS = 4 };
+enum { TOKENS = 60, SLOTS = 4, NUM_STEPS = 5 };
 
 static const struct gated_delta_shape shapes[] = {
     {2, 2, 16, 16}, {1, 3, 48, 80}, {2, 4, 128, 128}, {1, 1, 192, 64}};
@@ -18,10 +18,13 @@ static const struct gated_delta_shape shapes[] = {
 // last one is padding.
 static const struct {
     int32_t query_start[4], context_len[3];
-} steps[NUM_STEPS] = {{{0, 1, 20, 21}, {1, 19, 0}},
-                      {{0, 37, 38, 39}, {38, 20, 0}},
-                      {{0, 1, 2, 3}, {39, 21, 0}},
-                      {{0, 2, 20, 21}, {41, 18, 0}}}; // the second one is new
+    int32_t from_slot; // of the second sequence
+    int32_t snapshot_token; // slot 3, or 1 for token 0, keeps the states behind it; -1: none does
+} steps[NUM_STEPS] = {{{0, 1, 20, 21}, {1, 19, 0}, 0, -1},
+                      {{0, 37, 38, 39}, {38, 20, 0}, 0, 24},
+                      {{0, 1, 2, 3}, {39, 21, 0}, 0, -1},
+                      {{0, 2, 20, 21}, {41, 18, 0}, 0, -1}, // the second one is new
+                      {{0, 1, 20, 21}, {42, 45, 0}, 3, 0}}; // and goes on from the snapshot
 
 static const int32_t slots[] = {2, 0, 2};
 
@@ -69,12 +72,20 @@ static float *run_step(struct backend *backend, const struct inputs *in, int i, 
     struct tensor lens = tensor_raw(backend, steps[i].context_len, 3 * sizeof(int32_t));
     struct tensor rows = tensor_raw(backend, slots, sizeof slots);
     struct tensor out = tensor_nan(backend, num_tokens * in->width);
+    const int32_t from[] = {2, steps[i].from_slot, 2}, kept = steps[i].snapshot_token == 0 ? 1 : 3;
+    struct tensor states_from = tensor_raw(backend, from, sizeof from);
+    struct tensor token = tensor_raw(backend, &steps[i].snapshot_token, sizeof(int32_t));
+    struct tensor slot = tensor_raw(backend, &kept, sizeof kept);
     const struct step step = {.num_tokens = num_tokens,
                               .num_seqs = 3,
                               .table_rows = SLOTS,
                               .query_start = starts.dev,
                               .context_len = lens.dev,
-                              .table_row = rows.dev};
+                              .table_row = rows.dev,
+                              .state_row = states_from.dev,
+                              .num_snapshots = steps[i].snapshot_token >= 0,
+                              .snapshot_token = token.dev,
+                              .snapshot_slot = slot.dev};
     const struct gated_delta_args args = {.step = &step,
                                           .states = states,
                                           .shape = in->shape,
@@ -88,7 +99,8 @@ static float *run_step(struct backend *backend, const struct inputs *in, int i, 
                                           .eps = 1e-2f};
     backend->recurrent->gated_delta(backend, &args);
     float *values = tensor_read(&out);
-    struct tensor *all[] = {&qkvz, &gates, &starts, &lens, &rows, &out};
+    struct tensor *all[] = {&qkvz, &gates,       &starts, &lens, &rows,
+                            &out,  &states_from, &token,  &slot};
     for (size_t k = 0; k < ARRAY_LEN(all); k++) tensor_free(all[k]);
     return values;
 }
@@ -136,7 +148,7 @@ static void test_gated_delta(void **state) {
         // Without what rounds a slot up.
         size_t used = (size_t)in.shape.num_heads * in.shape.key_dim * in.shape.value_dim +
                       (DELTA_TAPS - 1) * (size_t)gated_delta_channels(&in.shape);
-        for (size_t slot = 0; slot < SLOTS; slot += 2) {
+        for (size_t slot = 0; slot < SLOTS; slot++) {
             double nmse =
                 ops_nmse_f32(got.states + slot * floats, want.states + slot * floats, used);
             print_message("shape %zu, states of slot %zu: %.2g\n", i, slot, nmse);
