@@ -38,6 +38,7 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/linear/gemm_trial.c
       backend/cuda/linear/batch_sm90.cu
       backend/cuda/linear/gated_sm90.cu
+      backend/cuda/linear/add_bias.cu
       backend/cuda/linear/few_rows.cu
       backend/cuda/linear/few_rows_sm90.cu
       backend/cuda/linear/packed.cu

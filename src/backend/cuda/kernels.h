@@ -310,6 +310,9 @@ void cuda_linear_few_rows_launch(const struct cuda_few_rows_linear *args,
 // `number`: of linear/few_rows_kernels.h.
 void cuda_linear_few_rows_sm90_launch(const struct cuda_few_rows_linear *args, uint32_t number,
                                       const struct cuda_device_info *info, cudaStream_t stream);
+// Adds the bias to a result in float32.
+void cuda_add_bias_launch(const struct cuda_linear_task *task, const struct cuda_device_info *info,
+                          cudaStream_t stream);
 // linear/gated_sm90.cu and linear/batch_sm90.cu, only for tasks that kernel_table.c gives them.
 // They return false if the device refuses the launch, and then clear the error.
 bool cuda_linear_gated_launch(const struct cuda_linear_task *args,

@@ -64,6 +64,18 @@ static void check(const struct device_pair *pair, const struct linear_spec *spec
     free(want);
 }
 
+// The same as float32, of a linear of one part: routers have biases.
+static void check_floats(const struct device_pair *pair, const struct linear_spec *spec,
+                         const float *x, uint32_t rows) {
+    uint32_t out = spec->parts[0].rows;
+    float *want = logits_on(pair->scalar, spec, x, rows);
+    float *got = logits_on(pair->device, spec, x, rows);
+    double error = ops_nmse_f32(got, want, (size_t)rows * out);
+    if (!(error <= LINEAR_NMSE)) fail_msg("[%u] of %u rows as floats: nmse %g", out, rows, error);
+    free(got);
+    free(want);
+}
+
 static void test_linear(void **state) {
     const struct device_pair *pair = *state;
     static const struct {
@@ -90,6 +102,8 @@ static void test_linear(void **state) {
             check(pair, &(struct linear_spec){&part, NULL, 1, WEIGHTS_NATIVE}, x, row_counts[r]);
             check(pair, &(struct linear_spec){&part, &bias_part, 1, WEIGHTS_NATIVE}, x,
                   row_counts[r]);
+            check_floats(pair, &(struct linear_spec){&part, &bias_part, 1, WEIGHTS_NATIVE}, x,
+                         row_counts[r]);
         }
         free(x);
         free(bias);

@@ -79,7 +79,8 @@ static bool run_cublas(const struct cuda_gemm *g, const struct cuda_linear_task 
     }
     product_fini(g, &p);
     if (!r && task->is_gated) {
-        const struct silu_mul_args gate = {out, task->out, task->rows, task->linear.out / 2, false};
+        const struct silu_mul_args gate = {out, task->out, task->rows, task->linear.out / 2,
+                                           ACTIVATION_SILU};
         cuda_silu_mul_launch(&gate, g->info, stream);
     }
     return !r;

@@ -97,9 +97,13 @@ static const struct kernel_row *row_for(const struct cuda_backend *cuda,
 }
 
 static void run_many(struct cuda_backend *cuda, const struct cuda_linear_task *task) {
-    if (!cuda_gemm_run(cuda->gemm, task, cuda->stream)) {
+    bool adds_bias = task->linear.bias && task->out_is_float;
+    struct cuda_linear_task product = *task;
+    if (adds_bias) product.linear.bias = NULL;
+    if (!cuda_gemm_run(cuda->gemm, &product, cuda->stream)) {
         cuda_fail(cuda, "cuBLASLt refused a matrix product");
     }
+    if (adds_bias) cuda_add_bias_launch(task, &cuda->info, cuda->stream);
     cuda->base.num_timed = cuda_gemm_num_timed(cuda->gemm);
 }
 
