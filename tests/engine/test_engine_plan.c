@@ -159,20 +159,24 @@ static void test_float_keys_and_values_take_twice_the_bytes(void **state) {
     expect_error(&options, NVLLM_ERR_INVALID, "want auto, bfloat16, float32, int8 or fp8");
 }
 
-static void test_int8_keys_and_values_take_a_byte_and_their_scales(void **state) {
+static void test_keys_and_values_of_8_bits_take_a_byte_and_their_scales(void **state) {
     (void)state;
+    static const char *const kinds[][2] = {{"int8", "INT8"}, {"fp8", "FP8"}};
     struct nvllm_engine_options options = bundled();
     options.device = "cpu";
     json_t *root = inspect(&options);
     json_int_t head_dim = json_integer_value(json_object_get(root, "head_dim"));
     json_decref(root);
     json_int_t narrow = plan_number(&options, "kv_block_bytes");
-    options.kv_cache_dtype = "int8";
-    assert_int_equal(plan_number(&options, "kv_block_bytes") * 2 * head_dim,
-                     narrow * (head_dim + (json_int_t)sizeof(float)));
-    root = inspect(&options);
-    assert_string_equal(json_string_value(json_object_get(root, "kv_cache_dtype")), "INT8");
-    json_decref(root);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        options.kv_cache_dtype = kinds[i][0];
+        assert_int_equal(plan_number(&options, "kv_block_bytes") * 2 * head_dim,
+                         narrow * (head_dim + (json_int_t)sizeof(float)));
+        root = inspect(&options);
+        assert_string_equal(json_string_value(json_object_get(root, "kv_cache_dtype")),
+                            kinds[i][1]);
+        json_decref(root);
+    }
 }
 
 // Each rank shares two parts of a sum and its logits, and has memory to sample as many rows as
@@ -484,7 +488,7 @@ int main(void) {
         cmocka_unit_test(test_given_blocks_are_taken),
         cmocka_unit_test(test_given_gib_are_filled_and_not_exceeded),
         cmocka_unit_test(test_float_keys_and_values_take_twice_the_bytes),
-        cmocka_unit_test(test_int8_keys_and_values_take_a_byte_and_their_scales),
+        cmocka_unit_test(test_keys_and_values_of_8_bits_take_a_byte_and_their_scales),
         cmocka_unit_test(test_memory_that_ranks_share_is_planned),
         cmocka_unit_test(test_cache_smaller_than_a_sequence_is_refused),
         cmocka_unit_test(test_what_does_not_fit_says_what_it_takes),
