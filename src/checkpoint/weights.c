@@ -153,18 +153,21 @@ void weights_release(struct weights *weights) {
     }
 }
 
-// Room for what is to be freed. Pointers to earlier ones are not kept.
-static enum status add_owned(struct weights *weights, struct owned **out, struct err *err) {
+// Room for what is to be freed; NULL: no memory. Pointers to earlier ones are not kept.
+static struct owned *add_owned(struct weights *weights, struct err *err) {
     if (weights->num_owned == weights->max_owned) {
         size_t max = weights->max_owned ? 2 * weights->max_owned : 64;
         struct owned *grown = realloc(weights->owned, max * sizeof *grown);
-        if (!grown) return err_nomem(err, "quantized weights");
+        if (!grown) {
+            (void)err_nomem(err, "quantized weights");
+            return NULL;
+        }
         weights->owned = grown;
         weights->max_owned = max;
     }
-    *out = &weights->owned[weights->num_owned];
-    **out = (struct owned){0};
-    return OK;
+    struct owned *owned = &weights->owned[weights->num_owned];
+    *owned = (struct owned){0};
+    return owned;
 }
 
 static struct entry *find_entry(const struct weights *weights, const char *name) {
@@ -220,9 +223,9 @@ static enum status dummy_form(const struct weights *weights, const char *name, u
 
 static enum status take_dummy_codes(struct weights *weights, const char *name,
                                     struct matrix_form form, struct weight *out, struct err *err) {
-    struct owned *owned = NULL;
-    enum status status = add_owned(weights, &owned, err);
-    if (!status) status = weights_dummy_codes(&owned->reader, name, form, err);
+    struct owned *owned = add_owned(weights, err);
+    if (!owned) return ERR_NOMEM;
+    enum status status = weights_dummy_codes(&owned->reader, name, form, err);
     if (status) return status;
     weights->num_owned++;
     out->reader = owned->reader;
@@ -290,10 +293,9 @@ static enum status fail_dtype(const struct tensor *tensor, struct err *err) {
 static enum status take_module(struct weights *weights, struct quantized_module *module,
                                const struct quantization_config *config, struct weight *out,
                                struct err *err) {
-    struct owned *owned = NULL;
-    enum status status = add_owned(weights, &owned, err);
-    if (status) return status;
-    status = quantized_module_open(&owned->reader, module, config, err);
+    struct owned *owned = add_owned(weights, err);
+    if (!owned) return ERR_NOMEM;
+    enum status status = quantized_module_open(&owned->reader, module, config, err);
     if (status) return status;
     weights->num_owned++;
     for (int part = 0; part < NUM_MODULE_PARTS && !status; part++) {
@@ -338,9 +340,9 @@ static bool find_stack(const struct weights *weights, const char *name, struct s
 // All experts of a layer take from the same tensors.
 static enum status take_stacked(struct weights *weights, const struct stack *stack,
                                 struct weight *out, struct err *err) {
-    struct owned *owned = NULL;
-    enum status status = add_owned(weights, &owned, err);
-    if (status) return status;
+    struct owned *owned = add_owned(weights, err);
+    if (!owned) return ERR_NOMEM;
+    enum status status = OK;
     if (!stack->floats) {
         stack->blocks->used = stack->scales->used = true;
         status = expert_stack_open(&stack->place, stack->blocks->tensor, stack->scales->tensor,
