@@ -1,6 +1,8 @@
 // Weights that stay in a checkpoint's codes give the very bits of the same weights decoded before:
-// to bf16 where an instruction set multiplies bf16, else to float32. For every kind of code and
-// group, any shape and number of rows, and columns from within a matrix.
+// to bf16 where an instruction set multiplies bf16, else to float32. Where sums of codes' values
+// are scaled instead, results differ from those by the decoded weights' rounding at most. For every
+// kind of code and group, any shape and number of rows, and columns from within a matrix. Each row
+// has the bits that it has alone.
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,6 +53,15 @@ static void embed(struct backend *backend, const struct linear *linear, uint32_t
     }
 }
 
+// Whether the kernels scale sums of values: of groups of 32 or more without offsets. avx512-bf16
+// does it of 4-bit codes, amx of all.
+static bool is_unscaled(const struct backend *backend, struct weight_format format) {
+    const struct cpu_kernels *kernels = &cpu_backend_of_const(backend)->kernels;
+    bool has_tiles = strcmp(kernels->isa, "amx") == 0;
+    if (!has_tiles && strcmp(kernels->isa, "avx512-bf16") != 0) return false;
+    return (has_tiles || format.bits == 4) && !format.has_offsets && format.group != 16;
+}
+
 static void check_shape(const char *isa, const struct shape *shape, struct matrix_form form,
                         uint64_t seed) {
     struct backend *backend = ops_backend(isa, 2, DTYPE_BF16);
@@ -74,7 +85,13 @@ static void check_shape(const char *isa, const struct shape *shape, struct matri
     float *got = ops_guard_alloc(count), *want = ops_guard_alloc(count);
     run(backend, linear, x, got, rows);
     run(decoded, oracle, x, want, rows);
-    ops_assert_same_bits(got, want, rows, out, "decoded");
+    if (is_unscaled(backend, format)) {
+        // Weights of 8 bits of precision are off by 2^-9 / sqrt(3) of their size; so are the sums.
+        double nmse = ops_nmse_f32(got, want, count);
+        if (!(nmse <= 4e-6)) fail_msg("nmse %g of decoded weights", nmse);
+    } else {
+        ops_assert_same_bits(got, want, rows, out, "decoded");
+    }
     for (uint32_t row = 0; row < rows; row++) { // each row alone
         run(backend, linear, x + (size_t)row * in, want + (size_t)row * out, 1);
     }

@@ -4,7 +4,8 @@
     gguf_convert.py FOLDER OUT.gguf [--type bf16|f16|f32|q8_0|q4_0|mixed] [--tokenizer FILE] [--parts N]
 
 Plain matrices keep their type unless --type says otherwise. --type q8_0 and q4_0
-have a scale of each 32 elements; mixed has v and the MLP's last matrix in q8_0, the others in q4_0.
+have a scale of each 32 elements; mixed has v and the MLP's last matrix in q8_0, the others in q4_0,
+but routers as they are.
 """
 import argparse
 import array
@@ -139,6 +140,8 @@ def kind_of(name: str, kind: str) -> str:
     """The type of the weights of one matrix."""
     if kind != "mixed":
         return kind
+    if name.endswith(".gate.weight"):
+        return ""
     return "q8_0" if any(part in name for part in (".v_proj.", ".down_proj.", ".w2.")) else "q4_0"
 
 

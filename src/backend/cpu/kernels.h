@@ -51,9 +51,10 @@ enum {
     ITEM_ROWS_MAX = 512, // most rows of a struct linear_item
 };
 
-/* One thread's share of a linear of narrow numbers. Packed weights (packed.h) are rounded to bf16
- * on the way and have bf16 x. Sums of bf16 products are float32, added in
- * ascending order of the depth, and begin with `start`. Sums of 8-bit products are exact integers.
+/* One thread's share of a linear of narrow numbers. Packed weights (packed.h) become bf16 on the
+ * way, rounded or as values of their codes, and have bf16 x. Sums of bf16 products are float32,
+ * added in ascending order of the depth, and begin with `start`; sums of values are scaled group by
+ * group and then added to it. Sums of 8-bit products are exact integers.
  * x is stored as value + 128, so
  *   out = start + (sum - sum128) * (scale * x_scale).
  * A 4-bit weight q (0 .. 14) and the scale s (1 .. 18) of its group stand for an 8-bit weight,
@@ -124,7 +125,7 @@ struct cpu_kernels {
     // faster one for them too, and int4_few_rows is 0.
     void (*linear_int4_few)(const struct linear_item *item);
     uint32_t int4_few_rows;
-    // Weights of bf16, or packed ones that are rounded to bf16, times x that is rounded to bf16.
+    // Weights of bf16, or packed ones that become bf16, times x that is rounded to bf16.
     // NULL: x stays float32 (linear_bf16, or linear_f32 after `unpack`).
     void (*linear_pairs)(const struct linear_item *item);
     // For linear_pairs, NULL with it. Converts a row of `count` floats, multiplied by `scale`, to

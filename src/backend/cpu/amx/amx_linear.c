@@ -12,6 +12,7 @@
  * again soon; otherwise they evict the weights, which costs a third of the speed. The sums are in a
  * buffer, as rows of `out` may be a power of two apart and would evict each other. While a slice is
  * multiplied, the next one is prefetched. */
+#include "backend/cpu/amx/amx_linear.h"
 #include "backend/cpu/avx512/avx512_dots.h"
 #include "backend/cpu/avx512/avx512_pairs.h"
 #include "base/check.h"
@@ -22,6 +23,7 @@ enum {
     TILE_FLOATS = TILE_ROWS * LANES,
     SLICE_CHUNKS = 16, // many rows: all are multiplied by this many chunks before the next
     FEW_SLICE_CHUNKS = 8, // one panel: this many chunks are fetched ahead
+    FLUSH_DENORMALS = 0x8040, // MXCSR's FTZ and DAZ, as tiles flush denormals
 };
 
 // What ldtilecfg reads.
@@ -37,6 +39,7 @@ struct blocks {
     uint32_t first;
     uint32_t cols; // outputs of the last of them: 16 or fewer
     bool one_panel; // the sums stay in tiles
+    bool unscaled; // amx_is_unscaled
     uint32_t *configured; // rows that the tiles are configured for; 0: not yet
     unsigned char *unpacked; // [2][SLICE_CHUNKS][1 KiB] of 4-bit weights
     float *sums; // [panels][4][16][16]: a panel's tiles 0 to 3 between slices
@@ -110,10 +113,10 @@ static ALWAYS_INLINE void store_out(float *out, size_t stride, bool two_rows, bo
     if (two_rows && two_blocks) _tile_stored(3, second + LANES * sizeof(float), stride);
 }
 
-// Sums of bf16 begin with the biases, integer sums with 0.
+// Sums of bf16 weights begin with the biases; of integers, and of codes' values, with 0.
 static ALWAYS_INLINE void start_sums(const struct blocks *blocks, bool two_rows, bool two_blocks,
                                      bool bf16) {
-    if (bf16) {
+    if (bf16 && !blocks->unscaled) {
         // Stride 0: the same 16 biases for every row.
         const float *start = blocks->item->start + (size_t)blocks->first * LANES;
         _tile_loadd(0, start, 0);
@@ -168,6 +171,27 @@ static ALWAYS_INLINE void multiply(const struct slice *slice, const struct panel
     }
 }
 
+// Scales of the group that a chunk of a block is in.
+static ALWAYS_INLINE __m512 scales_of(const struct blocks *blocks, uint32_t block, uint32_t chunk) {
+    const struct linear_item *item = blocks->item;
+    const unsigned char *w = item->weights + (blocks->first + block) * item->block_bytes;
+    struct packed_chunk packed = packed_chunk_of(item->packed, w, chunk);
+    return avx512_group_scales(unpack_kind_of(item->packed->code), packed.scales[0]);
+}
+
+// Adds one tile of a group's sums, times its scales, to the sums of the groups before. The first
+// group's are added to the biases.
+static ALWAYS_INLINE void add_scaled(const struct blocks *blocks, uint32_t chunk, uint32_t rows,
+                                     uint32_t block, const float *group, float *sums) {
+    __m512 scale = scales_of(blocks, block, chunk);
+    __m512 start = _mm512_loadu_ps(blocks->item->start + (size_t)(blocks->first + block) * LANES);
+    bool is_first = chunk >> blocks->item->packed->span_shift == 0;
+    for (uint32_t r = 0; r < rows; r++, group += LANES, sums += LANES) {
+        __m512 before = is_first ? start : _mm512_loadu_ps(sums);
+        _mm512_storeu_ps(sums, _mm512_fmadd_ps(_mm512_loadu_ps(group), scale, before));
+    }
+}
+
 // Writes one tile of sums from a buffer to `out`; integers are scaled as struct linear_item says.
 static ALWAYS_INLINE void finish_tile(const struct blocks *blocks, uint32_t row, uint32_t rows,
                                       uint32_t block, const float *sums) {
@@ -176,8 +200,14 @@ static ALWAYS_INLINE void finish_tile(const struct blocks *blocks, uint32_t row,
     float *out = item->out + row * item->out_stride + lane;
     __mmask16 mask = (__mmask16)((1u << blocks->cols) - 1);
     if (!linear_item_is_bytes(item)) {
+        bool is_scaled = !blocks->unscaled || !packed_is_one_group(item->packed);
+        __m512 scale = is_scaled ? _mm512_setzero_ps() : scales_of(blocks, block, 0);
         for (uint32_t r = 0; r < rows; r++, out += item->out_stride) {
-            _mm512_mask_storeu_ps(out, mask, _mm512_loadu_ps(sums + (size_t)r * LANES));
+            __m512 value = _mm512_loadu_ps(sums + (size_t)r * LANES);
+            if (!is_scaled) {
+                value = _mm512_fmadd_ps(value, scale, _mm512_loadu_ps(item->start + lane));
+            }
+            _mm512_mask_storeu_ps(out, mask, value);
         }
         return;
     }
@@ -196,12 +226,13 @@ static ALWAYS_INLINE void finish_tile(const struct blocks *blocks, uint32_t row,
 static ALWAYS_INLINE void finish(const struct blocks *blocks, const struct panel *panel,
                                  float *sums, bool two_rows, bool two_blocks, bool bf16) {
     const struct linear_item *item = blocks->item;
-    if (bf16 && blocks->cols == LANES) {
+    if (bf16 && !blocks->unscaled && blocks->cols == LANES) {
         float *out = item->out + panel->row * item->out_stride + (size_t)blocks->first * LANES;
         store_out(out, item->out_stride * sizeof *out, two_rows, two_blocks);
         return;
     }
-    store_sums(sums, two_rows, two_blocks);
+    bool is_in_sums = blocks->unscaled && !packed_is_one_group(item->packed);
+    if (!is_in_sums) store_sums(sums, two_rows, two_blocks);
     uint32_t first = two_rows ? (uint32_t)TILE_ROWS : panel->rows;
     finish_tile(blocks, panel->row, first, 0, sums);
     if (two_blocks) finish_tile(blocks, panel->row, first, 1, sums + TILE_FLOATS);
@@ -233,7 +264,11 @@ static ALWAYS_INLINE void use_weights(const struct blocks *blocks, uint32_t chun
             slice->weights[b] = out;
             for (uint32_t c = 0; c < slice->num_chunks; c++, out += TILE_BYTES) {
                 struct packed_chunk from = packed_chunk_of(item->packed, w, chunk + c);
-                avx512_unpack_pairs(&from, item->packed->code, out);
+                if (blocks->unscaled) {
+                    avx512_unpack_values(&from, item->packed->code, out);
+                } else {
+                    avx512_unpack_pairs(&from, item->packed->code, out);
+                }
             }
         } else if (is_int4) {
             struct narrow_int4 from = narrow_int4_of(item, block, chunk);
@@ -263,6 +298,42 @@ static ALWAYS_INLINE void use_weights(const struct blocks *blocks, uint32_t chun
     __asm__ volatile("" ::: "memory");
 }
 
+// Runs one panel over the groups of a slice, whose sums are scaled one after the other.
+static ALWAYS_INLINE void run_groups(const struct blocks *blocks, const struct slice *slice,
+                                     const struct panel *panel, uint32_t begin, uint32_t end,
+                                     bool two_rows, bool two_blocks) {
+    CACHE_ALIGNED float group[4 * TILE_FLOATS];
+    float *sums = blocks->sums + (size_t)panel->row / PANEL_ROWS * 4 * TILE_FLOATS;
+    uint32_t span = 1u << blocks->item->packed->span_shift;
+    uint32_t first = two_rows ? (uint32_t)TILE_ROWS : panel->rows, second = panel->rows - first;
+    for (uint32_t c = 0; c < slice->num_chunks; c += span) {
+        uint32_t left = slice->num_chunks - c, chunk = slice->chunk + c;
+        struct slice part = *slice;
+        part.chunk = chunk;
+        part.num_chunks = left < span ? left : span;
+        for (uint32_t b = 0; b < (two_blocks ? 2 : 1); b++) {
+            part.weights[b] += (size_t)c * TILE_BYTES;
+            if (part.ahead[b]) part.ahead[b] += (size_t)c * slice->line_bytes;
+        }
+        start_sums(blocks, two_rows, two_blocks, true);
+        multiply(&part, panel, begin, end, two_rows, two_blocks, true);
+        store_sums(group, two_rows, two_blocks);
+        __asm__ volatile("" ::: "memory");
+        add_scaled(blocks, chunk, first, 0, group, sums);
+        if (two_blocks) {
+            add_scaled(blocks, chunk, first, 1, group + TILE_FLOATS, sums + TILE_FLOATS);
+        }
+        if (!two_rows) continue;
+        add_scaled(blocks, chunk, second, 0, group + 2 * TILE_FLOATS, sums + 2 * TILE_FLOATS);
+        if (two_blocks) {
+            add_scaled(blocks, chunk, second, 1, group + 3 * TILE_FLOATS, sums + 3 * TILE_FLOATS);
+        }
+    }
+    if (slice->chunk + slice->num_chunks == blocks->item->chunks) {
+        finish(blocks, panel, sums, two_rows, two_blocks, true);
+    }
+}
+
 // Runs one panel over a slice. Its sums begin here or come from the buffer, and go back to the
 // buffer or, when complete, to `out`.
 static ALWAYS_INLINE void run_tiles(const struct blocks *blocks, const struct slice *slice,
@@ -270,6 +341,10 @@ static ALWAYS_INLINE void run_tiles(const struct blocks *blocks, const struct sl
                                     bool two_rows, bool two_blocks, bool bf16) {
     float *sums = blocks->sums + (size_t)panel->row / PANEL_ROWS * 4 * TILE_FLOATS;
     configure(panel->rows, blocks->configured);
+    if (blocks->unscaled && !packed_is_one_group(blocks->item->packed)) {
+        run_groups(blocks, slice, panel, begin, end, two_rows, two_blocks);
+        return;
+    }
     if (slice->chunk == 0) {
         start_sums(blocks, two_rows, two_blocks, bf16);
     } else if (!blocks->one_panel) {
@@ -314,6 +389,8 @@ static ALWAYS_INLINE void run_item(const struct linear_item *item, bool bf16) {
     struct blocks blocks = {.item = item,
                             .cols = LANES,
                             .one_panel = item->rows <= PANEL_ROWS,
+                            .unscaled = weight_format_is_packed(item->format) &&
+                                        amx_is_unscaled(item->packed),
                             .configured = &configured,
                             .unpacked = unpacked,
                             .sums = sums};
@@ -326,7 +403,14 @@ static ALWAYS_INLINE void run_item(const struct linear_item *item, bool bf16) {
 }
 
 void amx_linear_pairs(const struct linear_item *item) {
-    run_item(item, true);
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | FLUSH_DENORMALS);
+    if (item->rows <= AMX_LINEAR_FEW_ROWS && weight_format_is_packed(item->format)) {
+        amx_linear_few(item);
+    } else {
+        run_item(item, true);
+    }
+    _mm_setcsr(before);
 }
 
 void amx_linear_bytes(const struct linear_item *item) {

@@ -28,6 +28,7 @@ enum {
     PACKED_CHUNK = 32, // inputs
     PACKED_HALF = 16,
     PACKED_LINES = PACKED_HALF / 2, // of a half
+    PACKED_ONE_GROUP = 31, // span_shift of a row with one scale
 };
 
 // Sizes that follow from a format.
@@ -38,6 +39,24 @@ struct packed_shape {
     uint32_t num_groups; // of a record: 1, or 2 of 16 inputs
     uint32_t num_numbers; // for each group and output: 1 scale, or also an offset
 };
+
+/* How kernels of bf16 may multiply packed weights.
+ *
+ *   rounded    a weight, value * scale + offset, becomes bf16 and is multiplied as such
+ *   unscaled   the codes' values, which are exact in bf16, are multiplied; a group's sum is then
+ *              multiplied by its scale. That rounds less, and takes fewer instructions.
+ *
+ * Codes of 4 bits are unscaled, in groups of 32 or more and without offsets. Where bytes_too, so
+ * are those of 8. */
+static inline bool packed_is_unscaled(const struct packed_shape *shape, bool bytes_too) {
+    return (bytes_too || weight_code_bits(shape->code) == 4) && shape->num_numbers == 1 &&
+           shape->num_groups == 1;
+}
+
+// Whether a row of weights is one group.
+static inline bool packed_is_one_group(const struct packed_shape *shape) {
+    return shape->span_shift == PACKED_ONE_GROUP;
+}
 
 // 32 inputs of a block.
 struct packed_chunk {
@@ -51,7 +70,7 @@ static inline struct packed_shape packed_shape_of(struct weight_format format) {
     return (struct packed_shape){
         .code = format.code,
         .chunk_bytes = PACKED_CHUNK * PACKED_LANES * format.bits / 8,
-        .span_shift = format.group ? span : 31,
+        .span_shift = format.group ? span : (uint32_t)PACKED_ONE_GROUP,
         .num_groups = format.group && format.group < PACKED_CHUNK ? 2 : 1,
         .num_numbers = format.has_offsets ? 2 : 1,
     };
