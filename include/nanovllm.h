@@ -733,6 +733,20 @@ NVLLM_API void nvllm_engine_default_sampling(const struct nvllm_engine *engine,
 NVLLM_API const struct nvllm_chat_template *nvllm_engine_chat_template(
     const struct nvllm_engine *engine, struct nvllm_error *error);
 
+// The text that config_sentence_transformers.json of the model has under this name, borrowed; NULL:
+// none. nvllm_pooling.prompt_name puts it before a prompt.
+NVLLM_API const char *nvllm_engine_prompt_text(const struct nvllm_engine *engine, const char *name);
+// 1: the model says how it makes embeddings (modules.json, 1_Pooling/config.json). 0: it does not.
+NVLLM_API int nvllm_engine_is_embedder(const struct nvllm_engine *engine);
+// The chat that asks a model whether a document answers a query, with "yes" or "no" for an answer,
+// in the form of Qwen3-Reranker. *chat [*chat_len] is the caller's (nvllm_free); it is for
+// nvllm_request.chat. The score is the probability of "yes" against "no" as the first token:
+// ask for logprobs 0 with both in logprob_token_ids. instruction (NULL: Qwen3-Reranker's, of a web
+// search) says what the query is for. The texts are UTF-8.
+NVLLM_API enum nvllm_status nvllm_score_chat(const char *query, const char *document,
+                                             const char *instruction, char **chat, size_t *chat_len,
+                                             struct nvllm_error *error);
+
 // ---- engine: the thread that drives it ----
 
 // Takes in added and aborted requests, runs one forward pass over the tokens that the scheduler

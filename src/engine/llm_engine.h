@@ -86,6 +86,8 @@ void llm_engine_stats(struct llm_engine *engine, struct nvllm_stats *stats);
 // The stats' num_prefill_tokens + num_decode_tokens, without a lock.
 uint64_t llm_engine_num_step_tokens(const struct llm_engine *engine);
 bool llm_engine_caches_prefixes(const struct llm_engine *engine);
+// How the model makes embeddings; as long as the engine.
+const struct pooling_config *llm_engine_pooling(const struct llm_engine *engine);
 const struct tokenizer *llm_engine_tokenizer(const struct llm_engine *engine);
 void llm_engine_default_sampling(const struct llm_engine *engine,
                                  struct nvllm_sampling_params *params);

@@ -65,6 +65,10 @@ enum status llm_engine_pool(const struct llm_engine *engine, struct request *req
     return OK;
 }
 
+const struct pooling_config *llm_engine_pooling(const struct llm_engine *engine) {
+    return &engine->plan.pooling;
+}
+
 enum status llm_engine_prefix_prompt(const struct llm_engine *engine,
                                      const struct nvllm_request *in, struct buf *text,
                                      struct err *err) {

@@ -127,7 +127,6 @@ struct route {
     void (*get)(struct api *api, const struct request_info *info, struct http_conn *conn,
                 const char *name);
     const struct endpoint *post;
-    const char *refusal; // POST is refused with this sentence
     bool is_open; // without a key
     bool generates; // not while the server ends
     bool also_short; // without /v1 too, as llama-server has it
@@ -165,8 +164,10 @@ static const struct route routes[] = {
     {.path = "/tokenize", .post = &endpoint_tokenize},
     {.path = "/detokenize", .post = &endpoint_detokenize},
     {.path = "/apply-template", .post = &endpoint_apply_template},
-    {.path = "/v1/embeddings",
-     .refusal = "this server has a model that generates text and none for embeddings"},
+    {.path = "/v1/embeddings", .post = &endpoint_embeddings, .generates = true, .also_short = true},
+    {.path = "/v1/score", .post = &endpoint_score, .generates = true, .also_short = true},
+    {.path = "/v1/rerank", .post = &endpoint_rerank, .generates = true, .also_short = true},
+    {.path = "/v2/rerank", .post = &endpoint_rerank, .generates = true},
 };
 
 // *name is what stands for the *. The spelling counts: no decoding, no dots, no doubled slashes.
@@ -238,7 +239,6 @@ static bool is_json(const char *type) {
 static bool check_post(const struct api *api, const struct route *route,
                        const struct http_request *request, struct api_error *error) {
     const char *coding = http_request_field(request, "content-encoding");
-    if (route->refusal) return api_error_set(error, 400, "unsupported", NULL, "%s", route->refusal);
     if (!is_json(http_request_field(request, "content-type"))) {
         return api_error_set(error, 415, "unsupported_media_type", NULL,
                              "the body is to be JSON: send the header Content-Type: "

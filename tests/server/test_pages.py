@@ -152,7 +152,7 @@ class Pages(ServerTest):
         for path, body in (("/completions", {"prompt": "a", "max_tokens": 1}),
                            ("/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1})):
             self.assertEqual(self.server.post(path, body)[1]["object"], self.server.post("/v1" + path, body)[1]["object"])
-        for path in ("/messages", "/responses", "/embeddings", "/models/tiny-qwen3"):
+        for path in ("/messages", "/responses", "/models/tiny-qwen3"):
             self.assertEqual(self.server.post(path, {})[0], 404, path)
 
     def test_openapi(self):
@@ -194,13 +194,6 @@ class Pages(ServerTest):
         self.assertIsNone(headers["Access-Control-Allow-Origin"])
         self.assertIsNone(headers["Access-Control-Allow-Headers"])
 
-    def test_embeddings(self):
-        answer = self.server.post("/v1/embeddings", {"input": "x"})
-        self.check_error(answer, 400, None, "unsupported")
-        self.assertIn("embeddings", answer[1]["error"]["message"])
-
-
-class KeyFile(unittest.TestCase):
     def start(self, text):
         with tempfile.NamedTemporaryFile() as file:
             file.write(text)

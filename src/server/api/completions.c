@@ -6,37 +6,12 @@
 #include "server/api/answer.h"
 #include "server/api/endpoints.h"
 #include "server/api/logprobs.h"
+#include "server/api/prompts.h"
 #include "server/api/request_params.h"
 #include "server/api/structured.h"
 #include "server/loop/body.h"
 
 enum { MAX_TOKENS_DEFAULT = 16 }; // OpenAI's
-
-static bool bad_prompt(struct api_request *request, const char *sentence) {
-    return api_error_invalid(&request->error, "prompt", "%s", sentence);
-}
-
-static bool is_id_list(const json_t *value) {
-    return json_is_array(value) && json_is_integer(json_array_get(value, 0));
-}
-
-static bool read_ids(struct api_request *request, struct prompt *prompt, const json_t *list) {
-    size_t count = json_array_size(list);
-    prompt->ids = malloc((count ? count : 1) * sizeof *prompt->ids);
-    if (!prompt->ids) return api_error_nomem(&request->error);
-    for (size_t i = 0; i < count; i++) {
-        const json_t *id = json_array_get(list, i);
-        bool fits = json_is_integer(id) && json_integer_value(id) >= 0 &&
-                    json_integer_value(id) < request->api->vocab_size;
-        if (!fits) {
-            return api_error_invalid(&request->error, "prompt",
-                                     "prompt has an item that is no token id of the vocabulary");
-        }
-        prompt->ids[i] = (int32_t)json_integer_value(id);
-    }
-    prompt->num_ids = count;
-    return true;
-}
 
 // Text comes back as it came, ids as their tokens' text.
 static bool read_echo(struct api_request *request, struct prompt *prompt, const json_t *value) {
@@ -56,40 +31,16 @@ static bool read_echo(struct api_request *request, struct prompt *prompt, const 
     return true;
 }
 
-static bool read_prompt(struct api_request *request, struct prompt *prompt, const json_t *value,
-                        bool add_special_tokens) {
-    if (json_is_string(value)) {
-        if (!api_request_encode(request, prompt, json_string_value(value),
-                                json_string_length(value), add_special_tokens, "prompt")) {
-            return false;
-        }
-    } else if (is_id_list(value)) {
-        if (!read_ids(request, prompt, value)) return false;
-    } else {
-        return bad_prompt(request, "prompt is neither text nor token ids, nor a list of these");
-    }
-    if (!prompt->num_ids) return bad_prompt(request, "prompt is empty");
-    return request->answer.echo ? read_echo(request, prompt, value) : true;
-}
-
 static bool read_prompts(struct api_request *request) {
-    const json_t *prompt = body_get(request, "prompt");
-    bool add_special_tokens = true;
-    if (!body_bool(request, "add_special_tokens", &add_special_tokens)) return false;
-    if (!prompt) return bad_prompt(request, "prompt is missing");
-    bool is_list = json_is_array(prompt) && !is_id_list(prompt);
-    size_t count = is_list ? json_array_size(prompt) : 1;
-    if (!count) return bad_prompt(request, "prompt is empty");
-    uint32_t outputs_max = request->api->options->outputs_max;
-    if (count > outputs_max / (uint32_t)request->sampling.n) {
-        return api_error_invalid(&request->error, "prompt",
-                                 "prompt has %zu prompts and n is %d, want at most %u outputs",
-                                 count, request->sampling.n, outputs_max);
+    struct prompts_options options = {
+        .key = "prompt", .add_special_tokens = true, .most = request->api->options->outputs_max};
+    if (!body_bool(request, "add_special_tokens", &options.add_special_tokens) ||
+        !prompts_read(request, &options)) {
+        return false;
     }
-    if (!api_request_make_prompts(request, (uint32_t)count)) return false;
-    for (size_t i = 0; i < count; i++) {
-        const json_t *one = is_list ? json_array_get(prompt, i) : prompt;
-        if (!read_prompt(request, &request->prompts[i], one, add_special_tokens)) return false;
+    const json_t *member = body_get(request, "prompt");
+    for (uint32_t i = 0; request->answer.echo && i < request->num_prompts; i++) {
+        if (!read_echo(request, &request->prompts[i], prompts_item(member, i))) return false;
     }
     return true;
 }

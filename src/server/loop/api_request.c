@@ -407,9 +407,10 @@ static struct choice_delta *make_delta(const struct nvllm_event *event) {
     size_t num_logprobs = event->logprobs ? num_tokens * (1 + event->num_top) : 0;
     size_t stop_len = event->stop_string ? strlen(event->stop_string) : 0;
     size_t error_len = event->error ? strlen(event->error) : 0;
+    size_t num_dimensions = event->embedding ? event->num_dimensions : 0;
     size_t bytes = sizeof(struct choice_delta) + num_logprobs * sizeof(struct nvllm_logprob) +
-                   num_tokens * (sizeof(int32_t) + sizeof(uint32_t)) + event->text_len + stop_len +
-                   error_len + 3;
+                   num_tokens * (sizeof(int32_t) + sizeof(uint32_t)) +
+                   num_dimensions * sizeof(float) + event->text_len + stop_len + error_len + 3;
     struct choice_delta *delta = malloc(bytes);
     if (!delta) return NULL;
     *delta = (struct choice_delta){.finish = event->finish_reason,
@@ -427,6 +428,11 @@ static struct choice_delta *make_delta(const struct nvllm_event *event) {
     delta->text_ends = put_list(&at, event->text_ends, num_tokens, sizeof *event->text_ends);
     if (event->logprobs) {
         delta->logprobs = put_list(&at, event->logprobs, num_logprobs, sizeof *event->logprobs);
+    }
+    if (num_dimensions) {
+        delta->embedding =
+            put_list(&at, event->embedding, num_dimensions, sizeof *event->embedding);
+        delta->num_dimensions = event->num_dimensions;
     }
     delta->text = put(&at, event->text, event->text_len);
     if (event->stop_string) delta->stop_string = put(&at, event->stop_string, stop_len);
@@ -517,6 +523,7 @@ static bool submit_one(struct api_request *request, struct prompt *prompt) {
     options.user_data = prompt;
     options.interrupt = &request->interrupt;
     options.may_reason = request->chat.role != NULL;
+    if (request->wants_vectors) options.pooling = &request->pooling;
     enum nvllm_status status =
         nvllm_engine_add_request(request->api->engine, &options, &prompt->engine_id, &fault);
     const char *member = blame_form(request, &fault);

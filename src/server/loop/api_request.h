@@ -37,6 +37,8 @@ struct choice_delta {
     uint32_t num_tokens;
     const struct nvllm_logprob *logprobs; // [num_tokens][1 + num_top]; NULL: none
     size_t num_top;
+    const float *embedding; // [num_dimensions]; NULL: none
+    uint32_t num_dimensions;
     const char *stop_string, *error; // NULL: none
     struct nvllm_logprob *prompt_logprobs; // as prompt's; owned, and taken by the prompt
     bool has_no_memory; // finish is NVLLM_FINISH_ERROR: memory ran out
@@ -96,6 +98,9 @@ struct answer_options {
     bool echo; // the text begins with the prompt's
     bool generates_nothing; // max_tokens is 0: the engine's one token is dropped
     int32_t num_logprobs; // -1: none; of each token and so many best ones
+    bool base64; // a vector is the base64 of its float32 numbers, little-endian
+    uint32_t num_queries; // of scores: the first prompts, where all are made to vectors
+    uint32_t top_n; // of a ranking: so many are shown; 0: all
     bool tokens_as_ids; // tokens in logprobs are "token_id:17"
     const char *model; // borrowed from the body or the api
 };
@@ -161,6 +166,8 @@ struct api_request {
     struct answer_options answer;
     struct chat_plan chat;
     struct nvllm_sampling_params sampling; // owns the lists of all choices
+    struct nvllm_pooling pooling; // of an endpoint that wants vectors
+    bool wants_vectors;
     const char *cache_salt; // borrowed from root; NULL: none
     struct prompt *prompts; // [num_prompts]
     uint32_t num_prompts;
