@@ -16,19 +16,26 @@ static void bf16_dots(const struct linear_dots *dots) {
     avx512_dots(dots, true, add_products);
 }
 
+// How packed weights become bf16.
+struct packed_way {
+    enum unpack_kind kind;
+    bool unscaled;
+    unpack_table table;
+};
+
 // Adds the products of half a chunk of block `b`, whose weights, or values, become bf16 in
 // registers.
 static ALWAYS_INLINE void add_packed_half(const struct packed_chunk *chunk, uint32_t half,
-                                          enum unpack_kind kind, bool unscaled, unpack_table table,
-                                          const unsigned char *x, uint32_t rows, uint32_t b,
+                                          struct packed_way way, const unsigned char *x,
+                                          uint32_t rows, uint32_t b,
                                           __m512i acc[DOTS_ROWS_MAX][PACKED_BLOCKS_MAX]) {
-    const unsigned char *codes = unpack_half(chunk, half, kind);
-    struct avx512_scales scales = avx512_scales_of(chunk, half, kind, table);
+    const unsigned char *codes = unpack_half(chunk, half, way.kind);
+    struct avx512_scales scales = avx512_scales_of(chunk, half, way.kind, way.table);
     struct avx512_codes words = {0};
-    if (unscaled) words = avx512_codes_of(table, codes);
+    if (way.unscaled) words = avx512_codes_of(way.table, codes);
     UNROLL for (uint32_t line = 0; line < PACKED_LINES; line++) {
-        __m512i pairs = unscaled ? avx512_value_pairs(&words, line)
-                                 : avx512_pairs(kind, table, codes, line, &scales);
+        __m512i pairs = way.unscaled ? avx512_value_pairs(&words, line)
+                                     : avx512_pairs(way.kind, way.table, codes, line, &scales);
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             int32_t two;
             memcpy(&two, x + (size_t)r * CHUNK_BYTES + (half * PACKED_LINES + line) * 4,
@@ -59,7 +66,7 @@ static ALWAYS_INLINE void packed_group(const struct linear_dots *dots, uint32_t 
     __m512i acc[DOTS_ROWS_MAX][PACKED_BLOCKS_MAX];
     __m512 total[DOTS_ROWS_MAX][PACKED_BLOCKS_MAX];
     const struct packed_shape *shape = dots->packed;
-    unpack_table table = unpack_table_of(shape->code);
+    const struct packed_way way = {kind, unscaled, unpack_table_of(shape->code)};
     const unsigned char *w = dots->weights + block * dots->block_bytes, *x = dots->x;
     float *sums = (float *)dots->sums + (size_t)block * LANES;
     UNROLL for (uint32_t r = 0; r < rows; r++) {
@@ -79,7 +86,7 @@ static ALWAYS_INLINE void packed_group(const struct linear_dots *dots, uint32_t 
         }
         for (uint32_t half = 0; half < 2; half++) {
             UNROLL for (uint32_t b = 0; b < blocks; b++) {
-                add_packed_half(&chunk[b], half, kind, unscaled, table, x, rows, b, acc);
+                add_packed_half(&chunk[b], half, way, x, rows, b, acc);
             }
         }
         if (!unscaled || !ends_group(shape, c, dots->chunks)) continue;
