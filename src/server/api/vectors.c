@@ -277,7 +277,7 @@ static bool encode_question(struct api_request *request, struct prompt *prompt, 
 // A prompt for each pair.
 static bool make_questions(struct api_request *request, const struct pairs *pairs) {
     size_t count = num_texts(pairs->documents);
-    int32_t answers[2];
+    int32_t answers[2] = {0};
     if (!find_answers(request, answers)) return false;
     json_t *list = json_pack("[i, i]", (int)answers[0], (int)answers[1]);
     bool is_set = list ? request_params_set(request, "logprob_token_ids", list)
