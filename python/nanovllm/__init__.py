@@ -35,7 +35,14 @@ from .errors import (
     UnsupportedError,
 )
 from .llm import LLM
-from .outputs import CompletionOutput, RequestOutput
+from .outputs import (
+    CompletionOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    RequestOutput,
+    ScoringOutput,
+    ScoringRequestOutput,
+)
 from .sampling_params import SamplingParams
 from .structured import StructuredOutputsParams
 from .tokenizer import Tokenizer
@@ -47,6 +54,8 @@ __all__ = [
     "CompletionOutput",
     "Config",
     "DeviceError",
+    "EmbeddingOutput",
+    "EmbeddingRequestOutput",
     "ExitedError",
     "FormatError",
     "InvalidArgumentError",
@@ -58,6 +67,8 @@ __all__ = [
     "ReadError",
     "RequestOutput",
     "SamplingParams",
+    "ScoringOutput",
+    "ScoringRequestOutput",
     "Stream",
     "StructuredOutputsParams",
     "Tokenizer",

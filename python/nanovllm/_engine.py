@@ -81,6 +81,7 @@ class Request:
         "cached",
         "completions",
         "decode_flags",
+        "embedding",
         "error",
         "finish_reason",
         "id",
@@ -90,8 +91,11 @@ class Request:
         "key",
         "on_end",
         "on_tokens",
+        "pooling",
         "prompt_logprobs",
+        "prompt_token_ids",
         "wants_events",
+        "wants_prompt",
         "wants_text",
     )
 
@@ -102,6 +106,8 @@ class Request:
         is_queued: bool = False,
         on_end: Callable[[Request], None] | None = None,
         on_tokens: OnTokens | None = None,
+        wants_prompt: bool = False,
+        pooling: _structs.PoolingStruct | None = None,
     ) -> None:
         self.id = 0  # 0 until it is added
         self.key = 0  # identifies its events, which may come before the id is known
@@ -119,6 +125,10 @@ class Request:
         self.cached = 0  # prompt tokens found in the prefix cache
         # [num_prompt_tokens], None for the first; None where not asked for.
         self.prompt_logprobs: list[Logprobs | None] | None = None
+        self.wants_prompt = wants_prompt  # prompt_token_ids
+        self.prompt_token_ids: list[int] = []
+        self.pooling = pooling  # it asks for a vector in place of text
+        self.embedding: list[float] = []
         self.finish_reason: str | None = None  # "abort" if any completion was; else the first's
         self.error: BaseException | None = None
 
@@ -222,6 +232,10 @@ class _Sink:
             num_rows = event.num_prompt_tokens - 1
             rows = _rows(event.prompt_logprobs, num_rows, event.num_prompt_top)
             request.prompt_logprobs = [None, *rows]
+        if request.wants_prompt:
+            request.prompt_token_ids = event.prompt_token_ids[: event.num_prompt_tokens]
+        if event.embedding:
+            request.embedding = event.embedding[: event.num_dimensions]
         request.finish_reason = "abort" if "abort" in reasons else reasons[0]
 
     def _decode(self, ids: Any, count: int, flags: int) -> str:
@@ -408,6 +422,8 @@ class Engine:
         prompt.fill(struct)
         struct.sampling = ctypes.pointer(sampling.struct)
         struct.on_event = self.handle.callback
+        if request.pooling is not None:
+            struct.pooling = ctypes.pointer(request.pooling)
         self._choose_text(struct, sampling.struct, request)
         struct.interrupt = ctypes.pointer(QUESTION)
         request.completions = [Completion(index) for index in range(sampling.struct.n)]
@@ -521,6 +537,10 @@ class Engine:
     def num_unfinished(self) -> int:
         """Inside using: of the engine, whoever has added them."""
         return int(self.lib.nvllm_engine_has_unfinished(self.handle.pointer))
+
+    def is_embedder(self) -> bool:
+        """Inside using: the model says how it makes embeddings."""
+        return bool(self.lib.nvllm_engine_is_embedder(self.handle.pointer))
 
     def unfinished(self) -> list[Request]:
         return list(self._sink.requests.values())

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Union
 
-from . import _structs, _values
+from . import _library, _structs, _values
 from .errors import InvalidArgumentError
 
 Prompt = Union[str, Sequence[int], Mapping[str, Any]]
@@ -127,6 +127,25 @@ def native_chat(
     if chat_template_kwargs is not None:
         chat["chat_template_kwargs"] = chat_template_kwargs
     return NativePrompt(chat=_values.document(name, chat))
+
+
+def native_question(query: bytes, document: bytes, instruction: bytes | None) -> NativePrompt:
+    """The library's chat that asks whether a document answers a query. Texts are without NUL."""
+    lib = _library.library()
+    chat, size, error = ctypes.c_void_p(), ctypes.c_size_t(), _structs.Error()
+    status = lib.nvllm_score_chat(
+        query,
+        document,
+        instruction,
+        ctypes.byref(chat),
+        ctypes.byref(size),
+        ctypes.byref(error),
+    )
+    _library.check(status, error)
+    try:
+        return NativePrompt(chat=ctypes.string_at(chat, size.value))
+    finally:
+        lib.nvllm_free(chat)
 
 
 def native_chats(messages: object, **options: Any) -> list[NativePrompt]:

@@ -324,6 +324,11 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "nvllm_engine_is_unfinished": (c_int, [c_void_p, c_uint64]),
     "nvllm_engine_abort": (c_int, [c_void_p, c_uint64]),
     "nvllm_engine_tokenizer": (c_void_p, [c_void_p]),
+    "nvllm_engine_is_embedder": (c_int, [c_void_p]),
+    "nvllm_score_chat": (
+        c_int,
+        [c_char_p, c_char_p, c_char_p, POINTER(c_void_p), POINTER(c_size_t), _error],
+    ),
     "nvllm_engine_stats": (None, [c_void_p, POINTER(StatsStruct)]),
     # The function is the library's own, so that no Python runs in a step.
     "nvllm_engine_observe": (c_int, [c_void_p, c_void_p, c_void_p, _error]),

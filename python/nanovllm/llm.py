@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Literal, Union
 
+from . import _vectors
 from ._engine import Engine, Request, exclusive, using
 from ._handle import Unique
 from ._interrupt import deferred
 from ._prompts import Messages, NativePrompt, Prompt, native, native_chats, native_list
 from .config import Config, make_config
 from .errors import CapacityError, ExitedError, InvalidArgumentError, NanovllmError
-from .outputs import RequestOutput, output_of
+from .outputs import EmbeddingRequestOutput, RequestOutput, ScoringRequestOutput, output_of
 from .progress import Progress, open_progress
 from .sampling_params import NativeSampling, SamplingParams, check_params
 from .tokenizer import Tokenizer
@@ -98,7 +99,10 @@ class LLM(Unique):
         KeyboardInterrupt: after the current step, with the requests of this call aborted. Requests
         of other calls run in the same steps.
         """
-        return self._run(native_list(prompts), sampling_params, use_tqdm, "prompt")
+        requests = self._run(
+            native_list(prompts), sampling_params, use_tqdm, "prompt", wants_text=True
+        )
+        return [output_of(request) for request in requests]
 
     def chat(
         self,
@@ -133,7 +137,78 @@ class LLM(Unique):
             documents=documents,
             chat_template_kwargs=chat_template_kwargs,
         )
-        return self._run(chats, sampling_params, use_tqdm, "chat")
+        requests = self._run(chats, sampling_params, use_tqdm, "chat", wants_text=True)
+        return [output_of(request) for request in requests]
+
+    def embed(
+        self,
+        prompts: Prompt | Iterable[Prompt],
+        *,
+        use_tqdm: bool = True,
+        pooling: Literal["model", "last", "mean"] = "model",
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        prompt_name: str | None = None,
+    ) -> list[EmbeddingRequestOutput]:
+        """Turns prompts into vectors; one output per prompt, in their order.
+
+        prompts: as generate takes them.
+        pooling: the hidden states of the "last" token, their "mean" over all tokens, or as
+            1_Pooling/config.json of the model says; without that file, the last token's.
+        normalize: scale vectors to length 1. None: as modules.json of the model says; without that
+            file, yes.
+        dimensions: keep only so many first numbers, before the vector is scaled. None: all.
+        prompt_name: the name of a text of the model's config_sentence_transformers.json, such as
+            "query", that goes before each text. None: none.
+
+        `output.outputs.embedding` is the vector. `prompt_token_ids` and `num_cached_tokens` are of
+        the prompt. Errors are generate's, and UnsupportedError: the model's way of making
+        embeddings is not known.
+        """
+        native_pool = _vectors.native_pooling(pooling, normalize, dimensions, prompt_name)
+        requests = self._run(
+            native_list(prompts), None, use_tqdm, "prompt", wants_prompt=True, pooling=native_pool
+        )
+        return [_vectors.embedding_of(request) for request in requests]
+
+    def score(
+        self,
+        text_1: str | Sequence[str],
+        text_2: str | Sequence[str],
+        *,
+        use_tqdm: bool = True,
+        instruction: str | None = None,
+    ) -> list[ScoringRequestOutput]:
+        """Scores documents by how well they fit a query; one output per document, in their order.
+
+        text_1: one query for all documents, or one for each.
+        text_2: a document, or several.
+        instruction: what the query is for. None: Qwen3-Reranker's, of a web search.
+
+        `output.outputs.score` is the cosine of two vectors if the model says how it makes
+        embeddings (modules.json, 1_Pooling/config.json); such a model takes no instruction. Any
+        other model is asked whether the document answers the query: the score is the probability
+        of "yes" against "no".
+
+        Errors are generate's, and UnsupportedError: the model has no tokens "yes" and "no".
+        """
+        pairs = _vectors.native_pairs(text_1, text_2)
+        with using(self._engine):
+            is_embedder = self._engine.is_embedder()
+        if is_embedder:
+            if instruction is not None:
+                raise InvalidArgumentError(
+                    "instruction is for models that are asked yes or no; this one compares vectors"
+                )
+            pooling = _vectors.native_pooling(normalize=True)
+            requests = self._run(
+                _vectors.texts(pairs), None, use_tqdm, "text", wants_prompt=True, pooling=pooling
+            )
+            return _vectors.cosines(pairs, requests)
+        questions = _vectors.questions(pairs, instruction)
+        params = _vectors.answer_params(self.tokenizer)
+        requests = self._run(questions, params, use_tqdm, "document", wants_prompt=True)
+        return [_vectors.answer_of(request) for request in requests]
 
     def add_request(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> int:
         """Adds one prompt for step() to run, and returns the id that step() gives it.
@@ -229,11 +304,17 @@ class LLM(Unique):
         self.exit()
 
     def _run(
-        self, prompts: list[NativePrompt], params: ParamsOrList, use_tqdm: bool, noun: str
-    ) -> list[RequestOutput]:
-        """Adds requests, steps to their end, collects results. An early end aborts them."""
+        self,
+        prompts: list[NativePrompt],
+        params: ParamsOrList,
+        use_tqdm: bool,
+        noun: str,
+        **wanted: Any,
+    ) -> list[Request]:
+        """Adds requests and steps to their end. An early end aborts them. wanted: what Request
+        takes."""
         per_prompt = _params_list(params, len(prompts), noun)
-        run = _Run(self._engine, noun if len(prompts) > 1 else "")
+        run = _Run(self._engine, noun if len(prompts) > 1 else "", wanted)
         with deferred() as interrupt:
             progress = None
             try:
@@ -244,7 +325,7 @@ class LLM(Unique):
                 run.abort_rest()
                 if progress:
                     progress.close()
-        return run.outputs()
+        return run.ended()
 
 
 def _params_list(params: object, count: int, noun: str) -> list[SamplingParams]:
@@ -271,12 +352,13 @@ def _timed_step(engine: Engine) -> tuple[int, float]:
 
 
 class _Run:
-    """The requests of one generate or chat. Its own thread adds them; they end in the thread that
-    drives the engine, which `exclusive` keeps to one at a time."""
+    """The requests of one generate, chat, embed or score. Its own thread adds them; they end in the
+    thread that drives the engine, which `exclusive` keeps to one at a time."""
 
-    def __init__(self, engine: Engine, noun: str) -> None:
+    def __init__(self, engine: Engine, noun: str, wanted: Mapping[str, Any]) -> None:
         self._engine = engine
         self._noun = noun  # of what errors name by its number; "": there is only one
+        self._wanted = wanted
         self._requests: list[Request] = []  # [num_prompts]
         self.unfinished: set[Request] = set()
         self.num_ended = 0  # since the last step
@@ -305,7 +387,7 @@ class _Run:
     def _add_one(
         self, index: int, prompt: NativePrompt, sampling: NativeSampling, interrupt: deferred
     ) -> None:
-        request = Request(wants_text=True, on_end=self._take_end)
+        request = Request(on_end=self._take_end, **self._wanted)
         self._requests.append(request)  # added first, so that it is aborted whatever happens
         self.unfinished.add(request)
         while not self._has_added(index, prompt, sampling, request):
@@ -359,12 +441,11 @@ class _Run:
         except ExitedError:
             pass  # exit() has ended them
 
-    def outputs(self) -> list[RequestOutput]:
-        return [self._output(index, request) for index, request in enumerate(self._requests)]
-
-    def _output(self, index: int, request: Request) -> RequestOutput:
-        if request.error is not None:
-            raise self._named(index, request.error) from None
-        if request.finish_reason == "abort":
-            raise ExitedError("the LLM has exited")
-        return output_of(request)
+    def ended(self) -> list[Request]:
+        """All requests, in order. An exception: one of them has failed."""
+        for index, request in enumerate(self._requests):
+            if request.error is not None:
+                raise self._named(index, request.error) from None
+            if request.finish_reason == "abort":
+                raise ExitedError("the LLM has exited")
+        return self._requests

@@ -1,4 +1,5 @@
-"""The results of generate: nano-vllm's dicts, with vLLM's attribute `outputs`."""
+"""The results of generate: nano-vllm's dicts, with vLLM's attribute `outputs`. Those of embed and
+score are vLLM's alone."""
 
 from __future__ import annotations
 
@@ -37,6 +38,44 @@ class RequestOutput(dict[str, Any]):
     ) -> None:
         super().__init__(fields or {})
         self.outputs = list(outputs)
+
+
+@dataclass
+class EmbeddingOutput:
+    """The vector of a prompt."""
+
+    embedding: list[float]
+
+    @property
+    def hidden_size(self) -> int:
+        return len(self.embedding)
+
+
+@dataclass
+class EmbeddingRequestOutput:
+    """What LLM.embed returns for a prompt, with vLLM's names."""
+
+    outputs: EmbeddingOutput
+    prompt_token_ids: list[int]
+    """With those of the named prompt and of the tokenizer."""
+    num_cached_tokens: int
+
+
+@dataclass
+class ScoringOutput:
+    """How well a document fits its query."""
+
+    score: float
+
+
+@dataclass
+class ScoringRequestOutput:
+    """What LLM.score returns for a document, with vLLM's names."""
+
+    outputs: ScoringOutput
+    prompt_token_ids: list[int]
+    """Of the question to the model; where vectors are compared, the query's and the document's."""
+    num_cached_tokens: int
 
 
 def _output_of(completion: Completion) -> CompletionOutput:
