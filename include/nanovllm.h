@@ -184,7 +184,8 @@ struct nvllm_logit_bias {
         "outputs for each prompt, each sampled independently")                                     \
     ROW(INT, logprobs, -1, -1, NVLLM_LOGPROBS_MAX,                                                 \
         "report log-probabilities of the chosen token and of this many best ones, before "         \
-        "temperature and penalties, with a form of the tokens that it allows, -1 is none")      \
+        "temperature and penalties; if the answer has a form, among the tokens that the form "     \
+        "allows; -1 is none")                                                                      \
     ROW(INT, prompt_logprobs, -1, NVLLM_LOGPROBS_ALL, NVLLM_LOGPROBS_MAX,                          \
         "report log-probabilities of each token of the prompt and of this many best ones in its "  \
         "place, -1 is none, -2 the whole vocabulary; the prompt is then computed without cached "  \

@@ -47,7 +47,8 @@ static const struct moe_defaults defaults[] = {
       .num_experts_per_tok = 8,
       .intermediate_size = 512,
       .shared_intermediate_size = 512,
-      .norm_topk_prob = true}},
+      .norm_topk_prob = true,
+      .is_always_sparse = true}},
 };
 
 static const struct moe_defaults *defaults_of(const char *architecture) {
@@ -84,7 +85,8 @@ static enum status read_sizes(struct moe_config *moe, const json_t *root, bool o
         status = config_read_u32(root, "moe_intermediate_size", 1, EXPERT_SIZE_MAX,
                                  &moe->intermediate_size, what, err);
     }
-    if (!status && !only_counts) {
+    // Qwen3.5's class does not know the key: it always normalizes.
+    if (!status && !only_counts && !moe->is_always_sparse) {
         status = jread_bool(root, "norm_topk_prob", &moe->norm_topk_prob, what, err);
     }
     if (!status && moe->shared_intermediate_size) {
@@ -135,6 +137,7 @@ static enum status read_layers(struct model_config *config, const json_t *root, 
     struct moe_config *moe = &config->moe;
     uint32_t step = 1; // every step-th layer is sparse
     enum status status = OK;
+    only_counts |= moe->is_always_sparse;
     if (!only_counts) {
         status = config_read_u32(root, "decoder_sparse_step", 1, INT32_MAX, &step, what, err);
     }

@@ -39,6 +39,10 @@ static enum status read_modes(struct pooling_config *config, const json_t *root,
     enum status status = jread_string(root, "pooling_mode", &mode, what, err);
     if (status) return status;
     if (mode) take_mode(config, mode);
+    if (!num_modes && !mode) { // the class's own default is the mean
+        bool is_off = json_is_false(json_object_get(root, "pooling_mode_mean_tokens"));
+        take_mode(config, is_off ? "no mode at all" : "mean");
+    }
     if (num_modes + (mode != NULL) > 1) refuse(config, "pooling by", "several modes at once");
     bool include_prompt = true;
     status = jread_bool(root, "include_prompt", &include_prompt, what, err);
@@ -82,8 +86,7 @@ static enum status read_prompts(struct pooling_config *config, const json_t *roo
     }
     json_object_foreach(prompts, name, text) {
         if (json_is_string(text)) continue;
-        return err_set(err, ERR_FORMAT, "%s: \"prompts\" has %s for %.60s, want a text", what,
-                       jread_type_name(text), name);
+        return err_set(err, ERR_FORMAT, "%s: \"prompts\" has no text for %.60s", what, name);
     }
     config->prompts = json_incref(prompts);
     return OK;

@@ -82,7 +82,10 @@ static int drop_parts_of_rope(json_t *text) {
     int failed = 0;
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         json_t *rope = json_object_get(text, keys[i]);
-        if (!json_object_get(rope, "mrope_section")) continue;
+        if (!json_object_get(rope, "mrope_section") &&
+            !json_object_get(rope, "mrope_interleaved")) {
+            continue;
+        }
         rope = copy_object(rope);
         if (!rope) return -1;
         (void)json_object_del(rope, "mrope_section");

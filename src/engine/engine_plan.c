@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/os/cpu.h"
 #include "base/os/file.h"
+#include "base/text/c_locale.h"
 #include "comm/mpi_comm.h"
 #include "engine/executor/mpi_executor.h"
 #include "engine/executor/rank_sampling.h"
@@ -404,14 +405,14 @@ static enum status find_longest(struct engine_plan *plan,
 static const char *smaller_part(const struct engine_plan *plan, size_t kv_bytes) {
     bool is_gpu = plan->backend->queue != NULL;
     size_t weights = plan->weights_bytes, workspace = plan->workspace_bytes;
-    size_t states = plan->state_bytes;
-    if (states > kv_bytes && states > weights && states > workspace) {
-        return "a smaller max_num_seqs needs less";
+    size_t states = plan->state_bytes, others = engine_plan_total_bytes(plan) - states;
+    bool is_largest = states > kv_bytes && states > weights && states > workspace;
+    if (is_largest || (states && others < plan->memory_available_bytes)) {
+        return "a smaller max_num_seqs or num_state_snapshots needs less";
     }
     if (kv_bytes > weights && kv_bytes > workspace) {
         return "a smaller kv_cache_gib, num_kvcache_blocks or max_model_len needs less, and so "
-               "does "
-               "kv_cache_dtype fp8 or int8";
+               "does kv_cache_dtype fp8 or int8";
     }
     if (workspace > weights) return "a smaller max_num_batched_tokens or max_num_seqs needs less";
     if (is_gpu) return "tensor_parallel_size shares the weights among several GPUs";
@@ -427,20 +428,18 @@ enum status engine_plan_check_memory(const struct engine_plan *plan, struct err 
     if (!available || needed <= available) return OK;
     size_t kv_bytes = plan->kv_block_bytes * plan->scheduler.num_blocks;
     size_t workspace = plan->workspace_bytes + engine_plan_scheduler_bytes(plan);
+    char states[100] = "";
     if (plan->state_bytes) {
-        return err_set(err, ERR_NOMEM,
-                       "the model needs %.2f GiB (weights %.2f, workspace %.2f, KV cache %.2f, "
-                       "states of %u sequences %.2f), but %.2f are free; %s",
-                       (double)needed / gib, (double)plan->weights_bytes / gib,
-                       (double)workspace / gib, (double)kv_bytes / gib,
-                       plan->scheduler.max_num_seqs, (double)plan->state_bytes / gib,
-                       (double)available / gib, smaller_part(plan, kv_bytes));
+        c_locale_snprintf(states, sizeof states, ", states of %u sequences and %u snapshots %.2f",
+                          plan->scheduler.max_num_seqs, plan->scheduler.num_snapshots,
+                          (double)plan->state_bytes / gib);
     }
     return err_set(err, ERR_NOMEM,
-                   "the model needs %.2f GiB (weights %.2f, workspace %.2f, KV cache %.2f), but "
+                   "the model needs %.2f GiB (weights %.2f, workspace %.2f, KV cache %.2f%s), but "
                    "%.2f are free; %s",
                    (double)needed / gib, (double)plan->weights_bytes / gib, (double)workspace / gib,
-                   (double)kv_bytes / gib, (double)available / gib, smaller_part(plan, kv_bytes));
+                   (double)kv_bytes / gib, states, (double)available / gib,
+                   smaller_part(plan, kv_bytes));
 }
 
 // Finds the memory that this process may take. On a device that is its share, or what is free if
@@ -480,6 +479,34 @@ static void find_lm_head(struct engine_plan *plan) {
     if (engine_plan_open_weights(plan, &weights, NULL)) return;
     config->lacks_lm_head = config->tie_word_embeddings = !weights_has(weights, "lm_head.weight");
     weights_close(weights);
+}
+
+// Where the options are at their defaults, states of recurrent layers take at most a quarter of the
+// memory that the weights leave: fewer sequences run at once, and fewer snapshots are kept. Several
+// ranks would have to agree on that; there the options stand, and too much is refused.
+static void fit_states(struct engine_plan *plan, const struct nvllm_engine_options *options) {
+    static const struct nvllm_engine_options usual = NVLLM_ENGINE_OPTIONS_INIT;
+    struct step_limits *limits = &plan->runner.decoder.limits;
+    size_t slot = decoder_state_bytes(&plan->layers, &plan->shape, plan->backend);
+    size_t available = plan->memory_available_bytes;
+    if (!slot || !available || num_ranks(options) > 1) return;
+    size_t weights = plan->weights_bytes;
+    size_t num_slots = available > weights ? (available - weights) / 4 / slot : 0;
+    uint32_t seqs = limits->max_num_seqs, snapshots = limits->num_snapshots;
+    if (seqs + (size_t)snapshots <= num_slots) return;
+    if (snapshots && options->num_state_snapshots == usual.num_state_snapshots) {
+        snapshots = num_slots / 5 ? (uint32_t)(num_slots / 5) : 1;
+        if (snapshots > limits->num_snapshots) snapshots = limits->num_snapshots;
+    }
+    if (options->max_num_seqs == usual.max_num_seqs) {
+        size_t most = num_slots > snapshots ? num_slots - snapshots : 1;
+        if (seqs > most) seqs = (uint32_t)most;
+    }
+    log_write(LOG_NOTICE,
+              "a sequence's state takes %.1f MiB: max_num_seqs is %u, num_state_snapshots %u",
+              (double)slot / (1 << 20), seqs, snapshots);
+    limits->max_num_seqs = plan->scheduler.max_num_seqs = seqs;
+    limits->num_snapshots = plan->scheduler.num_snapshots = snapshots;
 }
 
 enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine_options *options,
@@ -528,11 +555,12 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     decoder->shape = &plan->shape;
     decoder->backend = plan->backend;
     if ((status = choose_formats(plan, options, err))) goto fail;
-    plan->runner.batch_bytes = batch_capacity_bytes(&decoder->limits, plan->config.vocab_size);
-    plan->runner.enforce_eager = options->enforce_eager != 0;
     if ((status = find_memory(plan, options->gpu_memory_utilization, err))) goto fail;
     plan->weights_bytes = decoder_weights_bytes(&plan->config, &plan->layers, &plan->shape,
                                                 plan->backend, &decoder->formats);
+    fit_states(plan, options);
+    plan->runner.batch_bytes = batch_capacity_bytes(&decoder->limits, plan->config.vocab_size);
+    plan->runner.enforce_eager = options->enforce_eager != 0;
     plan->workspace_bytes = model_runner_workspace_bytes(&plan->runner);
     if (plan->world_size > 1) plan->workspace_bytes += bytes_for_ranks(plan, options);
     plan->state_bytes = ((size_t)decoder->limits.max_num_seqs + decoder->limits.num_snapshots) *

@@ -27,9 +27,9 @@ static enum status check_pooling(const struct llm_engine *engine,
                        params[i].name);
     }
     if (!executor_has_rows(engine->executor)) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "embeddings are not supported under mpirun with GPUs or with several "
-                       "engines");
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "under mpirun, embeddings are made neither with GPUs nor by several engines");
     }
     if (model->unsupported[0]) {
         return err_set(err, ERR_UNSUPPORTED, "the model's embeddings cannot be made: %s",

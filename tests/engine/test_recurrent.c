@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/os/cpu.h"
 #include "engine/engine_plan.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
@@ -196,8 +197,10 @@ static void test_a_plan_without_memory_names_the_states(void **state) {
     assert_int_equal(engine_plan_make(&plan, &options, 0, 0, &err), OK);
     plan.memory_available_bytes = 1 << 20;
     assert_int_equal(engine_plan_check_memory(&plan, &err), ERR_NOMEM);
-    assert_non_null(strstr(err.message, "states of 256 sequences 0.02), but 0.00 are free; a "
-                                        "smaller max_num_seqs needs less"));
+    assert_non_null(strstr(err.message,
+                           "states of 256 sequences and 0 snapshots 0.02), but 0.00 are "
+                           "free; a "
+                           "smaller max_num_seqs or num_state_snapshots needs less"));
     engine_plan_fini(&plan);
 }
 
@@ -235,8 +238,24 @@ static int remove_model(void **state) {
     return mixed_workload_expected_free(state);
 }
 
+// Its weights alone take 50 GiB, so on most machines nothing is left for 256 slots.
+static void test_states_are_fitted_to_the_memory(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
+    options.model = "bench/configs/qwen3.5-27b";
+    options.load_format = "dummy";
+    options.device = "cpu";
+    options.skip_tokenizer_init = 1;
+    if (cpu_memory_available_bytes() > (size_t)200 << 30) skip();
+    assert_in_range(plan_number(&options, "num_state_slots"), 2, 319);
+    options.max_num_seqs = 255; // the caller's own numbers stay
+    options.num_state_snapshots = 63;
+    assert_int_equal(plan_number(&options, "num_state_slots"), 318);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_states_are_fitted_to_the_memory),
         cmocka_unit_test(test_same_results_on_every_way),
         cmocka_unit_test(test_same_results_after_preemptions),
         cmocka_unit_test(test_threads_change_no_bit),

@@ -78,12 +78,22 @@ class Embeddings(ServerTest):
                 ("pooling", {"input": "x", "pooling": "max"}),
                 ("prompt_name", {"input": "x", "prompt_name": "query"}),
                 ("truncate_prompt_tokens", {"input": "x", "truncate_prompt_tokens": 5}),
+                ("endianness", {"input": "x", "endianness": "big"}),
         ):
             with self.subTest(members=members):
                 self.check_error(self.server.post(PATH, members), 400, param)
         status, body = self.server.post(PATH, {"input": "x", "dimensions": 100000})
         self.assertEqual((status, "dimensions is 100000" in body["error"]["message"]), (400, True), body)
         self.check_error(self.server.post(PATH, {"input": "x " * 30000}), 400, "input")
+
+    def test_a_salt_separates_cached_prefixes(self):
+        def cached(salt):
+            usage = self.embed("A long text about a star. " * 4, cache_salt=salt)["usage"]
+            return usage["prompt_tokens_details"]["cached_tokens"]
+
+        cached("a")
+        self.assertGreater(cached("a"), 0)
+        self.assertEqual(cached("b"), 0)
 
     def test_a_model_without_yes_and_no_cannot_be_asked(self):
         status, body = self.server.post("/score", {"text_1": "a", "text_2": "b"})
@@ -208,6 +218,10 @@ class Embedder(Folder):
         named = self.server.post(PATH, {"input": "two", "prompt_name": "query"})[1]["data"]
         plain = self.server.post(PATH, {"input": "Ask: two"})[1]["data"]
         self.assertEqual(named, plain)
+        self.check_error(self.server.post(PATH, {"input": [1, 2], "prompt_name": "query"}), 400, "prompt_name")
+        self.check_error(self.server.post("/score", {"text_1": "a", "text_2": "b", "pooling": "last"}), 400, "pooling")
+        long = self.server.post("/score", {"text_1": "a", "text_2": ["b", "c " * 30000]})
+        self.check_error(long, 400, "text_2")
 
 
 if __name__ == "__main__":

@@ -59,6 +59,8 @@ static enum status gguf_find_document(const struct checkpoint *checkpoint, const
         *present = true;
     } else if (strcmp(document, "generation_config.json") == 0) {
         *present = gguf_has_generation_config(gguf);
+    } else if (strcmp(document, "1_Pooling/config.json") == 0) {
+        *present = gguf_has_pooling(gguf);
     } else if (strcmp(document, "tokenizer.json") == 0 ||
                strcmp(document, "tokenizer_config.json") == 0) {
         *present = gguf_has_tokenizer(gguf);
@@ -76,6 +78,10 @@ static enum status write_document(const struct checkpoint *checkpoint, const cha
     }
     if (strcmp(document, "generation_config.json") == 0) {
         return gguf_write_generation_config(gguf, out, err);
+    }
+    if (strcmp(document, "1_Pooling/config.json") == 0) {
+        gguf_write_pooling(gguf, out);
+        return OK;
     }
     if (strcmp(document, "tokenizer.json") == 0) return gguf_write_tokenizer(gguf, out, err);
     return gguf_write_tokenizer_config(gguf, out, err);

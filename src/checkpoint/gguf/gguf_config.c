@@ -73,6 +73,7 @@ static const char *const known_keys[] = {
     "feed_forward_length",
     "vocab_size",
     "tensor_data_layout", // of the first converter: the rows of q and k, always permuted by now
+    "pooling_type", // gguf_write_pooling
     "expert_count",
     "expert_weights_norm",
     "expert_weights_scale",
@@ -348,6 +349,29 @@ static const struct {
     {"general.sampling.min_p", "min_p"},
     {"general.sampling.penalty_repeat", "repetition_penalty"},
 };
+
+// How the model's vectors are pooled, by llama.cpp's numbers; -1: the file does not say.
+static int pooling_type(const struct gguf *gguf) {
+    struct gguf_string model = {"", 0};
+    struct gguf_value value;
+    char key[GGUF_KEY_MAX];
+    if (gguf_read_string(gguf, "general.architecture", &model, NULL)) return -1;
+    int len = snprintf(key, sizeof key, "%.*s.pooling_type", (int)model.len, model.text);
+    if (len < 0 || (size_t)len >= sizeof key || !gguf_find(gguf, key, &value)) return -1;
+    if (value.type == GGUF_STRING || value.is_array) return -1;
+    return (int)gguf_real(&value, 0);
+}
+
+bool gguf_has_pooling(const struct gguf *gguf) {
+    return pooling_type(gguf) > 0; // 0: none
+}
+
+void gguf_write_pooling(const struct gguf *gguf, struct json_out *out) {
+    static const char *const modes[] = {"none", "mean", "cls", "lasttoken", "rank"};
+    int type = pooling_type(gguf);
+    const char *mode = type >= 0 && (size_t)type < ARRAY_LEN(modes) ? modes[type] : "unknown";
+    json_out_rawf(out, "{\"pooling_mode\": \"%s\"}", mode);
+}
 
 bool gguf_has_generation_config(const struct gguf *gguf) {
     struct gguf_value unused;

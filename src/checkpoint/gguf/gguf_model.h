@@ -36,6 +36,9 @@ struct json_out;
 // config.json and generation_config.json, written from the metadata.
 MUST_USE enum status gguf_write_config(const struct gguf_files *files, struct json_out *out,
                                        struct err *err);
+// 1_Pooling/config.json of a model of embeddings.
+bool gguf_has_pooling(const struct gguf *gguf);
+void gguf_write_pooling(const struct gguf *gguf, struct json_out *out);
 bool gguf_has_generation_config(const struct gguf *gguf);
 MUST_USE enum status gguf_write_generation_config(const struct gguf *gguf, struct json_out *out,
                                                   struct err *err);

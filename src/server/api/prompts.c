@@ -62,6 +62,9 @@ static bool read_prompt(struct api_request *request, struct prompt *prompt, cons
     const char *key = options->key;
     if (json_is_string(value)) {
         if (!read_text(request, prompt, value, options)) return false;
+    } else if (is_id_list(value) && options->prefix) {
+        return api_error_invalid(&request->error, "prompt_name",
+                                 "prompt_name goes before a text, not before token ids");
     } else if (is_id_list(value)) {
         if (!read_ids(request, prompt, value, key)) return false;
     } else {
@@ -78,6 +81,10 @@ bool prompts_read(struct api_request *request, const struct prompts_options *opt
     if (!member) return api_error_invalid(&request->error, key, "%s is missing", key);
     size_t count = is_list(member) ? json_array_size(member) : 1;
     if (!count) return api_error_invalid(&request->error, key, "%s is empty", key);
+    if (request->sampling.n == 1 && count > options->most) {
+        return api_error_invalid(&request->error, key, "%s has %zu texts, want at most %zu", key,
+                                 count, options->most);
+    }
     if (count > options->most / (uint32_t)request->sampling.n) {
         return api_error_invalid(&request->error, key,
                                  "%s has %zu prompts and n is %d, want at most %zu outputs", key,

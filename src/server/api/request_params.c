@@ -244,7 +244,7 @@ static bool refuse_best_of(struct api_request *request, int64_t n) {
     return best_of > n ? request_params_unsupported(request, "best_of", "best_of above n") : true;
 }
 
-static bool read_cache_salt(struct api_request *request) {
+bool request_params_cache_salt(struct api_request *request) {
     if (!body_string(request, "cache_salt", &request->cache_salt)) return false;
     size_t len = request->cache_salt ? strlen(request->cache_salt) : 1;
     if (len >= 1 && len <= 1024) return true;
@@ -290,7 +290,7 @@ bool request_params_n_predict(struct api_request *request, int64_t *max_tokens) 
 
 bool request_params_read(struct api_request *request) {
     return request_params_model(request) && read_stream(request) && set_params(request) &&
-           refuse_unsupported(request) && read_cache_salt(request) &&
+           refuse_unsupported(request) && request_params_cache_salt(request) &&
            body_bool(request, "return_tokens_as_token_ids", &request->answer.tokens_as_ids) &&
            body_bool(request, "timings_per_token", &request->answer.timings_per_token);
 }

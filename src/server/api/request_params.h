@@ -22,6 +22,7 @@ bool request_params_outputs(struct api_request *request);
 // The same for endpoints that have none of them: they are refused.
 bool request_params_one_output(struct api_request *request);
 bool request_params_model(struct api_request *request);
+bool request_params_cache_salt(struct api_request *request);
 // Sets the parameter of the library's table that has this name.
 bool request_params_set(struct api_request *request, const char *name, const json_t *value);
 

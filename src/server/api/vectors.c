@@ -82,23 +82,47 @@ static bool read_prefix(struct api_request *request, const char **prefix) {
                                         "the model has no prompt named %.60s", name);
 }
 
+// What all of these endpoints have, and what other servers have here that would change the answer.
 static bool read_common(struct api_request *request) {
-    static const char *const unsupported[] = {"truncate_prompt_tokens", "messages"};
+    static const char *const unsupported[] = {"truncate_prompt_tokens",
+                                              "messages",
+                                              "embed_dtype",
+                                              "endianness",
+                                              "use_activation",
+                                              "rank_fields",
+                                              "max_tokens_per_doc",
+                                              "max_chunks_per_doc",
+                                              "softmax",
+                                              "truncate_side",
+                                              "chat_template",
+                                              "chat_template_kwargs"};
+    int64_t priority = 0;
     request->pooling = (struct nvllm_pooling)NVLLM_POOLING_INIT;
-    return body_parse(request) && request_params_model(request) &&
+    if (!body_parse(request) || !request_params_model(request) ||
+        !request_params_cache_salt(request) ||
+        !body_int(request, "priority", INT32_MIN, INT32_MAX, &priority) ||
+        !request_params_refuse(request, unsupported, ARRAY_LEN(unsupported))) {
+        return false;
+    }
+    request->sampling.priority = (int32_t)priority;
+    return true;
+}
+
+// Scores have vectors as the model makes them.
+static bool read_common_score(struct api_request *request) {
+    static const char *const unsupported[] = {"dimensions", "pooling", "normalize", "prompt_name"};
+    return read_common(request) &&
            request_params_refuse(request, unsupported, ARRAY_LEN(unsupported));
 }
 
 // A vector needs no place for an answer.
-static bool fit(struct api_request *request, const char *param) {
+static bool fit(struct api_request *request, const struct prompt *prompt, size_t number,
+                const char *param) {
     uint32_t context = request->api->max_model_len;
-    for (uint32_t i = 0; i < request->num_prompts; i++) {
-        if (request->prompts[i].num_ids <= context) continue;
-        return api_error_set(&request->error, 400, "context_length_exceeded", param,
-                             "text %u has %zu tokens and the context holds %u", i,
-                             request->prompts[i].num_ids, context);
-    }
-    return true;
+    return prompt->num_ids <= context ||
+           api_error_set(&request->error, 400, "context_length_exceeded", param,
+                         "text %zu of %s has %zu tokens and the context holds %u", number, param,
+                         prompt->num_ids, context);
 }
 
 static bool prepare_embeddings(struct api_request *request) {
@@ -118,7 +142,11 @@ static bool prepare_embeddings(struct api_request *request) {
     }
     request->pooling.dimensions = (uint32_t)dimensions;
     request->wants_vectors = true;
-    return prompts_read(request, &options) && fit(request, "input");
+    if (!prompts_read(request, &options)) return false;
+    for (uint32_t i = 0; i < request->num_prompts; i++) {
+        if (!fit(request, &request->prompts[i], i, "input")) return false;
+    }
+    return true;
 }
 
 // 3 bytes become 4 characters of 6 bits (RFC 4648).
@@ -251,8 +279,8 @@ static bool find_answers(struct api_request *request, int32_t ids[2]) {
     return true;
 }
 
-static bool encode_question(struct api_request *request, struct prompt *prompt, const char *query,
-                            const char *document, const char *instruction) {
+static bool encode_question(struct api_request *request, struct prompt *prompt,
+                            const struct pairs *pairs, size_t i) {
     struct nvllm_error fault = {0};
     char *chat = NULL, *text = NULL;
     size_t chat_len = 0, text_len = 0;
@@ -261,14 +289,16 @@ static bool encode_question(struct api_request *request, struct prompt *prompt, 
                                  NULL);
     }
     enum nvllm_status status =
-        nvllm_score_chat(query, document, instruction, &chat, &chat_len, &fault);
+        nvllm_score_chat(pair_text(pairs->queries, i), pair_text(pairs->documents, i),
+                         pairs->instruction, &chat, &chat_len, &fault);
     if (!status) {
         status = nvllm_chat_template_render(request->api->chat_template, chat, chat_len,
                                             &request->interrupt, &text, &text_len, &fault);
     }
-    bool is_good = api_error_library(&request->error, status, &fault, NULL) &&
-                   api_request_encode(request, prompt, text, text_len, false, "documents") &&
-                   api_request_fit(request, prompt, 1, "documents");
+    bool is_good =
+        api_error_library(&request->error, status, &fault, NULL) &&
+        api_request_encode(request, prompt, text, text_len, false, pairs->document_key) &&
+        api_request_fit(request, prompt, 1, pairs->document_key);
     nvllm_free(chat);
     nvllm_free(text);
     return is_good;
@@ -288,10 +318,7 @@ static bool make_questions(struct api_request *request, const struct pairs *pair
     request->sampling.temperature = 0;
     if (!api_request_make_prompts(request, (uint32_t)count)) return false;
     for (size_t i = 0; i < count; i++) {
-        if (!encode_question(request, &request->prompts[i], pair_text(pairs->queries, i),
-                             pair_text(pairs->documents, i), pairs->instruction)) {
-            return false;
-        }
+        if (!encode_question(request, &request->prompts[i], pairs, i)) return false;
     }
     return true;
 }
@@ -303,14 +330,17 @@ static bool make_vectors(struct api_request *request, const struct pairs *pairs)
     request->pooling.normalize = 1;
     if (!api_request_make_prompts(request, (uint32_t)(num_queries + count))) return false;
     for (size_t i = 0; i < num_queries + count; i++) {
-        const char *text = i < num_queries ? pair_text(pairs->queries, i)
-                                           : pair_text(pairs->documents, i - num_queries);
-        if (!api_request_encode(request, &request->prompts[i], text, strlen(text), true,
-                                pairs->document_key)) {
+        bool is_query = i < num_queries;
+        size_t number = is_query ? i : i - num_queries;
+        const char *key = is_query ? pairs->query_key : pairs->document_key;
+        const char *text = pair_text(is_query ? pairs->queries : pairs->documents, number);
+        struct prompt *prompt = &request->prompts[i];
+        if (!api_request_encode(request, prompt, text, strlen(text), true, key) ||
+            !fit(request, prompt, number, key)) {
             return false;
         }
     }
-    return fit(request, pairs->document_key);
+    return true;
 }
 
 static bool make_pairs(struct api_request *request, struct pairs *pairs) {
@@ -352,7 +382,7 @@ static double score_of(const struct api_request *request, uint32_t i) {
 
 static bool prepare_score(struct api_request *request) {
     struct pairs pairs = {.query_key = "text_1", .document_key = "text_2"};
-    if (!read_common(request)) return false;
+    if (!read_common_score(request)) return false;
     pairs.queries = body_get(request, "text_1");
     pairs.documents = body_get(request, "text_2");
     if (!pairs.queries && !pairs.documents) { // vLLM's newer names
@@ -388,7 +418,7 @@ static bool prepare_rerank(struct api_request *request) {
     struct pairs pairs = {.query_key = "query", .document_key = "documents"};
     int64_t top_n = 0;
     bool returns = true; // as in vLLM
-    if (!read_common(request) || !body_int(request, "top_n", 0, INT32_MAX, &top_n) ||
+    if (!read_common_score(request) || !body_int(request, "top_n", 0, INT32_MAX, &top_n) ||
         !body_bool(request, "return_documents", &returns)) {
         return false;
     }

@@ -554,6 +554,10 @@ bool api_request_encode(struct api_request *request, struct prompt *prompt, cons
     enum nvllm_status status =
         api_encode(request->api->tokenizer, text, len, add_special_tokens, &request->interrupt,
                    &prompt->ids, &prompt->num_ids, &fault);
+    if (status == NVLLM_ERR_CAPACITY && request->wants_vectors) {
+        return api_error_set(&request->error, 400, "context_length_exceeded", param,
+                             "a text has more than %u tokens, which the context holds", len_max);
+    }
     if (status == NVLLM_ERR_CAPACITY) {
         return api_error_set(&request->error, 400, "context_length_exceeded", param,
                              "the prompt has more than %u tokens and the context holds %u, with at "

@@ -187,7 +187,9 @@ static enum status read_name(const struct reader *reader, const json_t *part, st
         vocabulary_has_name(reader->vocabulary, out->bytes, out->len)) {
         return status;
     }
-    return err_set(err, ERR_INVALID, "\"%.64s\" is no added token of this model", out->bytes);
+    return err_set(err, ERR_INVALID,
+                   "\"%.64s\" is no added token of this model, or one that ends the answer",
+                   out->bytes);
 }
 
 static enum status read_token(const struct reader *reader, const json_t *part, uint32_t *item,
