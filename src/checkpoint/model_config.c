@@ -358,12 +358,6 @@ static enum status read_rope(struct model_config *config, const json_t *root, co
     double local_theta = defaults_of(config->architecture).local_theta;
     uint32_t positions = config->max_position_embeddings;
     const char *layer_type = local_theta != 0 ? "full_attention" : NULL;
-    bool has_rope = jread_get(root, "rope_scaling") || jread_get(root, "rope_parameters");
-    if (!has_rope && strcmp(config->architecture, "GptOssForCausalLM") == 0) {
-        return err_set(err, ERR_FORMAT,
-                       "%s: \"rope_scaling\" is missing; the published one of gpt-oss is yarn",
-                       what);
-    }
     enum status status =
         rope_config_read(&config->rope, root, layer_type, positions, theta, what, err);
     double partial = defaults_of(config->architecture).partial;
