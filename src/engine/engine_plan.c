@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/os/cpu.h"
 #include "base/os/file.h"
-#include "base/text/c_locale.h"
 #include "comm/mpi_comm.h"
 #include "engine/executor/mpi_executor.h"
 #include "engine/executor/rank_sampling.h"
@@ -399,47 +398,6 @@ static enum status find_longest(struct engine_plan *plan,
     if (options->num_kvcache_blocks) num_blocks = (uint64_t)options->num_kvcache_blocks;
     plan->longest_model_len = tokens_in(&scheduler, most, num_blocks);
     return OK;
-}
-
-// What makes the largest part of the memory smaller.
-static const char *smaller_part(const struct engine_plan *plan, size_t kv_bytes) {
-    bool is_gpu = plan->backend->queue != NULL;
-    size_t weights = plan->weights_bytes, workspace = plan->workspace_bytes;
-    size_t states = plan->state_bytes, others = engine_plan_total_bytes(plan) - states;
-    bool is_largest = states > kv_bytes && states > weights && states > workspace;
-    if (is_largest || (states && others < plan->memory_available_bytes)) {
-        return "a smaller max_num_seqs or num_state_snapshots needs less";
-    }
-    if (kv_bytes > weights && kv_bytes > workspace) {
-        return "a smaller kv_cache_gib, num_kvcache_blocks or max_model_len needs less, and so "
-               "does kv_cache_dtype fp8 or int8";
-    }
-    if (workspace > weights) return "a smaller max_num_batched_tokens or max_num_seqs needs less";
-    if (is_gpu) return "tensor_parallel_size shares the weights among several GPUs";
-    uint32_t bits = engine_plan_weight_format(plan).bits;
-    if (bits == WEIGHTS_INT4.bits) return "only a smaller model needs less";
-    return bits == WEIGHTS_INT8.bits ? "quantization int4 makes the weights smaller"
-                                     : "quantization int8 or int4 makes the weights smaller";
-}
-
-enum status engine_plan_check_memory(const struct engine_plan *plan, struct err *err) {
-    size_t needed = engine_plan_total_bytes(plan);
-    size_t available = plan->memory_available_bytes;
-    if (!available || needed <= available) return OK;
-    size_t kv_bytes = plan->kv_block_bytes * plan->scheduler.num_blocks;
-    size_t workspace = plan->workspace_bytes + engine_plan_scheduler_bytes(plan);
-    char states[100] = "";
-    if (plan->state_bytes) {
-        c_locale_snprintf(states, sizeof states, ", states of %u sequences and %u snapshots %.2f",
-                          plan->scheduler.max_num_seqs, plan->scheduler.num_snapshots,
-                          (double)plan->state_bytes / gib);
-    }
-    return err_set(err, ERR_NOMEM,
-                   "the model needs %.2f GiB (weights %.2f, workspace %.2f, KV cache %.2f%s), but "
-                   "%.2f are free; %s",
-                   (double)needed / gib, (double)plan->weights_bytes / gib, (double)workspace / gib,
-                   (double)kv_bytes / gib, states, (double)available / gib,
-                   smaller_part(plan, kv_bytes));
 }
 
 // Finds the memory that this process may take. On a device that is its share, or what is free if

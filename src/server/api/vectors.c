@@ -182,10 +182,7 @@ static void write_vector(struct json_out *out, const struct choice *choice) {
 }
 
 static void write_embeddings(struct api_request *request, struct json_out *out) {
-    json_out_rawf(out,
-                  "{\"id\":\"%s\",\"object\":\"list\",\"created\":%llu,\"model\":", request->id,
-                  (unsigned long long)request->created);
-    json_out_cstring(out, request->answer.model);
+    answer_write_head(out, request, "list");
     json_out_raw(out, ",\"data\":[");
     for (uint32_t i = 0; i < request->num_choices; i++) {
         json_out_rawf(out, "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", i ? "," : "",
