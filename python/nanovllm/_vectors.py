@@ -99,6 +99,14 @@ def native_pairs(text_1: object, text_2: object) -> Pairs:
     return pairs
 
 
+def check_no_instruction(instruction: object) -> None:
+    """InvalidArgumentError: there is one, for a model that compares vectors."""
+    if instruction is not None:
+        raise InvalidArgumentError(
+            "instruction is for models that are asked yes or no; this one compares vectors"
+        )
+
+
 def texts(pairs: Pairs) -> list[NativePrompt]:
     """The queries, then the documents."""
     return [NativePrompt(text=text) for text in (*pairs.queries, *pairs.documents)]

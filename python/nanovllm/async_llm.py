@@ -15,20 +15,22 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
-from . import _values
+from . import _values, _vectors
 from ._engine import Completion, Engine, Logprobs, Request, exclusive, using
 from ._handle import Unique
 from ._prompts import Messages, NativePrompt, Prompt, native, native_chat
 from .config import Config, make_config
 from .errors import ExitedError, NanovllmError
+from .outputs import EmbeddingRequestOutput, ScoringRequestOutput
 from .sampling_params import SamplingParams, check_params
 from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from ._structs import PoolingStruct
     from .config import ConfigArgs, PathOrStr
 
 Chunk = dict[str, Any]
@@ -98,11 +100,12 @@ class _Worker:
 
     # ---- an event loop's thread ----
 
-    async def add(self, prompt: NativePrompt, params: SamplingParams) -> Stream:
+    async def add(self, prompt: NativePrompt, params: SamplingParams, **wanted: Any) -> Stream:
+        """wanted: further arguments of Request."""
         self._engine.handle.check_process()
         stream = Stream(self._engine, params.n)
         try:
-            done = self._submitter.submit(self._submit, stream, prompt, params)
+            done = self._submitter.submit(self._submit, stream, prompt, params, wanted)
         except RuntimeError:
             raise ExitedError("the LLM has exited") from None
         try:
@@ -129,10 +132,16 @@ class _Worker:
 
     # ---- the submitter's thread ----
 
-    def _submit(self, stream: Stream, prompt: NativePrompt, params: SamplingParams) -> None:
+    def _submit(
+        self,
+        stream: Stream,
+        prompt: NativePrompt,
+        params: SamplingParams,
+        wanted: Mapping[str, Any],
+    ) -> None:
         sampling = params.native(is_chat=prompt.is_chat())
         try:
-            request = stream._request = self._request(stream, params.n)
+            request = stream._request = self._request(stream, params.n, wanted)
             with using(self._engine):
                 self._engine.add(prompt, sampling, request)
             stream.request_id = request.id
@@ -141,7 +150,7 @@ class _Worker:
         if stream._is_gone:  # the reader left meanwhile, and could not abort a request without id
             stream._leave()
 
-    def _request(self, stream: Stream, n: int) -> Request:
+    def _request(self, stream: Stream, n: int, wanted: Mapping[str, Any]) -> Request:
         def on_tokens(
             completion: Completion,
             token_ids: list[int],
@@ -173,7 +182,7 @@ class _Worker:
             if request.error is not None:
                 self._put(stream, request.error)
 
-        request = Request(on_tokens=on_tokens, on_end=on_end)
+        request = Request(on_tokens=on_tokens, on_end=on_end, **wanted)
         return request
 
     # ---- the engine's thread ----
@@ -294,6 +303,63 @@ class AsyncLLM(Unique):
             chat_template_kwargs=chat_template_kwargs,
         )
         return self._stream(prompt, copy(check_params(sampling_params)))
+
+    async def embed(
+        self,
+        prompt: Prompt,
+        *,
+        pooling: Literal["model", "last", "mean"] = "model",
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        prompt_name: str | None = None,
+    ) -> EmbeddingRequestOutput:
+        """Turns one prompt into a vector, as LLM.embed does. Many at a time run in one step."""
+        native_pool = _vectors.native_pooling(pooling, normalize, dimensions, prompt_name)
+        (request,) = await self._run([native(prompt)], SamplingParams(), native_pool)
+        return _vectors.embedding_of(request)
+
+    async def score(
+        self,
+        text_1: str | Sequence[str],
+        text_2: str | Sequence[str],
+        *,
+        instruction: str | None = None,
+    ) -> list[ScoringRequestOutput]:
+        """Scores documents by how well they fit a query, as LLM.score does."""
+        pairs = _vectors.native_pairs(text_1, text_2)
+        with using(self._worker._engine):
+            is_embedder = self._worker._engine.is_embedder()
+        if is_embedder:
+            _vectors.check_no_instruction(instruction)
+            pooling = _vectors.native_pooling(normalize=True)
+            requests = await self._run(_vectors.texts(pairs), SamplingParams(), pooling)
+            return _vectors.cosines(pairs, requests)
+        params = _vectors.answer_params(self.tokenizer)
+        questions = _vectors.questions(pairs, instruction)
+        return [_vectors.answer_of(request) for request in await self._run(questions, params)]
+
+    async def _run(
+        self,
+        prompts: Sequence[NativePrompt],
+        params: SamplingParams,
+        pooling: PoolingStruct | None = None,
+    ) -> list[Request]:
+        """Runs prompts to their end. An error of one ends the others."""
+        streams: list[Stream] = []
+        requests: list[Request] = []
+        try:
+            for prompt in prompts:
+                wanted = {"wants_prompt": True, "pooling": pooling}
+                streams.append(await self._worker.add(prompt, params, **wanted))
+            for stream in streams:
+                async for _ in stream:
+                    pass
+                assert stream._request is not None  # it was added
+                requests.append(stream._request)
+        finally:
+            for stream in streams:
+                stream.close()
+        return requests
 
     async def _stream(
         self, prompt: NativePrompt, params: SamplingParams

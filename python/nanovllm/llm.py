@@ -196,10 +196,7 @@ class LLM(Unique):
         with using(self._engine):
             is_embedder = self._engine.is_embedder()
         if is_embedder:
-            if instruction is not None:
-                raise InvalidArgumentError(
-                    "instruction is for models that are asked yes or no; this one compares vectors"
-                )
+            _vectors.check_no_instruction(instruction)
             pooling = _vectors.native_pooling(normalize=True)
             requests = self._run(
                 _vectors.texts(pairs), None, use_tqdm, "text", wants_prompt=True, pooling=pooling

@@ -20,6 +20,7 @@ enum cli_exit {
 };
 
 int cmd_generate(int argc, char **argv);
+int cmd_embed(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
 int cmd_rm(int argc, char **argv);

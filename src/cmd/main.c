@@ -51,6 +51,7 @@ int version_print(bool is_short) {
 static const struct cli_command commands[] = {
     {"generate", "complete prompts with a model", cmd_generate},
     {"chat", "talk with a model", cmd_chat},
+    {"embed", "turn texts into vectors with a model", cmd_embed},
     {"serve", "serve a model over HTTP in OpenAI's form", cmd_serve},
     {"bench", "measure a model's speed on a fixed workload", cmd_bench},
     {"inspect", "show a model's shape and memory plan without loading it", cmd_inspect},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import DEVICE, MODEL, small
-from nanovllm import LLM, InvalidArgumentError, SamplingParams, UnsupportedError
+from nanovllm import LLM, AsyncLLM, InvalidArgumentError, SamplingParams, UnsupportedError
 
 CLOSE = 1e-5 if DEVICE == "cpu" else 1e-2
 TEXTS = ["The sun is a star.", "Two and two is four."]
@@ -190,3 +191,35 @@ def test_a_model_without_yes_and_no_cannot_be_asked(llm: LLM) -> None:
 def test_what_is_no_pair_is_refused(llm: LLM, text_1: Any, text_2: Any, sentence: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"^{sentence}"):
         llm.score(text_1, text_2, use_tqdm=False)
+
+
+def test_many_of_an_async_llm_get_what_an_llm_gives(llm: LLM) -> None:
+    async def main() -> list[list[float]]:
+        async with AsyncLLM(MODEL, **small()) as own:
+            outputs = await asyncio.gather(*(own.embed(text, dimensions=8) for text in TEXTS))
+            return [output.outputs.embedding for output in outputs]
+
+    for got, want in zip(asyncio.run(main()), vectors(llm, TEXTS, dimensions=8)):
+        assert got == pytest.approx(want, abs=CLOSE)
+
+
+def test_an_async_llm_scores_by_both_rules(embedder: LLM, asked: LLM) -> None:
+    async def main(model: Any) -> list[float]:
+        async with AsyncLLM(model, **small()) as own:
+            return [output.outputs.score for output in await own.score(TEXTS[0], TEXTS)]
+
+    for other in (embedder, asked):
+        got = asyncio.run(main(other.config.model))
+        assert got == pytest.approx(scores(other, TEXTS[0], TEXTS), abs=CLOSE)
+
+
+def test_an_async_llm_refuses_what_an_llm_refuses(embedder: LLM) -> None:
+    async def main() -> None:
+        async with AsyncLLM(embedder.config.model, **small()) as own:
+            with pytest.raises(InvalidArgumentError, match="no prompt named other"):
+                await own.embed(TEXTS[0], prompt_name="other")
+            with pytest.raises(InvalidArgumentError, match="instruction is for models"):
+                await own.score(TEXTS[0], TEXTS, instruction="x")
+            assert len((await own.embed(TEXTS[0])).outputs.embedding) > 1
+
+    asyncio.run(main())

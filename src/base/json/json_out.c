@@ -60,6 +60,33 @@ void json_out_float(struct json_out *out, float value) {
     if (!out->status) out->status = json_text_float(&out->buf, value, NULL);
 }
 
+void json_out_floats(struct json_out *out, const float *values, size_t count) {
+    json_out_raw(out, "[");
+    for (size_t i = 0; i < count; i++) {
+        if (i) json_out_raw(out, ",");
+        json_out_float(out, values[i]);
+    }
+    json_out_raw(out, "]");
+}
+
+// 3 bytes become 4 characters of 6 bits.
+void json_out_base64(struct json_out *out, const void *bytes, size_t len) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *from = bytes;
+    json_out_raw(out, "\"");
+    for (size_t i = 0; i < len; i += 3) {
+        size_t left = len - i;
+        unsigned group = (unsigned)from[i] << 16;
+        if (left > 1) group |= (unsigned)from[i + 1] << 8;
+        if (left > 2) group |= from[i + 2];
+        const char four[] = {digits[group >> 18], digits[group >> 12 & 63],
+                             left > 1 ? digits[group >> 6 & 63] : '=',
+                             left > 2 ? digits[group & 63] : '=', '\0'};
+        json_out_raw(out, four);
+    }
+    json_out_raw(out, "\"");
+}
+
 void json_out_ids(struct json_out *out, const int32_t *ids, size_t num_ids) {
     if (!out->status) out->status = json_text_ids(&out->buf, ids, num_ids, NULL);
 }

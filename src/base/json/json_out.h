@@ -23,6 +23,9 @@ void json_out_rawf(struct json_out *out, const char *format, ...) PRINTF_LIKE(2,
 void json_out_string(struct json_out *out, const char *text, size_t len);
 void json_out_cstring(struct json_out *out, const char *text); // NULL: null
 void json_out_float(struct json_out *out, float value);
+void json_out_floats(struct json_out *out, const float *values, size_t count); // a list
+// The bytes [len] as a string in base64 (RFC 4648).
+void json_out_base64(struct json_out *out, const void *bytes, size_t len);
 void json_out_ids(struct json_out *out, const int32_t *ids, size_t num_ids);
 void json_out_value(struct json_out *out, const json_t *value);
 

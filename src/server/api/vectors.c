@@ -149,36 +149,14 @@ static bool prepare_embeddings(struct api_request *request) {
     return true;
 }
 
-// 3 bytes become 4 characters of 6 bits (RFC 4648).
-static void write_base64(struct json_out *out, const unsigned char *bytes, size_t len) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    json_out_raw(out, "\"");
-    for (size_t i = 0; i < len; i += 3) {
-        size_t left = len - i;
-        unsigned group = (unsigned)bytes[i] << 16;
-        if (left > 1) group |= (unsigned)bytes[i + 1] << 8;
-        if (left > 2) group |= bytes[i + 2];
-        const char four[] = {digits[group >> 18], digits[group >> 12 & 63],
-                             left > 1 ? digits[group >> 6 & 63] : '=',
-                             left > 2 ? digits[group & 63] : '=', '\0'};
-        json_out_raw(out, four);
-    }
-    json_out_raw(out, "\"");
-}
-
 static void write_vector(struct json_out *out, const struct choice *choice) {
+    // The numbers lie in choice->text, whose memory malloc has aligned.
+    const float *vector = (const void *)choice->text.data;
     if (choice->request->answer.base64) {
-        write_base64(out, (const unsigned char *)choice->text.data, choice->text.len);
-        return;
+        json_out_base64(out, vector, choice->text.len);
+    } else {
+        json_out_floats(out, vector, num_numbers(choice));
     }
-    json_out_raw(out, "[");
-    for (size_t i = 0; i < num_numbers(choice); i++) {
-        float value;
-        read_numbers(choice, i, &value, 1);
-        if (i) json_out_raw(out, ",");
-        json_out_float(out, value);
-    }
-    json_out_raw(out, "]");
 }
 
 static void write_embeddings(struct api_request *request, struct json_out *out) {
