@@ -315,7 +315,12 @@ struct nvllm_logit_bias {
         "GGUF file of a model by its name, such as Q4_K_M; default: safetensors, else Q4_K_M or "  \
         "Q8_0")                                                                                    \
     ROW(BOOL, download, 0, 0, 1,                                                                   \
-        "download a model by its name if the Hugging Face cache lacks it")
+        "download a model by its name if the Hugging Face cache lacks it")                         \
+    CHOICE(drafts, "off", "auto|off|N",                                                            \
+        "guess tokens from the text so far and verify them together, which changes no token but "  \
+        "takes fewer steps: N at most, or auto, as many as pay")                                   \
+    TEXT(speculative_config, NULL,                                                                 \
+        "vLLM's JSON object for the same, with method ngram; default: drafts decides")
 
 // clang-format on
 
@@ -827,7 +832,8 @@ struct nvllm_stats {
     uint64_t num_steps; // steps whose results the host has; the token counters are of these steps
     // Tokens run through the model together: of prompts, computed again, or which a form demanded.
     uint64_t num_prefill_tokens;
-    uint64_t num_decode_tokens; // generated tokens run through the model, one at a time
+    // Generated tokens run through the model: one of each output in a step, and accepted drafts.
+    uint64_t num_decode_tokens;
     uint64_t num_generated_tokens;
     uint64_t num_cached_tokens; // prompt tokens that the prefix cache saved
     uint64_t num_preemptions;
@@ -863,11 +869,13 @@ struct nvllm_stats {
     uint64_t num_forms, num_forms_kept, num_forms_refused;
     struct nvllm_durations form_compile; // compilations of forms, also of refused ones
     struct nvllm_durations form_mask; // masks of the tokens that a form allows, one a sampled token
+    // Drafts that steps ran, their tokens, and those of them that were right.
+    uint64_t num_drafts, num_draft_tokens, num_accepted_tokens;
 };
 #define NVLLM_STATS_INIT                                                                           \
     {                                                                                              \
         sizeof(struct nvllm_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {{0}, 0}, {{0}, 0},                                \
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {{0}, 0}, {{0}, 0}, 0, 0, 0,                       \
     }
 NVLLM_API void nvllm_engine_stats(struct nvllm_engine *engine, struct nvllm_stats *stats);
 
@@ -887,11 +895,12 @@ struct nvllm_step_item {
     uint32_t index; // of the request's output, below n
     uint64_t sequence_id; // of this output alone: the number of its arrival, from 1
     // 1: tokens of the prompt, tokens computed again after a preemption, or several that a form
-    // demanded. 0: the newest token.
+    // demanded. 0: the newest token, and drafts of those that follow.
     int32_t is_prefill;
     int32_t is_admitted; // 1: it waited before this step, new or preempted
     uint32_t num_prompt_tokens;
     uint32_t first_position, num_tokens;
+    uint32_t num_drafts; // of the tokens, the last ones; num_output_tokens - 1 of them were right
     const int32_t *token_ids; // [num_tokens]; -1: the request was aborted before the id was known
     const uint32_t *block_table; // [num_blocks] of positions [0, first_position + num_tokens)
     uint32_t num_blocks;
@@ -940,7 +949,7 @@ struct nvllm_step_trace {
     struct nvllm_step_times times;
     const struct nvllm_step_item *items; // [num_items] in the order of the batch
     uint32_t num_items;
-    uint32_t num_prefill_tokens, num_decode_tokens; // sums over the items
+    uint32_t num_prefill_tokens, num_decode_tokens; // sums over the items; drafts are decodes
     // [num_preempted] ids of preempted sequences: they released their blocks and wait again.
     const uint64_t *preempted;
     uint32_t num_preempted;

@@ -241,6 +241,9 @@ class StatsStruct(Structure):
         ("num_forms_refused", c_uint64),
         ("form_compile", Durations),
         ("form_mask", Durations),
+        ("num_drafts", c_uint64),
+        ("num_draft_tokens", c_uint64),
+        ("num_accepted_tokens", c_uint64),
     ]
 
 

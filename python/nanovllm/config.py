@@ -56,6 +56,8 @@ class ConfigArgs(TypedDict, total=False):
     revision: PathOrStr | None
     quant: PathOrStr | None
     download: bool
+    drafts: str | int
+    speculative_config: Mapping[str, Any] | str | None
     trace: PathOrStr | None
     # parameter-tables: end
 
@@ -162,6 +164,11 @@ class Config:
     """GGUF file of a model by its name, such as Q4_K_M."""
     download: bool = False
     """Download a model by its name if the Hugging Face cache lacks it."""
+    drafts: str | int = "off"
+    """Guess tokens from the text so far and verify them together, which changes no token but
+    takes fewer steps: so many at most, 1 to 15, or "auto", as many as pay, or "off"."""
+    speculative_config: Mapping[str, Any] | str | None = None
+    """The same as vLLM has it, with the method "ngram". None: drafts decides."""
     trace: PathOrStr | None = None
     """File that each step is written to, for ui.perfetto.dev; whole after exit(). None:
     none."""
@@ -217,8 +224,13 @@ class NativeOptions:
 
     def _set(self, name: str, value: Any) -> None:
         known = _LIBRARY_NAMES.get(name, name)
-        if name in ("chat_template", "quantization", "revision", "quant") and value is None:
+        unset = ("chat_template", "quantization", "revision", "quant", "speculative_config")
+        if name in unset and value is None:
             return  # the model's own; weights as they are
+        if name == "speculative_config" and isinstance(value, Mapping):
+            value = _values.json_of(name, value).decode()
+        if name == "drafts" and isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
         if name == "worker_program" and value is None:
             program = find_program() if self.struct.tensor_parallel_size > 1 else None
             if program:

@@ -233,6 +233,7 @@ static void put_item(struct nvllm_trace_file *file, const struct nvllm_step_trac
     put_member(file, ",\"first_position\":", item->first_position);
     put_tokens(file, ",\"tokens\":", item->token_ids, item->num_tokens);
     put_tables(file, ",\"block_table\":", item, item->num_blocks);
+    if (item->num_drafts) put_member(file, ",\"num_drafts\":", item->num_drafts);
     if (item->num_output_tokens) {
         put_tokens(file, ",\"output\":", item->output_token_ids, item->num_output_tokens);
     }

@@ -244,7 +244,7 @@ static enum status choose_lengths(struct engine_plan *plan,
     struct step_limits *limits = &plan->runner.decoder.limits;
     *limits = (struct step_limits){
         .max_num_tokens = max_num_tokens,
-        .max_num_seqs = max_num_seqs,
+        .max_num_seqs = draft_options_rows(&plan->drafts, max_num_seqs, max_num_tokens),
         .max_positions = wanted,
         .max_blocks_per_seq = (wanted + block_size - 1) / block_size,
         .num_snapshots = plan->scheduler.num_snapshots,
@@ -504,6 +504,8 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     bool is_mixed = strcmp(options->schedule, "mixed") == 0;
     plan->is_async = is_mixed && (strcmp(options->async_scheduling, "on") == 0 ||
                                   (has_queue && strcmp(options->async_scheduling, "off") != 0));
+    bool has_states = layer_table_num_states(&plan->layers) > 0;
+    if ((status = draft_options_read(&plan->drafts, options, has_states, err))) goto fail;
     if ((status = choose_lengths(plan, options, err))) goto fail;
 
     find_lm_head(plan);

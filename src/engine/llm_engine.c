@@ -210,6 +210,7 @@ enum status llm_engine_load(struct llm_engine *engine, const struct nvllm_engine
     if ((status = create_forms(engine, err))) return status;
     if ((status = create_flights(engine, err))) return status;
     if ((status = create_row_buffers(engine, err))) return status;
+    if ((status = llm_engine_init_drafts(engine, err))) return status;
     double warm_up = clock_seconds();
     status = executor_warm_up(engine->executor, &engine->inflight_steps[0].batch, err);
     if (status) return status;
@@ -244,6 +245,7 @@ bool llm_engine_destroy(struct llm_engine *engine) {
     token_count_slots_fini(&engine->token_count_slots);
     free(engine->row_buffers.scratch);
     free(engine->row_buffers.ranked);
+    free(engine->draft_offers);
     scheduler_destroy(engine->scheduler);
     step_observer_fini(&engine->observer);
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
@@ -261,7 +263,7 @@ bool llm_engine_destroy(struct llm_engine *engine) {
 }
 
 static struct batch_row row_of(const struct sequence *seq) {
-    const struct request *request = seq->user;
+    struct request *request = seq->user;
     return (struct batch_row){&request->sampling, request->counts_slot};
 }
 
@@ -315,7 +317,7 @@ static enum status launch(struct llm_engine *engine, struct inflight_step *infli
                           struct err *err) {
     const struct schedule *schedule = &inflight->schedule;
     uint32_t padded_seqs = 0;
-    if (schedule->num_prefill_tokens == 0) {
+    if (schedule->num_prefill_tokens + schedule->num_draft_tokens == 0) {
         padded_seqs = model_runner_padded_seqs(&engine->plan.runner, schedule->num_items);
     }
     begin_counts(engine, schedule);
@@ -360,7 +362,7 @@ static void advance(struct llm_engine *engine, struct inflight_step *inflight) {
         if (item->seq->status != SEQUENCE_FINISHED) {
             scheduler_append_pending(engine->scheduler, item->seq, row);
         }
-        row += item->needs_token;
+        row += scheduled_num_rows(item);
     }
 }
 
@@ -375,6 +377,8 @@ static void take_results(struct llm_engine *engine, struct inflight_step *inflig
                          const struct sample_result *results,
                          const struct sample_result *prompt_results) {
     const struct schedule *schedule = &inflight->schedule;
+    const struct batch_header *header = inflight->batch.header;
+    const int32_t *ran = batch_bind(header, inflight->batch.header).tokens;
     uint32_t row = 0;
     if (engine->observer.on_step) step_observer_begin(&engine->observer, inflight->slot);
     for (uint32_t i = 0; i < schedule->num_items; i++) {
@@ -384,16 +388,19 @@ static void take_results(struct llm_engine *engine, struct inflight_step *inflig
         llm_engine_take_prompt(request, item, prompt_results);
         prompt_results += item->num_prompt_rows;
         if (item->needs_token && !request->has_ended) {
-            num_tokens = llm_engine_take_tokens(engine, request, &results[row], 1,
+            uint32_t num_right = llm_engine_verify_drafts(engine, item, ran, &results[row]);
+            num_tokens = llm_engine_take_tokens(engine, request, &results[row], 1 + num_right,
                                                 inflight->times.output_begin);
         }
         if (item->ends_pooling && !request->has_ended) {
             llm_engine_end_pooled(engine, request, inflight->times.output_begin);
         }
-        row += item->needs_token;
-        if (!engine->observer.on_step) continue;
-        step_observer_add(&engine->observer, schedule, engine->plan.scheduler.block_size,
-                          num_tokens);
+        row += scheduled_num_rows(item);
+        if (engine->observer.on_step) {
+            step_observer_add(&engine->observer, schedule, engine->plan.scheduler.block_size, ran,
+                              num_tokens);
+        }
+        ran += item->num_tokens;
     }
 }
 
@@ -424,9 +431,11 @@ static enum status finish_step(struct llm_engine *engine, struct inflight_step *
         engine->stats.num_steps++;
         engine->stats.num_prefill_tokens += schedule->num_prefill_tokens;
         engine->stats.num_decode_tokens += schedule->num_decode_tokens;
-        atomic_fetch_add(&engine->num_step_tokens, schedule->num_tokens);
+        llm_engine_measure_drafts(engine, schedule, times->output_begin);
         take_results(engine, inflight, results, prompt_results);
     }
+    atomic_store(&engine->num_step_tokens,
+                 engine->stats.num_prefill_tokens + engine->stats.num_decode_tokens);
     times->output_end = clock_seconds();
     engine->stats.output_seconds += times->output_end - inside;
     if (!status) {
@@ -450,14 +459,23 @@ static enum status sample(struct llm_engine *engine, struct inflight_step *infli
 }
 
 // Runs one step. With async scheduling, launches one and takes the results of the one before. While
-// the launched step's forward pass runs, these results become events and late masks.
+// the launched step's forward pass runs, these results become events and late masks. A step with
+// drafts runs alone: they begin behind the last token, and the step after must know how many were
+// right.
 static enum status step(struct llm_engine *engine, struct err *err) {
     double start = clock_seconds();
     struct inflight_step *now = &engine->inflight_steps[engine->next_slot];
     struct inflight_step *before =
         &engine->inflight_steps[(engine->next_slot + 1) % MODEL_RUNNER_SLOTS];
     if (before->is_launched) advance(engine, before);
+    if (before->is_launched &&
+        (before->schedule.num_draft_tokens || llm_engine_awaits_drafts(engine))) {
+        enum status status = finish_step(engine, before, err);
+        if (status) return status;
+        start = clock_seconds();
+    }
     scheduler_schedule(engine->scheduler, &now->schedule);
+    if (!before->is_launched) llm_engine_add_drafts(engine, &now->schedule);
     note_scheduled(engine, &now->schedule, start);
     if (now->schedule.num_items > 0) {
         enum status status = launch(engine, now, start, err);
@@ -560,32 +578,9 @@ enum status llm_engine_wait(struct llm_engine *engine, double seconds, struct er
     enum status status = check_alive(engine, err);
     if (status) return status;
     bool has_ended = take_inbox(engine);
+    drafter_pause(&engine->drafter, 0);
     llm_engine_tell_ends(engine);
     publish_stats(engine);
     if (!has_ended) inbox_wait(&engine->inbox, seconds);
     return OK;
-}
-
-void llm_engine_stats(struct llm_engine *engine, struct nvllm_stats *stats) {
-    inbox_read_stats(&engine->inbox, stats);
-    stats->peak_rss_bytes = cpu_peak_rss_bytes();
-    if (engine->forms) form_stats_read(&engine->forms->stats, stats);
-}
-
-void llm_engine_default_sampling(const struct llm_engine *engine,
-                                 struct nvllm_sampling_params *params) {
-    *params = (struct nvllm_sampling_params)NVLLM_SAMPLING_PARAMS_INIT;
-    sampling_fill_defaults(params, &engine->plan.generation);
-}
-
-uint64_t llm_engine_num_step_tokens(const struct llm_engine *engine) {
-    return atomic_load(&engine->num_step_tokens);
-}
-
-bool llm_engine_caches_prefixes(const struct llm_engine *engine) {
-    return engine->plan.scheduler.enable_prefix_caching;
-}
-
-const struct tokenizer *llm_engine_tokenizer(const struct llm_engine *engine) {
-    return engine->text_of ? engine->text_of->tokenizer : engine->tokenizer;
 }

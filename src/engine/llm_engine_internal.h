@@ -11,6 +11,7 @@
 
 #include "backend/log_softmax.h"
 #include "engine/data_parallel/event_turn.h"
+#include "engine/draft/drafter.h"
 #include "engine/engine_plan.h"
 #include "engine/executor/executor.h"
 #include "engine/llm_engine.h"
@@ -20,7 +21,7 @@
 #include "engine/step_observer.h"
 
 // Most tokens that a step may bring for one output; the text of an event holds theirs.
-enum { LLM_ENGINE_STEP_TOKENS_MAX = 16 };
+enum { LLM_ENGINE_STEP_TOKENS_MAX = 1 + DRAFT_TOKENS_MAX };
 
 // A step from its schedule until its results are taken. A request in its schedule that ends
 // meanwhile is freed only after that.
@@ -58,6 +59,8 @@ struct llm_engine {
         uint64_t *scratch; // [2][vocab_size]
         struct ranked_token *ranked; // [vocab_size]
     } row_buffers; // for the log-probabilities of a prompt's token over the whole vocabulary
+    struct drafter drafter;
+    struct draft_offer *draft_offers; // [drafter.rows_max]
     struct step_observer observer;
     bool failed; // a step failed: nothing more can run
     struct nvllm_stats stats; // what neither the scheduler nor the inbox counts
@@ -104,6 +107,22 @@ void llm_engine_take_prompt(struct request *request, const struct scheduled *ite
 uint32_t llm_engine_take_tokens(struct llm_engine *engine, struct request *request,
                                 const struct sample_result *results, uint32_t num_results,
                                 double now);
+// Allocates what drafts need, if the plan has any; of the engine and of one output.
+MUST_USE enum status llm_engine_init_drafts(struct llm_engine *engine, struct err *err);
+MUST_USE enum status llm_engine_init_output_drafts(const struct llm_engine *engine,
+                                                   struct request *request, struct err *err);
+// Whether the next step may have drafts, so that it is to be scheduled when all tokens are known.
+// The step before was launched and advanced.
+bool llm_engine_awaits_drafts(struct llm_engine *engine);
+// Adds drafts to a schedule of the scheduler. No token is pending.
+void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule);
+// The results of a step came at `now`, in seconds of the clock.
+void llm_engine_measure_drafts(struct llm_engine *engine, const struct schedule *schedule,
+                               double now);
+// How many of an item's drafts are right: each is what the row before it sampled. `results`: of its
+// rows; `ran`: its tokens. Counts them.
+uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct scheduled *item,
+                                  const int32_t *ran, const struct sample_result *results);
 // Ends an output without a token, and delivers the event. `error` is the reason with
 // NVLLM_FINISH_ERROR, else NULL. Does nothing to an output that was aborted: it ends by its abort.
 void llm_engine_end_request(struct llm_engine *engine, struct request *request,

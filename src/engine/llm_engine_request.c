@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/os/clock.h"
+#include "base/os/cpu.h"
 #include "engine/llm_engine_internal.h"
 #include "engine/request/call_form.h"
 
@@ -66,7 +67,7 @@ static enum status fill_output(const struct llm_engine *engine, struct request *
     request->on_event = in->on_event;
     request->user_data = in->user_data;
     request->finish_event_only = in->finish_event_only != 0;
-    return OK;
+    return in->pooling ? OK : llm_engine_init_output_drafts(engine, request, err);
 }
 
 static enum status add_outputs(const struct llm_engine *engine, struct request *first,
@@ -263,6 +264,30 @@ bool llm_engine_is_unfinished(struct llm_engine *engine, uint64_t request_id) {
 
 enum status llm_engine_check_open(struct llm_engine *engine, struct err *err) {
     return inbox_check_open(&engine->inbox, err);
+}
+
+void llm_engine_stats(struct llm_engine *engine, struct nvllm_stats *stats) {
+    inbox_read_stats(&engine->inbox, stats);
+    stats->peak_rss_bytes = cpu_peak_rss_bytes();
+    if (engine->forms) form_stats_read(&engine->forms->stats, stats);
+}
+
+void llm_engine_default_sampling(const struct llm_engine *engine,
+                                 struct nvllm_sampling_params *params) {
+    *params = (struct nvllm_sampling_params)NVLLM_SAMPLING_PARAMS_INIT;
+    sampling_fill_defaults(params, &engine->plan.generation);
+}
+
+uint64_t llm_engine_num_step_tokens(const struct llm_engine *engine) {
+    return atomic_load(&engine->num_step_tokens);
+}
+
+bool llm_engine_caches_prefixes(const struct llm_engine *engine) {
+    return engine->plan.scheduler.enable_prefix_caching;
+}
+
+const struct tokenizer *llm_engine_tokenizer(const struct llm_engine *engine) {
+    return engine->text_of ? engine->text_of->tokenizer : engine->tokenizer;
 }
 
 // Chooses an output's seed where its request has none. Only accepted requests take an id, so a

@@ -68,7 +68,7 @@ void step_observer_begin(struct step_observer *observer, uint32_t slot) {
 }
 
 void step_observer_add(struct step_observer *observer, const struct schedule *schedule,
-                       uint32_t block_size, uint32_t num_output_tokens) {
+                       uint32_t block_size, const int32_t *ran, uint32_t num_output_tokens) {
     uint32_t i = observer->num_items++;
     const struct scheduled *item = &schedule->items[i];
     const struct sequence *seq = item->seq;
@@ -83,7 +83,8 @@ void step_observer_add(struct step_observer *observer, const struct schedule *sc
         .num_prompt_tokens = seq->num_prompt_tokens,
         .first_position = item->start,
         .num_tokens = item->num_tokens,
-        .token_ids = seq->token_ids + item->start,
+        .num_drafts = item->num_drafts,
+        .token_ids = item->num_drafts ? ran : seq->token_ids + item->start,
         .block_table = observer->next_table,
         .num_blocks = num_blocks,
         .num_kv_groups = seq->num_kv_groups,
@@ -123,7 +124,7 @@ void step_observer_tell(struct step_observer *observer, const struct schedule *s
         trace->items = observer->items;
         trace->num_items = schedule->num_items;
         trace->num_prefill_tokens = schedule->num_prefill_tokens;
-        trace->num_decode_tokens = schedule->num_decode_tokens;
+        trace->num_decode_tokens = schedule->num_decode_tokens + schedule->num_draft_tokens;
         trace->preempted = schedule->preempted;
         trace->num_preempted = schedule->num_preempted;
     }

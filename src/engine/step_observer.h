@@ -37,9 +37,10 @@ void step_observer_note_launch(struct step_observer *observer, uint32_t slot,
                                const struct schedule *schedule, uint32_t block_size);
 // Before the first item of a step that finishes.
 void step_observer_begin(struct step_observer *observer, uint32_t slot);
-// The next item of its schedule. num_output_tokens: what it added to the sequence.
+// The next item of its schedule. ran: its tokens as the batch has them, which live until the call
+// of the observer. num_output_tokens: what it added to the sequence.
 void step_observer_add(struct step_observer *observer, const struct schedule *schedule,
-                       uint32_t block_size, uint32_t num_output_tokens);
+                       uint32_t block_size, const int32_t *ran, uint32_t num_output_tokens);
 // Calls the observer. `trace` has the step's number and times; this fills in the rest. `schedule`
 // NULL: there was no step.
 void step_observer_tell(struct step_observer *observer, const struct schedule *schedule,

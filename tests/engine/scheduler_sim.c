@@ -19,13 +19,6 @@ static void fail(struct sim *sim, const char *format, ...) {
     va_end(args);
 }
 
-static uint64_t mix(uint64_t a, uint64_t b) {
-    uint64_t x = (a ^ (b * 0x9E3779B97F4A7C15u)) + 0xD1B54A32D192ED03u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 static uint32_t below(struct sim *sim, uint32_t n) {
     CHECK(n > 0, "below %u", n);
     sim->random++;
@@ -38,19 +31,6 @@ static uint32_t between(struct sim *sim, uint32_t low, uint32_t high) {
 
 static bool one_in(struct sim *sim, uint32_t n) {
     return below(sim, n) == 0;
-}
-
-// What a position's slot holds: the prefix before it and its own token.
-static uint64_t slot_content(uint64_t before, int32_t token) {
-    return mix(before, (uint64_t)token + 17);
-}
-
-// The model: the next token from the last position's slot and the request's seed. Few different
-// tokens, so that contents repeat.
-static int32_t next_token(uint64_t content, uint64_t seed) {
-    uint64_t logits = mix(content, 99 + seed);
-    if (logits % 29 == 0) return EOS;
-    return 1 + (int32_t)((logits >> 32) % 3);
 }
 
 static void make_alone(struct sim_request *request) {
@@ -441,11 +421,12 @@ static void run_item(struct sim *sim, const struct scheduled *item) {
         if (start && sim->config.groups.windows[g] != 1) { // a window of 1 sees no other token
             before = group_content(*slot_of(sim, sim->slots, table, start - 1), g);
         }
+        uint32_t own = start + item->num_tokens - item->num_drafts - 1; // the last that is no draft
         for (uint32_t i = start; i < start + item->num_tokens; i++) {
             before = slot_content(before, seq->token_ids[i]);
             write_slot(sim, table, g, i, before);
+            if (i >= own) sim->outputs[request - sim->requests][i - own] = before;
         }
-        sim->outputs[request - sim->requests] = before;
     }
 }
 
@@ -468,23 +449,53 @@ static void run_model(struct sim *sim) {
     }
 }
 
-static void take_output(struct sim *sim, struct sequence *seq) {
+// Some decodes get drafts: tokens that come indeed, then perhaps one that does not.
+static void add_drafts(struct sim *sim) {
+    for (uint32_t i = 0; i < sim->schedule.num_decode_tokens; i++) {
+        struct scheduled *item = &sim->schedule.items[i];
+        const struct sim_request *request = item->seq->user;
+        if (!one_in(sim, 3)) continue;
+        uint32_t num_drafts = below(sim, DRAFTS_MAX + 1), num_right = below(sim, num_drafts + 1);
+        uint32_t room = item->seq->num_tokens_max - item->seq->num_tokens;
+        for (uint32_t k = 0; k < num_drafts && k < room; k++) {
+            uint32_t at = item->seq->num_tokens + k;
+            bool is_right = k < num_right && at < request->num_tokens;
+            item->seq->token_ids[at] = is_right ? request->tokens[at] : 7;
+        }
+        uint32_t taken = scheduler_add_drafts(sim->scheduler, item, num_drafts);
+        if (taken > num_drafts || taken >= room) fail(sim, "%u drafts are taken", taken);
+        sim->totals->num_drafts += taken;
+    }
+    if (sim->schedule.num_tokens > sim->config.max_num_batched_tokens) fail(sim, "drafts: budget");
+}
+
+// The k-th token of a step. Returns whether the draft behind it was the same, and the request goes
+// on.
+static bool take_output(struct sim *sim, const struct scheduled *item, uint32_t k) {
+    struct sequence *seq = item->seq;
     struct sim_request *request = seq->user;
-    uint64_t content = sim->outputs[request - sim->requests];
+    uint64_t content = sim->outputs[request - sim->requests][k];
     int32_t token = next_token(content, request->seed);
     if (token != request->tokens[seq->num_tokens]) {
         fail(sim, "request %llu generates another token than alone", (unsigned long long)seq->id);
     }
-    scheduler_append_token(sim->scheduler, seq, token);
+    bool is_right = k < item->num_drafts && seq->token_ids[seq->num_tokens] == token;
+    if (k == 0) {
+        scheduler_append_token(sim->scheduler, seq, token);
+    } else {
+        scheduler_append_further(sim->scheduler, seq, token);
+    }
+    sim->totals->num_right += k > 0;
     weaken_hashes(sim, seq);
     bool is_stopped = token == EOS && !request->ignore_eos;
-    if (!is_stopped && seq->num_tokens < seq->num_tokens_max) return;
+    if (!is_stopped && seq->num_tokens < seq->num_tokens_max) return is_right;
     if (seq->num_tokens != request->num_tokens) fail(sim, "a request is shorter than alone");
     if (memcmp(seq->token_ids, request->tokens, seq->num_tokens * sizeof token) != 0) {
         fail(sim, "a request's tokens are others than alone");
     }
     sim->totals->num_finished++;
     end_request(sim, request);
+    return false;
 }
 
 static void run_step(struct sim *sim) {
@@ -502,6 +513,7 @@ static void run_step(struct sim *sim) {
     check_blocks(sim);
     if (sim->fault[0] || sim->schedule.num_items == 0) return;
     sim->totals->num_steps++;
+    add_drafts(sim);
 
     abort_due(sim, ABORT_MIDSTEP);
     run_model(sim);
@@ -516,7 +528,8 @@ static void run_step(struct sim *sim) {
     for (uint32_t i = 0; i < sim->schedule.num_items && !sim->fault[0]; i++) {
         const struct scheduled *item = &sim->schedule.items[i];
         bool is_live = item->seq->status != SEQUENCE_FINISHED;
-        if (is_live && item->needs_token) take_output(sim, item->seq);
+        uint32_t k = 0;
+        while (is_live && item->needs_token && take_output(sim, item, k)) k++;
         if (i == 0) abort_due(sim, ABORT_AMONG_OUTPUTS);
     }
     check_blocks(sim);

@@ -2,7 +2,7 @@
  * that wrote it, and a model whose next token depends on that prefix and the request's own seed
  * alone, so that what a request generates when it runs alone is known beforehand. Everything is
  * made from one seed. Some requests are one prompt with several outputs, some have priorities, some
- * are aborted, between two steps or in one.
+ * are aborted, between two steps or in one. Some decodes get drafts, right and wrong ones.
  *
  * In some cases the chain hashes are made to collide all the time.
  *
@@ -25,6 +25,7 @@ struct sim_totals { // what a run of cases has met, to show that it met everythi
     uint64_t num_preemptions, num_cached_tokens, num_deferrals, num_duplicates, num_evictions;
     uint64_t num_collisions;
     uint64_t num_shared_prompts; // outputs that found their origin's prompt computed
+    uint64_t num_drafts, num_right; // tokens drafted, and those of them that were kept
     uint64_t num_aborts, num_midstep_aborts, num_refused, num_finished;
     double worst_step_ratio; // of a case: steps / tokens of its requests
 };

@@ -42,6 +42,7 @@ static void test_sim(void **state) {
     if (fuzz->num_cases < 100) return; // too few to meet everything
     assert_true(totals.num_preemptions > 0 && totals.num_aborts > 0 && totals.num_refused > 0);
     assert_true(totals.num_midstep_aborts > 0 && totals.num_shared_prompts > 0);
+    assert_true(totals.num_right > 0 && totals.num_drafts > totals.num_right);
     if (!fuzz->enable_prefix_caching) {
         assert_int_equal(totals.num_cached_tokens, 0);
         return;

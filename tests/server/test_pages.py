@@ -80,6 +80,8 @@ class Pages(ServerTest):
             self.assertEqual(kinds[name], "gauge")
         for name in ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:num_preemptions_total",
                      "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total",
+                     "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_draft_tokens_total",
+                     "vllm:spec_decode_num_accepted_tokens_total",
                      "vllm:request_success_total", "vllm:admission_rejections_total"):
             self.assertEqual(kinds[name], "counter")
         for name in ("time_to_first_token_seconds", "time_per_output_token_seconds",

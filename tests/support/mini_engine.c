@@ -82,13 +82,13 @@ void mini_warm_up(struct mini_engine *e) {
 }
 
 static struct batch_row greedy_of(const struct sequence *seq) {
-    const struct sampling *const *greedy = seq->user;
+    struct sampling *const *greedy = seq->user;
     return (struct batch_row){*greedy, 0};
 }
 
 // A sequence's user pointer. `greedy` comes first, where greedy_of finds it.
 struct mini_user {
-    const struct sampling *greedy;
+    struct sampling *greedy;
     struct mini_request *request;
 };
 

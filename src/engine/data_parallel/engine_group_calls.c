@@ -213,6 +213,9 @@ static void add_stats(struct nvllm_stats *sum, const struct nvllm_stats *more) {
     sum->num_forms_refused += more->num_forms_refused;
     add_durations(&sum->form_compile, &more->form_compile);
     add_durations(&sum->form_mask, &more->form_mask);
+    sum->num_drafts += more->num_drafts;
+    sum->num_draft_tokens += more->num_draft_tokens;
+    sum->num_accepted_tokens += more->num_accepted_tokens;
 }
 
 void engine_group_stats(struct engine_group *group, struct nvllm_stats *stats) {

@@ -195,8 +195,12 @@ static enum status refuse(const struct nvllm_param *param, const char *text, str
     return refuse_value(param, &(struct params_value){.json = NULL, .text = text}, err);
 }
 
-// ":N" at the end stands for all names of GPUs by number.
+// N stands for a number, and ":N" at the end for all names of GPUs by number.
 static bool is_this_choice(const char *choice, size_t len, const char *value) {
+    if (len == 1 && *choice == 'N') {
+        size_t digits = strspn(value, "0123456789");
+        return digits > 0 && digits <= 4 && !value[digits];
+    }
     if (len < 2 || memcmp(choice + len - 2, ":N", 2) != 0) {
         return strlen(value) == len && memcmp(choice, value, len) == 0;
     }

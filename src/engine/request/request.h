@@ -8,6 +8,8 @@
 
 #include <stdatomic.h>
 
+#include "engine/draft/draft_index.h"
+#include "engine/draft/drafter.h"
 #include "engine/request/output_text.h"
 #include "engine/schedule/sequence.h"
 #include "engine/step/sampling.h"
@@ -46,6 +48,10 @@ struct request {
     struct sequence *seq; // its `user` points back here
     struct sampling sampling; // output 0's own; the others borrow from it
     struct output_text text;
+    // Drafts of its next tokens, where the engine makes any.
+    struct draft_index draft_index;
+    struct draft_record draft_record;
+    uint32_t match_len; // of its last draft
     nvllm_event_fn on_event; // may be NULL
     void *user_data;
     bool finish_event_only;

@@ -38,21 +38,6 @@ static uint32_t min_u32(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-enum status schedule_init(struct schedule *schedule, uint32_t max_items, struct err *err) {
-    *schedule = (struct schedule){.max_items = max_items};
-    schedule->items = calloc(max_items, sizeof *schedule->items);
-    schedule->preempted = calloc(max_items, sizeof *schedule->preempted);
-    if (schedule->items && schedule->preempted) return OK;
-    schedule_fini(schedule);
-    return err_nomem(err, "schedule");
-}
-
-void schedule_fini(struct schedule *schedule) {
-    free(schedule->items);
-    free(schedule->preempted);
-    *schedule = (struct schedule){0};
-}
-
 enum status scheduler_create(struct scheduler **out, const struct scheduler_config *config,
                              struct err *err) {
     *out = NULL;
@@ -210,18 +195,6 @@ static void add_item(struct scheduler *s, struct sequence *seq, uint32_t num_tok
     add_snapshots(s, &schedule->items[index]);
 }
 
-// Takes a preempted sequence out of the schedule. It is the last item: decodes are scheduled in the
-// order of the queue, and the partial prefill, which may preempt them, after all of them.
-static void remove_last_item(struct schedule *schedule, struct sequence *seq) {
-    uint32_t last = --schedule->num_items;
-    CHECK(seq->schedule_index == last && seq->is_prefilled, "item %u, not %u", seq->schedule_index,
-          last);
-    schedule->num_decode_tokens--;
-    schedule->num_tokens--;
-    seq->schedule_index = SEQUENCE_UNSCHEDULED;
-    seq->num_scheduled_tokens = 0;
-}
-
 static void forget_computing(struct scheduler *s) {
     for (uint32_t i = 0; i < s->num_computing; i++) {
         u64map_remove(&s->computing, s->computing_hashes[i]);
@@ -239,7 +212,9 @@ static void release(struct scheduler *s, struct sequence *seq) {
 // stay in the prefix cache until they are allocated again, so often few tokens are really
 // recomputed.
 static void preempt(struct scheduler *s, struct sequence *seq) {
-    if (seq->schedule_index != SEQUENCE_UNSCHEDULED) remove_last_item(s->schedule, seq);
+    // It is the last item: decodes are scheduled in the order of the queue, and the partial
+    // prefill, which may preempt them, after all of them.
+    if (seq->schedule_index != SEQUENCE_UNSCHEDULED) schedule_remove_last(s->schedule, seq);
     if (s->partial_prefill == seq) s->partial_prefill = NULL;
     release(s, seq);
     sequence_queue_remove(&s->running, seq);
@@ -444,6 +419,29 @@ void scheduler_schedule(struct scheduler *s, struct schedule *schedule) {
     CHECK(!scheduler_has_unfinished(s) || has_waiting_for_token(s), "%u waiting, %u running",
           s->waiting.count, s->running.count);
     s->schedule = NULL;
+}
+
+uint32_t scheduler_add_drafts(struct scheduler *s, struct scheduled *item, uint32_t num_drafts) {
+    struct sequence *seq = item->seq;
+    CHECK(s->schedule && seq->is_prefilled && item->num_tokens == 1 && !seq->has_pending_token,
+          "sequence %" PRIu64, seq->id);
+    // Of the tokens that may come, the last one's KV is never read.
+    num_drafts = min_u32(num_drafts, seq->num_tokens_max - seq->num_tokens - 1);
+    num_drafts = min_u32(num_drafts, budget_left(s));
+    uint32_t num_groups = s->config.groups.num_groups, end = seq->num_tokens + num_drafts;
+    uint32_t held = seq->num_blocks * s->config.block_size;
+    if (end > held) {
+        uint64_t missing = block_manager_blocks_for(&s->blocks, end) - seq->num_blocks;
+        uint64_t reserved = s->running.count;
+        bool has_grown = s->blocks.num_free >= (missing + reserved) * num_groups &&
+                         block_manager_grow(&s->blocks, seq, end);
+        if (!has_grown) num_drafts = held - seq->num_tokens;
+    }
+    item->num_drafts = num_drafts;
+    item->num_tokens += num_drafts;
+    s->schedule->num_tokens += num_drafts;
+    s->schedule->num_draft_tokens += num_drafts;
+    return num_drafts;
 }
 
 // The first position whose query may still read a sequence's blocks. Other outputs of its request

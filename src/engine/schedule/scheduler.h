@@ -36,6 +36,7 @@
 
 #include "base/err.h"
 #include "engine/schedule/block_manager.h"
+#include "engine/schedule/schedule.h"
 #include "engine/schedule/sequence.h"
 
 enum schedule_policy { SCHEDULE_MIXED, SCHEDULE_PREFILL_FIRST };
@@ -55,48 +56,6 @@ struct scheduler_config {
     uint32_t num_snapshots, snapshot_tokens;
     uint64_t hash_seed; // a secret of the process, so that nobody can forge a cached prefix
 };
-
-struct scheduled {
-    struct sequence *seq; // runs tokens [start, start + num_tokens)
-    uint32_t start; // its num_computed_tokens
-    uint32_t num_tokens;
-    // The engine wants the next token's log-probability after each of the first num_prompt_rows
-    // tokens. The scheduler writes 0.
-    uint32_t num_prompt_rows;
-    // The engine wants the hidden states of the last num_pooled tokens. The scheduler writes 0.
-    uint32_t num_pooled;
-    bool needs_token; // its last token's logits are sampled: after it nothing is uncomputed
-    bool ends_pooling; // the same of a sequence that is pooled: nothing is sampled
-    uint32_t first_snapshot, num_snapshots; // of the schedule's
-    uint32_t from_snapshot; // whose states it goes on from, or SNAPSHOT_NONE: its own
-    bool is_admitted; // it waited before this step; its tokens before `start` were cached
-};
-
-// States that a step keeps in a slot: those behind the item's first num_tokens tokens.
-struct scheduled_snapshot {
-    uint32_t num_tokens;
-    uint32_t slot;
-};
-
-enum { STEP_SNAPSHOTS_MAX = 64 };
-
-// What one step runs. The caller owns it, scheduler_schedule fills it.
-struct schedule {
-    struct scheduled *items; // [num_items], the first num_decode_tokens of them are decodes
-    uint32_t num_items, max_items;
-    uint32_t num_tokens; // sum over items
-    uint32_t num_decode_tokens; // decodes run one token each
-    uint32_t num_prefill_tokens; // of all other items
-    struct scheduled_snapshot snapshots[STEP_SNAPSHOTS_MAX];
-    uint32_t num_snapshots;
-    // Arrivals of the sequences that were preempted since the last schedule with items, in order.
-    uint64_t *preempted; // [num_preempted], at most max_items
-    uint32_t num_preempted;
-};
-
-// max_items: max_num_seqs of the scheduler's config.
-MUST_USE enum status schedule_init(struct schedule *schedule, uint32_t max_items, struct err *err);
-void schedule_fini(struct schedule *schedule); // all-zero is fine
 
 struct scheduler;
 
@@ -141,6 +100,14 @@ bool scheduler_can_run_ahead(const struct scheduler *scheduler, const struct seq
 // ones together, like a part of a prompt, and sample behind them. Call it where the sequence may
 // run ahead, or has just done so, between advance and the next schedule.
 void scheduler_append_ahead(struct scheduler *scheduler, struct sequence *seq, int32_t token_id);
+// Adds drafts to a decode: guesses of the tokens that follow, which the caller has written behind
+// the sequence's last token, whose id is known. The step runs them too, and samples behind each.
+// They take free blocks, and leave one to each running sequence. Returns how many the step runs.
+// Call it between schedule and advance, and the next schedule when this step's results are known.
+// Of these, the caller appends those that the drafts do not contradict: the first as any token,
+// each other one with scheduler_append_further. Drafts never enter the prefix cache.
+uint32_t scheduler_add_drafts(struct scheduler *scheduler, struct scheduled *item,
+                              uint32_t num_drafts);
 // Ends or aborts a sequence: takes it out of its queue, frees its blocks and marks it finished.
 // Legal at any time, also between schedule and advance. Items of schedules still point to it, so it
 // must live as long as they are used.

@@ -6,6 +6,7 @@
  *
  *   token_ids:  [ prompt ........ | generated ...... | unused ]
  *                                 ^num_prompt_tokens ^num_tokens   ^num_tokens_max
+ *   Drafts of the tokens that follow stand at the beginning of `unused` while a step is built.
  *   KV computed: [0, num_computed_tokens); this step computes num_scheduled_tokens more. */
 #ifndef ENGINE_SEQUENCE_H
 #define ENGINE_SEQUENCE_H
@@ -36,7 +37,7 @@ struct sequence {
     uint32_t num_prompt_tokens;
     uint32_t num_tokens_max; // num_prompt_tokens + tokens it may generate
     uint32_t num_computed_tokens; // whose KV is in the cache
-    uint32_t num_scheduled_tokens; // in the step being run; 0 outside
+    uint32_t num_scheduled_tokens; // in the step being run, without drafts; 0 outside
     // The last token is pending: the launched step samples it, so it counts but its id is not
     // known.
     bool has_pending_token;

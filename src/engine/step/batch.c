@@ -139,9 +139,11 @@ static bool has_late_mask(const struct sampling *sampling, const struct sequence
     return seq->has_pending_token && token_mask_reads_ids(&sampling->mask);
 }
 
-static bool needs_mask(const struct sampling *sampling, const struct sequence *seq) {
+// Of the row behind so many drafts. Whether a form's mask is needed does not depend on them.
+static bool needs_mask(const struct sampling *sampling, const struct sequence *seq,
+                       uint32_t num_drafts) {
     return token_mask_is_needed(&sampling->mask, sequence_generated(seq),
-                                sequence_num_generated(seq));
+                                sequence_num_generated(seq) + num_drafts);
 }
 
 static struct batch_header count_schedule(const struct schedule *schedule, uint32_t num_kv_groups,
@@ -164,12 +166,14 @@ static struct batch_header count_schedule(const struct schedule *schedule, uint3
         h.num_biases += item->num_prompt_rows;
         h.num_pooled += item->num_pooled;
         if (!item->needs_token) continue;
-        h.num_logits++;
         const struct sampling *sampling = row_of(item->seq).sampling;
-        h.num_biases += sampling->row.bias_count + sampling->row.num_given;
         bool is_late = has_late_mask(sampling, item->seq);
-        h.num_late_masks += is_late;
-        h.num_masks += is_late || needs_mask(sampling, item->seq);
+        for (uint32_t k = 0; k < scheduled_num_rows(item); k++) {
+            h.num_logits++;
+            h.num_biases += sampling->row.bias_count + sampling->row.num_given;
+            h.num_late_masks += is_late;
+            h.num_masks += is_late || needs_mask(sampling, item->seq, k);
+        }
     }
     return h;
 }
@@ -277,18 +281,21 @@ static void fill_prompt_rows(const struct step *a, uint32_t first_token, struct 
 }
 
 static void write_mask(const struct step *a, const struct sampling *sampling, uint32_t mask,
-                       uint32_t mask_words, const struct sequence *seq) {
-    token_mask_write(&sampling->mask, sequence_generated(seq), sequence_num_generated(seq),
+                       uint32_t mask_words, const struct sequence *seq, uint32_t num_drafts) {
+    token_mask_write(&sampling->mask, sequence_generated(seq),
+                     sequence_num_generated(seq) + num_drafts,
                      a->masks + (size_t)mask * mask_words);
 }
 
-// `is_late`: the row's mask has a place, and batch_write_late_masks makes it.
+// The row behind so many of the sequence's drafts, which its form has taken. `is_late`: the row's
+// mask has a place, and batch_write_late_masks makes it.
 static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
-                     const struct sequence *seq, struct batch_row how, bool is_late) {
+                     const struct sequence *seq, struct batch_row how, bool is_late,
+                     uint32_t num_drafts) {
     const struct sampling *sampling = how.sampling;
     struct sample_row *out = &a->rows[row];
     *out = sampling->row;
-    out->draw = sequence_num_generated(seq);
+    out->draw = sequence_num_generated(seq) + num_drafts;
     out->counts_slot = how.counts_slot;
     out->bias_start = tail->bias;
     uint32_t num_biases = out->bias_count + out->num_given;
@@ -296,10 +303,26 @@ static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
         memcpy(a->biases + tail->bias, sampling->biases, num_biases * sizeof *a->biases);
         tail->bias += num_biases;
     }
-    if (!is_late && !needs_mask(sampling, seq)) return;
-    if (!is_late) write_mask(a, sampling, tail->mask, tail->mask_words, seq);
+    if (!is_late && !needs_mask(sampling, seq, num_drafts)) return;
+    if (!is_late) write_mask(a, sampling, tail->mask, tail->mask_words, seq, num_drafts);
     out->mask = ++tail->mask; // counted from 1
     out->masks_logprobs = constraint_is_active(&sampling->mask.constraint);
+}
+
+// The rows of an item whose tokens end before `token`. Returns how many there are.
+static uint32_t fill_rows(const struct step *a, uint32_t logit, uint32_t token, struct tail *tail,
+                          const struct scheduled *item, struct batch_row how, bool *is_late) {
+    const struct sequence *seq = item->seq;
+    struct constraint *constraint = &how.sampling->mask.constraint;
+    const struct constraint before = *constraint;
+    for (uint32_t k = 0; k < scheduled_num_rows(item); k++) {
+        if (k) constraint_take(constraint, seq->token_ids[seq->num_tokens + k - 1]);
+        is_late[k] = has_late_mask(how.sampling, seq);
+        a->logit_index[logit + k] = (int32_t)(token - 1 - item->num_drafts + k);
+        fill_row(a, logit + k, tail, seq, how, is_late[k], k);
+    }
+    if (item->num_drafts) constraint_rewind(constraint, &before);
+    return scheduled_num_rows(item);
 }
 
 void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
@@ -341,11 +364,8 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
         }
         a.query_start[++row] = (int32_t)token;
         if (!item->needs_token) continue;
-        a.logit_index[logit] = (int32_t)token - 1;
-        struct batch_row how = row_of(item->seq);
-        batch->is_late[logit] = has_late_mask(how.sampling, item->seq);
-        fill_row(&a, logit, &tail, item->seq, how, batch->is_late[logit]);
-        logit++;
+        logit +=
+            fill_rows(&a, logit, token, &tail, item, row_of(item->seq), batch->is_late + logit);
     }
     for (; row < header.num_seqs; row++) {
         a.tokens[row] = 0;
@@ -367,15 +387,15 @@ void batch_write_late_masks(struct batch *batch, const struct schedule *schedule
     uint32_t logit = 0;
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
-        if (!item->needs_token) continue;
-        uint32_t row = logit++;
-        if (!batch->is_late[row]) continue;
+        uint32_t row = logit;
+        logit += scheduled_num_rows(item);
+        if (!item->needs_token || !batch->is_late[row]) continue;
         uint32_t mask = a.rows[row].mask - 1;
         if (item->seq->has_pending_token) { // aborted: its result is not used
             memset(a.masks + (size_t)mask * batch->mask_words, 0xff,
                    batch->mask_words * sizeof *a.masks);
         } else {
-            write_mask(&a, row_of(item->seq).sampling, mask, batch->mask_words, item->seq);
+            write_mask(&a, row_of(item->seq).sampling, mask, batch->mask_words, item->seq, 0);
         }
     }
 }

@@ -80,14 +80,16 @@ size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_siz
 
 // How a scheduled sequence is sampled.
 struct batch_row {
-    const struct sampling *sampling;
+    struct sampling *sampling;
     uint32_t counts_slot; // as in sample_row
 };
 
 // How this sequence is sampled. Asked for items with needs_token or num_prompt_rows.
 typedef struct batch_row (*batch_row_fn)(const struct sequence *seq);
 
-// Fills the batch from a schedule. Row i of the logits belongs to the i-th item with needs_token.
+// Fills the batch from a schedule. An item with needs_token has scheduled_num_rows rows of logits,
+// behind those of the items before it. The row behind a draft is sampled as if the draft were the
+// output's: with its number, its mask and the draw of that place.
 // The prompt rows are those of the items' num_prompt_rows, in order; the pooled rows are the last
 // num_pooled tokens of each item. Token id -1-r stands for a
 // pending token, sampled in row r of the step before. padded_seqs is 0, or, for a schedule of

@@ -131,6 +131,29 @@ void constraint_take(struct constraint *constraint, int32_t token_id) {
     find_forced(constraint);
 }
 
+void constraint_rewind(struct constraint *constraint, const struct constraint *mark) {
+    if (!constraint_is_active(constraint)) return;
+    struct matcher matcher = constraint->matcher;
+    *constraint = *mark;
+    constraint->matcher = matcher; // its states may have moved
+    matcher_rewind(&constraint->matcher, mark->matcher.num_tokens);
+    constraint->matcher.ended = mark->matcher.ended;
+    constraint->fault->status = OK;
+}
+
+uint32_t constraint_fitting(struct constraint *constraint, const int32_t *tokens,
+                            uint32_t num_tokens) {
+    if (!constraint_is_active(constraint)) return num_tokens;
+    const struct constraint mark = *constraint;
+    uint32_t num_fitting = 0;
+    for (; num_fitting < num_tokens; num_fitting++) {
+        constraint_take(constraint, tokens[num_fitting]);
+        if (constraint->fault->status) break;
+    }
+    constraint_rewind(constraint, &mark);
+    return num_fitting;
+}
+
 // ---- masks ----
 
 static void allow(uint32_t *words, const int32_t *ids, uint32_t num_ids) {

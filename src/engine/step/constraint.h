@@ -86,6 +86,11 @@ static inline int32_t constraint_forced_token(const struct constraint *constrain
 }
 // The output has one more token.
 void constraint_take(struct constraint *constraint, int32_t token_id);
+// Takes back the tokens since `mark`, a copy of the struct from before them. Nothing had failed.
+void constraint_rewind(struct constraint *constraint, const struct constraint *mark);
+// How many of the tokens fit one behind the other, all where there is no form. Nothing has failed.
+uint32_t constraint_fitting(struct constraint *constraint, const int32_t *tokens,
+                            uint32_t num_tokens);
 // Writes the tokens that are allowed now, as in token_mask.h: out[num_words]. With
 // constraint_restricts. All banned: constraint_explain says why.
 void constraint_write(const struct constraint *constraint, uint32_t *out, uint32_t num_words);

@@ -316,6 +316,15 @@ static void write_forms(struct page *page, const struct nvllm_stats *stats) {
                     "Time to find the tokens that a form allows next", &stats->form_mask);
 }
 
+static void write_drafts(struct page *page, const struct nvllm_stats *stats) {
+    write_number(page, "vllm:spec_decode_num_drafts_total", "counter", (double)stats->num_drafts,
+                 "Drafts of tokens that were verified");
+    write_number(page, "vllm:spec_decode_num_draft_tokens_total", "counter",
+                 (double)stats->num_draft_tokens, "Their tokens");
+    write_number(page, "vllm:spec_decode_num_accepted_tokens_total", "counter",
+                 (double)stats->num_accepted_tokens, "Of these, tokens that were right");
+}
+
 static void write_engine(struct page *page, const struct nvllm_stats *stats) {
     double blocks = stats->num_kv_blocks ? stats->num_kv_blocks : 1;
     const char *usage = "Share of the KV cache's blocks in use, 1 is all";
@@ -337,6 +346,7 @@ static void write_engine(struct page *page, const struct nvllm_stats *stats) {
     write_number(page, "nanovllm:requests_finished_total", "counter",
                  (double)stats->num_requests_finished, "Requests that the engine ended");
     write_cache(page, stats);
+    write_drafts(page, stats);
     write_forms(page, stats);
 }
 

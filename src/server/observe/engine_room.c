@@ -34,6 +34,8 @@ static void write_stats(struct json_out *out, const struct nvllm_stats *stats) {
         {"num_prefill_tokens", stats->num_prefill_tokens},
         {"num_decode_tokens", stats->num_decode_tokens},
         {"num_generated_tokens", stats->num_generated_tokens},
+        {"num_draft_tokens", stats->num_draft_tokens},
+        {"num_accepted_tokens", stats->num_accepted_tokens},
         {"num_cached_tokens", stats->num_cached_tokens},
         {"num_preemptions", stats->num_preemptions},
         {"num_requests_added", stats->num_requests_added},

@@ -119,6 +119,13 @@ static void take_block(struct engine_view *view, const struct nvllm_step_block *
     note_change(picture, block->block_id);
 }
 
+// Of an item's tokens those that are its sequence's: not the drafts that were wrong.
+static uint32_t num_own_tokens(const struct nvllm_step_item *item) {
+    uint32_t num_more = item->num_output_tokens ? item->num_output_tokens - 1 : 0;
+    uint32_t num_right = num_more < item->num_drafts ? num_more : item->num_drafts;
+    return item->num_tokens - item->num_drafts + num_right;
+}
+
 // Tokens of an item that its sequence still holds in a KV group. While steps overlap, the next one
 // may have preempted the sequence, and its blocks may be another's.
 static void take_tokens(struct engine_view *view, const struct nvllm_step_item *item,
@@ -126,12 +133,12 @@ static void take_tokens(struct engine_view *view, const struct nvllm_step_item *
     struct picture *picture = &view->picture;
     const uint32_t *run = item->block_table + (size_t)kv_group * item->block_table_stride;
     const uint32_t *held = seq->block_table + (size_t)kv_group * seq->block_table_stride;
-    uint32_t size = view->block_size;
-    for (uint32_t i = 0, count; i < item->num_tokens; i += count) {
+    uint32_t size = view->block_size, num_tokens = num_own_tokens(item);
+    for (uint32_t i = 0, count; i < num_tokens; i += count) {
         uint32_t position = item->first_position + i;
         uint32_t index = position / size, at = position % size;
         uint32_t id = run[index];
-        count = size - at < item->num_tokens - i ? size - at : item->num_tokens - i;
+        count = size - at < num_tokens - i ? size - at : num_tokens - i;
         bool is_held = index < seq->num_blocks && held[index] == id;
         // One in the prefix cache is full, and take_block has all of it.
         if (!is_held || id >= view->num_blocks || picture->blocks[id].state != VIEW_USED) continue;

@@ -304,7 +304,7 @@ function shareOf(sequence) {
   if (!sequence.is_running) return ["none", sequence.tokens > sequence.prompt ? "preempted, waits" : "waits"];
   if (!sequence.step_tokens) return ["none", "nothing"];
   if (sequence.is_prefill) return ["prefill", `prefill ${plural(sequence.step_tokens, "token")}`];
-  return ["decode", "decode 1 token"];
+  return ["decode", `decode ${plural(sequence.step_tokens, "token")}`];
 }
 
 function rowOf(sequence) {

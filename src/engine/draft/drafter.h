@@ -1,0 +1,63 @@
+/* Decides how many tokens are drafted. Pure: no clock, no text.
+ *
+ * A step that also runs drafts takes longer, and brings more tokens where they are right. Two
+ * things are measured while the engine runs:
+ * - how often a draft's next token was right, given that those before it were: for each sequence,
+ *   by how many tokens had matched;
+ * - the seconds from one step's results to the next one's, by the number of rows, for steps with
+ *   drafts and for others. A step with drafts cannot overlap with the next one, and that is in its
+ *   seconds.
+ *
+ * With n sequences, a step without drafts brings n tokens in t(n). With the m most probable tokens
+ * of all drafts it brings n + e(m) in u(n + m), where e is the sum of their probabilities. The m
+ * with the most tokens a second is taken, if that is more than without drafts. */
+#ifndef ENGINE_DRAFT_DRAFTER_H
+#define ENGINE_DRAFT_DRAFTER_H
+
+#include "engine/draft/draft_options.h"
+
+enum {
+    DRAFT_CLASSES = 5, // of matches, by their length
+    DRAFT_SIZES = 8, // of steps: 1, 2, 3 .. 4, 5 .. 8, ..., 65 .. 128 rows
+    DRAFT_LEVELS = 64, // of probabilities
+};
+
+// The probability that a token of a draft is right if all before it are, by the match's class.
+struct draft_record {
+    float right[DRAFT_CLASSES];
+};
+
+// What a sequence could draft in the next step.
+struct draft_offer {
+    uint32_t num_tokens;
+    float right; // probability of each, given those before it
+};
+
+struct drafter {
+    struct draft_options options;
+    uint32_t rows_max; // of a step with drafts
+    struct draft_record common; // of all sequences: a new one begins with it
+    double seconds[2][DRAFT_SIZES]; // of a step without drafts and with; 0: not measured
+    double last_results; // when the last step's came; 0: nothing ran
+};
+
+// rows_max: most rows of logits of a step.
+void drafter_init(struct drafter *drafter, const struct draft_options *options, uint32_t rows_max);
+static inline bool drafter_is_on(const struct drafter *drafter) {
+    return drafter->options.num_tokens > 0;
+}
+// The probability for a draft behind a match of so many tokens.
+float draft_record_right(const struct draft_record *record, uint32_t match_len);
+// A draft was verified: its first num_right tokens of num_tokens were right.
+void drafter_learn(struct drafter *drafter, struct draft_record *record, uint32_t match_len,
+                   uint32_t num_tokens, uint32_t num_right);
+// The results of a step of decodes alone came at `now`: it had num_rows rows, drafts included.
+void drafter_measure(struct drafter *drafter, uint32_t num_rows, bool has_drafts, double now);
+// The next results do not follow closely: nothing runs now, or prompts do.
+void drafter_pause(struct drafter *drafter, double now);
+// Cuts the offers of a step of num_seqs sequences to what is to be drafted. `skipped` tokens of
+// each draft come before those that the step could run. Returns their number.
+uint32_t drafter_choose(struct drafter *drafter, uint32_t num_seqs, struct draft_offer *offers,
+                        uint32_t num_offers, uint32_t skipped);
+
+#endif

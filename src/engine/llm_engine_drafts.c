@@ -1,0 +1,115 @@
+/* Drafts of the tokens that come next, from the text itself (draft/draft_index.h). They change no
+ * token: a step runs them behind the last token and samples behind each. A row that follows a draft
+ * sees what it would see if the draft were the output's, and draws its own number. So it samples
+ * the very token that a later step would have sampled, if the draft is right. It is right if the
+ * row before it sampled it. */
+#include <stdlib.h>
+
+#include "engine/llm_engine_internal.h"
+
+enum status llm_engine_init_drafts(struct llm_engine *engine, struct err *err) {
+    const struct draft_options *options = &engine->plan.drafts;
+    if (!options->num_tokens) return OK;
+    drafter_init(&engine->drafter, options, engine->plan.runner.decoder.limits.max_num_seqs);
+    engine->draft_offers = calloc(engine->drafter.rows_max, sizeof *engine->draft_offers);
+    return engine->draft_offers ? OK : err_nomem(err, "drafts");
+}
+
+enum status llm_engine_init_output_drafts(const struct llm_engine *engine, struct request *request,
+                                          struct err *err) {
+    const struct draft_options *options = &engine->plan.drafts;
+    // Penalties count what was sampled, and drafts that are wrong must not count.
+    if (!options->num_tokens || request->sampling.has_penalties) return OK;
+    return draft_index_init(&request->draft_index, request->seq->num_tokens_max, options->min_len,
+                            options->max_len, err);
+}
+
+// What the output could draft behind its first num_known tokens, of which `skipped` more are
+// pending. The draft's tokens go to `draft`, with those of the pending ones.
+static struct draft_offer offer_of(struct llm_engine *engine, const struct sequence *seq,
+                                   uint32_t skipped, int32_t *draft) {
+    struct request *request = seq->user;
+    uint32_t room = seq->num_tokens_max - seq->num_tokens;
+    uint32_t most = engine->drafter.options.num_tokens;
+    // The last token that may come is sampled, never run.
+    if (room < 2 || !request->draft_index.heads) return (struct draft_offer){0};
+    if (most > room - 1) most = room - 1;
+    if (!request->draft_record.right[0]) request->draft_record = engine->drafter.common;
+    uint32_t count =
+        draft_index_find(&request->draft_index, seq->token_ids, seq->num_tokens - skipped, draft,
+                         most + skipped, &request->match_len);
+    if (!count) return (struct draft_offer){0};
+    return (struct draft_offer){most,
+                                draft_record_right(&request->draft_record, request->match_len)};
+}
+
+bool llm_engine_awaits_drafts(struct llm_engine *engine) {
+    struct drafter *drafter = &engine->drafter;
+    uint32_t num_seqs = 0;
+    bool any = false;
+    if (!drafter_is_on(drafter) || scheduler_num_running(engine->scheduler) >= drafter->rows_max) {
+        return false;
+    }
+    const struct sequence *seq = scheduler_first_running(engine->scheduler);
+    for (; seq; seq = seq->next) {
+        int32_t draft[1 + DRAFT_TOKENS_MAX];
+        if (!seq->has_pending_token) return false; // its prompt runs in the next step
+        struct draft_offer offer = offer_of(engine, seq, 1, draft);
+        any = any || offer.num_tokens;
+        engine->draft_offers[num_seqs++] = offer;
+    }
+    return any && drafter_choose(drafter, num_seqs, engine->draft_offers, num_seqs, 1) > 0;
+}
+
+void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule) {
+    struct drafter *drafter = &engine->drafter;
+    uint32_t num_decodes = schedule->num_decode_tokens, num_items = schedule->num_items;
+    bool any = false;
+    if (!drafter_is_on(drafter) || num_items >= drafter->rows_max) return;
+    if (drafter->options.is_adaptive && schedule->num_prefill_tokens) return;
+    for (uint32_t i = 0; i < num_decodes; i++) {
+        struct sequence *seq = schedule->items[i].seq;
+        struct draft_offer *offer = &engine->draft_offers[i];
+        *offer = offer_of(engine, seq, 0, seq->token_ids + seq->num_tokens);
+        any = any || offer->num_tokens;
+    }
+    if (!any || !drafter_choose(drafter, num_items, engine->draft_offers, num_decodes, 0)) return;
+    for (uint32_t i = 0; i < num_decodes; i++) {
+        struct scheduled *item = &schedule->items[i];
+        struct request *request = item->seq->user;
+        uint32_t count = engine->draft_offers[i].num_tokens;
+        if (!count) continue;
+        count = constraint_fitting(&request->sampling.mask.constraint,
+                                   item->seq->token_ids + item->seq->num_tokens, count);
+        scheduler_add_drafts(engine->scheduler, item, count);
+    }
+}
+
+void llm_engine_measure_drafts(struct llm_engine *engine, const struct schedule *schedule,
+                               double now) {
+    struct drafter *drafter = &engine->drafter;
+    if (!drafter_is_on(drafter)) return;
+    if (schedule->num_prefill_tokens) {
+        drafter_pause(drafter, now);
+    } else {
+        drafter_measure(drafter, schedule->num_tokens, schedule->num_draft_tokens > 0, now);
+    }
+}
+
+uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct scheduled *item,
+                                  const int32_t *ran, const struct sample_result *results) {
+    struct request *request = item->seq->user;
+    const int32_t *drafts = ran + item->num_tokens - item->num_drafts;
+    uint32_t num_right = 0;
+    if (!item->num_drafts) return 0;
+    while (num_right < item->num_drafts && results[num_right].token_id == drafts[num_right]) {
+        num_right++;
+    }
+    drafter_learn(&engine->drafter, &request->draft_record, request->match_len, item->num_drafts,
+                  num_right);
+    engine->stats.num_drafts++;
+    engine->stats.num_draft_tokens += item->num_drafts;
+    engine->stats.num_accepted_tokens += num_right;
+    engine->stats.num_decode_tokens += num_right;
+    return num_right;
+}
