@@ -287,7 +287,8 @@ static void bench_experts(struct bench *bench, struct experts *experts, uint32_t
                                     .num_tokens = num_tokens,
                                     .num_experts = EXPERTS,
                                     .top_k = EXPERT_TOP,
-                                    .normalize = true};
+                                    .normalize = true,
+                                    .factor = 1};
     double expert = 3.0 * EXPERT_HIDDEN * EXPERT_SIZE;
     char what[64];
     snprintf(what, sizeof what, "experts, %u tokens, %.0f of %d", num_tokens, num_read, EXPERTS);

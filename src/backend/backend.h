@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 #include "backend/collective.h"
+#include "backend/expert_args.h"
 #include "backend/recurrent.h"
 #include "backend/sample_args.h"
 #include "backend/weight_format.h"
@@ -273,12 +274,17 @@ struct attention_args {
     void *out; // dev [num_tokens][num_heads * head_dim], written by attention
     const float *q_norm, *k_norm; // dev [head_dim] or NULL
     const float *rope; // dev [max_positions][head_dim]: head_dim/2 cosines, then sines
+    const float *q_rope; // the same for q, where q is scaled by its position; NULL: rope
     float eps; // of the norms
     float scale; // factor of the scores
     uint32_t window; // positions; 0: none
     float softcap; // not 0: scores become softcap * tanh(scores / softcap), after the scale
     const float *sinks; // dev [num_heads]: a score that has no position and no value; or NULL
 };
+
+static inline const float *attention_q_rope(const struct attention_args *args) {
+    return args->q_rope ? args->q_rope : args->rope;
+}
 
 // out = activation(gate, up): silu(gate) * up, or another.
 struct silu_mul_args {
@@ -303,29 +309,6 @@ struct scale_args {
     size_t count; // a multiple of 8
     float factor;
     bool adds;
-};
-
-// Chooses a token's experts: the softmax of all its logits, then the top_k largest, best first
-// (ties: the smaller id first). With `normalize` they are divided by their sum.
-struct route_args {
-    float *logits; // dev [num_tokens][num_experts], of the router; overwritten
-    int32_t *ids; // dev [num_tokens][top_k]; distinct within a row, also where logits are NaN
-    float *weights; // dev [num_tokens][top_k]
-    uint32_t num_tokens, num_experts;
-    uint32_t top_k; // 1 .. num_experts
-    bool normalize;
-};
-
-// out[t] = sum over i, ascending, of weights[t][i] * E(x[t]), where E is the expert ids[t][i]. An
-// expert's weights are read once, and only if a token goes to it.
-struct experts_args {
-    const struct experts *experts;
-    const void *x; // dev [num_tokens][hidden]
-    const int32_t *ids; // dev [num_tokens][top_k], distinct within a row
-    const float *weights; // dev [num_tokens][top_k]
-    void *out; // dev [num_tokens][hidden], not overlapping x
-    void *scratch; // dev [experts_scratch_bytes(shape, num_tokens, top_k)]
-    uint32_t num_tokens, top_k;
 };
 
 struct gather_rows_args {

@@ -116,6 +116,14 @@ static enum status check_unsupported(const json_t *root, const char *architectur
 
 enum { SAME_THETA = -1 }; // the rope of layers with a window has the theta of the others
 
+#define GPT_OSS_ROPE                                                                               \
+    "{\"rope_type\": \"yarn\", \"factor\": 32, \"truncate\": false, "                              \
+    "\"original_max_position_embeddings\": 4096}"
+#define MINISTRAL3_ROPE                                                                            \
+    "{\"rope_type\": \"yarn\", \"rope_theta\": 1000000, \"factor\": 16, \"mscale\": 1, "           \
+    "\"mscale_all_dim\": 1, \"original_max_position_embeddings\": 16384, "                         \
+    "\"llama_4_scaling_beta\": 0.1}"
+
 // Defaults of keys that differ between transformers' configuration classes, and what a class does
 // without a key.
 struct class_defaults {
@@ -126,7 +134,9 @@ struct class_defaults {
     bool is_gelu; // the activation is GELU
     uint32_t head_dim; // 0: hidden_size / num_attention_heads
     double partial; // partial_rotary_factor; 0: 1
-    bool has_no_dense_layer; // intermediate_size may be missing
+    const char *rope; // the section of the rotary embedding, as JSON; NULL: a plain one
+    const char *mlp_key; // the size of a dense MLP; NULL: intermediate_size
+    bool has_no_dense_layer; // that key may be missing
 };
 
 static struct class_defaults defaults_of(const char *architecture) {
@@ -141,7 +151,15 @@ static struct class_defaults defaults_of(const char *architecture) {
         {.architecture = "GptOssForCausalLM",
          .rms_norm_eps = 1e-5,
          .rope_theta = 1.5e5,
-         .head_dim = 64},
+         .head_dim = 64,
+         .rope = GPT_OSS_ROPE},
+        {.architecture = "GraniteMoeHybridForCausalLM", .mlp_key = "shared_intermediate_size"},
+        {.architecture = "Glm4MoeForCausalLM", .rms_norm_eps = 1e-5, .partial = 0.5},
+        {.architecture = "MiniMaxM2ForCausalLM", .rope_theta = 5e6, .head_dim = 128},
+        {.architecture = "Ministral3ForCausalLM",
+         .rms_norm_eps = 1e-5,
+         .head_dim = 128,
+         .rope = MINISTRAL3_ROPE},
         {.architecture = "SmolLM3ForCausalLM", .rope_theta = 2e6, .ties_embeddings = true},
         {.architecture = "Gemma3ForCausalLM",
          .rope_theta = 1e6,
@@ -162,6 +180,7 @@ static struct class_defaults defaults_of(const char *architecture) {
     }
     if (found.rms_norm_eps == 0) found.rms_norm_eps = 1e-6;
     if (found.rope_theta == 0) found.rope_theta = 1e4;
+    if (!found.mlp_key) found.mlp_key = "intermediate_size";
     return found;
 }
 
@@ -217,6 +236,7 @@ static enum status read_dtype(struct model_config *config, const json_t *root, c
 
 static enum status read_sizes(struct model_config *config, const json_t *root, const char *what,
                               struct err *err) {
+    const struct class_defaults defaults = defaults_of(config->architecture);
     const struct {
         const char *key;
         uint32_t max;
@@ -224,14 +244,13 @@ static enum status read_sizes(struct model_config *config, const json_t *root, c
     } sizes[] = {
         {"vocab_size", VOCAB_MAX, &config->vocab_size},
         {"hidden_size", HIDDEN_MAX, &config->hidden_size},
-        {"intermediate_size", INTERMEDIATE_MAX, &config->intermediate_size},
+        {defaults.mlp_key, INTERMEDIATE_MAX, &config->intermediate_size},
         {"num_hidden_layers", LAYERS_MAX, &config->num_layers},
         {"num_attention_heads", HEADS_MAX, &config->num_heads},
         {"max_position_embeddings", POSITIONS_MAX, &config->max_position_embeddings},
     };
-    bool has_no_dense_layer = defaults_of(config->architecture).has_no_dense_layer;
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
-        bool may_miss = has_no_dense_layer && sizes[i].out == &config->intermediate_size;
+        bool may_miss = defaults.has_no_dense_layer && sizes[i].out == &config->intermediate_size;
         if (may_miss && !jread_get(root, sizes[i].key)) continue;
         enum status status =
             config_require_u32(root, sizes[i].key, 1, sizes[i].max, sizes[i].out, what, err);
@@ -352,6 +371,19 @@ static bool has_partial(const json_t *root) {
     return found;
 }
 
+// The share of a head that is rotated, where no key has it.
+static enum status default_partial(struct model_config *config, const json_t *root,
+                                   const char *what, struct err *err) {
+    double partial = defaults_of(config->architecture).partial;
+    uint32_t dim = config->head_dim;
+    if (has_partial(root)) return OK;
+    if (partial != 0) config->rope.partial = partial;
+    if (!own_config_has(config->architecture, "rotary_dim")) return OK;
+    enum status status = config_read_u32(root, "rotary_dim", 1, dim, &dim, what, err);
+    config->rope.partial = (double)dim / config->head_dim;
+    return status;
+}
+
 static enum status read_rope(struct model_config *config, const json_t *root, const char *what,
                              struct err *err) {
     double theta = defaults_of(config->architecture).rope_theta;
@@ -360,10 +392,7 @@ static enum status read_rope(struct model_config *config, const json_t *root, co
     const char *layer_type = local_theta != 0 ? "full_attention" : NULL;
     enum status status =
         rope_config_read(&config->rope, root, layer_type, positions, theta, what, err);
-    double partial = defaults_of(config->architecture).partial;
-    if (!status && partial != 0 && !has_partial(root)) {
-        config->rope.partial = partial;
-    }
+    if (!status) status = default_partial(config, root, what, err);
     config->local_rope = config->rope;
     if (!status && local_theta != 0) {
         if (local_theta == SAME_THETA) local_theta = config->rope.theta;
@@ -384,6 +413,12 @@ static enum status read_rope(struct model_config *config, const json_t *root, co
                          "%s: \"partial_rotary_factor\" is %.9g, which is not supported, want it 1",
                          what, config->rope.partial);
     }
+    if (!status && config->rope.query_beta != 0 &&
+        !own_config_has(config->architecture, "llama_4_scaling_beta")) {
+        status = err_set(err, ERR_UNSUPPORTED,
+                         "%s: \"llama_4_scaling_beta\" is %.9g, which is not supported, want it 0",
+                         what, config->rope.query_beta);
+    }
     if (!status) status = check_rotary_dim(config, what, err);
     if (status || config->rope.type != ROPE_YARN) return status;
     // A configuration with yarn wants the longer context, but the published recipe for adding yarn
@@ -392,6 +427,37 @@ static enum status read_rope(struct model_config *config, const json_t *root, co
     if (extended > POSITIONS_MAX) extended = POSITIONS_MAX;
     if (extended > config->max_position_embeddings) {
         config->max_position_embeddings = (uint32_t)extended;
+    }
+    return OK;
+}
+
+// Reads the rotary embedding, or without any section the one that the class has then.
+static enum status read_rope_or_default(struct model_config *config, const json_t *root,
+                                        const char *what, struct err *err) {
+    const char *section = defaults_of(config->architecture).rope;
+    if (!section || jread_get(root, "rope_scaling") || jread_get(root, "rope_parameters")) {
+        return read_rope(config, root, what, err);
+    }
+    json_t *filled = json_pack("{so*}", "rope_parameters", json_loads(section, 0, NULL));
+    bool is_whole = filled && !json_object_update_missing(filled, (json_t *)(uintptr_t)root);
+    enum status status = is_whole && jread_get(filled, "rope_parameters")
+                             ? read_rope(config, filled, what, err)
+                             : err_nomem(err, "config.json");
+    json_decref(filled);
+    return status;
+}
+
+// Layers behind the others. They are not loaded.
+static enum status read_draft_layers(struct model_config *config, const json_t *root,
+                                     const char *what, struct err *err) {
+    static const struct {
+        const char *architecture, *key;
+    } keys[] = {{"Glm4MoeForCausalLM", "num_nextn_predict_layers"},
+                {"MiniMaxM2ForCausalLM", "num_mtp_modules"}};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        if (strcmp(keys[i].architecture, config->architecture) != 0) continue;
+        return config_read_u32(root, keys[i].key, 0, LAYERS_MAX, &config->num_draft_layers, what,
+                               err);
     }
     return OK;
 }
@@ -412,7 +478,8 @@ static enum status read_config(struct model_config *config, const json_t *root, 
     if (!status) status = window_config_read(config, root, what, err);
     if (!status) status = moe_config_read(config, root, what, err);
     if (!status) status = quantization_config_read(&config->quantization, root, what, err);
-    if (!status) status = read_rope(config, root, what, err);
+    if (!status) status = read_rope_or_default(config, root, what, err);
+    if (!status) status = read_draft_layers(config, root, what, err);
     if (!status) status = read_tokens(config, root, what, err);
     config->has_other_parts |= config->own.delta.num_heads != 0; // drafts, in the same file
     return status;

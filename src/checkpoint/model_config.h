@@ -47,6 +47,8 @@ struct rope_config {
     double attention_factor; // yarn, long; 0: from factor (and mscale, mscale_all_dim)
     double mscale, mscale_all_dim; // yarn; 0: absent
     bool truncate; // yarn; true by default
+    // Of Ministral 3: q times 1 + beta ln(1 + floor(position / length)); beta 0: as it is.
+    double query_beta, query_length;
     double partial; // the share of a head that is rotated: its first elements; 1 by default
     // long: each frequency is divided by its factor, a short one for up to
     // original_max_position_embeddings positions.
@@ -63,6 +65,7 @@ struct moe_config {
     uint32_t shared_intermediate_size;
     bool is_always_sparse; // every layer is, and the keys that say otherwise are not the class's
     bool norm_topk_prob; // scale the weights of a token's experts so that they sum to 1
+    float weights_factor; // then multiply them by this; 1 by default
     enum expert_layout layout; // of a checkpoint that has experts in one tensor
     uint32_t num_sparse_layers;
     bool *is_sparse; // [num_layers]: experts instead of the dense MLP
@@ -75,6 +78,7 @@ struct model_config {
     char architecture[64]; // "Qwen3ForCausalLM"
     // The checkpoint may have tensors of other models, which text_part.h knows.
     bool has_other_parts;
+    uint32_t num_draft_layers; // as many layers more, which draft tokens behind the next one
     enum dtype dtype; // as config.json declares it: BF16, F16, F32
     uint32_t vocab_size;
     uint32_t hidden_size;

@@ -18,23 +18,39 @@ enum {
 struct moe_defaults {
     const char *architecture;
     bool only_counts; // no keys but the two counts: every layer has experts of intermediate_size
+    bool has_routed; // keys as DeepSeek's: n_routed_experts, n_shared_experts and others
     struct moe_config config;
 };
 
 static const struct moe_defaults defaults[] = {
+    {"Glm4MoeForCausalLM",
+     false,
+     true,
+     {.num_experts = 128,
+      .num_experts_per_tok = 8,
+      .intermediate_size = 1408,
+      .norm_topk_prob = true}},
     {"GptOssForCausalLM",
      true,
+     false,
      {.num_experts = 128,
       .num_experts_per_tok = 4,
       .norm_topk_prob = true,
       .layout = EXPERTS_INTERLEAVED}},
+    {"MiniMaxM2ForCausalLM",
+     true,
+     false,
+     {.num_experts = 256, .num_experts_per_tok = 8, .norm_topk_prob = true}},
     {"MixtralForCausalLM",
      true,
+     false,
      {.num_experts = 8, .num_experts_per_tok = 2, .norm_topk_prob = true}},
     {"Qwen3MoeForCausalLM",
      false,
+     false,
      {.num_experts = 128, .num_experts_per_tok = 8, .intermediate_size = 768}},
     {"Qwen3NextForCausalLM",
+     false,
      false,
      {.num_experts = 512,
       .num_experts_per_tok = 10,
@@ -42,6 +58,7 @@ static const struct moe_defaults defaults[] = {
       .shared_intermediate_size = 512,
       .norm_topk_prob = true}},
     {"Qwen3_5MoeForCausalLM",
+     false,
      false,
      {.num_experts = 256,
       .num_experts_per_tok = 8,
@@ -58,20 +75,20 @@ static const struct moe_defaults *defaults_of(const char *architecture) {
     return NULL;
 }
 
-// The count has two names: num_experts in published checkpoints, num_local_experts in transformers
-// 5.
-static enum status read_count(struct moe_config *moe, const json_t *root, const char *what,
-                              struct err *err) {
+// The count has two names: num_experts in published checkpoints, or n_routed_experts, and
+// num_local_experts in transformers 5.
+static enum status read_count(struct moe_config *moe, const json_t *root, bool has_routed,
+                              const char *what, struct err *err) {
+    const char *key = has_routed ? "n_routed_experts" : "num_experts";
     uint32_t local = moe->num_experts;
-    enum status status =
-        config_read_u32(root, "num_experts", 0, EXPERTS_MAX, &moe->num_experts, what, err);
+    enum status status = config_read_u32(root, key, 0, EXPERTS_MAX, &moe->num_experts, what, err);
     if (!status) {
         status = config_read_u32(root, "num_local_experts", 0, EXPERTS_MAX, &local, what, err);
     }
     if (status || !jread_get(root, "num_local_experts")) return status;
-    if (jread_get(root, "num_experts") && local != moe->num_experts) {
-        return err_set(err, ERR_FORMAT, "%s: \"num_experts\" is %u but \"num_local_experts\" is %u",
-                       what, moe->num_experts, local);
+    if (jread_get(root, key) && local != moe->num_experts) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %u but \"num_local_experts\" is %u", what,
+                       key, moe->num_experts, local);
     }
     moe->num_experts = local;
     return OK;
@@ -106,6 +123,24 @@ static enum status read_sizes(struct moe_config *moe, const json_t *root, bool o
     return OK;
 }
 
+// The shared expert is as large as so many of the others; a factor is of all their weights.
+static enum status read_routed(struct moe_config *moe, const json_t *root, const char *what,
+                               struct err *err) {
+    uint32_t num_shared = 1;
+    double factor = 1;
+    enum status status =
+        config_read_u32(root, "n_shared_experts", 0, EXPERTS_MAX, &num_shared, what, err);
+    if (!status) {
+        status = config_read_double(root, "routed_scaling_factor", 1e-6, 1e6, &factor, what, err);
+    }
+    moe->weights_factor = (float)factor;
+    uint64_t size = (uint64_t)num_shared * moe->intermediate_size;
+    moe->shared_intermediate_size = (uint32_t)size;
+    if (status || size <= LAYER_SIZE_MAX) return status;
+    return err_set(err, ERR_FORMAT, "%s: %u shared experts of intermediate size %u are too many",
+                   what, num_shared, moe->intermediate_size);
+}
+
 // mlp_only_layers lists dense layers.
 static enum status read_dense_layers(const struct model_config *config, const json_t *root,
                                      const char *what, struct err *err) {
@@ -132,20 +167,28 @@ static enum status read_dense_layers(const struct model_config *config, const js
     return OK;
 }
 
-static enum status read_layers(struct model_config *config, const json_t *root, bool only_counts,
-                               const char *what, struct err *err) {
+static enum status read_layers(struct model_config *config, const json_t *root,
+                               const struct moe_defaults *known, const char *what,
+                               struct err *err) {
     struct moe_config *moe = &config->moe;
     uint32_t step = 1; // every step-th layer is sparse
+    uint32_t num_dense = 0; // but not the first ones
     enum status status = OK;
-    only_counts |= moe->is_always_sparse;
-    if (!only_counts) {
+    bool has_list = !known->only_counts && !known->has_routed && !moe->is_always_sparse;
+    if (known->has_routed) {
+        num_dense = 1;
+        status =
+            config_read_u32(root, "first_k_dense_replace", 0, INT32_MAX, &num_dense, what, err);
+    } else if (has_list) {
         status = config_read_u32(root, "decoder_sparse_step", 1, INT32_MAX, &step, what, err);
     }
     if (status) return status;
     moe->is_sparse = calloc(config->num_layers, sizeof *moe->is_sparse);
     if (!moe->is_sparse) return err_nomem(err, "sparse layers");
-    for (uint32_t i = 0; i < config->num_layers; i++) moe->is_sparse[i] = (i + 1) % step == 0;
-    if (!only_counts) status = read_dense_layers(config, root, what, err);
+    for (uint32_t i = 0; i < config->num_layers; i++) {
+        moe->is_sparse[i] = i >= num_dense && (i + 1) % step == 0;
+    }
+    if (has_list) status = read_dense_layers(config, root, what, err);
     for (uint32_t i = 0; i < config->num_layers; i++) moe->num_sparse_layers += moe->is_sparse[i];
     return status;
 }
@@ -156,14 +199,16 @@ enum status moe_config_read(struct model_config *config, const json_t *root, con
     const struct moe_defaults *known = defaults_of(config->architecture);
     if (!known) return OK;
     *moe = known->config;
+    moe->weights_factor = 1;
     if (known->only_counts) moe->intermediate_size = config->intermediate_size;
-    enum status status = read_count(moe, root, what, err);
+    enum status status = read_count(moe, root, known->has_routed, what, err);
     if (!status && moe->num_experts) {
         status = read_sizes(moe, root, known->only_counts, what, err);
     }
-    if (!status && moe->num_experts) {
-        status = read_layers(config, root, known->only_counts, what, err);
+    if (!status && moe->num_experts && known->has_routed) {
+        status = read_routed(moe, root, what, err);
     }
+    if (!status && moe->num_experts) status = read_layers(config, root, known, what, err);
     if (status || moe->num_sparse_layers) return status;
     free(moe->is_sparse);
     *moe = (struct moe_config){0};

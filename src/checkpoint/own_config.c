@@ -7,7 +7,7 @@
 #include "base/json/jread.h"
 #include "checkpoint/config_read.h"
 
-enum { KEYS_MAX = 4 };
+enum { KEYS_MAX = 6 };
 
 static const struct {
     const char *architecture;
@@ -15,8 +15,14 @@ static const struct {
 } owners[] = {
     {"Gemma3ForCausalLM", {"query_pre_attn_scalar", "rope_local_base_freq"}},
     {"GptOssForCausalLM", {"swiglu_limit", "swiglu_alpha"}},
+    {"Glm4MoeForCausalLM", {"partial_rotary_factor", "use_qk_norm"}},
     {"GraniteForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}},
+    {"GraniteMoeHybridForCausalLM",
+     {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
+      "position_embedding_type"}},
+    {"MiniMaxM2ForCausalLM", {"partial_rotary_factor", "rotary_dim"}},
+    {"Ministral3ForCausalLM", {"llama_4_scaling_beta"}},
     {"Phi3ForCausalLM", {"partial_rotary_factor"}},
     {"Qwen3NextForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
     {"Qwen3_5ForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
@@ -32,6 +38,70 @@ bool own_config_has(const char *architecture, const char *key) {
         }
     }
     return false;
+}
+
+// Keys of which only one value is supported, as JSON. Of a list each item must be it.
+static const struct {
+    const char *architecture, *key, *want;
+    bool is_required; // the class has another default
+} only_values[] = {
+    {"Glm4MoeForCausalLM", "n_group", "1", false},
+    {"Glm4MoeForCausalLM", "topk_group", "1", false},
+    {"GraniteMoeHybridForCausalLM", "layer_types", "\"attention\"", true},
+    {"GraniteMoeHybridForCausalLM", "num_local_experts", "0", true},
+    {"MiniMaxM2ForCausalLM", "attn_type_list", "1", false},
+    {"MiniMaxM2ForCausalLM", "qk_norm_type", "\"per_layer\"", false},
+    {"MiniMaxM2ForCausalLM", "scoring_func", "\"sigmoid\"", false},
+    {"MiniMaxM2ForCausalLM", "shared_intermediate_size", "0", false},
+    {"MiniMaxM2ForCausalLM", "use_qk_norm", "true", false},
+    {"MiniMaxM2ForCausalLM", "use_routing_bias", "true", false},
+};
+
+// transformers 5 writes another name of this type of layer.
+static bool is_value(const json_t *value, const json_t *want) {
+    const char *name = json_string_value(value), *wanted = json_string_value(want);
+    if (name && wanted && strcmp(wanted, "attention") == 0) {
+        return strcmp(name, wanted) == 0 || strcmp(name, "full_attention") == 0;
+    }
+    return json_equal((json_t *)(uintptr_t)value, (json_t *)(uintptr_t)want);
+}
+
+// The value, or the item of the list, that is another one; NULL: there is none.
+static const json_t *find_other(const json_t *value, const json_t *want) {
+    if (!json_is_array(value)) return is_value(value, want) ? NULL : value;
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *item = json_array_get(value, i);
+        if (!is_value(item, want)) return item;
+    }
+    return NULL;
+}
+
+static enum status check_only_value(const json_t *root, const char *key, const char *want,
+                                    bool is_required, const char *what, struct err *err) {
+    const json_t *value = jread_get(root, key);
+    if (!value && !is_required) return OK;
+    json_t *wanted = json_loads(want, JSON_DECODE_ANY, NULL);
+    if (!wanted) return err_nomem(err, key);
+    const json_t *other = value ? find_other(value, wanted) : NULL;
+    json_decref(wanted);
+    if (value && !other) return OK;
+    char *found = json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT);
+    enum status status =
+        err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" %s %.60s, which is not supported, want %s", what,
+                key, json_is_array(value) ? "has" : "is", found ? found : "missing", want);
+    free(found);
+    return status;
+}
+
+static enum status check_only_values(const json_t *root, const char *architecture, const char *what,
+                                     struct err *err) {
+    for (size_t i = 0; i < ARRAY_LEN(only_values); i++) {
+        if (strcmp(only_values[i].architecture, architecture) != 0) continue;
+        enum status status = check_only_value(root, only_values[i].key, only_values[i].want,
+                                              only_values[i].is_required, what, err);
+        if (status) return status;
+    }
+    return OK;
 }
 
 static enum status read_factors(struct own_config *out, const json_t *root,
@@ -186,7 +256,16 @@ static enum status read_is_linear(struct own_config *out, const json_t *root, ui
 enum status own_config_read(struct own_config *out, const json_t *root, const char *architecture,
                             uint32_t num_layers, const char *what, struct err *err) {
     *out = (struct own_config){0};
-    enum status status = read_factors(out, root, architecture, what, err);
+    enum status status = check_only_values(root, architecture, what, err);
+    if (!status) status = read_factors(out, root, architecture, what, err);
+    if (!status && own_config_has(architecture, "use_qk_norm")) {
+        status = jread_bool(root, "use_qk_norm", &out->use_qk_norm, what, err);
+    }
+    if (!status && own_config_has(architecture, "position_embedding_type")) {
+        const char *type = "none";
+        status = jread_string(root, "position_embedding_type", &type, what, err);
+        out->lacks_rope = !status && strcmp(type, "rope") != 0;
+    }
     if (!status && own_config_has(architecture, "no_rope_layers")) {
         status = read_no_rope(out, root, num_layers, what, err);
     }

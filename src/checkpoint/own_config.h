@@ -21,6 +21,8 @@ struct own_config {
     float attention_multiplier; // of the scores q k^T; 0: 1 / sqrt(head_dim)
     float logits_scaling; // logits are divided by it; 1 by default
     float query_pre_attn_scalar; // scores are q k^T / sqrt of it; 0: head_dim
+    bool use_qk_norm; // q and k are normed by head
+    bool lacks_rope; // no layer has a rotary embedding
     bool *has_no_rope; // [num_layers]; NULL: all layers have a rotary embedding
     struct delta_config delta; // all zero: the architecture has no such layers
     bool *is_linear; // [num_layers] whether the layer is a gated delta net; NULL: none is

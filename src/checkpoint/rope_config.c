@@ -38,6 +38,8 @@ static enum status check_keys(const struct section *section, struct err *err) {
         "partial_rotary_factor",
         "short_factor",
         "long_factor",
+        "llama_4_scaling_beta",
+        "max_position_embeddings", // repeats the key of config.json itself
         "finetuned", // only a note about how the checkpoint was made
     };
     const char *key;
@@ -204,6 +206,17 @@ static enum status read_long(const struct section *section, struct rope_config *
                    section->what, rope->num_factors, num_long);
 }
 
+// Llama 4's scaling of q by the position, in Ministral 3's form.
+static enum status read_query_scale(const struct section *section, struct rope_config *rope,
+                                    struct err *err) {
+    const char *what = section->what;
+    enum status status = config_read_double(section->object, "llama_4_scaling_beta", 0, factor_max,
+                                            &rope->query_beta, what, err);
+    if (status || rope->query_beta == 0) return status;
+    return require(section, "original_max_position_embeddings", 1, position_max,
+                   &rope->query_length, err);
+}
+
 // `theta` is the value of the keys read before; 0: none had one.
 static enum status read_section(struct section *section, double theta, struct rope_config *rope,
                                 struct err *err) {
@@ -218,6 +231,7 @@ static enum status read_section(struct section *section, double theta, struct ro
                                     &rope->partial, section->what, err);
     }
     if (!status) status = read_type(section, &rope->type, err);
+    if (!status) status = read_query_scale(section, rope, err);
     if (!status) {
         status = config_read_double(section->object, "rope_theta", 1, 1e12, &rope->theta,
                                     section->what, err);
@@ -282,6 +296,7 @@ static bool rope_equal(const struct rope_config *a, const struct rope_config *b)
            a->beta_fast == b->beta_fast && a->beta_slow == b->beta_slow &&
            a->attention_factor == b->attention_factor && a->mscale == b->mscale &&
            a->mscale_all_dim == b->mscale_all_dim && a->truncate == b->truncate &&
+           a->query_beta == b->query_beta && a->query_length == b->query_length &&
            a->partial == b->partial && a->num_factors == b->num_factors &&
            factors_equal(a->short_factors, b->short_factors, a->num_factors) &&
            factors_equal(a->long_factors, b->long_factors, a->num_factors);

@@ -19,6 +19,7 @@ static const struct {
 } text_models[] = {
     {"gemma3_text", "Gemma3ForCausalLM", GEMMA3_DEFAULTS},
     {"llama", "LlamaForCausalLM", NULL},
+    {"ministral3", "Ministral3ForCausalLM", NULL},
     {"mistral", "MistralForCausalLM", NULL},
     {"qwen2", "Qwen2ForCausalLM", NULL},
     {"qwen2_5_vl_text", "Qwen2ForCausalLM", NULL},

@@ -46,6 +46,7 @@ struct weights {
     struct weights_dummy *dummy; // NULL: a real checkpoint
     struct quantization_config quantization;
     bool has_other_parts;
+    uint32_t first_ignored, num_ignored; // layers
     enum expert_layout expert_layout;
     struct owned *owned; // [num_owned]
     size_t num_owned, max_owned;
@@ -141,6 +142,11 @@ void weights_set_expert_layout(struct weights *weights, enum expert_layout layou
     weights->expert_layout = layout;
 }
 
+void weights_ignore_layers(struct weights *weights, uint32_t first, uint32_t count) {
+    weights->first_ignored = first;
+    weights->num_ignored = count;
+}
+
 void weights_ignore_other_parts(struct weights *weights) {
     weights->has_other_parts = true;
 }
@@ -207,11 +213,13 @@ static enum status mark_used(struct entry *entry, struct err *err) {
 // checkpoints have it: no routers, no embedding and no lm_head.
 static enum status dummy_form(const struct weights *weights, const char *name, uint64_t cols,
                               struct matrix_form *out, struct err *err) {
-    static const char ending[] = "_proj.weight";
+    static const char *const endings[] = {"_proj.weight", ".w1.weight", ".w2.weight", ".w3.weight"};
     char module_name[NAME_MAX_BYTES];
     size_t len = strlen(name);
     *out = (struct matrix_form){0};
-    bool is_linear = file_name_ends(name, ending) && len < sizeof module_name;
+    bool is_linear = false;
+    for (size_t i = 0; i < ARRAY_LEN(endings); i++) is_linear |= file_name_ends(name, endings[i]);
+    is_linear = is_linear && len < sizeof module_name;
     if (weights->quantization.method == QUANTIZED_NOT || !is_linear) return OK;
     memcpy(module_name, name, len - strlen(".weight"));
     module_name[len - strlen(".weight")] = '\0';
@@ -508,6 +516,16 @@ static bool is_kv_scale(const char *name) {
     return false;
 }
 
+static bool is_of_ignored_layer(const struct weights *weights, const struct entry *entry) {
+    const char *name = entry->name ? entry->name : entry->tensor->name;
+    for (uint32_t i = 0; i < weights->num_ignored; i++) {
+        char prefix[64];
+        int len = snprintf(prefix, sizeof prefix, "model.layers.%u.", weights->first_ignored + i);
+        if (strncmp(name, prefix, (size_t)len) == 0) return true;
+    }
+    return false;
+}
+
 enum status weights_finish(const struct weights *weights, struct err *err) {
     const struct entry *first = NULL;
     size_t more = 0;
@@ -516,6 +534,7 @@ enum status weights_finish(const struct weights *weights, struct err *err) {
         if (entry->used || is_derived_buffer(entry->tensor->name)) continue;
         if (weights->quantization.has_kv_scales && is_kv_scale(entry->tensor->name)) continue;
         if (weights->has_other_parts && entry->is_other_part) continue;
+        if (is_of_ignored_layer(weights, entry)) continue;
         if (first) more++;
         if (!first) first = entry;
     }

@@ -42,6 +42,8 @@ void weights_close(struct weights *weights); // NULL is fine
 void weights_set_quantization(struct weights *weights, const struct quantization_config *config);
 // How experts of a layer lie in one tensor (expert_stack.h). Without this call: each has its own.
 void weights_set_expert_layout(struct weights *weights, enum expert_layout layout);
+// Tensors of the layers from `first` on may remain. Without this call none may.
+void weights_ignore_layers(struct weights *weights, uint32_t first, uint32_t count);
 // Tensors of models for images or sound may remain. Without this call none may.
 void weights_ignore_other_parts(struct weights *weights);
 

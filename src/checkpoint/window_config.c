@@ -25,6 +25,7 @@ static const struct window_rule rules[] = {
     {"Qwen3ForCausalLM", 4096, false, 28, false, 0},
     {"Qwen3MoeForCausalLM", 4096, false, 0, true, 0},
     {"MistralForCausalLM", 4096, true, 0, true, 0},
+    {"Ministral3ForCausalLM", 0, true, 0, true, 0},
     {"Olmo3ForCausalLM", 4096, true, 0, true, 4},
     {"Gemma3ForCausalLM", 4096, true, 0, true, 6},
     {"GptOssForCausalLM", 128, true, 0, true, 2},
@@ -32,9 +33,10 @@ static const struct window_rule rules[] = {
 };
 
 // In transformers these have no windows, whatever their configuration says.
-static const char *const without_windows[] = {"LlamaForCausalLM",   "GraniteForCausalLM",
-                                              "Olmo2ForCausalLM",   "Qwen3NextForCausalLM",
-                                              "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"};
+static const char *const without_windows[] = {
+    "Glm4MoeForCausalLM",   "GraniteForCausalLM",   "GraniteMoeHybridForCausalLM",
+    "LlamaForCausalLM",     "MiniMaxM2ForCausalLM", "Olmo2ForCausalLM",
+    "Qwen3NextForCausalLM", "Qwen3_5ForCausalLM",   "Qwen3_5MoeForCausalLM"};
 
 static const struct window_rule other_rule = {.use = true};
 

@@ -68,6 +68,7 @@ static void softmax_attention(struct pass *pass, uint32_t layer_index) {
                              .q_norm = norms_each ? layer->q_norm : NULL,
                              .k_norm = norms_each ? layer->k_norm : NULL,
                              .rope = layer->rope,
+                             .q_rope = layer->q_rope,
                              .eps = d->config->rms_norm_eps,
                              .scale = described->query_scale,
                              .sinks = layer->sinks,
@@ -142,35 +143,46 @@ static void dense_mlp(struct pass *pass, uint32_t layer_index) {
                         &(struct block_end){layer->mlp_post_norm, described->residual_scale});
 }
 
-// projected += sigmoid(shared_gate(hidden)) * shared expert(hidden).
+// x *= sigmoid(shared_gate(hidden)).
+static void gate_shared_expert(struct pass *pass, uint32_t layer_index, void *x) {
+    struct decoder *d = pass->d;
+    const struct linear *gate = d->layers[layer_index].shared_gate;
+    const struct decoder_workspace *w = &d->workspace;
+    uint32_t rows = pass->step->num_tokens;
+    if (!gate) return;
+    d->backend->ops->linear(
+        d->backend,
+        &(struct linear_args){.linear = gate, .x = w->hidden, .out = w->shared_gate, .rows = rows});
+    d->backend->ops->sigmoid_mul(d->backend,
+                                 &(struct sigmoid_mul_args){.x = x,
+                                                            .gate = w->shared_gate,
+                                                            .rows = rows,
+                                                            .cols = d->config->hidden_size,
+                                                            .gate_stride = SHARED_GATES,
+                                                            .is_per_row = true});
+}
+
+// projected += shared expert(hidden), perhaps gated.
 static void shared_expert(struct pass *pass, uint32_t layer_index, void *projected) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
     const struct decoder_workspace *w = &d->workspace;
     const struct backend_ops *ops = d->backend->ops;
-    uint32_t rows = pass->step->num_tokens, hidden = d->config->hidden_size;
+    uint32_t rows = pass->step->num_tokens;
     const struct linear_args gate_up = {
         .linear = layer->shared_gate_up, .x = w->hidden, .out = w->shared_gate_up, .rows = rows};
     const struct linear_args down = {
         .linear = layer->shared_down, .x = w->shared_activated, .out = w->shared, .rows = rows};
-    const struct linear_args gate = {
-        .linear = layer->shared_gate, .x = w->hidden, .out = w->shared_gate, .rows = rows};
     ops->linear(d->backend, &gate_up);
     ops->silu_mul(d->backend, &(struct silu_mul_args){.gate_up = w->shared_gate_up,
                                                       .out = w->shared_activated,
                                                       .rows = rows,
                                                       .cols = d->shape.shared_size});
     ops->linear(d->backend, &down);
-    ops->linear(d->backend, &gate);
-    ops->sigmoid_mul(d->backend, &(struct sigmoid_mul_args){.x = w->shared,
-                                                            .gate = w->shared_gate,
-                                                            .rows = rows,
-                                                            .cols = hidden,
-                                                            .gate_stride = SHARED_GATES,
-                                                            .is_per_row = true});
+    gate_shared_expert(pass, layer_index, w->shared);
     ops->scale(d->backend, &(struct scale_args){.x = w->shared,
                                                 .out = projected,
-                                                .count = (size_t)rows * hidden,
+                                                .count = (size_t)rows * d->config->hidden_size,
                                                 .factor = 1,
                                                 .adds = true});
 }
@@ -190,12 +202,14 @@ static void sparse_mlp(struct pass *pass, uint32_t layer_index) {
                                                         .rows = num_tokens,
                                                         .out_is_float = true});
     backend->moe->route(backend, &(struct route_args){.logits = w->router_logits,
+                                                      .bias = layer->choice_bias,
                                                       .ids = w->expert_ids,
                                                       .weights = w->expert_weights,
                                                       .num_tokens = num_tokens,
                                                       .num_experts = moe->num_experts,
                                                       .top_k = moe->num_experts_per_tok,
-                                                      .normalize = moe->norm_topk_prob});
+                                                      .normalize = moe->norm_topk_prob,
+                                                      .factor = moe->weights_factor});
     void *projected = compose_projected(pass);
     backend->moe->experts(backend, &(struct experts_args){.experts = layer->experts,
                                                           .x = w->hidden,

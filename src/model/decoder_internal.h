@@ -26,17 +26,19 @@ struct decoder_layer {
     struct linear *o; // [hidden][num_heads head_dim]
     struct delta_weights delta; // of a gated delta net
     float *rope; // dev [max_positions][head_dim]; NULL: of a recurrent layer
+    float *q_rope; // behind it: of q, as in attention_args; NULL: the same
     bool owns_rope; // else it is that of a layer before
     // dev [max_num_seqs + num_snapshots][bytes of a slot]: of a recurrent layer, else NULL
     void *states;
-    // A dense layer has the first two, a sparse one the last two; the others are NULL.
+    // A dense layer has the first two, a sparse one the next three; the others are NULL.
     struct linear *gate_up; // [2 intermediate][hidden]
     struct linear *down; // [hidden][intermediate]
     struct linear *router; // [num_experts][hidden]
+    float *choice_bias; // dev [num_experts], as in route_args; NULL: none
     struct experts *experts;
     // Of the expert that all tokens go to; NULL: there is none.
     struct linear *shared_gate_up, *shared_down;
-    struct linear *shared_gate; // [SHARED_GATES][hidden]
+    struct linear *shared_gate; // [SHARED_GATES][hidden]; NULL: its result is added as it is
 };
 
 // Activations of one pass, inside one allocation; T = max_num_tokens, R = max_num_seqs.

@@ -15,13 +15,10 @@ static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_
     const struct layer *described = &d->table->layers[i];
     uint32_t dim = described->head_dim, rotary = described->rotary_dim;
     if (described->head_norm == HEAD_NORM_NONE) return OK;
-    if (described->head_norm == HEAD_NORM_EACH) {
-        enum status status = loader_load_head_norm(l, i, q_norm, dim, rotary, &layer->q_norm);
-        return status ? status : loader_load_head_norm(l, i, k_norm, dim, rotary, &layer->k_norm);
-    }
-    uint32_t q = d->config->num_heads * dim, k = described->num_kv_heads * dim;
-    enum status status = loader_load_layer_norm(l, i, q_norm, q, &layer->q_norm);
-    return status ? status : loader_load_layer_norm(l, i, k_norm, k, &layer->k_norm);
+    bool is_row = described->head_norm == HEAD_NORM_ROW;
+    uint32_t q = is_row ? d->config->num_heads : 1, k = is_row ? described->num_kv_heads : 1;
+    enum status status = loader_load_head_norm(l, i, q_norm, q, dim, rotary, &layer->q_norm);
+    return status ? status : loader_load_head_norm(l, i, k_norm, k, dim, rotary, &layer->k_norm);
 }
 
 // Where a norm is behind attention, "post_attention_layernorm" is that one, else the MLP's.
@@ -50,7 +47,7 @@ static enum status load_norms(struct loader *l, uint32_t i, struct decoder_layer
 
 // An MLP's tensors, and this rank's share [start, start + count) of its intermediate size.
 struct mlp {
-    const char *gate, *up, *down; // modules; gate is up: they are stacked in one tensor
+    const struct mlp_names *names;
     uint32_t size, start, count;
     bool has_bias;
     struct weight_format gate_up_format, down_format;
@@ -58,29 +55,27 @@ struct mlp {
 };
 
 static enum status load_mlp(struct loader *l, uint32_t i, const struct mlp *mlp) {
-    bool is_stacked = mlp->gate == mlp->up;
+    const struct mlp_names *names = mlp->names;
+    bool is_stacked = names->gate == names->up;
     uint32_t size = mlp->size, hidden = l->decoder->config->hidden_size;
     uint32_t rows = is_stacked ? 2 * size : size, up_start = is_stacked ? size : 0;
     const struct row_part parts[] = {
-        {.module = mlp->gate, .rows = rows, .start = mlp->start, .count = mlp->count},
-        {.module = mlp->up, .rows = rows, .start = up_start + mlp->start, .count = mlp->count},
+        {.module = names->gate, .rows = rows, .start = mlp->start, .count = mlp->count},
+        {.module = names->up, .rows = rows, .start = up_start + mlp->start, .count = mlp->count},
     };
     const struct row_linear gate_up = {parts, 2, mlp->gate_up_format, mlp->out_gate_up};
-    const struct col_part down = {mlp->down,  hidden,     size,
-                                  mlp->start, mlp->count, mlp->down_format};
+    const struct col_part down = {names->down, hidden,     size,
+                                  mlp->start,  mlp->count, mlp->down_format};
     enum status status = loader_load_rows(l, i, &gate_up, 1, hidden, mlp->has_bias);
     return status ? status : loader_load_cols(l, i, &down, mlp->has_bias, mlp->out_down);
 }
 
 static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct decoder *d = l->decoder;
-    bool is_stacked = d->table->is_stacked;
     const struct layer_formats formats = linear_formats_layer(&d->formats, i);
     return load_mlp(l, i,
                     &(struct mlp){
-                        .gate = is_stacked ? stacked_gate_up_module : gate_up_modules[0],
-                        .up = is_stacked ? stacked_gate_up_module : gate_up_modules[1],
-                        .down = DOWN_MODULE,
+                        .names = &d->table->mlp,
                         .size = d->config->intermediate_size,
                         .start = d->shape.intermediate_start,
                         .count = d->shape.intermediate_size,
@@ -95,19 +90,21 @@ static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_l
 static enum status load_shared_expert(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct decoder *d = l->decoder;
     const struct layer_formats formats = linear_formats_layer(&d->formats, i);
+    const struct expert_names *names = d->table->expert_names;
     struct row_part parts[SHARED_GATES];
     for (uint32_t k = 0; k < SHARED_GATES; k++) {
-        parts[k] = (struct row_part){.module = SHARED_GATE_MODULE, .rows = 1, .count = 1};
+        parts[k] = (struct row_part){.module = names->shared_gate, .rows = 1, .count = 1};
     }
     const struct row_linear gate = {parts, SHARED_GATES, linear_formats_router(),
                                     &layer->shared_gate};
-    enum status status = loader_load_rows(l, i, &gate, 1, d->config->hidden_size, false);
+    enum status status = OK;
+    if (names->shared_gate) {
+        status = loader_load_rows(l, i, &gate, 1, d->config->hidden_size, false);
+    }
     if (status) return status;
     return load_mlp(l, i,
                     &(struct mlp){
-                        .gate = shared_gate_up_modules[0],
-                        .up = shared_gate_up_modules[1],
-                        .down = SHARED_DOWN_MODULE,
+                        .names = &names->shared,
                         .size = d->config->moe.shared_intermediate_size,
                         .start = d->shape.shared_start,
                         .count = d->shape.shared_size,
@@ -228,6 +225,20 @@ static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slic
     return status;
 }
 
+static enum status load_choice_bias(struct loader *l, uint32_t i, struct decoder_layer *layer) {
+    const struct decoder *d = l->decoder;
+    const uint64_t shape[1] = {d->config->moe.num_experts};
+    char name[WEIGHT_NAME_BYTES];
+    layer_weight_name(name, i, d->table->expert_names->choice_bias, "");
+    float *values = NULL;
+    enum status status = loader_read_floats(l, name, 1, shape, &values);
+    if (!status) {
+        status = loader_to_device(l->decoder, values, shape[0], &layer->choice_bias, l->err);
+    }
+    free(values);
+    return status;
+}
+
 static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct model_config *c = l->decoder->config;
     uint32_t count = c->moe.num_experts;
@@ -236,6 +247,9 @@ static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_
     const struct row_linear router = {&part, 1, linear_formats_router(), &layer->router};
     bool has_bias = l->decoder->table->layers[i].has_expert_bias;
     enum status status = loader_load_rows(l, i, &router, 1, c->hidden_size, has_bias);
+    if (!status && l->decoder->table->expert_names->choice_bias) {
+        status = load_choice_bias(l, i, layer);
+    }
     if (!status && c->moe.shared_intermediate_size) status = load_shared_expert(l, i, layer);
     if (status) return status;
     struct matrix_slice *slices = calloc(count, EXPERT_SLICES * sizeof *slices);
@@ -268,7 +282,7 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
     const struct decoder_shape *s = &d->shape;
     const struct layer *described = &d->table->layers[i];
     const struct layer_formats formats = linear_formats_layer(&d->formats, i);
-    bool is_stacked = d->table->is_stacked, has_gate = described->has_output_gate;
+    bool is_stacked = d->table->is_qkv_stacked, has_gate = described->has_output_gate;
     uint32_t dim = described->head_dim, rotary = described->rotary_dim;
     uint32_t stride = has_gate ? 2 * dim : dim;
     uint32_t kv_heads = described->num_kv_heads;
@@ -349,13 +363,17 @@ static enum status make_rope(struct decoder *d, uint32_t i, struct err *err) {
     const struct layer *layer = &d->table->layers[i];
     uint32_t num_positions = d->limits.max_positions;
     size_t count = (size_t)num_positions * layer->head_dim;
-    float *table = malloc(count * sizeof *table);
+    const struct rope_config *rope = layer_table_rope(d->table, i);
+    bool scales_q = rope && rope->query_beta != 0;
+    float *table = malloc((scales_q ? 2 : 1) * count * sizeof *table);
     if (!table) return err_nomem(err, "rotary embedding table");
-    bool rotates = layer->rope != ROPE_NONE;
-    rope_fill_table(&d->table->ropes[rotates ? layer->rope : 0], layer->head_dim,
-                    rotates ? layer->rotary_dim : 0, num_positions, table);
-    enum status status = loader_to_device(d, table, count, &d->layers[i].rope, err);
+    rope_fill_table(rope ? rope : d->table->ropes, layer->head_dim, rope ? layer->rotary_dim : 0,
+                    num_positions, table);
+    if (scales_q) rope_scale_table(rope, layer->head_dim, num_positions, table, table + count);
+    enum status status =
+        loader_to_device(d, table, (scales_q ? 2 : 1) * count, &d->layers[i].rope, err);
     d->layers[i].owns_rope = !status;
+    if (!status && scales_q) d->layers[i].q_rope = d->layers[i].rope + count;
     free(table);
     return status;
 }
@@ -367,6 +385,7 @@ static enum status make_ropes(struct decoder *d, struct err *err) {
         enum status status = first == i ? make_rope(d, i, err) : OK;
         if (status) return status;
         d->layers[i].rope = d->layers[first].rope;
+        d->layers[i].q_rope = d->layers[first].q_rope;
     }
     return OK;
 }
@@ -500,6 +519,7 @@ void decoder_destroy(struct decoder *d) {
         ops->linear_destroy(d->backend, layer->gate_up);
         ops->linear_destroy(d->backend, layer->down);
         ops->linear_destroy(d->backend, layer->router);
+        ops->release(d->backend, layer->choice_bias);
         if (layer->experts) d->backend->moe->experts_destroy(d->backend, layer->experts);
         ops->release(d->backend, layer->input_norm);
         ops->release(d->backend, layer->mlp_norm);

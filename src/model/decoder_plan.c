@@ -153,14 +153,18 @@ static void add_linear(struct linears_bytes *all, uint32_t out, uint32_t in, boo
 }
 
 static void add_sparse_mlp(struct linears_bytes *all, const struct model_config *c,
-                           const struct layer *layer, const struct decoder_shape *s,
-                           const struct layer_formats *formats) {
+                           const struct layer_table *table, const struct layer *layer,
+                           const struct decoder_shape *s, const struct layer_formats *formats) {
+    const struct expert_names *names = table->expert_names;
     const struct experts_shape experts = decoder_experts_shape(c, layer, s);
     add_linear(all, c->moe.num_experts, c->hidden_size, layer->has_expert_bias,
                linear_formats_router());
     all->sum += all->backend->moe->experts_bytes(all->backend, &experts, formats->experts);
+    if (names->choice_bias) all->sum += c->moe.num_experts * sizeof(float);
     if (!s->shared_size) return;
-    add_linear(all, SHARED_GATES, c->hidden_size, false, linear_formats_router());
+    if (names->shared_gate) {
+        add_linear(all, SHARED_GATES, c->hidden_size, false, linear_formats_router());
+    }
     add_linear(all, 2 * s->shared_size, c->hidden_size, false, formats->shared_gate_up);
     add_linear(all, c->hidden_size, s->shared_size, false, formats->shared_down);
 }
@@ -194,8 +198,8 @@ static size_t norm_size(const struct model_config *c, const struct layer *layer)
 }
 
 static void add_layer(struct linears_bytes *all, const struct model_config *c,
-                      const struct layer *layer, const struct decoder_shape *s,
-                      const struct layer_formats *formats) {
+                      const struct layer_table *table, const struct layer *layer,
+                      const struct decoder_shape *s, const struct layer_formats *formats) {
     if (layer->mixer == MIXER_GATED_DELTA_NET) {
         add_delta(all, c, &s->delta, formats);
     } else {
@@ -204,7 +208,7 @@ static void add_layer(struct linears_bytes *all, const struct model_config *c,
     all->sum += norm_size(c, layer) * sizeof(float);
     if (layer->has_sinks) all->sum += s->num_heads * sizeof(float);
     if (layer->is_sparse) {
-        add_sparse_mlp(all, c, layer, s, formats);
+        add_sparse_mlp(all, c, table, layer, s, formats);
         return;
     }
     add_linear(all, 2 * s->intermediate_size, c->hidden_size, layer->has_mlp_bias,
@@ -218,7 +222,7 @@ size_t decoder_weights_bytes(const struct model_config *c, const struct layer_ta
     struct linears_bytes all = {.backend = b, .sum = c->hidden_size * sizeof(float)};
     for (uint32_t i = 0; i < table->num_layers; i++) {
         const struct layer_formats layer = linear_formats_layer(formats, i);
-        add_layer(&all, c, &table->layers[i], s, &layer);
+        add_layer(&all, c, table, &table->layers[i], s, &layer);
     }
     const struct weight_format vocabulary[] = {linear_formats_embedding(formats),
                                                linear_formats_lm_head(formats)};
@@ -261,8 +265,8 @@ static uint64_t delta_parameters(const struct model_config *c) {
 }
 
 // With `num_experts` experts if it is sparse.
-static uint64_t layer_parameters(const struct model_config *c, const struct layer *layer,
-                                 uint64_t num_experts) {
+static uint64_t layer_parameters(const struct model_config *c, const struct layer_table *table,
+                                 const struct layer *layer, uint64_t num_experts) {
     uint64_t hidden = c->hidden_size, inter = c->intermediate_size;
     bool is_delta = layer->mixer == MIXER_GATED_DELTA_NET;
     uint64_t sum = norm_size(c, layer);
@@ -270,7 +274,9 @@ static uint64_t layer_parameters(const struct model_config *c, const struct laye
     if (layer->has_sinks) sum += c->num_heads;
     if (layer->is_sparse) {
         uint64_t shared = c->moe.shared_intermediate_size;
-        if (shared) sum += hidden + 3 * hidden * shared;
+        if (shared) sum += 3 * hidden * shared;
+        if (shared && table->expert_names->shared_gate) sum += hidden;
+        if (table->expert_names->choice_bias) sum += c->moe.num_experts;
         uint64_t size = c->moe.intermediate_size, expert = 3 * hidden * size;
         if (layer->has_expert_bias) {
             sum += c->moe.num_experts;
@@ -286,7 +292,7 @@ static uint64_t num_parameters(const struct model_config *c, const struct layer_
                                uint64_t num_experts) {
     uint64_t sum = c->hidden_size;
     for (uint32_t i = 0; i < table->num_layers; i++) {
-        sum += layer_parameters(c, &table->layers[i], num_experts);
+        sum += layer_parameters(c, table, &table->layers[i], num_experts);
     }
     return sum + (uint64_t)c->hidden_size * c->vocab_size * (c->tie_word_embeddings ? 1 : 2);
 }
@@ -382,7 +388,10 @@ size_t decoder_workspace_bytes(const struct model_config *config, const struct l
     decoder_workspace_layout(&workspace, NULL, config, table, shape, limits, backend);
     size_t ropes = 0;
     for (uint32_t i = 0; i < table->num_layers; i++) {
-        if (layer_table_first_with_rope(table, i) == i) ropes += table->layers[i].head_dim;
+        const struct rope_config *rope = layer_table_rope(table, i);
+        uint32_t num_tables = rope && rope->query_beta != 0 ? 2 : 1;
+        if (layer_table_first_with_rope(table, i) != i) continue;
+        ropes += num_tables * (size_t)table->layers[i].head_dim;
     }
     return workspace.size_bytes + ropes * limits->max_positions * sizeof(float);
 }

@@ -49,9 +49,13 @@ MUST_USE enum status family_apply(struct layer_table *out, const struct model_fa
 extern const struct model_family *const model_families[];
 
 extern const struct model_family family_gemma3;
+extern const struct model_family family_glm4_moe;
 extern const struct model_family family_gpt_oss;
 extern const struct model_family family_granite;
+extern const struct model_family family_granite_hybrid;
 extern const struct model_family family_llama;
+extern const struct model_family family_minimax_m2;
+extern const struct model_family family_ministral3;
 extern const struct model_family family_mistral;
 extern const struct model_family family_mixtral;
 extern const struct model_family family_olmo2;

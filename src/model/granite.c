@@ -1,6 +1,7 @@
-/* Granite 3: Llama's layers with four factors, of the embeddings, the scores, what is added to the
- * residual, and the logits.
- * Source: the published config.json files and transformers' Granite. */
+/* Granite 3 and 4: Llama's layers with four factors, of the embeddings, the scores, what is added
+ * to the residual, and the logits. Granite 4 has the class of models with Mamba layers and experts,
+ * and another name of its MLP; only models without both run, config.json of others is refused.
+ * Source: the published config.json files and transformers' Granite and GraniteMoeHybrid. */
 #include "model/family.h"
 
 static void change(struct layer_table *table, const struct model_config *config) {
@@ -14,6 +15,23 @@ static void change(struct layer_table *table, const struct model_config *config)
         table->layers[i].residual_scale = own->residual_multiplier;
     }
 }
+
+static void change_hybrid(struct layer_table *table, const struct model_config *config) {
+    static const char gate_up[] = "shared_mlp.input_linear";
+    change(table, config);
+    table->mlp = (struct mlp_names){gate_up, gate_up, "shared_mlp.output_linear"};
+    for (uint32_t i = 0; i < table->num_layers && config->own.lacks_rope; i++) {
+        table->layers[i].rope = ROPE_NONE;
+    }
+}
+
+const struct model_family family_granite_hybrid = {
+    .name = "Granite 4",
+    .architecture = "GraniteMoeHybridForCausalLM",
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .o_bias = {.key = BIAS_ATTENTION},
+    .change = change_hybrid,
+};
 
 const struct model_family family_granite = {
     .name = "Granite",

@@ -8,6 +8,7 @@
 enum status layer_table_init(struct layer_table *table, const struct model_config *config,
                              struct err *err) {
     *table = (struct layer_table){
+        .mlp = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"},
         .embedding_scale = 1,
         .logits_scale = 1,
         .ropes = {config->rope},
@@ -78,6 +79,11 @@ uint32_t layer_table_first_with_rope(const struct layer_table *table, uint32_t i
         }
     }
     return has_kv(layer) ? i : table->num_layers;
+}
+
+const struct rope_config *layer_table_rope(const struct layer_table *table, uint32_t i) {
+    uint32_t rope = table->layers[i].rope;
+    return rope == ROPE_NONE ? NULL : &table->ropes[rope];
 }
 
 // How the layers with KV are put into groups, in their order.
@@ -153,6 +159,9 @@ void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint
     for (uint32_t i = 0; i < table->num_layers; i++) {
         if (table->layers[i].window >= max_positions) table->layers[i].window = 0;
     }
+    for (uint32_t k = 0; k < table->num_ropes; k++) {
+        if (table->ropes[k].query_length >= max_positions) table->ropes[k].query_beta = 0;
+    }
     struct grouping g = {.world_size = world_size, .max_groups = max_groups};
     if (!group_layers(table, &g, SIZE_MAX)) {
         g.keeps_all = true;
@@ -189,7 +198,9 @@ bool layer_table_is_even(const struct layer_table *table) {
                         layer->softcap == 0 && layer->norm_place == NORM_BEFORE &&
                         layer->head_norm != HEAD_NORM_ROW && layer->activation == ACTIVATION_SILU &&
                         layer->residual_scale == 1;
+        const struct rope_config *rope = layer_table_rope(table, i);
         if (!is_same || !is_plain || layer->has_sinks || layer->has_output_gate) return false;
+        if (rope && rope->query_beta != 0) return false;
     }
     return true;
 }
@@ -197,15 +208,13 @@ bool layer_table_is_even(const struct layer_table *table) {
 static enum status check_layer(const struct layer_table *table, uint32_t index, struct err *err) {
     const struct layer *layer = &table->layers[index];
     CHECK(layer->rope == ROPE_NONE || layer->rope < table->num_ropes, "rope=%u", layer->rope);
-    const struct rope_config *rope = layer->rope == ROPE_NONE ? NULL : &table->ropes[layer->rope];
+    const struct rope_config *rope = layer_table_rope(table, index);
     CHECK(!rope || rope->type != ROPE_LONG || rope->num_factors == layer->rotary_dim / 2,
           "%u factors", rope->num_factors);
     const struct {
         const char *what;
         bool is_wanted;
     } cases[] = {
-        {"a norm over all heads, which are rotated in part",
-         layer->rotary_dim != layer->head_dim && layer->head_norm == HEAD_NORM_ROW},
         {"experts with gelu", layer->is_sparse && layer->activation == ACTIVATION_GELU_TANH},
         {"linear attention with a rotary embedding", !has_kv(layer) && layer->rope != ROPE_NONE},
         {"linear attention over a window", !has_kv(layer) && layer->window},

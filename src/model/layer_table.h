@@ -69,9 +69,18 @@ struct layer {
     struct kv_place kv_place;
 };
 
+// Tensor names of an MLP, below "model.layers.N.".
+struct mlp_names {
+    const char *gate, *up; // the same pointer: one tensor has gate's rows, then up's
+    const char *down;
+};
+
 // Tensor names of a layer's experts, below "model.layers.N.".
 struct expert_names {
     const char *router; // "mlp.gate"
+    const char *choice_bias; // as in route_args; NULL: none
+    struct mlp_names shared; // of the expert that all tokens go to, if there is one
+    const char *shared_gate; // of that expert's gate; NULL: its result is added as it is
     const char *experts; // "mlp.experts": ".N." and one of the following are appended
     const char *gate, *up, *down; // "gate_proj"
     // Of all experts in one tensor each: [num_experts][2 intermediate][hidden], gate before up, and
@@ -87,8 +96,8 @@ struct layer_table {
     float logits_softcap; // as a layer's softcap; 0: none
     struct rope_config ropes[ROPE_TABLES_MAX]; // [num_ropes]
     uint32_t num_ropes;
-    // The checkpoint has q, k and v in one tensor, and gate and up.
-    bool is_stacked;
+    bool is_qkv_stacked; // the checkpoint has q, k and v in one tensor
+    struct mlp_names mlp; // of dense layers
     struct delta_config delta; // of layers that are gated delta nets, of all ranks
     // The checkpoint has q, k, v and z of such a layer in one tensor, and b and a, by key head.
     bool is_delta_stacked;
@@ -112,9 +121,9 @@ static inline uint32_t layer_kv_heads(const struct layer *layer, uint32_t world_
 }
 
 // Makes the KV groups, at most max_groups, for sequences of at most max_positions tokens. Windows
-// that are as long have no effect, and go. Layers with equal windows are put into groups whose
-// blocks have one size, and which waste the least memory. Where there are too many different
-// windows, all layers are in one group that keeps everything.
+// that are as long have no effect, and go; so do scales of q that begin behind them. Layers with
+// equal windows are put into groups whose blocks have one size, and which waste the least memory.
+// Where there are too many different windows, all layers are in one group that keeps everything.
 void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint32_t max_groups,
                          uint32_t world_size);
 bool layer_table_has_windows(const struct layer_table *table);
@@ -123,11 +132,14 @@ bool layer_table_has_kv_shapes(const struct layer_table *table);
 // The first layer whose table of rotary angles is that of layer `i`, which is one with KV; of a
 // recurrent layer num_layers.
 uint32_t layer_table_first_with_rope(const struct layer_table *table, uint32_t i);
+// The rotary embedding of layer `i`; NULL: it has none.
+const struct rope_config *layer_table_rope(const struct layer_table *table, uint32_t i);
 // Layers that keep a state of each sequence in place of keys and values.
 uint32_t layer_table_num_states(const struct layer_table *table);
 
 // All layers are dense and have KV, the same shape, rope and scale, and no window, soft limit of
-// scores or sinks: ops that run all of them at once (backend.h, layers_args) need to know only one.
+// scores, scale of q by its position or sinks: ops that run all of them at once (backend.h,
+// layers_args) need to know only one.
 bool layer_table_is_even(const struct layer_table *table);
 
 // ERR_UNSUPPORTED names the first value that the decoder cannot compute.

@@ -8,10 +8,6 @@
 #include "model/decoder.h"
 
 const char *const qkv_modules[3] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
-const char *const gate_up_modules[2] = {"mlp.gate_proj", "mlp.up_proj"};
-const char stacked_gate_up_module[] = "mlp.gate_up_proj";
-const char *const shared_gate_up_modules[2] = {"mlp.shared_expert.gate_proj",
-                                               "mlp.shared_expert.up_proj"};
 const char *const delta_modules[2] = {"linear_attn.in_proj_qkv", "linear_attn.in_proj_z"};
 
 void layer_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *module,
@@ -111,7 +107,7 @@ static enum status find_attention(const struct finder *f, uint32_t i, const stru
     uint32_t dim = layer->head_dim, hidden = c->hidden_size, attended = c->num_heads * dim;
     uint32_t q = layer->has_output_gate ? 2 * attended : attended, kv = layer->num_kv_heads * dim;
     const uint32_t heads[] = {q, kv, kv}, all_heads = q + 2 * kv;
-    enum status status = table->is_stacked
+    enum status status = table->is_qkv_stacked
                              ? find_rows(f, i, stacked, &all_heads, 1, hidden, &out->qkv)
                              : find_rows(f, i, qkv_modules, heads, 3, hidden, &out->qkv);
     if (!status && layer->has_output_gate) {
@@ -137,36 +133,40 @@ static enum status find_delta(const struct finder *f, uint32_t i, const struct m
     return find_cols(f, i, DELTA_OUT_MODULE, hidden, values, first, &out->o);
 }
 
-static enum status find_shared(const struct finder *f, uint32_t i, const struct model_config *c,
-                               const struct decoder_shape *s, struct layer_formats *out) {
-    uint32_t size = c->moe.shared_intermediate_size, hidden = c->hidden_size;
-    const uint32_t halves[] = {size, size};
-    enum status status =
-        find_rows(f, i, shared_gate_up_modules, halves, 2, hidden, &out->shared_gate_up);
-    if (status) return status;
-    return find_cols(f, i, SHARED_DOWN_MODULE, hidden, size, s->shared_start, &out->shared_down);
+// An MLP of `size`, of which this rank keeps what is from first_col on.
+static enum status find_mlp(const struct finder *f, uint32_t i, const struct mlp_names *names,
+                            uint32_t hidden, uint32_t size, uint32_t first_col,
+                            struct weight_format *gate_up, struct weight_format *down) {
+    bool is_stacked = names->gate == names->up;
+    const char *const modules[] = {names->gate, names->up};
+    const uint32_t rows[] = {is_stacked ? 2 * size : size, size};
+    enum status status = find_rows(f, i, modules, rows, is_stacked ? 1 : 2, hidden, gate_up);
+    return status ? status : find_cols(f, i, names->down, hidden, size, first_col, down);
+}
+
+static enum status find_sparse(const struct finder *f, uint32_t i, const struct model_config *c,
+                               const struct expert_names *names, const struct decoder_shape *s,
+                               struct layer_formats *out) {
+    uint32_t shared = c->moe.shared_intermediate_size;
+    enum status status = OK;
+    if (shared) {
+        status = find_mlp(f, i, &names->shared, c->hidden_size, shared, s->shared_start,
+                          &out->shared_gate_up, &out->shared_down);
+    }
+    return status ? status : find_experts(f, i, c, names, s->expert_start, &out->experts);
 }
 
 static enum status find_layer(const struct finder *f, uint32_t i, const struct model_config *c,
                               const struct layer_table *table, const struct decoder_shape *s,
                               struct layer_formats *out) {
-    static const char *const stacked[] = {stacked_gate_up_module};
     const struct layer *layer = &table->layers[i];
-    uint32_t hidden = c->hidden_size, size = c->intermediate_size;
-    const uint32_t halves[] = {size, size}, both = 2 * size;
     enum status status = layer->mixer == MIXER_GATED_DELTA_NET
                              ? find_delta(f, i, c, table, s, out)
                              : find_attention(f, i, c, table, s, out);
     if (status) return status;
-    if (layer->is_sparse) {
-        if (c->moe.shared_intermediate_size) status = find_shared(f, i, c, s, out);
-        if (status) return status;
-        return find_experts(f, i, c, table->expert_names, s->expert_start, &out->experts);
-    }
-    status = table->is_stacked ? find_rows(f, i, stacked, &both, 1, hidden, &out->gate_up)
-                               : find_rows(f, i, gate_up_modules, halves, 2, hidden, &out->gate_up);
-    if (status) return status;
-    return find_cols(f, i, DOWN_MODULE, hidden, size, s->intermediate_start, &out->down);
+    if (layer->is_sparse) return find_sparse(f, i, c, table->expert_names, s, out);
+    return find_mlp(f, i, &table->mlp, c->hidden_size, c->intermediate_size, s->intermediate_start,
+                    &out->gate_up, &out->down);
 }
 
 static enum status find_vocabulary(const struct finder *f, const char *name,

@@ -23,22 +23,16 @@ struct linear_formats {
     struct weight_format embedding, lm_head; // of a quantized checkpoint
 };
 
-// The names of a layer's linears in a checkpoint, below "model.layers.N.".
+// The names of a layer's linears in a checkpoint, below "model.layers.N.". Those of MLPs are in the
+// layer table.
 extern const char *const qkv_modules[3];
-extern const char *const gate_up_modules[2];
-extern const char *const shared_gate_up_modules[2];
-#define SHARED_DOWN_MODULE "mlp.shared_expert.down_proj"
-#define SHARED_GATE_MODULE "mlp.shared_expert_gate"
 // Of a gated delta net: q, k and v, then z; or all of them (layer_table.is_delta_stacked).
 extern const char *const delta_modules[2];
 #define STACKED_DELTA_MODULE "linear_attn.in_proj_qkvz"
 #define DELTA_OUT_MODULE "linear_attn.out_proj"
-// Where q, k and v are one tensor, and gate and up (layer_table.is_stacked).
-#define STACKED_QKV_MODULE "self_attn.qkv_proj"
-extern const char stacked_gate_up_module[];
+#define STACKED_QKV_MODULE "self_attn.qkv_proj" // of layer_table.is_qkv_stacked
 #define O_MODULE "self_attn.o_proj"
 #define SINKS_MODULE "self_attn.sinks"
-#define DOWN_MODULE "mlp.down_proj"
 
 enum { WEIGHT_NAME_BYTES = 128 };
 void layer_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *module,

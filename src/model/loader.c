@@ -261,18 +261,22 @@ enum status loader_load_norm(struct loader *l, const char *name, uint32_t count,
 }
 
 enum status loader_load_head_norm(struct loader *l, uint32_t layer, const char *module,
-                                  uint32_t head_dim, uint32_t rotary_dim, float **out) {
+                                  uint32_t num_heads, uint32_t head_dim, uint32_t rotary_dim,
+                                  float **out) {
     char name[WEIGHT_NAME_BYTES];
     layer_weight_name(name, layer, module, ".weight");
     const struct head_runs runs = head_runs_of(head_dim, rotary_dim);
+    uint32_t count = num_heads * head_dim, num_runs = num_heads * ARRAY_LEN(runs.start);
     float *values = NULL;
-    float *ordered = malloc(head_dim * sizeof *ordered);
+    float *ordered = malloc(count * sizeof *ordered);
     if (!ordered) return err_nomem(l->err, name);
-    enum status status = read_norm(l, name, head_dim, 1, &values);
-    for (uint32_t i = 0, at = 0; i < ARRAY_LEN(runs.start) && values; at += runs.count[i++]) {
-        memcpy(ordered + at, values + runs.start[i], runs.count[i] * sizeof *ordered);
+    enum status status = read_norm(l, name, count, 1, &values);
+    for (uint32_t i = 0, at = 0; i < num_runs && values; i++) {
+        uint32_t run = i % ARRAY_LEN(runs.start), head = i / ARRAY_LEN(runs.start) * head_dim;
+        memcpy(ordered + at, values + head + runs.start[run], runs.count[run] * sizeof *ordered);
+        at += runs.count[run];
     }
-    if (!status) status = loader_to_device(l->decoder, ordered, head_dim, out, l->err);
+    if (!status) status = loader_to_device(l->decoder, ordered, count, out, l->err);
     free(values);
     free(ordered);
     return status;

@@ -84,7 +84,8 @@ MUST_USE enum status loader_load_norm(struct loader *l, const char *name, uint32
                                       float factor, float **out);
 // The same of heads of which the first rotary_dim elements are rotated, in the order of their rows.
 MUST_USE enum status loader_load_head_norm(struct loader *l, uint32_t layer, const char *module,
-                                           uint32_t head_dim, uint32_t rotary_dim, float **out);
+                                           uint32_t num_heads, uint32_t head_dim,
+                                           uint32_t rotary_dim, float **out);
 MUST_USE enum status loader_load_layer_norm(struct loader *l, uint32_t layer, const char *module,
                                             uint32_t count, float **out);
 

@@ -1,8 +1,15 @@
 /* Mistral: Llama's layers without any bias. Version 0.1 has a sliding window in all layers.
- * Source: Mistral 7B, arXiv 2310.06825, and the published config.json files. */
+ * Ministral 3 and Devstral 2 scale q by the logarithm of its position.
+ * Source: Mistral 7B, arXiv 2310.06825, the published config.json files and transformers'
+ * Ministral3. */
 #include "model/family.h"
 
 const struct model_family family_mistral = {
     .name = "Mistral",
     .architecture = "MistralForCausalLM",
+};
+
+const struct model_family family_ministral3 = {
+    .name = "Ministral 3",
+    .architecture = "Ministral3ForCausalLM",
 };

@@ -3,9 +3,12 @@
  * 2503.01743. */
 #include "model/family.h"
 
+static const char gate_up[] = "mlp.gate_up_proj";
+
 static void change(struct layer_table *table, const struct model_config *config) {
     (void)config;
-    table->is_stacked = true;
+    table->is_qkv_stacked = true;
+    table->mlp = (struct mlp_names){gate_up, gate_up, "mlp.down_proj"};
 }
 
 const struct model_family family_phi3 = {

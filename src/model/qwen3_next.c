@@ -7,6 +7,9 @@
 
 static const struct expert_names names = {
     .router = "mlp.gate",
+    .shared = {"mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj",
+               "mlp.shared_expert.down_proj"},
+    .shared_gate = "mlp.shared_expert_gate",
     .experts = "mlp.experts",
     .gate = "gate_proj",
     .up = "up_proj",

@@ -115,3 +115,13 @@ void rope_fill_table(const struct rope_config *rope, uint32_t head_dim, uint32_t
         }
     }
 }
+
+void rope_scale_table(const struct rope_config *rope, uint32_t head_dim, uint32_t num_positions,
+                      const float *table, float *out) {
+    for (uint32_t position = 0; position < num_positions; position++) {
+        double turns = floor(position / rope->query_length);
+        float scale = (float)(1 + rope->query_beta * log(1 + turns));
+        size_t at = (size_t)position * head_dim;
+        for (uint32_t i = 0; i < head_dim; i++) out[at + i] = scale * table[at + i];
+    }
+}

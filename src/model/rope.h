@@ -21,4 +21,8 @@ float rope_frequencies(const struct rope_config *rope, uint32_t rotary_dim, uint
 void rope_fill_table(const struct rope_config *rope, uint32_t head_dim, uint32_t rotary_dim,
                      uint32_t num_positions, float *table);
 
+// The table for q of a model that scales q by its position: out[p] = table[p] times the scale.
+void rope_scale_table(const struct rope_config *rope, uint32_t head_dim, uint32_t num_positions,
+                      const float *table, float *out);
+
 #endif

@@ -17,7 +17,14 @@
 
 static void route(struct backend *backend, float *logits, int32_t *ids, float *weights,
                   uint32_t num_tokens, uint32_t num_experts, uint32_t top_k, bool normalize) {
-    struct route_args args = {logits, ids, weights, num_tokens, num_experts, top_k, normalize};
+    struct route_args args = {.logits = logits,
+                              .ids = ids,
+                              .weights = weights,
+                              .num_tokens = num_tokens,
+                              .num_experts = num_experts,
+                              .top_k = top_k,
+                              .normalize = normalize,
+                              .factor = 1};
     backend->moe->route(backend, &args);
 }
 
@@ -92,6 +99,43 @@ static void test_ties_take_the_smaller_id(void **state) {
     const int32_t want[2 * TOP] = {1, 3, 0, 2, 0, 1, 2, 3};
     assert_memory_equal(ids, want, sizeof want);
     assert_true(weights[0] == weights[1] && weights[2] == weights[3] && weights[4] == 0.25f);
+    backend_destroy(backend);
+}
+
+// The largest score + bias is chosen, and the weight is the score. A bias as large as that of the
+// last expert has it chosen first, though its score is the smallest.
+static void test_sigmoids_are_chosen_with_their_bias(void **state) {
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    enum { TOKENS = 3, EXPERTS = 5, TOP = 3 };
+    const float bias[EXPERTS] = {0, -0.5f, 0.125f, 0, 2};
+    float logits[TOKENS][EXPERTS] = {
+        {0.5f, 3, 0.25f, -1, -4}, {-200, -200, -200, -200, -200}, {INFINITY, 0, 0, 0, -INFINITY}};
+    const int32_t want_ids[TOKENS][TOP] = {{4, 2, 0}, {4, 2, 0}, {4, 0, 2}};
+    const double want_scores[TOKENS][TOP] = {
+        {1 / (1 + exp(4)), 1 / (1 + exp(-0.25)), 1 / (1 + exp(-0.5))}, {0, 0, 0}, {0, 1, 0.5}};
+    for (int normalize = 0; normalize < 2; normalize++) {
+        float copy[TOKENS][EXPERTS], weights[TOKENS][TOP];
+        int32_t ids[TOKENS][TOP];
+        memcpy(copy, logits, sizeof copy);
+        backend->moe->route(backend, &(struct route_args){.logits = &copy[0][0],
+                                                          .bias = bias,
+                                                          .ids = &ids[0][0],
+                                                          .weights = &weights[0][0],
+                                                          .num_tokens = TOKENS,
+                                                          .num_experts = EXPERTS,
+                                                          .top_k = TOP,
+                                                          .normalize = normalize != 0,
+                                                          .factor = 2.5f});
+        assert_memory_equal(ids, want_ids, sizeof ids);
+        for (int t = 0; t < TOKENS; t++) {
+            const double *score = want_scores[t];
+            double sum = score[0] + score[1] + score[2];
+            for (int k = 0; k < TOP; k++) {
+                double want = 2.5 * score[k] / (normalize && sum > 0 ? sum : 1);
+                assert_true(fabs((double)weights[t][k] - want) <= 1e-6 * want);
+            }
+        }
+    }
     backend_destroy(backend);
 }
 
@@ -498,6 +542,8 @@ int main(void) {
     static const struct ops_case cases[] = {
         {"routing matches double precision", test_route_matches, ISA_FLOAT_WEIGHTS | ISA_ROWS},
         {"ties take the smaller id", test_ties_take_the_smaller_id, ISA_FLOAT_WEIGHTS | ISA_ROWS},
+        {"sigmoids are chosen with their bias", test_sigmoids_are_chosen_with_their_bias,
+         ISA_FLOAT_WEIGHTS | ISA_ROWS},
         {"routing of non-numbers", test_route_of_non_numbers, ISA_FLOAT_WEIGHTS | ISA_ROWS},
         {"bf16 experts match double precision", test_bf16_matches, ISA_FLOAT_WEIGHTS | ISA_ROWS},
         {"f32 experts match double precision", test_f32_matches, ISA_FLOAT_WEIGHTS | ISA_ROWS},

@@ -121,7 +121,14 @@ static void run_experts_ops(const struct objects *objects, uint32_t rows) {
     struct backend *backend = objects->backend;
     static float logits[100 * EXPERTS], chosen[100 * TOP];
     static int32_t ids[100 * TOP];
-    struct route_args route = {logits, ids, chosen, rows, EXPERTS, TOP, true};
+    struct route_args route = {.logits = logits,
+                               .ids = ids,
+                               .weights = chosen,
+                               .num_tokens = rows,
+                               .num_experts = EXPERTS,
+                               .top_k = TOP,
+                               .normalize = true,
+                               .factor = 1};
     struct experts_args experts = {objects->experts, objects->x,       ids,  chosen,
                                    objects->out,     objects->scratch, rows, TOP};
     backend->moe->route(backend, &route);

@@ -406,6 +406,7 @@ static void assert_equal(const struct model_config *a, const struct model_config
     assert_true(a->rope.beta_fast == b->rope.beta_fast && a->rope.beta_slow == b->rope.beta_slow);
     assert_true(a->rope.attention_factor == b->rope.attention_factor);
     assert_int_equal(a->rope.truncate, b->rope.truncate);
+    assert_true(a->rope.partial == b->rope.partial && a->rope.query_beta == b->rope.query_beta);
     assert_int_equal(a->moe.num_experts, b->moe.num_experts);
     assert_int_equal(a->moe.num_experts_per_tok, b->moe.num_experts_per_tok);
     assert_int_equal(a->moe.intermediate_size, b->moe.intermediate_size);
@@ -448,6 +449,10 @@ static void test_both_forms_of_every_family(void **state) {
         {"phi3-short", "Phi3ForCausalLM", ROPE_LONG, 1e4},
         {"phi3-long", "Phi3ForCausalLM", ROPE_LONG, 1e4},
         {"mistral3", "MistralForCausalLM", ROPE_DEFAULT, 1e4},
+        {"ministral3", "Ministral3ForCausalLM", ROPE_YARN, 1e4},
+        {"glm4-moe", "Glm4MoeForCausalLM", ROPE_DEFAULT, 1e4},
+        {"minimax-m2", "MiniMaxM2ForCausalLM", ROPE_DEFAULT, 5e6},
+        {"granite4", "GraniteMoeHybridForCausalLM", ROPE_DEFAULT, 1e4},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char path[256];

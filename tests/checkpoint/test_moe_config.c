@@ -60,6 +60,50 @@ static void test_gpt_oss(void **state) {
     assert_int_equal(config.sliding_window, 128);
     assert_true(config.is_sliding[0] && !config.is_sliding[1] && config.is_sliding[2]);
     assert_true(config.rms_norm_eps == 1e-5f && config.rope.theta == 1.5e5);
+    // The class's rotary embedding, where config.json has none.
+    assert_int_equal(config.rope.type, ROPE_YARN);
+    assert_true(config.rope.factor == 32 && !config.rope.truncate);
+    assert_true(config.rope.original_max_position_embeddings == 4096);
+    model_config_fini(&config);
+}
+
+#define GLM4_MOE                                                                                   \
+    { "architectures", "[\"Glm4MoeForCausalLM\"]" }
+
+static void test_glm4_moe(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK(GLM4_MOE);
+    assert_int_equal(config.moe.num_experts, 128);
+    assert_int_equal(config.moe.intermediate_size, 1408);
+    assert_int_equal(config.moe.shared_intermediate_size, 1408);
+    assert_true(config.moe.norm_topk_prob && config.moe.weights_factor == 1);
+    assert_true(!config.moe.is_sparse[0] && config.moe.is_sparse[1] && config.moe.is_sparse[2]);
+    assert_int_equal(model_config_rotary_dim(&config), 32);
+    assert_int_equal(config.num_draft_layers, 0);
+    assert_false(config.own.use_qk_norm);
+    model_config_fini(&config);
+    config = PARSE_OK(GLM4_MOE, {"n_routed_experts", "16"}, {"n_shared_experts", "2"},
+                      {"first_k_dense_replace", "2"}, {"routed_scaling_factor", "2.5"},
+                      {"num_nextn_predict_layers", "1"});
+    assert_int_equal(config.moe.num_experts, 16);
+    assert_int_equal(config.moe.shared_intermediate_size, 2816);
+    assert_true(config.moe.weights_factor == 2.5f);
+    assert_true(!config.moe.is_sparse[1] && config.moe.is_sparse[2]);
+    assert_int_equal(config.num_draft_layers, 1);
+    model_config_fini(&config);
+}
+
+static void test_minimax_m2(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK({"architectures", "[\"MiniMaxM2ForCausalLM\"]"},
+                                          {"rotary_dim", "64"}, {"sliding_window", "null"});
+    assert_int_equal(config.moe.num_experts, 256);
+    assert_int_equal(config.moe.intermediate_size, 512);
+    assert_int_equal(config.moe.num_sparse_layers, 3);
+    assert_true(config.moe.norm_topk_prob && config.moe.weights_factor == 1);
+    assert_int_equal(config.head_dim, 128);
+    assert_int_equal(model_config_rotary_dim(&config), 64);
+    assert_true(config.rope.theta == 5e6);
     model_config_fini(&config);
 }
 
@@ -132,6 +176,13 @@ static void test_dense_architectures_have_none(void **state) {
 static void test_malformed(void **state) {
     (void)state;
     static const struct refusal cases[] = {
+        {{GLM4_MOE, {"n_routed_experts", "16"}, {"num_local_experts", "8"}},
+         ERR_FORMAT,
+         "n_routed_experts|16|num_local_experts|8"},
+        {{GLM4_MOE, {"n_shared_experts", "4096"}, {"moe_intermediate_size", "20000"}},
+         ERR_FORMAT,
+         "4096 shared experts|too many"},
+        {{GLM4_MOE, {"routed_scaling_factor", "0"}}, ERR_FORMAT, "routed_scaling_factor|0"},
         {{QWEN3_MOE, {"num_experts_per_tok", "129"}},
          ERR_FORMAT,
          "num_experts_per_tok|129|more than the 128"},
@@ -167,6 +218,8 @@ int main(void) {
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_mixtral),
         cmocka_unit_test(test_gpt_oss),
+        cmocka_unit_test(test_glm4_moe),
+        cmocka_unit_test(test_minimax_m2),
         cmocka_unit_test(test_both_names_of_the_count),
         cmocka_unit_test(test_sparse_layers),
         cmocka_unit_test(test_no_experts_is_dense),

@@ -126,6 +126,51 @@ static void test_defaults_of_delta_nets(void **state) {
     model_config_fini(&config);
 }
 
+#define GLM4_MOE                                                                                   \
+    { "architectures", "[\"Glm4MoeForCausalLM\"]" }
+#define MINIMAX_M2                                                                                 \
+    { "architectures", "[\"MiniMaxM2ForCausalLM\"]" }
+#define MINISTRAL3                                                                                 \
+    { "architectures", "[\"Ministral3ForCausalLM\"]" }
+#define GRANITE4                                                                                   \
+    {"architectures", "[\"GraniteMoeHybridForCausalLM\"]"}, {                                      \
+        "shared_intermediate_size", "64"                                                           \
+    }
+
+static void test_scale_of_q(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK(MINISTRAL3);
+    assert_int_equal(config.rope.type, ROPE_YARN);
+    assert_true(config.rope.theta == 1e6 && config.rope.factor == 16);
+    assert_true(config.rope.query_beta == 0.1 && config.rope.query_length == 16384);
+    assert_true(config.rope.mscale == 1 && config.rope.mscale_all_dim == 1);
+    assert_int_equal(config.head_dim, 128);
+    assert_int_equal(config.sliding_window, 0);
+    model_config_fini(&config);
+    config = PARSE_OK(MINISTRAL3,
+                      {"rope_parameters", "{\"rope_theta\": 500, \"llama_4_scaling_beta\": 0.25, "
+                                          "\"original_max_position_embeddings\": 64}"});
+    assert_int_equal(config.rope.type, ROPE_DEFAULT);
+    assert_true(config.rope.query_beta == 0.25 && config.rope.query_length == 64);
+    model_config_fini(&config);
+    parse_path(&config, "bench/configs/ministral-3-3b/config.json");
+    assert_string_equal(config.architecture, "Ministral3ForCausalLM");
+    assert_true(config.has_other_parts && config.tie_word_embeddings);
+    assert_int_equal(config.quantization.method, QUANTIZED_FP8);
+    model_config_fini(&config);
+}
+
+// The size of its MLP has the name of a shared expert's.
+static void test_granite4(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK(GRANITE4, {"layer_types", "[\"attention\"]"},
+                                          {"num_local_experts", "0"}, {"num_hidden_layers", "1"});
+    assert_int_equal(config.intermediate_size, 64);
+    assert_true(config.own.lacks_rope);
+    assert_int_equal(config.moe.num_experts, 0);
+    model_config_fini(&config);
+}
+
 #define LOCAL_ROPE(members)                                                                        \
     { "rope_parameters", "{\"full_attention\": {}, \"sliding_attention\": {" members "}}" }
 
@@ -162,6 +207,27 @@ static void test_refused(void **state) {
          ERR_UNSUPPORTED,
          "layer_types|sliding_attention at 0"},
         {{QWEN3_5, {"layer_types", "[\"full_attention\"]"}}, ERR_FORMAT, "layer_types|a list of 1"},
+        {{GRANITE4, {"num_local_experts", "0"}}, ERR_UNSUPPORTED, "layer_types|missing|attention"},
+        {{GRANITE4, {"num_local_experts", "0"}, {"layer_types", "[\"attention\", \"mamba\"]"}},
+         ERR_UNSUPPORTED,
+         "layer_types|has \"mamba\"|want \"attention\""},
+        {{GRANITE4, {"layer_types", "[\"attention\"]"}},
+         ERR_UNSUPPORTED,
+         "num_local_experts|missing|want 0"},
+        {{GLM4_MOE, {"n_group", "8"}}, ERR_UNSUPPORTED, "n_group|is 8|want 1"},
+        {{MINIMAX_M2, {"scoring_func", "\"softmax\""}},
+         ERR_UNSUPPORTED,
+         "scoring_func|\"softmax\"|want \"sigmoid\""},
+        {{MINIMAX_M2, {"attn_type_list", "[1, 0, 1]"}}, ERR_UNSUPPORTED, "attn_type_list|has 0|1"},
+        {{MINIMAX_M2, {"use_routing_bias", "false"}}, ERR_UNSUPPORTED, "use_routing_bias|false"},
+        {{MINIMAX_M2, {"rotary_dim", "130"}}, ERR_FORMAT, "rotary_dim|130|1 to 128"},
+        {{MINISTRAL3, {"rope_parameters", "{\"llama_4_scaling_beta\": 0.1}"}},
+         ERR_FORMAT,
+         "original_max_position_embeddings|missing"},
+        {{{"rope_parameters", "{\"llama_4_scaling_beta\": 0.1, "
+                              "\"original_max_position_embeddings\": 64}"}},
+         ERR_UNSUPPORTED,
+         "llama_4_scaling_beta|0.1|want it 0"},
         {{GPT_OSS, {"swiglu_limit", "5"}}, ERR_UNSUPPORTED, "swiglu_limit|is 5|want it 7"},
         {{GPT_OSS, {"swiglu_alpha", "1"}}, ERR_UNSUPPORTED, "swiglu_alpha|is 1,|1.702"},
         {{{"swiglu_limit", "7"}}, ERR_UNSUPPORTED, "swiglu_limit|absent or null"},
@@ -179,6 +245,8 @@ int main(void) {
         cmocka_unit_test(test_layers_without_rope),
         cmocka_unit_test(test_factors),
         cmocka_unit_test(test_sizes_that_gemma3_leaves_out),
+        cmocka_unit_test(test_scale_of_q),
+        cmocka_unit_test(test_granite4),
         cmocka_unit_test(test_delta_nets),
         cmocka_unit_test(test_defaults_of_delta_nets),
         cmocka_unit_test(test_refused),

@@ -163,16 +163,22 @@ static void test_names_of_a_text_model_in_another(void **state) {
     weights_close(weights);
 }
 
-static void test_tensors_for_images(void **state) {
+// Of models for images, and of layers that draft tokens behind the others.
+static void test_tensors_to_ignore(void **state) {
     (void)state;
     static const char *const names[] = {"model.visual.a", "vision_tower.b",
-                                        "multi_modal_projector.c"};
-    write_names(names, 3);
+                                        "multi_modal_projector.c", "model.layers.2.a",
+                                        "layers.3.b"};
+    write_names(names, 5);
     struct weights *weights = open_ok();
     struct err err = {0};
     assert_int_equal(weights_finish(weights, &err), ERR_FORMAT);
-    expect_words(&err, "does not use");
+    expect_words(&err, "does not use|4 more");
     weights_ignore_other_parts(weights);
+    weights_ignore_layers(weights, 2, 1);
+    assert_int_equal(weights_finish(weights, &err), ERR_FORMAT);
+    expect_words(&err, "layers.3.b");
+    weights_ignore_layers(weights, 2, 2);
     assert_int_equal(weights_finish(weights, &err), OK);
     weights_close(weights);
 }
@@ -581,7 +587,7 @@ int main(void) {
         IN_FOLDER(test_same_tensor_twice),
         IN_FOLDER(test_no_weights),
         IN_FOLDER(test_names_of_a_text_model_in_another),
-        IN_FOLDER(test_tensors_for_images),
+        IN_FOLDER(test_tensors_to_ignore),
         IN_FOLDER(test_one_tensor_under_two_names),
         cmocka_unit_test(test_bundled_model),
     };

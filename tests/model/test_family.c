@@ -47,6 +47,12 @@ static void test_biases(void **state) {
          {true, true},
          {false, false},
          {"unused", "also_unused"}},
+        {"[\"Glm4MoeForCausalLM\"]",
+         false,
+         {false, true},
+         {false, false},
+         {false, false},
+         {"attention_bias", "unused"}},
         {"[\"MixtralForCausalLM\"]",
          false,
          {false, false},
@@ -180,6 +186,38 @@ static void test_layers_with_changed_scores_are_not_even(void **state) {
     model_config_fini(&config);
 }
 
+// A scale of q by its position matters from query_length on. Where no sequence is longer, there is
+// none.
+static void test_scales_of_q_by_position(void **state) {
+    (void)state;
+    static const struct field ministral3[CHANGES_MAX] = {
+        {"architectures", "[\"Ministral3ForCausalLM\"]"}};
+    for (uint32_t longer = 0; longer < 2; longer++) {
+        struct layer_table table = resolve(ministral3);
+        assert_int_equal(layer_table_rope(&table, 0)->query_length, 16384);
+        assert_false(layer_table_is_even(&table));
+        layer_table_plan_kv(&table, 16384 + longer, 8, 1);
+        assert_int_equal(layer_table_is_even(&table), longer == 0);
+        layer_table_fini(&table);
+    }
+}
+
+static void test_granite4_may_have_no_rope(void **state) {
+    (void)state;
+    static const char *const types[] = {"\"rope\"", "\"nope\"", "null"};
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+        const struct field changes[CHANGES_MAX] = {
+            {"architectures", "[\"GraniteMoeHybridForCausalLM\"]"},
+            {"layer_types", "[\"attention\", \"attention\", \"full_attention\"]"},
+            {"num_local_experts", "0"},
+            {"shared_intermediate_size", "64"},
+            {"position_embedding_type", types[i]}};
+        struct layer_table table = resolve(changes);
+        assert_int_equal(layer_table_rope(&table, 2) != NULL, i == 0);
+        layer_table_fini(&table);
+    }
+}
+
 // Windows of layers, and the groups that they make.
 static void test_kv_groups(void **state) {
     (void)state;
@@ -289,14 +327,11 @@ static void test_what_has_no_code_is_refused(void **state) {
         struct layer layer;
     } cases[] = {
         {"experts with gelu", usual},
-        {"rotated in part", usual},
         {"soft limit", usual},
     };
     cases[0].layer.is_sparse = true;
     cases[0].layer.activation = ACTIVATION_GELU_TANH;
-    cases[1].layer.rotary_dim = usual.head_dim / 2;
-    cases[1].layer.head_norm = HEAD_NORM_ROW;
-    cases[2].layer.softcap = 30;
+    cases[1].layer.softcap = 30;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         changed = cases[i].layer;
         err = (struct err){0};
@@ -415,7 +450,12 @@ static void test_bench_configs(void **state) {
         {"granite-3.3-8b", 8170864640, 0, 0},     {"olmo-2-7b", 7298617344, 0, 0},
         {"olmo-3-7b", 7298011136, 0, 4096},       {"mistral-small-3.1-24b", 23572403200, 0, 0},
         {"qwen3-vl-4b", 4022468096, 0, 0},        {"gpt-oss-20b", 20914757184, 4.2, 128},
-        {"gpt-oss-120b", 116829156672, 5.7, 128},
+        {"gpt-oss-120b", 116829156672, 5.7, 128}, {"glm-4.5-air", 106852251264, 13.4, 0},
+        {"glm-4.6", 352797829024, 33.6, 0},       {"minimax-m2", 228689764864, 11.0, 0},
+        {"ministral-3-3b", 3429006336, 0, 0},     {"ministral-3-8b", 8489553920, 0, 0},
+        {"ministral-3-14b", 13506073600, 0, 0},   {"devstral-small-2-24b", 23572403200, 0, 0},
+        {"granite-4.0-micro", 3402836480, 0, 0},  {"granite-4.0-1b", 1631750144, 0, 0},
+        {"granite-4.0-350m", 352379904, 0, 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char folder[256];
@@ -486,6 +526,8 @@ int main(void) {
         cmocka_unit_test(test_keys_and_defaults_of_biases),
         cmocka_unit_test(test_layers_are_described_one_by_one),
         cmocka_unit_test(test_layers_with_changed_scores_are_not_even),
+        cmocka_unit_test(test_scales_of_q_by_position),
+        cmocka_unit_test(test_granite4_may_have_no_rope),
         cmocka_unit_test(test_kv_groups),
         cmocka_unit_test(test_kv_groups_of_layers_with_different_shapes),
         cmocka_unit_test(test_heads_of_every_layer_are_checked),

@@ -156,9 +156,22 @@ static void test_table_of_a_part_of_each_head(void **state) {
     for (int i = 0; i < 8; i++) near((double)table[8 + i], want[i]);
 }
 
+// Positions below the length keep their angles; then q grows with the logarithm of the turns.
+static void test_table_of_scaled_queries(void **state) {
+    (void)state;
+    const struct rope_config rope = {.theta = 1e4, .query_beta = 0.5, .query_length = 2};
+    float table[6 * 2], scaled[6 * 2];
+    rope_fill_table(&rope, 2, 2, 6, table);
+    rope_scale_table(&rope, 2, 6, table, scaled);
+    const double scales[6] = {
+        1, 1, 1 + 0.5 * log(2), 1 + 0.5 * log(2), 1 + 0.5 * log(3), 1 + 0.5 * log(3)};
+    for (int i = 0; i < 12; i++) near((double)scaled[i], scales[i / 2] * (double)table[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_long),
+        cmocka_unit_test(test_table_of_scaled_queries),
         cmocka_unit_test(test_table_of_a_part_of_each_head),
         cmocka_unit_test(test_default_frequencies_are_powers_of_theta),
         cmocka_unit_test(test_linear_divides_by_factor),

@@ -167,22 +167,43 @@ static void test_granite(void **state) {
 }
 
 // Norms over all heads want one rank.
-static void check_olmo(const char *family) {
-    if (mini_options("").tensor_parallel_size > 1) {
-        print_message("skipped: %s runs on one rank only\n", family);
-        skip();
-    }
-    check_on_every_isa(family);
+static void want_one_rank(const char *family) {
+    if (mini_options("").tensor_parallel_size == 1) return;
+    print_message("skipped: %s runs on one rank only\n", family);
+    skip();
 }
 
 static void test_olmo2(void **state) {
     (void)state;
-    check_olmo("olmo2");
+    want_one_rank("olmo2");
+    check_on_every_isa("olmo2");
 }
 
 static void test_olmo3(void **state) {
     (void)state;
-    check_olmo("olmo3");
+    want_one_rank("olmo3");
+    check_on_every_isa("olmo3");
+}
+
+static void test_minimax_m2(void **state) {
+    (void)state;
+    want_one_rank("minimax-m2");
+    check_experts("minimax-m2");
+}
+
+static void test_glm4_moe(void **state) {
+    (void)state;
+    check_experts("glm4-moe");
+}
+
+static void test_granite4(void **state) {
+    (void)state;
+    check_on_every_isa("granite4");
+}
+
+static void test_ministral3_in_fp8(void **state) {
+    (void)state;
+    check_experts("ministral3");
 }
 
 static void test_gemma3(void **state) {
@@ -222,6 +243,10 @@ static void test_qwen3_5_with_experts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_glm4_moe),
+        cmocka_unit_test(test_minimax_m2),
+        cmocka_unit_test(test_ministral3_in_fp8),
+        cmocka_unit_test(test_granite4),
         cmocka_unit_test(test_qwen3_next),
         cmocka_unit_test(test_qwen3_5),
         cmocka_unit_test(test_qwen3_5_with_experts),

@@ -11,7 +11,7 @@ struct field {
     const char *value; // JSON; NULL: the key is absent
 };
 
-enum { CHANGES_MAX = 4 };
+enum { CHANGES_MAX = 6 };
 
 struct refusal {
     struct field changes[CHANGES_MAX];

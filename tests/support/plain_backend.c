@@ -231,12 +231,13 @@ static void plain_attention_prepare(struct backend *backend, const struct attent
     for (uint32_t t = 0; t < step->num_tokens; t++) {
         float *q = (float *)args->qkv + (size_t)t * (num_qk + args->num_kv_heads) * dim;
         const float *k = q + (size_t)args->num_heads * dim, *v = q + (size_t)num_qk * dim;
-        const float *rope = args->rope + (size_t)step->positions[t] * dim;
+        size_t row = (size_t)step->positions[t] * dim;
         for (uint32_t h = 0; h < num_qk; h++) {
             float *head = q + (size_t)h * dim;
-            const float *norm = h < args->num_heads ? args->q_norm : args->k_norm;
+            bool is_q = h < args->num_heads;
+            const float *norm = is_q ? args->q_norm : args->k_norm;
             if (norm) norm_row(head, norm, head, dim, args->eps);
-            rotate(head, rope, dim);
+            rotate(head, (is_q ? attention_q_rope(args) : args->rope) + row, dim);
         }
         int32_t slot = step_slots(step, args->kv_group)[t];
         if (slot < 0) continue;

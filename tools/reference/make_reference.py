@@ -218,7 +218,36 @@ def families(vocab_size):
              for name, (model, config, own) in table.items()}
     known.update(wrappers(t, {**base, "rms_norm_eps": 0.05}, small))
     known.update(delta_nets(t, {**base, **small, "rms_norm_eps": 0.03}))
+    known.update(tiny_families(t))
     return known
+
+
+def tiny_families(t):
+    """Those that came last, as small as they can be."""
+    tiny = dict(hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+                num_key_value_heads=1, max_position_embeddings=2048, vocab_size=67, bos_token_id=0,
+                eos_token_id=1, pad_token_id=None, rms_norm_eps=0.04, tie_word_embeddings=True)
+    experts = dict(head_dim=32, num_experts_per_tok=2)
+    half = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "mscale": 1.0,
+            "mscale_all_dim": 1.0, "original_max_position_embeddings": 64,
+            "llama_4_scaling_beta": 0.3}
+    return {
+        "glm4-moe": (t.Glm4MoeForCausalLM, t.Glm4MoeConfig(
+            **tiny, **experts, n_routed_experts=4, moe_intermediate_size=16, n_shared_experts=1,
+            first_k_dense_replace=1, routed_scaling_factor=1.5, use_qk_norm=True,
+            attention_bias=True, rope_parameters=half)),
+        "minimax-m2": (t.MiniMaxM2ForCausalLM, t.MiniMaxM2Config(
+            **{**tiny, **experts, "intermediate_size": 16}, num_local_experts=4,
+            rope_parameters=dict(half, rope_theta=5e6))),
+        "ministral3": (t.Ministral3ForCausalLM, t.Ministral3Config(
+            **tiny, head_dim=16, rope_parameters=yarn)),
+        "granite4": (t.GraniteMoeHybridForCausalLM, t.GraniteMoeHybridConfig(
+            **{**tiny, "num_hidden_layers": 1}, num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=24,
+            embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.1,
+            logits_scaling=8.0, position_embedding_type="rope", mamba_n_heads=2,
+            layer_types=["full_attention"])),
+    }
 
 
 def delta_nets(t, base):
@@ -307,6 +336,10 @@ def write_published_config(folder):
     text["rope_scaling"] = None if is_plain else rope
     if "partial_rotary_factor" in rope:
         text["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
+    if config["model_type"] == "minimax_m2":
+        text["rotary_dim"] = int(text.pop("partial_rotary_factor") * text["head_dim"])
+    if config["model_type"] == "granitemoehybrid":
+        text["layer_types"] = ["attention"] * text["num_hidden_layers"]
     if config["model_type"] == "qwen3_moe":
         config["num_experts"] = config.pop("num_local_experts")
     with open(f"{folder}/config_published_form.json", "w", encoding="utf-8") as file:
@@ -337,6 +370,29 @@ def pack_experts(folder):
         json.dump(config, file, indent=2)
 
 
+def pack_fp8(folder):
+    """Replaces the layers' matrices by FP8 with one scale each, as Ministral 3 is published. Returns
+    what they are then."""
+    tensors = load_file(f"{folder}/model.safetensors")
+    exact = {}
+    for name in [n for n in tensors if n.endswith("_proj.weight")]:
+        weights = tensors[name].float()
+        scale = (weights.abs().max() / 448).to(torch.bfloat16)
+        tensors[name] = (weights / scale.float()).to(torch.float8_e4m3fn)
+        exact[name] = tensors[name].float() * scale.float()
+        tensors[f"{name}_scale_inv"] = scale
+        tensors[name.replace(".weight", ".activation_scale")] = torch.tensor(0.5).bfloat16()
+    save_file(tensors, f"{folder}/model.safetensors", metadata={"format": "pt"})
+    with open(f"{folder}/config.json", encoding="utf-8") as file:
+        config = json.load(file)
+    config["quantization_config"] = {
+        "quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None,
+        "modules_to_not_convert": ["model.vision_tower", "model.multi_modal_projector", "lm_head"]}
+    with open(f"{folder}/config.json", "w", encoding="utf-8") as file:
+        json.dump(config, file, indent=2)
+    return exact
+
+
 def write_family(out, name, model_class, config, seed):
     text = config.get_text_config()
     text.initializer_range = 0.08
@@ -354,6 +410,9 @@ def write_family(out, name, model_class, config, seed):
                 parameter.mul_(6)  # so that some numbers reach the activation's limit
             elif parameter_name.endswith("A_log"):
                 parameter.copy_(torch.randn_like(parameter) - 3)  # states that last
+        for buffer_name, buffer in model.named_buffers():
+            if buffer_name.endswith("e_score_correction_bias"):
+                buffer.copy_(torch.randn_like(buffer) * 0.2)
     folder = f"{out}/{name}"
     model.to(torch.bfloat16).save_pretrained(folder)
     how = {}
@@ -362,6 +421,8 @@ def write_family(out, name, model_class, config, seed):
         how = {"quantization_config": sys.modules["transformers"].Mxfp4Config(dequantize=True)}
     # Load it again: a model that was cast keeps rotary frequencies rounded to bf16.
     model = model_class.from_pretrained(folder, dtype=torch.float32, **how).eval()
+    if name == "ministral3":
+        model.load_state_dict(pack_fp8(folder), strict=False)
     write_published_config(folder)
     tensors = {}
     for k, length in enumerate(LENGTHS):
@@ -370,7 +431,8 @@ def write_family(out, name, model_class, config, seed):
             logits = model(ids[None]).logits[0]
         tensors[f"seq{k}.input_ids"] = ids.to(torch.int32)
         tensors[f"seq{k}.last_logits"] = logits[-1].clone()
-        tensors[f"seq{k}.argmax"] = logits.argmax(-1).to(torch.int32)
+        if name not in tiny_families(sys.modules["transformers"]):
+            tensors[f"seq{k}.argmax"] = logits.argmax(-1).to(torch.int32)
     save_file(tensors, f"{folder}/expected.safetensors")
     if name in DELTA_NETS:
         write_as_published(folder, with_fused_experts=name == "qwen3-5-moe")

@@ -5,6 +5,7 @@
  * are the SiLUs, and the second linears. An expert's weights are read in one wave only. In the end
  * each token adds up its own rows, slots ascending, so its bits do not depend on the other tokens
  * of the call. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,31 +101,47 @@ struct route_job {
     uint32_t tokens_per_item;
 };
 
-// values: logits on entry; they become probabilities, and those of the chosen experts are
-// overwritten.
+// values: logits on entry; they become scores. Where one is no number, all are NaN.
+static void score_token(const struct route_args *args, float *values) {
+    uint32_t count = args->num_experts;
+    float largest = -INFINITY, sum = 0;
+    for (uint32_t i = 0; i < count; i++) largest = fmaxf(largest, values[i]);
+    for (uint32_t i = 0; i < count; i++) {
+        values[i] = args->bias ? 1 / (1 + expf(-values[i])) : expf(values[i] - largest);
+        sum += values[i];
+    }
+    float divisor = args->bias && !isnan(sum) ? 1 : sum;
+    for (uint32_t i = 0; i < count; i++) values[i] /= divisor;
+}
+
+// values: logits on entry; they become scores, and those of the chosen experts are overwritten.
 static void route_token(const struct route_args *args, float *values, int32_t *ids,
                         float *weights) {
     uint32_t count = args->num_experts;
-    float largest = -INFINITY, sum = 0, chosen = 0;
-    for (uint32_t i = 0; i < count; i++) largest = fmaxf(largest, values[i]);
-    for (uint32_t i = 0; i < count; i++) {
-        values[i] = expf(values[i] - largest);
-        sum += values[i];
-    }
-    for (uint32_t i = 0; i < count; i++) values[i] /= sum;
-    const float taken = -1; // no probability
+    const float taken = -1; // no score
+    float chosen = 0;
+    score_token(args, values);
     for (uint32_t slot = 0; slot < args->top_k; slot++) {
         uint32_t best = count;
+        float best_rank = 0;
         for (uint32_t i = 0; i < count; i++) {
             if (values[i] == taken) continue;
-            if (best == count || values[i] > values[best]) best = i;
+            float rank = values[i];
+            if (args->bias) rank = fmaxf(rank + args->bias[i], -FLT_MAX);
+            if (best < count && !(rank > best_rank)) continue;
+            best = i;
+            best_rank = rank;
         }
         ids[slot] = (int32_t)best;
         weights[slot] = values[best];
         chosen += values[best];
         values[best] = taken;
     }
-    for (uint32_t slot = 0; args->normalize && slot < args->top_k; slot++) weights[slot] /= chosen;
+    // All chosen sigmoids may be 0: then so are the weights.
+    float divisor = args->normalize ? fmaxf(chosen, 1e-20f) : 1;
+    for (uint32_t slot = 0; slot < args->top_k; slot++) {
+        weights[slot] = weights[slot] / divisor * args->factor;
+    }
 }
 
 static void route_item(void *arg, uint32_t item, uint32_t thread) {

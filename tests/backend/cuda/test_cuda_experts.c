@@ -80,7 +80,8 @@ static struct route_args route_shape(uint32_t num_tokens, uint32_t num_experts, 
     return (struct route_args){.num_tokens = num_tokens,
                                .num_experts = num_experts,
                                .top_k = top_k,
-                               .normalize = normalize};
+                               .normalize = normalize,
+                               .factor = 1};
 }
 
 // Runs route on the device for the host's logits. `args` has the shape.
@@ -93,7 +94,14 @@ static void route(struct route_args args, const float *logits, int32_t *ids, flo
     args.logits = (float *)(void *)l.data;
     args.ids = (int32_t *)(void *)i.data;
     args.weights = (float *)(void *)w.data;
+    struct device_memory b = device_alloc(args.num_experts * sizeof *args.bias);
+    if (args.bias) {
+        upload(&b, args.bias, args.num_experts * sizeof *args.bias);
+        args.bias = (const float *)(const void *)b.data;
+    }
     cuda->moe->route(cuda, &args);
+    download(&b, NULL, "bias");
+    device_free(&b);
     download(&l, NULL, "logits");
     download(&i, ids, "ids");
     download(&w, weights, "weights");
@@ -158,6 +166,16 @@ static void test_routing_matches(void **state) {
             logits[k] = (float)((int)ops_rng_below(&rng, 4096) - 2048) / 256.0f;
         }
         check_route(args, logits, 2e-6);
+        float *bias = malloc(args.num_experts * sizeof *bias);
+        for (uint32_t k = 0; k < args.num_experts; k++) {
+            bias[k] = 2.0f * (float)ops_rng_below(&rng, 3);
+        }
+        // Ranks are equal, or differ by more than rounding: sigmoids are flat far from 0.
+        for (size_t k = 0; k < count; k++) logits[k] /= 4;
+        args.bias = bias;
+        args.factor = 2.5f;
+        check_route(args, logits, 2e-6);
+        free(bias);
         free(logits);
     }
 }
@@ -177,6 +195,11 @@ static void test_routing_of_non_numbers(void **state) {
     // -inf among numbers has the probability 0 and ranks like any other 0.
     for (int i = 0; i < EXPERTS; i++) logits[0][i] = i == 30 ? 2.0f : -INFINITY;
     check_route(route_shape(1, EXPERTS, TOP, false), &logits[0][0], 2e-6);
+    float bias[EXPERTS];
+    for (int i = 0; i < EXPERTS; i++) bias[i] = (float)(i % 3);
+    struct route_args args = route_shape(TOKENS, EXPERTS, TOP, true);
+    args.bias = bias;
+    check_route(args, &logits[0][0], 2e-6);
 }
 
 // The weights of all experts, as in a checkpoint.

@@ -222,12 +222,13 @@ static void prepare_item(void *arg, uint32_t item, uint32_t thread) {
         float *v = k + (size_t)args->num_kv_heads * head_dim;
         CHECK(args->step->positions[token] >= 0, "token=%u position=%d", token,
               args->step->positions[token]);
-        const float *rope = args->rope + (size_t)args->step->positions[token] * head_dim;
+        size_t row = (size_t)args->step->positions[token] * head_dim;
+        const float *q_rope = attention_q_rope(args) + row;
         for (float *head = q; head < k; head += head_dim) {
-            job->kernels->rope_head(head, args->q_norm, rope, head_dim, args->eps);
+            job->kernels->rope_head(head, args->q_norm, q_rope, head_dim, args->eps);
         }
         for (float *head = k; head < v; head += head_dim) {
-            job->kernels->rope_head(head, args->k_norm, rope, head_dim, args->eps);
+            job->kernels->rope_head(head, args->k_norm, args->rope + row, head_dim, args->eps);
         }
         int32_t slot = slots[token];
         for (uint32_t head = 0; slot >= 0 && head < args->num_kv_heads; head++) {

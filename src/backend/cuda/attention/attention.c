@@ -259,7 +259,7 @@ void cuda_attention(struct backend *backend, const struct attention_args *args) 
 }
 
 bool cuda_attend(struct backend *backend, const struct attention_args *args) {
-    if (args->step->max_query_len > 1) return false;
+    if (args->step->max_query_len > 1 || args->q_rope) return false;
     attend(cuda_backend_of(backend), args, true);
     return true;
 }

@@ -16,7 +16,7 @@ constexpr int WARPS_MAX = 32;
 
 struct prepare_params {
     __nv_bfloat16 *qkv, *keys, *values;
-    const float *q_norm, *k_norm, *rope;
+    const float *q_norm, *k_norm, *rope, *q_rope;
     const int32_t *positions, *slot_mapping;
     int num_heads, num_kv_heads, num_tokens, block_size;
     float eps;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params 
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     int token = blockIdx.x, chunk = lane % shape::WIDTH, heads = p.num_heads + 2 * p.num_kv_heads;
     int slot = of_step(p.slot_mapping)[token];
-    const float *rope = p.rope + (size_t)of_step(p.positions)[token] * D;
+    size_t angles = (size_t)of_step(p.positions)[token] * D;
     for (int start = warp * shape::HEADS; start < heads; start += TURNS * warps * shape::HEADS) {
         half_pair<D> h[TURNS] = {};
         __nv_bfloat16 *row[TURNS];
@@ -81,7 +81,8 @@ __global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params 
         for (int t = 0; t < TURNS; t++) {
             half_pair<D> turned = h[t];
             bool is_query = head[t] < p.num_heads;
-            normalize_and_rotate(turned, is_query ? p.q_norm : p.k_norm, p.eps, rope, chunk);
+            normalize_and_rotate(turned, is_query ? p.q_norm : p.k_norm, p.eps,
+                                 (is_query ? p.q_rope : p.rope) + angles, chunk);
             if (head[t] < p.num_heads + p.num_kv_heads) h[t] = turned;
             int end = start + (t * warps + 1) * shape::HEADS; // of the warp's heads of this turn
             if (CODES && end > p.num_heads) {
@@ -121,6 +122,7 @@ extern "C" void cuda_attention_prepare_launch(const struct attention_args *args,
     p.q_norm = args->q_norm;
     p.k_norm = args->k_norm;
     p.rope = args->rope;
+    p.q_rope = attention_q_rope(args);
     p.positions = args->step->positions;
     p.slot_mapping = step_slots(args->step, args->kv_group);
     p.num_heads = static_cast<int>(args->num_heads);

@@ -1,0 +1,37 @@
+// Arguments of the ops of a mixture of experts: backend.h, struct backend_moe.
+#ifndef BACKEND_EXPERT_ARGS_H
+#define BACKEND_EXPERT_ARGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct experts;
+
+// Chooses a token's experts and their weights. Without `bias` the scores are the softmax of all its
+// logits, and the top_k largest are chosen, best first (ties: the smaller id first). With it they
+// are sigmoid(logit), chosen by score + bias. The weights are the chosen scores, with `normalize`
+// divided by their sum, then times `factor`.
+struct route_args {
+    float *logits; // dev [num_tokens][num_experts], of the router; overwritten
+    const float *bias; // dev [num_experts] or NULL
+    int32_t *ids; // dev [num_tokens][top_k]; distinct within a row, also where logits are NaN
+    float *weights; // dev [num_tokens][top_k]
+    uint32_t num_tokens, num_experts;
+    uint32_t top_k; // 1 .. num_experts
+    bool normalize;
+    float factor;
+};
+
+// out[t] = sum over i, ascending, of weights[t][i] * E(x[t]), where E is the expert ids[t][i]. An
+// expert's weights are read once, and only if a token goes to it.
+struct experts_args {
+    const struct experts *experts;
+    const void *x; // dev [num_tokens][hidden]
+    const int32_t *ids; // dev [num_tokens][top_k], distinct within a row
+    const float *weights; // dev [num_tokens][top_k]
+    void *out; // dev [num_tokens][hidden], not overlapping x
+    void *scratch; // dev [experts_scratch_bytes(shape, num_tokens, top_k)]
+    uint32_t num_tokens, top_k;
+};
+
+#endif

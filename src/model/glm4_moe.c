@@ -1,0 +1,29 @@
+/* GLM-4.5, 4.5-Air, 4.6 and 4.7: experts are chosen by sigmoids with a bias for each, beside a
+ * shared expert; the first layers are dense. Half of each head is rotated, and q and k are normed
+ * where config.json says so. Source: GLM-4.5, arXiv 2508.06471, and transformers' Glm4Moe. */
+#include "model/family.h"
+
+static const struct expert_names names = {
+    .router = "mlp.gate",
+    .choice_bias = "mlp.gate.e_score_correction_bias",
+    .shared = {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj",
+               "mlp.shared_experts.down_proj"},
+    .experts = "mlp.experts",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
+};
+
+static void change(struct layer_table *table, const struct model_config *config) {
+    for (uint32_t i = 0; i < table->num_layers && config->own.use_qk_norm; i++) {
+        table->layers[i].head_norm = HEAD_NORM_EACH;
+    }
+}
+
+const struct model_family family_glm4_moe = {
+    .name = "GLM-4.5",
+    .architecture = "Glm4MoeForCausalLM",
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .expert_names = &names,
+    .change = change,
+};
