@@ -38,12 +38,12 @@ bool expert_place_parse(struct expert_place *out, const char *name) {
     return false;
 }
 
-// `shape` [rank], of which the first is the number of experts: any that has this one.
+// `shape` [rank]; the first is the number of experts, which `place` has.
 static enum status check(const struct expert_place *place, const struct tensor *t, uint32_t rank,
                          const uint64_t *shape, struct err *err) {
-    bool is_good = t->rank == rank && place->expert < t->shape[0];
+    bool is_good = t->rank == rank && t->shape[0] == place->num_experts;
     for (uint32_t i = 1; i < rank && is_good; i++) is_good = t->shape[i] == shape[i];
-    if (is_good) return OK;
+    if (is_good && place->expert < place->num_experts) return OK;
     char want[100] = "", found[100] = "";
     size_t at = 0, there = 0;
     for (uint32_t i = 1; i < rank; i++) {
@@ -53,9 +53,8 @@ static enum status check(const struct expert_place *place, const struct tensor *
         there += (size_t)snprintf(found + there, sizeof found - there, "[%llu]",
                                   (unsigned long long)t->shape[i]);
     }
-    return err_set(err, ERR_FORMAT,
-                   "%s: tensor \"%.150s\" has the shape %s, want [more than %u experts]%s", t->path,
-                   t->name, found, place->expert, want);
+    return err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has the shape %s, want [%u experts]%s",
+                   t->path, t->name, found, place->num_experts, want);
 }
 
 // to[r][c] = from[c][num_parts r + part], `TURNED` rows of `from` at a time: what they become are

@@ -27,7 +27,7 @@ enum { EXPERT_MODULE_BYTES = 256 };
 // A matrix or a bias of one expert.
 struct expert_place {
     char module[EXPERT_MODULE_BYTES]; // "P.experts.gate_up_proj"
-    uint32_t expert;
+    uint32_t expert, num_experts; // num_experts: the caller's, of config.json
     uint32_t part, num_parts; // of the matrix: gate is 0 and up is 1 of 2, down is 0 of 1
     bool is_bias;
 };
@@ -36,7 +36,7 @@ struct expert_place {
 bool expert_place_parse(struct expert_place *out, const char *name);
 
 // The expert's matrix [rows][cols] of `tensor`, which has floats, in *memory, which the caller
-// frees. ERR_FORMAT: another shape.
+// frees. ERR_FORMAT: another shape, or another number of experts.
 MUST_USE enum status expert_stack_matrix(const struct expert_place *place,
                                          const struct tensor *tensor, uint64_t rows, uint64_t cols,
                                          void **memory, struct err *err);

@@ -368,20 +368,36 @@ bool quantization_config_skips(const struct quantization_config *config, const c
     return false;
 }
 
+// How the list names the module, by either of its names.
+static enum status find_target(enum target_kind *kind, uint32_t *owner,
+                               const struct module_targets *targets, const char *module,
+                               const char *own_name, struct err *err) {
+    enum target_kind other = TARGET_NONE;
+    uint32_t other_owner = 0;
+    enum status status = module_targets_find(kind, owner, targets, module, err);
+    if (status || strcmp(module, own_name) == 0) return status;
+    status = module_targets_find(&other, &other_owner, targets, own_name, err);
+    if (status || other >= *kind) return status;
+    *kind = other;
+    *owner = other_owner;
+    return OK;
+}
+
 enum status quantization_config_of(const struct quantization_config **out,
                                    const struct quantization_config *config, const char *module,
-                                   struct err *err) {
+                                   const char *own_name, struct err *err) {
     enum target_kind kind;
     uint32_t group;
     *out = NULL;
     if (quantization_config_skips(config, module)) return OK;
-    enum status status = module_targets_find(&kind, &group, &config->skip_patterns, module, err);
+    if (quantization_config_skips(config, own_name)) return OK;
+    enum status status = find_target(&kind, &group, &config->skip_patterns, module, own_name, err);
     if (status || kind != TARGET_NONE) return status;
     if (!config->groups) {
         *out = config;
         return OK;
     }
-    status = module_targets_find(&kind, &group, &config->targets, module, err);
+    status = find_target(&kind, &group, &config->targets, module, own_name, err);
     if (!status && kind != TARGET_NONE) *out = &config->groups[group];
     return status;
 }

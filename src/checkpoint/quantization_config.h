@@ -55,9 +55,11 @@ void quantization_config_fini(struct quantization_config *config); // all-zero i
 // (between dots) are components of the name, in a row. So "mlp.gate" is not "mlp.gate_proj".
 bool quantization_config_skips(const struct quantization_config *config, const char *module);
 // How a module's weights are stored. *out is `config`, one of its groups, or NULL: not quantized.
-// ERR_INVALID: a pattern takes too long.
+// `own_name`: its name in the checkpoint, which the configuration may have instead. ERR_INVALID: a
+// pattern takes too long.
 MUST_USE enum status quantization_config_of(const struct quantization_config **out,
                                             const struct quantization_config *config,
-                                            const char *module, struct err *err);
+                                            const char *module, const char *own_name,
+                                            struct err *err);
 
 #endif

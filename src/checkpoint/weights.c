@@ -48,6 +48,7 @@ struct weights {
     bool has_other_parts;
     uint32_t first_ignored, num_ignored; // layers
     enum expert_layout expert_layout;
+    uint32_t num_experts; // of a layer
     struct owned *owned; // [num_owned]
     size_t num_owned, max_owned;
 };
@@ -138,8 +139,9 @@ void weights_set_quantization(struct weights *weights, const struct quantization
     weights->quantization = *config;
 }
 
-void weights_set_expert_layout(struct weights *weights, enum expert_layout layout) {
+void weights_set_experts(struct weights *weights, enum expert_layout layout, uint32_t num_experts) {
     weights->expert_layout = layout;
+    weights->num_experts = num_experts;
 }
 
 void weights_ignore_layers(struct weights *weights, uint32_t first, uint32_t count) {
@@ -224,7 +226,8 @@ static enum status dummy_form(const struct weights *weights, const char *name, u
     memcpy(module_name, name, len - strlen(".weight"));
     module_name[len - strlen(".weight")] = '\0';
     const struct quantization_config *config;
-    enum status status = quantization_config_of(&config, &weights->quantization, module_name, err);
+    enum status status =
+        quantization_config_of(&config, &weights->quantization, module_name, module_name, err);
     const struct quantized_module module = {.name = module_name, .in = cols};
     return status || !config ? status : quantized_module_form(out, &module, config, err);
 }
@@ -262,6 +265,13 @@ static void name_part(char out[PART_NAME_BYTES], const char *module, int part) {
     snprintf(out, PART_NAME_BYTES, "%s.%s", module, module_part_name((enum module_part)part));
 }
 
+// The module's name in the checkpoint, which in a wrapper's has a prefix: a tensor's without the
+// ending.
+static void name_in_file(char out[NAME_MAX_BYTES], const char *tensor, const char *ending) {
+    size_t len = strlen(tensor) - strlen(ending);
+    snprintf(out, NAME_MAX_BYTES, "%.*s", (int)len, tensor);
+}
+
 // A linear of "NAME.weight" in the format of the configuration: looks for its tensors beside that
 // name. *config is its format; NULL: there is none of them, or the configuration says that it is
 // not quantized.
@@ -276,6 +286,7 @@ static enum status find_module(const struct quantization_config **config,
     memcpy(module, name, len - strlen(ending));
     module[len - strlen(ending)] = '\0';
     *out = (struct quantized_module){.name = module, .out = shape[0], .in = shape[1]};
+    char own_name[NAME_MAX_BYTES] = "";
     bool is_found = false;
     for (int part = 0; part < NUM_MODULE_PARTS; part++) {
         char beside[PART_NAME_BYTES];
@@ -283,10 +294,11 @@ static enum status find_module(const struct quantization_config **config,
         const struct entry *entry = find_entry(weights, beside);
         if (!entry) continue;
         out->parts[part] = entry->tensor;
+        if (!is_found) name_in_file(own_name, entry->tensor->name, beside + strlen(module));
         is_found = true;
     }
     if (!is_found) return OK;
-    return quantization_config_of(config, &weights->quantization, module, err);
+    return quantization_config_of(config, &weights->quantization, module, own_name, err);
 }
 
 static bool is_plain(enum dtype dtype) {
@@ -336,6 +348,7 @@ static bool find_stack(const struct weights *weights, const char *name, struct s
     *out = (struct stack){0};
     if (weights->expert_layout == EXPERTS_APART) return false;
     if (!expert_place_parse(&out->place, name)) return false;
+    out->place.num_experts = weights->num_experts;
     const char *module = out->place.module;
     out->floats = find_beside(weights, module, out->place.is_bias ? "_bias" : "");
     if (out->floats || out->place.is_bias) return out->floats != NULL;

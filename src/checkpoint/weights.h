@@ -40,8 +40,9 @@ void weights_close(struct weights *weights); // NULL is fine
 // The format in which config.json says that linears are stored; its list is borrowed. Without this
 // call: none.
 void weights_set_quantization(struct weights *weights, const struct quantization_config *config);
-// How experts of a layer lie in one tensor (expert_stack.h). Without this call: each has its own.
-void weights_set_expert_layout(struct weights *weights, enum expert_layout layout);
+// How experts of a layer lie in one tensor (expert_stack.h), and how many it must have. Without
+// this call: each has its own.
+void weights_set_experts(struct weights *weights, enum expert_layout layout, uint32_t num_experts);
 // Tensors of the layers from `first` on may remain. Without this call none may.
 void weights_ignore_layers(struct weights *weights, uint32_t first, uint32_t count);
 // Tensors of models for images or sound may remain. Without this call none may.

@@ -538,7 +538,9 @@ enum status engine_plan_open_weights(const struct engine_plan *plan, struct weig
     enum status status = plan->dummy_weights ? weights_open_dummy(out, err)
                                              : weights_open(out, plan->checkpoint, err);
     if (!status) weights_set_quantization(*out, &plan->config.quantization);
-    if (!status) weights_set_expert_layout(*out, plan->config.moe.layout);
+    if (!status) {
+        weights_set_experts(*out, plan->config.moe.layout, plan->config.moe.num_experts);
+    }
     if (!status && plan->config.has_other_parts) weights_ignore_other_parts(*out);
     if (!status) {
         weights_ignore_layers(*out, plan->config.num_layers, plan->config.num_draft_layers);

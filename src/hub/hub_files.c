@@ -215,8 +215,19 @@ static const char *find_gguf(const struct hub_files *files, const char *quant, s
     return best;
 }
 
+// A part of a model, of this quantization if it is given, whose first part is not there.
+static const char *find_later_part(const struct hub_files *files, const char *quant) {
+    for (size_t i = 0; i < files->count; i++) {
+        const char *name = files->items[i].name;
+        if (!is_gguf(name) || is_gguf_model(name)) continue;
+        if (!*quant || has_quant(name, quant)) return name;
+    }
+    return NULL;
+}
+
 static enum status refuse_quant(const struct hub_files *files, const char *quant, const char *what,
                                 struct err *err) {
+    const char *later = find_later_part(files, quant);
     char list[300] = "";
     size_t len = 0;
     for (size_t i = 0; i < files->count && len + 1 < sizeof list; i++) {
@@ -225,6 +236,13 @@ static enum status refuse_quant(const struct hub_files *files, const char *quant
         put_quant(name, sizeof name, files->items[i].name);
         int n = snprintf(list + len, sizeof list - len, "%s%s", len ? ", " : "", name);
         len += n > 0 ? (size_t)n : 0;
+    }
+    if (later && (*quant || !*list)) {
+        unsigned part, num_parts;
+        const char *end = split_end(later, &part, &num_parts);
+        return err_set(err, ERR_IO,
+                       "%s has part %u of %u, but not the first: %.*s-00001-of-%05u.gguf", what,
+                       part, num_parts, (int)(end - later), later, num_parts);
     }
     if (!*list) return err_set(err, ERR_IO, "%s has no GGUF file", what);
     if (!*quant) {
@@ -277,7 +295,7 @@ enum status hub_files_choose(struct hub_files *files, const char *quant, enum hu
                              struct hub_choice *choice, const char *what, struct err *err) {
     *choice = (struct hub_choice){0};
     size_t num_models;
-    bool has_gguf = find_gguf(files, NULL, &num_models) != NULL;
+    bool has_gguf = find_gguf(files, NULL, &num_models) || find_later_part(files, quant);
     struct hub_file *single = hub_files_find(files, SINGLE_NAME);
     struct hub_file *index = hub_files_find(files, HUB_INDEX_NAME);
     for (size_t i = 0; i < files->count; i++) files->items[i].is_wanted = false;

@@ -531,12 +531,12 @@ static void test_bad_tensors_of_experts(void **state) {
         uint32_t rank, rows, cols;
         const char *words;
     } cases[] = {
-        {"m.experts.2.up_proj.weight", 2, 2, 3, "[2][3][4], want [more than 2 experts][3][4]"},
-        {"m.experts.0.up_proj.weight", 2, 2, 4, "[2][3][4], want [more than 0 experts][4][4]"},
+        {"m.experts.2.up_proj.weight", 2, 2, 3, "[2][3][4], want [2 experts][3][4]"},
+        {"m.experts.0.up_proj.weight", 2, 2, 4, "[2][3][4], want [2 experts][4][4]"},
         {"m.experts.0.up_proj.bias", 1, 3, 0, "gate_up_proj_bias|[2][4]|[6]"},
         {"m.experts.0.down_proj.weight", 2, 2, 32, "down_proj_scales|a scale that is no number"},
         {"m.experts.0.down_proj.weight", 2, 2, 16, "U8|a multiple of 32"},
-        {"m.experts.0.down_proj.weight", 2, 3, 32, "[2][2][1][16]|[more than 0 experts][3][1][16]"},
+        {"m.experts.0.down_proj.weight", 2, 3, 32, "[2][2][1][16]|[2 experts][3][1][16]"},
         {"m.experts.0.down_proj.bias", 1, 3, 0, "down_proj.bias|needs"},
         {"m.experts.x.up_proj.weight", 2, 2, 3, "experts.x|needs"},
         {"m.experts.0.up_proj.other", 2, 2, 3, "up_proj.other|needs"},
@@ -552,7 +552,7 @@ static void test_bad_tensors_of_experts(void **state) {
                   "\"data_offsets\":[128,132]}}",
                   132, 0xff);
     struct weights *weights = open_ok();
-    weights_set_expert_layout(weights, EXPERTS_INTERLEAVED);
+    weights_set_experts(weights, EXPERTS_INTERLEAVED, 2);
     weights_set_quantization(weights, &(struct quantization_config){.method = QUANTIZED_MXFP4});
     struct weight out;
     take_ok(weights, "m.experts.1.gate_proj.weight", 2, 2, 3, &out);
@@ -564,6 +564,10 @@ static void test_bad_tensors_of_experts(void **state) {
         assert_int_not_equal(status, OK);
         expect_words(&err, cases[i].words);
     }
+    struct err err = {0};
+    weights_set_experts(weights, EXPERTS_INTERLEAVED, 1); // the tensor has one more
+    assert_int_equal(take(weights, cases[1].name, 2, 2, 3, &out, &err), ERR_FORMAT);
+    expect_words(&err, "[2][3][4], want [1 experts]");
     weights_close(weights);
 }
 

@@ -147,6 +147,10 @@ static void test_gguf_files(void **state) {
 
 static void test_gguf_files_in_parts(void **state) {
     (void)state;
+    choose("m-Q8_0-00002-of-00003.gguf m-Q4_0.gguf", "Q8_0", HUB_WANT_MODEL,
+           "it has part 2 of 3, but not the first: m-Q8_0-00001-of-00003.gguf", "");
+    choose("m-Q8_0-00003-of-00003.gguf", "", HUB_WANT_MODEL,
+           "it has part 3 of 3, but not the first: m-Q8_0-00001-of-00003.gguf", "");
     choose("Q8_0/m-Q8_0-00001-of-00002.gguf Q8_0/m-Q8_0-00002-of-00002.gguf m-Q4_0.gguf", "Q8_0",
            HUB_WANT_MODEL, "Q8_0/m-Q8_0-00001-of-00002.gguf Q8_0/m-Q8_0-00002-of-00002.gguf",
            "Q8_0/m-Q8_0-00001-of-00002.gguf");
