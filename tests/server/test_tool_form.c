@@ -5,7 +5,6 @@
 
 #include "base/json/jwrite.h"
 #include "server/chat/chat_split.h"
-#include "server/chat/tool_calls.h"
 #include "server/chat/tool_form.h"
 #include "structured/read/outputs.h"
 #include "structured/structured_fixture.h"
@@ -17,15 +16,20 @@ static struct automaton *run_form(const char *format, enum way way,
                                   const struct vocabulary *vocabulary) {
     json_t *schema = json_pack("{s:s, s:{s:{s:i}}, s:[s], s:b}", "type", "object", "properties",
                                "a", "const", 5, "required", "a", "additionalProperties", 0);
+    json_t *strings =
+        json_pack("{s:s, s:{s:{s:s}, s:{s:s, s:[s,s]}}, s:[s]}", "type", "object", "properties",
+                  "s", "type", "string", "t", "type", "string", "enum", "x", "y", "required", "t");
     const struct tool_form_function functions[] = {
-        {.name = "f", .parameters = schema, .is_strict = true}, {.name = "get"}};
+        {.name = "f", .parameters = schema, .is_strict = true},
+        {.name = "get"},
+        {.name = "say", .parameters = strings}};
     json_t *text = json_pack("{s:s, s:s}", "type", "const_string", "value", "yes");
     const struct tool_form_options options = {
         .format = tool_format_find(format),
         .functions = functions,
-        .num_functions = 2,
-        .mark_is_token = true,
-        .end_mark_is_token = true,
+        .num_functions = 3,
+        .mark_is_token = strcmp(format, "minimax_m2") != 0,
+        .end_mark_is_token = strcmp(format, "minimax_m2") != 0,
         .after_name_is_token = strcmp(format, "mistral_args") == 0,
         .demands_call = way == DEMANDED || way == DEMANDED_ONE,
         .one_call = way == ONE || way == DEMANDED_ONE,
@@ -42,6 +46,7 @@ static struct automaton *run_form(const char *format, enum way way,
     json_decref(root);
     json_decref(text);
     json_decref(schema);
+    json_decref(strings);
     return fixture_run(grammar, vocabulary);
 }
 
@@ -56,6 +61,12 @@ static struct automaton *run_form(const char *format, enum way way,
 #define TO_FUNCTION(name)                                                                          \
     "\1<|channel|>\1commentary to=functions." name " \1<|constrain|>\1json\1<|message|>\1"
 #define CHANNEL_CALL TO_FUNCTION("f") "{\"a\": 5}"
+
+#define QWEN(inside) "\1<tool_call>\1\n<function=" inside "</function>\n\1</tool_call>\1"
+#define GLM(inside) "\1<tool_call>\1" inside "\1</tool_call>\1"
+#define GLM_ARGUMENT(key, value) "<arg_key>" key "</arg_key>\n<arg_value>" value "</arg_value>\n"
+#define MINIMAX(inside)                                                                            \
+    "<minimax:tool_call>\n<invoke name=\"" inside "</invoke>\n</minimax:tool_call>"
 
 static const struct {
     const char *format;
@@ -104,6 +115,19 @@ static const struct {
     {"mistral_args", DEMANDED, ARGS, 1, true},
     {"mistral_args", DEMANDED_ONE, ARGS ARGS, 0, false},
     {"mistral_args", TEXT, ARGS, 1, true},
+    {"qwen3_xml", AUTO, "So. " QWEN("f>\n<parameter=a>\n5\n</parameter>\n"), 1, true},
+    {"qwen3_xml", AUTO, "\1<tool_call>\1\n<function=f>\n<parameter=a>\n6", 0, false},
+    {"qwen3_xml", AUTO, "\1<tool_call>\1\n<function=f>\n</function>", 0, false},
+    {"qwen3_xml", DEMANDED, QWEN("get>\n") "\n" QWEN("get>\n"), 2, true},
+    {"qwen3_xml", DEMANDED_ONE,
+     QWEN("say>\n<parameter=s>\n</p\n</parameter>\n<parameter=t>\nx\n</parameter>\n"), 1, true},
+    {"qwen3_xml", DEMANDED_ONE, QWEN("say>\n<parameter=t>\ny\n</parameter>\n"), 1, true},
+    {"qwen3_xml", DEMANDED_ONE, "\1<tool_call>\1\n<function=say>\n<parameter=t>\nz", 0, false},
+    {"glm45", TEXT, GLM("f\n" GLM_ARGUMENT("a", "5")), 1, true},
+    {"glm45", DEMANDED, GLM("say\n" GLM_ARGUMENT("s", "5") GLM_ARGUMENT("t", "x")), 1, true},
+    {"glm45", DEMANDED, GLM("f\n" GLM_ARGUMENT("a", "\"5\"")), 0, false},
+    {"minimax_m2", DEMANDED, MINIMAX("f\">\n<parameter name=\"a\">5</parameter>\n"), 1, true},
+    {"minimax_m2", DEMANDED, MINIMAX("say\">\n"), 0, false},
     {"harmony", AUTO, THOUGHT FINAL "So.", 0, true},
     {"harmony", AUTO, FINAL "So.", 0, true},
     {"harmony", AUTO, THOUGHT CHANNEL_CALL, 1, true},
@@ -119,14 +143,6 @@ static const struct {
     {"harmony", TEXT, CHANNEL_CALL, 1, true},
 };
 
-static enum status count_call(void *user_data, const struct tool_event *event, struct err *err) {
-    (void)err;
-    if (event->kind != TOOL_EVENT_END) return OK;
-    assert_int_equal(event->end, TOOL_END_COMPLETE);
-    ++*(uint32_t *)user_data;
-    return OK;
-}
-
 static enum status count_ended(void *user_data, const struct chat_event *event, struct err *err) {
     (void)err;
     assert_false(event->is_unfinished);
@@ -134,31 +150,19 @@ static enum status count_ended(void *user_data, const struct chat_event *event, 
     return OK;
 }
 
-static uint32_t find_calls_in_channels(const struct tool_format *format, const char *text) {
+static uint32_t find_calls(const char *name, const char *text) {
     uint32_t count = 0;
-    const struct chat_split_options options = {.format = format, .has_channels = true};
-    struct chat_split *split = chat_split_create(&options, "<|start|>assistant", 18);
+    const struct tool_format *format = tool_format_find(name);
+    const struct chat_split_options options = {.format = format,
+                                               .has_channels = format->has_channels};
+    const char *prompt = format->has_channels ? "<|start|>assistant" : "";
+    struct chat_split *split = chat_split_create(&options, prompt, strlen(prompt));
     for (const char *c = text; *c; c++) {
         if (*c == '\1') continue;
         assert_int_equal(chat_split_push(split, c, 1, count_ended, &count, NULL), OK);
     }
     assert_int_equal(chat_split_finish(split, count_ended, &count, NULL), OK);
     chat_split_destroy(split);
-    return count;
-}
-
-static uint32_t find_calls(const char *format, const char *text) {
-    uint32_t count = 0;
-    const struct tool_format *known = tool_format_find(format);
-    if (known->has_channels) return find_calls_in_channels(known, text);
-    struct tool_calls calls;
-    tool_calls_init(&calls,
-                    &(struct tool_calls_options){tool_format_find(format), 1, count_call, &count});
-    for (const char *c = text; *c; c++) {
-        if (*c != '\1') assert_int_equal(tool_calls_push(&calls, c, 1, NULL), OK);
-    }
-    assert_int_equal(tool_calls_finish(&calls, NULL), OK);
-    tool_calls_fini(&calls);
     return count;
 }
 

@@ -19,8 +19,9 @@ static void test_templates(void **state) {
     expect_format("", "none");
     expect_format("{{ message.content }}", "none");
     expect_format("within <tool_call></tool_call> XML tags", "hermes");
-    expect_format("<tool_call>\n<function=example>", "none"); // Qwen3-Coder
-    expect_format("<tool_call>{function-name}\n<arg_key>", "none"); // GLM-4.5
+    expect_format("<tool_call>\n<function=example>", "qwen3_xml"); // Qwen3-Coder, Qwen3.5
+    expect_format("<tool_call>{function-name}\n<arg_key>", "glm45");
+    expect_format("<minimax:tool_call>\n<invoke name=\"tool\">", "minimax_m2");
     expect_format("<|tool_call|>[{", "none"); // Granite, Phi-4-mini
     expect_format("{{- \"<|python_tag|>\" }}", "llama3_json");
     // Llama 3.2 has no built-in tools, and so no <|python_tag|>.
@@ -98,7 +99,7 @@ static void test_names(void **state) {
     for (const char *name; (name = tool_format_name(i)); i++) {
         assert_string_equal(tool_format_find(name)->name, name);
     }
-    assert_int_equal(i, 5);
+    assert_int_equal(i, 8);
     assert_null(tool_format_find("none"));
 }
 
@@ -124,7 +125,7 @@ static void test_names_of_functions(void **state) {
             assert_false(tool_format_fits_name(format, bad[k]));
         }
         assert_true(tool_format_fits_name(format, "get_time-2.a"));
-        bool in_json = strcmp(format->name, "mistral_args") != 0 && !format->has_channels;
+        bool in_json = format->before_name[0] != '\0';
         assert_int_equal(tool_format_fits_name(format, "caf\xc3\xa9"), in_json);
     }
 }

@@ -293,6 +293,34 @@ class HarmonyTokens(Scripted):
         self.assertEqual((message["reasoning"], json.loads(message["content"])), ("They want a sum.", {"a": 7}))
 
 
+class InTags(Scripted):
+    """Qwen3-Coder's calls. The parameters decide what a value is."""
+
+    @classmethod
+    def write_model(cls, folder):
+        script = Script(thinks=False)
+        script.start("<|call|>")
+        script.answer("<|call|>", "I look.\n<tool_call>\n<function=find>\n<parameter=text>\n37\n</parameter>\n"
+                                  "<parameter=most>\n37\n</parameter>\n</function>\n</tool_call>")
+        script.write(folder, TEMPLATE + "{#- <tool_call><function= #}")
+
+    def test_call(self):
+        properties = {"text": {"type": "string"}, "most": {"type": "integer"}}
+        function = {"name": "find", "parameters": {"type": "object", "properties": properties}}
+        choice = self.ask_chat("<|call|>", tools=[{"type": "function", "function": function}])
+        (call,) = choice["message"]["tool_calls"]
+        self.assertEqual((call["function"]["name"], json.loads(call["function"]["arguments"])),
+                         ("find", {"text": "37", "most": 37}))
+        self.assertEqual((choice["message"]["content"], choice["finish_reason"]), ("I look.", "tool_calls"))
+
+    def test_conditions_that_are_not_enforced(self):
+        properties = {"text": {"type": "string", "pattern": "^a"}}
+        function = {"name": "find", "strict": True, "parameters": {"type": "object", "properties": properties}}
+        status, answer = self.server.post(CHAT, self.body("", tools=[{"type": "function", "function": function}]))
+        self.assertEqual((status, answer["error"]["param"]), (400, "tools"))
+        self.assertIn('"text" of the strict tool "find"', answer["error"]["message"])
+
+
 class ByName(Scripted):
     """--tool-call-parser against the template, which teaches Hermes."""
 

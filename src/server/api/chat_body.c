@@ -137,6 +137,7 @@ static bool fill_split(struct api_request *request, bool has_tools) {
     split->drops_reasoning = !include_reasoning;
     split->one_call = !parallel;
     split->format = has_tools ? request->api->tool_format : NULL;
+    split->tools = has_tools ? body_get(request, "tools") : NULL;
     split->has_channels = request->api->tool_format && request->api->tool_format->has_channels;
     bool needs_special = split->has_channels || (split->format && request->api->calls_in_special) ||
                          (split->splits_reasoning && request->api->thinks_in_special);

@@ -110,8 +110,17 @@ static bool fill_function(struct api_request *request, const json_t *tool,
                                  "call format %s",
                                  name, request->api->tool_format->name);
     }
-    return make_parameters(request, name, jread_get(function, "parameters"), out->is_strict,
-                           &out->parameters);
+    if (!make_parameters(request, name, jread_get(function, "parameters"), out->is_strict,
+                         &out->parameters)) {
+        return false;
+    }
+    bool has_tags = request->api->tool_format->tags != NULL;
+    const char *loose = has_tags && out->is_strict ? tool_form_loose_property(out) : NULL;
+    return !loose || api_error_invalid(&request->error, "tools",
+                                       "the string \"%.64s\" of the strict tool \"%.64s\" has a "
+                                       "pattern, format or length, which cannot be enforced in the "
+                                       "tool call format %s",
+                                       loose, name, request->api->tool_format->name);
 }
 
 // ---- the whole ----

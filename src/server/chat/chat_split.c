@@ -5,12 +5,14 @@
 
 #include "server/chat/harmony.h"
 #include "server/chat/reasoning.h"
+#include "server/chat/tag_calls.h"
 #include "server/chat/tool_calls.h"
 
 struct chat_split {
     struct chat_split_options options;
     struct reasoning reasoning;
     struct tool_calls calls; // where options.format is given
+    struct tag_calls tag_calls; // in place of it, of a format with tags
     struct harmony harmony; // with has_channels in place of the two
     struct buf thought, content; // of the push under way
     bool has_call, has_ended_call;
@@ -49,6 +51,7 @@ struct chat_split *chat_split_create(const struct chat_split_options *options, c
     struct chat_split *split = calloc(1, sizeof *split);
     if (!split) return NULL;
     split->options = *options;
+    split->options.tools = NULL; // its reference is counted below
     if (options->has_channels) {
         if (harmony_begin(&split->harmony, options, prompt, prompt_len)) return split;
         chat_split_destroy(split);
@@ -59,13 +62,25 @@ struct chat_split *chat_split_create(const struct chat_split_options *options, c
                                              .seed = options->seed,
                                              .emit = take_tool_event,
                                              .user_data = split};
-    if (options->format) tool_calls_init(&split->calls, &calls);
+    const struct tag_calls_options tag_calls = {.format = options->format,
+                                                .tools = options->tools,
+                                                .seed = options->seed,
+                                                .emit = take_tool_event,
+                                                .user_data = split};
+    split->options.tools = json_incref(options->tools);
+    if (options->format && options->format->tags) {
+        tag_calls_init(&split->tag_calls, &tag_calls);
+    } else if (options->format) {
+        tool_calls_init(&split->calls, &calls);
+    }
     return split;
 }
 
 void chat_split_destroy(struct chat_split *split) {
     if (!split) return;
     tool_calls_fini(&split->calls);
+    tag_calls_fini(&split->tag_calls);
+    json_decref(split->options.tools);
     harmony_fini(&split->harmony);
     buf_fini(&split->thought);
     buf_fini(&split->content);
@@ -94,6 +109,12 @@ static enum status take_channel_event(void *user_data, const struct chat_event *
     return send(split, event, err);
 }
 
+static enum status find_calls(struct chat_split *split, const char *text, size_t len,
+                              struct err *err) {
+    if (split->options.format->tags) return tag_calls_push(&split->tag_calls, text, len, err);
+    return tool_calls_push(&split->calls, text, len, err);
+}
+
 // Hands out what the push has divided.
 static enum status hand_out(struct chat_split *split, struct err *err) {
     const struct chat_event thought = {
@@ -103,7 +124,7 @@ static enum status hand_out(struct chat_split *split, struct err *err) {
     enum status status = OK;
     if (thought.len && !split->options.drops_reasoning) status = send(split, &thought, err);
     if (!status && content.len && split->options.format) {
-        status = tool_calls_push(&split->calls, content.text, content.len, err);
+        status = find_calls(split, content.text, content.len, err);
     } else if (!status && content.len) {
         status = send(split, &content, err);
     }
@@ -143,7 +164,11 @@ enum status chat_split_finish(struct chat_split *split, chat_event_fn emit, void
     } else {
         status = reasoning_finish(&split->reasoning, &delta, err);
         if (!status) status = hand_out(split, err);
-        if (!status && split->options.format) status = tool_calls_finish(&split->calls, err);
+        const struct tool_format *format = split->options.format;
+        if (!status && format) {
+            status = format->tags ? tag_calls_finish(&split->tag_calls, err)
+                                  : tool_calls_finish(&split->calls, err);
+        }
     }
     split->emit = NULL;
     return status;

@@ -4,6 +4,7 @@
 #ifndef SERVER_CHAT_SPLIT_H
 #define SERVER_CHAT_SPLIT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -35,6 +36,7 @@ struct chat_split_options {
     bool splits_reasoning; // else it and its tags are content
     bool drops_reasoning;
     const struct tool_format *format; // NULL: calls are content
+    json_t *tools; // of the chat, whose parameters say what values in tags are; borrowed by create
     bool one_call; // calls after the first are dropped
     bool has_channels; // the model's answers are as harmony.h says
     uint64_t seed; // of the calls' ids

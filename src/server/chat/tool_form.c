@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/compiler.h"
 #include "server/chat/harmony.h"
 
 // JSON under construction: one failure makes all of it fail.
@@ -73,6 +74,115 @@ static void append_arguments(struct builder *b, json_t *elements,
     append(b, elements, parameters_part(b, function));
 }
 
+// ---- a call in tags ----
+
+static bool is_string(const json_t *schema) {
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    return type && strcmp(type, "string") == 0;
+}
+
+const char *tool_form_loose_property(const struct tool_form_function *function) {
+    static const char *const keys[] = {"pattern", "format", "minLength", "maxLength"};
+    const char *name;
+    json_t *schema;
+    json_object_foreach(json_object_get(function->parameters, "properties"), name, schema) {
+        for (size_t i = 0; i < ARRAY_LEN(keys) && is_string(schema); i++) {
+            if (json_object_get(schema, keys[i])) return name;
+        }
+    }
+    return NULL;
+}
+
+// One of some strings, or any text up to the tag behind it.
+static json_t *string_part(struct builder *b, const json_t *schema) {
+    json_t *list = json_object_get(schema, "enum"), *only = json_object_get(schema, "const");
+    json_t *texts = json_array(), *excludes = json_array();
+    if (json_is_string(only)) append(b, texts, const_part(b, json_string_value(only)));
+    for (size_t i = 0; i < json_array_size(list) && !only; i++) {
+        const char *text = json_string_value(json_array_get(list, i));
+        if (text) append(b, texts, const_part(b, text));
+    }
+    append(b, excludes, json_string(b->format->tags->after_value));
+    if (json_array_size(texts)) {
+        json_decref(excludes);
+        return part_of(b, "or", "elements", texts);
+    }
+    json_decref(texts);
+    return part_of(b, "any_text", "excludes", excludes);
+}
+
+// A property's schema with the definitions that it may refer to.
+static json_t *value_part(struct builder *b, const struct tool_form_function *function,
+                          json_t *schema) {
+    static const char *const keys[] = {"$defs", "definitions"};
+    if (is_string(schema)) return string_part(b, schema);
+    json_t *whole = json_is_object(schema) ? json_copy(schema) : json_object();
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        json_t *definitions = json_object_get(function->parameters, keys[i]);
+        if (definitions) put(b, whole, keys[i], json_incref(definitions));
+    }
+    const struct tool_form_function own = {function->name, whole, function->is_strict};
+    json_t *part = parameters_part(b, &own);
+    json_decref(whole);
+    return part;
+}
+
+static json_t *property_part(struct builder *b, const struct tool_form_function *function,
+                             const char *name, json_t *schema) {
+    const struct tool_tags *tags = b->format->tags;
+    const char *pad = tags->is_padded ? "\n" : "";
+    json_t *elements = json_array();
+    json_t *before = json_sprintf("%s%s%s%s%s%s", tags->before_key, name, tags->after_key,
+                                  *tags->before_value ? "\n" : "", tags->before_value, pad);
+    append(b, elements, part_of(b, "const_string", "value", before));
+    append(b, elements, value_part(b, function, schema));
+    json_t *after = json_sprintf("%s%s\n", pad, tags->after_value);
+    append(b, elements, part_of(b, "const_string", "value", after));
+    return sequence(b, elements);
+}
+
+static bool is_required(const struct tool_form_function *function, const char *name) {
+    json_t *list = json_object_get(function->parameters, "required");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *other = json_string_value(json_array_get(list, i));
+        if (other && strcmp(other, name) == 0) return true;
+    }
+    return false;
+}
+
+// The name and the properties, in the order of the schema; no others.
+static void append_call_in_tags(struct builder *b, json_t *elements,
+                                const struct tool_form_function *function) {
+    const struct tool_tags *tags = b->format->tags;
+    const char *name;
+    json_t *schema;
+    json_t *begin = json_sprintf("%s%s%s%s\n", *tags->before_name ? "\n" : "", tags->before_name,
+                                 function->name, tags->after_name);
+    append(b, elements, part_of(b, "const_string", "value", begin));
+    json_object_foreach(json_object_get(function->parameters, "properties"), name, schema) {
+        json_t *part = property_part(b, function, name, schema);
+        bool is_there = is_required(function, name);
+        append(b, elements, is_there ? part : part_of(b, "optional", "content", part));
+    }
+    if (!*tags->end_call) return;
+    json_t *end = json_sprintf("%s\n", tags->end_call);
+    append(b, elements, part_of(b, "const_string", "value", end));
+}
+
+// A call in JSON, with the white space that models write around it.
+static void append_call(struct builder *b, json_t *elements,
+                        const struct tool_form_function *function) {
+    bool has_end = b->format->end_mark != NULL;
+    if (has_end) append(b, elements, regex_part(b, "[ \\n]?"));
+    append(b, elements, part_of(b, "const_string", "value", beginning(b, function)));
+    if (b->options->after_name_is_token) {
+        append(b, elements, text_part(b, b->format->after_name, true));
+    }
+    append_arguments(b, elements, function);
+    append(b, elements, const_part(b, b->format->after_arguments));
+    if (has_end) append(b, elements, regex_part(b, "[ \\n]?"));
+}
+
 // A call behind its mark.
 static json_t *marked_tag(struct builder *b, const struct tool_form_function *function) {
     const struct tool_form_options *options = b->options;
@@ -81,13 +191,11 @@ static json_t *marked_tag(struct builder *b, const struct tool_form_function *fu
     put(b, tag, "begin",
         options->mark_is_token ? text_part(b, b->format->mark, true)
                                : json_string(b->format->mark));
-    if (end_mark) append(b, elements, regex_part(b, "[ \\n]?"));
-    append(b, elements, part_of(b, "const_string", "value", beginning(b, function)));
-    if (options->after_name_is_token)
-        append(b, elements, text_part(b, b->format->after_name, true));
-    append_arguments(b, elements, function);
-    append(b, elements, const_part(b, b->format->after_arguments));
-    if (end_mark) append(b, elements, regex_part(b, "[ \\n]?"));
+    if (b->format->tags) {
+        append_call_in_tags(b, elements, function);
+    } else {
+        append_call(b, elements, function);
+    }
     if (end_mark) append(b, elements, text_part(b, end_mark, options->end_mark_is_token));
     put(b, tag, "content", sequence(b, elements));
     put(b, tag, "end", json_string(""));

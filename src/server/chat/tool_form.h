@@ -5,7 +5,9 @@
  *   text has a form        that form, or nothing but calls
  *   else                   free text, with calls behind their marks
  *
- * In channels (harmony.h) the same stands behind reasoning, of which there may be none.
+ * In channels (harmony.h) the same stands behind reasoning, of which there may be none. In formats
+ * with tags (tag_calls.h) a call has the properties of its function's parameters in their order:
+ * strings as they are, others as JSON.
  */
 #ifndef SERVER_TOOL_FORM_H
 #define SERVER_TOOL_FORM_H
@@ -35,6 +37,10 @@ struct tool_form_options {
     bool demands_call, one_call;
     json_t *text; // borrowed: the part that answers without a call fit; NULL: any text
 };
+
+// In formats with tags: a property of the function that is a string with more conditions, which the
+// form does not enforce; NULL: there is none.
+const char *tool_form_loose_property(const struct tool_form_function *function);
 
 // A new reference. NULL: no memory.
 json_t *tool_form_make(const struct tool_form_options *options);

@@ -4,7 +4,38 @@
 
 #include "base/compiler.h"
 
-enum { HERMES, LLAMA3_JSON, MISTRAL, MISTRAL_ARGS, HARMONY };
+enum { HERMES, LLAMA3_JSON, MISTRAL, MISTRAL_ARGS, HARMONY, GLM45, MINIMAX_M2, QWEN3_XML };
+
+static const struct tool_tags glm45_tags = {
+    .before_name = "",
+    .after_name = "",
+    .before_key = "<arg_key>",
+    .after_key = "</arg_key>",
+    .before_value = "<arg_value>",
+    .after_value = "</arg_value>",
+    .end_call = "",
+};
+
+static const struct tool_tags minimax_m2_tags = {
+    .before_name = "<invoke name=\"",
+    .after_name = "\">",
+    .before_key = "<parameter name=\"",
+    .after_key = "\">",
+    .before_value = "",
+    .after_value = "</parameter>",
+    .end_call = "</invoke>",
+};
+
+static const struct tool_tags qwen3_xml_tags = {
+    .before_name = "<function=",
+    .after_name = ">",
+    .before_key = "<parameter=",
+    .after_key = ">",
+    .before_value = "",
+    .after_value = "</parameter>",
+    .end_call = "</function>",
+    .is_padded = true,
+};
 
 static const struct tool_format formats[] = {
     [HERMES] = {.name = "hermes",
@@ -46,6 +77,30 @@ static const struct tool_format formats[] = {
                  .after_name = "",
                  .after_arguments = "",
                  .between = ""},
+    [GLM45] = {.name = "glm45",
+               .mark = "<tool_call>",
+               .end_mark = "</tool_call>",
+               .tags = &glm45_tags,
+               .before_name = "",
+               .after_name = "",
+               .after_arguments = "",
+               .between = "\n"},
+    [MINIMAX_M2] = {.name = "minimax_m2",
+                    .mark = "<minimax:tool_call>",
+                    .end_mark = "</minimax:tool_call>",
+                    .tags = &minimax_m2_tags,
+                    .before_name = "",
+                    .after_name = "",
+                    .after_arguments = "",
+                    .between = "\n"},
+    [QWEN3_XML] = {.name = "qwen3_xml",
+                   .mark = "<tool_call>",
+                   .end_mark = "</tool_call>",
+                   .tags = &qwen3_xml_tags,
+                   .before_name = "",
+                   .after_name = "",
+                   .after_arguments = "",
+                   .between = "\n"},
 };
 
 // The first row wins whose texts are all in the template, and whose `lacks` are not.
@@ -56,8 +111,11 @@ static const struct {
     {HARMONY, {"<|channel|>", "<|message|>"}, {NULL}},
     {MISTRAL_ARGS, {"[TOOL_CALLS]", "[ARGS]"}, {NULL}},
     {MISTRAL, {"[TOOL_CALLS]"}, {NULL}},
-    // Qwen3-Coder and GLM-4.5 write XML between the same tags.
-    {HERMES, {"<tool_call>"}, {"<function=", "<arg_key>"}},
+    {MINIMAX_M2, {"<minimax:tool_call>", "<invoke name="}, {NULL}},
+    // Qwen3-Coder, Qwen3.5 and GLM-4.5 write tags between those of Hermes.
+    {QWEN3_XML, {"<tool_call>", "<function="}, {NULL}},
+    {GLM45, {"<tool_call>", "<arg_key>"}, {NULL}},
+    {HERMES, {"<tool_call>"}, {NULL}},
     {LLAMA3_JSON, {"<|python_tag|>"}, {NULL}},
     {LLAMA3_JSON, {"{\"name\": function name, \"parameters\":"}, {NULL}},
 };

@@ -5,6 +5,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+// A call in tags (tag_calls.h): before_name NAME after_name, then for each argument before_key KEY
+// after_key before_value VALUE after_value, then end_call. Empty texts are none.
+struct tool_tags {
+    const char *before_name, *after_name;
+    const char *before_key, *after_key, *before_value, *after_value;
+    const char *end_call;
+    bool is_padded; // a newline before and behind each value is not part of it
+};
+
 struct tool_format {
     const char *name; // for --tool-call-parser; vLLM's where it has the format
     const char *mark; // stands before a call. Its first byte stands nowhere else in it.
@@ -14,6 +23,7 @@ struct tool_format {
     char separator; // may stand between two calls; '\0': none
     // Templates of this format refuse ids that are not 9 letters and digits.
     bool short_ids;
+    const struct tool_tags *tags; // calls are in tags, and the four texts below are not used
     bool has_channels; // answers are messages in channels (harmony.h): the rest says nothing
     // How a call is written behind its mark: around its name, behind its arguments, and between two
     // calls. A blank before the arguments is not among them, because tokens may begin with it.

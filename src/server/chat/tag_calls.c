@@ -1,0 +1,392 @@
+/* A machine with one state at a time, fed byte by byte, as tool_calls.c:
+ *   TEXT, MARKED, NAME, BODY, KEY, BEFORE_VALUE, VALUE, BODY ..., BETWEEN, TEXT */
+#include "server/chat/tag_calls.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/text/blank.h"
+
+enum { TEXT_BLANKS_MAX = 64 }; // white space that is held because a call may follow
+
+enum {
+    TEXT, // outside of calls; `held` has white space and the beginning of a mark
+    MARKED, // behind a mark, before the name; `held` has all since the mark
+    NAME,
+    // A call that has begun. `held` has the beginning of a tag.
+    BODY, // before a key or the call's end
+    KEY,
+    BEFORE_VALUE,
+    VALUE,
+    BETWEEN, // behind a call: another of the same mark, or the end mark
+};
+
+static const struct tool_tags *tags_of(const struct tag_calls *calls) {
+    return calls->options.format->tags;
+}
+
+static void append(struct tag_calls *calls, struct buf *buf, const char *bytes, size_t len) {
+    if (!calls->status) calls->status = buf_append(buf, bytes, len, calls->err);
+}
+
+static void send(struct tag_calls *calls, const struct tool_event *event) {
+    if (calls->status) return;
+    calls->status = calls->options.emit(calls->options.user_data, event, calls->err);
+}
+
+static void flush(struct tag_calls *calls) {
+    struct tool_event event = {
+        .kind = calls->pending_kind, .text = calls->pending.data, .len = calls->pending.len};
+    if (event.kind == TOOL_EVENT_ARGUMENTS) event.index = calls->num_calls - 1;
+    if (event.len) send(calls, &event);
+    buf_clear(&calls->pending);
+}
+
+static void emit_text(struct tag_calls *calls, const char *text, size_t len) {
+    if (len) calls->after_call = false;
+    calls->pending_kind = TOOL_EVENT_TEXT;
+    append(calls, &calls->pending, text, len);
+}
+
+static void emit_held(struct tag_calls *calls) {
+    emit_text(calls, calls->held.data, calls->held.len);
+    buf_clear(&calls->held);
+}
+
+static void emit_arguments(struct tag_calls *calls, const char *text, size_t len) {
+    size_t left = TOOL_CALL_ARGUMENTS_MAX - calls->num_argument_bytes;
+    if (len > left) calls->too_long = true;
+    if (calls->too_long) return;
+    calls->num_argument_bytes += len;
+    calls->pending_kind = TOOL_EVENT_ARGUMENTS;
+    append(calls, &calls->pending, text, len);
+}
+
+// The inside of a JSON string.
+static void emit_escaped(struct tag_calls *calls, const char *text, size_t len) {
+    for (size_t i = 0; i < len; i++) {
+        unsigned char byte = (unsigned char)text[i];
+        char escaped[8];
+        if (byte == '"' || byte == '\\') {
+            emit_arguments(calls, (const char[]){'\\', text[i]}, 2);
+        } else if (byte == '\n') {
+            emit_arguments(calls, "\\n", 2);
+        } else if (byte < 0x20) {
+            snprintf(escaped, sizeof escaped, "\\u%04x", byte);
+            emit_arguments(calls, escaped, 6);
+        } else {
+            emit_arguments(calls, &text[i], 1);
+        }
+    }
+}
+
+static void begin_call(struct tag_calls *calls) {
+    char id[TOOL_CALL_ID_MAX + 1];
+    snprintf(calls->name, sizeof calls->name, "%.*s", (int)calls->word.len, calls->word.data);
+    tool_call_make_id(&calls->options.seed, calls->options.format->short_ids, id);
+    flush(calls);
+    buf_clear(&calls->held);
+    calls->num_argument_bytes = calls->num_values = 0;
+    calls->too_long = false;
+    send(calls,
+         &(struct tool_event){
+             .kind = TOOL_EVENT_BEGIN, .index = calls->num_calls++, .id = id, .name = calls->name});
+    emit_arguments(calls, "{", 1);
+    calls->state = BODY;
+}
+
+static void end_call(struct tag_calls *calls, enum tool_end end) {
+    if (end != TOOL_END_UNFINISHED) emit_arguments(calls, "}", 1);
+    flush(calls);
+    if (calls->too_long) end = TOOL_END_TOO_LONG;
+    send(calls,
+         &(struct tool_event){.kind = TOOL_EVENT_END, .index = calls->num_calls - 1, .end = end});
+}
+
+// What is held is no call, or no tag of one: it is text.
+static void to_text(struct tag_calls *calls, bool is_after_call) {
+    calls->state = TEXT;
+    calls->after_call = is_after_call;
+    emit_held(calls);
+}
+
+// What the function's parameters say of the value under the key `word`.
+static bool wants_string(const struct tag_calls *calls) {
+    for (size_t i = 0; i < json_array_size(calls->options.tools); i++) {
+        const json_t *function =
+            json_object_get(json_array_get(calls->options.tools, i), "function");
+        const char *name = json_string_value(json_object_get(function, "name"));
+        if (!name || strcmp(name, calls->name) != 0) continue;
+        const json_t *properties =
+            json_object_get(json_object_get(function, "parameters"), "properties");
+        const json_t *property = json_object_getn(properties, calls->word.data, calls->word.len);
+        const char *type = json_string_value(json_object_get(property, "type"));
+        return type && strcmp(type, "string") == 0;
+    }
+    return false;
+}
+
+static void begin_string(struct tag_calls *calls) {
+    calls->is_string = true;
+    emit_arguments(calls, "\"", 1);
+    emit_escaped(calls, calls->word.data, calls->word.len);
+    buf_clear(&calls->word);
+}
+
+static void begin_value(struct tag_calls *calls) {
+    if (calls->num_values++) emit_arguments(calls, ", ", 2);
+    emit_arguments(calls, "\"", 1);
+    emit_escaped(calls, calls->word.data, calls->word.len);
+    emit_arguments(calls, "\": ", 3);
+    bool is_string = wants_string(calls);
+    buf_clear(&calls->word);
+    calls->is_string = calls->has_newline = false;
+    calls->at_value_start = true;
+    calls->state = VALUE;
+    if (is_string) begin_string(calls);
+}
+
+static void take_value_bytes(struct tag_calls *calls, const char *bytes, size_t len) {
+    if (!calls->is_string && calls->word.len + len > TAG_VALUE_HELD_MAX) begin_string(calls);
+    if (calls->is_string) {
+        emit_escaped(calls, bytes, len);
+    } else {
+        append(calls, &calls->word, bytes, len);
+    }
+}
+
+// A byte of the value. A newline around it belongs to the tags, in some formats.
+static void take_value_byte(struct tag_calls *calls, char byte) {
+    bool is_first = calls->at_value_start;
+    calls->at_value_start = false;
+    if (calls->has_newline) take_value_bytes(calls, "\n", 1);
+    calls->has_newline = false;
+    if (!tags_of(calls)->is_padded || byte != '\n') {
+        take_value_bytes(calls, &byte, 1);
+    } else if (!is_first) {
+        calls->has_newline = true;
+    }
+}
+
+static void end_value(struct tag_calls *calls) {
+    calls->state = BODY;
+    if (!calls->is_string) {
+        const char *text = calls->word.data;
+        size_t len = calls->word.len;
+        for (; len && is_blank(text[len - 1]); len--) continue;
+        for (; len && is_blank(*text); text++, len--) continue;
+        json_t *value = len ? json_loadb(text, len, JSON_DECODE_ANY, NULL) : NULL;
+        if (value) emit_arguments(calls, text, len);
+        if (!value) begin_string(calls);
+        json_decref(value);
+        buf_clear(&calls->word);
+    }
+    if (calls->is_string) emit_arguments(calls, "\"", 1);
+}
+
+// Whether the bytes held and `byte` are the beginning of the tag; *is_whole: all of it.
+static bool fits(const struct tag_calls *calls, char byte, const char *tag, size_t from,
+                 bool *is_whole) {
+    size_t len = calls->held.len - from;
+    if (strlen(tag) <= len || (len && memcmp(calls->held.data + from, tag, len) != 0)) return false;
+    *is_whole = tag[len] == byte && !tag[len + 1];
+    return tag[len] == byte;
+}
+
+// Feed functions take a byte; true: the byte is the next state's.
+
+static bool feed_text(struct tag_calls *calls, char byte) {
+    const char *mark = calls->options.format->mark;
+    bool is_whole = false;
+    size_t blanks = 0;
+    while (blanks < calls->held.len && is_blank(calls->held.data[blanks])) blanks++;
+    if (fits(calls, byte, mark, blanks, &is_whole)) {
+        append(calls, &calls->held, &byte, 1);
+        if (is_whole) calls->state = MARKED;
+        buf_clear(&calls->word);
+        return false;
+    }
+    if (blanks < calls->held.len) { // no mark; its bytes but the first can begin none
+        emit_held(calls);
+        return true;
+    }
+    if (is_blank(byte)) {
+        if (calls->after_call) return false;
+        if (calls->held.len == TEXT_BLANKS_MAX) emit_held(calls);
+        append(calls, &calls->held, &byte, 1);
+        return false;
+    }
+    emit_held(calls);
+    emit_text(calls, &byte, 1);
+    return false;
+}
+
+// `word` has what of before_name is there.
+static bool feed_marked(struct tag_calls *calls, char byte) {
+    const char *before = tags_of(calls)->before_name;
+    size_t at = calls->word.len;
+    bool is_name = !*before && tool_format_is_name_byte(byte);
+    if (is_name || (*before && byte == before[at])) {
+        append(calls, &calls->word, &byte, 1);
+        if (is_name || !before[at + 1]) calls->state = NAME;
+        if (!is_name && !before[at + 1]) buf_clear(&calls->word);
+    } else if (at || !is_blank(byte) || calls->held.len > TOOL_CALL_NAME_MAX) {
+        to_text(calls, false);
+        return true;
+    }
+    append(calls, &calls->held, &byte, 1);
+    return false;
+}
+
+// The name ends at after_name or, where that is nothing, at white space or a tag.
+static bool feed_name(struct tag_calls *calls, char byte) {
+    const char *after = tags_of(calls)->after_name;
+    bool ends = *after ? byte == *after : is_blank(byte) || byte == '<';
+    if (ends && calls->word.len) {
+        begin_call(calls);
+        if (*after) append(calls, &calls->held, &byte, 1);
+        if (*after && !after[1]) buf_clear(&calls->held);
+        return !*after;
+    }
+    if (!tool_format_is_name_byte(byte) || calls->word.len == TOOL_CALL_NAME_MAX) {
+        to_text(calls, false);
+        return true;
+    }
+    append(calls, &calls->held, &byte, 1);
+    append(calls, &calls->word, &byte, 1);
+    return false;
+}
+
+// Behind the name, a value or a call. What is no tag that can be there ends the call.
+static bool feed_tags(struct tag_calls *calls, char byte) {
+    const struct tool_tags *tags = tags_of(calls);
+    const char *end_mark = calls->options.format->end_mark;
+    bool in_call = calls->state == BODY, has_end = *tags->end_call != '\0', is_whole = false;
+    const struct {
+        const char *tag;
+        uint8_t next;
+        bool is_there;
+    } choices[] = {
+        {tags->after_name, BODY, in_call && calls->held.len && *tags->after_name},
+        {tags->before_key, KEY, in_call},
+        {tags->end_call, BETWEEN, in_call && has_end},
+        {end_mark, TEXT, !in_call || !has_end},
+        {tags->before_name, NAME, !in_call && *tags->before_name},
+    };
+    if (!calls->held.len && is_blank(byte)) return false;
+    for (size_t i = 0; i < ARRAY_LEN(choices); i++) {
+        if (!choices[i].is_there || !fits(calls, byte, choices[i].tag, 0, &is_whole)) continue;
+        append(calls, &calls->held, &byte, 1);
+        if (!is_whole) return false;
+        if (choices[i].next != NAME) buf_clear(&calls->held); // else it may be text after all
+        buf_clear(&calls->word);
+        if (in_call && choices[i].next != BODY && choices[i].next != KEY) {
+            end_call(calls, TOOL_END_COMPLETE);
+        }
+        calls->state = choices[i].next;
+        calls->after_call = choices[i].next == TEXT;
+        return false;
+    }
+    if (in_call) end_call(calls, TOOL_END_BROKEN);
+    to_text(calls, true);
+    return true;
+}
+
+static bool feed_key(struct tag_calls *calls, char byte) {
+    const char *after = tags_of(calls)->after_key;
+    bool is_whole = false;
+    if (fits(calls, byte, after, 0, &is_whole)) {
+        append(calls, &calls->held, &byte, 1);
+        if (!is_whole) return false;
+        buf_clear(&calls->held);
+        calls->state = BEFORE_VALUE;
+        if (!*tags_of(calls)->before_value) begin_value(calls);
+        return false;
+    }
+    append(calls, &calls->word, calls->held.data, calls->held.len);
+    if (calls->held.len) {
+        buf_clear(&calls->held);
+        return true;
+    }
+    append(calls, &calls->word, &byte, 1);
+    if (calls->word.len <= TAG_KEY_MAX) return false;
+    end_call(calls, TOOL_END_BROKEN);
+    to_text(calls, true);
+    return false;
+}
+
+static bool feed_before_value(struct tag_calls *calls, char byte) {
+    bool is_whole = false;
+    if (!calls->held.len && is_blank(byte)) return false;
+    if (!fits(calls, byte, tags_of(calls)->before_value, 0, &is_whole)) {
+        end_call(calls, TOOL_END_BROKEN);
+        to_text(calls, true);
+        return true;
+    }
+    append(calls, &calls->held, &byte, 1);
+    if (!is_whole) return false;
+    buf_clear(&calls->held);
+    begin_value(calls);
+    return false;
+}
+
+static bool feed_value(struct tag_calls *calls, char byte) {
+    bool is_whole = false;
+    if (fits(calls, byte, tags_of(calls)->after_value, 0, &is_whole)) {
+        append(calls, &calls->held, &byte, 1);
+        if (!is_whole) return false;
+        buf_clear(&calls->held);
+        end_value(calls);
+        return false;
+    }
+    if (calls->held.len) { // no tag; its bytes but the first can begin none
+        for (size_t i = 0; i < calls->held.len; i++) take_value_byte(calls, calls->held.data[i]);
+        buf_clear(&calls->held);
+        return true;
+    }
+    take_value_byte(calls, byte);
+    return false;
+}
+
+static void feed(struct tag_calls *calls, char byte) {
+    static bool (*const functions[])(struct tag_calls *, char) = {
+        [TEXT] = feed_text,   [MARKED] = feed_marked, [NAME] = feed_name,
+        [BODY] = feed_tags,   [KEY] = feed_key,       [BEFORE_VALUE] = feed_before_value,
+        [VALUE] = feed_value, [BETWEEN] = feed_tags,
+    };
+    while (!calls->status && functions[calls->state](calls, byte)) continue;
+}
+
+void tag_calls_init(struct tag_calls *calls, const struct tag_calls_options *options) {
+    *calls = (struct tag_calls){.options = *options};
+}
+
+void tag_calls_fini(struct tag_calls *calls) {
+    buf_fini(&calls->held);
+    buf_fini(&calls->word);
+    buf_fini(&calls->pending);
+    *calls = (struct tag_calls){0};
+}
+
+enum status tag_calls_push(struct tag_calls *calls, const char *text, size_t len, struct err *err) {
+    calls->err = err;
+    for (size_t i = 0; i < len && !calls->status; i++) feed(calls, text[i]);
+    flush(calls);
+    calls->err = NULL;
+    return calls->status;
+}
+
+enum status tag_calls_finish(struct tag_calls *calls, struct err *err) {
+    calls->err = err;
+    if (calls->state <= NAME) {
+        emit_held(calls);
+    } else if (calls->state != BETWEEN) {
+        end_call(calls, TOOL_END_UNFINISHED);
+    }
+    buf_clear(&calls->held);
+    calls->state = BETWEEN;
+    flush(calls);
+    calls->err = NULL;
+    return calls->status;
+}

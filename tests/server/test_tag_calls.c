@@ -1,0 +1,132 @@
+// Tool calls in tags: what each format's answers are divided into, whole and byte by byte.
+#include <stdio.h>
+#include <string.h>
+
+#include "server/chat/tag_calls.h"
+#include "support/cmocka_all.h"
+
+static const char tools[] =
+    "[{\"function\": {\"name\": \"add\", \"parameters\": {\"properties\": {\"a\": {\"type\": "
+    "\"integer\"}, \"s\": {\"type\": \"string\"}}}}}]";
+
+static enum status write_event(void *user_data, const struct tool_event *event, struct err *err) {
+    static const char *const ends[] = {[TOOL_END_COMPLETE] = ")",
+                                       [TOOL_END_BROKEN] = ")broken",
+                                       [TOOL_END_UNFINISHED] = "...",
+                                       [TOOL_END_TOO_LONG] = ")long"};
+    struct buf *out = user_data;
+    switch (event->kind) {
+    case TOOL_EVENT_BEGIN:
+        return buf_appendf(out, err, "[%u %s(", event->index, event->name);
+    case TOOL_EVENT_END:
+        return buf_appendf(out, err, "%s]", ends[event->end]);
+    default:
+        return buf_append(out, event->text, event->len, err);
+    }
+}
+
+// `step` bytes at a time.
+static void divide(const char *format, const char *answer, size_t step, struct buf *out) {
+    json_t *list = json_loads(tools, 0, NULL);
+    struct tag_calls calls;
+    tag_calls_init(&calls, &(struct tag_calls_options){.format = tool_format_find(format),
+                                                       .tools = list,
+                                                       .emit = write_event,
+                                                       .user_data = out});
+    for (size_t at = 0, len = strlen(answer); at < len; at += step) {
+        size_t left = len - at;
+        assert_int_equal(tag_calls_push(&calls, answer + at, left < step ? left : step, NULL), OK);
+    }
+    assert_int_equal(tag_calls_finish(&calls, NULL), OK);
+    tag_calls_fini(&calls);
+    json_decref(list);
+}
+
+static void check(const char *format, const char *answer, const char *want) {
+    for (size_t step = 1; step < 1000; step *= 3) {
+        struct buf out = {0};
+        divide(format, answer, step, &out);
+        assert_int_equal(buf_append(&out, "", 1, NULL), OK);
+        assert_string_equal(out.data, want);
+        buf_fini(&out);
+    }
+}
+
+static void test_glm45(void **state) {
+    (void)state;
+    check("glm45",
+          "I add.\n<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>37</arg_value>\n<arg_key>s"
+          "</arg_key>\n<arg_value>x\n\"<b></arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>",
+          "I add.[0 add({\"a\": 37, \"s\": \"x\\n\\\"<b>\"})][1 now({})]");
+    // GLM-4.7 writes no newlines. A string that looks like a number stays one.
+    check("glm45",
+          "<tool_call>add<arg_key>s</arg_key><arg_value>37</arg_value><arg_key>o</arg_key>"
+          "<arg_value>{\"k\": [1]}</arg_value></tool_call> Done.",
+          "[0 add({\"s\": \"37\", \"o\": {\"k\": [1]}})]Done.");
+}
+
+static void test_minimax_m2(void **state) {
+    (void)state;
+    check("minimax_m2",
+          "<minimax:tool_call>\n<invoke name=\"add\">\n<parameter name=\"a\">1</parameter>\n"
+          "<parameter name=\"s\"> \t</parameter>\n</invoke>\n<invoke name=\"now\">\n</invoke>\n"
+          "</minimax:tool_call>\nOk",
+          "[0 add({\"a\": 1, \"s\": \" \\u0009\"})][1 now({})]Ok");
+}
+
+static void test_qwen3_xml(void **state) {
+    (void)state;
+    check("qwen3_xml",
+          "<tool_call>\n<function=add>\n<parameter=a>\nfive\n</parameter>\n<parameter=s>\n\nx\n\n"
+          "</parameter>\n</function>\n</tool_call>",
+          "[0 add({\"a\": \"five\", \"s\": \"\\nx\\n\"})]");
+}
+
+static void test_no_calls(void **state) {
+    (void)state;
+    static const char *const texts[] = {"a < b <tool_cal> \n ", "<tool_call>\n<function", "",
+                                        "<tool_call>{\"name\": \"add\"}</tool_call>",
+                                        "<tool_call><function=a b>"};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) check("qwen3_xml", texts[i], texts[i]);
+    check("glm45", "<tool_call> {}", "<tool_call> {}");
+}
+
+static void test_broken_calls(void **state) {
+    (void)state;
+    check("qwen3_xml", "<tool_call><function=add> stop", "[0 add({})broken]stop");
+    check("qwen3_xml", "<tool_call><function=add><parameter=s>\nab", "[0 add({\"s\": \"ab...]");
+    check("qwen3_xml", "<tool_call><function=add></function>", "[0 add({})]");
+    check("qwen3_xml", "<tool_call><function=add></function> and <b>", "[0 add({})]and <b>");
+    check("glm45", "<tool_call>add\n<arg_key>a</arg_key>1", "[0 add({})broken]1");
+    check("minimax_m2", "<minimax:tool_call><invoke name=\"add\"></invoke><invoke name=\"a b\">",
+          "[0 add({})]<invoke name=\"a b\">");
+}
+
+// A value that is held too long is a string, and arguments end at their limit.
+static void test_limits(void **state) {
+    (void)state;
+    static char answer[TOOL_CALL_ARGUMENTS_MAX + (1 << 16)];
+    struct buf out = {0};
+    size_t digits = TAG_VALUE_HELD_MAX + 1;
+    strcpy(answer, "<tool_call><function=add><parameter=a>");
+    size_t begin = strlen(answer);
+    memset(answer + begin, '1', digits);
+    strcpy(answer + begin + digits, "</parameter></function></tool_call>");
+    divide("qwen3_xml", answer, 1000, &out);
+    assert_int_equal(out.len, strlen("[0 add({\"a\": \"\"})]") + digits);
+    buf_clear(&out);
+    memset(answer + begin, '1', sizeof answer - begin - 1);
+    divide("qwen3_xml", answer, 4096, &out);
+    assert_memory_equal(out.data + out.len - 6, ")long]", 6);
+    assert_true(out.len <= TOOL_CALL_ARGUMENTS_MAX + 20);
+    buf_fini(&out);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_glm45),        cmocka_unit_test(test_minimax_m2),
+        cmocka_unit_test(test_qwen3_xml),    cmocka_unit_test(test_no_calls),
+        cmocka_unit_test(test_broken_calls), cmocka_unit_test(test_limits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
