@@ -25,7 +25,7 @@ static const char *device = "cuda:0,1";
 
 static struct nvllm_engine_options options_of(int32_t world_size) {
     struct nvllm_engine_options options = small_options();
-    options.device = device;
+    options.device = world_size > 1 ? device : "cuda:0";
     options.comm = comm;
     options.tensor_parallel_size = world_size;
     options.num_kvcache_blocks = 256;
