@@ -74,16 +74,20 @@ void json_out_base64(struct json_out *out, const void *bytes, size_t len) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const unsigned char *from = bytes;
     json_out_raw(out, "\"");
-    for (size_t i = 0; i < len; i += 3) {
+    if (!out->status) out->status = buf_reserve(&out->buf, (len + 2) / 3 * 4, NULL);
+    if (out->status) return;
+    char *to = out->buf.data + out->buf.len;
+    for (size_t i = 0; i < len; i += 3, to += 4) {
         size_t left = len - i;
         unsigned group = (unsigned)from[i] << 16;
         if (left > 1) group |= (unsigned)from[i + 1] << 8;
         if (left > 2) group |= from[i + 2];
-        const char four[] = {digits[group >> 18], digits[group >> 12 & 63],
-                             left > 1 ? digits[group >> 6 & 63] : '=',
-                             left > 2 ? digits[group & 63] : '=', '\0'};
-        json_out_raw(out, four);
+        to[0] = digits[group >> 18];
+        to[1] = digits[group >> 12 & 63];
+        to[2] = left > 1 ? digits[group >> 6 & 63] : '=';
+        to[3] = left > 2 ? digits[group & 63] : '=';
     }
+    out->buf.len = (size_t)(to - out->buf.data);
     json_out_raw(out, "\"");
 }
 

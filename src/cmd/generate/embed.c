@@ -1,20 +1,14 @@
-/* `nanovllm embed`: a vector for each text. Texts go to the engine in batches of bounded size,
- * which the engine runs together. A batch takes the lines that are there: where another program
- * writes one line and waits for its vector, the batch is that line. */
-#include <stdlib.h>
+/* `nanovllm embed`: the options, files and engine for a run of generate's loop that asks for the
+ * vector of each text. */
 #include <string.h>
 #include <unistd.h>
 
-#include "base/json/json_out.h"
-#include "base/os/clock.h"
 #include "base/os/output_file.h"
 #include "cmd/cli.h"
-#include "cmd/generate/prompt_source.h"
+#include "cmd/generate/generate_run.h"
 #include "cmd/model/file_uses.h"
 #include "cmd/model/model_place.h"
 #include "cmd/terminal/interrupt.h"
-
-enum { BATCH_LINES_MAX = 1024, BATCH_BYTES_MAX = 16 << 20 };
 
 struct embed {
     struct nvllm_engine_options engine_options;
@@ -28,14 +22,6 @@ struct embed {
     struct output_file vectors;
     struct progress progress;
     struct nvllm_engine *engine;
-    // The batch: a line that was refused while it was read has a sentence and no request.
-    struct request_line lines[BATCH_LINES_MAX];
-    char *refusals[BATCH_LINES_MAX];
-    struct nvllm_request requests[BATCH_LINES_MAX];
-    size_t num_lines;
-    bool source_ended;
-    uint64_t num_done, num_refused, num_aborted;
-    char last_refusal[512]; // the sentence
 };
 
 static const struct nvllm_param *own_option(size_t index) {
@@ -82,184 +68,39 @@ static const char epilogue[] =
     "Exit status: 0 all texts have vectors; 1 the run failed or was interrupted, or a text\n"
     "was refused; 2 the command line is wrong.\n";
 
-// ---- a batch ----
-
-// Refuses members of a line that have no effect on a vector.
-static enum status check_members(const struct request_line *line, struct err *err) {
-    static const char *const known[] = {"prompt", "prompt_token_ids", "cache_salt", "priority"};
-    const char *key;
-    json_t *value;
-    json_object_foreach(line->root, key, value) {
-        bool is_known = json_is_null(value);
-        for (size_t i = 0; i < ARRAY_LEN(known) && !is_known; i++) {
-            is_known = strcmp(key, known[i]) == 0;
-        }
-        if (is_known) continue;
-        return err_set(err, ERR_INVALID, "line %llu: \"%s\" is not for vectors",
-                       (unsigned long long)line->line_number, key);
+// Says what a run that came to its end did not do.
+static int report(const struct generate_run *run) {
+    if (run->interrupted) {
+        return cli_error("interrupted: %llu finished, %llu aborted",
+                         (unsigned long long)run->num_finished,
+                         (unsigned long long)run->num_aborted);
     }
-    return OK;
-}
-
-static enum status refuse(struct embed *embed, size_t i, const char *reason, struct err *err) {
-    embed->refusals[i] = strdup(reason);
-    return embed->refusals[i] ? OK : err_nomem(err, "text");
-}
-
-// Takes the lines that are there. Waits for the first only.
-static enum status fill_batch(struct embed *embed, struct err *err) {
-    size_t bytes = 0;
-    while (embed->num_lines < BATCH_LINES_MAX && bytes < BATCH_BYTES_MAX) {
-        if (interrupt_requested()) return OK;
-        size_t i = embed->num_lines;
-        struct request_line *line = &embed->lines[i];
-        enum source_state state = SOURCE_END;
-        struct err reason = {0};
-        *line = (struct request_line){0};
-        enum status status = prompt_source_next(&embed->source, i == 0, &state, line, &reason);
-        if (status) return err_set(err, status, "%s", reason.message);
-        embed->source_ended = state == SOURCE_END;
-        if (state == SOURCE_END || (state == SOURCE_WAIT && i)) return OK;
-        if (state == SOURCE_WAIT) continue;
-        embed->num_lines++;
-        if (state == SOURCE_REQUEST && check_members(line, &reason)) state = SOURCE_REFUSED;
-        bytes += line->prompt_len + line->num_prompt_token_ids * sizeof(int32_t);
-        if (state == SOURCE_REFUSED) status = refuse(embed, i, reason.message, err);
-        if (status) return status;
-    }
-    return OK;
-}
-
-static struct nvllm_request make_request(struct embed *embed, const struct request_line *line) {
-    struct nvllm_request request = NVLLM_REQUEST_INIT;
-    request.prompt = line->prompt;
-    request.prompt_len = line->prompt_len;
-    request.prompt_token_ids = line->prompt_token_ids;
-    request.num_prompt_token_ids = line->num_prompt_token_ids;
-    request.sampling = &line->sampling;
-    request.cache_salt = line->cache_salt;
-    request.pooling = &embed->pooling;
-    return request;
-}
-
-static void write_vector(struct embed *embed, struct json_out *out, const float *vector,
-                         size_t num_dimensions) {
-    if (embed->encoding && strcmp(embed->encoding, "base64") == 0) {
-        json_out_base64(out, vector, num_dimensions * sizeof *vector);
-    } else {
-        json_out_floats(out, vector, num_dimensions);
-    }
-}
-
-// `result` NULL: the line was refused before.
-static void write_line(struct embed *embed, struct json_out *out, size_t i,
-                       const struct nvllm_result *result) {
-    const char *error = embed->refusals[i];
-    json_out_rawf(out, "{\"index\":%llu", (unsigned long long)embed->num_done++);
-    if (result && result->embedding) {
-        json_out_raw(out, ",\"embedding\":");
-        write_vector(embed, out, result->embedding, result->num_dimensions);
-        json_out_rawf(out, ",\"num_prompt_tokens\":%zu,\"num_cached_tokens\":%u}\n",
-                      result->num_prompt_tokens, result->num_cached_tokens);
-        return;
-    }
-    struct err reason = {0};
-    bool is_aborted = result && result->finish_reason == NVLLM_FINISH_ABORT;
-    unsigned long long line_number = embed->lines[i].line_number;
-    if (is_aborted) {
-        error = "interrupted";
-    } else if (!error && line_number) {
-        err_set(&reason, ERR_INVALID, "line %llu: %s", line_number, result->error.message);
-        error = reason.message;
-    } else if (!error) {
-        error = result->error.message;
-    }
-    if (is_aborted) {
-        embed->num_aborted++;
-    } else {
-        embed->num_refused++;
-        snprintf(embed->last_refusal, sizeof embed->last_refusal, "%s", error);
-    }
-    json_out_raw(out, ",\"embedding\":null,\"error\":");
-    json_out_cstring(out, error);
-    json_out_raw(out, "}\n");
-}
-
-static enum status write_batch(struct embed *embed, const struct nvllm_result *results,
-                               struct err *err) {
-    struct json_out out = {0};
-    enum status status = OK;
-    for (size_t i = 0, used = 0; i < embed->num_lines && !status; i++) {
-        json_out_clear(&out);
-        write_line(embed, &out, i, embed->refusals[i] ? NULL : &results[used++]);
-        status = out.status ? err_nomem(err, "result")
-                            : output_file_write(&embed->vectors, out.buf.data, out.buf.len, err);
-    }
-    json_out_fini(&out);
-    return status;
-}
-
-static void clear_batch(struct embed *embed) {
-    for (size_t i = 0; i < embed->num_lines; i++) {
-        request_line_fini(&embed->lines[i]);
-        free(embed->refusals[i]);
-        embed->refusals[i] = NULL;
-    }
-    embed->num_lines = 0;
-}
-
-static enum status run_batch(struct embed *embed, struct err *err) {
-    size_t num_requests = 0, num_tokens = 0;
-    for (size_t i = 0; i < embed->num_lines; i++) {
-        if (embed->refusals[i]) continue;
-        embed->requests[num_requests++] = make_request(embed, &embed->lines[i]);
-    }
-    struct nvllm_error error = {0};
-    struct nvllm_result *results = NULL;
-    double start = clock_seconds();
-    enum status status = OK;
-    if (num_requests) {
-        status = cli_status(nvllm_engine_generate(embed->engine, embed->requests, num_requests,
-                                                  &results, &interrupt_question, &error),
-                            &error, err);
-    }
-    for (size_t i = 0; i < num_requests && !status; i++) {
-        num_tokens += results[i].num_prompt_tokens - results[i].num_cached_tokens;
-    }
-    if (!status && embed->vectors.is_stdout) progress_clear(&embed->progress);
-    if (!status) status = write_batch(embed, results, err);
-    progress_step(&embed->progress, embed->num_done, num_tokens, 0, clock_seconds() - start);
-    nvllm_results_free(results, num_requests);
-    return status;
-}
-
-// ---- the run ----
-
-static enum status run(struct embed *embed, struct err *err) {
-    enum status status = OK;
-    progress_init(&embed->progress, "Embedding", true, embed->source.total);
-    while (!status && !embed->source_ended && !interrupt_requested()) {
-        status = fill_batch(embed, err);
-        if (!status && embed->num_lines) status = run_batch(embed, err);
-        clear_batch(embed);
-    }
-    progress_finish(&embed->progress, embed->num_done);
-    struct err close_err = {0};
-    enum status closed = output_file_close(&embed->vectors, &close_err);
-    if (status || !closed) return status;
-    return err_set(err, closed, "%s", close_err.message);
-}
-
-static int report(const struct embed *embed) {
-    if (interrupt_requested()) {
-        uint64_t finished = embed->num_done - embed->num_refused - embed->num_aborted;
-        return cli_error("interrupted: %llu vectors written", (unsigned long long)finished);
-    }
-    if (!embed->num_refused) return CLI_OK;
-    if (embed->num_done == 1) return cli_error("%s", embed->last_refusal);
+    if (!run->num_refused) return CLI_OK;
+    if (run->num_requests == 1) return cli_error("%s", run->last_refusal);
     return cli_error("%llu of %llu texts were refused, the last one because: %s",
-                     (unsigned long long)embed->num_refused, (unsigned long long)embed->num_done,
-                     embed->last_refusal);
+                     (unsigned long long)run->num_refused, (unsigned long long)run->num_requests,
+                     run->last_refusal);
+}
+
+static int run_texts(struct embed *embed) {
+    struct generate_run run = {
+        .engine = embed->engine,
+        .source = &embed->source,
+        .output = &embed->vectors,
+        .progress = &embed->progress,
+        .format = GENERATE_VECTORS,
+        .pooling = &embed->pooling,
+        .is_base64 = embed->encoding && strcmp(embed->encoding, "base64") == 0,
+        // Enough that a request always waits for the next free place in the engine.
+        .unfinished_max = 2 * (size_t)embed->engine_options.max_num_seqs,
+    };
+    struct err err = {0}, close_err = {0};
+    progress_init(&embed->progress, "Embedding", true, embed->source.total);
+    interrupt_install();
+    enum status status = generate_run_execute(&run, &err);
+    enum status closed = output_file_close(&embed->vectors, &close_err);
+    if (!status && (status = closed)) err = close_err;
+    return status ? cli_error("%s", err.message) : report(&run);
 }
 
 static enum status open_files(struct embed *embed, const struct options *options, struct err *err) {
@@ -318,23 +159,20 @@ static int embed_texts(struct embed *embed, const struct options *options) {
             err_set(&err, ERR_INVALID, "--prompt-name: the model has no prompt named %s", name);
     }
     if (status) return cli_error("%s", err.message);
-    interrupt_install();
-    status = run(embed, &err);
-    return status ? cli_error("%s", err.message) : report(embed);
+    return run_texts(embed);
 }
 
 int cmd_embed(int argc, char **argv) {
-    struct embed *embed = calloc(1, sizeof *embed);
-    if (!embed) return cli_error("out of memory");
-    embed->engine_options = (struct nvllm_engine_options)NVLLM_ENGINE_OPTIONS_INIT;
-    embed->pooling = (struct nvllm_pooling)NVLLM_POOLING_INIT;
-    embed->sampling = (struct nvllm_sampling_params)NVLLM_SAMPLING_PARAMS_INIT;
-    embed->source.fd = embed->vectors.fd = -1;
-    embed->defaults.sampling = &embed->sampling;
+    struct embed embed = {.engine_options = NVLLM_ENGINE_OPTIONS_INIT,
+                          .pooling = NVLLM_POOLING_INIT,
+                          .sampling = NVLLM_SAMPLING_PARAMS_INIT,
+                          .source.fd = -1,
+                          .vectors.fd = -1};
+    embed.defaults.sampling = &embed.sampling;
     const struct option_group groups[] = {
-        {.title = "Input and output", .row = own_option, .target = embed},
-        {.title = "Vectors", .row = pooling_option, .target = embed},
-        cli_engine_group(&embed->engine_options),
+        {.title = "Input and output", .row = own_option, .target = &embed},
+        {.title = "Vectors", .row = pooling_option, .target = &embed},
+        cli_engine_group(&embed.engine_options),
     };
     struct options options = {.command = "embed",
                               .synopsis = "-m MODEL [options] [TEXT...]",
@@ -343,12 +181,10 @@ int cmd_embed(int argc, char **argv) {
                               .groups = groups,
                               .num_groups = ARRAY_LEN(groups)};
     int exit_code;
-    if (cli_parse(&options, argc, argv, &exit_code)) exit_code = embed_texts(embed, &options);
-    clear_batch(embed);
-    nvllm_engine_destroy(embed->engine);
-    prompt_source_close(&embed->source);
-    output_file_abandon(&embed->vectors);
-    nvllm_sampling_params_fini(&embed->sampling);
-    free(embed);
+    if (cli_parse(&options, argc, argv, &exit_code)) exit_code = embed_texts(&embed, &options);
+    nvllm_engine_destroy(embed.engine);
+    prompt_source_close(&embed.source);
+    output_file_abandon(&embed.vectors);
+    nvllm_sampling_params_fini(&embed.sampling);
     return exit_code;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "api/parsed.h"
+#include "base/json/json_out.h"
 #include "base/json/json_text.h"
 #include "base/os/clock.h"
 #include "cmd/cli.h"
@@ -93,11 +94,12 @@ static enum status take_completion(struct completion *completion, const struct n
 
 static enum status take_prompt_side(struct result *result, const struct nvllm_event *event,
                                     struct err *err) {
+    result->num_cached_tokens = event->num_cached_tokens;
+    result->num_prompt_ids = event->num_prompt_tokens;
+    if (event->embedding) return OK; // its line has their number alone
     size_t bytes = event->num_prompt_tokens * sizeof *result->prompt_ids;
     result->prompt_ids = copy_bytes(event->prompt_token_ids, bytes);
     if (!result->prompt_ids) return err_nomem(err, "result");
-    result->num_prompt_ids = event->num_prompt_tokens;
-    result->num_cached_tokens = event->num_cached_tokens;
     if (!event->prompt_logprobs) return OK;
     return result_add_prompt_logprobs(result, event->prompt_logprobs, event->num_prompt_top,
                                       event->num_prompt_tokens, err);
@@ -138,6 +140,19 @@ static enum status take_end(struct generate_run *run, struct generate_task *task
     return status;
 }
 
+// The vector becomes text at once.
+static enum status take_vector(const struct generate_run *run, struct completion *completion,
+                               const struct nvllm_event *event, struct err *err) {
+    struct json_out out = {0};
+    if (run->is_base64) {
+        json_out_base64(&out, event->embedding, event->num_dimensions * sizeof(float));
+    } else {
+        json_out_floats(&out, event->embedding, event->num_dimensions);
+    }
+    completion->text = out.buf;
+    return out.status ? err_nomem(err, "result") : OK;
+}
+
 static void on_event(const struct nvllm_event *event, void *user_data) {
     struct generate_task *task = user_data;
     struct generate_run *run = task->run;
@@ -149,6 +164,7 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
         const struct nvllm_logprob *row = event->logprobs + i * (1 + event->num_top);
         status = result_add_logprobs(completion, row, event->num_top, &err);
     }
+    if (event->embedding) status = take_vector(run, completion, event, &err);
     if (!status && event->text_len) {
         status = run->format == GENERATE_STREAM
                      ? output_file_write(run->output, event->text, event->text_len, &err)
@@ -229,6 +245,9 @@ static enum status write_task(struct generate_run *run, struct generate_task *ta
         break;
     case GENERATE_STREAM:
         status = format_stream_end(run, task, err);
+        break;
+    case GENERATE_VECTORS:
+        status = vector_line_format(&run->line, result, err);
         break;
     }
     if (status || !run->line.len) return status;
@@ -317,6 +336,7 @@ static enum status add_request(struct generate_run *run, struct generate_task *t
     }
     request.sampling = &line->sampling;
     request.cache_salt = line->cache_salt;
+    request.pooling = run->pooling;
     request.on_event = on_event;
     request.user_data = task;
     request.interrupt = &interrupt_question;
@@ -383,6 +403,23 @@ static bool has_capacity(const struct generate_run *run) {
     return run->num_unfinished < run->unfinished_max && run->held_bytes < HELD_BYTES_MAX;
 }
 
+// Refuses members of a line that have no effect on a vector.
+static enum status check_vector_line(const struct request_line *line, struct err *err) {
+    static const char *const known[] = {"prompt", "prompt_token_ids", "cache_salt", "priority"};
+    const char *key;
+    json_t *value;
+    json_object_foreach(line->root, key, value) {
+        bool is_known = json_is_null(value);
+        for (size_t i = 0; i < ARRAY_LEN(known) && !is_known; i++) {
+            is_known = strcmp(key, known[i]) == 0;
+        }
+        if (is_known) continue;
+        return err_set(err, ERR_INVALID, "line %llu: \"%s\" is not for vectors",
+                       (unsigned long long)line->line_number, key);
+    }
+    return OK;
+}
+
 // Takes one request from the source. False: none is there now.
 static bool take_next(struct generate_run *run) {
     struct err err = {0};
@@ -393,6 +430,9 @@ static bool take_next(struct generate_run *run) {
     if (status) {
         fail(run, status, &err);
         return false;
+    }
+    if (state == SOURCE_REQUEST && run->pooling && check_vector_line(&run->next_line, &err)) {
+        state = SOURCE_REFUSED;
     }
     if (state == SOURCE_REFUSED) refuse(run, &err);
     if (state == SOURCE_END) run->source_ended = true;

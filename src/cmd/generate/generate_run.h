@@ -1,7 +1,7 @@
-/* generate's loop. It takes requests from a source and keeps a bounded number of them in the
- * engine. It writes each result once it and all before it are finished. Memory stays bounded for
- * inputs of any length: there are limits on unfinished requests and on the bytes of results that
- * wait for an earlier one. */
+/* The loop of generate and embed. It takes requests from a source and keeps a bounded number of
+ * them in the engine. It writes each result once it and all before it are finished. Memory stays
+ * bounded for inputs of any length: there are limits on unfinished requests and on the bytes of
+ * results that wait for an earlier one. */
 #ifndef CMD_GENERATE_RUN_H
 #define CMD_GENERATE_RUN_H
 
@@ -14,6 +14,7 @@ enum generate_format {
     GENERATE_JSONL, // one result line each
     GENERATE_LABELS, // "Prompt: ..." and "Completion: ..." of each, quoted
     GENERATE_STREAM, // the text of the only request, while it is generated
+    GENERATE_VECTORS, // a line of JSON with the vector of each
 };
 
 struct generate_task;
@@ -26,6 +27,8 @@ struct generate_run {
     enum generate_format format;
     size_t unfinished_max; // requests in the engine at once
     bool has_times; // result lines include the requests' times
+    const struct nvllm_pooling *pooling; // of GENERATE_VECTORS, borrowed; else NULL
+    bool is_base64; // vectors are base64 of their float32 bytes
     // Filled by the run.
     uint64_t num_requests; // taken from the source
     uint64_t num_finished; // requests that ended by themselves

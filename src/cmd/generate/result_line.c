@@ -194,3 +194,20 @@ enum status result_line_format(struct buf *out, const struct result *result, str
     }
     return status ? status : buf_append_str(out, "}\n", err);
 }
+
+enum status vector_line_format(struct buf *out, const struct result *result, struct err *err) {
+    const struct buf *vector = &result->first.text;
+    enum status status =
+        buf_appendf(out, err, "{\"index\":%llu,\"embedding\":", (unsigned long long)result->index);
+    if (!status && vector->len) status = buf_append(out, vector->data, vector->len, err);
+    if (!status && !vector->len) status = buf_append_str(out, "null", err);
+    if (!status) {
+        status = buf_appendf(out, err, ",\"num_prompt_tokens\":%zu,\"num_cached_tokens\":%u",
+                             result->num_prompt_ids, result->num_cached_tokens);
+    }
+    if (!status && result->error) {
+        status = buf_append_str(out, ",\"error\":", err);
+        if (!status) status = json_text_string(out, result->error, strlen(result->error), err);
+    }
+    return status ? status : buf_append_str(out, "}\n", err);
+}

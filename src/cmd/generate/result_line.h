@@ -52,5 +52,8 @@ MUST_USE enum status result_add_prompt_logprobs(struct result *result,
 // Appends the line with its newline.
 MUST_USE enum status result_line_format(struct buf *out, const struct result *result,
                                         struct err *err);
+// The same of a vector, whose JSON is the first completion's text; none: the request was refused.
+MUST_USE enum status vector_line_format(struct buf *out, const struct result *result,
+                                        struct err *err);
 
 #endif
