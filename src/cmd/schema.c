@@ -10,6 +10,7 @@
 #include "cmd/cli.h"
 #include "cmd/terminal/line_reader.h"
 #include "structured/automaton/automaton.h"
+#include "structured/matcher.h"
 #include "structured/schema/schema.h"
 
 enum { FILE_BYTES_MAX = 256 << 20, SHOWN_BYTES = 60 };
@@ -135,18 +136,17 @@ static enum status write_misfit(struct check *check, size_t line, const char *te
 
 static enum status check_text(struct check *check, size_t line, const char *text, size_t len,
                               struct err *err) {
-    uint32_t state = automaton_start(check->automaton), next = state;
+    struct matcher matcher;
+    enum status status = matcher_init(&matcher, check->automaton, err);
     size_t fits = 0;
-    enum status status = OK;
-    for (; fits < len && !status; fits++) {
-        status = automaton_advance(check->automaton, state, text + fits, 1, &next, err);
-        if (status || next == AUTOMATON_DEAD) break;
-        state = next;
+    while (!status && fits < len) {
+        status = matcher_take_bytes(&matcher, text + fits, 1, err);
+        if (!status) fits++;
     }
-    if (status) return err_prefix(err, status, "line %zu", line);
-    if (fits == len && automaton_can_end(check->automaton, state)) {
-        return buf_appendf(&check->out, err, "line %zu: fits\n", line);
-    }
+    bool is_whole = fits == len && matcher_can_end(&matcher);
+    matcher_fini(&matcher);
+    if (status && status != ERR_INVALID) return err_prefix(err, status, "line %zu", line);
+    if (is_whole) return buf_appendf(&check->out, err, "line %zu: fits\n", line);
     check->num_bad++;
     return write_misfit(check, line, text, len, fits, err);
 }

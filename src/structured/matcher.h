@@ -7,11 +7,15 @@
 
 #include "base/text/buf.h"
 #include "structured/automaton/automaton.h"
+#include "structured/unique/unique.h"
 
 struct matcher {
     struct automaton *automaton; // held
     uint32_t *states; // [num_tokens + 1]; states[0] is the start
     uint32_t num_tokens, capacity;
+    // Of an automaton with arrays of unique items: what the text has in them; otherwise NULL.
+    struct unique_position *positions; // [num_tokens + 1]
+    struct unique_log *log;
     bool ended; // the last token was an ending one
 };
 

@@ -42,7 +42,7 @@ static void test_refusal_is_remembered(void **state) {
         const char *text;
         enum status status;
     } cases[] = {{"{\"regex\": \"(\"}", ERR_INVALID},
-                 {"{\"json\": {\"uniqueItems\": true}}", ERR_UNSUPPORTED}};
+                 {"{\"json\": {\"$dynamicRef\": \"#a\"}}", ERR_UNSUPPORTED}};
     struct forms forms;
     begin(&forms);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -104,7 +104,7 @@ static void test_refused(void **state) {
     assert_refused(engine, "{\"regex\": \"(a\"}", "regex");
     assert_refused(engine, "{}", "no constraint");
     assert_refused(engine, "{\"regex\": \"a\", \"choice\": [\"a\"]}", "two constraints");
-    assert_refused(engine, "{\"json\": {\"uniqueItems\": true}}", "uniqueItems");
+    assert_refused(engine, "{\"json\": {\"$dynamicRef\": \"#a\"}}", "$dynamicRef");
     assert_refused(engine, "[]", "want an object");
     nvllm_engine_destroy(engine);
 }

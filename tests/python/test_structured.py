@@ -32,8 +32,8 @@ def test_a_class_with_a_schema(llm):
 
 
 def test_faults(llm):
-    with pytest.raises(UnsupportedError, match="uniqueItems"):
-        texts(llm, StructuredOutputsParams(json={"uniqueItems": True}))
+    with pytest.raises(UnsupportedError, match="dynamicRef"):
+        texts(llm, StructuredOutputsParams(json={"$dynamicRef": "#a"}))
     with pytest.raises(InvalidArgumentError, match="regex"):
         texts(llm, StructuredOutputsParams(regex="(a"))
     with pytest.raises(InvalidArgumentError, match="two constraints"):

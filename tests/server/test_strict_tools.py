@@ -11,7 +11,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, 22, 333]}, "b": {"t
           "required": ["a", "b"], "additionalProperties": False}
 STRICT = {"type": "function", "function": {"name": "add", "strict": True, "parameters": SCHEMA}}
 LOOSE = {"type": "function", "function": {"name": "add", "parameters": SCHEMA}}
-UNENFORCEABLE = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+UNENFORCEABLE = {"type": "object", "properties": {"a": {"$dynamicRef": "#a"}}}
 YES_OR_NO = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["yes", "no"]}}}
 RANDOM = {"temperature": 8, "seed": 1, "n": 4, "max_tokens": 400}
 
@@ -119,7 +119,7 @@ class StrictTools(Scripted):
                                                                    **members}}
         status, body = self.server.post(CHAT, self.body("<|plain|>", tools=[tool(strict=True)]))
         self.assertEqual((status, body["error"]["param"]), (400, "tools"), body)
-        for word in ("list_all", "uniqueItems", "#/properties/a"):
+        for word in ("list_all", "$dynamicRef", "#/properties/a"):
             self.assertIn(word, body["error"]["message"])
         status, body = self.server.post(CHAT, self.body("<|plain|>", tools=[tool()], tool_choice="required", max_tokens=20))
         self.assertEqual((status, body["choices"][0]["finish_reason"]), (200, "length"), body)
@@ -140,7 +140,7 @@ class StrictTools(Scripted):
         """The sentence is the one of a request without tools."""
         for form, sentence in (({"guided_regex": "(a"}, 'structured_outputs: a "(" without its'),
                                ({"guided_grammar": "root ::= x"}, "structured_outputs: "),
-                               ({"guided_json": UNENFORCEABLE}, 'structured_outputs: #/properties/a: keyword "uniqueItems"')):
+                               ({"guided_json": UNENFORCEABLE}, 'structured_outputs: #/properties/a: keyword "$dynamicRef"')):
             _, body = self.server.post(CHAT, self.body("<|plain|>", tools=[LOOSE], **form))
             self.assertEqual(body["error"]["param"], "structured_outputs", body)
             self.assertTrue(body["error"]["message"].startswith(sentence), body)

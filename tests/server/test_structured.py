@@ -125,8 +125,8 @@ class Structured(unittest.TestCase):
         self.refuse({"guided_regex": "a", "structured_outputs": {"regex": "b"}}, "guided_regex", "structured_outputs")
 
     def test_faults_name_the_keyword_and_its_place(self):
-        schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
-        self.refuse({"guided_json": schema}, "structured_outputs", "uniqueItems", "#/properties/a")
+        schema = {"type": "object", "properties": {"a": {"$dynamicRef": "#a"}}}
+        self.refuse({"guided_json": schema}, "structured_outputs", "$dynamicRef", "#/properties/a")
         self.refuse({"guided_regex": "(a"}, "structured_outputs", "regex")
         self.refuse({"grammar": "root ::= nothing"}, "structured_outputs", "nothing")
         self.refuse({"guided_choice": [1]}, "structured_outputs", "choice")

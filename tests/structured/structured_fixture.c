@@ -162,12 +162,16 @@ struct automaton *fixture_run(struct grammar *grammar, const struct vocabulary *
 }
 
 bool fixture_lives(struct automaton *automaton, const char *text, bool *can_end) {
-    uint32_t state;
-    assert_int_equal(
-        automaton_advance(automaton, automaton_start(automaton), text, strlen(text), &state, NULL),
-        OK);
-    *can_end = automaton_can_end(automaton, state);
-    return state != AUTOMATON_DEAD;
+    struct matcher matcher;
+    assert_int_equal(matcher_init(&matcher, automaton, NULL), OK);
+    enum status status = OK;
+    for (const char *p = text; *p && !status; p++) {
+        status = matcher_take_bytes(&matcher, p, 1, NULL);
+    }
+    *can_end = status == OK && matcher_can_end(&matcher);
+    matcher_fini(&matcher);
+    assert_true(status == OK || status == ERR_INVALID);
+    return status == OK;
 }
 
 void fixture_check(struct automaton *automaton, const char *text, bool expected) {

@@ -180,8 +180,8 @@ static void test_faults(void **state) {
         {"{\"type\": \"triggered_tags\", \"tags\": [" TAG_A "], \"at_least_one\": 1}",
          "at_least_one is an integer, want true or false"},
         {"{\"type\": \"triggered_tags\", \"tags\": [{\"begin\": \"a\", \"end\": \"\", \"content\": "
-         "{\"type\": \"json_schema\", \"json_schema\": {\"uniqueItems\": true}}}]}",
-         "tags[0]: content: #: keyword \"uniqueItems\""},
+         "{\"type\": \"json_schema\", \"json_schema\": {\"$dynamicRef\": \"#a\"}}}]}",
+         "tags[0]: content: #: keyword \"$dynamicRef\""},
     };
     struct vocabulary *vocabulary = make_vocabulary();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

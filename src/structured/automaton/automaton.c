@@ -91,7 +91,7 @@ static void drop_rows(struct automaton *automaton) {
     automaton->num_rows = 0;
 }
 
-static void lock(struct automaton *automaton) {
+void automaton_lock(struct automaton *automaton) {
     pthread_mutex_lock(&automaton->mutex);
     size_t row_bytes = automaton->exprs->num_classes * sizeof *automaton->rows;
     if (automaton->num_rows * row_bytes > automaton->row_bytes_max) drop_rows(automaton);
@@ -100,7 +100,7 @@ static void lock(struct automaton *automaton) {
 }
 
 // Too many steps are an error of this call only: what was not finished is not remembered.
-static enum status unlock(struct automaton *automaton, struct err *err) {
+enum status automaton_unlock(struct automaton *automaton, struct err *err) {
     struct exprs *exprs = automaton->exprs;
     enum status status = exprs_status(exprs, err);
     if (exprs->out_of_steps) {
@@ -113,8 +113,7 @@ static enum status unlock(struct automaton *automaton, struct err *err) {
     return status;
 }
 
-// A step of the text. States that the text alone passes through get no row.
-static uint32_t step(struct automaton *automaton, uint32_t state, unsigned char byte) {
+uint32_t automaton_step(struct automaton *automaton, uint32_t state, unsigned char byte) {
     uint32_t class = automaton->exprs->class_of[byte];
     return automaton->states[state].row == NO_ROW ? states_step(automaton, state, class)
                                                   : states_step_row(automaton, state, class);
@@ -122,16 +121,16 @@ static uint32_t step(struct automaton *automaton, uint32_t state, unsigned char 
 
 enum status automaton_advance(struct automaton *automaton, uint32_t state, const char *bytes,
                               size_t len, uint32_t *next, struct err *err) {
-    lock(automaton);
+    automaton_lock(automaton);
     for (size_t i = 0; i < len && state != AUTOMATON_DEAD; i++) {
-        state = step(automaton, state, (unsigned char)bytes[i]);
+        state = automaton_step(automaton, state, (unsigned char)bytes[i]);
     }
     *next = state;
-    return unlock(automaton, err);
+    return automaton_unlock(automaton, err);
 }
 
 bool automaton_can_end(struct automaton *automaton, uint32_t state) {
-    lock(automaton);
+    automaton_lock(automaton);
     bool can_end = automaton->states[state].can_end;
     pthread_mutex_unlock(&automaton->mutex);
     return can_end;
@@ -139,10 +138,10 @@ bool automaton_can_end(struct automaton *automaton, uint32_t state) {
 
 enum status automaton_mask(struct automaton *automaton, uint32_t state, uint32_t *words,
                            bool *any_allowed, struct err *err) {
-    lock(automaton);
+    automaton_lock(automaton);
     bool any = automaton_write_mask(automaton, state, words);
     if (any_allowed) *any_allowed = any;
-    return unlock(automaton, err);
+    return automaton_unlock(automaton, err);
 }
 
 // The one byte that may follow, or -1.
@@ -165,25 +164,25 @@ static int forced_byte(struct automaton *automaton, uint32_t state, uint32_t *ne
 enum status automaton_forced(struct automaton *automaton, uint32_t state, size_t bytes_max,
                              struct buf *out, struct err *err) {
     enum status status = OK;
-    lock(automaton);
+    automaton_lock(automaton);
     for (size_t i = 0; i < bytes_max && !status && state != AUTOMATON_DEAD; i++) {
         int byte = forced_byte(automaton, state, &state);
         if (byte < 0 || automaton->exprs->err.status) break;
         status = buf_append(out, &(char){(char)byte}, 1, err);
     }
-    enum status failed = unlock(automaton, err);
+    enum status failed = automaton_unlock(automaton, err);
     return status ? status : failed;
 }
 
 enum status automaton_has_longer(struct automaton *automaton, uint32_t state, const char *bytes,
                                  size_t len, bool *has, struct err *err) {
-    lock(automaton);
+    automaton_lock(automaton);
     *has = automaton_find_longer(automaton, state, bytes, len);
-    return unlock(automaton, err);
+    return automaton_unlock(automaton, err);
 }
 
 bool automaton_is_worn(struct automaton *automaton) {
-    lock(automaton);
+    automaton_lock(automaton);
     const struct exprs *exprs = automaton->exprs;
     bool is_worn = exprs->err.status || exprs->bytes > exprs->bytes_max / 2;
     pthread_mutex_unlock(&automaton->mutex);
@@ -191,7 +190,7 @@ bool automaton_is_worn(struct automaton *automaton) {
 }
 
 void automaton_stats(struct automaton *automaton, struct automaton_stats *out) {
-    lock(automaton);
+    automaton_lock(automaton);
     *out = automaton->stats;
     out->num_states = automaton->num_states;
     out->num_exprs = automaton->exprs->num_nodes;

@@ -15,6 +15,8 @@
 #include "structured/vocabulary/vocabulary.h"
 
 struct automaton;
+struct unique_log;
+struct unique_position;
 
 // 0 in a field: its default.
 struct automaton_limits {
@@ -47,6 +49,20 @@ bool automaton_can_end(struct automaton *automaton, uint32_t state);
 // Ending tokens are allowed where the text may end. *num_allowed (may be NULL) is 0 or more than 0.
 MUST_USE enum status automaton_mask(struct automaton *automaton, uint32_t state, uint32_t *words,
                                     bool *any_allowed, struct err *err);
+// Whether some array has unique items. Then a state does not say all: what its text has in such
+// arrays is beside it (unique/unique.h), and the next two functions are for such automata.
+bool automaton_has_unique(const struct automaton *automaton);
+// Reads `bytes`. *fits = false, and nothing has changed: they do not fit, or an array has an item
+// twice, or has one begun that can only end as one that it has.
+MUST_USE enum status automaton_advance_unique(struct automaton *automaton, uint32_t *state,
+                                              struct unique_log *log,
+                                              struct unique_position *position, const char *bytes,
+                                              size_t len, bool *fits, struct err *err);
+// automaton_mask, without the tokens that do not fit by that. The log is as before.
+MUST_USE enum status automaton_mask_unique(struct automaton *automaton, uint32_t state,
+                                           struct unique_log *log,
+                                           const struct unique_position *position, uint32_t *words,
+                                           bool *any_allowed, struct err *err);
 // Appends to `out` the bytes that must come next: where one byte only may follow and the text may
 // not end. At most `bytes_max`.
 struct buf;

@@ -18,6 +18,7 @@ enum automaton_op {
     OP_CALL, // the rule that begins at a
     OP_CHOICE, // targets[a .. a + b)
     OP_LOOP, // the body that begins at a, b to c times
+    OP_UNIQUE, // a value that begins here must differ from those before
 };
 enum { PC_RETURN = 0, PC_ACCEPT = 1, PC_FAIL = 2 };
 
@@ -71,6 +72,8 @@ struct state {
     uint32_t loose; // the state with the same mask whose long counters are forgotten; + 1
     struct plain plain;
     bool can_end;
+    bool item_begins; // a value that begins here must differ from those before
+    bool repeats_nothing; // no token that is allowed here has a value twice, where none is before
 };
 
 // Entries of a row: a state, or one of these.
@@ -93,6 +96,7 @@ struct automaton {
     struct exprs *exprs; // the grammar's; counts all memory but masks
     const struct vocabulary *vocabulary;
     uint64_t steps_max;
+    bool has_unique; // some array has unique items
     uint32_t any_text; // expr_any_text; EXPR_NOTHING where no JSON text is in the grammar
 
     struct instruction *code; // [code_len]
@@ -132,7 +136,7 @@ struct automaton {
         uint32_t round; // of which closure
     } * visits; // [visits_len], a table
     uint32_t visits_len, visits_count, round;
-    bool made_can_end;
+    bool made_can_end, made_item_begins;
 
     struct mask *masks; // [num_masks]
     uint32_t num_masks, masks_capacity;
@@ -144,6 +148,12 @@ struct automaton {
     } * path; // [token_bytes_max + 2] of a walk
     struct automaton_stats stats;
 };
+
+// Each call from outside is between these two (automaton.c).
+void automaton_lock(struct automaton *automaton);
+enum status automaton_unlock(struct automaton *automaton, struct err *err);
+// A step of the text. States that the text alone passes through get no row.
+uint32_t automaton_step(struct automaton *automaton, uint32_t state, unsigned char byte);
 
 // Makes `code` of the grammar's rules, which are resolved. Returns the first instruction.
 uint32_t automaton_program(struct automaton *automaton);

@@ -49,6 +49,9 @@ static uint32_t compile(struct automaton *automaton, uint32_t item, uint32_t nex
     case ITEM_TERMINAL:
         if (node.a == EXPR_NOTHING) return PC_FAIL;
         return emit(automaton, (struct instruction){.op = OP_TERMINAL, .a = node.a, .next = next});
+    case ITEM_UNIQUE:
+        automaton->has_unique = true;
+        return emit(automaton, (struct instruction){.op = OP_UNIQUE, .next = next});
     case ITEM_CALL: // `a` becomes an instruction later
         return emit(automaton, (struct instruction){.op = OP_CALL, .a = node.a, .next = next});
     case ITEM_SEQUENCE:

@@ -203,6 +203,10 @@ uint32_t grammar_repeat(struct grammar *grammar, uint32_t item, uint32_t min, ui
         (struct grammar_item){.kind = ITEM_REPEAT, .depth = depth, .a = item, .b = min, .c = max});
 }
 
+uint32_t grammar_unique(struct grammar *grammar) {
+    return add_item(grammar, (struct grammar_item){.kind = ITEM_UNIQUE});
+}
+
 uint32_t grammar_optional(struct grammar *grammar, uint32_t item) {
     return grammar_choice(grammar, (uint32_t[]){item, GRAMMAR_EMPTY}, 2);
 }

@@ -64,6 +64,9 @@ uint32_t grammar_choice(struct grammar *grammar, const uint32_t *items, size_t n
 // A counter, not copies. max >= min or EXPR_FOREVER.
 uint32_t grammar_repeat(struct grammar *grammar, uint32_t item, uint32_t min, uint32_t max);
 uint32_t grammar_optional(struct grammar *grammar, uint32_t item);
+// No text. A JSON value that follows at once is an item of an array with unique items
+// (unique/unique.h): matchers take it only where the array has none that is equal.
+uint32_t grammar_unique(struct grammar *grammar);
 // Whether the item is a terminal or GRAMMAR_EMPTY; then *expr is its expression.
 bool grammar_as_expr(const struct grammar *grammar, uint32_t item, uint32_t *expr);
 

@@ -12,6 +12,7 @@ enum item_kind {
     ITEM_SEQUENCE, // lists[a .. a + b)
     ITEM_CHOICE, // lists[a .. a + b)
     ITEM_REPEAT, // item a, b to c times
+    ITEM_UNIQUE, // no text: a value that follows must differ from those before
 };
 
 struct grammar_item {

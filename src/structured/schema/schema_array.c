@@ -6,7 +6,7 @@
 
 #include "structured/schema/schema_internal.h"
 
-enum { PREFIX_MAX = 2000, STATES_MAX = 4000, UNIQUE_MAX = 40, CUT_EVERY = 16 };
+enum { PREFIX_MAX = 2000, STATES_MAX = 4000, CUT_EVERY = 16 };
 
 // The schemas of the first items: prefixItems, or items as a list.
 static const json_t *prefix_of(const json_t *schema) {
@@ -220,100 +220,123 @@ static uint32_t containing_items(struct list *list) {
 
 // ---- uniqueItems ----
 
-struct values {
-    const json_t *list[UNIQUE_MAX]; // [len], different ones
-    size_t len;
-    bool too_many; // or not listed one by one
-    json_t *numbers; // a list that owns those between two limits; NULL: none
+// Whether the node surely has `count` values that differ from each other.
+struct plenty {
+    size_t count, depth;
+    const json_t **values; // [num_values] of enums, different ones
+    size_t num_values;
+    bool is_enough;
 };
 
-static void add_value(struct values *values, const json_t *value) {
-    for (size_t i = 0; i < values->len; i++) {
-        if (schema_values_equal(values->list[i], value)) return;
+static bool node_has_many(struct schema_reader *reader, uint32_t node, size_t count, size_t depth);
+
+static void add_value(struct schema_reader *reader, struct plenty *plenty, const json_t *value) {
+    for (size_t i = 0; i < plenty->num_values; i++) {
+        if (schema_values_equal(plenty->values[i], value)) return;
     }
-    values->too_many |= values->len == UNIQUE_MAX;
-    if (!values->too_many) values->list[values->len++] = value;
+    if (!plenty->values) {
+        plenty->values = schema_alloc(reader, plenty->count * sizeof(const json_t *));
+    }
+    if (!plenty->values) return;
+    plenty->values[plenty->num_values++] = value;
+    plenty->is_enough |= plenty->num_values == plenty->count;
 }
 
-// The whole part of a limit, which may be its neighbour's. False: it is none, or is large.
-static bool whole_part(const struct schema_bound *bound, int64_t *out) {
-    enum { DIGITS_MAX = 12 };
-    const struct schema_decimal *value = bound->value;
-    if (!value || value->exponent > DIGITS_MAX) return false;
-    *out = 0;
-    for (int32_t i = 0; i < value->exponent; i++) {
-        *out = 10 * *out + ((uint32_t)i < value->num_digits ? value->digits[i] - '0' : 0);
-    }
-    if (value->negative) *out = -*out;
-    return true;
-}
-
-// Whole numbers between two limits that are close to each other.
-static void add_numbers(struct schema_reader *reader, const struct schema_branch *branch,
-                        struct values *values) {
-    int64_t first, last;
-    bool is_short = whole_part(&branch->lower, &first) && whole_part(&branch->upper, &last) &&
-                    last - first <= UNIQUE_MAX;
-    values->too_many |= !is_short;
-    if (!is_short) return;
-    if (!values->numbers) values->numbers = json_array();
-    for (int64_t i = first - 1; i <= last + 1 && !values->too_many; i++) {
-        json_t *number = json_integer(i);
-        if (json_array_append_new(values->numbers, number)) {
-            schema_fail(reader, ERR_NOMEM, "out of memory: JSON schema");
-            return;
-        }
-        if (schema_branch_allows(reader, branch, number)) add_value(values, number);
-    }
-}
-
-static void add_values(struct schema_reader *reader, const struct schema_branch *branch,
-                       void *arg) {
-    struct values *values = arg;
-    const struct schema_value_set *set = branch->values;
-    for (size_t i = 0; set && i < set->num_values; i++) {
-        if (schema_branch_allows(reader, branch, set->values[i])) add_value(values, set->values[i]);
-    }
-    if (set) return;
-    unsigned listed = SCHEMA_NULL | SCHEMA_BOOLEAN | SCHEMA_INTEGER;
-    if (branch->types & ~listed) values->too_many = true;
-    if (branch->types & SCHEMA_INTEGER && !values->too_many) add_numbers(reader, branch, values);
-    if (branch->types & SCHEMA_NULL) add_value(values, json_null());
-    if (branch->types & SCHEMA_TRUE) add_value(values, json_true());
-    if (branch->types & SCHEMA_FALSE) add_value(values, json_false());
-}
-
-// Lists of a few values, each at most once: all lists, without those that begin with a list that
-// has a value twice. So a list is known to be wrong where the second one ends. If it were known at
-// the list's end only, all ways to go on would have to be looked at, and there are 2^len.
-static uint32_t unique_items(const struct list *list, const struct values *values) {
-    struct schema_reader *reader = list->reader;
+// Looks for texts that differ in their length or their first character.
+static bool has_many_texts(struct schema_reader *reader, uint32_t expr, size_t count) {
+    enum { LENGTHS = 64 };
+    static const char firsts[] = "1234567890abcdefghijklm-";
     struct exprs *exprs = reader->exprs;
-    uint32_t texts[UNIQUE_MAX];
-    for (size_t i = 0; i < values->len; i++) {
-        texts[i] = schema_value_expr(reader, values->list[i]);
+    uint32_t any = expr_any_char(exprs);
+    size_t found = 0;
+    for (uint32_t len = 0; len < LENGTHS && found < count && !schema_failed(reader); len++) {
+        uint32_t rest = expr_repeat(exprs, any, len, len);
+        for (const char *c = firsts; *c && found < count; c++) {
+            bool nothing = true;
+            uint32_t texts = expr_concat(exprs, expr_literal(exprs, c, 1), rest);
+            if (expr_is_nothing(exprs, expr_and(exprs, expr, texts), &nothing, NULL)) return false;
+            found += !nothing;
+        }
     }
-    uint32_t item = expr_alt_all(exprs, texts, values->len);
-    uint32_t next = expr_concat(exprs, reader->comma, item);
-    uint32_t max = list->max > values->len ? (uint32_t)values->len : (uint32_t)list->max;
-    if (list->min > max) return nothing(list);
-    if (!max) return GRAMMAR_EMPTY;
-    uint32_t min = list->min ? (uint32_t)list->min - 1 : 0;
-    uint32_t all = expr_concat(exprs, item, expr_repeat(exprs, next, min, max - 1));
-    uint32_t before = expr_repeat(exprs, expr_concat(exprs, item, reader->comma), 0, EXPR_FOREVER);
-    uint32_t after = expr_repeat(exprs, next, 0, EXPR_FOREVER);
-    // Not digits, or 1 would end in 12.
-    static const uint64_t ends[4] = {1ull << ' ' | 1 << '\t' | 1 << '\n' | 1 << '\r' | 1ull << ','};
-    uint32_t end =
-        expr_optional(exprs, expr_concat(exprs, expr_byte_set(exprs, ends), EXPR_ANYTHING));
-    for (size_t i = 0; i < values->len; i++) {
-        uint32_t again = expr_concat(exprs, reader->comma, expr_concat(exprs, texts[i], end));
-        again = expr_concat(exprs, after, again);
-        uint32_t twice = expr_concat(exprs, before, expr_concat(exprs, texts[i], again));
-        all = expr_minus(exprs, all, twice);
+    return found >= count;
+}
+
+static bool members_have_many(struct schema_reader *reader, const struct schema_object *object,
+                              const struct plenty *plenty) {
+    for (const struct schema_group *at = object->groups; at && plenty->depth; at = at->next) {
+        const char *key;
+        json_t *value;
+        json_object_foreach((json_t *)(uintptr_t)json_object_get(at->schema, "properties"), key,
+                            value) {
+            uint32_t node = schema_member_node(reader, object, key, strlen(key));
+            if (node_has_many(reader, node, plenty->count, plenty->depth - 1)) return true;
+        }
     }
-    if (!list->min) all = expr_optional(exprs, all);
-    return grammar_terminal(reader->grammar, all);
+    return false;
+}
+
+static void count_branch(struct schema_reader *reader, const struct schema_branch *branch,
+                         void *arg) {
+    struct plenty *plenty = arg;
+    const struct schema_value_set *set = branch->values;
+    for (size_t i = 0; set && i < set->num_values && !plenty->is_enough; i++) {
+        if (schema_branch_allows(reader, branch, set->values[i])) {
+            add_value(reader, plenty, set->values[i]);
+        }
+    }
+    if (set || plenty->is_enough) return;
+    size_t count = plenty->count;
+    bool many = false;
+    if (branch->types & SCHEMA_TRUE) add_value(reader, plenty, json_true());
+    if (branch->types & SCHEMA_FALSE) add_value(reader, plenty, json_false());
+    if (branch->types & SCHEMA_STRING) {
+        many = has_many_texts(reader, schema_text_expr(reader, branch), count);
+    }
+    if (!many && branch->types & SCHEMA_NUMBER) {
+        many = has_many_texts(reader, schema_number_expr(reader, branch), count);
+    }
+    if (!many && branch->types & SCHEMA_OBJECT && !branch->object.refused) {
+        many = members_have_many(reader, &branch->object, plenty);
+    }
+    plenty->is_enough |= many;
+}
+
+static bool node_has_many(struct schema_reader *reader, uint32_t node, size_t count, size_t depth) {
+    struct plenty plenty = {.count = count, .depth = depth};
+    const struct schema_sink sink = {count_branch, &plenty};
+    if (node == SCHEMA_NOTHING || schema_failed(reader)) return false;
+    const struct schema_node *at = &reader->nodes[node];
+    schema_expand(reader, at->literals, at->num_literals, &sink);
+    return plenty.is_enough;
+}
+
+// Items that must be there must be found: each of those places has as many values.
+static const char *why_not_unique(struct list *list) {
+    enum { COUNT_MAX = 1000, DEPTH = 3 };
+    const struct schema_contains *contains = list->contains;
+    if (contains && (contains->min > 1 || contains->max != EXPR_FOREVER)) {
+        return "beside \"minContains\" or \"maxContains\"";
+    }
+    if (list->min < 2) return NULL;
+    if (list->min > COUNT_MAX) return "beside a large \"minItems\"";
+    for (size_t i = 0; i <= list->prefix_len && i < list->min; i++) {
+        uint32_t node = schema_item_node(list->reader, list->limits, i);
+        if (!node_has_many(list->reader, node, list->min, DEPTH)) {
+            return "beside \"minItems\": too few different items are known to exist";
+        }
+    }
+    return NULL;
+}
+
+static void mark_unique(struct list *list, uint32_t *items) {
+    struct grammar *grammar = list->reader->grammar;
+    for (size_t i = 0; i <= list->prefix_len; i++) {
+        uint32_t nothing_expr;
+        if (grammar_as_expr(grammar, items[i], &nothing_expr) && nothing_expr == EXPR_NOTHING) {
+            continue;
+        }
+        items[i] = sequence(list, grammar_unique(grammar), items[i]);
+    }
 }
 
 // ---- all together ----
@@ -341,22 +364,15 @@ static void make_items(struct list *list) {
     }
 }
 
-static uint32_t make_unique(struct list *list) {
+static void make_unique(struct list *list) {
     struct schema_reader *reader = list->reader;
-    uint32_t node = schema_item_node(reader, list->limits, 0);
-    if (node == SCHEMA_NOTHING) return list->min ? nothing(list) : GRAMMAR_EMPTY;
-    struct values values = {.too_many = list->prefix_len > 0 || list->contains};
-    const struct schema_sink sink = {add_values, &values};
-    const struct schema_node *at = &reader->nodes[node];
-    if (!values.too_many) schema_expand(reader, at->literals, at->num_literals, &sink);
-    uint32_t items = GRAMMAR_EMPTY;
-    if (!values.too_many && !schema_failed(reader)) items = unique_items(list, &values);
-    json_decref(values.numbers);
-    if (!values.too_many) return items;
-    schema_refuse(reader, schema_say(reader, list->limits->unique,
-                                     "keyword \"uniqueItems\" cannot be enforced, except for at "
-                                     "most one item or items of a short enum or range"));
-    return GRAMMAR_EMPTY;
+    const char *why = why_not_unique(list);
+    if (why) {
+        schema_refuse(reader, schema_say(reader, list->limits->unique,
+                                         "keyword \"uniqueItems\" cannot be enforced %s", why));
+    }
+    mark_unique(list, list->any);
+    if (list->contains) mark_unique(list, list->matching);
 }
 
 uint32_t schema_array_item(struct schema_reader *reader, const struct schema_array *limits) {
@@ -375,14 +391,11 @@ uint32_t schema_array_item(struct schema_reader *reader, const struct schema_arr
         return GRAMMAR_EMPTY;
     }
     if (list.contains && list.contains->next) return refuse_contains(&list, "there are several");
-    uint32_t items;
-    if (limits->unique && list.max > 1) {
-        items = make_unique(&list);
-    } else {
-        make_items(&list);
-        if (schema_failed(reader)) return GRAMMAR_EMPTY;
-        items = list.contains ? containing_items(&list) : plain_items(&list);
-    }
+    make_items(&list);
+    if (schema_failed(reader)) return GRAMMAR_EMPTY;
+    if (limits->unique && list.max > 1) make_unique(&list);
+    if (schema_failed(reader)) return GRAMMAR_EMPTY;
+    uint32_t items = list.contains ? containing_items(&list) : plain_items(&list);
     struct exprs *exprs = reader->exprs;
     uint32_t open = expr_concat(exprs, expr_string(exprs, "["), reader->space);
     uint32_t close = expr_concat(exprs, reader->space, expr_string(exprs, "]"));

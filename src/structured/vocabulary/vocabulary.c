@@ -114,6 +114,39 @@ static enum status find_kinds_below(struct vocabulary *vocabulary, struct err *e
     return OK;
 }
 
+static enum status find_quotes_below(struct vocabulary *vocabulary, struct err *err) {
+    const struct vocabulary_tree *tree = &vocabulary->rest;
+    bool *below = malloc((tree->num_nodes + 1) * sizeof *below);
+    vocabulary->quotes_below = below;
+    if (!below) return err_nomem(err, "structured output");
+    bool open[VOCABULARY_TOKEN_BYTES_MAX + 2] = {0}; // [depth]
+    for (uint32_t i = tree->num_nodes; i-- > 0;) {
+        struct vocabulary_node node = tree->nodes[i];
+        below[i] = open[node.depth + 1];
+        open[node.depth + 1] = false;
+        if (node.token != VOCABULARY_NO_TOKEN) {
+            uint32_t len;
+            const char *text = vocabulary_text(vocabulary, node.token, &len);
+            below[i] |= memchr(text, '"', len) || memchr(text, '\\', len);
+        }
+        open[node.depth] |= below[i];
+    }
+    return OK;
+}
+
+static enum status find_lists(struct vocabulary *vocabulary, struct err *err) {
+    vocabulary->lists = malloc((vocabulary->num_tokens + 1) * sizeof *vocabulary->lists);
+    if (!vocabulary->lists) return err_nomem(err, "structured output");
+    for (uint32_t i = 0; i < vocabulary->num_tokens; i++) {
+        uint32_t len;
+        const char *text = vocabulary_text(vocabulary, i, &len);
+        if (len > 1 && memchr(text + 1, ',', len - 1)) {
+            vocabulary->lists[vocabulary->num_lists++] = i;
+        }
+    }
+    return OK;
+}
+
 // ---- sets of plain tokens ----
 
 static int compare_longs(const void *x, const void *y) {
@@ -339,6 +372,8 @@ enum status vocabulary_create(struct vocabulary **out, const struct vocabulary_t
     if (!status) status = build_tree(&vocabulary->all, keys, num_keys, false, err);
     if (!status) status = build_tree(&vocabulary->rest, keys, num_keys, true, err);
     if (!status) status = find_kinds_below(vocabulary, err);
+    if (!status) status = find_quotes_below(vocabulary, err);
+    if (!status) status = find_lists(vocabulary, err);
     if (status) goto fail;
     free(keys);
     *out = vocabulary;
@@ -355,6 +390,8 @@ void vocabulary_destroy(struct vocabulary *vocabulary) {
     for (size_t k = 0; k < VOCABULARY_KINDS; k++) free(vocabulary->having[k]);
     free(vocabulary->all.nodes);
     free(vocabulary->kinds_below);
+    free(vocabulary->quotes_below);
+    free(vocabulary->lists);
     free(vocabulary->rest.nodes);
     free(vocabulary->twins);
     free(vocabulary->plain);

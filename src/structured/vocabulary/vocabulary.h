@@ -70,6 +70,9 @@ struct vocabulary {
     uint32_t token_bytes_max; // of the longest token
     struct vocabulary_tree all, rest; // rest: the tokens that are not plain
     uint16_t *kinds_below; // [all.num_nodes] kinds (bits) of characters of the branch's tokens
+    bool *quotes_below; // [rest.num_nodes] some token of the branch has a quote or a backslash
+    uint32_t *lists; // [num_lists] tokens with a comma behind their first byte
+    uint32_t num_lists;
     // Tokens with the bytes of another one: the first has a node, the second is allowed with it.
     // Ascending by `first`. The sets of plain tokens have both.
     struct vocabulary_pair {

@@ -1,0 +1,233 @@
+// Arrays with unique items: which values are equal, what masks allow, and that no answer gets
+// stuck. ' stands for " in the rows.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json/jread.h"
+#include "base/text/buf.h"
+#include "structured/schema/schema.h"
+#include "structured/structured_fixture.h"
+#include "support/cmocka_all.h"
+
+static const char *const texts[] = {
+    "\"",    "\\",      "{",    "}",      "[",         "]",     ":",      ",",       " ",
+    "a",     "b",       "k",    "l",      "1",         "0",     "2",      "3",       "-",
+    ".",     "e",       "E",    "+",      "u",         "n",     "t",      "r",       "s",
+    "f",     "l",       "6",    "\",",    "\"]",       "\"a\"", "\",\"",  "ab",      ",1,1",
+    ",1,2",  "{\"k\":", "],",   "},",     "true",      "[\"",   "\"a\",", "[\"a\",", "[1,1",
+    "\\u00", "\\u006",  "1}",   "a\",\"", "a\",\"a\"", "false", "null",   "\":",     "\"k\"",
+    "\"l\"", "x",       "\xc3", "\xa9",   "\xc3\xa9",  "aa",    "bb\""};
+static struct vocabulary *vocabulary;
+
+static struct automaton *compile(const char *schema) {
+    char *text = strdup(schema);
+    for (char *c = text; *c; c++) {
+        if (*c == '\'') *c = '"';
+    }
+    struct grammar *grammar;
+    struct err err = {0};
+    json_t *json;
+    uint32_t rule;
+    assert_int_equal(jread_request(&json, text, strlen(text), "schema", &err), OK);
+    free(text);
+    assert_int_equal(grammar_create(&grammar, NULL, &err), OK);
+    if (schema_add(grammar, json, NULL, &rule, NULL, &err)) fail_msg("%s: %s", schema, err.message);
+    json_decref(json);
+    grammar_start(grammar, rule);
+    return fixture_run(grammar, vocabulary);
+}
+
+static void equal_values(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema, *text;
+        bool fits;
+    } rows[] = {
+        {"{'uniqueItems':true}", "[1,2,12,1.5,-1,true,null,\"1\",[1],{}]", true},
+        {"{'uniqueItems':true}", "[1,1]", false},
+        {"{'uniqueItems':true}", "[1, 2, 1]", false},
+        {"{'uniqueItems':true}", "[1,1.0]", false},
+        {"{'uniqueItems':true}", "[100,1e2]", false},
+        {"{'uniqueItems':true}", "[0.05,5E-2]", false},
+        {"{'uniqueItems':true}", "[0.05,5e-3,-5e-2,0.50]", true},
+        {"{'uniqueItems':true}", "[0,-0.0]", false},
+        {"{'uniqueItems':true}", "[0,false,\"\",null,[],{}]", true},
+        {"{'uniqueItems':true}", "[[],[]]", false},
+        {"{'uniqueItems':true}", "[true,true]", false},
+        {"{'uniqueItems':true}", "[\"a\",\"\\u0061\"]", false},
+        {"{'uniqueItems':true}", "[\"\\n\",\"\\u000A\"]", false},
+        {"{'uniqueItems':true}", "[\"\\ud83d\\ude00\",\"\xf0\x9f\x98\x80\"]", false},
+        {"{'uniqueItems':true}", "[\"a\",\"aa\",\"A\",\"\"]", true},
+        {"{'uniqueItems':true}", "[{\"a\":1,\"b\":2},{\"b\":2,\"a\":1}]", false},
+        {"{'uniqueItems':true}", "[{\"a\":1,\"b\":2},{\"a\":2,\"b\":1}]", true},
+        {"{'uniqueItems':true}", "[{\"a\":1,\"a\":2}]", false},
+        {"{'uniqueItems':true}", "[[1,2],[2,1],[12]]", true},
+        {"{'uniqueItems':true}", "[[1,2],[1, 2.0]]", false},
+        {"{'uniqueItems':true}", "[[1,1],[2,2]]", true}, // inner ones are free
+        {"{'items':{'uniqueItems':true}}", "[[1,2],[1,2]]", true},
+        {"{'items':{'uniqueItems':true}}", "[[1,1],2]", false},
+        {"{'uniqueItems':true,'items':{'uniqueItems':true}}", "[[1,2],[1,2]]", false},
+        {"{'uniqueItems':true,'prefixItems':[{'type':'integer'}],'items':{'type':'string'}}",
+         "[1,\"1\",\"2\"]", true},
+        {"{'properties':{'a':{'uniqueItems':true},'b':true}}", "{\"a\":[1,2],\"b\":[1,1]}", true},
+        {"{'properties':{'a':{'uniqueItems':true},'b':true}}", "{\"a\":[1,1]}", false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct automaton *automaton = compile(rows[i].schema);
+        fixture_check(automaton, rows[i].text, rows[i].fits);
+        automaton_release(automaton);
+    }
+}
+
+// ---- random answers ----
+
+static bool repeats(const json_t *value) {
+    size_t i, j;
+    json_t *a, *b;
+    if (!json_is_array(value)) return false;
+    json_array_foreach(value, i, a) {
+        json_array_foreach(value, j, b) {
+            bool equal = json_is_number(a) && json_is_number(b)
+                             ? json_number_value(a) == json_number_value(b)
+                             : json_equal(a, b);
+            if (j < i && equal) return true;
+        }
+    }
+    return false;
+}
+
+// The mask has exactly the tokens that fit. Returns one of them; those that end things are chosen
+// more often, the longer the text is.
+static uint32_t choose(const struct matcher *matcher, uint64_t *random, size_t len) {
+    uint32_t words[16], num_allowed = 0, chosen = 0;
+    bool any;
+    struct err err = {0};
+    if (matcher_mask(matcher, words, &any, &err)) fail_msg("%s", err.message);
+    for (uint32_t token = 0; token < vocabulary->num_tokens; token++) {
+        uint32_t fits, weight = 1;
+        int32_t id = (int32_t)token;
+        assert_int_equal(matcher_fitting(matcher, &id, 1, &fits, NULL), OK);
+        if (fits != (words[token / 32] >> (token % 32) & 1)) {
+            uint32_t text_len;
+            const char *text = vocabulary_text(vocabulary, token, &text_len);
+            fail_msg("token \"%.*s\" %s", (int)text_len, text,
+                     fits ? "is missing" : "does not fit");
+        }
+        if (!fits) continue;
+        if (token < 8 && token != 1 && len > 40) weight = 50;
+        num_allowed += weight;
+        if (fixture_below(random, num_allowed) < weight) chosen = token;
+    }
+    assert_int_equal(any, num_allowed > 0);
+    assert_true(num_allowed > 0); // not stuck
+    return chosen;
+}
+
+static void random_answers(void **state) {
+    (void)state;
+    static const char *const schemas[] = {
+        "{'type':'array','uniqueItems':true,'minItems':2,'items':{'enum':['a','ab','b']}}",
+        "{'type':'array','uniqueItems':true,'minItems':4,'items':{'type':'string',"
+        "'pattern':'^[ab]{1,2}$'}}",
+        "{'type':'array','uniqueItems':true,'minItems':3,'items':{'type':'string'}}",
+        "{'type':'array','uniqueItems':true,'items':{'type':'integer','minimum':0,'maximum':3}}",
+        "{'type':'array','uniqueItems':true,'items':{'type':'number'},'maxItems':6}",
+        "{'type':'array','uniqueItems':true,'items':{'type':'object','properties':{'k':{'enum':"
+        "['a','b']},'l':{'type':'boolean'}},'additionalProperties':false}}",
+        "{'type':'array','uniqueItems':true,'minItems':2,'items':{'type':'object','properties':{"
+        "'k':{'type':'string'},'l':{'enum':[1]}},'required':['k','l'],"
+        "'additionalProperties':false}}",
+        "{'type':'array','uniqueItems':true,'items':{'type':'array','uniqueItems':true,"
+        "'items':{'type':'boolean'}}}",
+        "{'type':'array','uniqueItems':true,'items':{'type':'object','additionalProperties':{"
+        "'type':'boolean'}}}",
+        "{'type':'array','uniqueItems':true,'items':{'type':'string','maxLength':1}}",
+        "{'type':'array','uniqueItems':true,'contains':{'const':1},'maxItems':3,"
+        "'items':{'enum':[1,2,12]}}",
+    };
+    enum { ANSWERS = 12, TOKENS_MAX = 400 };
+    uint64_t random = 7;
+    for (size_t i = 0; i < ARRAY_LEN(schemas) * ANSWERS; i++) {
+        struct automaton *automaton = compile(schemas[i / ANSWERS]);
+        struct matcher matcher;
+        struct buf answer = {0};
+        assert_int_equal(matcher_init(&matcher, automaton, NULL), OK);
+        for (size_t n = 0; n < TOKENS_MAX && !matcher.ended; n++) {
+            uint32_t len, token = choose(&matcher, &random, answer.len);
+            const char *text = vocabulary_text(vocabulary, token, &len);
+            assert_int_equal(matcher_take(&matcher, (int32_t)token, NULL), OK);
+            if (!matcher.ended) assert_int_equal(buf_append(&answer, text, len, NULL), OK);
+        }
+        if (matcher.ended) {
+            json_t *value = json_loadb(answer.data, answer.len, JSON_REJECT_DUPLICATES, NULL);
+            if (!value || repeats(value)) fail_msg("%.*s", (int)answer.len, answer.data);
+            json_decref(value);
+        }
+        buf_fini(&answer);
+        matcher_fini(&matcher);
+        automaton_release(automaton);
+    }
+}
+
+static void take(struct matcher *matcher, const char *text) {
+    assert_int_equal(matcher_take_bytes(matcher, text, strlen(text), NULL), OK);
+}
+
+static bool takes(const struct matcher *matcher, const char *text) {
+    struct matcher copy;
+    assert_int_equal(matcher_copy(&copy, matcher, NULL), OK);
+    bool fits = matcher_take_bytes(&copy, text, strlen(text), NULL) == OK;
+    matcher_fini(&copy);
+    return fits;
+}
+
+static void items_are_taken_back(void **state) {
+    (void)state;
+    struct automaton *automaton = compile("{'uniqueItems':true}");
+    struct matcher matcher;
+    assert_int_equal(matcher_init(&matcher, automaton, NULL), OK);
+    take(&matcher, "[1,");
+    take(&matcher, "\"a\",");
+    take(&matcher, "[2],");
+    assert_false(takes(&matcher, "\"a\","));
+    assert_false(takes(&matcher, "[2],"));
+    assert_true(takes(&matcher, "2,"));
+    matcher_rewind(&matcher, 1);
+    assert_true(takes(&matcher, "\"a\","));
+    assert_false(takes(&matcher, "1,"));
+    take(&matcher, "[2]]");
+    assert_true(matcher_can_end(&matcher));
+    matcher_fini(&matcher);
+    automaton_release(automaton);
+}
+
+// An item that must end as one that is there is not begun, and a string goes on instead.
+static void looks_ahead(void **state) {
+    (void)state;
+    struct automaton *automaton =
+        compile("{'uniqueItems':true,'items':{'enum':['ab','ac',1],'type':['string','integer']}}");
+    struct matcher matcher;
+    assert_int_equal(matcher_init(&matcher, automaton, NULL), OK);
+    take(&matcher, "[\"ab\",");
+    assert_true(takes(&matcher, "\"a"));
+    assert_false(takes(&matcher, "\"ab"));
+    take(&matcher, "\"ac\",");
+    assert_false(takes(&matcher, "\""));
+    assert_true(takes(&matcher, "1]"));
+    assert_false(takes(&matcher, "1,"));
+    matcher_fini(&matcher);
+    automaton_release(automaton);
+}
+
+int main(void) {
+    vocabulary = fixture_vocabulary(texts, ARRAY_LEN(texts));
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_values),
+        cmocka_unit_test(random_answers),
+        cmocka_unit_test(items_are_taken_back),
+        cmocka_unit_test(looks_ahead),
+    };
+    int num_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    vocabulary_destroy(vocabulary);
+    return num_failed;
+}
