@@ -292,6 +292,12 @@ class HarmonyTokens(Scripted):
         message = self.ask_chat("", response_format=form)["message"]
         self.assertEqual((message["reasoning"], json.loads(message["content"])), ("They want a sum.", {"a": 7}))
 
+    def test_faults_of_the_final_channels_form(self):
+        for form, sentence in (({"choice": [""]}, "choice: choice 0 is empty"), ({"choice": "a"}, "choice is a string")):
+            status, body = self.server.post(CHAT, self.body("", structured_outputs=form))
+            self.assertEqual((status, body["error"]["param"]), (400, "structured_outputs"), body)
+            self.assertTrue(body["error"]["message"].startswith("structured_outputs: " + sentence), body)
+
 
 class InTags(Scripted):
     """Qwen3-Coder's calls. The parameters decide what a value is."""

@@ -8,60 +8,6 @@
 #include "server/chat/tool_form.h"
 #include "server/loop/body.h"
 
-// ---- the form of the text ----
-
-static json_t *make_part(const char *type, const char *key, json_t *value) {
-    return json_pack("{s:s, s:O}", "type", type, key, value);
-}
-
-static json_t *make_choice(const json_t *texts) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < json_array_size(texts); i++) {
-        json_t *text = make_part("const_string", "value", json_array_get(texts, i));
-        if (json_array_append_new(list, text)) {
-            json_decref(list);
-            return NULL;
-        }
-    }
-    json_t *part = list ? make_part("or", "elements", list) : NULL;
-    json_decref(list);
-    return part;
-}
-
-// The one constraint of structured_outputs. NULL: there is none, or another number of them.
-static const char *find_constraint(const json_t *form, json_t **value) {
-    static const char *const keys[] = {"json",   "json_object", "regex",
-                                       "choice", "grammar",     "structural_tag"};
-    const char *found = NULL;
-    size_t count = 0;
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        json_t *member = jread_get(form, keys[i]);
-        if (!member || (json_is_false(member) && strcmp(keys[i], "json_object") == 0)) continue;
-        found = keys[i];
-        *value = member;
-        count++;
-    }
-    return count == 1 ? found : NULL;
-}
-
-// What structured_outputs asks for, as a part of a structural tag. *part stays NULL where it has a
-// fault, which the engine names. False: request->error is set.
-static bool make_text_part(struct api_request *request, json_t **part) {
-    json_t *value = NULL;
-    const char *key = find_constraint(request->chat.form, &value);
-    if (!key) return true;
-    if (strcmp(key, "json") == 0) {
-        *part = make_part("json_schema", "json_schema", value);
-    } else if (strcmp(key, "json_object") == 0) {
-        *part = json_pack("{s:s, s:{s:s}}", "type", "json_schema", "json_schema", "type", "object");
-    } else if (strcmp(key, "choice") == 0) {
-        *part = make_choice(value);
-    } else {
-        *part = make_part(key, strcmp(key, "regex") == 0 ? "pattern" : key, value);
-    }
-    return *part ? true : api_error_nomem(&request->error);
-}
-
 // ---- the functions ----
 
 static bool refuse_parameters(struct api_request *request, const char *name) {
@@ -125,13 +71,31 @@ static bool fill_function(struct api_request *request, const json_t *tool,
 
 // ---- the whole ----
 
-// The options beside the constraint hold for all JSON of the answer.
+// The options of structured_outputs, which hold for all JSON of the answer. A new reference; NULL:
+// no memory.
+static json_t *make_options(const json_t *form) {
+    static const char *const constraints[] = {"json",   "json_object", "regex",
+                                              "choice", "grammar",     "structural_tag"};
+    json_t *options = json_object();
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)form, key, value) {
+        bool is_constraint = false;
+        for (size_t i = 0; i < ARRAY_LEN(constraints); i++) {
+            is_constraint |= strcmp(constraints[i], key) == 0;
+        }
+        if (!is_constraint && json_object_set(options, key, value)) {
+            json_decref(options);
+            return NULL;
+        }
+    }
+    return options;
+}
+
 static bool set_form(struct api_request *request, json_t *format, bool has_tools) {
-    json_t *form = json_object(), *value;
-    const char *key = find_constraint(request->chat.form, &value);
+    json_t *form = make_options(request->chat.form);
     bool is_good =
-        format && (!request->chat.form || json_object_update(form, request->chat.form) == 0) &&
-        (!key || json_object_del(form, key) == 0) &&
+        format && form &&
         json_object_set_new(form, "structural_tag", json_pack("{s:O}", "format", format)) == 0;
     is_good = is_good ? request_params_set(request, "structured_outputs", form)
                       : api_error_nomem(&request->error);
@@ -202,8 +166,11 @@ bool tool_grammar_set(struct api_request *request, const json_t *tools, const ch
                                           "a structural tag beside tools");
     }
     json_t *text = NULL;
-    bool has_text = request->chat.form && !request->chat.forces_call;
-    if (has_text && !make_text_part(request, &text)) return false;
+    if (request->chat.form && !request->chat.forces_call) {
+        text = json_pack("{s:s, s:O}", "type", "structured_outputs", "structured_outputs",
+                         request->chat.form);
+        if (!text) return api_error_nomem(&request->error);
+    }
     if (!request->chat.forces_call && !any_strict && !text) return true;
     size_t count = json_array_size(tools);
     struct tool_form_function *functions = calloc(count ? count : 1, sizeof *functions);

@@ -57,7 +57,7 @@ static json_t *parameters_part(struct builder *b, const struct tool_form_functio
     json_t *schema = function->parameters ? json_incref(function->parameters)
                                           : json_pack("{s:s}", "type", "object");
     put(b, part, "json_schema", schema);
-    put(b, part, "name", json_string(function->name));
+    put(b, part, "name", json_sprintf(TOOL_FORM_TOOL "%s\"", function->name));
     if (!function->is_strict) put(b, part, "best_effort", json_true());
     return part;
 }

@@ -20,6 +20,8 @@
 #define TOOL_FORM_PLACE "structural_tag: "
 #define TOOL_FORM_TEXT_PLACE TOOL_FORM_PLACE "format: elements[0]: "
 #define TOOL_FORM_FINAL_PLACE TOOL_FORM_PLACE "format: elements[1]: elements[0]: elements[3]: "
+// What the sentence about a function's schema begins with, behind the place: tool "NAME": ...
+#define TOOL_FORM_TOOL "tool \""
 
 struct tool_form_function {
     const char *name;

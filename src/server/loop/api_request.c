@@ -493,23 +493,41 @@ static void on_event(const struct nvllm_event *event, void *user_data) {
     engine_thread_send(api->engine_thread, &delta->message);
 }
 
-// The member that a fault of the form is about: the tools, or the form beside them. Then the fault
-// is told as without tools.
+// Takes the part [at, to) out of the sentence.
+static void cut_out(char *at, const char *to) {
+    memmove(at, to, strlen(to) + 1);
+}
+
+// A fault of the tools' schemas. The client knows nothing of the form that holds them.
+static const char *blame_tools(struct nvllm_error *fault, char *at) {
+    const char *tool = strstr(at, TOOL_FORM_TOOL);
+    if (tool) {
+        cut_out(fault->message, tool);
+        return "tools";
+    }
+    char own[sizeof fault->message];
+    snprintf(own, sizeof own, "%s", at);
+    snprintf(fault->message, sizeof fault->message,
+             "the schemas of tools make a form that is refused: %.400s", own);
+    return "tools";
+}
+
+// The member that a fault of the form is about: the tools, or the form beside them. The sentence
+// becomes the one about that member alone.
 static const char *blame_form(const struct api_request *request, struct nvllm_error *fault) {
     static const char start[] = "structured_outputs: ";
     char *at = fault->message + strlen(start);
     if (strncmp(fault->message, start, strlen(start)) != 0) return NULL;
     if (!request->chat.has_form) return "structured_outputs";
-    if (!request->chat.form || request->chat.forces_call) return "tools";
+    if (!request->chat.form || request->chat.forces_call) return blame_tools(fault, at);
     bool has_channels = request->chat.split.has_channels;
     const char *place = has_channels ? TOOL_FORM_FINAL_PLACE : TOOL_FORM_TEXT_PLACE;
     if (strncmp(at, place, strlen(place)) == 0) {
-        const char *rest = at + strlen(place);
-        memmove(at, rest, strlen(rest) + 1);
+        cut_out(at, at + strlen(place));
         return "structured_outputs";
     }
     bool is_call = strncmp(at, TOOL_FORM_PLACE, strlen(TOOL_FORM_PLACE)) == 0;
-    return is_call ? "tools" : "structured_outputs";
+    return is_call ? blame_tools(fault, at) : "structured_outputs";
 }
 
 static bool submit_one(struct api_request *request, struct prompt *prompt) {

@@ -249,9 +249,19 @@ static enum status read_object(struct reader *reader, const json_t *root, struct
                        "regex, choice, grammar and structural_tag");
     }
     enum status status = read(reader, form, err);
-    if (status) return status;
-    grammar_start(reader->grammar, reader->start);
-    return grammar_status(reader->grammar, err);
+    return status ? status : grammar_status(reader->grammar, err);
+}
+
+enum status outputs_add(struct grammar *grammar, const json_t *object,
+                        const struct vocabulary *vocabulary, uint32_t *rule, struct err *err) {
+    struct reader reader = {.grammar = grammar, .vocabulary = vocabulary};
+    if (!json_is_object(object)) return wrong_type("structured_outputs", object, "an object", err);
+    if (jread_get(object, "structural_tag")) { // so that their depth is limited
+        return err_set(err, ERR_UNSUPPORTED, "a structural_tag within a structural_tag");
+    }
+    enum status status = read_object(&reader, object, err);
+    *rule = reader.start;
+    return status;
 }
 
 enum status outputs_read(struct grammar **out, const char *text, size_t len,
@@ -265,6 +275,7 @@ enum status outputs_read(struct grammar **out, const char *text, size_t len,
     }
     if (!status) status = grammar_create(&reader.grammar, NULL, err);
     if (!status) status = read_object(&reader, root, err);
+    if (!status) grammar_start(reader.grammar, reader.start);
     json_decref(root);
     if (status) {
         grammar_destroy(reader.grammar);

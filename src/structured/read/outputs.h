@@ -13,6 +13,8 @@
 #ifndef STRUCTURED_OUTPUTS_H
 #define STRUCTURED_OUTPUTS_H
 
+#include <jansson.h>
+
 #include "structured/grammar/grammar.h"
 #include "structured/vocabulary/vocabulary.h"
 
@@ -21,5 +23,9 @@
 // it names must be in `vocabulary`; NULL: that is not checked.
 MUST_USE enum status outputs_read(struct grammar **out, const char *text, size_t len,
                                   const struct vocabulary *vocabulary, struct err *err);
+// Adds a rule for the texts of such an object, which has no structural_tag: it stands in one.
+MUST_USE enum status outputs_add(struct grammar *grammar, const json_t *object,
+                                 const struct vocabulary *vocabulary, uint32_t *rule,
+                                 struct err *err);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/text/utf8.h"
 #include "structured/read/expression.h"
 #include "structured/read/gbnf.h"
+#include "structured/read/outputs.h"
 #include "structured/read/tags.h"
 
 enum { TRIAL_STEPS_MAX = 20000000 }; // of all schemas with best_effort together
@@ -163,7 +164,17 @@ static enum status read_schema(const struct reader *reader, const json_t *part, 
     }
     if (!status) status = add_schema(reader, schema, best_effort, item, err);
     json_decref(parsed);
-    return status && name ? err_prefix(err, status, "%.64s", name) : status;
+    return status && name ? err_prefix(err, status, "%.80s", name) : status;
+}
+
+static enum status read_outputs(const struct reader *reader, const json_t *part, uint32_t *item,
+                                struct err *err) {
+    const json_t *object = json_object_get(part, "structured_outputs");
+    uint32_t rule;
+    if (!object) return wrong_type("structured_outputs", object, "an object", err);
+    enum status status = outputs_add(reader->grammar, object, reader->vocabulary, &rule, err);
+    if (!status) *item = grammar_call(reader->grammar, rule);
+    return status;
 }
 
 static enum status read_any_text(const struct reader *reader, const json_t *part, uint32_t *item,
@@ -350,6 +361,7 @@ static const struct part_type {
     {"regex", read_regex, {"type", "pattern"}},
     {"grammar", read_grammar, {"type", "grammar"}},
     {"json_schema", read_schema, {"type", "json_schema", "name", "best_effort", "style"}},
+    {"structured_outputs", read_outputs, {"type", "structured_outputs"}},
     {"any_text", read_any_text, {"type", "excludes"}},
     {"token", read_token, {"type", "token"}},
     {"sequence", read_sequence, {"type", "elements"}},
@@ -379,7 +391,8 @@ static enum status read_part(const struct reader *reader, const json_t *part, ui
     }
     return err_set(err, ERR_UNSUPPORTED,
                    "a part has no known type, want const_string, regex, grammar, json_schema, "
-                   "any_text, any_tokens, token, sequence, or, optional, tag, triggered_tags or "
+                   "structured_outputs, any_text, any_tokens, token, sequence, or, optional, tag, "
+                   "triggered_tags or "
                    "tags_with_separator");
 }
 

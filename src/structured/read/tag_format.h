@@ -4,6 +4,7 @@
  *     const_string {value}, regex {pattern}, grammar {grammar}
  *     json_schema {json_schema, name, best_effort}: a schema or its text; `name` is for messages;
  *         with best_effort any object does where the schema cannot be enforced
+ *     structured_outputs {structured_outputs}: what this object asks for (outputs.h)
  *     any_text {excludes}: free text in which none of the texts of the list occurs
  *     any_tokens: the same, and any added tokens in it
  *     token {token}: one added token of the tokenizer, by its text
