@@ -14,7 +14,7 @@
 #include "text/chat/chat.h"
 #include "text/tokenizer/tokenizer.h"
 
-enum { F32_TYPE = 0, VALUES_MAX = 40, HIDDEN = 8, VOCAB = 12 };
+enum { F32_TYPE = 0, VALUES_MAX = 40, HIDDEN = 8, VOCAB = 12, BLOCKS = 2 };
 
 // A file that is being put together; values first, then write_file adds the tensors.
 struct file_text {
@@ -76,7 +76,7 @@ static void put_sizes(struct file_text *file, const char *architecture) {
         const char *key;
         uint32_t value;
     } sizes[] = {{"context_length", 64},      {"embedding_length", HIDDEN},
-                 {"block_count", 1},          {"feed_forward_length", 16},
+                 {"block_count", BLOCKS},     {"feed_forward_length", 16},
                  {"attention.head_count", 2}, {"attention.head_count_kv", 1}};
     char key[128];
     put_text(file, "general.architecture", architecture);
@@ -171,6 +171,36 @@ static void test_experts(void **state) {
     refuse(&file, ERR_UNSUPPORTED, "\"qwen3.expert_count\" is 4, which is not supported of qwen3");
 }
 
+// The last of the blocks drafts tokens, and experts are chosen by sigmoids.
+static void test_experts_of_glm(void **state) {
+    (void)state;
+    struct file_text file = {0};
+    struct model_config config;
+    struct generation_config generation;
+    for (int function = 2; function >= 1; function--) {
+        put_sizes(&file, "glm4moe");
+        put_int(&file, "glm4moe.expert_count", 4);
+        put_int(&file, "glm4moe.expert_used_count", 2);
+        put_int(&file, "glm4moe.expert_feed_forward_length", 12);
+        put_int(&file, "glm4moe.expert_shared_count", 2);
+        put_int(&file, "glm4moe.leading_dense_block_count", 0);
+        put_int(&file, "glm4moe.nextn_predict_layers", 1);
+        put_int(&file, "glm4moe.expert_gating_func", (uint32_t)function);
+        put_real(&file, "glm4moe.expert_weights_scale", 2.5f);
+        if (function == 1) {
+            refuse(&file, ERR_UNSUPPORTED, "\"glm4moe.expert_gating_func\" is 1, want 2");
+            continue;
+        }
+        write_file(&file, NULL);
+        assert_int_equal(load(&config, &generation, NULL), OK);
+        assert_int_equal(config.num_layers, BLOCKS - 1);
+        assert_int_equal(config.num_draft_layers, 1);
+        assert_int_equal(config.moe.shared_intermediate_size, 24);
+        assert_true(config.moe.weights_factor == 2.5f && config.moe.is_sparse[0]);
+        model_config_fini(&config);
+    }
+}
+
 static void put_flags(struct file_text *file, const char *key, const bool *flags, uint64_t count) {
     put_array(&file->values, key, GGUF_BOOL, count);
     put_bytes(&file->values, flags, count);
@@ -183,7 +213,7 @@ static void test_windows(void **state) {
     static const struct {
         const char *architecture, *want;
         uint32_t window, pattern;
-        bool has_list, list[1];
+        bool has_list, list[BLOCKS];
     } cases[] = {
         {"gemma3", "Gemma3ForCausalLM", 32, 0, false, {false}},
         {"gemma3", "Gemma3ForCausalLM", 0, 0, false, {false}},
@@ -206,7 +236,7 @@ static void test_windows(void **state) {
         if (cases[i].window) put_int(&file, key, cases[i].window);
         snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", cases[i].architecture);
         if (cases[i].pattern) put_int(&file, key, cases[i].pattern);
-        if (cases[i].has_list) put_flags(&file, key, cases[i].list, 1);
+        if (cases[i].has_list) put_flags(&file, key, cases[i].list, BLOCKS);
         write_file(&file, NULL);
         if (load(&config, &generation, &err)) fail_msg("%zu: %s", i, err.message);
         assert_string_equal(config.architecture, cases[i].want);
@@ -216,7 +246,7 @@ static void test_windows(void **state) {
     struct file_text file = {0};
     put_sizes(&file, "gemma3");
     put_int(&file, "gemma3.attention.sliding_window", 32);
-    put_flags(&file, "gemma3.attention.sliding_window_pattern", (bool[2]){true, true}, 2);
+    put_flags(&file, "gemma3.attention.sliding_window_pattern", (bool[1]){true}, 1);
     refuse(&file, ERR_FORMAT, "sliding_window_pattern\" is not a list of true and false");
 }
 
@@ -284,11 +314,10 @@ static void test_what_is_no_model(void **state) {
     put_text(&file, "general.type", "mmproj");
     put_text(&file, "general.architecture", "clip");
     refuse(&file, ERR_UNSUPPORTED, "(mmproj): give the file of the language model");
-    put_text(&file, "general.architecture", "gemma4");
+    put_text(&file, "general.architecture", "nobody");
     refuse(&file, ERR_UNSUPPORTED,
-           "\"general.architecture\" is \"gemma4\", which is not supported, want one of llama, "
-           "gemma3, granite, olmo2, phi3, smollm3, qwen2, qwen2vl, qwen3vl, qwen3, qwen3moe, "
-           "qwen3vlmoe");
+           "\"general.architecture\" is \"nobody\", which is not supported, want one of llama, "
+           "gemma3, ");
     put_text(&file, "general.name", "nothing");
     refuse(&file, ERR_FORMAT, "has no \"general.architecture\"");
     put_text(&file, "general.architecture", "llama");
@@ -518,6 +547,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_configuration),
         cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_experts_of_glm),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_keys_of_one_architecture),
         cmocka_unit_test(test_divisors_of_frequencies),

@@ -37,7 +37,14 @@ MODULES = {
     "mlp.down_proj": "ffn_down",
     "mlp.gate": "ffn_gate_inp",
     "block_sparse_moe.gate": "ffn_gate_inp",
+    "mlp.router": "ffn_gate_inp",
+    "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp",
 }
+# Tensors with names that are no module's.
+WHOLE_NAMES = {"self_attn.sinks": "attn_sinks.weight", "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+               "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias"}
 EXPERT_PARTS = {"gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down",
                 "w1": "ffn_gate", "w3": "ffn_up", "w2": "ffn_down"}
 GLOBALS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
@@ -45,9 +52,11 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3moe",
                  "Gemma3ForCausalLM": "gemma3", "GraniteForCausalLM": "granite", "Olmo2ForCausalLM": "olmo2",
                  "Olmo3ForCausalLM": "olmo2", "Phi3ForCausalLM": "phi3", "SmolLM3ForCausalLM": "smollm3",
-                 "Qwen3VLForConditionalGeneration": "qwen3vl"}
+                 "Qwen3VLForConditionalGeneration": "qwen3vl", "Glm4MoeForCausalLM": "glm4moe",
+                 "MiniMaxM2ForCausalLM": "minimax-m2", "Ministral3ForCausalLM": "mistral3",
+                 "GptOssForCausalLM": "gpt-oss"}
 # Rows of q and k are stored for a rotation of neighbours.
-INTERLEAVED = ("llama", "granite", "smollm3")
+INTERLEAVED = ("llama", "granite", "smollm3", "mistral3")
 
 
 def string(text) -> bytes:
@@ -102,6 +111,22 @@ def read_safetensors(folder: str) -> dict:
             name = name.replace("model.language_model.", "model.")
             tensors[name] = (item["dtype"], item["shape"], data[8 + length + begin:8 + length + end])
     return tensors
+
+
+def decode_fp8(tensors: dict) -> dict:
+    """E4M3 codes with one scale for each matrix become F32. Other tensors stay."""
+    out = {}
+    for name, (dtype, shape, data) in tensors.items():
+        if name.endswith(("_scale_inv", ".activation_scale")):
+            continue
+        if dtype == "F8_E4M3":
+            scale = floats(*tensors[f"{name}_scale_inv"][::2])[0]
+            steps = [(code & 7) / 512 if not code & 120 else (8 + (code & 7)) * 2.0 ** ((code >> 3 & 15) - 10)
+                     for code in range(256)]
+            values = array.array("f", [scale * (-steps[code] if code & 128 else steps[code]) for code in data])
+            dtype, data = "F32", values.tobytes()
+        out[name] = (dtype, shape, data)
+    return out
 
 
 def floats(dtype: str, data: bytes) -> array.array:
@@ -176,7 +201,12 @@ def tensor_name(name: str, arch: str) -> str:
         return f"blk.{module.split('.')[2]}.post_attention_norm.{suffix}"
     if module in GLOBALS:
         return f"{GLOBALS[module]}.{suffix}"
+    layer, _, whole = name.removeprefix("model.layers.").partition(".")
+    if whole in WHOLE_NAMES:
+        return f"blk.{layer}.{WHOLE_NAMES[whole]}"
     layer, _, module = module.removeprefix("model.layers.").partition(".")
+    if arch in ("glm4moe", "gpt-oss") and module == "post_attention_layernorm":
+        return f"blk.{layer}.post_attention_norm.{suffix}"
     return f"blk.{layer}.{MODULES[module]}.{suffix}"
 
 
@@ -227,7 +257,7 @@ def config_entries(config: dict, arch: str) -> list:
             values += [(key, F32, config[name])]
     if arch == "qwen3vl":
         values += [("n_deepstack_layers", U32, 1), ("rope.dimension_sections", I32, [head_dim // 2 - 8, 4, 4, 0])]
-    if config.get("sliding_window") and arch in ("gemma3", "olmo2", "phi3"):
+    if config.get("sliding_window") and arch in ("gemma3", "olmo2", "phi3", "gpt-oss"):
         values += [("attention.sliding_window", U32, config["sliding_window"])]
     if rope["rope_type"] == "longrope":
         values += [("rope.scaling.original_context_length", U32, rope["original_max_position_embeddings"]),
@@ -236,7 +266,17 @@ def config_entries(config: dict, arch: str) -> list:
         values += [("rope.scaling.type", STRING, rope["rope_type"]), ("rope.scaling.factor", F32, rope["factor"])]
     if rope["rope_type"] == "yarn":
         values += [("rope.scaling.original_context_length", U32, rope["original_max_position_embeddings"])]
-    experts = config.get("num_local_experts") or config.get("num_experts")
+    if arch == "mistral3":
+        values += [("rope.scaling.yarn_log_multiplier", F32, rope["mscale_all_dim"]),
+                   ("attention.temperature_scale", F32, rope["llama_4_scaling_beta"])]
+    if arch == "glm4moe":
+        values += [("expert_shared_count", U32, config["n_shared_experts"]), ("nextn_predict_layers", U32, 0),
+                   ("leading_dense_block_count", U32, config["first_k_dense_replace"]),
+                   ("expert_group_count", U32, 1), ("expert_weights_norm", BOOL, config["norm_topk_prob"]),
+                   ("expert_weights_scale", F32, config["routed_scaling_factor"])]
+    if arch in ("glm4moe", "minimax-m2"):
+        values += [("expert_gating_func", U32, 2)]
+    experts = config.get("num_local_experts") or config.get("num_experts") or config.get("n_routed_experts")
     if experts:
         values += [("expert_count", U32, experts), ("expert_used_count", U32, config["num_experts_per_tok"])]
     if "moe_intermediate_size" in config:
@@ -294,13 +334,44 @@ def expert_tensors(tensors: dict, kind: str) -> list:
     return out
 
 
+MXFP4 = 39
+
+
+def gpt_oss_experts(tensors: dict) -> list:
+    """gpt-oss' experts, which are one tensor each there too: gate and up are divided. ggml's blocks have a byte of
+    scale before 16 of codes, and a byte has the elements i and i + 16."""
+    out = []
+    for name, (dtype, shape, data) in tensors.items():
+        module, _, kind = name.rpartition("experts.")[2].partition("_proj_")
+        if ".experts." not in name or kind == "scales":
+            continue
+        layer, rows, size = name.split(".")[2], shape[1], len(data) // (shape[0] * shape[1])
+        parts = {"gate_up": ("ffn_gate", "ffn_up")}.get(module, ("ffn_down",))
+        scales = tensors[name.replace("_blocks", "_scales")][2] if kind == "blocks" else b""
+        for part, target in enumerate(parts):
+            made = bytearray()
+            for row in range(part, shape[0] * rows, len(parts)):
+                piece = data[row * size:(row + 1) * size]
+                if kind == "bias":
+                    made += floats(dtype, piece).tobytes()
+                    continue
+                for group in range(size // 16):
+                    codes = [nibble for byte in piece[group * 16:group * 16 + 16] for nibble in (byte & 15, byte >> 4)]
+                    made += scales[row * (size // 16) + group:][:1]
+                    made += bytes(codes[i] | codes[i + 16] << 4 for i in range(16))
+            own = [shape[0], rows // len(parts)] + ([shape[2] * 32] if kind == "blocks" else [])
+            ending = "bias" if kind == "bias" else "weight"
+            out.append((f"blk.{layer}.{target}_exps.{ending}", 0 if kind == "bias" else MXFP4, own, bytes(made)))
+    return out
+
+
 def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: int = 1) -> None:
     with open(os.path.join(folder, "config.json")) as file:
         config = json.load(file)
     config = {**config, **config.get("text_config", {})}
     arch = ARCHITECTURES[config["architectures"][0]]
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    tensors = read_safetensors(folder)
+    tensors = decode_fp8(read_safetensors(folder))
     made = []
     for name, (dtype, shape, data) in tensors.items():
         if ".experts." in name or (name == "lm_head.weight" and config["tie_word_embeddings"]):
@@ -313,7 +384,7 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
         made.append((tensor_name(name, arch), number, shape, data))
         if arch == "olmo2" and name == "model.embed_tokens.weight" and config["tie_word_embeddings"]:
             made.append(("output.weight", number, shape, data))  # llama.cpp wants it
-    made += expert_tensors(tensors, kind)
+    made += gpt_oss_experts(tensors) if arch == "gpt-oss" else expert_tensors(tensors, kind)
     rope = full_rope(config)
     if rope["rope_type"] == "longrope":
         for key in ("long", "short"):

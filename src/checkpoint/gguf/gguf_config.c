@@ -20,7 +20,6 @@ struct size_key {
 static const struct size_key sizes[] = {
     {"context_length", "max_position_embeddings", true, false},
     {"embedding_length", "hidden_size", true, false},
-    {"block_count", "num_hidden_layers", true, false},
     {"attention.head_count", "num_attention_heads", true, false},
     {"attention.head_count_kv", "num_key_value_heads", false, false},
     {"expert_used_count", "num_experts_per_tok", false, true},
@@ -35,8 +34,7 @@ static const struct {
 } neutral_keys[] = {
     {"attention.causal", 1},         {"attention.clamp_kqv", 0},
     {"attention.max_alibi_bias", 0}, {"use_parallel_residual", 0},
-    {"expert_shared_count", 0},      {"expert_group_count", 0},
-    {"expert_group_used_count", 0},  {"leading_dense_block_count", 0},
+    {"expert_shared_count", 0},      {"leading_dense_block_count", 0},
     {"nextn_predict_layers", 0},     {"attn_logit_softcapping", 0},
     {"final_logit_softcapping", 0},  {"logit_scale", 1},
     {"residual_scale", 1},           {"embedding_scale", 1},
@@ -51,7 +49,16 @@ static const struct {
     {"granite", "embedding_scale", "embedding_multiplier"},
     {"granite", "residual_scale", "residual_multiplier"},
     {"granite", "logit_scale", "logits_scaling"},
-    {"phi3", "attention.sliding_window", NULL}, // write_windows
+    {"mistral3", "attention.temperature_scale", NULL}, // gguf_rope.c
+    {"glm4moe", "expert_shared_count", NULL}, // write_routed
+    {"glm4moe", "leading_dense_block_count", NULL},
+    {"glm4moe", "nextn_predict_layers", NULL},
+    {"glm4moe", "expert_gating_func", NULL}, // check_gating
+    {"minimax-m2", "expert_gating_func", NULL},
+    {"gpt-oss", "expert_gating_func", NULL},
+    {"gpt-oss", "attention.sliding_window", NULL}, // write_windows
+    {"gpt-oss", "attention.sliding_window_pattern", NULL},
+    {"phi3", "attention.sliding_window", NULL},
     {"gemma3", "attention.sliding_window", NULL},
     {"gemma3", "attention.sliding_window_pattern", NULL},
     {"olmo2", "attention.sliding_window", NULL},
@@ -70,6 +77,9 @@ static bool is_own(const struct gguf_model *model, const char *key) {
 }
 
 static const char *const known_keys[] = {
+    "block_count",
+    "expert_group_count", // check_groups
+    "expert_group_used_count",
     "feed_forward_length",
     "vocab_size",
     "tensor_data_layout", // of the first converter: the rows of q and k, always permuted by now
@@ -259,15 +269,74 @@ static void write_query_scale(const struct gguf_model *model, struct json_out *o
     json_out_rawf(out, ", \"query_pre_attn_scalar\": %lld", (long long)scalar);
 }
 
-// Both families scale a token's weights to the sum 1, and only softmax routes.
-static enum status write_experts(const struct gguf *gguf, const struct gguf_model *model,
+// llama.cpp's numbers: 1 softmax, 2 sigmoid, 3 softmax of the chosen. neutral_keys has the 1.
+static enum status check_gating(const struct gguf *gguf, const struct gguf_model *model,
+                                struct err *err) {
+    char key[GGUF_KEY_MAX];
+    int64_t want = model->choice_bias ? 2 : 3, function = want, num_groups = 1;
+    enum status status = OK;
+    gguf_model_key(model, "expert_gating_func", key, sizeof key);
+    if (is_own(model, "expert_gating_func")) {
+        status = gguf_read_int(gguf, key, 0, INT32_MAX, &function, err);
+    }
+    if (!status && function != want) {
+        return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %lld, want %lld", gguf_path(gguf), key,
+                       (long long)function, (long long)want);
+    }
+    gguf_model_key(model, "expert_group_count", key, sizeof key);
+    if (!status) status = gguf_read_int(gguf, key, 0, INT32_MAX, &num_groups, err);
+    if (status || num_groups <= 1) return status;
+    return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %lld, only 1 group is supported",
+                   gguf_path(gguf), key, (long long)num_groups);
+}
+
+// Keys of GLM's mixtures, with the file's numbers.
+static enum status write_routed(const struct gguf_files *files, const struct gguf_model *model,
+                                struct json_out *out, struct err *err) {
+    const struct gguf *gguf = files->files[0];
+    static const struct {
+        const char *key, *name;
+    } numbers[] = {{"expert_shared_count", "n_shared_experts"},
+                   {"leading_dense_block_count", "first_k_dense_replace"}};
+    bool norm = true;
+    double factor = 1;
+    char key[GGUF_KEY_MAX];
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        struct gguf_value value;
+        int64_t number = 0;
+        gguf_model_key(model, numbers[i].key, key, sizeof key);
+        if (!gguf_find(gguf, key, &value)) return gguf_missing(gguf, key, err);
+        enum status status = gguf_read_int(gguf, key, 0, INT32_MAX, &number, err);
+        if (status) return status;
+        json_out_rawf(out, ", \"%s\": %lld", numbers[i].name, (long long)number);
+    }
+    gguf_model_key(model, "expert_weights_norm", key, sizeof key);
+    enum status status = gguf_read_bool(gguf, key, &norm, err);
+    gguf_model_key(model, "expert_weights_scale", key, sizeof key);
+    if (!status) status = gguf_read_real(gguf, key, &factor, err);
+    json_out_rawf(out,
+                  ", \"norm_topk_prob\": %s, \"routed_scaling_factor\": ", norm ? "true" : "false");
+    json_out_float(out, (float)(factor == 0 ? 1 : factor));
+    json_out_rawf(out, ", \"num_nextn_predict_layers\": %lld, \"use_qk_norm\": %s",
+                  (long long)model->num_draft_layers,
+                  gguf_files_find(files, "blk.0.attn_q_norm.weight") ? "true" : "false");
+    return status;
+}
+
+// The other families scale a token's weights to the sum 1.
+static enum status write_experts(const struct gguf_files *files, const struct gguf_model *model,
                                  struct json_out *out, struct err *err) {
+    const struct gguf *gguf = files->files[0];
     char key[GGUF_KEY_MAX];
     bool norm = true;
     double scale = 1;
     if (!model->experts) return OK;
+    enum status status = check_gating(gguf, model, err);
+    if (status) return status;
+    json_out_rawf(out, ", \"num_local_experts\": %lld", (long long)model->num_experts);
+    if (model->shared) return write_routed(files, model, out, err);
     gguf_model_key(model, "expert_weights_norm", key, sizeof key);
-    enum status status = gguf_read_bool(gguf, key, &norm, err);
+    status = gguf_read_bool(gguf, key, &norm, err);
     gguf_model_key(model, "expert_weights_scale", key, sizeof key);
     if (!status) status = gguf_read_real(gguf, key, &scale, err);
     if (status) return status;
@@ -275,8 +344,7 @@ static enum status write_experts(const struct gguf *gguf, const struct gguf_mode
         return err_set(err, ERR_UNSUPPORTED, "%s: other weights of experts are not supported (%s)",
                        gguf_path(gguf), key);
     }
-    json_out_rawf(out, ", \"num_experts\": %lld, \"norm_topk_prob\": true",
-                  (long long)model->num_experts);
+    json_out_raw(out, ", \"norm_topk_prob\": true");
     return OK;
 }
 
@@ -325,12 +393,13 @@ enum status gguf_write_config(const struct gguf_files *files, struct json_out *o
     if (!status) status = check_keys(gguf, &model, err);
     if (status) return status;
     json_out_rawf(out, "{\"architectures\": [\"%s\"], \"dtype\": \"bfloat16\"", model.architecture);
+    json_out_rawf(out, ", \"num_hidden_layers\": %lld", (long long)model.num_layers);
     write_flags(files, &model, out);
     status = write_sizes(gguf, &model, out, err);
     if (!status) status = write_intermediate_size(gguf, &model, out, err);
     if (!status) status = write_head_dim(gguf, &model, out, err);
     if (!status) status = write_eps(gguf, &model, out, err);
-    if (!status) status = write_experts(gguf, &model, out, err);
+    if (!status) status = write_experts(files, &model, out, err);
     if (!status) status = write_own(gguf, &model, out, err);
     if (!status) status = write_windows(gguf, &model, out, err);
     if (!status) write_query_scale(&model, out);

@@ -23,6 +23,36 @@ static const struct gguf_model models[] = {
      .has_norms_around = true,
      .has_norms_plus_one = true,
      .window_pattern = 6},
+    {.name = "glm4moe",
+     .architecture = "Glm4MoeForCausalLM",
+     .is_partial = true,
+     .router = "mlp.gate",
+     .experts = "mlp.experts",
+     .gate = "gate_proj",
+     .up = "up_proj",
+     .down = "down_proj",
+     .shared = "mlp.shared_experts",
+     .choice_bias = "mlp.gate.e_score_correction_bias"},
+    {.name = "gpt-oss",
+     .architecture = "GptOssForCausalLM",
+     .window_pattern = 2,
+     .has_one_rope = true,
+     .router = "mlp.router",
+     .experts = "mlp.experts",
+     .gate = "gate_proj",
+     .up = "up_proj",
+     .down = "down_proj",
+     .has_expert_bias = true},
+    {.name = "minimax-m2",
+     .architecture = "MiniMaxM2ForCausalLM",
+     .is_partial = true,
+     .router = "block_sparse_moe.gate",
+     .experts = "block_sparse_moe.experts",
+     .gate = "w1",
+     .up = "w3",
+     .down = "w2",
+     .choice_bias = "block_sparse_moe.e_score_correction_bias"},
+    {.name = "mistral3", .architecture = "Ministral3ForCausalLM", .is_interleaved = true},
     {.name = "granite", .architecture = "GraniteForCausalLM", .is_interleaved = true},
     {.name = "olmo2", .architecture = "Olmo2ForCausalLM"},
     {.name = "olmo2", .architecture = "Olmo3ForCausalLM", .window_pattern = 4},
@@ -135,7 +165,12 @@ enum status gguf_model_read(struct gguf_model *model, const struct gguf *gguf, s
     if (!status) status = require(gguf, model, "block_count", 1 << 12, &model->num_layers, err);
     if (!status) status = require(gguf, model, "embedding_length", 1 << 18, &hidden_size, err);
     if (!status) status = require(gguf, model, "attention.head_count", 1 << 12, &num_heads, err);
+    gguf_model_key(model, "nextn_predict_layers", key, sizeof key);
+    if (!status) {
+        status = gguf_read_int(gguf, key, 0, model->num_layers - 1, &model->num_draft_layers, err);
+    }
     if (status) return status;
+    model->num_layers -= model->num_draft_layers;
     model->head_dim = model->heads_width = hidden_size / num_heads;
     gguf_model_key(model, "attention.key_length", key, sizeof key);
     struct gguf_value value;

@@ -14,14 +14,20 @@ struct gguf_model {
     bool has_norms_plus_one; // weights of norms are stored with 1 added
     bool is_stacked; // q, k and v are one tensor, gate and up another
     bool has_sections; // a rotation in sections, which differ for images only
+    bool is_partial; // a part of each head may be rotated
+    bool has_one_rope; // layers with a window have the rotation of the others
     // Layers without a window, counted from 1, are multiples of this; 0: the family has no windows
     // or no such layers. Their rotation is not that of the others.
     uint32_t window_pattern;
     const char *router, *experts; // modules of a layer; NULL: there are no experts
     const char *gate, *up, *down; // of an expert
+    const char *shared; // the module of the expert that all tokens go to, whose parts have the same
+    const char *choice_bias; // of the router; its scores are sigmoids
+    bool has_expert_bias;
     int64_t head_dim;
     int64_t heads_width; // hidden_size / number of heads
     int64_t num_layers;
+    int64_t num_draft_layers; // behind them, for drafts
     int64_t num_experts; // 0: none
 };
 

@@ -40,7 +40,7 @@ static const struct {
     {"scaling.attn_factor", false, 1},
     {"scaling.yarn_attn_factor", false, 1},
     {"scaling.yarn_ext_factor", false, 1},
-    {"scaling.yarn_log_multiplier", false, 0},
+    {"scaling.yarn_log_multiplier", true, 0},
 };
 
 static enum status check_keys(const struct gguf *gguf, const struct gguf_model *model,
@@ -164,6 +164,31 @@ static enum status write_freqs(const struct gguf *gguf, const struct gguf_tensor
     return status;
 }
 
+// mscale_all_dim; mscale is 1 beside it.
+static enum status write_mscale(const struct gguf *gguf, const struct gguf_model *model,
+                                struct json_out *out, struct err *err) {
+    char key[GGUF_KEY_MAX];
+    double mscale = 0;
+    gguf_model_key(model, "rope.scaling.yarn_log_multiplier", key, sizeof key);
+    enum status status = gguf_read_real(gguf, key, &mscale, err);
+    if (status || mscale == 0) return status;
+    json_out_rawf(out, ", \"mscale\": 1, \"mscale_all_dim\": %.17g", mscale);
+    return OK;
+}
+
+// Ministral 3's scale of q by its position, which begins at the original length.
+static enum status write_temperature(const struct gguf *gguf, const struct gguf_model *model,
+                                     struct json_out *out, struct err *err) {
+    char key[GGUF_KEY_MAX];
+    double beta = 0;
+    gguf_model_key(model, "attention.temperature_scale", key, sizeof key);
+    enum status status = gguf_read_real(gguf, key, &beta, err);
+    if (status || beta == 0 || strcmp(model->name, "mistral3") != 0) return status;
+    json_out_raw(out, ", \"llama_4_scaling_beta\": ");
+    json_out_float(out, (float)beta);
+    return OK;
+}
+
 static enum status write_yarn(const struct gguf *gguf, const struct gguf_model *model,
                               double factor, struct json_out *out, struct err *err) {
     static const struct {
@@ -174,6 +199,8 @@ static enum status write_yarn(const struct gguf *gguf, const struct gguf_model *
         {"rope.scaling.yarn_beta_slow", "beta_slow"},
     };
     json_out_rawf(out, ", \"rope_type\": \"yarn\", \"factor\": %.17g", factor);
+    // gpt-oss' ends of the ramp are no whole numbers. A file does not say that.
+    if (strcmp(model->name, "gpt-oss") == 0) json_out_raw(out, ", \"truncate\": false");
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
         char key[GGUF_KEY_MAX];
         double number = 0;
@@ -182,7 +209,7 @@ static enum status write_yarn(const struct gguf *gguf, const struct gguf_model *
         if (status) return status;
         if (number > 0) json_out_rawf(out, ", \"%s\": %.17g", numbers[i].name, number);
     }
-    return OK;
+    return write_mscale(gguf, model, out, err);
 }
 
 // As in llama.cpp the type is linear unless the file says otherwise, and a factor of 0 or 1 scales
@@ -295,6 +322,7 @@ static enum status write_section(const struct gguf_files *files, const struct gg
     enum status status = write_scaling(files->files[0], model, freqs != NULL, out, err);
     if (!status && freqs) status = write_freqs(files->files[0], freqs, model, theta, out, err);
     if (!status) status = write_long(files, model, dims, out, err);
+    if (!status) status = write_temperature(files->files[0], model, out, err);
     json_out_raw(out, "}");
     return status;
 }
@@ -311,14 +339,16 @@ enum status gguf_write_rope(const struct gguf_files *files, const struct gguf_mo
     gguf_model_key(model, "rope.dimension_count", key, sizeof key);
     if (!status) status = gguf_read_int(gguf, key, 0, INT32_MAX, &dims, err);
     if (status) return status;
-    bool may_be_partial = model->is_stacked && dims > 0 && dims < model->head_dim && dims % 2 == 0;
+    bool has_parts = model->is_stacked || model->is_partial;
+    bool may_be_partial = has_parts && dims > 0 && dims < model->head_dim && dims % 2 == 0;
     if (dims != model->head_dim && !may_be_partial) {
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: \"%s\" is %lld of %lld dimensions, only all are supported",
                        gguf_path(gguf), key, (long long)dims, (long long)model->head_dim);
     }
     json_out_raw(out, ", \"rope_parameters\": ");
-    if (!model->window_pattern) return write_section(files, model, theta, dims, out, err);
+    if (!model->window_pattern || model->has_one_rope)
+        return write_section(files, model, theta, dims, out, err);
     json_out_raw(out, "{\"full_attention\": ");
     status = write_section(files, model, theta, dims, out, err);
     if (!status) status = write_local(gguf, model, theta, out, err);

@@ -71,9 +71,16 @@ static bool name_expert(const struct gguf_model *model, long layer, const char *
         size_t len = strlen(parts[i].gguf);
         if (strncmp(module, parts[i].gguf, len) != 0) continue;
         const char *rest = module + len;
-        if (strcmp(rest, "_exps") == 0 && strcmp(suffix, ".weight") == 0) {
+        bool is_bias = strcmp(suffix, ".bias") == 0;
+        if (strcmp(rest, "_exps") == 0 && (!is_bias || model->has_expert_bias)) {
             snprintf(out->name, sizeof out->name, "model.layers.%ld.%s", layer, model->experts);
             out->expert_part = parts[i].part;
+            out->is_bias = is_bias;
+            return true;
+        }
+        if (strcmp(rest, "_shexp") == 0 && model->shared) {
+            snprintf(out->name, sizeof out->name, "model.layers.%ld.%s.%s%s", layer, model->shared,
+                     parts[i].part, suffix);
             return true;
         }
         if (*rest++ != '.') continue;
@@ -99,6 +106,18 @@ static bool name_layer(const struct gguf_model *model, const char *name, struct 
     if (model->experts && strcmp(module, "ffn_gate_inp") == 0) {
         snprintf(out->name, sizeof out->name, "model.layers.%ld.%s%s", layer, model->router,
                  suffix);
+        return true;
+    }
+    if (model->choice_bias && strcmp(module, "exp_probs_b") == 0) {
+        snprintf(out->name, sizeof out->name, "model.layers.%ld.%s", layer, model->choice_bias);
+        return true;
+    }
+    if (strcmp(module, "attn_sinks") == 0) {
+        snprintf(out->name, sizeof out->name, "model.layers.%ld.self_attn.sinks", layer);
+        return true;
+    }
+    if (strncmp(module, "nextn.", strlen("nextn.")) == 0) { // of a layer that is not loaded
+        snprintf(out->name, sizeof out->name, "model.layers.%ld.%s%s", layer, module, suffix);
         return true;
     }
     if (model->experts && name_expert(model, layer, module, suffix, out)) return true;

@@ -7,6 +7,7 @@
 struct gguf_place {
     char name[320]; // "model.layers.0.self_attn.q_proj.weight"; of experts without their number
     const char *expert_part; // "gate_proj": the tensor has this part of all experts; else NULL
+    bool is_bias; // of that part
     bool is_query_or_key; // its rows may be stored in another order
 };
 

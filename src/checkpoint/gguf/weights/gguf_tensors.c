@@ -43,7 +43,9 @@ static enum status count_tensors(struct gguf_tensors *set, struct err *err) {
         const struct gguf *gguf = set->files.files[i];
         for (size_t k = 0; k < gguf_num_tensors(gguf) && count <= TENSORS_MAX; k++) {
             const struct gguf_tensor *tensor = gguf_tensor(gguf, k);
-            uint64_t parts = tensor->rank == 3 ? tensor->shape[0] : 1;
+            struct gguf_place place;
+            gguf_name_tensor(&set->model, tensor->name, &place);
+            uint64_t parts = tensor->rank > 1 && place.expert_part ? tensor->shape[0] : 1;
             count += parts < TENSORS_MAX ? parts : TENSORS_MAX + 1u;
         }
     }
@@ -131,14 +133,14 @@ static enum status set_reader(struct gguf_tensors *set, const struct gguf_tensor
     return OK;
 }
 
-// Adds a tensor, or one expert's part of it: `part` of `num_parts` equal ones.
+// Adds a tensor, or one expert's part of it: `part` of `num_parts` equal ones; 0: the whole.
 static enum status add(struct gguf_tensors *set, const struct gguf *gguf,
                        const struct gguf_tensor *from, const char *name, bool is_permuted,
                        uint64_t part, uint64_t num_parts, struct err *err) {
     CHECK(set->base.count < set->capacity, "count=%zu", set->base.count);
     struct tensor *tensor = &set->tensors[set->base.count];
-    uint32_t skip = num_parts > 1 || from->rank == 3;
-    uint64_t size = from->size_bytes / num_parts;
+    uint32_t skip = num_parts > 0;
+    uint64_t size = num_parts ? from->size_bytes / num_parts : from->size_bytes;
     *tensor = (struct tensor){
         .name = arena_strndup(&set->arena, name, strlen(name)),
         .path = gguf_path(gguf),
@@ -169,12 +171,15 @@ static enum status add(struct gguf_tensors *set, const struct gguf *gguf,
 static enum status add_experts(struct gguf_tensors *set, const struct gguf *gguf,
                                const struct gguf_tensor *tensor, const struct gguf_place *place,
                                struct err *err) {
-    if (tensor->rank != 3) return bad_shape(gguf, tensor, "3", err);
+    if (tensor->rank != (place->is_bias ? 2 : 3)) {
+        return bad_shape(gguf, tensor, place->is_bias ? "2" : "3", err);
+    }
+    const char *ending = place->is_bias ? "bias" : "weight";
     enum status status = OK;
     for (uint64_t expert = 0; expert < tensor->shape[0] && !status; expert++) {
         char name[sizeof place->name + 64];
-        snprintf(name, sizeof name, "%s.%llu.%s.weight", place->name, (unsigned long long)expert,
-                 place->expert_part);
+        snprintf(name, sizeof name, "%s.%llu.%s.%s", place->name, (unsigned long long)expert,
+                 place->expert_part, ending);
         status = add(set, gguf, tensor, name, false, expert, tensor->shape[0], err);
     }
     return status;
@@ -193,7 +198,7 @@ static enum status add_file(struct gguf_tensors *set, const struct gguf *gguf, s
             status = bad_shape(gguf, tensor, "1 or 2", err);
         } else {
             bool is_permuted = place.is_query_or_key && set->model.is_interleaved;
-            status = add(set, gguf, tensor, place.name, is_permuted, 0, 1, err);
+            status = add(set, gguf, tensor, place.name, is_permuted, 0, 0, err);
         }
     }
     return status;
