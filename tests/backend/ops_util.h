@@ -50,7 +50,8 @@ struct ops_case {
 
 // Runs every case once per ISA, as "name/isa". Names the ISAs that the machine lacks and skips
 // them. Also skips the names that match NANOVLLM_TEST_SKIP of the environment, a pattern of fnmatch
-// with its extended forms: @(this|that), !(all but this).
+// with its extended forms: @(this|that), !(all but this). An emulated ISA has no cases "same bits
+// ...", unless NANOVLLM_TEST_ALL is set.
 int ops_run(const char *group, const struct ops_case *cases, size_t num_cases);
 
 #endif

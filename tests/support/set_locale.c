@@ -1,5 +1,6 @@
 /* Every unit test starts in the locale that NANOVLLM_TEST_LOCALE names, as a program that embeds
- * the library may (tests/text/locales). Without the variable it stays in the C locale. */
+ * the library may (tests/text/locales). Empty: the locale of LC_ALL, LC_CTYPE and the others.
+ * Without the variable it stays in the C locale. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
