@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "structured/automaton/automaton_internal.h"
 #include "structured/automaton/automaton_mask.h"
 #include "structured/unique/unique.h"
@@ -36,10 +37,41 @@ struct try {
         bool is_over;
     } * steps; // [capacity]
     uint32_t capacity;
+    // Ways out that were found: from the state, between values, a string is opened that can become
+    // a new one, by num_bytes bytes (UINT32_MAX: it is endless). So all tokens that lead to the
+    // state are searched for once.
+    struct known_way {
+        uint32_t state, depth, num_bytes;
+        uint8_t expects;
+    } known[8]; // [num_known]
+    uint32_t num_known;
+    struct live_bytes {
+        uint32_t state;
+        uint64_t bits[4]; // which bytes may follow
+    } live[64]; // of states that were met, by their number
 };
 
 static bool failed(const struct try *try) {
     return try->automaton->exprs->err.status || try->log->err.status;
+}
+
+static const uint64_t *live_bytes(struct try *try, uint32_t state) {
+    struct live_bytes *live = &try->live[state % ARRAY_LEN(try->live)];
+    if (live->state == state) return live->bits; // state 0 has none
+    const struct exprs *exprs = try->automaton->exprs;
+    bool lives[256];
+    for (uint32_t k = 0; k < exprs->num_classes; k++) {
+        lives[k] = states_step_row(try->automaton, state, k) != AUTOMATON_DEAD;
+    }
+    *live = (struct live_bytes){.state = failed(try) ? AUTOMATON_DEAD : state};
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        live->bits[byte / 64] |= (uint64_t)lives[exprs->class_of[byte]] << (byte % 64);
+    }
+    return live->bits;
+}
+
+static bool lives(struct try *try, uint32_t state, unsigned char byte) {
+    return live_bytes(try, state)[byte / 64] >> (byte % 64) & 1;
 }
 
 // False: the byte does not fit.
@@ -71,11 +103,6 @@ static const char *choices_at(const struct unique_position *at, size_t *num_firs
     return choices;
 }
 
-static bool lives(struct try *try, uint32_t state, unsigned char byte) {
-    uint32_t class = try->automaton->exprs->class_of[byte];
-    return states_step_row(try->automaton, state, class) != AUTOMATON_DEAD;
-}
-
 // Whether text may be added here without end.
 static bool is_endless(struct try *try, const struct place *place) {
     const char *bytes = place->at.mode == UNIQUE_STRING                             ? "a0~A"
@@ -88,16 +115,21 @@ static bool is_endless(struct try *try, const struct place *place) {
     return false;
 }
 
-// Whether the string at hand can become one that no string so far begins with.
-static bool can_differ(struct try *try, const struct place *place) {
-    for (unsigned byte = 0x20; byte < 256; byte++) {
-        if (byte == '"' || byte == '\\') continue;
-        if (lives(try, place->state, (unsigned char)byte) &&
-            !unique_child(try->log, place->at.node, (unsigned char)byte)) {
-            return true;
-        }
+// Of the string at hand: the number of bytes behind which no string so far begins as it does.
+static uint32_t num_new_bytes(struct try *try, const struct place *place) {
+    const struct unique_node *nodes = try->log->nodes;
+    uint64_t bits[4];
+    memcpy(bits, live_bytes(try, place->state), sizeof bits);
+    for (uint32_t at = nodes[place->at.node].child; at; at = nodes[at].next) {
+        bits[nodes[at].byte / 64] &= ~(UINT64_C(1) << (nodes[at].byte % 64));
     }
-    return false;
+    static const uint64_t no_text[2] = {0xffffffff | UINT64_C(1) << '"', UINT64_C(1)
+                                                                             << ('\\' - 64)};
+    bits[0] &= ~no_text[0];
+    bits[1] &= ~no_text[1];
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < 4; i++) found += (uint32_t)__builtin_popcountll(bits[i]);
+    return found;
 }
 
 // `num_items`: those of the outermost array before.
@@ -107,7 +139,7 @@ static bool is_way_out(struct try *try, const struct place *place, uint32_t num_
     bool in_string = place->at.mode == UNIQUE_STRING || place->at.mode == UNIQUE_ESCAPE ||
                      place->at.mode == UNIQUE_HEX;
     if (in_string && place->at.is_new) return true;
-    return place->at.mode == UNIQUE_STRING && can_differ(try, place);
+    return place->at.mode == UNIQUE_STRING && num_new_bytes(try, place) > 0;
 }
 
 // The next byte to try; -1: none is left.
@@ -166,6 +198,34 @@ static bool push(struct try *try, uint32_t num_steps, const struct place *place)
     return true;
 }
 
+// Strings that a token adds to the log may take as many of the bytes as they have.
+static bool is_known(const struct try *try, const struct place *place) {
+    const struct unique_position *at = &place->at;
+    uint32_t num_added = at->num_nodes - try->origin.at.num_nodes;
+    for (uint32_t i = 0; i < try->num_known && at->mode == UNIQUE_BETWEEN; i++) {
+        const struct known_way *way = &try->known[i];
+        if (way->state == place->state && way->depth == at->depth &&
+            way->expects == at->top.expects && way->num_bytes > num_added) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// A way out of `from` is to open a string, at `to`. It holds for each text that leads to the state,
+// unless a value ends on the way, which others may have.
+static void note_way(struct try *try, const struct place *from, const struct place *to) {
+    const struct unique_position *at = &to->at;
+    if (from->at.mode != UNIQUE_BETWEEN || at->mode != UNIQUE_STRING || at->node) return;
+    if (at->num_values != from->at.num_values || at->depth < from->at.depth) return;
+    if (try->num_known == ARRAY_LEN(try->known)) return;
+    try->known[try->num_known++] =
+        (struct known_way){.state = from->state,
+                           .depth = from->at.depth,
+                           .num_bytes = is_endless(try, to) ? UINT32_MAX : num_new_bytes(try, to),
+                           .expects = from->at.top.expects};
+}
+
 static bool search(struct try *try, const struct place *from) {
     uint32_t num_steps = 0;
     uint64_t num_left = PLACES_MAX + 2 * (uint64_t)try->log->num_nodes;
@@ -182,7 +242,10 @@ static bool search(struct try *try, const struct place *from) {
         if (!lives(try, next.state, (unsigned char)byte)) continue;
         note_life(top, byte);
         if (!step(try, &next, (unsigned char)byte)) continue;
-        if (is_way_out(try, &next, from->at.num_items)) return true;
+        if (is_way_out(try, &next, from->at.num_items)) {
+            note_way(try, from, &next);
+            return true;
+        }
         num_left--;
         if (!push(try, num_steps++, &next)) return false;
     }
@@ -192,7 +255,7 @@ static bool search(struct try *try, const struct place *from) {
 static bool has_way_out(struct try *try, const struct place *place) {
     const struct unique_position *at = &place->at;
     if (at->mode == UNIQUE_OUTSIDE || at->num_values == at->first_value) return true;
-    if (is_way_out(try, place, at->num_items)) return true;
+    if (is_way_out(try, place, at->num_items) || is_known(try, place)) return true;
     bool found = search(try, place);
     unique_undo(try->log, at);
     return found;

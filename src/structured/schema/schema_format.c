@@ -1,7 +1,8 @@
 /* "format": each name of the standard as an ECMA-262 expression, made of named parts.
  *
  * All are exact or stricter than the standard: host names have no "--" in their third and fourth
- * place (which would have to be valid Punycode), and times no leap second. */
+ * place (which would have to be valid Punycode), times no leap second, and expressions no
+ * assertions but ^, $ and \\b, no references, and groups of at most four levels. */
 #include <string.h>
 
 #include "base/compiler.h"
@@ -66,6 +67,29 @@ static const struct part parts[] = {
     {"var", "([a-zA-Z0-9_]|<pct>)(\\.?([a-zA-Z0-9_]|<pct>))*(:[1-9][0-9]{0,3}|\\*)?"},
     {"plain", "[!#$&(-;=?-\\[\\]_a-z~<ucs><private>]"},
     {"pointer", "(/([^/~]|~[01])*)*"},
+    // Expressions that ECMA-262, with a u flag and without, and Python read. re4: groups of four
+    // levels.
+    {"range", "0-[0-9]|1-[1-9]|2-[2-9]|3-[3-9]|4-[4-9]|5-[5-9]|6-[6-9]|7-[7-9]|8-[8-9]|9-[9-9]|A-[A"
+              "-Z]|B-[B-Z]|C-[C-Z]|D-[D-Z]|E-[E-Z]|F-[F-Z]|G-[G-Z]|H-[H-Z]|I-[I-Z]|J-[J-Z]|K-[K-Z]|"
+              "L-[L-Z]|M-[M-Z]|N-[N-Z]|O-[O-Z]|P-[P-Z]|Q-[Q-Z]|R-[R-Z]|S-[S-Z]|T-[T-Z]|U-[U-Z]|V-[V"
+              "-Z]|W-[W-Z]|X-[X-Z]|Y-[Y-Z]|Z-[Z-Z]|a-[a-z]|b-[b-z]|c-[c-z]|d-[d-z]|e-[e-z]|f-[f-z]|"
+              "g-[g-z]|h-[h-z]|i-[i-z]|j-[j-z]|k-[k-z]|l-[l-z]|m-[m-z]|n-[n-z]|o-[o-z]|p-[p-z]|q-[q"
+              "-z]|r-[r-z]|s-[s-z]|t-[t-z]|u-[u-z]|v-[v-z]|w-[w-z]|x-[x-z]|y-[y-z]|z-[z-z]"},
+    {"esc", "\\\\[dDwWsStnrfv\\\\^$.|?*+()[\\]{}/]"},
+    {"set", "\\[\\^?-?([^\\\\\\]\\[^&~|-]|<range>|<esc>|\\\\-)+-?\\]"},
+    {"counts",
+     "0,[0-9]{1,3}|1,[1-9]|1,[1-9][0-9]{1,2}|2,[2-9]|2,[1-9][0-9]{1,2}|3,[3-9]|3,[1-9][0-9"
+     "]{1,2}|4,[4-9]|4,[1-9][0-9]{1,2}|5,[5-9]|5,[1-9][0-9]{1,2}|6,[6-9]|6,[1-9][0-9]{1,2}"
+     "|7,[7-9]|7,[1-9][0-9]{1,2}|8,[8-9]|8,[1-9][0-9]{1,2}|9,[9-9]|9,[1-9][0-9]{1,2}|[1-9]"
+     "[0-9],[1-9][0-9]{2}"},
+    {"quant", "([*+?]|\\{([0-9]{1,3},?|<counts>)\\})\\??"},
+    {"one", "([^\\\\^$.|?*+()[\\]{}]|\\.|<esc>|<set>)"},
+    {"edge", "[|^$]|\\\\[bB]"},
+    {"re0", "(<edge>|<one>(<quant>)?)*"},
+    {"re1", "(<edge>|(<one>|\\((\\?:)?<re0>\\))(<quant>)?)*"},
+    {"re2", "(<edge>|(<one>|\\((\\?:)?<re1>\\))(<quant>)?)*"},
+    {"re3", "(<edge>|(<one>|\\((\\?:)?<re2>\\))(<quant>)?)*"},
+    {"re4", "(<edge>|(<one>|\\((\\?:)?<re3>\\))(<quant>)?)*"},
 };
 
 static const struct format {
@@ -91,7 +115,7 @@ static const struct format {
     {"relative-json-pointer", "(0|[1-9][0-9]*)(#|<pointer>)", false, NULL},
     {"idn-email", NULL, false, NULL},
     {"idn-hostname", NULL, false, NULL},
-    {"regex", NULL, false, NULL},
+    {"regex", "<re4>", false, "[^]*"},
 };
 
 // Writes a pattern with its parts in place.
