@@ -242,6 +242,7 @@ struct rms_norm_args {
     uint32_t rows, cols;
     float eps;
     uint32_t stride; // elements from row to row, of x and of out; 0: cols. Without residual only
+    uint32_t groups; // a row has so many of [cols] side by side, normed one by one; 0: one
 };
 
 struct linear_args {
@@ -311,6 +312,13 @@ struct scale_args {
     bool adds;
 };
 
+// x = cap * tanh(x / cap)
+struct softcap_args {
+    float *x; // dev [count] in/out
+    size_t count;
+    float cap;
+};
+
 struct gather_rows_args {
     const void *x; // dev [any][cols]
     const int32_t *index; // dev [rows]
@@ -361,6 +369,7 @@ struct backend_ops {
     void (*silu_mul)(struct backend *backend, const struct silu_mul_args *args);
     void (*sigmoid_mul)(struct backend *backend, const struct sigmoid_mul_args *args);
     void (*scale)(struct backend *backend, const struct scale_args *args);
+    void (*softcap)(struct backend *backend, const struct softcap_args *args);
     // Optional. Call it behind a step's last layer: later ops are not part of the layers.
     void (*layers_end)(struct backend *backend, const struct step *step);
     void (*gather_rows)(struct backend *backend, const struct gather_rows_args *args);

@@ -124,6 +124,11 @@ enum { SAME_THETA = -1 }; // the rope of layers with a window has the theta of t
     "\"mscale_all_dim\": 1, \"original_max_position_embeddings\": 16384, "                         \
     "\"llama_4_scaling_beta\": 0.1}"
 
+#define GEMMA4_ROPE                                                                                \
+    "{\"sliding_attention\": {\"rope_theta\": 10000}, \"full_attention\": {\"rope_theta\": "       \
+    "1000000, "                                                                                    \
+    "\"rope_type\": \"proportional\", \"partial_rotary_factor\": 0.25}}"
+
 // Defaults of keys that differ between transformers' configuration classes, and what a class does
 // without a key.
 struct class_defaults {
@@ -167,6 +172,13 @@ static struct class_defaults defaults_of(const char *architecture) {
          .ties_embeddings = true,
          .is_gelu = true,
          .head_dim = 256},
+        {.architecture = "Gemma4ForCausalLM",
+         .rope_theta = 1e6,
+         .local_theta = 1e4,
+         .ties_embeddings = true,
+         .is_gelu = true,
+         .head_dim = 256,
+         .rope = GEMMA4_ROPE},
         {.architecture = "Qwen3NextForCausalLM", .head_dim = 256, .partial = 0.25},
         {.architecture = "Qwen3_5ForCausalLM", .head_dim = 256, .partial = 0.25},
         {.architecture = "Qwen3_5MoeForCausalLM",

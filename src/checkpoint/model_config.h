@@ -32,7 +32,14 @@
 
 struct checkpoint;
 
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG };
+enum rope_type {
+    ROPE_DEFAULT,
+    ROPE_LINEAR,
+    ROPE_LLAMA3,
+    ROPE_YARN,
+    ROPE_LONG,
+    ROPE_PROPORTIONAL, // the first pairs of a whole head are rotated, and the others are not
+};
 
 enum { ROPE_FACTORS_MAX = 256 };
 
@@ -40,13 +47,14 @@ enum { ROPE_FACTORS_MAX = 256 };
 struct rope_config {
     enum rope_type type;
     double theta;
-    double factor; // linear, llama3, yarn, long; >= 1
+    double factor; // linear, llama3, yarn, long, proportional; >= 1
     double original_max_position_embeddings; // llama3, yarn, long
     double low_freq_factor, high_freq_factor; // llama3; low < high
     double beta_fast, beta_slow; // yarn; 32 and 1 by default
     double attention_factor; // yarn, long; 0: from factor (and mscale, mscale_all_dim)
     double mscale, mscale_all_dim; // yarn; 0: absent
     bool truncate; // yarn; true by default
+    double proportion; // proportional: the share of the pairs that are rotated
     // Of Ministral 3: q times 1 + beta ln(1 + floor(position / length)); beta 0: as it is.
     double query_beta, query_length;
     double partial; // the share of a head that is rotated: its first elements; 1 by default

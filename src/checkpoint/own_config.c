@@ -15,6 +15,8 @@ static const struct {
 } owners[] = {
     {"Gemma3ForCausalLM", {"query_pre_attn_scalar", "rope_local_base_freq"}},
     {"GptOssForCausalLM", {"swiglu_limit", "swiglu_alpha"}},
+    {"Gemma4ForCausalLM",
+     {"final_logit_softcapping", "global_head_dim", "use_bidirectional_attention"}},
     {"Glm4MoeForCausalLM", {"partial_rotary_factor", "use_qk_norm"}},
     {"GraniteForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}},
@@ -45,6 +47,11 @@ static const struct {
     const char *architecture, *key, *want;
     bool is_required; // the class has another default
 } only_values[] = {
+    {"Gemma4ForCausalLM", "enable_moe_block", "false", false},
+    {"Gemma4ForCausalLM", "hidden_size_per_layer_input", "0", true},
+    {"Gemma4ForCausalLM", "num_kv_shared_layers", "0", false},
+    {"Gemma4ForCausalLM", "use_bidirectional_attention", "\"vision\"", false}, // of images
+    {"Gemma4ForCausalLM", "use_double_wide_mlp", "false", false},
     {"Glm4MoeForCausalLM", "n_group", "1", false},
     {"Glm4MoeForCausalLM", "topk_group", "1", false},
     {"GraniteMoeHybridForCausalLM", "layer_types", "\"attention\"", true},
@@ -222,6 +229,52 @@ static enum status read_delta(struct delta_config *out, const json_t *root, cons
                    "%s: \"attn_output_gate\" is false, which is not supported, want it true", what);
 }
 
+// transformers 5 writes the heads of each layer without a window, by its number. All are the same.
+static enum status read_layer_heads(struct own_config *out, const json_t *root, const char *what,
+                                    struct err *err) {
+    const json_t *first = NULL, *types = jread_get(root, "layer_types");
+    const char *number;
+    json_t *layer;
+    json_object_foreach(jread_get(root, "per_layer_config"), number, layer) {
+        const char *type = json_string_value(json_array_get(types, strtoul(number, NULL, 10)));
+        bool is_other = first && !json_equal((json_t *)(uintptr_t)first, layer);
+        if (is_other || (type && strcmp(type, "full_attention") != 0)) {
+            return err_set(err, ERR_UNSUPPORTED,
+                           "%s: \"per_layer_config\" differs between layers of one type, which is "
+                           "not supported",
+                           what);
+        }
+        first = layer;
+    }
+    if (!first) return OK;
+    enum status status =
+        config_read_u32(first, "head_dim", 16, 512, &out->global_head_dim, what, err);
+    return status ? status
+                  : config_read_u32(first, "num_key_value_heads", 1, 1 << 12,
+                                    &out->num_global_kv_heads, what, err);
+}
+
+// Heads of the layers without a window. Where v is k they may have another number of them.
+static enum status read_global_heads(struct own_config *out, const json_t *root, const char *what,
+                                     struct err *err) {
+    enum { HEADS_MAX = 1 << 12, DIM_MAX = 512 };
+    double softcap = 0;
+    out->global_head_dim = DIM_MAX;
+    enum status status =
+        config_read_u32(root, "global_head_dim", 16, DIM_MAX, &out->global_head_dim, what, err);
+    if (!status) status = jread_bool(root, "attention_k_eq_v", &out->has_keys_as_values, what, err);
+    if (!status && out->has_keys_as_values) {
+        status = config_read_u32(root, "num_global_key_value_heads", 1, HEADS_MAX,
+                                 &out->num_global_kv_heads, what, err);
+    }
+    if (!status) {
+        status =
+            config_read_double(root, "final_logit_softcapping", 1e-6, 1e6, &softcap, what, err);
+    }
+    out->logits_softcap = (float)softcap;
+    return status ? status : read_layer_heads(out, root, what, err);
+}
+
 // The layers that "layer_types" names, or without it all but every full_attention_interval-th.
 static enum status read_is_linear(struct own_config *out, const json_t *root, uint32_t num_layers,
                                   const char *what, struct err *err) {
@@ -258,6 +311,9 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
     *out = (struct own_config){0};
     enum status status = check_only_values(root, architecture, what, err);
     if (!status) status = read_factors(out, root, architecture, what, err);
+    if (!status && own_config_has(architecture, "global_head_dim")) {
+        status = read_global_heads(out, root, what, err);
+    }
     if (!status && own_config_has(architecture, "use_qk_norm")) {
         status = jread_bool(root, "use_qk_norm", &out->use_qk_norm, what, err);
     }

@@ -21,6 +21,10 @@ struct own_config {
     float attention_multiplier; // of the scores q k^T; 0: 1 / sqrt(head_dim)
     float logits_scaling; // logits are divided by it; 1 by default
     float query_pre_attn_scalar; // scores are q k^T / sqrt of it; 0: head_dim
+    // Of Gemma 4's layers without a window; 0: as many KV heads as the others.
+    uint32_t global_head_dim, num_global_kv_heads;
+    bool has_keys_as_values; // of those layers: v is k
+    float logits_softcap; // 0: none
     bool use_qk_norm; // q and k are normed by head
     bool lacks_rope; // no layer has a rotary embedding
     bool *has_no_rope; // [num_layers]; NULL: all layers have a rotary embedding

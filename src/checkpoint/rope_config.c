@@ -54,11 +54,9 @@ static enum status check_keys(const struct section *section, struct err *err) {
 }
 
 static enum status read_type(const struct section *section, enum rope_type *type, struct err *err) {
-    static const char *const names[] = {[ROPE_DEFAULT] = "default",
-                                        [ROPE_LINEAR] = "linear",
-                                        [ROPE_LLAMA3] = "llama3",
-                                        [ROPE_YARN] = "yarn",
-                                        [ROPE_LONG] = "longrope"};
+    static const char *const names[] = {
+        [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3",
+        [ROPE_YARN] = "yarn",       [ROPE_LONG] = "longrope", [ROPE_PROPORTIONAL] = "proportional"};
     const char *name = NULL;
     const char *old_name = NULL;
     enum status status = jread_string(section->object, "rope_type", &name, section->what, err);
@@ -74,7 +72,7 @@ static enum status read_type(const struct section *section, enum rope_type *type
         return err_set(
             err, ERR_FORMAT,
             "%s: \"factor\" is given but \"rope_type\" is missing, want default, linear, "
-            "llama3, yarn or longrope",
+            "llama3, yarn, longrope or proportional",
             section->what);
     }
     if (!name) name = names[ROPE_DEFAULT];
@@ -85,8 +83,8 @@ static enum status read_type(const struct section *section, enum rope_type *type
     }
     return err_set(
         err, ERR_UNSUPPORTED,
-        "%s: \"rope_type\" is \"%.40s\", only default, linear, llama3, yarn and longrope "
-        "are supported",
+        "%s: \"rope_type\" is \"%.40s\", only default, linear, llama3, yarn, longrope and "
+        "proportional are supported",
         section->what, name);
 }
 
@@ -252,6 +250,11 @@ static enum status read_section(struct section *section, double theta, struct ro
         return read_yarn(section, rope, err);
     case ROPE_LONG:
         return read_long(section, rope, err);
+    case ROPE_PROPORTIONAL:
+        rope->proportion = rope->partial;
+        rope->partial = rope->factor = 1;
+        return config_read_double(section->object, "factor", 1, factor_max, &rope->factor,
+                                  section->what, err);
     }
     return OK;
 }
@@ -297,7 +300,8 @@ static bool rope_equal(const struct rope_config *a, const struct rope_config *b)
            a->attention_factor == b->attention_factor && a->mscale == b->mscale &&
            a->mscale_all_dim == b->mscale_all_dim && a->truncate == b->truncate &&
            a->query_beta == b->query_beta && a->query_length == b->query_length &&
-           a->partial == b->partial && a->num_factors == b->num_factors &&
+           a->partial == b->partial && a->proportion == b->proportion &&
+           a->num_factors == b->num_factors &&
            factors_equal(a->short_factors, b->short_factors, a->num_factors) &&
            factors_equal(a->long_factors, b->long_factors, a->num_factors);
 }

@@ -11,6 +11,10 @@
     "{\"vocab_size\": 262208, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "            \
     "\"max_position_embeddings\": 131072}"
 
+#define GEMMA4_DEFAULTS                                                                            \
+    "{\"vocab_size\": 262144, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "            \
+    "\"max_position_embeddings\": 131072}"
+
 // Text models and the architecture that computes them. Qwen's position of a token has three parts,
 // for time, height and width. Of text they are equal, so it is an ordinary rotary embedding.
 static const struct {
@@ -18,6 +22,7 @@ static const struct {
     const char *defaults; // of sizes, as JSON; NULL: none
 } text_models[] = {
     {"gemma3_text", "Gemma3ForCausalLM", GEMMA3_DEFAULTS},
+    {"gemma4_text", "Gemma4ForCausalLM", GEMMA4_DEFAULTS},
     {"llama", "LlamaForCausalLM", NULL},
     {"ministral3", "Ministral3ForCausalLM", NULL},
     {"mistral", "MistralForCausalLM", NULL},
@@ -153,13 +158,12 @@ bool text_part_tensor_name(const char *name, char *out, size_t size) {
         {"layers.", "model.layers."},
         {"norm.", "model.norm."},
     };
-    static const char *const others[] = {"model.visual.",
-                                         "visual.",
-                                         "model.vision_tower.",
-                                         "vision_tower.",
-                                         "model.multi_modal_projector.",
-                                         "multi_modal_projector.",
-                                         "mtp."}; // drafts of the tokens behind the next one
+    static const char *const others[] = {
+        "model.visual.",          "visual.",
+        "model.vision_tower.",    "vision_tower.",
+        "model.embed_vision.",    "model.audio_tower.",
+        "model.embed_audio.",     "model.multi_modal_projector.",
+        "multi_modal_projector.", "mtp."}; // drafts of the tokens behind the next one
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         if (strncmp(name, others[i], strlen(others[i])) == 0) return false;
     }

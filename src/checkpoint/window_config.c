@@ -14,22 +14,24 @@ struct window_rule {
     bool use; // default of use_sliding_window
     uint32_t first; // default of max_window_layers, the first layer with a window
     bool ignores_first; // max_window_layers has no effect: every layer has the window
-    uint32_t
-        pattern; // default of sliding_window_pattern: each such layer has none; 0: all have one
+    // Default of sliding_window_pattern: each such layer has none; 0: all have one.
+    uint32_t pattern;
+    bool last_is_full; // the last layer has none, whatever the configuration says
 };
 
 // Qwen's configurations give a window that is off by default, SmolLM3's too. Mistral's have only
 // sliding_window.
 static const struct window_rule rules[] = {
-    {"Qwen2ForCausalLM", 4096, false, 28, false, 0},
-    {"Qwen3ForCausalLM", 4096, false, 28, false, 0},
-    {"Qwen3MoeForCausalLM", 4096, false, 0, true, 0},
-    {"MistralForCausalLM", 4096, true, 0, true, 0},
-    {"Ministral3ForCausalLM", 0, true, 0, true, 0},
-    {"Olmo3ForCausalLM", 4096, true, 0, true, 4},
-    {"Gemma3ForCausalLM", 4096, true, 0, true, 6},
-    {"GptOssForCausalLM", 128, true, 0, true, 2},
-    {"SmolLM3ForCausalLM", 0, false, 0, true, 0},
+    {"Qwen2ForCausalLM", 4096, false, 28, false, 0, false},
+    {"Qwen3ForCausalLM", 4096, false, 28, false, 0, false},
+    {"Qwen3MoeForCausalLM", 4096, false, 0, true, 0, false},
+    {"MistralForCausalLM", 4096, true, 0, true, 0, false},
+    {"Ministral3ForCausalLM", 0, true, 0, true, 0, false},
+    {"Olmo3ForCausalLM", 4096, true, 0, true, 4, false},
+    {"Gemma3ForCausalLM", 4096, true, 0, true, 6, false},
+    {"Gemma4ForCausalLM", 512, true, 0, true, 6, true},
+    {"GptOssForCausalLM", 128, true, 0, true, 2, false},
+    {"SmolLM3ForCausalLM", 0, false, 0, true, 0, false},
 };
 
 // In transformers these have no windows, whatever their configuration says.
@@ -108,6 +110,7 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
         } else if (!types) {
             config->is_sliding[i] = i >= first && (!pattern || (i + 1) % pattern);
         }
+        if (rule->last_is_full && i + 1 == config->num_layers) config->is_sliding[i] = false;
         has_window |= config->is_sliding[i];
     }
     if (status || (use && window && has_window)) {

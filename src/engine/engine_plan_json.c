@@ -6,10 +6,8 @@
 
 static const char *rope_name(enum rope_type type) {
     static const char *const names[] = {
-        [ROPE_DEFAULT] = "default",
-        [ROPE_LINEAR] = "linear",
-        [ROPE_LLAMA3] = "llama3",
-        [ROPE_YARN] = "yarn",
+        [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3",
+        [ROPE_YARN] = "yarn",       [ROPE_LONG] = "longrope", [ROPE_PROPORTIONAL] = "proportional",
     };
     return names[type];
 }

@@ -174,6 +174,13 @@ void compose_scale_embeddings(struct pass *pass, void *embeddings) {
     if (factor != 1) scale(pass, embeddings, embeddings, factor, false);
 }
 
+void compose_scale_residual(struct pass *pass, float factor) {
+    void *residual = pass->d->workspace.residual;
+    if (factor == 1) return;
+    settle(pass);
+    scale(pass, residual, residual, factor, false);
+}
+
 void compose_end(struct pass *pass) {
     const struct decoder *d = pass->d;
     if (has_partials(pass)) reduce_add(pass, NULL);

@@ -47,6 +47,8 @@ void *compose_projected(struct pass *pass);
 void compose_add_projected(struct pass *pass, const struct block_end *end);
 // The embeddings times the model's factor.
 void compose_scale_embeddings(struct pass *pass, void *embeddings);
+// residual *= factor, with what is still to be added to it.
+void compose_scale_residual(struct pass *pass, float factor);
 // After the last layer: with several ranks the residual is whole.
 void compose_end(struct pass *pass);
 // attention_prepare, then attention.

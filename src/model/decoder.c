@@ -46,6 +46,24 @@ static void norm_rows(struct pass *pass, uint32_t layer_index) {
     }
 }
 
+// Norms each head of v, in place.
+static void norm_values(struct pass *pass, uint32_t layer_index) {
+    struct decoder *d = pass->d;
+    const struct layer *layer = &d->table->layers[layer_index];
+    uint32_t dim = layer->head_dim, kv_heads = layer_kv_heads(layer, d->shape.world_size);
+    uint32_t before = (d->shape.num_heads + kv_heads) * dim;
+    char *values = (char *)d->workspace.qkv + before * dtype_size(d->backend->activation_dtype);
+    d->backend->ops->rms_norm(d->backend,
+                              &(struct rms_norm_args){.x = values,
+                                                      .weight = d->layers[layer_index].v_norm,
+                                                      .out = values,
+                                                      .rows = pass->step->num_tokens,
+                                                      .cols = dim,
+                                                      .eps = d->config->rms_norm_eps,
+                                                      .stride = before + kv_heads * dim,
+                                                      .groups = kv_heads});
+}
+
 static void softmax_attention(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
@@ -53,6 +71,7 @@ static void softmax_attention(struct pass *pass, uint32_t layer_index) {
     const struct decoder_workspace *w = &d->workspace;
     bool norms_each = described->head_norm == HEAD_NORM_EACH;
     if (described->head_norm == HEAD_NORM_ROW) norm_rows(pass, layer_index);
+    if (layer->v_norm) norm_values(pass, layer_index);
     compose_attend(pass, &(struct attention_args){
                              .step = pass->step,
                              .cache = pass->cache,
@@ -241,6 +260,12 @@ static const float *project_logits(struct decoder *d, uint32_t rows) {
                                                               .out = logits,
                                                               .rows = rows,
                                                               .out_is_float = true});
+    if (d->table->logits_softcap != 0) {
+        d->backend->ops->softcap(d->backend,
+                                 &(struct softcap_args){.x = logits,
+                                                        .count = (size_t)rows * d->shape.vocab_size,
+                                                        .cap = d->table->logits_softcap});
+    }
     return logits;
 }
 
@@ -326,6 +351,7 @@ static void run_layers(struct pass *pass, uint32_t most_of_a_kind) {
         } else {
             dense_mlp(pass, i);
         }
+        compose_scale_residual(pass, d->layers[i].scalar);
     }
 }
 

@@ -19,7 +19,9 @@ struct decoder_layer {
     float *input_post_norm, *mlp_post_norm; // dev [hidden]: behind them; NULL: none
     // dev [head_dim] or, of all heads together, [heads head_dim]; NULL: none
     float *q_norm, *k_norm;
+    float *v_norm; // dev [head_dim] ones; NULL: v is not normed
     float *sinks; // dev [num_heads]; NULL: none
+    float scalar; // factor of the residual behind the layer
     struct linear *qkv; // [(num_heads + 2 num_kv_heads) head_dim][hidden]; delta net: q, k, v, z
     // [num_heads head_dim][hidden] gates of attention's result; delta net: b and a; NULL: none
     struct linear *gates;

@@ -274,6 +274,26 @@ static enum status load_sinks(struct loader *l, uint32_t i, struct decoder_layer
     return status;
 }
 
+static enum status make_value_norm(struct loader *l, uint32_t dim, struct decoder_layer *layer) {
+    float *ones = malloc(dim * sizeof *ones);
+    if (!ones) return err_nomem(l->err, "norm of values");
+    for (uint32_t i = 0; i < dim; i++) ones[i] = 1;
+    enum status status = loader_to_device(l->decoder, ones, dim, &layer->v_norm, l->err);
+    free(ones);
+    return status;
+}
+
+static enum status load_scalar(struct loader *l, uint32_t i, struct decoder_layer *layer) {
+    const uint64_t shape[1] = {1};
+    char name[WEIGHT_NAME_BYTES];
+    layer_weight_name(name, i, "layer_scalar", "");
+    float *value = NULL;
+    enum status status = loader_read_floats(l, name, 1, shape, &value);
+    if (!status) layer->scalar = *value;
+    free(value);
+    return status;
+}
+
 // q, k, v and o, and the gates of attention's result, which are beside q in one tensor: of each
 // head q, then its gates.
 static enum status load_attention(struct loader *l, uint32_t i, struct decoder_layer *layer) {
@@ -292,7 +312,7 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
     struct row_part parts[] = {
         {qkv_modules[0], q, s->head_start * stride, s->num_heads * dim, dim, stride, rotary},
         {qkv_modules[1], kv, kv_start, kv_count, dim, dim, rotary},
-        {qkv_modules[2], kv, kv_start, kv_count, 0, 0, 0},
+        {qkv_modules[described->has_keys_as_values ? 1 : 2], kv, kv_start, kv_count, 0, 0, 0},
     };
     for (uint32_t k = 0, at = 0; is_stacked && k < ARRAY_LEN(parts); k++) {
         uint32_t rows = parts[k].rows;
@@ -312,13 +332,16 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
     enum status status =
         loader_load_rows(l, i, linears, has_gate ? 2 : 1, c->hidden_size, described->has_qkv_bias);
     if (!status) status = loader_load_cols(l, i, &o, described->has_o_bias, &layer->o);
+    if (!status && described->has_v_norm) status = make_value_norm(l, dim, layer);
     return status || !described->has_sinks ? status : load_sinks(l, i, layer);
 }
 
 static enum status load_layer(struct loader *l, uint32_t i) {
     struct decoder_layer *layer = &l->decoder->layers[i];
     const struct layer *described = &l->decoder->table->layers[i];
+    layer->scalar = 1;
     enum status status = load_norms(l, i, layer);
+    if (!status && described->has_scalar) status = load_scalar(l, i, layer);
     if (status) return status;
     status = described->mixer == MIXER_GATED_DELTA_NET ? delta_load(l, i, layer)
                                                        : load_attention(l, i, layer);
@@ -527,6 +550,7 @@ void decoder_destroy(struct decoder *d) {
         ops->release(d->backend, layer->mlp_post_norm);
         ops->release(d->backend, layer->q_norm);
         ops->release(d->backend, layer->k_norm);
+        ops->release(d->backend, layer->v_norm);
         ops->release(d->backend, layer->sinks);
         if (layer->owns_rope) ops->release(d->backend, layer->rope);
     }

@@ -207,6 +207,7 @@ static void add_layer(struct linears_bytes *all, const struct model_config *c,
     }
     all->sum += norm_size(c, layer) * sizeof(float);
     if (layer->has_sinks) all->sum += s->num_heads * sizeof(float);
+    if (layer->has_v_norm) all->sum += layer->head_dim * sizeof(float);
     if (layer->is_sparse) {
         add_sparse_mlp(all, c, table, layer, s, formats);
         return;
@@ -250,7 +251,7 @@ size_t decoder_state_bytes(const struct layer_table *table, const struct decoder
 static uint64_t attention_parameters(const struct model_config *c, const struct layer *layer) {
     uint64_t hidden = c->hidden_size, q = (uint64_t)c->num_heads * layer->head_dim;
     uint64_t kv = (uint64_t)layer->num_kv_heads * layer->head_dim;
-    uint64_t sum = hidden * (q + 2 * kv) + q * hidden;
+    uint64_t sum = hidden * (q + (layer->has_keys_as_values ? 1 : 2) * kv) + q * hidden;
     if (layer->has_output_gate) sum += hidden * q;
     if (layer->has_qkv_bias) sum += q + 2 * kv;
     return layer->has_o_bias ? sum + hidden : sum;
@@ -272,6 +273,7 @@ static uint64_t layer_parameters(const struct model_config *c, const struct laye
     uint64_t sum = norm_size(c, layer);
     sum += is_delta ? delta_parameters(c) : attention_parameters(c, layer);
     if (layer->has_sinks) sum += c->num_heads;
+    sum += layer->has_scalar;
     if (layer->is_sparse) {
         uint64_t shared = c->moe.shared_intermediate_size;
         if (shared) sum += 3 * hidden * shared;

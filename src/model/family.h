@@ -49,6 +49,7 @@ MUST_USE enum status family_apply(struct layer_table *out, const struct model_fa
 extern const struct model_family *const model_families[];
 
 extern const struct model_family family_gemma3;
+extern const struct model_family family_gemma4;
 extern const struct model_family family_glm4_moe;
 extern const struct model_family family_gpt_oss;
 extern const struct model_family family_granite;

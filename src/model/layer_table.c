@@ -200,6 +200,7 @@ bool layer_table_is_even(const struct layer_table *table) {
                         layer->residual_scale == 1;
         const struct rope_config *rope = layer_table_rope(table, i);
         if (!is_same || !is_plain || layer->has_sinks || layer->has_output_gate) return false;
+        if (layer->has_v_norm || layer->has_scalar) return false;
         if (rope && rope->query_beta != 0) return false;
     }
     return true;
@@ -229,17 +230,6 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
 }
 
 enum status layer_table_check(const struct layer_table *table, struct err *err) {
-    const struct {
-        const char *what;
-        bool is_wanted;
-    } cases[] = {
-        {"a soft limit of the logits", table->logits_softcap != 0},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        if (!cases[i].is_wanted) continue;
-        return err_set(err, ERR_UNSUPPORTED, "%s: the model has %s, which is not supported",
-                       table->family, cases[i].what);
-    }
     for (uint32_t i = 0; i < table->num_layers; i++) {
         enum status status = check_layer(table, i, err);
         if (status) return status;

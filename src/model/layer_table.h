@@ -60,6 +60,9 @@ struct layer {
     float softcap; // scores become softcap * tanh(score / softcap); 0: none
     bool has_sinks; // each head has one more logit in its softmax, without a value
     bool has_qkv_bias, has_o_bias;
+    bool has_v_norm; // each head of v is normed, without a weight
+    bool has_keys_as_values; // v is k before its norm and rotation
+    bool has_scalar; // the residual behind the layer is multiplied by a number of the checkpoint
     bool has_output_gate; // attention's result *= sigmoid(gate(norm(residual)))
     bool has_mlp_bias; // gate, up and down of a dense MLP
     bool is_sparse; // experts instead of the dense MLP

@@ -107,9 +107,10 @@ static enum status find_attention(const struct finder *f, uint32_t i, const stru
     uint32_t dim = layer->head_dim, hidden = c->hidden_size, attended = c->num_heads * dim;
     uint32_t q = layer->has_output_gate ? 2 * attended : attended, kv = layer->num_kv_heads * dim;
     const uint32_t heads[] = {q, kv, kv}, all_heads = q + 2 * kv;
+    uint32_t num_modules = layer->has_keys_as_values ? 2 : 3; // v's rows are k's
     enum status status = table->is_qkv_stacked
                              ? find_rows(f, i, stacked, &all_heads, 1, hidden, &out->qkv)
-                             : find_rows(f, i, qkv_modules, heads, 3, hidden, &out->qkv);
+                             : find_rows(f, i, qkv_modules, heads, num_modules, hidden, &out->qkv);
     if (!status && layer->has_output_gate) {
         status = find_rows(f, i, qkv_modules, heads, 1, hidden, &out->gates);
     }

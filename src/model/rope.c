@@ -87,6 +87,9 @@ float rope_frequencies(const struct rope_config *rope, uint32_t rotary_dim, uint
         case ROPE_LONG:
             frequency /= (double)factors[i];
             break;
+        case ROPE_PROPORTIONAL: // floor, as in transformers
+            frequency = i < floor(rope->proportion * rotary_dim / 2) ? frequency / rope->factor : 0;
+            break;
         }
         inv_freq[i] = (float)frequency;
     }

@@ -171,6 +171,29 @@ static void test_granite4(void **state) {
     model_config_fini(&config);
 }
 
+#define GEMMA4                                                                                     \
+    {"architectures", "[\"Gemma4ForCausalLM\"]"}, {                                                \
+        "hidden_size_per_layer_input", "0"                                                         \
+    }
+
+// The published form, and that of transformers 5, which numbers the layers.
+static void test_gemma4(void **state) {
+    (void)state;
+    for (int form = 0; form < 2; form++) {
+        struct model_config config;
+        parse_path(&config, form ? "tests/reference/data/gemma4/config_published_form.json"
+                                 : "tests/reference/data/gemma4/config.json");
+        assert_int_equal(config.head_dim, 16);
+        assert_int_equal(config.own.global_head_dim, 32);
+        assert_true(config.own.has_keys_as_values && config.own.logits_softcap == 5);
+        assert_int_equal(config.rope.type, ROPE_PROPORTIONAL);
+        assert_true(config.rope.theta == 1e6 && config.rope.proportion == 0.25);
+        assert_true(config.rope.partial == 1 && config.local_rope.theta == 1e4);
+        assert_true(config.is_sliding[0] && !config.is_sliding[1]);
+        model_config_fini(&config);
+    }
+}
+
 #define LOCAL_ROPE(members)                                                                        \
     { "rope_parameters", "{\"full_attention\": {}, \"sliding_attention\": {" members "}}" }
 
@@ -214,6 +237,17 @@ static void test_refused(void **state) {
         {{GRANITE4, {"layer_types", "[\"attention\"]"}},
          ERR_UNSUPPORTED,
          "num_local_experts|missing|want 0"},
+        {{{"architectures", "[\"Gemma4ForCausalLM\"]"}},
+         ERR_UNSUPPORTED,
+         "hidden_size_per_layer_input|missing|want 0"},
+        {{GEMMA4, {"enable_moe_block", "true"}}, ERR_UNSUPPORTED, "enable_moe_block|true|false"},
+        {{GEMMA4, {"num_kv_shared_layers", "20"}}, ERR_UNSUPPORTED, "num_kv_shared_layers|20|0"},
+        {{GEMMA4, {"use_bidirectional_attention", "\"all\""}},
+         ERR_UNSUPPORTED,
+         "use_bidirectional_attention|\"all\"|\"vision\""},
+        {{GEMMA4, {"per_layer_config", "{\"1\": {\"head_dim\": 64}, \"2\": {\"head_dim\": 32}}"}},
+         ERR_UNSUPPORTED,
+         "per_layer_config|differs"},
         {{GLM4_MOE, {"n_group", "8"}}, ERR_UNSUPPORTED, "n_group|is 8|want 1"},
         {{MINIMAX_M2, {"scoring_func", "\"softmax\""}},
          ERR_UNSUPPORTED,
@@ -245,6 +279,7 @@ int main(void) {
         cmocka_unit_test(test_layers_without_rope),
         cmocka_unit_test(test_factors),
         cmocka_unit_test(test_sizes_that_gemma3_leaves_out),
+        cmocka_unit_test(test_gemma4),
         cmocka_unit_test(test_scale_of_q),
         cmocka_unit_test(test_granite4),
         cmocka_unit_test(test_delta_nets),

@@ -168,9 +168,20 @@ static void test_table_of_scaled_queries(void **state) {
     for (int i = 0; i < 12; i++) near((double)scaled[i], scales[i / 2] * (double)table[i]);
 }
 
+// The first pairs of a whole head turn as in a plain embedding, and the others do not.
+static void test_proportional(void **state) {
+    (void)state;
+    const struct rope_config rope = {
+        .type = ROPE_PROPORTIONAL, .theta = 1e4, .factor = 2, .proportion = 0.4};
+    float inv_freq[8];
+    near((double)rope_frequencies(&rope, 16, 4096, inv_freq), 1);
+    for (int i = 0; i < 8; i++) near((double)inv_freq[i], i < 3 ? pow(1e4, -i / 8.0) / 2 : 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_long),
+        cmocka_unit_test(test_proportional),
         cmocka_unit_test(test_table_of_scaled_queries),
         cmocka_unit_test(test_table_of_a_part_of_each_head),
         cmocka_unit_test(test_default_frequencies_are_powers_of_theta),

@@ -20,6 +20,7 @@ enum command_kind {
     SILU_MUL,
     SIGMOID_MUL,
     SCALE,
+    SOFTCAP,
     GATHER_ROWS,
     SAMPLE,
     COUNTS_BEGIN,
@@ -54,6 +55,7 @@ struct command {
         struct silu_mul_args silu_mul;
         struct sigmoid_mul_args sigmoid_mul;
         struct scale_args scale;
+        struct softcap_args softcap;
         struct gather_rows_args gather_rows;
         struct update_tables_args update_tables;
         struct sample_args sample;
@@ -174,21 +176,28 @@ static void run_gated_delta(struct backend *backend, const struct command *comma
     fake.cpu_recurrent->gated_delta(backend, &args);
 }
 
+// An op whose arguments need nothing more.
+#define RUN(command_kind, op)                                                                      \
+    case command_kind:                                                                             \
+        fake.cpu->op(b, &command->as.op);                                                          \
+        return
+
 static void run_simple(struct backend *b, const struct command *command) {
-    const struct backend_ops *cpu = fake.cpu;
     const struct counts_begin *counts = &command->as.counts_begin;
     switch (command->kind) {
+        RUN(RMS_NORM, rms_norm);
+        RUN(LINEAR, linear);
+        RUN(SILU_MUL, silu_mul);
+        RUN(SIGMOID_MUL, sigmoid_mul);
+        RUN(SCALE, scale);
+        RUN(SOFTCAP, softcap);
+        RUN(GATHER_ROWS, gather_rows);
+        RUN(UPDATE_TABLES, update_tables);
     case COPY:
         memcpy(command->as.copy.to, command->as.copy.from, command->as.copy.bytes);
         return;
     case EMBED:
         run_embed(b, command);
-        return;
-    case RMS_NORM:
-        cpu->rms_norm(b, &command->as.rms_norm);
-        return;
-    case LINEAR:
-        cpu->linear(b, &command->as.linear);
         return;
     case ATTENTION_PREPARE:
         run_attention_prepare(b, command);
@@ -196,23 +205,8 @@ static void run_simple(struct backend *b, const struct command *command) {
     case ATTENTION:
         run_attention(b, command);
         return;
-    case SILU_MUL:
-        cpu->silu_mul(b, &command->as.silu_mul);
-        return;
-    case SIGMOID_MUL:
-        cpu->sigmoid_mul(b, &command->as.sigmoid_mul);
-        return;
-    case SCALE:
-        cpu->scale(b, &command->as.scale);
-        return;
-    case GATHER_ROWS:
-        cpu->gather_rows(b, &command->as.gather_rows);
-        return;
     case GATED_DELTA:
         run_gated_delta(b, command);
-        return;
-    case UPDATE_TABLES:
-        cpu->update_tables(b, &command->as.update_tables);
         return;
     case SAMPLE:
         fake.cpu_sampler->sample(b, &command->as.sample);
@@ -429,6 +423,7 @@ static enum status fake_memory(struct backend *backend, size_t *free_bytes, size
     }
 ENQUEUES(rms_norm, RMS_NORM)
 ENQUEUES(scale, SCALE)
+ENQUEUES(softcap, SOFTCAP)
 ENQUEUES(sigmoid_mul, SIGMOID_MUL)
 ENQUEUES(silu_mul, SILU_MUL)
 ENQUEUES(update_tables, UPDATE_TABLES)
@@ -558,6 +553,7 @@ static void fill_ops(void) {
     ops->silu_mul = fake_silu_mul;
     ops->sigmoid_mul = fake_sigmoid_mul;
     ops->scale = fake_scale;
+    ops->softcap = fake_softcap;
     ops->update_tables = fake_update_tables;
     ops->gather_rows = fake_gather_rows;
 }

@@ -187,11 +187,14 @@ static void norm_row(const float *x, const float *weight, float *out, uint32_t c
 
 static void plain_rms_norm(struct backend *backend, const struct rms_norm_args *args) {
     (void)backend;
-    for (uint32_t r = 0; r < args->rows; r++) {
-        const float *x = (const float *)args->x + (size_t)r * args->cols;
-        float *out = (float *)args->out + (size_t)r * args->cols;
+    uint32_t groups = args->groups ? args->groups : 1;
+    size_t stride = args->stride ? args->stride : (size_t)groups * args->cols;
+    for (uint32_t r = 0; r < args->rows * groups; r++) {
+        size_t at = r / groups * stride + (size_t)(r % groups) * args->cols;
+        const float *x = (const float *)args->x + at;
+        float *out = (float *)args->out + at;
         if (args->residual) {
-            float *residual = (float *)args->residual + (size_t)r * args->cols;
+            float *residual = (float *)args->residual + at;
             for (uint32_t i = 0; i < args->cols; i++) residual[i] += x[i];
             x = residual;
         }
@@ -337,6 +340,13 @@ static void plain_scale(struct backend *backend, const struct scale_args *args) 
     }
 }
 
+static void plain_softcap(struct backend *backend, const struct softcap_args *args) {
+    (void)backend;
+    for (size_t i = 0; i < args->count; i++) {
+        args->x[i] = args->cap * tanhf(args->x[i] / args->cap);
+    }
+}
+
 static void plain_update_tables(struct backend *backend, const struct update_tables_args *args) {
     (void)backend;
     for (uint32_t i = 0; i < args->num_runs; i++) {
@@ -375,6 +385,7 @@ static const struct backend_ops plain_ops = {
     .silu_mul = plain_silu_mul,
     .sigmoid_mul = plain_sigmoid_mul,
     .scale = plain_scale,
+    .softcap = plain_softcap,
     .update_tables = plain_update_tables,
     .gather_rows = plain_gather_rows,
 };

@@ -224,10 +224,10 @@ def families(vocab_size):
 
 def tiny_families(t):
     """Those that came last, as small as they can be."""
-    tiny = dict(hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+    tiny = dict(hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
                 num_key_value_heads=1, max_position_embeddings=2048, vocab_size=67, bos_token_id=0,
                 eos_token_id=1, pad_token_id=None, rms_norm_eps=0.04, tie_word_embeddings=True)
-    experts = dict(head_dim=32, num_experts_per_tok=2)
+    experts = dict(head_dim=16, num_experts_per_tok=2)
     half = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
     yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "mscale": 1.0,
             "mscale_all_dim": 1.0, "original_max_position_embeddings": 64,
@@ -237,8 +237,12 @@ def tiny_families(t):
             **tiny, **experts, n_routed_experts=4, moe_intermediate_size=16, n_shared_experts=1,
             first_k_dense_replace=1, routed_scaling_factor=1.5, use_qk_norm=True,
             attention_bias=True, rope_parameters=half)),
+        "gemma4": (t.Gemma4ForCausalLM, t.Gemma4TextConfig(
+            **tiny, head_dim=16, global_head_dim=32, sliding_window=48, attention_k_eq_v=True,
+            num_global_key_value_heads=1, hidden_size_per_layer_input=0,
+            final_logit_softcapping=5.0, layer_types=["sliding_attention", "full_attention"])),
         "minimax-m2": (t.MiniMaxM2ForCausalLM, t.MiniMaxM2Config(
-            **{**tiny, **experts, "intermediate_size": 16}, num_local_experts=4,
+            **{**tiny, **experts, "intermediate_size": 16, "num_hidden_layers": 1}, num_local_experts=4,
             rope_parameters=dict(half, rope_theta=5e6))),
         "ministral3": (t.Ministral3ForCausalLM, t.Ministral3Config(
             **tiny, head_dim=16, rope_parameters=yarn)),
@@ -246,7 +250,7 @@ def tiny_families(t):
             **{**tiny, "num_hidden_layers": 1}, num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=24,
             embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.1,
             logits_scaling=8.0, position_embedding_type="rope", mamba_n_heads=2,
-            layer_types=["full_attention"])),
+            head_dim=16, layer_types=["full_attention"])),
     }
 
 
@@ -320,6 +324,12 @@ def write_published_config(folder):
     with open(f"{folder}/config.json", encoding="utf-8") as file:
         config = json.load(file)
     text = config.get("text_config", config)
+    if text["model_type"] == "gemma4_text":  # it is published in this form; the class has the rope
+        del text["rope_parameters"]
+        text["global_head_dim"] = text.pop("per_layer_config")["1"]["head_dim"]
+        with open(f"{folder}/config_published_form.json", "w", encoding="utf-8") as file:
+            json.dump(config, file, indent=2)
+        return
     rope = text.pop("rope_parameters")
     if "sliding_attention" in rope:
         local = rope["sliding_attention"]
@@ -413,6 +423,8 @@ def write_family(out, name, model_class, config, seed):
         for buffer_name, buffer in model.named_buffers():
             if buffer_name.endswith("e_score_correction_bias"):
                 buffer.copy_(torch.randn_like(buffer) * 0.2)
+            elif buffer_name.endswith("layer_scalar"):
+                buffer.copy_(torch.rand_like(buffer) + 0.3)
     folder = f"{out}/{name}"
     model.to(torch.bfloat16).save_pretrained(folder)
     how = {}

@@ -69,6 +69,7 @@ static const struct backend_ops cpu_ops = {
     .silu_mul = cpu_silu_mul,
     .sigmoid_mul = cpu_sigmoid_mul,
     .scale = cpu_scale,
+    .softcap = cpu_softcap,
     .gather_rows = cpu_gather_rows,
 };
 

@@ -33,9 +33,11 @@ static void rms_norm_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct rms_norm_job *job = arg;
     const struct rms_norm_args *args = job->args;
-    struct row_range range = item_rows(item, job->per_item, args->rows);
+    uint32_t groups = args->groups ? args->groups : 1;
+    size_t stride = args->stride ? args->stride : (size_t)groups * args->cols;
+    struct row_range range = item_rows(item, job->per_item, args->rows * groups);
     for (uint32_t row = range.begin; row < range.end; row++) {
-        size_t at = (size_t)row * (args->stride ? args->stride : args->cols);
+        size_t at = row / groups * stride + (size_t)(row % groups) * args->cols;
         job->kernels->rms_norm((const float *)args->x + at,
                                args->residual ? (float *)args->residual + at : NULL, args->weight,
                                (float *)args->out + at, args->cols, args->eps);
@@ -44,8 +46,9 @@ static void rms_norm_item(void *arg, uint32_t item, uint32_t thread) {
 
 void cpu_rms_norm(struct backend *backend, const struct rms_norm_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
-    struct rms_norm_job job = {&cpu->kernels, args, rows_per_item(cpu, args->rows, args->cols)};
-    thread_pool_for(cpu->pool, (args->rows + job.per_item - 1) / job.per_item, rms_norm_item, &job);
+    uint32_t rows = args->rows * (args->groups ? args->groups : 1);
+    struct rms_norm_job job = {&cpu->kernels, args, rows_per_item(cpu, rows, args->cols)};
+    thread_pool_for(cpu->pool, (rows + job.per_item - 1) / job.per_item, rms_norm_item, &job);
 }
 
 struct silu_mul_job {
@@ -180,6 +183,20 @@ void cpu_scale(struct backend *backend, const struct scale_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     uint32_t num_items = (uint32_t)((args->count + ITEM_FLOATS - 1) / ITEM_FLOATS);
     thread_pool_for(cpu->pool, num_items, scale_item, &args);
+}
+
+static void softcap_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct softcap_args *args = *(const struct softcap_args *const *)arg;
+    size_t begin = (size_t)item * ITEM_FLOATS, end = begin + ITEM_FLOATS;
+    if (end > args->count) end = args->count;
+    for (size_t i = begin; i < end; i++) args->x[i] = args->cap * tanhf(args->x[i] / args->cap);
+}
+
+void cpu_softcap(struct backend *backend, const struct softcap_args *args) {
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    uint32_t num_items = (uint32_t)((args->count + ITEM_FLOATS - 1) / ITEM_FLOATS);
+    thread_pool_for(cpu->pool, num_items, softcap_item, &args);
 }
 
 struct gather_rows_job {

@@ -334,6 +334,11 @@ static void cuda_scale(struct backend *backend, const struct scale_args *args) {
     cuda_scale_launch(args, &cuda->info, cuda->stream);
 }
 
+static void cuda_softcap(struct backend *backend, const struct softcap_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    cuda_softcap_launch(args, &cuda->info, cuda->stream);
+}
+
 static void cuda_update_tables(struct backend *backend, const struct update_tables_args *args) {
     cuda_update_tables_launch(args, cuda_backend_of(backend)->stream);
 }
@@ -373,6 +378,7 @@ static const struct backend_ops cuda_ops = {
     .silu_mul = cuda_silu_mul,
     .sigmoid_mul = cuda_sigmoid_mul,
     .scale = cuda_scale,
+    .softcap = cuda_softcap,
     .layers_end = cuda_layers_end,
     .gather_rows = cuda_gather_rows,
 };

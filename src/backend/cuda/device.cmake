@@ -56,6 +56,7 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/sample/sample.cu
       backend/cuda/device_cuda.c
       backend/cuda/rows/scale.cu
+      backend/cuda/rows/softcap.cu
       backend/cuda/rows/sigmoid_mul.cu
       backend/cuda/rows/silu_mul.cu
       backend/cuda/sample/token_counts.cu

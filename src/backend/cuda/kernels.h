@@ -270,6 +270,8 @@ void cuda_rms_norm_launch(const struct rms_norm_args *args, const struct cuda_de
                           cudaStream_t stream);
 void cuda_scale_launch(const struct scale_args *args, const struct cuda_device_info *info,
                        cudaStream_t stream);
+void cuda_softcap_launch(const struct softcap_args *args, const struct cuda_device_info *info,
+                         cudaStream_t stream);
 void cuda_sigmoid_mul_launch(const struct sigmoid_mul_args *args,
                              const struct cuda_device_info *info, cudaStream_t stream);
 size_t cuda_gated_delta_slot_bytes(const struct gated_delta_shape *shape);

@@ -1,5 +1,6 @@
 // Compares the CUDA backend's row ops with the scalar ones: embed, rms_norm, silu_mul, gather_rows.
 // Shapes are odd and memory lies between guard bytes. A row's bits do not depend on the other rows.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -187,6 +188,65 @@ static void test_rms_norm(void **state) {
     }
 }
 
+// Heads inside longer rows, normed one by one in place.
+static float *norm_groups_on(struct backend *backend, const float *values, const float *weight) {
+    enum { ROWS = 5, GROUPS = 3, COLS = 64, STRIDE = 7 * COLS };
+    struct tensor x = tensor_of(backend, values, ROWS * STRIDE);
+    struct tensor w = tensor_raw(backend, weight, COLS * sizeof *weight);
+    char *first = (char *)x.dev + 2 * COLS * dtype_size(backend->activation_dtype);
+    backend->ops->rms_norm(backend, &(struct rms_norm_args){.x = first,
+                                                            .weight = w.dev,
+                                                            .out = first,
+                                                            .rows = ROWS,
+                                                            .cols = COLS,
+                                                            .eps = 1.0f / EPS_INVERSE,
+                                                            .stride = STRIDE,
+                                                            .groups = GROUPS});
+    float *out = tensor_read(&x);
+    tensor_free(&w);
+    tensor_free(&x);
+    return out;
+}
+
+static void test_rms_norm_of_groups(void **state) {
+    const struct device_pair *pair = *state;
+    enum { COUNT = 5 * 7 * 64 };
+    struct ops_rng rng = ops_rng_of(77);
+    float *x = bf16_values(&rng, COUNT, 3), *weight = bf16_values(&rng, 64, 2);
+    float *want = norm_groups_on(pair->scalar, x, weight);
+    float *got = norm_groups_on(pair->device, x, weight);
+    double error = ops_nmse_f32(got, want, COUNT);
+    if (!(error <= RMS_NORM_NMSE)) fail_msg("nmse %g", error);
+    free(want);
+    free(got);
+    free(weight);
+    free(x);
+}
+
+static float *softcap_on(struct backend *backend, const float *values, size_t count) {
+    struct tensor x = tensor_raw(backend, values, count * sizeof *values);
+    backend->ops->softcap(backend, &(struct softcap_args){x.dev, count, 30});
+    float *out = malloc(count * sizeof *out);
+    backend->ops->download(backend, out, x.dev, count * sizeof *out);
+    assert_int_equal(backend->ops->synchronize(backend, NULL), OK);
+    tensor_free(&x);
+    return out;
+}
+
+static void test_softcap(void **state) {
+    const struct device_pair *pair = *state;
+    enum { COUNT = 1003 };
+    float x[COUNT];
+    for (int i = 0; i < COUNT; i++) x[i] = (float)(i - COUNT / 2) / 5;
+    float *want = softcap_on(pair->scalar, x, COUNT), *got = softcap_on(pair->device, x, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        if (fabsf(got[i] - want[i]) <= 2e-6f * fabsf(want[i])) continue;
+        fail_msg("%g becomes %.9g, want %.9g", (double)x[i], (double)got[i], (double)want[i]);
+    }
+    free(want);
+    free(got);
+}
+
 // Rows of zeros stay zeros, because of eps.
 static void test_rms_norm_of_zeros(void **state) {
     const struct device_pair *pair = *state;
@@ -282,9 +342,14 @@ static void test_gather_rows(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copies),      cmocka_unit_test(test_embed),
-        cmocka_unit_test(test_rms_norm),    cmocka_unit_test(test_rms_norm_of_zeros),
-        cmocka_unit_test(test_silu_mul),    cmocka_unit_test(test_silu_mul_of_large_gates),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_rms_norm_of_groups),
+        cmocka_unit_test(test_softcap),
+        cmocka_unit_test(test_rms_norm),
+        cmocka_unit_test(test_rms_norm_of_zeros),
+        cmocka_unit_test(test_silu_mul),
+        cmocka_unit_test(test_silu_mul_of_large_gates),
         cmocka_unit_test(test_gather_rows),
     };
     return device_pair_run(argc, argv, "cuda rows", tests, ARRAY_LEN(tests));

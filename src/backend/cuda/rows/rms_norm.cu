@@ -3,7 +3,8 @@
  * bf16 before the norm, since it is stored so.
  *
  * Bytes: (2 to 4) x rows x cols x 2. Launch: a block per row, 8 elements per thread and turn. The
- * row stays in registers. Rows lie `stride` vectors apart. */
+ * row stays in registers. Rows lie `stride` vectors apart, and have `groups` that are normed one by
+ * one, with a block for each. */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/rows/row_norm.cuh"
 
@@ -12,14 +13,14 @@ namespace {
 template <int TURNS>
 __global__ void __launch_bounds__(NORM_THREADS_MAX)
     rms_norm_kernel(const uint4 *x, uint4 *residual, const float4 *weight, uint4 *out, int vectors,
-                    int stride, float eps) {
+                    int stride, int groups, float eps) {
     let_next_start();
     norm_weights<TURNS> weights;
     weights.load_ahead(weight, vectors);
     wait_for_earlier();
     uint4 row[TURNS];
     float sum = 0;
-    size_t start = (size_t)blockIdx.x * stride;
+    size_t start = (size_t)(blockIdx.x / groups) * stride + blockIdx.x % groups * vectors;
 #pragma unroll
     for (int t = 0; t < TURNS; t++) {
         int i = t * blockDim.x + threadIdx.x;
@@ -43,12 +44,13 @@ __global__ void __launch_bounds__(NORM_THREADS_MAX)
 extern "C" void cuda_rms_norm_launch(const struct rms_norm_args *args,
                                      const struct cuda_device_info *info, cudaStream_t stream) {
     int vectors = static_cast<int>(args->cols / 8), turns = norm_turns(vectors);
+    int groups = args->groups ? static_cast<int>(args->groups) : 1;
     auto kernel = turns == 1   ? rms_norm_kernel<1>
                   : turns == 2 ? rms_norm_kernel<2>
                                : rms_norm_kernel<NORM_TURNS_MAX>;
-    launch_dependent(kernel, dim3(args->rows), norm_threads(vectors), 0, info, stream,
-                     static_cast<const uint4 *>(args->x), static_cast<uint4 *>(args->residual),
-                     reinterpret_cast<const float4 *>(args->weight),
-                     static_cast<uint4 *>(args->out), vectors,
-                     args->stride ? static_cast<int>(args->stride / 8) : vectors, args->eps);
+    launch_dependent(
+        kernel, dim3(args->rows * groups), norm_threads(vectors), 0, info, stream,
+        static_cast<const uint4 *>(args->x), static_cast<uint4 *>(args->residual),
+        reinterpret_cast<const float4 *>(args->weight), static_cast<uint4 *>(args->out), vectors,
+        args->stride ? static_cast<int>(args->stride / 8) : groups * vectors, groups, args->eps);
 }

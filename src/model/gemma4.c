@@ -1,0 +1,37 @@
+/* Gemma 4 (text, dense): Gemma 3's norms around blocks, by their weight, and windows in five of six
+ * layers. The others have wider heads, perhaps k as v, and rotate a part of the pairs. Heads of v
+ * are normed too, scores have no factor, each layer ends with a factor of the residual, and logits
+ * are limited. Source: the published config.json files and transformers' Gemma4. */
+#include <math.h>
+
+#include "model/family.h"
+
+static void change(struct layer_table *table, const struct model_config *config) {
+    const struct own_config *own = &config->own;
+    table->embedding_scale = sqrtf((float)config->hidden_size);
+    table->logits_softcap = own->logits_softcap;
+    table->ropes[1] = config->local_rope;
+    table->num_ropes = 2;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        struct layer *layer = &table->layers[i];
+        layer->norm_place = NORM_AROUND;
+        layer->activation = ACTIVATION_GELU_TANH;
+        layer->query_scale = 1;
+        layer->has_v_norm = true;
+        layer->has_scalar = true;
+        layer->rope = layer->window ? 1 : 0;
+        if (layer->window) continue;
+        layer->head_dim = layer->rotary_dim = own->global_head_dim;
+        layer->has_keys_as_values = own->has_keys_as_values;
+        if (own->num_global_kv_heads) layer->num_kv_heads = own->num_global_kv_heads;
+    }
+}
+
+const struct model_family family_gemma4 = {
+    .name = "Gemma 4",
+    .architecture = "Gemma4ForCausalLM",
+    .head_norm = HEAD_NORM_EACH,
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .o_bias = {.key = BIAS_ATTENTION},
+    .change = change,
+};
