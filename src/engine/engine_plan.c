@@ -521,6 +521,11 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     fit_states(plan, options);
     plan->runner.batch_bytes = batch_capacity_bytes(&decoder->limits, plan->config.vocab_size);
     plan->runner.enforce_eager = options->enforce_eager != 0;
+    plan->runner.max_num_seqs = plan->scheduler.max_num_seqs;
+    if (plan->drafts.num_tokens) {
+        uint32_t rows = decoder->limits.max_num_seqs;
+        plan->runner.draft_rows = rows < DRAFT_ROWS_MAX ? rows : DRAFT_ROWS_MAX;
+    }
     plan->workspace_bytes = model_runner_workspace_bytes(&plan->runner);
     if (plan->world_size > 1) plan->workspace_bytes += bytes_for_ranks(plan, options);
     plan->state_bytes = ((size_t)decoder->limits.max_num_seqs + decoder->limits.num_snapshots) *

@@ -317,8 +317,8 @@ static enum status launch(struct llm_engine *engine, struct inflight_step *infli
                           struct err *err) {
     const struct schedule *schedule = &inflight->schedule;
     uint32_t padded_seqs = 0;
-    if (schedule->num_prefill_tokens + schedule->num_draft_tokens == 0) {
-        padded_seqs = model_runner_padded_seqs(&engine->plan.runner, schedule->num_items);
+    if (schedule->num_prefill_tokens == 0) {
+        padded_seqs = model_runner_padded_seqs(&engine->plan.runner, schedule->num_tokens);
     }
     begin_counts(engine, schedule);
     want_prompt_rows(schedule);

@@ -76,6 +76,29 @@ static void test_enforce_eager_records_nothing(void **state) {
     assert_int_equal(expect_cpu_results(*state, &options, false).num_graphs, 0);
 }
 
+// Steps with drafts are recorded too, each size in two parts. Those with prompts are not.
+static void test_recorded_steps_with_drafts(void **state) {
+    enum { PARTS = 2, SIZES = 7 }; // 2, 4, 8, 16, 32, 48, 64 rows
+    const struct mixed_workload_expected *expected = *state;
+    struct nvllm_engine_options options = device_options();
+    uint32_t num_plain = expect_cpu_results(expected, &options, false).num_graphs;
+    options.speculative_config = "{\"method\": \"ngram\", \"num_speculative_tokens\": 6, "
+                                 "\"prompt_lookup_min\": 1}";
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    fake_device_reset();
+    struct nvllm_result *got = mixed_workload_run(expected->workload, &options, &stats);
+    mixed_workload_expect_same(got, expected->results);
+    nvllm_results_free(got, WORKLOAD_REQUESTS);
+    expect_all_given_back();
+    assert_true(stats.num_accepted_tokens > 0);
+    assert_true(stats.num_draft_tokens > stats.num_accepted_tokens);
+    struct fake_device_counts counts = fake_device_counts();
+    assert_int_equal(counts.num_graphs, num_plain + PARTS * SIZES);
+    assert_int_equal(counts.num_recorded_cold, 0);
+    // Two launches a step but for those with prompts.
+    assert_true(counts.num_graph_launches > PARTS * stats.num_steps / 2);
+}
+
 enum { NUM_WATCHED = 5 };
 
 struct watched {
@@ -346,6 +369,7 @@ int main(void) {
         cmocka_unit_test(test_recorded_steps_with_chunks_and_preemption),
         cmocka_unit_test(test_recorded_steps_one_after_the_other),
         cmocka_unit_test(test_enforce_eager_records_nothing),
+        cmocka_unit_test(test_recorded_steps_with_drafts),
         cmocka_unit_test(test_a_device_that_breaks_while_it_runs),
         cmocka_unit_test(test_a_device_that_breaks_before_a_wait),
         cmocka_unit_test(test_a_recording_that_cannot_begin),

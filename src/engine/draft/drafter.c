@@ -134,7 +134,7 @@ static uint32_t choose_adaptive(struct drafter *drafter, uint32_t num_seqs,
                                 struct draft_offer *offers, uint32_t num_offers, uint32_t skipped) {
     int own = size_of(num_seqs);
     double alone = drafter->seconds[0][own];
-    if (alone <= 0) return 0; // to be measured first
+    if (alone <= 0) return cut_offers(offers, num_offers, 0, 0, 0); // to be measured first
     struct levels levels;
     count_levels(&levels, offers, num_offers, skipped);
     double best = num_seqs / alone * margin;
@@ -152,14 +152,14 @@ static uint32_t choose_adaptive(struct drafter *drafter, uint32_t num_seqs,
         num_rows = num_drafted;
         lowest = level;
     }
-    return num_rows ? cut_offers(offers, num_offers, skipped, lowest, num_rows) : 0;
+    return cut_offers(offers, num_offers, skipped, lowest, num_rows);
 }
 
 uint32_t drafter_choose(struct drafter *drafter, uint32_t num_seqs, struct draft_offer *offers,
                         uint32_t num_offers, uint32_t skipped) {
-    if (num_seqs >= drafter->rows_max) return 0;
-    if (drafter->options.is_adaptive) {
+    uint32_t rows_left = num_seqs < drafter->rows_max ? drafter->rows_max - num_seqs : 0;
+    if (rows_left && drafter->options.is_adaptive) {
         return choose_adaptive(drafter, num_seqs, offers, num_offers, skipped);
     }
-    return cut_offers(offers, num_offers, 0, 0, drafter->rows_max - num_seqs);
+    return cut_offers(offers, num_offers, 0, 0, rows_left);
 }

@@ -120,6 +120,7 @@ enum status batch_init(struct batch *batch, struct backend *backend,
                             .mask_words = mask_words_of(vocab_size),
                             .table_rows = limits->max_num_seqs,
                             .table_stride = limits->max_blocks_per_seq,
+                            .splits_drafts = backend->queue != NULL,
                             .is_borrowed = block != NULL};
     batch->is_late = calloc(limits->max_num_seqs, sizeof *batch->is_late);
     if (!batch->is_late) return err_nomem(err, "batch");
@@ -146,15 +147,22 @@ static bool needs_mask(const struct sampling *sampling, const struct sequence *s
                                 sequence_num_generated(seq) + num_drafts);
 }
 
-static struct batch_header count_schedule(const struct schedule *schedule, uint32_t num_kv_groups,
-                                          uint32_t block_size, batch_row_fn row_of) {
+// How many sequences of the step an item is.
+static uint32_t num_parts(const struct batch *batch, const struct scheduled *item) {
+    return batch->splits_drafts ? 1 + item->num_drafts : 1;
+}
+
+static struct batch_header count_schedule(const struct batch *batch,
+                                          const struct schedule *schedule, uint32_t block_size,
+                                          batch_row_fn row_of) {
+    uint32_t num_kv_groups = batch->num_kv_groups;
     struct batch_header h = {.num_kv_groups = num_kv_groups,
                              .num_snapshots = schedule->num_snapshots};
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
         uint32_t context_len = item->seq->num_computed_tokens + item->num_tokens;
         uint32_t num_blocks = divide_up(context_len, block_size);
-        h.num_seqs++;
+        h.num_seqs += num_parts(batch, item);
         h.num_tokens += item->num_tokens;
         if (item->num_tokens > h.max_query_len) h.max_query_len = item->num_tokens;
         if (context_len > h.max_context_len) h.max_context_len = context_len;
@@ -228,10 +236,10 @@ static void fill_states(const struct step *a, uint32_t row, uint32_t first_token
     }
 }
 
-// Tokens, positions, slots and block tables of one sequence.
-static void fill_sequence(const struct step *a, uint32_t num_kv_groups, uint32_t row,
-                          uint32_t first_token, const struct scheduled *item,
-                          struct table_tail *tables, uint32_t block_size) {
+// Tokens, positions, slots and block tables of an item, which is `parts` sequences from `row` on.
+static void fill_item(const struct step *a, uint32_t num_kv_groups, uint32_t row, uint32_t parts,
+                      uint32_t first_token, const struct scheduled *item, struct table_tail *tables,
+                      uint32_t block_size) {
     struct sequence *seq = item->seq;
     uint32_t start = seq->num_computed_tokens;
     memcpy(a->tokens + first_token, seq->token_ids + start, item->num_tokens * sizeof *a->tokens);
@@ -247,8 +255,12 @@ static void fill_sequence(const struct step *a, uint32_t num_kv_groups, uint32_t
     }
     uint32_t num_blocks = divide_up(context_len, block_size);
     if (num_blocks > seq->num_sent) seq->num_sent = num_blocks;
-    a->table_row[row] = (int32_t)seq->table_row;
-    a->context_len[row] = (int32_t)context_len;
+    for (uint32_t k = 0; k < parts; k++) {
+        uint32_t later = parts - 1 - k; // tokens behind this part
+        a->table_row[row + k] = a->state_row[row + k] = (int32_t)seq->table_row;
+        a->context_len[row + k] = (int32_t)(context_len - later);
+        a->query_start[row + k + 1] = (int32_t)(first_token + item->num_tokens - later);
+    }
 }
 
 // Where the next row's biases and masks go, in entries of their kind from the tail's start; and the
@@ -327,14 +339,15 @@ static uint32_t fill_rows(const struct step *a, uint32_t logit, uint32_t token, 
 
 void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
                  batch_row_fn row_of, uint32_t padded_seqs) {
-    struct batch_header header = count_schedule(schedule, batch->num_kv_groups, block_size, row_of);
+    struct batch_header header = count_schedule(batch, schedule, block_size, row_of);
     if (padded_seqs) {
         CHECK(header.num_seqs <= padded_seqs && header.num_tokens == header.num_seqs &&
                   header.num_logits == header.num_seqs,
               "%u sequences, %u tokens, %u logits for %u rows", header.num_seqs, header.num_tokens,
               header.num_logits, padded_seqs);
         header.num_seqs = header.num_tokens = header.num_logits = padded_seqs;
-        header.max_query_len = 1;
+        // A warm-up's step of padding alone says only whether it stands for one with drafts.
+        if (!schedule->num_items) header.max_query_len = 1 + schedule->num_draft_tokens;
     }
     size_t size_bytes = place_tail(&header, batch->mask_words);
     CHECK(size_bytes <= batch->capacity_bytes, "%zu > %zu", size_bytes, batch->capacity_bytes);
@@ -352,7 +365,8 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
     a.query_start[0] = 0;
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
-        fill_sequence(&a, header.num_kv_groups, row, token, item, &tables, block_size);
+        uint32_t parts = num_parts(batch, item);
+        fill_item(&a, header.num_kv_groups, row, parts, token, item, &tables, block_size);
         fill_states(&a, row, token, schedule, item, batch->table_rows);
         if (item->num_prompt_rows) {
             int32_t num_top = row_of(item->seq).sampling->params.prompt_logprobs;
@@ -362,7 +376,7 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
         for (uint32_t k = item->num_pooled; k > 0; k--) {
             a.pool_index[pooled++] = (int32_t)(token - k);
         }
-        a.query_start[++row] = (int32_t)token;
+        row += parts;
         if (!item->needs_token) continue;
         logit +=
             fill_rows(&a, logit, token, &tail, item, row_of(item->seq), batch->is_late + logit);

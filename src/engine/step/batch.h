@@ -16,6 +16,9 @@
  * table_row). A batch has only the entries that its sequences' rows lack: a new block, or the whole
  * table after an admission. So every rank must run every batch, in order.
  *
+ * On a device that records steps, a token with drafts behind it comes as many sequences of one
+ * token each (backend.h, struct step). So steps of decodes with drafts are recorded too.
+ *
  * Rows count their biases and masks from the tail's start. So a recorded step finds every array at
  * the same address whenever the number of sequences is the same.
  *
@@ -67,6 +70,7 @@ struct batch {
     uint32_t mask_words; // of one row's mask
     uint32_t table_rows, table_stride; // of a KV group's block tables
     bool *is_late; // [max_num_seqs]: the mask of this logit row is late
+    bool splits_drafts; // a token with drafts is several sequences
     bool is_borrowed; // the caller of batch_init owns the memory
 };
 
@@ -91,10 +95,10 @@ typedef struct batch_row (*batch_row_fn)(const struct sequence *seq);
 // behind those of the items before it. The row behind a draft is sampled as if the draft were the
 // output's: with its number, its mask and the draw of that place.
 // The prompt rows are those of the items' num_prompt_rows, in order; the pooled rows are the last
-// num_pooled tokens of each item. Token id -1-r stands for a
-// pending token, sampled in row r of the step before. padded_seqs is 0, or, for a schedule of
-// decodes alone, how many sequences the step is to have. The added ones have no context, write no
-// KV slot, and their samples are ignored.
+// num_pooled tokens of each item. Token id -1-r stands for a pending token, sampled in row r of the
+// step before. padded_seqs is 0, or, for a schedule of decodes alone, how many sequences the step
+// is to have, drafts included. The added ones have no context, write no KV slot, and their samples
+// are ignored.
 //
 // num_sent of the sequences counts what the batch brings, so a batch that was built must be
 // launched. nano-vllm: prepare_prefill, prepare_decode and prepare_block_tables.

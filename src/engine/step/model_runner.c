@@ -98,7 +98,9 @@ static enum status alloc_buffers(struct model_runner *r, const struct model_runn
     }
     // A recorded step includes sampling: without a sampler on the device none is recorded.
     if (!r->backend->queue || !samples_on_device(r) || options->enforce_eager) return OK;
-    uint32_t num_graphs = graph_index(rows) + 1;
+    r->num_plain_graphs = graph_index(options->max_num_seqs) + 1;
+    uint32_t num_graphs = r->num_plain_graphs;
+    if (r->draft_rows) num_graphs += graph_index(r->draft_rows); // from 2 rows on
     r->graphs = calloc(num_graphs, sizeof *r->graphs);
     if (!r->graphs) return err_nomem(err, "recorded steps");
     r->num_graphs = num_graphs;
@@ -120,6 +122,7 @@ enum status model_runner_create(struct model_runner **out,
         .max_num_logits = options->decoder.limits.max_num_seqs,
         .max_num_tokens = options->decoder.limits.max_num_tokens,
         .table_stride = options->decoder.limits.max_blocks_per_seq,
+        .draft_rows = options->draft_rows,
     };
     struct decoder_options decoder = options->decoder;
     if (!decoder.comm) decoder.comm = &r->alone;
@@ -357,10 +360,15 @@ void model_runner_begin_counts(struct model_runner *r, uint32_t slot, const int3
 
 // The recorded step that serves this one; NULL: none does.
 static const struct step_graph *graph_of(const struct model_runner *r, const struct step *step) {
-    bool is_decode = step->max_query_len == 1 && step->num_logits == step->num_seqs;
+    bool is_decode = step->num_tokens == step->num_seqs && step->num_logits == step->num_seqs;
     if (!is_decode || step->num_prompt_logits) return NULL;
     if (step->num_seqs != padded_seqs(r->max_num_logits, step->num_seqs)) return NULL;
-    uint32_t index = graph_index(step->num_seqs);
+    uint32_t index = graph_index(step->num_seqs), end = r->num_plain_graphs;
+    if (has_drafts(step)) {
+        index += r->num_plain_graphs - 1;
+        end = r->num_graphs;
+    }
+    if (index >= end) return NULL;
     return index < r->num_graphs && r->graphs[index].sample ? &r->graphs[index] : NULL;
 }
 

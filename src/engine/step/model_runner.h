@@ -15,6 +15,8 @@ struct model_runner_options {
     struct kv_cache_spec kv_cache;
     size_t batch_bytes; // capacity of the flat batch
     bool enforce_eager; // record no steps
+    uint32_t max_num_seqs; // that run at once; the decoder's limits have room for drafts besides
+    uint32_t draft_rows; // most rows of a recorded step with drafts; 0: there are no drafts
     // [max_num_seqs + max_num_tokens] that all ranks of a group have mapped; NULL: the runner is
     // alone.
     struct sample_result *shared_results;
@@ -36,7 +38,8 @@ struct comm *model_runner_comm(struct model_runner *runner); // where it meets o
 // warmup_model.
 MUST_USE enum status model_runner_warm_up(struct model_runner *runner, struct batch *batch,
                                           struct err *err);
-// Sizes of steps of decodes that are recorded; 0: none are, every step runs eagerly.
+// Sizes of steps of decodes that are recorded, those without drafts first; 0: none are, every step
+// runs eagerly.
 uint32_t model_runner_num_sizes(const struct model_runner *runner);
 // Records steps of sizes first .. end - 1, with the present KV cache; size 0 has the fewest
 // sequences. If a recording fails, a warning says so: steps of its size and larger ones run

@@ -44,8 +44,12 @@ struct model_runner {
     struct sample_result *results; // dev, laid out as a slot's; with several ranks in shared memory
     struct rank_sampling rank_sampling; // with several ranks
     struct slot slots[MODEL_RUNNER_SLOTS];
-    struct step_graph *graphs; // [num_graphs], by graph_index
-    uint32_t num_graphs; // sizes of steps that are recorded; a failure leaves the smaller ones
+    // [num_graphs] by graph_index: num_plain_graphs of steps without drafts, then those of steps
+    // with drafts, from 2 rows on.
+    struct step_graph *graphs;
+    uint32_t num_graphs; // sizes of steps that are recorded; a failure leaves those before it
+    uint32_t num_plain_graphs;
+    uint32_t draft_rows; // as in the options
     uint64_t num_replays;
     const float *logits; // dev, of the last pass
 };
@@ -69,6 +73,11 @@ static inline uint32_t graph_rows(uint32_t index) {
 static inline uint32_t padded_seqs(uint32_t max_num_seqs, uint32_t num_seqs) {
     uint32_t rows = graph_rows(graph_index(num_seqs));
     return rows < max_num_seqs ? rows : max_num_seqs;
+}
+
+// A step of decodes some of which have drafts: they come as sequences of one token each.
+static inline bool has_drafts(const struct step *step) {
+    return step->max_query_len > 1 && step->num_tokens == step->num_seqs;
 }
 
 static inline bool samples_on_device(const struct model_runner *r) {

@@ -21,15 +21,14 @@ static enum status try_record(struct model_runner *r, const struct step *step,
 }
 
 // If it fails, warns: such steps and larger ones are to run eagerly.
-static void record(struct model_runner *r, const struct step *step) {
-    uint32_t index = graph_index(step->num_seqs);
+static void record(struct model_runner *r, const struct step *step, uint32_t index) {
     struct err why = {0};
     if (!try_record(r, step, &r->graphs[index], &why)) return;
     while (r->num_graphs > index) {
         model_runner_drop_recording(r, &r->graphs[--r->num_graphs]);
     }
-    log_warning("steps of %u sequences and more are not recorded, they run slower: %s",
-                step->num_seqs, why.message);
+    log_warning("steps of %u %s and more are not recorded, they run slower: %s", step->num_seqs,
+                has_drafts(step) ? "rows with drafts" : "sequences", why.message);
 }
 
 // The next of the row counts for which a device may choose different kernels: 1 to 16 by doubling,
@@ -58,19 +57,19 @@ static void warm_up_linears(struct model_runner *r) {
 }
 
 // A step of padding alone, built in `batch`.
-static struct step padding_of(const struct model_runner *r, struct batch *batch,
-                              uint32_t num_seqs) {
-    const struct schedule nothing = {0};
+static struct step padding_of(const struct model_runner *r, struct batch *batch, uint32_t num_seqs,
+                              bool drafts) {
+    const struct schedule nothing = {.num_draft_tokens = drafts};
     batch_build(batch, &nothing, 1, NULL, num_seqs);
     return bind_step(r, batch->header);
 }
 
 // Loads the kernels of a step of decodes.
 static enum status warm_up_decodes(struct model_runner *r, struct batch *batch, uint32_t num_seqs,
-                                   struct err *err) {
+                                   bool drafts, struct err *err) {
     const struct backend_ops *ops = r->backend->ops;
     if (!comm_is_alive(r->comm)) return err_set(err, ERR_DEVICE, "another rank was lost");
-    const struct step step = padding_of(r, batch, num_seqs);
+    const struct step step = padding_of(r, batch, num_seqs, drafts);
     const struct update_tables_args nothing = batch_table_update(batch->header, r->batch, NULL);
     ops->upload(r->backend, r->batch, batch->header, batch->header->size_bytes);
     ops->update_tables(r->backend, &nothing);
@@ -94,7 +93,10 @@ enum status model_runner_warm_up(struct model_runner *r, struct batch *batch, st
     }
     for (uint32_t num_seqs = 0; num_seqs < r->max_num_logits;) {
         num_seqs = padded_seqs(r->max_num_logits, num_seqs + 1);
-        enum status status = warm_up_decodes(r, batch, num_seqs, err);
+        enum status status = warm_up_decodes(r, batch, num_seqs, false, err);
+        if (!status && num_seqs > 1 && num_seqs <= r->draft_rows) {
+            status = warm_up_decodes(r, batch, num_seqs, true, err);
+        }
         if (status) return status;
     }
     return OK;
@@ -108,9 +110,11 @@ enum status model_runner_record(struct model_runner *r, struct batch *batch, uin
                                 uint32_t end, struct err *err) {
     if (!r->num_graphs) return OK;
     for (uint32_t i = first; i < end && i < r->num_graphs; i++) {
+        bool drafts = i >= r->num_plain_graphs;
+        uint32_t size = drafts ? i - r->num_plain_graphs + 1 : i;
         const struct step step =
-            padding_of(r, batch, padded_seqs(r->max_num_logits, graph_rows(i)));
-        record(r, &step);
+            padding_of(r, batch, padded_seqs(r->max_num_logits, graph_rows(size)), drafts);
+        record(r, &step, i);
     }
     return r->backend->ops->synchronize(r->backend, err);
 }

@@ -171,8 +171,12 @@ static void make_lists(const struct cuda_backend *cuda, struct kv_cache *cache, 
     plan->is_current = true;
 }
 
+static bool has_longer_queries(const struct step *step) {
+    return step->num_tokens > step->num_seqs;
+}
+
 static uint32_t mixed_of(const struct step *step) {
-    return step->max_query_len > 1 ? FEATURE_MIXED : 0u;
+    return has_longer_queries(step) ? FEATURE_MIXED : 0u;
 }
 
 static bool is_by_clusters(const struct kernel_row *row) {
@@ -242,7 +246,7 @@ static void attend(struct cuda_backend *cuda, const struct attention_args *args,
         cuda_attention_cluster_launch(args, &view, &choice, cuda->stream);
         return;
     }
-    if (step->max_query_len > 1) {
+    if (has_longer_queries(step)) {
         const struct kernel_row *prefill =
             row_for(&cuda->info, OP_PREFILL, spec, step->num_seqs, features);
         if (prefill && prefill->kernel == KERNEL_PREFILL_SM90) {
@@ -258,6 +262,7 @@ void cuda_attention(struct backend *backend, const struct attention_args *args) 
     attend(cuda_backend_of(backend), args, false);
 }
 
+// Not where sequences are tokens of one: each reads what the others write.
 bool cuda_attend(struct backend *backend, const struct attention_args *args) {
     if (args->step->max_query_len > 1 || args->q_rope) return false;
     attend(cuda_backend_of(backend), args, true);

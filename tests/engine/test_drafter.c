@@ -1,0 +1,133 @@
+// How many tokens are drafted, by what steps cost and how often drafts were right.
+#include "engine/draft/drafter.h"
+
+#include "support/cmocka_all.h"
+
+static const struct draft_options adaptive = {
+    .num_tokens = DRAFT_TOKENS_MAX, .is_adaptive = true, .min_len = 2, .max_len = 16};
+
+// A drafter that has measured steps: one without drafts of num_seqs rows takes `base` seconds, one
+// with drafts that much for each row more.
+static struct drafter measured(uint32_t num_seqs, double base, double row) {
+    struct drafter drafter;
+    double now = 1;
+    drafter_init(&drafter, &adaptive, 256);
+    drafter_pause(&drafter, now);
+    drafter_measure(&drafter, num_seqs, false, now += base);
+    for (uint32_t rows = 2; rows <= DRAFT_ROWS_MAX; rows *= 2) {
+        if (rows <= num_seqs) continue;
+        drafter_measure(&drafter, rows, true, now += base + row * (rows - num_seqs));
+    }
+    return drafter;
+}
+
+static uint32_t choose(struct drafter *drafter, uint32_t num_seqs, float right) {
+    struct draft_offer offers[DRAFT_ROWS_MAX];
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < num_seqs; i++) {
+        offers[i] = (struct draft_offer){DRAFT_TOKENS_MAX, right};
+    }
+    uint32_t num = drafter_choose(drafter, num_seqs, offers, num_seqs, 0);
+    for (uint32_t i = 0; i < num_seqs; i++) sum += offers[i].num_tokens;
+    assert_int_equal(num, sum);
+    return num;
+}
+
+static void test_nothing_before_a_step_was_measured(void **state) {
+    (void)state;
+    struct drafter drafter;
+    drafter_init(&drafter, &adaptive, 256);
+    assert_int_equal(choose(&drafter, 1, 1), 0);
+    drafter_measure(&drafter, 1, false, 5); // behind nothing: it says nothing
+    assert_int_equal(choose(&drafter, 1, 1), 0);
+    drafter_measure(&drafter, 1, false, 6);
+    assert_int_equal(choose(&drafter, 1, 1), DRAFT_TOKENS_MAX);
+}
+
+static void test_likelier_drafts_are_longer(void **state) {
+    (void)state;
+    struct drafter drafter = measured(1, 1, 0.02);
+    assert_int_equal(choose(&drafter, 1, 0.97f), 15);
+    uint32_t some = choose(&drafter, 1, 0.5f);
+    assert_true(some >= 3 && some < 15);
+    assert_int_equal(choose(&drafter, 1, 0.01f), 0);
+}
+
+static void test_drafts_that_cost_too_much(void **state) {
+    (void)state;
+    struct drafter drafter = measured(1, 1, 1); // 16 rows take 16 times as long
+    assert_int_equal(choose(&drafter, 1, 0.9f), 0);
+    // What was slow is tried again some day.
+    uint32_t num_steps = 0;
+    while (!choose(&drafter, 1, 0.9f)) assert_true(++num_steps < 1000);
+    assert_true(num_steps > 10);
+}
+
+static void test_many_sequences(void **state) {
+    (void)state;
+    struct drafter drafter = measured(32, 1, 0.01);
+    assert_int_equal(choose(&drafter, 32, 0.9f), 32); // up to 64 rows
+    drafter = measured(32, 1, 0.05);
+    assert_int_equal(choose(&drafter, 32, 0.3f), 0);
+    assert_int_equal(choose(&drafter, 64, 1), 0);
+}
+
+static void test_the_best_offers_are_taken(void **state) {
+    (void)state;
+    struct drafter drafter = measured(2, 1, 0.1);
+    struct draft_offer offers[] = {{15, 0.2f}, {15, 0.95f}};
+    assert_true(drafter_choose(&drafter, 2, offers, 2, 0) > 0);
+    assert_true(offers[1].num_tokens >= 6 && offers[0].num_tokens <= 1);
+}
+
+// A step that must wait for pending tokens drafts only what comes behind them.
+static void test_tokens_that_are_pending(void **state) {
+    (void)state;
+    struct drafter drafter = measured(1, 1, 0.3);
+    struct draft_offer offer = {15, 0.5f};
+    assert_true(drafter_choose(&drafter, 1, &offer, 1, 0) > 0);
+    offer = (struct draft_offer){15, 0.5f};
+    assert_int_equal(drafter_choose(&drafter, 1, &offer, 1, 1), 0);
+}
+
+static void test_records(void **state) {
+    (void)state;
+    struct drafter drafter;
+    drafter_init(&drafter, &adaptive, 256);
+    struct draft_record record = drafter.common;
+    float before = draft_record_right(&record, 2), longer = draft_record_right(&record, 12);
+    assert_true(longer > before);
+    drafter_learn(&drafter, &record, 2, 5, 0);
+    assert_true(draft_record_right(&record, 2) < before);
+    assert_true(draft_record_right(&record, 12) == longer); // of its own class
+    for (int i = 0; i < 10; i++) drafter_learn(&drafter, &record, 2, 8, 8);
+    assert_true(draft_record_right(&record, 2) > 0.95f);
+    // Other sequences begin with what was learned, more slowly.
+    assert_true(draft_record_right(&drafter.common, 2) > before);
+    assert_true(draft_record_right(&drafter.common, 2) < draft_record_right(&record, 2));
+}
+
+static void test_a_fixed_number(void **state) {
+    (void)state;
+    const struct draft_options fixed = {.num_tokens = 4, .min_len = 3, .max_len = 16};
+    struct drafter drafter;
+    drafter_init(&drafter, &fixed, 8);
+    struct draft_offer offers[] = {{4, 0.01f}, {0, 0}, {4, 0.01f}};
+    assert_int_equal(drafter_choose(&drafter, 3, offers, 3, 0), 5); // up to 8 rows
+    assert_int_equal(offers[0].num_tokens, 4);
+    assert_int_equal(offers[2].num_tokens, 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing_before_a_step_was_measured),
+        cmocka_unit_test(test_likelier_drafts_are_longer),
+        cmocka_unit_test(test_drafts_that_cost_too_much),
+        cmocka_unit_test(test_many_sequences),
+        cmocka_unit_test(test_the_best_offers_are_taken),
+        cmocka_unit_test(test_tokens_that_are_pending),
+        cmocka_unit_test(test_records),
+        cmocka_unit_test(test_a_fixed_number),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
