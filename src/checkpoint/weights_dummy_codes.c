@@ -21,10 +21,10 @@ static uint8_t code_at(const struct dummy_codes *dummy, uint64_t row, uint64_t c
     return dummy->base.form.code == WEIGHT_CODE_E4M3 ? byte & 0xbf : byte;
 }
 
-// Such that weights have a standard deviation near 0.02.
+// Such that weights have a standard deviation near 0.02. A power of 2 for E2M1, as MXFP4 has.
 static float scale_of(enum weight_code code) {
     return code == WEIGHT_CODE_INT4   ? 0.02f / 4.6f
-           : code == WEIGHT_CODE_E2M1 ? 0.02f / 2.9f
+           : code == WEIGHT_CODE_E2M1 ? 0x1p-7f
            : code == WEIGHT_CODE_IQ4  ? 0.02f / 69.0f
            : code == WEIGHT_CODE_INT8 ? 0.02f / 74.0f
                                       : 0.02f / 0.6f;

@@ -74,8 +74,10 @@ struct coded coded_make(uint64_t seed, uint32_t rows, uint32_t cols, struct matr
         if (form.code == WEIGHT_CODE_E4M3 && (q & 127) == 127) q--; // NaN
         m.codes[i] = q;
     }
+    bool is_mxfp4 = form.code == WEIGHT_CODE_E2M1 && form.group == 32;
     for (size_t i = 0; i < num_scales; i++) {
         m.scales[i] = ldexpf((float)(1024 + ops_rng_below(&rng, 1024)), -18);
+        if (is_mxfp4) m.scales[i] = ldexpf(1, (int)ops_rng_below(&rng, 5) - 10);
         m.offsets[i] = ldexpf((float)ops_rng_below(&rng, 2048) - 1024, -12);
     }
     return m;

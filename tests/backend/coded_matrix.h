@@ -11,7 +11,8 @@ struct coded {
     float *scales, *offsets; // [rows][groups]
 };
 
-// Random codes. Scales and offsets have 11 bits, as half floats do.
+// Random codes. Scales and offsets have 11 bits, as half floats do; scales of MXFP4 are powers of
+// 2.
 struct coded coded_make(uint64_t seed, uint32_t rows, uint32_t cols, struct matrix_form form);
 void coded_free(struct coded *m);
 // The value that a code stands for, by its definition.

@@ -54,7 +54,6 @@ BEGIN {
     # Files with one idea that is longer than the usual 600 lines: at most 1,000.
     is_long["src/server/http/http_conn.c"] = 1
     is_long["src/server/loop/api_request.c"] = 1
-    is_long["tests/backend/cuda/test_cuda_experts.c"] = 1
     num_faults = 0
 }
 

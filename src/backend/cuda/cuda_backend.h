@@ -59,8 +59,8 @@ MUST_USE enum status cuda_backend_create(struct backend **out,
 MUST_USE enum status cuda_copy_weights(struct cuda_backend *cuda, void *dev,
                                        const struct matrix_slice *slice, struct err *err);
 
-// Copies the codes of a slice to dense device rows, a byte each, and their scales and offsets to
-// host arrays. Complete on return.
+// Copies the codes of a slice to device rows, a byte each, and their scales and offsets to host
+// arrays. Complete on return.
 struct cuda_code_rows;
 MUST_USE enum status cuda_copy_codes(struct cuda_backend *cuda, void *dev,
                                      const struct matrix_slice *slice,

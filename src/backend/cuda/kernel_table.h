@@ -32,6 +32,8 @@ enum cuda_kernel {
     KERNEL_PREFILL,
     KERNEL_FEW_TOKENS, // experts/few_tokens.cu
     KERNEL_SORTED, // experts/sort.cu, gemm.cu and combine.cu
+    KERNEL_SORTED_SM90, // experts/sort.cu, gemm_sm90.cu and combine.cu
+    KERNEL_PACKED_SORTED, // experts/sort.cu, packed_gemm_sm90.cu and combine.cu
 };
 
 enum kernel_op {
@@ -66,8 +68,10 @@ struct kernel_job {
     enum kernel_op op;
     uint32_t rows; // tokens; OP_DECODE and OP_LAYERS: sequences, padding included
     uint32_t features; // bits of enum kernel_feature
-    struct weight_format format; // OP_LINEAR
+    struct weight_format format; // OP_LINEAR, OP_EXPERTS
     uint32_t out, in; // OP_LINEAR: of the matrix
+    // OP_EXPERTS; inputs: of gate and up, and of down, as they are kept
+    uint32_t top_k, num_experts, inputs[2];
     uint32_t split; // OP_LINEAR: blocks that divide the inputs; 1 unless a contest asks
     uint32_t num_heads, num_kv_heads, head_dim; // attention
     const struct cuda_decode_layers *layers; // OP_LAYERS: only its shape is read

@@ -234,12 +234,11 @@ struct cuda_attention_choice {
     bool starts_early;
 };
 
-// All experts of a layer in bf16, laid out as in the checkpoint.
+// All experts of a layer: two linears with the outputs of all experts one after the other. Packed
+// ones have `in` rounded up to a multiple of 128, with inputs whose codes are 0.
 struct cuda_experts_view {
-    const void *gate_up; // [num_experts][2 * intermediate][hidden]: gate's rows, then up's
-    const void *down; // [num_experts][hidden][intermediate]
-    const void *gate_up_bias; // [num_experts][2 * intermediate] or NULL
-    const void *down_bias; // [num_experts][hidden] or NULL
+    struct cuda_linear_view gate_up; // [num_experts][2 * intermediate]: gate's rows, then up's
+    struct cuda_linear_view down; // [num_experts][hidden]
     enum activation activation; // silu or clamped
     struct experts_shape shape;
 };
@@ -248,6 +247,7 @@ enum {
     // Most experts of a layer: routing and sorting keep all of them in shared memory.
     CUDA_EXPERTS_MAX = 2048,
     CUDA_EXPERTS_TILE_MIN = 16, // rows of the smallest tile
+    CUDA_EXPERTS_TILE_SM90 = 256, // of experts/gemm_sm90.cu
 };
 
 // Scratch memory of `experts`. A row is a (token, slot) pair; rows are sorted by expert.
@@ -258,6 +258,7 @@ struct cuda_experts_scratch {
     int32_t *num_items; // [1]
     void *activated; // bf16 [rows][intermediate]
     void *down; // bf16 [rows][hidden]
+    void *gathered; // the same memory: sorted rows of x, which are read before `down` is written
 };
 
 // The major compute capability of the compiled code that the driver chose for this device.
@@ -328,23 +329,40 @@ uint32_t cuda_decode_layers_rows_max(const struct cuda_decode_layers *args,
                                      const struct cuda_device_info *info);
 void cuda_decode_layers_launch(const struct cuda_decode_layers *args,
                                const struct cuda_device_info *info, cudaStream_t stream);
-void cuda_route_launch(const struct route_args *args, cudaStream_t stream);
+void cuda_route_launch(const struct route_args *args, const struct cuda_device_info *info,
+                       cudaStream_t stream);
 // `experts` for 1 to 4 tokens. Uses only `activated` of the scratch memory.
 void cuda_experts_few_tokens_launch(const struct experts_args *args,
                                     const struct cuda_experts_view *view,
                                     const struct cuda_experts_scratch *scratch,
-                                    cudaStream_t stream);
+                                    const struct cuda_device_info *info, cudaStream_t stream);
+// Shared memory of a block with so many rows of x.
+size_t cuda_experts_few_tokens_bytes(uint32_t rows, uint32_t in,
+                                     const struct weight_format *format);
 // `experts` for any number of tokens: sort, gemm, combine. All three need the same tile_rows.
 uint32_t cuda_experts_tile_rows(uint32_t num_rows, uint32_t num_experts);
 void cuda_experts_sort_launch(const struct experts_args *args, const struct cuda_experts_view *view,
                               const struct cuda_experts_scratch *scratch, uint32_t tile_rows,
-                              cudaStream_t stream);
+                              const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_experts_gemm_launch(const struct experts_args *args, const struct cuda_experts_view *view,
                               const struct cuda_experts_scratch *scratch, uint32_t tile_rows,
                               const struct cuda_device_info *info, cudaStream_t stream);
+// The same of many rows on sm_90, with tiles of CUDA_EXPERTS_TILE_SM90 rows: sort, a copy of the
+// sorted rows to `gathered`, this, combine. Returns false if the device refuses a launch.
+bool cuda_experts_gemm_sm90_launch(const struct experts_args *args,
+                                   const struct cuda_experts_view *view,
+                                   const struct cuda_experts_scratch *scratch,
+                                   const struct cuda_device_info *info, cudaStream_t stream);
+// The same of packed weights: sort, a copy of the sorted rows to `gathered`, this, combine.
+uint32_t cuda_experts_packed_tile_rows(uint32_t num_rows, uint32_t num_experts);
+void cuda_experts_packed_gemm_launch(const struct experts_args *args,
+                                     const struct cuda_experts_view *view,
+                                     const struct cuda_experts_scratch *scratch, uint32_t tile_rows,
+                                     const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_experts_combine_launch(const struct experts_args *args,
                                  const struct cuda_experts_view *view,
-                                 const struct cuda_experts_scratch *scratch, cudaStream_t stream);
+                                 const struct cuda_experts_scratch *scratch,
+                                 const struct cuda_device_info *info, cudaStream_t stream);
 // Copies results to pinned host memory: of rows with num_top < 0 only the first two fields.
 void cuda_download_results_launch(struct sample_result *host, const struct sample_result *results,
                                   const struct sample_row *rows, uint32_t num_rows,

@@ -113,7 +113,9 @@ static enum status fill_codes(const struct copy *copy, uint32_t first, uint32_t 
     enum status status = OK;
     for (uint32_t r = 0; r < rows && !status; r++) {
         size_t at = (size_t)(first + r) * to->num_groups;
-        struct matrix_codes codes = {.codes = (uint8_t *)host + (size_t)r * s->cols,
+        uint8_t *row = (uint8_t *)host + (size_t)r * to->row_codes;
+        memset(row + s->cols, 0, to->row_codes - s->cols);
+        struct matrix_codes codes = {.codes = row,
                                      .scales = to->scales + at,
                                      .offsets = to->offsets ? to->offsets + at : NULL};
         status = s->reader->read_codes(s->reader, s->first_row + first + r, s->first_col, s->cols,
@@ -123,7 +125,7 @@ static enum status fill_codes(const struct copy *copy, uint32_t first, uint32_t 
 }
 
 static size_t row_bytes_of(const struct copy *copy) {
-    return copy->slice->cols * (copy->codes ? 1 : sizeof(uint16_t));
+    return copy->codes ? copy->codes->row_codes : copy->slice->cols * sizeof(uint16_t);
 }
 
 static enum status copy_rows(const struct copy *copy, uint32_t first, uint32_t rows,
@@ -165,6 +167,9 @@ static enum status copy_all(struct copy *copy, struct err *err) {
                        slice->cols, (unsigned)(BUFFER_BYTES / sizeof(uint16_t)));
     }
     copy->rows_per_item = (uint32_t)(BUFFER_BYTES / row_bytes);
+    uint32_t num_threads = copy->staging->num_buffers / BUFFERS_PER_THREAD;
+    uint32_t share = (slice->rows + num_threads - 1) / num_threads; // an expert has few rows
+    if (copy->codes && share < copy->rows_per_item) copy->rows_per_item = share;
     uint32_t items = (slice->rows + copy->rows_per_item - 1) / copy->rows_per_item;
     thread_pool_for(copy->staging->pool, items, copy_item, copy);
     if (copy->fault.status && err) *err = copy->fault.err;

@@ -20,10 +20,11 @@ MUST_USE enum status cuda_staging_copy(struct cuda_staging *staging, void *dev,
 // Where the scales and offsets of a slice's codes go, by row.
 struct cuda_code_rows {
     uint32_t group, num_groups; // columns that share a scale, or 0; scales of a row
+    uint32_t row_codes; // of a device row: codes beyond the slice's columns are 0
     float *scales; // [rows][num_groups]
     float *offsets; // the same, or NULL
 };
-// The same for codes (base/matrix_reader.h): dense device rows of a byte each.
+// The same for codes (base/matrix_reader.h), a byte each.
 MUST_USE enum status cuda_staging_copy_codes(struct cuda_staging *staging, void *dev,
                                              const struct matrix_slice *slice,
                                              const struct cuda_code_rows *rows, struct err *err);

@@ -1,6 +1,6 @@
 // Which kernel the table gives a job: linears by rows and sizes, attention, experts. Host
 // arithmetic only, for an H200 and other devices.
-#include "backend/cuda/kernel_table.h"
+#include "backend/cuda/cuda_ops.h"
 #include "base/compiler.h"
 #include "support/cmocka_all.h"
 
@@ -260,9 +260,57 @@ static void test_head_dims(void **state) {
 static void test_experts(void **state) {
     (void)state;
     for (uint32_t rows = 1; rows <= 6; rows++) {
-        const struct kernel_job job = {.op = OP_EXPERTS, .rows = rows};
+        const struct kernel_job job = {
+            .op = OP_EXPERTS, .rows = rows, .top_k = 1, .num_experts = 8};
         assert_int_equal(kernel_for(&job, &ampere), rows <= 4 ? KERNEL_FEW_TOKENS : KERNEL_SORTED);
     }
+}
+
+static int packed_experts_kernel(uint32_t rows, uint32_t top_k, uint32_t inputs,
+                                 const struct cuda_device_info *info) {
+    const struct kernel_job job = {.op = OP_EXPERTS,
+                                   .rows = rows,
+                                   .format = {4, 32, 0, WEIGHT_CODE_E2M1, false},
+                                   .top_k = top_k,
+                                   .inputs = {inputs, inputs}};
+    return kernel_for(&job, info);
+}
+
+static void test_packed_experts(void **state) {
+    (void)state;
+    assert_int_equal(packed_experts_kernel(4, 8, 2944, &h200), KERNEL_FEW_TOKENS);
+    assert_int_equal(packed_experts_kernel(5, 8, 2944, &h200), KERNEL_PACKED_SORTED);
+    assert_int_equal(packed_experts_kernel(4, 9, 2944, &h200), KERNEL_PACKED_SORTED);
+    // The activated values of eight experts do not fit in shared memory.
+    assert_int_equal(packed_experts_kernel(1, 8, 14464, &h200), KERNEL_PACKED_SORTED);
+    assert_int_equal(packed_experts_kernel(1, 2, 14336, &h200), KERNEL_FEW_TOKENS);
+    assert_int_equal(packed_experts_kernel(5, 2, 2944, &ampere), NONE);
+}
+
+// The plan counts codes and scales: gpt-oss-120b's experts take 62 GB in MXFP4, and 229 in bf16.
+static void test_bytes_of_experts(void **state) {
+    (void)state;
+    enum { LAYERS = 36 };
+    const struct experts_shape shape = {128, 2880, 2880, true};
+    const struct weight_format mxfp4 = {4, 32, 0, WEIGHT_CODE_E2M1, false};
+    const struct cuda_backend on_h200 = {.info = h200}, on_ampere = {.info = ampere};
+    size_t outputs = 128 * 3 * 2880ull, biases = outputs * sizeof(uint16_t);
+    size_t packed = cuda_experts_bytes(&on_h200.base, &shape, mxfp4);
+    assert_int_equal(packed, outputs * 2944 / 32 * 17 + biases);
+    assert_in_range(packed * LAYERS / 1000000000, 62, 63);
+    size_t floats = outputs * 2880 * sizeof(uint16_t) + biases;
+    assert_int_equal(cuda_experts_bytes(&on_ampere.base, &shape, mxfp4), floats);
+    assert_int_equal(cuda_experts_bytes(&on_h200.base, &shape, WEIGHTS_NATIVE), floats);
+}
+
+// Many rows of bf16 have tiles of 256, if they are most of them full.
+static void test_experts_of_many_rows(void **state) {
+    (void)state;
+    struct kernel_job job = {.op = OP_EXPERTS, .rows = 3072, .top_k = 8, .num_experts = 128};
+    assert_int_equal(kernel_for(&job, &h200), KERNEL_SORTED_SM90);
+    assert_int_equal(kernel_for(&job, &ampere), KERNEL_SORTED);
+    job.rows = 3071;
+    assert_int_equal(kernel_for(&job, &h200), KERNEL_SORTED);
 }
 
 static void test_formats(void **state) {
@@ -365,6 +413,9 @@ int main(void) {
         cmocka_unit_test(test_attention_over_codes),
         cmocka_unit_test(test_head_dims),
         cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_packed_experts),
+        cmocka_unit_test(test_bytes_of_experts),
+        cmocka_unit_test(test_experts_of_many_rows),
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_packed_formats),
         cmocka_unit_test(test_rows_of_packed_formats),

@@ -12,7 +12,8 @@
 #include "base/compiler.h"
 #include "support/cmocka_all.h"
 
-static uint8_t *packed; // [out][in] what was packed last
+static uint8_t *packed; // [out][in] what was packed since the last release
+static size_t num_packed;
 
 cudaError_t cudaMalloc(void **out, size_t bytes) {
     *out = malloc(bytes ? bytes : 1);
@@ -42,9 +43,10 @@ enum status cuda_error(struct err *err, cudaError_t error, const char *call) {
 void cuda_packed_pack_launch(void *codes, const uint8_t *raw, uint32_t out, uint32_t in,
                              enum weight_code code, cudaStream_t stream) {
     (void)codes, (void)code, (void)stream;
-    packed = malloc((size_t)out * in);
+    packed = realloc(packed, num_packed + (size_t)out * in);
     assert_non_null(packed);
-    memcpy(packed, raw, (size_t)out * in);
+    memcpy(packed + num_packed, raw, (size_t)out * in);
+    num_packed += (size_t)out * in;
 }
 
 enum status cuda_copy_codes(struct cuda_backend *cuda, void *dev, const struct matrix_slice *slice,
@@ -52,7 +54,9 @@ enum status cuda_copy_codes(struct cuda_backend *cuda, void *dev, const struct m
     (void)cuda;
     for (uint32_t r = 0; r < slice->rows; r++) {
         size_t at = (size_t)r * rows->num_groups;
-        const struct matrix_codes to = {(uint8_t *)dev + (size_t)r * slice->cols, rows->scales + at,
+        uint8_t *codes = (uint8_t *)dev + (size_t)r * rows->row_codes;
+        memset(codes + slice->cols, 0, rows->row_codes - slice->cols);
+        const struct matrix_codes to = {codes, rows->scales + at,
                                         rows->offsets ? rows->offsets + at : NULL};
         enum status status =
             slice->reader->read_codes(slice->reader, slice->first_row + r, slice->first_col,
@@ -67,6 +71,7 @@ struct made {
     struct matrix_reader reader;
     uint32_t seed, shared_rows; // rows that have the same scales
     float extra; // of offsets: they are no multiple of the scale
+    float factor; // of scales of MXFP4
 };
 
 static const struct made *made_of(const struct matrix_reader *reader) {
@@ -87,9 +92,14 @@ static uint64_t group_of(const struct made *m, uint64_t col) {
     return m->reader.form.group ? col / m->reader.form.group : 0;
 }
 
-// Of 11 bits and either sign.
+static bool is_mxfp4(const struct made *m) {
+    return m->reader.form.code == WEIGHT_CODE_E2M1 && m->reader.form.group == 32;
+}
+
+// Of 11 bits and either sign, or a power of 2.
 static float scale_of(const struct made *m, uint64_t row, uint64_t col) {
     uint32_t n = number(m, row / m->shared_rows + 7, group_of(m, col));
+    if (is_mxfp4(m)) return ldexpf(m->factor, (int)(n % 255) - 127);
     return ldexpf((float)(1024 + n % 1024), -18) * (n & 2048 ? -1.0f : 1.0f);
 }
 
@@ -132,10 +142,12 @@ static float got_of(const struct linear *linear, uint32_t row, uint32_t col) {
     size_t number = (size_t)(row / 8) * (linear->in / span) + col / span;
     float code = packed[(size_t)row * linear->in + col], scale, offset = 0;
     const float *floats = linear->scales;
+    const uint8_t *exponents = linear->scales;
     const uint32_t *words = linear->scales;
     if (!f.group) return code * floats[row];
     if (linear->shares_scales) return code * floats[number];
     size_t group = (number * 8 + row % 8) * (span / f.group) + col % span / f.group;
+    if (f.code == WEIGHT_CODE_E2M1 && f.group == 32) return ldexpf(code, exponents[group] - 127);
     if (f.code == WEIGHT_CODE_INT4 && !(f.has_offsets && f.group <= 32)) {
         uint32_t bits = words[group] & 0xffffff00u;
         memcpy(&scale, &bits, sizeof scale);
@@ -148,20 +160,23 @@ static float got_of(const struct linear *linear, uint32_t row, uint32_t col) {
 
 enum { OUT0 = 24, OUT1 = 40, IN = 384, FIRST_ROW = 3, FIRST_COL = 128 };
 
-static enum status load(struct cuda_backend *cuda, struct made parts[2],
+static enum status load(struct cuda_backend *cuda, struct made parts[2], uint32_t cols,
                         struct weight_format format, struct linear *linear, struct err *err) {
     struct matrix_slice slices[2] = {0};
     for (uint32_t i = 0; i < 2; i++) {
         slices[i] = (struct matrix_slice){.rows = i ? OUT1 : OUT0,
-                                          .cols = IN,
+                                          .cols = cols,
                                           .reader = &parts[i].reader,
                                           .first_row = FIRST_ROW,
                                           .first_col = FIRST_COL};
     }
     const struct linear_spec spec = {.parts = slices, .num_parts = 2, .format = format};
-    *linear = (struct linear){
-        .out = OUT0 + OUT1, .in = IN, .format = cuda_packed_kept(format, OUT0 + OUT1, IN)};
-    return cuda_packed_load(cuda, &spec, linear, err);
+    uint32_t kept_in = (cols + 127) / 128 * 128;
+    *linear = (struct linear){.out = OUT0 + OUT1,
+                              .in = kept_in,
+                              .format = cuda_packed_kept(format, OUT0 + OUT1, kept_in)};
+    enum status status = cuda_packed_load(cuda, &spec, linear, err);
+    return status ? status : cuda_packed_grow_unpacked(cuda, linear, err);
 }
 
 static void release(struct linear *linear) {
@@ -169,32 +184,42 @@ static void release(struct linear *linear) {
     cudaFree(linear->scales);
     free(packed);
     packed = NULL;
+    num_packed = 0;
 }
 
-static void check_with(struct matrix_form form, uint32_t group, uint32_t shared_rows,
+// Codes of columns beyond the checkpoint's `cols` are 0.
+static void check_cols(struct matrix_form form, uint32_t cols, uint32_t group, uint32_t shared_rows,
                        bool is_shared, float extra) {
     struct cuda_backend cuda = {0};
     struct made parts[2];
     struct err err = {0};
     struct linear linear;
     for (uint32_t i = 0; i < 2; i++) {
-        parts[i] = (struct made){{.read_codes = read_codes, .form = form}, i, shared_rows, extra};
+        parts[i] =
+            (struct made){{.read_codes = read_codes, .form = form}, i, shared_rows, extra, 1};
     }
     const struct weight_format format = {weight_code_bits(form.code), group, 0, form.code,
                                          form.has_offsets};
-    if (load(&cuda, parts, format, &linear, &err)) fail_msg("%s", err.message);
+    if (load(&cuda, parts, cols, format, &linear, &err)) fail_msg("%s", err.message);
     assert_int_equal(linear.shares_scales, is_shared);
-    assert_int_equal(cuda.unpacked_bytes, (OUT0 + OUT1) * IN * sizeof(uint16_t));
+    assert_int_equal(cuda.unpacked_bytes, (OUT0 + OUT1) * linear.in * sizeof(uint16_t));
     for (uint32_t row = 0; row < OUT0 + OUT1; row++) {
         const struct made *m = &parts[row >= OUT0];
         uint32_t own = FIRST_ROW + (row < OUT0 ? row : row - OUT0);
-        for (uint32_t col = 0; col < IN; col++) {
+        for (uint32_t col = 0; col < linear.in; col++) {
+            if (col >= cols) assert_int_equal(packed[(size_t)row * linear.in + col], 0);
+            if (col >= cols) continue;
             float got = got_of(&linear, row, col), want = want_of(m, own, FIRST_COL + col);
             if (got != want) fail_msg("[%u][%u]: %g, want %g", row, col, (double)got, (double)want);
         }
     }
     release(&linear);
     free(cuda.unpacked);
+}
+
+static void check_with(struct matrix_form form, uint32_t group, uint32_t shared_rows,
+                       bool is_shared, float extra) {
+    check_cols(form, IN, group, shared_rows, is_shared, extra);
 }
 
 static void check(struct matrix_form form, uint32_t group, uint32_t shared_rows, bool is_shared) {
@@ -250,16 +275,44 @@ static void test_offsets_between_codes(void **state) {
     (void)state;
     struct cuda_backend cuda = {0};
     const struct matrix_form form = {WEIGHT_CODE_INT4, 128, true};
-    struct made parts[2] = {{{.read_codes = read_codes, .form = form}, 1, 1, 0},
-                            {{.read_codes = read_codes, .form = form}, 2, 1, 0.5f}};
+    struct made parts[2] = {{{.read_codes = read_codes, .form = form}, 1, 1, 0, 1},
+                            {{.read_codes = read_codes, .form = form}, 2, 1, 0.5f, 1}};
     struct linear linear;
     struct err err = {0};
     const struct weight_format format = {4, 128, 0, WEIGHT_CODE_INT4, true};
-    assert_int_equal(load(&cuda, parts, format, &linear, &err), ERR_UNSUPPORTED);
+    assert_int_equal(load(&cuda, parts, IN, format, &linear, &err), ERR_UNSUPPORTED);
     assert_string_equal(err.message,
                         "device cuda: an offset of 4-bit weights is no multiple of its scale");
     release(&linear);
     free(cuda.unpacked);
+}
+
+// Experts have them.
+static void test_columns_that_are_missing(void **state) {
+    (void)state;
+    check_cols((struct matrix_form){WEIGHT_CODE_E2M1, 32, false}, 352, 32, 1, false, 0);
+    check_cols((struct matrix_form){WEIGHT_CODE_INT4, 128, true}, 264, 128, 1, false, 0);
+    check_cols((struct matrix_form){WEIGHT_CODE_E4M3, 128, false}, 200, 128, 1000, true, 0);
+    check_cols((struct matrix_form){WEIGHT_CODE_E4M3, 128, false}, 200, 128, 1, false, 0);
+    check_cols((struct matrix_form){WEIGHT_CODE_INT8, 0, false}, 200, 0, 1, false, 0);
+}
+
+static void test_scales_that_are_no_powers(void **state) {
+    (void)state;
+    const float factors[] = {1.5f, -1, 0};
+    const struct matrix_form form = {WEIGHT_CODE_E2M1, 32, false};
+    const struct weight_format format = {4, 32, 0, WEIGHT_CODE_E2M1, false};
+    for (size_t i = 0; i < ARRAY_LEN(factors); i++) {
+        struct cuda_backend cuda = {0};
+        struct made parts[2] = {{{.read_codes = read_codes, .form = form}, 1, 1, 0, 1},
+                                {{.read_codes = read_codes, .form = form}, 2, 1, 0, factors[i]}};
+        struct linear linear;
+        struct err err = {0};
+        assert_int_equal(load(&cuda, parts, IN, format, &linear, &err), ERR_UNSUPPORTED);
+        assert_string_equal(
+            err.message, "device cuda: a scale of E2M1 weights in groups of 32 is no power of 2");
+        release(&linear);
+    }
 }
 
 static void test_shapes_that_are_not_packed(void **state) {
@@ -277,6 +330,8 @@ static void test_shapes_that_are_not_packed(void **state) {
     const struct weight_format levels = {4, 32, 0, WEIGHT_CODE_IQ4, false};
     assert_int_equal(cuda_packed_kept(levels, 64, 128).code, WEIGHT_CODE_INT8);
     assert_int_equal(cuda_packed_kept(levels, 64, 128).bits, 8);
+    const struct weight_format mxfp4 = {4, 32, 0, WEIGHT_CODE_E2M1, false};
+    assert_int_equal(cuda_packed_bytes(mxfp4, 64, 256), 64 * 256 / 32 * 17);
 }
 
 int main(void) {
@@ -286,6 +341,8 @@ int main(void) {
         cmocka_unit_test(test_int8_and_e2m1),
         cmocka_unit_test(test_minima),
         cmocka_unit_test(test_offsets_between_codes),
+        cmocka_unit_test(test_columns_that_are_missing),
+        cmocka_unit_test(test_scales_that_are_no_powers),
         cmocka_unit_test(test_shapes_that_are_not_packed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,16 @@
-/* Mixture of experts: holds a layer's experts in two arrays, expert by expert, and launches the
- * kernels. A few tokens use kernels that read only each token's own experts. More tokens are sorted
- * by expert and run as grouped matrix products. Very long calls are split, which bounds the scratch
- * memory. Launch sizes depend only on the host's numbers, so a recorded graph serves every choice
- * of experts. */
+/* Mixture of experts: holds a layer's experts as two linears with the outputs of all experts, one
+ * expert after the other, and launches the kernels. A few tokens use kernels that read only each
+ * token's own experts. More tokens are sorted by expert and run as grouped matrix products. Very
+ * long calls are split, which bounds the scratch memory. Launch sizes depend only on the host's
+ * numbers, so a recorded graph serves every choice of experts.
+ *
+ * Experts of a quantized checkpoint stay packed (linear/packed.h) where the device has a kernel for
+ * any number of tokens. Otherwise they become bf16. */
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/linear/packed.h"
+#include "backend/cuda/linear/packed_load.h"
 #include "base/check.h"
 
 enum {
@@ -15,24 +20,26 @@ enum {
 
 struct experts {
     struct experts_shape shape;
-    void *gate_up; // dev bf16 [num_experts][2 * intermediate][hidden]
-    void *down; // dev bf16 [num_experts][hidden][intermediate]
-    uint16_t *gate_up_bias; // dev bf16 [num_experts][2 * intermediate] or NULL
-    uint16_t *down_bias; // dev bf16 [num_experts][hidden] or NULL
+    struct linear gate_up; // [num_experts][2 * intermediate]
+    struct linear down; // [num_experts][hidden]
     enum activation activation;
 };
+
+static void linear_free(struct linear *linear) {
+    cudaFree(linear->weight);
+    cudaFree(linear->scales);
+    cudaFree(linear->bias);
+}
 
 void cuda_experts_destroy(struct backend *backend, struct experts *experts) {
     (void)backend;
     if (!experts) return;
-    cudaFree(experts->gate_up);
-    cudaFree(experts->down);
-    cudaFree(experts->gate_up_bias);
-    cudaFree(experts->down_bias);
+    linear_free(&experts->gate_up);
+    linear_free(&experts->down);
     free(experts);
 }
 
-// Size of one of an expert's three matrices.
+// Size of one of an expert's three matrices in bf16.
 static size_t matrix_bytes(const struct experts_shape *shape) {
     return (size_t)shape->hidden * shape->intermediate * sizeof(uint16_t);
 }
@@ -42,11 +49,34 @@ static size_t bias_bytes(const struct experts_shape *shape) {
     return (2 * (size_t)shape->intermediate + shape->hidden) * sizeof(uint16_t);
 }
 
+// Inputs of packed weights, with those that have no codes in the checkpoint.
+static uint32_t packed_inputs(uint32_t in) {
+    return (in + CUDA_PACKED_BLOCK - 1) / CUDA_PACKED_BLOCK * CUDA_PACKED_BLOCK;
+}
+
+// The format in which all experts are kept.
+static struct weight_format kept_format(const struct cuda_backend *cuda,
+                                        const struct experts_shape *shape,
+                                        struct weight_format format) {
+    const struct kernel_job job = {.op = OP_EXPERTS, .format = format};
+    bool has_tiles =
+        shape->hidden % CUDA_PACKED_TILE == 0 && shape->intermediate % CUDA_PACKED_TILE == 0;
+    if (!has_tiles || !kernel_table_has(KERNEL_PACKED_SORTED, &job, &cuda->info)) {
+        return WEIGHTS_NATIVE;
+    }
+    return cuda_packed_kept(format, CUDA_PACKED_TILE, CUDA_PACKED_BLOCK);
+}
+
 size_t cuda_experts_bytes(const struct backend *backend, const struct experts_shape *shape,
                           struct weight_format format) {
-    (void)backend, (void)format;
-    size_t biases = shape->has_bias ? bias_bytes(shape) : 0;
-    return (3 * matrix_bytes(shape) + biases) * shape->num_experts;
+    size_t biases = (shape->has_bias ? bias_bytes(shape) : 0) * shape->num_experts;
+    uint32_t count = shape->num_experts;
+    format = kept_format(cuda_backend_of(backend), shape, format);
+    if (!weight_format_is_packed(format)) return 3 * matrix_bytes(shape) * count + biases;
+    return cuda_packed_bytes(format, 2 * count * shape->intermediate,
+                             packed_inputs(shape->hidden)) +
+           cuda_packed_bytes(format, count * shape->hidden, packed_inputs(shape->intermediate)) +
+           biases;
 }
 
 static enum status check_shape(const struct experts_shape *shape, struct err *err) {
@@ -76,18 +106,58 @@ static enum status check_slice(const struct matrix_slice *slice, uint32_t rows, 
     return OK;
 }
 
-static enum status copy_expert(struct cuda_backend *cuda, const struct experts_spec *spec,
-                               uint32_t i, struct experts *experts, struct err *err) {
+static enum status check_slices(const struct experts_spec *spec, struct err *err) {
     uint32_t hidden = spec->shape.hidden, intermediate = spec->shape.intermediate;
-    size_t bytes = matrix_bytes(&spec->shape);
-    char *gate = (char *)experts->gate_up + 2 * i * bytes, *up = gate + bytes;
-    char *down = (char *)experts->down + i * bytes;
-    enum status status = check_slice(&spec->gate[i], intermediate, hidden, "gate", err);
-    if (!status) status = check_slice(&spec->up[i], intermediate, hidden, "up", err);
-    if (!status) status = check_slice(&spec->down[i], hidden, intermediate, "down", err);
-    if (!status) status = cuda_copy_weights(cuda, gate, &spec->gate[i], err);
-    if (!status) status = cuda_copy_weights(cuda, up, &spec->up[i], err);
-    if (!status) status = cuda_copy_weights(cuda, down, &spec->down[i], err);
+    enum status status = OK;
+    for (uint32_t i = 0; i < spec->shape.num_experts && !status; i++) {
+        status = check_slice(&spec->gate[i], intermediate, hidden, "gate", err);
+        if (!status) status = check_slice(&spec->up[i], intermediate, hidden, "up", err);
+        if (!status) status = check_slice(&spec->down[i], hidden, intermediate, "down", err);
+    }
+    return status;
+}
+
+static enum status copy_floats(struct cuda_backend *cuda, const struct linear_spec *spec,
+                               struct linear *linear, struct err *err) {
+    enum status status = OK;
+    char *to;
+    CU(cudaMalloc(&linear->weight, (size_t)linear->out * linear->in * sizeof(uint16_t)));
+    to = linear->weight;
+    for (uint32_t i = 0; i < spec->num_parts && !status; i++) {
+        status = cuda_copy_weights(cuda, to, &spec->parts[i], err);
+        to += (size_t)spec->parts[i].rows * linear->in * sizeof(uint16_t);
+    }
+fail:
+    return status;
+}
+
+// Fills a linear with the outputs of all parts.
+static enum status load_parts(struct cuda_backend *cuda, const struct matrix_slice *parts,
+                              uint32_t num_parts, const struct experts_spec *spec,
+                              struct linear *linear, struct err *err) {
+    const struct linear_spec all = {.parts = parts, .num_parts = num_parts, .format = spec->format};
+    linear->format = kept_format(cuda, &spec->shape, spec->format);
+    bool is_packed = weight_format_is_packed(linear->format);
+    linear->out = num_parts * parts[0].rows;
+    linear->in = is_packed ? packed_inputs(parts[0].cols) : parts[0].cols;
+    return is_packed ? cuda_packed_load(cuda, &all, linear, err)
+                     : copy_floats(cuda, &all, linear, err);
+}
+
+static enum status load_weights(struct cuda_backend *cuda, const struct experts_spec *spec,
+                                struct experts *experts, struct err *err) {
+    uint32_t count = spec->shape.num_experts;
+    enum status status = check_slices(spec, err);
+    if (status) return status;
+    struct matrix_slice *gate_up = malloc(2 * (size_t)count * sizeof *gate_up);
+    if (!gate_up) return err_nomem(err, "experts");
+    for (uint32_t i = 0; i < count; i++) {
+        gate_up[2 * i] = spec->gate[i];
+        gate_up[2 * i + 1] = spec->up[i];
+    }
+    status = load_parts(cuda, gate_up, 2 * count, spec, &experts->gate_up, err);
+    if (!status) status = load_parts(cuda, spec->down, count, spec, &experts->down, err);
+    free(gate_up);
     return status;
 }
 
@@ -111,16 +181,16 @@ static enum status create_biases(struct cuda_backend *cuda, const struct experts
     uint32_t num = spec->shape.num_experts, hidden = spec->shape.hidden;
     uint32_t size = spec->shape.intermediate;
     enum status status = OK;
-    CU(cudaMalloc((void **)&experts->gate_up_bias, 2 * (size_t)num * size * sizeof(uint16_t)));
-    status =
-        copy_biases(cuda, spec->gate_bias, num, size, experts->gate_up_bias, 2 * (size_t)size, err);
+    uint16_t *biases;
+    CU(cudaMalloc(&experts->gate_up.bias, 2 * (size_t)num * size * sizeof(uint16_t)));
+    biases = experts->gate_up.bias;
+    status = copy_biases(cuda, spec->gate_bias, num, size, biases, 2 * (size_t)size, err);
     if (!status) {
-        status = copy_biases(cuda, spec->up_bias, num, size, experts->gate_up_bias + size,
-                             2 * (size_t)size, err);
+        status = copy_biases(cuda, spec->up_bias, num, size, biases + size, 2 * (size_t)size, err);
     }
     if (status || !spec->down_bias) return status;
-    CU(cudaMalloc((void **)&experts->down_bias, (size_t)num * hidden * sizeof(uint16_t)));
-    status = copy_biases(cuda, spec->down_bias, num, hidden, experts->down_bias, hidden, err);
+    CU(cudaMalloc(&experts->down.bias, (size_t)num * hidden * sizeof(uint16_t)));
+    status = copy_biases(cuda, spec->down_bias, num, hidden, experts->down.bias, hidden, err);
 fail:
     return status;
 }
@@ -135,17 +205,13 @@ enum status cuda_experts_create(struct backend *backend, const struct experts_sp
     if (!experts) return err_nomem(err, "experts");
     experts->shape = spec->shape;
     experts->activation = spec->activation;
-    size_t all = matrix_bytes(&spec->shape) * spec->shape.num_experts;
-    CU(cudaMalloc(&experts->gate_up, 2 * all));
-    CU(cudaMalloc(&experts->down, all));
-    for (uint32_t i = 0; i < spec->shape.num_experts; i++) {
-        if ((status = copy_expert(cuda, spec, i, experts, err))) goto fail;
+    status = load_weights(cuda, spec, experts, err);
+    if (!status && spec->shape.has_bias) status = create_biases(cuda, spec, experts, err);
+    if (status) {
+        cuda_experts_destroy(backend, experts); // cudaFree waits for copies in flight
+    } else {
+        *out = experts;
     }
-    if (spec->shape.has_bias && (status = create_biases(cuda, spec, experts, err))) goto fail;
-    *out = experts;
-    return OK;
-fail:
-    cuda_experts_destroy(backend, experts); // cudaFree waits for copies in flight
     return status;
 }
 
@@ -169,7 +235,7 @@ static struct cuda_experts_scratch layout_of(char *base, const struct experts_sh
     s.items = take(base, &at, items * 4 * sizeof *s.items);
     s.num_items = take(base, &at, sizeof *s.num_items);
     s.activated = take(base, &at, rows * shape->intermediate * sizeof(uint16_t));
-    s.down = take(base, &at, rows * shape->hidden * sizeof(uint16_t));
+    s.gathered = s.down = take(base, &at, rows * shape->hidden * sizeof(uint16_t));
     *bytes = at;
     return s;
 }
@@ -185,33 +251,71 @@ size_t cuda_experts_scratch_bytes(const struct backend *backend, const struct ex
 void cuda_route(struct backend *backend, const struct route_args *args) {
     CHECK(args->top_k >= 1 && args->top_k <= args->num_experts, "top_k=%u", args->top_k);
     CHECK(args->num_experts <= CUDA_EXPERTS_MAX, "num_experts=%u", args->num_experts);
-    if (args->num_tokens) cuda_route_launch(args, cuda_backend_of(backend)->stream);
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    if (args->num_tokens) cuda_route_launch(args, &cuda->info, cuda->stream);
 }
 
-static void run_sorted(struct cuda_backend *cuda, const struct experts_args *args,
-                       const struct cuda_experts_view *view,
+// The kernel for a call.
+static enum cuda_kernel kernel_for(const struct cuda_backend *cuda, const struct experts_args *args,
+                                   const struct cuda_experts_view *view) {
+    const struct kernel_job job = {.op = OP_EXPERTS,
+                                   .rows = args->num_tokens,
+                                   .format = args->experts->gate_up.format,
+                                   .top_k = args->top_k,
+                                   .num_experts = view->shape.num_experts,
+                                   .inputs = {view->gate_up.in, view->down.in}};
+    const struct kernel_row *row = kernel_table_next(NULL, &job, &cuda->info);
+    CHECK(row, "no kernel: %u tokens of %u", args->num_tokens, args->top_k);
+    return row->kernel;
+}
+
+static uint32_t tile_rows_of(enum cuda_kernel kernel, uint32_t rows, uint32_t num_experts) {
+    switch (kernel) {
+    case KERNEL_SORTED_SM90:
+        return CUDA_EXPERTS_TILE_SM90;
+    case KERNEL_PACKED_SORTED:
+        return cuda_experts_packed_tile_rows(rows, num_experts);
+    default:
+        return cuda_experts_tile_rows(rows, num_experts);
+    }
+}
+
+static void run_sorted(struct cuda_backend *cuda, enum cuda_kernel kernel,
+                       const struct experts_args *args, const struct cuda_experts_view *view,
                        const struct cuda_experts_scratch *scratch) {
-    uint32_t tile_rows =
-        cuda_experts_tile_rows(args->num_tokens * args->top_k, view->shape.num_experts);
-    cuda_experts_sort_launch(args, view, scratch, tile_rows, cuda->stream);
-    cuda_experts_gemm_launch(args, view, scratch, tile_rows, &cuda->info, cuda->stream);
-    cuda_experts_combine_launch(args, view, scratch, cuda->stream);
+    uint32_t rows = args->num_tokens * args->top_k;
+    uint32_t tile_rows = tile_rows_of(kernel, rows, view->shape.num_experts);
+    const struct gather_rows_args gather = {.x = args->x,
+                                            .index = scratch->source,
+                                            .out = scratch->gathered,
+                                            .rows = rows,
+                                            .cols = view->shape.hidden};
+    cuda_experts_sort_launch(args, view, scratch, tile_rows, &cuda->info, cuda->stream);
+    if (kernel != KERNEL_SORTED) cuda_gather_rows_launch(&gather, cuda->stream);
+    if (kernel == KERNEL_PACKED_SORTED) {
+        cuda_experts_packed_gemm_launch(args, view, scratch, tile_rows, &cuda->info, cuda->stream);
+    } else if (kernel == KERNEL_SORTED) {
+        cuda_experts_gemm_launch(args, view, scratch, tile_rows, &cuda->info, cuda->stream);
+    } else if (!cuda_experts_gemm_sm90_launch(args, view, scratch, &cuda->info, cuda->stream)) {
+        cuda_fail(cuda, "a product of experts was refused");
+    }
+    cuda_experts_combine_launch(args, view, scratch, &cuda->info, cuda->stream);
 }
 
 void cuda_experts(struct backend *backend, const struct experts_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     const struct experts *experts = args->experts;
-    const struct cuda_experts_view view = {experts->gate_up,      experts->down,
-                                           experts->gate_up_bias, experts->down_bias,
-                                           experts->activation,   experts->shape};
+    const struct cuda_experts_view view = {.gate_up = cuda_linear_view_of(&experts->gate_up),
+                                           .down = cuda_linear_view_of(&experts->down),
+                                           .activation = experts->activation,
+                                           .shape = experts->shape};
     size_t bytes, row_bytes = experts->shape.hidden * sizeof(uint16_t);
     const struct cuda_experts_scratch scratch =
         layout_of(args->scratch, &experts->shape, args->num_tokens, args->top_k, &bytes);
     if (args->num_tokens == 0) return;
-    const struct kernel_job job = {.op = OP_EXPERTS, .rows = args->num_tokens};
-    const struct kernel_row *row = kernel_table_next(NULL, &job, &cuda->info);
-    if (row && row->kernel == KERNEL_FEW_TOKENS) {
-        cuda_experts_few_tokens_launch(args, &view, &scratch, cuda->stream);
+    enum cuda_kernel kernel = kernel_for(cuda, args, &view);
+    if (kernel == KERNEL_FEW_TOKENS) {
+        cuda_experts_few_tokens_launch(args, &view, &scratch, &cuda->info, cuda->stream);
         return;
     }
     for (uint32_t first = 0; first < args->num_tokens; first += CHUNK_TOKENS) {
@@ -222,6 +326,6 @@ void cuda_experts(struct backend *backend, const struct experts_args *args) {
         part.out = (char *)args->out + first * row_bytes;
         part.ids += (size_t)first * args->top_k;
         part.weights += (size_t)first * args->top_k;
-        run_sorted(cuda, &part, &view, &scratch);
+        run_sorted(cuda, kernel, &part, &view, &scratch);
     }
 }

@@ -7,11 +7,11 @@
  * per tile; all but the first read come from the L2. Few rows per expert (decode) are limited by
  * reading the weights, many (prefill) by the tensor cores.
  *
- * Launch: blocks of 4 warps, as many as fit on the device. Each walks over its share of (tile,
- * columns). cp.async fills a ring of STAGES slices of 64 along the inner dimension. The ring
- * continues across tiles: the next tile's first slices load while the last slices of this one are
- * multiplied. Tiles have 16, 32, 64 or 128 rows, chosen by the mean number of rows per expert,
- * which the host knows.
+ * Launch: blocks of 4 warps, as many as fit on the device; they start early. Each walks over its
+ * share of (tile, columns). cp.async fills a ring of STAGES slices of 64 along the inner dimension.
+ * The ring continues across tiles: the next tile's first slices load while the last slices of this
+ * one are multiplied. Tiles have 16, 32, 64 or 128 rows, chosen by the mean number of rows per
+ * expert, which the host knows.
  *
  * In gate_up, groups of eight weight rows alternate between gate and up. So a thread's two
  * neighbouring accumulators are gate and up of the same output, and SiLU needs no exchange.
@@ -19,7 +19,7 @@
  * Each value is one accumulator over the inner index in ascending order, for every tile size and
  * every position in a tile. So its bits do not depend on the other rows or their number. */
 #include "backend/cuda/device.cuh"
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
 
 namespace {
 
@@ -67,7 +67,7 @@ template <int ROWS, int COLUMNS, bool GATED> struct loader {
     int weights_left; // number of weight rows from that one on
 
     __device__ __forceinline__ void begin_tile(const gemm_params &p) {
-        int4 item = p.items[tile / p.column_tiles];
+        int4 item = of_step(p.items)[tile / p.column_tiles];
         int first = static_cast<int>(threadIdx.x) / CHUNKS;
         chunk = static_cast<int>(threadIdx.x) % CHUNKS;
 #pragma unroll
@@ -75,7 +75,7 @@ template <int ROWS, int COLUMNS, bool GATED> struct loader {
             int row = first + i * LOAD_ROWS;
             row_at[i] = -1;
             if (row >= item.z) continue;
-            row_at[i] = p.source ? p.source[item.y + row] : item.y + row;
+            row_at[i] = p.source ? of_step(p.source)[item.y + row] : item.y + row;
         }
         int n = tile % p.column_tiles * (GATED ? COLUMNS / 2 : COLUMNS);
         int part = GATED ? first / 8 : 0; // 0 gate, 1 up
@@ -108,7 +108,7 @@ template <int ROWS, int COLUMNS, bool GATED> struct loader {
 #pragma unroll
         for (int i = 0; i < ROW_LOADS; i++) {
             bool is_there = has_chunk && row_at[i] >= 0;
-            const uint4 *from = p.x + (is_there ? (size_t)row_at[i] * p.vectors + at : 0);
+            const uint4 *from = of_step(p.x) + (is_there ? (size_t)row_at[i] * p.vectors + at : 0);
             copy16_or_zero(stage + offset_of(first + i * LOAD_ROWS, swizzled), from, is_there);
         }
         chunk += CHUNKS;
@@ -167,7 +167,7 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct 
     __device__ __forceinline__ void store_pair(const gemm_params &p, int row, int column, float low,
                                                float high) {
         if (column >= p.columns) return;
-        *reinterpret_cast<uint32_t *>(&p.out[(size_t)row * p.columns + column]) =
+        *reinterpret_cast<uint32_t *>(&of_step(p.out)[(size_t)row * p.columns + column]) =
             pack_bf16(low, high);
     }
 
@@ -183,7 +183,7 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct 
     }
 
     __device__ __forceinline__ void store(const gemm_params &p, int tile) {
-        int4 item = p.items[tile / p.column_tiles];
+        int4 item = of_step(p.items)[tile / p.column_tiles];
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         constexpr int PAIR_COLUMNS = GATED ? 8 : 16;
         int column =
@@ -216,7 +216,7 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct 
     }
 
     __device__ __forceinline__ void run(const gemm_params &p, uint32_t memory) {
-        int num_tiles = *p.num_items * p.column_tiles;
+        int num_tiles = *of_step(p.num_items) * p.column_tiles;
         if (static_cast<int>(blockIdx.x) >= num_tiles) return;
         int my_tiles = (num_tiles - 1 - static_cast<int>(blockIdx.x)) / static_cast<int>(gridDim.x);
         int slices = (p.vectors + CHUNKS - 1) / CHUNKS, steps = (my_tiles + 1) * slices;
@@ -250,6 +250,8 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct 
 template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED>
 __global__ void __launch_bounds__(THREADS, 2) gemm_kernel(gemm_params p) {
     extern __shared__ __align__(128) char memory[];
+    let_next_start();
+    wait_for_earlier();
     gemm<ROWS, COLUMNS, WARPS_DOWN, STAGES, GATED> g;
     g.run(p, shared_address(memory));
 }
@@ -267,7 +269,7 @@ void launch(gemm_params p, uint32_t items, const struct cuda_device_info *info,
     uint64_t blocks = (uint64_t)info->num_sms * static_cast<unsigned>(per_sm > 1 ? per_sm : 1);
     uint64_t tiles = (uint64_t)items * static_cast<unsigned>(p.column_tiles);
     if (blocks > tiles) blocks = tiles;
-    kernel<<<static_cast<unsigned>(blocks), THREADS, BYTES, stream>>>(p);
+    launch_dependent(kernel, dim3(static_cast<unsigned>(blocks)), THREADS, BYTES, info, stream, p);
 }
 
 template <bool GATED>
@@ -308,8 +310,8 @@ extern "C" void cuda_experts_gemm_launch(const struct experts_args *args,
     p.num_items = scratch->num_items;
     p.x = static_cast<const uint4 *>(args->x);
     p.source = scratch->source;
-    p.weight = static_cast<const uint4 *>(view->gate_up);
-    p.bias = static_cast<const __nv_bfloat16 *>(view->gate_up_bias);
+    p.weight = static_cast<const uint4 *>(view->gate_up.weight);
+    p.bias = static_cast<const __nv_bfloat16 *>(view->gate_up.bias);
     p.is_clamped = view->activation == ACTIVATION_CLAMPED_SILU;
     p.out = static_cast<__nv_bfloat16 *>(scratch->activated);
     p.vectors = static_cast<int>(view->shape.hidden / 8);
@@ -318,8 +320,8 @@ extern "C" void cuda_experts_gemm_launch(const struct experts_args *args,
     launch_tiles<true>(p, tile_rows, items, info, stream);
     p.x = static_cast<const uint4 *>(scratch->activated);
     p.source = nullptr;
-    p.weight = static_cast<const uint4 *>(view->down);
-    p.bias = static_cast<const __nv_bfloat16 *>(view->down_bias);
+    p.weight = static_cast<const uint4 *>(view->down.weight);
+    p.bias = static_cast<const __nv_bfloat16 *>(view->down.bias);
     p.out = static_cast<__nv_bfloat16 *>(scratch->down);
     p.vectors = static_cast<int>(view->shape.intermediate / 8);
     p.columns = static_cast<int>(view->shape.hidden);

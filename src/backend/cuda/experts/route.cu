@@ -3,14 +3,16 @@
  * the chosen scores are divided by their sum.
  *
  * Bytes: num_tokens x num_experts x 4, which is little. The time is the chain of top_k choices.
- * Launch: a warp per token, its probabilities in shared memory. Each lane keeps the best of its own
- * experts. So a choice is one reduction over the warp, and then only the lane that lost its best
- * searches again. A row with a NaN, +inf or only -inf has only NaN probabilities, as on the CPU.
- * They rank as equal, so the ids are 0, 1, ... and distinct. Of sigmoids only a NaN does that. */
+ * Launch: a warp per token, its probabilities in shared memory; it starts early. Each lane keeps
+ * the best of its own experts. So a choice is a reduction over the warp, and then only the lane
+ * that lost its best searches again. A row with a NaN, +inf or only -inf has only NaN
+ * probabilities, as on the CPU. They rank as equal, so the ids are 0, 1, ... and distinct. Of
+ * sigmoids only a NaN does that. */
 #include <float.h>
+#include <limits.h>
 
 #include "backend/cuda/device.cuh"
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
 
 namespace {
 
@@ -48,13 +50,12 @@ __device__ __forceinline__ choice best_of_lane(const float *scores, const float 
     return best;
 }
 
-__device__ __forceinline__ choice best_of_warp(choice best) {
-    for (int offset = 16; offset; offset >>= 1) {
-        choice other = {__shfl_xor_sync(FULL_WARP, best.rank, offset),
-                        __shfl_xor_sync(FULL_WARP, best.id, offset)};
-        if (is_better(other, best)) best = other;
-    }
-    return best;
+// The id of the best of all lanes. Keys are in the order of the ranks.
+__device__ __forceinline__ int best_of_warp(choice mine) {
+    uint32_t bits = __float_as_uint(mine.rank);
+    uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000u;
+    uint32_t best = __reduce_max_sync(FULL_WARP, key);
+    return __reduce_min_sync(FULL_WARP, key == best ? mine.id : INT_MAX);
 }
 
 // Fills `scores` with the experts' scores. Returns whether they are numbers; if not, all are 0.
@@ -76,27 +77,28 @@ __device__ __forceinline__ bool score(const float *logits, bool is_sigmoid, floa
 
 __global__ void __launch_bounds__(WARPS * 32) route_kernel(route_params p) {
     extern __shared__ float memory[]; // [WARPS][num_experts]
+    let_next_start();
+    wait_for_earlier();
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int token = blockIdx.x * WARPS + warp;
     if (token >= p.num_tokens) return;
     float *scores = memory + warp * p.num_experts; // each lane accesses only its own experts
-    int32_t *ids = p.ids + (size_t)token * p.top_k;
-    float *weights = p.weights + (size_t)token * p.top_k;
-    const float *logits = p.logits + (size_t)token * p.num_experts;
+    int32_t *ids = of_step(p.ids) + (size_t)token * p.top_k;
+    float *weights = of_step(p.weights) + (size_t)token * p.top_k;
+    const float *logits = of_step(p.logits) + (size_t)token * p.num_experts;
     bool is_number = score(logits, p.bias != nullptr, scores, p.num_experts, lane);
     const float *bias = is_number ? p.bias : nullptr;
     choice mine = best_of_lane(scores, bias, p.num_experts, lane);
     float sum = 0.0f;
     for (int slot = 0; slot < p.top_k; slot++) {
-        choice best = best_of_warp(mine);
-        int owner = best.id % 32;
-        float weight = lane == owner ? scores[best.id] : 0.0f;
+        int best = best_of_warp(mine), owner = best % 32;
+        float weight = lane == owner ? scores[best] : 0.0f;
         weight = is_number ? __shfl_sync(FULL_WARP, weight, owner) : NAN;
         sum += weight;
         if (owner != lane) continue;
-        ids[slot] = best.id;
+        ids[slot] = best;
         weights[slot] = weight;
-        scores[best.id] = TAKEN;
+        scores[best] = TAKEN;
         mine = best_of_lane(scores, bias, p.num_experts, lane);
     }
     __syncwarp(); // makes the other lanes' weights visible
@@ -108,7 +110,8 @@ __global__ void __launch_bounds__(WARPS * 32) route_kernel(route_params p) {
 
 } // namespace
 
-extern "C" void cuda_route_launch(const struct route_args *args, cudaStream_t stream) {
+extern "C" void cuda_route_launch(const struct route_args *args,
+                                  const struct cuda_device_info *info, cudaStream_t stream) {
     route_params p = {};
     p.logits = args->logits;
     p.bias = args->bias;
@@ -121,5 +124,5 @@ extern "C" void cuda_route_launch(const struct route_args *args, cudaStream_t st
     p.factor = args->factor;
     unsigned blocks = (args->num_tokens + WARPS - 1) / WARPS;
     size_t bytes = WARPS * args->num_experts * sizeof(float);
-    route_kernel<<<blocks, WARPS * 32, bytes, stream>>>(p);
+    launch_dependent(route_kernel, dim3(blocks), WARPS * 32, bytes, info, stream, p);
 }

@@ -2,12 +2,13 @@
  * matrix products. Counts and positions do not depend on the order in which threads run: the sort
  * is stable (by expert, then by pair) and the same every time.
  *
- * Launch: a block per expert, independent of the others. Each counts all ids, adds up the rows and
- * tiles of the experts before it, and writes its own tiles and pairs. A warp handles the same
- * contiguous range of the pairs for counting and for placing. It reads num_experts x pairs x 4
- * bytes twice, from the L2. A scan over blocks would read less, but needs more launches. */
+ * Launch: a block per expert, independent of the others; it starts early. Each counts all ids,
+ * adds up the rows and tiles of the experts before it, and writes its own tiles and pairs. A warp
+ * handles the same contiguous range of the pairs for counting and for placing. It reads num_experts
+ * x pairs x 4 bytes twice, from the L2. A scan over blocks would read less, but needs more
+ * launches. */
 #include "backend/cuda/device.cuh"
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
 
 namespace {
 
@@ -41,7 +42,7 @@ __device__ __forceinline__ int count_pairs(const sort_params &p, range range, in
     int own = 0;
 #pragma unroll 4
     for (int pair = range.begin + threadIdx.x % 32; pair < range.end; pair += 32) {
-        int id = __ldg(&p.ids[pair]);
+        int id = __ldg(&of_step(p.ids)[pair]);
         atomicAdd(&counts[id], 1);
         own += id == expert;
     }
@@ -56,12 +57,12 @@ __device__ __forceinline__ void place_pairs(const sort_params &p, range range, i
     // The whole warp loops together, for the ballot.
     for (int base = range.begin; base < range.end; base += 32) {
         int pair = base + lane;
-        bool is_mine = pair < range.end && __ldg(&p.ids[pair]) == expert;
+        bool is_mine = pair < range.end && __ldg(&of_step(p.ids)[pair]) == expert;
         unsigned votes = __ballot_sync(FULL_WARP, is_mine);
         if (is_mine) {
             int at = row + __popc(votes & ((1u << lane) - 1));
-            p.source[at] = pair / p.top_k;
-            p.position[pair] = at;
+            of_step(p.source)[at] = pair / p.top_k;
+            of_step(p.position)[pair] = at;
         }
         row += __popc(votes);
     }
@@ -73,6 +74,8 @@ __device__ __forceinline__ int tiles_of(const sort_params &p, int rows) {
 
 __global__ void __launch_bounds__(THREADS) sort_kernel(sort_params p) {
     __shared__ int counts[CUDA_EXPERTS_MAX], own[WARPS], row_parts[WARPS], tile_parts[WARPS];
+    let_next_start();
+    wait_for_earlier();
     int expert = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     for (int i = threadIdx.x; i < p.num_experts; i += THREADS) counts[i] = 0;
     __syncthreads();
@@ -90,10 +93,11 @@ __global__ void __launch_bounds__(THREADS) sort_kernel(sort_params p) {
     int num_rows = counts[expert], num_tiles = tiles_of(p, num_rows);
     for (int i = threadIdx.x; i < num_tiles; i += THREADS) {
         int at = i * p.tile_rows;
-        p.items[first_item + i] =
+        of_step(p.items)[first_item + i] =
             make_int4(expert, first_row + at, min(num_rows - at, p.tile_rows), 0);
     }
-    if (expert == p.num_experts - 1 && threadIdx.x == 0) *p.num_items = first_item + num_tiles;
+    bool is_last = expert == p.num_experts - 1;
+    if (is_last && threadIdx.x == 0) *of_step(p.num_items) = first_item + num_tiles;
     int before = __reduce_add_sync(FULL_WARP, lane < warp ? own[lane] : 0);
     place_pairs(p, range, expert, first_row + before);
 }
@@ -103,7 +107,8 @@ __global__ void __launch_bounds__(THREADS) sort_kernel(sort_params p) {
 extern "C" void cuda_experts_sort_launch(const struct experts_args *args,
                                          const struct cuda_experts_view *view,
                                          const struct cuda_experts_scratch *scratch,
-                                         uint32_t tile_rows, cudaStream_t stream) {
+                                         uint32_t tile_rows, const struct cuda_device_info *info,
+                                         cudaStream_t stream) {
     sort_params p = {};
     p.ids = args->ids;
     p.source = scratch->source;
@@ -114,5 +119,5 @@ extern "C" void cuda_experts_sort_launch(const struct experts_args *args,
     p.top_k = static_cast<int>(args->top_k);
     p.num_experts = static_cast<int>(view->shape.num_experts);
     p.tile_rows = static_cast<int>(tile_rows);
-    sort_kernel<<<view->shape.num_experts, THREADS, 0, stream>>>(p);
+    launch_dependent(sort_kernel, dim3(view->shape.num_experts), THREADS, 0, info, stream, p);
 }

@@ -13,6 +13,7 @@
  * 2,048 rows by 2,048 outputs of both halves, which fit in the L2.
  *
  * Bytes: weights once per 2,048 rows, x once, out once; flops 2 x rows x in x out. */
+#include "backend/cuda/linear/quad.cuh"
 #include "backend/cuda/linear/ring_sm90.cuh"
 
 #include <nv/target>
@@ -63,24 +64,6 @@ __device__ void copy_tiles(const gated_params &p, const gated_ring &ring, int ra
             copy_box_to_all(stage + LEFT_BYTES + rank * COLUMNS * INPUTS_BYTES, &p.ring.weight,
                             k * INPUTS, output, full, (1 << CLUSTER) - 1);
         }
-    }
-}
-
-// Transposes 4 x 4 words in a quad of lanes: word w of lane q and word q of lane w are exchanged.
-__device__ __forceinline__ void transpose_quad(uint32_t (&v)[4], int lane) {
-    uint32_t r0 = __shfl_xor_sync(FULL_WARP, lane & 1 ? v[0] : v[1], 1);
-    uint32_t r1 = __shfl_xor_sync(FULL_WARP, lane & 1 ? v[2] : v[3], 1);
-    if (lane & 1) {
-        v[0] = r0, v[2] = r1;
-    } else {
-        v[1] = r0, v[3] = r1;
-    }
-    r0 = __shfl_xor_sync(FULL_WARP, lane & 2 ? v[0] : v[2], 2);
-    r1 = __shfl_xor_sync(FULL_WARP, lane & 2 ? v[1] : v[3], 2);
-    if (lane & 2) {
-        v[0] = r0, v[1] = r1;
-    } else {
-        v[2] = r0, v[3] = r1;
     }
 }
 

@@ -48,6 +48,7 @@ enum status cuda_linear_create(struct backend *backend, const struct linear_spec
     }
     status = copy_parts(cuda, spec, linear, is_packed, err);
     if (!status && is_packed) status = cuda_packed_load(cuda, spec, linear, err);
+    if (!status && is_packed) status = cuda_packed_grow_unpacked(cuda, linear, err);
     if (status) goto fail;
     *out = linear;
     return OK;

@@ -59,6 +59,10 @@ __device__ __forceinline__ group_factors factors_at(const packed_scales &s, uint
     if constexpr (K::GROUP == 0) return {s.rows[row], -0.0f, 0};
     size_t span = (size_t)(row / CUDA_PACKED_TILE) * s.spans + column / K::SPAN;
     if (s.is_shared) return factors_of<K>(s.words[span], 0);
+    if constexpr (K::EXPONENTS) {
+        return factors_of_exponent(s.words[span * CUDA_PACKED_TILE + row % CUDA_PACKED_TILE],
+                                   static_cast<int>(column % K::SPAN / K::GROUP));
+    }
     size_t at = (span * CUDA_PACKED_TILE + row % CUDA_PACKED_TILE) * K::WORDS;
     if constexpr (K::GROUP) at += column % K::SPAN / K::GROUP * K::PER_GROUP;
     return factors_of<K>(s.words[at], K::OFFSETS ? s.words[at + 1] : 0);
@@ -75,8 +79,8 @@ __device__ __forceinline__ void unpack_lane(__nv_bfloat16 *to, const uint4 *code
         group_factors f = factors_at<K>(s, p.row, column);
         value_pairs<K>(own, i, f.zeros, first, second);
         auto *words_to = reinterpret_cast<uint32_t *>(to + column);
-        words_to[0] = weight_pair(first, f);
-        words_to[4] = weight_pair(second, f);
+        words_to[0] = weight_pair<K>(first, f);
+        words_to[4] = weight_pair<K>(second, f);
     }
 }
 

@@ -86,12 +86,15 @@ template <weight_code CODE_, int GROUP_, bool OFFSETS_> struct packed_kind {
     static constexpr int GROUP = GROUP_; // 0: scales are of whole rows
     static constexpr bool OFFSETS = OFFSETS_; // floats beside the scales
     static constexpr bool ZEROS = CODE == WEIGHT_CODE_INT4 && !OFFSETS;
+    // Scales are bytes, so a word has those of a span.
+    static constexpr bool EXPONENTS = CODE == WEIGHT_CODE_E2M1 && GROUP == CUDA_PACKED_MINIMA_GROUP;
     static constexpr int BITS = CODE == WEIGHT_CODE_E4M3 || CODE == WEIGHT_CODE_INT8 ? 8 : 4;
     static constexpr int STEP = BITS == 8 ? 64 : 128; // inputs
     static constexpr int MULTIPLIES = STEP / 16; // matrix instructions for a step
     static constexpr int SPAN = GROUP > STEP ? GROUP : STEP;
     static constexpr int PER_GROUP = OFFSETS ? 2 : 1; // words
-    static constexpr int WORDS = GROUP ? SPAN / GROUP * PER_GROUP : 1; // of an output and a span
+    // Of an output and a span.
+    static constexpr int WORDS = GROUP && !EXPONENTS ? SPAN / GROUP * PER_GROUP : 1;
     // Four lanes need the same words. If there are many, each loads some.
     static constexpr bool IS_SPREAD = WORDS >= 4;
     static constexpr int LANE_WORDS = IS_SPREAD ? WORDS / 4 : WORDS;
@@ -174,6 +177,13 @@ __device__ __forceinline__ group_factors factors_of(uint32_t word, uint32_t offs
     return {__uint_as_float(word), K::OFFSETS ? __uint_as_float(offset) : -0.0f, 0x43084308u};
 }
 
+// Of the group's byte in a word of exponents.
+__device__ __forceinline__ group_factors factors_of_exponent(uint32_t word, int group) {
+    uint32_t exponent = __byte_perm(word, 0, 0x4440 | group);
+    // 2^-127, exponent 0, is a subnormal number.
+    return {__uint_as_float(max(exponent << 23, 0x00400000u)), -0.0f, 0};
+}
+
 // The pairs as the values of their codes, without the scale. All steps are exact.
 template <typename K>
 __device__ __forceinline__ void value_pairs(uint4 codes, int i, uint32_t zeros, uint32_t &first,
@@ -188,7 +198,12 @@ __device__ __forceinline__ void value_pairs(uint4 codes, int i, uint32_t zeros, 
     }
 }
 
+// The weights of a pair of values. Exact if scales are powers of 2, else rounded to bf16.
+template <typename K>
 __device__ __forceinline__ uint32_t weight_pair(uint32_t values, const group_factors &f) {
+    if constexpr (K::EXPONENTS) {
+        return multiply_pair(values, __byte_perm(__float_as_uint(f.scale), 0, 0x3232));
+    }
     return pack_bf16(fmaf(bf16_low(values), f.scale, f.offset),
                      fmaf(bf16_high(values), f.scale, f.offset));
 }
@@ -243,6 +258,7 @@ __device__ __forceinline__ uint32_t scale_word(const uint32_t (&words)[K::LANE_W
 template <typename K>
 __device__ __forceinline__ group_factors factors_in(const uint32_t (&words)[K::LANE_WORDS],
                                                     int group, int lane) {
+    if constexpr (K::EXPONENTS) return factors_of_exponent(words[0], group);
     uint32_t first = scale_word<K>(words, group * K::PER_GROUP, lane);
     uint32_t second = K::OFFSETS ? scale_word<K>(words, group * K::PER_GROUP + 1, lane) : 0;
     return factors_of<K>(first, second);

@@ -10,13 +10,14 @@
  *
  * The order of bits in a word is that of the fewest instructions to bf16 (packed.cuh).
  *
- * A scale of whole rows is float [out], group 0. Otherwise an output has a word for each group:
+ * A scale of whole rows is float [out], group 0. Otherwise an output has for each group:
  *
+ *   e2m1 in groups of 32 (MXFP4): a byte, the scale's exponent: scale = 2^(byte - 127)
  *   int4 without minima: a float whose low 8 bits hold the group's zero. Scales of f16 and bf16
  *                        lose nothing. value = (code - zero) * scale
  *   others: a float, the scale; with has_offsets another, the offset
  *
- * A span is the larger of a step and a group. Words are [tiles][in / span][8][words of a span], or
+ * A span is the larger of a step and a group. Scales are [tiles][in / span][8][those of a span], or
  * [tiles][in / 128] if the view shares_scales. */
 #ifndef BACKEND_CUDA_LINEAR_PACKED_H
 #define BACKEND_CUDA_LINEAR_PACKED_H
@@ -48,9 +49,17 @@ static inline bool cuda_packed_has_zeros(enum weight_code code, uint32_t group, 
     return code == WEIGHT_CODE_INT4 && !(has_offsets && group <= CUDA_PACKED_MINIMA_GROUP);
 }
 
-// Words of a group.
-static inline uint32_t cuda_packed_words(enum weight_code code, uint32_t group, bool has_offsets) {
-    return has_offsets && !cuda_packed_has_zeros(code, group, has_offsets) ? 2 : 1;
+// Whether scales are powers of 2, kept as exponents.
+static inline bool cuda_packed_has_exponents(enum weight_code code, uint32_t group) {
+    return code == WEIGHT_CODE_E2M1 && group == CUDA_PACKED_MINIMA_GROUP;
+}
+
+// Bytes of a group's scale and offset.
+static inline uint32_t cuda_packed_group_bytes(enum weight_code code, uint32_t group,
+                                               bool has_offsets) {
+    if (cuda_packed_has_exponents(code, group)) return 1;
+    bool has_both = has_offsets && !cuda_packed_has_zeros(code, group, has_offsets);
+    return (has_both ? 2 : 1) * (uint32_t)sizeof(float);
 }
 
 // Packs codes [out][in], a byte each, those of iq4 as int8. `codes` has out * in * bits / 8 bytes.

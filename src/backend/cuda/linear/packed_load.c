@@ -29,18 +29,22 @@ struct weight_format cuda_packed_kept(struct weight_format format, uint32_t out,
     return format;
 }
 
-static uint32_t words_of(struct weight_format format) {
-    return cuda_packed_words(format.code, format.group, format.has_offsets);
+static uint32_t group_bytes_of(struct weight_format format) {
+    return cuda_packed_group_bytes(format.code, format.group, format.has_offsets);
 }
 
-// Scales of the checkpoint.
-static size_t num_scales(struct weight_format format, uint32_t out, uint32_t in) {
-    return (size_t)out * (format.group ? in / format.group : 1);
+// Of the codes' columns; the last group may have fewer.
+static uint32_t groups_of(struct weight_format format, uint32_t in) {
+    return format.group ? (in + format.group - 1) / format.group : 1;
+}
+
+// Most bytes that the scales take.
+static size_t scales_bytes(struct weight_format format, uint32_t out, uint32_t in) {
+    return (size_t)out * groups_of(format, in) * group_bytes_of(format);
 }
 
 size_t cuda_packed_bytes(struct weight_format format, uint32_t out, uint32_t in) {
-    return (size_t)out * in * format.bits / 8 +
-           num_scales(format, out, in) * words_of(format) * sizeof(float);
+    return (size_t)out * in * format.bits / 8 + scales_bytes(format, out, in);
 }
 
 size_t cuda_packed_scratch_bytes(uint32_t out, uint32_t in, struct weight_format format) {
@@ -51,43 +55,89 @@ size_t cuda_packed_scratch_bytes(uint32_t out, uint32_t in, struct weight_format
 // What is read of the checkpoint. Its group may be 0 where the linear's is not.
 struct host_scales {
     struct cuda_code_rows rows;
-    uint32_t *words; // in the device's order
+    void *ordered; // in the device's order
 };
 
 static void scales_free(struct host_scales *s) {
     free(s->rows.scales);
     free(s->rows.offsets);
-    free(s->words);
+    free(s->ordered);
 }
 
 static enum status scales_alloc(struct host_scales *s, const struct linear *linear,
-                                struct weight_format stored, struct err *err) {
-    size_t count = num_scales(stored, linear->out, linear->in);
+                                const struct linear_spec *spec, struct err *err) {
+    struct weight_format stored = spec->format;
+    uint32_t groups = groups_of(stored, spec->parts[0].cols);
+    size_t count = (size_t)linear->out * groups;
     *s = (struct host_scales){
         .rows = {.group = stored.group,
-                 .num_groups = stored.group ? linear->in / stored.group : 1,
+                 .num_groups = groups,
+                 .row_codes = linear->in,
                  .scales = malloc(count * sizeof(float)),
                  .offsets = stored.has_offsets ? malloc(count * sizeof(float)) : NULL},
-        .words = malloc(num_scales(linear->format, linear->out, linear->in) *
-                        words_of(linear->format) * sizeof(uint32_t))};
-    if (s->rows.scales && s->words && (s->rows.offsets || !stored.has_offsets)) return OK;
+        .ordered = malloc(scales_bytes(linear->format, linear->out, linear->in))};
+    if (s->rows.scales && s->ordered && (s->rows.offsets || !stored.has_offsets)) return OK;
     return err_nomem(err, "scales of weights");
 }
 
-// Reads all parts' codes to `raw`, a byte each.
-static enum status read_parts(struct cuda_backend *cuda, const struct linear_spec *spec,
-                              const struct linear *linear, uint8_t *raw,
-                              const struct cuda_code_rows *all, struct err *err) {
-    struct cuda_code_rows rows = *all;
-    enum status status = OK;
-    for (uint32_t i = 0; i < spec->num_parts && !status; i++) {
-        const struct matrix_slice *part = &spec->parts[i];
-        status = cuda_copy_codes(cuda, raw, part, &rows, err);
-        size_t count = (size_t)part->rows * rows.num_groups;
-        raw += (size_t)part->rows * linear->in;
-        rows.scales += count;
-        if (rows.offsets) rows.offsets += count;
+// The end of the parts from `first` on that have whole tiles together, and their rows.
+static uint32_t end_of_run(const struct linear_spec *spec, uint32_t first, uint32_t *rows) {
+    *rows = 0;
+    do {
+        *rows += spec->parts[first++].rows;
+    } while (first < spec->num_parts && *rows % CUDA_PACKED_TILE);
+    return first;
+}
+
+static uint32_t most_rows_of_run(const struct linear_spec *spec) {
+    uint32_t most = 0, rows;
+    for (uint32_t i = 0; i < spec->num_parts;) {
+        i = end_of_run(spec, i, &rows);
+        if (rows > most) most = rows;
     }
+    return most;
+}
+
+// Copies the codes of the parts first .. end to `raw`, a byte each, and moves `rows` on.
+static enum status read_parts(struct cuda_backend *cuda, const struct linear_spec *spec,
+                              uint32_t first, uint32_t end, uint8_t *raw,
+                              struct cuda_code_rows *rows, struct err *err) {
+    for (uint32_t i = first; i < end; i++) {
+        const struct matrix_slice *part = &spec->parts[i];
+        enum status status = cuda_copy_codes(cuda, raw, part, rows, err);
+        if (status) return status;
+        size_t count = (size_t)part->rows * rows->num_groups;
+        raw += (size_t)part->rows * rows->row_codes;
+        rows->scales += count;
+        if (rows->offsets) rows->offsets += count;
+    }
+    return OK;
+}
+
+// Packs the codes of all parts, and reads their scales. A few parts at a time: linears of many
+// experts are large.
+static enum status load_codes(struct cuda_backend *cuda, const struct linear_spec *spec,
+                              struct linear *linear, const struct host_scales *scales,
+                              struct err *err) {
+    struct cuda_code_rows rows = scales->rows;
+    void *raw = NULL;
+    enum status status = OK;
+    size_t row_bytes = (size_t)linear->in * linear->format.bits / 8;
+    char *codes;
+    CU(cudaMalloc(&raw, (size_t)most_rows_of_run(spec) * linear->in));
+    CU(cudaMalloc(&linear->weight, linear->out * row_bytes));
+    codes = linear->weight;
+    for (uint32_t first = 0; first < spec->num_parts;) {
+        uint32_t num_rows, end = end_of_run(spec, first, &num_rows);
+        status = read_parts(cuda, spec, first, end, raw, &rows, err);
+        if (status) goto fail;
+        cuda_packed_pack_launch(codes, raw, num_rows, linear->in, spec->format.code, cuda->stream);
+        CU(cudaStreamSynchronize(cuda->stream)); // the packing reads `raw` until then
+        codes += num_rows * row_bytes;
+        first = end;
+    }
+fail:
+    cudaFree(raw);
     return status;
 }
 
@@ -104,33 +154,55 @@ static enum status zero_word(uint32_t *word, float scale, float offset, struct e
     return OK;
 }
 
-static enum status group_words(uint32_t *words, struct weight_format format, float scale,
-                               float offset, struct err *err) {
-    if (cuda_packed_has_zeros(format.code, format.group, format.has_offsets)) {
-        return zero_word(words, scale, offset, err);
+// The byte of a scale that is a power of 2.
+static enum status exponent_byte(uint8_t *byte, float scale, struct err *err) {
+    int exponent = 0;
+    bool is_power = scale > 0 && frexpf(scale, &exponent) == 0.5f; // scale = 0.5 * 2^exponent
+    if (!is_power || exponent < -126 || exponent > 128) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "device cuda: a scale of E2M1 weights in groups of 32 is no power of 2");
     }
-    memcpy(words, &scale, sizeof scale);
-    if (format.has_offsets) memcpy(words + 1, &offset, sizeof offset);
+    *byte = (uint8_t)(exponent + 126);
+    return OK;
+}
+
+// Writes a group's scale and offset.
+static enum status write_group(char *to, struct weight_format format, float scale, float offset,
+                               struct err *err) {
+    if (cuda_packed_has_exponents(format.code, format.group)) {
+        return exponent_byte((uint8_t *)to, scale, err);
+    }
+    if (cuda_packed_has_zeros(format.code, format.group, format.has_offsets)) {
+        uint32_t word = 0;
+        enum status status = zero_word(&word, scale, offset, err);
+        if (!status) memcpy(to, &word, sizeof word);
+        return status;
+    }
+    memcpy(to, &scale, sizeof scale);
+    if (format.has_offsets) memcpy(to + sizeof scale, &offset, sizeof offset);
     return OK;
 }
 
 // Brings the scales of groups into the device's order. One of the checkpoint may be that of
-// several groups here.
+// several groups here. Groups beyond the checkpoint's columns have any: their x is 0.
 static enum status order_groups(struct host_scales *s, const struct linear *linear,
                                 struct err *err) {
     struct weight_format format = linear->format;
     uint32_t groups = linear->in / format.group, step = cuda_packed_step(format.bits);
     uint32_t per_span = format.group < step ? step / format.group : 1;
-    uint32_t words = words_of(format), per_stored = groups / s->rows.num_groups;
+    uint32_t per_stored = s->rows.group ? s->rows.group / format.group : groups;
+    size_t bytes = group_bytes_of(format);
     enum status status = OK;
     for (uint32_t row = 0; row < linear->out; row++) {
         for (uint32_t g = 0; g < groups && !status; g++) {
             size_t from = (size_t)row * s->rows.num_groups + g / per_stored;
             size_t span = (size_t)(row / CUDA_PACKED_TILE) * (groups / per_span) + g / per_span;
             size_t to = (span * CUDA_PACKED_TILE + row % CUDA_PACKED_TILE) * per_span;
-            float offset = s->rows.offsets ? s->rows.offsets[from] : 0;
-            status = group_words(&s->words[(to + g % per_span) * words], format,
-                                 s->rows.scales[from], offset, err);
+            bool is_there = g / per_stored < s->rows.num_groups;
+            float scale = is_there ? s->rows.scales[from] : 1;
+            float offset = is_there && s->rows.offsets ? s->rows.offsets[from] : 0;
+            status = write_group((char *)s->ordered + (to + g % per_span) * bytes, format, scale,
+                                 offset, err);
         }
     }
     return status;
@@ -148,38 +220,49 @@ static bool are_shared(const struct host_scales *s, const struct linear *linear)
     return true;
 }
 
-// Of groups that each tile has one of. Returns how many there are.
+// Of groups that each tile has one of. Returns their bytes.
 static size_t order_shared(struct host_scales *s, const struct linear *linear) {
     uint32_t groups = s->rows.num_groups, tiles = linear->out / CUDA_PACKED_TILE;
+    size_t row_bytes = groups * sizeof(float);
     for (uint32_t tile = 0; tile < tiles; tile++) {
         size_t row = (size_t)tile * CUDA_PACKED_TILE;
-        memcpy(&s->words[tile * groups], &s->rows.scales[row * groups], groups * sizeof(float));
+        memcpy((char *)s->ordered + tile * row_bytes, &s->rows.scales[row * groups], row_bytes);
     }
-    return (size_t)tiles * groups;
+    return tiles * row_bytes;
 }
 
 static enum status upload_scales(struct host_scales *s, struct linear *linear, struct err *err) {
     struct weight_format format = linear->format;
-    size_t count = num_scales(format, linear->out, linear->in) * words_of(format);
+    size_t bytes = scales_bytes(format, linear->out, linear->in);
     enum status status = OK;
     linear->shares_scales =
         format.bits == 8 && format.group == CUDA_PACKED_BLOCK && are_shared(s, linear);
     if (!format.group) {
-        memcpy(s->words, s->rows.scales, count * sizeof(float));
+        memcpy(s->ordered, s->rows.scales, bytes);
     } else if (linear->shares_scales) {
-        count = order_shared(s, linear);
+        bytes = order_shared(s, linear);
     } else {
         status = order_groups(s, linear, err);
     }
     if (status) goto fail;
-    CU(cudaMalloc(&linear->scales, count * sizeof(uint32_t)));
-    CU(cudaMemcpy(linear->scales, s->words, count * sizeof(uint32_t), cudaMemcpyHostToDevice));
+    CU(cudaMalloc(&linear->scales, bytes));
+    CU(cudaMemcpy(linear->scales, s->ordered, bytes, cudaMemcpyHostToDevice));
 fail:
     return status;
 }
 
-static enum status grow_unpacked(struct cuda_backend *cuda, const struct linear *linear,
-                                 struct err *err) {
+enum status cuda_packed_load(struct cuda_backend *cuda, const struct linear_spec *spec,
+                             struct linear *linear, struct err *err) {
+    struct host_scales scales = {0};
+    enum status status = scales_alloc(&scales, linear, spec, err);
+    if (!status) status = load_codes(cuda, spec, linear, &scales, err);
+    if (!status) status = upload_scales(&scales, linear, err);
+    scales_free(&scales);
+    return status;
+}
+
+enum status cuda_packed_grow_unpacked(struct cuda_backend *cuda, const struct linear *linear,
+                                      struct err *err) {
     size_t bytes = cuda_packed_scratch_bytes(linear->out, linear->in, linear->format);
     enum status status = OK;
     if (bytes <= cuda->unpacked_bytes) return OK;
@@ -190,28 +273,5 @@ static enum status grow_unpacked(struct cuda_backend *cuda, const struct linear 
     CU(cudaMalloc(&cuda->unpacked, bytes));
     cuda->unpacked_bytes = bytes;
 fail:
-    return status;
-}
-
-enum status cuda_packed_load(struct cuda_backend *cuda, const struct linear_spec *spec,
-                             struct linear *linear, struct err *err) {
-    size_t count = (size_t)linear->out * linear->in;
-    struct host_scales scales = {0};
-    void *raw = NULL;
-    enum status status = scales_alloc(&scales, linear, spec->format, err);
-    if (status) goto fail;
-    CU(cudaMalloc(&raw, count));
-    CU(cudaMalloc(&linear->weight, count * linear->format.bits / 8));
-    status = read_parts(cuda, spec, linear, raw, &scales.rows, err);
-    if (status) goto fail;
-    cuda_packed_pack_launch(linear->weight, raw, linear->out, linear->in, spec->format.code,
-                            cuda->stream);
-    status = upload_scales(&scales, linear, err);
-    if (!status) status = grow_unpacked(cuda, linear, err);
-    if (status) goto fail;
-    CU(cudaStreamSynchronize(cuda->stream)); // the packing reads `raw` until then
-fail:
-    cudaFree(raw);
-    scales_free(&scales);
     return status;
 }
