@@ -382,12 +382,13 @@ function rateNow() {
 
 function showFigures(state) {
   const {stats} = state;
-  const prompts = stats.num_cached_tokens + stats.num_prefill_tokens;
+  const prompts = stats.num_cached_tokens + stats.num_prefill_tokens, drafted = stats.num_draft_tokens;
   const used = room.letters.reduce((sum, letter) => sum + (letter !== "f" && letter !== "c"), 0);
   setText(byId("f-running"), number(state.num_running));
   setText(byId("f-waiting"), number(state.num_waiting));
   setText(byId("f-used"), `${number(used)} of ${number(room.letters.length)}`);
   setText(byId("f-hits"), `${prompts ? Math.round(100 * stats.num_cached_tokens / prompts) : 0} %`);
+  setText(byId("f-drafts"), `${drafted ? Math.round(100 * stats.num_accepted_tokens / drafted) : 0} %`);
   setText(byId("f-preempted"), number(stats.num_preemptions));
 }
 
