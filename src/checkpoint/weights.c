@@ -247,8 +247,10 @@ static enum status take_dummy_codes(struct weights *weights, const char *name,
 static enum status take_dummy(struct weights *weights, const char *name, struct weight *out,
                               struct err *err) {
     if (out->rank == 1) {
-        return weights_dummy_vector(weights->dummy, file_name_ends(name, "norm.weight"),
-                                    out->shape[0], &out->source.data, err);
+        bool is_factor =
+            file_name_ends(name, "norm.weight") || file_name_ends(name, ".layer_scalar");
+        return weights_dummy_vector(weights->dummy, is_factor, out->shape[0], &out->source.data,
+                                    err);
     }
     struct matrix_form form;
     enum status status = dummy_form(weights, name, out->shape[1], &form, err);

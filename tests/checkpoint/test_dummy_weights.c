@@ -147,6 +147,7 @@ static void test_dummy_vectors(void **state) {
         {"model.norm.weight", 100, 0x3f80},
         {"model.layers.0.input_layernorm.weight", 3000, 0x3f80},
         {"model.layers.0.self_attn.q_norm.weight", 128, 0x3f80},
+        {"model.layers.0.layer_scalar", 1, 0x3f80},
         {"model.layers.0.self_attn.q_proj.bias", 2000, 0},
         {"norm.weight.bias", 4000, 0},
     };
