@@ -2,7 +2,10 @@
  * token: a step runs them behind the last token and samples behind each. A row that follows a draft
  * sees what it would see if the draft were the output's, and draws its own number. So it samples
  * the very token that a later step would have sampled, if the draft is right. It is right if the
- * row before it sampled it. */
+ * row before it sampled it.
+ *
+ * Where an output's form leaves no choice, the draft is what must come. It is right for certain. So
+ * all outputs with forms skip such text at once, also where steps overlap. */
 #include <stdlib.h>
 
 #include "engine/llm_engine_internal.h"
@@ -34,6 +37,10 @@ static struct draft_offer offer_of(struct llm_engine *engine, const struct seque
     // The last token that may come is sampled, never run.
     if (room < 2 || !request->draft_index.heads) return (struct draft_offer){0};
     if (most > room - 1) most = room - 1;
+    uint32_t num_forced =
+        constraint_forced_tokens(&request->sampling.mask.constraint, draft, most + skipped);
+    request->draft_is_forced = num_forced > skipped;
+    if (request->draft_is_forced) return (struct draft_offer){num_forced - skipped, 1};
     if (!request->draft_record.right[0]) request->draft_record = engine->drafter.common;
     uint32_t count =
         draft_index_find(&request->draft_index, seq->token_ids, seq->num_tokens - skipped, draft,
@@ -105,8 +112,10 @@ uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct schedu
     while (num_right < item->num_drafts && results[num_right].token_id == drafts[num_right]) {
         num_right++;
     }
-    drafter_learn(&engine->drafter, &request->draft_record, request->match_len, item->num_drafts,
-                  num_right);
+    if (!request->draft_is_forced) {
+        drafter_learn(&engine->drafter, &request->draft_record, request->match_len,
+                      item->num_drafts, num_right);
+    }
     engine->stats.num_drafts++;
     engine->stats.num_draft_tokens += item->num_drafts;
     engine->stats.num_accepted_tokens += num_right;

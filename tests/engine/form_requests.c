@@ -4,8 +4,8 @@
 
 #include "support/cmocka_all.h"
 
-struct nvllm_engine *form_engine(const char *async_scheduling, int32_t num_blocks,
-                                 int32_t max_model_len) {
+struct nvllm_engine *form_engine(const char *async_scheduling, const char *drafts,
+                                 int32_t num_blocks, int32_t max_model_len) {
     struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
     struct nvllm_engine *engine = NULL;
     options.model = "models/tiny-qwen3";
@@ -14,6 +14,7 @@ struct nvllm_engine *form_engine(const char *async_scheduling, int32_t num_block
     options.num_kvcache_blocks = num_blocks;
     options.max_model_len = max_model_len;
     options.async_scheduling = async_scheduling;
+    if (drafts) options.drafts = drafts;
     assert_int_equal(nvllm_engine_create(&engine, &options, NULL), NVLLM_OK);
     return engine;
 }

@@ -6,9 +6,9 @@
 
 enum { FORM_REQUESTS_MAX = 8 };
 
-// Fails the test after an error.
-struct nvllm_engine *form_engine(const char *async_scheduling, int32_t num_blocks,
-                                 int32_t max_model_len);
+// Fails the test after an error. `drafts` as the option; NULL: its default.
+struct nvllm_engine *form_engine(const char *async_scheduling, const char *drafts,
+                                 int32_t num_blocks, int32_t max_model_len);
 // The first request has `formed`, the num_plain others `plain`. `stats` are those at the end; NULL:
 // not wanted. The caller frees the results.
 struct nvllm_result *form_run(struct nvllm_engine *engine,

@@ -22,10 +22,11 @@ struct way {
     const char *stop;
     int32_t logprobs; // 0: of the chosen tokens
     float repetition_penalty;
+    const char *drafts; // NULL: the default
 };
 
 static struct nvllm_engine *open_engine(const struct way *way) {
-    return form_engine(way->async_scheduling, way->num_blocks, 128);
+    return form_engine(way->async_scheduling, way->drafts, way->num_blocks, 128);
 }
 
 // The request with a form first, and plain ones that run beside it.
@@ -71,10 +72,10 @@ static void expect_same(const struct way *a, const struct way *b) {
 static void test_same_tokens(void **state) {
     (void)state;
     static const struct way ways[] = {
-        {"off", 0, 64, 80, NULL, -1, 1},        {"off", NUM_PLAIN, 5, 60, NULL, -1, 1},
-        {"off", NUM_PLAIN, 5, 60, NULL, -1, 1}, {"off", 0, 64, 80, NULL, 0, 1},
-        {"off", 0, 64, 11, NULL, -1, 1},        {"off", 0, 64, 12, NULL, -1, 1},
-        {"off", 0, 64, 80, "shipping", -1, 1},  {"off", 0, 64, 80, NULL, -1, 1.3f},
+        {"off", 0, 64, 80, NULL, -1, 1, NULL},        {"off", NUM_PLAIN, 5, 60, NULL, -1, 1, NULL},
+        {"off", NUM_PLAIN, 5, 60, NULL, -1, 1, NULL}, {"off", 0, 64, 80, NULL, 0, 1, NULL},
+        {"off", 0, 64, 11, NULL, -1, 1, NULL},        {"off", 0, 64, 12, NULL, -1, 1, NULL},
+        {"off", 0, 64, 80, "shipping", -1, 1, NULL},  {"off", 0, 64, 80, NULL, -1, 1.3f, NULL},
     };
     for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
         struct way each = ways[i];
@@ -88,7 +89,8 @@ static void test_same_tokens(void **state) {
 static void test_a_preempted_one(void **state) {
     (void)state;
     struct nvllm_stats stats;
-    struct nvllm_result *results = run(&(struct way){"off", NUM_PLAIN, 5, 60, NULL, -1, 1}, &stats);
+    struct nvllm_result *results =
+        run(&(struct way){"off", NUM_PLAIN, 5, 60, NULL, -1, 1, NULL}, &stats);
     assert_true(stats.num_preemptions > 0);
     nvllm_results_free(results, 1 + NUM_PLAIN);
 }
@@ -96,7 +98,7 @@ static void test_a_preempted_one(void **state) {
 static void test_fewer_steps(void **state) {
     (void)state;
     struct nvllm_stats stats;
-    struct nvllm_engine *engine = open_engine(&(struct way){"off", 0, 64, 80, NULL, -1, 1});
+    struct nvllm_engine *engine = open_engine(&(struct way){"off", 0, 64, 80, NULL, -1, 1, NULL});
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     struct nvllm_request request = NVLLM_REQUEST_INIT;
     struct nvllm_result *result = NULL;
@@ -115,11 +117,26 @@ static void test_fewer_steps(void **state) {
     nvllm_engine_destroy(engine);
 }
 
+// Drafts do it too: for all outputs at once, and where steps overlap.
+static void test_fewer_steps_of_several(void **state) {
+    (void)state;
+    static const struct way each = {"on", 0, 64, 80, NULL, 0, 1, "off"};
+    static const struct way drafted = {"on", 0, 64, 80, NULL, 0, 1, "15"};
+    struct nvllm_stats without, with;
+    struct nvllm_result *want = run(&each, &without), *got = run(&drafted, &with);
+    expect_same(&each, &drafted);
+    assert_true(2 * with.num_steps < without.num_steps);
+    assert_int_equal(with.num_draft_tokens, with.num_accepted_tokens);
+    nvllm_results_free(want, 1);
+    nvllm_results_free(got, 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_tokens),
         cmocka_unit_test(test_a_preempted_one),
         cmocka_unit_test(test_fewer_steps),
+        cmocka_unit_test(test_fewer_steps_of_several),
     };
     return cmocka_run_group_tests_name("run_ahead", tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ struct way {
 };
 
 static struct nvllm_engine *open_engine(const struct way *way) {
-    return form_engine(way->async_scheduling, way->num_blocks, 64);
+    return form_engine(way->async_scheduling, NULL, way->num_blocks, 64);
 }
 
 static void set_form(struct nvllm_sampling_params *params, const char *text) {

@@ -52,6 +52,7 @@ struct request {
     struct draft_index draft_index;
     struct draft_record draft_record;
     uint32_t match_len; // of its last draft
+    bool draft_is_forced; // its last draft is what its form leaves no choice of
     nvllm_event_fn on_event; // may be NULL
     void *user_data;
     bool finish_event_only;

@@ -141,6 +141,14 @@ void constraint_rewind(struct constraint *constraint, const struct constraint *m
     constraint->fault->status = OK;
 }
 
+uint32_t constraint_forced_tokens(const struct constraint *constraint, int32_t *tokens,
+                                  uint32_t most) {
+    uint32_t count = constraint->num_forced - constraint->forced_at;
+    if (count > most) count = most;
+    if (count) memcpy(tokens, constraint->forced + constraint->forced_at, count * sizeof *tokens);
+    return count;
+}
+
 uint32_t constraint_fitting(struct constraint *constraint, const int32_t *tokens,
                             uint32_t num_tokens) {
     if (!constraint_is_active(constraint)) return num_tokens;

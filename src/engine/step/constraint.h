@@ -84,6 +84,9 @@ static inline int32_t constraint_forced_token(const struct constraint *constrain
     bool is_forced = constraint->forced_at < constraint->num_forced;
     return is_forced ? constraint->forced[constraint->forced_at] : -1;
 }
+// Writes the tokens that must come next, one behind the other, at most `most`. Returns how many.
+uint32_t constraint_forced_tokens(const struct constraint *constraint, int32_t *tokens,
+                                  uint32_t most);
 // The output has one more token.
 void constraint_take(struct constraint *constraint, int32_t token_id);
 // Takes back the tokens since `mark`, a copy of the struct from before them. Nothing had failed.
