@@ -108,10 +108,11 @@ static void test_limits(void **state) {
     static char answer[TOOL_CALL_ARGUMENTS_MAX + (1 << 16)];
     struct buf out = {0};
     size_t digits = TAG_VALUE_HELD_MAX + 1;
-    strcpy(answer, "<tool_call><function=add><parameter=a>");
-    size_t begin = strlen(answer);
+    size_t begin =
+        (size_t)snprintf(answer, sizeof answer, "<tool_call><function=add><parameter=a>");
     memset(answer + begin, '1', digits);
-    strcpy(answer + begin + digits, "</parameter></function></tool_call>");
+    snprintf(answer + begin + digits, sizeof answer - begin - digits,
+             "</parameter></function></tool_call>");
     divide("qwen3_xml", answer, 1000, &out);
     assert_int_equal(out.len, strlen("[0 add({\"a\": \"\"})]") + digits);
     buf_clear(&out);
