@@ -36,7 +36,12 @@ static inline uint32_t gated_delta_channels(const struct gated_delta_shape *shap
  * holds. Any other one goes on from the slot step->state_row[s]: its own, with what the step before
  * has left, so that its tokens come in order and each once; or a snapshot. The state behind the
  * token snapshot_token[i] is also written to the slot snapshot_slot[i]. A padding sequence
- * (context_len 0) reads and writes no slot. */
+ * (context_len 0) reads and writes no slot.
+ *
+ * On the CPU every token goes through the state by itself. So its result is the same to the bit
+ * alone, batched, in a prompt of any cut, behind a snapshot, and recomputed as part of a prompt
+ * after a preemption. A device may take a prompt's tokens in chunks, which begin with the
+ * sequence's first token of the step: there a cut changes results by rounding. */
 struct gated_delta_args {
     const struct step *step;
     void *states; // dev [slots][gated_delta_bytes] of this layer
@@ -49,6 +54,7 @@ struct gated_delta_args {
     const float *decay, *dt_bias; // dev [num_heads]
     const float *norm; // dev [value_dim]
     float eps; // of the norm
+    void *scratch; // dev [gated_delta_scratch_bytes]
 };
 
 // Without this group models with such layers are refused.
@@ -56,6 +62,9 @@ struct backend_recurrent {
     // Bytes of one slot of a layer; a multiple of 64.
     size_t (*gated_delta_bytes)(const struct backend *backend,
                                 const struct gated_delta_shape *shape);
+    // Device memory that the op needs for a step of so many tokens. NULL: none.
+    size_t (*gated_delta_scratch_bytes)(const struct backend *backend,
+                                        const struct gated_delta_shape *shape, uint32_t num_tokens);
     void (*gated_delta)(struct backend *backend, const struct gated_delta_args *args);
 };
 

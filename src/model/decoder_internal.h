@@ -52,6 +52,7 @@ struct decoder_workspace {
     void *attended; // dev [T][num_heads head_dim]
     // dev [T][num_heads head_dim]; of a delta net float [T][2 heads]. They share this memory.
     void *gates;
+    void *delta_scratch; // dev, of a delta net
     void *gate_up; // dev [T][2 intermediate]
     void *activated; // dev [T][intermediate]
     // Of sparse layers. They share memory with qkv and gate_up.

@@ -365,6 +365,11 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     if (s->delta.num_heads) {
         size_t gates = 2 * (size_t)s->delta.num_heads * sizeof(float);
         w.gates = take(base, &attention_at, T, larger(attended * element_size, gates), 1);
+        size_t scratch =
+            b->recurrent->gated_delta_scratch_bytes
+                ? b->recurrent->gated_delta_scratch_bytes(b, &s->delta, limits->max_num_tokens)
+                : 0;
+        w.delta_scratch = take(base, &attention_at, scratch, 1, 1);
     }
     if (c->moe.num_sparse_layers < c->num_layers) {
         w.gate_up = take(base, &mlp_at, T, 2 * (size_t)s->intermediate_size, element_size);

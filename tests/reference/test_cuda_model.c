@@ -31,13 +31,29 @@ static const float int8_cache_bound = 6e-2f, fp8_cache_bound = 0.2f; // of the l
 static const char *device; // as mini_gpus says
 static const char *program; // this one
 
-// Families with a head_dim that device cuda has kernels for. Not qwen3-next: the router's third and
-// fourth expert of its 17th token are so near that rounding chooses the other one.
+// Families with a head_dim that device cuda has kernels for.
 static const char *const families[] = {
-    "qwen3",     "qwen3-tied-bias", "qwen3-yarn", "qwen2",           "llama3-rope",
-    "llama-mha", "mistral",         "qwen3-moe",  "qwen3-moe-mixed", "smollm3",
-    "granite",   "olmo2",           "phi3-short", "mistral3",        "qwen3-5",
+    "qwen3",      "qwen3-tied-bias", "qwen3-yarn",      "qwen2",      "llama3-rope", "llama-mha",
+    "mistral",    "qwen3-moe",       "qwen3-moe-mixed", "smollm3",    "granite",     "olmo2",
+    "phi3-short", "mistral3",        "qwen3-5",         "qwen3-next",
 };
+
+// Prompts whose last token's router has two experts so near each other that rounding chooses: the
+// third and the fourth, 0.0008 of the softmax apart. With the two exchanged transformers is off by
+// as much (doc/log-cuda.md).
+static const struct {
+    const char *family;
+    uint32_t num_tokens;
+} near_ties[] = {{"qwen3-next", 17}};
+
+static bool is_near_tie(const char *family, uint32_t num_tokens) {
+    for (size_t i = 0; i < sizeof near_ties / sizeof *near_ties; i++) {
+        if (strcmp(near_ties[i].family, family) == 0 && near_ties[i].num_tokens == num_tokens) {
+            return true;
+        }
+    }
+    return false;
+}
 
 // A window in all layers or in some.
 static const char *const windowed_families[] = {"mistral-window", "gemma3", "olmo3", "gpt-oss",
@@ -85,7 +101,8 @@ static void check_family_with(const char *family, int step_tokens, bool runs_fus
         print_message("%s, %u tokens in steps of %d, cache %s: off by %.4f of the largest\n",
                       family, off[i].num_tokens, step_tokens, kv_cache_dtype,
                       (double)(off[i].worst / off[i].largest));
-        num_wrong += !(off[i].worst <= bound * off[i].largest);
+        bool is_wrong = !(off[i].worst <= bound * off[i].largest);
+        num_wrong += is_wrong && !is_near_tie(family, off[i].num_tokens);
     }
     if (num_wrong) fail_msg("%s: allowed is %g of the largest", family, (double)bound);
 }

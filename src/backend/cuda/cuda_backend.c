@@ -10,6 +10,7 @@
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/linear/packed_load.h"
 #include "backend/cuda/ranks/collective.h"
+#include "backend/cuda/recurrent/gated_delta.h"
 #include "backend/cuda/staging.h"
 #include "base/check.h"
 #include "base/os/cpu.h"
@@ -429,6 +430,13 @@ static size_t cuda_gated_delta_bytes(const struct backend *backend,
     return cuda_gated_delta_slot_bytes(shape);
 }
 
+static size_t cuda_gated_delta_scratch_bytes(const struct backend *backend,
+                                             const struct gated_delta_shape *shape,
+                                             uint32_t num_tokens) {
+    (void)backend;
+    return cuda_delta_chunks_scratch_bytes(shape, num_tokens);
+}
+
 static void cuda_gated_delta(struct backend *backend, const struct gated_delta_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     cuda_gated_delta_launch(args, &cuda->info, cuda->stream);
@@ -436,6 +444,7 @@ static void cuda_gated_delta(struct backend *backend, const struct gated_delta_a
 
 static const struct backend_recurrent cuda_recurrent = {
     .gated_delta_bytes = cuda_gated_delta_bytes,
+    .gated_delta_scratch_bytes = cuda_gated_delta_scratch_bytes,
     .gated_delta = cuda_gated_delta,
 };
 

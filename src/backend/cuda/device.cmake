@@ -53,6 +53,8 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/ranks/reduce.cu
       backend/cuda/rows/rms_norm.cu
       backend/cuda/experts/route.cu
+      backend/cuda/recurrent/delta_parts.cu
+      backend/cuda/recurrent/delta_scan.cu
       backend/cuda/recurrent/gated_delta.cu
       backend/cuda/sample/download_results.cu
       backend/cuda/sample/sample.cu

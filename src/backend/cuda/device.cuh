@@ -91,6 +91,22 @@ __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], 
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+__device__ __forceinline__ uint32_t rounded_to_tf32(float v) {
+    uint32_t out;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(out) : "f"(v));
+    return out;
+}
+// c[16][8] += a[16][8] b[8][8] in TF32. A lane has of a: [row][k], [row + 8][k], [row][k + 4],
+// [row + 8][k + 4] with row = lane / 4 and k = lane % 4; of b: [k][row], [k + 4][row].
+__device__ __forceinline__ void multiply_tf32(float (&c)[4], const float (&a)[4], float b0,
+                                              float b1) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(rounded_to_tf32(a[0])), "r"(rounded_to_tf32(a[1])), "r"(rounded_to_tf32(a[2])),
+          "r"(rounded_to_tf32(a[3])), "r"(rounded_to_tf32(b0)), "r"(rounded_to_tf32(b1)));
+}
+
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
     __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
     return *reinterpret_cast<uint32_t *>(&pair);

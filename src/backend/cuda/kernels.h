@@ -275,9 +275,6 @@ void cuda_softcap_launch(const struct softcap_args *args, const struct cuda_devi
                          cudaStream_t stream);
 void cuda_sigmoid_mul_launch(const struct sigmoid_mul_args *args,
                              const struct cuda_device_info *info, cudaStream_t stream);
-size_t cuda_gated_delta_slot_bytes(const struct gated_delta_shape *shape);
-void cuda_gated_delta_launch(const struct gated_delta_args *args,
-                             const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_silu_mul_launch(const struct silu_mul_args *args, const struct cuda_device_info *info,
                           cudaStream_t stream);
 // Copies a multiple of 4 bytes between addresses that are multiples of 16. `from` or `to` may be

@@ -1,318 +1,388 @@
 /* Gated delta nets (recurrent.h): convolution, norms of q and k, the delta rule, the gated norm.
  *
- * delta_kernel: a block of 4 warps for each sequence, head and COLUMNS columns of its state, which
- * do not touch other columns. A lane has a column, and a warp a fourth of the rows, in registers.
- * Tokens go through in chunks: first each warp convolves and norms some tokens of the chunk into
- * shared memory, then the block takes them in order. For a token it sums k S and q S over the warps
- * with one barrier, because S^T q of the new state is g (S^T q) + (q k) delta.
+ * tokens_kernel: a block for each sequence and head takes the tokens one by one. A lane has a
+ * column of the state, and a warp the columns of its 32 lanes and a fourth of the rows, in
+ * registers. Up to CHUNK tokens are convolved into shared memory at once: a warp has q, k or v of
+ * some of them. For a token the block sums k S and q S over the warps with one barrier, because
+ * S^T q of the new state is g (S^T q) + (q k) delta. Then a warp for each token does the gated
+ * norm.
  *
- * finish_kernel: a warp for each token and head does the gated norm, in place. Further blocks keep
- * the last tokens' channels for the next step. They must come after delta_kernel, of which several
- * blocks read the channels kept before.
+ * delta_chunks.cuh takes sequences with CUDA_DELTA_CHUNKED_MIN tokens or more. In such a step
+ * norm_kernel does the gated norm of all tokens, by a warp for each token and head.
  *
- * A slot: float [DELTA_TAPS - 1][channels], oldest first, then [heads][key_dim][value_dim].
+ * A slot: for each head float [DELTA_TAPS - 1][2 key_dim + value_dim], q, k and v of the last
+ * tokens before the convolution, oldest first, then [key_dim][value_dim]. Heads with the same q and
+ * k have a copy each, so that a block reads and writes only its own.
  * Bytes of a decode: 2 x heads x key_dim x value_dim x 4 for each sequence. */
-#include "backend/cuda/device.cuh"
-#include "backend/cuda/kernels.h"
-#include "backend/cuda/launch.cuh"
+#include "backend/cuda/recurrent/delta.cuh"
 
 namespace {
 
-constexpr int WARPS = 4, THREADS = WARPS * 32, COLUMNS = 32, CHUNK = 16, KEPT = DELTA_TAPS - 1;
-constexpr float L2_EPS = 1e-6f; // of the norms of q and k
+constexpr int CHUNK = 16, ROW_WARPS = 4;
 
-struct delta_params {
-    const int *query_start, *context_len, *table_row, *state_row;
-    const int *snapshot_token, *snapshot_slot; // [num_snapshots]
-    float *states; // [slots][slot_floats]
-    const __nv_bfloat16 *qkvz; // [num_tokens][row]
-    const float *gates; // [num_tokens][2 heads]
-    __nv_bfloat16 *out; // [num_tokens][heads][value_dim]
-    const float *conv, *decay, *dt_bias, *norm;
-    size_t slot_floats;
-    int key_heads, heads, key_dim, value_dim, channels, row, num_tokens, num_seqs, num_snapshots;
-    float eps;
-};
-
-// A sequence of the step.
-struct sequence {
-    int begin, end; // its tokens
-    bool is_first; // it begins with a zero state
-    bool is_padding;
-    float *slot, *from; // its own, and the one that it goes on from
-};
-
-__device__ __forceinline__ float *slot_at(const delta_params &p, int slot) {
-    return p.states + (size_t)slot * p.slot_floats;
-}
-
-__device__ __forceinline__ sequence sequence_of(const delta_params &p, int s) {
-    sequence seq;
-    seq.begin = of_step(p.query_start)[s];
-    seq.end = of_step(p.query_start)[s + 1];
-    int start = of_step(p.context_len)[s] - (seq.end - seq.begin);
-    seq.is_first = start == 0;
-    seq.is_padding = start < 0;
-    seq.slot = slot_at(p, of_step(p.table_row)[s]);
-    seq.from = p.state_row ? slot_at(p, of_step(p.state_row)[s]) : seq.slot;
-    return seq;
-}
-
-// A channel of token t, which may be one before the step.
-__device__ __forceinline__ float raw_channel(const delta_params &p, const sequence &seq, int t,
-                                             int channel) {
-    if (t >= seq.begin) return __bfloat162float(of_step(p.qkvz)[(size_t)t * p.row + channel]);
-    if (seq.is_first) return 0;
-    return of_step(seq.from)[(size_t)(t - seq.begin + KEPT) * p.channels + channel];
-}
-
-__device__ __forceinline__ float convolved(const delta_params &p, const sequence &seq, int t,
-                                           int channel) {
-    float sum = 0;
-#pragma unroll
-    for (int tap = 0; tap < DELTA_TAPS; tap++) {
-        sum += p.conv[(size_t)tap * p.channels + channel] *
-               raw_channel(p, seq, t + tap - KEPT, channel);
-    }
-    return silu(sum);
-}
-
-// What a block needs of a chunk's tokens, in shared memory.
+// What a block has of a chunk's tokens in shared memory.
 struct chunk_view {
-    float *q, *k; // [CHUNK][key_dim], normed
-    float *v; // [CHUNK][COLUMNS]
-    float *decay, *beta, *qk; // [CHUNK]
-    float *sums; // [2][2][WARPS][COLUMNS]
+    float *q, *k; // [CHUNK][key_dim], not normed
+    float *v, *out; // [CHUNK][value_dim]
+    float *squares; // [CHUNK][2]: sums over q and k
+    float *decay, *beta; // [CHUNK]
+    float *sums; // [2][2][ROW_WARPS][columns]: two buffers of k S, q S
+    float *products; // [2][ROW_WARPS]: q k
 };
 
-__host__ __device__ inline size_t shared_floats(int key_dim) {
-    return (size_t)CHUNK * (2 * key_dim + COLUMNS + 3) + 4 * WARPS * COLUMNS;
+__host__ __device__ inline int columns_of(int value_dim) {
+    return (value_dim + 31) / 32 * 32;
 }
 
-__device__ __forceinline__ chunk_view view_of(float *shared, int key_dim) {
+__host__ __device__ inline size_t shared_floats(int key_dim, int value_dim) {
+    return (size_t)CHUNK * (2 * key_dim + 2 * value_dim + 4) +
+           4 * ROW_WARPS * columns_of(value_dim) + 2 * ROW_WARPS;
+}
+
+__device__ __forceinline__ chunk_view view_of(float *shared, const delta_params &p) {
     chunk_view view;
     view.q = shared;
-    view.k = view.q + CHUNK * key_dim;
-    view.sums = view.k + CHUNK * key_dim;
-    view.v = view.sums + 4 * WARPS * COLUMNS;
-    view.decay = view.v + CHUNK * COLUMNS;
+    view.k = view.q + CHUNK * p.key_dim;
+    view.v = view.k + CHUNK * p.key_dim;
+    view.out = view.v + CHUNK * p.value_dim;
+    view.squares = view.out + CHUNK * p.value_dim;
+    view.decay = view.squares + 2 * CHUNK;
     view.beta = view.decay + CHUNK;
-    view.qk = view.beta + CHUNK;
+    view.sums = view.beta + CHUNK;
+    view.products = view.sums + 4 * ROW_WARPS * columns_of(p.value_dim);
     return view;
 }
 
-// A warp writes token t's part of a chunk, at place c.
-__device__ __forceinline__ void prepare_token(const delta_params &p, const sequence &seq,
-                                              const chunk_view &view, int t, int c, int head,
-                                              int column) {
-    int lane = threadIdx.x % 32, dim = p.key_dim, key_head = head / (p.heads / p.key_heads);
-    float *q = view.q + c * dim, *k = view.k + c * dim;
-    float q_square = 0, k_square = 0, product = 0;
-    for (int i = lane; i < dim; i += 32) {
-        q[i] = convolved(p, seq, t, key_head * dim + i);
-        k[i] = convolved(p, seq, t, (p.key_heads + key_head) * dim + i);
-        q_square += q[i] * q[i];
-        k_square += k[i] * k[i];
-        product += q[i] * k[i];
-    }
-    float q_scale = rsqrtf(warp_sum(q_square) + L2_EPS) * rsqrtf((float)dim);
-    float k_scale = rsqrtf(warp_sum(k_square) + L2_EPS);
-    product = warp_sum(product) * q_scale * k_scale;
-    for (int i = lane; i < dim; i += 32) {
-        q[i] *= q_scale;
-        k[i] *= k_scale;
-    }
-    int value = head * p.value_dim + column;
-    view.v[c * COLUMNS + lane] =
-        column < p.value_dim ? convolved(p, seq, t, 2 * p.key_heads * dim + value) : 0;
-    if (lane) return;
-    const float *gates = of_step(p.gates) + (size_t)t * 2 * p.heads;
-    float a = gates[p.heads + head] + p.dt_bias[head];
-    float softplus = a > 20 ? a : log1pf(__expf(a));
-    view.decay[c] = __expf(-p.decay[head] * softplus);
-    view.beta[c] = __fdividef(1, 1 + __expf(fminf(-gates[head], 88)));
-    view.qk[c] = product;
-}
+// What a warp convolves: q, k or v of every STEP-th token, and the first 128 of its channels or the
+// others. HALVES is 2 if heads may have more than 128.
+template <int WARPS, int HALVES> struct convolver {
+    static constexpr int STEP = (WARPS - 1) / (3 * HALVES); // one warp has the gates
+    int part, col, token;
+    bool has_channels;
+    channels at;
+    convolution conv;
 
-template <int ROWS, bool IS_WHOLE>
-__device__ __forceinline__ void store_state(float *to, const float (&state)[ROWS], int rows,
-                                            int value_dim, bool is_column) {
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        if (is_column && (IS_WHOLE || r < rows)) of_step(to)[(size_t)r * value_dim] = state[r];
+    // Reads only weights.
+    __device__ __forceinline__ void begin(const delta_params &p, int head) {
+        int warp = threadIdx.x / 32, unit = warp % (3 * HALVES);
+        part = unit % 3;
+        col = unit / 3 * 128 + threadIdx.x % 32 * 4;
+        token = warp / (3 * HALVES);
+        has_channels = token < STEP && col < (part == PART_V ? p.value_dim : p.key_dim);
+        at = channels_of(p, part, head, col);
+        if (has_channels) conv.taps = taps_of(p, at);
     }
-}
 
-// ROWS: rows of a warp, of which `rows` are there.
-template <int ROWS, bool IS_WHOLE>
-__global__ void __launch_bounds__(THREADS) delta_kernel(const delta_params p) {
-    extern __shared__ float shared[];
-    let_next_start();
-    wait_for_earlier();
-    const sequence seq = sequence_of(p, blockIdx.z);
-    if (seq.is_padding) return;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.x;
-    int column = blockIdx.y * COLUMNS + lane, rows = IS_WHOLE ? ROWS : p.key_dim / WARPS;
-    bool is_column = column < p.value_dim;
-    const chunk_view view = view_of(shared, p.key_dim);
-    size_t at =
-        (size_t)KEPT * p.channels + ((size_t)head * p.key_dim + warp * rows) * p.value_dim + column;
-    float state[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        bool is_there = is_column && !seq.is_first && (IS_WHOLE || r < rows);
-        state[r] = is_there ? of_step(seq.from)[at + (size_t)r * p.value_dim] : 0;
+    // Loads what a slot keeps, for the sequence's first token.
+    __device__ __forceinline__ void load_kept(const delta_params &p, const sequence &seq) {
+        if (has_channels && token == 0) conv.begin(p, seq, seq.begin, at);
     }
-    int turn = 0;
-    for (int first = seq.begin; first < seq.end; first += CHUNK) {
-        int count = min(seq.end - first, CHUNK);
-        for (int c = warp; c < count; c += WARPS) {
-            prepare_token(p, seq, view, first + c, c, head, column);
-        }
-        __syncthreads();
-        for (int c = 0; c < count; c++, turn ^= 1) {
-            const float *q = view.q + c * p.key_dim + warp * rows;
-            const float *k = view.k + c * p.key_dim + warp * rows;
-            float k_sum = 0, q_sum = 0;
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                if (!IS_WHOLE && r >= rows) break;
-                k_sum += k[r] * state[r];
-                q_sum += q[r] * state[r];
+
+    // The chunk of `count` tokens from `first` on.
+    __device__ __forceinline__ void run(const delta_params &p, const sequence &seq,
+                                        const chunk_view &view, int first, int count) {
+        float *to = part == PART_Q ? view.q : part == PART_K ? view.k : view.v;
+        int dim = part == PART_V ? p.value_dim : p.key_dim;
+        for (int c = token; c < count && token < STEP; c += STEP) {
+            float4 x = make_float4(0, 0, 0, 0);
+            if (has_channels) {
+                float4 newest = raw_channels(p, seq, first + c, at);
+                if (first + c > seq.begin) conv.begin(p, seq, first + c, at);
+                x = conv.next(newest);
+                *reinterpret_cast<float4 *>(to + c * dim + col) = x;
             }
-            // Two buffers: a warp that is a token ahead writes the other one.
-            float *sums = view.sums + turn * 2 * WARPS * COLUMNS;
-            sums[warp * COLUMNS + lane] = k_sum;
-            sums[(WARPS + warp) * COLUMNS + lane] = q_sum;
-            __syncthreads();
-            k_sum = q_sum = 0;
-#pragma unroll
-            for (int w = 0; w < WARPS; w++) {
-                k_sum += sums[w * COLUMNS + lane];
-                q_sum += sums[(WARPS + w) * COLUMNS + lane];
-            }
-            float decay = view.decay[c];
-            float delta = view.beta[c] * (view.v[c * COLUMNS + lane] - decay * k_sum);
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                if (!IS_WHOLE && r >= rows) break;
-                state[r] = decay * state[r] + k[r] * delta;
-            }
-            if (warp == 0 && is_column) {
-                of_step(p.out)[((size_t)(first + c) * p.heads + head) * p.value_dim + column] =
-                    __float2bfloat16(decay * q_sum + view.qk[c] * delta);
-            }
-            for (int i = 0; i < p.num_snapshots; i++) {
-                if (of_step(p.snapshot_token)[i] != first + c) continue;
-                store_state<ROWS, IS_WHOLE>(slot_at(p, of_step(p.snapshot_slot)[i]) + at, state,
-                                            rows, p.value_dim, is_column);
+            if (part == PART_V) continue;
+            float square = warp_sum(dot4(x, x));
+            if (threadIdx.x % 32) continue;
+            if (HALVES == 1) {
+                view.squares[2 * c + part] = square;
+            } else {
+                atomicAdd(&view.squares[2 * c + part], square);
             }
         }
-        __syncthreads(); // the next chunk overwrites this one
     }
-    store_state<ROWS, IS_WHOLE>(seq.slot + at, state, rows, p.value_dim, is_column);
+
+    // Behind the run of a sequence's only token: keeps the last tokens for the next step.
+    __device__ __forceinline__ void keep(const delta_params &p, float *slot) const {
+        if (!has_channels || token) return;
+#pragma unroll
+        for (int i = 0; i < KEPT; i++) {
+            float *to = kept_of(p, slot, at.head) + i * kept_floats(p.key_dim, p.value_dim);
+            *reinterpret_cast<float4 *>(of_step(to) + at.of_kept) = conv.x[i + 1];
+        }
+    }
+};
+
+// The gated norm of four of a head's values.
+__device__ __forceinline__ uint2 normed(const delta_params &p, float4 v, uint2 gate, int col,
+                                        float scale) {
+    float4 g = unpacked(gate), norm = *reinterpret_cast<const float4 *>(p.norm + col);
+    return make_uint2(
+        pack_bf16(v.x * scale * norm.x * silu(g.x), v.y * scale * norm.y * silu(g.y)),
+        pack_bf16(v.z * scale * norm.z * silu(g.z), v.w * scale * norm.w * silu(g.w)));
 }
 
-// The norm of a token's head, by a warp.
-__device__ __forceinline__ void norm_head(const delta_params &p, int token, int head) {
-    int lane = threadIdx.x % 32;
-    __nv_bfloat16 *out = p.out + ((size_t)token * p.heads + head) * p.value_dim;
-    const __nv_bfloat16 *z =
-        p.qkvz + (size_t)token * p.row + p.channels + (size_t)head * p.value_dim;
+// Four of a head's gates z.
+__device__ __forceinline__ uint2 gates_of(const delta_params &p, int token, int head, int col) {
+    if (col >= p.value_dim) return make_uint2(0, 0);
+    return *reinterpret_cast<const uint2 *>(of_step(p.qkvz) + (size_t)token * p.row + p.channels +
+                                            head * p.value_dim + col);
+}
+
+__device__ __forceinline__ __nv_bfloat16 *out_of(const delta_params &p, int token, int head) {
+    return p.out + ((size_t)token * p.heads + head) * p.value_dim;
+}
+
+// A warp writes a token's result, with the gated norm if no other kernel does it.
+__device__ __forceinline__ void write_token(const delta_params &p, const float *out, int token,
+                                            int head, const uint2 (&gates)[2]) {
+    int own = threadIdx.x % 32 * 4;
+    float4 v[2];
     float square = 0;
-    for (int i = lane; i < p.value_dim; i += 32) {
-        float value = __bfloat162float(of_step(out)[i]);
-        square += value * value;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int col = own + half * 128;
+        v[half] = make_float4(0, 0, 0, 0);
+        if (col < p.value_dim) v[half] = *reinterpret_cast<const float4 *>(out + col);
+        square += dot4(v[half], v[half]);
     }
     float scale = rsqrtf(warp_sum(square) / p.value_dim + p.eps);
-    for (int i = lane; i < p.value_dim; i += 32) {
-        float value = __bfloat162float(of_step(out)[i]) * scale * p.norm[i];
-        of_step(out)[i] = __float2bfloat16(value * silu(__bfloat162float(of_step(z)[i])));
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int col = own + half * 128;
+        if (col >= p.value_dim) break;
+        float4 x = v[half];
+        *reinterpret_cast<uint2 *>(of_step(out_of(p, token, head)) + col) =
+            p.norms_tokens ? normed(p, x, gates[half], col, scale)
+                           : make_uint2(pack_bf16(x.x, x.y), pack_bf16(x.z, x.w));
     }
 }
 
-// Keeps the last tokens of a channel before `end` in a slot.
-__device__ __forceinline__ void keep_tokens(const delta_params &p, const sequence &seq, int end,
-                                            int channel, float *slot) {
-    float kept[KEPT];
+// What a thread has of a head: `rows` rows of a column from row_warp * rows on.
+struct place {
+    int head, column, columns, row_warp, rows, key_dim, value_dim;
+    bool is_column;
+    size_t at; // of its first element in the state
+};
+
+// A token's delta rule: the block's sums with one barrier, the new state, its result to view.out.
+template <int ROWS, bool IS_WHOLE>
+__device__ __forceinline__ void run_token(const chunk_view &view, const place &place, int c,
+                                          int turn, float (&state)[ROWS]) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, columns = place.columns;
+    const float *q = view.q + c * place.key_dim + place.row_warp * place.rows;
+    const float *k = view.k + c * place.key_dim + place.row_warp * place.rows;
+    float k_sum = 0, q_sum = 0, qk = 0;
 #pragma unroll
-    for (int i = 0; i < KEPT; i++) kept[i] = raw_channel(p, seq, end + i - KEPT, channel);
+    for (int r = 0; r < ROWS; r++) {
+        if (!IS_WHOLE && r >= place.rows) break;
+        k_sum += k[r] * state[r];
+        q_sum += q[r] * state[r];
+    }
+    // Two buffers: a warp that is a token ahead writes the other one.
+    float *sums = view.sums + turn * 2 * ROW_WARPS * columns + place.column;
+    float *products = view.products + turn * ROW_WARPS;
+    bool has_sums = place.column < columns;
+    if (has_sums) {
+        sums[place.row_warp * columns] = k_sum;
+        sums[(ROW_WARPS + place.row_warp) * columns] = q_sum;
+    }
+    if (warp < ROW_WARPS) {
+        for (int r = lane; r < place.rows; r += 32) qk += q[r] * k[r];
+        qk = warp_sum(qk);
+        if (lane == 0) products[warp] = qk;
+    }
+    __syncthreads();
+    k_sum = q_sum = qk = 0;
 #pragma unroll
-    for (int i = 0; i < KEPT; i++) of_step(slot)[(size_t)i * p.channels + channel] = kept[i];
+    for (int w = 0; w < ROW_WARPS; w++) {
+        if (has_sums) k_sum += sums[w * columns];
+        if (has_sums) q_sum += sums[(ROW_WARPS + w) * columns];
+        qk += products[w];
+    }
+    float q_scale = rsqrtf(view.squares[2 * c] + L2_EPS) * rsqrtf((float)place.key_dim);
+    float k_scale = rsqrtf(view.squares[2 * c + 1] + L2_EPS), decay = view.decay[c];
+    float v = place.is_column ? view.v[c * place.value_dim + place.column] : 0;
+    float step = k_scale * view.beta[c] * (v - decay * k_scale * k_sum);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        if (!IS_WHOLE && r >= place.rows) break;
+        state[r] = decay * state[r] + k[r] * step;
+    }
+    if (place.row_warp || !place.is_column) return;
+    view.out[c * place.value_dim + place.column] = q_scale * (decay * q_sum + qk * step);
 }
 
-__device__ __forceinline__ void keep_channel(const delta_params &p, int s, int channel) {
-    const sequence seq = sequence_of(p, s);
-    if (seq.is_padding || channel >= p.channels) return;
+template <int ROWS>
+__device__ __forceinline__ void load_rows(const float *from, float (&state)[ROWS],
+                                          const place &place) {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        bool is_there = from && place.is_column && r < place.rows;
+        state[r] = is_there ? of_step(from)[place.at + (size_t)r * place.value_dim] : 0;
+    }
+}
+
+template <int ROWS>
+__device__ __forceinline__ void store_rows(float *to, const float (&state)[ROWS],
+                                           const place &place) {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        if (!place.is_column || r >= place.rows) continue;
+        of_step(to)[place.at + (size_t)r * place.value_dim] = state[r];
+    }
+}
+
+// Channels for the snapshots behind the sequence's tokens, and for the next step.
+__device__ __forceinline__ void keep_all(const delta_params &p, const sequence &seq, int head) {
     for (int i = 0; i < p.num_snapshots; i++) {
         int token = of_step(p.snapshot_token)[i];
         if (token < seq.begin || token >= seq.end) continue;
-        keep_tokens(p, seq, token + 1, channel, slot_at(p, of_step(p.snapshot_slot)[i]));
+        keep_tokens(p, seq, token + 1, head, slot_at(p, of_step(p.snapshot_slot)[i]));
     }
-    keep_tokens(p, seq, seq.end, channel, seq.slot); // last: snapshots read what was there
+    keep_tokens(p, seq, seq.end, head, seq.slot); // last: snapshots read what was there
 }
 
-__global__ void __launch_bounds__(THREADS)
-    finish_kernel(const delta_params p, int norm_blocks, int channel_blocks) {
+// ROWS: the most rows of a warp. IS_WHOLE: heads of 128 x 128. A larger head has twice the warps.
+template <int ROWS, int THREADS, bool IS_WHOLE>
+__global__ void __launch_bounds__(THREADS, 1) tokens_kernel(const delta_params p) {
+    constexpr int WARPS = THREADS / 32, HALVES = THREADS / 512;
+    extern __shared__ float4 tokens_memory[];
+    let_next_start();
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    convolver<WARPS, HALVES> convolver;
+    convolver.begin(p, blockIdx.x);
+    wait_for_earlier();
+    const sequence seq = sequence_of(p, blockIdx.y);
+    if (seq.is_padding || seq.end - seq.begin >= p.chunked_min) return;
+    const chunk_view view = view_of(reinterpret_cast<float *>(tokens_memory), p);
+    place place;
+    place.head = blockIdx.x;
+    place.key_dim = IS_WHOLE ? 128 : p.key_dim;
+    place.value_dim = IS_WHOLE ? 128 : p.value_dim;
+    place.columns = columns_of(place.value_dim);
+    place.column = warp / ROW_WARPS * 32 + lane;
+    place.is_column = IS_WHOLE || place.column < place.value_dim;
+    place.row_warp = warp % ROW_WARPS;
+    place.rows = IS_WHOLE ? ROWS : place.key_dim / ROW_WARPS;
+    place.at = (size_t)place.row_warp * place.rows * place.value_dim + place.column;
+    float state[ROWS];
+    load_rows(seq.is_first ? NULL : state_of(p, seq.from, place.head), state, place);
+    convolver.load_kept(p, seq);
+    bool is_decode = seq.end - seq.begin == 1 && p.num_snapshots == 0;
+    int turn = 0;
+    for (int first = seq.begin; first < seq.end; first += CHUNK) {
+        int count = min(seq.end - first, CHUNK);
+        if (HALVES > 1) {
+            if (threadIdx.x < 2 * CHUNK) view.squares[threadIdx.x] = 0;
+            __syncthreads();
+        }
+        convolver.run(p, seq, view, first, count);
+        if (is_decode) convolver.keep(p, seq.slot);
+        if (warp == WARPS - 1 && lane < count) {
+            view.decay[lane] = __expf(log_decay(p, first + lane, place.head));
+            view.beta[lane] = beta_of(p, first + lane, place.head);
+        }
+        uint2 gates[2] = {};
+        if (warp < count && p.norms_tokens) {
+            gates[0] = gates_of(p, first + warp, place.head, lane * 4);
+            gates[1] = gates_of(p, first + warp, place.head, lane * 4 + 128);
+        }
+        __syncthreads();
+        for (int c = 0; c < count; c++, turn ^= 1) {
+            run_token<ROWS, IS_WHOLE>(view, place, c, turn, state);
+            for (int i = 0; i < p.num_snapshots; i++) {
+                if (of_step(p.snapshot_token)[i] != first + c) continue;
+                float *slot = slot_at(p, of_step(p.snapshot_slot)[i]);
+                store_rows(state_of(p, slot, place.head), state, place);
+            }
+        }
+        __syncthreads();
+        if (warp < count) {
+            write_token(p, view.out + warp * place.value_dim, first + warp, place.head, gates);
+        }
+        __syncthreads(); // the next chunk overwrites this one
+        convolver.begin(p, place.head); // again: its registers are free meanwhile
+    }
+    store_rows(state_of(p, seq.slot, place.head), state, place);
+    if (!is_decode) keep_all(p, seq, place.head);
+}
+static_assert(CHUNK <= 16, "a block has a warp for each token");
+
+constexpr int NORM_THREADS = 128;
+
+__global__ void __launch_bounds__(NORM_THREADS) norm_kernel(const delta_params p) {
     let_next_start();
     wait_for_earlier();
-    int block = blockIdx.x;
-    if (block >= norm_blocks) {
-        block -= norm_blocks;
-        keep_channel(p, block / channel_blocks, block % channel_blocks * THREADS + threadIdx.x);
-        return;
+    int unit = blockIdx.x * (NORM_THREADS / 32) + threadIdx.x / 32;
+    if (unit >= p.num_tokens * p.heads) return;
+    int token = unit / p.heads, head = unit % p.heads, own = threadIdx.x % 32 * 4;
+    __nv_bfloat16 *out = out_of(p, token, head);
+    float4 v[2];
+    uint2 gates[2];
+    float square = 0;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int col = own + half * 128;
+        v[half] = make_float4(0, 0, 0, 0);
+        gates[half] = gates_of(p, token, head, col);
+        if (col < p.value_dim) {
+            v[half] = unpacked(*reinterpret_cast<const uint2 *>(of_step(out) + col));
+        }
+        square += dot4(v[half], v[half]);
     }
-    int unit = block * WARPS + threadIdx.x / 32;
-    if (unit < p.num_tokens * p.heads) norm_head(p, unit / p.heads, unit % p.heads);
+    float scale = rsqrtf(warp_sum(square) / p.value_dim + p.eps);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int col = own + half * 128;
+        if (col >= p.value_dim) break;
+        *reinterpret_cast<uint2 *>(of_step(out) + col) =
+            normed(p, v[half], gates[half], col, scale);
+    }
+}
+
+template <int ROWS, int THREADS, bool IS_WHOLE>
+void launch_tokens(const delta_params &p, const cuda_device_info *info, cudaStream_t stream) {
+    dim3 grid(static_cast<unsigned>(p.heads), static_cast<unsigned>(p.num_seqs));
+    size_t bytes = shared_floats(p.key_dim, p.value_dim) * sizeof(float);
+    auto kernel = tokens_kernel<ROWS, THREADS, IS_WHOLE>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         static_cast<int>(bytes));
+    launch_dependent(kernel, grid, THREADS, bytes, info, stream, p);
 }
 
 } // namespace
 
 extern "C" size_t cuda_gated_delta_slot_bytes(const struct gated_delta_shape *shape) {
-    size_t state = (size_t)shape->num_heads * shape->key_dim * shape->value_dim;
-    size_t bytes = (state + (size_t)KEPT * gated_delta_channels(shape)) * sizeof(float);
-    return (bytes + 63) / 64 * 64;
+    size_t floats =
+        head_floats(static_cast<int>(shape->key_dim), static_cast<int>(shape->value_dim));
+    return (floats * shape->num_heads * sizeof(float) + 63) / 64 * 64;
 }
 
 extern "C" void cuda_gated_delta_launch(const struct gated_delta_args *args,
                                         const struct cuda_device_info *info, cudaStream_t stream) {
-    const struct gated_delta_shape *shape = &args->shape;
-    const struct step *step = args->step;
-    delta_params p = {};
-    p.query_start = step->query_start;
-    p.context_len = step->context_len;
-    p.table_row = step->table_row;
-    p.state_row = step->state_row;
-    p.snapshot_token = step->snapshot_token;
-    p.snapshot_slot = step->snapshot_slot;
-    p.num_snapshots = static_cast<int>(step->num_snapshots);
-    p.states = static_cast<float *>(args->states);
-    p.qkvz = static_cast<const __nv_bfloat16 *>(args->qkvz);
-    p.gates = args->gates;
-    p.out = static_cast<__nv_bfloat16 *>(args->out);
-    p.conv = args->conv;
-    p.decay = args->decay;
-    p.dt_bias = args->dt_bias;
-    p.norm = args->norm;
-    p.slot_floats = cuda_gated_delta_slot_bytes(shape) / sizeof(float);
-    p.key_heads = static_cast<int>(shape->num_key_heads);
-    p.heads = static_cast<int>(shape->num_heads);
-    p.key_dim = static_cast<int>(shape->key_dim);
-    p.value_dim = static_cast<int>(shape->value_dim);
-    p.channels = static_cast<int>(gated_delta_channels(shape));
-    p.row = p.channels + p.heads * p.value_dim;
-    p.num_tokens = static_cast<int>(step->num_tokens);
-    p.num_seqs = static_cast<int>(step->num_seqs);
-    p.eps = args->eps;
-    dim3 grid(shape->num_heads, (shape->value_dim + COLUMNS - 1) / COLUMNS, step->num_seqs);
-    auto kernel = p.key_dim == 128  ? delta_kernel<32, true>
-                  : p.key_dim < 128 ? delta_kernel<32, false>
-                                    : delta_kernel<64, false>;
-    launch_dependent(kernel, grid, THREADS, shared_floats(p.key_dim) * sizeof(float), info, stream,
-                     p);
-    int norm_blocks = (p.num_tokens * p.heads + WARPS - 1) / WARPS;
-    int channel_blocks = (p.channels + THREADS - 1) / THREADS;
-    launch_dependent(finish_kernel,
-                     dim3(static_cast<unsigned>(norm_blocks + p.num_seqs * channel_blocks)),
-                     THREADS, 0, info, stream, p, norm_blocks, channel_blocks);
+    delta_params p = params_of(args);
+    bool has_prompts = args->scratch && args->step->max_query_len >= CUDA_DELTA_CHUNKED_MIN &&
+                       cuda_delta_chunks_fit(&args->shape, info);
+    if (has_prompts) {
+        p.chunked_min = CUDA_DELTA_CHUNKED_MIN;
+        for (uint32_t from = 0; from < args->step->num_tokens; from += CUDA_DELTA_PIECE) {
+            cuda_delta_parts_launch(args, from, info, stream);
+            cuda_delta_scan_launch(args, from, info, stream);
+        }
+    }
+    p.norms_tokens = !has_prompts;
+    if (has_prompts && p.num_seqs == 1) {
+        // The only sequence is a prompt.
+    } else if (p.key_dim == 128 && p.value_dim == 128) {
+        launch_tokens<32, 512, true>(p, info, stream);
+    } else if (p.key_dim <= 128 && p.value_dim <= 128) {
+        launch_tokens<32, 512, false>(p, info, stream);
+    } else {
+        launch_tokens<64, 1024, false>(p, info, stream);
+    }
+    if (!has_prompts) return;
+    unsigned blocks = static_cast<unsigned>((p.num_tokens * p.heads + NORM_THREADS / 32 - 1) /
+                                            (NORM_THREADS / 32));
+    launch_dependent(norm_kernel, dim3(blocks), NORM_THREADS, 0, info, stream, p);
 }
