@@ -3,6 +3,7 @@
 #include "checkpoint/model_config.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "support/cmocka_all.h"
 #include "support/config_text.h"
@@ -123,6 +124,42 @@ static void test_defaults_of_delta_nets(void **state) {
     assert_int_equal(model_config_rotary_dim(&config), 64);
     assert_int_equal(config.own.delta.num_heads, 32);
     for (int i = 0; i < 4; i++) assert_int_equal(config.own.is_linear[i], i % 2 == 0);
+    model_config_fini(&config);
+}
+
+// Of positions in three parts a text model has equal ones. Either key alone says that there are.
+static void test_positions_in_parts(void **state) {
+    (void)state;
+    static const char *const keys[] = {"\"mrope_section\": [2, 1, 1]",
+                                       "\"mrope_interleaved\": true"};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        char text[512];
+        struct model_config config;
+        struct err err = {0};
+        snprintf(text, sizeof text,
+                 "{\"architectures\": [\"Qwen3_5ForCausalLM\"], \"model_type\": \"qwen3_5_text\","
+                 " \"vocab_size\": 1000, \"hidden_size\": 256, \"intermediate_size\": 512,"
+                 " \"num_hidden_layers\": 3, \"num_attention_heads\": 4,"
+                 " \"max_position_embeddings\": 2048, \"rope_parameters\": {\"rope_type\": "
+                 "\"default\", \"rope_theta\": 500, %s}}",
+                 keys[i]);
+        if (model_config_parse(&config, text, strlen(text), "c.json", &err)) {
+            fail_msg("%s", err.message);
+        }
+        assert_int_equal(config.rope.type, ROPE_DEFAULT);
+        assert_true(config.rope.theta == 500);
+        model_config_fini(&config);
+    }
+}
+
+// Qwen3.5's class knows none of these keys: all layers have experts, whose weights sum to 1.
+static void test_experts_in_every_layer(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK(
+        {"architectures", "[\"Qwen3_5MoeForCausalLM\"]"}, {"num_hidden_layers", "4"},
+        {"mlp_only_layers", "[0]"}, {"decoder_sparse_step", "2"}, {"norm_topk_prob", "false"});
+    assert_int_equal(config.moe.num_sparse_layers, 4);
+    assert_true(config.moe.norm_topk_prob);
     model_config_fini(&config);
 }
 
@@ -284,6 +321,8 @@ int main(void) {
         cmocka_unit_test(test_granite4),
         cmocka_unit_test(test_delta_nets),
         cmocka_unit_test(test_defaults_of_delta_nets),
+        cmocka_unit_test(test_positions_in_parts),
+        cmocka_unit_test(test_experts_in_every_layer),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

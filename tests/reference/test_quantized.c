@@ -1,7 +1,7 @@
 /* Quantized checkpoints, whose weights stay packed or are decoded while they are loaded. A model in
- * FP8, or in 4 bits with groups in order or in any order, gives the very logits of the same model
- * with the decoded values in BF16. All are made here from a family's checkpoint. Scales are powers
- * of two, so that BF16 holds every decoded value exactly. */
+ * FP8, or in 4 bits with groups in order or in any order, or whose experts alone are GPTQ's, gives
+ * the very logits of the same model with the decoded values in BF16. All are made here from a
+ * family's checkpoint. Scales are powers of two, so that BF16 holds every decoded value exactly. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,10 +22,11 @@ enum stored {
     STORED_FP8,
     STORED_INT4, // groups of 32 inputs in order
     STORED_SPREAD, // groups of 24, spread over the inputs
+    STORED_GPTQ, // Qwen3.5's published form: only experts, groups of 32
 };
 
 static uint32_t group_size(enum stored stored) {
-    return stored == STORED_INT4 ? 32 : 24;
+    return stored == STORED_SPREAD ? 24 : 32;
 }
 
 // One checkpoint file that is being written.
@@ -193,20 +194,81 @@ static void add_packed(struct writer *packed, struct writer *bf16, const struct 
 }
 
 static void add_as_it_is(struct writer *w, const struct tensor *t) {
-    char shape[64];
+    char shape[64] = "";
     char *buffer = malloc(t->size_bytes);
     assert_non_null(buffer);
     const void *bytes = byte_source_get(&t->source, 0, t->size_bytes, buffer, NULL);
     assert_non_null(bytes);
-    int len = snprintf(shape, sizeof shape, "%llu", (unsigned long long)t->shape[0]);
-    if (t->rank == 2) {
-        snprintf(shape + len, sizeof shape - (size_t)len, ",%llu", (unsigned long long)t->shape[1]);
+    for (uint32_t i = 0, len = 0; i < t->rank; i++) {
+        len += (uint32_t)snprintf(shape + len, sizeof shape - len, i ? ",%llu" : "%llu",
+                                  (unsigned long long)t->shape[i]);
     }
     add(w, t->name, dtype_name(t->dtype), shape, bytes, t->size_bytes);
     free(buffer);
 }
 
+// A matrix as GPTQ's packages write it: words of 8 inputs, and zeros of 8, stored as 7. `values`
+// become the decoded ones.
+static void add_gptq(struct writer *w, const char *base, uint32_t rows, uint32_t cols,
+                     uint16_t *values) {
+    uint32_t size = group_size(STORED_GPTQ), groups = cols / size;
+    uint32_t *words = calloc((size_t)cols / 8 * rows, 4);
+    uint32_t *zeros = malloc((size_t)groups * rows / 8 * 4);
+    uint16_t *scales = malloc((size_t)groups * rows * sizeof *scales); // float16
+    int32_t *group_of = malloc(cols * sizeof *group_of);
+    assert_true(words && zeros && scales && group_of);
+    memset(zeros, 0x77, (size_t)groups * rows / 8 * 4);
+    for (uint32_t c = 0; c < cols; c++) group_of[c] = (int32_t)(c / size);
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t c = 0; c < cols; c++) {
+            uint32_t power = 4 + (r + c / size) % 3; // the scale is 2^-power
+            int code = (int)lrintf(ldexpf(bf16_to_f32(values[r * cols + c]), (int)power)) + 8;
+            code = code < 0 ? 0 : code > 15 ? 15 : code;
+            words[c / 8 * rows + r] |= (uint32_t)code << (c % 8 * 4);
+            scales[c / size * rows + r] = (uint16_t)((15 - power) << 10);
+            values[r * cols + c] = f32_to_bf16(ldexpf((float)(code - 8), -(int)power));
+        }
+    }
+    add_part(w, base, "qweight", "I32", cols / 8, rows, words, (size_t)cols / 8 * rows * 4);
+    add_part(w, base, "qzeros", "I32", groups, rows / 8, zeros, (size_t)groups * rows / 8 * 4);
+    add_part(w, base, "scales", "F16", groups, rows, scales, (size_t)groups * rows * 2);
+    add_part(w, base, "g_idx", "I32", cols, 0, group_of, cols * 4);
+    free(words);
+    free(zeros);
+    free(scales);
+    free(group_of);
+}
+
+// Of all experts, gate_up or down: GPTQ's checkpoint has each matrix of each expert by itself.
+static void add_gptq_stack(struct writer *gptq, struct writer *bf16, const struct tensor *t) {
+    uint32_t cols = (uint32_t)t->shape[2], rows = (uint32_t)t->shape[1];
+    bool is_down = strstr(t->name, "down_proj") != NULL;
+    uint32_t parts = is_down ? 1 : 2;
+    uint16_t *values = malloc(t->size_bytes);
+    assert_non_null(values);
+    const void *bytes = byte_source_get(&t->source, 0, t->size_bytes, values, NULL);
+    assert_non_null(bytes);
+    if (bytes != values) memcpy(values, bytes, t->size_bytes);
+    int prefix = (int)(strrchr(t->name, '.') - t->name);
+    for (uint32_t i = 0; i < t->shape[0] * parts; i++) {
+        char base[200];
+        const char *part = is_down ? "down_proj" : i % 2 ? "up_proj" : "gate_proj";
+        snprintf(base, sizeof base, "%.*s.%u.%s", prefix, t->name, i / parts, part);
+        add_gptq(gptq, base, rows / parts, cols, values + (size_t)i * (rows / parts) * cols);
+    }
+    char shape[64];
+    snprintf(shape, sizeof shape, "%u,%u,%u", (uint32_t)t->shape[0], rows, cols);
+    add(bf16, t->name, "BF16", shape, values, t->size_bytes);
+    free(values);
+}
+
 static json_t *format_of(enum stored stored) {
+    if (stored == STORED_GPTQ) {
+        return json_pack("{s:s, s:i, s:i, s:b, s:b, s:s, s:b, s:{s:{}, s:{}}}", "quant_method",
+                         "gptq", "bits", 4, "group_size", (int)group_size(stored), "sym", 1,
+                         "desc_act", 0, "checkpoint_format", "gptq", "lm_head", 0, "dynamic",
+                         "-:.*attn.*", "-:.*shared_expert.*");
+    }
     if (stored == STORED_FP8) {
         return json_pack("{s:s, s:s, s:[i, i]}", "quant_method", "fp8", "activation_scheme",
                          "dynamic", "weight_block_size", BLOCK_ROWS, BLOCK_COLS);
@@ -243,7 +305,9 @@ static void write_both(const struct temp_folder *quantized, const struct temp_fo
     if (safetensors_open(&file, path, &err)) fail_msg("%s", err.message);
     for (size_t i = 0; i < safetensors_count(file); i++) {
         const struct tensor *t = safetensors_at(file, i);
-        if (!strstr(t->name, "_proj.weight")) {
+        if (stored == STORED_GPTQ && t->rank == 3 && strstr(t->name, ".experts.")) {
+            add_gptq_stack(&in_quantized, &in_bf16, t);
+        } else if (stored == STORED_GPTQ || !strstr(t->name, "_proj.weight")) {
             add_as_it_is(&in_quantized, t);
             add_as_it_is(&in_bf16, t);
         } else if (stored == STORED_FP8) {
@@ -309,6 +373,7 @@ static void test_packed_experts(void **state) {
     (void)state;
     check_family("qwen3-moe", STORED_FP8, "none", "auto", WEIGHT_CODE_E4M3);
     check_family("qwen3-moe", STORED_INT4, "none", "auto", WEIGHT_CODE_INT4);
+    check_family("qwen3-5-moe", STORED_GPTQ, "none", "auto", WEIGHT_CODE_INT4);
 }
 
 // Because their groups cannot stay, or because an option says so.
