@@ -8,6 +8,7 @@
 #include "base/os/cpu.h"
 #include "base/os/file.h"
 #include "base/os/secret.h"
+#include "base/thread/thread_pool.h"
 #include "base/thread/thread_start.h"
 #include "engine/llm_engine_internal.h"
 
@@ -89,6 +90,17 @@ static enum status create_flights(struct llm_engine *engine, struct err *err) {
         if (status) return status;
     }
     return OK;
+}
+
+// Threads for masks. Without overlapping steps these are made where a step is built, by one thread.
+static enum status create_mask_threads(struct llm_engine *engine,
+                                       const struct nvllm_engine_options *options,
+                                       struct err *err) {
+    enum { THREADS_MAX = 16 };
+    int wanted = options->threads ? options->threads : cpu_core_count();
+    if (wanted > THREADS_MAX) wanted = THREADS_MAX;
+    return thread_pool_create(&engine->mask_threads, engine->plan.is_async ? (uint32_t)wanted : 1,
+                              err);
 }
 
 static enum status create_row_buffers(struct llm_engine *engine, struct err *err) {
@@ -210,6 +222,7 @@ enum status llm_engine_load(struct llm_engine *engine, const struct nvllm_engine
     if ((status = create_forms(engine, err))) return status;
     if ((status = create_flights(engine, err))) return status;
     if ((status = create_row_buffers(engine, err))) return status;
+    if ((status = create_mask_threads(engine, options, err))) return status;
     if ((status = llm_engine_init_drafts(engine, err))) return status;
     double warm_up = clock_seconds();
     status = executor_warm_up(engine->executor, &engine->inflight_steps[0].batch, err);
@@ -253,6 +266,7 @@ bool llm_engine_destroy(struct llm_engine *engine) {
         schedule_fini(&engine->inflight_steps[i].schedule);
     }
     executor_destroy(engine->executor);
+    thread_pool_destroy(engine->mask_threads);
     engine_plan_fini(&engine->plan);
     if (engine->forms) forms_fini(engine->forms);
     free(engine->forms);
@@ -451,7 +465,7 @@ static enum status sample(struct llm_engine *engine, struct inflight_step *infli
                           struct err *err) {
     if (!inflight->is_launched || !inflight->batch.header->num_late_masks) return OK;
     struct model_runner_times times = {0};
-    batch_write_late_masks(&inflight->batch, &inflight->schedule, row_of);
+    batch_write_late_masks(&inflight->batch, &inflight->schedule, row_of, engine->mask_threads);
     enum status status =
         executor_sample(engine->executor, &inflight->batch, inflight->slot, &times, err);
     engine->stats.sample_seconds += times.sample_seconds;

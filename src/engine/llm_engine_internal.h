@@ -50,6 +50,7 @@ struct llm_engine {
     atomic_bool is_entered; // a thread is in a function of the engine's thread
 
     struct executor *executor;
+    struct thread_pool *mask_threads; // make the masks of forms while a step runs
     struct scheduler *scheduler; // any thread may call scheduler_check
     struct inflight_step
         inflight_steps[MODEL_RUNNER_SLOTS]; // at most one is launched between two steps

@@ -10,7 +10,7 @@ struct nvllm_engine *form_engine(const char *async_scheduling, const char *draft
     struct nvllm_engine *engine = NULL;
     options.model = "models/tiny-qwen3";
     options.device = "cpu";
-    options.threads = 1;
+    options.threads = strcmp(async_scheduling, "on") == 0 ? 3 : 1; // which share the masks
     options.num_kvcache_blocks = num_blocks;
     options.max_model_len = max_model_len;
     options.async_scheduling = async_scheduling;

@@ -123,7 +123,8 @@ enum status batch_init(struct batch *batch, struct backend *backend,
                             .splits_drafts = backend->queue != NULL,
                             .is_borrowed = block != NULL};
     batch->is_late = calloc(limits->max_num_seqs, sizeof *batch->is_late);
-    if (!batch->is_late) return err_nomem(err, "batch");
+    batch->late_rows = calloc(limits->max_num_seqs, sizeof *batch->late_rows);
+    if (!batch->is_late || !batch->late_rows) return err_nomem(err, "batch");
     if (block) return OK;
     enum status status = backend_alloc_host(backend, batch->capacity_bytes, &block, err);
     batch->header = block;
@@ -133,6 +134,7 @@ enum status batch_init(struct batch *batch, struct backend *backend,
 void batch_fini(struct batch *batch, struct backend *backend) {
     if (batch->header && !batch->is_borrowed) backend_release_host(backend, batch->header);
     free(batch->is_late);
+    free(batch->late_rows);
     *batch = (struct batch){0};
 }
 
@@ -395,21 +397,39 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
     }
 }
 
+struct late_masks {
+    const struct batch *batch;
+    const struct schedule *schedule;
+    struct step step;
+    batch_row_fn row_of;
+};
+
+// A sequence's form is its own, or has a lock, so threads may write masks of several at once.
+static void write_late_mask(void *arg, uint32_t index, uint32_t thread) {
+    (void)thread;
+    const struct late_masks *late = arg;
+    const struct batch *batch = late->batch;
+    const struct late_row *at = &batch->late_rows[index];
+    const struct sequence *seq = late->schedule->items[at->item].seq;
+    uint32_t mask = late->step.rows[at->row].mask - 1;
+    if (seq->has_pending_token) { // aborted: its result is not used
+        memset(late->step.masks + (size_t)mask * batch->mask_words, 0xff,
+               batch->mask_words * sizeof *late->step.masks);
+    } else {
+        write_mask(&late->step, late->row_of(seq).sampling, mask, batch->mask_words, seq, 0);
+    }
+}
+
 void batch_write_late_masks(struct batch *batch, const struct schedule *schedule,
-                            batch_row_fn row_of) {
-    const struct step a = batch_bind(batch->header, batch->header);
-    uint32_t logit = 0;
+                            batch_row_fn row_of, struct thread_pool *pool) {
+    struct late_masks late = {batch, schedule, batch_bind(batch->header, batch->header), row_of};
+    uint32_t row = 0, num_late = 0;
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
-        uint32_t row = logit;
-        logit += scheduled_num_rows(item);
-        if (!item->needs_token || !batch->is_late[row]) continue;
-        uint32_t mask = a.rows[row].mask - 1;
-        if (item->seq->has_pending_token) { // aborted: its result is not used
-            memset(a.masks + (size_t)mask * batch->mask_words, 0xff,
-                   batch->mask_words * sizeof *a.masks);
-        } else {
-            write_mask(&a, row_of(item->seq).sampling, mask, batch->mask_words, item->seq, 0);
+        if (item->needs_token && batch->is_late[row]) {
+            batch->late_rows[num_late++] = (struct late_row){i, row};
         }
+        row += scheduled_num_rows(item);
     }
+    thread_pool_for(pool, num_late, write_late_mask, &late);
 }

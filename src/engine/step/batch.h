@@ -32,6 +32,7 @@
 
 #include "backend/backend.h"
 #include "base/err.h"
+#include "base/thread/thread_pool.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/step/sampling.h"
 
@@ -70,6 +71,9 @@ struct batch {
     uint32_t mask_words; // of one row's mask
     uint32_t table_rows, table_stride; // of a KV group's block tables
     bool *is_late; // [max_num_seqs]: the mask of this logit row is late
+    struct late_row {
+        uint32_t item, row; // of the schedule; of logits
+    } * late_rows; // [max_num_seqs] for batch_write_late_masks
     bool splits_drafts; // a token with drafts is several sequences
     bool is_borrowed; // the caller of batch_init owns the memory
 };
@@ -105,8 +109,8 @@ typedef struct batch_row (*batch_row_fn)(const struct sequence *seq);
 void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
                  batch_row_fn row_of, uint32_t padded_seqs);
 // With num_late_masks: makes these masks, once the tokens that were pending at batch_build have
-// come. One that has not is of a sequence that was aborted.
+// come. One that has not is of a sequence that was aborted. The pool's threads share the masks.
 void batch_write_late_masks(struct batch *batch, const struct schedule *schedule,
-                            batch_row_fn row_of);
+                            batch_row_fn row_of, struct thread_pool *pool);
 
 #endif
