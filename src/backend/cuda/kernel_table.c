@@ -87,14 +87,14 @@ static bool fits_packed_batch(const struct kernel_row *row, const struct kernel_
 }
 
 // A block has x of all tokens, and activated values of all experts of one.
-static bool fits_few_tokens(const struct kernel_row *row, const struct kernel_job *job,
-                            const struct cuda_device_info *info) {
+static bool fits_packed_few_tokens(const struct kernel_row *row, const struct kernel_job *job,
+                                   const struct cuda_device_info *info) {
     enum { SLOTS_MAX = 8 }; // rows that a matrix instruction takes
     size_t most = (size_t)info->shared_bytes_max;
     (void)row;
     return job->top_k <= SLOTS_MAX &&
-           cuda_experts_few_tokens_bytes(job->rows, job->inputs[0], &job->format) <= most &&
-           cuda_experts_few_tokens_bytes(job->top_k, job->inputs[1], &job->format) <= most;
+           cuda_experts_packed_few_bytes(job->rows, job->inputs[0], &job->format) <= most &&
+           cuda_experts_packed_few_bytes(job->top_k, job->inputs[1], &job->format) <= most;
 }
 
 // Tiles of 256 rows are worth it if most of them are full.
@@ -182,11 +182,12 @@ static const struct kernel_row rows[] = {
     {OP_PREFILL, KERNEL_PREFILL, BY_RULE, DEVICE_ANY, 0, 0, HEADS_ALL, ATTENTION_ALL,
      .takes = NULL},
 
-    {OP_EXPERTS, KERNEL_FEW_TOKENS, BY_RULE, DEVICE_ANY, FORMAT_BF16 | FORMAT_PACKED, 4, 0, 0,
-     .takes = fits_few_tokens},
+    {OP_EXPERTS, KERNEL_FEW_TOKENS, BY_RULE, DEVICE_ANY, FORMAT_BF16, 4, 0, 0, .takes = NULL},
     {OP_EXPERTS, KERNEL_SORTED_SM90, BY_RULE, DEVICE_SM90A, FORMAT_BF16, 0, 0, 0,
      .takes = has_many_rows},
     {OP_EXPERTS, KERNEL_SORTED, BY_RULE, DEVICE_ANY, FORMAT_BF16, 0, 0, 0, .takes = NULL},
+    {OP_EXPERTS, KERNEL_PACKED_FEW_TOKENS, BY_RULE, DEVICE_ANY, FORMAT_PACKED, 4, 0, 0,
+     .takes = fits_packed_few_tokens},
     {OP_EXPERTS, KERNEL_PACKED_SORTED, BY_RULE, DEVICE_SM90A, FORMAT_PACKED, 0, 0, 0,
      .takes = fits_packed_sorted},
 };

@@ -333,9 +333,13 @@ void cuda_experts_few_tokens_launch(const struct experts_args *args,
                                     const struct cuda_experts_view *view,
                                     const struct cuda_experts_scratch *scratch,
                                     const struct cuda_device_info *info, cudaStream_t stream);
-// Shared memory of a block with so many rows of x.
-size_t cuda_experts_few_tokens_bytes(uint32_t rows, uint32_t in,
+// The same for packed weights. Shared memory of a block with so many rows of x.
+size_t cuda_experts_packed_few_bytes(uint32_t rows, uint32_t in,
                                      const struct weight_format *format);
+void cuda_experts_packed_few_launch(const struct experts_args *args,
+                                    const struct cuda_experts_view *view,
+                                    const struct cuda_experts_scratch *scratch,
+                                    const struct cuda_device_info *info, cudaStream_t stream);
 // `experts` for any number of tokens: sort, gemm, combine. All three need the same tile_rows.
 uint32_t cuda_experts_tile_rows(uint32_t num_rows, uint32_t num_experts);
 void cuda_experts_sort_launch(const struct experts_args *args, const struct cuda_experts_view *view,

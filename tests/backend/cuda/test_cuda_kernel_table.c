@@ -278,12 +278,12 @@ static int packed_experts_kernel(uint32_t rows, uint32_t top_k, uint32_t inputs,
 
 static void test_packed_experts(void **state) {
     (void)state;
-    assert_int_equal(packed_experts_kernel(4, 8, 2944, &h200), KERNEL_FEW_TOKENS);
+    assert_int_equal(packed_experts_kernel(4, 8, 2944, &h200), KERNEL_PACKED_FEW_TOKENS);
     assert_int_equal(packed_experts_kernel(5, 8, 2944, &h200), KERNEL_PACKED_SORTED);
     assert_int_equal(packed_experts_kernel(4, 9, 2944, &h200), KERNEL_PACKED_SORTED);
     // The activated values of eight experts do not fit in shared memory.
     assert_int_equal(packed_experts_kernel(1, 8, 14464, &h200), KERNEL_PACKED_SORTED);
-    assert_int_equal(packed_experts_kernel(1, 2, 14336, &h200), KERNEL_FEW_TOKENS);
+    assert_int_equal(packed_experts_kernel(1, 2, 14336, &h200), KERNEL_PACKED_FEW_TOKENS);
     assert_int_equal(packed_experts_kernel(5, 2, 2944, &ampere), NONE);
 }
 

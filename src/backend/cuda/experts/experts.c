@@ -318,6 +318,10 @@ void cuda_experts(struct backend *backend, const struct experts_args *args) {
         cuda_experts_few_tokens_launch(args, &view, &scratch, &cuda->info, cuda->stream);
         return;
     }
+    if (kernel == KERNEL_PACKED_FEW_TOKENS) {
+        cuda_experts_packed_few_launch(args, &view, &scratch, &cuda->info, cuda->stream);
+        return;
+    }
     for (uint32_t first = 0; first < args->num_tokens; first += CHUNK_TOKENS) {
         uint32_t left = args->num_tokens - first;
         struct experts_args part = *args;

@@ -1,424 +1,160 @@
-/* Experts for 1 to 4 tokens, without sorting or tiles of tokens. Each token reads only the weights
- * of its own experts. The first kernel computes activated[pair] = silu(gate x) * (up x), or another
- * activation. The second computes out = sum over slots of weight * (down activated).
+/* Experts for 1 to 4 tokens whose weights are bf16, without sorting or tiles. Each token reads only
+ * the weights of its own experts, once.
  *
- * Products are by mma.sync, those of packed weights as in linear/packed_steps.cuh. A unit of the
- * first kernel is a tile of 8 of a pair's gates and the same tile of its ups. A unit of the second
- * is a tile of a token's outputs: its steps go through the token's experts, two at a time. They are
- * the two halves of the left operand, and two columns of the right one have the activated values of
- * each.
+ * The first kernel computes activated[pair] = silu(gate x) * (up x), or another activation. The
+ * second computes out = sum over slots of weight * (down activated), slots ascending. Biases are
+ * added to the sums. Bytes: pairs x 3 x hidden x intermediate x 2; two tokens with the same expert
+ * share its weights in the L2.
  *
- * A block takes several units in turn, and its warps take the steps of a unit in turn. Each lane
- * has the loads of AHEAD steps in flight, across the ends of units. The warps' sums of a unit are
- * joined in shared memory, in order. So a token's bits do not depend on the other tokens.
- *
- * Launch: a block per multiprocessor, each with the same number of units or one less. Both kernels
- * start early. The first lets the second start after its own wait, so the second may read ids and
- * weights of the routing before it waits (rule 3 of handover.cuh).
- *
- * Bytes: the weights of each pair of token and expert; pairs with the same expert share them in the
- * L2. */
+ * Launch: both start early. First a warp per row of gate and the same row of up, pairs along y.
+ * Then a warp per output column, tokens along y. A lane takes 8 weights per iteration. Float32 sums
+ * run over the same lanes and slots in the same order for any number of tokens. */
+#include "backend/cuda/device.cuh"
 #include "backend/cuda/launch.cuh"
-#include "backend/cuda/linear/packed_steps.cuh"
 
 namespace {
 
-constexpr int WARPS = 16, AHEAD = 4, TILE = CUDA_PACKED_TILE;
+constexpr int WARPS = 4;
+constexpr int GATE_UP_AHEAD = 4; // 128 bytes in flight per lane: 4 loads of gate, 4 of up
+constexpr int DOWN_AHEAD = 8; // slots per pass
 
-// Weights in bf16, laid out as in the checkpoint. A step is 64 bytes of each of a tile's rows.
-struct bf16_kind {
-    static constexpr int BITS = 16, STEP = 32;
-    static constexpr bool ZEROS = false, OFFSETS = false;
-    static constexpr float X_SCALE = 1, SUM_SCALE = 1;
-};
-// A pad of x's rows to this many inputs keeps them in different banks (X_PAD).
-constexpr uint32_t BF16_INPUTS = 64;
-
-struct few_params {
-    packed_matrix weights; // of all experts
-    int expert_tiles; // tiles of an expert
-    int units, passes; // passes: of a unit over the matrix' steps, with two slots each
-    int x_stride; // bytes between rows of x in shared memory
-    const __nv_bfloat16 *x; // [num_tokens][columns], or activated [num_tokens][top_k][columns]
-    int columns, in; // of x; the same with the inputs that are zeros
+struct few_tokens_params {
+    const uint4 *gate_up; // [num_experts][2 * intermediate][hidden / 8]
+    const uint4 *down; // [num_experts][hidden][intermediate / 8]
+    const uint4 *x; // [num_tokens][hidden / 8]
     const int32_t *ids; // [num_tokens][top_k]
-    const float *token_weights; // [num_tokens][top_k]
-    const __nv_bfloat16 *bias; // [num_experts][outputs] or NULL
-    __nv_bfloat16 *out;
-    int num_tokens, top_k;
-    int outputs; // of a unit's row: intermediate, or hidden
+    const float *weights; // [num_tokens][top_k]
+    const __nv_bfloat16 *gate_up_bias; // [num_experts][2 * intermediate] or NULL
+    const __nv_bfloat16 *down_bias; // [num_experts][hidden] or NULL
+    __nv_bfloat16 *activated; // [num_tokens][top_k][intermediate]
+    __nv_bfloat16 *out; // [num_tokens][hidden]
+    int top_k, hidden, intermediate;
     bool is_clamped;
 };
 
-// The sums of a unit, of each warp: of the low tile's outputs, then of the high one's.
-using unit_sums = float[WARPS][2 * TILE];
-
-// Brings rows of x to shared memory, times X_SCALE, with the sums of their groups.
-template <typename K>
-__device__ __forceinline__ void bring_rows(const few_params &p, const __nv_bfloat16 *from, int rows,
-                                           uint32_t x) {
-    uint32_t x_sums = x + rows * p.x_stride;
-    int chunks = p.in / 8, all = rows * chunks;
-    for (int begin = threadIdx.x / 32 * 32; begin < all; begin += WARPS * 32) {
-        int i = begin + threadIdx.x % 32, row = i / chunks, chunk = i % chunks;
-        bool is_there = i < all;
-        uint4 v = make_uint4(0, 0, 0, 0);
-        if (is_there && chunk * 8 < p.columns) {
-            v = __ldcg(reinterpret_cast<const uint4 *>(of_step(from) + (size_t)row * p.columns) +
-                       chunk);
-        }
-        float unused = 0;
-        v = prepare_inputs<K>(v, nullptr, unused);
-        uint32_t to = x + row * p.x_stride;
-        if (is_there && K::BITS == 16) store_shared16(to + chunk * 16, v);
-        if (is_there && K::BITS != 16) store_inputs(to, chunk, v);
-        if constexpr (K::ZEROS || K::OFFSETS) keep_group_sums<K>(v, x_sums, row, chunk, is_there);
-    }
-}
-
-// What a lane loads for a step.
-template <typename K> struct few_loads : step_loads<K> {
-    static constexpr bool HAS_ROW_SCALES = K::GROUP == 0; // scales are of whole rows
-
-    __device__ __forceinline__ void load(const few_params &p, unit_tiles tiles, int step,
-                                         int lane) {
-        load_step<K>(*this, p.weights, tiles, step, lane);
-    }
-    // x: this lane's first input of the row. x_sums: of the first group.
-    __device__ __forceinline__ void multiply(float (&sums)[4], uint32_t x, uint32_t x_sums,
-                                             int step, int lane) const {
-        constexpr int GROUPS = K::GROUP ? K::SPAN / K::GROUP : 0; // of a span
-        x_sums += step * K::STEP / K::SPAN * (GROUPS * 32);
-        multiply_step<K>(sums, *this, x + step * (K::STEP * 2), x_sums, lane);
-    }
-};
-template <> struct few_loads<bf16_kind> {
-    static constexpr bool HAS_ROW_SCALES = false;
-    uint4 weights[2];
-
-    __device__ __forceinline__ void load(const few_params &p, unit_tiles tiles, int step,
-                                         int lane) {
-        const int rows[2] = {tiles.low * TILE + lane / 4, tiles.high * TILE + lane / 4};
-        int input = step * bf16_kind::STEP + lane % 4 * 8;
-        const auto *from = reinterpret_cast<const __nv_bfloat16 *>(p.weights.codes) + input;
+__device__ __forceinline__ float dot8(uint4 a, uint4 b, float sum) {
+    const uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            weights[half] = make_uint4(0, 0, 0, 0);
-            if (input >= p.columns) continue;
-            weights[half] =
-                __ldcs(reinterpret_cast<const uint4 *>(from + (size_t)rows[half] * p.columns));
-        }
+    for (int i = 0; i < 4; i++) {
+        sum = fmaf(bf16_low(x[i]), bf16_low(y[i]), sum);
+        sum = fmaf(bf16_high(x[i]), bf16_high(y[i]), sum);
     }
-    __device__ __forceinline__ void multiply(float (&sums)[4], uint32_t x, uint32_t, int step,
-                                             int) const {
-        uint4 v = load_shared16(x + step * (bf16_kind::STEP * 2)), low = weights[0];
-        uint4 high = weights[1];
-        const uint32_t first[4] = {low.x, high.x, low.y, high.y};
-        const uint32_t second[4] = {low.z, high.z, low.w, high.w};
-        ::multiply(sums, first, v.x, v.y);
-        ::multiply(sums, second, v.z, v.w);
-    }
-};
-
-// A step of a warp: of a unit, and of a pair of the token's slots (`pass`) in the second kernel.
-struct cursor {
-    int unit, pass, step;
-
-    __device__ __forceinline__ void begin_unit(const few_params &p, int number, int warp) {
-        unit = number, pass = 0, step = warp;
-        carry(p);
-    }
-    __device__ __forceinline__ void carry(const few_params &p) {
-        while (step >= p.weights.steps) step -= p.weights.steps, pass++;
-    }
-    // Moves to the warp's next step. Returns whether it is of the same unit.
-    __device__ __forceinline__ bool advance(const few_params &p, int warp) {
-        step += WARPS;
-        carry(p);
-        if (pass < p.passes) return true;
-        begin_unit(p, unit + 1, warp);
-        return false;
-    }
-};
-
-// Walks over the block's units. WORK has the differences between the two kernels:
-//   tiles(cursor)                   the tiles of a step
-//   begin(unit)                     prepares a unit; called by all threads
-//   multiply(cursor, loads, sums)   adds the products of a step
-//   end(unit, found)                writes the results; called by one warp
-template <typename K, typename WORK>
-__device__ __forceinline__ void walk_units(const few_params &p, WORK work) {
-    __shared__ unit_sums found[2]; // of alternate units
-    int warp = __shfl_sync(FULL_WARP, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-    int begin = static_cast<int>(static_cast<long long>(p.units) * blockIdx.x / gridDim.x);
-    int end = static_cast<int>(static_cast<long long>(p.units) * (blockIdx.x + 1) / gridDim.x);
-    cursor now, next; // `next`: to load
-    next.begin_unit(p, begin, warp);
-    bool has_steps = next.pass < p.passes; // in each unit
-    int unit = begin, parity = 0;
-    few_loads<K> loads[AHEAD] = {};
-    auto load_next = [&](few_loads<K> &to) {
-        if (next.unit >= end) return;
-        to.load(p, work.tiles(next), next.step, lane);
-        next.advance(p, warp);
-    };
-    now = next;
-    if (has_steps) {
-#pragma unroll
-        for (int a = 0; a < AHEAD; a++) load_next(loads[a]);
-    }
-    work.begin(unit);
-    float sums[2] = {}; // of this lane's output in both tiles; of lanes 0, 4, 8 ..
-    auto end_unit = [&]() {
-        if (lane % 4 == 0) {
-            found[parity][warp][lane / 4] = sums[0];
-            found[parity][warp][TILE + lane / 4] = sums[1];
-        }
-        __syncthreads();
-        if (warp == unit % WARPS) work.end(unit, found[parity]);
-        unit++, parity ^= 1;
-        if (unit < end) work.begin(unit);
-        sums[0] = sums[1] = 0;
-    };
-    while (unit < end) {
-        if (!has_steps) {
-            end_unit();
-            continue;
-        }
-#pragma unroll
-        for (int a = 0; a < AHEAD; a++) {
-            if (unit >= end) break;
-            work.multiply(now, loads[a], sums);
-            load_next(loads[a]);
-            if (!now.advance(p, warp)) end_unit();
-        }
-    }
-}
-
-// The sum over warps of a value of 16; lanes 16 to 31 have none.
-__device__ __forceinline__ float total_of(const unit_sums &found, int lane) {
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) sum += found[w][lane % (2 * TILE)];
     return sum;
 }
 
-// Products of a step: column 0 of the right operand is row `x_row` of x, column 1 the next.
-template <typename K>
-__device__ __forceinline__ void multiply_rows(float (&sums)[4], const few_params &p, uint32_t x,
-                                              int x_row, int rows, int step,
-                                              const few_loads<K> &loads, int lane) {
-    int row = min(x_row + lane / 4 % 2, rows - 1);
-    uint32_t from = x + row * p.x_stride + lane % 4 * 16;
-    loads.multiply(sums, from, x + rows * p.x_stride + x_row * 4, step, lane);
-}
-
-template <typename K> struct gate_up_work {
-    const few_params &p;
-    uint32_t x; // of all tokens
-    int lane;
-    bool has_x;
-    int pair, token; // of the unit
-    int loaded_unit, loaded_tile; // of the last step that was loaded
-
-    __device__ __forceinline__ int half_tiles() const {
-        return p.expert_tiles / 2;
-    }
-    __device__ __forceinline__ unit_tiles tiles(const cursor &at) {
-        if (at.unit != loaded_unit) {
-            int expert = of_step(p.ids)[at.unit / half_tiles()];
-            loaded_unit = at.unit;
-            loaded_tile = expert * p.expert_tiles + at.unit % half_tiles();
-        }
-        return {loaded_tile, loaded_tile + half_tiles()};
-    }
-    __device__ __forceinline__ void begin(int unit) {
-        pair = unit / half_tiles();
-        token = pair / p.top_k;
-        if (has_x) return;
-        bring_rows<K>(p, p.x, p.num_tokens, x);
-        __syncthreads();
-        has_x = true;
-    }
-    __device__ __forceinline__ void multiply(const cursor &at, const few_loads<K> &loads,
-                                             float (&sums)[2]) const {
-        float found[4] = {};
-        multiply_rows<K>(found, p, x, token & ~1, p.num_tokens, at.step, loads, lane);
-        sums[0] += token & 1 ? found[1] : found[0];
-        sums[1] += token & 1 ? found[3] : found[2];
-    }
-    __device__ __forceinline__ void end(int unit, const unit_sums &found) const {
-        int output = unit % half_tiles() * TILE + lane % TILE, expert = of_step(p.ids)[pair];
-        int row = (lane / TILE % 2) * p.outputs + output; // of the expert's gates and ups
-        float y = total_of(found, lane) * K::SUM_SCALE;
-        if (few_loads<K>::HAS_ROW_SCALES)
-            y *= p.weights.scales.rows[expert * p.expert_tiles * TILE + row];
-        if (p.bias) y += __bfloat162float(p.bias[(size_t)expert * 2 * p.outputs + row]);
-        float up = __shfl_down_sync(FULL_WARP, y, TILE);
-        if (lane >= TILE) return;
-        y = p.is_clamped ? clamped_silu_mul(y, up) : silu(y) * up;
-        of_step(p.out)[(size_t)pair * p.outputs + output] = __float2bfloat16(y);
-    }
-};
-
-template <typename K> struct down_work {
-    const few_params &p;
-    uint32_t x; // of the token's slots
-    int lane;
-    int token; // whose x is there; -1: none
-    int loaded_unit, loaded_pass; // of the last step that was loaded
-    unit_tiles loaded;
-
-    // Not through of_step: the kernel before this one has waited for the routing (the head).
-    __device__ __forceinline__ int tile_of(int of_token, int slot, int tile) const {
-        return p.ids[of_token * p.top_k + min(slot, p.top_k - 1)] * p.expert_tiles + tile;
-    }
-    __device__ __forceinline__ unit_tiles tiles(const cursor &at) {
-        if (at.unit != loaded_unit || at.pass != loaded_pass) {
-            int of_token = at.unit / p.expert_tiles, tile = at.unit % p.expert_tiles;
-            loaded_unit = at.unit, loaded_pass = at.pass;
-            loaded = {tile_of(of_token, at.pass * 2, tile),
-                      tile_of(of_token, at.pass * 2 + 1, tile)};
-        }
-        return loaded;
-    }
-    __device__ __forceinline__ void begin(int unit) {
-        int next = unit / p.expert_tiles;
-        if (next == token) return;
-        if (token < 0) {
-            let_next_start();
-            wait_for_earlier();
-        } else {
-            __syncthreads(); // all have read the token before
-        }
-        token = next;
-        bring_rows<K>(p, p.x + (size_t)token * p.top_k * p.columns, p.top_k, x);
-        __syncthreads();
-    }
-    __device__ __forceinline__ void multiply(const cursor &at, const few_loads<K> &loads,
-                                             float (&sums)[2]) const {
-        int slot = at.pass * 2, pair = token * p.top_k + slot, tile = at.unit % p.expert_tiles;
-        float found[4] = {};
-        multiply_rows<K>(found, p, x, slot, p.top_k, at.step, loads, lane);
-        float low = p.token_weights[pair];
-        if (few_loads<K>::HAS_ROW_SCALES) low *= row_scale(tile_of(token, slot, tile));
-        sums[0] = fmaf(low, found[0], sums[0]);
-        if (slot + 1 == p.top_k) return;
-        float high = p.token_weights[pair + 1];
-        if (few_loads<K>::HAS_ROW_SCALES) high *= row_scale(tile_of(token, slot + 1, tile));
-        sums[1] = fmaf(high, found[3], sums[1]);
-    }
-    // Of this lane's output in a tile.
-    __device__ __forceinline__ float row_scale(int tile) const {
-        return p.weights.scales.rows[tile * TILE + lane / 4];
-    }
-    __device__ __forceinline__ void end(int unit, const unit_sums &found) const {
-        int output = unit % p.expert_tiles * TILE + lane % TILE;
-        float y = total_of(found, lane);
-        y = (y + __shfl_down_sync(FULL_WARP, y, TILE)) * K::SUM_SCALE;
-        if (lane >= TILE) return;
-        for (int slot = 0; p.bias && slot < p.top_k; slot++) {
-            int pair = token * p.top_k + slot;
-            float bias = __bfloat162float(p.bias[(size_t)p.ids[pair] * p.outputs + output]);
-            y = fmaf(p.token_weights[pair], bias, y);
-        }
-        of_step(p.out)[(size_t)token * p.outputs + output] = __float2bfloat16(y);
-    }
-};
-
-template <typename K>
-__global__ void __launch_bounds__(WARPS * 32, 1)
-    gate_up_kernel(const __grid_constant__ few_params p) {
-    extern __shared__ __align__(128) char memory[]; // x [rows][x_stride], sums of groups
-    int lane = threadIdx.x % 32;
-    wait_for_earlier();
+__global__ void __launch_bounds__(WARPS * 32) few_tokens_gate_up_kernel(few_tokens_params p) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int n = blockIdx.x * WARPS + warp, pair = blockIdx.y;
     let_next_start();
-    walk_units<K>(p, gate_up_work<K>{p, shared_address(memory), lane, false, 0, 0, -1, 0});
-}
-
-template <typename K>
-__global__ void __launch_bounds__(WARPS * 32, 1) down_kernel(const __grid_constant__ few_params p) {
-    extern __shared__ __align__(128) char memory[];
-    int lane = threadIdx.x % 32;
-    walk_units<K>(p, down_work<K>{p, shared_address(memory), lane, -1, -1, 0, {0, 0}});
-}
-
-constexpr uint32_t padded(uint32_t in) {
-    return (in + BF16_INPUTS - 1) / BF16_INPUTS * BF16_INPUTS;
-}
-
-few_params params_of(const cuda_linear_view &v, const experts_args *args, uint32_t num_experts) {
-    few_params p = {};
-    p.weights = packed_matrix_of(v);
-    p.expert_tiles = p.weights.tiles / static_cast<int>(num_experts);
-    p.in = static_cast<int>(v.in);
-    if (v.code == WEIGHT_CODE_NONE) {
-        p.weights.steps = (p.in + bf16_kind::STEP - 1) / bf16_kind::STEP;
-        p.in = static_cast<int>(padded(v.in));
+    wait_for_earlier();
+    if (n >= p.intermediate) return;
+    int vectors = p.hidden / 8;
+    const uint4 *gate =
+        p.gate_up + ((size_t)of_step(p.ids)[pair] * 2 * p.intermediate + n) * vectors;
+    const uint4 *up = gate + (size_t)p.intermediate * vectors;
+    const uint4 *x = of_step(p.x) + (size_t)(pair / p.top_k) * vectors;
+    float gate_sum = 0.0f, up_sum = 0.0f;
+    int i = lane;
+    for (; i + (GATE_UP_AHEAD - 1) * 32 < vectors; i += GATE_UP_AHEAD * 32) {
+        uint4 g[GATE_UP_AHEAD], u[GATE_UP_AHEAD];
+#pragma unroll
+        for (int k = 0; k < GATE_UP_AHEAD; k++) {
+            g[k] = __ldg(&gate[i + k * 32]);
+            u[k] = __ldg(&up[i + k * 32]);
+        }
+#pragma unroll
+        for (int k = 0; k < GATE_UP_AHEAD; k++) {
+            uint4 v = __ldg(&x[i + k * 32]);
+            gate_sum = dot8(g[k], v, gate_sum);
+            up_sum = dot8(u[k], v, up_sum);
+        }
     }
-    p.x_stride = p.in * 2 + X_PAD;
-    p.ids = args->ids;
-    p.token_weights = args->weights;
-    p.bias = static_cast<const __nv_bfloat16 *>(v.bias);
-    p.num_tokens = static_cast<int>(args->num_tokens);
-    p.top_k = static_cast<int>(args->top_k);
-    return p;
+    for (; i < vectors; i += 32) {
+        uint4 v = __ldg(&x[i]);
+        gate_sum = dot8(__ldg(&gate[i]), v, gate_sum);
+        up_sum = dot8(__ldg(&up[i]), v, up_sum);
+    }
+    gate_sum = warp_sum(gate_sum);
+    up_sum = warp_sum(up_sum);
+    if (lane) return;
+    if (p.gate_up_bias) {
+        const __nv_bfloat16 *bias = p.gate_up_bias + (size_t)p.ids[pair] * 2 * p.intermediate;
+        gate_sum += __bfloat162float(bias[n]);
+        up_sum += __bfloat162float(bias[p.intermediate + n]);
+    }
+    float value = p.is_clamped ? clamped_silu_mul(gate_sum, up_sum) : silu(gate_sum) * up_sum;
+    of_step(p.activated)[(size_t)pair * p.intermediate + n] = __float2bfloat16(value);
 }
 
-size_t shared_bytes(size_t rows, size_t in, weight_code code, uint32_t group, bool has_offsets) {
-    bool has_sums = has_offsets || code == WEIGHT_CODE_INT4;
-    if (code == WEIGHT_CODE_NONE) in = padded(static_cast<uint32_t>(in));
-    return rows * (in * 2 + X_PAD) + (has_sums ? in / group * STEP_ROWS * sizeof(float) : 0);
+// Adds weight * (down activated) of up to DOWN_AHEAD slots to a lane's sum. Past the last slot it
+// loads the last one again and ignores it: without branches all loads are in flight together.
+__device__ __forceinline__ float add_slots(const few_tokens_params &p, int first, int left, int n,
+                                           int lane, float out) {
+    int vectors = p.intermediate / 8;
+    const uint4 *down[DOWN_AHEAD], *x[DOWN_AHEAD];
+    float sums[DOWN_AHEAD] = {}, weights[DOWN_AHEAD];
+#pragma unroll
+    for (int k = 0; k < DOWN_AHEAD; k++) {
+        int pair = first + min(k, left - 1);
+        weights[k] = of_step(p.weights)[pair];
+        down[k] = p.down + ((size_t)p.ids[pair] * p.hidden + n) * vectors;
+        x[k] = reinterpret_cast<const uint4 *>(of_step(p.activated)) + (size_t)pair * vectors;
+    }
+    for (int i = lane; i < vectors; i += 32) {
+        uint4 w[DOWN_AHEAD];
+#pragma unroll
+        for (int k = 0; k < DOWN_AHEAD; k++) w[k] = __ldg(&down[k][i]);
+#pragma unroll
+        for (int k = 0; k < DOWN_AHEAD; k++) sums[k] = dot8(w[k], __ldg(&x[k][i]), sums[k]);
+    }
+    if (p.down_bias && lane == 0) {
+        for (int k = 0; k < DOWN_AHEAD; k++) {
+            int expert = p.ids[first + min(k, left - 1)];
+            sums[k] += __bfloat162float(p.down_bias[(size_t)expert * p.hidden + n]);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < DOWN_AHEAD; k++) out = k < left ? fmaf(weights[k], sums[k], out) : out;
+    return out;
 }
 
-// Static shared memory.
-constexpr size_t STATIC_BYTES = 2 * sizeof(unit_sums);
-
-void launch(void (*kernel)(few_params), const few_params &p, int rows, const cuda_linear_view &v,
-            const cuda_device_info *info, cudaStream_t stream) {
-    size_t bytes = shared_bytes(static_cast<size_t>(rows), v.in, v.code, v.group, v.has_offsets);
-    // The same values at every launch: attributes belong to the process.
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         info->shared_bytes_max - static_cast<int>(STATIC_BYTES));
-    launch_dependent(kernel, dim3(info->num_sms < p.units ? info->num_sms : p.units), WARPS * 32,
-                     bytes, info, stream, p);
+__global__ void __launch_bounds__(WARPS * 32) few_tokens_down_kernel(few_tokens_params p) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int n = blockIdx.x * WARPS + warp, first = blockIdx.y * p.top_k;
+    let_next_start();
+    wait_for_earlier();
+    if (n >= p.hidden) return;
+    float out = 0.0f;
+    for (int slot = 0; slot < p.top_k; slot += DOWN_AHEAD) {
+        out = add_slots(p, first + slot, p.top_k - slot, n, lane, out);
+    }
+    out = warp_sum(out);
+    if (lane == 0) of_step(p.out)[(size_t)blockIdx.y * p.hidden + n] = __float2bfloat16(out);
 }
 
 } // namespace
-
-extern "C" size_t cuda_experts_few_tokens_bytes(uint32_t rows, uint32_t in,
-                                                const struct weight_format *format) {
-    return shared_bytes(rows, in, format->code, format->group, format->has_offsets) + STATIC_BYTES;
-}
 
 extern "C" void cuda_experts_few_tokens_launch(const struct experts_args *args,
                                                const struct cuda_experts_view *view,
                                                const struct cuda_experts_scratch *scratch,
                                                const struct cuda_device_info *info,
                                                cudaStream_t stream) {
-    few_params first = params_of(view->gate_up, args, view->shape.num_experts);
-    first.x = static_cast<const __nv_bfloat16 *>(args->x);
-    first.columns = static_cast<int>(view->shape.hidden);
-    first.outputs = static_cast<int>(view->shape.intermediate);
-    first.out = static_cast<__nv_bfloat16 *>(scratch->activated);
-    first.is_clamped = view->activation == ACTIVATION_CLAMPED_SILU;
-    first.passes = 1;
-    first.units = first.num_tokens * first.top_k * (first.expert_tiles / 2);
-    few_params second = params_of(view->down, args, view->shape.num_experts);
-    second.x = first.out;
-    second.columns = first.outputs;
-    second.outputs = first.columns;
-    second.out = static_cast<__nv_bfloat16 *>(args->out);
-    second.passes = (second.top_k + 1) / 2;
-    second.units = second.num_tokens * second.expert_tiles;
-    auto run = [&](auto kind) {
-        using K = decltype(kind);
-        launch(gate_up_kernel<K>, first, first.num_tokens, view->gate_up, info, stream);
-        launch(down_kernel<K>, second, second.top_k, view->down, info, stream);
-    };
-    if (view->gate_up.code == WEIGHT_CODE_NONE) {
-        run(bf16_kind());
-    } else {
-        with_kind(view->gate_up, run);
-    }
+    few_tokens_params p = {};
+    p.gate_up = static_cast<const uint4 *>(view->gate_up.weight);
+    p.down = static_cast<const uint4 *>(view->down.weight);
+    p.x = static_cast<const uint4 *>(args->x);
+    p.ids = args->ids;
+    p.weights = args->weights;
+    p.gate_up_bias = static_cast<const __nv_bfloat16 *>(view->gate_up.bias);
+    p.down_bias = static_cast<const __nv_bfloat16 *>(view->down.bias);
+    p.is_clamped = view->activation == ACTIVATION_CLAMPED_SILU;
+    p.activated = static_cast<__nv_bfloat16 *>(scratch->activated);
+    p.out = static_cast<__nv_bfloat16 *>(args->out);
+    p.top_k = static_cast<int>(args->top_k);
+    p.hidden = static_cast<int>(view->shape.hidden);
+    p.intermediate = static_cast<int>(view->shape.intermediate);
+    dim3 first((view->shape.intermediate + WARPS - 1) / WARPS, args->num_tokens * args->top_k);
+    dim3 second((view->shape.hidden + WARPS - 1) / WARPS, args->num_tokens);
+    launch_dependent(few_tokens_gate_up_kernel, first, WARPS * 32, 0, info, stream, p);
+    launch_dependent(few_tokens_down_kernel, second, WARPS * 32, 0, info, stream, p);
 }

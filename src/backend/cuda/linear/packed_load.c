@@ -156,13 +156,15 @@ static enum status zero_word(uint32_t *word, float scale, float offset, struct e
 
 // The byte of a scale that is a power of 2.
 static enum status exponent_byte(uint8_t *byte, float scale, struct err *err) {
-    int exponent = 0;
-    bool is_power = scale > 0 && frexpf(scale, &exponent) == 0.5f; // scale = 0.5 * 2^exponent
-    if (!is_power || exponent < -126 || exponent > 128) {
+    const uint32_t least = 0x00400000; // 2^-127, a subnormal number
+    uint32_t bits;
+    memcpy(&bits, &scale, sizeof bits);
+    bool is_power = !(bits & 0x807fffffu) && bits && bits >> 23 != 255;
+    if (!is_power && bits != least) {
         return err_set(err, ERR_UNSUPPORTED,
                        "device cuda: a scale of E2M1 weights in groups of 32 is no power of 2");
     }
-    *byte = (uint8_t)(exponent + 126);
+    *byte = (uint8_t)(bits >> 23);
     return OK;
 }
 

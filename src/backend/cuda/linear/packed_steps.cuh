@@ -1,5 +1,5 @@
-/* What linear/packed_few_rows.cu and experts/few_tokens.cu share: the products of two tiles of
- * codes with up to 8 rows of x in shared memory, by mma.sync.
+/* What linear/packed_few_rows.cu and experts/packed_few_tokens.cu share: the products of two tiles
+ * of codes with up to 8 rows of x in shared memory, by mma.sync.
  *
  * A step is 512 bytes of each tile. The tiles are the halves of the instruction's left operand, and
  * rows of x its columns. Codes are converted to bf16 in registers. Scales multiply the sums of a
