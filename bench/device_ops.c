@@ -202,10 +202,9 @@ static void measure_rows(struct bench *bench, uint32_t rows) {
 // Sequences of equal length. The last `queries` tokens of each are new.
 struct attention_case {
     uint32_t num_seqs, context, queries, num_heads, num_kv_heads;
+    uint32_t head_dim; // 0: 128
     enum dtype kv_dtype; // DTYPE_NONE: the device's own
 };
-
-enum { HEAD_DIM = 128 };
 
 static void call_prepare(struct work *w, uint32_t number) {
     struct backend *b = w->bench->backend;
@@ -274,7 +273,7 @@ static void fill_cache(struct work *w, const struct attention_case *c, uint32_t 
     struct step step = {0};
     struct work fill = {.bench = w->bench};
     uint32_t chunk = 4096, total = num_blocks * BLOCK_SIZE;
-    size_t row = ((size_t)c->num_heads + 2 * c->num_kv_heads) * HEAD_DIM;
+    size_t row = ((size_t)c->num_heads + 2 * c->num_kv_heads) * c->head_dim;
     int32_t *slots = malloc(2 * chunk * sizeof *slots), *dev = work_take(&fill, 2 * chunk * 4);
     if (!slots) work_stop("out of memory");
     args.qkv = work_activations(&fill, chunk * row);
@@ -298,7 +297,8 @@ static void fill_cache(struct work *w, const struct attention_case *c, uint32_t 
     work_end(&fill);
 }
 
-static void take_attention(struct work *w, const struct attention_case *c) {
+// False: the device has no kernels for this head_dim.
+static bool take_attention(struct work *w, const struct attention_case *c) {
     struct backend *b = w->bench->backend;
     struct err err = {0};
     uint32_t num_tokens = c->num_seqs * c->queries;
@@ -307,52 +307,59 @@ static void take_attention(struct work *w, const struct attention_case *c) {
                                        .num_blocks = stride * c->num_seqs,
                                        .block_size = BLOCK_SIZE,
                                        .num_kv_heads = c->num_kv_heads,
-                                       .head_dim = HEAD_DIM,
+                                       .head_dim = c->head_dim,
                                        .num_heads = c->num_heads,
                                        .dtype = c->kv_dtype,
                                        .limits = {.max_num_tokens = num_tokens,
                                                   .max_num_seqs = c->num_seqs,
                                                   .max_positions = c->context,
                                                   .max_blocks_per_seq = stride}};
-    if (b->ops->kv_cache_create(b, &spec, &w->cache, &err)) work_stop(err.message);
+    enum status status = b->ops->kv_cache_create(b, &spec, &w->cache, &err);
+    if (status == ERR_UNSUPPORTED) return false;
+    if (status) work_stop(err.message);
     take_indices(w, c, stride);
-    size_t row = ((size_t)c->num_heads + 2 * c->num_kv_heads) * HEAD_DIM;
-    float *norm = work_floats(w, HEAD_DIM, 1);
+    size_t row = ((size_t)c->num_heads + 2 * c->num_kv_heads) * c->head_dim;
+    float *norm = work_floats(w, c->head_dim, 1);
     w->args.attention = (struct attention_args){
         .step = &w->step,
         .cache = w->cache,
         .num_heads = c->num_heads,
         .num_kv_heads = c->num_kv_heads,
-        .head_dim = HEAD_DIM,
+        .head_dim = c->head_dim,
         .qkv = work_activations(w, num_tokens * row),
-        .out = work_activations(w, (size_t)num_tokens * c->num_heads * HEAD_DIM),
+        .out = work_activations(w, (size_t)num_tokens * c->num_heads * c->head_dim),
         .q_norm = norm,
         .k_norm = norm,
-        .rope = work_floats(w, (size_t)c->context * HEAD_DIM, 0.7f),
+        .rope = work_floats(w, (size_t)c->context * c->head_dim, 0.7f),
         .eps = 1e-6f,
-        .scale = 1 / sqrtf(HEAD_DIM),
+        .scale = 1 / sqrtf((float)c->head_dim),
     };
     fill_cache(w, c, spec.num_blocks);
+    return true;
 }
 
 static void measure_attention(struct bench *bench, const struct attention_case *given) {
     struct attention_case c = *given;
     struct work w = {.bench = bench};
-    char shape[64], op[64];
+    char shape[96], op[64];
     if (c.kv_dtype && !backend_has_kv_cache_dtype(bench->backend, c.kv_dtype)) return;
+    if (!c.head_dim) c.head_dim = 128;
     if (bench->shrink > 1) c.num_seqs = (c.num_seqs + 15) / 16;
-    take_attention(&w, &c);
+    if (!take_attention(&w, &c)) return;
     bool is_decode = c.queries == 1;
-    snprintf(shape, sizeof shape, "%u x %u of %u, %u over %u", c.num_seqs, c.queries, c.context,
-             c.num_heads, c.num_kv_heads);
+    int length = snprintf(shape, sizeof shape, "%u x %u of %u, %u over %u", c.num_seqs, c.queries,
+                          c.context, c.num_heads, c.num_kv_heads);
+    if (c.head_dim != 128) {
+        snprintf(shape + length, sizeof shape - (size_t)length, " of %u", c.head_dim);
+    }
     // A query sees all tokens before the new ones and, on average, half of the new ones.
     double seen = c.context - (c.queries - 1) / 2.0, heads = (double)c.num_seqs * c.num_heads;
-    double bytes = c.kv_dtype == DTYPE_F8_E4M3 ? HEAD_DIM + sizeof(float) : HEAD_DIM * 2.0;
+    double bytes = c.kv_dtype == DTYPE_F8_E4M3 ? c.head_dim + sizeof(float) : c.head_dim * 2.0;
     double kv = 2 * bytes * c.num_seqs * c.context * c.num_kv_heads;
     snprintf(op, sizeof op, "%s attention%s", is_decode ? "decode" : "prefill",
              c.kv_dtype == DTYPE_F8_E4M3 ? " of fp8" : "");
-    work_measure(&w, call_attention, op, shape, kv, 4.0 * heads * c.queries * seen * HEAD_DIM);
-    size_t row = ((size_t)c.num_heads + 2 * c.num_kv_heads) * HEAD_DIM;
+    work_measure(&w, call_attention, op, shape, kv, 4.0 * heads * c.queries * seen * c.head_dim);
+    size_t row = ((size_t)c.num_heads + 2 * c.num_kv_heads) * c.head_dim;
     if (!is_decode) {
         work_measure(&w, call_prepare, "attention_prepare", shape,
                      4.0 * (double)w.step.num_tokens * (double)row, 0);
@@ -484,7 +491,44 @@ static void measure_attentions(struct bench *bench) {
         {.num_seqs = 16, .context = 1024, .queries = 1024, .num_heads = 32, .num_kv_heads = 8},
         {.num_seqs = 4, .context = 4096, .queries = 4096, .num_heads = 16, .num_kv_heads = 8},
         {.num_seqs = 1, .context = 16384, .queries = 16384, .num_heads = 16, .num_kv_heads = 8},
-        {.num_seqs = 8, .context = 4608, .queries = 512, .num_heads = 16, .num_kv_heads = 8}};
+        {.num_seqs = 8, .context = 4608, .queries = 512, .num_heads = 16, .num_kv_heads = 8},
+        // Gemma 4's layers with a window, and those without.
+        {.num_seqs = 64,
+         .context = 1024,
+         .queries = 1,
+         .num_heads = 8,
+         .num_kv_heads = 2,
+         .head_dim = 256},
+        {.num_seqs = 64,
+         .context = 1024,
+         .queries = 1,
+         .num_heads = 8,
+         .num_kv_heads = 1,
+         .head_dim = 512},
+        {.num_seqs = 1,
+         .context = 4096,
+         .queries = 1,
+         .num_heads = 8,
+         .num_kv_heads = 1,
+         .head_dim = 512},
+        {.num_seqs = 64,
+         .context = 4096,
+         .queries = 1,
+         .num_heads = 32,
+         .num_kv_heads = 4,
+         .head_dim = 512},
+        {.num_seqs = 4,
+         .context = 4096,
+         .queries = 4096,
+         .num_heads = 8,
+         .num_kv_heads = 2,
+         .head_dim = 256},
+        {.num_seqs = 4,
+         .context = 4096,
+         .queries = 4096,
+         .num_heads = 8,
+         .num_kv_heads = 1,
+         .head_dim = 512}};
     for (size_t i = 0; i < ARRAY_LEN(attention); i++) {
         struct attention_case c = attention[i];
         if (bench->shrink > 1 && c.queries > 1024) continue;

@@ -195,6 +195,13 @@ struct kv_place {
     size_t num_heads, num_elements;
 };
 
+enum { KV_SHAPES_MAX = 8 };
+
+// What layers with keys and values may differ in.
+struct kv_shape {
+    uint32_t num_kv_heads, head_dim;
+};
+
 struct kv_cache_spec {
     uint32_t num_layers; // of one KV group, or of the largest
     uint32_t num_blocks;
@@ -206,9 +213,11 @@ struct kv_cache_spec {
     // Of K and V: DTYPE_BF16, DTYPE_F32, DTYPE_I8 or DTYPE_F8_E4M3 with a scale for each head and
     // position, or DTYPE_NONE for the backend's kv_cache_dtype.
     enum dtype dtype;
-    // Where layers differ in num_kv_heads or head_dim: the end of a block in any KV group. Zero:
-    // all have the same shape.
+    // Where layers differ in num_kv_heads or head_dim: their shapes, each once, and the end of a
+    // block in any KV group. Zeros: all have the same shape.
     struct kv_place block_end;
+    struct kv_shape shapes[KV_SHAPES_MAX]; // [num_shapes]
+    uint32_t num_shapes;
 };
 
 // Some entries of a row of block tables: tables[to + i] = blocks[from + i] for i < count.
@@ -572,7 +581,7 @@ struct backend {
     enum dtype kv_cache_dtype; // of a KV cache whose spec has DTYPE_NONE
     bool has_kv_groups; // false: there is one KV group
     bool has_windows; // attention_args may have a window
-    bool has_kv_shapes; // layers may differ in num_kv_heads and head_dim: kv_cache_spec.block_end
+    bool has_kv_shapes; // layers may differ in num_kv_heads and head_dim: kv_cache_spec.shapes
     uint32_t kv_cache_dtypes; // 1 << dtype of the others that a KV cache can have
     uint32_t num_timed; // shapes for which ops were timed, because no file knew the fastest
 };

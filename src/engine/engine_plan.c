@@ -311,6 +311,8 @@ static void set_kv_layers(struct kv_cache_spec *spec, const struct layer_table *
                           uint32_t world_size) {
     spec->num_layers = layers->layers_per_group;
     spec->block_end = layers->kv_block_end;
+    memcpy(spec->shapes, layers->kv_shapes, sizeof spec->shapes);
+    spec->num_shapes = layers->num_kv_shapes;
     spec->num_kv_heads = spec->head_dim = 0;
     for (uint32_t i = 0; i < layers->num_layers; i++) {
         const struct layer *layer = &layers->layers[i];

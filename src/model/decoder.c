@@ -299,22 +299,28 @@ const float *decoder_logits(struct decoder *d, const int32_t *index, uint32_t ro
     return project_logits(d, rows);
 }
 
+// Whether what comes before two layers' MLPs takes the same kernels.
+static bool mix_alike(const struct decoder *d, uint32_t i, uint32_t k) {
+    const struct layer *a = &d->table->layers[i], *b = &d->table->layers[k];
+    return a->mixer == b->mixer && a->head_dim == b->head_dim && a->num_kv_heads == b->num_kv_heads;
+}
+
 void decoder_warm_up_linears(struct decoder *d, uint32_t rows) {
     CHECK(rows > 0 && rows <= d->limits.max_num_tokens, "rows=%u", rows);
     const struct step step = {.num_tokens = rows};
     const struct decoder_workspace *w = &d->workspace;
-    bool is_done[2] = {false, false}, is_mlp_done = false; // layers without and with a state
+    bool is_mlp_done = false;
     for (uint32_t i = 0; i < d->config->num_layers; i++) {
         const struct decoder_layer *layer = &d->layers[i];
-        bool has_state = layer->states != NULL;
         struct pass pass = {.d = d, .step = &step};
-        if (!is_done[has_state]) {
+        uint32_t alike = 0;
+        while (alike < i && !mix_alike(d, i, alike)) alike++;
+        if (alike == i) { // none before it
             project_mixer(&pass, i);
             compose_project_out(
                 &pass, layer->o, w->attended,
                 &(struct block_end){layer->input_post_norm, d->table->layers[i].residual_scale});
         }
-        is_done[has_state] = true;
         if (layer->experts || is_mlp_done) continue;
         pass.has_unadded = false;
         dense_mlp(&pass, i);
@@ -338,16 +344,26 @@ static void embed(struct pass *pass) {
     pass->has_unadded = pass->is_first = !is_whole;
 }
 
-// Runs the layers, but at most `most_of_a_kind` of those that are dense or sparse, and recurrent or
-// not: the warm-up runs few.
+static bool is_sparse(const struct decoder *d, uint32_t i) {
+    return d->layers[i].experts != NULL;
+}
+
+// How many layers before layer `i` take the same kernels.
+static uint32_t num_alike(const struct decoder *d, uint32_t i) {
+    uint32_t num = 0;
+    for (uint32_t k = 0; k < i; k++) {
+        num += mix_alike(d, i, k) && is_sparse(d, i) == is_sparse(d, k);
+    }
+    return num;
+}
+
+// Runs the layers, but at most `most_of_a_kind` that take the same kernels: the warm-up runs few.
 static void run_layers(struct pass *pass, uint32_t most_of_a_kind) {
     const struct decoder *d = pass->d;
-    uint32_t num_run[2][2] = {{0}};
     for (uint32_t i = 0; i < d->config->num_layers; i++) {
-        bool is_sparse = d->layers[i].experts != NULL, is_recurrent = d->layers[i].states != NULL;
-        if (num_run[is_sparse][is_recurrent]++ >= most_of_a_kind) continue;
+        if (i >= most_of_a_kind && num_alike(d, i) >= most_of_a_kind) continue;
         attention_block(pass, i);
-        if (is_sparse) {
+        if (is_sparse(d, i)) {
             sparse_mlp(pass, i);
         } else {
             dense_mlp(pass, i);

@@ -56,17 +56,29 @@ uint32_t layer_table_num_states(const struct layer_table *table) {
     return num;
 }
 
-bool layer_table_has_kv_shapes(const struct layer_table *table) {
-    const struct layer *first = NULL;
+// Finds the different shapes of keys and values. Returns how many there are; of more than
+// KV_SHAPES_MAX that and one.
+static uint32_t find_kv_shapes(const struct layer_table *table, uint32_t world_size,
+                               struct kv_shape shapes[KV_SHAPES_MAX]) {
+    uint32_t num = 0;
     for (uint32_t i = 0; i < table->num_layers; i++) {
         const struct layer *layer = &table->layers[i];
+        uint32_t heads = layer_kv_heads(layer, world_size), k = 0;
         if (!has_kv(layer)) continue;
-        if (!first) first = layer;
-        if (layer->head_dim != first->head_dim || layer->num_kv_heads != first->num_kv_heads) {
-            return true;
+        while (k < num &&
+               (shapes[k].num_kv_heads != heads || shapes[k].head_dim != layer->head_dim)) {
+            k++;
         }
+        if (k < num) continue;
+        if (num == KV_SHAPES_MAX) return num + 1;
+        shapes[num++] = (struct kv_shape){heads, layer->head_dim};
     }
-    return false;
+    return num;
+}
+
+bool layer_table_has_kv_shapes(const struct layer_table *table) {
+    struct kv_shape shapes[KV_SHAPES_MAX];
+    return find_kv_shapes(table, 1, shapes) > 1;
 }
 
 uint32_t layer_table_first_with_rope(const struct layer_table *table, uint32_t i) {
@@ -184,7 +196,9 @@ void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint
         if (heads > end.num_heads) end.num_heads = heads;
         if (elements > end.num_elements) end.num_elements = elements;
     }
-    table->kv_block_end = layer_table_has_kv_shapes(table) ? end : (struct kv_place){0, 0};
+    bool has_shapes = layer_table_has_kv_shapes(table);
+    table->kv_block_end = has_shapes ? end : (struct kv_place){0, 0};
+    table->num_kv_shapes = has_shapes ? find_kv_shapes(table, world_size, table->kv_shapes) : 0;
 }
 
 bool layer_table_is_even(const struct layer_table *table) {
@@ -230,6 +244,13 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
 }
 
 enum status layer_table_check(const struct layer_table *table, struct err *err) {
+    struct kv_shape shapes[KV_SHAPES_MAX];
+    if (find_kv_shapes(table, 1, shapes) > KV_SHAPES_MAX) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: the model has keys and values of more than %d shapes, which is not "
+                       "supported",
+                       table->family, KV_SHAPES_MAX);
+    }
     for (uint32_t i = 0; i < table->num_layers; i++) {
         enum status status = check_layer(table, i, err);
         if (status) return status;

@@ -110,7 +110,11 @@ struct layer_table {
     // is before the window of a group is read by none of its layers; 0: all is read.
     uint32_t num_kv_groups, layers_per_group;
     uint32_t kv_windows[KV_GROUPS_MAX];
-    struct kv_place kv_block_end; // of the largest group; zero: all have the same shape
+    // Of layers with different shapes: the end of a block in the largest group, and each shape, of
+    // this rank's heads, once. Zeros: all have the same shape.
+    struct kv_place kv_block_end;
+    struct kv_shape kv_shapes[KV_SHAPES_MAX]; // [num_kv_shapes]
+    uint32_t num_kv_shapes;
 };
 
 // Every layer as in Llama, in the sizes of `config`; one KV group.

@@ -179,7 +179,14 @@ static void test_linear_bytes(void **state) {
 static void test_kv_caches(void **state) {
     (void)state;
     struct backend *backend = ops_backend("auto", 1, DTYPE_BF16);
-    struct kv_cache_spec good = {2, 3, 16, 4, 64, 8, {1, 1, 16, 1, 1, 0}, DTYPE_F32, {0, 0}};
+    struct kv_cache_spec good = {.num_layers = 2,
+                                 .num_blocks = 3,
+                                 .block_size = 16,
+                                 .num_kv_heads = 4,
+                                 .head_dim = 64,
+                                 .num_heads = 8,
+                                 .limits = {1, 1, 16, 1, 1, 0},
+                                 .dtype = DTYPE_F32};
     assert_int_equal(backend->ops->kv_cache_block_bytes(backend, &good), 2 * 4 * 16 * 64 * 2 * 4);
     good.dtype = DTYPE_I8; // a number of 4 bytes scales the 64 of a head
     assert_int_equal(backend->ops->kv_cache_block_bytes(backend, &good), 2 * 4 * 16 * (64 + 4) * 2);

@@ -67,9 +67,13 @@ static enum status objects_init(struct objects *objects, int threads, struct err
                                 .cols = IN,
                                 .row_stride = IN};
     struct linear_spec linear = {&part, NULL, 1, WEIGHTS_NATIVE};
-    struct kv_cache_spec cache = {
-        2,          40,    BLOCK_SIZE, KV_HEADS, HEAD_DIM, HEADS, {100, 100, 640, 40, 1, 0},
-        DTYPE_NONE, {0, 0}};
+    struct kv_cache_spec cache = {.num_layers = 2,
+                                  .num_blocks = 40,
+                                  .block_size = BLOCK_SIZE,
+                                  .num_kv_heads = KV_HEADS,
+                                  .head_dim = HEAD_DIM,
+                                  .num_heads = HEADS,
+                                  .limits = {100, 100, 640, 40, 1, 0}};
     *objects = (struct objects){0};
     enum status status = backend_create(&objects->backend, &options, err);
     if (status != OK) return status;

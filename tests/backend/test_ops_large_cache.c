@@ -16,15 +16,14 @@ static long peak_kib(void) {
 
 static void test_last_slot_of_a_large_cache_b25(void **state) {
     struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
-    const struct kv_cache_spec spec = {1,
-                                       NUM_BLOCKS,
-                                       BLOCK_SIZE,
-                                       NUM_KV_HEADS,
-                                       HEAD_DIM,
-                                       NUM_KV_HEADS,
-                                       {1, 1, BLOCK_SIZE, 1, 1, 0},
-                                       DTYPE_F32,
-                                       {0, 0}};
+    const struct kv_cache_spec spec = {.num_layers = 1,
+                                       .num_blocks = NUM_BLOCKS,
+                                       .block_size = BLOCK_SIZE,
+                                       .num_kv_heads = NUM_KV_HEADS,
+                                       .head_dim = HEAD_DIM,
+                                       .num_heads = NUM_KV_HEADS,
+                                       .limits = {1, 1, BLOCK_SIZE, 1, 1, 0},
+                                       .dtype = DTYPE_F32};
     struct kv_cache *cache = NULL;
     if (backend->ops->kv_cache_create(backend, &spec, &cache, NULL)) {
         print_message("skipped: no 18 GiB of address space to be had\n");

@@ -324,6 +324,14 @@ static void test_kv_groups_of_layers_with_different_shapes(void **state) {
         layer_table_plan_kv(&table, 32768, KV_GROUPS_MAX, cases[i].world_size);
         assert_int_equal(table.num_kv_groups, cases[i].num_groups);
         assert_int_equal(table.kv_block_end.num_elements, cases[i].elements);
+        assert_int_equal(table.num_kv_shapes, 2);
+        for (uint32_t k = 0; k < 2; k++) {
+            const struct kv_shape *shape = &table.kv_shapes[k];
+            uint32_t first = k ? cases[i].every - 1 : 0; // the first layer with it
+            assert_int_equal(shape->head_dim, table.layers[first].head_dim);
+            assert_int_equal(shape->num_kv_heads,
+                             layer_kv_heads(&table.layers[first], cases[i].world_size));
+        }
         struct kv_place ends[KV_GROUPS_MAX] = {{0, 0}};
         for (uint32_t k = 0; k < table.num_layers; k++) {
             const struct layer *layer = &table.layers[k];
@@ -395,6 +403,21 @@ static void test_heads_of_every_layer_are_checked(void **state) {
                          ERR_UNSUPPORTED);
         expect_words(&err, cases[i].words);
     }
+    layer_table_fini(&table);
+    model_config_fini(&config);
+}
+
+static void test_more_shapes_of_keys_than_a_cache_has_are_refused(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK({"num_hidden_layers", "60"});
+    struct layer_table table;
+    struct err err = {0};
+    assert_int_equal(family_resolve(&table, &config, &err), OK);
+    for (uint32_t i = 0; i < table.num_layers; i++) table.layers[i].num_kv_heads = 1 + i % 8;
+    assert_int_equal(layer_table_check(&table, &err), OK);
+    table.layers[59].num_kv_heads = 9;
+    assert_int_equal(layer_table_check(&table, &err), ERR_UNSUPPORTED);
+    expect_words(&err, "keys and values of more than 8 shapes");
     layer_table_fini(&table);
     model_config_fini(&config);
 }
@@ -548,6 +571,7 @@ int main(void) {
         cmocka_unit_test(test_kv_groups_of_layers_with_different_shapes),
         cmocka_unit_test(test_heads_of_every_layer_are_checked),
         cmocka_unit_test(test_what_has_no_code_is_refused),
+        cmocka_unit_test(test_more_shapes_of_keys_than_a_cache_has_are_refused),
         cmocka_unit_test(test_unknown_architecture_lists_the_known),
         cmocka_unit_test(test_biases_that_a_family_lacks),
         cmocka_unit_test(test_norms_over_all_heads_want_one_rank),

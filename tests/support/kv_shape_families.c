@@ -1,7 +1,7 @@
-/* The table of families for tests of layers whose keys and values have different shapes, which no
- * published family here has. Linked into a program, it replaces src/model/families.c. In it every
- * second layer of a model of Qwen3 has one KV head, heads of half as many elements more, and a
- * rotary embedding of its own. From the fourth layer on there is a window.
+/* The table of families for tests of layers whose keys and values have different shapes. Linked
+ * into a program, it replaces src/model/families.c. In it every second layer of a model of Qwen3
+ * has one KV head, a rotary embedding of its own, and heads of half as many elements more, or of
+ * 512 where the others have 256. From the fourth layer on there is a window.
  * tools/reference/make_reference.py has the same in transformers. */
 #include <math.h>
 
@@ -16,7 +16,8 @@ static void make_shapes(struct layer_table *table, const struct model_config *co
         layer->window = i < 3 ? 0 : 48;
         if (i % 2 == 0) continue;
         layer->num_kv_heads = 1;
-        layer->head_dim = layer->rotary_dim = config->head_dim * 3 / 2;
+        layer->head_dim = config->head_dim == 256 ? 512 : config->head_dim * 3 / 2;
+        layer->rotary_dim = layer->head_dim;
         layer->query_scale = 1 / sqrtf((float)layer->head_dim);
         layer->rope = 1;
     }

@@ -526,6 +526,7 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
         .kv_cache_dtypes = 1u << DTYPE_I8 | 1u << DTYPE_F8_E4M3,
         .has_windows = true,
         .has_kv_groups = true,
+        .has_kv_shapes = true,
     };
     snprintf(cuda->base.description, sizeof cuda->base.description, "cuda %.100s", name);
     CU(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));

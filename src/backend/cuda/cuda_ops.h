@@ -17,10 +17,12 @@ struct linear {
 
 struct kv_cache {
     struct kv_cache_spec spec;
-    size_t part_bytes; // size of all keys, or of all values, of one layer
-    char *data; // dev: per layer keys, then values, in kernels.h's layout
-    struct cuda_attention_plan plans[KV_GROUPS_MAX]; // [num_plans] work lists, by KV group
-    uint32_t num_plans;
+    size_t part_bytes; // all keys, or all values, of one layer, if all have the same shape
+    size_t block_bytes; // of a block in all layers
+    char *data; // dev: in kernels.h's layout
+    // [num_groups][num_shapes] work lists, by KV group and shape
+    struct cuda_attention_plan plans[KV_GROUPS_MAX * KV_SHAPES_MAX];
+    uint32_t num_groups, num_shapes;
 };
 
 static inline struct cuda_linear_view cuda_linear_view_of(const struct linear *linear) {

@@ -13,8 +13,8 @@ enum {
     HEADS_TO_128 = HEADS(32) | HEADS(64) | HEADS(96) | HEADS(128),
     HEADS_ALL = HEADS_TO_128 | HEADS(256),
     LINEAR_ALL = FEATURE_GATED | FEATURE_ADDED | FEATURE_BIAS | FEATURE_FLOAT_OUT,
-    ATTENTION_ALL =
-        FEATURE_WINDOW | FEATURE_SOFTCAP | FEATURE_SINKS | FEATURE_KV_GROUP | FEATURE_KV_CODES,
+    ATTENTION_ALL = FEATURE_WINDOW | FEATURE_SOFTCAP | FEATURE_SINKS | FEATURE_KV_GROUP |
+                    FEATURE_KV_CODES | FEATURE_KV_SHAPES,
 };
 
 // The matrix is divided into tiles of 8 outputs: no more than tiles_max for a multiprocessor, gates
@@ -131,6 +131,12 @@ static bool fits_clusters(const struct kernel_row *row, const struct kernel_job 
                                        job->head_dim);
 }
 
+static bool fits_wide_heads(const struct kernel_row *row, const struct kernel_job *job,
+                            const struct cuda_device_info *info) {
+    (void)row, (void)job;
+    return info->shared_bytes_max >= CUDA_WIDE_HEADS_BYTES;
+}
+
 // clang-format off
 #define FEW_ROWS_SM90_ROW(LINES, TILES, WORK)                                                      \
     {OP_LINEAR, KERNEL_FEW_ROWS_SM90, BY_RULE, DEVICE_SM90, FORMAT_BF16, CUDA_FEW_ROWS, 0,         \
@@ -177,10 +183,14 @@ static const struct kernel_row rows[] = {
      FEATURE_WINDOW | FEATURE_KV_GROUP | FEATURE_KV_CODES, .takes = fits_clusters},
     {OP_DECODE, KERNEL_DECODE, BY_RULE, DEVICE_ANY, 0, 0, HEADS_ALL,
      ATTENTION_ALL | FEATURE_MIXED, .takes = NULL},
+    {OP_DECODE, KERNEL_DECODE, BY_RULE, DEVICE_ANY, 0, 0, HEADS(512),
+     ATTENTION_ALL | FEATURE_MIXED, .takes = fits_wide_heads},
     {OP_PREFILL, KERNEL_PREFILL_SM90, BY_RULE, DEVICE_SM90A, 0, 0, HEADS_64_128,
      FEATURE_WINDOW | FEATURE_KV_GROUP | FEATURE_KV_CODES, .takes = NULL},
     {OP_PREFILL, KERNEL_PREFILL, BY_RULE, DEVICE_ANY, 0, 0, HEADS_ALL, ATTENTION_ALL,
      .takes = NULL},
+    {OP_PREFILL, KERNEL_PREFILL, BY_RULE, DEVICE_ANY, 0, 0, HEADS(512), ATTENTION_ALL,
+     .takes = fits_wide_heads},
 
     {OP_EXPERTS, KERNEL_FEW_TOKENS, BY_RULE, DEVICE_ANY, FORMAT_BF16, 4, 0, 0, .takes = NULL},
     {OP_EXPERTS, KERNEL_SORTED_SM90, BY_RULE, DEVICE_SM90A, FORMAT_BF16, 0, 0, 0,
@@ -224,7 +234,7 @@ static bool has_device(enum kernel_device device, const struct cuda_device_info 
 }
 
 static bool has_head_dim(uint32_t head_dims, uint32_t head_dim) {
-    return !head_dims || (head_dim % 32 == 0 && head_dim <= 256 && head_dims & HEADS(head_dim));
+    return !head_dims || (head_dim % 32 == 0 && head_dim <= 512 && head_dims & HEADS(head_dim));
 }
 
 bool kernel_row_takes(const struct kernel_row *row, const struct kernel_job *job,

@@ -60,6 +60,7 @@ enum kernel_feature {
     FEATURE_KV_GROUP = 1 << 8, // a KV group other than the first
     FEATURE_MIXED = 1 << 9, // OP_DECODE: the step has sequences with more query tokens too
     FEATURE_KV_CODES = 1 << 10, // the cache has 8-bit codes; OP_LAYERS has no kernel for them
+    FEATURE_KV_SHAPES = 1 << 11, // the cache has layers of several shapes; likewise
 };
 
 enum kernel_format { FORMAT_BF16 = 1 << 0, FORMAT_PACKED = 1 << 1 };

@@ -164,8 +164,11 @@ struct cuda_decode_layers {
     struct cuda_ranks ranks; // world_size 0 or 1: weights are whole
 };
 
-/* The paged cache. Keys and values of a layer are
- * [num_blocks][num_kv_heads][block_size / 16] tiles of 16 positions, each contiguous.
+/* The paged cache. The keys of a layer in one block, and likewise its values, are
+ * [num_kv_heads][block_size / 16] tiles of 16 positions, each contiguous. Where all layers have the
+ * same shape, the blocks of a layer's keys lie one behind the other, then those of its values. With
+ * several shapes a block has all layers of its KV group one behind the other, of each the keys and
+ * then the values.
  *
  * In bf16 a tile is [16][head_dim]. A row of head_dim elements is swizzled: the 16-byte chunk c of
  * position p is stored at chunk c ^ (p & 7), or c ^ (p / 2 & 3) if head_dim is no multiple of 64.
@@ -174,6 +177,7 @@ struct cuda_decode_layers {
 struct cuda_kv_view {
     void *keys, *values; // of one layer
     uint32_t num_blocks, block_size, num_kv_heads, head_dim;
+    uint32_t block_chunks; // from a block to the next: so many times 16 bytes
     enum dtype dtype; // DTYPE_BF16, or codes: DTYPE_I8, DTYPE_F8_E4M3
 };
 
@@ -188,6 +192,9 @@ static inline size_t cuda_kv_tile_bytes(enum dtype dtype, uint32_t head_dim) {
     if (cuda_kv_has_codes(dtype)) return 16 * (size_t)head_dim + CUDA_KV_SCALES_BYTES;
     return 16 * (size_t)head_dim * sizeof(uint16_t);
 }
+
+// Most shared memory of a block of attention/decode.cu or attention/prefill.cu with heads of 512.
+enum { CUDA_WIDE_HEADS_BYTES = 210 * 1024 };
 
 enum {
     CUDA_PREFILL_TILE = 64, // query tokens of a prefill tile; attention.c may double them
@@ -216,8 +223,12 @@ struct cuda_attention_plan {
     float *partial;
     uint32_t max_seqs, max_items, max_tiles;
     uint32_t tile_tokens; // query tokens of a tile
-    uint32_t window; // of the layers that use the lists; 0: none
-    uint32_t extras; // FEATURE_SOFTCAP and FEATURE_SINKS of these layers (kernel_table.h)
+    // Of the layers that use the lists:
+    uint32_t num_heads, num_kv_heads, head_dim;
+    enum dtype kv_dtype;
+    uint32_t window; // 0: none
+    uint32_t extras; // FEATURE_SOFTCAP and FEATURE_SINKS (kernel_table.h)
+    bool has_layers; // a layer has used the lists, or will: it is the only shape
     bool is_current; // the lists are of the step that is being launched
 };
 
@@ -292,10 +303,9 @@ void cuda_attention_prefill_sm90_launch(const struct attention_args *args,
                                         const struct cuda_kv_view *kv,
                                         const struct cuda_attention_plan *plan,
                                         const struct cuda_device_info *info, cudaStream_t stream);
-// Reads only the head counts and head_dim of `spec`.
 void cuda_attention_plan_launch(const struct step *step, const struct cuda_attention_plan *plan,
-                                const struct kv_cache_spec *spec, uint32_t kv_group,
-                                const struct cuda_device_info *info, cudaStream_t stream);
+                                uint32_t kv_group, const struct cuda_device_info *info,
+                                cudaStream_t stream);
 // Fills in info->max_clusters.
 void cuda_attention_max_clusters(struct cuda_device_info *info);
 // Requires choice->cluster_size > 0.

@@ -22,6 +22,30 @@ struct run {
     uint32_t stride, num_blocks;
 };
 
+// A layer before those that attend, and one behind them, if the cache has layers of several shapes.
+static const struct kv_shape other_shape = {1, 32};
+
+// Where a layer begins in a block of such a cache; of LAYERS: where the last one of all does.
+static struct kv_place place_of(const struct shape *shape, uint32_t layer) {
+    size_t heads = (size_t)layer * shape->num_kv_heads;
+    return (struct kv_place){other_shape.num_kv_heads + heads,
+                             other_shape.num_kv_heads * other_shape.head_dim +
+                                 heads * shape->head_dim};
+}
+
+static void add_other_shapes(struct kv_cache_spec *spec, const struct shape *shape) {
+    const struct kv_place behind = place_of(shape, LAYERS);
+    spec->num_layers = LAYERS + 2;
+    spec->num_shapes = 2;
+    spec->shapes[0] = other_shape;
+    spec->shapes[1] = (struct kv_shape){shape->num_kv_heads, shape->head_dim};
+    spec->block_end.num_heads = behind.num_heads + other_shape.num_kv_heads;
+    spec->block_end.num_elements =
+        behind.num_elements + other_shape.num_kv_heads * other_shape.head_dim;
+    if (spec->num_kv_heads < other_shape.num_kv_heads)
+        spec->num_kv_heads = other_shape.num_kv_heads;
+}
+
 // The tokens of one call of attention_prepare.
 struct tokens {
     uint32_t num;
@@ -146,6 +170,7 @@ static struct attention_args args_of(const struct run *run, const struct step *s
                                    .cache = run->cache,
                                    .layer = layer,
                                    .kv_group = run->variant->kv_group,
+                                   .place = place_of(shape, layer),
                                    .num_heads = shape->num_heads,
                                    .num_kv_heads = shape->num_kv_heads,
                                    .head_dim = shape->head_dim,
@@ -252,22 +277,22 @@ static struct run run_start(struct backend *backend, const struct inputs *in,
     run.q_norm = tensor_raw(backend, in->q_norm, head_bytes);
     run.k_norm = tensor_raw(backend, in->k_norm, head_bytes);
     run.sinks = tensor_raw(backend, in->sinks, shape->num_heads * sizeof *in->sinks);
-    const struct kv_cache_spec spec = {
-        .num_layers = LAYERS,
-        .num_blocks = run.num_blocks,
-        .block_size = shape->block_size,
-        .num_kv_heads = shape->num_kv_heads,
-        .head_dim = shape->head_dim,
-        .num_heads = shape->num_heads,
-        .limits =
-            {
-                .max_num_tokens = in->num_queries + variant->num_padding,
-                .max_num_seqs = in->work->num_seqs + variant->num_padding,
-                .max_positions = in->max_context,
-                .max_blocks_per_seq = run.stride,
-                .num_kv_groups = 1 + variant->kv_group,
-            },
-        .dtype = dtype_of(backend, variant)};
+    struct kv_cache_spec spec = {.num_layers = LAYERS,
+                                 .num_blocks = run.num_blocks,
+                                 .block_size = shape->block_size,
+                                 .num_kv_heads = shape->num_kv_heads,
+                                 .head_dim = shape->head_dim,
+                                 .num_heads = shape->num_heads,
+                                 .limits =
+                                     {
+                                         .max_num_tokens = in->num_queries + variant->num_padding,
+                                         .max_num_seqs = in->work->num_seqs + variant->num_padding,
+                                         .max_positions = in->max_context,
+                                         .max_blocks_per_seq = run.stride,
+                                         .num_kv_groups = 1 + variant->kv_group,
+                                     },
+                                 .dtype = dtype_of(backend, variant)};
+    if (variant->is_among_shapes) add_other_shapes(&spec, shape);
     if (backend->ops->kv_cache_create(backend, &spec, &run.cache, &err))
         fail_msg("%s", err.message);
     write_nans(&run);

@@ -64,6 +64,8 @@ struct variant {
     uint32_t kv_group; // 0 or 1: of two groups, where the first has no slots and blocks of NaN
     bool skipped; // first run a step whose tokens are NaN and have no slots
     const struct project_in_args *qkv; // run by project_in before the step; NULL: none
+    // The cache has layers of several shapes: a block has others before and behind these two.
+    bool is_among_shapes;
     enum dtype kv_dtype; // of the cache; DTYPE_NONE: float32 or, where there is none, the device's
 };
 

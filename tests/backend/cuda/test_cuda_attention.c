@@ -285,6 +285,73 @@ static void test_second_kv_group(void **state) {
     check_special(pair, &windowed_mixed, &plain, 1);
 }
 
+// Layers of several shapes in one cache: blocks are further from each other than a layer's parts of
+// them are long.
+static void check_among_shapes(const struct device_pair *pair, const struct shape *shape,
+                               enum dtype kv_dtype) {
+    const struct variant plain = {.is_among_shapes = true, .kv_dtype = kv_dtype};
+    const struct variant grouped = {.is_among_shapes = true, .kv_group = 1, .kv_dtype = kv_dtype};
+    const struct variant fused = {.is_among_shapes = true, .is_fused = true, .kv_dtype = kv_dtype};
+    check_variant(pair, shape, &windowed_decode, &plain);
+    check_variant(pair, shape, &windowed_prompts, &plain);
+    check_variant(pair, shape, &windowed_mixed, &grouped);
+    if (has_attend(pair->device)) check_variant(pair, shape, &windowed_decode, &fused);
+}
+
+static void test_layers_of_several_shapes(void **state) {
+    const struct device_pair *pair = *state;
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        check_among_shapes(pair, &shapes[i], DTYPE_NONE);
+        if (!backend_has_kv_cache_dtype(pair->device, DTYPE_I8)) continue;
+        check_among_shapes(pair, &shapes[i], DTYPE_I8);
+    }
+}
+
+static bool takes_heads_of_512(struct backend *device) {
+    const struct kv_cache_spec spec = {.num_layers = 1,
+                                       .num_blocks = 1,
+                                       .block_size = 16,
+                                       .num_kv_heads = 1,
+                                       .head_dim = 512,
+                                       .num_heads = 1,
+                                       .limits = {.max_num_tokens = 1, .max_num_seqs = 1},
+                                       .dtype = device->kv_cache_dtype};
+    struct kv_cache *cache = NULL;
+    enum status status = device->ops->kv_cache_create(device, &spec, &cache, NULL);
+    device->ops->kv_cache_destroy(device, cache);
+    assert_true(status == OK || status == ERR_UNSUPPORTED);
+    return status == OK;
+}
+
+// As full layers of Gemma 4, and groups of other sizes.
+static const struct shape wide_shapes[] = {
+    {8, 1, 512, 16, true}, {16, 2, 512, 64, true}, {3, 1, 512, 16, false}, {12, 1, 512, 48, false}};
+
+static void test_heads_of_512(void **state) {
+    const struct device_pair *pair = *state;
+    if (!takes_heads_of_512(pair->device)) skip();
+    static const struct work *const works[] = {&decode, &prefill, &mixed};
+    for (size_t w = 0; w < ARRAY_LEN(works); w++) check(pair, &wide_shapes[0], works[w]);
+    for (size_t i = 0; i < ARRAY_LEN(wide_shapes); i++) {
+        check_among_shapes(pair, &wide_shapes[i], DTYPE_NONE);
+        if (!backend_has_kv_cache_dtype(pair->device, DTYPE_I8)) continue;
+        check_among_shapes(pair, &wide_shapes[i], i % 2 ? DTYPE_I8 : DTYPE_F8_E4M3);
+    }
+    check_alone(pair, &wide_shapes[0], &windowed_prompts);
+}
+
+static void test_windows_caps_and_sinks_with_heads_of_512(void **state) {
+    static const struct special specials[] = {
+        {.window = 100}, {.softcap = 2}, {.window = 31, .softcap = 3, .has_sinks = true}};
+    const struct device_pair *pair = *state;
+    if (!takes_heads_of_512(pair->device)) skip();
+    const struct variant plain = {0};
+    for (size_t i = 0; i < ARRAY_LEN(specials); i++) {
+        check_all_with(pair, &wide_shapes[i], &specials[i], &windowed_decode, &plain, 1);
+        check_all_with(pair, &wide_shapes[i], &specials[i], &windowed_mixed, &plain, 1);
+    }
+}
+
 // Next to linear/few_rows_sm90.cu, attention may use less shared memory. The results are the same.
 static void test_decode_beside_a_small_linear(void **state) {
     enum { SIZE = 64 };
@@ -346,6 +413,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_windows_caps_and_sinks_of_decodes),
         cmocka_unit_test(test_windows_caps_and_sinks_of_prompts),
         cmocka_unit_test(test_second_kv_group),
+        cmocka_unit_test(test_layers_of_several_shapes),
+        cmocka_unit_test(test_heads_of_512),
+        cmocka_unit_test(test_windows_caps_and_sinks_with_heads_of_512),
         cmocka_unit_test(test_decode_beside_a_small_linear),
     };
     return device_pair_run(argc, argv, "cuda attention", tests, ARRAY_LEN(tests));

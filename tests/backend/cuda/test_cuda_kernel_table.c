@@ -243,10 +243,34 @@ static void test_attention_over_codes(void **state) {
     assert_int_equal(attention_kernel(&ampere, OP_PREFILL, 1, 256, capped), KERNEL_PREFILL);
 }
 
+// A cache whose layers have different shapes.
+static void test_attention_among_shapes(void **state) {
+    (void)state;
+    uint32_t among = FEATURE_KV_SHAPES, all = among | FEATURE_KV_CODES | FEATURE_SINKS;
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 128, among), KERNEL_DECODE);
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 256, all), KERNEL_DECODE);
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 512, all), KERNEL_DECODE);
+    assert_int_equal(attention_kernel(&h200, OP_PREFILL, 1, 128, among), KERNEL_PREFILL);
+    assert_int_equal(attention_kernel(&h200, OP_PREFILL, 1, 512, all), KERNEL_PREFILL);
+}
+
+// Their kernels take more shared memory than some devices have.
+static void test_heads_of_512(void **state) {
+    (void)state;
+    struct cuda_device_info small = h200;
+    for (int op = OP_DECODE; op <= OP_PREFILL; op++) {
+        small.shared_bytes_max = CUDA_WIDE_HEADS_BYTES;
+        assert_int_not_equal(attention_kernel(&small, op, 1, 512, 0), NONE);
+        small.shared_bytes_max--;
+        assert_int_equal(attention_kernel(&small, op, 1, 512, 0), NONE);
+        assert_int_not_equal(attention_kernel(&small, op, 1, 256, 0), NONE);
+    }
+}
+
 static void test_head_dims(void **state) {
     (void)state;
     static const uint32_t has[] = {32, 64, 96, 128, 256};
-    static const uint32_t lacks[] = {0, 16, 48, 80, 160, 192, 224, 288, 512, 1024};
+    static const uint32_t lacks[] = {0, 16, 48, 80, 160, 192, 224, 288, 480, 1024};
     for (size_t i = 0; i < ARRAY_LEN(has); i++) {
         assert_int_not_equal(attention_kernel(&ampere, OP_DECODE, 1, has[i], 0), NONE);
         assert_int_not_equal(attention_kernel(&ampere, OP_PREFILL, 1, has[i], 0), NONE);
@@ -411,6 +435,8 @@ int main(void) {
         cmocka_unit_test(test_attention_of_decodes),
         cmocka_unit_test(test_attention_of_prompts),
         cmocka_unit_test(test_attention_over_codes),
+        cmocka_unit_test(test_attention_among_shapes),
+        cmocka_unit_test(test_heads_of_512),
         cmocka_unit_test(test_head_dims),
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_packed_experts),

@@ -6,32 +6,55 @@
 #include "backend/kv_cache_dtype.h"
 #include "base/check.h"
 
-// Size of all keys, or of all values, of one layer.
-static size_t part_bytes(const struct kv_cache_spec *spec, size_t num_blocks) {
-    size_t tiles = num_blocks * (spec->block_size / CUDA_DECODE_TILE) * spec->num_kv_heads;
-    return tiles * cuda_kv_tile_bytes(spec->dtype, spec->head_dim);
+static bool has_shapes(const struct kv_cache_spec *spec) {
+    return spec->num_shapes > 0;
+}
+
+static struct kv_shape shape_of(const struct kv_cache_spec *spec, uint32_t index) {
+    if (has_shapes(spec)) return spec->shapes[index];
+    return (struct kv_shape){spec->num_kv_heads, spec->head_dim};
+}
+
+// Size of the keys, or of the values, of one layer.
+static size_t part_bytes(const struct kv_cache_spec *spec, struct kv_shape shape,
+                         size_t num_blocks) {
+    size_t tiles = num_blocks * (spec->block_size / CUDA_DECODE_TILE) * shape.num_kv_heads;
+    return tiles * cuda_kv_tile_bytes(spec->dtype, shape.head_dim);
+}
+
+// Of keys and values of a block, before a place.
+static size_t bytes_before(const struct kv_cache_spec *spec, const struct kv_place *place) {
+    size_t scales = cuda_kv_tile_bytes(spec->dtype, 0),
+           element = cuda_kv_tile_bytes(spec->dtype, 1);
+    return 2 * (size_t)(spec->block_size / CUDA_DECODE_TILE) *
+           (place->num_heads * scales + place->num_elements * (element - scales));
 }
 
 // The kernel for a step's decodes, or for its prompts. NULL: there is none for this head_dim.
 static const struct kernel_row *row_for(const struct cuda_device_info *info, enum kernel_op op,
-                                        const struct kv_cache_spec *spec, uint32_t num_seqs,
-                                        uint32_t features) {
-    uint32_t codes = cuda_kv_has_codes(spec->dtype) ? FEATURE_KV_CODES : 0u;
+                                        const struct kv_cache_spec *spec, struct kv_shape shape,
+                                        uint32_t num_seqs, uint32_t features) {
+    uint32_t of_cache = (cuda_kv_has_codes(spec->dtype) ? FEATURE_KV_CODES : 0u) |
+                        (has_shapes(spec) ? FEATURE_KV_SHAPES : 0u);
     const struct kernel_job job = {.op = op,
                                    .rows = num_seqs,
-                                   .features = features | codes,
+                                   .features = features | of_cache,
                                    .num_heads = spec->num_heads,
-                                   .num_kv_heads = spec->num_kv_heads,
-                                   .head_dim = spec->head_dim};
+                                   .num_kv_heads = shape.num_kv_heads,
+                                   .head_dim = shape.head_dim};
     return kernel_table_next(NULL, &job, info);
+}
+
+static struct kv_shape shape_of_plan(const struct cuda_attention_plan *plan) {
+    return (struct kv_shape){plan->num_kv_heads, plan->head_dim};
 }
 
 // What a plan's lists are made for. prefill_sm90.cu takes two heads that share K and V. If groups
 // are odd it takes one head and twice the tokens.
 static void plan_set(struct cuda_attention_plan *plan, const struct cuda_device_info *info,
                      const struct kv_cache_spec *spec, uint32_t window, uint32_t extras) {
-    const struct kernel_row *row = row_for(info, OP_PREFILL, spec, 1, extras);
-    bool has_pairs = spec->num_heads / spec->num_kv_heads % 2 == 0;
+    const struct kernel_row *row = row_for(info, OP_PREFILL, spec, shape_of_plan(plan), 1, extras);
+    bool has_pairs = plan->num_heads / plan->num_kv_heads % 2 == 0;
     plan->window = window;
     plan->extras = extras;
     plan->tile_tokens = row && row->kernel == KERNEL_PREFILL_SM90 && !has_pairs
@@ -41,19 +64,25 @@ static void plan_set(struct cuda_attention_plan *plan, const struct cuda_device_
 
 // Allocates work lists for the largest step.
 static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda_backend *cuda,
-                             const struct kv_cache_spec *spec, struct err *err) {
+                             const struct kv_cache_spec *spec, struct kv_shape shape,
+                             struct err *err) {
     enum status status = OK;
     plan->max_seqs = spec->limits.max_num_seqs;
-    struct cuda_decode_shape shape = cuda_decode_shape_of(
-        &cuda->info, spec->num_heads, spec->num_kv_heads, spec->head_dim, spec->dtype);
-    plan->max_items = spec->limits.max_num_seqs + (uint32_t)shape.num_spans;
+    plan->num_heads = spec->num_heads;
+    plan->num_kv_heads = shape.num_kv_heads;
+    plan->head_dim = shape.head_dim;
+    plan->kv_dtype = spec->dtype;
+    plan->has_layers = !has_shapes(spec);
+    struct cuda_decode_shape decode = cuda_decode_shape_of(
+        &cuda->info, spec->num_heads, shape.num_kv_heads, shape.head_dim, spec->dtype);
+    plan->max_items = spec->limits.max_num_seqs + (uint32_t)decode.num_spans;
     plan->max_tiles = spec->limits.max_num_tokens / CUDA_PREFILL_TILE + spec->limits.max_num_seqs;
     plan_set(plan, &cuda->info, spec, 0, 0);
     CU(cudaMalloc((void **)&plan->items, plan->max_items * 8 * sizeof *plan->items));
     CU(cudaMalloc((void **)&plan->spans,
-                  (size_t)shape.num_spans * sizeof(struct cuda_decode_span)));
+                  (size_t)decode.num_spans * sizeof(struct cuda_decode_span)));
     // A block loads a whole span; the plan does not write all fields of an empty one.
-    CU(cudaMemsetAsync(plan->spans, 0, (size_t)shape.num_spans * sizeof(struct cuda_decode_span),
+    CU(cudaMemsetAsync(plan->spans, 0, (size_t)decode.num_spans * sizeof(struct cuda_decode_span),
                        cuda->stream));
     CU(cudaMalloc((void **)&plan->tiles, plan->max_tiles * 4 * sizeof *plan->tiles));
     CU(cudaMalloc((void **)&plan->counts, 3 * sizeof *plan->counts));
@@ -63,24 +92,33 @@ fail:
     return status;
 }
 
-// One plan for each KV group. They share the memory for what an attention leaves for its own end.
+static uint32_t num_plans(const struct kv_cache *cache) {
+    return cache->num_groups * cache->num_shapes;
+}
+
+// One plan for each KV group and shape. They share the memory for what an attention leaves for its
+// own end.
 static enum status plans_init(struct kv_cache *cache, const struct cuda_backend *cuda,
                               struct err *err) {
     enum status status = OK;
     const struct kv_cache_spec *spec = &cache->spec;
-    for (uint32_t g = 0; g < cache->num_plans; g++) {
-        status = plan_init(&cache->plans[g], cuda, spec, err);
+    size_t partial = 0;
+    for (uint32_t i = 0; i < num_plans(cache); i++) {
+        struct kv_shape shape = shape_of(spec, i % cache->num_shapes);
+        status = plan_init(&cache->plans[i], cuda, spec, shape, err);
         if (status) return status;
+        size_t split_bytes = (size_t)spec->num_heads * (shape.head_dim + 2) * sizeof(float);
+        size_t bytes = cache->plans[i].max_items * split_bytes;
+        if (bytes > partial) partial = bytes;
     }
     struct cuda_attention_plan *first = &cache->plans[0];
     size_t arrived = (size_t)first->max_seqs * spec->num_heads * sizeof *first->arrived;
-    size_t split_bytes = (size_t)spec->num_heads * (spec->head_dim + 2) * sizeof *first->partial;
     CU(cudaMalloc((void **)&first->arrived, arrived));
-    CU(cudaMalloc((void **)&first->partial, first->max_items * split_bytes));
+    CU(cudaMalloc((void **)&first->partial, partial));
     CU(cudaMemsetAsync(first->arrived, 0, arrived, cuda->stream));
-    for (uint32_t g = 1; g < cache->num_plans; g++) {
-        cache->plans[g].arrived = first->arrived;
-        cache->plans[g].partial = first->partial;
+    for (uint32_t i = 1; i < num_plans(cache); i++) {
+        cache->plans[i].arrived = first->arrived;
+        cache->plans[i].partial = first->partial;
     }
     return OK;
 fail:
@@ -88,26 +126,42 @@ fail:
 }
 
 static void plans_fini(struct kv_cache *cache) {
-    for (uint32_t g = 0; g < cache->num_plans; g++) {
-        cudaFree(cache->plans[g].items);
-        cudaFree(cache->plans[g].spans);
-        cudaFree(cache->plans[g].tiles);
-        cudaFree(cache->plans[g].counts);
-        cudaFree(cache->plans[g].splits);
+    for (uint32_t i = 0; i < num_plans(cache); i++) {
+        cudaFree(cache->plans[i].items);
+        cudaFree(cache->plans[i].spans);
+        cudaFree(cache->plans[i].tiles);
+        cudaFree(cache->plans[i].counts);
+        cudaFree(cache->plans[i].splits);
     }
     cudaFree(cache->plans[0].arrived);
     cudaFree(cache->plans[0].partial);
+}
+
+static enum status check_head_dim(const struct cuda_device_info *info,
+                                  const struct kv_cache_spec *spec, struct kv_shape shape,
+                                  struct err *err) {
+    if (row_for(info, OP_DECODE, spec, shape, 1, 0) && row_for(info, OP_PREFILL, spec, shape, 1, 0))
+        return OK;
+    if (shape.head_dim == 512) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "head_dim 512: its kernels on device cuda take %d bytes of shared memory, "
+                       "and this GPU has %d",
+                       CUDA_WIDE_HEADS_BYTES, info->shared_bytes_max);
+    }
+    return err_set(err, ERR_UNSUPPORTED,
+                   "head_dim %u: device cuda has kernels for 32, 64, 96, 128, 256 and 512",
+                   shape.head_dim);
 }
 
 enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
                                  struct kv_cache **out, struct err *err) {
     enum status status = OK;
     *out = NULL;
-    const struct cuda_device_info *info = &cuda_backend_of(backend)->info;
-    if (!row_for(info, OP_DECODE, spec, 1, 0) || !row_for(info, OP_PREFILL, spec, 1, 0)) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "head_dim %u: device cuda has kernels for 32, 64, 96, 128 and 256",
-                       spec->head_dim);
+    uint32_t num_shapes = has_shapes(spec) ? spec->num_shapes : 1;
+    CHECK(num_shapes <= KV_SHAPES_MAX, "%u shapes", num_shapes);
+    for (uint32_t i = 0; i < num_shapes; i++) {
+        status = check_head_dim(&cuda_backend_of(backend)->info, spec, shape_of(spec, i), err);
+        if (status) return status;
     }
     if (spec->dtype != DTYPE_NONE && !backend_has_kv_cache_dtype(backend, spec->dtype)) {
         return err_set(err, ERR_UNSUPPORTED,
@@ -117,12 +171,13 @@ enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_
     struct kv_cache *cache = calloc(1, sizeof *cache);
     if (!cache) return err_nomem(err, "KV cache");
     cache->spec = *spec;
-    cache->part_bytes = part_bytes(spec, spec->num_blocks);
-    size_t bytes = 2 * cache->part_bytes * spec->num_layers;
-    CU(cudaMalloc((void **)&cache->data, bytes));
+    cache->num_shapes = num_shapes;
+    cache->block_bytes = cuda_kv_cache_block_bytes(backend, spec);
+    cache->part_bytes = part_bytes(spec, shape_of(spec, 0), spec->num_blocks);
+    CU(cudaMalloc((void **)&cache->data, cache->block_bytes * spec->num_blocks));
     // The cache is not cleared, which would take a while: no position is read before it is written.
-    cache->num_plans = spec->limits.num_kv_groups ? spec->limits.num_kv_groups : 1;
-    CHECK(cache->num_plans <= KV_GROUPS_MAX, "%u KV groups", cache->num_plans);
+    cache->num_groups = spec->limits.num_kv_groups ? spec->limits.num_kv_groups : 1;
+    CHECK(cache->num_groups <= KV_GROUPS_MAX, "%u KV groups", cache->num_groups);
     status = plans_init(cache, cuda_backend_of(backend), err);
     if (status) goto fail;
     *out = cache;
@@ -142,33 +197,46 @@ void cuda_kv_cache_destroy(struct backend *backend, struct kv_cache *cache) {
 
 size_t cuda_kv_cache_block_bytes(const struct backend *backend, const struct kv_cache_spec *spec) {
     (void)backend;
-    return 2 * part_bytes(spec, 1) * spec->num_layers;
+    if (has_shapes(spec)) return bytes_before(spec, &spec->block_end);
+    return 2 * part_bytes(spec, shape_of(spec, 0), 1) * spec->num_layers;
 }
 
-static struct cuda_kv_view view_of(const struct kv_cache *cache, uint32_t layer) {
-    char *keys = cache->data + 2 * cache->part_bytes * layer;
+static struct cuda_kv_view view_of(const struct attention_args *args) {
+    const struct kv_cache *cache = args->cache;
+    const struct kv_cache_spec *spec = &cache->spec;
+    const struct kv_shape shape = {args->num_kv_heads, args->head_dim};
+    size_t part_of_block = part_bytes(spec, shape, 1);
+    size_t first = 2 * cache->part_bytes * args->layer, values = cache->part_bytes;
+    size_t stride = part_of_block;
+    if (has_shapes(spec)) {
+        first = bytes_before(spec, &args->place);
+        values = part_of_block;
+        stride = cache->block_bytes;
+        CHECK(first + 2 * part_of_block <= stride, "kv_heads=%u head_dim=%u place=%zu",
+              args->num_kv_heads, args->head_dim, first);
+    }
     return (struct cuda_kv_view){
-        .keys = keys,
-        .values = keys + cache->part_bytes,
-        .num_blocks = cache->spec.num_blocks,
-        .block_size = cache->spec.block_size,
-        .num_kv_heads = cache->spec.num_kv_heads,
-        .head_dim = cache->spec.head_dim,
-        .dtype = cache->spec.dtype,
+        .keys = cache->data + first,
+        .values = cache->data + first + values,
+        .num_blocks = spec->num_blocks,
+        .block_size = spec->block_size,
+        .num_kv_heads = args->num_kv_heads,
+        .head_dim = args->head_dim,
+        .block_chunks = (uint32_t)(stride / 16),
+        .dtype = spec->dtype,
     };
 }
 
 void cuda_attention_prepare(struct backend *backend, const struct attention_args *args) {
-    const struct cuda_kv_view view = view_of(args->cache, args->layer);
+    const struct cuda_kv_view view = view_of(args);
     struct cuda_backend *cuda = cuda_backend_of(backend);
     cuda_attention_prepare_launch(args, &view, &cuda->info, cuda->stream);
 }
 
-static void make_lists(const struct cuda_backend *cuda, struct kv_cache *cache, uint32_t kv_group,
-                       const struct step *step) {
-    struct cuda_attention_plan *plan = &cache->plans[kv_group];
-    cuda_attention_plan_launch(step, plan, &cache->spec, kv_group, &cuda->info, cuda->stream);
-    plan->is_current = true;
+static void make_lists(const struct cuda_backend *cuda, struct cuda_attention_plan *plan,
+                       uint32_t kv_group, const struct step *step) {
+    cuda_attention_plan_launch(step, plan, kv_group, &cuda->info, cuda->stream);
+    plan->has_layers = plan->is_current = true;
 }
 
 static bool has_longer_queries(const struct step *step) {
@@ -183,39 +251,54 @@ static bool is_by_clusters(const struct kernel_row *row) {
     return row && row->kernel == KERNEL_DECODE_CLUSTER;
 }
 
-// Work lists are made here for the windows that the groups had in the last step. A group's layers
-// have the same window in every step, so only a first step makes them anew in plan_of.
+// Work lists are made here for the layers that the last step had: their groups, shapes and windows.
+// These are the same in every step, so only a first step makes lists in plan_of.
 void cuda_attention_begin(struct backend *backend, struct kv_cache *cache,
                           const struct step *step) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     const struct kv_cache_spec *spec = &cache->spec;
+    const struct kv_shape shape = shape_of(spec, 0); // clusters take no other
     uint32_t mixed = mixed_of(step);
     cuda->step = (struct cuda_step){.is_compact = cuda->step.is_compact};
-    if (is_by_clusters(row_for(&cuda->info, OP_DECODE, spec, step->num_seqs, mixed))) {
+    if (is_by_clusters(row_for(&cuda->info, OP_DECODE, spec, shape, step->num_seqs, mixed))) {
         cuda->step.cluster_size = cuda_attention_cluster_size(
-            &cuda->info, step->num_seqs, spec->num_heads, spec->num_kv_heads, spec->head_dim);
+            &cuda->info, step->num_seqs, spec->num_heads, shape.num_kv_heads, shape.head_dim);
     }
-    for (uint32_t g = 0; g < cache->num_plans; g++) {
-        uint32_t features = mixed | cache->plans[g].extras;
-        cache->plans[g].is_current = false;
-        if (is_by_clusters(row_for(&cuda->info, OP_DECODE, spec, step->num_seqs, features))) {
-            continue; // needs no lists
+    for (uint32_t i = 0; i < num_plans(cache); i++) {
+        struct cuda_attention_plan *plan = &cache->plans[i];
+        const struct kernel_row *row = row_for(&cuda->info, OP_DECODE, spec, shape_of_plan(plan),
+                                               step->num_seqs, mixed | plan->extras);
+        plan->is_current = false;
+        if (plan->has_layers && !is_by_clusters(row)) { // those need no lists
+            make_lists(cuda, plan, i / cache->num_shapes, step);
         }
-        make_lists(cuda, cache, g, step);
     }
+}
+
+// The plan of these layers.
+static struct cuda_attention_plan *find_plan(const struct attention_args *args) {
+    struct kv_cache *cache = args->cache;
+    CHECK(args->kv_group < cache->num_groups, "KV group %u", args->kv_group);
+    struct cuda_attention_plan *plans = &cache->plans[args->kv_group * cache->num_shapes];
+    for (uint32_t i = 0; i < cache->num_shapes; i++) {
+        if (plans[i].num_kv_heads == args->num_kv_heads && plans[i].head_dim == args->head_dim) {
+            return &plans[i];
+        }
+    }
+    CHECK(false, "kv_heads=%u head_dim=%u", args->num_kv_heads, args->head_dim);
+    return NULL;
 }
 
 // The step's work lists for these layers.
 static const struct cuda_attention_plan *plan_of(struct cuda_backend *cuda,
                                                  const struct attention_args *args,
                                                  uint32_t extras) {
-    struct kv_cache *cache = args->cache;
-    struct cuda_attention_plan *plan = &cache->plans[args->kv_group];
+    struct cuda_attention_plan *plan = find_plan(args);
     if (plan->is_current && plan->window == args->window && plan->extras == extras) {
         return plan;
     }
-    plan_set(plan, &cuda->info, &cache->spec, args->window, extras);
-    make_lists(cuda, cache, args->kv_group, args->step);
+    plan_set(plan, &cuda->info, &args->cache->spec, args->window, extras);
+    make_lists(cuda, plan, args->kv_group, args->step);
     cuda->step.has_attended = false; // the next attention waits for the lists
     return plan;
 }
@@ -224,15 +307,16 @@ static const struct cuda_attention_plan *plan_of(struct cuda_backend *cuda,
 // its own sequences in the work lists.
 static void attend(struct cuda_backend *cuda, const struct attention_args *args, bool prepares) {
     const struct kv_cache_spec *spec = &args->cache->spec;
+    const struct kv_shape shape = {args->num_kv_heads, args->head_dim};
     const struct step *step = args->step;
     uint32_t extras =
         (args->softcap != 0 ? FEATURE_SOFTCAP : 0u) | (args->sinks ? FEATURE_SINKS : 0u);
     uint32_t features =
         extras | (args->window ? FEATURE_WINDOW : 0u) | (args->kv_group ? FEATURE_KV_GROUP : 0u);
-    CHECK(args->kv_group < args->cache->num_plans, "KV group %u", args->kv_group);
+    CHECK(args->kv_group < args->cache->num_groups, "KV group %u", args->kv_group);
     const struct kernel_row *decode =
-        row_for(&cuda->info, OP_DECODE, spec, step->num_seqs, features | mixed_of(step));
-    const struct cuda_kv_view view = view_of(args->cache, args->layer);
+        row_for(&cuda->info, OP_DECODE, spec, shape, step->num_seqs, features | mixed_of(step));
+    const struct cuda_kv_view view = view_of(args);
     int cluster_size = is_by_clusters(decode) ? cuda->step.cluster_size : 0;
     const struct cuda_attention_plan *plan = cluster_size ? NULL : plan_of(cuda, args, extras);
     const struct cuda_attention_choice choice = {
@@ -248,7 +332,7 @@ static void attend(struct cuda_backend *cuda, const struct attention_args *args,
     }
     if (has_longer_queries(step)) {
         const struct kernel_row *prefill =
-            row_for(&cuda->info, OP_PREFILL, spec, step->num_seqs, features);
+            row_for(&cuda->info, OP_PREFILL, spec, shape, step->num_seqs, features);
         if (prefill && prefill->kernel == KERNEL_PREFILL_SM90) {
             cuda_attention_prefill_sm90_launch(args, &view, plan, &cuda->info, cuda->stream);
         } else {

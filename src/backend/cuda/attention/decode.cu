@@ -38,30 +38,51 @@ __device__ __forceinline__ float inverse_sum(const decode_params &p, int head, f
     return __fdividef(1, sum);
 }
 
-// Joins the splits of one sequence and group of queries, in order. The block that finished last
-// runs it.
+// Joins the splits of one sequence and group of queries. The block that finished last runs it, with
+// a query for each warp at a time: its splits' weights are in the lanes, and a lane has some pairs
+// of dimensions. So many loads are on their way at once: with few sequences of wide heads, the
+// results of splits are a large part of all bytes.
 template <int D, bool EXTRAS>
 __device__ void join_splits(const decode_params &p, const decode_unit &u, __nv_bfloat16 *out) {
+    constexpr int STRIDE = D + 2, PAIRS = (D / 2 + 31) / 32; // of a lane
     int first = p.splits[u.row * 2], count = p.splits[u.row * 2 + 1];
-    constexpr int STRIDE = D + 2;
-    for (int i = threadIdx.x; i < u.num_queries * D; i += ATTENDING) {
-        int query = i / D, dim = i % D;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    size_t step = (size_t)p.num_heads * STRIDE;
+    for (int query = warp; query < u.num_queries; query += WARPS) {
         const float *split =
             of_step(p.partial) + ((size_t)first * p.num_heads + u.first_head + query) * STRIDE;
-        size_t step = (size_t)p.num_heads * STRIDE;
-        float max = -INFINITY;
-        for (int j = 0; j < count; j++) max = fmaxf(max, __ldcg(&split[j * step + D]));
-        float sum = 0, value = 0;
-        for (int j = 0; j < count; j++) {
-            float weight = exp2_fast(__ldcg(&split[j * step + D]) - max);
-            sum += weight * __ldcg(&split[j * step + D + 1]);
-            value += weight * __ldcg(&split[j * step + dim]);
+        float max = -INFINITY, sum = 0;
+        for (int j = lane; j < count; j += 32) max = fmaxf(max, __ldcg(&split[j * step + D]));
+        max = warp_max(max);
+        float2 values[PAIRS] = {};
+        for (int from = 0; from < count; from += 32) {
+            int number = min(count - from, 32);
+            float weight = 0;
+            if (lane < number) {
+                const float2 *ends =
+                    reinterpret_cast<const float2 *>(&split[(from + lane) * step + D]);
+                float2 end = __ldcg(ends); // maximum, sum
+                weight = exp2_fast(end.x - max);
+                sum += weight * end.y;
+            }
+#pragma unroll 4
+            for (int j = 0; j < number; j++) {
+                float factor = __shfl_sync(FULL_WARP, weight, j);
+                auto pairs = reinterpret_cast<const float2 *>(&split[(from + j) * step]);
+#pragma unroll
+                for (int i = 0; i < PAIRS; i++) {
+                    if (i * 32 + lane >= D / 2) break;
+                    float2 pair = __ldcg(&pairs[i * 32 + lane]);
+                    values[i].x += factor * pair.x, values[i].y += factor * pair.y;
+                }
+            }
         }
-        if constexpr (EXTRAS) {
-            value *= inverse_sum<EXTRAS>(p, u.first_head + query, max, sum);
-            out[query * D + dim] = __float2bfloat16(value);
-        } else {
-            out[query * D + dim] = __float2bfloat16(__fdividef(value, sum));
+        float inverse = inverse_sum<EXTRAS>(p, u.first_head + query, max, warp_sum(sum));
+        auto to = reinterpret_cast<uint32_t *>(out + query * D);
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            if (i * 32 + lane >= D / 2) break;
+            to[i * 32 + lane] = pack_bf16(values[i].x * inverse, values[i].y * inverse);
         }
     }
 }
@@ -188,7 +209,7 @@ __device__ __forceinline__ void attend(const decode_params &p, unit_slot<D, EXTR
 }
 
 template <int D, bool EXTRAS, bool CODES>
-__global__ void __launch_bounds__(ALL_THREADS, 2) decode_kernel(decode_params p) {
+__global__ void __launch_bounds__(ALL_THREADS, D > 256 ? 1 : 2) decode_kernel(decode_params p) {
     extern __shared__ __align__(128) char memory[]; // rings, unit slots, joined values
     __shared__ float maxes[WARPS * GROUP], sums[WARPS * GROUP];
     __shared__ uint64_t barriers[WARPS * CUDA_DECODE_STAGES_MAX];
@@ -262,8 +283,10 @@ void launch_for(uint32_t head_dim, const decode_params &p, const cuda_decode_sha
         return launch<96, CODES>(p, shape, info, stream);
     case 128:
         return launch<128, CODES>(p, shape, info, stream);
-    default:
+    case 256:
         return launch<256, CODES>(p, shape, info, stream);
+    default:
+        return launch<512, CODES>(p, shape, info, stream);
     }
 }
 

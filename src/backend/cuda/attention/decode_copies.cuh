@@ -138,8 +138,9 @@ template <int D, bool CODES> struct tile_queue {
         int block = __shfl_sync(FULL_WARP, now.blocks, index % 32);
         int ignored, offset;
         split_position(range.y + (warp + index * WARPS) * TILE, p.block_size, &ignored, &offset);
-        size_t row = ((size_t)block * p.num_kv_heads + now.kv_head) * p.block_size + offset;
-        size_t first = CODES ? row / TILE * (PART_BYTES / 2) : row * D; // in units of 2 bytes
+        uint32_t row = now.kv_head * p.block_size + offset; // in the block
+        size_t first = block_start(block, p.block_chunks) +
+                       (CODES ? (size_t)(row / TILE) * (PART_BYTES / 2) : (size_t)row * D);
         copy(ring + newest * TILE_BYTES, p.keys + first, p.values + first);
         index++;
     }

@@ -16,6 +16,7 @@ struct heads_params {
     const __nv_bfloat16 *qkv;
     __nv_bfloat16 *keys, *values; // of the layer
     int num_heads, num_kv_heads, block_size, qkv_stride;
+    uint32_t block_chunks; // as in cuda_kv_view
     // True: this kernel does what attention_prepare would do. False: attention_prepare has already
     // done it, and q, k and v are ready.
     bool prepares;
@@ -32,6 +33,7 @@ inline void fill_heads_params(heads_params &p, const attention_args *args, const
     p.num_heads = static_cast<int>(args->num_heads);
     p.num_kv_heads = static_cast<int>(args->num_kv_heads);
     p.block_size = static_cast<int>(kv->block_size);
+    p.block_chunks = kv->block_chunks;
     p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
     p.prepares = prepares;
     p.q_norm = args->q_norm;
@@ -159,14 +161,15 @@ template <int D, bool CODES> struct __align__(16) unit_heads {
                                                                const heads_unit &u, int is_value) {
         int block, place;
         split_position(u.slot, p.block_size, &block, &place);
-        size_t row = ((size_t)block * p.num_kv_heads + u.kv_head) * p.block_size + place;
-        return of_step(is_value ? p.values : p.keys) + row * D;
+        uint32_t row = u.kv_head * p.block_size + place; // in the block
+        return of_step(is_value ? p.values : p.keys) + block_start(block, p.block_chunks) +
+               (size_t)row * D;
     }
 
     static __device__ __forceinline__ code_row cache_codes(const heads_params &p,
                                                            const heads_unit &u, int is_value) {
         return code_row_of<D>(of_step(is_value ? p.values : p.keys), u.slot, p.block_size,
-                              p.num_kv_heads, u.kv_head);
+                              p.block_chunks, u.kv_head);
     }
     __device__ __forceinline__ code_row fresh_row(int is_value) {
         char *at = reinterpret_cast<char *>(fresh[is_value]);
@@ -205,10 +208,16 @@ template <int D, bool CODES> struct __align__(16) unit_heads {
 
     // Copies the new token's key or value into row `row` of a tile's keys or values.
     __device__ __forceinline__ void patch(uint32_t tile, int is_value, int row, int lane) const {
-        if constexpr (CODES) return patch_codes(tile, is_value, row, lane);
-        if (lane < D / 8) {
-            store_shared16(tile + row * D * 2 + swizzle<D>(row, lane) * 16,
-                           load_shared16(shared_address(fresh[is_value]) + lane * 16));
+        if constexpr (CODES) {
+            patch_codes(tile, is_value, row, lane);
+        } else {
+            uint32_t from = shared_address(fresh[is_value]), to = tile + row * D * 2;
+#pragma unroll
+            for (int first = 0; first < D / 8; first += 32) {
+                int c = first + lane;
+                if (c >= D / 8) break;
+                store_shared16(to + swizzle<D>(row, c) * 16, load_shared16(from + c * 16));
+            }
         }
         tile_stores_done();
     }
@@ -222,7 +231,6 @@ template <int D, bool CODES> struct __align__(16) unit_heads {
         if (lane == 0) {
             store_shared(tile + KV_SCALES_AT<D> + row * 4, load_shared(from + D));
         }
-        tile_stores_done();
     }
 };
 

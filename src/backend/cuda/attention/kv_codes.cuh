@@ -140,13 +140,19 @@ struct code_row {
     int position; // in the tile, for the swizzle; 0: none
 };
 
+// Where a block begins in the keys or the values of a layer, in units of 2 bytes.
+__device__ __forceinline__ size_t block_start(int block, uint32_t block_chunks) {
+    return (size_t) static_cast<uint32_t>(block) * block_chunks * 8;
+}
+
 // The row of slot `slot` in a part of a layer.
 template <int D>
 __device__ __forceinline__ code_row code_row_of(void *part, int slot, int block_size,
-                                                int num_kv_heads, int kv_head) {
+                                                uint32_t block_chunks, int kv_head) {
     int block = slot / block_size, place = slot % block_size;
-    size_t tile = ((size_t)block * num_kv_heads + kv_head) * (block_size / 16) + place / 16;
-    char *at = static_cast<char *>(part) + tile * KV_TILE_BYTES<D, true>;
+    uint32_t tile = kv_head * (block_size / 16) + place / 16; // in the block
+    char *at = static_cast<char *>(part) + block_start(block, block_chunks) * 2 +
+               (size_t)tile * KV_TILE_BYTES<D, true>;
     place %= 16;
     return {at + place * D, reinterpret_cast<float *>(at + KV_SCALES_AT<D>) + place, place};
 }

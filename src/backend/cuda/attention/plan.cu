@@ -149,11 +149,10 @@ __global__ void __launch_bounds__(THREADS_MAX) plan_kernel(plan_params p) {
 
 extern "C" void cuda_attention_plan_launch(const struct step *step,
                                            const struct cuda_attention_plan *plan,
-                                           const struct kv_cache_spec *spec, uint32_t kv_group,
-                                           const struct cuda_device_info *info,
+                                           uint32_t kv_group, const struct cuda_device_info *info,
                                            cudaStream_t stream) {
-    struct cuda_decode_shape shape = cuda_decode_shape_of(info, spec->num_heads, spec->num_kv_heads,
-                                                          spec->head_dim, spec->dtype);
+    struct cuda_decode_shape shape = cuda_decode_shape_of(info, plan->num_heads, plan->num_kv_heads,
+                                                          plan->head_dim, plan->kv_dtype);
     plan_params p = {};
     p.query_start = step->query_start;
     p.context_len = step->context_len;

@@ -15,6 +15,10 @@
  * come first. A warp has 32 rows (16 for head_dim 256), which halves its shared memory reads per
  * product. cp.async brings K and V one tile ahead.
  *
+ * With heads of 512 the results of 16 rows do not fit in a warp's registers, and the queries of two
+ * heads not in shared memory. So a block has one head, and two warps share 16 rows: each sums its
+ * half of the dimensions to the scores, they add each other's, and each has half of the results.
+ *
  * Kernels with CODES read a cache of 8-bit codes (attention/kv_codes.cuh). The codes are what comes
  * one tile ahead. The block's threads write them as bf16, times their scales, to the memory of one
  * tile, and the rest is the same. */
@@ -34,6 +38,7 @@ struct prefill_params {
     const int4 *tiles;
     const int32_t *counts;
     int num_heads, num_kv_heads, block_size, qkv_stride;
+    uint32_t block_chunks; // as in cuda_kv_view
     float scale; // times log2(e)
     // For kernels with EXTRAS.
     int window; // positions that a query sees; 0: all
@@ -47,14 +52,19 @@ template <int D, int KV> constexpr int CODE_BYTES = KV / 16 * KV_TILE_BYTES<D, t
 // Shared memory behind the queries: a ring of two tiles, or a tile and a ring of two in codes.
 template <int D, int KV, bool CODES>
 constexpr int RING_BYTES = CODES ? 2 * KV *D * 2 + 4 * CODE_BYTES<D, KV> : 4 * KV *D * 2;
+// Warps that share rows, by dimensions; shared memory behind the ring for the scores of all warps.
+template <int D> constexpr int SHARERS = D > 256 ? 2 : 1;
+template <int D, int KV>
+constexpr int SHARED_SCORES_BYTES = SHARERS<D> == 1 ? 0 : SHARERS<D> *TOKENS *KV * 4;
 
 template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill {
     static constexpr int ROW_BYTES = D * 2, CHUNKS = D / 8;
+    static constexpr int DIMS = D / SHARERS<D>; // of a warp
     static constexpr int KV_BYTES = KV * ROW_BYTES; // of K or of V of one tile
 
     // The state of one warp: ROW_TILES x 16 rows.
     struct state {
-        float o[ROW_TILES][D / 8][4];
+        float o[ROW_TILES][DIMS / 8][4];
         float max[ROW_TILES][2], sum[ROW_TILES][2]; // rows lane / 4 and + 8
     };
 
@@ -84,9 +94,8 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill 
             if (position / 16 * 16 >= num_positions) position = (num_positions - 1) / 16 * 16;
             if constexpr (EXTRAS) position = max(position, seen);
             int block = table[position / p.block_size];
-            size_t at = (((size_t)block * p.num_kv_heads + kv_head) * p.block_size +
-                         position % p.block_size) *
-                            D +
+            size_t at = block_start(block, p.block_chunks) +
+                        (size_t)(kv_head * p.block_size + position % p.block_size) * D +
                         i % CHUNKS * 8;
             copy16_async(shared + i * 16, p.keys + at);
             copy16_async(shared + KV_BYTES + i * 16, p.values + at);
@@ -102,10 +111,9 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill 
             int position = first + i / TILE_CHUNKS * 16;
             if (position >= num_positions) position = (num_positions - 1) / 16 * 16;
             if constexpr (EXTRAS) position = max(position, seen / 16 * 16);
-            size_t tile = ((size_t)table[position / p.block_size] * p.num_kv_heads + kv_head) *
-                              (p.block_size / 16) +
-                          position % p.block_size / 16;
-            size_t at = (tile * TILE_CHUNKS + i % TILE_CHUNKS) * 8; // in units of 2 bytes
+            int tile = kv_head * (p.block_size / 16) + position % p.block_size / 16;
+            size_t at = block_start(table[position / p.block_size], p.block_chunks) +
+                        (size_t)(tile * TILE_CHUNKS + i % TILE_CHUNKS) * 8;
             copy16_async(shared + i * 16, p.keys + at);
             copy16_async(shared + CODE_BYTES<D, KV> + i * 16, p.values + at);
         }
@@ -170,29 +178,55 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill 
         }
     }
 
+    // `chunk`: the first of the warp's dimensions, in chunks of 8.
     static __device__ __forceinline__ void scores(float (&s)[ROW_TILES][KV / 8][4],
-                                                  uint32_t queries, uint32_t keys, int lane) {
+                                                  uint32_t queries, uint32_t keys, int chunk,
+                                                  int lane) {
 #pragma unroll
-        for (int k = 0; k < D / 16; k++) {
+        for (int k = 0; k < DIMS / 16; k++) {
             uint32_t q[ROW_TILES][4];
 #pragma unroll
             for (int m = 0; m < ROW_TILES; m++) {
                 int row = m * 16 + lane % 16;
-                load_matrix4(q[m],
-                             queries + row * ROW_BYTES + swizzle<D>(row, k * 2 + lane / 16) * 16);
+                load_matrix4(q[m], queries + row * ROW_BYTES +
+                                       swizzle<D>(row, chunk + k * 2 + lane / 16) * 16);
             }
 #pragma unroll
             for (int n = 0; n < KV / 16; n++) {
                 int row = n * 16 + lane / 16 * 8 + lane % 8;
                 uint32_t b[4];
-                load_matrix4(b,
-                             keys + row * ROW_BYTES + swizzle<D>(row, k * 2 + lane / 8 % 2) * 16);
+                load_matrix4(b, keys + row * ROW_BYTES +
+                                    swizzle<D>(row, chunk + k * 2 + lane / 8 % 2) * 16);
 #pragma unroll
                 for (int m = 0; m < ROW_TILES; m++) {
                     multiply(s[m][n * 2], q[m], b[0], b[1]);
                     multiply(s[m][n * 2 + 1], q[m], b[2], b[3]);
                 }
             }
+        }
+    }
+
+    // Adds the scores of the other warp with these rows, which has the other dimensions. `shared`:
+    // float [warps][KV / 8][32][4].
+    static __device__ __forceinline__ void add_shared(float (&s)[ROW_TILES][KV / 8][4],
+                                                      uint32_t shared, int warp, int lane) {
+        static_assert(ROW_TILES == 1 && SHARERS<D> == 2, "a warp and its other one");
+        constexpr int ROW_WARPS = TOKENS / 16, WARP_BYTES = KV / 8 * 32 * 16;
+        int other = warp < ROW_WARPS ? warp + ROW_WARPS : warp - ROW_WARPS;
+        uint32_t mine = shared + warp * WARP_BYTES + lane * 16;
+        uint32_t theirs = shared + other * WARP_BYTES + lane * 16;
+#pragma unroll
+        for (int n = 0; n < KV / 8; n++) {
+            store_shared16(mine + n * 32 * 16,
+                           make_uint4(__float_as_uint(s[0][n][0]), __float_as_uint(s[0][n][1]),
+                                      __float_as_uint(s[0][n][2]), __float_as_uint(s[0][n][3])));
+        }
+        __syncthreads(); // the one behind the values lets the next tile's scores overwrite these
+#pragma unroll
+        for (int n = 0; n < KV / 8; n++) {
+            uint4 v = load_shared16(theirs + n * 32 * 16);
+            s[0][n][0] += __uint_as_float(v.x), s[0][n][1] += __uint_as_float(v.y);
+            s[0][n][2] += __uint_as_float(v.z), s[0][n][3] += __uint_as_float(v.w);
         }
     }
 
@@ -270,7 +304,7 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill 
                 }
                 w.sum[m][r] = w.sum[m][r] * alpha + sum;
 #pragma unroll
-                for (int d = 0; d < D / 8; d++) {
+                for (int d = 0; d < DIMS / 8; d++) {
                     w.o[m][d][r * 2] *= alpha;
                     w.o[m][d][r * 2 + 1] *= alpha;
                 }
@@ -279,7 +313,7 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill 
     }
 
     static __device__ __forceinline__ void add_values(state &w, float (&s)[ROW_TILES][KV / 8][4],
-                                                      uint32_t values, int lane) {
+                                                      uint32_t values, int chunk, int lane) {
 #pragma unroll
         for (int n = 0; n < KV / 16; n++) {
             uint32_t a[ROW_TILES][4];
@@ -291,11 +325,11 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill 
                 a[m][3] = pack_bf16(s[m][n * 2 + 1][2], s[m][n * 2 + 1][3]);
             }
 #pragma unroll
-            for (int d = 0; d < D / 16; d++) {
+            for (int d = 0; d < DIMS / 16; d++) {
                 int row = n * 16 + lane / 8 % 2 * 8 + lane % 8;
                 uint32_t b[4];
                 load_matrix4_transposed(b, values + row * ROW_BYTES +
-                                               swizzle<D>(row, d * 2 + lane / 16) * 16);
+                                               swizzle<D>(row, chunk + d * 2 + lane / 16) * 16);
 #pragma unroll
                 for (int m = 0; m < ROW_TILES; m++) {
                     multiply(w.o[m][d * 2], a[m], b[0], b[1]);
@@ -306,7 +340,7 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill 
     }
 
     static __device__ void write(const prefill_params &p, state &w, int token, int num_tokens,
-                                 int first_head, int first_row, float scale, int lane) {
+                                 int first_head, int first_row, int chunk, float scale, int lane) {
 #pragma unroll
         for (int m = 0; m < ROW_TILES; m++) {
 #pragma unroll
@@ -324,8 +358,8 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill 
                 }
                 float inverse = 1.0f / sum;
 #pragma unroll
-                for (int d = 0; d < D / 8; d++) {
-                    out[d * 4 + lane % 4] =
+                for (int d = 0; d < DIMS / 8; d++) {
+                    out[(chunk + d) * 4 + lane % 4] =
                         pack_bf16(w.o[m][d][r * 2] * inverse, w.o[m][d][r * 2 + 1] * inverse);
                 }
             }
@@ -336,7 +370,8 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill 
         if (blockIdx.x >= p.counts[0]) return;
         int4 tile =
             p.tiles[blockIdx.x]; // row of the block tables, token, position, number of queries
-        int heads = blockDim.x / (TOKENS / (ROW_TILES * 16) * 32);
+        constexpr int ROW_WARPS = TOKENS / (ROW_TILES * 16); // of a head's rows
+        int heads = blockDim.x / (ROW_WARPS * SHARERS<D> * 32);
         int first_head = blockIdx.y * heads;
         int kv_head = first_head / (p.num_heads / p.num_kv_heads);
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -354,7 +389,10 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill 
         state w = {};
 #pragma unroll
         for (int m = 0; m < ROW_TILES; m++) w.max[m][0] = w.max[m][1] = -1e30f;
-        int first_row = warp * ROW_TILES * 16;
+        // A block with warps that share rows has one head.
+        int row_warp = SHARERS<D> == 1 ? warp : warp % ROW_WARPS;
+        int chunk = SHARERS<D> == 1 ? 0 : warp / ROW_WARPS * (DIMS / 8);
+        int first_row = row_warp * ROW_TILES * 16;
         int num_tiles = (num_positions + KV - 1) / KV;
         for (int i = first_tile; i < num_tiles; i++) {
             if (i + 1 < num_tiles) {
@@ -365,7 +403,9 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill 
             __syncthreads();
             uint32_t keys = ready(p, ring, i, num_positions, seen);
             float s[ROW_TILES][KV / 8][4] = {};
-            scores(s, queries + first_row * ROW_BYTES, keys, lane);
+            scores(s, queries + first_row * ROW_BYTES, keys, chunk, lane);
+            if constexpr (SHARERS < D >> 1)
+                add_shared(s, ring + RING_BYTES<D, KV, CODES>, warp, lane);
             if constexpr (EXTRAS) {
                 if (p.cap != 0) cap(s, p);
                 int hidden = position + 1 - p.window - i * KV;
@@ -374,10 +414,10 @@ template <int D, int ROW_TILES, int KV, bool EXTRAS, bool CODES> struct prefill 
             int visible = position + 1 - i * KV;
             if (visible < KV) mask(s, first_row, visible, lane);
             softmax(w, s, scale);
-            add_values(w, s, keys + KV_BYTES, lane);
+            add_values(w, s, keys + KV_BYTES, chunk, lane);
             __syncthreads();
         }
-        write(p, w, token, num_tokens, first_head, first_row, scale, lane);
+        write(p, w, token, num_tokens, first_head, first_row, chunk, scale, lane);
     }
 };
 
@@ -390,12 +430,15 @@ __global__ void __launch_bounds__(TOKENS * 2 / (ROW_TILES * 16) * 32)
 
 template <int D, int ROW_TILES, int KV, bool CODES>
 void launch(const prefill_params &p, uint32_t max_tiles, cudaStream_t stream) {
-    int heads = p.num_heads / p.num_kv_heads % 2 == 0 ? 2 : 1;
-    int threads = TOKENS * heads / (ROW_TILES * 16) * 32;
-    int bytes = TOKENS * heads * D * 2 + RING_BYTES<D, KV, CODES>;
+    constexpr int HEADS_MAX = SHARERS < D >> 1 ? 1 : 2;
+    constexpr int OTHER_BYTES = RING_BYTES<D, KV, CODES> + SHARED_SCORES_BYTES<D, KV>;
+    int heads = p.num_heads / p.num_kv_heads % 2 == 0 ? HEADS_MAX : 1;
+    int threads = TOKENS * heads * SHARERS<D> / (ROW_TILES * 16) * 32;
+    int bytes = TOKENS * heads * D * 2 + OTHER_BYTES;
     // Always the size that two heads need. The attribute belongs to the process, not to the launch,
     // and two engines may launch at the same time.
-    int most = TOKENS * 2 * D * 2 + RING_BYTES<D, KV, CODES>;
+    constexpr int most = TOKENS * HEADS_MAX * D * 2 + OTHER_BYTES;
+    static_assert(D <= 256 || most <= CUDA_WIDE_HEADS_BYTES, "kernel_table.c");
     bool has_extras = p.window || p.cap != 0 || p.sinks;
     auto kernel = has_extras ? prefill_kernel<D, ROW_TILES, KV, true, CODES>
                              : prefill_kernel<D, ROW_TILES, KV, false, CODES>;
@@ -416,8 +459,10 @@ void launch_for(uint32_t head_dim, const prefill_params &p, uint32_t max_tiles,
         return launch<96, 2, 64, CODES>(p, max_tiles, stream);
     case 128:
         return launch<128, 2, 64, CODES>(p, max_tiles, stream);
-    default:
+    case 256:
         return launch<256, 1, 32, CODES>(p, max_tiles, stream);
+    default:
+        return launch<512, 1, 32, CODES>(p, max_tiles, stream);
     }
 }
 
@@ -440,6 +485,7 @@ extern "C" void cuda_attention_prefill_launch(const struct attention_args *args,
     p.num_heads = static_cast<int>(args->num_heads);
     p.num_kv_heads = static_cast<int>(args->num_kv_heads);
     p.block_size = static_cast<int>(kv->block_size);
+    p.block_chunks = kv->block_chunks;
     p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
     p.scale = args->scale * LOG2E;
     p.window = static_cast<int>(args->window);

@@ -19,6 +19,7 @@ struct prepare_params {
     const float *q_norm, *k_norm, *rope, *q_rope;
     const int32_t *positions, *slot_mapping;
     int num_heads, num_kv_heads, num_tokens, block_size;
+    uint32_t block_chunks; // as in cuda_kv_view
     float eps;
     kv_codec codec; // for kernels with CODES
 };
@@ -27,8 +28,8 @@ template <int D>
 __device__ __nv_bfloat16 *cache_row(const prepare_params &p, __nv_bfloat16 *cache, int slot,
                                     int kv_head) {
     int block = slot / p.block_size, position = slot % p.block_size;
-    return of_step(cache) +
-           (((size_t)block * p.num_kv_heads + kv_head) * p.block_size + position) * D;
+    return of_step(cache) + block_start(block, p.block_chunks) +
+           (size_t)(kv_head * p.block_size + position) * D;
 }
 
 // Stores q back to qkv, k and v to the cache.
@@ -52,7 +53,7 @@ __device__ __forceinline__ void store_codes(const prepare_params &p, const half_
     bool is_value = kv_head >= p.num_kv_heads;
     if (is_value) kv_head -= p.num_kv_heads;
     codes.store(code_row_of<D>(of_step(is_value ? p.values : p.keys), slot, p.block_size,
-                               p.num_kv_heads, kv_head),
+                               p.block_chunks, kv_head),
                 chunk);
 }
 
@@ -129,6 +130,7 @@ extern "C" void cuda_attention_prepare_launch(const struct attention_args *args,
     p.num_kv_heads = static_cast<int>(args->num_kv_heads);
     p.num_tokens = static_cast<int>(args->step->num_tokens);
     p.block_size = static_cast<int>(kv->block_size);
+    p.block_chunks = kv->block_chunks;
     p.eps = args->eps;
     p.codec = kv_codec_of(kv->dtype);
     bool has_codes = cuda_kv_has_codes(kv->dtype);
@@ -141,7 +143,9 @@ extern "C" void cuda_attention_prepare_launch(const struct attention_args *args,
         return launch<96>(p, has_codes, info, stream);
     case 128:
         return launch<128>(p, has_codes, info, stream);
-    default:
+    case 256:
         return launch<256>(p, has_codes, info, stream);
+    default:
+        return launch<512>(p, has_codes, info, stream);
     }
 }

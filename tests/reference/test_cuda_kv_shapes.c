@@ -1,0 +1,197 @@
+/* Models whose layers differ in KV heads and head_dim (support/kv_shape_families.c) on device cuda.
+ * Their weights are random. Logits are compared with the CPU's along the CPU's tokens, on every way
+ * that a request may run. Needs a GPU: exits with 77, which ctest counts as skipped, if there is
+ * none. An argument: another device. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "support/cmocka_all.h"
+#include "support/mini_engine.h"
+#include "support/temp_folder.h"
+
+enum { SKIPPED = 77, VOCAB = 256, REQUESTS = 6, PROMPT_MAX = 300, NEW = 20 };
+static const float bound = 3e-2f, int8_bound = 6e-2f, fp8_bound = 0.2f; // of the largest logit
+static const char *device;
+
+// Every second layer has one KV head and a larger head_dim, the last two of five a window of 48.
+static const char config[] =
+    "{\"architectures\": [\"Qwen3ForCausalLM\"], \"model_type\": \"qwen3\", \"vocab_size\": 256,"
+    " \"hidden_size\": 128, \"intermediate_size\": 192, \"num_hidden_layers\": 5,"
+    " \"num_attention_heads\": 8, \"num_key_value_heads\": 2, \"head_dim\": %s,"
+    " \"max_position_embeddings\": 2048, \"tie_word_embeddings\": true, \"bos_token_id\": 0,"
+    " \"eos_token_id\": 1}";
+// head_dim 64 and 96; as Gemma 4: 256 and 512.
+static const char *const head_dims[] = {"64", "256"};
+
+// A model, some prompts, and what the CPU makes of them.
+struct wanted {
+    struct temp_folder folder;
+    int32_t prompts[REQUESTS][PROMPT_MAX], tokens[REQUESTS][NEW];
+    float logits[REQUESTS][NEW][VOCAB], got[REQUESTS][NEW][VOCAB];
+    struct mini_request requests[REQUESTS];
+};
+
+static struct nvllm_engine_options options_of(const struct wanted *w, const char *of_device) {
+    struct nvllm_engine_options options = mini_options(w->folder.path);
+    options.device = of_device;
+    options.load_format = "dummy";
+    options.enable_prefix_caching = 0;
+    return options;
+}
+
+static void run(const struct nvllm_engine_options *options, struct wanted *w, uint32_t at_once) {
+    struct mini_engine engine;
+    mini_open(&engine, options);
+    mini_warm_up(&engine);
+    for (uint32_t i = 0; i < REQUESTS; i += at_once) mini_run(&engine, &w->requests[i], at_once);
+    mini_close(&engine);
+}
+
+static struct wanted *wanted_make(const char *head_dim) {
+    static const uint32_t lengths[REQUESTS] = {PROMPT_MAX, 17, 64, 5, 130, 33};
+    struct wanted *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    char text[sizeof config + 8];
+    snprintf(text, sizeof text, config, head_dim);
+    temp_folder_create(&w->folder);
+    temp_folder_write_text(&w->folder, "config.json", text);
+    uint32_t state = 7;
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        for (uint32_t t = 0; t < PROMPT_MAX; t++) {
+            state = state * 1664525u + 1013904223u;
+            w->prompts[i][t] = (int32_t)(2 + (state >> 16) % (VOCAB - 2));
+        }
+        w->requests[i] = (struct mini_request){.prompt = w->prompts[i],
+                                               .num_prompt = lengths[i],
+                                               .max_new = NEW,
+                                               .logits = &w->logits[i][0][0]};
+    }
+    const struct nvllm_engine_options options = options_of(w, "cpu");
+    run(&options, w, 1);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        memcpy(w->tokens[i], w->requests[i].tokens, sizeof w->tokens[i]);
+        w->requests[i].forced = w->tokens[i];
+        w->requests[i].logits = &w->got[i][0][0];
+    }
+    return w;
+}
+
+static void wanted_free(struct wanted *w) {
+    temp_folder_remove(&w->folder);
+    free(w);
+}
+
+// How far `got` is off at most, as a share of the largest logit.
+static float share_off(const struct wanted *w, uint32_t request) {
+    const float *want = &w->logits[request][0][0], *got = &w->got[request][0][0];
+    float worst = 0, largest = 0;
+    for (size_t i = 0; i < (size_t)NEW * VOCAB; i++) {
+        if (!isfinite(got[i])) return INFINITY;
+        largest = fmaxf(largest, fabsf(want[i]));
+        worst = fmaxf(worst, fabsf(got[i] - want[i]));
+    }
+    return worst / largest;
+}
+
+static void check(struct wanted *w, const char *what, float allowed) {
+    float worst = 0;
+    for (uint32_t i = 0; i < REQUESTS; i++) worst = fmaxf(worst, share_off(w, i));
+    print_message("%s: off by %.4f of the largest\n", what, (double)worst);
+    if (!(worst <= allowed)) fail_msg("%s: allowed is %g", what, (double)allowed);
+    memset(w->got, 0xff, sizeof w->got);
+}
+
+static void test_on_every_way(void **state) {
+    (void)state;
+    static const struct {
+        const char *what;
+        uint32_t at_once;
+        int32_t step_tokens, eager, block_size;
+    } ways[] = {
+        {"alone", 1, 512, 0, 16},           {"alone, eager, blocks of 64", 1, 512, 1, 64},
+        {"together", REQUESTS, 512, 0, 16}, {"together, in chunks of 40", REQUESTS, 40, 0, 16},
+        {"token by token", 1, 1, 0, 16},
+    };
+    for (size_t d = 0; d < ARRAY_LEN(head_dims); d++) {
+        struct wanted *w = wanted_make(head_dims[d]);
+        for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+            struct nvllm_engine_options options = options_of(w, device);
+            options.max_num_batched_tokens = ways[i].step_tokens;
+            options.enforce_eager = ways[i].eager;
+            options.block_size = ways[i].block_size;
+            run(&options, w, ways[i].at_once);
+            check(w, ways[i].what, bound);
+        }
+        wanted_free(w);
+    }
+}
+
+// The prompts' blocks come from the cache the second time.
+static void test_cached_prompts(void **state) {
+    (void)state;
+    struct wanted *w = wanted_make(head_dims[1]);
+    struct nvllm_engine_options options = options_of(w, device);
+    options.enable_prefix_caching = 1;
+    struct mini_engine engine;
+    mini_open(&engine, &options);
+    mini_warm_up(&engine);
+    mini_run(&engine, w->requests, REQUESTS);
+    memset(w->got, 0xff, sizeof w->got);
+    assert_int_equal(scheduler_num_cached_tokens(engine.scheduler), 0);
+    mini_run(&engine, w->requests, REQUESTS);
+    assert_true(scheduler_num_cached_tokens(engine.scheduler) >= PROMPT_MAX / 16 * 16);
+    mini_close(&engine);
+    check(w, "cached", bound);
+    wanted_free(w);
+}
+
+// Six equal requests of four blocks in each of five KV groups, which outgrow the cache together.
+static void test_preempted(void **state) {
+    (void)state;
+    enum { EQUAL = 2, BLOCKS = 5 * 25 };
+    struct wanted *w = wanted_make(head_dims[1]);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        w->requests[i] = w->requests[EQUAL];
+        w->requests[i].logits = &w->got[i][0][0];
+        if (i != EQUAL) memcpy(w->logits[i], w->logits[EQUAL], sizeof w->logits[i]);
+    }
+    struct nvllm_engine_options options = options_of(w, device);
+    options.max_model_len = PROMPT_MAX + NEW;
+    options.num_kvcache_blocks = BLOCKS;
+    struct mini_engine engine;
+    mini_open(&engine, &options);
+    mini_warm_up(&engine);
+    mini_run(&engine, w->requests, REQUESTS);
+    assert_true(scheduler_num_preemptions(engine.scheduler) > 0);
+    mini_close(&engine);
+    check(w, "preempted", bound);
+    wanted_free(w);
+}
+
+static void test_caches_of_codes(void **state) {
+    (void)state;
+    for (size_t d = 0; d < ARRAY_LEN(head_dims); d++) {
+        struct wanted *w = wanted_make(head_dims[d]);
+        for (int is_fp8 = 0; is_fp8 < 2; is_fp8++) {
+            struct nvllm_engine_options options = options_of(w, device);
+            options.kv_cache_dtype = is_fp8 ? "fp8" : "int8";
+            run(&options, w, REQUESTS);
+            check(w, options.kv_cache_dtype, is_fp8 ? fp8_bound : int8_bound);
+        }
+        wanted_free(w);
+    }
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_on_every_way),
+        cmocka_unit_test(test_cached_prompts),
+        cmocka_unit_test(test_preempted),
+        cmocka_unit_test(test_caches_of_codes),
+    };
+    device = argc > 1 ? argv[1] : mini_gpus();
+    if (!device) return SKIPPED;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
