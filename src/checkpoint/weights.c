@@ -532,13 +532,16 @@ static bool is_kv_scale(const char *name) {
 }
 
 static bool is_of_ignored_layer(const struct weights *weights, const struct entry *entry) {
+    static const char prefix[] = "model.layers.";
     const char *name = entry->name ? entry->name : entry->tensor->name;
-    for (uint32_t i = 0; i < weights->num_ignored; i++) {
-        char prefix[64];
-        int len = snprintf(prefix, sizeof prefix, "model.layers.%u.", weights->first_ignored + i);
-        if (strncmp(name, prefix, (size_t)len) == 0) return true;
+    if (strncmp(name, prefix, strlen(prefix)) != 0) return false;
+    uint64_t layer = 0;
+    const char *p = name + strlen(prefix), *digits = p;
+    for (; *p >= '0' && *p <= '9' && layer < UINT32_MAX; p++) {
+        layer = 10 * layer + (uint64_t)(*p - '0');
     }
-    return false;
+    return p > digits && *p == '.' && layer >= weights->first_ignored &&
+           layer - weights->first_ignored < weights->num_ignored;
 }
 
 enum status weights_finish(const struct weights *weights, struct err *err) {

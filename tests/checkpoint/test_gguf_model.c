@@ -195,6 +195,7 @@ static void test_experts_of_glm(void **state) {
         assert_int_equal(load(&config, &generation, NULL), OK);
         assert_int_equal(config.num_layers, BLOCKS - 1);
         assert_int_equal(config.num_draft_layers, 1);
+        assert_true(config.rope.partial == 1); // the file's; the class has another default
         assert_int_equal(config.moe.shared_intermediate_size, 24);
         assert_true(config.moe.weights_factor == 2.5f && config.moe.is_sparse[0]);
         model_config_fini(&config);

@@ -7,7 +7,9 @@
 
 static const char tools[] =
     "[{\"function\": {\"name\": \"add\", \"parameters\": {\"properties\": {\"a\": {\"type\": "
-    "\"integer\"}, \"s\": {\"type\": \"string\"}}}}}]";
+    "\"integer\"}, \"s\": {\"type\": \"string\"}, \"zip\": {\"anyOf\": [{\"type\": \"string\"}, "
+    "{\"type\": \"null\"}]}, \"n\": {\"type\": [\"string\", \"number\"]}, \"e\": {\"enum\": "
+    "[\"1\", 2]}}}}}]";
 
 static enum status write_event(void *user_data, const struct tool_event *event, struct err *err) {
     static const char *const ends[] = {[TOOL_END_COMPLETE] = ")",
@@ -82,6 +84,27 @@ static void test_qwen3_xml(void **state) {
           "[0 add({\"a\": \"five\", \"s\": \"\\nx\\n\"})]");
 }
 
+// What can be read as JSON is a string where the parameters allow only that.
+static void test_values_by_their_schema(void **state) {
+    (void)state;
+    static const struct {
+        const char *key, *value, *want;
+    } cases[] = {
+        {"zip", "01", "\"01\""}, {"zip", "10115", "\"10115\""}, {"zip", "true", "\"true\""},
+        {"zip", "null", "null"}, {"zip", "\"a\"", "\"a\""},     {"n", "5", "5"},
+        {"n", "[5]", "\"[5]\""}, {"e", "1", "\"1\""},           {"e", "2", "2"},
+        {"a", "1.5", "1.5"},     {"o", "10115", "10115"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char answer[200], want[200];
+        snprintf(answer, sizeof answer,
+                 "<tool_call>add<arg_key>%s</arg_key><arg_value>%s</arg_value></tool_call>",
+                 cases[i].key, cases[i].value);
+        snprintf(want, sizeof want, "[0 add({\"%s\": %s})]", cases[i].key, cases[i].want);
+        check("glm45", answer, want);
+    }
+}
+
 static void test_no_calls(void **state) {
     (void)state;
     static const char *const texts[] = {"a < b <tool_cal> \n ", "<tool_call>\n<function", "",
@@ -125,9 +148,13 @@ static void test_limits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_glm45),        cmocka_unit_test(test_minimax_m2),
-        cmocka_unit_test(test_qwen3_xml),    cmocka_unit_test(test_no_calls),
-        cmocka_unit_test(test_broken_calls), cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_glm45),
+        cmocka_unit_test(test_minimax_m2),
+        cmocka_unit_test(test_qwen3_xml),
+        cmocka_unit_test(test_no_calls),
+        cmocka_unit_test(test_broken_calls),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_values_by_their_schema),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -185,7 +185,44 @@ static void test_texts(void **state) {
     vocabulary_destroy(vocabulary);
 }
 
+// What the form of a call in tags leaves out of the parameters.
+static void test_loose(void **state) {
+    (void)state;
+    static const struct {
+        const char *parameters, *keyword, *property;
+    } loose[] = {
+        {"{}", NULL, NULL},
+        {"{'properties': {'s': {'type': 'string', 'enum': ['a']}, 'n': {'minimum': 1}}, "
+         "'required': ['s']}",
+         NULL, NULL},
+        {"{'$ref': '#/$defs/A'}", "$ref", NULL},
+        {"{'properties': {'s': {}}, 'anyOf': [{'required': ['s']}]}", "anyOf", NULL},
+        {"{'minProperties': 1}", "minProperties", NULL},
+        {"{'properties': {'s': {}}, 'required': ['s', 't']}", "required", "t"},
+        {"{'properties': {'s': {'type': 'string', 'maxLength': 3}}}", "maxLength", "s"},
+        {"{'properties': {'s': {'type': 'string', 'not': {'const': ''}}}}", "not", "s"},
+        {"{'properties': {'s': {'type': 'string', 'const': 1}}}", "const", "s"},
+        {"{'properties': {'s': {'type': 'string', 'enum': [1]}}}", "enum", "s"},
+        {"{'properties': {'s': {'type': 'string', 'enum': ['</parameter>']}}}", "enum", "s"},
+        {"{'properties': {'s>': {}}}", "properties", "s>"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(loose); i++) {
+        char text[200];
+        snprintf(text, sizeof text, "%s", loose[i].parameters);
+        for (char *c = text; *c; c++) *c = *c == '\'' ? '"' : *c;
+        json_t *parameters = json_loads(text, 0, NULL);
+        const struct tool_form_function function = {.name = "f", .parameters = parameters};
+        const struct tool_form_loose found =
+            tool_form_find_loose(tool_format_find("qwen3_xml"), &function);
+        assert_true(parameters && !found.keyword == !loose[i].keyword);
+        assert_true(!found.property == !loose[i].property);
+        if (found.keyword) assert_string_equal(found.keyword, loose[i].keyword);
+        if (found.property) assert_string_equal(found.property, loose[i].property);
+        json_decref(parameters);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_loose)};
     return cmocka_run_group_tests_name("tool_form", tests, NULL, NULL);
 }

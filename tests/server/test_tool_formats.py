@@ -320,11 +320,16 @@ class InTags(Scripted):
         self.assertEqual((choice["message"]["content"], choice["finish_reason"]), ("I look.", "tool_calls"))
 
     def test_conditions_that_are_not_enforced(self):
-        properties = {"text": {"type": "string", "pattern": "^a"}}
-        function = {"name": "find", "strict": True, "parameters": {"type": "object", "properties": properties}}
-        status, answer = self.server.post(CHAT, self.body("", tools=[{"type": "function", "function": function}]))
-        self.assertEqual((status, answer["error"]["param"]), (400, "tools"))
-        self.assertIn('"text" of the strict tool "find"', answer["error"]["message"])
+        """Without properties a demanded call of any tool would have no arguments."""
+        text = {"properties": {"text": {"type": "string", "pattern": "^a"}}}
+        whole = {"$ref": "#/$defs/A", "$defs": {"A": text}}
+        for members, wanted, sentence in (
+                ({"strict": True, "parameters": text}, {}, '"pattern" of the property "text" of the tool "find" cannot be'),
+                ({"parameters": whole}, {"tool_choice": "required"}, '"$ref" of the parameters of the tool "find" cannot be')):
+            tools = [{"type": "function", "function": {"name": "find", **members}}]
+            status, answer = self.server.post(CHAT, self.body("", tools=tools, **wanted))
+            self.assertEqual((status, answer["error"]["param"]), (400, "tools"), answer)
+            self.assertIn(sentence, answer["error"]["message"])
 
 
 class ByName(Scripted):

@@ -315,7 +315,7 @@ static enum status write_section(const struct gguf_files *files, const struct gg
     const struct gguf_tensor *freqs = gguf_files_find(files, "rope_freqs.weight");
     json_out_raw(out, "{\"rope_theta\": ");
     json_out_float(out, (float)theta);
-    if (dims != model->head_dim) {
+    if (dims != model->head_dim || model->is_partial) { // else the class' share would hold
         json_out_rawf(out, ", \"partial_rotary_factor\": %.17g",
                       (double)dims / (double)model->head_dim);
     }

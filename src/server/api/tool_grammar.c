@@ -1,5 +1,6 @@
 #include "server/api/tool_grammar.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,21 @@ static bool is_strict(const json_t *tool) {
     return json_is_true(json_object_get(json_object_get(tool, "function"), "strict"));
 }
 
+// Without properties a call in tags has no arguments at all: then any function is checked.
+static bool check_tags(struct api_request *request, const struct tool_form_function *function) {
+    const struct tool_format *format = request->api->tool_format;
+    bool has_properties = json_object_size(json_object_get(function->parameters, "properties"));
+    if (!format->tags || (!function->is_strict && has_properties)) return true;
+    const struct tool_form_loose loose = tool_form_find_loose(format, function);
+    if (!loose.keyword) return true;
+    char place[100] = "parameters";
+    if (loose.property) snprintf(place, sizeof place, "property \"%.64s\"", loose.property);
+    return api_error_invalid(&request->error, "tools",
+                             "\"%s\" of the %s of the tool \"%.64s\" cannot be enforced in the "
+                             "tool call format %s",
+                             loose.keyword, place, function->name, format->name);
+}
+
 static bool fill_function(struct api_request *request, const json_t *tool,
                           struct tool_form_function *out) {
     json_t *function = json_object_get(tool, "function");
@@ -60,13 +76,7 @@ static bool fill_function(struct api_request *request, const json_t *tool,
                          &out->parameters)) {
         return false;
     }
-    bool has_tags = request->api->tool_format->tags != NULL;
-    const char *loose = has_tags && out->is_strict ? tool_form_loose_property(out) : NULL;
-    return !loose || api_error_invalid(&request->error, "tools",
-                                       "the string \"%.64s\" of the strict tool \"%.64s\" has a "
-                                       "pattern, format or length, which cannot be enforced in the "
-                                       "tool call format %s",
-                                       loose, name, request->api->tool_format->name);
+    return check_tags(request, out);
 }
 
 // ---- the whole ----

@@ -111,8 +111,8 @@ static void to_text(struct tag_calls *calls, bool is_after_call) {
     emit_held(calls);
 }
 
-// What the function's parameters say of the value under the key `word`.
-static bool wants_string(const struct tag_calls *calls) {
+// What the function's parameters say of the value under the key `word`; NULL: nothing.
+static json_t *find_property(const struct tag_calls *calls) {
     for (size_t i = 0; i < json_array_size(calls->options.tools); i++) {
         const json_t *function =
             json_object_get(json_array_get(calls->options.tools, i), "function");
@@ -120,11 +120,52 @@ static bool wants_string(const struct tag_calls *calls) {
         if (!name || strcmp(name, calls->name) != 0) continue;
         const json_t *properties =
             json_object_get(json_object_get(function, "parameters"), "properties");
-        const json_t *property = json_object_getn(properties, calls->word.data, calls->word.len);
-        const char *type = json_string_value(json_object_get(property, "type"));
-        return type && strcmp(type, "string") == 0;
+        return json_object_getn(properties, calls->word.data, calls->word.len);
     }
-    return false;
+    return NULL;
+}
+
+static bool has_type(const json_t *value, const char *type) {
+    static const char *const names[] = {
+        [JSON_OBJECT] = "object",   [JSON_ARRAY] = "array", [JSON_STRING] = "string",
+        [JSON_INTEGER] = "integer", [JSON_REAL] = "number", [JSON_TRUE] = "boolean",
+        [JSON_FALSE] = "boolean",   [JSON_NULL] = "null"};
+    if (!type || strcmp(type, "number") == 0) return !type || json_is_number(value);
+    // 1.0 is an integer too.
+    return strcmp(names[json_typeof(value)], type) == 0 ||
+           (json_is_real(value) && strcmp(type, "integer") == 0);
+}
+
+// Whether the value has a type, or is one of the values, that the schema names. Where it names none
+// any value may be.
+static bool may_be(const json_t *schema, const json_t *value) {
+    static const char *const lists[] = {"type", "enum", "anyOf", "oneOf"};
+    const json_t *only = json_object_get(schema, "const");
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    if (only && !json_equal(only, value)) return false;
+    if (!has_type(value, type)) return false;
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        const json_t *list = json_object_get(schema, lists[i]);
+        bool fits = !json_is_array(list);
+        for (size_t k = 0; k < json_array_size(list) && !fits; k++) {
+            const json_t *item = json_array_get(list, k);
+            fits = i == 0   ? has_type(value, json_string_value(item))
+                   : i == 1 ? json_equal(item, value)
+                            : may_be(item, value);
+        }
+        if (!fits) return false;
+    }
+    return true;
+}
+
+// Whether the text is a string, though it can be read as JSON: a string may be there, and what is
+// read may not.
+static bool is_rather_string(const struct tag_calls *calls, const json_t *value) {
+    if (may_be(calls->property, value)) return false;
+    json_t *text = json_stringn(calls->word.data, calls->word.len);
+    bool is_string = text && may_be(calls->property, text);
+    json_decref(text);
+    return is_string;
 }
 
 static void begin_string(struct tag_calls *calls) {
@@ -139,12 +180,13 @@ static void begin_value(struct tag_calls *calls) {
     emit_arguments(calls, "\"", 1);
     emit_escaped(calls, calls->word.data, calls->word.len);
     emit_arguments(calls, "\": ", 3);
-    bool is_string = wants_string(calls);
+    calls->property = find_property(calls);
+    const char *type = json_string_value(json_object_get(calls->property, "type"));
     buf_clear(&calls->word);
     calls->is_string = calls->has_newline = false;
     calls->at_value_start = true;
     calls->state = VALUE;
-    if (is_string) begin_string(calls);
+    if (type && strcmp(type, "string") == 0) begin_string(calls);
 }
 
 static void take_value_bytes(struct tag_calls *calls, const char *bytes, size_t len) {
@@ -177,8 +219,11 @@ static void end_value(struct tag_calls *calls) {
         for (; len && is_blank(text[len - 1]); len--) continue;
         for (; len && is_blank(*text); text++, len--) continue;
         json_t *value = len ? json_loadb(text, len, JSON_DECODE_ANY, NULL) : NULL;
-        if (value) emit_arguments(calls, text, len);
-        if (!value) begin_string(calls);
+        if (!value || is_rather_string(calls, value)) {
+            begin_string(calls);
+        } else {
+            emit_arguments(calls, text, len);
+        }
         json_decref(value);
         buf_clear(&calls->word);
     }

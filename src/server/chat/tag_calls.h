@@ -10,7 +10,8 @@
  *
  * A value has no type of its own. It is a string where the function's parameters say so, and is
  * handed out as it comes. Any other is held to its end: it is JSON if it can be read as such, else
- * a string. A value that takes more than TAG_VALUE_HELD_MAX bytes is a string too. */
+ * a string. It is a string too where the parameters allow one and not what is read, and where it
+ * takes more than TAG_VALUE_HELD_MAX bytes. */
 #ifndef SERVER_TAG_CALLS_H
 #define SERVER_TAG_CALLS_H
 
@@ -38,6 +39,7 @@ struct tag_calls {
     bool after_call; // TEXT: nothing but white space since a call
     bool is_string, has_newline; // of the value: handed out as it comes; a newline is held
     bool at_value_start;
+    json_t *property; // the value's schema, of the tools; NULL: none
     uint32_t num_values;
     size_t num_argument_bytes;
     bool too_long;

@@ -81,16 +81,72 @@ static bool is_string(const json_t *schema) {
     return type && strcmp(type, "string") == 0;
 }
 
-const char *tool_form_loose_property(const struct tool_form_function *function) {
-    static const char *const keys[] = {"pattern", "format", "minLength", "maxLength"};
-    const char *name;
+// The first of some keywords that the schema has; NULL: none.
+static const char *find_keyword(const json_t *schema, const char *const *keys) {
+    while (*keys && !json_object_get(schema, *keys)) keys++;
+    return *keys;
+}
+
+static bool has_text(const char *name, const char *text) {
+    return strstr(name, text) != NULL;
+}
+
+// What of a string's schema the form leaves out; NULL: nothing.
+static const char *loose_keyword(const json_t *schema, const struct tool_tags *tags) {
+    static const char *const keys[] = {"pattern", "format", "minLength",   "maxLength",
+                                       "allOf",   "anyOf",  "oneOf",       "not",
+                                       "if",      "$ref",   "$dynamicRef", NULL};
+    const json_t *list = json_object_get(schema, "enum"), *only = json_object_get(schema, "const");
+    if (only &&
+        (list || !json_is_string(only) || has_text(json_string_value(only), tags->after_value))) {
+        return "const";
+    }
+    bool has_string = !list;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *text = json_string_value(json_array_get(list, i));
+        if (text && has_text(text, tags->after_value)) return "enum";
+        has_string |= text != NULL;
+    }
+    return has_string ? find_keyword(schema, keys) : "enum";
+}
+
+struct tool_form_loose tool_form_find_loose(const struct tool_format *format,
+                                            const struct tool_form_function *function) {
+    static const char *const keys[] = {"$ref",
+                                       "$dynamicRef",
+                                       "allOf",
+                                       "anyOf",
+                                       "oneOf",
+                                       "not",
+                                       "if",
+                                       "enum",
+                                       "const",
+                                       "minProperties",
+                                       "maxProperties",
+                                       "patternProperties",
+                                       "propertyNames",
+                                       "dependentRequired",
+                                       "dependentSchemas",
+                                       "dependencies",
+                                       NULL};
+    struct tool_form_loose loose = {.keyword = find_keyword(function->parameters, keys)};
+    json_t *properties = json_object_get(function->parameters, "properties");
+    json_t *required = json_object_get(function->parameters, "required");
     json_t *schema;
-    json_object_foreach(json_object_get(function->parameters, "properties"), name, schema) {
-        for (size_t i = 0; i < ARRAY_LEN(keys) && is_string(schema); i++) {
-            if (json_object_get(schema, keys[i])) return name;
+    for (size_t i = 0; i < json_array_size(required) && !loose.keyword; i++) {
+        const char *name = json_string_value(json_array_get(required, i));
+        if (name && !json_object_get(properties, name)) {
+            loose = (struct tool_form_loose){"required", name};
         }
     }
-    return NULL;
+    if (loose.keyword) return loose;
+    json_object_foreach(properties, loose.property, schema) {
+        if (has_text(loose.property, format->tags->after_key)) loose.keyword = "properties";
+        if (!loose.keyword && is_string(schema))
+            loose.keyword = loose_keyword(schema, format->tags);
+        if (loose.keyword) return loose;
+    }
+    return (struct tool_form_loose){0};
 }
 
 // One of some strings, or any text up to the tag behind it.

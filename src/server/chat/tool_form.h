@@ -40,9 +40,14 @@ struct tool_form_options {
     json_t *text; // borrowed: the part that answers without a call fit; NULL: any text
 };
 
-// In formats with tags: a property of the function that is a string with more conditions, which the
-// form does not enforce; NULL: there is none.
-const char *tool_form_loose_property(const struct tool_form_function *function);
+struct tool_form_loose {
+    const char *keyword; // NULL: there is none
+    const char *property; // that has it, or that it names; NULL: the parameters themselves have it
+};
+
+// In formats with tags: what of the function's parameters the form does not enforce.
+struct tool_form_loose tool_form_find_loose(const struct tool_format *format,
+                                            const struct tool_form_function *function);
 
 // A new reference. NULL: no memory.
 json_t *tool_form_make(const struct tool_form_options *options);
