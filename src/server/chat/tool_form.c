@@ -197,13 +197,14 @@ static json_t *property_part(struct builder *b, const struct tool_form_function 
     return sequence(b, elements);
 }
 
-static bool is_required(const struct tool_form_function *function, const char *name) {
-    json_t *list = json_object_get(function->parameters, "required");
+// The names that must be there, as the keys of an object.
+static json_t *required_names(struct builder *b, const struct tool_form_function *function) {
+    json_t *list = json_object_get(function->parameters, "required"), *names = json_object();
     for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *other = json_string_value(json_array_get(list, i));
-        if (other && strcmp(other, name) == 0) return true;
+        const char *name = json_string_value(json_array_get(list, i));
+        if (name) put(b, names, name, json_true());
     }
-    return false;
+    return names;
 }
 
 // The name and the properties, in the order of the schema; no others.
@@ -211,15 +212,16 @@ static void append_call_in_tags(struct builder *b, json_t *elements,
                                 const struct tool_form_function *function) {
     const struct tool_tags *tags = b->format->tags;
     const char *name;
-    json_t *schema;
+    json_t *schema, *required = required_names(b, function);
     json_t *begin = json_sprintf("%s%s%s%s\n", *tags->before_name ? "\n" : "", tags->before_name,
                                  function->name, tags->after_name);
     append(b, elements, part_of(b, "const_string", "value", begin));
     json_object_foreach(json_object_get(function->parameters, "properties"), name, schema) {
         json_t *part = property_part(b, function, name, schema);
-        bool is_there = is_required(function, name);
+        bool is_there = json_object_get(required, name) != NULL;
         append(b, elements, is_there ? part : part_of(b, "optional", "content", part));
     }
+    json_decref(required);
     if (!*tags->end_call) return;
     json_t *end = json_sprintf("%s\n", tags->end_call);
     append(b, elements, part_of(b, "const_string", "value", end));
