@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "backend/cpu/attention/attention_kernels.h"
+#include "backend/cpu/linear/fixed.h"
 #include "backend/cpu/linear/packed.h"
 #include "backend/weight_format.h"
 
@@ -62,12 +63,15 @@ enum {
 struct linear_item {
     struct weight_format format; // of at most 16 bits
     const struct packed_shape *packed; // of packed weights
-    // [ceil(rows / 16)] of [chunks][16 or the rest of rows][64]: bf16, or bytes of value + 128
+    const struct fixed_shape *fixed; // of packed weights as fixed-point numbers, else NULL
+    // [ceil(rows / 16)] of [chunks][16 or the rest of rows][64]: bf16, or bytes of value + 128; for
+    // fixed-point weights bytes of the value
     const unsigned char *x;
     const float *x_scale; // [rows], of bytes
+    const struct fixed_x *x_records; // [rows][records], for fixed-point weights
     // [num_blocks] of [chunks][1 KiB]; int4: [chunks][512] 4-bit pairs, a low half for the tile's
     // lines 0 .. 7 and a high half for 8 .. 15, then scales [chunks][2][16 outputs]; packed: as
-    // packed.h says
+    // packed.h or fixed.h says
     const unsigned char *weights;
     const unsigned char *next; // blocks that this thread multiplies next, to prefetch; or NULL
     size_t block_bytes; // from one block to the next
@@ -128,6 +132,8 @@ struct cpu_kernels {
     // Weights of bf16, or packed ones that become bf16, times x that is rounded to bf16.
     // NULL: x stays float32 (linear_bf16, or linear_f32 after `unpack`).
     void (*linear_pairs)(const struct linear_item *item);
+    // Fixed-point weights (fixed.h) times x as bytes. NULL: packed weights are not kept as such.
+    void (*linear_fixed)(const struct linear_item *item);
     // For linear_pairs, NULL with it. Converts a row of `count` floats, multiplied by `scale`, to
     // bf16, rounding to the nearest even. A zero becomes +0. Writes 64 bytes into each tile,
     // `stride` bytes apart. The last 64 bytes are padded with zeros.

@@ -65,6 +65,7 @@ static void add_avx512_vnni(struct cpu_kernels *k) {
     k->linear_bytes = avx512_vnni_linear_bytes;
     k->linear_int4_few = avx512_vnni_linear_int4_few;
     k->int4_few_rows = VNNI_FEW_ROWS;
+    k->linear_fixed = avx512_vnni_linear_fixed;
 }
 
 static void add_avx512_bf16(struct cpu_kernels *k) {
@@ -76,6 +77,7 @@ static void add_amx_int8(struct cpu_kernels *k) {
     if (!k->linear_int4_few) k->linear_int4_few = k->linear_bytes; // AVX2's or AVX-VNNI's
     k->int4_few_rows = AMX_FEW_ROWS;
     k->linear_bytes = amx_linear_bytes;
+    if (k->linear_fixed) k->linear_fixed = amx_linear_fixed;
 }
 
 static void add_amx_bf16(struct cpu_kernels *k) {

@@ -33,6 +33,10 @@ struct linear_dots {
     uint32_t first_chunk, depth_chunks; // where the depth's chunks begin, and how many it has
     uint32_t rows, num_blocks, chunks;
     bool is_first; // else the sums continue from `sums`
+    // Of the kernel fixed: weights are whole blocks, first_chunk is of the slice.
+    const struct fixed_shape *fixed;
+    const struct fixed_x *x_records; // [rows][num_records]
+    uint32_t num_records;
 };
 
 // The kernels of an instruction set.
@@ -52,6 +56,8 @@ struct dots_kernels {
     void (*values)(const struct linear_dots *dots);
     void (*unpack_values)(const struct packed_chunk *chunk, enum weight_code code,
                           unsigned char *out);
+    // Fixed-point weights; slices begin with records.
+    void (*fixed)(const struct linear_dots *dots);
     uint32_t rows_max; // <= DOTS_ROWS_MAX
     uint32_t num_blocks[DOTS_ROWS_MAX + 1]; // of a group, by its number of rows; <= DOTS_BLOCKS_MAX
 };
@@ -77,6 +83,7 @@ struct dots_group {
 
 static inline bool dots_is_unpacked(const struct dots_group *group) {
     const struct linear_item *item = group->item;
+    if (item->fixed) return false;
     if (weight_format_is_packed(item->format)) return item->rows > group->kernels->rows_max;
     return linear_item_is_int4(item) && !group->kernels->int4;
 }
@@ -118,6 +125,14 @@ static inline void dots_use_packed(const struct dots_group *group, uint32_t chun
 static inline void dots_use_weights(const struct dots_group *group, uint32_t chunk,
                                     struct linear_dots *dots) {
     const struct linear_item *item = group->item;
+    if (item->fixed) {
+        dots->block_bytes = item->block_bytes;
+        dots->weights = item->weights + group->block * item->block_bytes;
+        dots->fixed = item->fixed;
+        dots->first_chunk = chunk;
+        dots->num_records = fixed_num_records(item->chunks * CHUNK_BYTES);
+        return;
+    }
     if (weight_format_is_packed(item->format)) {
         dots_use_packed(group, chunk, dots);
         return;
@@ -157,6 +172,12 @@ static inline void dots_rows(const struct dots_group *group, struct linear_dots 
              chunk * dots.x_stride + (size_t)(row % TILE_ROWS) * CHUNK_BYTES;
     dots.start = item->start + (size_t)group->block * LANES;
     dots.is_first = chunk == 0;
+    if (item->fixed) {
+        CHECK(group->kernels->fixed, "rows=%u", dots.rows);
+        dots.x_records = item->x_records + (size_t)row * dots.num_records;
+        group->kernels->fixed(&dots);
+        return;
+    }
     if (!linear_item_is_bytes(item)) {
         if (dots_is_unpacked(group) && dots_is_unscaled(group)) {
             dots.first_chunk = chunk;

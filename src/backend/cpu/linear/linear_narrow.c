@@ -43,6 +43,25 @@ static float *sums_of(const struct cpu_backend *cpu, uint32_t thread) {
     return cpu->linear_sums + (size_t)thread * LINEAR_SUMS;
 }
 
+// A row's records as bytes, each with a scale of its own. Chunks are `stride` bytes apart.
+static void narrow_fixed(const struct cpu_kernels *kernels, const float *x, uint32_t count,
+                         unsigned char *out, size_t stride, struct fixed_x *records) {
+    for (uint32_t k = 0; k < count; k += FIXED_RECORD, records++) {
+        uint32_t left = count - k, num = left < FIXED_RECORD ? left : (uint32_t)FIXED_RECORD;
+        *records = (struct fixed_x){.scale = kernels->narrow_int8(x + k, num, out, stride)};
+        for (uint32_t i = 0; i < num; i += CHUNK_BYTES, out += stride) {
+            for (uint32_t part = 0; part < CHUNK_BYTES / FIXED_PART; part++) {
+                int16_t sum = 0;
+                for (uint32_t n = part * FIXED_PART; n < (part + 1) * FIXED_PART; n++) {
+                    out[n] ^= 0x80u; // the kernel adds 128
+                    sum = (int16_t)(sum + (int8_t)out[n]);
+                }
+                records->sums[i / FIXED_PART + part] = sum;
+            }
+        }
+    }
+}
+
 // One item converts some rows of one tile.
 static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
     const struct narrow_job *job = arg;
@@ -63,7 +82,10 @@ static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
             kernels->rms_norm(x, NULL, run->norm, normal, in, run->eps);
             x = normal;
         }
-        if (!weight_format_has_bytes(group->linear->format)) {
+        if (group->linear->is_fixed) {
+            size_t at = (size_t)(group->first_row + row) * fixed_num_records(group->linear->depth);
+            narrow_fixed(kernels, x, in, out, stride, run->x_records + at);
+        } else if (!linear_has_bytes(group->linear)) {
             kernels->narrow_bf16(x, 1.0f, in, out, stride);
         } else {
             run->x_scale[group->first_row + row] = kernels->narrow_int8(x, in, out, stride);
@@ -93,7 +115,9 @@ static uint32_t strip_cols(const struct strip *strip) {
 
 // Few rows may have a kernel of their own, whose results have the same bits.
 static void multiply_by(const struct cpu_kernels *kernels, const struct linear_item *item) {
-    if (!linear_item_is_bytes(item)) {
+    if (item->fixed) {
+        kernels->linear_fixed(item);
+    } else if (!linear_item_is_bytes(item)) {
         kernels->linear_pairs(item);
     } else if (linear_item_is_int4(item) && item->rows <= kernels->int4_few_rows) {
         kernels->linear_int4_few(item);
@@ -112,8 +136,11 @@ static void multiply_strip(const struct narrow_job *job, const struct strip *str
     struct linear_item item = {
         .format = linear->format,
         .packed = &linear->packed,
+        .fixed = linear->is_fixed ? &linear->fixed : NULL,
         .x = (const unsigned char *)run->packed + row * job->row_bytes,
         .x_scale = is_bytes ? run->x_scale + row : NULL,
+        .x_records = linear->is_fixed ? run->x_records + row * fixed_num_records(linear->depth)
+                                      : NULL,
         .weights = weights + strip->block * linear->block_bytes,
         .next =
             strip->next < linear->num_blocks ? weights + strip->next * linear->block_bytes : NULL,
@@ -308,7 +335,7 @@ static void plan_group(const struct cpu_backend *cpu, const struct linear_run *r
 }
 
 static size_t narrow_row_bytes(const struct linear *linear) {
-    return (size_t)linear->depth * (weight_format_has_bytes(linear->format) ? 1 : 2);
+    return (size_t)linear->depth * (linear_has_bytes(linear) ? 1 : 2);
 }
 
 static void fetch_lines(const char *at) {
