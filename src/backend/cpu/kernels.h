@@ -52,11 +52,12 @@ enum {
     ITEM_ROWS_MAX = 512, // most rows of a struct linear_item
 };
 
-/* One thread's share of a linear of narrow numbers. Packed weights (packed.h) become bf16 on the
- * way, rounded or as values of their codes, and have bf16 x. Sums of bf16 products are float32,
- * added in ascending order of the depth, and begin with `start`; sums of values are scaled group by
- * group and then added to it. Sums of 8-bit products are exact integers.
- * x is stored as value + 128, so
+/* One thread's share of a linear of narrow numbers. Packed weights whose codes are floats (packed.h)
+ * become bf16 on the way, rounded or as values of their codes, and have bf16 x; others are
+ * fixed-point numbers (fixed.h) and have x in bytes. Sums of bf16 products are float32, added in
+ * ascending order of the depth, and begin with `start`; sums of values are scaled group by group and
+ * then added to it. Sums of 8-bit products are exact integers. For made numbers x is stored as value
+ * + 128, so
  *   out = start + (sum - sum128) * (scale * x_scale).
  * A 4-bit weight q (0 .. 14) and the scale s (1 .. 18) of its group stand for an 8-bit weight,
  *   (q - 7) * s. */
@@ -68,7 +69,8 @@ struct linear_item {
     // fixed-point weights bytes of the value
     const unsigned char *x;
     const float *x_scale; // [rows], of bytes
-    const struct fixed_x *x_records; // [rows][records], for fixed-point weights
+    struct fixed_x x_fixed; // for fixed-point weights; the item's rows begin with x_row
+    uint32_t x_row;
     // [num_blocks] of [chunks][1 KiB]; int4: [chunks][512] 4-bit pairs, a low half for the tile's
     // lines 0 .. 7 and a high half for 8 .. 15, then scales [chunks][2][16 outputs]; packed: as
     // packed.h or fixed.h says
@@ -129,7 +131,8 @@ struct cpu_kernels {
     // faster one for them too, and int4_few_rows is 0.
     void (*linear_int4_few)(const struct linear_item *item);
     uint32_t int4_few_rows;
-    // Weights of bf16, or packed ones that become bf16, times x that is rounded to bf16.
+    // Weights of bf16, or packed ones of E4M3 that become bf16, times x that is rounded to bf16.
+    // Where this is, linear_fixed is too.
     // NULL: x stays float32 (linear_bf16, or linear_f32 after `unpack`).
     void (*linear_pairs)(const struct linear_item *item);
     // Fixed-point weights (fixed.h) times x as bytes. NULL: packed weights are not kept as such.

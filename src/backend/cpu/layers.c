@@ -186,7 +186,7 @@ static void run(const struct pass *pass, const struct linear *linear, struct lin
     if (!run->is_packed) {
         run->packed = pass->cpu->linear_scratch;
         run->x_scale = pass->cpu->linear_x_scale;
-        run->x_records = pass->cpu->linear_x_records;
+        run->x_fixed = pass->cpu->linear_x_fixed;
     }
     linear_run(pass->cpu, run);
 }

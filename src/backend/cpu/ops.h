@@ -83,14 +83,14 @@ struct linear_run {
     const uint32_t *source; // [rows] or NULL: row itself
     void *packed; // scratch [rows][depth] of floats, bf16 or bytes
     float *x_scale; // scratch [rows]
-    struct fixed_x *x_records; // scratch [rows][records of the depth]
+    float *x_fixed; // scratch [rows][fixed_x_floats(depth)]
     float *out; // [rows][out]; NULL with a sink
     const float *norm; // [in] rows of x are normalised with these weights first; NULL: they are not
     float eps; // of the norm
     // Probably the next run, on as many rows; NULL: not known. Of it only the first group's linear,
     // is_gated, blocks_per_part and whether there is a sink are read.
     const struct linear_run *next;
-    bool is_packed; // `packed`, and x_scale or x_records for bytes, hold the rows already
+    bool is_packed; // `packed`, and x_scale or x_fixed for bytes, hold the rows already
     // The linear has two halves of whole blocks, whose outputs a part has side by side.
     bool is_gated;
     uint32_t blocks_per_part; // a part has this many blocks and begins at a multiple; 0: any number

@@ -11,7 +11,7 @@
 #include "base/check.h"
 
 enum {
-    FEW_ROWS = 4, // up to this many are faster in AVX-512
+    FEW_ROWS = 8, // up to this many are faster in AVX-512
     RECORD_TILES = FIXED_RECORD / CHUNK_BYTES,
 };
 
@@ -26,7 +26,8 @@ struct record {
     uint32_t ahead_bytes;
 };
 
-// Of a group: what each 16-bit half of a lane is multiplied by, and what is added.
+// Of a group: what each 16-bit half of a lane is multiplied by, and what is added, which takes off
+// the codes' bias too.
 struct factors {
     __m512i factor, offset;
 };
@@ -36,36 +37,36 @@ static ALWAYS_INLINE __m512i twice(const int16_t from[LANES]) {
     return _mm512_or_si512(wide, _mm512_slli_epi32(wide, 16));
 }
 
-static ALWAYS_INLINE struct factors factors_of(const struct fixed_record *from, uint32_t group) {
-    return (struct factors){
-        .factor = twice(from->factors + (size_t)group * LANES),
-        .offset = from->offsets ? twice(from->offsets + (size_t)group * LANES)
-                                : _mm512_setzero_si512(),
-    };
+static ALWAYS_INLINE struct factors factors_of(const struct fixed_record *from, uint32_t group,
+                                               int32_t bias) {
+    __m512i factor = twice(from->factors + (size_t)group * LANES);
+    __m512i offset = _mm512_mullo_epi16(factor, _mm512_set1_epi16((short)-bias));
+    if (from->offsets) {
+        offset = _mm512_add_epi16(offset, twice(from->offsets + (size_t)group * LANES));
+    }
+    return (struct factors){factor, offset};
 }
 
-// Writes a quad's weights, whose values are bytes with a sign, as a line of both tiles.
+// Writes a quad's weights, of codes whose values have no sign, as a line of both tiles.
 static ALWAYS_INLINE void write_quad(__m512i values, const struct factors *by, unsigned char *high,
                                      unsigned char *low) {
-    const __m512i first = _mm512_set1_epi16(0x00ff);
-    __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(values, 8), 8);
-    __m512i odd = _mm512_srai_epi16(values, 8);
+    const __mmask64 odds = 0xaaaaaaaaaaaaaaaau;
+    __m512i even = _mm512_and_si512(values, _mm512_set1_epi16(0x00ff));
+    __m512i odd = _mm512_srli_epi16(values, 8);
     even = _mm512_add_epi16(_mm512_mullo_epi16(even, by->factor), by->offset);
     odd = _mm512_add_epi16(_mm512_mullo_epi16(odd, by->factor), by->offset);
-    __m512i highs = _mm512_or_si512(_mm512_srli_epi16(even, 8), _mm512_andnot_si512(first, odd));
-    __m512i lows = _mm512_or_si512(_mm512_and_si512(even, first), _mm512_slli_epi16(odd, 8));
-    _mm512_store_si512(high, highs);
-    _mm512_store_si512(low, lows);
+    _mm512_store_si512(high, _mm512_mask_blend_epi8(odds, _mm512_srli_epi16(even, 8), odd));
+    _mm512_store_si512(low, _mm512_mask_blend_epi8(odds, even, _mm512_slli_epi16(odd, 8)));
 }
 
 static ALWAYS_INLINE void unpack_chunk(const struct fixed_shape *shape,
                                        const struct fixed_record *from, uint32_t chunk,
                                        __m512i table, unsigned char *high, unsigned char *low) {
     const unsigned char *codes = from->chunks + (size_t)chunk * shape->chunk_bytes;
-    const __m512i bias = _mm512_set1_epi8((char)fixed_bias(shape->code));
-    bool is_8bit = shape->code == WEIGHT_CODE_INT8;
+    bool is_8bit = shape->code == WEIGHT_CODE_INT8, is_int4 = shape->code == WEIGHT_CODE_INT4;
+    int32_t bias = fixed_bias(shape->code);
     for (uint32_t half = 0; half < 2; half++) {
-        struct factors by = factors_of(from, (chunk * 2 + half) / shape->parts_per_group);
+        struct factors by = factors_of(from, (chunk * 2 + half) / shape->parts_per_group, bias);
         for (uint32_t quad = 0; quad < 4; quad++) {
             __m512i values;
             if (is_8bit) {
@@ -74,9 +75,9 @@ static ALWAYS_INLINE void unpack_chunk(const struct fixed_shape *shape,
                 values = _mm512_loadu_si512(codes + (size_t)quad * FIXED_QUAD_BYTES);
                 if (half) values = _mm512_srli_epi16(values, 4);
                 values = _mm512_and_si512(values, _mm512_set1_epi8(15));
-                values = _mm512_shuffle_epi8(table, values);
+                if (!is_int4) values = _mm512_shuffle_epi8(table, values);
             }
-            write_quad(_mm512_sub_epi8(values, bias), &by, high, low);
+            write_quad(values, &by, high, low);
             high += CHUNK_BYTES;
             low += CHUNK_BYTES;
         }
@@ -86,11 +87,7 @@ static ALWAYS_INLINE void unpack_chunk(const struct fixed_shape *shape,
 static void unpack_record(const struct record *record, unsigned char *planes) {
     const struct fixed_shape *shape = record->item->fixed;
     CACHE_ALIGNED uint8_t table[16];
-    if (shape->code == WEIGHT_CODE_INT4) {
-        for (int i = 0; i < 16; i++) table[i] = (uint8_t)i;
-    } else {
-        fixed_table(shape->code, table);
-    }
+    fixed_table(shape->code, table);
     __m512i values = _mm512_broadcast_i32x4(_mm_load_si128((const void *)table));
     for (uint32_t chunk = 0; chunk < record->num_tiles * 2; chunk++) {
         unsigned char *high = planes + (size_t)chunk * (TILE_BYTES / 2);
@@ -129,15 +126,15 @@ static ALWAYS_INLINE void add_rows(const struct record *record, uint32_t row, ui
     size_t lane = (size_t)record->block * LANES;
     __m512 units = _mm512_loadu_ps(record->from.units);
     __m512 start = _mm512_loadu_ps(item->start + lane);
-    const struct fixed_x *x = item->x_records + (size_t)row * record->num_records + record->index;
+    const float *scales = fixed_x_scale(&item->x_fixed, record->index, item->x_row + row);
     float *out = item->out + row * item->out_stride + lane;
     bool is_first = record->index == 0, is_last = record->index + 1 == record->num_records;
     uint32_t cols = item->cols - record->block * LANES;
     __mmask16 mask = (__mmask16)(cols < LANES ? (1u << cols) - 1 : 0xffffu);
-    for (uint32_t r = 0; r < rows; r++, tiles += LANES, sums += LANES, x += record->num_records) {
+    for (uint32_t r = 0; r < rows; r++, tiles += LANES, sums += LANES) {
         __m512i high = _mm512_loadu_si512(tiles), low = _mm512_loadu_si512(tiles + TILE_FLOATS);
         __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(high, 8), low);
-        __m512 scale = _mm512_mul_ps(units, _mm512_set1_ps(x->scale));
+        __m512 scale = _mm512_mul_ps(units, _mm512_set1_ps(scales[r]));
         __m512 before = is_first ? start : _mm512_loadu_ps(sums);
         __m512 after = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, before);
         if (is_last) {

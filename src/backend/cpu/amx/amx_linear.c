@@ -120,7 +120,7 @@ static ALWAYS_INLINE __m512 scales_of(const struct blocks *blocks, uint32_t bloc
     const struct linear_item *item = blocks->item;
     const unsigned char *w = item->weights + (blocks->first + block) * item->block_bytes;
     struct packed_chunk packed = packed_chunk_of(item->packed, w, chunk);
-    return avx512_group_scales(unpack_kind_of(item->packed->code), packed.scales[0]);
+    return avx512_group_scales(packed.scales[0]);
 }
 
 // Adds one tile of a group's sums, times its scales, to the sums of the groups before. The first
@@ -209,9 +209,9 @@ static ALWAYS_INLINE void use_weights(const struct blocks *blocks, uint32_t chun
             for (uint32_t c = 0; c < slice->num_chunks; c++, out += TILE_BYTES) {
                 struct packed_chunk from = packed_chunk_of(item->packed, w, chunk + c);
                 if (blocks->unscaled) {
-                    avx512_unpack_values(&from, item->packed->code, out);
+                    avx512_unpack_values(&from, out);
                 } else {
-                    avx512_unpack_pairs(&from, item->packed->code, out);
+                    avx512_unpack_pairs(&from, out);
                 }
             }
         } else if (is_int4) {

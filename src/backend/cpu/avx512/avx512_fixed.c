@@ -14,8 +14,10 @@ enum fixed_kind { CODES_4BIT, CODES_TABLE, CODES_8BIT };
 struct fixed_group {
     const struct linear_dots *dots;
     const unsigned char *weights; // of the first block
+    const unsigned char *x; // of the first row
     float *sums;
     const float *start;
+    uint32_t row; // of x_fixed
     __m512i table; // the values of CODES_TABLE
 };
 
@@ -24,11 +26,10 @@ struct fixed_sums {
     __m512i group[ROWS_MAX][BLOCKS_MAX], total[ROWS_MAX][BLOCKS_MAX];
 };
 
-// A quad of a chunk's half, of all outputs.
+// A quad of a chunk's half, of all outputs. Bytes begin at the half, others at the chunk.
 static ALWAYS_INLINE __m512i load_quad(const unsigned char *chunk, uint32_t half, uint32_t quad,
                                        enum fixed_kind kind, __m512i table) {
     const unsigned char *from = chunk + (size_t)quad * FIXED_QUAD_BYTES;
-    if (kind == CODES_8BIT) from += (size_t)half * 4 * FIXED_QUAD_BYTES;
     if (kind == CODES_8BIT || half == 0) {
         _mm_prefetch((const void *)(from + AVX512_DOTS_AHEAD), _MM_HINT_T0);
     }
@@ -59,28 +60,23 @@ static ALWAYS_INLINE void add_half(const struct fixed_group *g, const unsigned c
     }
 }
 
-static ALWAYS_INLINE int32_t sum_of_x(const struct fixed_x *x, uint32_t part, uint32_t count) {
-    int32_t sum = 0;
-    for (uint32_t i = 0; i < count; i++) sum += x->sums[part + i];
-    return sum;
+// The sum of a group's bytes of x.
+static ALWAYS_INLINE int32_t sum_of_x(const struct fixed_group *g, uint32_t row, uint32_t record,
+                                      uint32_t part) {
+    const int16_t *sums = fixed_x_sums(g->dots->x_fixed, record, g->row + row);
+    return sums[part / g->dots->fixed->parts_per_group];
 }
 
 static ALWAYS_INLINE __m512i widen(const int16_t from[LANES]) {
     return _mm512_cvtepi16_epi32(_mm256_loadu_si256((const void *)from));
 }
 
-static ALWAYS_INLINE const struct fixed_x *x_of(const struct linear_dots *dots, uint32_t row,
-                                                uint32_t record) {
-    return dots->x_records + (size_t)row * dots->num_records + record;
-}
-
 // Codes are values plus a bias, which is taken off here.
 static ALWAYS_INLINE void begin_group(const struct fixed_group *g, uint32_t record, uint32_t part,
                                       uint32_t rows, uint32_t blocks, struct fixed_sums *sums) {
-    const struct fixed_shape *shape = g->dots->fixed;
+    int32_t bias = fixed_bias(g->dots->fixed->code);
     UNROLL for (uint32_t r = 0; r < rows; r++) {
-        int32_t sum = sum_of_x(x_of(g->dots, r, record), part, shape->parts_per_group);
-        __m512i first = _mm512_set1_epi32(-fixed_bias(shape->code) * sum);
+        __m512i first = _mm512_set1_epi32(-bias * sum_of_x(g, r, record, part));
         UNROLL for (uint32_t b = 0; b < blocks; b++) sums->group[r][b] = first;
     }
 }
@@ -100,7 +96,7 @@ static ALWAYS_INLINE void end_group(const struct fixed_group *g, uint32_t record
         if (!from.offsets) continue;
         __m512i offsets = widen(from.offsets + at);
         UNROLL for (uint32_t r = 0; r < rows; r++) {
-            int32_t sum = sum_of_x(x_of(g->dots, r, record), part, shape->parts_per_group);
+            int32_t sum = sum_of_x(g, r, record, part);
             __m512i scaled = _mm512_mullo_epi32(offsets, _mm512_set1_epi32(sum));
             sums->total[r][b] = _mm512_add_epi32(sums->total[r][b], scaled);
         }
@@ -111,6 +107,7 @@ static ALWAYS_INLINE void end_group(const struct fixed_group *g, uint32_t record
 static ALWAYS_INLINE void end_record(const struct fixed_group *g, uint32_t record, uint32_t rows,
                                      uint32_t blocks, const struct fixed_sums *sums) {
     const struct linear_dots *dots = g->dots;
+    const float *scales = fixed_x_scale(dots->x_fixed, record, g->row);
     UNROLL for (uint32_t b = 0; b < blocks; b++) {
         struct fixed_record from =
             fixed_record_of(dots->fixed, g->weights + b * dots->block_bytes, record);
@@ -118,7 +115,7 @@ static ALWAYS_INLINE void end_record(const struct fixed_group *g, uint32_t recor
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             float *to = g->sums + r * dots->sums_stride + (size_t)b * LANES;
             const float *before = record == 0 ? g->start + (size_t)b * LANES : to;
-            __m512 scale = _mm512_mul_ps(units, _mm512_set1_ps(x_of(dots, r, record)->scale));
+            __m512 scale = _mm512_mul_ps(units, _mm512_set1_ps(scales[r]));
             __m512 sum = _mm512_cvtepi32_ps(sums->total[r][b]);
             _mm512_storeu_ps(to, _mm512_fmadd_ps(sum, scale, _mm512_loadu_ps(before)));
         }
@@ -131,7 +128,10 @@ static ALWAYS_INLINE void add_part(const struct fixed_group *g, const unsigned c
                                    uint32_t rows, uint32_t blocks, struct fixed_sums *sums) {
     const unsigned char *chunk = chunks + (size_t)part / 2 * g->dots->fixed->chunk_bytes;
     x += part / 4 * g->dots->x_stride + part % 4 * FIXED_PART;
-    if (part % 2 == 0) {
+    if (kind == CODES_8BIT) {
+        chunk += (size_t)(part % 2) * 4 * FIXED_QUAD_BYTES;
+        add_half(g, chunk, 0, kind, x, rows, blocks, sums);
+    } else if (part % 2 == 0) {
         add_half(g, chunk, 0, kind, x, rows, blocks, sums);
     } else {
         add_half(g, chunk, 1, kind, x, rows, blocks, sums);
@@ -142,7 +142,7 @@ static ALWAYS_INLINE void fixed_blocks(const struct fixed_group *g, enum fixed_k
                                        uint32_t rows, uint32_t blocks) {
     const struct linear_dots *dots = g->dots;
     const struct fixed_shape *shape = dots->fixed;
-    const unsigned char *x = dots->x;
+    const unsigned char *x = g->x;
     uint32_t end = dots->first_chunk + dots->chunks, per_record = FIXED_RECORD / CHUNK_BYTES;
     for (uint32_t first = dots->first_chunk; first < end; first += per_record) {
         uint32_t record = first / per_record, left = end - first;
@@ -168,13 +168,15 @@ static ALWAYS_INLINE void fixed_blocks(const struct fixed_group *g, enum fixed_k
     }
 }
 
-// All blocks in groups of `most`, the rest one by one.
+// All blocks in groups of `most`, the rest one by one and each row alone.
 static ALWAYS_INLINE void fixed_rows(const struct linear_dots *dots, enum fixed_kind kind,
                                      uint32_t rows, uint32_t most) {
     uint8_t table[16];
     fixed_table(dots->fixed->code, table);
     struct fixed_group g = {.dots = dots,
                             .weights = dots->weights,
+                            .x = dots->x,
+                            .row = dots->x_row,
                             .sums = dots->sums,
                             .start = dots->start,
                             .table = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)table))};
@@ -183,7 +185,12 @@ static ALWAYS_INLINE void fixed_rows(const struct linear_dots *dots, enum fixed_
         if (count == most) {
             fixed_blocks(&g, kind, rows, most);
         } else {
-            fixed_blocks(&g, kind, rows, 1);
+            struct fixed_group one = g;
+            for (uint32_t r = 0; r < rows; r++, one.row++) {
+                fixed_blocks(&one, kind, 1, 1);
+                one.x += CHUNK_BYTES;
+                one.sums += dots->sums_stride;
+            }
         }
         left -= count;
         g.weights += count * dots->block_bytes;

@@ -104,9 +104,10 @@ static const struct layer {
     {CPU_AVX2 | CPU_AVX_VNNI, "avx-vnni", add_avx_vnni},
     {CPU_AVX2 | CPU_AVX512, "avx512", add_avx512},
     {CPU_AVX2 | CPU_AVX512 | CPU_AVX512_VNNI, "avx512-vnni", add_avx512_vnni},
-    {CPU_AVX2 | CPU_AVX512 | CPU_AVX512_BF16 | CPU_FAST_BF16, "avx512-bf16", add_avx512_bf16},
+    {CPU_AVX2 | CPU_AVX512 | CPU_AVX512_VNNI | CPU_AVX512_BF16 | CPU_FAST_BF16, "avx512-bf16",
+     add_avx512_bf16},
     {CPU_AVX2 | CPU_AVX512 | CPU_AMX_INT8, "amx", add_amx_int8},
-    {CPU_AVX2 | CPU_AVX512 | CPU_AVX512_BF16 | CPU_AMX_BF16, "amx", add_amx_bf16},
+    {CPU_AVX2 | CPU_AVX512 | CPU_AVX512_VNNI | CPU_AVX512_BF16 | CPU_AMX_BF16, "amx", add_amx_bf16},
 };
 
 void cpu_kernels_add_x86(uint32_t features, struct cpu_kernels *out) {

@@ -43,11 +43,32 @@ enum {
     FIXED_QUAD_BYTES = FIXED_LANES * 4,
 };
 
-// A record of a row of x: its scale, and the sum of the bytes of each 16 inputs.
+// What belongs to the bytes of x, of some rows: the scales of their records, and the sums of each
+// group's bytes.
 struct fixed_x {
-    float scale;
-    int16_t sums[FIXED_PARTS];
+    float *scales; // [records][rows]
+    int16_t *sums; // [records][rows][16], of which a record's groups are used
+    uint32_t rows;
 };
+
+// Floats of such memory for a row of `depth` inputs.
+static inline size_t fixed_x_floats(uint32_t depth) {
+    return (size_t)((depth + FIXED_RECORD - 1) / FIXED_RECORD) * (1 + FIXED_PARTS / 2);
+}
+
+// The memory of `rows` rows.
+static inline struct fixed_x fixed_x_of(float *memory, uint32_t depth, uint32_t rows) {
+    size_t records = (depth + FIXED_RECORD - 1) / FIXED_RECORD;
+    return (struct fixed_x){memory, (int16_t *)(void *)(memory + records * rows), rows};
+}
+
+static inline float *fixed_x_scale(const struct fixed_x *x, uint32_t record, uint32_t row) {
+    return x->scales + (size_t)record * x->rows + row;
+}
+
+static inline int16_t *fixed_x_sums(const struct fixed_x *x, uint32_t record, uint32_t row) {
+    return x->sums + ((size_t)record * x->rows + row) * FIXED_PARTS;
+}
 
 // Sizes that follow from a format.
 struct fixed_shape {

@@ -315,7 +315,7 @@ static void run_linear(struct backend *backend, const struct linear *linear, con
                                              .x = x + (size_t)first * linear->in,
                                              .packed = cpu->linear_scratch,
                                              .x_scale = cpu->linear_x_scale,
-                                             .x_records = cpu->linear_x_records,
+                                             .x_fixed = cpu->linear_x_fixed,
                                              .out = out + (size_t)first * linear->out});
     }
 }

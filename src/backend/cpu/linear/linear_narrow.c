@@ -43,20 +43,28 @@ static float *sums_of(const struct cpu_backend *cpu, uint32_t thread) {
     return cpu->linear_sums + (size_t)thread * LINEAR_SUMS;
 }
 
+static struct fixed_x fixed_x_of_group(const struct linear_run *run,
+                                       const struct linear_group *group) {
+    uint32_t depth = group->linear->depth;
+    float *memory = run->x_fixed + group->first_row * fixed_x_floats(depth);
+    return fixed_x_of(memory, depth, group->num_rows);
+}
+
 // A row's records as bytes, each with a scale of its own. Chunks are `stride` bytes apart.
 static void narrow_fixed(const struct cpu_kernels *kernels, const float *x, uint32_t count,
-                         unsigned char *out, size_t stride, struct fixed_x *records) {
-    for (uint32_t k = 0; k < count; k += FIXED_RECORD, records++) {
+                         unsigned char *out, size_t stride, const struct fixed_x *to,
+                         uint32_t row, uint32_t group) {
+    for (uint32_t k = 0; k < count; k += FIXED_RECORD) {
         uint32_t left = count - k, num = left < FIXED_RECORD ? left : (uint32_t)FIXED_RECORD;
-        *records = (struct fixed_x){.scale = kernels->narrow_int8(x + k, num, out, stride)};
+        *fixed_x_scale(to, k / FIXED_RECORD, row) = kernels->narrow_int8(x + k, num, out, stride);
+        int16_t *sums = fixed_x_sums(to, k / FIXED_RECORD, row);
+        memset(sums, 0, FIXED_PARTS * sizeof *sums);
         for (uint32_t i = 0; i < num; i += CHUNK_BYTES, out += stride) {
-            for (uint32_t part = 0; part < CHUNK_BYTES / FIXED_PART; part++) {
-                int16_t sum = 0;
-                for (uint32_t n = part * FIXED_PART; n < (part + 1) * FIXED_PART; n++) {
-                    out[n] ^= 0x80u; // the kernel adds 128
-                    sum = (int16_t)(sum + (int8_t)out[n]);
-                }
-                records->sums[i / FIXED_PART + part] = sum;
+            for (uint32_t n = 0; n < CHUNK_BYTES; n++) out[n] ^= 0x80u; // the kernel adds 128
+            for (uint32_t part = 0; part < CHUNK_BYTES; part += FIXED_PART) {
+                int32_t sum = sums[(i + part) / group];
+                for (uint32_t n = 0; n < FIXED_PART; n++) sum += (int8_t)out[part + n];
+                sums[(i + part) / group] = (int16_t)sum;
             }
         }
     }
@@ -83,8 +91,9 @@ static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
             x = normal;
         }
         if (group->linear->is_fixed) {
-            size_t at = (size_t)(group->first_row + row) * fixed_num_records(group->linear->depth);
-            narrow_fixed(kernels, x, in, out, stride, run->x_records + at);
+            struct fixed_x to = fixed_x_of_group(run, group);
+            uint32_t inputs = group->linear->fixed.parts_per_group * FIXED_PART;
+            narrow_fixed(kernels, x, in, out, stride, &to, row, inputs);
         } else if (!linear_has_bytes(group->linear)) {
             kernels->narrow_bf16(x, 1.0f, in, out, stride);
         } else {
@@ -139,8 +148,7 @@ static void multiply_strip(const struct narrow_job *job, const struct strip *str
         .fixed = linear->is_fixed ? &linear->fixed : NULL,
         .x = (const unsigned char *)run->packed + row * job->row_bytes,
         .x_scale = is_bytes ? run->x_scale + row : NULL,
-        .x_records = linear->is_fixed ? run->x_records + row * fixed_num_records(linear->depth)
-                                      : NULL,
+        .x_row = strip->first,
         .weights = weights + strip->block * linear->block_bytes,
         .next =
             strip->next < linear->num_blocks ? weights + strip->next * linear->block_bytes : NULL,
@@ -155,6 +163,7 @@ static void multiply_strip(const struct narrow_job *job, const struct strip *str
         .num_blocks = strip->num_blocks,
         .cols = strip_cols(strip),
     };
+    if (linear->is_fixed) item.x_fixed = fixed_x_of_group(run, strip->group);
     multiply_by(&job->cpu->kernels, &item);
 }
 

@@ -270,8 +270,8 @@ size_t cpu_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in
 static enum status grow_scratch(struct cpu_backend *cpu, uint32_t depth, struct err *err) {
     if (depth <= cpu->linear_scratch_in) return OK;
     void *scratch = cpu_memory_alloc((size_t)depth * LINEAR_SCRATCH_BYTES);
-    size_t records = (size_t)fixed_num_records(depth) * LINEAR_SCRATCH_BYTES;
-    struct fixed_x *x_records = cpu_memory_alloc(records * sizeof *x_records);
+    float *x_fixed =
+        cpu_memory_alloc(fixed_x_floats(depth) * LINEAR_SCRATCH_BYTES * sizeof *x_fixed);
     if (!cpu->linear_x_scale) {
         cpu->linear_x_scale = cpu_memory_alloc(LINEAR_SCRATCH_BYTES * sizeof(float));
     }
@@ -279,15 +279,15 @@ static enum status grow_scratch(struct cpu_backend *cpu, uint32_t depth, struct 
         size_t threads = thread_pool_num_threads(cpu->pool);
         cpu->linear_sums = cpu_memory_alloc(threads * LINEAR_SUMS * sizeof(float));
     }
-    if (!scratch || !x_records || !cpu->linear_x_scale || !cpu->linear_sums) {
+    if (!scratch || !x_fixed || !cpu->linear_x_scale || !cpu->linear_sums) {
         cpu_memory_free(scratch);
-        cpu_memory_free(x_records);
+        cpu_memory_free(x_fixed);
         return err_nomem(err, "scratch memory of linear layers");
     }
     cpu_memory_free(cpu->linear_scratch);
-    cpu_memory_free(cpu->linear_x_records);
+    cpu_memory_free(cpu->linear_x_fixed);
     cpu->linear_scratch = scratch;
-    cpu->linear_x_records = x_records;
+    cpu->linear_x_fixed = x_fixed;
     cpu->linear_scratch_in = depth;
     return OK;
 }
