@@ -52,12 +52,11 @@ enum {
     ITEM_ROWS_MAX = 512, // most rows of a struct linear_item
 };
 
-/* One thread's share of a linear of narrow numbers. Packed weights whose codes are floats (packed.h)
- * become bf16 on the way, rounded or as values of their codes, and have bf16 x; others are
- * fixed-point numbers (fixed.h) and have x in bytes. Sums of bf16 products are float32, added in
- * ascending order of the depth, and begin with `start`; sums of values are scaled group by group and
- * then added to it. Sums of 8-bit products are exact integers. For made numbers x is stored as value
- * + 128, so
+/* One thread's share of a linear of narrow numbers. Packed weights of E4M3 (packed.h) become bf16
+ * on the way, rounded or as values of their codes, and have bf16 x; others are fixed-point numbers
+ * (fixed.h) and have x in bytes. Sums of bf16 products are float32, added in ascending order of the
+ * depth, and begin with `start`; sums of values are scaled group by group and then added to it.
+ * Sums of 8-bit products are exact integers. For made numbers x is stored as value + 128, so
  *   out = start + (sum - sum128) * (scale * x_scale).
  * A 4-bit weight q (0 .. 14) and the scale s (1 .. 18) of its group stand for an 8-bit weight,
  *   (q - 7) * s. */

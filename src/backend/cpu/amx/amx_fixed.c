@@ -1,10 +1,10 @@
-/* Fixed-point weights (fixed.h) in tiles. A weight has 16 bits: its high byte with a sign and its low
- * byte without one are two tiles of bytes, which take the places of two blocks of weights. So a
+/* Fixed-point weights (fixed.h) in tiles. A weight has 16 bits: its high byte with a sign and its
+ * low byte without one are two tiles of bytes, which take the places of two blocks of weights. So a
  * panel of 32 rows has 2 x 2 tiles of sums, of 16 outputs. After each record of 256 inputs the sums
  * of both bytes are put together, scaled, and added to those of the records before.
  *
- * A record's weights are unpacked once for all rows of an item. Few rows take the codes as they are,
- * in AVX-512. */
+ * A record's weights are unpacked once for all rows of an item. Few rows take the codes as they
+ * are, in AVX-512. */
 #include "backend/cpu/amx/amx_tiles.h"
 #include "backend/cpu/isa/kernels_x86.h"
 #include "backend/cpu/linear/fixed.h"

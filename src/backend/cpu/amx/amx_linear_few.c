@@ -126,9 +126,8 @@ static ALWAYS_INLINE void add_packed_chunk(const struct few *few, uint32_t c, bo
     }
 }
 
-static ALWAYS_INLINE void add_chunk(const struct few *few, uint32_t c, bool unscaled,
-                                    uint32_t rows, uint32_t blocks,
-                                    float x[AMX_LINEAR_FEW_ROWS][NUMBERS],
+static ALWAYS_INLINE void add_chunk(const struct few *few, uint32_t c, bool unscaled, uint32_t rows,
+                                    uint32_t blocks, float x[AMX_LINEAR_FEW_ROWS][NUMBERS],
                                     struct sums sums[AMX_LINEAR_FEW_ROWS][BLOCKS_MAX]) {
     UNROLL for (uint32_t r = 0; r < rows; r++) {
         UNROLL for (uint32_t b = 0; b < blocks; b++) {

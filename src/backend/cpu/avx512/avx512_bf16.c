@@ -1,6 +1,6 @@
-/* bf16 weights by AVX512_BF16: VDPBF16PS adds two products of bf16 to a 32-bit lane. Packed weights,
- * whose codes are floats here (fixed.h has the others), become bf16 on the way: of many rows once
- * for all of them, of few in registers. */
+/* bf16 weights by AVX512_BF16: VDPBF16PS adds two products of bf16 to a 32-bit lane. Packed
+ * weights, whose codes are E4M3 here (fixed.h has the others), become bf16 on the way: of many rows
+ * once for all of them, of few in registers. */
 #include "backend/cpu/avx512/avx512.h"
 #include "backend/cpu/avx512/avx512_dots.h"
 #include "backend/cpu/avx512/avx512_pairs.h"

@@ -1,5 +1,5 @@
-/* Packed weights whose codes are E4M3 as pairs of bf16, by AVX512_BF16 (AVX512_FLAGS of the including
- * file have it). Other codes are fixed-point weights wherever this instruction set is. */
+/* Packed weights whose codes are E4M3 as pairs of bf16, by AVX512_BF16 (AVX512_FLAGS of the
+ * including file have it). Other codes are fixed-point weights wherever this instruction set is. */
 #ifndef BACKEND_CPU_AVX512_PAIRS_H
 #define BACKEND_CPU_AVX512_PAIRS_H
 

@@ -73,8 +73,8 @@ static void find_units(const struct numbers *n, float units[LANES], float invers
 }
 
 // Writes [groups][16].
-static void round_numbers(float from[][LANES], uint32_t num_groups,
-                          const float inverse[LANES], int16_t *out) {
+static void round_numbers(float from[][LANES], uint32_t num_groups, const float inverse[LANES],
+                          int16_t *out) {
     for (uint32_t g = 0; g < num_groups; g++, out += LANES) {
         for (uint32_t i = 0; i < LANES; i++) {
             out[i] = round_even(inverse[i] > 0 ? from[g][i] * inverse[i] : 0);
@@ -107,9 +107,8 @@ static void pack_codes(enum weight_code code, const unsigned char codes[FIXED_RE
 }
 
 // The quads of all outputs lie as pairs of bf16 do, so the same kernel puts them side by side.
-static void pack_quads(const struct cpu_kernels *kernels,
-                       unsigned char packed[LANES][FIXED_RECORD], size_t bytes,
-                       unsigned char *out) {
+static void pack_quads(const struct cpu_kernels *kernels, unsigned char packed[LANES][FIXED_RECORD],
+                       size_t bytes, unsigned char *out) {
     const unsigned char *rows[LANES];
     for (uint32_t lane = 0; lane < LANES; lane++) rows[lane] = packed[lane];
     size_t whole = bytes / CHUNK_BYTES * CHUNK_BYTES;
@@ -155,8 +154,7 @@ static void pack_record(const struct cpu_kernels *kernels, const struct linear *
     if (shape->has_offsets) {
         round_numbers(numbers.offsets, numbers.num_groups, inverse, (int16_t *)(void *)offsets);
     }
-    pack_quads(kernels, packed, (size_t)depth * linear->format.bits / 8,
-               head + shape->head_bytes);
+    pack_quads(kernels, packed, (size_t)depth * linear->format.bits / 8, head + shape->head_bytes);
 }
 
 void linear_pack_fixed(const struct cpu_kernels *kernels, const struct linear *linear,

@@ -52,8 +52,8 @@ static struct fixed_x fixed_x_of_group(const struct linear_run *run,
 
 // A row's records as bytes, each with a scale of its own. Chunks are `stride` bytes apart.
 static void narrow_fixed(const struct cpu_kernels *kernels, const float *x, uint32_t count,
-                         unsigned char *out, size_t stride, const struct fixed_x *to,
-                         uint32_t row, uint32_t group) {
+                         unsigned char *out, size_t stride, const struct fixed_x *to, uint32_t row,
+                         uint32_t group) {
     for (uint32_t k = 0; k < count; k += FIXED_RECORD) {
         uint32_t left = count - k, num = left < FIXED_RECORD ? left : (uint32_t)FIXED_RECORD;
         *fixed_x_scale(to, k / FIXED_RECORD, row) = kernels->narrow_int8(x + k, num, out, stride);
