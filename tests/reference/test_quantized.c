@@ -1,8 +1,8 @@
 /* Quantized checkpoints, whose weights stay packed or are decoded while they are loaded. A model in
  * FP8, or in 4 bits with groups in order or in any order, or whose experts alone are GPTQ's, gives
  * the very logits of the same model with the decoded values in BF16. All are made here from a
- * family's checkpoint. Scales are powers of two, so that BF16 holds every decoded value exactly. The
- * plain kernels are used: others make fixed-point numbers of codes, and bytes of x
+ * family's checkpoint. Scales are powers of two, so that BF16 holds every decoded value exactly.
+ * The plain kernels are used: others make fixed-point numbers of codes, and bytes of x
  * (test_ops_packed). */
 #include <math.h>
 #include <stdio.h>
