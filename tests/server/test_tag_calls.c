@@ -9,7 +9,7 @@ static const char tools[] =
     "[{\"function\": {\"name\": \"add\", \"parameters\": {\"properties\": {\"a\": {\"type\": "
     "\"integer\"}, \"s\": {\"type\": \"string\"}, \"zip\": {\"anyOf\": [{\"type\": \"string\"}, "
     "{\"type\": \"null\"}]}, \"n\": {\"type\": [\"string\", \"number\"]}, \"e\": {\"enum\": "
-    "[\"1\", 2]}}}}}]";
+    "[\"1\", 2]}, \"b\": {\"type\": [\"boolean\", \"null\"]}}}}}]";
 
 static enum status write_event(void *user_data, const struct tool_event *event, struct err *err) {
     static const char *const ends[] = {[TOOL_END_COMPLETE] = ")",
@@ -90,10 +90,12 @@ static void test_values_by_their_schema(void **state) {
     static const struct {
         const char *key, *value, *want;
     } cases[] = {
-        {"zip", "01", "\"01\""}, {"zip", "10115", "\"10115\""}, {"zip", "true", "\"true\""},
-        {"zip", "null", "null"}, {"zip", "\"a\"", "\"a\""},     {"n", "5", "5"},
-        {"n", "[5]", "\"[5]\""}, {"e", "1", "\"1\""},           {"e", "2", "2"},
-        {"a", "1.5", "1.5"},     {"o", "10115", "10115"},
+        {"zip", "01", "\"01\""},     {"zip", "10115", "\"10115\""}, {"zip", "true", "\"true\""},
+        {"zip", "null", "null"},     {"zip", "\"a\"", "\"a\""},     {"n", "5", "5"},
+        {"n", "[5]", "\"[5]\""},     {"e", "1", "\"1\""},           {"e", "2", "2"},
+        {"a", "1.5", "1.5"},         {"o", "10115", "10115"},       {"b", "True", "true"},
+        {"b", "None", "null"},       {"b", "Tru", "\"Tru\""},       {"a", "None", "\"None\""},
+        {"zip", "None", "\"None\""}, {"o", "False", "\"False\""},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char answer[200], want[200];

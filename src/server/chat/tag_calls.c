@@ -211,6 +211,25 @@ static void take_value_byte(struct tag_calls *calls, char byte) {
     }
 }
 
+// Python's words, which some models write, as JSON; NULL: it is none of them, or the parameters
+// allow a string or not what it means.
+static const char *read_python(const struct tag_calls *calls, const char *text, size_t len) {
+    static const struct {
+        const char *word, *json;
+    } words[] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        if (strlen(words[i].word) != len || memcmp(words[i].word, text, len) != 0) continue;
+        json_t *value = json_loads(words[i].json, JSON_DECODE_ANY, NULL);
+        json_t *string = json_string(words[i].word);
+        bool fits =
+            value && string && may_be(calls->property, value) && !may_be(calls->property, string);
+        json_decref(value);
+        json_decref(string);
+        return fits ? words[i].json : NULL;
+    }
+    return NULL;
+}
+
 static void end_value(struct tag_calls *calls) {
     calls->state = BODY;
     if (!calls->is_string) {
@@ -219,7 +238,10 @@ static void end_value(struct tag_calls *calls) {
         for (; len && is_blank(text[len - 1]); len--) continue;
         for (; len && is_blank(*text); text++, len--) continue;
         json_t *value = len ? json_loadb(text, len, JSON_DECODE_ANY, NULL) : NULL;
-        if (!value || is_rather_string(calls, value)) {
+        const char *python = value ? NULL : read_python(calls, text, len);
+        if (python) {
+            emit_arguments(calls, python, strlen(python));
+        } else if (!value || is_rather_string(calls, value)) {
             begin_string(calls);
         } else {
             emit_arguments(calls, text, len);
