@@ -13,7 +13,7 @@
 enum {
     AVX512 = CPU_AVX2 | CPU_AVX512,
     VNNI = AVX512 | CPU_AVX512_VNNI,
-    BF16 = VNNI | CPU_AVX512_BF16,
+    BF16 = AVX512 | CPU_AVX512_BF16,
     TILES_INT8 = AVX512 | CPU_AMX_INT8,
     TILES_BF16 = BF16 | CPU_AMX_BF16,
     DOTPROD = CPU_NEON | CPU_NEON_DOTPROD,
@@ -65,8 +65,6 @@ static void check_linears(const struct cpu_kernels *k, uint32_t f) {
     assert_int_equal(k->int4_few_rows > 0, k->linear_int4_few != NULL);
     EXPECT(k->linear_pairs, f, {KERNEL(amx_linear_pairs), TILES_BF16},
            {KERNEL(avx512_bf16_linear_pairs), BF16 | CPU_FAST_BF16}, {NULL, 0});
-    EXPECT(k->linear_fixed, f, {KERNEL(amx_linear_fixed), TILES_INT8 | CPU_AVX512_VNNI},
-           {KERNEL(avx512_vnni_linear_fixed), VNNI}, {NULL, 0});
     EXPECT(k->narrow_bf16, f, {KERNEL(avx512_bf16_narrow), TILES_BF16},
            {KERNEL(avx512_bf16_narrow), BF16 | CPU_FAST_BF16}, {NULL, 0});
     EXPECT(k->narrow_int8, f, {KERNEL(avx512_narrow_int8), AVX512},

@@ -222,14 +222,6 @@ EMULATED __m512i emulated_cvtepu16_epi32(__m256i from) {
     return _mm512_loadu_si512(wide);
 }
 
-EMULATED __m512i emulated_cvtepi16_epi32(__m256i from) {
-    int16_t narrow[16];
-    int32_t wide[16];
-    memcpy(narrow, &from, sizeof narrow);
-    for (int i = 0; i < 16; i++) wide[i] = narrow[i];
-    return _mm512_loadu_si512(wide);
-}
-
 EMULATED __mmask32 emulated_cmpeq_epi16_mask(__m512i a, __m512i b) {
     uint16_t left[32], right[32];
     __mmask32 mask = 0;
@@ -253,8 +245,6 @@ EMULATED void emulated_mask_storeu_epi16(uint16_t *to, __mmask32 mask, __m512i f
 #define _mm512_cvtneps_pbh(from) emulated_cvtneps_pbh(from)
 #undef _mm512_cvtepu16_epi32
 #define _mm512_cvtepu16_epi32(from) emulated_cvtepu16_epi32(from)
-#undef _mm512_cvtepi16_epi32
-#define _mm512_cvtepi16_epi32(from) emulated_cvtepi16_epi32(from)
 #undef _mm512_cmpeq_epi16_mask
 #define _mm512_cmpeq_epi16_mask(a, b) emulated_cmpeq_epi16_mask(a, b)
 #undef _mm512_cvtepu8_epi32
@@ -361,8 +351,7 @@ EMULATED void emulated_tile_dpbf16ps(int sum, int a, int b) {
     }
 }
 
-// Products of bytes, which have signs or not.
-EMULATED void emulated_tile_dpbytes(int sum, int a, int b, int a_signed, int b_signed) {
+EMULATED void emulated_tile_dpbusd(int sum, int a, int b) {
     emulated_tile_check(sum, a, b);
     for (int row = 0; row < emulated_tiles.rows[sum]; row++) {
         for (int col = 0; col < emulated_tiles.row_bytes[sum] / 4; col++) {
@@ -370,9 +359,8 @@ EMULATED void emulated_tile_dpbytes(int sum, int a, int b, int a_signed, int b_s
             unsigned char *to = &emulated_tiles.data[sum][row][4 * col];
             memcpy(&total, to, sizeof total);
             for (int k = 0; k < emulated_tiles.row_bytes[a]; k++) {
-                unsigned char x = emulated_tiles.data[a][row][k];
-                unsigned char w = emulated_tiles.data[b][k / 4][4 * col + k % 4];
-                total += (a_signed ? (int8_t)x : x) * (b_signed ? (int8_t)w : w);
+                total += emulated_tiles.data[a][row][k] *
+                         (int8_t)emulated_tiles.data[b][k / 4][4 * col + k % 4];
             }
             memcpy(to, &total, sizeof total);
         }
@@ -390,8 +378,6 @@ EMULATED void emulated_tile_release(void) {
 #define _tile_stream_loadd(tile, from, stride) emulated_tile_load(tile, from, stride)
 #define _tile_stored(tile, to, stride) emulated_tile_store(tile, to, stride)
 #define _tile_dpbf16ps(sum, a, b) emulated_tile_dpbf16ps(sum, a, b)
-#define _tile_dpbusd(sum, a, b) emulated_tile_dpbytes(sum, a, b, 0, 1)
-#define _tile_dpbssd(sum, a, b) emulated_tile_dpbytes(sum, a, b, 1, 1)
-#define _tile_dpbsud(sum, a, b) emulated_tile_dpbytes(sum, a, b, 1, 0)
+#define _tile_dpbusd(sum, a, b) emulated_tile_dpbusd(sum, a, b)
 
 #endif

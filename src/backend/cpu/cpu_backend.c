@@ -16,7 +16,6 @@ static void cpu_destroy(struct backend *backend) {
     thread_pool_destroy(cpu->pool);
     cpu_memory_free(cpu->linear_scratch);
     cpu_memory_free(cpu->linear_x_scale);
-    cpu_memory_free(cpu->linear_x_fixed);
     cpu_memory_free(cpu->linear_sums);
     cpu_memory_free(cpu->attention_scratch);
     free(cpu);

@@ -15,7 +15,6 @@ struct cpu_backend {
     struct cpu_kernels kernels; // chosen for this machine
     void *linear_scratch; // [linear_scratch_in][LINEAR_SCRATCH_BYTES]: rows of x, packed
     float *linear_x_scale; // [LINEAR_SCRATCH_BYTES], one for each row of bytes
-    float *linear_x_fixed; // [LINEAR_SCRATCH_BYTES][fixed_x_floats(linear_scratch_in)]
     float *linear_sums; // [num_threads][LINEAR_SUMS]
     uint32_t linear_scratch_in;
     float *attention_scratch; // [num_threads][attention_scratch_floats(attention_scratch_head_dim)]

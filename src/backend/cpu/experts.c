@@ -174,7 +174,6 @@ struct layout {
     struct linear_group *groups; // [num_experts]
     void *packed; // [wave_rows][larger depth] floats, or narrower numbers
     float *x_scale; // [wave_rows]
-    float *x_fixed; // [wave_rows][fixed_x_floats(larger depth)]
     float *gate_up; // [wave_rows][2 intermediate]
     float *activated; // [wave_rows][intermediate]
     float *down; // [rows][hidden]
@@ -205,7 +204,6 @@ static struct layout layout_of(char *base, const struct experts_shape *shape, ui
     l.groups = take(base, &l.bytes, shape->num_experts * sizeof *l.groups);
     l.packed = take(base, &l.bytes, wave * depth * sizeof(float));
     l.x_scale = take(base, &l.bytes, wave * sizeof *l.x_scale);
-    l.x_fixed = take(base, &l.bytes, wave * fixed_x_floats((uint32_t)depth) * sizeof *l.x_fixed);
     l.gate_up = take(base, &l.bytes, wave * 2 * intermediate * sizeof(float));
     l.activated = take(base, &l.bytes, wave * intermediate * sizeof(float));
     l.down = take(base, &l.bytes, rows * hidden * sizeof(float));
@@ -285,7 +283,6 @@ static void run_wave(struct backend *backend, const struct experts_args *args,
                                          .source = l->source + wave->first_row,
                                          .packed = l->packed,
                                          .x_scale = l->x_scale,
-                                         .x_fixed = l->x_fixed,
                                          .out = l->gate_up});
     cpu_silu_mul(backend, &(struct silu_mul_args){.gate_up = l->gate_up,
                                                   .out = l->activated,
@@ -298,7 +295,6 @@ static void run_wave(struct backend *backend, const struct experts_args *args,
                                          .x = l->activated,
                                          .packed = l->packed,
                                          .x_scale = l->x_scale,
-                                         .x_fixed = l->x_fixed,
                                          .out = l->down + (size_t)wave->first_row * shape->hidden});
 }
 

@@ -14,7 +14,6 @@
 #include <stdint.h>
 
 #include "backend/cpu/attention/attention_kernels.h"
-#include "backend/cpu/linear/fixed.h"
 #include "backend/cpu/linear/packed.h"
 #include "backend/weight_format.h"
 
@@ -52,27 +51,23 @@ enum {
     ITEM_ROWS_MAX = 512, // most rows of a struct linear_item
 };
 
-/* One thread's share of a linear of narrow numbers. Packed weights of E4M3 (packed.h) become bf16
- * on the way, rounded or as values of their codes, and have bf16 x; others are fixed-point numbers
- * (fixed.h) and have x in bytes. Sums of bf16 products are float32, added in ascending order of the
- * depth, and begin with `start`; sums of values are scaled group by group and then added to it.
- * Sums of 8-bit products are exact integers. For made numbers x is stored as value + 128, so
+/* One thread's share of a linear of narrow numbers. Packed weights (packed.h) become bf16 on the
+ * way, rounded or as values of their codes, and have bf16 x. Sums of bf16 products are float32,
+ * added in ascending order of the depth, and begin with `start`; sums of values are scaled group by
+ * group and then added to it. Sums of 8-bit products are exact integers.
+ * x is stored as value + 128, so
  *   out = start + (sum - sum128) * (scale * x_scale).
  * A 4-bit weight q (0 .. 14) and the scale s (1 .. 18) of its group stand for an 8-bit weight,
  *   (q - 7) * s. */
 struct linear_item {
     struct weight_format format; // of at most 16 bits
     const struct packed_shape *packed; // of packed weights
-    const struct fixed_shape *fixed; // of packed weights as fixed-point numbers, else NULL
-    // [ceil(rows / 16)] of [chunks][16 or the rest of rows][64]: bf16, or bytes of value + 128; for
-    // fixed-point weights bytes of the value
+    // [ceil(rows / 16)] of [chunks][16 or the rest of rows][64]: bf16, or bytes of value + 128
     const unsigned char *x;
     const float *x_scale; // [rows], of bytes
-    struct fixed_x x_fixed; // for fixed-point weights; the item's rows begin with x_row
-    uint32_t x_row;
     // [num_blocks] of [chunks][1 KiB]; int4: [chunks][512] 4-bit pairs, a low half for the tile's
     // lines 0 .. 7 and a high half for 8 .. 15, then scales [chunks][2][16 outputs]; packed: as
-    // packed.h or fixed.h says
+    // packed.h says
     const unsigned char *weights;
     const unsigned char *next; // blocks that this thread multiplies next, to prefetch; or NULL
     size_t block_bytes; // from one block to the next
@@ -130,12 +125,9 @@ struct cpu_kernels {
     // faster one for them too, and int4_few_rows is 0.
     void (*linear_int4_few)(const struct linear_item *item);
     uint32_t int4_few_rows;
-    // Weights of bf16, or packed ones of E4M3 that become bf16, times x that is rounded to bf16.
-    // Where this is, linear_fixed is too.
+    // Weights of bf16, or packed ones that become bf16, times x that is rounded to bf16.
     // NULL: x stays float32 (linear_bf16, or linear_f32 after `unpack`).
     void (*linear_pairs)(const struct linear_item *item);
-    // Fixed-point weights (fixed.h) times x as bytes. NULL: packed weights are not kept as such.
-    void (*linear_fixed)(const struct linear_item *item);
     // For linear_pairs, NULL with it. Converts a row of `count` floats, multiplied by `scale`, to
     // bf16, rounding to the nearest even. A zero becomes +0. Writes 64 bytes into each tile,
     // `stride` bytes apart. The last 64 bytes are padded with zeros.

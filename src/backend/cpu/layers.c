@@ -45,7 +45,7 @@ static bool has_narrow_linears(const struct cpu_backend *cpu, const struct fused
     const struct linear *linears[] = {layer->qkv, layer->o, layer->gate_up, layer->down};
     for (size_t i = 0; i < ARRAY_LEN(linears); i++) {
         if (!linears[i] || !linear_is_narrow(cpu, linears[i])) return false;
-        if (linear_has_bytes(linears[i]) != is_bytes) return false;
+        if (weight_format_has_bytes(linears[i]->format) != is_bytes) return false;
     }
     return true;
 }
@@ -67,7 +67,7 @@ enum status cpu_model_create(struct backend *backend, const struct fused_model_s
                        spec->hidden <= LINEAR_SUMS && spec->head_dim % (CHUNK_BYTES / 2) == 0 &&
                        spec->head_dim <= 512;
     const struct linear *first = model->layers[0].qkv;
-    bool is_bytes = first && linear_has_bytes(first);
+    bool is_bytes = first && weight_format_has_bytes(first->format);
     for (uint32_t i = 0; i < spec->num_layers && model->is_narrow; i++) {
         model->is_narrow = has_narrow_linears(cpu_backend_of(backend), &model->layers[i], is_bytes);
     }
@@ -186,7 +186,6 @@ static void run(const struct pass *pass, const struct linear *linear, struct lin
     if (!run->is_packed) {
         run->packed = pass->cpu->linear_scratch;
         run->x_scale = pass->cpu->linear_x_scale;
-        run->x_fixed = pass->cpu->linear_x_fixed;
     }
     linear_run(pass->cpu, run);
 }
@@ -260,7 +259,7 @@ void cpu_layers(struct backend *backend, struct fused_model *model,
                 const struct layers_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     const struct fused_model_spec *spec = &model->spec;
-    bool is_bytes = linear_has_bytes(model->layers[0].qkv);
+    bool is_bytes = weight_format_has_bytes(model->layers[0].qkv->format);
     bool has_narrow_cache = args->cache->spec.dtype == DTYPE_BF16 &&
                             cpu->kernels.attention_bf16.queries == QUERIES_BF16;
     kv_cache_touch(cpu, args->cache, args->step, 0);

@@ -22,12 +22,10 @@ struct linear {
     struct weight_format format; // its bits are not 0
     const struct linear_packing *packing; // of the format
     size_t block_bytes;
-    bool is_fixed; // packed weights are fixed-point numbers
-    struct packed_shape packed; // of packed weights, or
-    struct fixed_shape fixed;
+    struct packed_shape packed; // of packed weights
     bool rounds; // packed weights become bf16 before they are multiplied
     // Per block: float [depth][16], bf16 [depth/2][16][2], int8 [depth/4][16][4]; int4: see struct
-    // linear_item; packed: see packed.h and fixed.h.
+    // linear_item; packed: see packed.h.
     void *weights;
     float *start; // [num_blocks][16] the bias, or zeros
     float *scale; // [num_blocks][16], where x is bytes
@@ -83,14 +81,13 @@ struct linear_run {
     const uint32_t *source; // [rows] or NULL: row itself
     void *packed; // scratch [rows][depth] of floats, bf16 or bytes
     float *x_scale; // scratch [rows]
-    float *x_fixed; // scratch [rows][fixed_x_floats(depth)]
     float *out; // [rows][out]; NULL with a sink
     const float *norm; // [in] rows of x are normalised with these weights first; NULL: they are not
     float eps; // of the norm
     // Probably the next run, on as many rows; NULL: not known. Of it only the first group's linear,
     // is_gated, blocks_per_part and whether there is a sink are read.
     const struct linear_run *next;
-    bool is_packed; // `packed`, and x_scale or x_fixed for bytes, hold the rows already
+    bool is_packed; // `packed`, and x_scale for bytes, hold the rows already
     // The linear has two halves of whole blocks, whose outputs a part has side by side.
     bool is_gated;
     uint32_t blocks_per_part; // a part has this many blocks and begins at a multiple; 0: any number
@@ -102,14 +99,9 @@ void linear_run(struct cpu_backend *cpu, struct linear_run *run);
 void linear_narrow_run(struct cpu_backend *cpu,
                        struct linear_run *run); // linear_run for narrow x
 
-// Whether x becomes bytes.
-static inline bool linear_has_bytes(const struct linear *linear) {
-    return linear->is_fixed || weight_format_has_bytes(linear->format);
-}
-
 // Whether x is converted to bf16 or bytes for this linear. Otherwise it stays float32.
 static inline bool linear_is_narrow(const struct cpu_backend *cpu, const struct linear *linear) {
-    if (linear_has_bytes(linear)) return true;
+    if (weight_format_has_bytes(linear->format)) return true;
     return linear->format.bits <= 16 && cpu->kernels.linear_pairs;
 }
 

@@ -13,16 +13,24 @@
  * buffer, as rows of `out` may be a power of two apart and would evict each other. While a slice is
  * multiplied, the next one is prefetched. */
 #include "backend/cpu/amx/amx_linear.h"
-#include "backend/cpu/amx/amx_tiles.h"
 #include "backend/cpu/avx512/avx512_dots.h"
 #include "backend/cpu/avx512/avx512_pairs.h"
 #include "base/check.h"
 #include "base/compiler.h"
 
 enum {
+    PANEL_ROWS = 2 * TILE_ROWS,
+    TILE_FLOATS = TILE_ROWS * LANES,
     SLICE_CHUNKS = 16, // many rows: all are multiplied by this many chunks before the next
     FEW_SLICE_CHUNKS = 8, // one panel: this many chunks are fetched ahead
     FLUSH_DENORMALS = 0x8040, // MXCSR's FTZ and DAZ, as tiles flush denormals
+};
+
+// What ldtilecfg reads.
+struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
 };
 
 // Two blocks of an item, or a single one at its end.
@@ -44,6 +52,44 @@ struct slice {
     const char *ahead[2]; // NULL: nothing to prefetch
     uint32_t line_bytes; // bytes of `ahead` to prefetch for each chunk
 };
+
+// Tiles 0 and 1 are the sums of the first 16 rows, 2 and 3 of the others. 4 and 5 are x, 6 and 7
+// weights. Configuring clears them all.
+static void configure(uint32_t rows, uint32_t *configured) {
+    if (*configured == rows) return;
+    uint32_t first = rows < TILE_ROWS ? rows : TILE_ROWS, second = rows - first;
+    const uint32_t of_tile[8] = {first, first, second, second, first, second, TILE_ROWS, TILE_ROWS};
+    struct tile_config config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        // A tile of no rows is not configured and may not be used.
+        config.rows[i] = (uint8_t)of_tile[i];
+        config.row_bytes[i] = of_tile[i] ? CHUNK_BYTES : 0;
+    }
+    // Compilers assume that only the first bytes of `config` are read. This keeps all of them in
+    // memory.
+    __asm__ volatile("" : : "r"(&config) : "memory");
+    _tile_loadconfig(&config);
+    *configured = rows;
+}
+
+// A panel of x: its one or two tiles of every chunk.
+struct panel {
+    uint32_t row, rows;
+    const unsigned char *x[2]; // at the depth's beginning
+    size_t stride[2]; // bytes from one chunk to the next
+};
+
+static ALWAYS_INLINE struct panel panel_of(const struct linear_item *item, uint32_t index) {
+    struct panel panel = {.row = index * PANEL_ROWS};
+    uint32_t left = item->rows - panel.row;
+    panel.rows = left < PANEL_ROWS ? left : PANEL_ROWS;
+    for (uint32_t tile = 0; tile * TILE_ROWS < panel.rows; tile++) {
+        uint32_t row = panel.row + tile * TILE_ROWS;
+        panel.x[tile] = item->x + (size_t)row * item->chunks * CHUNK_BYTES;
+        panel.stride[tile] = (size_t)narrow_tile_rows(item, row) * CHUNK_BYTES;
+    }
+    return panel;
+}
 
 static ALWAYS_INLINE void load_sums(const float *from, bool two_rows, bool two_blocks) {
     _tile_stream_loadd(0, from, CHUNK_BYTES);
@@ -85,6 +131,16 @@ static ALWAYS_INLINE void start_sums(const struct blocks *blocks, bool two_rows,
     if (two_rows && two_blocks) _tile_zero(3);
 }
 
+static ALWAYS_INLINE void fetch(const char *from, uint32_t begin, uint32_t end, bool near) {
+    for (uint32_t byte = begin; byte < end; byte += 64) {
+        if (near) {
+            _mm_prefetch(from + byte, _MM_HINT_T0);
+        } else {
+            _mm_prefetch(from + byte, _MM_HINT_T1);
+        }
+    }
+}
+
 // Multiplies one panel by a slice. Also prefetches bytes begin .. end - 1 of each chunk to come.
 static ALWAYS_INLINE void multiply(const struct slice *slice, const struct panel *panel,
                                    uint32_t begin, uint32_t end, bool two_rows, bool two_blocks,
@@ -120,7 +176,7 @@ static ALWAYS_INLINE __m512 scales_of(const struct blocks *blocks, uint32_t bloc
     const struct linear_item *item = blocks->item;
     const unsigned char *w = item->weights + (blocks->first + block) * item->block_bytes;
     struct packed_chunk packed = packed_chunk_of(item->packed, w, chunk);
-    return avx512_group_scales(packed.scales[0]);
+    return avx512_group_scales(unpack_kind_of(item->packed->code), packed.scales[0]);
 }
 
 // Adds one tile of a group's sums, times its scales, to the sums of the groups before. The first
@@ -209,9 +265,9 @@ static ALWAYS_INLINE void use_weights(const struct blocks *blocks, uint32_t chun
             for (uint32_t c = 0; c < slice->num_chunks; c++, out += TILE_BYTES) {
                 struct packed_chunk from = packed_chunk_of(item->packed, w, chunk + c);
                 if (blocks->unscaled) {
-                    avx512_unpack_values(&from, out);
+                    avx512_unpack_values(&from, item->packed->code, out);
                 } else {
-                    avx512_unpack_pairs(&from, out);
+                    avx512_unpack_pairs(&from, item->packed->code, out);
                 }
             }
         } else if (is_int4) {

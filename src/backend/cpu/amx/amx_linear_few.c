@@ -23,6 +23,7 @@ struct few {
     const unsigned char *weights; // of the first block
     float *sums; // the same
     const float *start;
+    unpack_table table;
 };
 
 // A chunk of each row as floats.
@@ -47,13 +48,13 @@ static ALWAYS_INLINE void add_pairs(__m512i pairs, const float x[2], struct sums
 // Values of codes. Lanes are outputs 0 to 7, or 8 to 15, each with the first and the second number
 // of a pair. So the chains are side by side in lanes.
 static ALWAYS_INLINE void add_values_half(const struct packed_chunk *chunk, uint32_t half,
-                                          uint32_t rows, uint32_t b,
-                                          float x[AMX_LINEAR_FEW_ROWS][NUMBERS],
+                                          enum unpack_kind kind, unpack_table table, uint32_t rows,
+                                          uint32_t b, float x[AMX_LINEAR_FEW_ROWS][NUMBERS],
                                           struct sums sums[AMX_LINEAR_FEW_ROWS][BLOCKS_MAX]) {
-    const unsigned char *codes = unpack_half(chunk, half, UNPACK_E4M3);
+    const unsigned char *codes = unpack_half(chunk, half, kind);
     UNROLL for (uint32_t line = 0; line < PACKED_LINES; line++) {
-        __m512 low = avx512_value(codes, line, 0);
-        __m512 high = avx512_value(codes, line, 1);
+        __m512 low = unpack_value(kind, table, codes, line, 0);
+        __m512 high = unpack_value(kind, table, codes, line, 1);
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             double two;
             memcpy(&two, &x[r][half * PACKED_HALF + line * 2], sizeof two);
@@ -76,21 +77,21 @@ static ALWAYS_INLINE __m512 sum_of_chains(__m512 low, __m512 high) {
 
 // Packed weights that become bf16 in registers.
 static ALWAYS_INLINE void add_rounded_half(const struct packed_chunk *chunk, uint32_t half,
-                                           uint32_t rows, uint32_t b,
-                                           float x[AMX_LINEAR_FEW_ROWS][NUMBERS],
+                                           enum unpack_kind kind, unpack_table table, uint32_t rows,
+                                           uint32_t b, float x[AMX_LINEAR_FEW_ROWS][NUMBERS],
                                            struct sums sums[AMX_LINEAR_FEW_ROWS][BLOCKS_MAX]) {
-    const unsigned char *codes = unpack_half(chunk, half, UNPACK_E4M3);
-    struct avx512_scales scales = avx512_scales_of(chunk, half);
+    const unsigned char *codes = unpack_half(chunk, half, kind);
+    struct avx512_scales scales = avx512_scales_of(chunk, half, kind, table);
     UNROLL for (uint32_t line = 0; line < PACKED_LINES; line++) {
-        __m512i pairs = avx512_pairs(codes, line, &scales);
+        __m512i pairs = avx512_pairs(kind, table, codes, line, &scales);
         UNROLL for (uint32_t r = 0; r < rows; r++) {
             add_pairs(pairs, &x[r][half * PACKED_HALF + line * 2], &sums[r][b]);
         }
     }
 }
 
-static ALWAYS_INLINE void add_packed_chunk(const struct few *few, uint32_t c, bool unscaled,
-                                           uint32_t rows, uint32_t blocks,
+static ALWAYS_INLINE void add_packed_chunk(const struct few *few, uint32_t c, enum unpack_kind kind,
+                                           bool unscaled, uint32_t rows, uint32_t blocks,
                                            float x[AMX_LINEAR_FEW_ROWS][NUMBERS],
                                            struct sums sums[AMX_LINEAR_FEW_ROWS][BLOCKS_MAX]) {
     const struct packed_shape *shape = few->dots->packed;
@@ -105,9 +106,9 @@ static ALWAYS_INLINE void add_packed_chunk(const struct few *few, uint32_t c, bo
     for (uint32_t half = 0; half < 2; half++) {
         UNROLL for (uint32_t b = 0; b < blocks; b++) {
             if (unscaled) {
-                add_values_half(&chunk[b], half, rows, b, x, sums);
+                add_values_half(&chunk[b], half, kind, few->table, rows, b, x, sums);
             } else {
-                add_rounded_half(&chunk[b], half, rows, b, x, sums);
+                add_rounded_half(&chunk[b], half, kind, few->table, rows, b, x, sums);
             }
         }
     }
@@ -119,22 +120,23 @@ static ALWAYS_INLINE void add_packed_chunk(const struct few *few, uint32_t c, bo
             struct sums *s = &sums[r][b];
             s->group = _mm512_add_ps(s->group, sum_of_chains(s->first, s->second));
             if (!is_last) continue;
-            __m512 scales = avx512_group_scales(chunk[b].scales[0]);
+            __m512 scales = avx512_group_scales(kind, chunk[b].scales[0]);
             s->total = _mm512_fmadd_ps(s->group, scales, s->total);
             s->group = _mm512_setzero_ps();
         }
     }
 }
 
-static ALWAYS_INLINE void add_chunk(const struct few *few, uint32_t c, bool unscaled, uint32_t rows,
-                                    uint32_t blocks, float x[AMX_LINEAR_FEW_ROWS][NUMBERS],
+static ALWAYS_INLINE void add_chunk(const struct few *few, uint32_t c, enum unpack_kind kind,
+                                    bool unscaled, uint32_t rows, uint32_t blocks,
+                                    float x[AMX_LINEAR_FEW_ROWS][NUMBERS],
                                     struct sums sums[AMX_LINEAR_FEW_ROWS][BLOCKS_MAX]) {
     UNROLL for (uint32_t r = 0; r < rows; r++) {
         UNROLL for (uint32_t b = 0; b < blocks; b++) {
             sums[r][b].first = sums[r][b].second = _mm512_setzero_ps();
         }
     }
-    add_packed_chunk(few, c, unscaled, rows, blocks, x, sums);
+    add_packed_chunk(few, c, kind, unscaled, rows, blocks, x, sums);
     UNROLL for (uint32_t r = 0; r < rows; r++) {
         UNROLL for (uint32_t b = 0; b < blocks; b++) {
             struct sums *s = &sums[r][b];
@@ -143,8 +145,8 @@ static ALWAYS_INLINE void add_chunk(const struct few *few, uint32_t c, bool unsc
     }
 }
 
-static ALWAYS_INLINE void few_group(const struct few *few, bool unscaled, uint32_t rows,
-                                    uint32_t blocks) {
+static ALWAYS_INLINE void few_group(const struct few *few, enum unpack_kind kind, bool unscaled,
+                                    uint32_t rows, uint32_t blocks) {
     const struct linear_dots *dots = few->dots;
     struct sums sums[AMX_LINEAR_FEW_ROWS][BLOCKS_MAX];
     UNROLL for (uint32_t r = 0; r < rows; r++) {
@@ -157,7 +159,7 @@ static ALWAYS_INLINE void few_group(const struct few *few, bool unscaled, uint32
     for (uint32_t c = 0; c < dots->chunks; c++, from += dots->x_stride) {
         float x[AMX_LINEAR_FEW_ROWS][NUMBERS];
         widen_x(from, rows, x);
-        add_chunk(few, c, unscaled, rows, blocks, x, sums);
+        add_chunk(few, c, kind, unscaled, rows, blocks, x, sums);
     }
     UNROLL for (uint32_t r = 0; r < rows; r++) {
         UNROLL for (uint32_t b = 0; b < blocks; b++) {
@@ -168,16 +170,19 @@ static ALWAYS_INLINE void few_group(const struct few *few, bool unscaled, uint32
 }
 
 // All blocks in groups of `most`, the rest one by one.
-static ALWAYS_INLINE void few_blocks(const struct linear_dots *dots, bool unscaled, uint32_t rows,
-                                     uint32_t most) {
-    struct few few = {
-        .dots = dots, .weights = dots->weights, .sums = dots->sums, .start = dots->start};
+static ALWAYS_INLINE void few_blocks(const struct linear_dots *dots, enum unpack_kind kind,
+                                     bool unscaled, uint32_t rows, uint32_t most) {
+    struct few few = {.dots = dots,
+                      .weights = dots->weights,
+                      .sums = dots->sums,
+                      .start = dots->start,
+                      .table = unpack_table_of(dots->packed->code)};
     for (uint32_t left = dots->num_blocks; left > 0;) {
         uint32_t count = left >= most ? most : 1;
         if (count == most) {
-            few_group(&few, unscaled, rows, most);
+            few_group(&few, kind, unscaled, rows, most);
         } else {
-            few_group(&few, unscaled, rows, 1);
+            few_group(&few, kind, unscaled, rows, 1);
         }
         left -= count;
         few.weights += count * dots->block_bytes;
@@ -186,19 +191,34 @@ static ALWAYS_INLINE void few_blocks(const struct linear_dots *dots, bool unscal
     }
 }
 
-static ALWAYS_INLINE void few_rows(const struct linear_dots *dots, bool unscaled) {
+static ALWAYS_INLINE void few_rows(const struct linear_dots *dots, enum unpack_kind kind,
+                                   bool unscaled) {
     if (dots->rows == 1) {
-        few_blocks(dots, unscaled, 1, 4);
+        few_blocks(dots, kind, unscaled, 1, 4);
     } else {
-        few_blocks(dots, unscaled, 2, 2);
+        few_blocks(dots, kind, unscaled, 2, 2);
+    }
+}
+
+static ALWAYS_INLINE void packed_rows(const struct linear_dots *dots, enum unpack_kind kind) {
+    if (amx_is_unscaled(dots->packed)) {
+        few_rows(dots, kind, true);
+    } else {
+        few_rows(dots, kind, false);
     }
 }
 
 static void packed_dots(const struct linear_dots *dots) {
-    if (amx_is_unscaled(dots->packed)) {
-        few_rows(dots, true);
-    } else {
-        few_rows(dots, false);
+    switch (unpack_kind_of(dots->packed->code)) {
+    case UNPACK_4BIT:
+        packed_rows(dots, UNPACK_4BIT);
+        break;
+    case UNPACK_INT8:
+        packed_rows(dots, UNPACK_INT8);
+        break;
+    case UNPACK_E4M3:
+        packed_rows(dots, UNPACK_E4M3);
+        break;
     }
 }
 

@@ -65,7 +65,6 @@ static void add_avx512_vnni(struct cpu_kernels *k) {
     k->linear_bytes = avx512_vnni_linear_bytes;
     k->linear_int4_few = avx512_vnni_linear_int4_few;
     k->int4_few_rows = VNNI_FEW_ROWS;
-    k->linear_fixed = avx512_vnni_linear_fixed;
 }
 
 static void add_avx512_bf16(struct cpu_kernels *k) {
@@ -77,7 +76,6 @@ static void add_amx_int8(struct cpu_kernels *k) {
     if (!k->linear_int4_few) k->linear_int4_few = k->linear_bytes; // AVX2's or AVX-VNNI's
     k->int4_few_rows = AMX_FEW_ROWS;
     k->linear_bytes = amx_linear_bytes;
-    if (k->linear_fixed) k->linear_fixed = amx_linear_fixed;
 }
 
 static void add_amx_bf16(struct cpu_kernels *k) {
@@ -104,10 +102,9 @@ static const struct layer {
     {CPU_AVX2 | CPU_AVX_VNNI, "avx-vnni", add_avx_vnni},
     {CPU_AVX2 | CPU_AVX512, "avx512", add_avx512},
     {CPU_AVX2 | CPU_AVX512 | CPU_AVX512_VNNI, "avx512-vnni", add_avx512_vnni},
-    {CPU_AVX2 | CPU_AVX512 | CPU_AVX512_VNNI | CPU_AVX512_BF16 | CPU_FAST_BF16, "avx512-bf16",
-     add_avx512_bf16},
+    {CPU_AVX2 | CPU_AVX512 | CPU_AVX512_BF16 | CPU_FAST_BF16, "avx512-bf16", add_avx512_bf16},
     {CPU_AVX2 | CPU_AVX512 | CPU_AMX_INT8, "amx", add_amx_int8},
-    {CPU_AVX2 | CPU_AVX512 | CPU_AVX512_VNNI | CPU_AVX512_BF16 | CPU_AMX_BF16, "amx", add_amx_bf16},
+    {CPU_AVX2 | CPU_AVX512 | CPU_AVX512_BF16 | CPU_AMX_BF16, "amx", add_amx_bf16},
 };
 
 void cpu_kernels_add_x86(uint32_t features, struct cpu_kernels *out) {

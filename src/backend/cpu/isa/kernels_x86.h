@@ -51,7 +51,6 @@ void avx512_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint
 // AVX512_VNNI too.
 void avx512_vnni_linear_bytes(const struct linear_item *item);
 void avx512_vnni_linear_int4_few(const struct linear_item *item);
-void avx512_vnni_linear_fixed(const struct linear_item *item);
 // AVX512_BF16 too.
 void avx512_bf16_linear_pairs(const struct linear_item *item);
 void avx512_bf16_narrow(const float *x, float scale, uint32_t count, unsigned char *out,
@@ -59,7 +58,6 @@ void avx512_bf16_narrow(const float *x, float scale, uint32_t count, unsigned ch
 
 // Tiles, and AVX-512. Attention needs AVX512_BF16 too.
 void amx_linear_bytes(const struct linear_item *item);
-void amx_linear_fixed(const struct linear_item *item);
 void amx_linear_pairs(const struct linear_item *item);
 void amx_attention(const struct attention_tile *tile);
 unsigned amx_attention_begin(void);

@@ -303,7 +303,9 @@ static void run_linear(struct backend *backend, const struct linear *linear, con
                        float *out, uint32_t rows) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     if (rows == 0) return;
-    uint32_t x_bytes = !linear_is_narrow(cpu, linear) ? 4 : linear_has_bytes(linear) ? 1 : 2;
+    uint32_t x_bytes = !linear_is_narrow(cpu, linear)             ? 4
+                       : !weight_format_has_bytes(linear->format) ? 2
+                                                                  : 1;
     uint32_t rows_max = LINEAR_SCRATCH_BYTES / x_bytes;
     uint32_t parts = (rows + rows_max - 1) / rows_max;
     for (uint32_t part = 0; part < parts; part++) {
@@ -315,7 +317,6 @@ static void run_linear(struct backend *backend, const struct linear *linear, con
                                              .x = x + (size_t)first * linear->in,
                                              .packed = cpu->linear_scratch,
                                              .x_scale = cpu->linear_x_scale,
-                                             .x_fixed = cpu->linear_x_fixed,
                                              .out = out + (size_t)first * linear->out});
     }
 }

@@ -27,14 +27,12 @@ struct linear_dots {
     void *sums; // [rows][num_blocks * 16] float or int32, rows sums_stride elements apart
     size_t sums_stride;
     const struct packed_shape *packed; // of the kernel packed: weights are whole blocks
+    // Of the kernel values: the blocks that `weights` are values of.
+    const unsigned char *packed_weights;
+    size_t packed_block_bytes;
+    uint32_t first_chunk, depth_chunks; // where the depth's chunks begin, and how many it has
     uint32_t rows, num_blocks, chunks;
     bool is_first; // else the sums continue from `sums`
-    // Of the kernel fixed: weights are whole blocks, of which it takes the chunks from first_chunk
-    // on.
-    const struct fixed_shape *fixed;
-    const struct fixed_x *x_fixed;
-    uint32_t x_row; // the first row's
-    uint32_t first_chunk;
 };
 
 // The kernels of an instruction set.
@@ -48,9 +46,12 @@ struct dots_kernels {
     // Packed weights times bf16 as they are, over the whole depth; and one chunk of them as a tile
     // of bf16, for more than rows_max rows. Both, if bf16.
     void (*packed)(const struct linear_dots *dots);
-    void (*unpack)(const struct packed_chunk *chunk, unsigned char *out);
-    // Fixed-point weights; slices begin with records.
-    void (*fixed)(const struct linear_dots *dots);
+    void (*unpack)(const struct packed_chunk *chunk, enum weight_code code, unsigned char *out);
+    // The same for formats that packed_is_unscaled: tiles of values, whose sums are scaled. NULL:
+    // they are rounded.
+    void (*values)(const struct linear_dots *dots);
+    void (*unpack_values)(const struct packed_chunk *chunk, enum weight_code code,
+                          unsigned char *out);
     uint32_t rows_max; // <= DOTS_ROWS_MAX
     uint32_t num_blocks[DOTS_ROWS_MAX + 1]; // of a group, by its number of rows; <= DOTS_BLOCKS_MAX
 };
@@ -76,9 +77,14 @@ struct dots_group {
 
 static inline bool dots_is_unpacked(const struct dots_group *group) {
     const struct linear_item *item = group->item;
-    if (item->fixed) return false;
     if (weight_format_is_packed(item->format)) return item->rows > group->kernels->rows_max;
     return linear_item_is_int4(item) && !group->kernels->int4;
+}
+
+static inline bool dots_is_unscaled(const struct dots_group *group) {
+    const struct linear_item *item = group->item;
+    return group->kernels->values && weight_format_is_packed(item->format) &&
+           packed_is_unscaled(item->packed, false);
 }
 
 static inline void dots_use_packed(const struct dots_group *group, uint32_t chunk,
@@ -90,13 +96,20 @@ static inline void dots_use_packed(const struct dots_group *group, uint32_t chun
     dots->block_bytes = item->block_bytes;
     if (!dots_is_unpacked(group)) return;
     unsigned char *out = group->unpacked;
+    bool is_unscaled = dots_is_unscaled(group);
     CHECK(group->kernels->unpack, "block=%u", group->block);
     for (uint32_t b = 0; b < dots->num_blocks; b++, block += item->block_bytes) {
         for (uint32_t c = 0; c < dots->chunks; c++, out += TILE_BYTES) {
             struct packed_chunk from = packed_chunk_of(item->packed, block, chunk + c);
-            group->kernels->unpack(&from, out);
+            if (is_unscaled) {
+                group->kernels->unpack_values(&from, item->packed->code, out);
+            } else {
+                group->kernels->unpack(&from, item->packed->code, out);
+            }
         }
     }
+    dots->packed_weights = dots->weights;
+    dots->packed_block_bytes = item->block_bytes;
     dots->block_bytes = (size_t)dots->chunks * TILE_BYTES;
     dots->weights = group->unpacked;
 }
@@ -105,13 +118,6 @@ static inline void dots_use_packed(const struct dots_group *group, uint32_t chun
 static inline void dots_use_weights(const struct dots_group *group, uint32_t chunk,
                                     struct linear_dots *dots) {
     const struct linear_item *item = group->item;
-    if (item->fixed) {
-        dots->block_bytes = item->block_bytes;
-        dots->weights = item->weights + group->block * item->block_bytes;
-        dots->fixed = item->fixed;
-        dots->first_chunk = chunk;
-        return;
-    }
     if (weight_format_is_packed(item->format)) {
         dots_use_packed(group, chunk, dots);
         return;
@@ -151,15 +157,12 @@ static inline void dots_rows(const struct dots_group *group, struct linear_dots 
              chunk * dots.x_stride + (size_t)(row % TILE_ROWS) * CHUNK_BYTES;
     dots.start = item->start + (size_t)group->block * LANES;
     dots.is_first = chunk == 0;
-    if (item->fixed) {
-        CHECK(group->kernels->fixed, "rows=%u", dots.rows);
-        dots.x_fixed = &item->x_fixed;
-        dots.x_row = item->x_row + row;
-        group->kernels->fixed(&dots);
-        return;
-    }
     if (!linear_item_is_bytes(item)) {
-        if (!weight_format_is_packed(item->format) || dots_is_unpacked(group)) {
+        if (dots_is_unpacked(group) && dots_is_unscaled(group)) {
+            dots.first_chunk = chunk;
+            dots.depth_chunks = item->chunks;
+            group->kernels->values(&dots);
+        } else if (!weight_format_is_packed(item->format) || dots_is_unpacked(group)) {
             CHECK(group->kernels->bf16, "rows=%u", dots.rows); // else x is never bf16
             group->kernels->bf16(&dots);
         } else {
@@ -232,6 +235,15 @@ static inline void dots_partial_block(const struct dots_group *group, uint32_t s
     }
 }
 
+// How many chunks of some blocks are unpacked at a time: whole groups, if their sums are scaled.
+static inline uint32_t dots_unpacked_chunks(const struct dots_group *group) {
+    uint32_t chunks = DOTS_UNPACKED_TILES / group->num_blocks;
+    if (!dots_is_unscaled(group) || packed_is_one_group(group->item->packed)) return chunks;
+    uint32_t span = 1u << group->item->packed->span_shift;
+    CHECK(chunks >= span, "blocks=%u", group->num_blocks);
+    return chunks / span * span;
+}
+
 static inline void linear_dots_run(const struct linear_item *item,
                                    const struct dots_kernels *kernels) {
     CACHE_ALIGNED unsigned char unpacked[DOTS_UNPACKED_TILES * TILE_BYTES];
@@ -243,7 +255,7 @@ static inline void linear_dots_run(const struct linear_item *item,
         uint32_t left = whole - group.block;
         group.num_blocks = left < most ? left : most;
         uint32_t step = item->rows > kernels->rows_max ? DOTS_SLICE_CHUNKS : item->chunks;
-        if (dots_is_unpacked(&group)) step = DOTS_UNPACKED_TILES / group.num_blocks;
+        if (dots_is_unpacked(&group)) step = dots_unpacked_chunks(&group);
         dots_whole_blocks(&group, step);
     }
     if (!partial) return;

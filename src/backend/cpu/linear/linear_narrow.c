@@ -43,33 +43,6 @@ static float *sums_of(const struct cpu_backend *cpu, uint32_t thread) {
     return cpu->linear_sums + (size_t)thread * LINEAR_SUMS;
 }
 
-static struct fixed_x fixed_x_of_group(const struct linear_run *run,
-                                       const struct linear_group *group) {
-    uint32_t depth = group->linear->depth;
-    float *memory = run->x_fixed + group->first_row * fixed_x_floats(depth);
-    return fixed_x_of(memory, depth, group->num_rows);
-}
-
-// A row's records as bytes, each with a scale of its own. Chunks are `stride` bytes apart.
-static void narrow_fixed(const struct cpu_kernels *kernels, const float *x, uint32_t count,
-                         unsigned char *out, size_t stride, const struct fixed_x *to, uint32_t row,
-                         uint32_t group) {
-    for (uint32_t k = 0; k < count; k += FIXED_RECORD) {
-        uint32_t left = count - k, num = left < FIXED_RECORD ? left : (uint32_t)FIXED_RECORD;
-        *fixed_x_scale(to, k / FIXED_RECORD, row) = kernels->narrow_int8(x + k, num, out, stride);
-        int16_t *sums = fixed_x_sums(to, k / FIXED_RECORD, row);
-        memset(sums, 0, FIXED_PARTS * sizeof *sums);
-        for (uint32_t i = 0; i < num; i += CHUNK_BYTES, out += stride) {
-            for (uint32_t n = 0; n < CHUNK_BYTES; n++) out[n] ^= 0x80u; // the kernel adds 128
-            for (uint32_t part = 0; part < CHUNK_BYTES; part += FIXED_PART) {
-                int32_t sum = sums[(i + part) / group];
-                for (uint32_t n = 0; n < FIXED_PART; n++) sum += (int8_t)out[part + n];
-                sums[(i + part) / group] = (int16_t)sum;
-            }
-        }
-    }
-}
-
 // One item converts some rows of one tile.
 static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
     const struct narrow_job *job = arg;
@@ -90,11 +63,7 @@ static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
             kernels->rms_norm(x, NULL, run->norm, normal, in, run->eps);
             x = normal;
         }
-        if (group->linear->is_fixed) {
-            struct fixed_x to = fixed_x_of_group(run, group);
-            uint32_t inputs = group->linear->fixed.parts_per_group * FIXED_PART;
-            narrow_fixed(kernels, x, in, out, stride, &to, row, inputs);
-        } else if (!linear_has_bytes(group->linear)) {
+        if (!weight_format_has_bytes(group->linear->format)) {
             kernels->narrow_bf16(x, 1.0f, in, out, stride);
         } else {
             run->x_scale[group->first_row + row] = kernels->narrow_int8(x, in, out, stride);
@@ -124,9 +93,7 @@ static uint32_t strip_cols(const struct strip *strip) {
 
 // Few rows may have a kernel of their own, whose results have the same bits.
 static void multiply_by(const struct cpu_kernels *kernels, const struct linear_item *item) {
-    if (item->fixed) {
-        kernels->linear_fixed(item);
-    } else if (!linear_item_is_bytes(item)) {
+    if (!linear_item_is_bytes(item)) {
         kernels->linear_pairs(item);
     } else if (linear_item_is_int4(item) && item->rows <= kernels->int4_few_rows) {
         kernels->linear_int4_few(item);
@@ -145,10 +112,8 @@ static void multiply_strip(const struct narrow_job *job, const struct strip *str
     struct linear_item item = {
         .format = linear->format,
         .packed = &linear->packed,
-        .fixed = linear->is_fixed ? &linear->fixed : NULL,
         .x = (const unsigned char *)run->packed + row * job->row_bytes,
         .x_scale = is_bytes ? run->x_scale + row : NULL,
-        .x_row = strip->first,
         .weights = weights + strip->block * linear->block_bytes,
         .next =
             strip->next < linear->num_blocks ? weights + strip->next * linear->block_bytes : NULL,
@@ -163,7 +128,6 @@ static void multiply_strip(const struct narrow_job *job, const struct strip *str
         .num_blocks = strip->num_blocks,
         .cols = strip_cols(strip),
     };
-    if (linear->is_fixed) item.x_fixed = fixed_x_of_group(run, strip->group);
     multiply_by(&job->cpu->kernels, &item);
 }
 
@@ -344,7 +308,7 @@ static void plan_group(const struct cpu_backend *cpu, const struct linear_run *r
 }
 
 static size_t narrow_row_bytes(const struct linear *linear) {
-    return (size_t)linear->depth * (linear_has_bytes(linear) ? 1 : 2);
+    return (size_t)linear->depth * (weight_format_has_bytes(linear->format) ? 1 : 2);
 }
 
 static void fetch_lines(const char *at) {

@@ -227,24 +227,20 @@ static struct weight_format stored_format(const struct backend *backend,
 }
 
 bool cpu_has_format(const struct backend *backend, struct weight_format format) {
-    const struct cpu_kernels *kernels = &cpu_backend_of_const(backend)->kernels;
-    return linear_packing_of(kernels, stored_format(backend, format)) != NULL;
+    return linear_packing_of(stored_format(backend, format)) != NULL;
 }
 
 // `in` padded to whole chunks of x; of float32 weights to an even number.
-static uint32_t depth_of(struct weight_format format, bool is_fixed, uint32_t in) {
-    bool is_bytes = is_fixed || weight_format_has_bytes(format);
-    uint32_t multiple = format.bits == 32 ? 2 : is_bytes ? CHUNK_BYTES : CHUNK_BYTES / 2;
+static uint32_t depth_of(struct weight_format format, uint32_t in) {
+    uint32_t multiple = format.bits == 32                  ? 2
+                        : !weight_format_has_bytes(format) ? CHUNK_BYTES / 2
+                                                           : CHUNK_BYTES;
     return (in + multiple - 1) / multiple * multiple;
 }
 
 // The numbers of a block, and a byte for the s of each group.
-static size_t block_bytes_of(struct weight_format format, bool is_fixed, uint32_t in) {
-    size_t depth = depth_of(format, is_fixed, in), bytes = depth * LANES * format.bits / 8;
-    if (is_fixed) {
-        struct fixed_shape shape = fixed_shape_of(format);
-        return fixed_block_bytes(&shape, (uint32_t)depth);
-    }
+static size_t block_bytes_of(struct weight_format format, uint32_t in) {
+    size_t depth = depth_of(format, in), bytes = depth * LANES * format.bits / 8;
     if (weight_format_is_packed(format)) {
         struct packed_shape shape = packed_shape_of(format);
         return packed_block_bytes(&shape, (uint32_t)depth / PACKED_CHUNK);
@@ -262,16 +258,13 @@ size_t cpu_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in
                         struct weight_format format) {
     (void)bias; // there is always memory for it
     format = stored_format(backend, format);
-    bool is_fixed = linear_is_fixed(&cpu_backend_of_const(backend)->kernels, format);
     size_t num_blocks = out / LANES + (out % LANES != 0);
-    return num_blocks * (block_bytes_of(format, is_fixed, in) + LANES * lane_bytes_of(format));
+    return num_blocks * (block_bytes_of(format, in) + LANES * lane_bytes_of(format));
 }
 
 static enum status grow_scratch(struct cpu_backend *cpu, uint32_t depth, struct err *err) {
     if (depth <= cpu->linear_scratch_in) return OK;
     void *scratch = cpu_memory_alloc((size_t)depth * LINEAR_SCRATCH_BYTES);
-    float *x_fixed =
-        cpu_memory_alloc(fixed_x_floats(depth) * LINEAR_SCRATCH_BYTES * sizeof *x_fixed);
     if (!cpu->linear_x_scale) {
         cpu->linear_x_scale = cpu_memory_alloc(LINEAR_SCRATCH_BYTES * sizeof(float));
     }
@@ -279,15 +272,12 @@ static enum status grow_scratch(struct cpu_backend *cpu, uint32_t depth, struct 
         size_t threads = thread_pool_num_threads(cpu->pool);
         cpu->linear_sums = cpu_memory_alloc(threads * LINEAR_SUMS * sizeof(float));
     }
-    if (!scratch || !x_fixed || !cpu->linear_x_scale || !cpu->linear_sums) {
+    if (!scratch || !cpu->linear_x_scale || !cpu->linear_sums) {
         cpu_memory_free(scratch);
-        cpu_memory_free(x_fixed);
         return err_nomem(err, "scratch memory of linear layers");
     }
     cpu_memory_free(cpu->linear_scratch);
-    cpu_memory_free(cpu->linear_x_fixed);
     cpu->linear_scratch = scratch;
-    cpu->linear_x_fixed = x_fixed;
     cpu->linear_scratch_in = depth;
     return OK;
 }
@@ -337,16 +327,11 @@ enum status cpu_linear_create(struct backend *backend, const struct linear_spec 
                               .in = cols,
                               .num_blocks = rows / LANES + (rows % LANES != 0),
                               .format = stored_format(backend, spec->format)};
-    linear->packing = linear_packing_of(&cpu->kernels, linear->format);
+    linear->packing = linear_packing_of(linear->format);
     CHECK(linear->packing, "bits=%u", linear->format.bits);
-    linear->is_fixed = linear_is_fixed(&cpu->kernels, linear->format);
-    linear->depth = depth_of(linear->format, linear->is_fixed, cols);
-    linear->block_bytes = block_bytes_of(linear->format, linear->is_fixed, cols);
-    if (linear->is_fixed) {
-        linear->fixed = fixed_shape_of(linear->format);
-    } else {
-        linear->packed = packed_shape_of(linear->format);
-    }
+    linear->depth = depth_of(linear->format, cols);
+    linear->block_bytes = block_bytes_of(linear->format, cols);
+    linear->packed = packed_shape_of(linear->format);
     linear->rounds = cpu->kernels.linear_pairs != NULL;
     status = take_memory(cpu, linear, err);
     if (status != OK) goto fail;

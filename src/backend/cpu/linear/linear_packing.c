@@ -147,19 +147,8 @@ static const struct linear_packing packings[] = {
 static const struct linear_packing packed = {.pack_block = linear_pack_packed,
                                              .load_output = linear_load_packed};
 
-static const struct linear_packing fixed = {.pack_block = linear_pack_fixed,
-                                            .load_output = linear_load_fixed};
-
-bool linear_is_fixed(const struct cpu_kernels *kernels, struct weight_format format) {
-    return kernels->linear_fixed && fixed_has_code(format.code);
-}
-
-const struct linear_packing *linear_packing_of(const struct cpu_kernels *kernels,
-                                               struct weight_format format) {
-    if (weight_format_is_packed(format)) {
-        if (!linear_has_packed(format)) return NULL;
-        return linear_is_fixed(kernels, format) ? &fixed : &packed;
-    }
+const struct linear_packing *linear_packing_of(struct weight_format format) {
+    if (weight_format_is_packed(format)) return linear_has_packed(format) ? &packed : NULL;
     for (size_t i = 0; i < ARRAY_LEN(packings); i++) {
         if (weight_format_is(packings[i].format, format)) return &packings[i];
     }

@@ -32,10 +32,7 @@ struct linear_packing {
 };
 
 // NULL: there is no such format.
-const struct linear_packing *linear_packing_of(const struct cpu_kernels *kernels,
-                                               struct weight_format format);
-// Whether a format's weights are kept as fixed-point numbers.
-bool linear_is_fixed(const struct cpu_kernels *kernels, struct weight_format format);
+const struct linear_packing *linear_packing_of(struct weight_format format);
 
 // Converts elements begin .. begin + count - 1, at most SOURCE_LOAD_MAX.
 void linear_source_load(const struct source_row *row, size_t begin, size_t count, float *out);
@@ -45,11 +42,6 @@ bool linear_has_packed(struct weight_format format);
 void linear_pack_packed(const struct cpu_kernels *kernels, const struct linear *linear,
                         uint32_t block, const struct source_row rows[LANES]);
 void linear_load_packed(const struct linear *linear, uint32_t output, float *out);
-
-// linear_fixed.c
-void linear_pack_fixed(const struct cpu_kernels *kernels, const struct linear *linear,
-                       uint32_t block, const struct source_row rows[LANES]);
-void linear_load_fixed(const struct linear *linear, uint32_t output, float *out);
 
 // linear_quantize.c
 void linear_pack_int8(const struct cpu_kernels *kernels, const struct linear *linear,

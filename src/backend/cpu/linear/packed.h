@@ -40,6 +40,19 @@ struct packed_shape {
     uint32_t num_numbers; // for each group and output: 1 scale, or also an offset
 };
 
+/* How kernels of bf16 may multiply packed weights.
+ *
+ *   rounded    a weight, value * scale + offset, becomes bf16 and is multiplied as such
+ *   unscaled   the codes' values, which are exact in bf16, are multiplied; a group's sum is then
+ *              multiplied by its scale. That rounds less, and takes fewer instructions.
+ *
+ * Codes of 4 bits are unscaled, in groups of 32 or more and without offsets. Where bytes_too, so
+ * are those of 8. */
+static inline bool packed_is_unscaled(const struct packed_shape *shape, bool bytes_too) {
+    return (bytes_too || weight_code_bits(shape->code) == 4) && shape->num_numbers == 1 &&
+           shape->num_groups == 1;
+}
+
 // Whether a row of weights is one group.
 static inline bool packed_is_one_group(const struct packed_shape *shape) {
     return shape->span_shift == PACKED_ONE_GROUP;

@@ -67,13 +67,6 @@ static void unpack_part(const struct gguf_matrix *m, const uint8_t *block, uint6
     uint8_t codes[BLOCK_ELEMENTS_MAX];
     float scales[GROUPS_MAX], offsets[GROUPS_MAX];
     const struct matrix_form *form = &m->codes->form;
-    bool is_whole = first >= col && first + m->type->elements <= col + count;
-    if (is_whole && group == form->group && (first - col) % group == 0) {
-        size_t at = (size_t)(first - col), g = at / group;
-        m->codes->unpack(block, out->codes + at, out->scales + g,
-                         form->has_offsets ? out->offsets + g : NULL);
-        return;
-    }
     m->codes->unpack(block, codes, scales, offsets);
     uint64_t begin = first > col ? first : col, end = first + m->type->elements;
     if (end > col + count) end = col + count;
