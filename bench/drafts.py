@@ -104,8 +104,7 @@ def run_once(program, model, arguments, way, request):
         source, results, stats = (Path(folder, name) for name in ("in.jsonl", "out.jsonl", "stats.json"))
         source.write_text(json.dumps(request) + "\n")
         subprocess.run([program, "generate", "-m", model, "--drafts", way, "-c", "8192", "--skip-tokenizer-init",
-                        "--input", source, "--output", results, "--stats", stats, *arguments], check=True,
-                       stderr=subprocess.DEVNULL)
+                        "--input", source, "--output", results, "--stats", stats, *arguments], check=True)
         return json.loads(stats.read_text()), json.loads(results.read_text().splitlines()[0])
 
 
@@ -126,8 +125,9 @@ def run(rounds, names, program, model, arguments):
         for way in ("off", "auto", "15") * rounds:
             more = [] if is_edit else ["--load-format", "dummy"]
             stats, result = run_once(program, model, [*more, *arguments], way, request)
-            if is_edit and result["token_ids"] != new:
-                sys.exit(f"drafts {way}: another text: {result['token_ids'][:20]}")
+            outputs = [output["token_ids"] for output in result.get("outputs", [result])]
+            if is_edit and any(ids != new for ids in outputs):
+                sys.exit(f"drafts {way}: another text: {outputs[0][:20]}")
             seconds = sum(stats["seconds"][phase] for phase in ("schedule", "forward", "sample", "output"))
             rows.setdefault((name, way), []).append((stats["num_generated_tokens"] / seconds, stats))
     print(f"{'text':10}{'drafts':8}{'tok/s':>10}{'of off':>8}{'steps':>8}{'tokens':>8}{'drafted':>9}{'right':>8}")

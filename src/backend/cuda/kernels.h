@@ -214,11 +214,10 @@ struct cuda_attention_plan {
     int32_t *tiles;
     // [3]: number of tiles, stride of the block tables, prefill items begun (0 at launch)
     int32_t *counts;
-    // [max_seqs][2], by row of the block tables: for a sequence cut into splits, its first slot in
+    // [max_seqs][2], by the sequence's number in the step: of one cut into splits, its first slot in
     // `partial` and number of slots
     int32_t *splits;
-    int32_t
-        *arrived; // [max_seqs][num_heads], by row too: splits finished so far; 0 between launches
+    int32_t *arrived; // [max_seqs][num_heads], likewise: splits finished so far; 0 between launches
     // [max_items][num_heads][head_dim + 2]: weighted values, maximum, sum of a split
     float *partial;
     uint32_t max_seqs, max_items, max_tiles;

@@ -45,7 +45,7 @@ __device__ __forceinline__ float inverse_sum(const decode_params &p, int head, f
 template <int D, bool EXTRAS>
 __device__ void join_splits(const decode_params &p, const decode_unit &u, __nv_bfloat16 *out) {
     constexpr int STRIDE = D + 2, PAIRS = (D / 2 + 31) / 32; // of a lane
-    int first = p.splits[u.row * 2], count = p.splits[u.row * 2 + 1];
+    int first = p.splits[u.seq * 2], count = p.splits[u.seq * 2 + 1];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     size_t step = (size_t)p.num_heads * STRIDE;
     for (int query = warp; query < u.num_queries; query += WARPS) {
@@ -129,8 +129,8 @@ __device__ bool is_last_split(const decode_params &p, const decode_unit &u) {
     __threadfence();
     attending_sync();
     if (threadIdx.x == 0) {
-        int *counter = &p.arrived[(size_t)u.row * p.num_heads + u.first_head];
-        int before = atomicAdd(counter, 1), count = p.splits[u.row * 2 + 1];
+        int *counter = &p.arrived[(size_t)u.seq * p.num_heads + u.first_head];
+        int before = atomicAdd(counter, 1), count = p.splits[u.seq * 2 + 1];
         check_rule(before < count, 13, count, before);
         is_last = before == count - 1;
         if (is_last) *counter = 0; // ready for the next layer

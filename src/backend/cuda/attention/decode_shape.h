@@ -42,7 +42,8 @@ struct cuda_decode_item {
     int32_t row, start, stop, split; // row: the sequence's in the block tables
     // The sequence's values in this step, as attention_prepare uses them.
     int32_t token, position, slot;
-    int32_t is_end; // whether it ends with the sequence's last position
+    // Its sequence's number in the step, doubled; plus 1 if it ends with the last position.
+    int32_t seq_and_end;
 };
 
 // A span, 16-byte aligned. The first half repeats its first item's first half, so that a block can

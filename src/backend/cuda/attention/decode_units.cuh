@@ -33,7 +33,7 @@ __device__ __forceinline__ void slot_arrive(int barrier, int slot) {
 
 // One item for one group of queries.
 struct decode_unit : heads_unit {
-    int row, length, split; // of the item; row: of the block tables
+    int seq, length, split; // of the item; seq: in the step, not its row of the block tables
     bool is_there; // false: no more units
 };
 
@@ -70,12 +70,12 @@ template <bool EXTRAS> struct unit_walk {
     __device__ __forceinline__ unit take() {
         unit u = {};
         if (!is_there) return u;
-        u.row = place.range.x, u.length = place.range.z - place.range.y, u.split = place.range.w;
+        u.seq = token.w >> 1, u.length = place.range.z - place.range.y, u.split = place.range.w;
         u.token = token.x, u.position = token.y, u.slot = token.z;
         u.kv_head = place.kv_head;
         u.first_head = u.kv_head * group + place.first_query;
         u.num_queries = min(group - place.first_query, GROUP);
-        u.has_new = p.prepares && token.w;
+        u.has_new = p.prepares && (token.w & 1);
         u.writes_cache = u.has_new && place.first_query == 0 && u.slot >= 0;
         u.is_there = true;
         if constexpr (EXTRAS) {

@@ -67,8 +67,8 @@ __device__ void write_items(const plan_params &p, int seq, int begin, int tiles,
     int first = begin / span_tiles, num_splits = (begin + tiles - 1) / span_tiles - first + 1;
     int row = p.table_row[seq], unseen = first_tile(p, p.context_len[seq]) * TILE;
     if (num_splits > 1) {
-        p.splits[row * 2] = slot;
-        p.splits[row * 2 + 1] = num_splits;
+        p.splits[seq * 2] = slot;
+        p.splits[seq * 2 + 1] = num_splits;
     }
     cuda_decode_item one = {};
     one.row = row;
@@ -79,7 +79,7 @@ __device__ void write_items(const plan_params &p, int seq, int begin, int tiles,
         one.start = unseen + max((first + i) * span_tiles - begin, 0) * TILE;
         one.stop = min(unseen + ((first + i + 1) * span_tiles - begin) * TILE, p.context_len[seq]);
         one.split = num_splits > 1 ? slot + i : -1;
-        one.is_end = i + 1 == num_splits;
+        one.seq_and_end = 2 * seq + (i + 1 == num_splits);
         p.items[item + i] = one;
         if ((first + i) * span_tiles < begin) continue; // not its span's first item
         cuda_decode_span &span = p.spans[first + i];
