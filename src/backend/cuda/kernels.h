@@ -44,6 +44,9 @@ struct cuda_linear_view {
     bool has_offsets;
     bool shares_scales; // 8 outputs share the scale of 128 inputs
     const void *scales; // dev
+    // dev float [ceil(out / 128)][in / 128, rounded up to a multiple of 4], as cuBLASLt reads them,
+    // of e4m3 whose blocks of 128 x 128 have a scale each; else NULL. They are in `scales` too.
+    const void *block_scales;
 };
 
 enum {
