@@ -34,8 +34,7 @@ struct cuda_backend {
     struct cuda_gemm *gemm;
     struct cuda_staging *staging; // while weights are copied; else NULL
     uint32_t num_copy_threads; // of staging
-    // dev [unpacked_bytes]: scratch for the largest packed linear as bf16, or for rounded rows of x
-    void *unpacked;
+    void *unpacked; // dev [unpacked_bytes]: scratch for the largest packed linear as bf16
     size_t unpacked_bytes;
     struct cuda_step step;
     enum status failure; // sticky: after a failed kernel or copy nothing more runs

@@ -153,14 +153,6 @@ __device__ __forceinline__ uint64_t operand(uint32_t shared, uint32_t halves) {
            shared >> 4;
 }
 
-// The same of rows of 64 bytes, whose chunks are swizzled by half the row number modulo 4. It
-// starts at a multiple of 512 bytes, 8 rows take 512 bytes, and the next 8 are `next` bytes
-// further.
-__device__ __forceinline__ uint64_t operand_of_64(uint32_t shared, uint32_t next) {
-    constexpr uint64_t SWIZZLE_64 = 2;
-    return SWIZZLE_64 << 62 | static_cast<uint64_t>(next >> 4) << 32 | shared >> 4;
-}
-
 // Goes between the last access to a product's registers and the product.
 __device__ __forceinline__ void products_begin() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");

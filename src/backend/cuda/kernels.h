@@ -44,9 +44,6 @@ struct cuda_linear_view {
     bool has_offsets;
     bool shares_scales; // 8 outputs share the scale of 128 inputs
     const void *scales; // dev
-    // dev float [ceil(out / 128)][in / 128, rounded up to a multiple of 4], as cuBLASLt reads them,
-    // of e4m3 whose blocks of 128 x 128 have a scale each; else NULL. They are in `scales` too.
-    const void *block_scales;
 };
 
 enum {
@@ -217,10 +214,11 @@ struct cuda_attention_plan {
     int32_t *tiles;
     // [3]: number of tiles, stride of the block tables, prefill items begun (0 at launch)
     int32_t *counts;
-    // [max_seqs][2], by the sequence's number in the step: of one cut into splits, its first slot in
-    // `partial` and number of slots
+    // [max_seqs][2], by the sequence's number in the step: for one that is cut into splits, its
+    // first slot in `partial` and number of slots
     int32_t *splits;
-    int32_t *arrived; // [max_seqs][num_heads], likewise: splits finished so far; 0 between launches
+    // [max_seqs][num_heads], likewise: splits that have finished; 0 between launches
+    int32_t *arrived;
     // [max_items][num_heads][head_dim + 2]: weighted values, maximum, sum of a split
     float *partial;
     uint32_t max_seqs, max_items, max_tiles;

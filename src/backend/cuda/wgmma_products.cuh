@@ -94,29 +94,6 @@ __device__ __forceinline__ void multiply_registers(float (&c)[S][4], const uint3
     }
 }
 
-#define E4M3_PRODUCT(W, REGISTERS, A, B, ADD, ...)                                                 \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\n"                                  \
-                 "wgmma.mma_async.sync.aligned.m64n" W "k32.f32.e4m3.e4m3 {" REGISTERS "}, " A     \
-                 ", " B ", p, 1, 1;\n}"                                                            \
-                 : __VA_ARGS__                                                                     \
-                 : "l"(a), "l"(b), "r"(add))
-
-// c[64][8 S] = a[64][32] b[8 S][32]^T of e4m3, plus the old c if `add`.
-template <int S>
-__device__ __forceinline__ void multiply_e4m3(float (&c)[S][4], uint64_t a, uint64_t b, int add) {
-    static_assert(S == 4 || S == 8 || S == 16, "width");
-    if constexpr (S == 4) {
-        E4M3_PRODUCT("32", R0, "%16", "%17", "%18", C16(0));
-    }
-    if constexpr (S == 8) {
-        E4M3_PRODUCT("64", R0 ", " R1, "%32", "%33", "%34", C32(0));
-    }
-    if constexpr (S == 16) {
-        E4M3_PRODUCT("128", R0 ", " R1 ", " R2 ", " R3, "%64", "%65", "%66", C64(0));
-    }
-}
-
-#undef E4M3_PRODUCT
 #undef REGISTER_PRODUCT
 #undef PRODUCT
 #undef R0

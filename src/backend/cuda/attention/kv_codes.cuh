@@ -5,7 +5,7 @@
  *
  * A tile has its codes, then a scale for each position: [16][head_dim] bytes, float [16]. A row is
  * swizzled in chunks of 16 bytes, so that 8 rows of one column fall into 8 different banks. The
- * element of an even dimension and the next one share 16 bits (pair_bits): a word of a row
+ * element of an even dimension and the next one share 16 bits (code_pairs.cuh): a word of a row
  * becomes two pairs of even and of odd dimensions. A word that a transposing load makes of two
  * positions becomes the same dimension at both positions.
  *
@@ -18,35 +18,13 @@
 
 #include <cuda_fp8.h>
 
+#include "backend/cuda/code_pairs.cuh"
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 
 namespace {
 
 constexpr float CODE_SHIFT = 0x1p64f;
-
-// How a word of four codes becomes two pairs of bf16, by few integer instructions: the pair a by a
-// mask, the pair b by two shifts and masks. A pair has each code's bits where bf16 has its sign and
-// its low bits: the value times a small power of 2, also for subnormals, which matrix instructions
-// keep. Who multiplies makes up for that power.
-struct pair_bits {
-    uint32_t first, second_left, second_right; // masks
-    int left, right; // shifts of the word
-};
-
-// A pair of bf16 from e4m3 has the sign in bit 15, and exponent and mantissa in bits 10 to 4: the
-// value times 2^-120. In each half of a word, one code (a) lies where bf16 has it. The other (b)
-// lies in the bits between: its sign in bit 11, its exponent's high bits in 14 to 12, the rest in 3
-// to 0.
-__host__ __device__ constexpr pair_bits e4m3_bits() {
-    return {0x87f087f0u, 0x80f080f0u, 0x07000700u, 4, 4};
-}
-
-__host__ __device__ __forceinline__ void unpack_pairs(const pair_bits &bits, uint32_t word,
-                                                      uint32_t &first, uint32_t &second) {
-    first = word & bits.first;
-    second = (word << bits.left & bits.second_left) | (word >> bits.right & bits.second_right);
-}
 
 struct kv_codec {
     pair_bits bits;

@@ -16,7 +16,6 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/linear/e4m3.h"
 
 struct cuda_gemm;
 
@@ -41,9 +40,5 @@ uint32_t cuda_gemm_num_timed(const struct cuda_gemm *gemm);
 // heuristic's first choice. False: cuBLASLt refused.
 bool cuda_gemm_run(struct cuda_gemm *gemm, const struct cuda_linear_task *task,
                    cudaStream_t stream);
-// The same of e4m3 weights and rounded rows of x (linear/gemm_e4m3.c), for tasks that
-// cuda_gemm_takes_e4m3 names. x->scales_stride is task->rows, or 0.
-bool cuda_gemm_run_e4m3(struct cuda_gemm *gemm, const struct cuda_linear_task *task,
-                        const struct cuda_rounded_rows *x, cudaStream_t stream);
 
 #endif

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
-#include "backend/cuda/linear/e4m3_run.h"
 #include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/linear/packed_load.h"
@@ -63,14 +62,13 @@ void cuda_linear_destroy(struct backend *backend, struct linear *linear) {
     if (!linear) return;
     cudaFree(linear->weight);
     cudaFree(linear->scales);
-    cudaFree(linear->block_scales);
     cudaFree(linear->bias);
     free(linear);
 }
 
 bool cuda_has_format(const struct backend *backend, struct weight_format format) {
     (void)backend;
-    return kernel_format_bits(format) != 0;
+    return kernel_format_bit(format) != 0;
 }
 
 size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
@@ -143,9 +141,6 @@ static void run(struct cuda_backend *cuda, const struct kernel_row *row,
         break;
     case KERNEL_PACKED_FEW_ROWS:
         cuda_packed_few_rows_launch(few, &cuda->info, cuda->stream);
-        break;
-    case KERNEL_E4M3:
-        cuda_e4m3_run(cuda, few, &task);
         break;
     case KERNEL_PACKED_BATCH:
         if (!cuda_packed_batch_launch(&task, 0, &cuda->info, cuda->stream)) {

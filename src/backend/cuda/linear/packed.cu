@@ -12,15 +12,15 @@ constexpr int THREADS = 256;
 struct place {
     size_t number; // of the 16 bytes
     uint32_t row, column;
+    int lane;
 };
-__device__ __forceinline__ bool place_of(place &p, uint32_t out, uint32_t in, uint32_t step,
-                                         weight_code code) {
+__device__ __forceinline__ bool place_of(place &p, uint32_t out, uint32_t in, uint32_t step) {
     p.number = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    uint32_t steps = in / step, lane = p.number % 32;
-    if (code == WEIGHT_CODE_E4M3) lane = e4m3_place(lane); // its own inverse
+    p.lane = p.number % 32;
     size_t warp = p.number / 32;
-    p.row = warp / steps * CUDA_PACKED_TILE + lane / 4;
-    p.column = warp % steps * step + lane % 4 * 2;
+    uint32_t steps = in / step, tile = warp / steps;
+    p.row = tile * CUDA_PACKED_TILE + p.lane / 4;
+    p.column = warp % steps * step + p.lane % 4 * 2;
     return p.row < out;
 }
 
@@ -31,7 +31,7 @@ __device__ __forceinline__ uint32_t int8_of_iq4(uint8_t code) {
 }
 
 __device__ __forceinline__ uint32_t pack_word(const uint8_t *c, weight_code code) {
-    if (code == WEIGHT_CODE_E4M3) return pack_whole_e4m3(c[0], c[1], c[8], c[9]);
+    if (code == WEIGHT_CODE_E4M3) return pack_e4m3(c[0], c[1], c[8], c[9]);
     if (code == WEIGHT_CODE_INT8) return pack_int8(c[0], c[1], c[8], c[9]);
     if (code == WEIGHT_CODE_IQ4) {
         return pack_int8(int8_of_iq4(c[0]), int8_of_iq4(c[1]), int8_of_iq4(c[8]),
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(THREADS)
     pack_kernel(uint4 *codes, const uint8_t *raw, uint32_t out, uint32_t in, weight_code code) {
     place p;
     uint32_t bits = code == WEIGHT_CODE_INT4 || code == WEIGHT_CODE_E2M1 ? 4 : 8; // kept
-    if (!place_of(p, out, in, bits == 8 ? 64 : 128, code)) return;
+    if (!place_of(p, out, in, bits == 8 ? 64 : 128)) return;
     const uint8_t *from = raw + (size_t)p.row * in + p.column;
     uint32_t words[4];
 #pragma unroll
@@ -89,16 +89,8 @@ __global__ void __launch_bounds__(THREADS)
     unpack_kernel(__nv_bfloat16 *weight, const uint4 *codes, packed_scales s, uint32_t out,
                   uint32_t in) {
     place p;
-    if (!place_of(p, out, in, K::STEP, K::CODE)) return;
+    if (!place_of(p, out, in, K::STEP)) return;
     unpack_lane<K>(weight + (size_t)p.row * in, codes, s, p);
-}
-
-// Codes of e4m3 as bytes [out][in], each 64 inputs in their order here.
-__global__ void __launch_bounds__(THREADS)
-    untile_kernel(uint4 *to, const uint4 *codes, uint32_t out, uint32_t in) {
-    place p;
-    if (!place_of(p, out, in, 64, WEIGHT_CODE_E4M3)) return;
-    to[(size_t)p.row * (in / 16) + p.column / 64 * 4 + p.column % 64 / 2] = codes[p.number];
 }
 
 // As rows/embed.cu. A block per token.
@@ -115,10 +107,9 @@ __global__ void __launch_bounds__(THREADS)
     __nv_bfloat16 *to = out + (size_t)blockIdx.x * v.in;
     for (uint32_t i = threadIdx.x; is_here && i < steps * 4; i += THREADS) {
         place p;
-        p.row = row, p.column = i / 4 * K::STEP + i % 4 * 2;
-        int lane = row % CUDA_PACKED_TILE * 4 + i % 4;
-        size_t step = (size_t)(row / CUDA_PACKED_TILE) * steps + i / 4;
-        p.number = step * 32 + packed_place<K>(lane);
+        p.row = row, p.lane = row % CUDA_PACKED_TILE * 4 + i % 4;
+        p.column = i / 4 * K::STEP + i % 4 * 2;
+        p.number = ((size_t)(row / CUDA_PACKED_TILE) * steps + i / 4) * 32 + p.lane;
         unpack_lane<K>(to, static_cast<const uint4 *>(v.weight), s, p);
     }
     for (uint32_t i = threadIdx.x; !is_here && i < v.in / 8; i += THREADS) {
@@ -148,13 +139,6 @@ extern "C" void cuda_packed_unpack_launch(void *weight, const struct cuda_linear
             static_cast<__nv_bfloat16 *>(weight), static_cast<const uint4 *>(v.weight),
             packed_scales_of(v), v.out, v.in);
     });
-}
-
-extern "C" void cuda_packed_untile_launch(void *to, const struct cuda_linear_view *view,
-                                          cudaStream_t stream) {
-    const cuda_linear_view &v = *view;
-    untile_kernel<<<blocks_for(v.out, v.in, v.code), THREADS, 0, stream>>>(
-        static_cast<uint4 *>(to), static_cast<const uint4 *>(v.weight), v.out, v.in);
 }
 
 extern "C" void cuda_packed_embed_launch(const struct embed_args *args,

@@ -2,24 +2,11 @@
  * too, next to what it must agree with. */
 #pragma once
 
+#include "backend/cuda/code_pairs.cuh"
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/linear/packed.h"
 
 namespace {
-
-// Four codes of e4m3 as a word, whole, as tensor cores read them (linear/e4m3_sm90.cu): the pair a
-// in bytes 1 and 3, the pair b in 0 and 2.
-__host__ __device__ inline uint32_t pack_whole_e4m3(uint32_t a0, uint32_t a1, uint32_t b0,
-                                                    uint32_t b1) {
-    return b0 | a0 << 8 | b1 << 16 | a1 << 24;
-}
-
-// The pair of bf16 from the codes in bytes 1 and 3: sign in bit 15, exponent and mantissa in bits
-// 10 to 4. That is the value times 2^-120, also for subnormals, which matrix instructions keep. x
-// or the sums are multiplied to make up for it.
-__host__ __device__ __forceinline__ uint32_t pair_of_e4m3(uint32_t word) {
-    return (word & 0x80008000u) | (word >> 4 & 0x07f007f0u);
-}
 
 // Four bytes as a word: the pair a in bytes 0 and 2, the pair b in 1 and 3.
 __host__ __device__ inline uint32_t pack_int8(uint32_t a0, uint32_t a1, uint32_t b0, uint32_t b1) {
@@ -121,14 +108,6 @@ template <weight_code CODE_, int GROUP_, bool OFFSETS_> struct packed_kind {
     static_assert(GROUP == 0 || GROUP >= 16, "a matrix instruction has inputs of one group");
 };
 
-// Which of a step's 32 places has a lane's 16 bytes.
-__host__ __device__ __forceinline__ int e4m3_place(int lane) {
-    return lane ^ (lane >> 3 & 3);
-}
-template <typename K> __device__ __forceinline__ int packed_place(int lane) {
-    return K::CODE == WEIGHT_CODE_E4M3 ? e4m3_place(lane) : lane;
-}
-
 // Calls run(kind) with the view's kind. The list agrees with cuda_packed_kept.
 template <typename RUN>
 auto with_kind(const cuda_linear_view &v, RUN run)
@@ -169,8 +148,7 @@ __device__ __forceinline__ void unpack_pairs(uint4 codes, int i, uint32_t &first
                                              uint32_t &second) {
     const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
     if constexpr (K::CODE == WEIGHT_CODE_E4M3) {
-        first = pair_of_e4m3(words[i]);
-        second = pair_of_e4m3(words[i] << 8);
+        unpack_e4m3(words[i], first, second);
     } else if constexpr (K::CODE == WEIGHT_CODE_INT8) {
         first = pair_of_int8(words[i]);
         second = pair_of_int8(words[i] >> 8);

@@ -8,10 +8,7 @@
  *   8 bits: word w of lane q = l % 4 has inputs 16 w + 2 q + {0, 1, 8, 9} of the step.
  *   4 bits: word w of lane q has inputs 32 w + 2 q + {0, 1, 8, 9, 16, 17, 24, 25}.
  *
- * The order of bits in a word is that of the fewest instructions to bf16 (packed.cuh). Codes of
- * e4m3 stay whole, and the four 16 bytes of an output are swizzled as wgmma reads rows of 64 bytes.
- * So tensor cores multiply them as they are, by codes of x in the same order (linear/e4m3.h). As
- * plain rows they would suit cuBLASLt, but few rows would take a third longer (doc/log-cuda.md).
+ * The order of bits in a word is that of the fewest instructions to bf16 (packed.cuh).
  *
  * A scale of whole rows is float [out], group 0. Otherwise an output has for each group:
  *
@@ -71,8 +68,6 @@ void cuda_packed_pack_launch(void *codes, const uint8_t *raw, uint32_t out, uint
 // Writes the weights as bf16 [out][in].
 void cuda_packed_unpack_launch(void *weight, const struct cuda_linear_view *view,
                                cudaStream_t stream);
-// Writes codes of e4m3 as bytes [out][in], each 64 inputs in the order of a step.
-void cuda_packed_untile_launch(void *to, const struct cuda_linear_view *view, cudaStream_t stream);
 // Rows of a table as bf16; as in backend.h's embed_args.
 void cuda_packed_embed_launch(const struct embed_args *args, const struct cuda_linear_view *table,
                               cudaStream_t stream);

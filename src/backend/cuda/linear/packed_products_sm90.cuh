@@ -85,8 +85,7 @@ __device__ __forceinline__ void load_block(block_loads<K> &to, const packed_weig
     using loads = block_loads<K>;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        size_t at = static_cast<size_t>(tiles[half] * p.blocks + block) * loads::STEPS * 32 +
-                    packed_place<K>(lane);
+        size_t at = static_cast<size_t>(tiles[half] * p.blocks + block) * loads::STEPS * 32 + lane;
 #pragma unroll
         for (int i = 0; i < loads::STEPS; i++) to.codes[half][i] = __ldg(p.codes + at + i * 32);
 #pragma unroll

@@ -44,8 +44,7 @@ __device__ __forceinline__ void load_step(step_loads<K> &to, const packed_matrix
     const int tiles[2] = {t.low, t.high};
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        size_t at =
-            (static_cast<size_t>(tiles[half]) * m.steps + step) * 32 + packed_place<K>(lane);
+        size_t at = (static_cast<size_t>(tiles[half]) * m.steps + step) * 32 + lane;
         to.codes[half] = __ldcs(m.codes + at);
         load_scales<K>(to.scales[half], m.scales, tiles[half], step * K::STEP / K::SPAN, lane);
     }
