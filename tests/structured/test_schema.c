@@ -337,6 +337,27 @@ static void refused(void **state) {
          ERR_UNSUPPORTED,
          "#/properties/a: keyword 'uniqueItems' cannot be enforced beside 'minItems': too few "
          "different items are known to exist"},
+        // 1.0 is 1, and an object without members is one value.
+        {"{'type':'array','uniqueItems':true,'minItems':2,"
+         "'items':{'type':'number','minimum':1,'maximum':1}}",
+         ERR_UNSUPPORTED,
+         "#: keyword 'uniqueItems' cannot be enforced beside 'minItems': too few different items "
+         "are known to exist"},
+        {"{'type':'array','uniqueItems':true,'minItems':2,'items':{'type':'object','properties':{"
+         "'a':{'type':'string'}},'maxProperties':0}}",
+         ERR_UNSUPPORTED,
+         "#: keyword 'uniqueItems' cannot be enforced beside 'minItems': too few different items "
+         "are known to exist"},
+        {"{'type':'array','uniqueItems':true,'minItems':2,'items':{'type':'object','properties':{"
+         "'a':{'type':'string'}},'propertyNames':{'const':'b'},'additionalProperties':false}}",
+         ERR_UNSUPPORTED,
+         "#: keyword 'uniqueItems' cannot be enforced beside 'minItems': too few different items "
+         "are known to exist"},
+        {"{'type':'array','uniqueItems':true,'minItems':2,'items':{'type':'object','properties':{"
+         "'a':{'type':'string'}},'dependentRequired':{'a':['b']},'additionalProperties':false}}",
+         ERR_UNSUPPORTED,
+         "#: keyword 'uniqueItems' cannot be enforced beside 'minItems': too few different items "
+         "are known to exist"},
         {"{'uniqueItems':true,'contains':{'const':1},'minContains':2}", ERR_UNSUPPORTED,
          "#: keyword 'uniqueItems' cannot be enforced beside 'minContains' or 'maxContains'"},
         {"{'properties':{'a/b':{'$ref':'http://x.y/z'}}}", ERR_UNSUPPORTED,

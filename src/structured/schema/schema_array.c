@@ -261,6 +261,31 @@ static bool has_many_texts(struct schema_reader *reader, uint32_t expr, size_t c
     return found >= count;
 }
 
+// One text for each number: 1 but not 1.0, 1e0 or -0.
+static uint32_t shortest_numbers(struct exprs *exprs) {
+    uint32_t nonzero = expr_byte_range(exprs, '1', '9');
+    uint32_t digits = expr_repeat(exprs, expr_byte_range(exprs, '0', '9'), 0, EXPR_FOREVER);
+    uint32_t zero = expr_string(exprs, "0"), whole = expr_concat(exprs, nonzero, digits);
+    uint32_t fraction = expr_concat(exprs, digits, nonzero);
+    fraction = expr_concat(exprs, expr_string(exprs, "."), fraction);
+    fraction = expr_concat(exprs, expr_alt(exprs, zero, whole), fraction);
+    uint32_t minus = expr_optional(exprs, expr_string(exprs, "-"));
+    uint32_t others = expr_concat(exprs, minus, expr_alt(exprs, whole, fraction));
+    return expr_alt(exprs, zero, others);
+}
+
+// Whether an object surely may have the member beside the others that it must have.
+static bool takes_member(struct schema_reader *reader, const struct schema_object *object,
+                         const char *key) {
+    uint32_t num_others = 0;
+    if (object->refused || object->names || object->extra) return false;
+    for (const struct schema_member *at = object->required; at; at = at->next) {
+        if (schema_member_node(reader, object, at->key, at->len) == SCHEMA_NOTHING) return false;
+        num_others += strcmp(at->key, key) != 0;
+    }
+    return object->min <= 1 + num_others && num_others < object->max;
+}
+
 static bool members_have_many(struct schema_reader *reader, const struct schema_object *object,
                               const struct plenty *plenty) {
     for (const struct schema_group *at = object->groups; at && plenty->depth; at = at->next) {
@@ -269,7 +294,10 @@ static bool members_have_many(struct schema_reader *reader, const struct schema_
         json_object_foreach((json_t *)(uintptr_t)json_object_get(at->schema, "properties"), key,
                             value) {
             uint32_t node = schema_member_node(reader, object, key, strlen(key));
-            if (node_has_many(reader, node, plenty->count, plenty->depth - 1)) return true;
+            if (takes_member(reader, object, key) &&
+                node_has_many(reader, node, plenty->count, plenty->depth - 1)) {
+                return true;
+            }
         }
     }
     return false;
@@ -293,9 +321,11 @@ static void count_branch(struct schema_reader *reader, const struct schema_branc
         many = has_many_texts(reader, schema_text_expr(reader, branch), count);
     }
     if (!many && branch->types & SCHEMA_NUMBER) {
-        many = has_many_texts(reader, schema_number_expr(reader, branch), count);
+        uint32_t shortest = shortest_numbers(reader->exprs);
+        shortest = expr_and(reader->exprs, shortest, schema_number_expr(reader, branch));
+        many = has_many_texts(reader, shortest, count);
     }
-    if (!many && branch->types & SCHEMA_OBJECT && !branch->object.refused) {
+    if (!many && branch->types & SCHEMA_OBJECT) {
         many = members_have_many(reader, &branch->object, plenty);
     }
     plenty->is_enough |= many;
