@@ -900,7 +900,9 @@ struct nvllm_step_item {
     int32_t is_admitted; // 1: it waited before this step, new or preempted
     uint32_t num_prompt_tokens;
     uint32_t first_position, num_tokens;
-    uint32_t num_drafts; // of the tokens, the last ones; num_output_tokens - 1 of them were right
+    // Of the tokens, the last ones. num_output_tokens - 1 of them were right, if the output did not
+    // end among them and no text of a form came with them.
+    uint32_t num_drafts;
     const int32_t *token_ids; // [num_tokens]; -1: the request was aborted before the id was known
     const uint32_t *block_table; // [num_blocks] of positions [0, first_position + num_tokens)
     uint32_t num_blocks;

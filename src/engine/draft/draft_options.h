@@ -10,7 +10,7 @@
 
 enum {
     DRAFT_TOKENS_MAX = 15, // of one draft
-    DRAFT_ROWS_MAX = 64, // of a step whose drafts are adaptive
+    DRAFT_ROWS_MAX = 64, // of a step with drafts, or max_num_seqs if that is more
 };
 
 struct draft_options {
