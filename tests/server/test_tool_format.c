@@ -67,7 +67,7 @@ static void test_published_templates(void **state) {
         {"Qwen-QwQ-32B", "hermes"},
         {"Qwen-Qwen2.5-7B-Instruct", "hermes"},
         {"Qwen-Qwen3-0.6B", "hermes"},
-        {"Qwen3-Coder", "none"},
+        {"Qwen3-Coder", "qwen3_xml"},
         {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "none"},
         {"google-gemma-2-2b-it", "none"},
         {"ibm-granite-granite-3.3-2B-Instruct", "none"},

@@ -173,6 +173,7 @@ static json_t *value_part(struct builder *b, const struct tool_form_function *fu
     static const char *const keys[] = {"$defs", "definitions"};
     if (is_string(schema)) return string_part(b, schema);
     json_t *whole = json_is_object(schema) ? json_copy(schema) : json_object();
+    if (!whole) b->failed = true;
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         json_t *definitions = json_object_get(function->parameters, keys[i]);
         if (definitions) put(b, whole, keys[i], json_incref(definitions));
@@ -200,6 +201,7 @@ static json_t *property_part(struct builder *b, const struct tool_form_function 
 // The names that must be there, as the keys of an object.
 static json_t *required_names(struct builder *b, const struct tool_form_function *function) {
     json_t *list = json_object_get(function->parameters, "required"), *names = json_object();
+    if (!names) b->failed = true;
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *name = json_string_value(json_array_get(list, i));
         if (name) put(b, names, name, json_true());
