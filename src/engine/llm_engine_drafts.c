@@ -41,7 +41,7 @@ static struct draft_offer offer_of(struct llm_engine *engine, const struct seque
         constraint_forced_tokens(&request->sampling.mask.constraint, draft, most + skipped);
     request->draft_is_forced = num_forced > skipped;
     if (request->draft_is_forced) return (struct draft_offer){num_forced - skipped, 1};
-    if (!request->draft_record.right[0]) request->draft_record = engine->drafter.common;
+    if (request->draft_record.right[0] == 0) request->draft_record = engine->drafter.common;
     uint32_t count =
         draft_index_find(&request->draft_index, seq->token_ids, seq->num_tokens - skipped, draft,
                          most + skipped, &request->match_len);

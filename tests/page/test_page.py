@@ -442,7 +442,7 @@ class Gone(PageTest):
         self.assertIn("lost", b.run("document.getElementById('engine-state').className"))
         self.assertTrue(b.run("document.getElementById('step').disabled && document.getElementById('pause').disabled"))
         figures = "Array.from(document.querySelectorAll('.figures dd'), e => e.textContent)"
-        self.assertEqual(b.run(figures), 6 * ["–"])
+        self.assertEqual(b.run(figures), 7 * ["–"])
         # Another server at its place is seen again.
         b.run("takeEvent('state', room.state = {...room.state, blocks: 'f'.repeat(128), fills: [], block_size: 16,"
               "is_paused: true})")

@@ -61,7 +61,7 @@ void drafter_measure(struct drafter *drafter, uint32_t num_rows, bool has_drafts
     drafter->last_results = now;
     if (!is_known || num_rows > 1u << (DRAFT_SIZES - 1)) return;
     double *mean = &drafter->seconds[has_drafts][size_of(num_rows)];
-    if (!*mean) {
+    if (*mean == 0) {
         *mean = seconds;
         return;
     }

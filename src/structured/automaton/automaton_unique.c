@@ -144,21 +144,21 @@ static bool is_way_out(struct try *try, const struct place *place, uint32_t num_
 
 // The next byte to try; -1: none is left.
 static int next_in_string(struct try *try, struct search_step *step) {
-    enum { AT_QUOTE, AT_CHILDREN, AT_BACKSLASH = UINT32_MAX - 1, AT_END };
+    const uint32_t at_quote = 0, at_backslash = UINT32_MAX - 1, at_end = UINT32_MAX; // else a node
     const struct unique_node *nodes = try->log->nodes;
-    if (step->next == AT_QUOTE) {
+    if (step->next == at_quote) {
         step->next = nodes[step->place.at.node].child;
-        if (!step->next) step->next = AT_BACKSLASH;
+        if (!step->next) step->next = at_backslash;
         return '"';
     }
-    while (step->next < AT_BACKSLASH) {
+    while (step->next < at_backslash) {
         unsigned char byte = nodes[step->next].byte;
         step->next = nodes[step->next].next;
-        if (!step->next) step->next = AT_BACKSLASH;
+        if (!step->next) step->next = at_backslash;
         if (byte >= 0x20 && byte != '"' && byte != '\\') return byte;
     }
-    if (step->next == AT_END) return -1;
-    step->next = AT_END;
+    if (step->next == at_end) return -1;
+    step->next = at_end;
     return '\\';
 }
 
