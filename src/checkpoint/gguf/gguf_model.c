@@ -165,10 +165,9 @@ enum status gguf_model_read(struct gguf_model *model, const struct gguf *gguf, s
     if (!status) status = require(gguf, model, "block_count", 1 << 12, &model->num_layers, err);
     if (!status) status = require(gguf, model, "embedding_length", 1 << 18, &hidden_size, err);
     if (!status) status = require(gguf, model, "attention.head_count", 1 << 12, &num_heads, err);
+    if (status) return status; // there may be no model
     gguf_model_key(model, "nextn_predict_layers", key, sizeof key);
-    if (!status) {
-        status = gguf_read_int(gguf, key, 0, model->num_layers - 1, &model->num_draft_layers, err);
-    }
+    status = gguf_read_int(gguf, key, 0, model->num_layers - 1, &model->num_draft_layers, err);
     if (status) return status;
     model->num_layers -= model->num_draft_layers;
     model->head_dim = model->heads_width = hidden_size / num_heads;
