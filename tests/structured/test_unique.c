@@ -19,7 +19,7 @@ static const char *const texts[] = {
     "\"l\"", "x",       "\xc3", "\xa9",   "\xc3\xa9",  "aa",    "bb\""};
 static struct vocabulary *vocabulary;
 
-static struct automaton *compile(const char *schema) {
+static struct automaton *compile_within(const char *schema, const struct automaton_limits *limits) {
     char *text = strdup(schema);
     for (char *c = text; *c; c++) {
         if (*c == '\'') *c = '"';
@@ -34,7 +34,14 @@ static struct automaton *compile(const char *schema) {
     if (schema_add(grammar, json, NULL, &rule, NULL, &err)) fail_msg("%s: %s", schema, err.message);
     json_decref(json);
     grammar_start(grammar, rule);
-    return fixture_run(grammar, vocabulary);
+    struct automaton *automaton;
+    if (automaton_create(&automaton, grammar, vocabulary, limits, &err))
+        fail_msg("%s", err.message);
+    return automaton;
+}
+
+static struct automaton *compile(const char *schema) {
+    return compile_within(schema, NULL);
 }
 
 static void equal_values(void **state) {
@@ -219,13 +226,50 @@ static void looks_ahead(void **state) {
     automaton_release(automaton);
 }
 
+// Objects that the array has are passed one by one before a new one is found.
+static void searches_are_limited(void **state) {
+    (void)state;
+    static const char schema[] =
+        "{'uniqueItems':true,'items':{'type':'object','properties':{'k':{'enum':"
+        "['a','b','ab','ba']},'l':{'enum':['a','b','ab','ba']}},'required':['k','l'],"
+        "'additionalProperties':false}}";
+    static const struct {
+        struct automaton_limits limits;
+        const char *sentence; // NULL: no error
+    } rows[] = {
+        {{.search_steps_max = 0}, NULL},
+        {{.search_steps_max = 20},
+         "arrays with uniqueItems take more than 20 steps to find items that are new"},
+        {{.steps_max = 500}, "the constraint takes more than 500 steps"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct automaton *automaton = compile_within(schema, &rows[i].limits);
+        struct matcher matcher;
+        struct err err = {0};
+        uint32_t words[16];
+        bool any;
+        enum status status = OK;
+        assert_int_equal(matcher_init(&matcher, automaton, NULL), OK);
+        for (const char *c = "[{'k':'a','l':'a'},{'k':'a','l':'b'},{'k':'a','l':'ab'},{'k':'a',"
+                             "'l':'ba'},{'k':'b','l':'a'},{";
+             *c && !status; c++) {
+            char byte = *c == '\'' ? '"' : *c;
+            status = matcher_mask(&matcher, words, &any, &err);
+            if (!status) status = matcher_take_bytes(&matcher, &byte, 1, &err);
+        }
+        assert_int_equal(status, rows[i].sentence ? ERR_CAPACITY : OK);
+        if (rows[i].sentence) assert_string_equal(err.message, rows[i].sentence);
+        matcher_fini(&matcher);
+        automaton_release(automaton);
+    }
+}
+
 int main(void) {
     vocabulary = fixture_vocabulary(texts, ARRAY_LEN(texts));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_values),
-        cmocka_unit_test(random_answers),
-        cmocka_unit_test(items_are_taken_back),
-        cmocka_unit_test(looks_ahead),
+        cmocka_unit_test(equal_values),         cmocka_unit_test(random_answers),
+        cmocka_unit_test(items_are_taken_back), cmocka_unit_test(looks_ahead),
+        cmocka_unit_test(searches_are_limited),
     };
     int num_failed = cmocka_run_group_tests(tests, NULL, NULL);
     vocabulary_destroy(vocabulary);

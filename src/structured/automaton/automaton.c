@@ -7,7 +7,8 @@
 #include "structured/automaton/automaton_internal.h"
 #include "structured/automaton/automaton_mask.h"
 
-enum { STEPS_MAX = 1 << 20, MASK_BYTES_MAX = 16 << 20, ROW_BYTES_MAX = 16 << 20 };
+enum { STEPS_MAX = 1 << 20, SEARCH_STEPS_MAX = 1 << 24 };
+enum { MASK_BYTES_MAX = 16 << 20, ROW_BYTES_MAX = 16 << 20 };
 
 static void destroy(struct automaton *automaton) {
     automaton_masks_fini(automaton);
@@ -44,6 +45,8 @@ enum status automaton_create(struct automaton **out, struct grammar *grammar,
     automaton->exprs = grammar_exprs(grammar);
     automaton->vocabulary = vocabulary;
     automaton->steps_max = limits && limits->steps_max ? limits->steps_max : STEPS_MAX;
+    automaton->search_steps_max =
+        limits && limits->search_steps_max ? limits->search_steps_max : SEARCH_STEPS_MAX;
     automaton->mask_bytes_max =
         limits && limits->mask_bytes_max ? limits->mask_bytes_max : MASK_BYTES_MAX;
     automaton->row_bytes_max =

@@ -23,6 +23,7 @@ struct automaton_limits {
     uint64_t steps_max; // of one call, default 1 M
     size_t mask_bytes_max; // of remembered masks, default 16 MiB; then all are made again
     size_t row_bytes_max; // of remembered steps by a byte, likewise
+    uint64_t search_steps_max; // for new items of one answer (unique items), default 16 M
 };
 
 // Takes `grammar`, also when it fails. Borrows the vocabulary, which must live longer. Refuses what

@@ -95,7 +95,7 @@ struct automaton {
     struct grammar *grammar;
     struct exprs *exprs; // the grammar's; counts all memory but masks
     const struct vocabulary *vocabulary;
-    uint64_t steps_max;
+    uint64_t steps_max, search_steps_max;
     bool has_unique; // some array has unique items
     uint32_t any_text; // expr_any_text; EXPR_NOTHING where no JSON text is in the grammar
 

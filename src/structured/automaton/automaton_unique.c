@@ -16,6 +16,9 @@
 #include "structured/unique/unique.h"
 
 enum { PLACES_MAX = 4096 }; // of one search, and twice the bytes of the strings so far
+// The searches of one answer may take automaton->search_steps_max steps, and so many more for each
+// call. A large array costs no more than that for each token, a hostile one ends.
+enum { SEARCH_STEPS_EACH_CALL = 1024 };
 
 // Where a text stands.
 struct place {
@@ -50,6 +53,12 @@ struct try {
         uint64_t bits[4]; // which bytes may follow
     } live[64]; // of states that were met, by their number
 };
+
+static void begin(struct try *try) {
+    uint64_t *steps = &try->log->search_steps;
+    automaton_lock(try->automaton);
+    *steps -= *steps < SEARCH_STEPS_EACH_CALL ? *steps : SEARCH_STEPS_EACH_CALL;
+}
 
 static bool failed(const struct try *try) {
     return try->automaton->exprs->err.status || try->log->err.status;
@@ -183,6 +192,20 @@ static void note_life(struct search_step *step, int byte) {
     if (at->in_exponent && !at->has_digits) step->is_over = true;
 }
 
+// Counts steps of a search: for this call and for the answer. False where that is too many.
+static bool count(struct try *try, uint32_t steps) {
+    struct unique_log *log = try->log;
+    log->search_steps += steps;
+    if (!exprs_count(try->automaton->exprs, steps)) return false;
+    if (log->search_steps <= try->automaton->search_steps_max) return true;
+    if (!log->err.status) {
+        err_set(&log->err, ERR_CAPACITY,
+                "arrays with uniqueItems take more than %llu steps to find items that are new",
+                (unsigned long long)try->automaton->search_steps_max);
+    }
+    return false;
+}
+
 static bool push(struct try *try, uint32_t num_steps, const struct place *place) {
     if (num_steps == try->capacity) {
         uint32_t capacity = num_steps ? 2 * num_steps : 64;
@@ -230,7 +253,7 @@ static bool search(struct try *try, const struct place *from) {
     uint32_t num_steps = 0;
     uint64_t num_left = PLACES_MAX + 2 * (uint64_t)try->log->num_nodes;
     if (!push(try, num_steps++, from)) return false;
-    while (num_steps && num_left && !failed(try)) {
+    while (num_steps && num_left && !failed(try) && count(try, 1)) {
         struct search_step *top = &try->steps[num_steps - 1];
         unique_undo(try->log, &top->place.at);
         int byte = next_byte(try, top);
@@ -286,7 +309,7 @@ enum status automaton_advance_unique(struct automaton *automaton, uint32_t *stat
                                      const char *bytes, size_t len, bool *fits, struct err *err) {
     struct try try = {.automaton = automaton, .log = log};
     struct place place = {.state = *state, .at = *position};
-    automaton_lock(automaton);
+    begin(&try);
     *fits = read_bytes(&try, &place, bytes, len);
     if (*fits) {
         *state = place.state;
@@ -418,7 +441,7 @@ enum status automaton_mask_unique(struct automaton *automaton, uint32_t state,
                       .log = log,
                       .origin = {.state = state, .at = *position},
                       .words = words};
-    automaton_lock(automaton);
+    begin(&try);
     bool any = automaton_write_mask(automaton, state, words);
     if (!failed(&try)) check_tokens(&try);
     if (try.banned_any) {

@@ -89,6 +89,7 @@ struct unique_log {
     uint32_t frames_capacity, values_capacity, nodes_capacity;
     uint32_t *table; // [table_len] values by hash, + 1
     uint32_t table_len;
+    uint64_t search_steps; // of the searches for new items (automaton_unique.c)
     struct err err; // the first error; then nothing is known any more
 };
 
