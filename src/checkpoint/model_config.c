@@ -465,7 +465,11 @@ static enum status read_draft_layers(struct model_config *config, const json_t *
     static const struct {
         const char *architecture, *key;
     } keys[] = {{"Glm4MoeForCausalLM", "num_nextn_predict_layers"},
-                {"MiniMaxM2ForCausalLM", "num_mtp_modules"}};
+                {"MiniMaxM2ForCausalLM", "num_mtp_modules"},
+                // Those of a folder have names of their own, "mtp.". A GGUF file has layers.
+                {"Qwen3_5ForCausalLM", "mtp_num_hidden_layers"},
+                {"Qwen3_5MoeForCausalLM", "mtp_num_hidden_layers"},
+                {"Qwen3NextForCausalLM", "mtp_num_hidden_layers"}};
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         if (strcmp(keys[i].architecture, config->architecture) != 0) continue;
         return config_read_u32(root, keys[i].key, 0, LAYERS_MAX, &config->num_draft_layers, what,

@@ -13,6 +13,8 @@ struct delta_rows {
     uint32_t head_start, num_heads;
 };
 
+static const char stacked_gates[] = "linear_attn.in_proj_ba";
+
 static struct delta_rows rows_of_rank(const struct decoder *d) {
     const struct delta_config *all = &d->table->delta;
     const struct gated_delta_shape *own = &d->shape.delta;
@@ -30,48 +32,68 @@ static struct delta_rows rows_of_rank(const struct decoder *d) {
     };
 }
 
-static enum status load_apart(struct loader *l, uint32_t index, struct decoder_layer *layer) {
-    const struct decoder *d = l->decoder;
-    const struct delta_rows r = rows_of_rank(d);
-    uint32_t qkv = 2 * r.keys + r.values, heads = d->table->delta.num_heads;
-    const struct row_part parts[] = {
-        {delta_modules[0], qkv, r.key_start, r.key_count, 0, 0, 0},
-        {delta_modules[0], qkv, r.keys + r.key_start, r.key_count, 0, 0, 0},
-        {delta_modules[0], qkv, 2 * r.keys + r.value_start, r.value_count, 0, 0, 0},
-        {delta_modules[1], r.values, r.value_start, r.value_count, 0, 0, 0},
+// The parts of a layer's two linears: q, k, v and z, and the gates b and a.
+struct delta_parts {
+    struct row_part qkvz[4], gates[2];
+};
+
+static void parts_apart(struct delta_parts *out, const struct delta_rows *r, uint32_t heads) {
+    uint32_t qkv = 2 * r->keys + r->values;
+    *out = (struct delta_parts){
+        {{delta_modules[0], qkv, r->key_start, r->key_count, 0, 0, 0},
+         {delta_modules[0], qkv, r->keys + r->key_start, r->key_count, 0, 0, 0},
+         {delta_modules[0], qkv, 2 * r->keys + r->value_start, r->value_count, 0, 0, 0},
+         {delta_modules[1], r->values, r->value_start, r->value_count, 0, 0, 0}},
+        {{"linear_attn.in_proj_b", heads, r->head_start, r->num_heads, 0, 0, 0},
+         {"linear_attn.in_proj_a", heads, r->head_start, r->num_heads, 0, 0, 0}},
     };
-    const struct row_part gates[] = {
-        {"linear_attn.in_proj_b", heads, r.head_start, r.num_heads, 0, 0, 0},
-        {"linear_attn.in_proj_a", heads, r.head_start, r.num_heads, 0, 0, 0},
-    };
-    const struct row_linear linears[] = {
-        {parts, 4, linear_formats_layer(&d->formats, index).qkv, &layer->qkv},
-        {gates, 2, linear_formats_router(), &layer->gates}};
-    return loader_load_rows(l, index, linears, 2, d->config->hidden_size, false);
 }
 
-// A key head's q, k, v and z follow each other, and then the next one's; so do b and a.
-static enum status load_stacked(struct loader *l, uint32_t index, struct decoder_layer *layer) {
-    static const char gates_module[] = "linear_attn.in_proj_ba";
+// A key head's q, k, v and z follow each other, and then the next one's.
+static void stack_qkvz(struct delta_parts *out, const struct decoder *d,
+                       const struct delta_rows *r) {
+    uint32_t key_dim = d->table->delta.key_dim;
+    uint32_t values = r->heads_per_key * d->table->delta.value_dim;
+    uint32_t stride = 2 * (key_dim + values), at = d->shape.delta_key_start * stride;
+    const uint32_t starts[] = {0, key_dim, 2 * key_dim, 2 * key_dim + values};
+    for (uint32_t i = 0; i < ARRAY_LEN(starts); i++) {
+        bool is_key = i < 2;
+        out->qkvz[i] = (struct row_part){STACKED_DELTA_MODULE,
+                                         2 * (r->keys + r->values),
+                                         at + starts[i],
+                                         is_key ? r->key_count : r->value_count,
+                                         is_key ? key_dim : values,
+                                         stride,
+                                         0};
+    }
+}
+
+// So do its b and a.
+static void stack_gates(struct delta_parts *out, const struct delta_rows *r, uint32_t heads) {
+    for (uint32_t i = 0; i < 2; i++) {
+        out->gates[i] = (struct row_part){stacked_gates,
+                                          2 * heads,
+                                          2 * r->head_start + i * r->heads_per_key,
+                                          r->num_heads,
+                                          r->heads_per_key,
+                                          2 * r->heads_per_key,
+                                          0};
+    }
+}
+
+static enum status load_linears(struct loader *l, uint32_t index, struct decoder_layer *layer) {
     const struct decoder *d = l->decoder;
     const struct delta_rows r = rows_of_rank(d);
-    uint32_t key_dim = d->table->delta.key_dim, pair = r.heads_per_key;
-    uint32_t values = pair * d->table->delta.value_dim, stride = 2 * (key_dim + values);
-    uint32_t rows = 2 * (r.keys + r.values), at = d->shape.delta_key_start * stride;
-    const struct row_part parts[] = {
-        {STACKED_DELTA_MODULE, rows, at, r.key_count, key_dim, stride, 0},
-        {STACKED_DELTA_MODULE, rows, at + key_dim, r.key_count, key_dim, stride, 0},
-        {STACKED_DELTA_MODULE, rows, at + 2 * key_dim, r.value_count, values, stride, 0},
-        {STACKED_DELTA_MODULE, rows, at + 2 * key_dim + values, r.value_count, values, stride, 0},
-    };
-    uint32_t heads = d->table->delta.num_heads, first = 2 * r.head_start;
-    const struct row_part gates[] = {
-        {gates_module, 2 * heads, first, r.num_heads, pair, 2 * pair, 0},
-        {gates_module, 2 * heads, first + pair, r.num_heads, pair, 2 * pair, 0},
-    };
+    uint32_t heads = d->table->delta.num_heads;
+    char name[WEIGHT_NAME_BYTES];
+    struct delta_parts parts;
+    parts_apart(&parts, &r, heads);
+    if (delta_is_stacked(d->table, l->weights, index)) stack_qkvz(&parts, d, &r);
+    layer_weight_name(name, index, stacked_gates, ".weight");
+    if (d->table->is_delta_stacked && weights_has(l->weights, name)) stack_gates(&parts, &r, heads);
     const struct row_linear linears[] = {
-        {parts, 4, linear_formats_layer(&d->formats, index).qkv, &layer->qkv},
-        {gates, 2, linear_formats_router(), &layer->gates}};
+        {parts.qkvz, 4, linear_formats_layer(&d->formats, index).qkv, &layer->qkv},
+        {parts.gates, 2, linear_formats_router(), &layer->gates}};
     return loader_load_rows(l, index, linears, 2, d->config->hidden_size, false);
 }
 
@@ -106,16 +128,35 @@ static enum status load_conv(struct loader *l, uint32_t index, float **out) {
     return status;
 }
 
-// Values [first, first + num) of a vector [count]; with is_log e to their power.
+// Values [first, first + num) of a vector [count].
 static enum status load_vector(struct loader *l, uint32_t index, const char *module, uint32_t count,
-                               uint32_t first, uint32_t num, bool is_log, float **out) {
+                               uint32_t first, uint32_t num, float **out) {
     const uint64_t shape[1] = {count};
     char name[WEIGHT_NAME_BYTES];
     float *values = NULL;
     layer_weight_name(name, index, module, "");
     enum status status = loader_read_floats(l, name, 1, shape, &values);
-    for (uint32_t i = 0; i < count && is_log && !status; i++) values[i] = expf(values[i]);
     if (!status) status = loader_to_device(l->decoder, values + first, num, out, l->err);
+    free(values);
+    return status;
+}
+
+// Of each head e^A_log. A GGUF file has that with a minus, as A.
+static enum status load_decay(struct loader *l, uint32_t index, const struct delta_rows *r,
+                              float **out) {
+    const uint64_t shape[1] = {l->decoder->table->delta.num_heads};
+    char name[WEIGHT_NAME_BYTES], log_name[WEIGHT_NAME_BYTES];
+    float *values = NULL;
+    layer_weight_name(name, index, "linear_attn.A", "");
+    layer_weight_name(log_name, index, "linear_attn.A_log", "");
+    bool is_log = weights_has(l->weights, log_name) || !weights_has(l->weights, name);
+    enum status status = loader_read_floats(l, is_log ? log_name : name, 1, shape, &values);
+    for (uint32_t i = 0; i < shape[0] && !status; i++) {
+        values[i] = is_log ? expf(values[i]) : -values[i];
+    }
+    if (!status) {
+        status = loader_to_device(l->decoder, values + r->head_start, r->num_heads, out, l->err);
+    }
     free(values);
     return status;
 }
@@ -128,18 +169,14 @@ enum status delta_load(struct loader *l, uint32_t index, struct decoder_layer *l
                                r.values,         r.value_start,
                                r.value_count,    linear_formats_layer(&d->formats, index).o};
     struct delta_weights *delta = &layer->delta;
-    enum status status =
-        d->table->is_delta_stacked ? load_stacked(l, index, layer) : load_apart(l, index, layer);
+    enum status status = load_linears(l, index, layer);
     if (!status) status = loader_load_cols(l, index, &o, false, &layer->o);
     if (!status) status = load_conv(l, index, &delta->conv);
-    if (!status) {
-        status = load_vector(l, index, "linear_attn.A_log", heads, r.head_start, r.num_heads, true,
-                             &delta->decay);
-    }
+    if (!status) status = load_decay(l, index, &r, &delta->decay);
     if (!status) {
         status = load_vector(l, index, "linear_attn.dt_bias", heads, r.head_start, r.num_heads,
-                             false, &delta->dt_bias);
+                             &delta->dt_bias);
     }
     if (status) return status;
-    return load_vector(l, index, "linear_attn.norm.weight", dim, 0, dim, false, &delta->norm);
+    return load_vector(l, index, "linear_attn.norm.weight", dim, 0, dim, &delta->norm);
 }

@@ -102,7 +102,7 @@ struct layer_table {
     bool is_qkv_stacked; // the checkpoint has q, k and v in one tensor
     struct mlp_names mlp; // of dense layers
     struct delta_config delta; // of layers that are gated delta nets, of all ranks
-    // The checkpoint has q, k, v and z of such a layer in one tensor, and b and a, by key head.
+    // A checkpoint may have q, k, v and z of such a layer in one tensor, and b and a, by key head.
     bool is_delta_stacked;
     uint32_t num_layers;
     struct layer *layers; // [num_layers]

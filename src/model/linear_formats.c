@@ -21,6 +21,13 @@ void expert_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char 
              suffix);
 }
 
+bool delta_is_stacked(const struct layer_table *table, const struct weights *weights,
+                      uint32_t layer) {
+    char name[WEIGHT_NAME_BYTES];
+    layer_weight_name(name, layer, STACKED_DELTA_MODULE, ".weight");
+    return table->is_delta_stacked && weights_has(weights, name);
+}
+
 struct finder {
     const struct weights *weights;
     const struct backend *backend;
@@ -127,7 +134,7 @@ static enum status find_delta(const struct finder *f, uint32_t i, const struct m
     uint32_t values = delta->num_heads * delta->value_dim;
     uint32_t first = s->delta_key_start * (values / delta->num_key_heads);
     const uint32_t rows[] = {2 * keys + values, values}, all_rows = rows[0] + rows[1];
-    enum status status = table->is_delta_stacked
+    enum status status = delta_is_stacked(table, f->weights, i)
                              ? find_rows(f, i, stacked, &all_rows, 1, hidden, &out->qkv)
                              : find_rows(f, i, delta_modules, rows, 2, hidden, &out->qkv);
     if (status) return status;

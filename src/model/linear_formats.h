@@ -40,6 +40,11 @@ void layer_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *
 void expert_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *experts,
                         uint32_t expert, const char *part, const char *suffix);
 
+// Whether q, k, v and z of a gated delta net are in one tensor. Where the table says so, a GGUF
+// file may have them apart.
+bool delta_is_stacked(const struct layer_table *table, const struct weights *weights,
+                      uint32_t layer);
+
 // Finds the formats in which this rank's linears are stored and the backend can keep them; the
 // others' are floats. A linear of several matrices is packed if one kind of codes can stand for
 // the codes of all (code_reader.h).

@@ -229,6 +229,16 @@ enum status loader_read_floats(struct loader *l, const char *name, uint32_t rank
     if (status) return status;
     float *values = malloc(2 * count * sizeof *values); // the second half: bytes read from a file
     if (!values) return err_nomem(l->err, name);
+    if (weight.reader) {
+        for (uint64_t row = 0; row < shape[0] && !status; row++) {
+            status = weight.reader->read(weight.reader, row, 0, shape[1], values + row * shape[1],
+                                         l->err);
+        }
+        weights_release(l->weights);
+        if (status) free(values);
+        if (!status) *out = values;
+        return status;
+    }
     const char *data = byte_source_get(&weight.source, 0, count * dtype_size(weight.dtype),
                                        values + count, l->err);
     if (!data) {

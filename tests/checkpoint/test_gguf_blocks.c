@@ -95,13 +95,13 @@ static float value_of(enum weight_code code, uint8_t bits) {
 
 // Codes, scales and offsets of columns [first, first + count) give the decoded elements. An offset
 // that had to be rounded may change the last bit of its own size.
-static void check_codes(const struct gguf_matrix *matrix, uint64_t first, size_t count,
-                        uint32_t group, const float *want) {
+static void check_codes(const struct gguf_matrix *matrix, uint64_t row, uint64_t first,
+                        size_t count, uint32_t group, const float *want) {
     const struct matrix_form *form = &matrix->base.form;
-    uint8_t bits[2 * BLOCK_ELEMENTS_MAX];
+    uint8_t bits[BLOCKS * BLOCK_ELEMENTS_MAX];
     float scales[64], offsets[64];
     const struct matrix_codes codes = {bits, scales, form->has_offsets ? offsets : NULL};
-    assert_int_equal(matrix->base.read_codes(&matrix->base, 1, first, count, group, &codes, NULL),
+    assert_int_equal(matrix->base.read_codes(&matrix->base, row, first, count, group, &codes, NULL),
                      OK);
     for (size_t i = 0; i < count; i++) {
         float offset = form->has_offsets ? offsets[i / group] : -0.0f;
@@ -127,8 +127,8 @@ static void test_codes(void **state) {
         if (numbers[i] == 15) group = 128; // of a block's 256
         for (; group >= 16; group /= 2) {
             for (size_t first = 0; first < cols; first += group) {
-                check_codes(&matrix, first, cols - first, group, want + cols + first);
-                check_codes(&matrix, first, group, group, want + cols + first);
+                check_codes(&matrix, 1, first, cols - first, group, want + cols + first);
+                check_codes(&matrix, 1, first, group, group, want + cols + first);
             }
         }
         free(blocks);
@@ -162,13 +162,53 @@ static void test_permuted_rows(void **state) {
     (void)state;
     static const float rows[2 * HEAD_DIM] = {0, 2, 1, 3, 10, 12, 11, 13};
     static const float want[2 * HEAD_DIM] = {0, 1, 2, 3, 10, 11, 12, 13};
-    struct gguf_matrix matrix = {
-        .type = block_type_of(0), .source = {.data = rows}, .cols = 1, .head_dim = HEAD_DIM};
+    struct gguf_matrix matrix = {.type = block_type_of(0), .source = {.data = rows}, .cols = 1};
+    matrix.row_order = gguf_order_interleaved(HEAD_DIM);
     gguf_matrix_init(&matrix);
     for (size_t row = 0; row < ARRAY_LEN(want); row++) {
         float got = -1;
         assert_int_equal(matrix.base.read(&matrix.base, row, 0, 1, &got, NULL), OK);
         assert_true(got == want[row]);
+    }
+}
+
+// Columns of pairs of heads, stored as the first of each pair and then the second: the order of
+// Hugging Face comes back, as floats and as codes, also where a head ends inside a block.
+static void test_tiled_columns(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        const struct block_type *type = block_type_of(numbers[i]);
+        size_t cols = (size_t)BLOCKS * type->elements, run = type->elements == 32 ? 32 : 128;
+        size_t keys = cols / run / 2;
+        uint8_t *blocks = load(type, "blocks", (size_t)BLOCKS * type->bytes);
+        float *stored = load(type, "want", cols * sizeof *stored);
+        float got[BLOCKS * BLOCK_ELEMENTS_MAX], want[BLOCKS * BLOCK_ELEMENTS_MAX];
+        for (size_t head = 0; head < 2 * keys; head++) {
+            size_t from = (head % 2 * keys + head / 2) * run;
+            memcpy(want + head * run, stored + from, run * sizeof *want);
+        }
+        struct gguf_matrix matrix = {.type = type, .source = {.data = blocks}, .cols = cols};
+        matrix.col_order = gguf_order_tiled(0, keys, 2, run);
+        gguf_matrix_init(&matrix);
+        assert_int_equal(matrix.base.read(&matrix.base, 0, 5, cols - 5, got, NULL), OK);
+        check(type, got, want + 5, cols - 5);
+        uint32_t group = matrix.base.form.group;
+        assert_int_equal(group != 0, type->number != 15); // Q8_K's groups are longer than a head
+        for (size_t first = 0; group && first < cols; first += group) {
+            check_codes(&matrix, 0, first, cols - first, group, want + first);
+        }
+        free(blocks);
+        free(stored);
+    }
+}
+
+// What is in front of the heads stays: elements 0 to 2, then pairs of heads of one element.
+static void test_order_behind_others(void **state) {
+    (void)state;
+    static const uint64_t want[] = {0, 1, 2, 3, 6, 4, 7, 5, 8};
+    struct gguf_order order = gguf_order_tiled(3, 3, 2, 1);
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        assert_int_equal(gguf_stored_at(&order, i), want[i]);
     }
 }
 
@@ -188,6 +228,8 @@ int main(void) {
         cmocka_unit_test(test_types_without_codes),
         cmocka_unit_test(test_plain_types),
         cmocka_unit_test(test_permuted_rows),
+        cmocka_unit_test(test_tiled_columns),
+        cmocka_unit_test(test_order_behind_others),
         cmocka_unit_test(test_types_that_are_not_supported),
     };
     return cmocka_run_group_tests(tests, open_cases, close_cases);

@@ -251,6 +251,39 @@ static void test_windows(void **state) {
     refuse(&file, ERR_FORMAT, "sliding_window_pattern\" is not a list of true and false");
 }
 
+static void put_delta(struct file_text *file, uint32_t inner_size) {
+    put_sizes(file, "qwen35");
+    put_int(file, "qwen35.ssm.conv_kernel", 4);
+    put_int(file, "qwen35.ssm.state_size", 16);
+    put_int(file, "qwen35.ssm.group_count", 2);
+    put_int(file, "qwen35.ssm.time_step_rank", 4);
+    put_int(file, "qwen35.ssm.inner_size", inner_size);
+}
+
+// Of gated delta nets: the heads' sizes, and which layers they are. The last block drafts.
+static void test_gated_delta_nets(void **state) {
+    (void)state;
+    static const struct delta_config want = {2, 4, 16, 32};
+    struct file_text file = {0};
+    struct model_config config;
+    struct generation_config generation;
+    struct err err = {0};
+    put_delta(&file, 128);
+    put_int(&file, "qwen35.nextn_predict_layers", 1);
+    put_flags(&file, "qwen35.attention.recurrent_layers", (bool[BLOCKS]){true}, BLOCKS);
+    write_file(&file, NULL);
+    if (load(&config, &generation, &err)) fail_msg("%s", err.message);
+    assert_memory_equal(&config.own.delta, &want, sizeof want);
+    assert_int_equal(config.num_layers + config.num_draft_layers, BLOCKS);
+    assert_true(config.num_draft_layers == 1 && config.own.is_linear[0]);
+    model_config_fini(&config);
+    put_delta(&file, 66);
+    refuse(&file, ERR_FORMAT, "\"qwen35.ssm.inner_size\" is 66, want a multiple");
+    put_delta(&file, 64);
+    put_flags(&file, "qwen35.attention.recurrent_layers", (bool[1]){true}, 1);
+    refuse(&file, ERR_FORMAT, "\"qwen35.attention.recurrent_layers\" has 1 entries");
+}
+
 static void test_keys_of_one_architecture(void **state) {
     (void)state;
     struct file_text file = {0};
@@ -550,6 +583,7 @@ int main(void) {
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_experts_of_glm),
         cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_gated_delta_nets),
         cmocka_unit_test(test_keys_of_one_architecture),
         cmocka_unit_test(test_divisors_of_frequencies),
         cmocka_unit_test(test_what_is_no_model),

@@ -11,6 +11,7 @@ import argparse
 import array
 import glob
 import json
+import math
 import os
 import struct
 
@@ -38,13 +39,26 @@ MODULES = {
     "mlp.gate": "ffn_gate_inp",
     "block_sparse_moe.gate": "ffn_gate_inp",
     "mlp.router": "ffn_gate_inp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate",
+    "linear_attn.in_proj_ba": "ssm_ba",
+    "linear_attn.in_proj_a": "ssm_alpha",
+    "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.conv1d": "ssm_conv1d",
+    "linear_attn.norm": "ssm_norm",
+    "linear_attn.out_proj": "ssm_out",
     "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
     "mlp.shared_experts.up_proj": "ffn_up_shexp",
     "mlp.shared_experts.down_proj": "ffn_down_shexp",
 }
 # Tensors with names that are no module's.
 WHOLE_NAMES = {"self_attn.sinks": "attn_sinks.weight", "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
-               "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias"}
+               "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias", "linear_attn.A_log": "ssm_a",
+               "linear_attn.dt_bias": "ssm_dt.bias"}
 EXPERT_PARTS = {"gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down",
                 "w1": "ffn_gate", "w3": "ffn_up", "w2": "ffn_down"}
 GLOBALS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
@@ -54,8 +68,10 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "Olmo3ForCausalLM": "olmo2", "Phi3ForCausalLM": "phi3", "SmolLM3ForCausalLM": "smollm3",
                  "Qwen3VLForConditionalGeneration": "qwen3vl", "Glm4MoeForCausalLM": "glm4moe",
                  "MiniMaxM2ForCausalLM": "minimax-m2", "Ministral3ForCausalLM": "mistral3",
-                 "GptOssForCausalLM": "gpt-oss"}
+                 "GptOssForCausalLM": "gpt-oss", "Qwen3_5ForConditionalGeneration": "qwen35",
+                 "Qwen3_5MoeForCausalLM": "qwen35moe", "Qwen3NextForCausalLM": "qwen3next"}
 # Rows of q and k are stored for a rotation of neighbours.
+DELTA = ("qwen35", "qwen35moe", "qwen3next")
 INTERLEAVED = ("llama", "granite", "smollm3", "mistral3")
 
 
@@ -106,7 +122,7 @@ def read_safetensors(folder: str) -> dict:
             if name == "__metadata__":
                 continue
             begin, end = item["data_offsets"]
-            if name.startswith("model.visual."):
+            if name.startswith(("model.visual.", "mtp.")):
                 continue
             name = name.replace("model.language_model.", "model.")
             tensors[name] = (item["dtype"], item["shape"], data[8 + length + begin:8 + length + end])
@@ -195,6 +211,47 @@ def interleave(shape: list, data: bytes, head_dim: int) -> bytes:
     return b"".join(rows[i - i % head_dim + i % 2 * half + i % head_dim // 2] for i in range(shape[0]))
 
 
+def tile(rows: list, config: dict, width: int, first: int = 0) -> list:
+    """Heads of `width` rows, from `first` on: the first head of each key head, then the second of each ..."""
+    keys = config["linear_num_key_heads"]
+    members, items = config["linear_num_value_heads"] // keys, rows[first:]
+    heads = [items[i:i + width] for i in range(0, len(items), width)]
+    return rows[:first] + [row for member in range(members) for key in range(keys)
+                           for row in heads[key * members + member]]
+
+
+def delta_tensor(name: str, shape: list, data: bytes, config: dict) -> bytes:
+    """A gated delta net's tensor as llama.cpp stores it, where heads are tiled."""
+    size = len(data) // shape[0]
+    rows = [data[i * size:(i + 1) * size] for i in range(shape[0])]
+    keys = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    width, part = config["linear_value_head_dim"], name.split("linear_attn.")[1]
+    if part.startswith(("in_proj_qkv.", "conv1d.")):
+        rows = tile(rows, config, width, keys)
+    elif part.startswith("in_proj_z."):
+        rows = tile(rows, config, width)
+    elif part.startswith(("in_proj_a.", "in_proj_b.", "A_log", "dt_bias")):
+        rows = tile(rows, config, 1)
+    elif part.startswith("out_proj."):
+        element = size // shape[1]
+        rows = [b"".join(tile([row[i:i + element] for i in range(0, size, element)], config, width)) for row in rows]
+    return b"".join(rows)
+
+
+def next_tensors(name: str, dtype: str, shape: list, data: bytes, config: dict) -> list:
+    """Qwen3-Next's q, k, v and z, which lie together by key head, as the two tensors of a file."""
+    layer = name.split(".")[2]
+    keys, key_dim = config["linear_num_key_heads"], config["linear_key_head_dim"]
+    values = config["linear_num_value_heads"] // keys * config["linear_value_head_dim"]
+    size, stride = len(data) // shape[0], 2 * (key_dim + values)
+    rows = [data[i * size:(i + 1) * size] for i in range(shape[0])]
+    q, k, v, z = ([row for key in range(keys) for row in rows[key * stride + begin:key * stride + end]]
+                  for begin, end in ((0, key_dim), (key_dim, 2 * key_dim), (2 * key_dim, 2 * key_dim + values),
+                                     (2 * key_dim + values, stride)))
+    return [(f"blk.{layer}.{part}.weight", PLAIN[dtype], [len(own), shape[1]], b"".join(own))
+            for part, own in (("attn_qkv", q + k + v), ("attn_gate", z))]
+
+
 def tensor_name(name: str, arch: str) -> str:
     module, _, suffix = name.rpartition(".")
     if arch in ("gemma3", "olmo2") and module.endswith("post_attention_layernorm"):
@@ -205,13 +262,12 @@ def tensor_name(name: str, arch: str) -> str:
     if whole in WHOLE_NAMES:
         return f"blk.{layer}.{WHOLE_NAMES[whole]}"
     layer, _, module = module.removeprefix("model.layers.").partition(".")
-    if arch in ("glm4moe", "gpt-oss") and module == "post_attention_layernorm":
+    if arch in ("glm4moe", "gpt-oss", *DELTA) and module == "post_attention_layernorm":
         return f"blk.{layer}.post_attention_norm.{suffix}"
     return f"blk.{layer}.{MODULES[module]}.{suffix}"
 
 
 def llama3_divisors(rope: dict, head_dim: int) -> bytes:
-    import math
     out = []
     for i in range(head_dim // 2):
         wavelength = 2 * math.pi * rope["rope_theta"] ** (2 * i / head_dim)
@@ -242,7 +298,7 @@ def config_entries(config: dict, arch: str) -> list:
         ("context_length", U32, config["max_position_embeddings"]),
         ("embedding_length", U32, config["hidden_size"]),
         ("block_count", U32, config["num_hidden_layers"]),
-        ("feed_forward_length", U32, config["intermediate_size"]),
+        ("feed_forward_length", U32, config.get("intermediate_size") or config["moe_intermediate_size"]),
         ("attention.head_count", U32, heads),
         ("attention.head_count_kv", U32, config["num_key_value_heads"]),
         ("attention.key_length", U32, head_dim),
@@ -276,6 +332,15 @@ def config_entries(config: dict, arch: str) -> list:
                    ("expert_weights_scale", F32, config["routed_scaling_factor"])]
     if arch in ("glm4moe", "minimax-m2"):
         values += [("expert_gating_func", U32, 2)]
+    if arch in DELTA:
+        heads, width = config["linear_num_value_heads"], config["linear_value_head_dim"]
+        values += [("ssm.conv_kernel", U32, config["linear_conv_kernel_dim"]), ("full_attention_interval", U32, 4),
+                   ("ssm.state_size", U32, config["linear_key_head_dim"]), ("ssm.time_step_rank", U32, heads),
+                   ("ssm.group_count", U32, config["linear_num_key_heads"]), ("ssm.inner_size", U32, heads * width)]
+        if "shared_expert_intermediate_size" in config:
+            values += [("expert_shared_feed_forward_length", U32, config["shared_expert_intermediate_size"])]
+        if arch != "qwen3next":
+            values += [("rope.dimension_sections", I32, rope["mrope_section"] + [0])]
     experts = config.get("num_local_experts") or config.get("num_experts") or config.get("n_routed_experts")
     if experts:
         values += [("expert_count", U32, experts), ("expert_used_count", U32, config["num_experts_per_tok"])]
@@ -319,13 +384,15 @@ def tokenizer_entries(tokenizer: dict, config: dict, vocab_size: int) -> list:
 
 def expert_tensors(tensors: dict, kind: str) -> list:
     """The parts of a layer's experts, which are one tensor each."""
-    groups = {}
-    for name in tensors:
-        if ".experts." in name:
+    groups, out = {}, []
+    for name, (dtype, shape, data) in tensors.items():
+        if name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
+            part = "ffn_gate_up_exps" if name.endswith("gate_up_proj") else "ffn_down_exps"
+            out.append((f"blk.{name.split('.')[2]}.{part}.weight", PLAIN[dtype], shape, data))
+        elif ".experts." in name:
             layer, _, rest = name.removeprefix("model.layers.").partition(".")
             expert, part, _ = rest.rpartition("experts.")[2].split(".")
             groups.setdefault((int(layer), EXPERT_PARTS[part]), {})[int(expert)] = name
-    out = []
     for (layer, part), names in sorted(groups.items()):
         items = [tensors[names[i]] for i in range(len(names))]
         made = [convert_data(*item, kind_of(names[0], kind)) for item in items]
@@ -378,8 +445,18 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
             continue
         if arch in INTERLEAVED and (".q_proj." in name or ".k_proj." in name):
             data = interleave(shape, data, head_dim)
+        if name.endswith("in_proj_qkvz.weight"):
+            made += next_tensors(name, dtype, shape, data, config)
+            continue
+        if "linear_attn." in name and arch != "qwen3next":
+            data = delta_tensor(name, shape, data, config)
+        if name.endswith("conv1d.weight"):
+            shape, dtype, data = [shape[0], shape[2]], "F32", floats(dtype, data).tobytes()
         number, data = convert_data(dtype, shape, data, kind_of(name, kind))
-        if arch == "gemma3" and len(shape) == 1:
+        if name.endswith("A_log"):
+            data = array.array("f", [-math.exp(value) for value in array.array("f", data)]).tobytes()
+        is_norm = name.endswith("norm.weight") and "linear_attn." not in name
+        if (arch == "gemma3" and len(shape) == 1) or (arch in DELTA and is_norm):
             data = array.array("f", [value + 1 for value in array.array("f", data)]).tobytes()
         made.append((tensor_name(name, arch), number, shape, data))
         if arch == "olmo2" and name == "model.embed_tokens.weight" and config["tie_word_embeddings"]:

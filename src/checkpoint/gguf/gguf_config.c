@@ -128,6 +128,7 @@ static enum status check_keys(const struct gguf *gguf, const struct gguf_model *
         snprintf(full, sizeof full, "%.*s", (int)(fits ? key.len : sizeof full - 1), key.text);
         const char *name = full + strlen(prefix);
         if (fits && is_own(model, name)) continue;
+        if (fits && model->has_delta && gguf_delta_has_key(name)) continue;
         bool is_good = is_neutral(gguf, full, name, &found);
         if (fits && (found ? is_good : is_known(name))) continue;
         return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %s", gguf_path(gguf), full,
@@ -334,7 +335,7 @@ static enum status write_experts(const struct gguf_files *files, const struct gg
     enum status status = check_gating(gguf, model, err);
     if (status) return status;
     json_out_rawf(out, ", \"num_local_experts\": %lld", (long long)model->num_experts);
-    if (model->shared) return write_routed(files, model, out, err);
+    if (model->shared && !model->has_delta) return write_routed(files, model, out, err);
     gguf_model_key(model, "expert_weights_norm", key, sizeof key);
     status = gguf_read_bool(gguf, key, &norm, err);
     gguf_model_key(model, "expert_weights_scale", key, sizeof key);
@@ -400,6 +401,7 @@ enum status gguf_write_config(const struct gguf_files *files, struct json_out *o
     if (!status) status = write_head_dim(gguf, &model, out, err);
     if (!status) status = write_eps(gguf, &model, out, err);
     if (!status) status = write_experts(files, &model, out, err);
+    if (!status && model.has_delta) status = gguf_write_delta(files, &model, out, err);
     if (!status) status = write_own(gguf, &model, out, err);
     if (!status) status = write_windows(gguf, &model, out, err);
     if (!status) write_query_scale(&model, out);

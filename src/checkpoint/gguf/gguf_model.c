@@ -69,6 +69,39 @@ static const struct gguf_model models[] = {
      .gate = "gate_proj",
      .up = "up_proj",
      .down = "down_proj"},
+    {.name = "qwen35",
+     .architecture = "Qwen3_5ForCausalLM",
+     .has_norms_plus_one = true,
+     .has_sections = true,
+     .is_partial = true,
+     .has_delta = true,
+     .has_tiled_heads = true},
+    {.name = "qwen35moe",
+     .architecture = "Qwen3_5MoeForCausalLM",
+     .has_norms_plus_one = true,
+     .has_sections = true,
+     .is_partial = true,
+     .has_delta = true,
+     .has_tiled_heads = true,
+     .router = "mlp.gate",
+     .experts = "mlp.experts",
+     .gate = "gate_proj",
+     .up = "up_proj",
+     .down = "down_proj",
+     .shared = "mlp.shared_expert",
+     .shared_gate = "mlp.shared_expert_gate"},
+    {.name = "qwen3next",
+     .architecture = "Qwen3NextForCausalLM",
+     .has_norms_plus_one = true,
+     .is_partial = true,
+     .has_delta = true,
+     .router = "mlp.gate",
+     .experts = "mlp.experts",
+     .gate = "gate_proj",
+     .up = "up_proj",
+     .down = "down_proj",
+     .shared = "mlp.shared_expert",
+     .shared_gate = "mlp.shared_expert_gate"},
     {.name = "qwen3vlmoe",
      .architecture = "Qwen3MoeForCausalLM",
      .has_sections = true,
@@ -170,6 +203,8 @@ enum status gguf_model_read(struct gguf_model *model, const struct gguf *gguf, s
     status = gguf_read_int(gguf, key, 0, model->num_layers - 1, &model->num_draft_layers, err);
     if (status) return status;
     model->num_layers -= model->num_draft_layers;
+    if (model->has_delta) status = gguf_delta_read(model, gguf, err);
+    if (status) return status;
     model->head_dim = model->heads_width = hidden_size / num_heads;
     gguf_model_key(model, "attention.key_length", key, sizeof key);
     struct gguf_value value;

@@ -5,6 +5,12 @@
 
 #include "checkpoint/gguf/file/gguf_files.h"
 
+// The heads of gated delta nets. No key heads: the model has no such layers.
+struct gguf_delta {
+    uint32_t num_keys, num_heads; // each key head serves num_heads / num_keys
+    uint32_t key_dim, value_dim; // of a head
+};
+
 struct gguf_model {
     const char *name; // general.architecture: "llama"
     const char *architecture; // of config.json: "LlamaForCausalLM"
@@ -16,12 +22,15 @@ struct gguf_model {
     bool has_sections; // a rotation in sections, which differ for images only
     bool is_partial; // a part of each head may be rotated
     bool has_one_rope; // layers with a window have the rotation of the others
+    bool has_delta; // layers that are gated delta nets
+    bool has_tiled_heads; // of them: the first head of each key head, then the second of each ...
     // Layers without a window, counted from 1, are multiples of this; 0: the family has no windows
     // or no such layers. Their rotation is not that of the others.
     uint32_t window_pattern;
     const char *router, *experts; // modules of a layer; NULL: there are no experts
     const char *gate, *up, *down; // of an expert
     const char *shared; // the module of the expert that all tokens go to, whose parts have the same
+    const char *shared_gate; // of its gate; NULL: it has none
     const char *choice_bias; // of the router; its scores are sigmoids
     bool has_expert_bias;
     int64_t head_dim;
@@ -29,6 +38,7 @@ struct gguf_model {
     int64_t num_layers;
     int64_t num_draft_layers; // behind them, for drafts
     int64_t num_experts; // 0: none
+    struct gguf_delta delta;
 };
 
 // Refuses what is no language model (a LoRA adapter, a projector of images), and an architecture
@@ -42,6 +52,14 @@ struct json_out;
 // config.json and generation_config.json, written from the metadata.
 MUST_USE enum status gguf_write_config(const struct gguf_files *files, struct json_out *out,
                                        struct err *err);
+// Of a model with gated delta nets: adds the keys of these, and of its shared expert, to
+// config.json.
+MUST_USE enum status gguf_write_delta(const struct gguf_files *files,
+                                      const struct gguf_model *model, struct json_out *out,
+                                      struct err *err);
+bool gguf_delta_has_key(const char *key); // that gguf_write_delta or gguf_delta_read knows
+MUST_USE enum status gguf_delta_read(struct gguf_model *model, const struct gguf *gguf,
+                                     struct err *err);
 // 1_Pooling/config.json of a model of embeddings.
 bool gguf_has_pooling(const struct gguf *gguf);
 void gguf_write_pooling(const struct gguf *gguf, struct json_out *out);

@@ -7,14 +7,18 @@ enum {
     GROUPS_MAX = 16,
 };
 
-static uint64_t stored_row(const struct gguf_matrix *m, uint64_t row) {
-    if (!m->head_dim) return row;
-    uint64_t head = row / m->head_dim, at = row % m->head_dim, half = m->head_dim / 2;
-    return head * m->head_dim + at % half * 2 + at / half;
+static uint64_t row_at(const struct gguf_matrix *m, uint64_t row) {
+    uint64_t stored = gguf_stored_at(&m->row_order, row);
+    return stored * (m->cols / m->type->elements) * m->type->bytes;
 }
 
-static uint64_t row_at(const struct gguf_matrix *m, uint64_t row) {
-    return stored_row(m, row) * (m->cols / m->type->elements) * m->type->bytes;
+// Of columns [col, col + count) how many are stored one after the other.
+static size_t joined_cols(const struct gguf_matrix *m, uint64_t col, size_t count) {
+    const struct gguf_order *order = &m->col_order;
+    if (!order->run) return count;
+    uint64_t left =
+        col < order->first ? order->first - col : order->run - (col - order->first) % order->run;
+    return count < left ? count : (size_t)left;
 }
 
 // Decodes the elements of one block from `skip` on.
@@ -27,11 +31,11 @@ static size_t decode_part(const struct block_type *type, const uint8_t *block, s
     return len;
 }
 
-static enum status read_row(const struct matrix_reader *base, uint64_t row, uint64_t col,
-                            size_t count, float *out, struct err *err) {
-    const struct gguf_matrix *m = (const struct gguf_matrix *)base;
+// Columns [col, col + count) as they are stored, of the row that begins at byte `begin`.
+static enum status read_stored(const struct gguf_matrix *m, uint64_t begin, uint64_t col,
+                               size_t count, float *out, struct err *err) {
     const struct block_type *type = m->type;
-    uint64_t first = row_at(m, row) + col / type->elements * type->bytes;
+    uint64_t first = begin + col / type->elements * type->bytes;
     size_t skip = (size_t)(col % type->elements), num_blocks_max = CHUNK_BYTES / type->bytes;
     uint8_t buffer[CHUNK_BYTES];
     while (count) {
@@ -60,6 +64,21 @@ static enum status read_row(const struct matrix_reader *base, uint64_t row, uint
     return OK;
 }
 
+static enum status read_row(const struct matrix_reader *base, uint64_t row, uint64_t col,
+                            size_t count, float *out, struct err *err) {
+    const struct gguf_matrix *m = (const struct gguf_matrix *)base;
+    uint64_t begin = row_at(m, row);
+    enum status status = OK;
+    while (count && !status) {
+        size_t len = joined_cols(m, col, count);
+        status = read_stored(m, begin, gguf_stored_at(&m->col_order, col), len, out, err);
+        col += len;
+        out += len;
+        count -= len;
+    }
+    return status;
+}
+
 // Takes one block apart. Columns [col, col + count) are wanted; `first` is the block's.
 static void unpack_part(const struct gguf_matrix *m, const uint8_t *block, uint64_t first,
                         uint64_t col, size_t count, uint32_t group,
@@ -79,14 +98,13 @@ static void unpack_part(const struct gguf_matrix *m, const uint8_t *block, uint6
     }
 }
 
-static enum status read_codes(const struct matrix_reader *base, uint64_t row, uint64_t col,
-                              size_t count, uint32_t group, const struct matrix_codes *out,
-                              struct err *err) {
-    const struct gguf_matrix *m = (const struct gguf_matrix *)base;
+static enum status read_stored_codes(const struct gguf_matrix *m, uint64_t begin, uint64_t col,
+                                     size_t count, uint32_t group, const struct matrix_codes *out,
+                                     struct err *err) {
     const struct block_type *type = m->type;
     uint64_t block = col / type->elements,
              end = (col + count + type->elements - 1) / type->elements;
-    uint64_t num_blocks_max = CHUNK_BYTES / type->bytes, begin = row_at(m, row);
+    uint64_t num_blocks_max = CHUNK_BYTES / type->bytes;
     uint8_t buffer[CHUNK_BYTES];
     while (block < end) {
         size_t num_blocks = (size_t)(end - block < num_blocks_max ? end - block : num_blocks_max);
@@ -100,6 +118,26 @@ static enum status read_codes(const struct matrix_reader *base, uint64_t row, ui
     return OK;
 }
 
+static enum status read_codes(const struct matrix_reader *base, uint64_t row, uint64_t col,
+                              size_t count, uint32_t group, const struct matrix_codes *out,
+                              struct err *err) {
+    const struct gguf_matrix *m = (const struct gguf_matrix *)base;
+    uint64_t begin = row_at(m, row);
+    enum status status = OK;
+    for (size_t at = 0; at < count && !status;) {
+        size_t len = joined_cols(m, col + at, count - at), num_groups = at / group;
+        const struct matrix_codes part = {
+            .codes = out->codes + at,
+            .scales = out->scales + num_groups,
+            .offsets = m->codes->form.has_offsets ? out->offsets + num_groups : NULL,
+        };
+        status = read_stored_codes(m, begin, gguf_stored_at(&m->col_order, col + at), len, group,
+                                   &part, err);
+        at += len;
+    }
+    return status;
+}
+
 static void close_matrix(struct matrix_reader *base) {
     (void)base;
 }
@@ -107,7 +145,9 @@ static void close_matrix(struct matrix_reader *base) {
 void gguf_matrix_init(struct gguf_matrix *matrix) {
     matrix->codes = block_codes_of(matrix->type->number);
     matrix->base = (struct matrix_reader){.read = read_row, .close = close_matrix};
-    if (!matrix->codes) return;
+    // Runs of columns must hold whole groups.
+    uint32_t group = matrix->codes ? matrix->codes->form.group : 0;
+    if (!group || matrix->col_order.first % group || matrix->col_order.run % group) return;
     matrix->base.read_codes = read_codes;
     matrix->base.form = matrix->codes->form;
 }

@@ -6,6 +6,7 @@
 #include "base/matrix_reader.h"
 #include "checkpoint/gguf/weights/gguf_blocks.h"
 #include "checkpoint/gguf/weights/gguf_codes.h"
+#include "checkpoint/gguf/weights/gguf_order.h"
 
 struct gguf_matrix {
     struct matrix_reader base; // set by gguf_matrix_init, as `codes` is
@@ -13,9 +14,8 @@ struct gguf_matrix {
     const struct block_type *type;
     struct byte_source source;
     uint64_t cols; // a multiple of the type's block
-    // Not 0: rows are stored for a rotation of neighbours, in heads of this many. Of a head, row
-    // 2i + j is then row j * head_dim / 2 + i of the rotation of halves, which readers see.
-    uint32_t head_dim;
+    struct gguf_order row_order;
+    struct gguf_order col_order; // its stride is 1
 };
 
 // Nothing is to be freed: the owner keeps the struct and what it borrows until it is not read.

@@ -41,6 +41,49 @@ static const struct {
     const char *gguf, *module;
 } stacked[] = {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}};
 
+// Of a gated delta net: what is of its heads, and so may be stored tiled.
+enum delta_heads { NO_HEADS, HEADS, HEAD_ROWS, HEAD_ROWS_BEHIND_KEYS, HEAD_COLS };
+
+static const struct {
+    const char *gguf, *name;
+    enum delta_heads heads;
+} delta_tensors[] = {
+    {"attn_qkv.weight", "in_proj_qkv.weight", HEAD_ROWS_BEHIND_KEYS},
+    {"attn_gate.weight", "in_proj_z.weight", HEAD_ROWS},
+    {"ssm_in.weight", "in_proj_qkvz.weight", NO_HEADS}, // of old files of qwen3next
+    {"ssm_ba.weight", "in_proj_ba.weight", NO_HEADS}, // of qwen3next, which has no tiled heads
+    {"ssm_alpha.weight", "in_proj_a.weight", HEADS},
+    {"ssm_beta.weight", "in_proj_b.weight", HEADS},
+    {"ssm_a", "A", HEADS},
+    {"ssm_dt.bias", "dt_bias", HEADS},
+    {"ssm_conv1d.weight", "conv1d.weight", HEAD_ROWS_BEHIND_KEYS},
+    {"ssm_norm.weight", "norm.weight", NO_HEADS},
+    {"ssm_out.weight", "out_proj.weight", HEAD_COLS},
+};
+
+static void set_delta_order(const struct gguf_delta *delta, enum delta_heads heads,
+                            struct gguf_place *out) {
+    uint64_t keys = delta->num_keys, members = delta->num_heads / keys;
+    uint64_t first = heads == HEAD_ROWS_BEHIND_KEYS ? 2 * keys * delta->key_dim : 0;
+    uint64_t run = heads == HEADS ? 1 : delta->value_dim;
+    struct gguf_order order = gguf_order_tiled(first, keys, members, run);
+    if (heads == NO_HEADS || members == 1) return;
+    *(heads == HEAD_COLS ? &out->cols : &out->rows) = order;
+}
+
+static bool name_delta(const struct gguf_model *model, long layer, const char *rest,
+                       struct gguf_place *out) {
+    for (size_t i = 0; i < ARRAY_LEN(delta_tensors) && model->delta.num_keys; i++) {
+        if (strcmp(rest, delta_tensors[i].gguf) != 0) continue;
+        snprintf(out->name, sizeof out->name, "model.layers.%ld.linear_attn.%s", layer,
+                 delta_tensors[i].name);
+        out->is_as_stored = true;
+        if (model->has_tiled_heads) set_delta_order(&model->delta, delta_tensors[i].heads, out);
+        return true;
+    }
+    return false;
+}
+
 static const char *name_module(const struct gguf_model *model, const char *module) {
     for (size_t i = 0; i < ARRAY_LEN(stacked) && model->is_stacked; i++) {
         if (strcmp(module, stacked[i].gguf) == 0) return stacked[i].module;
@@ -67,6 +110,12 @@ static bool name_expert(const struct gguf_model *model, long layer, const char *
     const struct {
         const char *gguf, *part;
     } parts[] = {{"ffn_gate", model->gate}, {"ffn_up", model->up}, {"ffn_down", model->down}};
+    if (strcmp(module, "ffn_gate_up_exps") == 0 && strcmp(suffix, ".weight") == 0) {
+        snprintf(out->name, sizeof out->name, "model.layers.%ld.%s", layer, model->experts);
+        out->expert_part = model->gate;
+        out->second_part = model->up;
+        return true;
+    }
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
         size_t len = strlen(parts[i].gguf);
         if (strncmp(module, parts[i].gguf, len) != 0) continue;
@@ -98,7 +147,9 @@ static bool name_layer(const struct gguf_model *model, const char *name, struct 
     const char *p = name + 4;
     long layer = take_number(&p);
     const char *suffix = strrchr(name, '.');
-    if (layer < 0 || *p++ != '.' || !suffix || suffix < p) return false;
+    if (layer < 0 || *p++ != '.') return false;
+    if (name_delta(model, layer, p, out)) return true;
+    if (!suffix || suffix < p) return false;
     if (strcmp(suffix, ".weight") != 0 && strcmp(suffix, ".bias") != 0) return false;
     char module[64];
     int len = snprintf(module, sizeof module, "%.*s", (int)(suffix - p), p);
@@ -106,6 +157,12 @@ static bool name_layer(const struct gguf_model *model, const char *name, struct 
     if (model->experts && strcmp(module, "ffn_gate_inp") == 0) {
         snprintf(out->name, sizeof out->name, "model.layers.%ld.%s%s", layer, model->router,
                  suffix);
+        return true;
+    }
+    if (model->shared_gate && strcmp(module, "ffn_gate_inp_shexp") == 0) {
+        snprintf(out->name, sizeof out->name, "model.layers.%ld.%s%s", layer, model->shared_gate,
+                 suffix);
+        out->is_row = true;
         return true;
     }
     if (model->choice_bias && strcmp(module, "exp_probs_b") == 0) {
@@ -124,7 +181,10 @@ static bool name_layer(const struct gguf_model *model, const char *name, struct 
     const char *known = name_module(model, module);
     if (!known) return false;
     snprintf(out->name, sizeof out->name, "model.layers.%ld.%s%s", layer, known, suffix);
-    out->is_query_or_key = strcmp(module, "attn_q") == 0 || strcmp(module, "attn_k") == 0;
+    bool is_rotated = strcmp(module, "attn_q") == 0 || strcmp(module, "attn_k") == 0;
+    if (is_rotated && model->is_interleaved) {
+        out->rows = gguf_order_interleaved((uint64_t)model->head_dim);
+    }
     return true;
 }
 

@@ -46,6 +46,7 @@ static enum status count_tensors(struct gguf_tensors *set, struct err *err) {
             struct gguf_place place;
             gguf_name_tensor(&set->model, tensor->name, &place);
             uint64_t parts = tensor->rank > 1 && place.expert_part ? tensor->shape[0] : 1;
+            if (place.second_part && parts < TENSORS_MAX) parts *= 2;
             count += parts < TENSORS_MAX ? parts : TENSORS_MAX + 1u;
         }
     }
@@ -70,21 +71,16 @@ static enum status bad_shape(const struct gguf *gguf, const struct gguf_tensor *
 }
 
 // Copies a vector whose elements are stored in another order.
-static enum status copy_vector(struct gguf_tensors *set, struct tensor *tensor, struct err *err) {
+static enum status copy_vector(struct gguf_tensors *set, struct tensor *tensor,
+                               const struct gguf_order *order, struct err *err) {
     size_t count = (size_t)tensor->shape[0], size = dtype_size(tensor->dtype);
-    uint32_t head_dim = (uint32_t)set->model.head_dim;
-    if (count % head_dim || !size) {
-        return err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has %zu elements, want whole heads",
-                       tensor->path, tensor->name, count);
-    }
     char *copy = arena_alloc(&set->arena, 2 * tensor->size_bytes);
     if (!copy) return err_nomem(err, "a bias");
     const char *bytes =
         byte_source_get(&tensor->source, 0, tensor->size_bytes, copy + tensor->size_bytes, err);
     if (!bytes) return ERR_IO;
     for (size_t i = 0; i < count; i++) {
-        size_t head = i / head_dim, at = i % head_dim, half = head_dim / 2;
-        size_t from = head * head_dim + at % half * 2 + at / half;
+        size_t from = (size_t)gguf_stored_at(order, i);
         memcpy(copy + i * size, bytes + from * size, size);
     }
     tensor->source = (struct byte_source){.data = copy};
@@ -108,26 +104,36 @@ static enum status copy_norm(struct gguf_tensors *set, struct tensor *tensor, st
     return OK;
 }
 
+// Whether elements stored in `order` are `count`.
+static bool fits_order(const struct gguf_order *order, uint64_t count) {
+    return count >= order->first && (count - order->first) % gguf_order_period(order) == 0;
+}
+
 // Sets the reader of a matrix that needs one.
 static enum status set_reader(struct gguf_tensors *set, const struct gguf_tensor *from,
-                              struct tensor *tensor, bool is_permuted, struct err *err) {
-    if (!is_permuted && from->type->dtype != DTYPE_NONE) return OK;
+                              const struct gguf_place *place, struct tensor *tensor,
+                              struct err *err) {
+    bool is_plain = from->type->dtype != DTYPE_NONE;
+    uint64_t cols = tensor->rank > 1 ? tensor->shape[1] : 1;
+    if (!place->rows.run && !place->cols.run && is_plain) return OK;
+    if (!fits_order(&place->rows, tensor->shape[0]) || !fits_order(&place->cols, cols)) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: tensor \"%.150s\" has %llu rows of %llu, want whole heads",
+                       tensor->path, tensor->name, (unsigned long long)tensor->shape[0],
+                       (unsigned long long)cols);
+    }
     if (tensor->rank == 1) {
-        if (from->type->dtype != DTYPE_NONE) return copy_vector(set, tensor, err);
+        if (is_plain) return copy_vector(set, tensor, &place->rows, err);
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: tensor \"%.150s\" is a vector of type %s, want F32, F16 or BF16",
                        tensor->path, tensor->name, from->type->name);
     }
-    uint32_t head_dim = is_permuted ? (uint32_t)set->model.head_dim : 0;
-    if (head_dim && tensor->shape[0] % head_dim) {
-        return err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" has %llu rows, want whole heads",
-                       tensor->path, tensor->name, (unsigned long long)tensor->shape[0]);
-    }
     struct gguf_matrix *matrix = &set->matrices[set->base.count];
     *matrix = (struct gguf_matrix){.type = from->type,
                                    .source = tensor->source,
-                                   .cols = tensor->shape[1],
-                                   .head_dim = head_dim};
+                                   .cols = cols,
+                                   .row_order = place->rows,
+                                   .col_order = place->cols};
     gguf_matrix_init(matrix);
     tensor->reader = &matrix->base;
     return OK;
@@ -135,8 +141,9 @@ static enum status set_reader(struct gguf_tensors *set, const struct gguf_tensor
 
 // Adds a tensor, or one expert's part of it: `part` of `num_parts` equal ones; 0: the whole.
 static enum status add(struct gguf_tensors *set, const struct gguf *gguf,
-                       const struct gguf_tensor *from, const char *name, bool is_permuted,
-                       uint64_t part, uint64_t num_parts, struct err *err) {
+                       const struct gguf_tensor *from, const char *name,
+                       const struct gguf_place *place, uint64_t part, uint64_t num_parts,
+                       struct err *err) {
     CHECK(set->base.count < set->capacity, "count=%zu", set->base.count);
     struct tensor *tensor = &set->tensors[set->base.count];
     uint32_t skip = num_parts > 0;
@@ -151,6 +158,12 @@ static enum status add(struct gguf_tensors *set, const struct gguf *gguf,
     };
     if (!tensor->name) return err_nomem(err, "tensor names");
     memcpy(tensor->shape, from->shape + skip, tensor->rank * sizeof *tensor->shape);
+    if (place->second_part) tensor->shape[0] /= 2;
+    if (place->is_row && tensor->rank == 1) {
+        tensor->rank = 2;
+        tensor->shape[1] = tensor->shape[0];
+        tensor->shape[0] = 1;
+    }
     bool existed = false;
     enum status status = strmap_put(&set->names, tensor->name, strlen(tensor->name),
                                     (uint32_t)set->base.count, &existed, err);
@@ -159,10 +172,10 @@ static enum status add(struct gguf_tensors *set, const struct gguf *gguf,
             err_set(err, ERR_FORMAT, "%s: two tensors are \"%.150s\"", tensor->path, tensor->name);
     }
     bool is_norm = tensor->rank == 1 && file_name_ends(name, "norm.weight");
-    if (!status && is_norm && set->model.has_norms_plus_one) {
+    if (!status && is_norm && set->model.has_norms_plus_one && !place->is_as_stored) {
         status = copy_norm(set, tensor, err);
     } else if (!status) {
-        status = set_reader(set, from, tensor, is_permuted, err);
+        status = set_reader(set, from, place, tensor, err);
     }
     if (!status) set->base.tensors[set->base.count++] = tensor;
     return status;
@@ -174,13 +187,21 @@ static enum status add_experts(struct gguf_tensors *set, const struct gguf *gguf
     if (tensor->rank != (place->is_bias ? 2 : 3)) {
         return bad_shape(gguf, tensor, place->is_bias ? "2" : "3", err);
     }
+    const char *const parts[] = {place->expert_part, place->second_part};
     const char *ending = place->is_bias ? "bias" : "weight";
+    uint64_t num_parts = place->second_part ? 2 : 1, count = tensor->shape[0] * num_parts;
+    if (tensor->shape[1] % num_parts) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: tensor \"%.*s\" has %llu rows for each expert, want two equal parts",
+                       gguf_path(gguf), (int)tensor->name.len, tensor->name.text,
+                       (unsigned long long)tensor->shape[1]);
+    }
     enum status status = OK;
-    for (uint64_t expert = 0; expert < tensor->shape[0] && !status; expert++) {
+    for (uint64_t i = 0; i < count && !status; i++) {
         char name[sizeof place->name + 64];
-        snprintf(name, sizeof name, "%s.%llu.%s.%s", place->name, (unsigned long long)expert,
-                 place->expert_part, ending);
-        status = add(set, gguf, tensor, name, false, expert, tensor->shape[0], err);
+        snprintf(name, sizeof name, "%s.%llu.%s.%s", place->name,
+                 (unsigned long long)(i / num_parts), parts[i % num_parts], ending);
+        status = add(set, gguf, tensor, name, place, i, count, err);
     }
     return status;
 }
@@ -197,8 +218,7 @@ static enum status add_file(struct gguf_tensors *set, const struct gguf *gguf, s
         } else if (tensor->rank > 2) {
             status = bad_shape(gguf, tensor, "1 or 2", err);
         } else {
-            bool is_permuted = place.is_query_or_key && set->model.is_interleaved;
-            status = add(set, gguf, tensor, place.name, is_permuted, 0, 0, err);
+            status = add(set, gguf, tensor, place.name, &place, 0, 0, err);
         }
     }
     return status;
