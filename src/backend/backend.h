@@ -106,7 +106,7 @@ struct experts_spec {
     const struct matrix_slice *down; // [num_experts] of [hidden][intermediate]
     // [num_experts] of [1][outputs], with has_bias; down's may be NULL: it is 0 on this rank.
     const struct matrix_slice *gate_bias, *up_bias, *down_bias;
-    enum activation activation; // not gelu
+    enum activation activation; // gelu only where backend_moe.has_branches
     struct weight_format format;
 };
 
@@ -481,6 +481,7 @@ struct backend_moe {
                                     uint32_t top_k);
     void (*route)(struct backend *backend, const struct route_args *args);
     void (*experts)(struct backend *backend, const struct experts_args *args);
+    bool has_branches; // experts may have ACTIVATION_GELU_TANH, and route_args scales
 };
 
 // A layer's weights for its fused ops. The pointers are borrowed for the fused model's life.

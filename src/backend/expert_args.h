@@ -10,10 +10,11 @@ struct experts;
 // Chooses a token's experts and their weights. Without `bias` the scores are the softmax of all its
 // logits, and the top_k largest are chosen, best first (ties: the smaller id first). With it they
 // are sigmoid(logit), chosen by score + bias. The weights are the chosen scores, with `normalize`
-// divided by their sum, then times `factor`.
+// divided by their sum, then times `factor` and the expert's own of `scales`.
 struct route_args {
     float *logits; // dev [num_tokens][num_experts], of the router; overwritten
     const float *bias; // dev [num_experts] or NULL
+    const float *scales; // dev [num_experts] or NULL; only where backend_moe.has_branches
     int32_t *ids; // dev [num_tokens][top_k]; distinct within a row, also where logits are NaN
     float *weights; // dev [num_tokens][top_k]
     uint32_t num_tokens, num_experts;

@@ -19,19 +19,23 @@ struct moe_defaults {
     const char *architecture;
     bool only_counts; // no keys but the two counts: every layer has experts of intermediate_size
     bool has_routed; // keys as DeepSeek's: n_routed_experts, n_shared_experts and others
+    bool has_block; // Gemma 4's keys: experts are beside the dense MLP, and may be switched off
     struct moe_config config;
 };
 
 static const struct moe_defaults defaults[] = {
+    {"Gemma4ForCausalLM", false, false, true, {.norm_topk_prob = true, .is_always_sparse = true}},
     {"Glm4MoeForCausalLM",
      false,
      true,
+     false,
      {.num_experts = 128,
       .num_experts_per_tok = 8,
       .intermediate_size = 1408,
       .norm_topk_prob = true}},
     {"GptOssForCausalLM",
      true,
+     false,
      false,
      {.num_experts = 128,
       .num_experts_per_tok = 4,
@@ -40,16 +44,20 @@ static const struct moe_defaults defaults[] = {
     {"MiniMaxM2ForCausalLM",
      true,
      false,
+     false,
      {.num_experts = 256, .num_experts_per_tok = 8, .norm_topk_prob = true}},
     {"MixtralForCausalLM",
      true,
+     false,
      false,
      {.num_experts = 8, .num_experts_per_tok = 2, .norm_topk_prob = true}},
     {"Qwen3MoeForCausalLM",
      false,
      false,
+     false,
      {.num_experts = 128, .num_experts_per_tok = 8, .intermediate_size = 768}},
     {"Qwen3NextForCausalLM",
+     false,
      false,
      false,
      {.num_experts = 512,
@@ -58,6 +66,7 @@ static const struct moe_defaults defaults[] = {
       .shared_intermediate_size = 512,
       .norm_topk_prob = true}},
     {"Qwen3_5MoeForCausalLM",
+     false,
      false,
      false,
      {.num_experts = 256,
@@ -94,10 +103,12 @@ static enum status read_count(struct moe_config *moe, const json_t *root, bool h
     return OK;
 }
 
-static enum status read_sizes(struct moe_config *moe, const json_t *root, bool only_counts,
-                              const char *what, struct err *err) {
-    enum status status = config_read_u32(root, "num_experts_per_tok", 1, EXPERTS_PER_TOK_MAX,
-                                         &moe->num_experts_per_tok, what, err);
+static enum status read_sizes(struct moe_config *moe, const json_t *root,
+                              const struct moe_defaults *known, const char *what, struct err *err) {
+    const char *top_k = known->has_block ? "top_k_experts" : "num_experts_per_tok";
+    bool only_counts = known->only_counts;
+    enum status status =
+        config_read_u32(root, top_k, 1, EXPERTS_PER_TOK_MAX, &moe->num_experts_per_tok, what, err);
     if (!status && !only_counts) {
         status = config_read_u32(root, "moe_intermediate_size", 1, EXPERT_SIZE_MAX,
                                  &moe->intermediate_size, what, err);
@@ -112,9 +123,8 @@ static enum status read_sizes(struct moe_config *moe, const json_t *root, bool o
     }
     if (status) return status;
     if (moe->num_experts_per_tok > moe->num_experts) {
-        return err_set(err, ERR_FORMAT,
-                       "%s: \"num_experts_per_tok\" is %u, more than the %u of \"num_experts\"",
-                       what, moe->num_experts_per_tok, moe->num_experts);
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %u, more than the %u of \"num_experts\"",
+                       what, top_k, moe->num_experts_per_tok, moe->num_experts);
     }
     if ((uint64_t)moe->num_experts * moe->intermediate_size > LAYER_SIZE_MAX) {
         return err_set(err, ERR_FORMAT, "%s: %u experts of intermediate size %u are too many", what,
@@ -139,6 +149,19 @@ static enum status read_routed(struct moe_config *moe, const json_t *root, const
     if (status || size <= LAYER_SIZE_MAX) return status;
     return err_set(err, ERR_FORMAT, "%s: %u shared experts of intermediate size %u are too many",
                    what, num_shared, moe->intermediate_size);
+}
+
+// The class has no sizes of its own.
+static enum status check_block(const struct moe_config *moe, const json_t *root, const char *what,
+                               struct err *err) {
+    static const char *const keys[] = {"num_experts", "top_k_experts", "moe_intermediate_size"};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        if (json_is_integer(jread_get(root, keys[i])) && moe->num_experts) continue;
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"%s\" is missing or 0, but \"enable_moe_block\" is true", what,
+                       keys[i]);
+    }
+    return OK;
 }
 
 // mlp_only_layers lists dense layers.
@@ -198,16 +221,23 @@ enum status moe_config_read(struct model_config *config, const json_t *root, con
     struct moe_config *moe = &config->moe;
     const struct moe_defaults *known = defaults_of(config->architecture);
     if (!known) return OK;
+    bool is_on = !known->has_block;
+    if (known->has_block) {
+        enum status switched = jread_bool(root, "enable_moe_block", &is_on, what, err);
+        if (switched || !is_on) return switched;
+    }
     *moe = known->config;
     moe->weights_factor = 1;
     if (known->only_counts) moe->intermediate_size = config->intermediate_size;
     enum status status = read_count(moe, root, known->has_routed, what, err);
     if (!status && moe->num_experts) {
-        status = read_sizes(moe, root, known->only_counts, what, err);
+        status = read_sizes(moe, root, known, what, err);
     }
     if (!status && moe->num_experts && known->has_routed) {
         status = read_routed(moe, root, what, err);
     }
+    if (!status && known->has_block) status = check_block(moe, root, what, err);
+    if (known->has_block) moe->shared_intermediate_size = config->intermediate_size;
     if (!status && moe->num_experts) status = read_layers(config, root, known, what, err);
     if (status || moe->num_sparse_layers) return status;
     free(moe->is_sparse);

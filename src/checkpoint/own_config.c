@@ -47,7 +47,6 @@ static const struct {
     const char *architecture, *key, *want;
     bool is_required; // the class has another default
 } only_values[] = {
-    {"Gemma4ForCausalLM", "enable_moe_block", "false", false},
     {"Gemma4ForCausalLM", "hidden_size_per_layer_input", "0", true},
     {"Gemma4ForCausalLM", "num_kv_shared_layers", "0", false},
     {"Gemma4ForCausalLM", "use_bidirectional_attention", "\"vision\"", false}, // of images

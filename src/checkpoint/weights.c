@@ -247,8 +247,12 @@ static enum status take_dummy_codes(struct weights *weights, const char *name,
 static enum status take_dummy(struct weights *weights, const char *name, struct weight *out,
                               struct err *err) {
     if (out->rank == 1) {
-        bool is_factor =
-            file_name_ends(name, "norm.weight") || file_name_ends(name, ".layer_scalar");
+        static const char *const endings[] = {"norm.weight", "norm_1.weight", "norm_2.weight",
+                                              ".layer_scalar", "scale"};
+        bool is_factor = false;
+        for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+            is_factor |= file_name_ends(name, endings[i]);
+        }
         return weights_dummy_vector(weights->dummy, is_factor, out->shape[0], &out->source.data,
                                     err);
     }

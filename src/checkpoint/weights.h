@@ -3,9 +3,10 @@
  * stays random, is used twice or is silently ignored.
  *
  * Dummy weights have no files. Matrices are a fixed pseudo-random pattern of standard deviation
- * 0.02. Vectors whose name ends in "norm.weight" or "layer_scalar" are ones, others zeros. All are
- * BF16, the same on every machine; however large a matrix is, the pattern takes about a megabyte of
- * memory. In a quantized format the linears of layers have pseudo-random codes instead. */
+ * 0.02. Vectors of norms and factors, whose name ends in "norm.weight", "layer_scalar" or "scale",
+ * are ones, others zeros. All are BF16, the same on every machine; however large a matrix is, the
+ * pattern takes about a megabyte of memory. In a quantized format the linears of layers have
+ * pseudo-random codes instead. */
 #ifndef CHECKPOINT_WEIGHTS_H
 #define CHECKPOINT_WEIGHTS_H
 

@@ -124,6 +124,8 @@ static enum status choose_backend(struct engine_plan *plan,
         bool is_missing;
     } groups[] = {
         {"experts", plan->config.moe.num_experts && !plan->backend->moe},
+        {"experts beside a dense MLP",
+         layer_table_has_branches(&plan->layers) && !plan->backend->moe->has_branches},
         {"recurrent layers (linear attention)",
          layer_table_num_states(&plan->layers) && !plan->backend->recurrent},
     };

@@ -150,9 +150,30 @@ static void reduce_projected(struct pass *pass) {
                                               .is_first = true});
 }
 
+// out = norm(workspace.projected).
+static void norm_whole(struct pass *pass, const float *norm, void *out) {
+    struct decoder *d = pass->d;
+    d->backend->ops->rms_norm(d->backend, &(struct rms_norm_args){.x = d->workspace.projected,
+                                                                  .weight = norm,
+                                                                  .out = out,
+                                                                  .rows = pass->step->num_tokens,
+                                                                  .cols = d->config->hidden_size,
+                                                                  .eps = d->config->rms_norm_eps});
+}
+
+void compose_norm_projected(struct pass *pass, const float *norm, void *out) {
+    if (pass->d->comm->world_size > 1) reduce_projected(pass);
+    norm_whole(pass, norm, out);
+}
+
+void compose_add_whole(struct pass *pass, const struct block_end *end) {
+    const struct decoder_workspace *w = &pass->d->workspace;
+    norm_whole(pass, end->norm, w->projected);
+    scale(pass, w->projected, w->residual, end->factor, true);
+}
+
 void compose_add_projected(struct pass *pass, const struct block_end *end) {
     struct decoder *d = pass->d;
-    const struct decoder_workspace *w = &d->workspace;
     void *projected = compose_projected(pass);
     if (!end->norm) {
         if (end->factor != 1) scale(pass, projected, projected, end->factor, false);
@@ -160,13 +181,7 @@ void compose_add_projected(struct pass *pass, const struct block_end *end) {
         return;
     }
     if (d->comm->world_size > 1) reduce_projected(pass);
-    d->backend->ops->rms_norm(d->backend, &(struct rms_norm_args){.x = w->projected,
-                                                                  .weight = end->norm,
-                                                                  .out = w->projected,
-                                                                  .rows = pass->step->num_tokens,
-                                                                  .cols = d->config->hidden_size,
-                                                                  .eps = d->config->rms_norm_eps});
-    scale(pass, w->projected, w->residual, end->factor, true);
+    compose_add_whole(pass, end);
 }
 
 void compose_scale_embeddings(struct pass *pass, void *embeddings) {

@@ -45,6 +45,10 @@ void compose_project_out(struct pass *pass, const struct linear *linear, const v
 void *compose_projected(struct pass *pass);
 // Adds that result y, or with several ranks the sum of theirs: now or by the next op.
 void compose_add_projected(struct pass *pass, const struct block_end *end);
+// out = norm(y), of that result. It is not added to the residual. `out` may be workspace.projected.
+void compose_norm_projected(struct pass *pass, const float *norm, void *out);
+// The same of workspace.projected, which has all of y on every rank, as compose_add_projected.
+void compose_add_whole(struct pass *pass, const struct block_end *end);
 // The embeddings times the model's factor.
 void compose_scale_embeddings(struct pass *pass, void *embeddings);
 // residual *= factor, with what is still to be added to it.

@@ -182,8 +182,8 @@ static void gate_shared_expert(struct pass *pass, uint32_t layer_index, void *x)
                                                             .is_per_row = true});
 }
 
-// projected += shared expert(hidden), perhaps gated.
-static void shared_expert(struct pass *pass, uint32_t layer_index, void *projected) {
+// out = shared expert(hidden).
+static void shared_mlp(struct pass *pass, uint32_t layer_index, void *out) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
     const struct decoder_workspace *w = &d->workspace;
@@ -192,30 +192,35 @@ static void shared_expert(struct pass *pass, uint32_t layer_index, void *project
     const struct linear_args gate_up = {
         .linear = layer->shared_gate_up, .x = w->hidden, .out = w->shared_gate_up, .rows = rows};
     const struct linear_args down = {
-        .linear = layer->shared_down, .x = w->shared_activated, .out = w->shared, .rows = rows};
+        .linear = layer->shared_down, .x = w->shared_activated, .out = out, .rows = rows};
     ops->linear(d->backend, &gate_up);
-    ops->silu_mul(d->backend, &(struct silu_mul_args){.gate_up = w->shared_gate_up,
-                                                      .out = w->shared_activated,
-                                                      .rows = rows,
-                                                      .cols = d->shape.shared_size});
+    ops->silu_mul(d->backend,
+                  &(struct silu_mul_args){.gate_up = w->shared_gate_up,
+                                          .out = w->shared_activated,
+                                          .rows = rows,
+                                          .cols = d->shape.shared_size,
+                                          .activation = d->table->layers[layer_index].activation});
     ops->linear(d->backend, &down);
-    gate_shared_expert(pass, layer_index, w->shared);
-    ops->scale(d->backend, &(struct scale_args){.x = w->shared,
-                                                .out = projected,
-                                                .count = (size_t)rows * d->config->hidden_size,
-                                                .factor = 1,
-                                                .adds = true});
 }
 
-static void sparse_mlp(struct pass *pass, uint32_t layer_index) {
+// projected += workspace.shared.
+static void add_shared(struct pass *pass, void *projected) {
+    struct decoder *d = pass->d;
+    size_t count = (size_t)pass->step->num_tokens * d->config->hidden_size;
+    d->backend->ops->scale(
+        d->backend,
+        &(struct scale_args){
+            .x = d->workspace.shared, .out = projected, .count = count, .factor = 1, .adds = true});
+}
+
+// Chooses the experts of each row of workspace.hidden.
+static void route(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
     struct backend *backend = d->backend;
     uint32_t num_tokens = pass->step->num_tokens;
     const struct decoder_workspace *w = &d->workspace;
     const struct moe_config *moe = &d->config->moe;
-
-    compose_norm(pass, layer->mlp_norm);
     backend->ops->linear(backend, &(struct linear_args){.linear = layer->router,
                                                         .x = w->hidden,
                                                         .out = w->router_logits,
@@ -223,6 +228,7 @@ static void sparse_mlp(struct pass *pass, uint32_t layer_index) {
                                                         .out_is_float = true});
     backend->moe->route(backend, &(struct route_args){.logits = w->router_logits,
                                                       .bias = layer->choice_bias,
+                                                      .scales = layer->expert_scales,
                                                       .ids = w->expert_ids,
                                                       .weights = w->expert_weights,
                                                       .num_tokens = num_tokens,
@@ -230,16 +236,58 @@ static void sparse_mlp(struct pass *pass, uint32_t layer_index) {
                                                       .top_k = moe->num_experts_per_tok,
                                                       .normalize = moe->norm_topk_prob,
                                                       .factor = moe->weights_factor});
+}
+
+// out = the chosen experts of workspace.hidden.
+static void run_experts(struct pass *pass, uint32_t layer_index, void *out) {
+    struct decoder *d = pass->d;
+    const struct decoder_workspace *w = &d->workspace;
+    d->backend->moe->experts(d->backend,
+                             &(struct experts_args){.experts = d->layers[layer_index].experts,
+                                                    .x = w->hidden,
+                                                    .ids = w->expert_ids,
+                                                    .weights = w->expert_weights,
+                                                    .out = out,
+                                                    .scratch = w->experts_scratch,
+                                                    .num_tokens = pass->step->num_tokens,
+                                                    .top_k = d->config->moe.num_experts_per_tok});
+}
+
+// residual += norm(norm(shared expert(norm(residual))) + norm(experts(norm(residual)))). The router
+// has a norm of its own too. A norm of a rank's part would be wrong, so each branch is summed.
+static void branched_mlp(struct pass *pass, uint32_t layer_index) {
+    const struct decoder_layer *layer = &pass->d->layers[layer_index];
+    const struct decoder_workspace *w = &pass->d->workspace;
+    compose_norm(pass, layer->mlp_norm);
+    shared_mlp(pass, layer_index, compose_projected(pass));
+    compose_norm_projected(pass, layer->shared_post_norm, w->shared);
+    compose_norm(pass, layer->router_norm);
+    route(pass, layer_index);
+    compose_norm(pass, layer->experts_norm);
+    run_experts(pass, layer_index, compose_projected(pass));
+    compose_norm_projected(pass, layer->experts_post_norm, w->projected);
+    add_shared(pass, w->projected);
+    compose_add_whole(pass,
+                      &(struct block_end){layer->mlp_post_norm,
+                                          pass->d->table->layers[layer_index].residual_scale});
+}
+
+static void sparse_mlp(struct pass *pass, uint32_t layer_index) {
+    struct decoder *d = pass->d;
+    const struct decoder_layer *layer = &d->layers[layer_index];
+    if (d->table->layers[layer_index].has_branches) {
+        branched_mlp(pass, layer_index);
+        return;
+    }
+    compose_norm(pass, layer->mlp_norm);
+    route(pass, layer_index);
     void *projected = compose_projected(pass);
-    backend->moe->experts(backend, &(struct experts_args){.experts = layer->experts,
-                                                          .x = w->hidden,
-                                                          .ids = w->expert_ids,
-                                                          .weights = w->expert_weights,
-                                                          .out = projected,
-                                                          .scratch = w->experts_scratch,
-                                                          .num_tokens = num_tokens,
-                                                          .top_k = moe->num_experts_per_tok});
-    if (layer->shared_down) shared_expert(pass, layer_index, projected);
+    run_experts(pass, layer_index, projected);
+    if (layer->shared_down) {
+        shared_mlp(pass, layer_index, d->workspace.shared);
+        gate_shared_expert(pass, layer_index, d->workspace.shared);
+        add_shared(pass, projected);
+    }
     compose_add_projected(pass, &(struct block_end){layer->mlp_post_norm,
                                                     d->table->layers[layer_index].residual_scale});
 }

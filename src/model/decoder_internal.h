@@ -41,6 +41,9 @@ struct decoder_layer {
     // Of the expert that all tokens go to; NULL: there is none.
     struct linear *shared_gate_up, *shared_down;
     struct linear *shared_gate; // [SHARED_GATES][hidden]; NULL: its result is added as it is
+    // Of a layer with branches: in front of the router and the experts, and behind the two.
+    float *router_norm, *experts_norm, *shared_post_norm, *experts_post_norm; // dev [hidden]
+    float *expert_scales; // dev [num_experts], as in route_args
 };
 
 // Activations of one pass, inside one allocation; T = max_num_tokens, R = max_num_seqs.

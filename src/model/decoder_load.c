@@ -1,5 +1,6 @@
 /* Building a decoder: this rank's slices of the checkpoint's tensors become the backend's linears.
  * loader.h has the steps. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,6 +27,7 @@ static enum status load_norms(struct loader *l, uint32_t i, struct decoder_layer
     static const char after_attention[] = "post_attention_layernorm";
     uint32_t hidden = l->decoder->config->hidden_size;
     enum norm_place place = l->decoder->table->layers[i].norm_place;
+    bool has_branches = l->decoder->table->layers[i].has_branches;
     const struct {
         const char *module;
         bool is_there;
@@ -36,6 +38,9 @@ static enum status load_norms(struct loader *l, uint32_t i, struct decoder_layer
         {after_attention, place != NORM_BEFORE, &layer->input_post_norm},
         {"pre_feedforward_layernorm", place == NORM_AROUND, &layer->mlp_norm},
         {"post_feedforward_layernorm", place != NORM_BEFORE, &layer->mlp_post_norm},
+        {EXPERTS_NORM, has_branches, &layer->experts_norm},
+        {SHARED_POST_NORM, has_branches, &layer->shared_post_norm},
+        {EXPERTS_POST_NORM, has_branches, &layer->experts_post_norm},
     };
     for (size_t k = 0; k < ARRAY_LEN(norms); k++) {
         if (!norms[k].is_there) continue;
@@ -225,18 +230,26 @@ static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slic
     return status;
 }
 
-static enum status load_choice_bias(struct loader *l, uint32_t i, struct decoder_layer *layer) {
-    const struct decoder *d = l->decoder;
-    const uint64_t shape[1] = {d->config->moe.num_experts};
+// A number for each expert.
+static enum status load_expert_numbers(struct loader *l, uint32_t i, const char *module,
+                                       float **out) {
+    const uint64_t shape[1] = {l->decoder->config->moe.num_experts};
     char name[WEIGHT_NAME_BYTES];
-    layer_weight_name(name, i, d->table->expert_names->choice_bias, "");
+    layer_weight_name(name, i, module, "");
     float *values = NULL;
     enum status status = loader_read_floats(l, name, 1, shape, &values);
-    if (!status) {
-        status = loader_to_device(l->decoder, values, shape[0], &layer->choice_bias, l->err);
-    }
+    if (!status) status = loader_to_device(l->decoder, values, shape[0], out, l->err);
     free(values);
     return status;
+}
+
+static enum status load_branches(struct loader *l, uint32_t i, struct decoder_layer *layer) {
+    uint32_t hidden = l->decoder->config->hidden_size;
+    char name[WEIGHT_NAME_BYTES];
+    layer_weight_name(name, i, ROUTER_NORM, "");
+    enum status status =
+        loader_load_norm(l, name, hidden, 1 / sqrtf((float)hidden), &layer->router_norm);
+    return status ? status : load_expert_numbers(l, i, EXPERT_SCALES, &layer->expert_scales);
 }
 
 static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_layer *layer) {
@@ -248,8 +261,10 @@ static enum status load_sparse_mlp(struct loader *l, uint32_t i, struct decoder_
     bool has_bias = l->decoder->table->layers[i].has_expert_bias;
     enum status status = loader_load_rows(l, i, &router, 1, c->hidden_size, has_bias);
     if (!status && l->decoder->table->expert_names->choice_bias) {
-        status = load_choice_bias(l, i, layer);
+        status = load_expert_numbers(l, i, l->decoder->table->expert_names->choice_bias,
+                                     &layer->choice_bias);
     }
+    if (!status && l->decoder->table->layers[i].has_branches) status = load_branches(l, i, layer);
     if (!status && c->moe.shared_intermediate_size) status = load_shared_expert(l, i, layer);
     if (status) return status;
     struct matrix_slice *slices = calloc(count, EXPERT_SLICES * sizeof *slices);
@@ -543,6 +558,11 @@ void decoder_destroy(struct decoder *d) {
         ops->linear_destroy(d->backend, layer->down);
         ops->linear_destroy(d->backend, layer->router);
         ops->release(d->backend, layer->choice_bias);
+        ops->release(d->backend, layer->expert_scales);
+        ops->release(d->backend, layer->router_norm);
+        ops->release(d->backend, layer->experts_norm);
+        ops->release(d->backend, layer->shared_post_norm);
+        ops->release(d->backend, layer->experts_post_norm);
         if (layer->experts) d->backend->moe->experts_destroy(d->backend, layer->experts);
         ops->release(d->backend, layer->input_norm);
         ops->release(d->backend, layer->mlp_norm);

@@ -160,7 +160,7 @@ static void add_sparse_mlp(struct linears_bytes *all, const struct model_config 
     add_linear(all, c->moe.num_experts, c->hidden_size, layer->has_expert_bias,
                linear_formats_router());
     all->sum += all->backend->moe->experts_bytes(all->backend, &experts, formats->experts);
-    if (names->choice_bias) all->sum += c->moe.num_experts * sizeof(float);
+    if (names->choice_bias || layer->has_branches) all->sum += c->moe.num_experts * sizeof(float);
     if (!s->shared_size) return;
     if (names->shared_gate) {
         add_linear(all, SHARED_GATES, c->hidden_size, false, linear_formats_router());
@@ -192,6 +192,7 @@ static void add_delta(struct linears_bytes *all, const struct model_config *c,
 // Elements of a layer's norms.
 static size_t norm_size(const struct model_config *c, const struct layer *layer) {
     size_t norms = layer->norm_place == NORM_AROUND ? 4 : 2, heads = 0;
+    if (layer->has_branches) norms += 4;
     if (layer->head_norm == HEAD_NORM_EACH) heads = 2;
     if (layer->head_norm == HEAD_NORM_ROW) heads = (size_t)c->num_heads + layer->num_kv_heads;
     return norms * c->hidden_size + heads * layer->head_dim;
@@ -278,7 +279,7 @@ static uint64_t layer_parameters(const struct model_config *c, const struct laye
         uint64_t shared = c->moe.shared_intermediate_size;
         if (shared) sum += 3 * hidden * shared;
         if (shared && table->expert_names->shared_gate) sum += hidden;
-        if (table->expert_names->choice_bias) sum += c->moe.num_experts;
+        if (table->expert_names->choice_bias || layer->has_branches) sum += c->moe.num_experts;
         uint64_t size = c->moe.intermediate_size, expert = 3 * hidden * size;
         if (layer->has_expert_bias) {
             sum += c->moe.num_experts;

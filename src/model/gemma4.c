@@ -1,10 +1,22 @@
-/* Gemma 4 (text, dense): Gemma 3's norms around blocks, by their weight, and windows in five of six
+/* Gemma 4 (text): Gemma 3's norms around blocks, by their weight, and windows in five of six
  * layers. The others have wider heads, perhaps k as v, and rotate a part of the pairs. Heads of v
  * are normed too, scores have no factor, each layer ends with a factor of the residual, and logits
- * are limited. Source: the published config.json files and transformers' Gemma4. */
+ * are limited. Experts, if any, are beside the dense MLP, which is then their shared expert.
+ * Source: the published config.json files and transformers' Gemma4. */
 #include <math.h>
 
 #include "model/family.h"
+
+static const struct expert_names names = {
+    .router = "router.proj",
+    .shared = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"},
+    .experts = "experts",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
+    .stacked_gate_up = "gate_up_proj",
+    .stacked_down = "down_proj",
+};
 
 static void change(struct layer_table *table, const struct model_config *config) {
     const struct own_config *own = &config->own;
@@ -19,6 +31,7 @@ static void change(struct layer_table *table, const struct model_config *config)
         layer->query_scale = 1;
         layer->has_v_norm = true;
         layer->has_scalar = true;
+        layer->has_branches = layer->is_sparse;
         layer->rope = layer->window ? 1 : 0;
         if (layer->window) continue;
         layer->head_dim = layer->rotary_dim = own->global_head_dim;
@@ -33,5 +46,6 @@ const struct model_family family_gemma4 = {
     .head_norm = HEAD_NORM_EACH,
     .qkv_bias = {.key = BIAS_ATTENTION},
     .o_bias = {.key = BIAS_ATTENTION},
+    .expert_names = &names,
     .change = change,
 };

@@ -76,6 +76,13 @@ static uint32_t find_kv_shapes(const struct layer_table *table, uint32_t world_s
     return num;
 }
 
+bool layer_table_has_branches(const struct layer_table *table) {
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        if (table->layers[i].has_branches) return true;
+    }
+    return false;
+}
+
 bool layer_table_has_kv_shapes(const struct layer_table *table) {
     struct kv_shape shapes[KV_SHAPES_MAX];
     return find_kv_shapes(table, 1, shapes) > 1;
@@ -230,7 +237,8 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
         const char *what;
         bool is_wanted;
     } cases[] = {
-        {"experts with gelu", layer->is_sparse && layer->activation == ACTIVATION_GELU_TANH},
+        {"experts with gelu",
+         layer->is_sparse && !layer->has_branches && layer->activation == ACTIVATION_GELU_TANH},
         {"linear attention with a rotary embedding", !has_kv(layer) && layer->rope != ROPE_NONE},
         {"linear attention over a window", !has_kv(layer) && layer->window},
         {"a soft limit of attention scores", layer->softcap != 0},

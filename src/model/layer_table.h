@@ -66,11 +66,21 @@ struct layer {
     bool has_output_gate; // attention's result *= sigmoid(gate(norm(residual)))
     bool has_mlp_bias; // gate, up and down of a dense MLP
     bool is_sparse; // experts instead of the dense MLP
+    // Of a sparse layer: the shared expert and the others both begin at the residual, each with
+    // norms of its own around it. The router has one too, and a factor for each expert's weight.
+    bool has_branches;
     bool has_expert_bias; // of the router, and of each expert's gate, up and down
     // Where its keys and values are: its index in its KV group, and this rank's part of a block.
     uint32_t kv_group, kv_index;
     struct kv_place kv_place;
 };
+
+// Of a layer with branches, below "model.layers.N.".
+#define ROUTER_NORM "router.scale" // times 1 / sqrt(hidden_size)
+#define EXPERT_SCALES "router.per_expert_scale"
+#define EXPERTS_NORM "pre_feedforward_layernorm_2"
+#define SHARED_POST_NORM "post_feedforward_layernorm_1"
+#define EXPERTS_POST_NORM "post_feedforward_layernorm_2"
 
 // Tensor names of an MLP, below "model.layers.N.".
 struct mlp_names {
@@ -141,6 +151,7 @@ bool layer_table_has_kv_shapes(const struct layer_table *table);
 uint32_t layer_table_first_with_rope(const struct layer_table *table, uint32_t i);
 // The rotary embedding of layer `i`; NULL: it has none.
 const struct rope_config *layer_table_rope(const struct layer_table *table, uint32_t i);
+bool layer_table_has_branches(const struct layer_table *table);
 // Layers that keep a state of each sequence in place of keys and values.
 uint32_t layer_table_num_states(const struct layer_table *table);
 

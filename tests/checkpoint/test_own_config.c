@@ -231,6 +231,24 @@ static void test_gemma4(void **state) {
     }
 }
 
+// Experts are read only where they are switched on. The dense MLP is their shared expert.
+static void test_experts_of_gemma4(void **state) {
+    (void)state;
+    struct model_config config;
+    parse_path(&config, "tests/reference/data/gemma4-moe/config_published_form.json");
+    const struct moe_config *moe = &config.moe;
+    assert_int_equal(moe->num_experts, 5);
+    assert_int_equal(moe->num_experts_per_tok, 2);
+    assert_int_equal(moe->intermediate_size, 16);
+    assert_int_equal(moe->shared_intermediate_size, config.intermediate_size);
+    assert_int_equal(moe->num_sparse_layers, 2);
+    assert_true(moe->norm_topk_prob && moe->weights_factor == 1);
+    model_config_fini(&config);
+    parse_path(&config, "tests/reference/data/gemma4/config.json");
+    assert_int_equal(config.moe.num_experts + config.moe.shared_intermediate_size, 0);
+    model_config_fini(&config);
+}
+
 #define LOCAL_ROPE(members)                                                                        \
     { "rope_parameters", "{\"full_attention\": {}, \"sliding_attention\": {" members "}}" }
 
@@ -277,7 +295,7 @@ static void test_refused(void **state) {
         {{{"architectures", "[\"Gemma4ForCausalLM\"]"}},
          ERR_UNSUPPORTED,
          "hidden_size_per_layer_input|missing|want 0"},
-        {{GEMMA4, {"enable_moe_block", "true"}}, ERR_UNSUPPORTED, "enable_moe_block|true|false"},
+        {{GEMMA4, {"enable_moe_block", "true"}}, ERR_FORMAT, "num_experts|enable_moe_block"},
         {{GEMMA4, {"num_kv_shared_layers", "20"}}, ERR_UNSUPPORTED, "num_kv_shared_layers|20|0"},
         {{GEMMA4, {"use_bidirectional_attention", "\"all\""}},
          ERR_UNSUPPORTED,
@@ -317,6 +335,7 @@ int main(void) {
         cmocka_unit_test(test_factors),
         cmocka_unit_test(test_sizes_that_gemma3_leaves_out),
         cmocka_unit_test(test_gemma4),
+        cmocka_unit_test(test_experts_of_gemma4),
         cmocka_unit_test(test_scale_of_q),
         cmocka_unit_test(test_granite4),
         cmocka_unit_test(test_delta_nets),

@@ -493,7 +493,8 @@ static void test_bench_configs(void **state) {
         {"ministral-3-3b", 3429006336, 0, 0},     {"ministral-3-8b", 8489553920, 0, 0},
         {"ministral-3-14b", 13506073600, 0, 0},   {"devstral-small-2-24b", 23572403200, 0, 0},
         {"granite-4.0-micro", 3402836480, 0, 0},  {"granite-4.0-1b", 1631750144, 0, 0},
-        {"granite-4.0-350m", 352379904, 0, 0},    {"gemma-4-31b", 30697345340, 0, 1024},
+        {"granite-4.0-350m", 352379904, 0, 0},    {"gemma-4-26b-a4b", 25233141790, 3.8, 1024},
+        {"gemma-4-31b", 30697345340, 0, 1024},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char folder[256];

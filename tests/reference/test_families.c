@@ -201,6 +201,11 @@ static void test_gemma4(void **state) {
     check_unrounded("gemma4");
 }
 
+static void test_gemma4_with_experts(void **state) {
+    (void)state;
+    check_unrounded("gemma4-moe");
+}
+
 static void test_granite4(void **state) {
     (void)state;
     check_on_every_isa("granite4");
@@ -253,6 +258,7 @@ int main(void) {
         cmocka_unit_test(test_ministral3_in_fp8),
         cmocka_unit_test(test_granite4),
         cmocka_unit_test(test_gemma4),
+        cmocka_unit_test(test_gemma4_with_experts),
         cmocka_unit_test(test_qwen3_next),
         cmocka_unit_test(test_qwen3_5),
         cmocka_unit_test(test_qwen3_5_with_experts),

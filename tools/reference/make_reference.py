@@ -241,6 +241,10 @@ def tiny_families(t):
             **tiny, head_dim=16, global_head_dim=32, sliding_window=48, attention_k_eq_v=True,
             num_global_key_value_heads=1, hidden_size_per_layer_input=0,
             final_logit_softcapping=5.0, layer_types=["sliding_attention", "full_attention"])),
+        "gemma4-moe": (t.Gemma4ForCausalLM, t.Gemma4TextConfig(
+            **tiny, head_dim=16, global_head_dim=32, sliding_window=48,
+            hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=5, top_k_experts=2,
+            moe_intermediate_size=16, layer_types=["sliding_attention", "full_attention"])),
         "minimax-m2": (t.MiniMaxM2ForCausalLM, t.MiniMaxM2Config(
             **{**tiny, **experts, "intermediate_size": 16, "num_hidden_layers": 1}, num_local_experts=4,
             rope_parameters=dict(half, rope_theta=5e6))),
@@ -410,7 +414,7 @@ def write_family(out, name, model_class, config, seed):
     model = model_class(config)
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
-            if "norm" in parameter_name:
+            if "norm" in parameter_name or parameter_name.endswith("scale"):
                 parameter.add_(torch.randn_like(parameter) * 0.2)
             elif parameter_name.endswith("bias"):
                 parameter.copy_(torch.randn_like(parameter) * 0.3)

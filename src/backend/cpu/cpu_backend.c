@@ -89,6 +89,7 @@ static const struct backend_moe cpu_moe = {
     .experts_scratch_bytes = cpu_experts_scratch_bytes,
     .route = cpu_route,
     .experts = cpu_experts,
+    .has_branches = true,
 };
 
 static const struct backend_recurrent cpu_recurrent = {

@@ -141,6 +141,7 @@ static void route_token(const struct route_args *args, float *values, int32_t *i
     float divisor = args->normalize ? fmaxf(chosen, 1e-20f) : 1;
     for (uint32_t slot = 0; slot < args->top_k; slot++) {
         weights[slot] = weights[slot] / divisor * args->factor;
+        if (args->scales) weights[slot] *= args->scales[ids[slot]];
     }
 }
 
