@@ -38,6 +38,11 @@ struct matrix_reader {
                               struct err *err);
     struct matrix_form form; // without a code, read_codes is NULL
     void (*close)(struct matrix_reader *reader);
+    // read_codes of rows [row, row + num_rows) to out[num_rows], which may read a file fewer times.
+    // NULL: one row at a time.
+    enum status (*read_code_rows)(const struct matrix_reader *reader, uint64_t row,
+                                  uint32_t num_rows, uint64_t col, size_t count, uint32_t group,
+                                  const struct matrix_codes *out, struct err *err);
 };
 
 #endif

@@ -70,8 +70,9 @@ enum status weights_dummy_codes(struct matrix_reader **out, const char *name,
     struct dummy_codes *dummy = malloc(sizeof *dummy);
     *out = NULL;
     if (!dummy) return err_nomem(err, "dummy weights");
-    *dummy = (struct dummy_codes){{read, read_codes, form, close_codes},
-                                  XXH3_64bits(name, strlen(name))};
+    *dummy = (struct dummy_codes){
+        {.read = read, .read_codes = read_codes, .form = form, .close = close_codes},
+        XXH3_64bits(name, strlen(name))};
     *out = &dummy->base;
     return OK;
 }

@@ -38,6 +38,10 @@ static void widen(enum weight_code code, const struct matrix_codes *out, size_t 
     const float *values = weight_code_values(code);
     float factor = code == WEIGHT_CODE_E2M1 ? 2.0f : 1.0f;
     if (!values) return;
+    if (code == WEIGHT_CODE_INT4) { // compilers vectorize this
+        for (size_t i = 0; i < count; i++) out->codes[i] = (uint8_t)((out->codes[i] & 15) - 8);
+        return;
+    }
     uint8_t wide[16];
     for (int i = 0; i < 16; i++) wide[i] = (uint8_t)(int8_t)(values[i] * factor);
     for (size_t i = 0; i < count; i++) out->codes[i] = wide[out->codes[i] & 15];
@@ -83,7 +87,9 @@ enum status code_readers_make(struct code_reader **out, struct matrix_slice *sli
         struct matrix_form form = from->form;
         form.code = format.code;
         form.has_offsets = format.has_offsets;
-        readers[i] = (struct code_reader){{read, read_codes, form, close_nothing}, from};
+        readers[i] = (struct code_reader){
+            .base = {.read = read, .read_codes = read_codes, .form = form, .close = close_nothing},
+            .from = from};
         slices[i].reader = &readers[i].base;
     }
     *out = readers;

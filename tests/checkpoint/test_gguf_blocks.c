@@ -136,6 +136,56 @@ static void test_codes(void **state) {
     }
 }
 
+enum { ROWS = 5, ROW_BLOCKS = 80, GROUP = 32 };
+
+// Columns from `first` on of all rows at once have the codes, scales and offsets that each row has
+// alone. Two of these rows are read together at most.
+static void check_rows(const struct gguf_matrix *matrix, size_t first) {
+    static uint8_t bits[ROWS][ROW_BLOCKS * BLOCK_ELEMENTS_MAX], want_bits[sizeof bits[0]];
+    static float numbers_of[ROWS][2][sizeof bits[0] / GROUP], want[2][sizeof bits[0] / GROUP];
+    struct matrix_codes out[ROWS];
+    const struct matrix_codes want_out = {want_bits, want[0], want[1]};
+    const struct matrix_reader *reader = &matrix->base;
+    size_t count = sizeof bits[0] - first;
+    memset(bits, 0xff, sizeof bits);
+    memset(numbers_of, 0, sizeof numbers_of);
+    memset(want, 0, sizeof want);
+    for (size_t i = 0; i < ROWS; i++) {
+        out[i] = (struct matrix_codes){bits[i], numbers_of[i][0], numbers_of[i][1]};
+    }
+    assert_int_equal(reader->read_code_rows(reader, 1, ROWS, first, count, GROUP, out, NULL), OK);
+    for (size_t i = 0; i < ROWS; i++) {
+        assert_int_equal(reader->read_codes(reader, 1 + i, first, count, GROUP, &want_out, NULL),
+                         OK);
+        assert_memory_equal(bits[i], want_bits, count);
+        assert_memory_equal(numbers_of[i], want, sizeof want);
+    }
+}
+
+static void test_rows_of_codes(void **state) {
+    (void)state;
+    enum { Q4_K = 12, STORED = 8 };
+    const struct block_type *type = block_type_of(Q4_K);
+    uint8_t *blocks = load(type, "blocks", (size_t)BLOCKS * type->bytes);
+    uint8_t *rows = malloc((size_t)STORED * ROW_BLOCKS * type->bytes);
+    assert_non_null(rows);
+    for (size_t i = 0; i < (size_t)STORED * ROW_BLOCKS; i++) {
+        const uint8_t *block = blocks + (i * 7 / 3 + i / ROW_BLOCKS) % BLOCKS * type->bytes;
+        memcpy(rows + i * type->bytes, block, type->bytes);
+    }
+    for (int i = 0; i < 3; i++) {
+        struct gguf_matrix matrix = {
+            .type = type, .source = {.data = rows}, .cols = (uint64_t)ROW_BLOCKS * type->elements};
+        if (i == 1) matrix.row_order = gguf_order_interleaved(HEAD_DIM);
+        if (i == 2) matrix.col_order = gguf_order_tiled(0, 2, 2, 4 * GROUP);
+        gguf_matrix_init(&matrix);
+        check_rows(&matrix, 0);
+        check_rows(&matrix, GROUP);
+    }
+    free(blocks);
+    free(rows);
+}
+
 static void test_types_without_codes(void **state) {
     (void)state;
     struct gguf_matrix matrix = {.type = block_type_of(1), .cols = 1};
@@ -225,6 +275,7 @@ int main(void) {
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_parts_of_rows),
         cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_rows_of_codes),
         cmocka_unit_test(test_types_without_codes),
         cmocka_unit_test(test_plain_types),
         cmocka_unit_test(test_permuted_rows),

@@ -136,6 +136,10 @@ struct cpu_kernels {
     // The same to bytes round(value / scale) + 128. Returns the scale: the largest magnitude / 127,
     // or NaN if a value is not finite.
     float (*narrow_int8)(const float *x, uint32_t count, unsigned char *out, size_t stride);
+    // Interleaves codes, a byte each, of 32 inputs and 16 rows into a chunk of packed.h. Those of a
+    // row begin at rows[row] + first. `bits`: 4 or 8.
+    void (*pack_codes)(const unsigned char *const rows[LANES], size_t first, uint32_t bits,
+                       unsigned char *out);
     // By the KV cache.
     struct attention_kernels attention_bf16, attention_f32, attention_int8, attention_e4m3;
     // residual (may be NULL) += x; out = norm(residual or x) * weight. All [cols]; out may be x.

@@ -203,9 +203,11 @@ enum status quantized_matrix_open(struct matrix_reader **out, const struct quant
         quantized_matrix_fini(&taken);
         return err_nomem(err, "quantized weights");
     }
-    *reader = (struct reader){
-        .base = {read_row, matrix->form.code ? read_codes : NULL, matrix->form, close_reader},
-        .matrix = *matrix};
+    *reader = (struct reader){.base = {.read = read_row,
+                                       .read_codes = matrix->form.code ? read_codes : NULL,
+                                       .form = matrix->form,
+                                       .close = close_reader},
+                              .matrix = *matrix};
     *out = &reader->base;
     return OK;
 }

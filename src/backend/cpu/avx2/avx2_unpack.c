@@ -71,3 +71,62 @@ static ALWAYS_INLINE void unpack_split(unpack_vector a, unpack_vector b, float *
 void avx2_unpack(const struct packed_chunk *chunk, enum weight_code code, float *out) {
     unpack_floats(chunk, code, out);
 }
+
+static ALWAYS_INLINE __m256i load_two(const unsigned char *low, const unsigned char *high) {
+    __m128i first = _mm_loadu_si128((const void *)low);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(first),
+                                   _mm_loadu_si128((const void *)high), 1);
+}
+
+// Of each half, codes 0, 2 .. 14 and then 1, 3 .. 15 of a row, two in a byte.
+static ALWAYS_INLINE void pack_4bit(const unsigned char *const rows[LANES], size_t first,
+                                    unsigned char *out) {
+    enum { HALF_BYTES = PACKED_HALF * PACKED_LANES / 2, ROW_BYTES = PACKED_HALF / 2 };
+    const __m256i order = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
+    const __m256i low = _mm256_set1_epi8(15), weights = _mm256_set1_epi16(0x1001);
+    UNROLL for (uint32_t lane = 0; lane < LANES; lane += 2) {
+        __m256i a = _mm256_loadu_si256((const void *)(rows[lane] + first));
+        __m256i b = _mm256_loadu_si256((const void *)(rows[lane + 1] + first));
+        a = _mm256_maddubs_epi16(_mm256_shuffle_epi8(_mm256_and_si256(a, low), order), weights);
+        b = _mm256_maddubs_epi16(_mm256_shuffle_epi8(_mm256_and_si256(b, low), order), weights);
+        __m256i both = _mm256_packus_epi16(a, b);
+        unsigned char *to = out + (size_t)lane * ROW_BYTES;
+        _mm_storeu_si128((void *)to, _mm256_castsi256_si128(both));
+        _mm_storeu_si128((void *)(to + HALF_BYTES), _mm256_extracti128_si256(both, 1));
+    }
+}
+
+// Transposes the pairs of a half: 8 lines of 16 outputs.
+static ALWAYS_INLINE void pack_8bit(const unsigned char *const rows[LANES], size_t first,
+                                    unsigned char *out) {
+    __m256i line[8], t[8];
+    UNROLL for (int i = 0; i < 8; i++) line[i] = load_two(rows[i] + first, rows[i + 8] + first);
+    UNROLL for (int i = 0; i < 4; i++) {
+        t[2 * i] = _mm256_unpacklo_epi16(line[2 * i], line[2 * i + 1]);
+        t[2 * i + 1] = _mm256_unpackhi_epi16(line[2 * i], line[2 * i + 1]);
+    }
+    UNROLL for (int i = 0; i < 8; i += 4) {
+        line[i] = _mm256_unpacklo_epi32(t[i], t[i + 2]);
+        line[i + 1] = _mm256_unpackhi_epi32(t[i], t[i + 2]);
+        line[i + 2] = _mm256_unpacklo_epi32(t[i + 1], t[i + 3]);
+        line[i + 3] = _mm256_unpackhi_epi32(t[i + 1], t[i + 3]);
+    }
+    UNROLL for (int i = 0; i < 4; i++) {
+        unsigned char *to = out + (size_t)i * 2 * PACKED_CHUNK;
+        __m256i even = _mm256_unpacklo_epi64(line[i], line[i + 4]);
+        __m256i odd = _mm256_unpackhi_epi64(line[i], line[i + 4]);
+        _mm256_storeu_si256((void *)to, even);
+        _mm256_storeu_si256((void *)(to + PACKED_CHUNK), odd);
+    }
+}
+
+void avx2_pack_codes(const unsigned char *const rows[LANES], size_t first, uint32_t bits,
+                     unsigned char *out) {
+    if (bits == 4) {
+        pack_4bit(rows, first, out);
+        return;
+    }
+    pack_8bit(rows, first, out);
+    pack_8bit(rows, first + PACKED_HALF, out + PACKED_HALF * PACKED_LANES);
+}

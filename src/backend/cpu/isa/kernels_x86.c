@@ -18,6 +18,7 @@ static void add_avx2(struct cpu_kernels *k) {
     k->linear_f32 = avx2_linear_f32;
     k->widen_bf16 = avx2_widen_bf16;
     k->unpack = avx2_unpack;
+    k->pack_codes = avx2_pack_codes;
     k->linear_bytes = avx2_linear_bytes;
     k->narrow_int8 = avx2_narrow_int8;
     k->attention_bf16 = (struct attention_kernels)ATTENTION_BY_SPANS(6, avx2_attention_bf16);

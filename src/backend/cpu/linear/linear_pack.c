@@ -44,18 +44,26 @@ static size_t code_row_bytes(uint32_t cols, struct weight_format format) {
 static enum status read_codes(const struct matrix_slice *part, struct weight_format format,
                               uint32_t first, uint32_t count, unsigned char *scratch,
                               struct source_row *rows, struct err *err) {
+    const struct matrix_reader *reader = part->reader;
     size_t groups = format.group ? (part->cols + format.group - 1) / format.group : 1;
+    struct matrix_codes codes[LANES];
+    uint64_t row = part->first_row + first;
     for (uint32_t i = 0; i < count; i++, scratch += code_row_bytes(part->cols, format)) {
         float *floats = (float *)(void *)scratch;
-        struct matrix_codes codes = {.codes = scratch + 2 * groups * sizeof(float),
-                                     .scales = floats,
-                                     .offsets = format.has_offsets ? floats + groups : NULL};
-        enum status status =
-            part->reader->read_codes(part->reader, part->first_row + first + i, part->first_col,
-                                     part->cols, format.group, &codes, err);
-        if (status) return status;
+        codes[i] = (struct matrix_codes){.codes = scratch + 2 * groups * sizeof(float),
+                                         .scales = floats,
+                                         .offsets = format.has_offsets ? floats + groups : NULL};
         rows[i] = (struct source_row){
-            .data = codes.codes, .scales = codes.scales, .offsets = codes.offsets};
+            .data = codes[i].codes, .scales = codes[i].scales, .offsets = codes[i].offsets};
+    }
+    if (reader->read_code_rows) {
+        return reader->read_code_rows(reader, row, count, part->first_col, part->cols, format.group,
+                                      codes, err);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        enum status status = reader->read_codes(reader, row + i, part->first_col, part->cols,
+                                                format.group, &codes[i], err);
+        if (status) return status;
     }
     return OK;
 }

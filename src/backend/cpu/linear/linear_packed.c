@@ -18,76 +18,65 @@ static unsigned char *block_of(const struct linear *linear, uint32_t block) {
     return (unsigned char *)linear->weights + block * linear->block_bytes;
 }
 
+// The rows of a block. Beyond the last output there are none: what they would have is 0.
+struct block_rows {
+    const float *scales[LANES], *offsets[LANES];
+    const unsigned char *codes[LANES];
+    uint32_t count; // of the outputs
+};
+
+static void pack_numbers(const float *const rows[LANES], uint32_t count, uint32_t group,
+                         float out[LANES]) {
+    for (uint32_t lane = 0; lane < count; lane++) out[lane] = rows[lane][group];
+    for (uint32_t lane = count; lane < LANES; lane++) out[lane] = 0;
+}
+
 // Fills the head of the record that begins at `chunk`: [groups][scales, then offsets][16]. Inputs
 // beyond the end have a scale of 0.
 static void pack_head(const struct linear *linear, uint32_t block, uint32_t chunk,
-                      const struct source_row rows[LANES]) {
+                      const struct block_rows *rows) {
     const struct packed_shape *shape = &linear->packed;
     uint32_t group = linear->format.group, num = shape->num_groups;
     float *out = (void *)(block_of(linear, block) + packed_record_at(shape, chunk));
-    for (uint32_t i = 0; i < num; i++) {
+    for (uint32_t i = 0; i < num; i++, out += LANES) {
         uint32_t first = chunk * PACKED_CHUNK + i * group, g = group ? first / group : 0;
-        for (uint32_t lane = 0; lane < LANES; lane++) {
-            bool is_there = rows[lane].data && first < linear->in;
-            out[i * LANES + lane] = is_there ? rows[lane].scales[g] : 0;
-            if (shape->num_numbers == 1) continue;
-            out[(num + i) * LANES + lane] = is_there ? rows[lane].offsets[g] : 0;
-        }
+        uint32_t count = first < linear->in ? rows->count : 0;
+        pack_numbers(rows->scales, count, g, out);
+        if (shape->num_numbers == 2) pack_numbers(rows->offsets, count, g, out + num * LANES);
     }
 }
 
-// The low 4 bits of bytes 0, 2, 4 and 6, side by side.
-static uint32_t every_other(uint64_t bytes) {
-    bytes &= 0x000f000f000f000fu;
-    bytes = (bytes | bytes >> 12) & 0x000000ff000000ffu;
-    return (uint32_t)(bytes | bytes >> 24) & 0xffffu;
-}
-
-// An output's codes of a half.
-static void pack_half_4bit(const unsigned char codes[PACKED_HALF], uint32_t lane,
-                           unsigned char *out) {
-    uint64_t bytes[2];
-    memcpy(bytes, codes, sizeof bytes);
-    const uint32_t words[2] = {every_other(bytes[0]) | every_other(bytes[1]) << 16,
-                               every_other(bytes[0] >> 8) | every_other(bytes[1] >> 8) << 16};
-    memcpy(out + lane * sizeof words, words, sizeof words);
-}
-
-static void pack_half_8bit(const unsigned char codes[PACKED_HALF], uint32_t lane,
-                           unsigned char *out) {
-    for (uint32_t line = 0; line < PACKED_LINES; line++) {
-        memcpy(out + (size_t)line * PACKED_CHUNK + (size_t)lane * 2, codes + (size_t)line * 2, 2);
-    }
-}
-
-static void pack_chunk(const struct linear *linear, uint32_t block, uint32_t chunk,
-                       const struct source_row rows[LANES]) {
-    const struct packed_shape *shape = &linear->packed;
-    unsigned char *out = block_of(linear, block) + packed_codes_at(shape, chunk);
+static void pack_chunk(const struct cpu_kernels *kernels, const struct linear *linear,
+                       uint32_t block, uint32_t chunk, const struct block_rows *rows) {
+    unsigned char *out = block_of(linear, block) + packed_codes_at(&linear->packed, chunk);
     uint32_t first = chunk * PACKED_CHUNK, left = linear->in - first;
-    uint32_t count = left < PACKED_CHUNK ? left : (uint32_t)PACKED_CHUNK;
-    for (uint32_t lane = 0; lane < LANES; lane++) {
-        unsigned char codes[PACKED_CHUNK] = {0};
-        if (rows[lane].data) memcpy(codes, rows[lane].data + first, count);
-        for (uint32_t half = 0; half < 2; half++) {
-            unsigned char *to = out + half * (shape->chunk_bytes / 2);
-            if (linear->format.bits == 4) {
-                pack_half_4bit(codes + half * PACKED_HALF, lane, to);
-            } else {
-                pack_half_8bit(codes + half * PACKED_HALF, lane, to);
-            }
-        }
+    if (rows->count == LANES && left >= PACKED_CHUNK) {
+        kernels->pack_codes(rows->codes, first, linear->format.bits, out);
+        return;
     }
+    unsigned char codes[LANES][PACKED_CHUNK] = {0};
+    const unsigned char *padded[LANES];
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        padded[lane] = codes[lane];
+        if (lane >= rows->count) continue;
+        memcpy(codes[lane], rows->codes[lane] + first, left < PACKED_CHUNK ? left : PACKED_CHUNK);
+    }
+    kernels->pack_codes(padded, 0, linear->format.bits, out);
 }
 
 void linear_pack_packed(const struct cpu_kernels *kernels, const struct linear *linear,
                         uint32_t block, const struct source_row rows[LANES]) {
-    (void)kernels;
+    struct block_rows block_rows = {.count = 0};
+    for (uint32_t lane = 0; lane < LANES && rows[lane].data; lane++, block_rows.count++) {
+        block_rows.scales[lane] = rows[lane].scales;
+        block_rows.offsets[lane] = rows[lane].offsets;
+        block_rows.codes[lane] = rows[lane].data;
+    }
     uint32_t num_chunks = linear->depth / PACKED_CHUNK;
     uint32_t record_mask = (1u << linear->packed.span_shift) - 1;
     for (uint32_t chunk = 0; chunk < num_chunks; chunk++) {
-        if ((chunk & record_mask) == 0) pack_head(linear, block, chunk, rows);
-        pack_chunk(linear, block, chunk, rows);
+        if ((chunk & record_mask) == 0) pack_head(linear, block, chunk, &block_rows);
+        pack_chunk(kernels, linear, block, chunk, &block_rows);
     }
 }
 

@@ -12,5 +12,7 @@ void scalar_store_key(const float *k, uint32_t head_dim, uint16_t *keys);
 void scalar_store_value(const float *v, uint32_t head_dim, uint16_t *values);
 float scalar_narrow_int8(const float *x, uint32_t count, unsigned char *out, size_t stride);
 void scalar_unpack(const struct packed_chunk *chunk, enum weight_code code, float *out);
+void scalar_pack_codes(const unsigned char *const rows[LANES], size_t first, uint32_t bits,
+                       unsigned char *out);
 
 #endif

@@ -9,40 +9,46 @@
 #include "base/compiler.h"
 #include "checkpoint/gguf/weights/gguf_block_parts.h"
 
-// Eight bytes at a time: loading is mostly this.
-static uint64_t load8(const uint8_t *bytes) {
-    uint64_t word;
-    memcpy(&word, bytes, sizeof word);
-    return word;
-}
-
-static void store8(uint8_t *bytes, uint64_t word) {
-    memcpy(bytes, &word, sizeof word);
-}
-
-static uint64_t each_byte(uint8_t byte) {
-    return byte * 0x0101010101010101u;
-}
-
-// 4-bit codes of 32 elements: the low halves of 16 bytes, then the high ones.
-static void halves(const uint8_t *bytes, uint8_t *codes) {
-    for (int i = 0; i < 16; i += 8) {
-        uint64_t word = load8(bytes + i);
-        store8(codes + i, word & each_byte(15));
-        store8(codes + 16 + i, word >> 4 & each_byte(15));
+// Loading is mostly these loops. Compilers vectorize them.
+//
+// The low halves of `count` bytes, and the high ones.
+static ALWAYS_INLINE void halves(const uint8_t *restrict bytes, int count, uint8_t *restrict low,
+                                 uint8_t *restrict high) {
+    for (int i = 0; i < count; i++) {
+        low[i] = bytes[i] & 15;
+        high[i] = bytes[i] >> 4;
     }
+}
+
+// Multiples of d, of groups' small integers.
+static ALWAYS_INLINE void multiples(float d, const int8_t *restrict factors, int count,
+                                    float *restrict out) {
+    for (int i = 0; i < count; i++) out[i] = d * (float)factors[i];
+}
+
+// The scales and the minima of the 8 groups of Q4_K and Q5_K, 6 bits each (scale_min), four at a
+// time.
+static void scales_mins(const uint8_t packed[12], int8_t scales[8], int8_t mins[8]) {
+    uint32_t words[3];
+    memcpy(words, packed, sizeof words);
+    const uint32_t low = 0x0f0f0f0f, two = 0x03030303, six = 0x3f3f3f3f;
+    const uint32_t scale_words[2] = {words[0] & six, (words[2] & low) | (words[0] >> 6 & two) << 4};
+    const uint32_t min_words[2] = {words[1] & six, (words[2] >> 4 & low) | (words[1] >> 6 & two)
+                                                                               << 4};
+    memcpy(scales, scale_words, sizeof scale_words);
+    memcpy(mins, min_words, sizeof min_words);
 }
 
 static void unpack_q4_0(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
     (void)offsets;
     scales[0] = half_at(block);
-    halves(block + 2, codes);
+    halves(block + 2, 16, codes, codes + 16);
 }
 
 static void unpack_q4_1(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
     scales[0] = half_at(block);
     offsets[0] = half_at(block + 2) + 8 * scales[0];
-    halves(block + 4, codes);
+    halves(block + 4, 16, codes, codes + 16);
 }
 
 static void unpack_q5_0(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
@@ -108,47 +114,49 @@ static void unpack_q3_k(const uint8_t *block, uint8_t *codes, float *scales, flo
 }
 
 static void unpack_q4_k(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
-    float d = half_at(block), dmin = half_at(block + 2);
-    for (int group = 0; group < 8; group++) {
-        int scale, low, shift = group % 2 * 4;
-        scale_min(block + 4, group, &scale, &low);
-        scales[group] = d * (float)scale;
-        offsets[group] = 8 * scales[group] - dmin * (float)low;
-        const uint8_t *bytes = block + 16 + group / 2 * 32;
-        for (int i = 0; i < 32; i += 8) {
-            store8(codes + group * 32 + i, load8(bytes + i) >> shift & each_byte(15));
-        }
+    float d = half_at(block), dmin = half_at(block + 2), lows[8];
+    int8_t factors[8], mins[8];
+    scales_mins(block + 4, factors, mins);
+    multiples(d, factors, 8, scales);
+    multiples(dmin, mins, 8, lows);
+    for (int group = 0; group < 8; group++) offsets[group] = 8 * scales[group] - lows[group];
+    for (int pair = 0; pair < 4; pair++) {
+        halves(block + 16 + pair * 32, 32, codes + pair * 64, codes + pair * 64 + 32);
     }
 }
 
 static void unpack_q5_k(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
     float d = half_at(block), dmin = half_at(block + 2);
-    for (int group = 0; group < 8; group++) {
-        int scale, low, shift = group % 2 * 4;
-        scale_min(block + 4, group, &scale, &low);
-        scales[group] = d * (float)scale;
-        offsets[group] = -(dmin * (float)low);
-        const uint8_t *high = block + 16, *bytes = block + 48 + group / 2 * 32;
+    int8_t factors[8], mins[8];
+    scales_mins(block + 4, factors, mins);
+    multiples(d, factors, 8, scales);
+    multiples(-dmin, mins, 8, offsets);
+    for (int pair = 0; pair < 4; pair++) {
+        uint8_t *first = codes + pair * 64, *second = first + 32;
+        halves(block + 48 + pair * 32, 32, first, second);
         for (int i = 0; i < 32; i++) {
-            codes[group * 32 + i] =
-                (uint8_t)((bytes[i] >> shift & 15) | (high[i] >> group & 1) << 4);
+            unsigned high = block[16 + i] >> (2 * pair);
+            first[i] |= (uint8_t)((high & 1) << 4);
+            second[i] |= (uint8_t)((high >> 1 & 1) << 4);
         }
     }
 }
 
 static void unpack_q6_k(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
     (void)offsets;
-    float d = half_at(block + 208);
-    for (int group = 0; group < 16; group++) {
-        struct place_q6_k at = place_q6_k(group);
-        scales[group] = d * (float)(int8_t)block[192 + group];
-        for (int i = 0; i < 16; i += 8) {
-            uint64_t code = load8(block + at.low + i) >> at.low_shift & each_byte(15);
-            code |= (load8(block + at.high + i) >> at.high_shift & each_byte(3)) << 4;
-            // Less 32: below that, bits 5 to 7 are set.
-            uint64_t is_negative = ~code & each_byte(32);
-            code = (code & each_byte(31)) | is_negative | is_negative << 1 | is_negative << 2;
-            store8(codes + group * 16 + i, code);
+    int8_t factors[16];
+    memcpy(factors, block + 192, sizeof factors);
+    multiples(half_at(block + 208), factors, 16, scales);
+    for (int half = 0; half < 2; half++, codes += 128) {
+        const uint8_t *low = block + 64 * half, *high = block + 128 + 32 * half;
+        halves(low, 32, codes, codes + 64);
+        halves(low + 32, 32, codes + 32, codes + 96);
+        for (int slice = 0; slice < 4; slice++) {
+            uint8_t *restrict out = codes + 32 * slice;
+            for (int i = 0; i < 32; i++) {
+                unsigned bits = high[i] >> (2 * slice) & 3;
+                out[i] = (uint8_t)((out[i] | bits << 4) - 32);
+            }
         }
     }
 }
@@ -158,14 +166,15 @@ static void unpack_iq4_xs(const uint8_t *block, uint8_t *codes, float *scales, f
     float d = half_at(block);
     for (int group = 0; group < 8; group++) {
         scales[group] = d * (float)scale_iq4_xs(block, group);
-        halves(block + 8 + group * 16, codes + group * 32);
+        const uint8_t *bytes = block + 8 + group * 16;
+        halves(bytes, 16, codes + group * 32, codes + group * 32 + 16);
     }
 }
 
 static void unpack_mxfp4(const uint8_t *block, uint8_t *codes, float *scales, float *offsets) {
     (void)offsets;
     scales[0] = ldexpf(1, (int)block[0] - 127);
-    halves(block + 1, codes);
+    halves(block + 1, 16, codes, codes + 16);
 }
 
 static const struct block_codes all_codes[] = {

@@ -3,7 +3,8 @@
 #include <string.h>
 
 enum {
-    CHUNK_BYTES = 4096, // that are read from a file together
+    CHUNK_BYTES = 4096, // of a row, that are read from a file together
+    ROWS_BYTES = 32768, // of whole rows
     GROUPS_MAX = 16,
 };
 
@@ -79,7 +80,8 @@ static enum status read_row(const struct matrix_reader *base, uint64_t row, uint
     return status;
 }
 
-// Takes one block apart. Columns [col, col + count) are wanted; `first` is the block's.
+// Takes one block apart, of which only some columns are wanted, or in smaller groups. Columns
+// [col, col + count) are wanted; `first` is the block's.
 static void unpack_part(const struct gguf_matrix *m, const uint8_t *block, uint64_t first,
                         uint64_t col, size_t count, uint32_t group,
                         const struct matrix_codes *out) {
@@ -92,9 +94,29 @@ static void unpack_part(const struct gguf_matrix *m, const uint8_t *block, uint6
     memcpy(out->codes + (begin - col), codes + (begin - first), (size_t)(end - begin));
     // A wanted group lies in one of the block's.
     for (uint64_t i = (begin - col + group - 1) / group; col + i * group < end; i++) {
-        uint64_t from = (col + i * group - first) / form->group;
+        uint32_t from = (uint32_t)(col + i * group - first) / form->group;
         out->scales[i] = scales[from];
         if (form->has_offsets) out->offsets[i] = offsets[from];
+    }
+}
+
+// Takes blocks [block, block + num_blocks) of a row apart.
+static void unpack_blocks(const struct gguf_matrix *m, const uint8_t *bytes, uint64_t block,
+                          size_t num_blocks, uint64_t col, size_t count, uint32_t group,
+                          const struct matrix_codes *out) {
+    uint32_t elements = m->type->elements, own_group = m->codes->form.group;
+    bool has_offsets = m->codes->form.has_offsets;
+    for (size_t i = 0; i < num_blocks; i++, block++, bytes += m->type->bytes) {
+        uint64_t first = block * elements, at = first - col;
+        bool is_whole = group == own_group && first >= col && at % group == 0 &&
+                        first + elements <= col + count;
+        if (is_whole) {
+            size_t g = (size_t)(at / group);
+            m->codes->unpack(bytes, out->codes + at, out->scales + g,
+                             has_offsets ? out->offsets + g : NULL);
+        } else {
+            unpack_part(m, bytes, first, col, count, group, out);
+        }
     }
 }
 
@@ -111,9 +133,8 @@ static enum status read_stored_codes(const struct gguf_matrix *m, uint64_t begin
         const uint8_t *bytes = byte_source_get(&m->source, begin + block * type->bytes,
                                                num_blocks * type->bytes, buffer, err);
         if (!bytes) return ERR_IO;
-        for (size_t i = 0; i < num_blocks; i++, block++, bytes += type->bytes) {
-            unpack_part(m, bytes, block * type->elements, col, count, group, out);
-        }
+        unpack_blocks(m, bytes, block, num_blocks, col, count, group, out);
+        block += num_blocks;
     }
     return OK;
 }
@@ -138,6 +159,33 @@ static enum status read_codes(const struct matrix_reader *base, uint64_t row, ui
     return status;
 }
 
+// Whole rows lie side by side, unless they are in another order. Reading each alone took twice as
+// long.
+static enum status read_code_rows(const struct matrix_reader *base, uint64_t row, uint32_t num_rows,
+                                  uint64_t col, size_t count, uint32_t group,
+                                  const struct matrix_codes *out, struct err *err) {
+    const struct gguf_matrix *m = (const struct gguf_matrix *)base;
+    size_t num_blocks = (size_t)(m->cols / m->type->elements);
+    size_t row_bytes = num_blocks * m->type->bytes, together = ROWS_BYTES / row_bytes;
+    bool is_whole =
+        col == 0 && count == m->cols && !m->row_order.run && !m->col_order.run && together > 1;
+    uint8_t buffer[ROWS_BYTES];
+    for (uint32_t i = 0; i < num_rows && !is_whole; i++) {
+        enum status status = read_codes(base, row + i, col, count, group, &out[i], err);
+        if (status) return status;
+    }
+    for (uint32_t i = 0; i < num_rows && is_whole;) {
+        size_t rows = num_rows - i < together ? num_rows - i : together;
+        const uint8_t *bytes =
+            byte_source_get(&m->source, row_at(m, row + i), rows * row_bytes, buffer, err);
+        if (!bytes) return ERR_IO;
+        for (; rows; rows--, i++, bytes += row_bytes) {
+            unpack_blocks(m, bytes, 0, num_blocks, 0, count, group, &out[i]);
+        }
+    }
+    return OK;
+}
+
 static void close_matrix(struct matrix_reader *base) {
     (void)base;
 }
@@ -149,5 +197,6 @@ void gguf_matrix_init(struct gguf_matrix *matrix) {
     uint32_t group = matrix->codes ? matrix->codes->form.group : 0;
     if (!group || matrix->col_order.first % group || matrix->col_order.run % group) return;
     matrix->base.read_codes = read_codes;
+    matrix->base.read_code_rows = read_code_rows;
     matrix->base.form = matrix->codes->form;
 }
