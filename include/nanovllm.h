@@ -320,7 +320,10 @@ struct nvllm_logit_bias {
         "guess tokens from the text so far and verify them together, which changes no token but "  \
         "takes fewer steps: N at most, or auto, as many as pay")                                   \
     TEXT(speculative_config, NULL,                                                                 \
-        "vLLM's JSON object for the same, with method ngram; default: drafts decides")
+        "vLLM's JSON object for the same, with method ngram; default: drafts decides")             \
+    CHOICE(target_itl, "off", "auto|off|MS",                                                       \
+        "most milliseconds between two tokens while prompts run, which go through in parts: MS, "  \
+        "or auto, short parts while a long prompt takes at most 15 % longer")
 
 // clang-format on
 

@@ -58,6 +58,7 @@ class ConfigArgs(TypedDict, total=False):
     download: bool
     drafts: str | int
     speculative_config: Mapping[str, Any] | str | None
+    target_itl: str | float
     trace: PathOrStr | None
     # parameter-tables: end
 
@@ -169,6 +170,9 @@ class Config:
     takes fewer steps: so many at most, 1 to 15, or "auto", as many as pay, or "off"."""
     speculative_config: Mapping[str, Any] | str | None = None
     """The same as vLLM has it, with the method "ngram". None: drafts decides."""
+    target_itl: str | float = "off"
+    """Most milliseconds between two tokens while prompts run, which go through in parts; or
+    "auto", short parts while a long prompt takes at most 15 % longer, or "off"."""
     trace: PathOrStr | None = None
     """File that each step is written to, for ui.perfetto.dev; whole after exit(). None:
     none."""
@@ -229,7 +233,8 @@ class NativeOptions:
             return  # the model's own; weights as they are
         if name == "speculative_config" and isinstance(value, Mapping):
             value = _values.json_of(name, value).decode()
-        if name == "drafts" and isinstance(value, int) and not isinstance(value, bool):
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if is_number and (name == "target_itl" or name == "drafts" and isinstance(value, int)):
             value = str(value)
         if name == "worker_program" and value is None:
             program = find_program() if self.struct.tensor_parallel_size > 1 else None

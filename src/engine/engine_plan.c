@@ -14,6 +14,7 @@
 #include "engine/executor/rank_segment.h"
 #include "engine/kv_dtype.h"
 #include "engine/request/params.h"
+#include "engine/target_itl.h"
 
 enum {
     DEFAULT_MODEL_LEN_MAX = 4096,
@@ -511,6 +512,7 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     bool has_states = layer_table_num_states(&plan->layers) > 0;
     if ((status = draft_options_read(&plan->drafts, options, has_states, err))) goto fail;
     if ((status = choose_lengths(plan, options, err))) goto fail;
+    if ((status = target_itl_read(&plan->scheduler.pace, options, err))) goto fail;
 
     find_lm_head(plan);
     struct decoder_options *decoder = &plan->runner.decoder;

@@ -1,4 +1,3 @@
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -9,57 +8,13 @@
 #include "base/os/file.h"
 #include "base/os/secret.h"
 #include "base/thread/thread_pool.h"
-#include "base/thread/thread_start.h"
 #include "engine/llm_engine_internal.h"
+#include "engine/tokenizer_load.h"
 
 static enum status finish_step(struct llm_engine *engine, struct inflight_step *inflight,
                                struct err *err);
 static void end_all(struct llm_engine *engine, enum nvllm_finish_reason reason, const char *why);
 static void publish_stats(struct llm_engine *engine);
-
-// tokenizer.json is read on a thread of its own beside the weights.
-struct tokenizer_load {
-    const struct checkpoint *checkpoint;
-    struct tokenizer *tokenizer;
-    enum status status;
-    struct err err;
-    pthread_t thread;
-    bool started;
-};
-
-static void *run_tokenizer_load(void *arg) {
-    struct tokenizer_load *load = arg;
-    load->status = tokenizer_open(&load->tokenizer, load->checkpoint, &load->err);
-    return NULL;
-}
-
-static enum status start_tokenizer_load(struct tokenizer_load *load,
-                                        const struct checkpoint *checkpoint, struct err *err) {
-    *load = (struct tokenizer_load){.checkpoint = checkpoint};
-    struct document_name what;
-    bool present = false;
-    enum status status = tokenizer_check_present(checkpoint, &what, &present, err);
-    if (status) return status;
-    if (!present) {
-        return err_set(
-            err, ERR_IO,
-            "%s is missing: it is one of the files that a model is published with, so "
-            "get it again with nanovllm pull; skip_tokenizer_init runs token ids without "
-            "a tokenizer",
-            what.text);
-    }
-    load->started = thread_start(&load->thread, NULL, run_tokenizer_load, load) == 0;
-    if (!load->started) run_tokenizer_load(load); // no thread could be started: load it here
-    return OK;
-}
-
-static enum status finish_tokenizer_load(struct tokenizer_load *load, struct tokenizer **out,
-                                         struct err *err) {
-    if (load->started) pthread_join(load->thread, NULL);
-    *out = load->tokenizer;
-    if (load->status && err) *err = load->err;
-    return load->status;
-}
 
 struct interrupt llm_engine_interrupt(const struct nvllm_interrupt *given) {
     if (!given) return (struct interrupt){0};
@@ -189,12 +144,12 @@ static enum status load_model(struct llm_engine *engine, const struct nvllm_engi
     struct tokenizer_load *load = calloc(1, sizeof *load);
     if (!load) return err_nomem(err, "engine");
     if (has_text && !options->skip_tokenizer_init) {
-        status = start_tokenizer_load(load, engine->plan.checkpoint, err);
+        status = tokenizer_load_start(load, engine->plan.checkpoint, err);
     }
     if (!status) {
         status = executor_load(engine->executor, options, err);
         enum status tokenizer_status =
-            finish_tokenizer_load(load, &engine->tokenizer, status ? NULL : err);
+            tokenizer_load_finish(load, &engine->tokenizer, status ? NULL : err);
         if (!status) status = tokenizer_status;
     }
     free(load);
@@ -426,6 +381,16 @@ static void leave_turn(struct llm_engine *engine) {
     event_turn_leave(engine->shared.turn);
 }
 
+// Notes how long a step took whose results have come: its tokens follow those of the step before by
+// that time. Without a step before, its time counts from its schedule.
+static void measure(struct llm_engine *engine, const struct inflight_step *inflight) {
+    double now = inflight->times.output_begin, before = engine->last_results;
+    engine->last_results = now;
+    if (before > 0) llm_engine_measure_drafts(engine, &inflight->schedule, now - before);
+    if (!(before > 0)) before = inflight->times.schedule_begin;
+    scheduler_measure(engine->scheduler, &inflight->schedule, now - before);
+}
+
 // Waits for a step's results and hands them out. nano-vllm: the second half of postprocess.
 static enum status finish_step(struct llm_engine *engine, struct inflight_step *inflight,
                                struct err *err) {
@@ -445,7 +410,7 @@ static enum status finish_step(struct llm_engine *engine, struct inflight_step *
         engine->stats.num_steps++;
         engine->stats.num_prefill_tokens += schedule->num_prefill_tokens;
         engine->stats.num_decode_tokens += schedule->num_decode_tokens;
-        llm_engine_measure_drafts(engine, schedule, times->output_begin);
+        measure(engine, inflight);
         take_results(engine, inflight, results, prompt_results);
     }
     atomic_store(&engine->num_step_tokens,
@@ -592,7 +557,7 @@ enum status llm_engine_wait(struct llm_engine *engine, double seconds, struct er
     enum status status = check_alive(engine, err);
     if (status) return status;
     bool has_ended = take_inbox(engine);
-    drafter_pause(&engine->drafter, 0);
+    engine->last_results = 0;
     llm_engine_tell_ends(engine);
     publish_stats(engine);
     if (!has_ended) inbox_wait(&engine->inbox, seconds);

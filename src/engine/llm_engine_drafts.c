@@ -93,14 +93,10 @@ void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule)
 }
 
 void llm_engine_measure_drafts(struct llm_engine *engine, const struct schedule *schedule,
-                               double now) {
+                               double seconds) {
     struct drafter *drafter = &engine->drafter;
-    if (!drafter_is_on(drafter)) return;
-    if (schedule->num_prefill_tokens) {
-        drafter_pause(drafter, now);
-    } else {
-        drafter_measure(drafter, schedule->num_tokens, schedule->num_draft_tokens > 0, now);
-    }
+    if (!drafter_is_on(drafter) || schedule->num_prefill_tokens) return;
+    drafter_measure(drafter, schedule->num_tokens, schedule->num_draft_tokens > 0, seconds);
 }
 
 uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct scheduled *item,

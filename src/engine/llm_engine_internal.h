@@ -62,6 +62,7 @@ struct llm_engine {
     } row_buffers; // for the log-probabilities of a prompt's token over the whole vocabulary
     struct drafter drafter;
     struct draft_offer *draft_offers; // [drafter.rows_max]
+    double last_results; // when the last step's came; 0: then nothing ran, or nothing has run yet
     struct step_observer observer;
     bool failed; // a step failed: nothing more can run
     struct nvllm_stats stats; // what neither the scheduler nor the inbox counts
@@ -117,9 +118,9 @@ MUST_USE enum status llm_engine_init_output_drafts(const struct llm_engine *engi
 bool llm_engine_awaits_drafts(struct llm_engine *engine);
 // Adds drafts to a schedule of the scheduler. No token is pending.
 void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule);
-// The results of a step came at `now`, in seconds of the clock.
+// A step took so long, from the results before it to its own.
 void llm_engine_measure_drafts(struct llm_engine *engine, const struct schedule *schedule,
-                               double now);
+                               double seconds);
 // How many of an item's drafts are right: each is what the row before it sampled. `results`: of its
 // rows; `ran`: its tokens. Counts them.
 uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct scheduled *item,

@@ -66,6 +66,9 @@ static void make_config(struct sim *sim, enum schedule_policy policy, bool enabl
         .enable_prefix_caching = enable_prefix_caching,
         .hash_seed = sim->random,
     };
+    if (policy != SCHEDULE_MIXED) return;
+    sim->config.pace = (struct pace_options){(enum pace)below(sim, 3), 0.001 * below(sim, 1000),
+                                             1 + below(sim, 4)};
 }
 
 // Further outputs of the first-th request, in the places behind it; returns the last one's.
@@ -532,6 +535,7 @@ static void run_step(struct sim *sim) {
         while (is_live && item->needs_token && take_output(sim, item, k)) k++;
         if (i == 0) abort_due(sim, ABORT_AMONG_OUTPUTS);
     }
+    scheduler_measure(sim->scheduler, &sim->schedule, 0.001 * below(sim, 1000));
     check_blocks(sim);
 }
 

@@ -51,15 +51,8 @@ static int size_of(uint32_t num_rows) {
     return size;
 }
 
-void drafter_pause(struct drafter *drafter, double now) {
-    drafter->last_results = now;
-}
-
-void drafter_measure(struct drafter *drafter, uint32_t num_rows, bool has_drafts, double now) {
-    double seconds = now - drafter->last_results;
-    bool is_known = drafter->last_results > 0;
-    drafter->last_results = now;
-    if (!is_known || num_rows > 1u << (DRAFT_SIZES - 1)) return;
+void drafter_measure(struct drafter *drafter, uint32_t num_rows, bool has_drafts, double seconds) {
+    if (num_rows > 1u << (DRAFT_SIZES - 1)) return;
     double *mean = &drafter->seconds[has_drafts][size_of(num_rows)];
     if (*mean == 0) {
         *mean = seconds;

@@ -38,7 +38,6 @@ struct drafter {
     uint32_t rows_max; // of a step with drafts
     struct draft_record common; // of all sequences: a new one begins with it
     double seconds[2][DRAFT_SIZES]; // of a step without drafts and with; 0: not measured
-    double last_results; // when the last step's came; 0: nothing ran
 };
 
 // rows_max: most rows of logits of a step.
@@ -51,10 +50,9 @@ float draft_record_right(const struct draft_record *record, uint32_t match_len);
 // A draft was verified: its first num_right tokens of num_tokens were right.
 void drafter_learn(struct drafter *drafter, struct draft_record *record, uint32_t match_len,
                    uint32_t num_tokens, uint32_t num_right);
-// The results of a step of decodes alone came at `now`: it had num_rows rows, drafts included.
-void drafter_measure(struct drafter *drafter, uint32_t num_rows, bool has_drafts, double now);
-// The next results do not follow closely: nothing runs now, or prompts do.
-void drafter_pause(struct drafter *drafter, double now);
+// A step of decodes alone took so long, from the results before it to its own. It had num_rows
+// rows, drafts included.
+void drafter_measure(struct drafter *drafter, uint32_t num_rows, bool has_drafts, double seconds);
 // Cuts the offers of a step of num_seqs sequences to what is to be drafted. `skipped` tokens of
 // each draft come before those that the step could run. Returns their number.
 uint32_t drafter_choose(struct drafter *drafter, uint32_t num_seqs, struct draft_offer *offers,

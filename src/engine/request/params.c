@@ -195,12 +195,21 @@ static enum status refuse(const struct nvllm_param *param, const char *text, str
     return refuse_value(param, &(struct params_value){.json = NULL, .text = text}, err);
 }
 
-// N stands for a number, and ":N" at the end for all names of GPUs by number.
+// Digits, and perhaps a point and further digits.
+static bool is_milliseconds(const char *value) {
+    size_t whole = strspn(value, "0123456789"), fraction = 0;
+    if (value[whole] == '.') fraction = 1 + strspn(value + whole + 1, "0123456789");
+    return whole > 0 && whole + fraction <= 16 && fraction != 1 && !value[whole + fraction];
+}
+
+// N stands for a number, MS for one that may have a fraction, and ":N" at the end for all names of
+// GPUs by number.
 static bool is_this_choice(const char *choice, size_t len, const char *value) {
     if (len == 1 && *choice == 'N') {
         size_t digits = strspn(value, "0123456789");
         return digits > 0 && digits <= 4 && !value[digits];
     }
+    if (len == 2 && memcmp(choice, "MS", 2) == 0) return is_milliseconds(value);
     if (len < 2 || memcmp(choice + len - 2, ":N", 2) != 0) {
         return strlen(value) == len && memcmp(choice, value, len) == 0;
     }

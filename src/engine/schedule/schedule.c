@@ -25,6 +25,7 @@ void schedule_remove_last(struct schedule *schedule, struct sequence *seq) {
           "item %u, not %u", seq->schedule_index, last);
     schedule->num_decode_tokens--;
     schedule->num_tokens--;
+    step_work_take_decode(&schedule->work, schedule->items[last].start);
     seq->schedule_index = SEQUENCE_UNSCHEDULED;
     seq->num_scheduled_tokens = 0;
 }

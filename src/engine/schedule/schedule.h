@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/schedule/pacer.h"
 #include "engine/schedule/sequence.h"
 
 struct scheduled {
@@ -50,6 +51,7 @@ struct schedule {
     uint32_t num_decode_tokens; // without drafts
     uint32_t num_draft_tokens;
     uint32_t num_prefill_tokens; // of all other items
+    struct step_work work; // the same, with positions
     struct scheduled_snapshot snapshots[STEP_SNAPSHOTS_MAX];
     uint32_t num_snapshots;
     // Arrivals of the sequences that were preempted since the last schedule with items, in order.

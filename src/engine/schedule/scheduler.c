@@ -1,42 +1,11 @@
-#include "engine/schedule/scheduler.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <xxhash.h>
 
 #include "base/check.h"
-#include "base/os/map.h"
 #include "engine/schedule/block_snapshots.h"
+#include "engine/schedule/scheduler_internal.h"
 #include "engine/schedule/sequence_queue.h"
-
-struct scheduler {
-    struct scheduler_config config;
-    uint32_t max_num_active;
-    uint32_t *free_rows; // [max_num_active] rows of block tables; the first num_free_rows are free
-    uint32_t num_free_rows;
-    struct block_manager blocks;
-    struct sequence_queue waiting; // these hold no blocks
-    struct sequence_queue running; // these hold blocks: they are active
-    // The running sequence whose prompt is computed only in part, or that runs ahead, or NULL.
-    // There is at most one: a prompt is cut only where the budget or the free blocks end, and then
-    // nobody else is admitted.
-    struct sequence *partial_prefill;
-
-    struct schedule *schedule; // borrowed until it is advanced; else NULL
-
-    // Chain hashes of the full blocks that this step computes in whole or in part.
-    struct u64map computing; // a set: values mean nothing
-    uint64_t *computing_hashes; // [num_blocks], the first num_computing are in the map
-    uint32_t num_computing;
-
-    uint64_t num_added;
-    uint64_t num_preemptions;
-    uint64_t num_cached_tokens;
-};
-
-static uint32_t min_u32(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
-}
 
 enum status scheduler_create(struct scheduler **out, const struct scheduler_config *config,
                              struct err *err) {
@@ -48,6 +17,7 @@ enum status scheduler_create(struct scheduler **out, const struct scheduler_conf
     struct scheduler *s = calloc(1, sizeof *s);
     if (!s) return err_nomem(err, "scheduler");
     s->config = *config;
+    pacer_init(&s->pacer, &config->pace, config->max_num_batched_tokens);
     // A step runs at least one token of each active sequence: more of them could only hold blocks.
     s->max_num_active = min_u32(config->max_num_seqs, config->max_num_batched_tokens);
     enum status status =
@@ -140,10 +110,6 @@ enum status scheduler_add(struct scheduler *s, struct sequence *seq, struct err 
     return OK;
 }
 
-static uint32_t budget_left(const struct scheduler *s) {
-    return s->config.max_num_batched_tokens - s->schedule->num_tokens;
-}
-
 // Keeps the states behind the item's first tokens up to `end` of the sequence, if there is a slot.
 static void add_snapshot(struct scheduler *s, struct scheduled *item, uint32_t end) {
     struct schedule *schedule = s->schedule;
@@ -179,8 +145,10 @@ static void add_item(struct scheduler *s, struct sequence *seq, uint32_t num_tok
     if (seq->is_prefilled) {
         CHECK(schedule->num_decode_tokens == index, "a decode after %u items", index);
         schedule->num_decode_tokens++;
+        step_work_add_decodes(&schedule->work, seq->num_computed_tokens, num_tokens);
     } else {
         schedule->num_prefill_tokens += num_tokens;
+        step_work_add_prompt(&schedule->work, seq->num_computed_tokens, num_tokens);
     }
     bool is_last = num_tokens == uncomputed;
     schedule->items[index] = (struct scheduled){.seq = seq,
@@ -248,6 +216,11 @@ static void schedule_decodes(struct scheduler *s) {
     }
 }
 
+// Most of a sequence's next tokens, `uncomputed` from `start` on, that this step may run.
+static uint32_t prompt_room(const struct scheduler *s, uint32_t start, uint32_t uncomputed) {
+    return pacer_room(&s->pacer, &s->schedule->work, start, min_u32(uncomputed, budget_left(s)));
+}
+
 // Continues the prefill that an earlier step began. It preempts others for its first token, so that
 // it gets on. The rest of its chunk takes only free blocks.
 static void schedule_partial_prefill(struct scheduler *s) {
@@ -256,7 +229,7 @@ static void schedule_partial_prefill(struct scheduler *s) {
     uint64_t num_entries =
         (uint64_t)seq->num_blocks + s->blocks.num_free / s->config.groups.num_groups;
     uint64_t left = num_entries * s->config.block_size - seq->num_computed_tokens;
-    uint32_t num_tokens = min_u32(sequence_num_uncomputed(seq), budget_left(s));
+    uint32_t num_tokens = prompt_room(s, seq->num_computed_tokens, sequence_num_uncomputed(seq));
     if (num_tokens > left) num_tokens = (uint32_t)left;
     bool has_grown = block_manager_grow(&s->blocks, seq, seq->num_computed_tokens + num_tokens);
     CHECK(has_grown, "%u tokens", num_tokens);
@@ -348,7 +321,7 @@ static void admit(struct scheduler *s, struct sequence *seq, uint32_t num_tokens
 }
 
 static void admit_waiting(struct scheduler *s) {
-    if (!s->waiting.head) return;
+    if (!s->waiting.head || s->partial_prefill) return;
     bool is_mixed = s->config.policy == SCHEDULE_MIXED;
     uint64_t reserved = num_reserved(s);
     uint32_t num_deferred = 0; // they count as active, which bounds how many are looked at
@@ -358,7 +331,8 @@ static void admit_waiting(struct scheduler *s) {
     struct sequence *next;
     for (struct sequence *seq = s->waiting.head; seq; seq = next) {
         next = seq->next;
-        if (budget_left(s) == 0 || s->running.count + num_deferred >= s->max_num_active) return;
+        if (budget_left(s) == 0 || s->partial_prefill) return;
+        if (s->running.count + num_deferred >= s->max_num_active) return;
         bool waits = sequence_waits_for_origin(seq);
         if (!waits) block_manager_match(&s->blocks, seq);
         if (waits || is_deferred(s, seq)) {
@@ -369,8 +343,10 @@ static void admit_waiting(struct scheduler *s) {
         uint32_t num_taken = block_manager_num_taken(&s->blocks, seq, num_entries_soon(s, seq),
                                                      s->config.max_num_batched_tokens);
         if (num_taken + reserved > s->blocks.num_free) return;
-        uint32_t uncomputed = seq->num_tokens - seq->num_matched * s->config.block_size;
-        uint32_t num_tokens = min_u32(uncomputed, budget_left(s));
+        uint32_t start = seq->num_matched * s->config.block_size;
+        uint32_t uncomputed = seq->num_tokens - start;
+        uint32_t num_tokens = prompt_room(s, start, uncomputed);
+        if (!num_tokens) return;
         if (!is_mixed && num_tokens < uncomputed && s->schedule->num_items > 0) return;
         admit(s, seq, num_tokens);
         if (is_mixed) reserved += num_missing(s, seq);
@@ -400,6 +376,10 @@ static bool has_waiting_for_token(const struct scheduler *s) {
     return false;
 }
 
+void scheduler_measure(struct scheduler *s, const struct schedule *schedule, double seconds) {
+    pacer_measure(&s->pacer, &schedule->work, seconds);
+}
+
 void scheduler_schedule(struct scheduler *s, struct schedule *schedule) {
     CHECK(!s->schedule, "the last schedule of %u items was not advanced", s->schedule->num_items);
     uint32_t num_preempted = schedule->num_items ? 0 : schedule->num_preempted;
@@ -419,29 +399,6 @@ void scheduler_schedule(struct scheduler *s, struct schedule *schedule) {
     CHECK(!scheduler_has_unfinished(s) || has_waiting_for_token(s), "%u waiting, %u running",
           s->waiting.count, s->running.count);
     s->schedule = NULL;
-}
-
-uint32_t scheduler_add_drafts(struct scheduler *s, struct scheduled *item, uint32_t num_drafts) {
-    struct sequence *seq = item->seq;
-    CHECK(s->schedule && seq->is_prefilled && item->num_tokens == 1 && !seq->has_pending_token,
-          "sequence %" PRIu64, seq->id);
-    // Of the tokens that may come, the last one's KV is never read.
-    num_drafts = min_u32(num_drafts, seq->num_tokens_max - seq->num_tokens - 1);
-    num_drafts = min_u32(num_drafts, budget_left(s));
-    uint32_t num_groups = s->config.groups.num_groups, end = seq->num_tokens + num_drafts;
-    uint32_t held = seq->num_blocks * s->config.block_size;
-    if (end > held) {
-        uint64_t missing = block_manager_blocks_for(&s->blocks, end) - seq->num_blocks;
-        uint64_t reserved = s->running.count;
-        bool has_grown = s->blocks.num_free >= (missing + reserved) * num_groups &&
-                         block_manager_grow(&s->blocks, seq, end);
-        if (!has_grown) num_drafts = held - seq->num_tokens;
-    }
-    item->num_drafts = num_drafts;
-    item->num_tokens += num_drafts;
-    s->schedule->num_tokens += num_drafts;
-    s->schedule->num_draft_tokens += num_drafts;
-    return num_drafts;
 }
 
 // The first position whose query may still read a sequence's blocks. Other outputs of its request
@@ -485,54 +442,6 @@ void scheduler_advance(struct scheduler *s) {
         block_manager_slide(&s->blocks, seq, next_position(s, seq));
     }
     s->schedule = NULL;
-}
-
-static void append(const struct scheduler *s, struct sequence *seq, int32_t token_id) {
-    CHECK(!s->schedule && seq->status == SEQUENCE_RUNNING, "sequence %" PRIu64, seq->id);
-    CHECK(seq->num_computed_tokens == seq->num_tokens && !sequence_is_full(seq),
-          "%u computed of %u, at most %u", seq->num_computed_tokens, seq->num_tokens,
-          seq->num_tokens_max);
-    seq->token_ids[seq->num_tokens++] = token_id;
-}
-
-void scheduler_append_token(struct scheduler *s, struct sequence *seq, int32_t token_id) {
-    append(s, seq, token_id);
-}
-
-void scheduler_append_pending(struct scheduler *s, struct sequence *seq, uint32_t row) {
-    CHECK(!seq->has_pending_token, "sequence %" PRIu64, seq->id);
-    append(s, seq, -1);
-    seq->has_pending_token = true;
-    seq->pending_row = row;
-}
-
-void scheduler_resolve_token(struct scheduler *s, struct sequence *seq, int32_t token_id) {
-    (void)s; // the token is the sequence's alone until its block is full
-    CHECK(seq->has_pending_token, "sequence %" PRIu64, seq->id);
-    seq->token_ids[seq->num_tokens - 1] = token_id;
-    seq->has_pending_token = false;
-}
-
-void scheduler_append_further(struct scheduler *s, struct sequence *seq, int32_t token_id) {
-    CHECK(!s->schedule && !seq->has_pending_token && !sequence_is_full(seq), "sequence %" PRIu64,
-          seq->id);
-    seq->token_ids[seq->num_tokens++] = token_id;
-    seq->num_computed_tokens++;
-}
-
-bool scheduler_can_run_ahead(const struct scheduler *s, const struct sequence *seq) {
-    return s->config.policy == SCHEDULE_MIXED && !s->partial_prefill &&
-           seq->status == SEQUENCE_RUNNING && seq->is_prefilled && !seq->has_pending_token;
-}
-
-void scheduler_append_ahead(struct scheduler *s, struct sequence *seq, int32_t token_id) {
-    CHECK(!s->schedule && !seq->has_pending_token && !sequence_is_full(seq), "sequence %" PRIu64,
-          seq->id);
-    CHECK(s->partial_prefill == seq || scheduler_can_run_ahead(s, seq), "sequence %" PRIu64,
-          seq->id);
-    seq->token_ids[seq->num_tokens++] = token_id;
-    seq->is_prefilled = false;
-    s->partial_prefill = seq;
 }
 
 void scheduler_finish(struct scheduler *s, struct sequence *seq) {

@@ -4,7 +4,8 @@
  *
  * There are two policies.
  * - mixed: every decoding sequence gets one token. Then the rest of a prompt that was cut, then
- *   waiting sequences fill the token budget. Blocks are allocated as chunks need them.
+ *   waiting sequences fill the token budget, or what the pacer leaves of it (pacer.h). Blocks are
+ *   allocated as chunks need them.
  * - prefill-first: nano-vllm's policy. A step is all prefill or all decode, and prefill wins. Only
  *   a step's first prompt is cut into chunks, and all its blocks are allocated at once; where
  *   layers have windows, by chunks too.
@@ -54,6 +55,7 @@ struct scheduler_config {
     // Of a model with recurrent layers: slots for snapshots of states, and the distance of their
     // tokens, a multiple of block_size. 0: it has no such layers, or no prefix cache.
     uint32_t num_snapshots, snapshot_tokens;
+    struct pace_options pace; // off unless the policy is mixed
     uint64_t hash_seed; // a secret of the process, so that nobody can forge a cached prefix
 };
 
@@ -80,6 +82,10 @@ MUST_USE enum status scheduler_add(struct scheduler *scheduler, struct sequence 
 // not advanced. The schedule is borrowed until scheduler_advance. The caller may use its items
 // longer.
 void scheduler_schedule(struct scheduler *scheduler, struct schedule *schedule);
+// Tells how long a step took whose results came, which decides on the parts of the next prompts
+// (pacer.h).
+void scheduler_measure(struct scheduler *scheduler, const struct schedule *schedule,
+                       double seconds);
 // Call it after the step ran. Every item's tokens are computed now, and its full blocks are
 // published in the prefix cache. nano-vllm: the first half of postprocess; finish_step in
 // llm_engine.c is the other.

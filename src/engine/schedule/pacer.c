@@ -1,0 +1,158 @@
+#include "engine/schedule/pacer.h"
+
+// Of a step's seconds, in the order in which the solver lets them explain a step. So as long as all
+// steps had a prompt of one length, the tokens are taken for what costs, and parts are rather too
+// short.
+enum factor { PROMPT_TOKENS, PROMPT_CONTEXT, DECODES, DECODE_CONTEXT, CONSTANT, HAS_PROMPT };
+// One unit of each, so that costs are of similar size.
+static const double units[PACER_FACTORS] = {256, 256 * 1024.0, 16, 16 * 1024.0, 1, 1};
+
+static const double kept = 0.98; // weight of the steps before, at each new one
+// Sweeps of the solver, which begins at the costs before: after a step with a prompt, and without.
+static const int num_sweeps = 32, num_sweeps_decodes = 2;
+static const double slower = 1.15; // auto: most seconds of a long prompt, by those without pacing
+static const double least_room = 0.25; // of what decodes alone take
+static const double few = 0.02; // share of the steps that may take longer than the target
+static const double excess_step = 0.05, excess_max = 1.5;
+
+void pacer_init(struct pacer *pacer, const struct pace_options *options, uint32_t max_num_tokens) {
+    *pacer = (struct pacer){.options = *options, .max_num_tokens = max_num_tokens, .excess = 1};
+}
+
+static double positions(uint32_t start, uint32_t num_tokens) {
+    return num_tokens * (start + num_tokens / 2.0);
+}
+
+void step_work_add_decodes(struct step_work *work, uint32_t start, uint32_t num_tokens) {
+    work->num_decodes += num_tokens;
+    work->decode_context += positions(start, num_tokens);
+}
+
+void step_work_take_decode(struct step_work *work, uint32_t start) {
+    work->num_decodes--;
+    work->decode_context -= positions(start, 1);
+}
+
+void step_work_add_prompt(struct step_work *work, uint32_t start, uint32_t num_tokens) {
+    work->num_prompt_tokens += num_tokens;
+    work->prompt_context += positions(start, num_tokens);
+}
+
+static void factors_of(double factors[PACER_FACTORS], const struct step_work *work) {
+    const double values[PACER_FACTORS] = {work->num_prompt_tokens,
+                                          work->prompt_context,
+                                          work->num_decodes,
+                                          work->decode_context,
+                                          1,
+                                          work->num_prompt_tokens > 0};
+    for (int i = 0; i < PACER_FACTORS; i++) factors[i] = values[i] / units[i];
+}
+
+double pacer_predict(const struct pacer *pacer, const struct step_work *work) {
+    double factors[PACER_FACTORS], sum = 0;
+    factors_of(factors, work);
+    for (int i = 0; i < PACER_FACTORS; i++) sum += pacer->costs[i] * factors[i];
+    return sum;
+}
+
+// Least squares with costs >= 0: each cost in turn takes its best value, given the others. Where
+// steps are too much alike to tell two costs apart, they stay near what they were.
+static void solve(struct pacer *pacer, int num) {
+    const struct pacer_equations *both = pacer->equations;
+    for (int sweep = 0; sweep < num; sweep++) {
+        for (int i = 0; i < PACER_FACTORS; i++) {
+            double rest = both[0].sums[i] + both[1].sums[i], own = 0;
+            for (int j = 0; j < PACER_FACTORS; j++) {
+                double product = both[0].products[i][j] + both[1].products[i][j];
+                if (j == i) own = product;
+                if (j != i) rest -= product * pacer->costs[j];
+            }
+            pacer->costs[i] = own > 0 && rest > 0 ? rest / own : 0;
+        }
+    }
+}
+
+// Moves towards the ratio that all but a few steps stay below.
+static void learn_excess(struct pacer *pacer, double ratio) {
+    pacer->excess += ratio > pacer->excess ? excess_step * (1 - few) : -excess_step * few;
+    if (pacer->excess > excess_max) pacer->excess = excess_max;
+    if (pacer->excess < 1) pacer->excess = 1;
+}
+
+void pacer_measure(struct pacer *pacer, const struct step_work *work, double seconds) {
+    double factors[PACER_FACTORS], predicted = pacer_predict(pacer, work);
+    if (pacer->options.pace == PACE_OFF || !(seconds > 0)) return;
+    struct pacer_equations *equations = &pacer->equations[work->num_prompt_tokens > 0];
+    factors_of(factors, work);
+    for (int i = 0; i < PACER_FACTORS; i++) {
+        for (int j = 0; j < PACER_FACTORS; j++) {
+            double *product = &equations->products[i][j];
+            *product = kept * *product + factors[i] * factors[j] / (seconds * seconds);
+        }
+        equations->sums[i] = kept * equations->sums[i] + factors[i] / seconds;
+    }
+    solve(pacer, work->num_prompt_tokens ? num_sweeps : num_sweeps_decodes);
+    if (!work->num_prompt_tokens) return;
+    if (predicted > 0 && work->num_decodes) learn_excess(pacer, seconds / predicted);
+    if (work->num_prompt_tokens > pacer->most_measured) {
+        pacer->most_measured = work->num_prompt_tokens;
+    }
+}
+
+// Seconds of the step with its decodes alone.
+static double seconds_alone(const struct pacer *pacer, const struct step_work *work) {
+    return pacer_predict(pacer, &(struct step_work){.num_decodes = work->num_decodes,
+                                                    .decode_context = work->decode_context});
+}
+
+// Most tokens, up to `most`, with which the step stays within the target.
+static uint32_t room_of_target(const struct pacer *pacer, const struct step_work *work,
+                               uint32_t start, uint32_t most) {
+    double target = pacer->options.target_seconds / pacer->excess;
+    double least = seconds_alone(pacer, work) * (1 + least_room);
+    if (target < least) target = least;
+    uint32_t low = 0, high = most;
+    while (low < high) {
+        uint32_t middle = low + (high - low + 1) / 2;
+        struct step_work with = *work;
+        step_work_add_prompt(&with, start, middle);
+        if (pacer_predict(pacer, &with) <= target) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
+}
+
+// With n tokens in each part, a prompt token takes each + fixed / n seconds. That is to be at most
+// `slower` times each + fixed / N, with N tokens in each part of unpaced steps.
+static uint32_t room_of_auto(const struct pacer *pacer, const struct step_work *work,
+                             uint32_t start) {
+    struct step_work token = {0};
+    step_work_add_prompt(&token, start, 1);
+    double extra = pacer->costs[CONSTANT] + pacer->costs[HAS_PROMPT];
+    double each = pacer_predict(pacer, &token) - extra;
+    double fixed = seconds_alone(pacer, work) + pacer->costs[HAS_PROMPT];
+    uint32_t longest = pacer->max_num_tokens - work->num_decodes;
+    double shortest = fixed / ((slower - 1) * each + slower * fixed / longest);
+    if (!(shortest < longest)) shortest = longest;
+    uint32_t num_tokens = (uint32_t)shortest + 1;
+    return num_tokens > work->num_prompt_tokens ? num_tokens - work->num_prompt_tokens : 0;
+}
+
+uint32_t pacer_room(const struct pacer *pacer, const struct step_work *work, uint32_t start,
+                    uint32_t most) {
+    uint32_t room = most, trusted = 2 * pacer->most_measured, used = work->num_prompt_tokens;
+    if (pacer->options.pace == PACE_OFF || !work->num_decodes) return most;
+    if (pacer->options.pace == PACE_TARGET) room = room_of_target(pacer, work, start, most);
+    if (pacer->options.pace == PACE_AUTO) room = room_of_auto(pacer, work, start);
+    trusted = trusted > used ? trusted - used : 0;
+    if (room > trusted) room = trusted;
+    if (room >= most) return most;
+    if (room >= 4 * PACER_STEP) room -= room % PACER_STEP;
+    uint32_t part_min = pacer->options.part_min;
+    if (room && room >= part_min) return room;
+    if (used) return 0;
+    return most < part_min ? most : part_min;
+}

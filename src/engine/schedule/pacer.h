@@ -1,0 +1,76 @@
+/* Sizes the parts of prompts so that other sequences get their tokens steadily. Pure: no clock.
+ *
+ * A step that runs a part of a prompt beside decodes takes longer, and all its decodes wait for it.
+ * The pacer is told the seconds of the steps that ran, and fits
+ *
+ *   seconds = c0 * prompt tokens + c1 * their context
+ *           + c2 * decodes + c3 * their context + c4 + (c5 if it has prompt tokens),  all c >= 0
+ *
+ * by least squares of the relative error. Each step weighs a little less than the next one of its
+ * kind, with prompts or without. The context is the sum of the tokens' positions: attention's work.
+ * With that the pacer finds how many tokens of a prompt the next step has room for:
+ *
+ * - a target: the step takes at most so long. Where decodes alone take nearly that long, it takes
+ *   a quarter longer than they do.
+ * - auto: parts are as short as they can be while a long prompt takes at most SLOWER times as long
+ *   as in steps of max_num_batched_tokens. What a step costs besides its prompt tokens is paid for
+ *   each part, so this is the shortest part for which that is small.
+ *
+ * A step never runs more than twice as many prompt tokens as any step that was measured, so the fit
+ * is not trusted far from what it has seen. A part has part_min tokens or more, so a prompt always
+ * gets on. Where nothing decodes, there is no limit. */
+#ifndef ENGINE_SCHEDULE_PACER_H
+#define ENGINE_SCHEDULE_PACER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    PACER_PART_MIN = 64, // of the option target_itl
+    PACER_STEP = 16, // parts of several of it are multiples
+    PACER_FACTORS = 6,
+};
+
+enum pace { PACE_OFF, PACE_AUTO, PACE_TARGET };
+
+struct pace_options {
+    enum pace pace;
+    double target_seconds; // of a step; with PACE_TARGET
+    uint32_t part_min; // fewest tokens of a part, unless fewer are left
+};
+
+// What a step computes.
+struct step_work {
+    uint32_t num_prompt_tokens;
+    uint32_t num_decodes; // and drafts
+    double prompt_context, decode_context; // sums of positions
+};
+
+struct pacer {
+    struct pace_options options;
+    uint32_t max_num_tokens; // of a step
+    uint32_t most_measured; // prompt tokens of the longest step that was measured
+    // The fit's normal equations: of steps without prompts, and with.
+    struct pacer_equations {
+        double products[PACER_FACTORS][PACER_FACTORS];
+        double sums[PACER_FACTORS];
+    } equations[2];
+    double costs[PACER_FACTORS]; // c, per unit (pacer.c)
+    double excess; // the share of steps that take longer than this times the fit is small
+};
+
+void pacer_init(struct pacer *pacer, const struct pace_options *options, uint32_t max_num_tokens);
+// Adds a sequence's tokens from position `start` on. Taken back with taken_back.
+void step_work_add_decodes(struct step_work *work, uint32_t start, uint32_t num_tokens);
+void step_work_take_decode(struct step_work *work, uint32_t start);
+void step_work_add_prompt(struct step_work *work, uint32_t start, uint32_t num_tokens);
+// A step took so long, from the results before it to its own. 0: not known, and nothing is learnt.
+void pacer_measure(struct pacer *pacer, const struct step_work *work, double seconds);
+// How many tokens of a prompt from position `start` on, at most `most` (1 or more), the step may
+// run besides. 0: none, because it has others'.
+uint32_t pacer_room(const struct pacer *pacer, const struct step_work *work, uint32_t start,
+                    uint32_t most);
+// Seconds of a step, by the fit. 0: nothing was measured.
+double pacer_predict(const struct pacer *pacer, const struct step_work *work);
+
+#endif

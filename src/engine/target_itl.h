@@ -1,0 +1,15 @@
+/* The option target_itl: how prompts are divided so that other sequences get their tokens steadily
+ * (schedule/pacer.h). */
+#ifndef ENGINE_TARGET_ITL_H
+#define ENGINE_TARGET_ITL_H
+
+#include "base/err.h"
+#include "engine/schedule/pacer.h"
+#include "nanovllm.h"
+
+// ERR_INVALID: it is no time. ERR_UNSUPPORTED: the schedule runs prompts and decodes in steps of
+// their own, which no part of a prompt can shorten.
+MUST_USE enum status target_itl_read(struct pace_options *out,
+                                     const struct nvllm_engine_options *options, struct err *err);
+
+#endif

@@ -1,0 +1,28 @@
+/* Reads tokenizer.json on a thread of its own, beside the weights. */
+#ifndef ENGINE_TOKENIZER_LOAD_H
+#define ENGINE_TOKENIZER_LOAD_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "checkpoint/checkpoint.h"
+#include "text/tokenizer/tokenizer.h"
+
+struct tokenizer_load {
+    const struct checkpoint *checkpoint;
+    struct tokenizer *tokenizer;
+    enum status status;
+    struct err err;
+    pthread_t thread;
+    bool started;
+};
+
+// The checkpoint is borrowed until the finish. After an error there is nothing to finish.
+MUST_USE enum status tokenizer_load_start(struct tokenizer_load *load,
+                                          const struct checkpoint *checkpoint, struct err *err);
+// Call it once after the start. *out: the caller's, also after an error.
+MUST_USE enum status tokenizer_load_finish(struct tokenizer_load *load, struct tokenizer **out,
+                                           struct err *err);
+
+#endif

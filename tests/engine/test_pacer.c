@@ -1,0 +1,191 @@
+// The lengths of prompts' parts, on a machine whose steps take what a formula says. No clock runs.
+#include "engine/schedule/pacer.h"
+
+#include <math.h>
+
+#include "support/cmocka_all.h"
+
+enum { BUDGET = 8192, PROMPT = 16384, DECODES = 32, CONTEXT = 1000 };
+
+// Of a machine: seconds of an empty step, of a prompt token, of a pair of tokens in attention, of a
+// decode.
+struct machine {
+    double empty, token, pair, decode;
+};
+
+// About an 8B model on a GPU.
+static const struct machine gpu = {0.0045, 33e-6, 1.2e-9, 30e-6};
+
+static double seconds_of(const struct machine *machine, const struct step_work *work) {
+    return machine->empty + machine->token * work->num_prompt_tokens +
+           machine->pair * (work->prompt_context + work->decode_context) +
+           machine->decode * work->num_decodes;
+}
+
+static struct step_work decodes(uint32_t num) {
+    struct step_work work = {0};
+    for (uint32_t i = 0; i < num; i++) step_work_add_decodes(&work, CONTEXT, 1);
+    return work;
+}
+
+struct run {
+    uint32_t num_steps, shortest, longest; // of parts but the last
+    double seconds, worst; // of all steps, of the slowest
+};
+
+// Runs a step of decodes, then one prompt beside them. Every few steps are by a factor slower than
+// the formula says.
+static struct run run_prompt(struct pacer *pacer, const struct machine *machine,
+                             uint32_t num_decodes, double noise) {
+    struct run run = {.shortest = PROMPT};
+    struct step_work alone = decodes(num_decodes);
+    pacer_measure(pacer, &alone, seconds_of(machine, &alone));
+    for (uint32_t start = 0, num_tokens; start < PROMPT; start += num_tokens) {
+        struct step_work work = decodes(num_decodes);
+        uint32_t left = PROMPT - start, room = BUDGET - num_decodes;
+        num_tokens = pacer_room(pacer, &work, start, left < room ? left : room);
+        assert_in_range(num_tokens, left < PACER_PART_MIN ? left : PACER_PART_MIN, left);
+        step_work_add_prompt(&work, start, num_tokens);
+        double seconds = seconds_of(machine, &work) * (run.num_steps % 7 == 6 ? 1 + noise : 1);
+        pacer_measure(pacer, &work, seconds);
+        if (num_tokens < left && num_tokens < run.shortest) run.shortest = num_tokens;
+        if (num_tokens > run.longest) run.longest = num_tokens;
+        if (seconds > run.worst) run.worst = seconds;
+        run.seconds += seconds;
+        run.num_steps++;
+    }
+    return run;
+}
+
+static struct pacer made(enum pace pace, double target) {
+    struct pacer pacer;
+    pacer_init(&pacer, &(struct pace_options){pace, target, PACER_PART_MIN}, BUDGET);
+    return pacer;
+}
+
+static void test_no_limit_without_decodes_or_pacing(void **state) {
+    (void)state;
+    struct step_work none = {0}, some = decodes(4);
+    struct pacer off = made(PACE_OFF, 0), target = made(PACE_TARGET, 1e-6);
+    pacer_measure(&off, &some, 1);
+    assert_int_equal(pacer_room(&off, &some, 0, 5000), 5000);
+    assert_int_equal(pacer_room(&target, &none, 0, 5000), 5000);
+    assert_int_equal(pacer_room(&target, &some, 0, 5000), PACER_PART_MIN);
+    assert_int_equal(pacer_room(&target, &some, 0, 5), 5);
+}
+
+// From knowing nothing, without one step over the target; then each part takes most of it.
+static void test_parts_grow_up_to_the_target(void **state) {
+    (void)state;
+    struct pacer pacer = made(PACE_TARGET, 0.04);
+    struct run first = run_prompt(&pacer, &gpu, DECODES, 0);
+    assert_int_equal(first.shortest, PACER_PART_MIN);
+    assert_true(first.worst <= 0.0404);
+    struct run second = run_prompt(&pacer, &gpu, DECODES, 0);
+    assert_true(second.worst <= 0.0404);
+    assert_true(second.seconds > 0.9 * 0.04 * (second.num_steps - 1));
+    // Later tokens see more context, so their parts are shorter.
+    assert_true(second.shortest >= 500 && second.longest <= 1100);
+    assert_true(second.longest - second.shortest > 100);
+}
+
+static void test_steps_of_prompts_alone_teach_what_tokens_cost(void **state) {
+    (void)state;
+    struct pacer pacer = made(PACE_TARGET, 0.04);
+    struct step_work alone = {0};
+    step_work_add_prompt(&alone, 0, 2000);
+    for (int i = 0; i < 3; i++) pacer_measure(&pacer, &alone, seconds_of(&gpu, &alone));
+    struct step_work both = decodes(DECODES);
+    pacer_measure(&pacer, &both, seconds_of(&gpu, &both));
+    uint32_t room = pacer_room(&pacer, &both, 0, PROMPT);
+    assert_in_range(room, 700, 1100);
+}
+
+static void test_a_faster_machine_gets_longer_parts(void **state) {
+    (void)state;
+    struct pacer pacer = made(PACE_TARGET, 0.04);
+    struct machine fast = gpu;
+    fast.token /= 2;
+    run_prompt(&pacer, &gpu, DECODES, 0);
+    uint32_t before = run_prompt(&pacer, &gpu, DECODES, 0).longest;
+    for (int i = 0; i < 4; i++) run_prompt(&pacer, &fast, DECODES, 0);
+    struct run run = run_prompt(&pacer, &fast, DECODES, 0);
+    assert_true(run.longest > before * 3 / 2);
+    assert_true(run.worst <= 0.0404);
+}
+
+// One step of seven takes a fifth longer. Then also those stay within the target.
+static void test_noise_leaves_a_margin(void **state) {
+    (void)state;
+    struct pacer pacer = made(PACE_TARGET, 0.04);
+    for (int i = 0; i < 6; i++) run_prompt(&pacer, &gpu, DECODES, 0.2);
+    struct run run = run_prompt(&pacer, &gpu, DECODES, 0.2);
+    assert_true(run.worst <= 0.042);
+}
+
+// A target below what decodes alone take: prompts get a quarter of that.
+static void test_a_target_that_cannot_be_met(void **state) {
+    (void)state;
+    static const struct machine slow = {0.2, 100e-6, 0, 0};
+    struct pacer pacer = made(PACE_TARGET, 0.001);
+    for (int i = 0; i < 2; i++) run_prompt(&pacer, &slow, DECODES, 0);
+    struct run run = run_prompt(&pacer, &slow, DECODES, 0);
+    assert_in_range(run.longest, 400, 520); // 0.05 s
+}
+
+static void test_auto_bounds_what_the_prompt_loses(void **state) {
+    (void)state;
+    static const struct machine machines[] = {
+        {0.0045, 33e-6, 1.2e-9, 30e-6}, {0.1, 3e-3, 2e-8, 5e-3}, {0.001, 4e-6, 0, 1e-6}};
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
+        struct pacer off = made(PACE_OFF, 0), paced = made(PACE_AUTO, 0);
+        struct run whole = run_prompt(&off, &machines[i], DECODES, 0);
+        for (int k = 0; k < 3; k++) run_prompt(&paced, &machines[i], DECODES, 0);
+        struct run run = run_prompt(&paced, &machines[i], DECODES, 0);
+        assert_true(run.seconds <= 1.16 * whole.seconds);
+        assert_true(run.worst < 0.35 * whole.worst);
+    }
+}
+
+static void test_several_prompts_share_the_room(void **state) {
+    (void)state;
+    struct pacer pacer = made(PACE_TARGET, 0.04);
+    for (int i = 0; i < 2; i++) run_prompt(&pacer, &gpu, DECODES, 0);
+    struct step_work work = decodes(DECODES);
+    uint32_t whole = pacer_room(&pacer, &work, 0, PROMPT);
+    step_work_add_prompt(&work, 0, 300);
+    uint32_t rest = pacer_room(&pacer, &work, 0, PROMPT);
+    assert_true(rest <= whole - 288 && rest >= whole - 336);
+    assert_int_equal(pacer_room(&pacer, &work, 0, 40), 40);
+    step_work_add_prompt(&work, 0, rest);
+    assert_int_equal(pacer_room(&pacer, &work, 0, PROMPT), 0);
+}
+
+// No seconds, no knowledge; and a step that hung teaches little.
+static void test_steps_that_say_nothing(void **state) {
+    (void)state;
+    struct pacer pacer = made(PACE_TARGET, 0.04);
+    struct step_work work = decodes(1);
+    step_work_add_prompt(&work, 0, 512);
+    pacer_measure(&pacer, &work, 0);
+    assert_true(pacer_predict(&pacer, &work) == 0);
+    for (int i = 0; i < 2; i++) run_prompt(&pacer, &gpu, DECODES, 0);
+    double before = pacer_predict(&pacer, &work);
+    pacer_measure(&pacer, &work, 100);
+    assert_true(fabs(pacer_predict(&pacer, &work) - before) < 0.1 * before);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_limit_without_decodes_or_pacing),
+        cmocka_unit_test(test_parts_grow_up_to_the_target),
+        cmocka_unit_test(test_steps_of_prompts_alone_teach_what_tokens_cost),
+        cmocka_unit_test(test_a_faster_machine_gets_longer_parts),
+        cmocka_unit_test(test_noise_leaves_a_margin),
+        cmocka_unit_test(test_a_target_that_cannot_be_met),
+        cmocka_unit_test(test_auto_bounds_what_the_prompt_loses),
+        cmocka_unit_test(test_several_prompts_share_the_room),
+        cmocka_unit_test(test_steps_that_say_nothing),
+    };
+    return cmocka_run_group_tests_name("pacer", tests, NULL, NULL);
+}
