@@ -156,7 +156,7 @@ static enum status check_block(const struct moe_config *moe, const json_t *root,
                                struct err *err) {
     static const char *const keys[] = {"num_experts", "top_k_experts", "moe_intermediate_size"};
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        if (json_is_integer(jread_get(root, keys[i])) && moe->num_experts) continue;
+        if (i ? jread_get(root, keys[i]) != NULL : moe->num_experts != 0) continue;
         return err_set(err, ERR_FORMAT,
                        "%s: \"%s\" is missing or 0, but \"enable_moe_block\" is true", what,
                        keys[i]);

@@ -39,6 +39,10 @@ MODULES = {
     "mlp.gate": "ffn_gate_inp",
     "block_sparse_moe.gate": "ffn_gate_inp",
     "mlp.router": "ffn_gate_inp",
+    "router.proj": "ffn_gate_inp",
+    "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+    "post_feedforward_layernorm_1": "post_ffw_norm_1",
+    "post_feedforward_layernorm_2": "post_ffw_norm_2",
     "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
     "mlp.shared_expert.up_proj": "ffn_up_shexp",
     "mlp.shared_expert.down_proj": "ffn_down_shexp",
@@ -58,7 +62,8 @@ MODULES = {
 # Tensors with names that are no module's.
 WHOLE_NAMES = {"self_attn.sinks": "attn_sinks.weight", "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
                "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias", "linear_attn.A_log": "ssm_a",
-               "linear_attn.dt_bias": "ssm_dt.bias"}
+               "linear_attn.dt_bias": "ssm_dt.bias", "layer_scalar": "layer_output_scale.weight",
+               "router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"}
 EXPERT_PARTS = {"gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down",
                 "w1": "ffn_gate", "w3": "ffn_up", "w2": "ffn_down"}
 GLOBALS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
@@ -69,7 +74,8 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "Qwen3VLForConditionalGeneration": "qwen3vl", "Glm4MoeForCausalLM": "glm4moe",
                  "MiniMaxM2ForCausalLM": "minimax-m2", "Ministral3ForCausalLM": "mistral3",
                  "GptOssForCausalLM": "gpt-oss", "Qwen3_5ForConditionalGeneration": "qwen35",
-                 "Qwen3_5MoeForCausalLM": "qwen35moe", "Qwen3NextForCausalLM": "qwen3next"}
+                 "Qwen3_5MoeForCausalLM": "qwen35moe", "Qwen3NextForCausalLM": "qwen3next",
+                 "Gemma4ForCausalLM": "gemma4"}
 # Rows of q and k are stored for a rotation of neighbours.
 DELTA = ("qwen35", "qwen35moe", "qwen3next")
 INTERLEAVED = ("llama", "granite", "smollm3", "mistral3")
@@ -254,7 +260,7 @@ def next_tensors(name: str, dtype: str, shape: list, data: bytes, config: dict) 
 
 def tensor_name(name: str, arch: str) -> str:
     module, _, suffix = name.rpartition(".")
-    if arch in ("gemma3", "olmo2") and module.endswith("post_attention_layernorm"):
+    if arch in ("gemma3", "gemma4", "olmo2") and module.endswith("post_attention_layernorm"):
         return f"blk.{module.split('.')[2]}.post_attention_norm.{suffix}"
     if module in GLOBALS:
         return f"{GLOBALS[module]}.{suffix}"
@@ -307,13 +313,29 @@ def config_entries(config: dict, arch: str) -> list:
         ("rope.freq_base", F32, rope["rope_theta"]),
         ("rope.dimension_count", U32, int(head_dim * rope.get("partial_rotary_factor", 1))),
     ]
+    if arch == "gemma4":
+        other = next(iter(config["per_layer_config"].values()))
+        wide, kv_heads = other["head_dim"], config["num_key_value_heads"]
+        local = [kind == "sliding_attention" for kind in config["layer_types"]]
+        changed = ("attention.key_length", "attention.value_length", "rope.dimension_count", "attention.head_count_kv")
+        values = [value for value in values if value[0] not in changed]
+        values += [("attention.head_count_kv", I32, [kv_heads if is_local else other.get("num_key_value_heads", kv_heads)
+                                                     for is_local in local])]
+        values += [("attention.key_length", U32, wide), ("attention.value_length", U32, wide),
+                   ("attention.key_length_swa", U32, head_dim), ("attention.value_length_swa", U32, head_dim),
+                   ("rope.dimension_count", U32, wide), ("rope.dimension_count_swa", U32, head_dim),
+                   ("rope.freq_base_swa", F32, config["rope_parameters"]["sliding_attention"]["rope_theta"]),
+                   ("attention.sliding_window_pattern", BOOL, local), ("attention.shared_kv_layers", U32, 0),
+                   ("embedding_length_per_layer_input", U32, 0)]
+        if config["final_logit_softcapping"]:
+            values += [("final_logit_softcapping", F32, config["final_logit_softcapping"])]
     for key, name in (("attention.scale", "attention_multiplier"), ("embedding_scale", "embedding_multiplier"),
                       ("residual_scale", "residual_multiplier"), ("logit_scale", "logits_scaling")):
         if name in config:
             values += [(key, F32, config[name])]
     if arch == "qwen3vl":
         values += [("n_deepstack_layers", U32, 1), ("rope.dimension_sections", I32, [head_dim // 2 - 8, 4, 4, 0])]
-    if config.get("sliding_window") and arch in ("gemma3", "olmo2", "phi3", "gpt-oss"):
+    if config.get("sliding_window") and arch in ("gemma3", "gemma4", "olmo2", "phi3", "gpt-oss"):
         values += [("attention.sliding_window", U32, config["sliding_window"])]
     if rope["rope_type"] == "longrope":
         values += [("rope.scaling.original_context_length", U32, rope["original_max_position_embeddings"]),
@@ -343,15 +365,16 @@ def config_entries(config: dict, arch: str) -> list:
             values += [("rope.dimension_sections", I32, rope["mrope_section"] + [0])]
     experts = config.get("num_local_experts") or config.get("num_experts") or config.get("n_routed_experts")
     if experts:
-        values += [("expert_count", U32, experts), ("expert_used_count", U32, config["num_experts_per_tok"])]
-    if "moe_intermediate_size" in config:
+        values += [("expert_count", U32, experts), ("expert_used_count", U32, config.get("num_experts_per_tok") or config["top_k_experts"])]
+    if config.get("moe_intermediate_size"):
         values += [("expert_feed_forward_length", U32, config["moe_intermediate_size"])]
     return [entry("general.architecture", STRING, arch), entry("general.type", STRING, "model")] + [
         entry(f"{arch}.{key}", kind, value) for key, kind, value in values]
 
 
 def tokenizer_entries(tokenizer: dict, config: dict, vocab_size: int) -> list:
-    """Byte-level BPE with Qwen2's pattern, or a model converted from SentencePiece."""
+    """Byte-level BPE with Qwen2's pattern, or a model converted from SentencePiece. Gemma 4's adds no blank in front
+    of a text, and its files have the merges."""
     model = tokenizer["model"]
     is_spm = bool(model.get("byte_fallback"))
     size = vocab_size or max(model["vocab"].values()) + 1
@@ -362,10 +385,15 @@ def tokenizer_entries(tokenizer: dict, config: dict, vocab_size: int) -> list:
     for token in tokenizer["added_tokens"]:
         tokens[token["id"]], types[token["id"]] = token["content"], 3 if token["special"] else 4
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
-    entries = [entry("tokenizer.ggml.model", STRING, "llama" if is_spm else "gpt2"),
+    is_gemma4 = is_spm and "Prepend" not in json.dumps(tokenizer["normalizer"])
+    kind = "gemma4" if is_gemma4 else "llama" if is_spm else "gpt2"
+    entries = [entry("tokenizer.ggml.model", STRING, kind),
                entry("tokenizer.ggml.tokens", STRING, tokens),
                entry("tokenizer.ggml.token_type", I32, types)]
-    if is_spm:
+    if is_gemma4:
+        entries += [entry("tokenizer.ggml.merges", STRING, merges), entry("tokenizer.ggml.bos_token_id", U32, 1),
+                    entry("tokenizer.ggml.add_space_prefix", BOOL, False)]
+    elif is_spm:
         scores, rank = [0.0] * size, {}
         for pair in merges:
             rank.setdefault(pair.replace(" ", "", 1), len(rank))
@@ -469,6 +497,11 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
             made.append((f"rope_factors_{key}.weight", PLAIN["F32"], [len(factors)], factors.tobytes()))
     if rope["rope_type"] == "llama3":
         made.append(("rope_freqs.weight", 0, [head_dim // 2], llama3_divisors(rope, head_dim)))
+    if rope["rope_type"] == "proportional":
+        wide = next(layer["head_dim"] for layer in config["per_layer_config"].values()) // 2
+        rotated = int(wide * rope["partial_rotary_factor"])
+        made.append(("rope_freqs.weight", 0, [wide], struct.pack(f"<{wide}f", *[1.0] * rotated,
+                                                                 *[1e30] * (wide - rotated))))
     entries = config_entries(config, arch)
     own = os.path.join(folder, "tokenizer.json")
     if tokenizer or os.path.exists(own):

@@ -61,6 +61,13 @@ static const struct {
     {"phi3", "attention.sliding_window", NULL},
     {"gemma3", "attention.sliding_window", NULL},
     {"gemma3", "attention.sliding_window_pattern", NULL},
+    {"gemma4", "attention.sliding_window", NULL},
+    {"gemma4", "attention.sliding_window_pattern", NULL},
+    {"gemma4", "attention.key_length_swa", NULL}, // gguf_model_read
+    {"gemma4", "attention.value_length_swa", NULL}, // write_head_dim
+    {"gemma4", "attention.shared_kv_layers", NULL}, // gguf_gemma4.c
+    {"gemma4", "embedding_length_per_layer_input", NULL},
+    {"gemma4", "final_logit_softcapping", NULL},
     {"olmo2", "attention.sliding_window", NULL},
     {"olmo2", "attention.sliding_window_pattern", NULL},
     {"qwen3vl", "n_deepstack_layers", NULL}, // of images
@@ -142,13 +149,16 @@ static enum status write_sizes(const struct gguf *gguf, const struct gguf_model 
     char key[GGUF_KEY_MAX];
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         int64_t number = -1;
+        const char *name = sizes[i].name;
+        if (model->has_global_heads && strcmp(name, "num_key_value_heads") == 0) continue;
+        if (model->has_global_heads && sizes[i].is_of_experts) name = "top_k_experts";
         gguf_model_key(model, sizes[i].key, key, sizeof key);
         enum status status = gguf_read_int(gguf, key, 0, INT32_MAX, &number, err);
         if (status) return status;
         bool is_required = sizes[i].is_required || (sizes[i].is_of_experts && model->num_experts);
         if (number < 0 && is_required) return gguf_missing(gguf, key, err);
         if (number < 0) continue;
-        json_out_rawf(out, ", \"%s\": %lld", sizes[i].name, (long long)number);
+        json_out_rawf(out, ", \"%s\": %lld", name, (long long)number);
     }
     return OK;
 }
@@ -172,14 +182,22 @@ static enum status write_intermediate_size(const struct gguf *gguf, const struct
 static enum status write_head_dim(const struct gguf *gguf, const struct gguf_model *model,
                                   struct json_out *out, struct err *err) {
     char key[GGUF_KEY_MAX];
-    int64_t value_dim = model->head_dim;
-    gguf_model_key(model, "attention.value_length", key, sizeof key);
-    enum status status = gguf_read_int(gguf, key, 1, INT32_MAX, &value_dim, err);
-    if (status) return status;
-    if (value_dim != model->head_dim) {
+    const struct {
+        const char *key;
+        int64_t key_dim;
+    } sizes_of_values[] = {
+        {"attention.value_length", gguf_model_wide(model)},
+        {"attention.value_length_swa", model->head_dim}, // known of Gemma 4 only
+    };
+    for (size_t i = 0; i < ARRAY_LEN(sizes_of_values); i++) {
+        int64_t key_dim = sizes_of_values[i].key_dim, value_dim = key_dim;
+        gguf_model_key(model, sizes_of_values[i].key, key, sizeof key);
+        enum status status = gguf_read_int(gguf, key, 1, INT32_MAX, &value_dim, err);
+        if (status) return status;
+        if (value_dim == key_dim) continue;
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: \"%s\" is %lld, but keys have %lld dimensions, which is not supported",
-                       gguf_path(gguf), key, (long long)value_dim, (long long)model->head_dim);
+                       gguf_path(gguf), key, (long long)value_dim, (long long)key_dim);
     }
     json_out_rawf(out, ", \"head_dim\": %lld", (long long)model->head_dim);
     return OK;
@@ -216,7 +234,7 @@ static enum status write_own(const struct gguf *gguf, const struct gguf_model *m
 }
 
 // Whether a layer has a window. The key is a number, as gguf_model's, or a list for the layers.
-static enum status is_sliding(bool *out, const struct gguf *gguf, const struct gguf_model *model,
+enum status gguf_layer_slides(bool *out, const struct gguf *gguf, const struct gguf_model *model,
                               uint32_t layer, struct err *err) {
     char key[GGUF_KEY_MAX];
     struct gguf_value value;
@@ -255,7 +273,7 @@ static enum status write_windows(const struct gguf *gguf, const struct gguf_mode
     json_out_raw(out, ", \"layer_types\": [");
     for (uint32_t i = 0; i < model->num_layers && !status; i++) {
         bool slides = false;
-        status = is_sliding(&slides, gguf, model, i, err);
+        status = gguf_layer_slides(&slides, gguf, model, i, err);
         json_out_rawf(out, "%s\"%s_attention\"", i ? ", " : "", slides ? "sliding" : "full");
     }
     json_out_raw(out, "]");
@@ -401,6 +419,7 @@ enum status gguf_write_config(const struct gguf_files *files, struct json_out *o
     if (!status) status = write_head_dim(gguf, &model, out, err);
     if (!status) status = write_eps(gguf, &model, out, err);
     if (!status) status = write_experts(files, &model, out, err);
+    if (!status && model.has_global_heads) status = gguf_write_gemma4(files, &model, out, err);
     if (!status && model.has_delta) status = gguf_write_delta(files, &model, out, err);
     if (!status) status = write_own(gguf, &model, out, err);
     if (!status) status = write_windows(gguf, &model, out, err);

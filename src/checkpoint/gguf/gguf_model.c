@@ -23,6 +23,23 @@ static const struct gguf_model models[] = {
      .has_norms_around = true,
      .has_norms_plus_one = true,
      .window_pattern = 6},
+    {.name = "gemma4",
+     .architecture = "Gemma4ForCausalLM",
+     .has_norms_around = true,
+     .has_global_heads = true,
+     .window_pattern = 6},
+    {.name = "gemma4",
+     .architecture = "Gemma4ForCausalLM",
+     .has_norms_around = true,
+     .has_global_heads = true,
+     .window_pattern = 6,
+     .router = "router.proj",
+     .router_norm = "router.scale",
+     .expert_scales = "router.per_expert_scale",
+     .experts = "experts",
+     .gate = "gate_proj",
+     .up = "up_proj",
+     .down = "down_proj"},
     {.name = "glm4moe",
      .architecture = "Glm4MoeForCausalLM",
      .is_partial = true,
@@ -157,7 +174,7 @@ static enum status find_model(struct gguf_model *model, const struct gguf *gguf,
         *model = models[i];
         if (!gguf_string_is(name, model->name)) continue;
         bool has_other = i + 1 < ARRAY_LEN(models) && strcmp(models[i + 1].name, model->name) == 0;
-        bool has_window = has_other && models[i + 1].window_pattern;
+        bool has_window = has_other && models[i + 1].window_pattern && !model->window_pattern;
         gguf_model_key(model, "attention.sliding_window", key, sizeof key);
         enum status status = has_window ? gguf_read_int(gguf, key, 0, INT32_MAX, &window, err) : OK;
         gguf_model_key(model, "expert_count", key, sizeof key);
@@ -211,5 +228,8 @@ enum status gguf_model_read(struct gguf_model *model, const struct gguf *gguf, s
     if (!gguf_find(gguf, key, &value) && hidden_size % num_heads) {
         return gguf_missing(gguf, key, err);
     }
-    return gguf_read_int(gguf, key, 2, 1 << 12, &model->head_dim, err);
+    status = gguf_read_int(gguf, key, 2, 1 << 12, &model->head_dim, err);
+    if (status || !model->has_global_heads) return status;
+    model->global_head_dim = model->head_dim;
+    return require(gguf, model, "attention.key_length_swa", 1 << 12, &model->head_dim, err);
 }

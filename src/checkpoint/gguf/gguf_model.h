@@ -22,6 +22,7 @@ struct gguf_model {
     bool has_sections; // a rotation in sections, which differ for images only
     bool is_partial; // a part of each head may be rotated
     bool has_one_rope; // layers with a window have the rotation of the others
+    bool has_global_heads; // Gemma 4's keys
     bool has_delta; // layers that are gated delta nets
     bool has_tiled_heads; // of them: the first head of each key head, then the second of each ...
     // Layers without a window, counted from 1, are multiples of this; 0: the family has no windows
@@ -31,9 +32,12 @@ struct gguf_model {
     const char *gate, *up, *down; // of an expert
     const char *shared; // the module of the expert that all tokens go to, whose parts have the same
     const char *shared_gate; // of its gate; NULL: it has none
+    // Of a router with a norm: that norm, and the factors of experts. NULL: it has neither.
+    const char *router_norm, *expert_scales;
     const char *choice_bias; // of the router; its scores are sigmoids
     bool has_expert_bias;
-    int64_t head_dim;
+    int64_t head_dim; // where global_head_dim is not 0: of layers with a window
+    int64_t global_head_dim; // of the others; 0: the same
     int64_t heads_width; // hidden_size / number of heads
     int64_t num_layers;
     int64_t num_draft_layers; // behind them, for drafts
@@ -48,6 +52,11 @@ MUST_USE enum status gguf_model_read(struct gguf_model *model, const struct gguf
 // "<architecture>.<key>"
 const char *gguf_model_key(const struct gguf_model *model, const char *key, char *out, size_t size);
 
+// The width of the heads of layers without a window.
+static inline int64_t gguf_model_wide(const struct gguf_model *model) {
+    return model->global_head_dim ? model->global_head_dim : model->head_dim;
+}
+
 struct json_out;
 // config.json and generation_config.json, written from the metadata.
 MUST_USE enum status gguf_write_config(const struct gguf_files *files, struct json_out *out,
@@ -60,6 +69,17 @@ MUST_USE enum status gguf_write_delta(const struct gguf_files *files,
 bool gguf_delta_has_key(const char *key); // that gguf_write_delta or gguf_delta_read knows
 MUST_USE enum status gguf_delta_read(struct gguf_model *model, const struct gguf *gguf,
                                      struct err *err);
+// Whether layer `layer` has a window, in a model that may have some.
+MUST_USE enum status gguf_layer_slides(bool *out, const struct gguf *gguf,
+                                       const struct gguf_model *model, uint32_t layer,
+                                       struct err *err);
+// Of a model with has_global_heads: adds what is of it alone to config.json, but the rotation.
+MUST_USE enum status gguf_write_gemma4(const struct gguf_files *files,
+                                       const struct gguf_model *model, struct json_out *out,
+                                       struct err *err);
+// Adds the type of its rotation, from the divisors [num] of the frequencies.
+MUST_USE enum status gguf_write_proportional(const struct gguf *gguf, const float *divisors,
+                                             uint32_t num, struct json_out *out, struct err *err);
 // 1_Pooling/config.json of a model of embeddings.
 bool gguf_has_pooling(const struct gguf *gguf);
 void gguf_write_pooling(const struct gguf *gguf, struct json_out *out);

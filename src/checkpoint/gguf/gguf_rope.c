@@ -30,6 +30,7 @@ static const struct {
     {"freq_base", true, 0},
     {"freq_base_swa", true, 0},
     {"dimension_count", true, 0},
+    {"dimension_count_swa", true, 0},
     {"scale_linear", true, 0},
     {"scaling.type", true, 0},
     {"scaling.factor", true, 0},
@@ -149,7 +150,7 @@ static enum status write_divisors(const struct gguf *gguf, const float *divisors
 static enum status write_freqs(const struct gguf *gguf, const struct gguf_tensor *tensor,
                                const struct gguf_model *model, double theta, struct json_out *out,
                                struct err *err) {
-    uint32_t num = (uint32_t)model->head_dim / 2;
+    uint32_t num = (uint32_t)gguf_model_wide(model) / 2;
     if (tensor->rank != 1 || tensor->shape[0] != num || tensor->type->dtype != DTYPE_F32) {
         return err_set(err, ERR_FORMAT, "%s: tensor \"rope_freqs.weight\" is not a list of %u F32",
                        gguf_path(gguf), num);
@@ -159,7 +160,12 @@ static enum status write_freqs(const struct gguf *gguf, const struct gguf_tensor
     const void *bytes =
         byte_source_get(&tensor->source, 0, num * sizeof *divisors, divisors + num, err);
     if (bytes) memcpy(divisors, bytes, num * sizeof *divisors);
-    enum status status = bytes ? write_divisors(gguf, divisors, num, theta, out, err) : ERR_IO;
+    enum status status = ERR_IO;
+    if (bytes && model->global_head_dim) {
+        status = gguf_write_proportional(gguf, divisors, num, out, err);
+    } else if (bytes) {
+        status = write_divisors(gguf, divisors, num, theta, out, err);
+    }
     free(divisors);
     return status;
 }
@@ -299,7 +305,7 @@ static enum status write_long(const struct gguf_files *files, const struct gguf_
 static enum status write_local(const struct gguf *gguf, const struct gguf_model *model,
                                double theta, struct json_out *out, struct err *err) {
     char key[GGUF_KEY_MAX];
-    double local = strcmp(model->name, "gemma3") == 0 ? 10000 : theta;
+    double local = strncmp(model->name, "gemma", strlen("gemma")) == 0 ? 10000 : theta;
     gguf_model_key(model, "rope.freq_base_swa", key, sizeof key);
     enum status status = gguf_read_real(gguf, key, &local, err);
     json_out_raw(out, ", \"sliding_attention\": {\"rope_theta\": ");
@@ -315,7 +321,8 @@ static enum status write_section(const struct gguf_files *files, const struct gg
     const struct gguf_tensor *freqs = gguf_files_find(files, "rope_freqs.weight");
     json_out_raw(out, "{\"rope_theta\": ");
     json_out_float(out, (float)theta);
-    if (dims != model->head_dim || model->is_partial) { // else the class' share would hold
+    if (!model->global_head_dim && (dims != model->head_dim || model->is_partial)) {
+        // Else the class' share would hold.
         json_out_rawf(out, ", \"partial_rotary_factor\": %.17g",
                       (double)dims / (double)model->head_dim);
     }
@@ -332,19 +339,27 @@ enum status gguf_write_rope(const struct gguf_files *files, const struct gguf_mo
     const struct gguf *gguf = files->files[0];
     char key[GGUF_KEY_MAX];
     double theta = 10000;
-    int64_t dims = model->head_dim;
+    int64_t width = gguf_model_wide(model), dims = width;
+    int64_t local_dims = model->head_dim;
     enum status status = check_keys(gguf, model, err);
     gguf_model_key(model, "rope.freq_base", key, sizeof key);
     if (!status) status = gguf_read_real(gguf, key, &theta, err);
     gguf_model_key(model, "rope.dimension_count", key, sizeof key);
     if (!status) status = gguf_read_int(gguf, key, 0, INT32_MAX, &dims, err);
+    gguf_model_key(model, "rope.dimension_count_swa", key, sizeof key);
+    if (!status) status = gguf_read_int(gguf, key, 0, INT32_MAX, &local_dims, err);
+    if (!status && local_dims != model->head_dim) {
+        status = err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %lld, want all %lld", gguf_path(gguf),
+                         key, (long long)local_dims, (long long)model->head_dim);
+    }
     if (status) return status;
     bool has_parts = model->is_stacked || model->is_partial;
-    bool may_be_partial = has_parts && dims > 0 && dims < model->head_dim && dims % 2 == 0;
-    if (dims != model->head_dim && !may_be_partial) {
+    bool may_be_partial = has_parts && dims > 0 && dims < width && dims % 2 == 0;
+    gguf_model_key(model, "rope.dimension_count", key, sizeof key);
+    if (dims != width && !may_be_partial) {
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: \"%s\" is %lld of %lld dimensions, only all are supported",
-                       gguf_path(gguf), key, (long long)dims, (long long)model->head_dim);
+                       gguf_path(gguf), key, (long long)dims, (long long)width);
     }
     json_out_raw(out, ", \"rope_parameters\": ");
     if (!model->window_pattern || model->has_one_rope)

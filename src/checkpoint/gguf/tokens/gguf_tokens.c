@@ -21,6 +21,8 @@ static const char *const end_texts[] = {
     "<|return|>",
     "<|call|>",
     "<end_of_turn>",
+    "<turn|>",
+    "<|tool_response>", // Gemma 4's: behind a call comes what the tool answers
     "<|endoftext|>",
     "</s>",
     "<|eom_id|>",
@@ -99,7 +101,8 @@ enum status gguf_special_read(struct gguf_special *out, const struct gguf *gguf,
     int64_t eot = -1, eom = -1;
     enum status status = gguf_read_string(gguf, "tokenizer.ggml.model", &model, err);
     bool is_spm = gguf_string_is(model, "llama");
-    *out = (struct gguf_special){.is_spm = is_spm,
+    *out = (struct gguf_special){.is_spm = is_spm || gguf_string_is(model, "gemma4"),
+                                 .has_merges = !is_spm,
                                  .bos = is_spm ? 1 : -1,
                                  .eos = is_spm ? 2 : -1,
                                  .unk = is_spm ? 0 : -1,
@@ -290,8 +293,8 @@ static enum status write_model(const struct writer *w) {
     }
     write_vocab(w);
     json_out_raw(w->out, ", ");
-    enum status status =
-        w->special.is_spm ? gguf_write_spm_merges(w->gguf, w->out, w->err) : write_bpe_merges(w);
+    enum status status = w->special.has_merges ? write_bpe_merges(w)
+                                               : gguf_write_spm_merges(w->gguf, w->out, w->err);
     json_out_raw(w->out, "}");
     return status;
 }
@@ -319,10 +322,10 @@ static enum status read_kind(struct writer *w) {
     if (status) return status;
     if (!w->special.is_spm && !gguf_string_is(model, "gpt2")) {
         return err_set(w->err, ERR_UNSUPPORTED,
-                       "%s: \"tokenizer.ggml.model\" is \"%.*s\", want gpt2 or llama",
+                       "%s: \"tokenizer.ggml.model\" is \"%.*s\", want gpt2, llama or gemma4",
                        gguf_path(w->gguf), (int)model.len, model.text);
     }
-    w->adds_space = w->special.is_spm;
+    w->adds_space = !w->special.has_merges;
     if (!w->special.is_spm) status = find_rule(w);
     w->adds_bos = w->special.is_spm || w->rule.adds_bos;
     if (!status) {

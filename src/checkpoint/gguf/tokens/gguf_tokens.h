@@ -4,7 +4,8 @@
  * "gpt2" is byte-level BPE, whose words are cut by the rule that tokenizer.ggml.pre names
  * (gguf_split_rules.c). "llama" is a SentencePiece model: of all pairs of neighbours that make a
  * token, the one whose token has the highest score is joined first. So its list of merges is made
- * here: all pairs, in the order of their tokens' scores. As in llama.cpp texts are not normalised;
+ * here: all pairs, in the order of their tokens' scores. "gemma4" has such tokens and a list of
+ * merges. As in llama.cpp texts are not normalised;
  * the file does not say that they should be. */
 #ifndef CHECKPOINT_GGUF_GGUF_TOKENS_H
 #define CHECKPOINT_GGUF_GGUF_TOKENS_H
@@ -24,7 +25,8 @@ enum gguf_token_type {
 
 // Ids; -1: there is none.
 struct gguf_special {
-    bool is_spm; // else byte-level BPE, or no tokenizer
+    bool is_spm; // tokens are those of SentencePiece; else byte-level BPE, or no tokenizer
+    bool has_merges; // in the file
     uint64_t num_tokens; // 0: no tokenizer
     int64_t bos, eos, unk, pad;
     int64_t ends[GGUF_ENDS_MAX]; // [num_ends]: eos, and what else ends an answer

@@ -31,6 +31,9 @@ static const struct {
     {"ffn_down", "mlp.down_proj"},
     {"post_attention_norm", "post_attention_layernorm"},
     {"post_ffw_norm", "post_feedforward_layernorm"},
+    {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
+    {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
+    {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
 };
 
 // Of models with norms around attention and MLP.
@@ -79,6 +82,26 @@ static bool name_delta(const struct gguf_model *model, long layer, const char *r
                  delta_tensors[i].name);
         out->is_as_stored = true;
         if (model->has_tiled_heads) set_delta_order(&model->delta, delta_tensors[i].heads, out);
+        return true;
+    }
+    return false;
+}
+
+// Names that are no module's with ".weight" or ".bias".
+static bool name_whole(const struct gguf_model *model, long layer, const char *rest,
+                       struct gguf_place *out) {
+    const struct {
+        const char *gguf, *name; // NULL: the model has none
+    } tensors[] = {
+        {"attn_sinks.weight", "self_attn.sinks"},
+        {"exp_probs_b.bias", model->choice_bias},
+        {"ffn_gate_inp.scale", model->router_norm},
+        {"ffn_down_exps.scale", model->expert_scales},
+        {"layer_output_scale.weight", model->has_global_heads ? "layer_scalar" : NULL},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(tensors); i++) {
+        if (!tensors[i].name || strcmp(rest, tensors[i].gguf) != 0) continue;
+        snprintf(out->name, sizeof out->name, "model.layers.%ld.%s", layer, tensors[i].name);
         return true;
     }
     return false;
@@ -148,7 +171,7 @@ static bool name_layer(const struct gguf_model *model, const char *name, struct 
     long layer = take_number(&p);
     const char *suffix = strrchr(name, '.');
     if (layer < 0 || *p++ != '.') return false;
-    if (name_delta(model, layer, p, out)) return true;
+    if (name_delta(model, layer, p, out) || name_whole(model, layer, p, out)) return true;
     if (!suffix || suffix < p) return false;
     if (strcmp(suffix, ".weight") != 0 && strcmp(suffix, ".bias") != 0) return false;
     char module[64];
@@ -163,14 +186,6 @@ static bool name_layer(const struct gguf_model *model, const char *name, struct 
         snprintf(out->name, sizeof out->name, "model.layers.%ld.%s%s", layer, model->shared_gate,
                  suffix);
         out->is_row = true;
-        return true;
-    }
-    if (model->choice_bias && strcmp(module, "exp_probs_b") == 0) {
-        snprintf(out->name, sizeof out->name, "model.layers.%ld.%s", layer, model->choice_bias);
-        return true;
-    }
-    if (strcmp(module, "attn_sinks") == 0) {
-        snprintf(out->name, sizeof out->name, "model.layers.%ld.self_attn.sinks", layer);
         return true;
     }
     if (strncmp(module, "nextn.", strlen("nextn.")) == 0) { // of a layer that is not loaded
