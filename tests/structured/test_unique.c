@@ -151,11 +151,21 @@ static void random_answers(void **state) {
         "{'type':'array','uniqueItems':true,'items':{'type':'string','maxLength':1}}",
         "{'type':'array','uniqueItems':true,'contains':{'const':1},'maxItems':3,"
         "'items':{'enum':[1,2,12]}}",
+        "{'type':'array','uniqueItems':true,'items':{'type':'object','properties':{'k':{'enum':"
+        "['a','b']}},'required':['k'],'additionalProperties':{'enum':['a','ab',1]}}}",
+        "{'type':'array','uniqueItems':true,'items':{'type':'object','patternProperties':{"
+        "'^[abk]$':{'type':'string'}},'additionalProperties':false}}",
+        "{'type':'array','uniqueItems':true,'items':{'type':'object','maxProperties':2,"
+        "'additionalProperties':{'type':'array','uniqueItems':true,'items':{'enum':['a',1]}}}}",
     };
     enum { ANSWERS = 12, TOKENS_MAX = 400 };
     uint64_t random = 7;
+    struct automaton *automaton = NULL; // the answers of a schema share what is remembered
     for (size_t i = 0; i < ARRAY_LEN(schemas) * ANSWERS; i++) {
-        struct automaton *automaton = compile(schemas[i / ANSWERS]);
+        if (i % ANSWERS == 0) {
+            automaton_release(automaton);
+            automaton = compile(schemas[i / ANSWERS]);
+        }
         struct matcher matcher;
         struct buf answer = {0};
         assert_int_equal(matcher_init(&matcher, automaton, NULL), OK);
@@ -165,15 +175,16 @@ static void random_answers(void **state) {
             assert_int_equal(matcher_take(&matcher, (int32_t)token, NULL), OK);
             if (!matcher.ended) assert_int_equal(buf_append(&answer, text, len, NULL), OK);
         }
-        if (matcher.ended) {
+        // Jansson takes no key with the character 0.
+        if (matcher.ended && !memmem(answer.data, answer.len, "\\u0000", 6)) {
             json_t *value = json_loadb(answer.data, answer.len, JSON_REJECT_DUPLICATES, NULL);
             if (!value || repeats(value)) fail_msg("%.*s", (int)answer.len, answer.data);
             json_decref(value);
         }
         buf_fini(&answer);
         matcher_fini(&matcher);
-        automaton_release(automaton);
     }
+    automaton_release(automaton);
 }
 
 static void take(struct matcher *matcher, const char *text) {

@@ -26,6 +26,10 @@ static void destroy(struct automaton *automaton) {
     free(automaton->made);
     free(automaton->work);
     free(automaton->visits);
+    free(automaton->memos);
+    free(automaton->memo_table);
+    free(automaton->critical);
+    free(automaton->live);
     pthread_mutex_destroy(&automaton->mutex);
     grammar_destroy(automaton->grammar);
     free(automaton);

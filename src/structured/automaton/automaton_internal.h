@@ -7,6 +7,7 @@
 
 #include "structured/automaton/automaton.h"
 #include "structured/grammar/grammar_internal.h"
+#include "structured/unique/unique.h"
 
 // ---- program: the rules as instructions ----
 
@@ -70,6 +71,7 @@ struct state {
     uint32_t row; // of `rows`; NO_ROW: not made
     uint32_t mask; // of `masks`; NO_MASK: not made
     uint32_t loose; // the state with the same mask whose long counters are forgotten; + 1
+    uint32_t live; // of `live`, + 1; 0: not made
     struct plain plain;
     bool can_end;
     bool item_begins; // a value that begins here must differ from those before
@@ -87,6 +89,11 @@ struct mask {
     uint32_t *ids; // [num_ids]
     uint32_t *words; // all of the mask instead, or NULL
     bool any;
+};
+
+struct unique_keys {
+    uint32_t len;
+    struct unique_hash keys[UNIQUE_ABSENT_MAX]; // [len]
 };
 
 struct automaton {
@@ -147,7 +154,29 @@ struct automaton {
         uint32_t state, row; // index of its first entry in rows
     } * path; // [token_bytes_max + 2] of a walk
     struct automaton_stats stats;
+
+    // Of arrays with unique items (automaton_ways.c). It holds while the object at hand has none of
+    // the keys.
+    struct unique_memo {
+        uint64_t key;
+        uint8_t way;
+        bool has_critical;
+        uint32_t first_critical, num_critical; // tokens: critical[first_critical ...]
+        struct unique_keys way_absent, critical_absent;
+    } * memos; // [num_memos]
+    uint32_t num_memos, memos_capacity;
+    uint32_t *memo_table; // [memo_table_len], ids + 1
+    uint32_t memo_table_len;
+    uint32_t *critical; // [num_critical]
+    uint32_t num_critical, critical_capacity;
+    struct live_bytes {
+        uint64_t bits[4]; // which bytes may follow
+    } * live; // [num_live] of states
+    uint32_t num_live, live_capacity;
 };
+
+// Whether a way out is there for any items so far.
+enum { WAY_UNKNOWN, WAY_ALWAYS, WAY_DEPENDS };
 
 // Each call from outside is between these two (automaton.c).
 void automaton_lock(struct automaton *automaton);

@@ -109,21 +109,54 @@ static bool grow_table(struct unique_log *log) {
     return true;
 }
 
+// The value's index + 1, or the free place of the table for it.
+static uint32_t find(const struct unique_log *log, const struct unique_value *value,
+                     uint32_t *place) {
+    uint32_t at = place_of(log, value);
+    for (; log->table[at]; at = (at + 1) & (log->table_len - 1)) {
+        if (equals(&log->values[log->table[at] - 1], value)) return log->table[at];
+    }
+    *place = at;
+    return 0;
+}
+
+bool unique_has(const struct unique_log *log, uint32_t set, const struct unique_hash *hash) {
+    struct unique_value value = {.hash = *hash, .set = set};
+    uint32_t place;
+    return log->table && find(log, &value, &place) != 0;
+}
+
 // False: the set has it.
 static bool insert(struct unique_log *log, uint32_t set, struct unique_hash hash) {
     struct unique_value value = {.hash = hash, .set = set};
+    uint32_t place = 0;
     if (!grow(log, &log->values, &log->values_capacity, log->num_values, sizeof value,
               VALUES_MAX) ||
         !grow_table(log)) {
         return true;
     }
-    uint32_t at = place_of(log, &value);
-    for (; log->table[at]; at = (at + 1) & (log->table_len - 1)) {
-        if (equals(&log->values[log->table[at] - 1], &value)) return false;
-    }
-    log->table[at] = log->num_values + 1;
+    if (find(log, &value, &place)) return false;
+    log->table[place] = log->num_values + 1;
     log->values[log->num_values++] = value;
     return true;
+}
+
+void unique_note_absent(struct unique_log *log, uint32_t set, const struct unique_hash *keys,
+                        uint32_t num_keys) {
+    struct unique_watch *watch = &log->watch;
+    if (set >= watch->first_set) return;
+    for (uint32_t i = 0; i < num_keys; i++) {
+        bool is_noted = false;
+        for (uint32_t k = 0; k < watch->num_absent; k++) {
+            is_noted |= watch->absent[k].a == keys[i].a && watch->absent[k].b == keys[i].b;
+        }
+        if (is_noted) continue;
+        if (set != watch->set || watch->num_absent == UNIQUE_ABSENT_MAX) {
+            watch->depends = true;
+            return;
+        }
+        watch->absent[watch->num_absent++] = keys[i];
+    }
 }
 
 void unique_undo(struct unique_log *log, const struct unique_position *position) {
@@ -179,10 +212,12 @@ static void leave(struct unique_position *position) {
 
 // A value is complete. False: its array has it.
 static bool finish_value(struct unique_log *log, struct unique_position *position,
-                         struct unique_hash hash) {
+                         struct unique_hash hash, enum unique_origin origin) {
     struct unique_frame *top = &position->top;
     position->mode = UNIQUE_BETWEEN;
     top->expects = UNIQUE_COMMA;
+    top->has_any = true;
+    add_to(&position->read, hash.a);
     if (top->is_object) { // a sum, so that the order of members does not count
         add_to(&hash, top->key.a);
         add_to(&hash, top->key.b);
@@ -193,7 +228,9 @@ static bool finish_value(struct unique_log *log, struct unique_position *positio
     add_to(&top->sum, hash.a);
     add_to(&top->sum, hash.b);
     position->num_items += position->depth == 0;
-    return !top->is_unique || insert(log, top->parent, hash);
+    if (!top->is_unique) return true;
+    log->watch.depends |= top->parent < log->watch.first_set && origin != UNIQUE_OPEN_NEW;
+    return insert(log, top->parent, hash);
 }
 
 static bool close_frame(struct unique_log *log, struct unique_position *position) {
@@ -202,9 +239,10 @@ static bool close_frame(struct unique_log *log, struct unique_position *position
         return true;
     }
     struct unique_hash hash = hash_of(position->top.is_object ? '{' : '[', &position->top.sum);
+    log->watch.depends |= position->top.parent < log->watch.first_frame;
     position->top = log->frames[position->top.parent];
     position->depth--;
-    return finish_value(log, position, hash);
+    return finish_value(log, position, hash, UNIQUE_INSIDE);
 }
 
 // ---- strings ----
@@ -225,11 +263,20 @@ static void add_char(struct unique_log *log, struct unique_position *position, u
 static bool finish_string(struct unique_log *log, struct unique_position *position) {
     struct unique_frame *top = &position->top;
     struct unique_hash hash = hash_of('"', &position->hash);
-    if (top->expects == UNIQUE_VALUE) return finish_value(log, position, hash);
+    enum unique_origin origin = position->origin;
+    if (top->expects == UNIQUE_VALUE) return finish_value(log, position, hash, origin);
     position->mode = UNIQUE_BETWEEN;
     top->expects = UNIQUE_COLON;
+    top->has_any = true;
+    add_to(&position->read, hash.a);
     top->key = hash;
-    return insert(log, top->parent, hash);
+    bool is_first = insert(log, top->parent, hash);
+    if (origin == UNIQUE_INSIDE && is_first) {
+        unique_note_absent(log, top->parent, &hash, 1);
+    } else if (origin != UNIQUE_OPEN_NEW) {
+        log->watch.depends |= top->parent < log->watch.first_set;
+    }
+    return is_first;
 }
 
 static void step_escape(struct unique_log *log, struct unique_position *position,
@@ -314,7 +361,7 @@ static bool finish_number(struct unique_log *log, struct unique_position *positi
                                  (position->exponent_is_negative ? -written : written)));
         add_to(&hash, position->is_negative);
     }
-    return finish_value(log, position, hash_of('0', &hash));
+    return finish_value(log, position, hash_of('0', &hash), UNIQUE_INSIDE);
 }
 
 static bool is_digit(unsigned char byte) {
@@ -342,7 +389,7 @@ static bool step_word(struct unique_log *log, struct unique_position *position,
                       unsigned char byte) {
     add_to(&position->hash, byte);
     if (--position->letters_left) return true;
-    return finish_value(log, position, hash_of('w', &position->hash));
+    return finish_value(log, position, hash_of('w', &position->hash), UNIQUE_INSIDE);
 }
 
 // ---- between ----
@@ -359,6 +406,7 @@ static void begin_value(struct unique_log *log, struct unique_position *position
         position->mode = UNIQUE_STRING;
         position->node = 0;
         position->is_new = false;
+        position->origin = UNIQUE_INSIDE;
     } else if (byte == '[' || byte == '{') {
         push_frame(log, position, byte == '{');
         position->depth++;

@@ -35,6 +35,7 @@ struct unique_frame {
     uint32_t parent; // log->frames[parent] is what it stands in; also the number of its own set
     bool is_object, is_unique;
     uint8_t expects;
+    bool has_any; // items, or keys
     struct unique_hash sum; // of what it has so far
     struct unique_hash key; // of an object: the member at hand
 };
@@ -58,9 +59,11 @@ struct unique_position {
     uint32_t first_value; // of the outermost array
     uint32_t num_items; // of it, complete
     struct unique_hash hash; // of the string, number or word at hand
+    struct unique_hash read; // of all values and keys so far
     // Strings.
     uint32_t node; // of the log: what was read
     bool is_new; // no string in the log begins so
+    uint8_t origin; // enum unique_origin
     uint8_t hex_left;
     uint32_t code, high; // of an escape; `high` of a pair
     // Numbers: 0.DIGITS * 10^exponent.
@@ -77,6 +80,25 @@ struct unique_node {
     uint8_t byte;
 };
 
+// Of a string while somebody watches.
+enum unique_origin {
+    UNIQUE_INSIDE, // it began behind the position
+    UNIQUE_OPEN, // it was open there
+    UNIQUE_OPEN_NEW, // and no string before began so
+};
+
+enum { UNIQUE_ABSENT_MAX = 8 };
+
+// Says whether steps look at what was read before some position. All-zero: nobody asks.
+struct unique_watch {
+    uint32_t first_set, first_frame; // those that are younger than the position
+    uint32_t set; // of the innermost array or object there
+    bool depends; // older ones were looked at
+    // But that `set` has none of these keys.
+    uint32_t num_absent;
+    struct unique_hash absent[UNIQUE_ABSENT_MAX];
+};
+
 // All-zero is empty.
 struct unique_log {
     struct unique_frame *frames; // [num_frames]
@@ -89,6 +111,7 @@ struct unique_log {
     uint32_t frames_capacity, values_capacity, nodes_capacity;
     uint32_t *table; // [table_len] values by hash, + 1
     uint32_t table_len;
+    struct unique_watch watch;
     uint64_t search_steps; // of the searches for new items (automaton_unique.c)
     struct err err; // the first error; then nothing is known any more
 };
@@ -110,6 +133,10 @@ static inline bool unique_is_idle(const struct unique_position *position) {
            (position->mode == UNIQUE_BETWEEN && position->depth == 0 &&
             position->top.expects == UNIQUE_COMMA);
 }
+bool unique_has(const struct unique_log *log, uint32_t set, const struct unique_hash *hash);
+// The keys were looked for in the set, which has none of them.
+void unique_note_absent(struct unique_log *log, uint32_t set, const struct unique_hash *keys,
+                        uint32_t num_keys);
 // The node below `node` for the byte; 0: none.
 uint32_t unique_child(const struct unique_log *log, uint32_t node, unsigned char byte);
 

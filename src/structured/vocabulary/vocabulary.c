@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/compiler.h"
 #include "base/text/utf8.h"
 
 // A token's bytes as the tree has them.
@@ -132,6 +133,16 @@ static enum status find_quotes_below(struct vocabulary *vocabulary, struct err *
         open[node.depth] |= below[i];
     }
     return OK;
+}
+
+static void find_roots(struct vocabulary *vocabulary) {
+    const struct vocabulary_tree *tree = &vocabulary->all;
+    for (size_t i = 0; i < ARRAY_LEN(vocabulary->roots); i++) {
+        vocabulary->roots[i] = VOCABULARY_NO_ROOT;
+    }
+    for (uint32_t i = 0; i < tree->num_nodes; i += tree->nodes[i].size) {
+        vocabulary->roots[tree->nodes[i].byte] = i;
+    }
 }
 
 static enum status find_lists(struct vocabulary *vocabulary, struct err *err) {
@@ -375,6 +386,7 @@ enum status vocabulary_create(struct vocabulary **out, const struct vocabulary_t
     if (!status) status = find_quotes_below(vocabulary, err);
     if (!status) status = find_lists(vocabulary, err);
     if (status) goto fail;
+    find_roots(vocabulary);
     free(keys);
     *out = vocabulary;
     return OK;

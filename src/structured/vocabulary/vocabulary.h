@@ -34,6 +34,7 @@ enum {
     VOCABULARY_TOKEN_BYTES_MAX = 1023, // a longer token is never allowed
     VOCABULARY_SLICES = 32,
 };
+static const uint32_t VOCABULARY_NO_ROOT = UINT32_MAX;
 
 // Kinds of plain characters, as patterns tell them apart.
 enum {
@@ -69,6 +70,7 @@ struct vocabulary {
     uint32_t num_tokens, num_words; // words of a mask: (num_tokens + 31) / 32
     uint32_t token_bytes_max; // of the longest token
     struct vocabulary_tree all, rest; // rest: the tokens that are not plain
+    uint32_t roots[256]; // nodes of `all` of a token's first byte, or VOCABULARY_NO_ROOT
     uint16_t *kinds_below; // [all.num_nodes] kinds (bits) of characters of the branch's tokens
     bool *quotes_below; // [rest.num_nodes] some token of the branch has a quote or a backslash
     uint32_t *lists; // [num_lists] tokens with a comma behind their first byte
