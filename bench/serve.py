@@ -61,7 +61,7 @@ async def post(options, body):
 
 async def run_one(options, prompt, results):
     body = {"prompt": prompt, "max_tokens": options.output_len, "ignore_eos": True, "stream": True,
-            "stream_options": {"include_usage": True}, "temperature": options.temperature, "top_p": 1, "top_k": -1,
+            "stream_options": {"include_usage": True}, "temperature": options.temperature, "top_p": 1, "top_k": 0,
             "min_p": 0}
     if options.model:
         body["model"] = options.model

@@ -5,11 +5,13 @@ import json
 import os
 import signal
 import socket
+import struct
 import time
 
 from server_fixture import ServerTest, main, run_all
 
 HOST = b"Host: localhost\r\n"
+TCP_DATA_SEGMENTS_IN = 152  # in struct tcp_info
 TYPE = b"Content-Type: application/json\r\n"
 
 
@@ -135,6 +137,23 @@ class Http(ServerTest):
         self.assertEqual(answer.count(b"HTTP/1.1 200 OK"), 3, answer)
         self.assertLess(answer.find(b'"version"'), answer.find(b'"prompt"'))
         self.assertLess(answer.find(b'"prompt"'), answer.rfind(b'"version"'))
+
+    def test_one_write_a_step(self):
+        """What one step brings a connection, here a token of each of 8 outputs, comes in one segment of TCP."""
+        body = json.dumps({"prompt": "Once", "max_tokens": 12, "n": 8, "ignore_eos": True, "stream": True}).encode()
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=20) as connection:
+            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                               b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            answer = b""
+            while got := connection.recv(65536):
+                answer += got
+            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        if len(info) < TCP_DATA_SEGMENTS_IN + 4:
+            self.skipTest("this kernel does not count segments")
+        (num_segments,) = struct.unpack_from("=I", info, TCP_DATA_SEGMENTS_IN)
+        self.assertGreaterEqual(answer.count(b"data: {"), 8 * 12 // 2)
+        # The head, 12 steps, perhaps one more in which the prompt is shared.
+        self.assertLessEqual(num_segments, 15)
 
     def test_http_1_0(self):
         answer = self.server.raw(b"GET /health HTTP/1.0\r\n\r\n")

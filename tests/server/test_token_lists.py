@@ -14,6 +14,8 @@ COMPLETIONS = "/v1/completions"
 ANSWERS = {
     "<|plain|>": "Ninety-five it is, Gr\u00fc\u00dfe und \U0001f642 dazu, und so weiter.",
     "<|thought|>": "<think>\nTwo sums, so it takes a while.\n</think>\n\nIt makes 95 in sum.",
+    "<|smiles|>": "\U0001f642\U0001f600\U0001f601\U0001f602 it is.",
+    "<think>": "\U0001f643\U0001f604 in</think>\U0001f605\U0001f606 out",
     "<|call|>": '<think>I had better ask.</think>Let me see.\n'
                 '<tool_call>{"name": "add", "arguments": {"a": 37, "b": [5, 8]}}</tool_call>',
 }
@@ -140,6 +142,29 @@ class TokenLists(Scripted):
         details = whole["usage"]["completion_tokens_details"]
         self.assertGreater(details["reasoning_tokens"], 3)
         self.assertLess(details["reasoning_tokens"], whole["usage"]["completion_tokens"])
+
+    def test_token_without_a_character(self):
+        """It has a chunk without text, so what lies between two chunks is the time of a token."""
+        body = {"prompt": "Once <|smiles|>", "temperature": 0, "return_token_ids": True, "logprobs": 0}
+        chunks = [event["choices"][0] for event in self.server.stream(COMPLETIONS, body)]
+        self.assertEqual("".join(chunk["text"] for chunk in chunks), ANSWERS["<|smiles|>"])
+        self.assertIn("", [chunk["text"] for chunk in chunks[:-1]])
+        self.assertEqual({len(chunk["token_ids"]) for chunk in chunks}, {1})
+        self.assertEqual({len(chunk["logprobs"]["tokens"]) for chunk in chunks}, {1})
+        body = self.body("<|smiles|>", return_token_ids=True, logprobs=True)
+        _, *chunks = [event["choices"][0] for event in self.server.stream(CHAT, body)]
+        self.assertIn({"content": ""}, [chunk["delta"] for chunk in chunks])
+        self.assertEqual({len(chunk["token_ids"]) for chunk in chunks}, {1})
+        self.assertEqual({len(chunk["logprobs"]["content"]) for chunk in chunks}, {1})
+
+    def test_token_without_a_character_of_reasoning(self):
+        deltas = lambda **members: [event["choices"][0]["delta"] for event in
+                                    self.server.stream(CHAT, self.body("<think>", **members))][1:]
+        empty = {"reasoning": "", "reasoning_content": ""}
+        shown = deltas()
+        self.assertIn(empty, shown)
+        # Nothing is told of what is left out.
+        self.assertEqual(deltas(include_reasoning=False), [delta for delta in shown if "reasoning" not in delta])
 
     def test_calls(self):
         whole, _ = self.compare_chat("<|call|>", tools=[TOOL])

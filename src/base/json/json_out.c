@@ -33,6 +33,21 @@ void json_out_raw(struct json_out *out, const char *text) {
     if (!out->status) out->status = buf_append_str(&out->buf, text, NULL);
 }
 
+void json_out_bytes(struct json_out *out, const char *bytes, size_t len) {
+    if (!out->status) out->status = buf_append(&out->buf, bytes, len, NULL);
+}
+
+// A format would take ten times as long, which counts in what is written for each token.
+void json_out_uint(struct json_out *out, uint64_t value) {
+    char digits[20];
+    char *at = digits + sizeof digits;
+    do {
+        *--at = (char)('0' + value % 10);
+        value /= 10;
+    } while (value);
+    json_out_bytes(out, at, (size_t)(digits + sizeof digits - at));
+}
+
 void json_out_rawf(struct json_out *out, const char *format, ...) {
     if (out->status) return;
     char text[512];

@@ -19,6 +19,8 @@ void json_out_check(struct json_out *out, enum status status); // a fault of wha
 // Appends `list`, which has what stands between [ and ], as a JSON list. `list` is empty after it.
 void json_out_take_list(struct json_out *out, struct json_out *list);
 void json_out_raw(struct json_out *out, const char *text);
+void json_out_bytes(struct json_out *out, const char *bytes, size_t len); // as they are
+void json_out_uint(struct json_out *out, uint64_t value);
 void json_out_rawf(struct json_out *out, const char *format, ...) PRINTF_LIKE(2, 3);
 void json_out_string(struct json_out *out, const char *text, size_t len);
 void json_out_cstring(struct json_out *out, const char *text); // NULL: null

@@ -180,6 +180,18 @@ void answer_write_stream_error(struct api_request *request, const struct api_err
     answer_write_done(out);
 }
 
+void answer_begin_chunk(struct json_out *out, const struct choice *choice, const char *object) {
+    struct json_out *head = &choice->request->chunk_head;
+    if (!head->buf.len) {
+        answer_begin_event(head);
+        answer_write_head(head, choice->request, object);
+        json_out_raw(head, ",\"choices\":[{\"index\":");
+    }
+    json_out_check(out, head->status);
+    json_out_bytes(out, head->buf.data, head->buf.len);
+    json_out_uint(out, choice->index);
+}
+
 void answer_end_chunk(struct json_out *out, const struct choice *choice, enum answer_chunk kind) {
     const struct api_request *request = choice->request;
     if (request->answer.continuous_usage) {

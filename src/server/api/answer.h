@@ -34,6 +34,8 @@ void answer_split(struct choice *choice, const struct choice_delta *delta, chat_
 // Whether the event is the first of another block than the last of choice->blocks.
 bool answer_begins_block(const struct choice *choice, const struct chat_event *event);
 void answer_begin_event(struct json_out *out);
+// A chunk up to the index of its choice: data: {"id":...,"choices":[{"index":0
+void answer_begin_chunk(struct json_out *out, const struct choice *choice, const char *object);
 void answer_end_event(struct json_out *out);
 void answer_write_done(struct json_out *out);
 // endpoint->write_error of OpenAI's streams.

@@ -88,9 +88,8 @@ static void write_call(const char *id, const char *name, const char *arguments, 
 
 // One chunk with one choice, up to its delta's members; end_chunk writes what follows them.
 static void begin_chunk(struct choice *choice, struct json_out *out) {
-    answer_begin_event(out);
-    answer_write_head(out, choice->request, "chat.completion.chunk");
-    json_out_rawf(out, ",\"choices\":[{\"index\":%u,\"delta\":{", choice->index);
+    answer_begin_chunk(out, choice, "chat.completion.chunk");
+    json_out_raw(out, ",\"delta\":{");
 }
 
 static void end_chunk(struct choice *choice, enum answer_chunk kind, struct json_out *out) {
@@ -158,6 +157,17 @@ static enum status write_part(void *user_data, const struct chat_event *event, s
     return out->status;
 }
 
+// A token that completes no character has a chunk without text, as in vLLM: what lies between two
+// chunks is then the time of a token. Nothing is told of reasoning that is left out, and of calls.
+static void write_empty(struct choice *choice, struct json_out *out) {
+    bool is_thinking = chat_split_is_thinking(choice->split);
+    if (chat_split_has_call(choice->split)) return;
+    if (is_thinking && choice->request->chat.split.drops_reasoning) return;
+    struct answer_target target = {choice, out};
+    const struct chat_event empty = {.part = is_thinking ? CHAT_REASONING : CHAT_CONTENT};
+    json_out_check(out, write_part(&target, &empty, NULL));
+}
+
 static void write_delta(struct choice *choice, const struct choice_delta *delta,
                         struct json_out *out) {
     if (!choice->has_begun) {
@@ -167,6 +177,7 @@ static void write_delta(struct choice *choice, const struct choice_delta *delta,
     }
     logprobs_collect_chat(choice, delta);
     answer_split(choice, delta, write_part, out);
+    if (!delta->finish && !delta->text_len && delta->num_tokens) write_empty(choice, out);
     if (!delta->finish) return;
     begin_chunk(choice, out);
     end_chunk(choice, ANSWER_LAST, out);

@@ -81,12 +81,13 @@ static bool prepare(struct api_request *request) {
     return true;
 }
 
+// What follows the choice's index.
 static void write_choice(struct json_out *out, struct choice *choice, const char *text, size_t len,
                          bool is_whole) {
     const struct answer_options *answer = &choice->request->answer;
     bool is_first = !choice->has_chunk;
     choice->has_chunk = true;
-    json_out_rawf(out, "{\"index\":%u,\"text\":", choice->index);
+    json_out_raw(out, ",\"text\":");
     json_out_string(out, text, len);
     json_out_raw(out, ",\"logprobs\":");
     logprobs_write_completion(choice, out);
@@ -103,9 +104,7 @@ static void write_choice(struct json_out *out, struct choice *choice, const char
 
 static void write_chunk(struct choice *choice, const char *text, size_t len, enum answer_chunk kind,
                         struct json_out *out) {
-    answer_begin_event(out);
-    answer_write_head(out, choice->request, "text_completion");
-    json_out_raw(out, ",\"choices\":[");
+    answer_begin_chunk(out, choice, "text_completion");
     write_choice(out, choice, text, len, false);
     json_out_raw(out, "]");
     answer_end_chunk(out, choice, kind);
@@ -136,7 +135,9 @@ static void write_delta(struct choice *choice, const struct choice_delta *delta,
                         struct json_out *out) {
     if (begins_with_echo(choice)) write_echo(choice, out);
     logprobs_collect_completion(choice, delta);
-    if (!delta->text_len && !delta->finish) return;
+    // A token that completes no character has a chunk without text, as in vLLM: what lies between
+    // two chunks is then the time of a token.
+    if (!delta->num_tokens && !delta->text_len && !delta->finish) return;
     write_chunk(choice, delta->text, delta->text_len, delta->finish ? ANSWER_LAST : ANSWER_PART,
                 out);
 }
@@ -160,7 +161,7 @@ static void write_whole(struct api_request *request, struct json_out *out) {
     json_out_raw(out, ",\"choices\":[");
     for (uint32_t i = 0; i < request->num_choices; i++) {
         struct choice *choice = &request->choices[i];
-        if (i) json_out_raw(out, ",");
+        json_out_rawf(out, "%s{\"index\":%u", i ? "," : "", choice->index);
         write_choice(out, choice, choice->text.data, choice->text.len, true);
     }
     json_out_raw(out, "],");

@@ -337,7 +337,11 @@ static void write_whole(struct api_request *request, struct json_out *out) {
 // ---- stream ----
 
 static void begin_event(struct json_out *out, const char *type) {
-    json_out_rawf(out, "event: %s\ndata: {\"type\":\"%s\"", type, type);
+    json_out_raw(out, "event: ");
+    json_out_raw(out, type);
+    json_out_raw(out, "\ndata: {\"type\":\"");
+    json_out_raw(out, type);
+    json_out_raw(out, "\"");
 }
 
 static void end_event(struct json_out *out) {
@@ -379,8 +383,11 @@ static void write_block_delta(struct choice *choice, const struct chat_event *ev
         [CHAT_ARGUMENTS] = "\"input_json_delta\",\"partial_json\"",
     };
     begin_event(out, "content_block_delta");
-    json_out_rawf(out, ",\"index\":%zu,\"delta\":{\"type\":%s:", choice->blocks.count - 1,
-                  kinds[event->part]);
+    json_out_raw(out, ",\"index\":");
+    json_out_uint(out, choice->blocks.count - 1);
+    json_out_raw(out, ",\"delta\":{\"type\":");
+    json_out_raw(out, kinds[event->part]);
+    json_out_raw(out, ":");
     json_out_string(out, event->text, event->len);
     json_out_raw(out, "}");
     end_event(out);

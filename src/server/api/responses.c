@@ -247,7 +247,13 @@ static void write_id(const struct api_request *request, const struct chat_block 
                      size_t index, struct json_out *out) {
     static const char *const prefixes[] = {
         [CHAT_REASONING] = "rs", [CHAT_CONTENT] = "msg", [CHAT_CALL] = "fc"};
-    json_out_rawf(out, "\"%s_%s_%zu\"", prefixes[block->part], request->id, index);
+    json_out_raw(out, "\"");
+    json_out_raw(out, prefixes[block->part]);
+    json_out_raw(out, "_");
+    json_out_raw(out, request->id);
+    json_out_raw(out, "_");
+    json_out_uint(out, index);
+    json_out_raw(out, "\"");
 }
 
 static void write_part(const struct chat_block *block, const char *text, size_t len,
@@ -383,8 +389,12 @@ static void write_whole(struct api_request *request, struct json_out *out) {
 // ---- stream ----
 
 static void begin_event(struct api_request *request, const char *type, struct json_out *out) {
-    json_out_rawf(out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%u", type, type,
-                  request->num_events++);
+    json_out_raw(out, "event: ");
+    json_out_raw(out, type);
+    json_out_raw(out, "\ndata: {\"type\":\"");
+    json_out_raw(out, type);
+    json_out_raw(out, "\",\"sequence_number\":");
+    json_out_uint(out, request->num_events++);
 }
 
 static void end_event(struct json_out *out) {
@@ -399,11 +409,14 @@ static void write_place(struct choice *choice, const char *type, const char *key
     begin_event(choice->request, type, out);
     json_out_raw(out, ",\"item_id\":");
     write_id(choice->request, block, index, out);
-    json_out_rawf(out, ",\"output_index\":%zu", index);
+    json_out_raw(out, ",\"output_index\":");
+    json_out_uint(out, index);
     if (block->part != CHAT_CALL) json_out_raw(out, ",\"content_index\":0");
     if (block->part == CHAT_CONTENT && key) json_out_raw(out, ",\"logprobs\":[]");
     if (key) {
-        json_out_rawf(out, ",\"%s\":", key);
+        json_out_raw(out, ",\"");
+        json_out_raw(out, key);
+        json_out_raw(out, "\":");
         json_out_string(out, text, len);
         end_event(out);
     }

@@ -33,12 +33,16 @@ enum http_state {
 struct http_conn {
     TAILQ_ENTRY(http_conn) link; // in all, or in dead
     TAILQ_ENTRY(http_conn) idle_link; // in HTTP_IDLE
+    TAILQ_ENTRY(http_conn) written_link; // in written
     struct http_server *server;
     struct bufferevent *bev; // NULL: dead
+    int fd; // bev's
     struct event *timer;
     struct http_reader *reader; // of the request; NULL in HTTP_IDLE and after the last one
     void *data;
     enum http_state state;
+    struct buf written; // since the loop woke
+    bool has_rest; // bev may have more to send, which comes first
     bool is_processing; // process is on the stack
     bool is_streaming, is_chunked;
     bool is_out_of_memory; // an append failed: the response is corrupt, so close the connection
@@ -59,7 +63,9 @@ struct http_server {
     bool others_wait; // at the last try there was no room for who waits
     struct tls *tls; // NULL: none
     struct event *reaper; // frees the dead
+    struct event *sender; // sends what was written
     struct http_conn_list all, idle, dead;
+    struct http_conn_list written; // those that have written
     uint32_t num_connections, num_unanswered;
     size_t bodies_bytes;
     bool is_draining;
@@ -79,6 +85,10 @@ static void process(struct http_conn *conn);
 static void ping(struct http_conn *conn);
 // A connection has closed: who waits has room.
 static void accept_waiting(struct http_server *server);
+// Nothing is written any more: it is sent, or never will be.
+static void clear_written(struct http_conn *conn);
+// Our side is over; the client may read what it has not read yet.
+static void linger(struct http_conn *conn);
 
 // ---- deadlines and ends ----
 
@@ -110,6 +120,7 @@ static void close_conn(struct http_conn *conn) {
     if (!conn->bev) return;
     bool is_answering = conn->state == HTTP_ANSWERING;
     set_state(conn, HTTP_LINGERING);
+    clear_written(conn);
     bufferevent_free(conn->bev);
     conn->bev = NULL;
     event_free(conn->timer);
@@ -152,6 +163,92 @@ static void on_reap(evutil_socket_t fd, short what, void *arg) {
     (void)fd;
     (void)what;
     free_dead(arg);
+}
+
+// ---- writing ----
+
+/* Answers gather in conn->written. `sender` is activated with the first of their bytes, so it runs
+ * behind all events that the loop woke for: one system call a connection and wake-up, however many
+ * tokens came. It tries the socket at once, because nearly every one has room; libevent would ask
+ * epoll first, and twice. What the kernel does not take is left to libevent, which waits for it. */
+static void clear_written(struct http_conn *conn) {
+    if (conn->written.len) TAILQ_REMOVE(&conn->server->written, conn, written_link);
+    // A stream will write again.
+    if (conn->state == HTTP_ANSWERING) {
+        buf_clear(&conn->written);
+    } else {
+        buf_fini(&conn->written);
+    }
+}
+
+static void leave_rest(struct http_conn *conn, const void *bytes, size_t len) {
+    if (!len) return;
+    conn->has_rest = true;
+    if (bufferevent_write(conn->bev, bytes, len)) conn->is_out_of_memory = true;
+}
+
+static void write_bytes(struct http_conn *conn, const void *bytes, size_t len) {
+    struct http_server *server = conn->server;
+    if (!len) return;
+    if (len > HTTP_LARGE_BYTES_MIN) { // is not copied twice
+        leave_rest(conn, conn->written.data, conn->written.len);
+        clear_written(conn);
+        leave_rest(conn, bytes, len);
+        return;
+    }
+    bool was_empty = !conn->written.len;
+    if (buf_append(&conn->written, bytes, len, NULL)) {
+        conn->is_out_of_memory = true;
+    } else if (was_empty) {
+        TAILQ_INSERT_TAIL(&server->written, conn, written_link);
+        event_active(server->sender, 0, 0);
+    }
+}
+
+static void write_text(struct http_conn *conn, const char *text) {
+    write_bytes(conn, text, strlen(text));
+}
+
+PRINTF_LIKE(2, 3)
+static void write_format(struct http_conn *conn, const char *format, ...) {
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    int len = c_locale_vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    CHECK(len >= 0 && (size_t)len < sizeof text, "len=%d", len);
+    write_text(conn, text);
+}
+
+size_t http_conn_num_unsent(const struct http_conn *conn) {
+    size_t rest = conn->has_rest ? evbuffer_get_length(bufferevent_get_output(conn->bev)) : 0;
+    return conn->written.len + rest;
+}
+
+// How much the kernel takes now. A fault is libevent's to find when it writes the rest.
+static size_t send_now(struct http_conn *conn) {
+    if (conn->server->tls || conn->has_rest) return 0;
+    ssize_t sent = send(conn->fd, conn->written.data, conn->written.len, MSG_NOSIGNAL);
+    return sent > 0 ? (size_t)sent : 0;
+}
+
+static void send_written(struct http_conn *conn) {
+    size_t sent = send_now(conn);
+    leave_rest(conn, conn->written.data + sent, conn->written.len - sent);
+    clear_written(conn);
+    if (conn->is_out_of_memory) {
+        close_conn(conn);
+    } else if (conn->state == HTTP_FLUSHING && !http_conn_num_unsent(conn)) {
+        linger(conn);
+    }
+}
+
+static void on_send(evutil_socket_t fd, short what, void *arg) {
+    (void)fd;
+    (void)what;
+    struct http_server *server = arg;
+    struct http_conn *conn;
+    while ((conn = TAILQ_FIRST(&server->written))) send_written(conn);
 }
 
 // ---- requests ----
@@ -210,7 +307,8 @@ static void take_head(struct http_conn *conn) {
     }
     arm_body(conn);
     if (http_request_field(request, "expect") && !request->is_1_0) {
-        if (bufferevent_write(conn->bev, go_on, sizeof go_on - 1)) close_conn(conn);
+        write_text(conn, go_on);
+        if (conn->is_out_of_memory) close_conn(conn);
     }
 }
 
@@ -273,7 +371,7 @@ static void process(struct http_conn *conn) {
 static void linger(struct http_conn *conn) {
     set_state(conn, HTTP_LINGERING);
     if (conn->server->tls) tls_end(conn->bev);
-    shutdown(bufferevent_getfd(conn->bev), SHUT_WR);
+    shutdown(conn->fd, SHUT_WR);
     arm(conn, HTTP_LINGER_SECONDS);
 }
 
@@ -291,7 +389,7 @@ static void end_answer(struct http_conn *conn) {
     }
     disarm(conn);
     set_state(conn, HTTP_FLUSHING);
-    if (!evbuffer_get_length(bufferevent_get_output(conn->bev))) linger(conn);
+    if (!http_conn_num_unsent(conn)) linger(conn);
 }
 
 // ---- what libevent calls ----
@@ -304,16 +402,18 @@ static void on_read(struct bufferevent *bev, void *arg) {
 static void on_written(struct bufferevent *bev, void *arg) {
     (void)bev;
     struct http_conn *conn = arg;
-    if (conn->state == HTTP_FLUSHING) linger(conn);
+    conn->has_rest = false;
+    if (conn->state == HTTP_FLUSHING && !conn->written.len) linger(conn);
 }
 
 // An end of the client's side, a fault of the connection, or a reader that takes nothing.
 static void on_event(struct bufferevent *bev, short what, void *arg) {
+    (void)bev;
     struct http_conn *conn = arg;
     if (what & BEV_EVENT_CONNECTED) return; // TLS has shaken hands
     bool has_answer = conn->state == HTTP_IDLE || conn->state == HTTP_FLUSHING;
     bool only_end = (what & BEV_EVENT_EOF) && !(what & (BEV_EVENT_ERROR | BEV_EVENT_TIMEOUT));
-    if (only_end && has_answer && evbuffer_get_length(bufferevent_get_output(bev))) {
+    if (only_end && has_answer && http_conn_num_unsent(conn)) {
         // It asked, closed its side and reads on.
         disarm(conn);
         if (conn->state != HTTP_FLUSHING) set_state(conn, HTTP_FLUSHING);
@@ -360,6 +460,7 @@ static void begin_conn(struct http_server *server, int fd) {
         return;
     }
     conn->server = server;
+    conn->fd = fd;
     conn->state = HTTP_NEW;
     TAILQ_INSERT_TAIL(&server->all, conn, link);
     server->num_connections++;
@@ -381,9 +482,8 @@ static void begin_conn(struct http_server *server, int fd) {
 // Whether something came that the loop has not read yet.
 static bool has_unread(const struct http_conn *conn) {
     int num_bytes = 0;
-    int fd = bufferevent_getfd(conn->bev);
     return evbuffer_get_length(bufferevent_get_input(conn->bev)) ||
-           ioctl(fd, FIONREAD, &num_bytes) || num_bytes;
+           ioctl(conn->fd, FIONREAD, &num_bytes) || num_bytes;
 }
 
 // The one to close for another: its last answer is out, and it has waited for longest for the next
@@ -490,9 +590,11 @@ struct http_server *http_server_create(struct event_base *base, int fd, struct t
     TAILQ_INIT(&server->all);
     TAILQ_INIT(&server->idle);
     TAILQ_INIT(&server->dead);
+    TAILQ_INIT(&server->written);
     server->reaper = event_new(base, -1, 0, on_reap, server);
+    server->sender = event_new(base, -1, 0, on_send, server);
     server->fd = -1;
-    if (!server->reaper || !init_accepting(server, fd)) {
+    if (!server->reaper || !server->sender || !init_accepting(server, fd)) {
         http_server_destroy(server);
         return NULL;
     }
@@ -508,7 +610,7 @@ void http_server_drain(struct http_server *server) {
     struct http_conn *conn, *next;
     for (conn = TAILQ_FIRST(&server->idle); conn; conn = next) {
         next = TAILQ_NEXT(conn, idle_link);
-        if (evbuffer_get_length(bufferevent_get_output(conn->bev))) {
+        if (http_conn_num_unsent(conn)) {
             disarm(conn);
             set_state(conn, HTTP_FLUSHING);
         } else {
@@ -525,6 +627,7 @@ void http_server_destroy(struct http_server *server) {
     free_dead(server);
     fini_accepting(server);
     if (server->reaper) event_free(server->reaper);
+    if (server->sender) event_free(server->sender);
     free(server);
 }
 
@@ -588,25 +691,6 @@ static void format_date(char *out, size_t size) {
     gmtime_r(&now, &tm);
     snprintf(out, size, "%s, %02d %s %04d %02d:%02d:%02d GMT", days[tm.tm_wday], tm.tm_mday,
              months[tm.tm_mon], tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
-}
-
-static void write_bytes(struct http_conn *conn, const void *bytes, size_t len) {
-    if (evbuffer_add(bufferevent_get_output(conn->bev), bytes, len)) conn->is_out_of_memory = true;
-}
-
-static void write_text(struct http_conn *conn, const char *text) {
-    write_bytes(conn, text, strlen(text));
-}
-
-PRINTF_LIKE(2, 3)
-static void write_format(struct http_conn *conn, const char *format, ...) {
-    char text[256];
-    va_list args;
-    va_start(args, format);
-    int len = c_locale_vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    CHECK(len >= 0 && (size_t)len < sizeof text, "len=%d", len);
-    write_text(conn, text);
 }
 
 static void write_head(struct http_conn *conn, int status, const char *content_type,
@@ -687,13 +771,23 @@ static bool keeps_up(struct http_conn *conn, size_t len) {
     return true;
 }
 
+// In hexadecimal digits.
+static void write_chunk_size(struct http_conn *conn, size_t len) {
+    char text[2 * sizeof len + 2];
+    char *at = text + sizeof text;
+    *--at = '\n';
+    *--at = '\r';
+    for (; len; len >>= 4) *--at = "0123456789abcdef"[len & 15];
+    write_bytes(conn, at, (size_t)(text + sizeof text - at));
+}
+
 bool http_conn_stream_write(struct http_conn *conn, const void *bytes, size_t len) {
     if (!len) return true; // a chunk of no bytes would be the last one
     if (!keeps_up(conn, len)) {
         close_conn(conn);
         return false;
     }
-    if (conn->is_chunked) write_format(conn, "%zx\r\n", len);
+    if (conn->is_chunked) write_chunk_size(conn, len);
     write_bytes(conn, bytes, len);
     if (conn->is_chunked) write_text(conn, "\r\n");
     conn->body_bytes += len;
@@ -748,10 +842,6 @@ void *http_conn_data(const struct http_conn *conn) {
 
 void http_conn_set_data(struct http_conn *conn, void *data) {
     conn->data = data;
-}
-
-size_t http_conn_num_unsent(const struct http_conn *conn) {
-    return evbuffer_get_length(bufferevent_get_output(conn->bev));
 }
 
 uint64_t http_conn_body_bytes(const struct http_conn *conn) {

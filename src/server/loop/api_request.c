@@ -64,6 +64,7 @@ void api_request_free(struct api_request *request) {
     buf_fini(&request->chat.echo);
     json_decref(request->chat.form);
     json_out_fini(&request->result);
+    json_out_fini(&request->chunk_head);
     nvllm_sampling_params_fini(&request->sampling);
     TAILQ_REMOVE(&api->requests, request, link);
     free(request);
