@@ -37,7 +37,36 @@ static void test_nothing_before_a_step_was_measured(void **state) {
     drafter_init(&drafter, &adaptive, 256);
     assert_int_equal(choose(&drafter, 1, 1), 0);
     drafter_measure(&drafter, 1, false, 1);
-    assert_int_equal(choose(&drafter, 1, 1), DRAFT_TOKENS_MAX);
+    assert_int_equal(choose(&drafter, 1, 1), 1);
+}
+
+// No step is much longer than one that was measured: where rows are expensive, none is.
+static void test_sizes_are_tried_one_after_the_other(void **state) {
+    (void)state;
+    struct drafter drafter;
+    drafter_init(&drafter, &adaptive, 256);
+    drafter_measure(&drafter, 1, false, 1);
+    for (uint32_t num = 1; num <= DRAFT_TOKENS_MAX; num = 2 * num + 1) {
+        assert_int_equal(choose(&drafter, 1, 1), num);
+        drafter_measure(&drafter, 1 + num, true, 1 + 0.01 * num);
+    }
+    drafter_init(&drafter, &adaptive, 256);
+    drafter_measure(&drafter, 1, false, 1);
+    assert_int_equal(choose(&drafter, 1, 1), 1);
+    drafter_measure(&drafter, 2, true, 4);
+    assert_int_equal(choose(&drafter, 1, 1), 0);
+}
+
+// What a few rows more cost says what many cost: at 8 sequences a step of 10 rows is of the size of
+// one of 16, and half a draft token right for each row is no gain where a row costs as much as one
+// of a sequence.
+static void test_rows_of_a_size_are_not_one_price(void **state) {
+    (void)state;
+    struct drafter drafter;
+    drafter_init(&drafter, &adaptive, 256);
+    drafter_measure(&drafter, 8, false, 8);
+    drafter_measure(&drafter, 10, true, 10);
+    assert_int_equal(choose(&drafter, 8, 0.5f), 0);
 }
 
 static void test_likelier_drafts_are_longer(void **state) {
@@ -110,13 +139,32 @@ static void test_a_fixed_number(void **state) {
     drafter_init(&drafter, &fixed, 8);
     struct draft_offer offers[] = {{4, 0.01f}, {0, 0}, {4, 0.01f}};
     assert_int_equal(drafter_choose(&drafter, 3, offers, 3, 0), 5); // up to 8 rows
-    assert_int_equal(offers[0].num_tokens, 4);
-    assert_int_equal(offers[2].num_tokens, 1);
+    assert_int_equal(offers[0].num_tokens, 3);
+    assert_int_equal(offers[2].num_tokens, 2);
+}
+
+// Where rows are short, each sequence gets as many, and the few left over go round.
+static void test_rows_are_shared_evenly(void **state) {
+    (void)state;
+    static const struct draft_options options = {.num_tokens = 15, .min_len = 3, .max_len = 16};
+    struct drafter drafter;
+    struct draft_offer offers[30];
+    uint32_t sums[30] = {0};
+    drafter_init(&drafter, &options, 64);
+    for (int step = 0; step < 15; step++) {
+        for (uint32_t i = 0; i < 30; i++) offers[i] = (struct draft_offer){i == 7 ? 0 : 15, 1};
+        assert_int_equal(drafter_choose(&drafter, 30, offers, 30, 0), 34);
+        for (uint32_t i = 0; i < 30; i++) sums[i] += offers[i].num_tokens;
+    }
+    for (uint32_t i = 0; i < 30; i++) assert_in_range(sums[i], i == 7 ? 0 : 17, i == 7 ? 0 : 18);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing_before_a_step_was_measured),
+        cmocka_unit_test(test_rows_are_shared_evenly),
+        cmocka_unit_test(test_sizes_are_tried_one_after_the_other),
+        cmocka_unit_test(test_rows_of_a_size_are_not_one_price),
         cmocka_unit_test(test_likelier_drafts_are_longer),
         cmocka_unit_test(test_drafts_that_cost_too_much),
         cmocka_unit_test(test_many_sequences),

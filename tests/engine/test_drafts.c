@@ -261,6 +261,50 @@ static void test_min_tokens_inside_of_a_draft(void **state) {
     nvllm_engine_destroy(engine);
 }
 
+// A sign that is a token of its own, also three times in a row.
+static int32_t single_token(const struct nvllm_engine *engine, char *thrice) {
+    for (char c = '!'; c <= '~'; c++) {
+        int32_t *ids = NULL;
+        size_t count = 0;
+        memset(thrice, c, 3);
+        assert_int_equal(nvllm_tokenizer_encode(nvllm_engine_tokenizer(engine), thrice, 3, 0, NULL,
+                                                &ids, &count, NULL),
+                         NVLLM_OK);
+        int32_t id = ids[0];
+        bool is_single = count == 3 && ids[1] == id && ids[2] == id;
+        nvllm_free(ids);
+        if (is_single) return id;
+    }
+    fail_msg("no sign three times in a row is three tokens");
+    return -1;
+}
+
+// The model would write A for ever, but AAA is a bad word: so it writes AABAAB. Drafts reach over
+// several of them, and each of their rows must know which tokens are in front of it.
+static void test_bad_words_inside_of_a_draft(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = with_drafts(CONFIG(15));
+    struct nvllm_engine *engine = open_engine(&options);
+    char bad[4] = {0};
+    const int32_t ids[] = {single_token(engine, bad), token_of(engine, "b")};
+    const char *const bad_words[] = {bad};
+    const struct nvllm_logit_bias likely = {ids[0], 100};
+    struct nvllm_sampling_params params = greedy_params(90);
+    params.ignore_eos = 1;
+    params.allowed_token_ids = ids, params.num_allowed_token_ids = ARRAY_LEN(ids);
+    params.logit_bias = &likely, params.num_logit_bias = 1;
+    params.bad_words = bad_words, params.num_bad_words = 1;
+    struct nvllm_request request = text_request("c", &params);
+    struct nvllm_result *result = generate_one(engine, &request);
+    assert_int_equal(result->num_tokens, 90);
+    for (size_t i = 0; i < 90; i++) assert_int_equal(result->token_ids[i], ids[i % 3 == 2]);
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    nvllm_engine_stats(engine, &stats);
+    assert_true(stats.num_steps < 20);
+    nvllm_results_free(result, 1);
+    nvllm_engine_destroy(engine);
+}
+
 // The cache has what was generated, and not what was only drafted.
 static void test_the_prefix_cache(void **state) {
     (void)state;
@@ -307,6 +351,7 @@ int main(void) {
         cmocka_unit_test(test_fewer_steps_and_wider_events),
         cmocka_unit_test(test_a_stop_inside_of_a_draft),
         cmocka_unit_test(test_min_tokens_inside_of_a_draft),
+        cmocka_unit_test(test_bad_words_inside_of_a_draft),
         cmocka_unit_test(test_the_prefix_cache),
     };
     if (getenv("NANOVLLM_TEST_RANKS")) { // rows are shared out among the ranks

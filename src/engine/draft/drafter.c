@@ -14,8 +14,8 @@ static const double slower_weight = 0.25, faster_weight = 0.5;
 static const double outlier = 4; // times as long as before counts as so many
 // A step with drafts must be better than without by this, because both are measured with noise.
 static const double margin = 1.02;
-// What was slow once is tried again after some hundred steps.
-static const double forget = 1.0 / 512;
+// What was slow is tried again after so many steps that the tries together cost less than 1 %.
+static const double forget = 1.0 / 1024;
 
 void drafter_init(struct drafter *drafter, const struct draft_options *options, uint32_t rows_max) {
     *drafter = (struct drafter){.options = *options, .rows_max = rows_max};
@@ -53,23 +53,30 @@ static int size_of(uint32_t num_rows) {
 
 void drafter_measure(struct drafter *drafter, uint32_t num_rows, bool has_drafts, double seconds) {
     if (num_rows > 1u << (DRAFT_SIZES - 1)) return;
-    double *mean = &drafter->seconds[has_drafts][size_of(num_rows)];
-    if (*mean == 0) {
-        *mean = seconds;
-        return;
-    }
-    if (seconds > outlier * *mean) seconds = outlier * *mean;
-    *mean += (seconds > *mean ? slower_weight : faster_weight) * (seconds - *mean);
+    struct draft_cost *cost = &drafter->costs[has_drafts][size_of(num_rows)];
+    if (cost->seconds == 0) *cost = (struct draft_cost){seconds, num_rows, 1};
+    if (seconds > outlier * cost->seconds) seconds = outlier * cost->seconds;
+    double weight = seconds > cost->seconds ? slower_weight : faster_weight;
+    cost->seconds += weight * (seconds - cost->seconds);
+    cost->num_rows += weight * (num_rows - cost->num_rows);
+    cost->doubt = 1;
 }
 
-// The seconds of a step with drafts. Where none of its size was measured, those of a smaller one:
-// so each size is tried once.
-static double seconds_of(const struct drafter *drafter, int size, double at_least) {
-    for (; size > 0; size--) {
-        double seconds = drafter->seconds[1][size];
-        if (seconds > 0) return seconds;
-    }
-    return at_least;
+// The seconds of a step of num_rows rows, of which num_seqs are no drafts and alone take `alone`.
+// Rows of drafts are taken for equally expensive. Where no step of its size was measured, a row is
+// hoped to take half of what it takes in the next smaller size. 0: nor was any of that size.
+static double seconds_of(const struct drafter *drafter, double num_rows, uint32_t num_seqs,
+                         double alone) {
+    int size = size_of((uint32_t)num_rows), smallest = size_of(num_seqs + 1);
+    const struct draft_cost *cost = &drafter->costs[1][size];
+    bool is_new = !(cost->seconds > 0);
+    if (is_new && size == smallest) return alone;
+    if (is_new) cost = &drafter->costs[1][size - 1];
+    if (!(cost->seconds > 0) || !(cost->num_rows > num_seqs)) return is_new ? 0 : alone;
+    double extra = (cost->seconds - alone) / (cost->num_rows - num_seqs);
+    if (extra < 0) extra = 0;
+    if (is_new) extra /= 2;
+    return (alone + extra * (num_rows - num_seqs)) * cost->doubt;
 }
 
 // How many tokens of all drafts have each level of probability.
@@ -93,41 +100,71 @@ static void count_levels(struct levels *levels, const struct draft_offer *offers
     }
 }
 
-// The sum of the `num` highest probabilities. *lowest: the level of the last one.
-static double sum_of_best(const struct levels *levels, uint32_t num, uint32_t *lowest) {
+// The sum of the *num highest probabilities. *lowest: the level of the last one. *num becomes how
+// many there are.
+static double sum_of_best(const struct levels *levels, uint32_t *num, uint32_t *lowest) {
     double sum = 0;
-    for (uint32_t level = DRAFT_LEVELS; level > 0 && num; level--) {
+    uint32_t left = *num;
+    for (uint32_t level = DRAFT_LEVELS; level > 0 && left; level--) {
         uint32_t here = levels->num_tokens[level];
         if (!here) continue;
-        uint32_t taken = here < num ? here : num;
+        uint32_t taken = here < left ? here : left;
         sum += taken * (double)level / DRAFT_LEVELS;
-        num -= taken;
+        left -= taken;
         *lowest = level;
+    }
+    *num -= left;
+    return sum;
+}
+
+static uint32_t sum_up_to(const struct draft_offer *offers, uint32_t num_offers, uint32_t most) {
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < num_offers; i++) {
+        sum += offers[i].num_tokens < most ? offers[i].num_tokens : most;
     }
     return sum;
 }
 
+// Shares num_rows rows out evenly: each draft is cut at one length, and what is left over goes, a
+// token each, to those whose turn it is.
+static uint32_t share_rows(struct drafter *drafter, struct draft_offer *offers, uint32_t num_offers,
+                           uint32_t num_rows) {
+    uint32_t most = 0, sum = sum_up_to(offers, num_offers, UINT32_MAX);
+    if (sum <= num_rows) return sum;
+    while (sum_up_to(offers, num_offers, most + 1) <= num_rows) most++;
+    uint32_t left = num_rows - sum_up_to(offers, num_offers, most), turn = drafter->turn;
+    for (uint32_t n = 0; n < num_offers; n++) {
+        struct draft_offer *offer = &offers[(turn + n) % num_offers];
+        if (offer->num_tokens <= most) continue;
+        offer->num_tokens = most;
+        if (!left) continue;
+        offer->num_tokens++;
+        left--;
+        drafter->turn = turn + n + 1;
+    }
+    return num_rows;
+}
+
 // Keeps up to num_rows tokens whose probabilities have at least this level.
-static uint32_t cut_offers(struct draft_offer *offers, uint32_t num_offers, uint32_t skipped,
-                           uint32_t lowest, uint32_t num_rows) {
-    uint32_t num_taken = 0;
+static uint32_t cut_offers(struct drafter *drafter, struct draft_offer *offers, uint32_t num_offers,
+                           uint32_t skipped, uint32_t lowest, uint32_t num_rows) {
     for (uint32_t i = 0; i < num_offers; i++) {
         float probability = powf(offers[i].right, (float)skipped);
         uint32_t k = 0;
-        for (; k < offers[i].num_tokens && num_taken < num_rows; k++, num_taken++) {
+        for (; k < offers[i].num_tokens; k++) {
             probability *= offers[i].right;
             if (level_of(probability) < lowest) break;
         }
         offers[i].num_tokens = k;
     }
-    return num_taken;
+    return share_rows(drafter, offers, num_offers, num_rows);
 }
 
 static uint32_t choose_adaptive(struct drafter *drafter, uint32_t num_seqs,
                                 struct draft_offer *offers, uint32_t num_offers, uint32_t skipped) {
     int own = size_of(num_seqs);
-    double alone = drafter->seconds[0][own];
-    if (alone <= 0) return cut_offers(offers, num_offers, 0, 0, 0); // to be measured first
+    double alone = drafter->costs[0][own].seconds;
+    if (alone <= 0) return cut_offers(drafter, offers, num_offers, 0, 0, 0); // to be measured first
     struct levels levels;
     count_levels(&levels, offers, num_offers, skipped);
     double best = num_seqs / alone * margin;
@@ -135,17 +172,19 @@ static uint32_t choose_adaptive(struct drafter *drafter, uint32_t num_seqs,
     for (int size = own; size < DRAFT_SIZES && 1u << size <= drafter->rows_max; size++) {
         uint32_t num_drafted = (1u << size) - num_seqs, level = 0;
         if (!num_drafted) continue;
-        double sum = sum_of_best(&levels, num_drafted, &level);
-        double rate = (num_seqs + sum) / seconds_of(drafter, size, alone);
+        double sum = sum_of_best(&levels, &num_drafted, &level);
+        double seconds = seconds_of(drafter, num_seqs + num_drafted, num_seqs, alone);
+        if (!num_drafted || !(seconds > 0)) break;
+        double rate = (num_seqs + sum) / seconds;
         if (rate <= best) {
-            drafter->seconds[1][size] *= 1 - forget;
+            drafter->costs[1][size].doubt *= 1 - forget;
             continue;
         }
         best = rate;
         num_rows = num_drafted;
         lowest = level;
     }
-    return cut_offers(offers, num_offers, skipped, lowest, num_rows);
+    return cut_offers(drafter, offers, num_offers, skipped, lowest, num_rows);
 }
 
 uint32_t drafter_choose(struct drafter *drafter, uint32_t num_seqs, struct draft_offer *offers,
@@ -154,5 +193,5 @@ uint32_t drafter_choose(struct drafter *drafter, uint32_t num_seqs, struct draft
     if (rows_left && drafter->options.is_adaptive) {
         return choose_adaptive(drafter, num_seqs, offers, num_offers, skipped);
     }
-    return cut_offers(offers, num_offers, 0, 0, rows_left);
+    return cut_offers(drafter, offers, num_offers, 0, 0, rows_left);
 }

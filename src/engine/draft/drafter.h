@@ -36,8 +36,14 @@ struct draft_offer {
 struct drafter {
     struct draft_options options;
     uint32_t rows_max; // of a step with drafts
+    uint32_t turn; // which sequence gets the next row where rows are short
     struct draft_record common; // of all sequences: a new one begins with it
-    double seconds[2][DRAFT_SIZES]; // of a step without drafts and with; 0: not measured
+    // Steps without drafts and with, by their size.
+    struct draft_cost {
+        double seconds; // 0: not measured
+        double num_rows; // that took so long
+        double doubt; // below 1: the seconds may have become fewer since they were measured
+    } costs[2][DRAFT_SIZES];
 };
 
 // rows_max: most rows of logits of a step.
