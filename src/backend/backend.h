@@ -31,6 +31,7 @@
 #include "backend/collective.h"
 #include "backend/expert_args.h"
 #include "backend/recurrent.h"
+#include "backend/row_args.h"
 #include "backend/sample_args.h"
 #include "backend/weight_format.h"
 #include "base/byte_source.h"
@@ -280,7 +281,9 @@ struct attention_args {
     uint32_t kv_group;
     struct kv_place place; // in each block, in a cache whose layers have different shapes
     uint32_t num_heads, num_kv_heads, head_dim;
-    void *qkv; // dev [num_tokens][(num_heads + 2 * num_kv_heads) * head_dim]
+    void *qkv; // dev [num_tokens][attention_row_heads * head_dim]
+    // The cache has the keys and values already, and qkv has q alone; only with ops.gelu_mul.
+    bool reads_kv;
     void *out; // dev [num_tokens][num_heads * head_dim], written by attention
     const float *q_norm, *k_norm; // dev [head_dim] or NULL
     const float *rope; // dev [max_positions][head_dim]: head_dim/2 cosines, then sines
@@ -292,6 +295,10 @@ struct attention_args {
     const float *sinks; // dev [num_heads]: a score that has no position and no value; or NULL
 };
 
+static inline size_t attention_row_heads(const struct attention_args *args) {
+    return args->num_heads + (args->reads_kv ? 0 : 2 * (size_t)args->num_kv_heads);
+}
+
 static inline const float *attention_q_rope(const struct attention_args *args) {
     return args->q_rope ? args->q_rope : args->rope;
 }
@@ -302,37 +309,6 @@ struct silu_mul_args {
     void *out; // dev [rows][cols]
     uint32_t rows, cols;
     enum activation activation;
-};
-
-// x *= sigmoid(gate). A row has a gate for each element, or one for all.
-struct sigmoid_mul_args {
-    void *x; // dev [rows][cols] in/out
-    const void *gate; // dev [rows][gate_stride]: the first cols elements of a row or, per row, one
-    uint32_t rows, cols, gate_stride;
-    bool is_per_row;
-};
-
-// out = factor * x or, with `adds`, out += factor * x.
-struct scale_args {
-    const void *x; // dev [count]
-    void *out; // dev [count]; may be x
-    size_t count; // a multiple of 8
-    float factor;
-    bool adds;
-};
-
-// x = cap * tanh(x / cap)
-struct softcap_args {
-    float *x; // dev [count] in/out
-    size_t count;
-    float cap;
-};
-
-struct gather_rows_args {
-    const void *x; // dev [any][cols]
-    const int32_t *index; // dev [rows]
-    void *out; // dev [rows][cols]
-    uint32_t rows, cols;
 };
 
 // The ops that every backend has.
@@ -376,6 +352,8 @@ struct backend_ops {
     void (*attention_prepare)(struct backend *backend, const struct attention_args *args);
     void (*attention)(struct backend *backend, const struct attention_args *args);
     void (*silu_mul)(struct backend *backend, const struct silu_mul_args *args);
+    // Optional. A backend that has it knows attention_args.reads_kv too.
+    void (*gelu_mul)(struct backend *backend, const struct gelu_mul_args *args);
     void (*sigmoid_mul)(struct backend *backend, const struct sigmoid_mul_args *args);
     void (*scale)(struct backend *backend, const struct scale_args *args);
     void (*softcap)(struct backend *backend, const struct softcap_args *args);

@@ -47,10 +47,7 @@ static const struct {
     const char *architecture, *key, *want;
     bool is_required; // the class has another default
 } only_values[] = {
-    {"Gemma4ForCausalLM", "hidden_size_per_layer_input", "0", true},
-    {"Gemma4ForCausalLM", "num_kv_shared_layers", "0", false},
     {"Gemma4ForCausalLM", "use_bidirectional_attention", "\"vision\"", false}, // of images
-    {"Gemma4ForCausalLM", "use_double_wide_mlp", "false", false},
     {"Glm4MoeForCausalLM", "n_group", "1", false},
     {"Glm4MoeForCausalLM", "topk_group", "1", false},
     {"GraniteMoeHybridForCausalLM", "layer_types", "\"attention\"", true},
@@ -253,6 +250,33 @@ static enum status read_layer_heads(struct own_config *out, const json_t *root, 
                                     &out->num_global_kv_heads, what, err);
 }
 
+// The keys of E2B and E4B. The class' default is theirs, so a model without must say 0 or null.
+static enum status read_layer_inputs(struct own_config *out, const json_t *root,
+                                     uint32_t num_layers, const char *what, struct err *err) {
+    static const char size_key[] = "hidden_size_per_layer_input";
+    static const char vocab_key[] = "vocab_size_per_layer_input";
+    uint32_t vocab_size = 262144, layer_vocab_size = 262144, shared = 0;
+    out->layer_input_size = json_object_get(root, size_key) ? 0 : 256;
+    enum status status =
+        config_read_u32(root, size_key, 0, 1 << 14, &out->layer_input_size, what, err);
+    if (!status) status = config_read_u32(root, "vocab_size", 1, INT32_MAX, &vocab_size, what, err);
+    if (!status) {
+        status = config_read_u32(root, vocab_key, 1, INT32_MAX, &layer_vocab_size, what, err);
+    }
+    if (!status) {
+        status =
+            config_read_u32(root, "num_kv_shared_layers", 0, num_layers - 1, &shared, what, err);
+    }
+    if (!status) {
+        status = jread_bool(root, "use_double_wide_mlp", &out->has_wide_shared_layers, what, err);
+    }
+    out->num_shared_kv_layers = shared;
+    if (status || !out->layer_input_size || vocab_size == layer_vocab_size) return status;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"%s\" is %u, which is not supported, want \"vocab_size\", %u", what,
+                   vocab_key, layer_vocab_size, vocab_size);
+}
+
 // Heads of the layers without a window. Where v is k they may have another number of them.
 static enum status read_global_heads(struct own_config *out, const json_t *root, const char *what,
                                      struct err *err) {
@@ -312,6 +336,7 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
     if (!status) status = read_factors(out, root, architecture, what, err);
     if (!status && own_config_has(architecture, "global_head_dim")) {
         status = read_global_heads(out, root, what, err);
+        if (!status) status = read_layer_inputs(out, root, num_layers, what, err);
     }
     if (!status && own_config_has(architecture, "use_qk_norm")) {
         status = jread_bool(root, "use_qk_norm", &out->use_qk_norm, what, err);

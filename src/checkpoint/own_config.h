@@ -25,6 +25,10 @@ struct own_config {
     uint32_t global_head_dim, num_global_kv_heads;
     bool has_keys_as_values; // of those layers: v is k
     float logits_softcap; // 0: none
+    // Gemma 4's E2B and E4B: the width of a token's input to each layer, 0: none; how many layers
+    // at the end read the keys and values of earlier ones; whether their MLPs are twice as wide.
+    uint32_t layer_input_size, num_shared_kv_layers;
+    bool has_wide_shared_layers;
     bool use_qk_norm; // q and k are normed by head
     bool lacks_rope; // no layer has a rotary embedding
     bool *has_no_rope; // [num_layers]; NULL: all layers have a rotary embedding

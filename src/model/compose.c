@@ -113,7 +113,7 @@ void compose_project_in(struct pass *pass, const struct project_in *in) {
     ops->silu_mul(d->backend, &(struct silu_mul_args){.gate_up = w->gate_up,
                                                       .out = out,
                                                       .rows = rows,
-                                                      .cols = d->shape.intermediate_size,
+                                                      .cols = in->gated_size,
                                                       .activation = in->activation});
 }
 

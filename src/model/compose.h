@@ -29,6 +29,7 @@ struct project_in {
     const float *norm; // NULL: out = linear(residual)
     void *out;
     bool is_gated;
+    uint32_t gated_size; // with is_gated: of a half
     enum activation activation; // with is_gated
 };
 void compose_project_in(struct pass *pass, const struct project_in *in);

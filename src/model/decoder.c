@@ -1,5 +1,7 @@
 /* The forward pass. Families and ranks differ only in data: the table of layers, norms that are
  * NULL, slices. */
+#include <math.h>
+
 #include "base/check.h"
 #include "model/compose.h"
 
@@ -72,7 +74,7 @@ static void softmax_attention(struct pass *pass, uint32_t layer_index) {
     const struct decoder_workspace *w = &d->workspace;
     bool norms_each = described->head_norm == HEAD_NORM_EACH;
     if (described->head_norm == HEAD_NORM_ROW) norm_rows(pass, layer_index);
-    if (layer->v_norm) norm_values(pass, layer_index);
+    if (layer->v_norm) norm_values(pass, layer_index); // of keys and values of its own
     compose_attend(pass, &(struct attention_args){
                              .step = pass->step,
                              .cache = pass->cache,
@@ -83,6 +85,7 @@ static void softmax_attention(struct pass *pass, uint32_t layer_index) {
                              .place = described->kv_place,
                              .num_kv_heads = layer_kv_heads(described, d->shape.world_size),
                              .head_dim = described->head_dim,
+                             .reads_kv = described->kv_source != KV_OWN,
                              .qkv = w->qkv,
                              .out = w->attended,
                              .q_norm = norms_each ? layer->q_norm : NULL,
@@ -158,6 +161,8 @@ static void dense_mlp(struct pass *pass, uint32_t layer_index) {
                                                   .norm = layer->mlp_norm,
                                                   .out = w->activated,
                                                   .is_gated = true,
+                                                  .gated_size = described->mlp_factor *
+                                                                pass->d->shape.intermediate_size,
                                                   .activation = described->activation});
     compose_project_out(pass, layer->down, w->activated,
                         &(struct block_end){layer->mlp_post_norm, described->residual_scale});
@@ -350,7 +355,9 @@ const float *decoder_logits(struct decoder *d, const int32_t *index, uint32_t ro
 // Whether what comes before two layers' MLPs takes the same kernels.
 static bool mix_alike(const struct decoder *d, uint32_t i, uint32_t k) {
     const struct layer *a = &d->table->layers[i], *b = &d->table->layers[k];
-    return a->mixer == b->mixer && a->head_dim == b->head_dim && a->num_kv_heads == b->num_kv_heads;
+    return a->mixer == b->mixer && a->head_dim == b->head_dim &&
+           a->num_kv_heads == b->num_kv_heads && a->kv_source == b->kv_source &&
+           a->mlp_factor == b->mlp_factor;
 }
 
 void decoder_warm_up_linears(struct decoder *d, uint32_t rows) {
@@ -405,6 +412,67 @@ static uint32_t num_alike(const struct decoder *d, uint32_t i) {
     return num;
 }
 
+// A token's inputs of the layers: (norm(W embedding / sqrt(hidden)) + sqrt(size) * its row of the
+// table) / sqrt(2). The norm's weights have the last factor.
+static void make_layer_inputs(struct pass *pass) {
+    struct decoder *d = pass->d;
+    const struct decoder_workspace *w = &d->workspace;
+    const struct backend_ops *ops = d->backend->ops;
+    uint32_t rows = pass->step->num_tokens, size = d->table->layer_input_size;
+    uint32_t num_layers = d->table->num_layers;
+    size_t count = (size_t)rows * num_layers * size;
+    if (!size) return;
+    ops->embed(d->backend, &(struct embed_args){.step = pass->step,
+                                                .table = d->layer_embedding,
+                                                .out = w->layer_inputs});
+    ops->scale(d->backend, &(struct scale_args){.x = w->layer_inputs,
+                                                .out = w->layer_inputs,
+                                                .count = count,
+                                                .factor = sqrtf((float)size / 2)});
+    ops->linear(d->backend, &(struct linear_args){.linear = d->layer_projection,
+                                                  .x = w->residual,
+                                                  .out = w->layer_projections,
+                                                  .rows = rows});
+    ops->scale(d->backend,
+               &(struct scale_args){.x = w->layer_projections,
+                                    .out = w->layer_projections,
+                                    .count = count,
+                                    .factor = 1 / sqrtf((float)d->config->hidden_size)});
+    ops->rms_norm(d->backend, &(struct rms_norm_args){.x = w->layer_projections,
+                                                      .weight = d->layer_projection_norm,
+                                                      .out = w->layer_projections,
+                                                      .rows = rows,
+                                                      .cols = size,
+                                                      .eps = d->config->rms_norm_eps,
+                                                      .stride = num_layers * size,
+                                                      .groups = num_layers});
+    ops->scale(d->backend, &(struct scale_args){.x = w->layer_projections,
+                                                .out = w->layer_inputs,
+                                                .count = count,
+                                                .factor = 1,
+                                                .adds = true});
+}
+
+// residual += norm(W2(gelu(W1 residual) * input)).
+static void add_layer_input(struct pass *pass, uint32_t layer_index) {
+    struct decoder *d = pass->d;
+    const struct decoder_layer *layer = &d->layers[layer_index];
+    const struct decoder_workspace *w = &d->workspace;
+    uint32_t rows = pass->step->num_tokens, size = d->table->layer_input_size;
+    size_t offset = (size_t)layer_index * size * dtype_size(d->backend->activation_dtype);
+    compose_project_in(pass,
+                       &(struct project_in){.linear = layer->input_gate, .out = w->layer_gate});
+    d->backend->ops->gelu_mul(d->backend,
+                              &(struct gelu_mul_args){.gate = w->layer_gate,
+                                                      .up = (const char *)w->layer_inputs + offset,
+                                                      .out = w->layer_gated,
+                                                      .rows = rows,
+                                                      .cols = size,
+                                                      .up_stride = d->table->num_layers * size});
+    compose_project_out(pass, layer->input_projection, w->layer_gated,
+                        &(struct block_end){layer->input_end_norm, 1});
+}
+
 // Runs the layers, but at most `most_of_a_kind` that take the same kernels: the warm-up runs few.
 static void run_layers(struct pass *pass, uint32_t most_of_a_kind) {
     const struct decoder *d = pass->d;
@@ -416,6 +484,7 @@ static void run_layers(struct pass *pass, uint32_t most_of_a_kind) {
         } else {
             dense_mlp(pass, i);
         }
+        if (d->layers[i].input_gate) add_layer_input(pass, i);
         compose_scale_residual(pass, d->layers[i].scalar);
     }
 }
@@ -428,6 +497,7 @@ static const float *forward(struct decoder *d, struct kv_cache *cache, const str
 
     struct pass pass = {.d = d, .cache = cache, .step = step};
     embed(&pass);
+    make_layer_inputs(&pass);
     compose_begin(&pass);
     if (!compose_layers(&pass)) run_layers(&pass, most_of_a_kind);
     compose_end(&pass);

@@ -41,6 +41,10 @@ struct decoder_layer {
     // Of the expert that all tokens go to; NULL: there is none.
     struct linear *shared_gate_up, *shared_down;
     struct linear *shared_gate; // [SHARED_GATES][hidden]; NULL: its result is added as it is
+    // Of a layer with an input: [layer_input_size][hidden], [hidden][layer_input_size], and the
+    // norm behind them.
+    struct linear *input_gate, *input_projection;
+    float *input_end_norm; // dev [hidden]
     // Of a layer with branches: in front of the router and the experts, and behind the two.
     float *router_norm, *experts_norm, *shared_post_norm, *experts_post_norm; // dev [hidden]
     float *expert_scales; // dev [num_experts], as in route_args
@@ -67,6 +71,9 @@ struct decoder_workspace {
     void *shared_gate_up, *shared_activated; // dev [T][2 shared size], [T][shared size]
     void *shared; // dev [T][hidden]
     void *shared_gate; // dev [T][SHARED_GATES]
+    // Of models with inputs of layers; all but the first share memory with qkv and gate_up.
+    void *layer_inputs, *layer_projections; // dev [T][num_layers][layer_input_size]
+    void *layer_gate, *layer_gated; // dev [T][layer_input_size]
     void *last_residual, *last_projected, *last_hidden; // dev [R][hidden]
     float *logits; // dev [R][vocab]; NULL with several ranks: comm has memory for them
     size_t size_bytes;
@@ -84,6 +91,10 @@ struct decoder {
     struct linear *embedding; // [vocab of this rank][hidden]
     struct linear *lm_head; // the embedding when tied
     float *final_norm; // dev [hidden]
+    // Of models with inputs of layers: [vocab][num_layers layer_input_size] and the same rows
+    // [hidden], and a norm of the latter's result, times 1 / sqrt(2).
+    struct linear *layer_embedding, *layer_projection;
+    float *layer_projection_norm; // dev [layer_input_size]
     struct decoder_layer *layers; // [num_layers]
     struct fused_model *fused; // NULL where the backend has no fused layers
 

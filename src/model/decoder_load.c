@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "model/code_reader.h"
 #include "model/delta_load.h"
+#include "model/layer_inputs_load.h"
 #include "model/loader.h"
 #include "model/rope.h"
 
@@ -19,7 +20,8 @@ static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_
     bool is_row = described->head_norm == HEAD_NORM_ROW;
     uint32_t q = is_row ? d->config->num_heads : 1, k = is_row ? described->num_kv_heads : 1;
     enum status status = loader_load_head_norm(l, i, q_norm, q, dim, rotary, &layer->q_norm);
-    return status ? status : loader_load_head_norm(l, i, k_norm, k, dim, rotary, &layer->k_norm);
+    if (status || described->kv_source != KV_OWN) return status;
+    return loader_load_head_norm(l, i, k_norm, k, dim, rotary, &layer->k_norm);
 }
 
 // Where a norm is behind attention, "post_attention_layernorm" is that one, else the MLP's.
@@ -78,12 +80,13 @@ static enum status load_mlp(struct loader *l, uint32_t i, const struct mlp *mlp)
 static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct decoder *d = l->decoder;
     const struct layer_formats formats = linear_formats_layer(&d->formats, i);
+    uint32_t factor = d->table->layers[i].mlp_factor; // several ranks: 1
     return load_mlp(l, i,
                     &(struct mlp){
                         .names = &d->table->mlp,
-                        .size = d->config->intermediate_size,
+                        .size = factor * d->config->intermediate_size,
                         .start = d->shape.intermediate_start,
-                        .count = d->shape.intermediate_size,
+                        .count = factor * d->shape.intermediate_size,
                         .has_bias = d->table->layers[i].has_mlp_bias,
                         .gate_up_format = formats.gate_up,
                         .down_format = formats.down,
@@ -339,7 +342,8 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
     struct row_part gate = parts[0];
     gate.start += dim;
     gate.rotary_dim = 0;
-    const struct row_linear linears[] = {{parts, 3, formats.qkv, &layer->qkv},
+    bool has_kv = described->kv_source == KV_OWN;
+    const struct row_linear linears[] = {{parts, has_kv ? 3 : 1, formats.qkv, &layer->qkv},
                                          {&gate, 1, formats.gates, &layer->gates}};
     const struct col_part o = {O_MODULE,           c->hidden_size,
                                c->num_heads * dim, s->head_start * dim,
@@ -347,7 +351,8 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
     enum status status =
         loader_load_rows(l, i, linears, has_gate ? 2 : 1, c->hidden_size, described->has_qkv_bias);
     if (!status) status = loader_load_cols(l, i, &o, described->has_o_bias, &layer->o);
-    if (!status && described->has_v_norm) status = make_value_norm(l, dim, layer);
+    if (!status && !has_kv) status = layer_inputs_drop_keys(l, i);
+    if (!status && has_kv && described->has_v_norm) status = make_value_norm(l, dim, layer);
     return status || !described->has_sinks ? status : load_sinks(l, i, layer);
 }
 
@@ -357,6 +362,7 @@ static enum status load_layer(struct loader *l, uint32_t i) {
     layer->scalar = 1;
     enum status status = load_norms(l, i, layer);
     if (!status && described->has_scalar) status = load_scalar(l, i, layer);
+    if (!status) status = layer_inputs_load_layer(l, i);
     if (status) return status;
     status = described->mixer == MIXER_GATED_DELTA_NET ? delta_load(l, i, layer)
                                                        : load_attention(l, i, layer);
@@ -392,6 +398,7 @@ static enum status load_ends(struct loader *l) {
         status =
             load_vocabulary(l, "lm_head.weight", linear_formats_lm_head(&d->formats), &d->lm_head);
     }
+    if (!status) status = layer_inputs_load(l);
     if (status) return status;
     return loader_load_norm(l, "model.norm.weight", d->config->hidden_size, d->table->logits_scale,
                             &d->final_norm);
@@ -550,6 +557,9 @@ void decoder_destroy(struct decoder *d) {
         ops->linear_destroy(d->backend, layer->shared_gate_up);
         ops->linear_destroy(d->backend, layer->shared_down);
         ops->linear_destroy(d->backend, layer->shared_gate);
+        ops->linear_destroy(d->backend, layer->input_gate);
+        ops->linear_destroy(d->backend, layer->input_projection);
+        ops->release(d->backend, layer->input_end_norm);
         ops->release(d->backend, layer->delta.conv);
         ops->release(d->backend, layer->delta.decay);
         ops->release(d->backend, layer->delta.dt_bias);
@@ -576,6 +586,9 @@ void decoder_destroy(struct decoder *d) {
     }
     if (d->lm_head != d->embedding) ops->linear_destroy(d->backend, d->lm_head);
     ops->linear_destroy(d->backend, d->embedding);
+    ops->linear_destroy(d->backend, d->layer_embedding);
+    ops->linear_destroy(d->backend, d->layer_projection);
+    ops->release(d->backend, d->layer_projection_norm);
     ops->release(d->backend, d->final_norm);
     ops->release(d->backend, d->workspace_memory);
     ops->release(d->backend, d->state_memory);

@@ -122,7 +122,8 @@ enum status decoder_shape_of(struct decoder_shape *out, const struct model_confi
 }
 
 static uint32_t qkv_size(const struct layer *layer, const struct decoder_shape *s) {
-    return (s->num_heads + 2 * layer_kv_heads(layer, s->world_size)) * layer->head_dim;
+    uint32_t kv_heads = layer->kv_source == KV_OWN ? layer_kv_heads(layer, s->world_size) : 0;
+    return (s->num_heads + 2 * kv_heads) * layer->head_dim;
 }
 
 // Elements of a token's q, k, v and z in a gated delta net; 0: the model has none.
@@ -193,7 +194,7 @@ static void add_delta(struct linears_bytes *all, const struct model_config *c,
 static size_t norm_size(const struct model_config *c, const struct layer *layer) {
     size_t norms = layer->norm_place == NORM_AROUND ? 4 : 2, heads = 0;
     if (layer->has_branches) norms += 4;
-    if (layer->head_norm == HEAD_NORM_EACH) heads = 2;
+    if (layer->head_norm == HEAD_NORM_EACH) heads = layer->kv_source == KV_OWN ? 2 : 1;
     if (layer->head_norm == HEAD_NORM_ROW) heads = (size_t)c->num_heads + layer->num_kv_heads;
     return norms * c->hidden_size + heads * layer->head_dim;
 }
@@ -209,13 +210,18 @@ static void add_layer(struct linears_bytes *all, const struct model_config *c,
     all->sum += norm_size(c, layer) * sizeof(float);
     if (layer->has_sinks) all->sum += s->num_heads * sizeof(float);
     if (layer->has_v_norm) all->sum += layer->head_dim * sizeof(float);
+    if (table->layer_input_size) {
+        add_linear(all, table->layer_input_size, c->hidden_size, false, linear_formats_router());
+        add_linear(all, c->hidden_size, table->layer_input_size, false, linear_formats_router());
+        all->sum += c->hidden_size * sizeof(float);
+    }
     if (layer->is_sparse) {
         add_sparse_mlp(all, c, table, layer, s, formats);
         return;
     }
-    add_linear(all, 2 * s->intermediate_size, c->hidden_size, layer->has_mlp_bias,
-               formats->gate_up);
-    add_linear(all, c->hidden_size, s->intermediate_size, layer->has_mlp_bias, formats->down);
+    uint32_t size = layer->mlp_factor * s->intermediate_size;
+    add_linear(all, 2 * size, c->hidden_size, layer->has_mlp_bias, formats->gate_up);
+    add_linear(all, c->hidden_size, size, layer->has_mlp_bias, formats->down);
 }
 
 size_t decoder_weights_bytes(const struct model_config *c, const struct layer_table *table,
@@ -230,6 +236,12 @@ size_t decoder_weights_bytes(const struct model_config *c, const struct layer_ta
                                                linear_formats_lm_head(formats)};
     for (int i = 0; i < (c->tie_word_embeddings ? 1 : 2); i++) {
         add_linear(&all, s->vocab_size, c->hidden_size, false, vocabulary[i]);
+    }
+    if (table->layer_input_size) {
+        uint32_t cols = table->num_layers * table->layer_input_size;
+        add_linear(&all, c->vocab_size, cols, false, linear_formats_layer_embedding(formats));
+        add_linear(&all, cols, c->hidden_size, false, linear_formats_router());
+        all.sum += table->layer_input_size * sizeof(float);
     }
     return all.sum + all.scratch;
 }
@@ -252,6 +264,7 @@ size_t decoder_state_bytes(const struct layer_table *table, const struct decoder
 static uint64_t attention_parameters(const struct model_config *c, const struct layer *layer) {
     uint64_t hidden = c->hidden_size, q = (uint64_t)c->num_heads * layer->head_dim;
     uint64_t kv = (uint64_t)layer->num_kv_heads * layer->head_dim;
+    if (layer->kv_source != KV_OWN) kv = 0;
     uint64_t sum = hidden * (q + (layer->has_keys_as_values ? 1 : 2) * kv) + q * hidden;
     if (layer->has_output_gate) sum += hidden * q;
     if (layer->has_qkv_bias) sum += q + 2 * kv;
@@ -269,12 +282,13 @@ static uint64_t delta_parameters(const struct model_config *c) {
 // With `num_experts` experts if it is sparse.
 static uint64_t layer_parameters(const struct model_config *c, const struct layer_table *table,
                                  const struct layer *layer, uint64_t num_experts) {
-    uint64_t hidden = c->hidden_size, inter = c->intermediate_size;
+    uint64_t hidden = c->hidden_size, inter = (uint64_t)layer->mlp_factor * c->intermediate_size;
     bool is_delta = layer->mixer == MIXER_GATED_DELTA_NET;
     uint64_t sum = norm_size(c, layer);
     sum += is_delta ? delta_parameters(c) : attention_parameters(c, layer);
     if (layer->has_sinks) sum += c->num_heads;
     sum += layer->has_scalar;
+    if (table->layer_input_size) sum += hidden * (2 * (uint64_t)table->layer_input_size + 1);
     if (layer->is_sparse) {
         uint64_t shared = c->moe.shared_intermediate_size;
         if (shared) sum += 3 * hidden * shared;
@@ -297,6 +311,8 @@ static uint64_t num_parameters(const struct model_config *c, const struct layer_
     for (uint32_t i = 0; i < table->num_layers; i++) {
         sum += layer_parameters(c, table, &table->layers[i], num_experts);
     }
+    uint64_t inputs = (uint64_t)table->num_layers * table->layer_input_size;
+    sum += inputs * (c->vocab_size + (uint64_t)c->hidden_size) + table->layer_input_size;
     return sum + (uint64_t)c->hidden_size * c->vocab_size * (c->tie_word_embeddings ? 1 : 2);
 }
 
@@ -336,6 +352,17 @@ static void lay_out_sparse_mlp(struct decoder_workspace *w, char *base, size_t *
     w->shared_gate = take(base, at, num_tokens, SHARED_GATES, element_size);
 }
 
+// What is used where the inputs of layers are made, and then at each layer's end.
+static void lay_out_layer_inputs(struct decoder_workspace *w, char *base, size_t *at,
+                                 const struct layer_table *table, size_t num_tokens,
+                                 size_t element_size) {
+    size_t size = table->layer_input_size, end = *at;
+    w->layer_projections = take(base, at, num_tokens, table->num_layers * size, element_size);
+    w->layer_gate = take(base, &end, num_tokens, size, element_size);
+    w->layer_gated = take(base, &end, num_tokens, size, element_size);
+    if (end > *at) *at = end;
+}
+
 static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
@@ -354,11 +381,13 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     // Attention and the two kinds of MLP never use their intermediates at the same time, so these
     // share one region.
     size_t attention_at = at, mlp_at = at, sparse_at = at;
-    size_t qkv = qkvz_size(&s->delta), attended = 0;
+    size_t inputs_at = at;
+    size_t qkv = qkvz_size(&s->delta), attended = 0, mlp_factor = 1;
     for (uint32_t i = 0; i < table->num_layers; i++) {
         const struct layer *layer = &table->layers[i];
         qkv = larger(qkv, qkv_size(layer, s));
         attended = larger(attended, (size_t)s->num_heads * layer->head_dim);
+        mlp_factor = larger(mlp_factor, layer->mlp_factor);
     }
     size_t values = (size_t)s->delta.num_heads * s->delta.value_dim;
     w.qkv = take(base, &attention_at, T, qkv, element_size);
@@ -373,13 +402,21 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
         w.delta_scratch = take(base, &attention_at, scratch, 1, 1);
     }
     if (c->moe.num_sparse_layers < c->num_layers) {
-        w.gate_up = take(base, &mlp_at, T, 2 * (size_t)s->intermediate_size, element_size);
-        w.activated = take(base, &mlp_at, T, s->intermediate_size, element_size);
+        size_t size = mlp_factor * s->intermediate_size;
+        w.gate_up = take(base, &mlp_at, T, 2 * size, element_size);
+        w.activated = take(base, &mlp_at, T, size, element_size);
     }
     if (c->moe.num_sparse_layers) {
         lay_out_sparse_mlp(&w, base, &sparse_at, c, s, limits->max_num_tokens, b);
     }
-    at = larger(larger(attention_at, mlp_at), sparse_at);
+    if (table->layer_input_size) {
+        lay_out_layer_inputs(&w, base, &inputs_at, table, T, element_size);
+    }
+    at = larger(larger(attention_at, mlp_at), larger(sparse_at, inputs_at));
+    if (table->layer_input_size) {
+        size_t cols = (size_t)table->num_layers * table->layer_input_size;
+        w.layer_inputs = take(base, &at, T, cols, element_size);
+    }
     w.last_residual = take(base, &at, R, c->hidden_size, element_size);
     w.last_projected = take(base, &at, R, c->hidden_size, element_size);
     w.last_hidden = take(base, &at, R, c->hidden_size, element_size);

@@ -18,10 +18,22 @@ static const struct expert_names names = {
     .stacked_down = "down_proj",
 };
 
+// Layers at the end read the keys and values of the last layer of their kind before them.
+static void share_keys(struct layer_table *table, const struct own_config *own) {
+    uint32_t first = table->num_layers - own->num_shared_kv_layers;
+    for (uint32_t i = first; i < table->num_layers; i++) {
+        uint32_t source = first;
+        while (source && !table->layers[source - 1].window != !table->layers[i].window) source--;
+        table->layers[i].kv_source = source ? source - 1 : i; // layer_table_check refuses itself
+        if (own->has_wide_shared_layers) table->layers[i].mlp_factor = 2;
+    }
+}
+
 static void change(struct layer_table *table, const struct model_config *config) {
     const struct own_config *own = &config->own;
     table->embedding_scale = sqrtf((float)config->hidden_size);
     table->logits_softcap = own->logits_softcap;
+    table->layer_input_size = own->layer_input_size;
     table->ropes[1] = config->local_rope;
     table->num_ropes = 2;
     for (uint32_t i = 0; i < table->num_layers; i++) {
@@ -38,6 +50,7 @@ static void change(struct layer_table *table, const struct model_config *config)
         layer->has_keys_as_values = own->has_keys_as_values;
         if (own->num_global_kv_heads) layer->num_kv_heads = own->num_global_kv_heads;
     }
+    share_keys(table, own);
 }
 
 const struct model_family family_gemma4 = {

@@ -27,6 +27,8 @@ enum status layer_table_init(struct layer_table *table, const struct model_confi
             .rotary_dim = model_config_rotary_dim(config),
             .query_scale = 1.0f / sqrtf((float)config->head_dim),
             .residual_scale = 1,
+            .kv_source = KV_OWN,
+            .mlp_factor = 1,
             .is_sparse = config->moe.num_experts && config->moe.is_sparse[i],
             .kv_index = i,
         };
@@ -46,13 +48,17 @@ bool layer_table_has_windows(const struct layer_table *table) {
     return false;
 }
 
-static bool has_kv(const struct layer *layer) {
+static bool attends(const struct layer *layer) {
     return layer->mixer == MIXER_ATTENTION;
+}
+
+static bool has_kv(const struct layer *layer) {
+    return attends(layer) && layer->kv_source == KV_OWN;
 }
 
 uint32_t layer_table_num_states(const struct layer_table *table) {
     uint32_t num = 0;
-    for (uint32_t i = 0; i < table->num_layers; i++) num += !has_kv(&table->layers[i]);
+    for (uint32_t i = 0; i < table->num_layers; i++) num += !attends(&table->layers[i]);
     return num;
 }
 
@@ -83,6 +89,13 @@ bool layer_table_has_branches(const struct layer_table *table) {
     return false;
 }
 
+bool layer_table_shares_kv(const struct layer_table *table) {
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        if (table->layers[i].kv_source != KV_OWN) return true;
+    }
+    return false;
+}
+
 bool layer_table_has_kv_shapes(const struct layer_table *table) {
     struct kv_shape shapes[KV_SHAPES_MAX];
     return find_kv_shapes(table, 1, shapes) > 1;
@@ -92,12 +105,12 @@ uint32_t layer_table_first_with_rope(const struct layer_table *table, uint32_t i
     const struct layer *layer = &table->layers[i];
     for (uint32_t k = 0; k < i; k++) {
         const struct layer *other = &table->layers[k];
-        if (has_kv(other) && other->rope == layer->rope && other->head_dim == layer->head_dim &&
+        if (attends(other) && other->rope == layer->rope && other->head_dim == layer->head_dim &&
             other->rotary_dim == layer->rotary_dim) {
             return k;
         }
     }
-    return has_kv(layer) ? i : table->num_layers;
+    return attends(layer) ? i : table->num_layers;
 }
 
 const struct rope_config *layer_table_rope(const struct layer_table *table, uint32_t i) {
@@ -203,6 +216,14 @@ void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint
         if (heads > end.num_heads) end.num_heads = heads;
         if (elements > end.num_elements) end.num_elements = elements;
     }
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        struct layer *layer = &table->layers[i];
+        if (!attends(layer) || has_kv(layer)) continue;
+        const struct layer *source = &table->layers[layer->kv_source];
+        layer->kv_group = source->kv_group;
+        layer->kv_index = source->kv_index;
+        layer->kv_place = source->kv_place;
+    }
     bool has_shapes = layer_table_has_kv_shapes(table);
     table->kv_block_end = has_shapes ? end : (struct kv_place){0, 0};
     table->num_kv_shapes = has_shapes ? find_kv_shapes(table, world_size, table->kv_shapes) : 0;
@@ -239,8 +260,10 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
     } cases[] = {
         {"experts with gelu",
          layer->is_sparse && !layer->has_branches && layer->activation == ACTIVATION_GELU_TANH},
-        {"linear attention with a rotary embedding", !has_kv(layer) && layer->rope != ROPE_NONE},
-        {"linear attention over a window", !has_kv(layer) && layer->window},
+        {"linear attention with a rotary embedding", !attends(layer) && layer->rope != ROPE_NONE},
+        {"linear attention over a window", !attends(layer) && layer->window},
+        {"no earlier layer of its kind whose keys it could read",
+         layer->kv_source != KV_OWN && layer->kv_source >= index},
         {"a soft limit of attention scores", layer->softcap != 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -273,6 +296,12 @@ enum status layer_table_check(const struct layer_table *table, struct err *err) 
 
 enum status layer_table_check_ranks(const struct layer_table *table, uint32_t world_size,
                                     struct err *err) {
+    if (world_size > 1 && (table->layer_input_size || layer_table_shares_kv(table))) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s has inputs of layers, or layers that read the keys of others, which is "
+                       "not supported with %u ranks; want tensor_parallel_size 1",
+                       table->family, world_size);
+    }
     for (uint32_t i = 0; i < table->num_layers && world_size > 1; i++) {
         if (table->layers[i].head_norm != HEAD_NORM_ROW) continue;
         return err_set(err, ERR_UNSUPPORTED,

@@ -45,6 +45,7 @@ enum mixer {
 
 enum { ROPE_TABLES_MAX = 4 };
 #define ROPE_NONE UINT32_MAX
+#define KV_OWN UINT32_MAX
 
 struct layer {
     enum mixer mixer; // with a state: no rope, window, softcap or sinks, and no KV group
@@ -70,6 +71,10 @@ struct layer {
     // norms of its own around it. The router has one too, and a factor for each expert's weight.
     bool has_branches;
     bool has_expert_bias; // of the router, and of each expert's gate, up and down
+    // It has no keys and values of its own, and reads those of this earlier layer. kv_source is
+    // KV_OWN: it has its own.
+    uint32_t kv_source;
+    uint32_t mlp_factor; // the dense MLP is so many times intermediate_size wide
     // Where its keys and values are: its index in its KV group, and this rank's part of a block.
     uint32_t kv_group, kv_index;
     struct kv_place kv_place;
@@ -107,6 +112,9 @@ struct layer_table {
     enum norm_kind norm_kind; // of all norms, the last one included
     float embedding_scale, logits_scale; // factors of the embeddings and of the logits
     float logits_softcap; // as a layer's softcap; 0: none
+    // Each layer ends with residual += norm(W2(gelu(W1 residual) * input)), where a token's inputs
+    // [num_layers][layer_input_size] are made of its embedding and of a table. 0: none does.
+    uint32_t layer_input_size;
     struct rope_config ropes[ROPE_TABLES_MAX]; // [num_ropes]
     uint32_t num_ropes;
     bool is_qkv_stacked; // the checkpoint has q, k and v in one tensor
@@ -152,6 +160,7 @@ uint32_t layer_table_first_with_rope(const struct layer_table *table, uint32_t i
 // The rotary embedding of layer `i`; NULL: it has none.
 const struct rope_config *layer_table_rope(const struct layer_table *table, uint32_t i);
 bool layer_table_has_branches(const struct layer_table *table);
+bool layer_table_shares_kv(const struct layer_table *table); // some kv_source is not KV_OWN
 // Layers that keep a state of each sequence in place of keys and values.
 uint32_t layer_table_num_states(const struct layer_table *table);
 

@@ -115,6 +115,7 @@ static enum status find_attention(const struct finder *f, uint32_t i, const stru
     uint32_t q = layer->has_output_gate ? 2 * attended : attended, kv = layer->num_kv_heads * dim;
     const uint32_t heads[] = {q, kv, kv}, all_heads = q + 2 * kv;
     uint32_t num_modules = layer->has_keys_as_values ? 2 : 3; // v's rows are k's
+    if (layer->kv_source != KV_OWN) num_modules = 1;
     enum status status = table->is_qkv_stacked
                              ? find_rows(f, i, stacked, &all_heads, 1, hidden, &out->qkv)
                              : find_rows(f, i, qkv_modules, heads, num_modules, hidden, &out->qkv);
@@ -173,14 +174,15 @@ static enum status find_layer(const struct finder *f, uint32_t i, const struct m
                              : find_attention(f, i, c, table, s, out);
     if (status) return status;
     if (layer->is_sparse) return find_sparse(f, i, c, table->expert_names, s, out);
-    return find_mlp(f, i, &table->mlp, c->hidden_size, c->intermediate_size, s->intermediate_start,
-                    &out->gate_up, &out->down);
+    return find_mlp(f, i, &table->mlp, c->hidden_size, layer->mlp_factor * c->intermediate_size,
+                    s->intermediate_start, &out->gate_up, &out->down);
 }
 
 static enum status find_vocabulary(const struct finder *f, const char *name,
-                                   const struct model_config *c, struct weight_format *out) {
+                                   const struct model_config *c, uint64_t cols,
+                                   struct weight_format *out) {
     struct found found = {0};
-    enum status status = add(f, &found, name, c->vocab_size, c->hidden_size, 0);
+    enum status status = add(f, &found, name, c->vocab_size, cols, 0);
     *out = kept(f, &found);
     return status;
 }
@@ -190,11 +192,16 @@ enum status linear_formats_find(struct linear_formats *out, const struct model_c
                                 const struct backend *backend, const struct weights *weights,
                                 struct err *err) {
     const struct finder finder = {weights, backend, err};
+    uint32_t hidden = config->hidden_size;
     *out = (struct linear_formats){.layers = calloc(table->num_layers, sizeof *out->layers)};
     if (!out->layers) return err_nomem(err, "formats of linears");
     enum status status =
-        find_vocabulary(&finder, "model.embed_tokens.weight", config, &out->embedding);
-    if (!status) status = find_vocabulary(&finder, "lm_head.weight", config, &out->lm_head);
+        find_vocabulary(&finder, "model.embed_tokens.weight", config, hidden, &out->embedding);
+    if (!status) status = find_vocabulary(&finder, "lm_head.weight", config, hidden, &out->lm_head);
+    if (!status && table->layer_input_size) {
+        uint64_t cols = (uint64_t)table->num_layers * table->layer_input_size;
+        status = find_vocabulary(&finder, LAYER_EMBEDDING, config, cols, &out->layer_embedding);
+    }
     for (uint32_t i = 0; i < table->num_layers && !status; i++) {
         status = find_layer(&finder, i, config, table, shape, &out->layers[i]);
     }
@@ -224,6 +231,10 @@ static struct weight_format made_vocabulary(const struct linear_formats *formats
 
 struct weight_format linear_formats_embedding(const struct linear_formats *formats) {
     return formats->layers ? formats->embedding : made_vocabulary(formats);
+}
+
+struct weight_format linear_formats_layer_embedding(const struct linear_formats *formats) {
+    return formats->layers ? formats->layer_embedding : made_vocabulary(formats);
 }
 
 struct weight_format linear_formats_lm_head(const struct linear_formats *formats) {

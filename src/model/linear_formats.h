@@ -21,6 +21,7 @@ struct linear_formats {
     struct weight_format format; // of all layers, if `layers` is NULL
     struct layer_formats *layers; // [num_layers] of a quantized checkpoint
     struct weight_format embedding, lm_head; // of a quantized checkpoint
+    struct weight_format layer_embedding; // likewise, of models with inputs of layers
 };
 
 // The names of a layer's linears in a checkpoint, below "model.layers.N.". Those of MLPs are in the
@@ -60,6 +61,8 @@ struct layer_formats linear_formats_layer(const struct linear_formats *formats, 
 // A router decides between experts by small differences, and is small, so it is never quantized.
 // The vocabulary's rows are embeddings as well as outputs, so made numbers have at least 8 bits.
 struct weight_format linear_formats_router(void);
+#define LAYER_EMBEDDING "model.embed_tokens_per_layer.weight"
+struct weight_format linear_formats_layer_embedding(const struct linear_formats *formats);
 struct weight_format linear_formats_embedding(const struct linear_formats *formats);
 struct weight_format linear_formats_lm_head(const struct linear_formats *formats);
 

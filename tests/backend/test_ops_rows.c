@@ -117,6 +117,13 @@ static void test_gelu_mul(void **state) {
     }
     struct silu_mul_args args = {gate_up, out, ROWS, COLS, ACTIVATION_GELU_TANH};
     backend->ops->silu_mul(backend, &args);
+    float *gate = ops_guard_alloc(ROWS * COLS), *apart = ops_guard_alloc(ROWS * COLS);
+    for (uint32_t i = 0; i < ROWS * COLS; i++) gate[i] = gate_up[i / COLS * 2 * COLS + i % COLS];
+    backend->ops->gelu_mul(
+        backend, &(struct gelu_mul_args){gate, gate_up + COLS, apart, ROWS, COLS, 2 * COLS});
+    ops_assert_same_bits(apart, out, ROWS, COLS, "gate and up apart");
+    ops_guard_free(gate, ROWS * COLS);
+    ops_guard_free(apart, ROWS * COLS);
     for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
         assert_true(fabs((double)out[i] - want[i]) <= 1e-6 * fabs(want[i]) + 1e-30);
         out[i] = (float)(want[i] = 0);

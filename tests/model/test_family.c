@@ -248,6 +248,19 @@ static void test_heads_of_gemma4(void **state) {
     }
 }
 
+static void test_gemma4_reads_keys_of_the_last_layer_of_a_kind(void **state) {
+    (void)state;
+    struct field changes[CHANGES_MAX] = {{"architectures", "[\"Gemma4ForCausalLM\"]"},
+                                         {"hidden_size_per_layer_input", "0"},
+                                         {"num_kv_shared_layers", "2"},
+                                         {"num_hidden_layers", "4"},
+                                         {"sliding_window_pattern", "2"}};
+    struct layer_table table = resolve(changes);
+    layer_table_plan_kv(&table, 4096, 8, 1);
+    assert_true(table.layers[1].kv_source == KV_OWN && table.layers[3].kv_source == 1);
+    layer_table_fini(&table);
+}
+
 // Windows of layers, and the groups that they make.
 static void test_kv_groups(void **state) {
     (void)state;
@@ -494,6 +507,7 @@ static void test_bench_configs(void **state) {
         {"ministral-3-14b", 13506073600, 0, 0},   {"devstral-small-2-24b", 23572403200, 0, 0},
         {"granite-4.0-micro", 3402836480, 0, 0},  {"granite-4.0-1b", 1631750144, 0, 0},
         {"granite-4.0-350m", 352379904, 0, 0},    {"gemma-4-26b-a4b", 25233141790, 3.8, 1024},
+        {"gemma-4-e2b", 4628569379, 0, 512},      {"gemma-4-e4b", 7463013418, 0, 512},
         {"gemma-4-31b", 30697345340, 0, 1024},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -568,6 +582,7 @@ int main(void) {
         cmocka_unit_test(test_scales_of_q_by_position),
         cmocka_unit_test(test_granite4_may_have_no_rope),
         cmocka_unit_test(test_heads_of_gemma4),
+        cmocka_unit_test(test_gemma4_reads_keys_of_the_last_layer_of_a_kind),
         cmocka_unit_test(test_kv_groups),
         cmocka_unit_test(test_kv_groups_of_layers_with_different_shapes),
         cmocka_unit_test(test_heads_of_every_layer_are_checked),

@@ -206,6 +206,12 @@ static void test_gemma4_with_experts(void **state) {
     check_unrounded("gemma4-moe");
 }
 
+static void test_gemma4_with_inputs_of_layers(void **state) {
+    (void)state;
+    want_one_rank("gemma4-e2b");
+    check_unrounded("gemma4-e2b");
+}
+
 static void test_granite4(void **state) {
     (void)state;
     check_on_every_isa("granite4");
@@ -258,6 +264,7 @@ int main(void) {
         cmocka_unit_test(test_ministral3_in_fp8),
         cmocka_unit_test(test_granite4),
         cmocka_unit_test(test_gemma4),
+        cmocka_unit_test(test_gemma4_with_inputs_of_layers),
         cmocka_unit_test(test_gemma4_with_experts),
         cmocka_unit_test(test_qwen3_next),
         cmocka_unit_test(test_qwen3_5),

@@ -245,6 +245,11 @@ def tiny_families(t):
             **tiny, head_dim=16, global_head_dim=32, sliding_window=48,
             hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=5, top_k_experts=2,
             moe_intermediate_size=16, layer_types=["sliding_attention", "full_attention"])),
+        "gemma4-e2b": (t.Gemma4ForCausalLM, t.Gemma4TextConfig(
+            **{**tiny, "num_hidden_layers": 4}, head_dim=16, global_head_dim=32, sliding_window=48,
+            hidden_size_per_layer_input=8, vocab_size_per_layer_input=67, num_kv_shared_layers=2,
+            use_double_wide_mlp=True, final_logit_softcapping=5.0,
+            layer_types=["sliding_attention", "full_attention"] * 2)),
         "minimax-m2": (t.MiniMaxM2ForCausalLM, t.MiniMaxM2Config(
             **{**tiny, **experts, "intermediate_size": 16, "num_hidden_layers": 1}, num_local_experts=4,
             rope_parameters=dict(half, rope_theta=5e6))),

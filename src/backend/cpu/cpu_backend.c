@@ -67,6 +67,7 @@ static const struct backend_ops cpu_ops = {
     .attention_prepare = cpu_attention_prepare,
     .attention = cpu_attention,
     .silu_mul = cpu_silu_mul,
+    .gelu_mul = cpu_gelu_mul,
     .sigmoid_mul = cpu_sigmoid_mul,
     .scale = cpu_scale,
     .softcap = cpu_softcap,

@@ -222,6 +222,7 @@ void cpu_rms_norm(struct backend *backend, const struct rms_norm_args *args);
 void cpu_sigmoid_mul(struct backend *backend, const struct sigmoid_mul_args *args);
 void cpu_scale(struct backend *backend, const struct scale_args *args);
 void cpu_softcap(struct backend *backend, const struct softcap_args *args);
+void cpu_gelu_mul(struct backend *backend, const struct gelu_mul_args *args);
 void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args);
 void cpu_sum(struct backend *backend, const struct sum_args *args);
 void cpu_update_tables(struct backend *backend, const struct update_tables_args *args);

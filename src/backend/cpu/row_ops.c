@@ -105,11 +105,12 @@ static void silu_mul_item(void *arg, uint32_t item, uint32_t thread) {
     struct row_range range = item_rows(item, job->per_item, args->rows);
     for (uint32_t row = range.begin; row < range.end; row++) {
         const float *gate = (const float *)args->gate_up + (size_t)row * 2 * args->cols;
+        const float *up = gate + args->cols;
         float *out = (float *)args->out + (size_t)row * args->cols;
         if (args->activation == ACTIVATION_SILU) {
-            job->kernels->silu_mul(gate, gate + args->cols, out, args->cols);
+            job->kernels->silu_mul(gate, up, out, args->cols);
         } else {
-            activate(job, gate, gate + args->cols, out, args->cols);
+            activate(job, gate, up, out, args->cols);
         }
     }
 }
@@ -118,6 +119,33 @@ void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     struct silu_mul_job job = {&cpu->kernels, args, rows_per_item(cpu, args->rows, args->cols)};
     thread_pool_for(cpu->pool, (args->rows + job.per_item - 1) / job.per_item, silu_mul_item, &job);
+}
+
+struct gelu_mul_job {
+    struct silu_mul_job silu;
+    const struct gelu_mul_args *args;
+};
+
+static void gelu_mul_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct gelu_mul_job *job = arg;
+    const struct gelu_mul_args *args = job->args;
+    struct row_range range = item_rows(item, job->silu.per_item, args->rows);
+    for (uint32_t row = range.begin; row < range.end; row++) {
+        size_t at = (size_t)row * args->cols;
+        activate(&job->silu, (const float *)args->gate + at,
+                 (const float *)args->up + (size_t)row * args->up_stride, (float *)args->out + at,
+                 args->cols);
+    }
+}
+
+void cpu_gelu_mul(struct backend *backend, const struct gelu_mul_args *args) {
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    const struct silu_mul_args gelu = {.activation = ACTIVATION_GELU_TANH};
+    struct gelu_mul_job job = {{&cpu->kernels, &gelu, rows_per_item(cpu, args->rows, args->cols)},
+                               args};
+    uint32_t per_item = job.silu.per_item;
+    thread_pool_for(cpu->pool, (args->rows + per_item - 1) / per_item, gelu_mul_item, &job);
 }
 
 struct sigmoid_mul_job {

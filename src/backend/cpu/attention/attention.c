@@ -152,8 +152,7 @@ static void put_queries(const struct attention_job *job, const float *q, uint32_
 static const float *row_queries(const struct attention_job *job, const struct attention_item *item,
                                 uint32_t row) {
     const struct attention_args *args = job->args;
-    size_t heads = args->num_heads + 2 * (size_t)args->num_kv_heads;
-    size_t head = row_token(job, item, row) * heads + row_head(job, item, row);
+    size_t head = row_token(job, item, row) * attention_row_heads(args) + row_head(job, item, row);
     return (const float *)args->qkv + head * args->head_dim;
 }
 

@@ -211,7 +211,7 @@ static void prepare_item(void *arg, uint32_t item, uint32_t thread) {
     const struct prepare_job *job = arg;
     const struct attention_args *args = job->args;
     uint32_t head_dim = args->head_dim;
-    size_t row_floats = ((size_t)args->num_heads + 2 * (size_t)args->num_kv_heads) * head_dim;
+    size_t row_floats = attention_row_heads(args) * head_dim;
     uint32_t begin = item * job->tokens_per_item;
     uint32_t left = args->step->num_tokens - begin;
     uint32_t end = begin + (left < job->tokens_per_item ? left : job->tokens_per_item);
@@ -227,6 +227,7 @@ static void prepare_item(void *arg, uint32_t item, uint32_t thread) {
         for (float *head = q; head < k; head += head_dim) {
             job->kernels->rope_head(head, args->q_norm, q_rope, head_dim, args->eps);
         }
+        if (args->reads_kv) continue;
         for (float *head = k; head < v; head += head_dim) {
             job->kernels->rope_head(head, args->k_norm, args->rope + row, head_dim, args->eps);
         }
