@@ -872,7 +872,7 @@ struct nvllm_stats {
     uint64_t num_forms, num_forms_kept, num_forms_refused;
     struct nvllm_durations form_compile; // compilations of forms, also of refused ones
     struct nvllm_durations form_mask; // masks of the tokens that a form allows, one a sampled token
-    // Drafts that steps ran, their tokens, and those of them that were right.
+    // Drafts that steps ran, their tokens, and those of them that were right and not behind a stop.
     uint64_t num_drafts, num_draft_tokens, num_accepted_tokens;
 };
 #define NVLLM_STATS_INIT                                                                           \

@@ -112,9 +112,15 @@ uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct schedu
         drafter_learn(&engine->drafter, &request->draft_record, request->match_len,
                       item->num_drafts, num_right);
     }
-    engine->stats.num_drafts++;
-    engine->stats.num_draft_tokens += item->num_drafts;
-    engine->stats.num_accepted_tokens += num_right;
-    engine->stats.num_decode_tokens += num_right;
     return num_right;
+}
+
+void llm_engine_count_drafts(struct llm_engine *engine, const struct scheduled *item,
+                             uint32_t num_right, uint32_t num_taken) {
+    struct nvllm_stats *stats = &engine->stats;
+    if (!item->num_drafts) return;
+    stats->num_drafts++;
+    stats->num_draft_tokens += item->num_drafts;
+    stats->num_accepted_tokens += num_right < num_taken ? num_right : num_taken;
+    if (num_taken > 1) stats->num_decode_tokens += num_taken - 1;
 }
