@@ -47,15 +47,15 @@ static enum status create_flights(struct llm_engine *engine, struct err *err) {
     return OK;
 }
 
-// Threads for masks. Without overlapping steps these are made where a step is built, by one thread.
-static enum status create_mask_threads(struct llm_engine *engine,
-                                       const struct nvllm_engine_options *options,
-                                       struct err *err) {
+// Threads for masks, from the first request with a form on. If they cannot be created, the thread
+// that runs the steps makes all masks. Without overlapping steps masks are made where a step is
+// built, by that thread.
+static void start_mask_threads(struct llm_engine *engine) {
     enum { THREADS_MAX = 16 };
-    int wanted = options->threads ? options->threads : cpu_core_count();
-    if (wanted > THREADS_MAX) wanted = THREADS_MAX;
-    return thread_pool_create(&engine->mask_threads, engine->plan.is_async ? (uint32_t)wanted : 1,
-                              err);
+    uint32_t num_threads = engine->num_mask_threads;
+    engine->num_mask_threads = 0; // tried once
+    if (num_threads > THREADS_MAX) num_threads = THREADS_MAX;
+    if (num_threads > 1) (void)!thread_pool_create(&engine->mask_threads, num_threads, NULL);
 }
 
 static enum status create_row_buffers(struct llm_engine *engine, struct err *err) {
@@ -177,7 +177,10 @@ enum status llm_engine_load(struct llm_engine *engine, const struct nvllm_engine
     if ((status = create_forms(engine, err))) return status;
     if ((status = create_flights(engine, err))) return status;
     if ((status = create_row_buffers(engine, err))) return status;
-    if ((status = create_mask_threads(engine, options, err))) return status;
+    if (engine->plan.is_async) {
+        engine->num_mask_threads =
+            (uint32_t)(options->threads ? options->threads : cpu_core_count());
+    }
     if ((status = llm_engine_init_drafts(engine, err))) return status;
     double warm_up = clock_seconds();
     status = executor_warm_up(engine->executor, &engine->inflight_steps[0].batch, err);
@@ -360,6 +363,7 @@ static void take_results(struct llm_engine *engine, struct inflight_step *inflig
             uint32_t num_right = llm_engine_verify_drafts(engine, item, ran, &results[row]);
             num_tokens = llm_engine_take_tokens(engine, request, &results[row], 1 + num_right,
                                                 inflight->times.output_begin);
+            llm_engine_count_drafts(engine, item, num_right, num_tokens);
         }
         if (item->ends_pooling && !request->has_ended) {
             llm_engine_end_pooled(engine, request, inflight->times.output_begin);
@@ -476,6 +480,8 @@ static bool take_inbox(struct llm_engine *engine) {
     struct inbox_news news = inbox_take(&engine->inbox);
     for (struct request *request = news.submitted, *next; request; request = next) {
         next = request->next_submitted;
+        bool has_form = constraint_is_active(&request->sampling.mask.constraint);
+        if (has_form && engine->num_mask_threads) start_mask_threads(engine);
         llm_engine_accept(engine, request);
     }
     if (!news.aborted) return false;

@@ -50,7 +50,8 @@ struct llm_engine {
     atomic_bool is_entered; // a thread is in a function of the engine's thread
 
     struct executor *executor;
-    struct thread_pool *mask_threads; // make the masks of forms while a step runs
+    struct thread_pool *mask_threads; // make the masks of forms while a step runs; NULL: not needed
+    uint32_t num_mask_threads; // to create; 0: that was tried
     struct scheduler *scheduler; // any thread may call scheduler_check
     struct inflight_step
         inflight_steps[MODEL_RUNNER_SLOTS]; // at most one is launched between two steps
@@ -122,9 +123,12 @@ void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule)
 void llm_engine_measure_drafts(struct llm_engine *engine, const struct schedule *schedule,
                                double seconds);
 // How many of an item's drafts are right: each is what the row before it sampled. `results`: of its
-// rows; `ran`: its tokens. Counts them.
+// rows; `ran`: its tokens.
 uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct scheduled *item,
                                   const int32_t *ran, const struct sample_result *results);
+// Counts them in the statistics: the output took num_taken tokens, fewer where it ended.
+void llm_engine_count_drafts(struct llm_engine *engine, const struct scheduled *item,
+                             uint32_t num_right, uint32_t num_taken);
 // Ends an output without a token, and delivers the event. `error` is the reason with
 // NVLLM_FINISH_ERROR, else NULL. Does nothing to an output that was aborted: it ends by its abort.
 void llm_engine_end_request(struct llm_engine *engine, struct request *request,

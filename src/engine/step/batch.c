@@ -431,5 +431,9 @@ void batch_write_late_masks(struct batch *batch, const struct schedule *schedule
         }
         row += scheduled_num_rows(item);
     }
-    thread_pool_for(pool, num_late, write_late_mask, &late);
+    if (pool) {
+        thread_pool_for(pool, num_late, write_late_mask, &late);
+    } else {
+        for (uint32_t i = 0; i < num_late; i++) write_late_mask(&late, i, 0);
+    }
 }

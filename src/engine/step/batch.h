@@ -110,6 +110,7 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
                  batch_row_fn row_of, uint32_t padded_seqs);
 // With num_late_masks: makes these masks, once the tokens that were pending at batch_build have
 // come. One that has not is of a sequence that was aborted. The pool's threads share the masks.
+// Without a pool (NULL) the caller makes them all.
 void batch_write_late_masks(struct batch *batch, const struct schedule *schedule,
                             batch_row_fn row_of, struct thread_pool *pool);
 
