@@ -40,6 +40,9 @@ MODULES = {
     "block_sparse_moe.gate": "ffn_gate_inp",
     "mlp.router": "ffn_gate_inp",
     "router.proj": "ffn_gate_inp",
+    "per_layer_input_gate": "inp_gate",
+    "per_layer_projection": "proj",
+    "post_per_layer_input_norm": "post_norm",
     "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
     "post_feedforward_layernorm_1": "post_ffw_norm_1",
     "post_feedforward_layernorm_2": "post_ffw_norm_2",
@@ -66,7 +69,9 @@ WHOLE_NAMES = {"self_attn.sinks": "attn_sinks.weight", "mlp.gate.e_score_correct
                "router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"}
 EXPERT_PARTS = {"gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down",
                 "w1": "ffn_gate", "w3": "ffn_up", "w2": "ffn_down"}
-GLOBALS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+GLOBALS = {"model.embed_tokens_per_layer": "per_layer_token_embd",
+           "model.per_layer_model_projection": "per_layer_model_proj",
+           "model.per_layer_projection_norm": "per_layer_proj_norm", "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "MixtralForCausalLM": "llama",
                  "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3moe",
                  "Gemma3ForCausalLM": "gemma3", "GraniteForCausalLM": "granite", "Olmo2ForCausalLM": "olmo2",
@@ -314,6 +319,7 @@ def config_entries(config: dict, arch: str) -> list:
         ("rope.dimension_count", U32, int(head_dim * rope.get("partial_rotary_factor", 1))),
     ]
     if arch == "gemma4":
+        shared = config["num_kv_shared_layers"]
         other = next(iter(config["per_layer_config"].values()))
         wide, kv_heads = other["head_dim"], config["num_key_value_heads"]
         local = [kind == "sliding_attention" for kind in config["layer_types"]]
@@ -325,8 +331,12 @@ def config_entries(config: dict, arch: str) -> list:
                    ("attention.key_length_swa", U32, head_dim), ("attention.value_length_swa", U32, head_dim),
                    ("rope.dimension_count", U32, wide), ("rope.dimension_count_swa", U32, head_dim),
                    ("rope.freq_base_swa", F32, config["rope_parameters"]["sliding_attention"]["rope_theta"]),
-                   ("attention.sliding_window_pattern", BOOL, local), ("attention.shared_kv_layers", U32, 0),
-                   ("embedding_length_per_layer_input", U32, 0)]
+                   ("attention.sliding_window_pattern", BOOL, local), ("attention.shared_kv_layers", U32, shared),
+                   ("embedding_length_per_layer_input", U32, config["hidden_size_per_layer_input"])]
+        if config["use_double_wide_mlp"]:
+            width, own = config["intermediate_size"], config["num_hidden_layers"] - shared
+            values = [value for value in values if value[0] != "feed_forward_length"]
+            values += [("feed_forward_length", I32, [width] * own + [2 * width] * shared)]
         if config["final_logit_softcapping"]:
             values += [("final_logit_softcapping", F32, config["final_logit_softcapping"])]
     for key, name in (("attention.scale", "attention_multiplier"), ("embedding_scale", "embedding_multiplier"),

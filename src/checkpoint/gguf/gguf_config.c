@@ -168,6 +168,7 @@ static enum status write_intermediate_size(const struct gguf *gguf, const struct
                                            struct json_out *out, struct err *err) {
     char key[GGUF_KEY_MAX];
     int64_t size = 0;
+    if (model->has_global_heads) return OK; // gguf_write_gemma4
     gguf_model_key(model, "expert_feed_forward_length", key, sizeof key);
     enum status status = gguf_read_int(gguf, key, 1, INT32_MAX, &size, err);
     gguf_model_key(model, "feed_forward_length", key, sizeof key);

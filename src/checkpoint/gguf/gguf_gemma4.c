@@ -41,7 +41,7 @@ static enum status read_both(const struct gguf *gguf, const struct gguf_model *m
 }
 
 static enum status write_kv_heads(const struct gguf_files *files, const struct gguf_model *model,
-                                  struct json_out *out, struct err *err) {
+                                  int64_t num_shared, struct json_out *out, struct err *err) {
     int64_t with = 0, without = 0;
     enum status status =
         read_both(files->files[0], model, "attention.head_count_kv", &with, &without, err);
@@ -53,7 +53,7 @@ static enum status write_kv_heads(const struct gguf_files *files, const struct g
                       (long long)with, (long long)without);
     }
     bool has_keys_as_values = false;
-    for (uint32_t i = 0; i < model->num_layers; i++) {
+    for (uint32_t i = 0; i < model->num_layers - num_shared; i++) {
         char name[64];
         bool slides = false;
         status = gguf_layer_slides(&slides, files->files[0], model, i, err);
@@ -65,34 +65,68 @@ static enum status write_kv_heads(const struct gguf_files *files, const struct g
     return OK;
 }
 
+// The MLP's width: a number, or a list, in which layers at the end, which read the keys of others,
+// have twice as much.
+static enum status write_widths(const struct gguf *gguf, const struct gguf_model *model,
+                                int64_t num_shared, struct json_out *out, struct err *err) {
+    static const char name[] = "feed_forward_length";
+    char key[GGUF_KEY_MAX];
+    struct gguf_value value;
+    gguf_model_key(model, name, key, sizeof key);
+    if (!gguf_find(gguf, key, &value)) return gguf_missing(gguf, key, err);
+    int64_t first = 0, last = 0, num_layers = value.is_array ? model->num_layers : 1;
+    bool is_good = value.type != GGUF_STRING && value.count >= (uint64_t)num_layers &&
+                   gguf_integer(&value, 0, &first) &&
+                   gguf_integer(&value, (uint64_t)num_layers - 1, &last) && first > 0 &&
+                   first <= INT32_MAX / 2 && (last == first || last == 2 * first);
+    for (int64_t i = 0; i < num_layers && is_good; i++) {
+        int64_t width = 0;
+        bool is_shared = value.is_array && i >= model->num_layers - num_shared;
+        is_good = gguf_integer(&value, (uint64_t)i, &width) && width == (is_shared ? last : first);
+    }
+    if (!is_good) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"%s\" is not one number, with twice as much in the last %lld layers",
+                       gguf_path(gguf), key, (long long)num_shared);
+    }
+    json_out_rawf(out, ", \"intermediate_size\": %lld, \"use_double_wide_mlp\": %s",
+                  (long long)first, last == first ? "false" : "true");
+    return OK;
+}
+
+// The second embedding has the rows of the first.
+static void write_layer_vocabulary(const struct gguf_files *files, struct json_out *out) {
+    const struct gguf_tensor *table = gguf_files_find(files, "per_layer_token_embd.weight");
+    if (!table || table->rank != 2) return; // loading says that it is missing
+    json_out_rawf(out, ", \"vocab_size_per_layer_input\": %llu",
+                  (unsigned long long)table->shape[0]);
+}
+
 enum status gguf_write_gemma4(const struct gguf_files *files, const struct gguf_model *model,
                               struct json_out *out, struct err *err) {
     const struct gguf *gguf = files->files[0];
-    static const struct {
-        const char *key, *name;
-    } numbers[] = {
-        {"attention.shared_kv_layers", "num_kv_shared_layers"},
-        {"embedding_length_per_layer_input", "hidden_size_per_layer_input"},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
-        char key[GGUF_KEY_MAX];
-        int64_t number = 0;
-        gguf_model_key(model, numbers[i].key, key, sizeof key);
-        enum status status = gguf_read_int(gguf, key, 0, INT32_MAX, &number, err);
-        if (status) return status;
-        json_out_rawf(out, ", \"%s\": %lld", numbers[i].name, (long long)number);
-    }
-    char key[GGUF_KEY_MAX];
+    int64_t num_shared = 0, input_size = 0;
     double softcap = 0;
+    char key[GGUF_KEY_MAX];
+    gguf_model_key(model, "attention.shared_kv_layers", key, sizeof key);
+    enum status status = gguf_read_int(gguf, key, 0, model->num_layers - 1, &num_shared, err);
+    gguf_model_key(model, "embedding_length_per_layer_input", key, sizeof key);
+    if (!status) status = gguf_read_int(gguf, key, 0, INT32_MAX, &input_size, err);
     gguf_model_key(model, "final_logit_softcapping", key, sizeof key);
-    enum status status = gguf_read_real(gguf, key, &softcap, err);
-    if (!status && softcap > 0) {
+    if (!status) status = gguf_read_real(gguf, key, &softcap, err);
+    if (status) return status;
+    json_out_rawf(out,
+                  ", \"num_kv_shared_layers\": %lld, \"hidden_size_per_layer_input\": %lld, "
+                  "\"global_head_dim\": %lld, \"enable_moe_block\": %s",
+                  (long long)num_shared, (long long)input_size, (long long)model->global_head_dim,
+                  model->experts ? "true" : "false");
+    if (softcap > 0) {
         json_out_raw(out, ", \"final_logit_softcapping\": ");
         json_out_float(out, (float)softcap);
     }
-    json_out_rawf(out, ", \"global_head_dim\": %lld, \"enable_moe_block\": %s",
-                  (long long)model->global_head_dim, model->experts ? "true" : "false");
-    return status ? status : write_kv_heads(files, model, out, err);
+    write_layer_vocabulary(files, out);
+    status = write_widths(gguf, model, num_shared, out, err);
+    return status ? status : write_kv_heads(files, model, num_shared, out, err);
 }
 
 // The first frequencies are those of the rotation; the others are divided by so much that nothing
