@@ -8,6 +8,7 @@ enum { LAYERS = 2 };
 
 struct attend_inputs attend_inputs_make(const struct attend_shape *shape, enum dtype dtype) {
     struct attend_inputs in = {.shape = *shape, .dtype = dtype};
+    if (getenv("NANOVLLM_TEST_ALL")) memset(in.shape.skip, 0, sizeof in.shape.skip);
     for (uint32_t s = 0; s < shape->num_seqs; s++) {
         in.num_tokens += shape->len[s];
         if (shape->len[s] > in.max_len) in.max_len = shape->len[s];
@@ -125,7 +126,7 @@ static void oracle_row(const struct attend_inputs *in, uint32_t first_token, uin
 double *attend_oracle(const struct attend_inputs *in) {
     const struct attend_shape *shape = &in->shape;
     uint32_t head_dim = shape->head_dim;
-    double *out = malloc(in->num_tokens * in->out_floats * sizeof *out);
+    double *out = calloc(in->num_tokens * in->out_floats, sizeof *out);
     size_t row_numbers = (size_t)shape->num_kv_heads * head_dim;
     double *keys = malloc(in->max_len * row_numbers * sizeof *keys);
     double *values = malloc(in->max_len * row_numbers * sizeof *values);
@@ -142,7 +143,7 @@ double *attend_oracle(const struct attend_inputs *in) {
                 keep_row(in, value);
             }
         }
-        for (uint32_t j = 0; j < shape->len[s]; j++) {
+        for (uint32_t j = shape->skip[s]; j < shape->len[s]; j++) {
             for (uint32_t h = 0; h < shape->num_heads; h++) {
                 oracle_row(in, first, j, h, keys, values,
                            out + (first + j) * in->out_floats + (size_t)h * head_dim);
@@ -206,7 +207,9 @@ void attend_runner_start(struct attend_runner *runner) {
     free(zeros);
 }
 
-void attend_runner_step(struct attend_runner *runner, const uint32_t tokens[ATTEND_SEQS_MAX]) {
+// `wants_results`: the tokens do not only fill the cache.
+static void run_step(struct attend_runner *runner, const uint32_t tokens[ATTEND_SEQS_MAX],
+                     bool wants_results) {
     const struct attend_inputs *in = runner->in;
     const struct attend_shape *shape = &in->shape;
     uint32_t num_tokens = 0, num_seqs = 0, seq_first = 0;
@@ -270,8 +273,8 @@ void attend_runner_step(struct attend_runner *runner, const uint32_t tokens[ATTE
                                         .softcap = shape->softcap,
                                         .sinks = in->sinks};
     backend->ops->attention_prepare(backend, &args);
-    backend->ops->attention(backend, &args);
-    for (uint32_t i = 0; i < num_tokens; i++) {
+    if (wants_results) backend->ops->attention(backend, &args);
+    for (uint32_t i = 0; i < num_tokens && wants_results; i++) {
         memcpy(runner->out + destination[i] * in->out_floats, out + i * in->out_floats,
                in->out_floats * sizeof *out);
     }
@@ -282,12 +285,17 @@ void attend_runner_step(struct attend_runner *runner, const uint32_t tokens[ATTE
     free(destination);
 }
 
+void attend_runner_step(struct attend_runner *runner, const uint32_t tokens[ATTEND_SEQS_MAX]) {
+    run_step(runner, tokens, true);
+}
+
 float *attend_run(const char *isa, const struct attend_inputs *in,
                   const struct attend_schedule *schedule) {
     struct attend_runner runner = {.backend = ops_backend(isa, schedule->threads, DTYPE_BF16),
                                    .in = in};
-    runner.out = malloc(in->num_tokens * in->out_floats * sizeof(float));
+    runner.out = calloc(in->num_tokens * in->out_floats, sizeof(float));
     attend_runner_start(&runner);
+    run_step(&runner, in->shape.skip, false);
     for (;;) {
         uint32_t tokens[ATTEND_SEQS_MAX] = {0}, total = 0;
         for (uint32_t s = 0; s < in->shape.num_seqs; s++) {

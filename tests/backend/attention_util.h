@@ -16,6 +16,9 @@ struct attend_shape {
     uint32_t window; // 0: none
     float softcap; // 0: none
     bool has_sinks;
+    // The first tokens of each sequence whose results are not wanted: they only fill the cache, so
+    // that a long sequence costs little. NANOVLLM_TEST_ALL=1 wants all results.
+    uint32_t skip[ATTEND_SEQS_MAX];
 };
 
 // How the sequences are run. A step has up to `chunk` tokens of each (0: all), or, with
@@ -43,8 +46,8 @@ struct attend_inputs {
 struct attend_inputs attend_inputs_make(const struct attend_shape *shape, enum dtype dtype);
 void attend_inputs_free(struct attend_inputs *in);
 
-// The results in double precision, of keys and values as the cache stores them. The caller frees
-// them, [num_tokens][out_floats].
+// The results in double precision, of keys and values as the cache stores them; 0 for tokens whose
+// results are not wanted. The caller frees them, [num_tokens][out_floats].
 double *attend_oracle(const struct attend_inputs *in);
 
 // The state of an engine: the cache, the block tables and how far each sequence is.
@@ -63,7 +66,8 @@ void attend_runner_start(struct attend_runner *runner);
 // One forward step of tokens[s] more tokens of each sequence.
 void attend_runner_step(struct attend_runner *runner, const uint32_t tokens[ATTEND_SEQS_MAX]);
 
-// Runs all sequences to their end. The caller frees the result, [num_tokens][out_floats].
+// Runs all sequences to their end. The caller frees the result, [num_tokens][out_floats]; 0 for
+// tokens whose results are not wanted.
 float *attend_run(const char *isa, const struct attend_inputs *in,
                   const struct attend_schedule *schedule);
 

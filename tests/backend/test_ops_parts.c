@@ -14,8 +14,8 @@ static const struct shape {
     uint32_t out, in;
     uint32_t rows[8]; // 0 ends them
 } shapes[] = {
-    {2560, 48, {1, 2, 27, 32, 33, 65}},
-    {1120, 48, {33, 130}},
+    {2560, 48, {1, 2, 27, 33}},
+    {1120, 48, {32, 33, 65, 130}},
     // With this depth few rows are cut into items of several sizes too.
     {2560, 400, {1, 2}},
     {1120, 400, {1}},
@@ -50,12 +50,18 @@ static void take_gated(void *arg, const struct linear_part *part) {
     take(c, part, part->gated, c->out / 2);
 }
 
+enum { OUT_MAX = 2560, IN_MAX = 400 };
+
+// A matrix's first weights are those of every other.
 static struct linear *make_linear(struct backend *backend, struct weight_format format,
                                   uint32_t out, uint32_t in) {
-    size_t count = (size_t)out * in;
-    uint16_t *weights = malloc(count * sizeof *weights);
-    struct ops_rng rng = ops_rng_of(5);
-    for (size_t i = 0; i < count; i++) weights[i] = f32_to_bf16(ops_rng_float(&rng));
+    static uint16_t weights[OUT_MAX * IN_MAX];
+    if (!weights[0]) {
+        struct ops_rng rng = ops_rng_of(5);
+        for (size_t i = 0; i < ARRAY_LEN(weights); i++) {
+            weights[i] = f32_to_bf16(ops_rng_float(&rng));
+        }
+    }
     struct matrix_slice part = {.source = {.data = weights},
                                 .dtype = DTYPE_BF16,
                                 .rows = out,
@@ -64,19 +70,14 @@ static struct linear *make_linear(struct backend *backend, struct weight_format 
     struct linear *linear = NULL;
     struct linear_spec spec = {&part, NULL, 1, format};
     assert_int_equal(backend->ops->linear_create(backend, &spec, &linear, NULL), OK);
-    free(weights);
     return linear;
 }
 
-static void check_run(struct backend *backend, const struct linear *linear, uint32_t rows,
-                      bool is_gated, uint32_t blocks_per_part) {
-    struct cpu_backend *cpu = cpu_backend_of(backend);
-    uint32_t out = linear->out, in = linear->in;
+// `want`: what a plain linear makes of x.
+static void check_run(struct cpu_backend *cpu, const struct linear *linear, const float *x,
+                      const float *want, uint32_t rows, bool is_gated, uint32_t blocks_per_part) {
+    uint32_t out = linear->out;
     size_t count = (size_t)rows * out;
-    float *x = malloc((size_t)rows * in * sizeof *x), *want = malloc(count * sizeof *want);
-    struct ops_rng rng = ops_rng_of(rows);
-    ops_rng_fill(&rng, x, (size_t)rows * in);
-    backend->ops->linear(backend, &(struct linear_args){linear, x, want, rows, false});
     struct collected c = {.out = out,
                           .got = ops_guard_alloc(count),
                           .times = calloc(count, sizeof *c.times),
@@ -99,6 +100,19 @@ static void check_run(struct backend *backend, const struct linear *linear, uint
     ops_assert_same_bits(c.got, want, rows, out, "parts");
     ops_guard_free(c.got, count);
     free(c.times);
+}
+
+static void check_rows(struct backend *backend, const struct linear *linear, uint32_t rows) {
+    size_t num_inputs = (size_t)rows * linear->in;
+    float *x = malloc(num_inputs * sizeof *x);
+    float *want = malloc((size_t)rows * linear->out * sizeof *want);
+    struct ops_rng rng = ops_rng_of(rows);
+    ops_rng_fill(&rng, x, num_inputs);
+    backend->ops->linear(backend, &(struct linear_args){linear, x, want, rows, false});
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    check_run(cpu, linear, x, want, rows, true, 0);
+    check_run(cpu, linear, x, want, rows, false, 0);
+    check_run(cpu, linear, x, want, rows, false, HEAD_BLOCKS);
     free(x);
     free(want);
 }
@@ -109,9 +123,7 @@ static void check_format(const char *isa, int threads, struct weight_format form
         struct linear *linear = make_linear(backend, format, shapes[i].out, shapes[i].in);
         bool is_narrow = linear_is_narrow(cpu_backend_of(backend), linear);
         for (const uint32_t *rows = shapes[i].rows; is_narrow && *rows; rows++) {
-            check_run(backend, linear, *rows, true, 0);
-            check_run(backend, linear, *rows, false, 0);
-            check_run(backend, linear, *rows, false, HEAD_BLOCKS);
+            check_rows(backend, linear, *rows);
         }
         backend->ops->linear_destroy(backend, linear);
     }
