@@ -333,6 +333,13 @@ static void raise_descriptors(void) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+static uint32_t read_number(const char *text) {
+    char *end;
+    unsigned long number = strtoul(text, &end, 10);
+    CHECK(*text && !*end && number <= 1000000, "%s is no number up to 1000000", text);
+    return (uint32_t)number;
+}
+
 int main(int argc, char **argv) {
     if (argc < 2 || argc > 7) {
         fprintf(stderr,
@@ -340,9 +347,9 @@ int main(int argc, char **argv) {
         return 2;
     }
     bench.path = argc > 2 ? argv[2] : "/v1/completions";
-    bench.num_streams = argc > 3 ? (uint32_t)atoi(argv[3]) : 1024;
-    bench.num_tokens = argc > 4 ? (uint32_t)atoi(argv[4]) : 64;
-    bench.step_ms = argc > 5 ? (uint32_t)atoi(argv[5]) : 0;
+    bench.num_streams = argc > 3 ? read_number(argv[3]) : 1024;
+    bench.num_tokens = argc > 4 ? read_number(argv[4]) : 64;
+    bench.step_ms = argc > 5 ? read_number(argv[5]) : 0;
     bench.members = argc > 6 ? argv[6] : "";
     CHECK(bench.num_streams && bench.num_tokens > 3, "no streams, or fewer than 4 tokens");
     raise_descriptors();
