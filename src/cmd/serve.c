@@ -65,7 +65,8 @@ static const struct nvllm_param *own_option(size_t index) {
         {"tool_call_parser", NVLLM_PARAM_STRING, offsetof(struct serve, tool_call_parser), 0, 0,
          NULL,
          "format of tool calls: hermes, llama3_json, mistral, mistral_args, harmony, glm45, "
-         "minimax_m2, qwen3_xml; none leaves them in the text; default auto, by the chat template"},
+         "minimax_m2, qwen3_xml, gemma4; none leaves them in the text; default auto, by the chat "
+         "template"},
         {"reasoning_parser", NVLLM_PARAM_STRING, offsetof(struct serve, reasoning_parser), 0, 0,
          "auto|none", "none leaves a model's reasoning in the text; default auto"},
         {"max_connections", NVLLM_PARAM_INT, offsetof(struct serve, max_connections), 1, 65536,
@@ -401,10 +402,11 @@ static int serve_model(struct serve *serve, const struct options *options) {
         return cli_usage_error(options, "--skip-tokenizer-init: a server answers with text");
     }
     if (!is_parser(serve->tool_call_parser)) {
-        return cli_usage_error(options,
-                               "--tool-call-parser is %s, want auto, none, hermes, llama3_json, "
-                               "mistral, mistral_args, harmony, glm45, minimax_m2 or qwen3_xml",
-                               serve->tool_call_parser);
+        return cli_usage_error(
+            options,
+            "--tool-call-parser is %s, want auto, none, hermes, llama3_json, "
+            "mistral, mistral_args, harmony, glm45, minimax_m2, qwen3_xml or gemma4",
+            serve->tool_call_parser);
     }
     if (serve->ssl_keyfile && !serve->ssl_certfile) {
         return cli_usage_error(options, "--ssl-keyfile: there is no --ssl-certfile");

@@ -84,6 +84,34 @@ static void test_qwen3_xml(void **state) {
           "[0 add({\"a\": \"five\", \"s\": \"\\nx\\n\"})]");
 }
 
+#define GEMMA4(inside) "<|tool_call>call:add{" inside "}<tool_call|>"
+
+static void test_gemma4(void **state) {
+    (void)state;
+    static const struct {
+        const char *answer, *want;
+    } cases[] = {
+        {"I add. " GEMMA4("a:37,s:<|\"|>x\n\"<|<b>\\<|\"|>") GEMMA4(""),
+         "I add.[0 add({\"a\": 37, \"s\": \"x\\n\\\"<|<b>\\\\\"})][1 add({})]"},
+        {GEMMA4("o:{k:[1,<|\"|>b<|\"|>,{}],<|\"|>l<|\"|>:{m:null}},b:true") " Done.",
+         "[0 add({\"o\": {\"k\": [1, \"b\", {}], \"l\": {\"m\": null}}, \"b\": true})]Done."},
+        // As other models write: JSON, Python's words, a bare text, a comma too much.
+        {GEMMA4(" \"s\": \"a\\n\\u00e9\\q\", b : None, t: two words ,"),
+         "[0 add({\"s\": \"a\\n\\u00e9\\\\q\", \"b\": null, \"t\": \"two words\"})]"},
+        {"<|tool_call>call:add{a:1", "[0 add({\"a\": ...]"},
+        {"<|tool_call>call:add{a:1]", "[0 add({\"a\": 1})broken]]"},
+        {"<|tool_call>call:add{:", "[0 add({})broken]:"},
+        {"<|tool_call>add{}<tool_call|>", "<|tool_call>add{}<tool_call|>"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) check("gemma4", cases[i].answer, cases[i].want);
+    char deep[200] = "<|tool_call>call:add{a:";
+    memset(deep + strlen(deep), '[', NOTATION_DEPTH_MAX);
+    struct buf out = {0};
+    divide("gemma4", deep, 1, &out);
+    assert_memory_equal(out.data + out.len - 10, "})broken][", 10);
+    buf_fini(&out);
+}
+
 // What can be read as JSON is a string where the parameters allow only that.
 static void test_values_by_their_schema(void **state) {
     (void)state;
@@ -150,13 +178,10 @@ static void test_limits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_glm45),
-        cmocka_unit_test(test_minimax_m2),
-        cmocka_unit_test(test_qwen3_xml),
-        cmocka_unit_test(test_no_calls),
-        cmocka_unit_test(test_broken_calls),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_values_by_their_schema),
+        cmocka_unit_test(test_glm45),     cmocka_unit_test(test_minimax_m2),
+        cmocka_unit_test(test_qwen3_xml), cmocka_unit_test(test_gemma4),
+        cmocka_unit_test(test_no_calls),  cmocka_unit_test(test_broken_calls),
+        cmocka_unit_test(test_limits),    cmocka_unit_test(test_values_by_their_schema),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

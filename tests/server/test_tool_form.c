@@ -68,6 +68,9 @@ static struct automaton *run_form(const char *format, enum way way,
 #define MINIMAX(inside)                                                                            \
     "<minimax:tool_call>\n<invoke name=\"" inside "</invoke>\n</minimax:tool_call>"
 
+#define NOTED(inside) "\1<|tool_call>\1call:" inside "}\1<tool_call|>\1"
+#define NOTED_TEXT(text) "\1<|\"|>\1" text "\1<|\"|>\1"
+
 static const struct {
     const char *format;
     enum way way;
@@ -76,6 +79,13 @@ static const struct {
     bool fits;
 } cases[] = {
     {"hermes", AUTO, "", 0, true},
+    {"gemma4", AUTO, "So. " NOTED("f{a:5") NOTED("get{") " Done.", 2, true},
+    {"gemma4", DEMANDED, NOTED("say{s:" NOTED_TEXT("a \"{,") ",t:" NOTED_TEXT("y")), 1, true},
+    {"gemma4", DEMANDED_ONE, NOTED("say{t:" NOTED_TEXT("x")), 1, true},
+    {"gemma4", DEMANDED_ONE, NOTED("say{t:" NOTED_TEXT("z")), 0, false},
+    {"gemma4", DEMANDED_ONE, NOTED("say{s:" NOTED_TEXT("a")), 0, false},
+    {"gemma4", DEMANDED, NOTED("f{a:6"), 0, false},
+    {"gemma4", TEXT, "yes", 0, true},
     {"hermes", AUTO, "So. " CALL "\n" GET " Done.", 2, true},
     {"hermes", AUTO, "<tool_call>", 0, false}, // spelled, where the model has the token
     {"hermes", AUTO, "\1<tool_call>\1{\"name\": \"g", 0, false},

@@ -23,6 +23,7 @@ static void test_templates(void **state) {
     expect_format("<tool_call>{function-name}\n<arg_key>", "glm45");
     expect_format("<minimax:tool_call>\n<invoke name=\"tool\">", "minimax_m2");
     expect_format("<|tool_call|>[{", "none"); // Granite, Phi-4-mini
+    expect_format("'<|tool_call>call:' + name + '{' <|\"|>", "gemma4");
     expect_format("{{- \"<|python_tag|>\" }}", "llama3_json");
     // Llama 3.2 has no built-in tools, and so no <|python_tag|>.
     expect_format("Respond in the format {\"name\": function name, \"parameters\": dictionary of",
@@ -99,7 +100,7 @@ static void test_names(void **state) {
     for (const char *name; (name = tool_format_name(i)); i++) {
         assert_string_equal(tool_format_find(name)->name, name);
     }
-    assert_int_equal(i, 8);
+    assert_int_equal(i, 9);
     assert_null(tool_format_find("none"));
 }
 

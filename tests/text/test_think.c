@@ -59,11 +59,13 @@ static void test_thinking_is_told_apart(void **state) {
     expect_split("", "\n <reasoning>x</reasoning>y", "\n |<reasoning>x</reasoning>|y");
     expect_split("", "[THINK]x[/THINK]y", "|[THINK]x[/THINK]|y");
     expect_split("", "<seed:think>x</seed:think>y", "|<seed:think>x</seed:think>|y");
+    expect_split("", "<|channel>thought\nx<channel|>y", "|<|channel>thought\nx<channel|>|y");
 }
 
 static void test_prompt_that_ends_in_the_opening_tag(void **state) {
     (void)state;
     expect_split("<|im_start|>assistant\n<think>\n", "x</think>y", "|x</think>|y");
+    expect_split("<|turn>model\n<|channel>thought\n", "x<channel|>y", "|x<channel|>|y");
     expect_split("<think>\n\n</think>\n\n", "x</think>y", "x</think>y");
 }
 

@@ -154,7 +154,7 @@ void chat_session_start(struct chat_session *session) {
     for (size_t i = 0; i < CHAT_TAGS_MAX; i++) session->open_ids[i] = session->close_ids[i] = -1;
     const struct think_tag *tag;
     for (size_t i = 0; tokenizer && i < CHAT_TAGS_MAX && (tag = think_tag(i)); i++) {
-        session->open_ids[i] = silent_token(tokenizer, tag->open);
+        session->open_ids[i] = silent_token(tokenizer, tag->token ? tag->token : tag->open);
         session->close_ids[i] = silent_token(tokenizer, tag->close);
     }
 }

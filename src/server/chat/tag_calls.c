@@ -19,6 +19,7 @@ enum {
     KEY,
     BEFORE_VALUE,
     VALUE,
+    NOTATION, // in place of the four above
     BETWEEN, // behind a call: another of the same mark, or the end mark
 };
 
@@ -66,18 +67,9 @@ static void emit_arguments(struct tag_calls *calls, const char *text, size_t len
 // The inside of a JSON string.
 static void emit_escaped(struct tag_calls *calls, const char *text, size_t len) {
     for (size_t i = 0; i < len; i++) {
-        unsigned char byte = (unsigned char)text[i];
         char escaped[8];
-        if (byte == '"' || byte == '\\') {
-            emit_arguments(calls, (const char[]){'\\', text[i]}, 2);
-        } else if (byte == '\n') {
-            emit_arguments(calls, "\\n", 2);
-        } else if (byte < 0x20) {
-            snprintf(escaped, sizeof escaped, "\\u%04x", byte);
-            emit_arguments(calls, escaped, 6);
-        } else {
-            emit_arguments(calls, &text[i], 1);
-        }
+        int size = call_notation_escape(text[i], escaped);
+        emit_arguments(calls, escaped, (size_t)size);
     }
 }
 
@@ -93,7 +85,8 @@ static void begin_call(struct tag_calls *calls) {
          &(struct tool_event){
              .kind = TOOL_EVENT_BEGIN, .index = calls->num_calls++, .id = id, .name = calls->name});
     emit_arguments(calls, "{", 1);
-    calls->state = BODY;
+    calls->state = tags_of(calls)->has_notation ? NOTATION : BODY;
+    call_notation_begin(&calls->notation);
 }
 
 static void end_call(struct tag_calls *calls, enum tool_end end) {
@@ -214,20 +207,14 @@ static void take_value_byte(struct tag_calls *calls, char byte) {
 // Python's words, which some models write, as JSON; NULL: it is none of them, or the parameters
 // allow a string or not what it means.
 static const char *read_python(const struct tag_calls *calls, const char *text, size_t len) {
-    static const struct {
-        const char *word, *json;
-    } words[] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
-    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
-        if (strlen(words[i].word) != len || memcmp(words[i].word, text, len) != 0) continue;
-        json_t *value = json_loads(words[i].json, JSON_DECODE_ANY, NULL);
-        json_t *string = json_string(words[i].word);
-        bool fits =
-            value && string && may_be(calls->property, value) && !may_be(calls->property, string);
-        json_decref(value);
-        json_decref(string);
-        return fits ? words[i].json : NULL;
-    }
-    return NULL;
+    const char *json = call_notation_python(text, len);
+    if (!json) return NULL;
+    json_t *value = json_loads(json, JSON_DECODE_ANY, NULL), *string = json_stringn(text, len);
+    bool fits =
+        value && string && may_be(calls->property, value) && !may_be(calls->property, string);
+    json_decref(value);
+    json_decref(string);
+    return fits ? json : NULL;
 }
 
 static void end_value(struct tag_calls *calls) {
@@ -416,11 +403,24 @@ static bool feed_value(struct tag_calls *calls, char byte) {
     return false;
 }
 
+static bool feed_notation(struct tag_calls *calls, char byte) {
+    enum notation_end end;
+    buf_clear(&calls->word);
+    calls->status = call_notation_feed(&calls->notation, byte, &calls->word, &end, calls->err);
+    emit_arguments(calls, calls->word.data, calls->word.len);
+    if (end == NOTATION_GOES_ON) return false;
+    end_call(calls, end == NOTATION_DONE ? TOOL_END_COMPLETE : TOOL_END_BROKEN);
+    calls->state = BETWEEN;
+    if (end == NOTATION_DONE) return false;
+    to_text(calls, true);
+    return true;
+}
+
 static void feed(struct tag_calls *calls, char byte) {
     static bool (*const functions[])(struct tag_calls *, char) = {
-        [TEXT] = feed_text,   [MARKED] = feed_marked, [NAME] = feed_name,
-        [BODY] = feed_tags,   [KEY] = feed_key,       [BEFORE_VALUE] = feed_before_value,
-        [VALUE] = feed_value, [BETWEEN] = feed_tags,
+        [TEXT] = feed_text,   [MARKED] = feed_marked,     [NAME] = feed_name,
+        [BODY] = feed_tags,   [KEY] = feed_key,           [BEFORE_VALUE] = feed_before_value,
+        [VALUE] = feed_value, [NOTATION] = feed_notation, [BETWEEN] = feed_tags,
     };
     while (!calls->status && functions[calls->state](calls, byte)) continue;
 }
@@ -432,6 +432,7 @@ void tag_calls_init(struct tag_calls *calls, const struct tag_calls_options *opt
 void tag_calls_fini(struct tag_calls *calls) {
     buf_fini(&calls->held);
     buf_fini(&calls->word);
+    call_notation_fini(&calls->notation);
     buf_fini(&calls->pending);
     *calls = (struct tag_calls){0};
 }

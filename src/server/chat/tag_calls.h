@@ -5,7 +5,8 @@
  *   <arg_value>VALUE</arg_value>            any number of such pairs, with white space between tags
  *   </tool_call>
  *
- * tool_format.h has the tags of each format. Its events are those of tool_calls.h. A call is
+ * tool_format.h has the tags of each format. Gemma 4's calls are call:NAME{...}, and what is in the
+ * braces is call_notation.h's. Its events are those of tool_calls.h. A call is
  * decided when its name is there; until then it is held, and what turns out to be no call is text.
  *
  * A value has no type of its own. It is a string where the function's parameters say so, and is
@@ -17,6 +18,7 @@
 
 #include <jansson.h>
 
+#include "server/chat/call_notation.h"
 #include "server/chat/tool_calls.h"
 
 enum { TAG_VALUE_HELD_MAX = 64 << 10, TAG_KEY_MAX = 1 << 10 };
@@ -44,6 +46,7 @@ struct tag_calls {
     size_t num_argument_bytes;
     bool too_long;
     struct buf held; // a call that is not decided, from its mark on, or the beginning of a tag
+    struct call_notation notation; // of a format with one: it reads the arguments
     struct buf word; // the name, the key or a value that is held
     struct buf pending; // text or arguments not handed out yet
     enum tool_event_kind pending_kind;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "server/chat/call_notation.h"
 #include "server/chat/harmony.h"
 
 // JSON under construction: one failure makes all of it fail.
@@ -229,6 +230,48 @@ static void append_call_in_tags(struct builder *b, json_t *elements,
     append(b, elements, part_of(b, "const_string", "value", end));
 }
 
+// A property in Gemma 4's notation, with a comma before or behind it.
+static json_t *noted_property(struct builder *b, const struct tool_form_function *function,
+                              const char *name, json_t *schema, bool is_comma_before,
+                              bool is_comma_behind) {
+    json_t *elements = json_array();
+    bool is_text = is_string(schema);
+    json_t *before = json_sprintf("%s%s:", is_comma_before ? "," : "", name);
+    append(b, elements, part_of(b, "const_string", "value", before));
+    if (is_text) append(b, elements, text_part(b, NOTATION_QUOTE, b->options->mark_is_token));
+    append(b, elements, value_part(b, function, schema));
+    if (is_text) append(b, elements, text_part(b, NOTATION_QUOTE, b->options->mark_is_token));
+    if (is_comma_behind) append(b, elements, const_part(b, ","));
+    return sequence(b, elements);
+}
+
+// The properties in the order of the schema; lists and objects in them are JSON. Up to the last one
+// that must be there each has a comma behind it, and then each has one in front. Where none must,
+// the last has one behind it too, which is read.
+static void append_call_in_notation(struct builder *b, json_t *elements,
+                                    const struct tool_form_function *function) {
+    const struct tool_tags *tags = b->format->tags;
+    json_t *properties = json_object_get(function->parameters, "properties"), *schema;
+    json_t *required = required_names(b, function);
+    const char *name, *last = NULL;
+    json_object_foreach(properties, name, schema) {
+        if (json_object_get(required, name)) last = name;
+    }
+    json_t *begin = json_sprintf("%s%s%s", tags->before_name, function->name, tags->after_name);
+    append(b, elements, part_of(b, "const_string", "value", begin));
+    bool is_over = false; // the last one that must be there is written
+    json_object_foreach(properties, name, schema) {
+        bool is_last = last && strcmp(name, last) == 0;
+        bool is_comma_behind = !is_over && !is_last;
+        json_t *part = noted_property(b, function, name, schema, is_over, is_comma_behind);
+        bool is_there = json_object_get(required, name) != NULL;
+        append(b, elements, is_there ? part : part_of(b, "optional", "content", part));
+        is_over |= is_last;
+    }
+    json_decref(required);
+    append(b, elements, const_part(b, tags->end_call));
+}
+
 // A call in JSON, with the white space that models write around it.
 static void append_call(struct builder *b, json_t *elements,
                         const struct tool_form_function *function) {
@@ -251,7 +294,9 @@ static json_t *marked_tag(struct builder *b, const struct tool_form_function *fu
     put(b, tag, "begin",
         options->mark_is_token ? text_part(b, b->format->mark, true)
                                : json_string(b->format->mark));
-    if (b->format->tags) {
+    if (b->format->tags && b->format->tags->has_notation) {
+        append_call_in_notation(b, elements, function);
+    } else if (b->format->tags) {
         append_call_in_tags(b, elements, function);
     } else {
         append_call(b, elements, function);

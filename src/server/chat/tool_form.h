@@ -7,8 +7,8 @@
  *
  * In channels (harmony.h) the same stands behind reasoning, of which there may be none. In formats
  * with tags (tag_calls.h) a call has the properties of its function's parameters in their order:
- * strings as they are, others as JSON.
- */
+ * strings as they are, others as JSON. So they have in Gemma 4's notation (call_notation.h), where
+ * strings are between its marks. */
 #ifndef SERVER_TOOL_FORM_H
 #define SERVER_TOOL_FORM_H
 

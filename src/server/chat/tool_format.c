@@ -3,8 +3,9 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "server/chat/call_notation.h"
 
-enum { HERMES, LLAMA3_JSON, MISTRAL, MISTRAL_ARGS, HARMONY, GLM45, MINIMAX_M2, QWEN3_XML };
+enum { HERMES, LLAMA3_JSON, MISTRAL, MISTRAL_ARGS, HARMONY, GLM45, MINIMAX_M2, QWEN3_XML, GEMMA4 };
 
 static const struct tool_tags glm45_tags = {
     .before_name = "",
@@ -35,6 +36,17 @@ static const struct tool_tags qwen3_xml_tags = {
     .after_value = "</parameter>",
     .end_call = "</function>",
     .is_padded = true,
+};
+
+static const struct tool_tags gemma4_tags = {
+    .before_name = "call:",
+    .after_name = "{",
+    .before_key = "",
+    .after_key = ":",
+    .before_value = "",
+    .after_value = NOTATION_QUOTE,
+    .end_call = "}",
+    .has_notation = true,
 };
 
 static const struct tool_format formats[] = {
@@ -101,6 +113,14 @@ static const struct tool_format formats[] = {
                    .after_name = "",
                    .after_arguments = "",
                    .between = "\n"},
+    [GEMMA4] = {.name = "gemma4",
+                .mark = "<|tool_call>",
+                .end_mark = "<tool_call|>",
+                .tags = &gemma4_tags,
+                .before_name = "",
+                .after_name = "",
+                .after_arguments = "",
+                .between = ""},
 };
 
 // The first row wins whose texts are all in the template, and whose `lacks` are not.
@@ -109,6 +129,7 @@ static const struct {
     const char *has[2], *lacks[2];
 } rows[] = {
     {HARMONY, {"<|channel|>", "<|message|>"}, {NULL}},
+    {GEMMA4, {"<|tool_call>", NOTATION_QUOTE}, {NULL}},
     {MISTRAL_ARGS, {"[TOOL_CALLS]", "[ARGS]"}, {NULL}},
     {MISTRAL, {"[TOOL_CALLS]"}, {NULL}},
     {MINIMAX_M2, {"<minimax:tool_call>", "<invoke name="}, {NULL}},

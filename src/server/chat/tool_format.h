@@ -12,6 +12,7 @@ struct tool_tags {
     const char *before_key, *after_key, *before_value, *after_value;
     const char *end_call;
     bool is_padded; // a newline before and behind each value is not part of it
+    bool has_notation; // behind after_name, "{", are arguments as call_notation.h has them
 };
 
 struct tool_format {

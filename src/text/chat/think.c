@@ -7,8 +7,13 @@
 #include "base/text/blank.h"
 
 static const struct think_tag tags[] = {
-    {"<think>", "</think>"},         {"<thinking>", "</thinking>"},     {"<thought>", "</thought>"},
-    {"<reasoning>", "</reasoning>"}, {"<seed:think>", "</seed:think>"}, {"[THINK]", "[/THINK]"},
+    {"<think>", "</think>", NULL},
+    {"<thinking>", "</thinking>", NULL},
+    {"<thought>", "</thought>", NULL},
+    {"<reasoning>", "</reasoning>", NULL},
+    {"<seed:think>", "</seed:think>", NULL},
+    {"[THINK]", "[/THINK]", NULL},
+    {"<|channel>thought\n", "<channel|>", "<|channel>"}, // Gemma 4
 };
 
 struct sink {
@@ -26,6 +31,7 @@ void think_begin(struct think *think, const char *prompt, size_t prompt_len) {
     while (prompt_len && is_blank(prompt[prompt_len - 1])) prompt_len--;
     for (size_t i = 0; i < ARRAY_LEN(tags); i++) {
         size_t len = strlen(tags[i].open);
+        while (is_blank(tags[i].open[len - 1])) len--; // as of the prompt
         if (prompt_len < len || memcmp(prompt + prompt_len - len, tags[i].open, len) != 0) continue;
         think->state = THINK_INSIDE;
         think->tag = &tags[i];

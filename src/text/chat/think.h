@@ -12,6 +12,7 @@
 
 struct think_tag {
     const char *open, *close;
+    const char *token; // that open begins with; NULL: open may be one
 };
 
 enum think_state {
