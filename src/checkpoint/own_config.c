@@ -225,13 +225,33 @@ static enum status read_delta(struct delta_config *out, const json_t *root, cons
                    "%s: \"attn_output_gate\" is false, which is not supported, want it true", what);
 }
 
-// transformers 5 writes the heads of each layer without a window, by its number. All are the same.
-static enum status read_layer_heads(struct own_config *out, const json_t *root, const char *what,
-                                    struct err *err) {
+// The layers without a window: the last one is always one of them, and by default each sixth.
+static uint32_t count_global_layers(const json_t *types, uint32_t num_layers) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < num_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        bool is_global = type ? strcmp(type, "full_attention") == 0 : (i + 1) % 6 == 0;
+        count += is_global || i + 1 == num_layers;
+    }
+    return count;
+}
+
+// transformers 5 writes the heads of each layer without a window, by its number. All are the same,
+// and none is left out: a layer that is has the heads of those with a window.
+static enum status read_layer_heads(struct own_config *out, const json_t *root, uint32_t num_layers,
+                                    const char *what, struct err *err) {
     const json_t *first = NULL, *types = jread_get(root, "layer_types");
+    const json_t *layers = jread_get(root, "per_layer_config");
+    uint32_t num_global = count_global_layers(types, num_layers);
     const char *number;
     json_t *layer;
-    json_object_foreach(jread_get(root, "per_layer_config"), number, layer) {
+    if (json_is_object(layers) && json_object_size(layers) != num_global) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"per_layer_config\" has %zu layers, but %u have no window; that some "
+                       "are left out is not supported",
+                       what, json_object_size(layers), num_global);
+    }
+    json_object_foreach((json_t *)(uintptr_t)layers, number, layer) {
         const char *type = json_string_value(json_array_get(types, strtoul(number, NULL, 10)));
         bool is_other = first && !json_equal((json_t *)(uintptr_t)first, layer);
         if (is_other || (type && strcmp(type, "full_attention") != 0)) {
@@ -278,8 +298,8 @@ static enum status read_layer_inputs(struct own_config *out, const json_t *root,
 }
 
 // Heads of the layers without a window. Where v is k they may have another number of them.
-static enum status read_global_heads(struct own_config *out, const json_t *root, const char *what,
-                                     struct err *err) {
+static enum status read_global_heads(struct own_config *out, const json_t *root,
+                                     uint32_t num_layers, const char *what, struct err *err) {
     enum { HEADS_MAX = 1 << 12, DIM_MAX = 512 };
     double softcap = 0;
     out->global_head_dim = DIM_MAX;
@@ -295,7 +315,7 @@ static enum status read_global_heads(struct own_config *out, const json_t *root,
             config_read_double(root, "final_logit_softcapping", 1e-6, 1e6, &softcap, what, err);
     }
     out->logits_softcap = (float)softcap;
-    return status ? status : read_layer_heads(out, root, what, err);
+    return status ? status : read_layer_heads(out, root, num_layers, what, err);
 }
 
 // The layers that "layer_types" names, or without it all but every full_attention_interval-th.
@@ -335,7 +355,7 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
     enum status status = check_only_values(root, architecture, what, err);
     if (!status) status = read_factors(out, root, architecture, what, err);
     if (!status && own_config_has(architecture, "global_head_dim")) {
-        status = read_global_heads(out, root, what, err);
+        status = read_global_heads(out, root, num_layers, what, err);
         if (!status) status = read_layer_inputs(out, root, num_layers, what, err);
     }
     if (!status && own_config_has(architecture, "use_qk_norm")) {
