@@ -96,7 +96,7 @@ static void unpack_part(const struct gguf_matrix *m, const uint8_t *block, uint6
     for (uint64_t i = (begin - col + group - 1) / group; col + i * group < end; i++) {
         uint32_t from = (uint32_t)(col + i * group - first) / form->group;
         out->scales[i] = scales[from];
-        if (form->has_offsets) out->offsets[i] = offsets[from];
+        if (out->offsets) out->offsets[i] = offsets[from];
     }
 }
 
@@ -105,7 +105,6 @@ static void unpack_blocks(const struct gguf_matrix *m, const uint8_t *bytes, uin
                           size_t num_blocks, uint64_t col, size_t count, uint32_t group,
                           const struct matrix_codes *out) {
     uint32_t elements = m->type->elements, own_group = m->codes->form.group;
-    bool has_offsets = m->codes->form.has_offsets;
     for (size_t i = 0; i < num_blocks; i++, block++, bytes += m->type->bytes) {
         uint64_t first = block * elements, at = first - col;
         bool is_whole = group == own_group && first >= col && at % group == 0 &&
@@ -113,7 +112,7 @@ static void unpack_blocks(const struct gguf_matrix *m, const uint8_t *bytes, uin
         if (is_whole) {
             size_t g = (size_t)(at / group);
             m->codes->unpack(bytes, out->codes + at, out->scales + g,
-                             has_offsets ? out->offsets + g : NULL);
+                             out->offsets ? out->offsets + g : NULL);
         } else {
             unpack_part(m, bytes, first, col, count, group, out);
         }
@@ -150,7 +149,7 @@ static enum status read_codes(const struct matrix_reader *base, uint64_t row, ui
         const struct matrix_codes part = {
             .codes = out->codes + at,
             .scales = out->scales + num_groups,
-            .offsets = m->codes->form.has_offsets ? out->offsets + num_groups : NULL,
+            .offsets = out->offsets ? out->offsets + num_groups : NULL,
         };
         status = read_stored_codes(m, begin, gguf_stored_at(&m->col_order, col + at), len, group,
                                    &part, err);
