@@ -12,13 +12,29 @@ struct dummy_codes {
     uint64_t seed;
 };
 
-static uint8_t code_at(const struct dummy_codes *dummy, uint64_t row, uint64_t col) {
-    uint64_t z = dummy->seed + (row << 32 ^ col / 8) * 0x9e3779b97f4a7c15u;
+// The codes of columns 8 * word and up, one in each byte. 8-bit floats are those below 2.
+static uint64_t codes_of(const struct dummy_codes *dummy, uint64_t row, uint64_t word) {
+    enum weight_code code = dummy->base.form.code;
+    uint64_t z = dummy->seed + (row << 32 ^ word) * 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    uint8_t byte = (uint8_t)((z ^ (z >> 27)) >> (col % 8 * 8));
-    if (weight_code_bits(dummy->base.form.code) == 4) return byte & 15;
-    // Of 8-bit floats those below 2, without NaN.
-    return dummy->base.form.code == WEIGHT_CODE_E4M3 ? byte & 0xbf : byte;
+    z ^= z >> 27;
+    if (weight_code_bits(code) == 4) return z & 0x0f0f0f0f0f0f0f0fu;
+    return code == WEIGHT_CODE_E4M3 ? z & 0xbfbfbfbfbfbfbfbfu : z;
+}
+
+static void fill_codes(const struct dummy_codes *dummy, uint64_t row, uint64_t col, size_t count,
+                       uint8_t *out) {
+    for (size_t done = 0; done < count;) {
+        uint64_t word = codes_of(dummy, row, (col + done) / 8);
+        size_t skip = (size_t)((col + done) % 8), len = 8 - skip;
+        if (len > count - done) len = count - done;
+        if (len == 8) {
+            memcpy(out + done, &word, 8);
+        } else {
+            for (size_t i = 0; i < len; i++) out[done + i] = (uint8_t)(word >> (8 * (skip + i)));
+        }
+        done += len;
+    }
 }
 
 // Such that weights have a standard deviation near 0.02. A power of 2 for E2M1, as MXFP4 has.
@@ -35,7 +51,7 @@ static enum status read_codes(const struct matrix_reader *base, uint64_t row, ui
                               struct err *err) {
     (void)err;
     const struct dummy_codes *dummy = (const struct dummy_codes *)base;
-    for (size_t i = 0; i < count; i++) out->codes[i] = code_at(dummy, row, col + i);
+    fill_codes(dummy, row, col, count, out->codes);
     size_t num_groups = group ? (count + group - 1) / group : 1;
     for (size_t i = 0; i < num_groups; i++) {
         out->scales[i] = scale_of(base->form.code);
@@ -52,7 +68,8 @@ static enum status read(const struct matrix_reader *base, uint64_t row, uint64_t
     const float *values = weight_code_values(code);
     float scale = scale_of(code), offset = base->form.has_offsets ? scale / 2 : 0;
     for (size_t i = 0; i < count; i++) {
-        uint8_t q = code_at(dummy, row, col + i);
+        uint64_t at = col + i;
+        uint8_t q = (uint8_t)(codes_of(dummy, row, at / 8) >> (at % 8 * 8));
         float value = values                     ? values[q]
                       : code == WEIGHT_CODE_INT8 ? (float)(int8_t)q
                                                  : e4m3_to_f32(q);

@@ -65,6 +65,10 @@ static void check_linears(const struct cpu_kernels *k, uint32_t f) {
     assert_int_equal(k->int4_few_rows > 0, k->linear_int4_few != NULL);
     EXPECT(k->linear_pairs, f, {KERNEL(amx_linear_pairs), TILES_BF16},
            {KERNEL(avx512_bf16_linear_pairs), BF16 | CPU_FAST_BF16}, {NULL, 0});
+    EXPECT(k->linear_fixed, f, {NULL, TILES_BF16}, {NULL, BF16 | CPU_FAST_BF16},
+           {KERNEL(avx512_vnni_linear_fixed), VNNI}, {NULL, 0});
+    EXPECT(k->narrow_fixed, f, {NULL, TILES_BF16}, {NULL, BF16 | CPU_FAST_BF16},
+           {KERNEL(avx512_narrow_fixed), VNNI}, {NULL, 0});
     EXPECT(k->narrow_bf16, f, {KERNEL(avx512_bf16_narrow), TILES_BF16},
            {KERNEL(avx512_bf16_narrow), BF16 | CPU_FAST_BF16}, {NULL, 0});
     EXPECT(k->narrow_int8, f, {KERNEL(avx512_narrow_int8), AVX512},

@@ -222,6 +222,25 @@ EMULATED __m512i emulated_cvtepu16_epi32(__m256i from) {
     return _mm512_loadu_si512(wide);
 }
 
+// Numbers beyond an integer's range, and NaN, become the least one.
+EMULATED __m512i emulated_cvtps_epi32(__m512 from) {
+    float values[16];
+    int32_t numbers[16];
+    _mm512_storeu_ps(values, from);
+    for (int i = 0; i < 16; i++) {
+        bool fits = values[i] >= -0x1p31f && values[i] < 0x1p31f;
+        numbers[i] = fits ? (int32_t)rintf(values[i]) : INT32_MIN;
+    }
+    return _mm512_loadu_si512(numbers);
+}
+
+EMULATED __m512i emulated_srai_epi32(__m512i from, unsigned count) {
+    int32_t numbers[16];
+    _mm512_storeu_si512(numbers, from);
+    for (int i = 0; i < 16; i++) numbers[i] >>= count;
+    return _mm512_loadu_si512(numbers);
+}
+
 EMULATED __mmask32 emulated_cmpeq_epi16_mask(__m512i a, __m512i b) {
     uint16_t left[32], right[32];
     __mmask32 mask = 0;
@@ -245,6 +264,10 @@ EMULATED void emulated_mask_storeu_epi16(uint16_t *to, __mmask32 mask, __m512i f
 #define _mm512_cvtneps_pbh(from) emulated_cvtneps_pbh(from)
 #undef _mm512_cvtepu16_epi32
 #define _mm512_cvtepu16_epi32(from) emulated_cvtepu16_epi32(from)
+#undef _mm512_cvtps_epi32
+#define _mm512_cvtps_epi32(from) emulated_cvtps_epi32(from)
+#undef _mm512_srai_epi32
+#define _mm512_srai_epi32(from, count) emulated_srai_epi32(from, count)
 #undef _mm512_cmpeq_epi16_mask
 #define _mm512_cmpeq_epi16_mask(a, b) emulated_cmpeq_epi16_mask(a, b)
 #undef _mm512_cvtepu8_epi32

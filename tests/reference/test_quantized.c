@@ -1,7 +1,8 @@
 /* Quantized checkpoints, whose weights stay packed or are decoded while they are loaded. A model in
  * FP8, or in 4 bits with groups in order or in any order, or whose experts alone are GPTQ's, gives
  * the very logits of the same model with the decoded values in BF16. All are made here from a
- * family's checkpoint. Scales are powers of two, so that BF16 holds every decoded value exactly. */
+ * family's checkpoint. Scales are powers of two, so that BF16 holds every decoded value exactly.
+ * The plain kernels are used: others round x to 16-bit integers (test_ops_packed). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -330,6 +331,7 @@ static float *logits_of(const char *model, const char *quantization, const char 
     struct nvllm_engine_options options = mini_options(model);
     options.quantization = quantization;
     options.dtype = dtype;
+    options.cpu_isa = "scalar";
     mini_open(&engine, &options);
     struct weight_format format = engine_plan_weight_format(&engine.plan);
     assert_int_equal(format.code, want_code);

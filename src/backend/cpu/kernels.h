@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "backend/cpu/attention/attention_kernels.h"
+#include "backend/cpu/linear/fixed.h"
 #include "backend/cpu/linear/packed.h"
 #include "backend/weight_format.h"
 
@@ -52,9 +53,10 @@ enum {
 };
 
 /* One thread's share of a linear of narrow numbers. Packed weights (packed.h) become bf16 on the
- * way, rounded or as values of their codes, and have bf16 x. Sums of bf16 products are float32,
- * added in ascending order of the depth, and begin with `start`; sums of values are scaled group by
- * group and then added to it. Sums of 8-bit products are exact integers.
+ * way, rounded or as values of their codes, and have bf16 x, or are multiplied as fixed.h says.
+ * Sums of bf16 products are float32, added in ascending order of the depth, and begin with `start`;
+ * sums of values are scaled group by group and then added to it. Sums of 8-bit products are exact
+ * integers.
  * x is stored as value + 128, so
  *   out = start + (sum - sum128) * (scale * x_scale).
  * A 4-bit weight q (0 .. 14) and the scale s (1 .. 18) of its group stand for an 8-bit weight,
@@ -136,6 +138,13 @@ struct cpu_kernels {
     // The same to bytes round(value / scale) + 128. Returns the scale: the largest magnitude / 127,
     // or NaN if a value is not finite.
     float (*narrow_int8)(const float *x, uint32_t count, unsigned char *out, size_t stride);
+    // Packed weights of integers times x as 16-bit integers (fixed.h). item->chunks counts those of
+    // weights. NULL: packed weights are multiplied as linear_pairs says.
+    void (*linear_fixed)(const struct linear_item *item);
+    // For linear_fixed, NULL with it. Converts a row of `count` floats for weights of `bits` bits.
+    // Chunks and their heads are `stride` bytes apart.
+    void (*narrow_fixed)(const float *x, uint32_t count, uint32_t bits, unsigned char *out,
+                         size_t stride);
     // Interleaves codes, a byte each, of 32 inputs and 16 rows into a chunk of packed.h. Those of a
     // row begin at rows[row] + first. `bits`: 4 or 8.
     void (*pack_codes)(const unsigned char *const rows[LANES], size_t first, uint32_t bits,

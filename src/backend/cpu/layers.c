@@ -45,6 +45,7 @@ static bool has_narrow_linears(const struct cpu_backend *cpu, const struct fused
     const struct linear *linears[] = {layer->qkv, layer->o, layer->gate_up, layer->down};
     for (size_t i = 0; i < ARRAY_LEN(linears); i++) {
         if (!linears[i] || !linear_is_narrow(cpu, linears[i])) return false;
+        if (linear_is_fixed(cpu, linears[i])) return false;
         if (weight_format_has_bytes(linears[i]->format) != is_bytes) return false;
     }
     return true;

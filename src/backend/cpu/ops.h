@@ -99,9 +99,15 @@ void linear_run(struct cpu_backend *cpu, struct linear_run *run);
 void linear_narrow_run(struct cpu_backend *cpu,
                        struct linear_run *run); // linear_run for narrow x
 
-// Whether x is converted to bf16 or bytes for this linear. Otherwise it stays float32.
+// Whether x becomes 16-bit integers (fixed.h).
+static inline bool linear_is_fixed(const struct cpu_backend *cpu, const struct linear *linear) {
+    return cpu->kernels.linear_fixed && weight_format_is_packed(linear->format) &&
+           fixed_suits(linear->format.code);
+}
+
+// Whether x is converted to bf16, integers or bytes for this linear. Otherwise it stays float32.
 static inline bool linear_is_narrow(const struct cpu_backend *cpu, const struct linear *linear) {
-    if (weight_format_has_bytes(linear->format)) return true;
+    if (weight_format_has_bytes(linear->format) || linear_is_fixed(cpu, linear)) return true;
     return linear->format.bits <= 16 && cpu->kernels.linear_pairs;
 }
 

@@ -66,9 +66,18 @@ static void add_avx512_vnni(struct cpu_kernels *k) {
     k->linear_bytes = avx512_vnni_linear_bytes;
     k->linear_int4_few = avx512_vnni_linear_int4_few;
     k->int4_few_rows = VNNI_FEW_ROWS;
+    k->linear_fixed = avx512_vnni_linear_fixed;
+    k->narrow_fixed = avx512_narrow_fixed;
+}
+
+// Integers beside bf16 are not measured.
+static void drop_fixed(struct cpu_kernels *k) {
+    k->linear_fixed = NULL;
+    k->narrow_fixed = NULL;
 }
 
 static void add_avx512_bf16(struct cpu_kernels *k) {
+    drop_fixed(k);
     k->linear_pairs = avx512_bf16_linear_pairs;
     k->narrow_bf16 = avx512_bf16_narrow;
 }
@@ -80,6 +89,7 @@ static void add_amx_int8(struct cpu_kernels *k) {
 }
 
 static void add_amx_bf16(struct cpu_kernels *k) {
+    drop_fixed(k);
     k->linear_pairs = amx_linear_pairs;
     k->narrow_bf16 = avx512_bf16_narrow;
     k->attention_bf16 = (struct attention_kernels){

@@ -53,6 +53,9 @@ void avx512_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint
 // AVX512_VNNI too.
 void avx512_vnni_linear_bytes(const struct linear_item *item);
 void avx512_vnni_linear_int4_few(const struct linear_item *item);
+void avx512_vnni_linear_fixed(const struct linear_item *item);
+void avx512_narrow_fixed(const float *x, uint32_t count, uint32_t bits, unsigned char *out,
+                         size_t stride);
 // AVX512_BF16 too.
 void avx512_bf16_linear_pairs(const struct linear_item *item);
 void avx512_bf16_narrow(const float *x, float scale, uint32_t count, unsigned char *out,

@@ -1,6 +1,6 @@
-/* Running linears whose x is narrow, bf16 or bytes. Every row is normalised if asked, then
- * converted once, into tiles (kernels.h). Then items of some blocks of outputs times some rows go
- * to the threads.
+/* Running linears whose x is narrow: bf16, 16-bit integers or bytes. Every row is normalised if
+ * asked, then converted once, into tiles (kernels.h). Then items of some blocks of outputs times
+ * some rows go to the threads.
  *
  * The first items are large and the last ones small, as cores differ in speed and a loop waits for
  * the last item. Threads that wait fetch the weights of the item that they take first in the next
@@ -63,7 +63,9 @@ static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
             kernels->rms_norm(x, NULL, run->norm, normal, in, run->eps);
             x = normal;
         }
-        if (!weight_format_has_bytes(group->linear->format)) {
+        if (linear_is_fixed(job->cpu, group->linear)) {
+            kernels->narrow_fixed(x, in, group->linear->format.bits, out, stride);
+        } else if (!weight_format_has_bytes(group->linear->format)) {
             kernels->narrow_bf16(x, 1.0f, in, out, stride);
         } else {
             run->x_scale[group->first_row + row] = kernels->narrow_int8(x, in, out, stride);
@@ -92,8 +94,11 @@ static uint32_t strip_cols(const struct strip *strip) {
 }
 
 // Few rows may have a kernel of their own, whose results have the same bits.
-static void multiply_by(const struct cpu_kernels *kernels, const struct linear_item *item) {
-    if (!linear_item_is_bytes(item)) {
+static void multiply_by(const struct cpu_kernels *kernels, const struct linear_item *item,
+                        bool is_fixed) {
+    if (is_fixed) {
+        kernels->linear_fixed(item);
+    } else if (!linear_item_is_bytes(item)) {
         kernels->linear_pairs(item);
     } else if (linear_item_is_int4(item) && item->rows <= kernels->int4_few_rows) {
         kernels->linear_int4_few(item);
@@ -109,6 +114,7 @@ static void multiply_strip(const struct narrow_job *job, const struct strip *str
     size_t row = strip->group->first_row + strip->first, lane = (size_t)strip->block * LANES;
     const unsigned char *weights = linear->weights;
     bool is_bytes = weight_format_has_bytes(linear->format);
+    bool is_fixed = linear_is_fixed(job->cpu, linear);
     struct linear_item item = {
         .format = linear->format,
         .packed = &linear->packed,
@@ -124,11 +130,12 @@ static void multiply_strip(const struct narrow_job *job, const struct strip *str
         .out = out,
         .out_stride = out_stride,
         .rows = strip->end - strip->first,
-        .chunks = (uint32_t)(job->row_bytes / CHUNK_BYTES),
+        .chunks =
+            is_fixed ? linear->depth / PACKED_CHUNK : (uint32_t)(job->row_bytes / CHUNK_BYTES),
         .num_blocks = strip->num_blocks,
         .cols = strip_cols(strip),
     };
-    multiply_by(&job->cpu->kernels, &item);
+    multiply_by(&job->cpu->kernels, &item, is_fixed);
 }
 
 static void copy_out(const struct linear_run *run, const struct linear_part *part) {
@@ -307,7 +314,10 @@ static void plan_group(const struct cpu_backend *cpu, const struct linear_run *r
     cut_group(group, num_blocks, size, wanted * (LAST_ITEMS_PER_THREAD / ITEMS_PER_THREAD));
 }
 
-static size_t narrow_row_bytes(const struct linear *linear) {
+static size_t narrow_row_bytes(const struct cpu_backend *cpu, const struct linear *linear) {
+    if (linear_is_fixed(cpu, linear)) {
+        return (size_t)fixed_all_chunks(linear->depth / PACKED_CHUNK) * CHUNK_BYTES;
+    }
     return (size_t)linear->depth * (weight_format_has_bytes(linear->format) ? 1 : 2);
 }
 
@@ -340,7 +350,7 @@ static void fetch_ahead(struct cpu_backend *cpu, const struct linear_run *run,
 // The same for a run that comes next.
 static void fetch_next(struct cpu_backend *cpu, const struct linear_run *next, uint32_t num_rows) {
     struct linear_group group = {.linear = next->groups[0].linear, .num_rows = num_rows};
-    plan_group(cpu, next, &group, narrow_row_bytes(group.linear));
+    plan_group(cpu, next, &group, narrow_row_bytes(cpu, group.linear));
     fetch_ahead(cpu, next, &group);
 }
 
@@ -349,7 +359,7 @@ void linear_narrow_run(struct cpu_backend *cpu, struct linear_run *run) {
     struct narrow_job job = {
         .cpu = cpu,
         .run = run,
-        .row_bytes = narrow_row_bytes(linear),
+        .row_bytes = narrow_row_bytes(cpu, linear),
     };
     uint32_t num_items = 0, num_pack_items = 0;
     for (uint32_t i = 0; i < run->num_groups; i++) {
