@@ -217,6 +217,7 @@ bool llm_engine_destroy(struct llm_engine *engine) {
     free(engine->row_buffers.scratch);
     free(engine->row_buffers.ranked);
     free(engine->draft_offers);
+    draft_pool_fini(&engine->draft_pool);
     scheduler_destroy(engine->scheduler);
     step_observer_fini(&engine->observer);
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {

@@ -1,8 +1,8 @@
-/* Drafts of the tokens that come next, from the text itself (draft/draft_index.h). They change no
- * token: a step runs them behind the last token and samples behind each. A row that follows a draft
- * sees what it would see if the draft were the output's, and draws its own number. So it samples
- * the very token that a later step would have sampled, if the draft is right. It is right if the
- * row before it sampled it.
+/* Drafts of the tokens that come next, from the text itself (draft/draft_index.h) and from others'
+ * (draft/draft_pool.h). They change no token: a step runs them behind the last token and samples
+ * behind each. A row that follows a draft sees what it would see if the draft were the output's,
+ * and draws its own number. So it samples the very token that a later step would have sampled, if
+ * the draft is right. It is right if the row before it sampled it.
  *
  * Where an output's form leaves no choice, the draft is what must come. It is right for certain. So
  * all outputs with forms skip such text at once, also where steps overlap. */
@@ -15,7 +15,8 @@ enum status llm_engine_init_drafts(struct llm_engine *engine, struct err *err) {
     if (!options->num_tokens) return OK;
     drafter_init(&engine->drafter, options, engine->plan.runner.decoder.limits.max_num_seqs);
     engine->draft_offers = calloc(engine->drafter.rows_max, sizeof *engine->draft_offers);
-    return engine->draft_offers ? OK : err_nomem(err, "drafts");
+    if (!engine->draft_offers) return err_nomem(err, "drafts");
+    return options->uses_others ? draft_pool_init(&engine->draft_pool, options->max_len, err) : OK;
 }
 
 enum status llm_engine_init_output_drafts(const struct llm_engine *engine, struct request *request,
@@ -45,8 +46,12 @@ static struct draft_offer offer_of(struct llm_engine *engine, const struct seque
     uint32_t count =
         draft_index_find(&request->draft_index, seq->token_ids, seq->num_tokens - skipped, draft,
                          most + skipped, &request->match_len);
-    if (!count) return (struct draft_offer){0};
-    return (struct draft_offer){most,
+    uint32_t others = draft_pool_find(&engine->draft_pool, seq->cache_salt, seq->token_ids,
+                                      seq->num_tokens - skipped, count ? request->match_len : 0,
+                                      draft, most + skipped, &request->match_len);
+    if (others) count = others;
+    if (count <= skipped) return (struct draft_offer){0};
+    return (struct draft_offer){count - skipped,
                                 draft_record_right(&request->draft_record, request->match_len)};
 }
 

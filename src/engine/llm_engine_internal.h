@@ -11,6 +11,7 @@
 
 #include "backend/log_softmax.h"
 #include "engine/data_parallel/event_turn.h"
+#include "engine/draft/draft_pool.h"
 #include "engine/draft/drafter.h"
 #include "engine/engine_plan.h"
 #include "engine/executor/executor.h"
@@ -62,6 +63,7 @@ struct llm_engine {
         struct ranked_token *ranked; // [vocab_size]
     } row_buffers; // for the log-probabilities of a prompt's token over the whole vocabulary
     struct drafter drafter;
+    struct draft_pool draft_pool; // all-zero without drafts from others' texts
     struct draft_offer *draft_offers; // [drafter.rows_max]
     double last_results; // when the last step's came; 0: then nothing ran, or nothing has run yet
     struct step_observer observer;

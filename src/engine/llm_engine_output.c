@@ -59,6 +59,9 @@ static void deliver(const struct request *request, struct nvllm_event *event) {
 static void release(struct llm_engine *engine, struct request *request,
                     enum nvllm_finish_reason reason) {
     bool was_scheduled = request->times.first_scheduled > 0;
+    const struct sequence *seq = request->seq;
+    draft_pool_add(&engine->draft_pool, seq->cache_salt, seq->token_ids, sequence_num_known(seq),
+                   seq->num_prompt_tokens);
     scheduler_finish(engine->scheduler, request->seq);
     token_count_slots_give_back(&engine->token_count_slots, request);
     inbox_remove(&engine->inbox, request, !was_scheduled);

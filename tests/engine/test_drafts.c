@@ -307,6 +307,33 @@ static void test_bad_words_inside_of_a_draft(void **state) {
     nvllm_engine_destroy(engine);
 }
 
+// A text that another output began alike is drafted as that went on, for the same salt alone.
+static void test_texts_of_others(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.drafts = "15";
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_sampling_params params = greedy_params(60);
+    params.ignore_eos = 1;
+    params.temperature = 1, params.seed = 3; // at random, but the same each time
+    struct nvllm_request request = text_request("Once upon a time", &params);
+    static const char *const salts[] = {"a", "a", "b"};
+    struct nvllm_result *results[3];
+    uint64_t num_steps[4] = {0};
+    for (int i = 0; i < 3; i++) {
+        request.cache_salt = salts[i];
+        results[i] = generate_one(engine, &request);
+        struct nvllm_stats stats = NVLLM_STATS_INIT;
+        nvllm_engine_stats(engine, &stats);
+        num_steps[i + 1] = stats.num_steps;
+        assert_memory_equal(results[i]->token_ids, results[0]->token_ids, 60 * sizeof(int32_t));
+    }
+    assert_true(num_steps[2] - num_steps[1] <= 8);
+    assert_int_equal(num_steps[3] - num_steps[2], num_steps[1]);
+    for (int i = 0; i < 3; i++) nvllm_results_free(results[i], 1);
+    nvllm_engine_destroy(engine);
+}
+
 // The cache has what was generated, and not what was only drafted.
 static void test_the_prefix_cache(void **state) {
     (void)state;
@@ -354,6 +381,7 @@ int main(void) {
         cmocka_unit_test(test_a_stop_inside_of_a_draft),
         cmocka_unit_test(test_min_tokens_inside_of_a_draft),
         cmocka_unit_test(test_bad_words_inside_of_a_draft),
+        cmocka_unit_test(test_texts_of_others),
         cmocka_unit_test(test_the_prefix_cache),
     };
     if (getenv("NANOVLLM_TEST_RANKS")) { // rows are shared out among the ranks

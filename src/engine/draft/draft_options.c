@@ -105,6 +105,7 @@ static enum status read_options(struct draft_options *out,
     if (strcmp(drafts, "off") == 0) return OK;
     *out = (struct draft_options){.num_tokens = DRAFT_TOKENS_MAX,
                                   .is_adaptive = true,
+                                  .uses_others = true,
                                   .min_len = ADAPTIVE_MIN_LEN,
                                   .max_len = ADAPTIVE_MAX_LEN};
     if (is_auto) return OK;

@@ -17,6 +17,7 @@ struct draft_options {
     uint32_t num_tokens; // most of one draft; 0: there are no drafts
     bool is_adaptive; // drafts are as long as they pay; else every match gives num_tokens
     uint32_t min_len, max_len; // tokens of a match (draft_index.h)
+    bool uses_others; // also the texts of other outputs (draft_pool.h)
 };
 
 // speculative_config is vLLM's JSON object. Its method is ngram; others are refused by name.
