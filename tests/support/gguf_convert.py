@@ -4,8 +4,8 @@
     gguf_convert.py FOLDER OUT.gguf [--type bf16|f16|f32|q8_0|q4_0|mixed] [--tokenizer FILE] [--parts N]
 
 Plain matrices keep their type unless --type says otherwise. --type q8_0 and q4_0
-have a scale of each 32 elements; mixed has v and the MLP's last matrix in q8_0, the others in q4_0,
-but routers as they are.
+have a scale of each 32 elements; mixed has v and the MLP's last matrix in q8_0, the others in q4_0.
+Routers, and matrices whose rows are not whole blocks of 32, are not put into blocks.
 """
 import argparse
 import array
@@ -19,6 +19,7 @@ U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 FORMATS = {U32: "<I", I32: "<i", F32: "<f", BOOL: "<?"}
 PLAIN = {"F32": 0, "F16": 1, "BF16": 30}
 ALIGNMENT = 32
+BLOCKED = ("q8_0", "q4_0", "mixed") # --type
 
 MODULES = {
     "input_layernorm": "attn_norm",
@@ -190,10 +191,10 @@ def q4_0(values: array.array) -> bytes:
 
 def kind_of(name: str, kind: str) -> str:
     """The type of the weights of one matrix."""
+    if kind in BLOCKED and name.endswith(".gate.weight"):
+        return ""
     if kind != "mixed":
         return kind
-    if name.endswith(".gate.weight"):
-        return ""
     return "q8_0" if any(part in name for part in (".v_proj.", ".down_proj.", ".w2.")) else "q4_0"
 
 
@@ -201,6 +202,8 @@ def convert_data(dtype: str, shape: list, data: bytes, kind: str) -> tuple:
     """(type's number, bytes); vectors are F32, as in all files."""
     if len(shape) == 1:
         return PLAIN["F32"], floats(dtype, data).tobytes()
+    if kind in BLOCKED and shape[-1] % 32:
+        return PLAIN[dtype], data
     if kind == "q8_0":
         return 8, q8_0(floats(dtype, data))
     if kind == "q4_0":

@@ -115,6 +115,10 @@ enum status gguf_write_gemma4(const struct gguf_files *files, const struct gguf_
     gguf_model_key(model, "final_logit_softcapping", key, sizeof key);
     if (!status) status = gguf_read_real(gguf, key, &softcap, err);
     if (status) return status;
+    if (softcap < 0) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %.9g, want 0 (no limit) or more",
+                       gguf_path(gguf), key, softcap);
+    }
     json_out_rawf(out,
                   ", \"num_kv_shared_layers\": %lld, \"hidden_size_per_layer_input\": %lld, "
                   "\"global_head_dim\": %lld, \"enable_moe_block\": %s",

@@ -319,6 +319,10 @@ static enum status write_section(const struct gguf_files *files, const struct gg
                                  double theta, int64_t dims, struct json_out *out,
                                  struct err *err) {
     const struct gguf_tensor *freqs = gguf_files_find(files, "rope_freqs.weight");
+    if (model->global_head_dim && !freqs) { // it alone says which part of a head is rotated
+        return err_set(err, ERR_FORMAT, "%s has no tensor \"rope_freqs.weight\"",
+                       gguf_path(files->files[0]));
+    }
     json_out_raw(out, "{\"rope_theta\": ");
     json_out_float(out, (float)theta);
     if (!model->global_head_dim && (dims != model->head_dim || model->is_partial)) {

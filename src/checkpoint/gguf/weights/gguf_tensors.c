@@ -1,6 +1,6 @@
 /* The tensors of a GGUF model, as checkpoints have them: experts one by one, and q and k in the
  * order of a rotation of halves. Plain tensors are read from the file as they are; matrices in
- * blocks, and permuted ones, have a reader. A permuted vector, a bias, is copied. */
+ * blocks, and permuted ones, have a reader. Permuted vectors, such as biases, are copied. */
 #include "checkpoint/gguf/weights/gguf_tensors.h"
 
 #include <stdio.h>
@@ -104,11 +104,6 @@ static enum status copy_norm(struct gguf_tensors *set, struct tensor *tensor, st
     return OK;
 }
 
-// Whether elements stored in `order` are `count`.
-static bool fits_order(const struct gguf_order *order, uint64_t count) {
-    return count >= order->first && (count - order->first) % gguf_order_period(order) == 0;
-}
-
 // Sets the reader of a matrix that needs one.
 static enum status set_reader(struct gguf_tensors *set, const struct gguf_tensor *from,
                               const struct gguf_place *place, struct tensor *tensor,
@@ -116,13 +111,17 @@ static enum status set_reader(struct gguf_tensors *set, const struct gguf_tensor
     bool is_plain = from->type->dtype != DTYPE_NONE;
     uint64_t cols = tensor->rank > 1 ? tensor->shape[1] : 1;
     if (!place->rows.run && !place->cols.run && is_plain) return OK;
-    if (!fits_order(&place->rows, tensor->shape[0]) || !fits_order(&place->cols, cols)) {
+    if (!gguf_order_fits(&place->rows, tensor->shape[0]) || !gguf_order_fits(&place->cols, cols)) {
         return err_set(err, ERR_FORMAT,
-                       "%s: tensor \"%.150s\" has %llu rows of %llu, want whole heads",
+                       "%s: tensor \"%.150s\" has %llu rows of %llu, want the model's heads",
                        tensor->path, tensor->name, (unsigned long long)tensor->shape[0],
                        (unsigned long long)cols);
     }
     if (tensor->rank == 1) {
+        if (place->rows.run && file_name_ends(tensor->name, ".weight")) {
+            return err_set(err, ERR_FORMAT, "%s: tensor \"%.150s\" is a vector, want a matrix",
+                           tensor->path, tensor->name);
+        }
         if (is_plain) return copy_vector(set, tensor, &place->rows, err);
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: tensor \"%.150s\" is a vector of type %s, want F32, F16 or BF16",
