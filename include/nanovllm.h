@@ -322,8 +322,8 @@ struct nvllm_logit_bias {
     TEXT(speculative_config, NULL,                                                                 \
         "vLLM's JSON object for the same, with method ngram; default: drafts decides")             \
     CHOICE(target_itl, "off", "auto|off|MS",                                                       \
-        "most milliseconds between two tokens while prompts run, which go through in parts: MS, "  \
-        "or auto, short parts while a long prompt takes at most 15 % longer")
+        "aims at so many milliseconds between two tokens while prompts run, which go through in "  \
+        "parts: MS, or auto, short parts while a long prompt takes at most 15 % longer")
 
 // clang-format on
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from . import _library, _model_place, _structs, _values
@@ -171,8 +173,8 @@ class Config:
     speculative_config: Mapping[str, Any] | str | None = None
     """The same as vLLM has it, with the method "ngram". None: drafts decides."""
     target_itl: str | float = "off"
-    """Most milliseconds between two tokens while prompts run, which go through in parts; or
-    "auto", short parts while a long prompt takes at most 15 % longer, or "off"."""
+    """Aims at so many milliseconds between two tokens while prompts run, which go through in
+    parts; or "auto", short parts while a long prompt takes at most 15 % longer, or "off"."""
     trace: PathOrStr | None = None
     """File that each step is written to, for ui.perfetto.dev; whole after exit(). None:
     none."""
@@ -192,6 +194,13 @@ def make_config(model: PathOrStr, options: Mapping[str, Any]) -> Config:
             hint = _values.nearest(name, names)
             raise TypeError(f'LLM has no option "{name}"{hint}')
     return Config(model, **options)
+
+
+def _decimal(value: int | float) -> str:
+    """As str() writes it, but without an exponent."""
+    if isinstance(value, int) or not math.isfinite(value):
+        return str(value)
+    return format(Decimal(str(value)), "f")
 
 
 def _user_cache() -> bytes | None:
@@ -235,7 +244,7 @@ class NativeOptions:
             value = _values.json_of(name, value).decode()
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if is_number and (name == "target_itl" or name == "drafts" and isinstance(value, int)):
-            value = str(value)
+            value = _decimal(value)
         if name == "worker_program" and value is None:
             program = find_program() if self.struct.tensor_parallel_size > 1 else None
             if program:

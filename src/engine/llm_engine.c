@@ -9,6 +9,7 @@
 #include "base/os/secret.h"
 #include "base/thread/thread_pool.h"
 #include "engine/llm_engine_internal.h"
+#include "engine/target_itl.h"
 #include "engine/tokenizer_load.h"
 
 static enum status finish_step(struct llm_engine *engine, struct inflight_step *inflight,
@@ -386,14 +387,22 @@ static void leave_turn(struct llm_engine *engine) {
     event_turn_leave(engine->shared.turn);
 }
 
-// Notes how long a step took whose results have come: its tokens follow those of the step before by
-// that time. Without a step before, its time counts from its schedule.
+// When a step was done whose results have come. A backend without a queue computes in the launch:
+// while steps overlap, the next step has run too by the time of the results.
+static double done_seconds(const struct llm_engine *engine, const struct inflight_step *inflight) {
+    bool computes_here = !engine->plan.backend->queue && executor_runner(engine->executor);
+    return computes_here ? inflight->times.launch_end : inflight->times.output_begin;
+}
+
+// Notes how long a step took, from the end of the step before. Without a step before, its time
+// counts from its schedule.
 static void measure(struct llm_engine *engine, const struct inflight_step *inflight) {
-    double now = inflight->times.output_begin, before = engine->last_results;
-    engine->last_results = now;
+    double now = done_seconds(engine, inflight), before = engine->last_done;
+    engine->last_done = now;
     if (before > 0) llm_engine_measure_drafts(engine, &inflight->schedule, now - before);
     if (!(before > 0)) before = inflight->times.schedule_begin;
-    scheduler_measure(engine->scheduler, &inflight->schedule, now - before);
+    double missed = scheduler_measure(engine->scheduler, &inflight->schedule, now - before);
+    if (missed > 0) target_itl_tell_missed(&engine->plan.scheduler.pace, missed);
 }
 
 // Waits for a step's results and hands them out. nano-vllm: the second half of postprocess.
@@ -564,7 +573,7 @@ enum status llm_engine_wait(struct llm_engine *engine, double seconds, struct er
     enum status status = check_alive(engine, err);
     if (status) return status;
     bool has_ended = take_inbox(engine);
-    engine->last_results = 0;
+    engine->last_done = 0;
     llm_engine_tell_ends(engine);
     publish_stats(engine);
     if (!has_ended) inbox_wait(&engine->inbox, seconds);

@@ -65,7 +65,7 @@ struct llm_engine {
     struct drafter drafter;
     struct draft_pool draft_pool; // all-zero without drafts from others' texts
     struct draft_offer *draft_offers; // [drafter.rows_max]
-    double last_results; // when the last step's came; 0: then nothing ran, or nothing has run yet
+    double last_done; // when the last step was done; 0: then nothing ran, or nothing has run yet
     struct step_observer observer;
     bool failed; // a step failed: nothing more can run
     struct nvllm_stats stats; // what neither the scheduler nor the inbox counts

@@ -7,9 +7,11 @@
 #include "engine/schedule/pacer.h"
 #include "nanovllm.h"
 
-// ERR_INVALID: it is no time. ERR_UNSUPPORTED: the schedule runs prompts and decodes in steps of
+// ERR_UNSUPPORTED: the schedule runs prompts and decodes in steps of
 // their own, which no part of a prompt can shorten.
 MUST_USE enum status target_itl_read(struct pace_options *out,
                                      const struct nvllm_engine_options *options, struct err *err);
+// Logs that steps take `seconds` even with the shortest parts of prompts, longer than the target.
+void target_itl_tell_missed(const struct pace_options *options, double seconds);
 
 #endif

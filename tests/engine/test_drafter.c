@@ -105,6 +105,41 @@ static void test_the_best_offers_are_taken(void **state) {
     assert_true(offers[1].num_tokens >= 6 && offers[0].num_tokens <= 1);
 }
 
+// A likely token of a long draft comes before an unlikely one of a short draft.
+static void test_the_best_tokens_are_drafted(void **state) {
+    (void)state;
+    struct drafter drafter = measured(4, 1, 0.001);
+    drafter.rows_max = 8;
+    struct draft_offer offers[] = {{4, 1}, {1, 0.5f}, {1, 0.5f}, {0, 0}};
+    assert_int_equal(drafter_choose(&drafter, 4, offers, 4, 0), 4);
+    assert_int_equal(offers[0].num_tokens, 4);
+    struct draft_offer equal[] = {{3, 1}, {4, 0.5f}, {4, 0.5f}, {4, 0.01f}};
+    assert_int_equal(drafter_choose(&drafter, 4, equal, 4, 0), 4);
+    assert_int_equal(equal[0].num_tokens, 3);
+    assert_int_equal(equal[1].num_tokens + equal[2].num_tokens, 1);
+}
+
+// Steps with short drafts say nothing about the price of long ones.
+static void test_sizes_that_are_not_on_offer_are_not_doubted(void **state) {
+    (void)state;
+    struct drafter drafter = measured(1, 1, 1);
+    for (int step = 0; step < 4000; step++) {
+        struct draft_offer offer = {1, 0.9f};
+        if (drafter_choose(&drafter, 1, &offer, 1, 0)) drafter_measure(&drafter, 2, true, 2);
+    }
+    for (int size = 2; size <= 6; size++) assert_true(drafter.costs[1][size].doubt == 1);
+}
+
+// 5 drafts and their sequence are 6 rows, of the size of 8.
+static void test_the_size_that_a_step_would_have_is_doubted(void **state) {
+    (void)state;
+    struct drafter drafter = measured(1, 1, 1);
+    struct draft_offer offer = {5, 0.5f};
+    assert_int_equal(drafter_choose(&drafter, 1, &offer, 1, 0), 0);
+    for (int size = 1; size <= 3; size++) assert_true(drafter.costs[1][size].doubt < 1);
+    for (int size = 4; size <= 6; size++) assert_true(drafter.costs[1][size].doubt == 1);
+}
+
 // A step that must wait for pending tokens drafts only what comes behind them.
 static void test_tokens_that_are_pending(void **state) {
     (void)state;
@@ -169,6 +204,10 @@ int main(void) {
         cmocka_unit_test(test_drafts_that_cost_too_much),
         cmocka_unit_test(test_many_sequences),
         cmocka_unit_test(test_the_best_offers_are_taken),
+        cmocka_unit_test(test_the_best_tokens_are_drafted),
+        cmocka_unit_test(test_sizes_that_are_not_on_offer_are_not_doubted),
+        cmocka_unit_test(test_the_size_that_a_step_would_have_is_doubted),
+        cmocka_unit_test(test_the_size_that_a_step_would_have_is_doubted),
         cmocka_unit_test(test_tokens_that_are_pending),
         cmocka_unit_test(test_records),
         cmocka_unit_test(test_a_fixed_number),

@@ -161,6 +161,44 @@ static void test_several_prompts_share_the_room(void **state) {
     assert_int_equal(pacer_room(&pacer, &work, 0, PROMPT), 0);
 }
 
+// The engine's thread woke up late: one step was measured long, and the next at almost nothing.
+static void test_steps_measured_too_short(void **state) {
+    (void)state;
+    for (int pace = PACE_AUTO; pace <= PACE_TARGET; pace++) {
+        struct pacer pacer = made((enum pace)pace, 0.04);
+        for (int i = 0; i < 3; i++) run_prompt(&pacer, &gpu, DECODES, 0);
+        double usual = run_prompt(&pacer, &gpu, DECODES, 0).worst;
+        struct step_work part = decodes(DECODES), alone = decodes(DECODES);
+        step_work_add_prompt(&part, 4096, 800);
+        for (int i = 0; i < 4; i++) {
+            pacer_measure(&pacer, &part, 2 * seconds_of(&gpu, &part));
+            pacer_measure(&pacer, &part, 0.0002);
+            pacer_measure(&pacer, &alone, 0.00001);
+            assert_true(run_prompt(&pacer, &gpu, DECODES, 0).worst <= 1.05 * usual);
+        }
+    }
+}
+
+// It is told once, and only where steps go on to take longer.
+static void test_a_missed_target_is_told(void **state) {
+    (void)state;
+    static const double targets[] = {0.04, 0.005, 0.006};
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+        struct pacer pacer = made(PACE_TARGET, targets[i]);
+        struct step_work part = decodes(DECODES);
+        step_work_add_prompt(&part, 0, PACER_PART_MIN);
+        double told = 0;
+        uint32_t num_told = 0;
+        for (int step = 0; step < 30; step++) {
+            double seconds = pacer_measure(&pacer, &part, seconds_of(&gpu, &part));
+            num_told += seconds > 0;
+            told += seconds;
+        }
+        assert_int_equal(num_told, i > 0);
+        if (i > 0) assert_true(told >= seconds_of(&gpu, &part) * 0.99 && told < 0.012);
+    }
+}
+
 // No seconds, no knowledge; and a step that hung teaches little.
 static void test_steps_that_say_nothing(void **state) {
     (void)state;
@@ -186,6 +224,8 @@ int main(void) {
         cmocka_unit_test(test_auto_bounds_what_the_prompt_loses),
         cmocka_unit_test(test_several_prompts_share_the_room),
         cmocka_unit_test(test_steps_that_say_nothing),
+        cmocka_unit_test(test_steps_measured_too_short),
+        cmocka_unit_test(test_a_missed_target_is_told),
     };
     return cmocka_run_group_tests_name("pacer", tests, NULL, NULL);
 }

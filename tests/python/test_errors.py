@@ -14,6 +14,7 @@ import nanovllm
 import pytest
 from conftest import MODEL, small
 from nanovllm import LLM, AsyncLLM, DeviceError, NanovllmError, SamplingParams
+from nanovllm.config import NativeOptions, make_config
 from nanovllm.errors import error_of
 
 
@@ -35,6 +36,15 @@ def test_each_status_has_its_exception(status: int, kinds: tuple[type, ...]) -> 
     assert str(error) == "the engine's sentence"
     for kind in (*kinds, NanovllmError, RuntimeError):
         assert isinstance(error, kind)
+
+
+def test_times_are_written_without_an_exponent() -> None:
+    for value, text in ((1000 / 30, b"33.333333333333336"), (5e-05, b"0.00005"), (40, b"40")):
+        options = NativeOptions(make_config(MODEL, {"target_itl": value}))
+        assert options.struct.target_itl == text
+    for value in (1e300, -1.0, float("nan"), 60001):
+        with pytest.raises(ValueError, match="want auto, off or milliseconds above 0, at most"):
+            NativeOptions(make_config(MODEL, {"target_itl": value}))
 
 
 def test_a_cache_beyond_the_memory_is_a_memory_error() -> None:

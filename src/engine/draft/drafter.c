@@ -145,36 +145,48 @@ static uint32_t share_rows(struct drafter *drafter, struct draft_offer *offers, 
     return num_rows;
 }
 
-// Keeps up to num_rows tokens whose probabilities have at least this level.
-static uint32_t cut_offers(struct drafter *drafter, struct draft_offer *offers, uint32_t num_offers,
-                           uint32_t skipped, uint32_t lowest, uint32_t num_rows) {
+// Keeps the num_rows most probable tokens, of which the last one has the level `lowest`. All tokens
+// above that level are among them. Those of that level share the other rows.
+static uint32_t keep_best(struct drafter *drafter, struct draft_offer *offers, uint32_t num_offers,
+                          uint32_t skipped, uint32_t lowest, uint32_t num_rows) {
+    uint32_t left = num_rows, num_sure[DRAFT_ROWS_MAX];
+    CHECK(num_offers <= DRAFT_ROWS_MAX, "%u offers", num_offers);
     for (uint32_t i = 0; i < num_offers; i++) {
-        float probability = powf(offers[i].right, (float)skipped);
+        struct draft_offer *offer = &offers[i];
+        float probability = powf(offer->right, (float)skipped);
         uint32_t k = 0;
-        for (; k < offers[i].num_tokens; k++) {
-            probability *= offers[i].right;
-            if (level_of(probability) < lowest) break;
+        num_sure[i] = 0;
+        for (; k < offer->num_tokens; k++) {
+            probability *= offer->right;
+            uint32_t level = level_of(probability);
+            if (level < lowest) break;
+            num_sure[i] += level > lowest;
         }
-        offers[i].num_tokens = k;
+        offer->num_tokens = k - num_sure[i];
+        left -= num_sure[i];
     }
-    return share_rows(drafter, offers, num_offers, num_rows);
+    share_rows(drafter, offers, num_offers, left);
+    for (uint32_t i = 0; i < num_offers; i++) offers[i].num_tokens += num_sure[i];
+    return num_rows;
 }
 
 static uint32_t choose_adaptive(struct drafter *drafter, uint32_t num_seqs,
                                 struct draft_offer *offers, uint32_t num_offers, uint32_t skipped) {
     int own = size_of(num_seqs);
     double alone = drafter->costs[0][own].seconds;
-    if (alone <= 0) return cut_offers(drafter, offers, num_offers, 0, 0, 0); // to be measured first
+    if (alone <= 0) return share_rows(drafter, offers, num_offers, 0); // to be measured first
     struct levels levels;
     count_levels(&levels, offers, num_offers, skipped);
     double best = num_seqs / alone * margin;
-    uint32_t num_rows = 0, lowest = 0;
+    uint32_t num_rows = 0, lowest = 0, num_before = 0;
     for (int size = own; size < DRAFT_SIZES && 1u << size <= drafter->rows_max; size++) {
         uint32_t num_drafted = (1u << size) - num_seqs, level = 0;
         if (!num_drafted) continue;
         double sum = sum_of_best(&levels, &num_drafted, &level);
+        if (num_drafted == num_before) break; // all that is offered
+        num_before = num_drafted;
         double seconds = seconds_of(drafter, num_seqs + num_drafted, num_seqs, alone);
-        if (!num_drafted || !(seconds > 0)) break;
+        if (!(seconds > 0)) break;
         double rate = (num_seqs + sum) / seconds;
         if (rate <= best) {
             drafter->costs[1][size].doubt *= 1 - forget;
@@ -184,7 +196,8 @@ static uint32_t choose_adaptive(struct drafter *drafter, uint32_t num_seqs,
         num_rows = num_drafted;
         lowest = level;
     }
-    return cut_offers(drafter, offers, num_offers, skipped, lowest, num_rows);
+    if (!num_rows) return share_rows(drafter, offers, num_offers, 0);
+    return keep_best(drafter, offers, num_offers, skipped, lowest, num_rows);
 }
 
 uint32_t drafter_choose(struct drafter *drafter, uint32_t num_seqs, struct draft_offer *offers,
@@ -193,5 +206,5 @@ uint32_t drafter_choose(struct drafter *drafter, uint32_t num_seqs, struct draft
     if (rows_left && drafter->options.is_adaptive) {
         return choose_adaptive(drafter, num_seqs, offers, num_offers, skipped);
     }
-    return cut_offers(drafter, offers, num_offers, 0, 0, rows_left);
+    return share_rows(drafter, offers, num_offers, rows_left);
 }

@@ -156,19 +156,31 @@ static size_t field_size(enum nvllm_param_type type) {
     return sizeof(void *);
 }
 
+static size_t append(char out[SENTENCE_MAX], size_t len, const char *text, size_t text_len) {
+    if (text_len > SENTENCE_MAX - 1 - len) text_len = SENTENCE_MAX - 1 - len;
+    memcpy(out + len, text, text_len);
+    return len + text_len;
+}
+
+static void describe_choices(char out[SENTENCE_MAX], const char *choices) {
+    static const char time[] = "milliseconds above 0, at most 60000"; // is_milliseconds
+    size_t len = 0;
+    for (const char *p = choices;;) {
+        size_t choice_len = strcspn(p, "|");
+        bool is_time = choice_len == 2 && memcmp(p, "MS", 2) == 0;
+        len = append(out, len, is_time ? time : p, is_time ? sizeof time - 1 : choice_len);
+        if (!p[choice_len]) break;
+        p += choice_len + 1;
+        const char *joint = strchr(p, '|') ? ", " : " or ";
+        len = append(out, len, joint, strlen(joint));
+    }
+    out[len] = '\0';
+}
+
 // "an integer from 1 to 20": what a field wants, for the end of a sentence.
 static void describe_range(char out[SENTENCE_MAX], const struct nvllm_param *param) {
     if (param->choices) {
-        size_t len = 0;
-        for (const char *p = param->choices; *p && len + 4 < SENTENCE_MAX; p++) {
-            if (*p != '|') {
-                out[len++] = *p;
-                continue;
-            }
-            const char *joint = strchr(p + 1, '|') ? ", " : " or ";
-            len += (size_t)snprintf(out + len, SENTENCE_MAX - len, "%s", joint);
-        }
-        out[len] = '\0';
+        describe_choices(out, param->choices);
     } else if (param->type == NVLLM_PARAM_BOOL) {
         snprintf(out, SENTENCE_MAX, "true or false");
     } else if (param->type == NVLLM_PARAM_STRING) {
@@ -195,14 +207,19 @@ static enum status refuse(const struct nvllm_param *param, const char *text, str
     return refuse_value(param, &(struct params_value){.json = NULL, .text = text}, err);
 }
 
-// Digits, and perhaps a point and further digits.
+// Digits, and perhaps a point and further digits: above 0, at most 60000.
 static bool is_milliseconds(const char *value) {
+    enum { CHARS_MAX = 64, MILLISECONDS_MAX = 60000 };
     size_t whole = strspn(value, "0123456789"), fraction = 0;
     if (value[whole] == '.') fraction = 1 + strspn(value + whole + 1, "0123456789");
-    return whole > 0 && whole + fraction <= 16 && fraction != 1 && !value[whole + fraction];
+    if (!whole || fraction == 1 || value[whole + fraction] || whole + fraction > CHARS_MAX) {
+        return false;
+    }
+    double number = c_locale_strtod(value, NULL);
+    return number > 0 && number <= MILLISECONDS_MAX;
 }
 
-// N stands for a number, MS for one that may have a fraction, and ":N" at the end for all names of
+// N stands for a number, MS for a time, and ":N" at the end for all names of
 // GPUs by number.
 static bool is_this_choice(const char *choice, size_t len, const char *value) {
     if (len == 1 && *choice == 'N') {

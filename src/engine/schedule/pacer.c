@@ -12,6 +12,7 @@ static const double kept = 0.98; // weight of the steps before, at each new one
 static const int num_sweeps = 32, num_sweeps_decodes = 2;
 static const double slower = 1.15; // auto: most seconds of a long prompt, by those without pacing
 static const double least_room = 0.25; // of what decodes alone take
+static const uint32_t missed_steps = 8; // after so many a missed target is told
 static const double few = 0.02; // share of the steps that may take longer than the target
 static const double excess_step = 0.05, excess_max = 1.5;
 
@@ -79,30 +80,50 @@ static void learn_excess(struct pacer *pacer, double ratio) {
     if (pacer->excess < 1) pacer->excess = 1;
 }
 
-void pacer_measure(struct pacer *pacer, const struct step_work *work, double seconds) {
+// Seconds of the step with its decodes alone.
+static double seconds_alone(const struct pacer *pacer, const struct step_work *work) {
+    return pacer_predict(pacer, &(struct step_work){.num_decodes = work->num_decodes,
+                                                    .decode_context = work->decode_context});
+}
+
+// What the decodes of a step take with the least of a prompt that pacer_room gives, if that was
+// longer than the target for several steps in a row. Once; else 0.
+static double learn_missed(struct pacer *pacer, const struct step_work *work) {
+    if (pacer->options.pace != PACE_TARGET || !work->num_decodes) return 0;
+    uint32_t part_min = pacer->options.part_min;
+    if (pacer->most_measured < part_min || pacer->num_missed == missed_steps) return 0;
+    struct step_work least = *work;
+    least.num_prompt_tokens = part_min;
+    least.prompt_context *= (double)part_min / work->num_prompt_tokens;
+    double seconds = pacer_predict(pacer, &least);
+    double room = seconds_alone(pacer, work) * (1 + least_room);
+    if (seconds < room) seconds = room;
+    pacer->num_missed = seconds > pacer->options.target_seconds ? pacer->num_missed + 1 : 0;
+    return pacer->num_missed == missed_steps ? seconds : 0;
+}
+
+double pacer_measure(struct pacer *pacer, const struct step_work *work, double seconds) {
     double factors[PACER_FACTORS], predicted = pacer_predict(pacer, work);
-    if (pacer->options.pace == PACE_OFF || !(seconds > 0)) return;
+    if (pacer->options.pace == PACE_OFF || !(seconds > 0)) return 0;
+    // The error is relative to the longer one, so that a step measured too short, or too long,
+    // counts as one of many.
+    double scale = seconds > predicted ? seconds : predicted;
     struct pacer_equations *equations = &pacer->equations[work->num_prompt_tokens > 0];
     factors_of(factors, work);
     for (int i = 0; i < PACER_FACTORS; i++) {
         for (int j = 0; j < PACER_FACTORS; j++) {
             double *product = &equations->products[i][j];
-            *product = kept * *product + factors[i] * factors[j] / (seconds * seconds);
+            *product = kept * *product + factors[i] * factors[j] / (scale * scale);
         }
-        equations->sums[i] = kept * equations->sums[i] + factors[i] / seconds;
+        equations->sums[i] = kept * equations->sums[i] + factors[i] * seconds / (scale * scale);
     }
     solve(pacer, work->num_prompt_tokens ? num_sweeps : num_sweeps_decodes);
-    if (!work->num_prompt_tokens) return;
+    if (!work->num_prompt_tokens) return 0;
     if (predicted > 0 && work->num_decodes) learn_excess(pacer, seconds / predicted);
     if (work->num_prompt_tokens > pacer->most_measured) {
         pacer->most_measured = work->num_prompt_tokens;
     }
-}
-
-// Seconds of the step with its decodes alone.
-static double seconds_alone(const struct pacer *pacer, const struct step_work *work) {
-    return pacer_predict(pacer, &(struct step_work){.num_decodes = work->num_decodes,
-                                                    .decode_context = work->decode_context});
+    return learn_missed(pacer, work);
 }
 
 // Most tokens, up to `most`, with which the step stays within the target.

@@ -6,12 +6,13 @@
  *   seconds = c0 * prompt tokens + c1 * their context
  *           + c2 * decodes + c3 * their context + c4 + (c5 if it has prompt tokens),  all c >= 0
  *
- * by least squares of the relative error. Each step weighs a little less than the next one of its
+ * by least squares. An error counts relative to the longer of the measured and the predicted time,
+ * so that one wrong time moves little. Each step weighs a little less than the next one of its
  * kind, with prompts or without. The context is the sum of the tokens' positions: attention's work.
  * With that the pacer finds how many tokens of a prompt the next step has room for:
  *
- * - a target: the step takes at most so long. Where decodes alone take nearly that long, it takes
- *   a quarter longer than they do.
+ * - a target: the step takes at most so long, by the fit. Where decodes alone take nearly that
+ *   long, it takes a quarter longer than they do.
  * - auto: parts are as short as they can be while a long prompt takes at most SLOWER times as long
  *   as in steps of max_num_batched_tokens. What a step costs besides its prompt tokens is paid for
  *   each part, so this is the shortest part for which that is small.
@@ -56,16 +57,19 @@ struct pacer {
         double sums[PACER_FACTORS];
     } equations[2];
     double costs[PACER_FACTORS]; // c, per unit (pacer.c)
+    uint32_t num_missed; // steps in a row that even the shortest part made longer than the target
     double excess; // the share of steps that take longer than this times the fit is small
 };
 
 void pacer_init(struct pacer *pacer, const struct pace_options *options, uint32_t max_num_tokens);
-// Adds a sequence's tokens from position `start` on. Taken back with taken_back.
+// Adds a sequence's tokens from position `start` on. step_work_take_decode takes one back.
 void step_work_add_decodes(struct step_work *work, uint32_t start, uint32_t num_tokens);
 void step_work_take_decode(struct step_work *work, uint32_t start);
 void step_work_add_prompt(struct step_work *work, uint32_t start, uint32_t num_tokens);
-// A step took so long, from the results before it to its own. 0: not known, and nothing is learnt.
-void pacer_measure(struct pacer *pacer, const struct step_work *work, double seconds);
+// A step took so long, from the end of the step before to its own. 0: not known, and nothing is
+// learnt. Returns what steps with decodes and the shortest part of a prompt take, when that was
+// longer than the target for several steps in a row. Once; else 0.
+double pacer_measure(struct pacer *pacer, const struct step_work *work, double seconds);
 // How many tokens of a prompt from position `start` on, at most `most` (1 or more), the step may
 // run besides. 0: none, because it has others'.
 uint32_t pacer_room(const struct pacer *pacer, const struct step_work *work, uint32_t start,

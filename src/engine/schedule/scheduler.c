@@ -376,8 +376,8 @@ static bool has_waiting_for_token(const struct scheduler *s) {
     return false;
 }
 
-void scheduler_measure(struct scheduler *s, const struct schedule *schedule, double seconds) {
-    pacer_measure(&s->pacer, &schedule->work, seconds);
+double scheduler_measure(struct scheduler *s, const struct schedule *schedule, double seconds) {
+    return pacer_measure(&s->pacer, &schedule->work, seconds);
 }
 
 void scheduler_schedule(struct scheduler *s, struct schedule *schedule) {

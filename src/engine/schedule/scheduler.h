@@ -82,10 +82,10 @@ MUST_USE enum status scheduler_add(struct scheduler *scheduler, struct sequence 
 // not advanced. The schedule is borrowed until scheduler_advance. The caller may use its items
 // longer.
 void scheduler_schedule(struct scheduler *scheduler, struct schedule *schedule);
-// Tells how long a step took whose results came, which decides on the parts of the next prompts
-// (pacer.h).
-void scheduler_measure(struct scheduler *scheduler, const struct schedule *schedule,
-                       double seconds);
+// Tells how long a step took whose results came, which decides on the parts of the next prompts.
+// Returns what pacer_measure does.
+double scheduler_measure(struct scheduler *scheduler, const struct schedule *schedule,
+                         double seconds);
 // Call it after the step ran. Every item's tokens are computed now, and its full blocks are
 // published in the prefix cache. nano-vllm: the first half of postprocess; finish_step in
 // llm_engine.c is the other.
