@@ -138,6 +138,25 @@ class Http(ServerTest):
         self.assertLess(answer.find(b'"version"'), answer.find(b'"prompt"'))
         self.assertLess(answer.find(b'"prompt"'), answer.rfind(b'"version"'))
 
+    def test_pipelining_without_reading(self):
+        """While answers of a connection pile up, its next requests wait. Once it reads, they are answered too."""
+        num_requests = 1000  # 38 MB of answers, more than kernel and server take
+        get = b"GET /openapi.json HTTP/1.1\r\n" + HOST
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.settimeout(20)
+            connection.connect(("127.0.0.1", self.server.port))
+            counts = [self.server.metric("nanovllm:http_requests_total")]
+            connection.sendall((get + b"\r\n") * (num_requests - 1) + get + b"Connection: close\r\n\r\n")
+            while len(counts) < 6 or counts[-1] > counts[-6] + 5:  # each look is a request, too
+                counts.append(self.server.metric("nanovllm:http_requests_total"))
+            self.assertLess(counts[-1] - counts[0], num_requests)
+            num_answers, end = 0, b""
+            while got := connection.recv(1 << 20):
+                num_answers += (end + got).count(b"HTTP/1.1 200 OK\r\n")
+                end = got[-16:]
+        self.assertEqual(num_answers, num_requests)
+
     def test_one_write_a_step(self):
         """What one step brings a connection, here a token of each of 8 outputs, comes in one segment of TCP."""
         body = json.dumps({"prompt": "Once", "max_tokens": 12, "n": 8, "ignore_eos": True, "stream": True}).encode()

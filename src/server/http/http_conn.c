@@ -42,7 +42,6 @@ struct http_conn {
     void *data;
     enum http_state state;
     struct buf written; // since the loop woke
-    bool has_rest; // bev may have more to send, which comes first
     bool is_processing; // process is on the stack
     bool is_streaming, is_chunked;
     bool is_out_of_memory; // an append failed: the response is corrupt, so close the connection
@@ -77,6 +76,7 @@ enum {
     READ_BYTES_MAX = 64 << 10, // taken off the socket before the request asks for them
     ACCEPTS_AT_ONCE_MAX = 64,
     ACCEPT_PAUSE_MS = 100,
+    WRITTEN_BYTES_KEPT = 16 << 10, // of a stream's buffer, for its next write
 };
 
 // Reads what has come, request by request.
@@ -174,7 +174,7 @@ static void on_reap(evutil_socket_t fd, short what, void *arg) {
 static void clear_written(struct http_conn *conn) {
     if (conn->written.len) TAILQ_REMOVE(&conn->server->written, conn, written_link);
     // A stream will write again.
-    if (conn->state == HTTP_ANSWERING) {
+    if (conn->state == HTTP_ANSWERING && conn->written.capacity <= WRITTEN_BYTES_KEPT) {
         buf_clear(&conn->written);
     } else {
         buf_fini(&conn->written);
@@ -183,7 +183,6 @@ static void clear_written(struct http_conn *conn) {
 
 static void leave_rest(struct http_conn *conn, const void *bytes, size_t len) {
     if (!len) return;
-    conn->has_rest = true;
     if (bufferevent_write(conn->bev, bytes, len)) conn->is_out_of_memory = true;
 }
 
@@ -220,16 +219,27 @@ static void write_format(struct http_conn *conn, const char *format, ...) {
     write_text(conn, text);
 }
 
+// What libevent has to send; it comes before conn->written.
+static size_t num_left(const struct http_conn *conn) {
+    return evbuffer_get_length(bufferevent_get_output(conn->bev));
+}
+
 size_t http_conn_num_unsent(const struct http_conn *conn) {
-    size_t rest = conn->has_rest ? evbuffer_get_length(bufferevent_get_output(conn->bev)) : 0;
-    return conn->written.len + rest;
+    return conn->written.len + num_left(conn);
 }
 
 // How much the kernel takes now. A fault is libevent's to find when it writes the rest.
 static size_t send_now(struct http_conn *conn) {
-    if (conn->server->tls || conn->has_rest) return 0;
+    if (conn->server->tls || num_left(conn)) return 0;
     ssize_t sent = send(conn->fd, conn->written.data, conn->written.len, MSG_NOSIGNAL);
     return sent > 0 ? (size_t)sent : 0;
+}
+
+// The client may have taken all.
+static void go_on(struct http_conn *conn) {
+    if (http_conn_num_unsent(conn)) return;
+    if (conn->state == HTTP_FLUSHING) linger(conn);
+    if (conn->state == HTTP_IDLE) process(conn);
 }
 
 static void send_written(struct http_conn *conn) {
@@ -238,8 +248,8 @@ static void send_written(struct http_conn *conn) {
     clear_written(conn);
     if (conn->is_out_of_memory) {
         close_conn(conn);
-    } else if (conn->state == HTTP_FLUSHING && !http_conn_num_unsent(conn)) {
-        linger(conn);
+    } else {
+        go_on(conn);
     }
 }
 
@@ -289,7 +299,7 @@ static bool begin_request(struct http_conn *conn) {
 }
 
 static void take_head(struct http_conn *conn) {
-    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    static const char please_send[] = "HTTP/1.1 100 Continue\r\n\r\n";
     const struct http_request *request = http_reader_request(conn->reader);
     conn->body_begin = clock_seconds();
     // Until it is replied to, the request may end the connection: only a whole one keeps it.
@@ -307,7 +317,7 @@ static void take_head(struct http_conn *conn) {
     }
     arm_body(conn);
     if (http_request_field(request, "expect") && !request->is_1_0) {
-        write_text(conn, go_on);
+        write_text(conn, please_send);
         if (conn->is_out_of_memory) close_conn(conn);
     }
 }
@@ -344,7 +354,8 @@ static bool process_some(struct http_conn *conn) {
     struct evbuffer *input = bufferevent_get_input(conn->bev);
     switch (conn->state) {
     case HTTP_NEW:
-    case HTTP_IDLE:
+    case HTTP_IDLE: // go_on comes back to it
+        if (http_conn_num_unsent(conn) > HTTP_OUTPUT_BYTES_MAX) return false;
         return begin_request(conn);
     case HTTP_READING:
         return continue_request(conn);
@@ -401,9 +412,8 @@ static void on_read(struct bufferevent *bev, void *arg) {
 
 static void on_written(struct bufferevent *bev, void *arg) {
     (void)bev;
-    struct http_conn *conn = arg;
-    conn->has_rest = false;
-    if (conn->state == HTTP_FLUSHING && !conn->written.len) linger(conn);
+    // With TLS this may come late, when there is more to send again.
+    go_on(arg);
 }
 
 // An end of the client's side, a fault of the connection, or a reader that takes nothing.

@@ -3,7 +3,8 @@
  *
  * Each connection has one deadline at a time: for the head, for the next bytes of the body, for the
  * next request. While a request is answered none runs, but a reader that takes nothing for
- * HTTP_WRITE_SECONDS, or lets HTTP_OUTPUT_BYTES_MAX pile up, loses the connection. A client that
+ * HTTP_WRITE_SECONDS, or lets HTTP_OUTPUT_BYTES_MAX of a stream pile up, loses the connection. With
+ * as much of earlier answers unread, no further request of the connection is begun. A client that
  * closes its side of the connection is gone, also when it closes only that side. */
 #ifndef SERVER_HTTP_CONN_H
 #define SERVER_HTTP_CONN_H
