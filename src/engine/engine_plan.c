@@ -126,7 +126,8 @@ static enum status choose_backend(struct engine_plan *plan,
     } groups[] = {
         {"experts", plan->config.moe.num_experts && !plan->backend->moe},
         {"experts beside a dense MLP",
-         layer_table_has_branches(&plan->layers) && !plan->backend->moe->has_branches},
+         layer_table_has_branches(&plan->layers) &&
+             !(plan->backend->moe && plan->backend->moe->has_branches)},
         {"inputs of layers, or layers that read the keys of others,",
          (plan->layers.layer_input_size || layer_table_shares_kv(&plan->layers)) &&
              !plan->backend->ops->gelu_mul},

@@ -223,7 +223,8 @@ enum status loader_to_device(struct decoder *d, const float *values, size_t coun
 
 enum status loader_read_floats(struct loader *l, const char *name, uint32_t rank,
                                const uint64_t *shape, float **out) {
-    size_t count = shape[0] * (rank == 2 ? shape[1] : 1);
+    uint64_t num_columns = rank == 2 ? shape[1] : 1;
+    size_t count = shape[0] * num_columns;
     struct weight weight;
     enum status status = weights_take(l->weights, name, rank, shape, &weight, l->err);
     if (status) return status;
@@ -231,8 +232,8 @@ enum status loader_read_floats(struct loader *l, const char *name, uint32_t rank
     if (!values) return err_nomem(l->err, name);
     if (weight.reader) {
         for (uint64_t row = 0; row < shape[0] && !status; row++) {
-            status = weight.reader->read(weight.reader, row, 0, shape[1], values + row * shape[1],
-                                         l->err);
+            status = weight.reader->read(weight.reader, row, 0, num_columns,
+                                         values + row * num_columns, l->err);
         }
         weights_release(l->weights);
         if (status) free(values);
