@@ -287,7 +287,7 @@ static void check_tokens(struct try *try) {
     }
     bool is_remembered = at->mode != UNIQUE_ESCAPE && at->mode != UNIQUE_HEX;
     if (is_remembered && find_criticals(try, tree, below, &first, &count)) {
-        check_each(try, try->automaton->critical + first, count);
+        if (count) check_each(try, try->automaton->critical + first, count);
     } else {
         check_tree(try, tree, 0, tree->num_nodes, origin, below);
     }
