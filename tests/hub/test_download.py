@@ -519,8 +519,10 @@ class Breaks(DownloadTest):
 
     def test_an_interrupt_keeps_what_was_fetched(self):
         self.hub.faults[SHARD] = [Stall(1000000)]
+        # A background job's children ignore SIGINT.
         process = subprocess.Popen([PROGRAM, "generate", "-m", NAME, "hi"],
                                    env=self.environment(HF_HUB_DOWNLOAD_TIMEOUT="60"),
+                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertTrue(self.hub.stalled.wait(60))
         blob = self.repo / f"blobs/{etag_of(self.hub.models[NAME][SHARD])}.incomplete"
