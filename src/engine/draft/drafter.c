@@ -63,8 +63,8 @@ void drafter_measure(struct drafter *drafter, uint32_t num_rows, bool has_drafts
 }
 
 // The seconds of a step of num_rows rows, of which num_seqs are no drafts and alone take `alone`.
-// Rows of drafts are taken for equally expensive. Where no step of its size was measured, a row is
-// hoped to take half of what it takes in the next smaller size. 0: nor was any of that size.
+// Each row of a draft counts the same. Where no step of this size was measured, a row is assumed to
+// take half of what it takes in the next smaller size. 0: no step of that size was measured either.
 static double seconds_of(const struct drafter *drafter, double num_rows, uint32_t num_seqs,
                          double alone) {
     int size = size_of((uint32_t)num_rows), smallest = size_of(num_seqs + 1);

@@ -54,7 +54,7 @@ bool ways_lives(struct try *try, uint32_t state, unsigned char byte);
 bool ways_step(struct try *try, struct place *place, unsigned char byte);
 // Whether an item that is new can come, or none must.
 bool ways_has_way_out(struct try *try, const struct place *place);
-// The same for any log: true says that no item so far could close all ways.
+// The same whatever items the array has. True: there is a way out in each case.
 bool ways_always_has_way_out(struct try *try, const struct place *place);
 
 // What is remembered of a state and what its position says without the log; NULL after an error.

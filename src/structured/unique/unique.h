@@ -89,12 +89,12 @@ enum unique_origin {
 
 enum { UNIQUE_ABSENT_MAX = 8 };
 
-// Says whether steps look at what was read before some position. All-zero: nobody asks.
+// Watches whether steps look at what was read before some position. All-zero: it does not watch.
 struct unique_watch {
     uint32_t first_set, first_frame; // those that are younger than the position
     uint32_t set; // of the innermost array or object there
     bool depends; // older ones were looked at
-    // But that `set` has none of these keys.
+    // Keys that were looked for in `set` and not found. `depends` leaves them out.
     uint32_t num_absent;
     struct unique_hash absent[UNIQUE_ABSENT_MAX];
 };
