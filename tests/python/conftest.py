@@ -6,11 +6,15 @@ Engines are on the device that the environment variable NANOVLLM_TEST_DEVICE nam
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# A background job begins with it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = str(ROOT / "models" / "tiny-qwen3")
