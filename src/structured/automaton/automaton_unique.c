@@ -86,6 +86,15 @@ static bool make_path(struct try *try) {
     return try->path;
 }
 
+// The node's place, as it is before its byte is read. NULL: the byte does not fit.
+static struct place *enter(struct try *try, struct place *path, struct vocabulary_node node) {
+    struct place *place = &path[node.depth + 1];
+    *place = path[node.depth];
+    if (!ways_lives(try, place->state, node.byte & 0xff)) return NULL;
+    unique_undo(try->log, &place->at);
+    return place;
+}
+
 // Checks the tokens of the nodes [first, end) of the tree, whose bytes stand behind `from`. With
 // `below`, those of the branches for which it is true.
 static void check_tree(struct try *try, const struct vocabulary_tree *tree, uint32_t first,
@@ -95,13 +104,11 @@ static void check_tree(struct try *try, const struct vocabulary_tree *tree, uint
     path[tree->nodes[first].depth] = *from;
     for (uint32_t i = first; i < end && !ways_failed(try);) {
         struct vocabulary_node node = tree->nodes[i];
-        struct place *place = &path[node.depth + 1];
-        *place = path[node.depth];
-        if ((below && !below[i]) || !ways_lives(try, place->state, node.byte & 0xff)) {
+        struct place *place = below && !below[i] ? NULL : enter(try, path, node);
+        if (!place) {
             i += node.size;
             continue;
         }
-        unique_undo(try->log, &place->at);
         uint32_t next = i + 1;
         bool fits = ways_step(try, place, node.byte & 0xff);
         if (!fits) next = i + node.size; // an item is there twice, also with what follows
@@ -180,13 +187,11 @@ static bool add_criticals(struct try *try, const struct vocabulary_tree *tree, c
     }
     for (uint32_t i = 0; i < tree->num_nodes && !ways_failed(try);) {
         struct vocabulary_node node = tree->nodes[i];
-        struct place *place = &path[node.depth + 1];
-        *place = path[node.depth];
-        if ((below && !below[i]) || !ways_lives(try, place->state, node.byte & 0xff)) {
+        struct place *place = below && !below[i] ? NULL : enter(try, path, node);
+        if (!place) {
             i += node.size;
             continue;
         }
-        unique_undo(try->log, &place->at);
         bool is_sure = ways_step(try, place, node.byte & 0xff) && !try->log->watch.depends;
         uint32_t next = is_sure ? i + 1 : i + node.size;
         bool is_safe =
