@@ -38,6 +38,7 @@ static struct draft_offer offer_of(struct llm_engine *engine, const struct seque
     // The last token that may come is sampled, never run.
     if (room < 2 || !request->draft_index.heads) return (struct draft_offer){0};
     if (most > room - 1) most = room - 1;
+    token_mask_settle(&request->sampling.mask);
     uint32_t num_forced =
         constraint_forced_tokens(&request->sampling.mask.constraint, draft, most + skipped);
     request->draft_is_forced = num_forced > skipped;

@@ -217,7 +217,12 @@ static void add_logprobs(struct nvllm_logprob *row, int32_t num_top,
 
 static void take_one(const struct llm_engine *engine, struct request *request, int32_t token_id,
                      struct nvllm_event *event, struct token_news *news) {
-    token_mask_take(&request->sampling.mask, token_id);
+    // Where steps overlap, threads that make masks take it, while the next forward pass runs.
+    if (engine->plan.is_async) {
+        token_mask_note(&request->sampling.mask, token_id);
+    } else {
+        token_mask_take(&request->sampling.mask, token_id);
+    }
     judge_token(engine, request, token_id, event);
     news->text_ends[event->num_tokens++] = (uint32_t)request->piece.len;
 }
@@ -273,6 +278,7 @@ static void end_without_token(struct llm_engine *engine, struct request *request
     // Broken weights, or logit_bias banned everything.
     struct err err;
     err_set(&err, ERR_INVALID, "no token can be chosen: no logit is a number above -infinity");
+    token_mask_settle(&request->sampling.mask);
     (void)constraint_explain(&request->sampling.mask.constraint, &err);
     llm_engine_end_request(engine, request, NVLLM_FINISH_ERROR, err.message);
 }

@@ -41,6 +41,7 @@ static struct nvllm_result *run(const struct way *way, uint64_t *num_preemptions
     formed = plain;
     formed.ignore_eos = 0;
     formed.n = NUM_OUTPUTS;
+    formed.priority = 1; // it is preempted first
     set_form(&formed, form);
     struct nvllm_result *results = form_run(engine, &formed, &plain, way->num_plain, &stats);
     *num_preemptions = stats.num_preemptions;
@@ -69,7 +70,7 @@ static void test_all_ways_are_the_same(void **state) {
         if (one->finish_reason == NVLLM_FINISH_STOP) assert_true(fits(one->text));
     }
     const struct way ways[] = {
-        {"on", 0, 64}, {"off", NUM_PLAIN, 64}, {"on", NUM_PLAIN, 64}, {"off", NUM_PLAIN, 5}};
+        {"on", 0, 64}, {"off", NUM_PLAIN, 64}, {"off", NUM_PLAIN, 5}, {"on", NUM_PLAIN, 5}};
     for (size_t w = 0; w < ARRAY_LEN(ways); w++) {
         struct nvllm_result *results = run(&ways[w], &num_preemptions);
         if (ways[w].num_blocks == 5) assert_true(num_preemptions > 0);

@@ -176,8 +176,9 @@ static struct batch_header count_schedule(const struct batch *batch,
         h.num_biases += item->num_prompt_rows;
         h.num_pooled += item->num_pooled;
         if (!item->needs_token) continue;
-        const struct sampling *sampling = row_of(item->seq).sampling;
+        struct sampling *sampling = row_of(item->seq).sampling;
         bool is_late = has_late_mask(sampling, item->seq);
+        if (!is_late) token_mask_settle(&sampling->mask);
         for (uint32_t k = 0; k < scheduled_num_rows(item); k++) {
             h.num_logits++;
             h.num_biases += sampling->row.bias_count + sampling->row.num_given;
@@ -416,7 +417,9 @@ static void write_late_mask(void *arg, uint32_t index, uint32_t thread) {
         memset(late->step.masks + (size_t)mask * batch->mask_words, 0xff,
                batch->mask_words * sizeof *late->step.masks);
     } else {
-        write_mask(&late->step, late->row_of(seq).sampling, mask, batch->mask_words, seq, 0);
+        struct sampling *sampling = late->row_of(seq).sampling;
+        token_mask_settle(&sampling->mask);
+        write_mask(&late->step, sampling, mask, batch->mask_words, seq, 0);
     }
 }
 

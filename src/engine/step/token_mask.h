@@ -55,6 +55,13 @@ void token_mask_fini_borrowed(struct token_mask *mask);
 static inline void token_mask_take(struct token_mask *mask, int32_t token_id) {
     constraint_take(&mask->constraint, token_id);
 }
+// The same for a token on which nothing depends before token_mask_settle (constraint.h).
+static inline void token_mask_note(struct token_mask *mask, int32_t token_id) {
+    constraint_note(&mask->constraint, token_id);
+}
+static inline void token_mask_settle(struct token_mask *mask) {
+    constraint_settle(&mask->constraint);
+}
 
 // Whether the mask depends on the generated ids, and not only on their number. Then it can only be
 // made when no token is pending.
