@@ -65,10 +65,7 @@ static enum status create_row_buffers(struct llm_engine *engine, struct err *err
     buffers->scratch = malloc(2 * vocab_size * sizeof *buffers->scratch);
     buffers->ranked = malloc(vocab_size * sizeof *buffers->ranked);
     if (!buffers->scratch || !buffers->ranked) return err_nomem(err, "engine");
-    struct model_runner *runner = executor_runner(engine->executor);
-    if (runner) {
-        model_runner_set_row_fns(runner, llm_engine_take_row, llm_engine_take_hidden, engine);
-    }
+    executor_set_row_fns(engine->executor, llm_engine_take_row, llm_engine_take_hidden, engine);
     return OK;
 }
 
@@ -387,11 +384,11 @@ static void leave_turn(struct llm_engine *engine) {
     event_turn_leave(engine->shared.turn);
 }
 
-// When a step was done whose results have come. A backend without a queue computes in the launch:
-// while steps overlap, the next step has run too by the time of the results.
+// When the step was done. If steps overlap and a launch computes, the next step has run too by the
+// time this one's results are taken, so the end of the launch counts.
 static double done_seconds(const struct llm_engine *engine, const struct inflight_step *inflight) {
-    bool computes_here = !engine->plan.backend->queue && executor_runner(engine->executor);
-    return computes_here ? inflight->times.launch_end : inflight->times.output_begin;
+    return executor_computes_in_launch(engine->executor) ? inflight->times.launch_end
+                                                         : inflight->times.output_begin;
 }
 
 // Notes how long a step took, from the end of the step before. Without a step before, its time

@@ -26,11 +26,8 @@ static enum status check_pooling(const struct llm_engine *engine,
         return err_set(err, ERR_INVALID, "%s is of generated text, but a vector is asked for",
                        params[i].name);
     }
-    if (!executor_has_rows(engine->executor)) {
-        return err_set(
-            err, ERR_UNSUPPORTED,
-            "under mpirun, embeddings are made neither with GPUs nor by several engines");
-    }
+    enum status status = executor_check_rows(engine->executor, "embeddings", err);
+    if (status) return status;
     if (model->unsupported[0]) {
         return err_set(err, ERR_UNSUPPORTED, "the model's embeddings cannot be made: %s",
                        model->unsupported);

@@ -97,12 +97,9 @@ static enum status check_whole_rows(const struct llm_engine *engine, size_t num_
     size_t vocab_size = engine->plan.config.vocab_size;
     size_t row_bytes = (1 + vocab_size) * sizeof(struct nvllm_logprob);
     size_t num_rows_max = REQUEST_ALL_LOGPROBS_BYTES_MAX / row_bytes;
-    if (!executor_has_rows(engine->executor)) {
-        return err_set(
-            err, ERR_UNSUPPORTED,
-            "prompt_logprobs of the whole vocabulary are not supported under mpirun with "
-            "GPUs or with several engines");
-    }
+    enum status status =
+        executor_check_rows(engine->executor, "prompt_logprobs of the whole vocabulary", err);
+    if (status) return status;
     if (num_rows <= num_rows_max) return OK;
     return err_set(err, ERR_INVALID,
                    "prompt_logprobs of the whole vocabulary, %zu tokens, take %zu MiB for a prompt "

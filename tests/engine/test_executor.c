@@ -7,7 +7,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "engine/executor/executor.h"
+#include "engine/executor/executor_internal.h"
 #include "engine/executor/rank_segment.h"
 #include "engine/executor/shm_worker.h"
 #include "support/children.h"
@@ -51,7 +51,7 @@ static void test_a_stuck_rank_does_not_keep_the_executor(void **state) {
 // Wants an end once this rank has loaded.
 static int has_loaded(void *user_data) {
     struct executor *const *executor = user_data;
-    return *executor && executor_runner(*executor);
+    return *executor && (*executor)->runner;
 }
 
 static void test_loading_is_interrupted_while_another_rank_loads(void **state) {

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/executor/executor_internal.h"
 #include "support/cmocka_all.h"
 #include "support/mini_engine.h"
 #include "support/temp_folder.h"
@@ -66,7 +67,7 @@ static struct run *run_all(const struct nvllm_engine_options *options, uint32_t 
     make_requests(run, num_requests, engine.plan.config.vocab_size);
     mini_warm_up(&engine);
     mini_run(&engine, run->requests, num_requests);
-    run->num_replays = model_runner_num_replays(executor_runner(engine.executor));
+    run->num_replays = model_runner_num_replays(engine.executor->runner);
     mini_close(&engine);
     return run;
 }

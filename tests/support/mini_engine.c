@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "engine/executor/executor_internal.h"
 #include "support/mini_engine.h"
 #include "support/ranks.h"
 
@@ -117,7 +118,7 @@ static void step(struct mini_engine *e) {
     batch_build(&e->batch, schedule, e->plan.scheduler.block_size, greedy_of, padded_seqs);
     const struct sample_result *results = NULL, *prompt_results = NULL;
     struct model_runner_times times = {0};
-    struct model_runner *runner = executor_runner(e->executor);
+    struct model_runner *runner = e->executor->runner;
     check(executor_launch(e->executor, &e->batch, 0, &times, &err), &err);
     while (!model_runner_is_done(runner, 0)) (void)0;
     check(executor_wait(e->executor, 0, &results, &prompt_results, &err), &err);

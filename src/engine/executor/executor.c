@@ -174,8 +174,21 @@ enum status executor_sample(struct executor *executor, const struct batch *batch
     return executor->ops->sample(executor, batch, slot, times, err);
 }
 
-bool executor_has_rows(const struct executor *executor) {
-    return executor->has_rows;
+void executor_set_row_fns(struct executor *executor, model_runner_row_fn on_row,
+                          model_runner_hidden_fn on_hidden, void *user_data) {
+    if (!executor->runner) return;
+    model_runner_set_row_fns(executor->runner, on_row, on_hidden, user_data);
+}
+
+enum status executor_check_rows(const struct executor *executor, const char *what,
+                                struct err *err) {
+    if (executor->has_rows) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s are not supported under mpirun with GPUs or with several engines", what);
+}
+
+bool executor_computes_in_launch(const struct executor *executor) {
+    return executor->runner && !executor->plan->backend->queue;
 }
 
 enum status executor_wait(struct executor *executor, uint32_t slot,
@@ -197,8 +210,4 @@ void executor_destroy(struct executor *executor) {
     model_runner_destroy(
         executor->runner); // a collective may wait until no recorded step has its operations
     executor->ops->stop(executor);
-}
-
-struct model_runner *executor_runner(struct executor *executor) {
-    return executor->runner;
 }

@@ -41,10 +41,17 @@ MUST_USE enum status executor_launch(struct executor *executor, const struct bat
 MUST_USE enum status executor_sample(struct executor *executor, const struct batch *batch,
                                      uint32_t slot, struct model_runner_times *times,
                                      struct err *err);
-// Whether rows of logits come to this process, as model_runner_set_row_fn wants them. Under mpirun
-// with several engines some run in other processes, which send only results. With GPUs under mpirun
-// rank 0 must not wait for its device while a batch is on its way. Any thread.
-bool executor_has_rows(const struct executor *executor);
+// Before the first launch: who is called for whole rows of logits and for pooled rows.
+void executor_set_row_fns(struct executor *executor, model_runner_row_fn on_row,
+                          model_runner_hidden_fn on_hidden, void *user_data);
+// ERR_UNSUPPORTED with a sentence about `what` (several things), which needs those calls, where no
+// such rows come to this process. Under mpirun with several engines some run in other processes,
+// which send only results. With GPUs under mpirun rank 0 must not wait for its device while a batch
+// is on its way. Any thread.
+MUST_USE enum status executor_check_rows(const struct executor *executor, const char *what,
+                                         struct err *err);
+// Whether a step's results are there when its launch returns.
+bool executor_computes_in_launch(const struct executor *executor);
 // As model_runner_wait, on all ranks.
 MUST_USE enum status executor_wait(struct executor *executor, uint32_t slot,
                                    const struct sample_result **results,
@@ -56,8 +63,5 @@ MUST_USE enum status executor_check(struct executor *executor, struct err *err);
 enum status executor_blame(struct executor *executor, enum status status, struct err *err);
 // Ends all ranks. One that does not end by itself is killed after two seconds. NULL is fine.
 void executor_destroy(struct executor *executor);
-
-// This process's rank. NULL: all ranks are other processes.
-struct model_runner *executor_runner(struct executor *executor);
 
 #endif

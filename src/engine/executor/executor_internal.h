@@ -33,7 +33,7 @@ struct executor {
     struct model_runner *runner; // NULL: not loaded, or all ranks are other processes
     struct comm *comm; // where this process's rank meets the others; NULL: it is alone
     struct sample_result *shared_results; // as model_runner_options'
-    bool has_rows; // executor_has_rows
+    bool has_rows; // executor_check_rows
 };
 
 #endif
