@@ -114,6 +114,29 @@ static void test_a_faster_machine_gets_longer_parts(void **state) {
     assert_true(run.worst <= 0.0404);
 }
 
+// Another program takes half of the machine. Few steps are longer than the target before parts are
+// short enough. When it has ended, they soon are as long as before.
+static void test_a_lasting_change_is_learnt_in_few_steps(void **state) {
+    (void)state;
+    const struct machine slow = {2 * gpu.empty, 2 * gpu.token, 2 * gpu.pair, 2 * gpu.decode};
+    struct pacer pacer = made(PACE_TARGET, 0.04);
+    for (int i = 0; i < 4; i++) run_prompt(&pacer, &gpu, DECODES, 0);
+    uint32_t before = run_prompt(&pacer, &gpu, DECODES, 0).longest, num_over = 0;
+    struct step_work work = decodes(DECODES);
+    for (int i = 0; i < 12; i++) {
+        struct step_work part = work;
+        step_work_add_prompt(&part, 4096, pacer_room(&pacer, &work, 4096, PROMPT));
+        double seconds = seconds_of(&slow, &part);
+        num_over += seconds > 0.042;
+        pacer_measure(&pacer, &part, seconds);
+    }
+    assert_in_range(num_over, 1, 4);
+    assert_true(run_prompt(&pacer, &slow, DECODES, 0).worst <= 0.042);
+    run_prompt(&pacer, &gpu, DECODES, 0);
+    struct run run = run_prompt(&pacer, &gpu, DECODES, 0);
+    assert_true(run.longest >= before * 9 / 10 && run.worst <= 0.0425);
+}
+
 // One step of seven takes a fifth longer. Then also those stay within the target.
 static void test_noise_leaves_a_margin(void **state) {
     (void)state;
@@ -220,6 +243,7 @@ int main(void) {
         cmocka_unit_test(test_parts_grow_up_to_the_target),
         cmocka_unit_test(test_steps_of_prompts_alone_teach_what_tokens_cost),
         cmocka_unit_test(test_a_faster_machine_gets_longer_parts),
+        cmocka_unit_test(test_a_lasting_change_is_learnt_in_few_steps),
         cmocka_unit_test(test_noise_leaves_a_margin),
         cmocka_unit_test(test_a_target_that_cannot_be_met),
         cmocka_unit_test(test_auto_bounds_what_the_prompt_loses),

@@ -15,6 +15,9 @@ static const double least_room = 0.25; // of what decodes alone take
 static const uint32_t missed_steps = 8; // after so many a missed target is told
 static const double few = 0.02; // share of the steps that may take longer than the target
 static const double excess_step = 0.05, excess_max = 1.5;
+// So many steps in a row that differ by so much from the fit show that the machine has changed.
+static const uint32_t changed_steps = 4;
+static const double changed = 1.2;
 
 void pacer_init(struct pacer *pacer, const struct pace_options *options, uint32_t max_num_tokens) {
     *pacer = (struct pacer){.options = *options, .max_num_tokens = max_num_tokens, .excess = 1};
@@ -102,6 +105,29 @@ static double learn_missed(struct pacer *pacer, const struct step_work *work) {
     return pacer->num_missed == missed_steps ? seconds : 0;
 }
 
+// Takes all steps of the equations to have been slower by `change`.
+static void change_past(struct pacer_equations *equations, double change) {
+    for (int i = 0; i < PACER_FACTORS; i++) {
+        for (int j = 0; j < PACER_FACTORS; j++) equations->products[i][j] /= change * change;
+        equations->sums[i] /= change;
+    }
+}
+
+// A step took `ratio` times what the fit said. Returns by how much the machine has changed; 1: not.
+static double learn_change(struct pacer_equations *equations, double ratio) {
+    bool is_slower = ratio >= changed, is_faster = ratio <= 1 / changed;
+    bool goes_on =
+        equations->num_changed && (is_slower ? equations->change > 1 : equations->change < 1);
+    if (!goes_on) equations->num_changed = 0;
+    if (!is_slower && !is_faster) return 1;
+    // Of all of them, the least change.
+    bool is_less = is_slower ? ratio < equations->change : ratio > equations->change;
+    if (!goes_on || is_less) equations->change = ratio;
+    if (++equations->num_changed < changed_steps) return 1;
+    equations->num_changed = 0;
+    return equations->change;
+}
+
 double pacer_measure(struct pacer *pacer, const struct step_work *work, double seconds) {
     double factors[PACER_FACTORS], predicted = pacer_predict(pacer, work);
     if (pacer->options.pace == PACE_OFF || !(seconds > 0)) return 0;
@@ -109,6 +135,8 @@ double pacer_measure(struct pacer *pacer, const struct step_work *work, double s
     // counts as one of many.
     double scale = seconds > predicted ? seconds : predicted;
     struct pacer_equations *equations = &pacer->equations[work->num_prompt_tokens > 0];
+    double change = predicted > 0 ? learn_change(equations, seconds / predicted) : 1;
+    if (change != 1) change_past(equations, change);
     factors_of(factors, work);
     for (int i = 0; i < PACER_FACTORS; i++) {
         for (int j = 0; j < PACER_FACTORS; j++) {
@@ -117,9 +145,10 @@ double pacer_measure(struct pacer *pacer, const struct step_work *work, double s
         }
         equations->sums[i] = kept * equations->sums[i] + factors[i] * seconds / (scale * scale);
     }
-    solve(pacer, work->num_prompt_tokens ? num_sweeps : num_sweeps_decodes);
+    solve(pacer, work->num_prompt_tokens || change != 1 ? num_sweeps : num_sweeps_decodes);
     if (!work->num_prompt_tokens) return 0;
     if (predicted > 0 && work->num_decodes) learn_excess(pacer, seconds / predicted);
+    if (change > 1) pacer->excess = 1; // what was above the fit was the change
     if (work->num_prompt_tokens > pacer->most_measured) {
         pacer->most_measured = work->num_prompt_tokens;
     }

@@ -8,7 +8,9 @@
  *
  * by least squares. An error counts relative to the longer of the measured and the predicted time,
  * so that one wrong time moves little. Each step weighs a little less than the next one of its
- * kind, with prompts or without. The context is the sum of the tokens' positions: attention's work.
+ * kind, with prompts or without. Where several steps of a kind in a row took much longer than the
+ * fit says, or much less, all before them are taken to have done so too: the machine has become
+ * slower or faster. The context is the sum of the tokens' positions: attention's work.
  * With that the pacer finds how many tokens of a prompt the next step has room for:
  *
  * - a target: the step takes at most so long, by the fit. Where decodes alone take nearly that
@@ -55,6 +57,10 @@ struct pacer {
     struct pacer_equations {
         double products[PACER_FACTORS][PACER_FACTORS];
         double sums[PACER_FACTORS];
+        // The last steps, all of which took longer than the fit said by `change` or more; or, below
+        // 1, took so much less.
+        uint32_t num_changed;
+        double change;
     } equations[2];
     double costs[PACER_FACTORS]; // c, per unit (pacer.c)
     uint32_t num_missed; // steps in a row that even the shortest part made longer than the target
