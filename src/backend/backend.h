@@ -392,6 +392,11 @@ struct backend_queue {
     void (*event_record)(struct backend *backend, struct backend_event *event);
     // Whether event_wait would return at once.
     bool (*event_is_done)(struct backend *backend, struct backend_event *event);
+    // Uploads while what is enqueued runs. It begins when everything before the last record of
+    // `after` is done, and what is enqueued from now on waits for it. What was enqueued since that
+    // record does not use `dev`. The host data stays as it is until that later work is done.
+    void (*upload_beside)(struct backend *backend, struct backend_event *after, void *dev,
+                          const void *host, size_t bytes);
     // Waits until everything enqueued before the last record is done. Reports device faults like
     // synchronize.
     enum status (*event_wait)(struct backend *backend, struct backend_event *event,

@@ -322,8 +322,7 @@ static void fake_kv_cache_destroy(struct backend *backend, struct kv_cache *cach
 }
 
 static void fake_upload(struct backend *backend, void *dev, const void *host, size_t bytes) {
-    if (!bytes) return;
-    enqueue(backend, &(struct command){.kind = COPY, .as.copy = {dev, host, bytes}});
+    if (bytes) enqueue(backend, &(struct command){.kind = COPY, .as.copy = {dev, host, bytes}});
 }
 
 static void fake_download(struct backend *backend, void *host, const void *dev, size_t bytes) {
@@ -348,6 +347,13 @@ static void fake_event_destroy(struct backend *backend, struct backend_event *ev
 static void fake_event_record(struct backend *backend, struct backend_event *event) {
     (void)backend;
     event->at = fake.num_enqueued;
+}
+
+// As early as a device may: what was enqueued since the record has not run.
+static void fake_upload_beside(struct backend *backend, struct backend_event *after, void *dev,
+                               const void *host, size_t bytes) {
+    run_until(backend, after->at);
+    memcpy(dev, host, bytes);
 }
 
 static bool fake_event_is_done(struct backend *backend, struct backend_event *event) {
@@ -375,8 +381,7 @@ static enum status fake_graph_begin(struct backend *backend, struct err *err) {
 
 static void fake_graph_destroy(struct backend *backend, struct backend_graph *graph) {
     (void)backend;
-    if (!graph) return;
-    give_back(graph->taken_bytes);
+    if (graph) give_back(graph->taken_bytes);
     free(graph);
 }
 
@@ -472,6 +477,7 @@ static const struct backend_queue fake_queue = {
     .event_destroy = fake_event_destroy,
     .event_record = fake_event_record,
     .event_is_done = fake_event_is_done,
+    .upload_beside = fake_upload_beside,
     .event_wait = fake_event_wait,
     .graph_begin = fake_graph_begin,
     .graph_end = fake_graph_end,
@@ -495,8 +501,7 @@ static enum status fake_counts_create(struct backend *backend, uint32_t num_slot
 }
 
 static void fake_counts_destroy(struct backend *backend, struct token_counts *counts) {
-    if (!counts) return;
-    give_back(0);
+    if (counts) give_back(0);
     fake.cpu_sampler->counts_destroy(backend, counts);
 }
 

@@ -187,6 +187,16 @@ static void cuda_event_record(struct backend *backend, struct backend_event *eve
     cuda_check(cuda, cudaEventRecord((cudaEvent_t)event, cuda->stream), "recording an event");
 }
 
+static void cuda_upload_beside(struct backend *backend, struct backend_event *after, void *dev,
+                               const void *host, size_t bytes) {
+    struct cuda_backend *cuda = cuda_enter(backend);
+    cudaError_t error = cudaStreamWaitEvent(cuda->copies, (cudaEvent_t)after, 0);
+    if (!error) error = cudaMemcpyAsync(dev, host, bytes, cudaMemcpyHostToDevice, cuda->copies);
+    if (!error) error = cudaEventRecord(cuda->copied, cuda->copies);
+    if (!error) error = cudaStreamWaitEvent(cuda->stream, cuda->copied, 0);
+    cuda_check(cuda, error, "upload");
+}
+
 static enum status report(struct cuda_backend *cuda, struct err *err) {
     cuda_check(cuda, cudaGetLastError(), "a kernel could not be started");
     if (!cuda->failure) return OK;
@@ -277,6 +287,8 @@ static void cuda_destroy(struct backend *backend) {
     cudaFree(cuda->unpacked);
     cuda_staging_destroy(cuda->staging);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
+    if (cuda->copies) cudaStreamDestroy(cuda->copies);
+    if (cuda->copied) cudaEventDestroy(cuda->copied);
     free(cuda);
 }
 
@@ -398,6 +410,7 @@ static const struct backend_queue cuda_queue = {
     .event_destroy = cuda_event_destroy,
     .event_record = cuda_event_record,
     .event_is_done = cuda_event_is_done,
+    .upload_beside = cuda_upload_beside,
     .event_wait = cuda_event_wait,
     .graph_begin = cuda_graph_begin,
     .graph_end = cuda_graph_end,
@@ -530,6 +543,8 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
     };
     snprintf(cuda->base.description, sizeof cuda->base.description, "cuda %.100s", name);
     CU(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
+    CU(cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking));
+    CU(cudaEventCreateWithFlags(&cuda->copied, cudaEventDisableTiming));
     const struct cuda_gemm_options gemm = {options->timings_path, name, &cuda->info};
     status = cuda_gemm_create(&cuda->gemm, &gemm, err);
     if (status) goto fail;

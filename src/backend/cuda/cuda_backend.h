@@ -2,8 +2,9 @@
  * interfaces of the CUDA runtime and cuBLASLt. Each .cu file has one op behind an `extern "C"`
  * launcher declared in kernels.h.
  *
- * Activations are bfloat16 and everything runs on one stream. Launches are not checked one by one,
- * because ops cannot fail (backend.h): CUDA's sticky error surfaces at synchronize. */
+ * Activations are bfloat16. Everything runs on one stream, but for the copies of upload_beside.
+ * Launches are not checked one by one, because ops cannot fail (backend.h): CUDA's sticky error
+ * surfaces at synchronize. */
 #ifndef BACKEND_CUDA_CUDA_BACKEND_H
 #define BACKEND_CUDA_CUDA_BACKEND_H
 
@@ -31,6 +32,8 @@ struct cuda_backend {
     uint32_t rank_on_host;
     int device; // this rank's GPU
     cudaStream_t stream;
+    cudaStream_t copies; // of upload_beside
+    cudaEvent_t copied; // behind the last of them
     struct cuda_gemm *gemm;
     struct cuda_staging *staging; // while weights are copied; else NULL
     uint32_t num_copy_threads; // of staging

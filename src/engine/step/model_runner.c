@@ -460,9 +460,16 @@ enum status model_runner_launch(struct model_runner *r, const struct batch_heade
 enum status model_runner_sample(struct model_runner *r, const struct batch_header *batch,
                                 uint32_t slot, struct model_runner_times *times, struct err *err) {
     CHECK(!r->slots[slot].is_sampled, "slot=%u", slot);
-    r->backend->ops->upload(r->backend, (char *)r->batch + batch->masks_at,
-                            (const char *)batch + batch->masks_at,
-                            batch->size_bytes - batch->masks_at);
+    char *dev = (char *)r->batch + batch->masks_at;
+    const char *host = (const char *)batch + batch->masks_at;
+    size_t bytes = batch->size_bytes - batch->masks_at;
+    if (r->backend->queue) {
+        // Sampling the launch before has read the masks last.
+        struct backend_event *after = r->slots[(slot + 1) % MODEL_RUNNER_SLOTS].done;
+        r->backend->queue->upload_beside(r->backend, after, dev, host, bytes);
+    } else {
+        r->backend->ops->upload(r->backend, dev, host, bytes);
+    }
     return finish_launch(r, batch, slot, times, err);
 }
 
