@@ -22,7 +22,9 @@ enum nvllm_status api_rank_join(uint32_t *rank, struct nvllm_error *error) {
 void api_rank_leave(void) {
     const struct mpi_wire *wire;
     struct mpi_world world;
-    if (!mpi_wire_open(&wire, &world, NULL)) mpi_executor_leave(wire, &world);
+    if (!mpi_wire_open(&wire, &world, NULL)) {
+        mpi_executor_leave(wire, &world, MPI_PATIENCE_SECONDS);
+    }
 }
 
 enum nvllm_status api_rank_work(struct nvllm_error *error) {

@@ -209,6 +209,7 @@ static void end_work(struct llm_engine *engine) {
 bool llm_engine_destroy(struct llm_engine *engine) {
     if (!engine) return true;
     if (llm_engine_enter(engine, NULL)) return false;
+    if (engine->executor) executor_begin_end(engine->executor);
     if (engine->inbox.is_ready) end_work(engine);
     inbox_fini(&engine->inbox);
     token_count_slots_fini(&engine->token_count_slots);

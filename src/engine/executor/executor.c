@@ -205,6 +205,10 @@ enum status executor_blame(struct executor *executor, enum status status, struct
     return executor->ops->blame(executor, status, err);
 }
 
+void executor_begin_end(struct executor *executor) {
+    if (executor->ops->begin_end) executor->ops->begin_end(executor);
+}
+
 void executor_destroy(struct executor *executor) {
     if (!executor) return;
     model_runner_destroy(

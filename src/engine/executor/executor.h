@@ -61,7 +61,10 @@ MUST_USE enum status executor_check(struct executor *executor, struct err *err);
 // After an error of load, warm_up, launch, sample or wait: the reason why a rank is lost, if one
 // is, else the error as it was given.
 enum status executor_blame(struct executor *executor, enum status status, struct err *err);
-// Ends all ranks. One that does not end by itself is killed after two seconds. NULL is fine.
+// The engine ends: from here on a wait for ranks has a deadline, as executor_destroy has.
+void executor_begin_end(struct executor *executor);
+// Ends all ranks. One that does not end by itself is killed after two seconds; under
+// mpirun all processes are ended after a minute. NULL is fine.
 void executor_destroy(struct executor *executor);
 
 #endif

@@ -23,6 +23,7 @@ struct executor_ops {
                         const struct sample_result **prompt_results, struct err *err);
     enum status (*check)(struct executor *executor, struct err *err);
     enum status (*blame)(struct executor *executor, enum status status, struct err *err);
+    void (*begin_end)(struct executor *executor); // NULL: nothing is to be done
     // Ends the other ranks and frees the executor, whose runner is destroyed already.
     void (*stop)(struct executor *executor);
 };

@@ -12,9 +12,6 @@
 #include "engine/executor/rank_segment.h"
 #include "engine/step/warm_up.h"
 
-// A step of another process may take its time, but seldom this long. A GPU's step is taken to be
-// lost then.
-static const double step_patience_seconds = 60;
 // Most steps of GPUs end sooner.
 static const double step_spin_seconds = 0.05;
 
@@ -33,7 +30,8 @@ struct mpi_executor {
     struct backend *backend;
     bool fills_memory; // the plan: the number of blocks is to be measured
     bool is_connected; // devices
-    bool is_warm; // devices: from here on a command or a step that takes long is lost
+    bool has_deadline; // a command that takes longer than MPI_PATIENCE_SECONDS is lost
+    bool is_ending; // as is all else that this process waits for
     size_t payload_max; // bytes
     struct place places[RANK_COMMANDS]; // used in turn
     uint32_t num_posted;
@@ -57,11 +55,19 @@ bool mpi_executor_is_wanted(const struct nvllm_engine_options *options) {
     return strcmp(options->distributed_executor_backend, "mpi") == 0;
 }
 
-// Nothing can interrupt a GPU that waits for another one, so the processes end with it.
+// Nothing can interrupt a GPU that waits for another one, and a message cannot be taken back from
+// MPI. So the processes end with it.
 static void give_up(const struct mpi_executor *mpi, double seconds) {
-    log_warning("a step of ranks %u to %u has not ended for %.0f seconds: a process is stopped, or "
-                "its host lost; all ranks end",
-                mpi->first, mpi->first + mpi->world_size - 1, seconds);
+    uint32_t last = mpi->first + mpi->world_size - 1;
+    if (mpi->is_ending) {
+        log_warning("ranks %u to %u have not ended for %.0f seconds: a process is stopped, or its "
+                    "host lost; all ranks end",
+                    mpi->first, last, seconds);
+    } else {
+        log_warning("a step of ranks %u to %u has not ended for %.0f seconds: a process is "
+                    "stopped, or its host lost; all ranks end",
+                    mpi->first, last, seconds);
+    }
     mpi->wire->end_all(1);
 }
 
@@ -69,7 +75,8 @@ static void wait_done(const struct mpi_executor *mpi, struct mpi_request *reques
     struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(&mpi->world)};
     while (!mpi->wire->is_done(request)) {
         double waited = mpi_pause_wait(&pause);
-        if (mpi->is_warm && waited >= step_patience_seconds) give_up(mpi, waited);
+        bool has_deadline = mpi->has_deadline || mpi->is_ending;
+        if (has_deadline && waited >= MPI_PATIENCE_SECONDS) give_up(mpi, waited);
     }
 }
 
@@ -201,7 +208,7 @@ static void receive_num_blocks(struct mpi_executor *mpi, struct engine_plan *pla
     struct mpi_request request;
     mpi->wire->receive(&report, sizeof report, mpi->first, MPI_CHANNEL_REPORTS, &request);
     wait_done(mpi, &request);
-    mpi->is_warm = true;
+    mpi->has_deadline = true;
     plan->scheduler.num_blocks = plan->runner.kv_cache.num_blocks = report.num_blocks;
 }
 
@@ -235,11 +242,11 @@ static void send_on(struct mpi_executor *mpi) {
 static void wait_step(struct mpi_executor *mpi, uint32_t slot) {
     bool may_spin = mpi_spin_seconds(&mpi->world) > 0;
     struct mpi_pause pause = {.spin_seconds = may_spin ? step_spin_seconds : 0};
-    mpi->is_warm = mpi->backend->queue != NULL;
+    mpi->has_deadline = mpi->backend->queue != NULL;
     while (!model_runner_is_done(mpi->base.runner, slot)) {
         send_on(mpi);
         double waited = mpi_pause_wait(&pause);
-        if (waited >= step_patience_seconds) give_up(mpi, waited);
+        if (waited >= MPI_PATIENCE_SECONDS) give_up(mpi, waited);
     }
 }
 
@@ -298,12 +305,12 @@ static void wait_results(struct mpi_executor *mpi, uint32_t slot,
     *results = mpi->step_results[slot];
     *prompt_results = *results + mpi->max_num_seqs;
     struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(&mpi->world)};
-    double warn_at = step_patience_seconds;
+    double warn_at = MPI_PATIENCE_SECONDS;
     for (size_t i = 0; i < ARRAY_LEN(mpi->result_requests[slot]); i++) {
         while (!mpi->wire->is_done(&mpi->result_requests[slot][i])) {
             double waited = mpi_pause_wait(&pause);
             if (waited < warn_at) continue;
-            if (mpi->backend->queue) give_up(mpi, waited);
+            if (mpi->backend->queue || mpi->is_ending) give_up(mpi, waited);
             log_warning("still waiting for the results of rank %u, for %.0f seconds now: is its "
                         "process stopped, or its host lost?",
                         mpi->first, waited);
@@ -340,12 +347,17 @@ static void mpi_begin_counts(struct executor *executor, uint32_t slot, const int
     model_runner_begin_counts(executor->runner, slot, ids, num_prompt, num_ids);
 }
 
+static void mpi_begin_end(struct executor *executor) {
+    mpi_of(executor)->is_ending = true;
+}
+
 static void mpi_stop(struct executor *executor) {
     struct mpi_executor *mpi = mpi_of(executor);
+    mpi->is_ending = true;
     if (mpi->world_size) {
         next_command(mpi)->kind = MPI_COMMAND_QUIT;
         post(mpi, 0);
-        // Also of the ranks that were still loading: their reports are received here.
+        // A rank that still loads ends its load when the command is there, and reports.
         for (uint32_t rank = mpi->first_rank; rank < mpi->world_size; rank++) {
             if (!mpi->has_reported[rank]) wait_done(mpi, &mpi->report_requests[rank]);
             for (uint32_t i = 0; i < RANK_COMMANDS; i++) {
@@ -375,6 +387,7 @@ static const struct executor_ops mpi_ops = {
     .wait = mpi_wait,
     .check = mpi_check,
     .blame = mpi_blame,
+    .begin_end = mpi_begin_end,
     .stop = mpi_stop,
 };
 
@@ -407,13 +420,32 @@ enum status mpi_executor_create(struct executor **out, const struct engine_plan 
     return OK;
 }
 
-void mpi_executor_leave(const struct mpi_wire *wire, const struct mpi_world *world) {
+static void await_end(const struct mpi_wire *wire, const struct mpi_world *world, uint32_t rank,
+                      double patience_seconds, struct mpi_request *request) {
+    struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(world)};
+    while (!wire->is_done(request)) {
+        double waited = mpi_pause_wait(&pause);
+        if (waited < patience_seconds) continue;
+        log_warning("process %u has not ended for %.0f seconds: it is stopped, or its host lost; "
+                    "all processes end",
+                    rank, waited);
+        wire->end_all(1);
+    }
+}
+
+void mpi_executor_leave(const struct mpi_wire *wire, const struct mpi_world *world,
+                        double patience_seconds) {
     const struct mpi_command command = {.kind = MPI_COMMAND_EXIT};
+    struct mpi_request request;
     for (uint32_t rank = 1; rank < world->size; rank++) {
-        struct mpi_request request;
-        struct mpi_pause pause = {.spin_seconds = mpi_spin_seconds(world)};
         wire->send(&command, sizeof command, rank, MPI_CHANNEL_COMMANDS, &request);
-        while (!wire->is_done(&request)) (void)mpi_pause_wait(&pause);
+        await_end(wire, world, rank, patience_seconds, &request);
+    }
+    // MPI's own end waits for all processes without a deadline. So they answer first.
+    for (uint32_t rank = 1; rank < world->size; rank++) {
+        struct mpi_report report;
+        wire->receive(&report, sizeof report, rank, MPI_CHANNEL_REPORTS, &request);
+        await_end(wire, world, rank, patience_seconds, &request);
     }
     wire->stop();
 }

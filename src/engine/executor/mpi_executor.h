@@ -5,12 +5,16 @@
  * other processes, and their rank 0 sends the results of each step.
  *
  * mpirun watches the processes: it ends all when one is lost. So there is nothing to watch here. A
- * process that does not answer is noticed by its deadline, 60 seconds for a step. */
+ * process that is stopped is noticed by a deadline, in a step and when engines end. */
 #ifndef ENGINE_EXECUTOR_MPI_EXECUTOR_H
 #define ENGINE_EXECUTOR_MPI_EXECUTOR_H
 
 #include "comm/mpi_wire.h"
 #include "engine/executor/executor.h"
+
+// A step of another process may take its time, but seldom this long. A GPU's step is taken to be
+// lost then, and so are processes that take longer to end.
+enum { MPI_PATIENCE_SECONDS = 60 };
 
 // Whether the options say that mpirun starts the ranks.
 bool mpi_executor_is_wanted(const struct nvllm_engine_options *options);
@@ -20,7 +24,9 @@ MUST_USE enum status mpi_executor_create(struct executor **out, const struct eng
                                          const struct nvllm_engine_options *options,
                                          struct err *err);
 
-// Ends the processes, and MPI. No engine may be left.
-void mpi_executor_leave(const struct mpi_wire *wire, const struct mpi_world *world);
+// Ends the processes, and MPI. No engine may be left. If a process does not answer for that long,
+// all are ended at once, this one too.
+void mpi_executor_leave(const struct mpi_wire *wire, const struct mpi_world *world,
+                        double patience_seconds);
 
 #endif

@@ -36,7 +36,8 @@ struct mpi_command {
 };
 
 // From each rank to process 0, once for each engine: whether its slice is loaded. Where process 0
-// has no rank of the group, the group's rank 0 sends another one when the ranks are warm.
+// has no rank of the group, the group's rank 0 sends another one when the ranks are warm. The last
+// one answers MPI_COMMAND_EXIT.
 struct mpi_report {
     enum status status;
     uint32_t num_blocks; // of the KV cache

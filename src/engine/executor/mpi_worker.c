@@ -277,7 +277,10 @@ enum status mpi_worker_run(const struct mpi_wire *wire, const struct mpi_world *
     uint64_t mode = float_mode_enter();
     enum status status = OK;
     while (!(status = receive(&worker, err))) {
-        if (worker.command->kind == MPI_COMMAND_EXIT) break;
+        if (worker.command->kind == MPI_COMMAND_EXIT) {
+            report(&worker, OK, NULL);
+            break;
+        }
         if (worker.command->kind == MPI_COMMAND_START) status = run_engine(&worker, err);
         if (status) break;
     }

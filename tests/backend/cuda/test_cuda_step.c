@@ -66,11 +66,11 @@ static void fixture_free(struct fixture *f) {
     tensor_free(&f->zeros);
 }
 
-// The kernels chosen for a step of decodes. With `max_query_len` 2 the step claims to have a
-// prompt.
-static struct cuda_step choice_of(const struct fixture *f, uint32_t num_seqs,
+// The kernels chosen for a step. A step of more tokens than sequences has a prompt. A decode with
+// drafts comes as sequences of one token each, and only max_query_len says so.
+static struct cuda_step choice_of(const struct fixture *f, uint32_t num_tokens, uint32_t num_seqs,
                                   uint32_t max_query_len) {
-    const struct step step = {.num_tokens = num_seqs,
+    const struct step step = {.num_tokens = num_tokens,
                               .num_seqs = num_seqs,
                               .table_stride = 1,
                               .max_query_len = max_query_len,
@@ -93,11 +93,12 @@ static void test_clusters_by_the_number_of_sequences(void **state) {
     const struct cuda_device_info *info = &cuda_backend_of(pair->device)->info;
     struct fixture f = fixture_make(pair->device);
     for (uint32_t n = 1; n <= 20; n++) {
-        assert_int_equal(choice_of(&f, n, 1).cluster_size,
-                         cuda_attention_cluster_size(info, n, HEADS, KV_HEADS, HEAD_DIM));
+        int size = cuda_attention_cluster_size(info, n, HEADS, KV_HEADS, HEAD_DIM);
+        assert_int_equal(choice_of(&f, n, n, 1).cluster_size, size);
+        assert_int_equal(choice_of(&f, n, n, 2).cluster_size, size);
+        assert_int_equal(choice_of(&f, n + 1, n, 2).cluster_size, 0);
     }
-    assert_int_equal(choice_of(&f, SEQS, 1).cluster_size, 0);
-    assert_int_equal(choice_of(&f, 1, 2).cluster_size, 0);
+    assert_int_equal(choice_of(&f, SEQS, SEQS, 1).cluster_size, 0);
     fixture_free(&f);
 }
 
@@ -129,7 +130,7 @@ static void test_later_ops_change_nothing(void **state) {
     struct backend *device = pair->device;
     struct fixture f = fixture_make(device);
     is_compact_behind(&f, 1);
-    struct cuda_step before = choice_of(&f, 1, 1);
+    struct cuda_step before = choice_of(&f, 1, 1, 1);
     device->ops->linear(
         device, &(struct linear_args){.linear = f.qkv, .x = f.x.dev, .out = f.out.dev, .rows = 1});
     struct cuda_step after = cuda_backend_of(device)->step;
