@@ -189,6 +189,11 @@ enum status cuda_staging_copy_codes(struct cuda_staging *st, void *dev,
     return copy_all(&copy, err);
 }
 
+void cuda_staging_for(struct cuda_staging *st, uint32_t num_items,
+                      void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg) {
+    thread_pool_for(st->pool, num_items, fn, arg);
+}
+
 enum status cuda_staging_finish(struct cuda_staging *st, struct err *err) {
     cudaError_t e = cudaStreamSynchronize(st->stream);
     return e ? cuda_error(err, e, "copying weights") : OK;

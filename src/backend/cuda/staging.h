@@ -28,6 +28,9 @@ struct cuda_code_rows {
 MUST_USE enum status cuda_staging_copy_codes(struct cuda_staging *staging, void *dev,
                                              const struct matrix_slice *slice,
                                              const struct cuda_code_rows *rows, struct err *err);
+// Runs the items of a loop by the threads that copy; as thread_pool_for.
+void cuda_staging_for(struct cuda_staging *staging, uint32_t num_items,
+                      void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg);
 MUST_USE enum status cuda_staging_finish(struct cuda_staging *staging, struct err *err);
 
 #endif

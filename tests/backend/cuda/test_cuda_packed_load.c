@@ -10,6 +10,7 @@
 #include "backend/cuda/linear/packed_load.h"
 #include "backend/cuda/staging.h"
 #include "base/compiler.h"
+#include "base/thread/thread_pool.h"
 #include "support/cmocka_all.h"
 
 static uint8_t *packed; // [out][in] what was packed since the last release
@@ -38,6 +39,16 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 enum status cuda_error(struct err *err, cudaError_t error, const char *call) {
     return err_set(err, ERR_DEVICE, "%s: %d", call, (int)error);
+}
+
+// Three threads, which the first error must stop.
+void cuda_staging_for(struct cuda_staging *staging, uint32_t num_items,
+                      void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg) {
+    struct thread_pool *pool;
+    (void)staging;
+    assert_int_equal(thread_pool_create(&pool, 3, NULL), OK);
+    thread_pool_for(pool, num_items, fn, arg);
+    thread_pool_destroy(pool);
 }
 
 void cuda_packed_pack_launch(void *codes, const uint8_t *raw, uint32_t out, uint32_t in,

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/staging.h"
+#include "base/thread/thread_pool.h"
 
 // The largest group that kernels have for the code and that divides the checkpoint's. 0: whole
 // rows.
@@ -185,29 +186,66 @@ static enum status write_group(char *to, struct weight_format format, float scal
     return OK;
 }
 
-// Brings the scales of groups into the device's order. One of the checkpoint may be that of
-// several groups here. Groups beyond the checkpoint's columns have any: their x is 0.
-static enum status order_groups(struct host_scales *s, const struct linear *linear,
-                                struct err *err) {
-    struct weight_format format = linear->format;
-    uint32_t groups = linear->in / format.group, step = cuda_packed_step(format.bits);
-    uint32_t per_span = format.group < step ? step / format.group : 1;
-    uint32_t per_stored = s->rows.group ? s->rows.group / format.group : groups;
-    size_t bytes = group_bytes_of(format);
+// Brings the scales of groups into the device's order, by all threads.
+struct order {
+    const struct host_scales *scales;
+    struct weight_format format;
+    uint32_t out, groups; // of the linear: rows, groups of a row
+    uint32_t per_span; // groups of a row that follow each other in the device's order
+    uint32_t per_stored; // groups here for one of the checkpoint
+    struct thread_pool_fault fault;
+};
+
+// Groups beyond the checkpoint's columns have any scale: their x is 0.
+static enum status order_row(const struct order *o, uint32_t row, struct err *err) {
+    const struct cuda_code_rows *from = &o->scales->rows;
+    size_t bytes = group_bytes_of(o->format), first = (size_t)row * from->num_groups;
+    size_t tile = row / CUDA_PACKED_TILE, in_tile = row % CUDA_PACKED_TILE;
+    size_t at = (tile * CUDA_PACKED_TILE * o->groups + in_tile * o->per_span) * bytes;
+    char *to = (char *)o->scales->ordered + at;
     enum status status = OK;
-    for (uint32_t row = 0; row < linear->out; row++) {
-        for (uint32_t g = 0; g < groups && !status; g++) {
-            size_t from = (size_t)row * s->rows.num_groups + g / per_stored;
-            size_t span = (size_t)(row / CUDA_PACKED_TILE) * (groups / per_span) + g / per_span;
-            size_t to = (span * CUDA_PACKED_TILE + row % CUDA_PACKED_TILE) * per_span;
-            bool is_there = g / per_stored < s->rows.num_groups;
-            float scale = is_there ? s->rows.scales[from] : 1;
-            float offset = is_there && s->rows.offsets ? s->rows.offsets[from] : 0;
-            status = write_group((char *)s->ordered + (to + g % per_span) * bytes, format, scale,
-                                 offset, err);
-        }
+    for (uint32_t g = 0, stored = 0, same = 0; g < o->groups && !status; g++) {
+        bool is_there = stored < from->num_groups;
+        float scale = is_there ? from->scales[first + stored] : 1;
+        float offset = is_there && from->offsets ? from->offsets[first + stored] : 0;
+        status = write_group(to, o->format, scale, offset, err);
+        to += bytes;
+        if ((g + 1) % o->per_span == 0) to += (CUDA_PACKED_TILE - 1) * o->per_span * bytes;
+        if (++same == o->per_stored) same = 0, stored++;
     }
     return status;
+}
+
+enum { ORDERED_ROWS = 32 }; // of an item
+
+static void order_item(void *arg, uint32_t item, uint32_t thread) {
+    struct order *o = arg;
+    (void)thread;
+    if (atomic_load(&o->fault.is_set)) return;
+    uint32_t first = item * ORDERED_ROWS, end = first + ORDERED_ROWS;
+    for (uint32_t row = first; row < end && row < o->out; row++) {
+        struct err err;
+        enum status status = order_row(o, row, &err);
+        if (!status) continue;
+        thread_pool_fault_set(&o->fault, status, &err);
+        return;
+    }
+}
+
+static enum status order_groups(struct cuda_backend *cuda, const struct host_scales *s,
+                                const struct linear *linear, struct err *err) {
+    struct weight_format format = linear->format;
+    uint32_t groups = linear->in / format.group, step = cuda_packed_step(format.bits);
+    struct order o = {.scales = s,
+                      .format = format,
+                      .out = linear->out,
+                      .groups = groups,
+                      .per_span = format.group < step ? step / format.group : 1,
+                      .per_stored = s->rows.group ? s->rows.group / format.group : groups};
+    uint32_t items = (linear->out + ORDERED_ROWS - 1) / ORDERED_ROWS;
+    cuda_staging_for(cuda->staging, items, order_item, &o);
+    if (o.fault.status && err) *err = o.fault.err;
+    return o.fault.status;
 }
 
 // Whether the 8 outputs of each tile have the same scales.
@@ -233,7 +271,8 @@ static size_t order_shared(struct host_scales *s, const struct linear *linear) {
     return tiles * row_bytes;
 }
 
-static enum status upload_scales(struct host_scales *s, struct linear *linear, struct err *err) {
+static enum status upload_scales(struct cuda_backend *cuda, struct host_scales *s,
+                                 struct linear *linear, struct err *err) {
     struct weight_format format = linear->format;
     size_t bytes = scales_bytes(format, linear->out, linear->in);
     enum status status = OK;
@@ -244,7 +283,7 @@ static enum status upload_scales(struct host_scales *s, struct linear *linear, s
     } else if (linear->shares_scales) {
         bytes = order_shared(s, linear);
     } else {
-        status = order_groups(s, linear, err);
+        status = order_groups(cuda, s, linear, err);
     }
     if (status) goto fail;
     CU(cudaMalloc(&linear->scales, bytes));
@@ -258,7 +297,7 @@ enum status cuda_packed_load(struct cuda_backend *cuda, const struct linear_spec
     struct host_scales scales = {0};
     enum status status = scales_alloc(&scales, linear, spec, err);
     if (!status) status = load_codes(cuda, spec, linear, &scales, err);
-    if (!status) status = upload_scales(&scales, linear, err);
+    if (!status) status = upload_scales(cuda, &scales, linear, err);
     scales_free(&scales);
     return status;
 }
