@@ -356,6 +356,9 @@ struct backend_ops {
     void (*gelu_mul)(struct backend *backend, const struct gelu_mul_args *args);
     void (*sigmoid_mul)(struct backend *backend, const struct sigmoid_mul_args *args);
     void (*scale)(struct backend *backend, const struct scale_args *args);
+    // Optional, both or none. Without them models with norms over all heads run on one rank.
+    void (*square_sums)(struct backend *backend, const struct cut_norm_args *args);
+    void (*cut_norm)(struct backend *backend, const struct cut_norm_args *args);
     void (*softcap)(struct backend *backend, const struct softcap_args *args);
     // Optional. Call it behind a step's last layer: later ops are not part of the layers.
     void (*layers_end)(struct backend *backend, const struct step *step);

@@ -38,6 +38,28 @@ struct softcap_args {
     float cap;
 };
 
+// RMS norms of two vectors of each row, of which each rank has a part: of q over all heads, and of
+// k. They take two ops. square_sums writes the sums of squares of this rank's parts to `sums`, with
+// zeros in the places of other ranks. The caller adds the ranks' sums, element by element, and
+// cut_norm norms the parts by the result. Zeros change no number, so all ranks get the same bits
+// in any type and in any order of adding.
+enum {
+    CUT_NORM_VECTORS = 2,
+    CUT_NORM_TERMS = 4, // a sum of squares is stored as so many numbers, which are added
+    CUT_NORM_SUMS = CUT_NORM_VECTORS * CUT_NORM_TERMS,
+};
+struct cut_norm_args {
+    void *x; // dev [rows][stride]; a row begins with this rank's part of each vector. In place
+    uint32_t rows, stride;
+    uint32_t cols[CUT_NORM_VECTORS]; // of a part; all ranks have the same. Multiples of 8
+    const float *weights[CUT_NORM_VECTORS]; // dev [cols], of this rank's part
+    // dev [count], of which the first are [rows][world_size][CUT_NORM_SUMS], the others zeros
+    void *sums;
+    size_t count;
+    uint32_t rank, world_size;
+    float eps;
+};
+
 struct gather_rows_args {
     const void *x; // dev [any][cols]
     const int32_t *index; // dev [rows]

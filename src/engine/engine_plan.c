@@ -131,6 +131,9 @@ static enum status choose_backend(struct engine_plan *plan,
         {"inputs of layers, or layers that read the keys of others,",
          (plan->layers.layer_input_size || layer_table_shares_kv(&plan->layers)) &&
              !plan->backend->ops->gelu_mul},
+        {"norms over all heads, which several ranks cut,",
+         plan->world_size > 1 && layer_table_has_row_norms(&plan->layers) &&
+             !plan->backend->ops->cut_norm},
         {"recurrent layers (linear attention)",
          layer_table_num_states(&plan->layers) && !plan->backend->recurrent},
     };

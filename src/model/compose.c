@@ -166,6 +166,29 @@ void compose_norm_projected(struct pass *pass, const float *norm, void *out) {
     norm_whole(pass, norm, out);
 }
 
+// A sum over ranks has rows of hidden_size, of which the last is filled up.
+void compose_cut_norm(struct pass *pass, const struct cut_norm_args *args) {
+    struct decoder *d = pass->d;
+    struct comm *comm = d->comm;
+    uint32_t cols = d->config->hidden_size;
+    size_t used = (size_t)args->rows * comm->world_size * CUT_NORM_SUMS;
+    uint32_t sum_rows = (uint32_t)((used + cols - 1) / cols);
+    struct cut_norm_args whole = *args;
+    whole.sums = comm_partial(comm);
+    whole.count = (size_t)sum_rows * cols;
+    whole.rank = comm->rank;
+    whole.world_size = comm->world_size;
+    d->backend->ops->square_sums(d->backend, &whole);
+    whole.sums = d->workspace.hidden;
+    comm_reduce_add(comm, d->backend,
+                    &(struct reduce_add_args){.residual = whole.sums,
+                                              .rows = sum_rows,
+                                              .cols = cols,
+                                              .eps = args->eps,
+                                              .is_first = true});
+    d->backend->ops->cut_norm(d->backend, &whole);
+}
+
 void compose_add_whole(struct pass *pass, const struct block_end *end) {
     const struct decoder_workspace *w = &pass->d->workspace;
     norm_whole(pass, end->norm, w->projected);

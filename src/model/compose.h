@@ -50,6 +50,9 @@ void compose_add_projected(struct pass *pass, const struct block_end *end);
 void compose_norm_projected(struct pass *pass, const float *norm, void *out);
 // The same of workspace.projected, which has all of y on every rank, as compose_add_projected.
 void compose_add_whole(struct pass *pass, const struct block_end *end);
+// Norms vectors that are cut among several ranks: fills in what is missing in `args`. Overwrites
+// workspace.hidden.
+void compose_cut_norm(struct pass *pass, const struct cut_norm_args *args);
 // The embeddings times the model's factor.
 void compose_scale_embeddings(struct pass *pass, void *embeddings);
 // residual *= factor, with what is still to be added to it.

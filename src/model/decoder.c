@@ -37,6 +37,15 @@ static void norm_rows(struct pass *pass, uint32_t layer_index) {
         const float *weight;
         uint32_t cols;
     } parts[] = {{d->workspace.qkv, layer->q_norm, q}, {keys, layer->k_norm, k}};
+    if (d->comm->world_size > 1) {
+        compose_cut_norm(pass, &(struct cut_norm_args){.x = d->workspace.qkv,
+                                                       .rows = pass->step->num_tokens,
+                                                       .stride = q + 2 * k,
+                                                       .cols = {q, k},
+                                                       .weights = {layer->q_norm, layer->k_norm},
+                                                       .eps = d->config->rms_norm_eps});
+        return;
+    }
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
         d->backend->ops->rms_norm(d->backend,
                                   &(struct rms_norm_args){.x = parts[i].x,

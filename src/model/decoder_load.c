@@ -9,48 +9,8 @@
 #include "model/delta_load.h"
 #include "model/layer_inputs_load.h"
 #include "model/loader.h"
+#include "model/norms_load.h"
 #include "model/rope.h"
-
-static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_layer *layer) {
-    static const char q_norm[] = "self_attn.q_norm", k_norm[] = "self_attn.k_norm";
-    const struct decoder *d = l->decoder;
-    const struct layer *described = &d->table->layers[i];
-    uint32_t dim = described->head_dim, rotary = described->rotary_dim;
-    if (described->head_norm == HEAD_NORM_NONE) return OK;
-    bool is_row = described->head_norm == HEAD_NORM_ROW;
-    uint32_t q = is_row ? d->config->num_heads : 1, k = is_row ? described->num_kv_heads : 1;
-    enum status status = loader_load_head_norm(l, i, q_norm, q, dim, rotary, &layer->q_norm);
-    if (status || described->kv_source != KV_OWN) return status;
-    return loader_load_head_norm(l, i, k_norm, k, dim, rotary, &layer->k_norm);
-}
-
-// Where a norm is behind attention, "post_attention_layernorm" is that one, else the MLP's.
-static enum status load_norms(struct loader *l, uint32_t i, struct decoder_layer *layer) {
-    static const char after_attention[] = "post_attention_layernorm";
-    uint32_t hidden = l->decoder->config->hidden_size;
-    enum norm_place place = l->decoder->table->layers[i].norm_place;
-    bool has_branches = l->decoder->table->layers[i].has_branches;
-    const struct {
-        const char *module;
-        bool is_there;
-        float **out;
-    } norms[] = {
-        {"input_layernorm", place != NORM_AFTER, &layer->input_norm},
-        {after_attention, place == NORM_BEFORE, &layer->mlp_norm},
-        {after_attention, place != NORM_BEFORE, &layer->input_post_norm},
-        {"pre_feedforward_layernorm", place == NORM_AROUND, &layer->mlp_norm},
-        {"post_feedforward_layernorm", place != NORM_BEFORE, &layer->mlp_post_norm},
-        {EXPERTS_NORM, has_branches, &layer->experts_norm},
-        {SHARED_POST_NORM, has_branches, &layer->shared_post_norm},
-        {EXPERTS_POST_NORM, has_branches, &layer->experts_post_norm},
-    };
-    for (size_t k = 0; k < ARRAY_LEN(norms); k++) {
-        if (!norms[k].is_there) continue;
-        enum status status = loader_load_layer_norm(l, i, norms[k].module, hidden, norms[k].out);
-        if (status) return status;
-    }
-    return load_head_norms(l, i, layer);
-}
 
 // An MLP's tensors, and this rank's share [start, start + count) of its intermediate size.
 struct mlp {
@@ -292,15 +252,6 @@ static enum status load_sinks(struct loader *l, uint32_t i, struct decoder_layer
     return status;
 }
 
-static enum status make_value_norm(struct loader *l, uint32_t dim, struct decoder_layer *layer) {
-    float *ones = malloc(dim * sizeof *ones);
-    if (!ones) return err_nomem(l->err, "norm of values");
-    for (uint32_t i = 0; i < dim; i++) ones[i] = 1;
-    enum status status = loader_to_device(l->decoder, ones, dim, &layer->v_norm, l->err);
-    free(ones);
-    return status;
-}
-
 static enum status load_scalar(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const uint64_t shape[1] = {1};
     char name[WEIGHT_NAME_BYTES];
@@ -325,7 +276,7 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
     uint32_t stride = has_gate ? 2 * dim : dim;
     uint32_t kv_heads = described->num_kv_heads;
     uint32_t q = c->num_heads * stride, kv = kv_heads * dim;
-    uint32_t kv_start = (uint32_t)((uint64_t)s->rank * kv_heads / s->world_size) * dim;
+    uint32_t kv_start = loader_kv_head_start(d, described) * dim;
     uint32_t kv_count = layer_kv_heads(described, s->world_size) * dim;
     struct row_part parts[] = {
         {qkv_modules[0], q, s->head_start * stride, s->num_heads * dim, dim, stride, rotary},
@@ -352,7 +303,8 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
         loader_load_rows(l, i, linears, has_gate ? 2 : 1, c->hidden_size, described->has_qkv_bias);
     if (!status) status = loader_load_cols(l, i, &o, described->has_o_bias, &layer->o);
     if (!status && !has_kv) status = layer_inputs_drop_keys(l, i);
-    if (!status && has_kv && described->has_v_norm) status = make_value_norm(l, dim, layer);
+    if (!status && has_kv && described->has_v_norm)
+        status = norms_make_ones(l, dim, &layer->v_norm);
     return status || !described->has_sinks ? status : load_sinks(l, i, layer);
 }
 
@@ -360,7 +312,7 @@ static enum status load_layer(struct loader *l, uint32_t i) {
     struct decoder_layer *layer = &l->decoder->layers[i];
     const struct layer *described = &l->decoder->table->layers[i];
     layer->scalar = 1;
-    enum status status = load_norms(l, i, layer);
+    enum status status = norms_load(l, i, layer);
     if (!status && described->has_scalar) status = load_scalar(l, i, layer);
     if (!status) status = layer_inputs_load_layer(l, i);
     if (status) return status;

@@ -71,21 +71,23 @@ static enum status share_delta_heads(struct decoder_shape *out, const struct del
     return OK;
 }
 
-static enum status check_shares(const struct model_config *c, uint32_t world_size,
-                                struct err *err) {
+static enum status check_shares(const struct model_config *c, const struct layer_table *table,
+                                uint32_t world_size, struct err *err) {
     const struct {
         const char *name;
-        uint32_t size;
+        uint32_t size, least; // least: of a rank
         bool is_there;
     } cut[] = {
-        {"intermediate_size", c->intermediate_size, c->moe.num_sparse_layers < c->num_layers},
-        {"moe_intermediate_size", c->moe.intermediate_size, c->moe.num_experts > 0},
-        {"shared_expert_intermediate_size", c->moe.shared_intermediate_size,
+        {"intermediate_size", c->intermediate_size, 1, c->moe.num_sparse_layers < c->num_layers},
+        {"moe_intermediate_size", c->moe.intermediate_size, 1, c->moe.num_experts > 0},
+        {"shared_expert_intermediate_size", c->moe.shared_intermediate_size, 1,
          c->moe.shared_intermediate_size > 0},
-        {"vocab_size", c->vocab_size, true},
+        {"vocab_size", c->vocab_size, 1, true},
+        // A row of compose_cut_norm's sums has room for those of all ranks.
+        {"hidden_size", c->hidden_size, CUT_NORM_SUMS, layer_table_has_row_norms(table)},
     };
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
-        if (!cut[i].is_there || cut[i].size >= world_size) continue;
+        if (!cut[i].is_there || cut[i].size / cut[i].least >= world_size) continue;
         return err_set(err, ERR_UNSUPPORTED, "%s is %u, too small for %u ranks", cut[i].name,
                        cut[i].size, world_size);
     }
@@ -99,7 +101,7 @@ enum status decoder_shape_of(struct decoder_shape *out, const struct model_confi
     for (uint32_t i = 0; i < table->num_layers && !status; i++) {
         status = check_heads(&table->layers[i], config->num_heads, world_size, err);
     }
-    if (!status) status = check_shares(config, world_size, err);
+    if (!status) status = check_shares(config, table, world_size, err);
     struct decoder_shape shape = {.rank = rank, .world_size = world_size};
     if (!status) status = share_delta_heads(&shape, &config->own.delta, rank, world_size, err);
     if (status) return status;
@@ -190,12 +192,15 @@ static void add_delta(struct linears_bytes *all, const struct model_config *c,
     all->sum += (vectors + delta->value_dim) * sizeof(float);
 }
 
-// Elements of a layer's norms.
-static size_t norm_size(const struct model_config *c, const struct layer *layer) {
+// Elements of a layer's norms, of so many ranks.
+static size_t norm_size(const struct model_config *c, const struct layer *layer,
+                        uint32_t world_size) {
     size_t norms = layer->norm_place == NORM_AROUND ? 4 : 2, heads = 0;
     if (layer->has_branches) norms += 4;
     if (layer->head_norm == HEAD_NORM_EACH) heads = layer->kv_source == KV_OWN ? 2 : 1;
-    if (layer->head_norm == HEAD_NORM_ROW) heads = (size_t)c->num_heads + layer->num_kv_heads;
+    if (layer->head_norm == HEAD_NORM_ROW) {
+        heads = (size_t)c->num_heads / world_size + layer_kv_heads(layer, world_size);
+    }
     return norms * c->hidden_size + heads * layer->head_dim;
 }
 
@@ -207,7 +212,7 @@ static void add_layer(struct linears_bytes *all, const struct model_config *c,
     } else {
         add_attention(all, c, layer, s, formats);
     }
-    all->sum += norm_size(c, layer) * sizeof(float);
+    all->sum += norm_size(c, layer, s->world_size) * sizeof(float);
     if (layer->has_sinks) all->sum += s->num_heads * sizeof(float);
     if (layer->has_v_norm) all->sum += layer->head_dim * sizeof(float);
     if (table->layer_input_size) {
@@ -284,7 +289,7 @@ static uint64_t layer_parameters(const struct model_config *c, const struct laye
                                  const struct layer *layer, uint64_t num_experts) {
     uint64_t hidden = c->hidden_size, inter = (uint64_t)layer->mlp_factor * c->intermediate_size;
     bool is_delta = layer->mixer == MIXER_GATED_DELTA_NET;
-    uint64_t sum = norm_size(c, layer);
+    uint64_t sum = norm_size(c, layer, 1);
     sum += is_delta ? delta_parameters(c) : attention_parameters(c, layer);
     if (layer->has_sinks) sum += c->num_heads;
     sum += layer->has_scalar;

@@ -82,6 +82,13 @@ static uint32_t find_kv_shapes(const struct layer_table *table, uint32_t world_s
     return num;
 }
 
+bool layer_table_has_row_norms(const struct layer_table *table) {
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        if (table->layers[i].head_norm == HEAD_NORM_ROW) return true;
+    }
+    return false;
+}
+
 bool layer_table_has_branches(const struct layer_table *table) {
     for (uint32_t i = 0; i < table->num_layers; i++) {
         if (table->layers[i].has_branches) return true;
@@ -300,13 +307,6 @@ enum status layer_table_check_ranks(const struct layer_table *table, uint32_t wo
         return err_set(err, ERR_UNSUPPORTED,
                        "%s has inputs of layers, or layers that read the keys of others, which is "
                        "not supported with %u ranks; want tensor_parallel_size 1",
-                       table->family, world_size);
-    }
-    for (uint32_t i = 0; i < table->num_layers && world_size > 1; i++) {
-        if (table->layers[i].head_norm != HEAD_NORM_ROW) continue;
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s has a norm over all heads, which cannot be cut among %u ranks; want "
-                       "tensor_parallel_size 1",
                        table->family, world_size);
     }
     return OK;

@@ -159,6 +159,7 @@ bool layer_table_has_kv_shapes(const struct layer_table *table);
 uint32_t layer_table_first_with_rope(const struct layer_table *table, uint32_t i);
 // The rotary embedding of layer `i`; NULL: it has none.
 const struct rope_config *layer_table_rope(const struct layer_table *table, uint32_t i);
+bool layer_table_has_row_norms(const struct layer_table *table); // some head_norm is of all heads
 bool layer_table_has_branches(const struct layer_table *table);
 bool layer_table_shares_kv(const struct layer_table *table); // some kv_source is not KV_OWN
 // Layers that keep a state of each sequence in place of keys and values.

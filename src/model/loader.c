@@ -271,19 +271,19 @@ enum status loader_load_norm(struct loader *l, const char *name, uint32_t count,
     return status;
 }
 
-enum status loader_load_head_norm(struct loader *l, uint32_t layer, const char *module,
-                                  uint32_t num_heads, uint32_t head_dim, uint32_t rotary_dim,
-                                  float **out) {
+enum status loader_load_head_norm(struct loader *l, uint32_t layer,
+                                  const struct head_norm_part *part, float **out) {
     char name[WEIGHT_NAME_BYTES];
-    layer_weight_name(name, layer, module, ".weight");
-    const struct head_runs runs = head_runs_of(head_dim, rotary_dim);
-    uint32_t count = num_heads * head_dim, num_runs = num_heads * ARRAY_LEN(runs.start);
+    layer_weight_name(name, layer, part->module, ".weight");
+    const struct head_runs runs = head_runs_of(part->head_dim, part->rotary_dim);
+    enum { RUNS = ARRAY_LEN(runs.start) };
+    uint32_t count = part->count * part->head_dim, num_runs = part->count * RUNS;
     float *values = NULL;
     float *ordered = malloc(count * sizeof *ordered);
     if (!ordered) return err_nomem(l->err, name);
-    enum status status = read_norm(l, name, count, 1, &values);
+    enum status status = read_norm(l, name, part->num_heads * part->head_dim, 1, &values);
     for (uint32_t i = 0, at = 0; i < num_runs && values; i++) {
-        uint32_t run = i % ARRAY_LEN(runs.start), head = i / ARRAY_LEN(runs.start) * head_dim;
+        uint32_t run = i % RUNS, head = (part->start + i / RUNS) * part->head_dim;
         memcpy(ordered + at, values + head + runs.start[run], runs.count[run] * sizeof *ordered);
         at += runs.count[run];
     }

@@ -43,6 +43,11 @@ struct col_part {
     struct weight_format format;
 };
 
+// The first key/value head that this rank takes.
+static inline uint32_t loader_kv_head_start(const struct decoder *d, const struct layer *layer) {
+    return (uint32_t)((uint64_t)d->shape.rank * layer->num_kv_heads / d->shape.world_size);
+}
+
 // Tells the caller's progress function.
 void loader_tell(const struct loader *l, uint64_t num_loaded);
 // Takes a matrix, and counts it as loaded. ERR_INTERRUPTED where the caller wants to stop.
@@ -83,9 +88,14 @@ MUST_USE enum status loader_to_device(struct decoder *d, const float *values, si
 MUST_USE enum status loader_load_norm(struct loader *l, const char *name, uint32_t count,
                                       float factor, float **out);
 // The same of heads of which the first rotary_dim elements are rotated, in the order of their rows.
-MUST_USE enum status loader_load_head_norm(struct loader *l, uint32_t layer, const char *module,
-                                           uint32_t num_heads, uint32_t head_dim,
-                                           uint32_t rotary_dim, float **out);
+struct head_norm_part {
+    const char *module;
+    uint32_t num_heads; // of the tensor
+    uint32_t start, count; // heads that this rank takes
+    uint32_t head_dim, rotary_dim;
+};
+MUST_USE enum status loader_load_head_norm(struct loader *l, uint32_t layer,
+                                           const struct head_norm_part *part, float **out);
 MUST_USE enum status loader_load_layer_norm(struct loader *l, uint32_t layer, const char *module,
                                             uint32_t count, float **out);
 

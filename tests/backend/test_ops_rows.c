@@ -10,6 +10,8 @@
 
 #define ROWS_NMSE 1e-12
 
+enum { CUT_ROWS = 7, CUT_COLS = 160 }; // of test_cut_norm
+
 static const struct {
     uint32_t rows, cols;
 } shapes[] = {{1, 1},  {1, 7},    {3, 15},   {2, 16},    {5, 17},   {70, 64},
@@ -396,6 +398,81 @@ static void test_nonfinite(void **state) {
     backend_destroy(backend);
 }
 
+// Norms the whole rows [ROWS][2 vectors] as `world_size` ranks do, each with its part of both.
+static void norm_by_ranks(struct backend *backend, uint32_t world_size, const float *x,
+                          const float *const weights[2], float *out) {
+    enum { ROWS = CUT_ROWS, COLS = CUT_COLS, RANKS = 4, FILL = 16 };
+    uint32_t q = 2 * COLS / world_size, k = COLS / world_size, stride = q + 2 * k;
+    size_t count = (size_t)ROWS * world_size * CUT_NORM_SUMS + FILL;
+    float *total = ops_guard_alloc(count), *parts[RANKS];
+    for (size_t i = 0; i < count; i++) total[i] = 0;
+    struct cut_norm_args args = {.rows = ROWS,
+                                 .stride = stride,
+                                 .cols = {q, k},
+                                 .count = count,
+                                 .world_size = world_size,
+                                 .eps = 1e-6f};
+    for (uint32_t r = 0; r < world_size; r++) {
+        float *part = parts[r] = ops_guard_alloc(ROWS * stride), *sums = ops_guard_alloc(count);
+        for (uint32_t row = 0; row < ROWS; row++) {
+            const float *whole = x + row * 3 * COLS;
+            memcpy(part + row * stride, whole + r * q, q * sizeof *part);
+            memcpy(part + row * stride + q, whole + 2 * COLS + r * k, k * sizeof *part);
+            memset(part + row * stride + q + k, 0, k * sizeof *part);
+        }
+        args.x = part;
+        args.rank = r;
+        args.sums = sums;
+        backend->ops->square_sums(backend, &args);
+        for (size_t i = 0; i < count; i++) {
+            bool is_own = i < count - FILL && i / CUT_NORM_SUMS % world_size == r;
+            assert_true(is_own || sums[i] == 0);
+            total[i] += sums[i];
+        }
+        ops_guard_free(sums, count);
+    }
+    for (uint32_t r = 0; r < world_size; r++) {
+        args.x = parts[r];
+        args.rank = r;
+        args.sums = total;
+        args.weights[0] = weights[0] + r * q;
+        args.weights[1] = weights[1] + r * k;
+        backend->ops->cut_norm(backend, &args);
+        for (uint32_t row = 0; row < ROWS; row++) {
+            const float *part = parts[r] + row * stride;
+            memcpy(out + row * 3 * COLS + r * q, part, q * sizeof *part);
+            memcpy(out + row * 3 * COLS + 2 * COLS + r * k, part + q, k * sizeof *part);
+            for (uint32_t i = q + k; i < stride; i++) assert_true(part[i] == 0);
+        }
+        ops_guard_free(parts[r], ROWS * stride);
+    }
+    ops_guard_free(total, count);
+}
+
+// Vectors that ranks have parts of are normed as a rank that has all of them would.
+static void test_cut_norm(void **state) {
+    enum { ROWS = CUT_ROWS, COLS = CUT_COLS, ALL = ROWS * 3 * COLS };
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    float x[ALL], out[ALL], q_weight[2 * COLS], k_weight[COLS];
+    const float *const weights[] = {q_weight, k_weight};
+    double want[ALL];
+    struct ops_rng rng = ops_rng_of(11);
+    ops_rng_fill(&rng, x, ALL);
+    ops_rng_fill(&rng, q_weight, 2 * COLS);
+    ops_rng_fill(&rng, k_weight, COLS);
+    for (uint32_t row = 0; row < ROWS; row++) {
+        const float *q = x + row * 3 * COLS, *k = q + 2 * COLS;
+        double sums[2 * COLS], *norms = want + row * 3 * COLS;
+        norm_oracle(q, NULL, q_weight, sums, norms, 1, 2 * COLS, 1e-6);
+        norm_oracle(k, NULL, k_weight, sums, norms + 2 * COLS, 1, COLS, 1e-6);
+    }
+    for (uint32_t world_size = 2; world_size <= 4; world_size += 2) {
+        norm_by_ranks(backend, world_size, x, weights, out);
+        assert_nmse(out, want, ALL, ROWS_NMSE);
+    }
+    backend_destroy(backend);
+}
+
 static void test_gather_rows(void **state) {
     enum { ROWS = 50, COLS = 333, PICKED = 301 };
     struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
@@ -426,6 +503,7 @@ int main(void) {
         {"scale multiplies and adds", test_scale, ISA_ROWS},
         {"soft limits match double precision", test_softcap, ISA_ROWS},
         {"groups of a row are normed one by one", test_rms_norm_of_groups, ISA_ROWS},
+        {"norms over the parts of ranks", test_cut_norm, ISA_ROWS},
         {"sigmoid_mul matches double precision", test_sigmoid_mul, ISA_ROWS},
         {"silu_mul matches double precision and scalar", test_silu_mul, ISA_ROWS},
         {"silu_mul's relative error", test_silu_accuracy, ISA_ROWS},

@@ -468,17 +468,6 @@ static void test_biases_that_a_family_lacks(void **state) {
     }
 }
 
-static void test_norms_over_all_heads_want_one_rank(void **state) {
-    (void)state;
-    const struct field olmo[CHANGES_MAX] = {{"architectures", "[\"Olmo2ForCausalLM\"]"}};
-    struct layer_table table = resolve(olmo);
-    struct err err = {0};
-    assert_int_equal(layer_table_check_ranks(&table, 1, &err), OK);
-    assert_int_equal(layer_table_check_ranks(&table, 2, &err), ERR_UNSUPPORTED);
-    expect_words(&err, "OLMo 2|over all heads|2 ranks");
-    layer_table_fini(&table);
-}
-
 // The counts of the published checkpoints.
 static void test_bench_configs(void **state) {
     (void)state;
@@ -590,7 +579,6 @@ int main(void) {
         cmocka_unit_test(test_more_shapes_of_keys_than_a_cache_has_are_refused),
         cmocka_unit_test(test_unknown_architecture_lists_the_known),
         cmocka_unit_test(test_biases_that_a_family_lacks),
-        cmocka_unit_test(test_norms_over_all_heads_want_one_rank),
         cmocka_unit_test(test_bench_configs),
         cmocka_unit_test(test_ranks_share_every_expert),
         cmocka_unit_test(test_shares_are_multiples_of_8),

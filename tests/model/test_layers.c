@@ -92,9 +92,31 @@ static void test_layers_without_rope_do_not_see_positions(void **state) {
     assert_memory_not_equal(near, far, sizeof near);
 }
 
+// Ranks exchange the sums of squares of norms over all heads in rows of hidden_size.
+static void test_hidden_size_has_room_for_sums_of_squares(void **state) {
+    (void)state;
+    struct model_config config;
+    struct generation_config generation;
+    struct layer_table table;
+    struct decoder_shape shape;
+    struct err err = {0};
+    assert_int_equal(folder_model_config(&config, &generation, checkpoint, &err), OK);
+    assert_int_equal(family_resolve(&table, &config, &err), OK);
+    config.hidden_size = 15;
+    assert_int_equal(decoder_shape_of(&shape, &config, &table, 0, 2, &err), OK);
+    table.layers[1].head_norm = HEAD_NORM_ROW;
+    assert_int_equal(decoder_shape_of(&shape, &config, &table, 0, 2, &err), ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "hidden_size is 15, too small for 2 ranks"));
+    config.hidden_size = 16;
+    assert_int_equal(decoder_shape_of(&shape, &config, &table, 0, 2, &err), OK);
+    layer_table_fini(&table);
+    model_config_fini(&config);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers_without_rope_do_not_see_positions),
+        cmocka_unit_test(test_hidden_size_has_room_for_sums_of_squares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,10 +109,6 @@ static void check_family_with(const char *family, int step_tokens, bool runs_fus
 
 static void check_family(const char *family, int step_tokens, bool runs_fused) {
     // Norms over all heads want one rank.
-    if (strncmp(family, "olmo", 4) == 0 && mini_options("").tensor_parallel_size > 1) {
-        print_message("skipped: %s runs on one rank only\n", family);
-        return;
-    }
     check_family_with(family, step_tokens, runs_fused, "auto", logits_bound);
 }
 

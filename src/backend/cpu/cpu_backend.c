@@ -71,6 +71,8 @@ static const struct backend_ops cpu_ops = {
     .sigmoid_mul = cpu_sigmoid_mul,
     .scale = cpu_scale,
     .softcap = cpu_softcap,
+    .square_sums = cpu_square_sums,
+    .cut_norm = cpu_cut_norm,
     .gather_rows = cpu_gather_rows,
 };
 

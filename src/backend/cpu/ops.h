@@ -227,6 +227,8 @@ void cpu_layers(struct backend *backend, struct fused_model *model, const struct
 void cpu_rms_norm(struct backend *backend, const struct rms_norm_args *args);
 void cpu_sigmoid_mul(struct backend *backend, const struct sigmoid_mul_args *args);
 void cpu_scale(struct backend *backend, const struct scale_args *args);
+void cpu_square_sums(struct backend *backend, const struct cut_norm_args *args);
+void cpu_cut_norm(struct backend *backend, const struct cut_norm_args *args);
 void cpu_softcap(struct backend *backend, const struct softcap_args *args);
 void cpu_gelu_mul(struct backend *backend, const struct gelu_mul_args *args);
 void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args);

@@ -227,6 +227,79 @@ void cpu_softcap(struct backend *backend, const struct softcap_args *args) {
     thread_pool_for(cpu->pool, num_items, softcap_item, &args);
 }
 
+struct cut_norm_job {
+    const struct cut_norm_args *args;
+    uint32_t per_item;
+};
+
+static struct cut_norm_job cut_norm_job_of(const struct cpu_backend *cpu,
+                                           const struct cut_norm_args *args) {
+    return (struct cut_norm_job){args, rows_per_item(cpu, args->rows, args->cols[0])};
+}
+
+// The lanes are added in their order, so the bits depend on nothing else.
+static float square_sum(const float *x, uint32_t count) {
+    float lanes[SUM_LANES] = {0}, sum = 0;
+    uint32_t i = 0;
+    for (; i + SUM_LANES <= count; i += SUM_LANES) {
+        for (uint32_t k = 0; k < SUM_LANES; k++) lanes[k] += x[i + k] * x[i + k];
+    }
+    for (uint32_t k = 0; i + k < count; k++) lanes[k] += x[i + k] * x[i + k];
+    for (uint32_t k = 0; k < SUM_LANES; k++) sum += lanes[k];
+    return sum;
+}
+
+static void square_sums_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct cut_norm_job *job = arg;
+    const struct cut_norm_args *args = job->args;
+    struct row_range range = item_rows(item, job->per_item, args->rows);
+    size_t row_sums = (size_t)args->world_size * CUT_NORM_SUMS;
+    for (uint32_t row = range.begin; row < range.end; row++) {
+        const float *x = (const float *)args->x + (size_t)row * args->stride;
+        float *sums = (float *)args->sums + row * row_sums;
+        memset(sums, 0, row_sums * sizeof *sums);
+        sums += args->rank * (size_t)CUT_NORM_SUMS;
+        for (uint32_t v = 0; v < CUT_NORM_VECTORS; x += args->cols[v++]) {
+            sums[v * CUT_NORM_TERMS] = square_sum(x, args->cols[v]);
+        }
+    }
+}
+
+void cpu_square_sums(struct backend *backend, const struct cut_norm_args *args) {
+    struct cut_norm_job job = cut_norm_job_of(cpu_backend_of(backend), args);
+    size_t used = (size_t)args->rows * args->world_size * CUT_NORM_SUMS;
+    memset((float *)args->sums + used, 0, (args->count - used) * sizeof(float));
+    thread_pool_for(cpu_backend_of(backend)->pool, (args->rows + job.per_item - 1) / job.per_item,
+                    square_sums_item, &job);
+}
+
+static void cut_norm_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct cut_norm_job *job = arg;
+    const struct cut_norm_args *args = job->args;
+    struct row_range range = item_rows(item, job->per_item, args->rows);
+    for (uint32_t row = range.begin; row < range.end; row++) {
+        float *x = (float *)args->x + (size_t)row * args->stride;
+        const float *sums = (const float *)args->sums;
+        sums += (size_t)row * args->world_size * CUT_NORM_SUMS;
+        for (uint32_t v = 0; v < CUT_NORM_VECTORS; x += args->cols[v++]) {
+            float sum = 0, cols = (float)args->cols[v] * (float)args->world_size;
+            for (uint32_t r = 0; r < args->world_size; r++) {
+                sum += sums[r * CUT_NORM_SUMS + v * CUT_NORM_TERMS];
+            }
+            float scale = 1 / sqrtf(sum / cols + args->eps);
+            for (uint32_t i = 0; i < args->cols[v]; i++) x[i] = x[i] * scale * args->weights[v][i];
+        }
+    }
+}
+
+void cpu_cut_norm(struct backend *backend, const struct cut_norm_args *args) {
+    struct cut_norm_job job = cut_norm_job_of(cpu_backend_of(backend), args);
+    thread_pool_for(cpu_backend_of(backend)->pool, (args->rows + job.per_item - 1) / job.per_item,
+                    cut_norm_item, &job);
+}
+
 struct gather_rows_job {
     const struct gather_rows_args *args;
     uint32_t per_item;

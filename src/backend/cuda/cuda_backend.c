@@ -352,6 +352,16 @@ static void cuda_softcap(struct backend *backend, const struct softcap_args *arg
     cuda_softcap_launch(args, &cuda->info, cuda->stream);
 }
 
+static void cuda_square_sums(struct backend *backend, const struct cut_norm_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    cuda_square_sums_launch(args, &cuda->info, cuda->stream);
+}
+
+static void cuda_cut_norm(struct backend *backend, const struct cut_norm_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    cuda_cut_norm_launch(args, &cuda->info, cuda->stream);
+}
+
 static void cuda_update_tables(struct backend *backend, const struct update_tables_args *args) {
     cuda_update_tables_launch(args, cuda_backend_of(backend)->stream);
 }
@@ -392,6 +402,8 @@ static const struct backend_ops cuda_ops = {
     .sigmoid_mul = cuda_sigmoid_mul,
     .scale = cuda_scale,
     .softcap = cuda_softcap,
+    .square_sums = cuda_square_sums,
+    .cut_norm = cuda_cut_norm,
     .layers_end = cuda_layers_end,
     .gather_rows = cuda_gather_rows,
 };

@@ -52,6 +52,7 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/ranks/nccl.c
       backend/cuda/ranks/nccl_library.c
       backend/cuda/ranks/reduce.cu
+      backend/cuda/rows/cut_norm.cu
       backend/cuda/rows/rms_norm.cu
       backend/cuda/experts/route.cu
       backend/cuda/recurrent/delta_parts.cu

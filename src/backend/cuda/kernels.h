@@ -284,6 +284,10 @@ void cuda_scale_launch(const struct scale_args *args, const struct cuda_device_i
                        cudaStream_t stream);
 void cuda_softcap_launch(const struct softcap_args *args, const struct cuda_device_info *info,
                          cudaStream_t stream);
+void cuda_square_sums_launch(const struct cut_norm_args *args, const struct cuda_device_info *info,
+                             cudaStream_t stream);
+void cuda_cut_norm_launch(const struct cut_norm_args *args, const struct cuda_device_info *info,
+                          cudaStream_t stream);
 void cuda_sigmoid_mul_launch(const struct sigmoid_mul_args *args,
                              const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_silu_mul_launch(const struct silu_mul_args *args, const struct cuda_device_info *info,

@@ -247,6 +247,57 @@ static void test_softcap(void **state) {
     free(got);
 }
 
+enum { CUT_ROWS = 5, CUT_Q = 1536, CUT_K = 64, CUT_STRIDE = CUT_Q + 2 * CUT_K };
+
+// The norms of rank 1 of 3, which all have the same x.
+static float *cut_norm_on(struct backend *backend, const float *values, const float *weight) {
+    enum { RANKS = 3, FILL = 24, SUMS = CUT_ROWS * RANKS * CUT_NORM_SUMS + FILL };
+    struct tensor x = tensor_of(backend, values, (size_t)CUT_ROWS * CUT_STRIDE);
+    struct tensor w = tensor_raw(backend, weight, CUT_Q * sizeof *weight);
+    struct tensor sums = tensor_nan(backend, SUMS);
+    struct cut_norm_args args = {.x = x.dev,
+                                 .rows = CUT_ROWS,
+                                 .stride = CUT_STRIDE,
+                                 .cols = {CUT_Q, CUT_K},
+                                 .weights = {w.dev, w.dev},
+                                 .sums = sums.dev,
+                                 .count = SUMS,
+                                 .world_size = RANKS,
+                                 .eps = 1.0f / EPS_INVERSE};
+    float total[SUMS] = {0};
+    for (args.rank = 0; args.rank < RANKS; args.rank++) {
+        backend->ops->square_sums(backend, &args);
+        float *part = tensor_read(&sums);
+        for (int i = 0; i < SUMS; i++) total[i] += part[i];
+        free(part);
+    }
+    struct tensor all = tensor_of(backend, total, SUMS);
+    args.sums = all.dev;
+    args.rank = 1;
+    backend->ops->cut_norm(backend, &args);
+    float *out = tensor_read(&x);
+    tensor_free(&all);
+    tensor_free(&sums);
+    tensor_free(&w);
+    tensor_free(&x);
+    return out;
+}
+
+static void test_cut_norm(void **state) {
+    const struct device_pair *pair = *state;
+    enum { COUNT = CUT_ROWS * CUT_STRIDE };
+    struct ops_rng rng = ops_rng_of(78);
+    float *x = bf16_values(&rng, COUNT, 3), *weight = bf16_values(&rng, CUT_Q, 2);
+    float *want = cut_norm_on(pair->scalar, x, weight);
+    float *got = cut_norm_on(pair->device, x, weight);
+    double error = ops_nmse_f32(got, want, COUNT);
+    if (!(error <= RMS_NORM_NMSE)) fail_msg("nmse %g", error);
+    free(want);
+    free(got);
+    free(weight);
+    free(x);
+}
+
 // Rows of zeros stay zeros, because of eps.
 static void test_rms_norm_of_zeros(void **state) {
     const struct device_pair *pair = *state;
@@ -346,6 +397,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_embed),
         cmocka_unit_test(test_rms_norm_of_groups),
         cmocka_unit_test(test_softcap),
+        cmocka_unit_test(test_cut_norm),
         cmocka_unit_test(test_rms_norm),
         cmocka_unit_test(test_rms_norm_of_zeros),
         cmocka_unit_test(test_silu_mul),
