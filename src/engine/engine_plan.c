@@ -498,11 +498,8 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     plan->rank = rank;
     plan->world_size = (uint32_t)options->tensor_parallel_size;
     plan->collective_kind = collective_kind_of(options->comm);
-    status = layer_table_check_ranks(&plan->layers, plan->world_size, err);
-    if (!status) {
-        status = decoder_shape_of(&plan->shape, &plan->config, &plan->layers, rank,
-                                  plan->world_size, err);
-    }
+    status =
+        decoder_shape_of(&plan->shape, &plan->config, &plan->layers, rank, plan->world_size, err);
     if (status) goto fail;
     if ((status = find_host(plan, options, err))) goto fail;
     if ((status = choose_backend(plan, options, err))) goto fail;

@@ -64,8 +64,8 @@ static void scale(struct pass *pass, const void *x, void *out, float factor, boo
                              .adds = adds});
 }
 
-// Adds what is unadded to the residual, where no norm follows that would do it.
-static void settle(struct pass *pass) {
+// For where no norm follows that would do it.
+void compose_settle(struct pass *pass) {
     const struct decoder_workspace *w = &pass->d->workspace;
     if (has_partials(pass)) reduce_add(pass, NULL);
     if (pass->has_unadded) scale(pass, w->projected, w->residual, 1, true);
@@ -81,7 +81,7 @@ void compose_project_in(struct pass *pass, const struct project_in *in) {
     uint32_t rows = pass->step->num_tokens;
     bool is_normed = has_partials(pass) || !norm, is_gated = in->is_gated;
     if (!norm) {
-        settle(pass);
+        compose_settle(pass);
     } else if (is_normed) {
         reduce_add(pass, norm);
     }
@@ -166,6 +166,23 @@ void compose_norm_projected(struct pass *pass, const float *norm, void *out) {
     norm_whole(pass, norm, out);
 }
 
+void compose_sum_wide(struct pass *pass, void *x, uint32_t cols) {
+    struct decoder *d = pass->d;
+    uint32_t hidden = d->config->hidden_size, most = d->limits.max_num_tokens;
+    size_t row_bytes = hidden * dtype_size(d->backend->activation_dtype);
+    size_t rows = ((size_t)pass->step->num_tokens * cols + hidden - 1) / hidden;
+    for (size_t start = 0; start < rows; start += most) {
+        uint32_t len = rows - start < most ? (uint32_t)(rows - start) : most;
+        void *piece = (char *)x + start * row_bytes, *part = comm_partial(d->comm);
+        d->backend->ops->scale(
+            d->backend, &(struct scale_args){
+                            .x = piece, .out = part, .count = (size_t)len * hidden, .factor = 1});
+        comm_reduce_add(d->comm, d->backend,
+                        &(struct reduce_add_args){
+                            .residual = piece, .rows = len, .cols = hidden, .is_first = true});
+    }
+}
+
 // A sum over ranks has rows of hidden_size, of which the last is filled up.
 void compose_cut_norm(struct pass *pass, const struct cut_norm_args *args) {
     struct decoder *d = pass->d;
@@ -215,7 +232,7 @@ void compose_scale_embeddings(struct pass *pass, void *embeddings) {
 void compose_scale_residual(struct pass *pass, float factor) {
     void *residual = pass->d->workspace.residual;
     if (factor == 1) return;
-    settle(pass);
+    compose_settle(pass);
     scale(pass, residual, residual, factor, false);
 }
 

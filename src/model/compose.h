@@ -50,6 +50,11 @@ void compose_add_projected(struct pass *pass, const struct block_end *end);
 void compose_norm_projected(struct pass *pass, const float *norm, void *out);
 // The same of workspace.projected, which has all of y on every rank, as compose_add_projected.
 void compose_add_whole(struct pass *pass, const struct block_end *end);
+// Adds what is still to be added to the residual.
+void compose_settle(struct pass *pass);
+// x [num_tokens][cols] becomes the sum of all ranks' x. Sums have rows of hidden_size, so behind x
+// is room for one, without its last element.
+void compose_sum_wide(struct pass *pass, void *x, uint32_t cols);
 // Norms vectors that are cut among several ranks: fills in what is missing in `args`. Overwrites
 // workspace.hidden.
 void compose_cut_norm(struct pass *pass, const struct cut_norm_args *args);

@@ -421,6 +421,19 @@ static uint32_t num_alike(const struct decoder *d, uint32_t i) {
     return num;
 }
 
+// A token's row of the second embedding, of which a rank has the tokens of its vocabulary.
+static void embed_layer_inputs(struct pass *pass) {
+    struct decoder *d = pass->d;
+    const struct embed_args args = {.step = pass->step,
+                                    .table = d->layer_embedding,
+                                    .vocab_start = (int32_t)d->shape.vocab_start,
+                                    .out = d->workspace.layer_inputs};
+    d->backend->ops->embed(d->backend, &args);
+    if (d->comm->world_size > 1) {
+        compose_sum_wide(pass, args.out, d->table->num_layers * d->table->layer_input_size);
+    }
+}
+
 // A token's inputs of the layers: (norm(W embedding / sqrt(hidden)) + sqrt(size) * its row of the
 // table) / sqrt(2). The norm's weights have the last factor.
 static void make_layer_inputs(struct pass *pass) {
@@ -431,9 +444,8 @@ static void make_layer_inputs(struct pass *pass) {
     uint32_t num_layers = d->table->num_layers;
     size_t count = (size_t)rows * num_layers * size;
     if (!size) return;
-    ops->embed(d->backend, &(struct embed_args){.step = pass->step,
-                                                .table = d->layer_embedding,
-                                                .out = w->layer_inputs});
+    compose_settle(pass); // several ranks: the embeddings
+    embed_layer_inputs(pass);
     ops->scale(d->backend, &(struct scale_args){.x = w->layer_inputs,
                                                 .out = w->layer_inputs,
                                                 .count = count,
@@ -462,7 +474,7 @@ static void make_layer_inputs(struct pass *pass) {
                                                 .adds = true});
 }
 
-// residual += norm(W2(gelu(W1 residual) * input)).
+// residual += norm(W2(gelu(W1 residual) * input)), by every rank: the matrices are small.
 static void add_layer_input(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
@@ -478,8 +490,11 @@ static void add_layer_input(struct pass *pass, uint32_t layer_index) {
                                                       .rows = rows,
                                                       .cols = size,
                                                       .up_stride = d->table->num_layers * size});
-    compose_project_out(pass, layer->input_projection, w->layer_gated,
-                        &(struct block_end){layer->input_end_norm, 1});
+    d->backend->ops->linear(d->backend, &(struct linear_args){.linear = layer->input_projection,
+                                                              .x = w->layer_gated,
+                                                              .out = w->projected,
+                                                              .rows = rows});
+    compose_add_whole(pass, &(struct block_end){layer->input_end_norm, 1});
 }
 
 // Runs the layers, but at most `most_of_a_kind` that take the same kernels: the warm-up runs few.

@@ -40,12 +40,12 @@ static enum status load_mlp(struct loader *l, uint32_t i, const struct mlp *mlp)
 static enum status load_dense_mlp(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct decoder *d = l->decoder;
     const struct layer_formats formats = linear_formats_layer(&d->formats, i);
-    uint32_t factor = d->table->layers[i].mlp_factor; // several ranks: 1
+    uint32_t factor = d->table->layers[i].mlp_factor;
     return load_mlp(l, i,
                     &(struct mlp){
                         .names = &d->table->mlp,
                         .size = factor * d->config->intermediate_size,
-                        .start = d->shape.intermediate_start,
+                        .start = factor * d->shape.intermediate_start,
                         .count = factor * d->shape.intermediate_size,
                         .has_bias = d->table->layers[i].has_mlp_bias,
                         .gate_up_format = formats.gate_up,
@@ -322,23 +322,11 @@ static enum status load_layer(struct loader *l, uint32_t i) {
     return described->is_sparse ? load_sparse_mlp(l, i, layer) : load_dense_mlp(l, i, layer);
 }
 
-// nano-vllm: VocabParallelEmbedding, ParallelLMHead.
-static enum status load_vocabulary(struct loader *l, const char *name, struct weight_format format,
-                                   struct linear **out) {
-    const struct decoder *d = l->decoder;
-    struct weight weight;
-    enum status status =
-        loader_take_matrix(l, name, d->config->vocab_size, d->config->hidden_size, &weight);
-    if (status) return status;
-    struct matrix_slice slice = loader_rows_of(&weight, d->shape.vocab_start, d->shape.vocab_size);
-    const struct linear_spec spec = {&slice, NULL, 1, format};
-    return loader_create_linear(l, &spec, out);
-}
-
 static enum status load_ends(struct loader *l) {
     struct decoder *d = l->decoder;
-    enum status status = load_vocabulary(l, "model.embed_tokens.weight",
-                                         linear_formats_embedding(&d->formats), &d->embedding);
+    enum status status =
+        loader_load_vocabulary(l, "model.embed_tokens.weight", d->config->hidden_size,
+                               linear_formats_embedding(&d->formats), &d->embedding);
     if (status) return status;
     if (d->config->tie_word_embeddings) {
         // Some checkpoints repeat the embedding under this name. Any other matrix is an error.
@@ -347,8 +335,8 @@ static enum status load_ends(struct loader *l) {
                                      shape, l->err);
         d->lm_head = d->embedding;
     } else {
-        status =
-            load_vocabulary(l, "lm_head.weight", linear_formats_lm_head(&d->formats), &d->lm_head);
+        status = loader_load_vocabulary(l, "lm_head.weight", d->config->hidden_size,
+                                        linear_formats_lm_head(&d->formats), &d->lm_head);
     }
     if (!status) status = layer_inputs_load(l);
     if (status) return status;

@@ -244,7 +244,7 @@ size_t decoder_weights_bytes(const struct model_config *c, const struct layer_ta
     }
     if (table->layer_input_size) {
         uint32_t cols = table->num_layers * table->layer_input_size;
-        add_linear(&all, c->vocab_size, cols, false, linear_formats_layer_embedding(formats));
+        add_linear(&all, s->vocab_size, cols, false, linear_formats_layer_embedding(formats));
         add_linear(&all, cols, c->hidden_size, false, linear_formats_router());
         all.sum += table->layer_input_size * sizeof(float);
     }
@@ -420,7 +420,8 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     at = larger(larger(attention_at, mlp_at), larger(sparse_at, inputs_at));
     if (table->layer_input_size) {
         size_t cols = (size_t)table->num_layers * table->layer_input_size;
-        w.layer_inputs = take(base, &at, T, cols, element_size);
+        // compose_sum_wide wants room for a row behind it.
+        w.layer_inputs = take(base, &at, T * cols + c->hidden_size, 1, element_size);
     }
     w.last_residual = take(base, &at, R, c->hidden_size, element_size);
     w.last_projected = take(base, &at, R, c->hidden_size, element_size);

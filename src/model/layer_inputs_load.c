@@ -1,17 +1,18 @@
 /* The tensors of Gemma 4's E2B and E4B: a second embedding, with a row for each layer, and layers
- * that read the keys and values of earlier ones. All of them are whole: there is one rank. */
+ * that read the keys and values of earlier ones. The embedding is cut like the vocabulary; every
+ * rank has the small matrices whole. */
 #include "model/layer_inputs_load.h"
 
 #include <math.h>
 #include <stdio.h>
 
 static enum status load_whole(struct loader *l, const char *name, uint32_t rows, uint32_t cols,
-                              struct weight_format format, struct linear **out) {
+                              struct linear **out) {
     struct weight weight;
     enum status status = loader_take_matrix(l, name, rows, cols, &weight);
     if (status) return status;
     struct matrix_slice slice = loader_rows_of(&weight, 0, rows);
-    const struct linear_spec spec = {&slice, NULL, 1, format};
+    const struct linear_spec spec = {&slice, NULL, 1, linear_formats_router()};
     return loader_create_linear(l, &spec, out);
 }
 
@@ -19,12 +20,11 @@ enum status layer_inputs_load(struct loader *l) {
     struct decoder *d = l->decoder;
     uint32_t size = d->table->layer_input_size, cols = d->table->num_layers * size;
     if (!size) return OK;
-    enum status status =
-        load_whole(l, LAYER_EMBEDDING, d->config->vocab_size, cols,
-                   linear_formats_layer_embedding(&d->formats), &d->layer_embedding);
+    enum status status = loader_load_vocabulary(
+        l, LAYER_EMBEDDING, cols, linear_formats_layer_embedding(&d->formats), &d->layer_embedding);
     if (!status) {
         status = load_whole(l, "model.per_layer_model_projection.weight", cols,
-                            d->config->hidden_size, linear_formats_router(), &d->layer_projection);
+                            d->config->hidden_size, &d->layer_projection);
     }
     if (status) return status;
     return loader_load_norm(l, "model.per_layer_projection_norm.weight", size, sqrtf(0.5f),
@@ -37,13 +37,9 @@ enum status layer_inputs_load_layer(struct loader *l, uint32_t index) {
     char name[WEIGHT_NAME_BYTES];
     if (!size) return OK;
     layer_weight_name(name, index, "per_layer_input_gate", ".weight");
-    enum status status =
-        load_whole(l, name, size, hidden, linear_formats_router(), &layer->input_gate);
+    enum status status = load_whole(l, name, size, hidden, &layer->input_gate);
     layer_weight_name(name, index, "per_layer_projection", ".weight");
-    if (!status) {
-        status =
-            load_whole(l, name, hidden, size, linear_formats_router(), &layer->input_projection);
-    }
+    if (!status) status = load_whole(l, name, hidden, size, &layer->input_projection);
     if (status) return status;
     return loader_load_layer_norm(l, index, "post_per_layer_input_norm", hidden,
                                   &layer->input_end_norm);

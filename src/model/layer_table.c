@@ -300,14 +300,3 @@ enum status layer_table_check(const struct layer_table *table, struct err *err) 
     }
     return OK;
 }
-
-enum status layer_table_check_ranks(const struct layer_table *table, uint32_t world_size,
-                                    struct err *err) {
-    if (world_size > 1 && (table->layer_input_size || layer_table_shares_kv(table))) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s has inputs of layers, or layers that read the keys of others, which is "
-                       "not supported with %u ranks; want tensor_parallel_size 1",
-                       table->family, world_size);
-    }
-    return OK;
-}

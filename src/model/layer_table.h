@@ -172,8 +172,5 @@ bool layer_table_is_even(const struct layer_table *table);
 
 // ERR_UNSUPPORTED names the first value that the decoder cannot compute.
 MUST_USE enum status layer_table_check(const struct layer_table *table, struct err *err);
-// The same for several ranks, where a rank has a part of the heads.
-MUST_USE enum status layer_table_check_ranks(const struct layer_table *table, uint32_t world_size,
-                                             struct err *err);
 
 #endif

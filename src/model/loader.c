@@ -194,6 +194,17 @@ enum status loader_load_cols(struct loader *l, uint32_t layer, const struct col_
     return loader_create_linear(l, &spec, out);
 }
 
+enum status loader_load_vocabulary(struct loader *l, const char *name, uint32_t cols,
+                                   struct weight_format format, struct linear **out) {
+    const struct decoder *d = l->decoder;
+    struct weight weight;
+    enum status status = loader_take_matrix(l, name, d->config->vocab_size, cols, &weight);
+    if (status) return status;
+    struct matrix_slice slice = loader_rows_of(&weight, d->shape.vocab_start, d->shape.vocab_size);
+    const struct linear_spec spec = {&slice, NULL, 1, format};
+    return loader_create_linear(l, &spec, out);
+}
+
 static float element(const char *data, enum dtype dtype, size_t i) {
     const char *p = data + i * dtype_size(dtype);
     uint16_t half;

@@ -78,6 +78,11 @@ MUST_USE enum status loader_load_rows(struct loader *l, uint32_t layer,
 MUST_USE enum status loader_load_cols(struct loader *l, uint32_t layer, const struct col_part *part,
                                       bool has_bias, struct linear **out);
 
+// Takes this rank's rows of a matrix [vocab_size][cols]. nano-vllm: VocabParallelEmbedding,
+// ParallelLMHead.
+MUST_USE enum status loader_load_vocabulary(struct loader *l, const char *name, uint32_t cols,
+                                            struct weight_format format, struct linear **out);
+
 // Reads a vector, or a small matrix [shape[0]][shape[1]], as floats; the caller frees *out.
 MUST_USE enum status loader_read_floats(struct loader *l, const char *name, uint32_t rank,
                                         const uint64_t *shape, float **out);

@@ -175,13 +175,6 @@ static void test_granite(void **state) {
     check_on_every_isa("granite");
 }
 
-// Families whose layers several ranks cannot share.
-static void want_one_rank(const char *family) {
-    if (mini_options("").tensor_parallel_size == 1) return;
-    print_message("skipped: %s runs on one rank only\n", family);
-    skip();
-}
-
 static void test_olmo2(void **state) {
     (void)state;
     check_on_every_isa("olmo2");
@@ -214,7 +207,6 @@ static void test_gemma4_with_experts(void **state) {
 
 static void test_gemma4_with_inputs_of_layers(void **state) {
     (void)state;
-    want_one_rank("gemma4-e2b");
     check_unrounded("gemma4-e2b");
 }
 
