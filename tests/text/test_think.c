@@ -123,6 +123,31 @@ static void test_tags_without_text(void **state) {
     buf_fini(&record.text);
 }
 
+// Gemma 4's tag is a token without text, then a word and a line's end.
+static void test_text_behind_an_opening_token_belongs_to_the_tag(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *want;
+    } cases[] = {
+        {"thought\na", "|a|b"}, {"thoughts", "|thoughts|b"}, {"thou", "|thou|b"}, {"", "b"}};
+    const struct think_tag *tag;
+    size_t index = 0;
+    while ((tag = think_tag(index)) && !tag->token) index++;
+    assert_non_null(tag);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct think think = {0};
+        struct record record = {0};
+        assert_int_equal(think_mark(&think, tag, true, take_piece, &record, NULL), OK);
+        for (const char *c = cases[i].text; *c; c++) {
+            assert_int_equal(think_feed(&think, c, 1, take_piece, &record, NULL), OK);
+        }
+        assert_int_equal(think_mark(&think, tag, false, take_piece, &record, NULL), OK);
+        assert_int_equal(think_feed(&think, "b", 1, take_piece, &record, NULL), OK);
+        assert_string_equal(record.text.data, cases[i].want);
+        buf_fini(&record.text);
+    }
+}
+
 static void test_every_tag_fits(void **state) {
     (void)state;
     const struct think_tag *tag;
@@ -141,6 +166,7 @@ int main(void) {
         cmocka_unit_test(test_unfinished_tags_are_not_lost),
         cmocka_unit_test(test_a_repeated_opening_tag_is_a_tag),
         cmocka_unit_test(test_tags_without_text),
+        cmocka_unit_test(test_text_behind_an_opening_token_belongs_to_the_tag),
         cmocka_unit_test(test_every_tag_fits),
     };
     return cmocka_run_group_tests_name("think", tests, NULL, NULL);

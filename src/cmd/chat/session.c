@@ -170,6 +170,27 @@ static void fail(struct chat_session *session, enum status status, const struct 
     session->err = *err;
 }
 
+// Whether the tags of the thinking are tokens without text.
+static bool is_silent(const struct chat_session *session) {
+    const struct think_tag *tag;
+    for (size_t i = 0; i < CHAT_TAGS_MAX && (tag = think_tag(i)); i++) {
+        if (tag == session->think.tag) return session->close_ids[i] >= 0;
+    }
+    return false;
+}
+
+// Prints a piece and keeps it, but not thinking whose tags have no text: a template could not leave
+// it out of later prompts.
+static enum status take_piece(void *user_data, const char *text, size_t len, enum think_part part,
+                              struct err *err) {
+    struct chat_session *session = user_data;
+    enum status status = OK;
+    if (part == THINK_ANSWER || !is_silent(session)) {
+        status = buf_append(&session->answer, text, len, err);
+    }
+    return status ? status : chat_output_piece(session->output, text, len, part, err);
+}
+
 // Finds tags that are tokens without text.
 static enum status mark_silent_tags(struct chat_session *session, int32_t token_id,
                                     struct err *err) {
@@ -177,7 +198,7 @@ static enum status mark_silent_tags(struct chat_session *session, int32_t token_
     for (size_t i = 0; i < CHAT_TAGS_MAX && (tag = think_tag(i)); i++) {
         bool opens = session->open_ids[i] == token_id;
         if (!opens && session->close_ids[i] != token_id) continue;
-        return think_mark(&session->think, tag, opens, chat_output_piece, session->output, err);
+        return think_mark(&session->think, tag, opens, take_piece, session, err);
     }
     return OK;
 }
@@ -192,27 +213,24 @@ static void count_request(struct chat_usage *usage, const struct nvllm_event *ev
 // A tag without text stands behind the text of the tokens before it.
 static enum status feed_think(struct chat_session *session, const struct nvllm_event *event,
                               struct err *err) {
-    struct chat_output *output = session->output;
     size_t at = 0;
     enum status status = OK;
     for (uint32_t i = 0; i < event->num_tokens && !status; i++) {
         size_t end = event->text_ends[i];
-        status =
-            think_feed(&session->think, event->text + at, end - at, chat_output_piece, output, err);
+        status = think_feed(&session->think, event->text + at, end - at, take_piece, session, err);
         if (!status) status = mark_silent_tags(session, event->token_ids[i], err);
         at = end;
     }
     if (status) return status;
-    return think_feed(&session->think, event->text + at, event->text_len - at, chat_output_piece,
-                      output, err);
+    return think_feed(&session->think, event->text + at, event->text_len - at, take_piece, session,
+                      err);
 }
 
 static void on_event(const struct nvllm_event *event, void *user_data) {
     struct chat_session *session = user_data;
     struct chat_output *output = session->output;
     struct err err = {0};
-    enum status status = buf_append(&session->answer, event->text, event->text_len, &err);
-    if (!status) status = feed_think(session, event, &err);
+    enum status status = feed_think(session, event, &err);
     if (!status && !event->finish_reason) status = chat_output_flush(output, &err);
     fail(session, status, &err);
     if (!event->finish_reason) return;
@@ -341,7 +359,7 @@ static enum status note_end(struct chat_session *session, struct err *err) {
 
 static enum status end_output(struct chat_session *session, struct err *err) {
     struct chat_output *output = session->output;
-    enum status status = think_end(&session->think, chat_output_piece, output, err);
+    enum status status = think_end(&session->think, take_piece, session, err);
     if (!status) status = chat_output_end(output, err);
     if (!status) status = note_end(session, err);
     if (status || !output->talks) return status;

@@ -77,7 +77,27 @@ static enum status feed_before(struct think *think, char c, const struct sink *s
     return emit_held(think, think->held_len, THINK_ANSWER, sink);
 }
 
+// The text behind the token that a tag begins with.
+static const char *rest_of(const struct think_tag *tag) {
+    return tag->token ? tag->open + strlen(tag->token) : "";
+}
+
+// Ends the wait for the rest of a tag. What has come of it was thinking, if it is not all.
+static enum status end_rest(struct think *think, const struct sink *sink) {
+    const char *start = rest_of(think->tag);
+    size_t len = think->rest && *think->rest ? (size_t)(think->rest - start) : 0;
+    think->rest = NULL;
+    return emit(sink, start, len, THINK_THOUGHT);
+}
+
 static enum status feed_inside(struct think *think, char c, const struct sink *sink) {
+    if (think->rest && c == *think->rest) {
+        think->rest++;
+        if (!*think->rest) think->rest = NULL;
+        return OK;
+    }
+    enum status begun = end_rest(think, sink);
+    if (begun) return begun;
     if (think->held_len == 0 && is_blank(c)) return emit(sink, &c, 1, THINK_THOUGHT);
     think->held[think->held_len++] = c;
     bool closes = false, reopens = false;
@@ -112,11 +132,14 @@ enum status think_mark(struct think *think, const struct think_tag *tag, bool op
     enum status status = think_end(think, emit_fn, user_data, err);
     think->state = opens ? THINK_INSIDE : THINK_AFTER;
     think->tag = tag;
+    think->rest = opens && *rest_of(tag) ? rest_of(tag) : NULL;
     return status;
 }
 
 enum status think_end(struct think *think, think_fn emit_fn, void *user_data, struct err *err) {
     struct sink sink = {emit_fn, user_data, err};
+    enum status status = think->rest ? end_rest(think, &sink) : OK;
+    if (status) return status;
     enum think_part part = think->state == THINK_INSIDE ? THINK_THOUGHT : THINK_ANSWER;
     return emit_held(think, think->held_len, part, &sink);
 }

@@ -31,6 +31,8 @@ struct think {
     const struct think_tag *tag; // INSIDE: whose closing tag ends it
     // The prompt has opened the thinking and only blanks came: some models repeat the opening tag.
     bool may_reopen;
+    // Behind an opening token without text: what is still to come of the tag; NULL: nothing.
+    const char *rest;
     char held[THINK_TAG_LEN_MAX]; // [held_len] what may be the beginning of a tag
     size_t held_len;
 };
@@ -45,7 +47,8 @@ const struct think_tag *think_tag(size_t index); // NULL past the end
 void think_begin(struct think *think, const char *prompt, size_t prompt_len);
 MUST_USE enum status think_feed(struct think *think, const char *text, size_t len, think_fn emit,
                                 void *user_data, struct err *err);
-// A tag that is a token without text: an opening one of `tag`, or the end of the thinking.
+// A tag that is a token without text: an opening one of `tag`, or the end of the thinking. What
+// follows the token in an opening tag is not emitted.
 MUST_USE enum status think_mark(struct think *think, const struct think_tag *tag, bool opens,
                                 think_fn emit, void *user_data, struct err *err);
 // The end of the answer: emits what was held back, since it became no tag.
