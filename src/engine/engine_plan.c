@@ -515,6 +515,8 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
                                   (has_queue && strcmp(options->async_scheduling, "off") != 0));
     bool has_states = layer_table_num_states(&plan->layers) > 0;
     if ((status = draft_options_read(&plan->drafts, options, has_states, err))) goto fail;
+    bool has_forms = plan->is_async && !has_states && !options->skip_tokenizer_init;
+    if (has_forms && !plan->drafts.num_tokens) plan->drafts = draft_options_forced();
     if ((status = choose_lengths(plan, options, err))) goto fail;
     if ((status = target_itl_read(&plan->scheduler.pace, options, err))) goto fail;
 

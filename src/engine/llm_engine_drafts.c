@@ -5,7 +5,8 @@
  * the draft is right. It is right if the row before it sampled it.
  *
  * Where an output's form leaves no choice, the draft is what must come. It is right for certain. So
- * all outputs with forms skip such text at once, also where steps overlap. */
+ * all outputs with forms skip such text at once. Where steps overlap they do so also without the
+ * option: then there are no other drafts. */
 #include <stdlib.h>
 
 #include "engine/llm_engine_internal.h"
@@ -23,7 +24,7 @@ enum status llm_engine_init_output_drafts(const struct llm_engine *engine, struc
                                           struct err *err) {
     const struct draft_options *options = &engine->plan.drafts;
     // Penalties count what was sampled, and drafts that are wrong must not count.
-    if (!options->num_tokens || request->sampling.has_penalties) return OK;
+    if (!options->num_tokens || options->only_forced || request->sampling.has_penalties) return OK;
     return draft_index_init(&request->draft_index, request->seq->num_tokens_max, options->min_len,
                             options->max_len, err);
 }
@@ -36,13 +37,14 @@ static struct draft_offer offer_of(struct llm_engine *engine, const struct seque
     uint32_t room = seq->num_tokens_max - seq->num_tokens;
     uint32_t most = engine->drafter.options.num_tokens;
     // The last token that may come is sampled, never run.
-    if (room < 2 || !request->draft_index.heads) return (struct draft_offer){0};
+    if (room < 2 || request->sampling.has_penalties) return (struct draft_offer){0};
     if (most > room - 1) most = room - 1;
     token_mask_settle(&request->sampling.mask);
     uint32_t num_forced =
         constraint_forced_tokens(&request->sampling.mask.constraint, draft, most + skipped);
     request->draft_is_forced = num_forced > skipped;
     if (request->draft_is_forced) return (struct draft_offer){num_forced - skipped, 1};
+    if (engine->drafter.options.only_forced) return (struct draft_offer){0};
     if (request->draft_record.right[0] == 0) request->draft_record = engine->drafter.common;
     uint32_t count =
         draft_index_find(&request->draft_index, seq->token_ids, seq->num_tokens - skipped, draft,

@@ -15,12 +15,12 @@ static const char form[] =
     "of this customer is (red|blue)\"}";
 
 struct way {
-    const char *async_scheduling; // steps overlap with "on": then each token has a step
+    const char *async_scheduling; // steps overlap with "on": then such tokens are drafts
     size_t num_plain;
     int32_t num_blocks;
     int32_t max_tokens;
     const char *stop;
-    int32_t logprobs; // 0: of the chosen tokens
+    int32_t logprobs; // 0: of the chosen tokens; then with "off" each token has a step
     float repetition_penalty;
     const char *drafts; // NULL: the default
 };
@@ -76,10 +76,13 @@ static void test_same_tokens(void **state) {
         {"off", NUM_PLAIN, 5, 60, NULL, -1, 1, NULL}, {"off", 0, 64, 80, NULL, 0, 1, NULL},
         {"off", 0, 64, 11, NULL, -1, 1, NULL},        {"off", 0, 64, 12, NULL, -1, 1, NULL},
         {"off", 0, 64, 80, "shipping", -1, 1, NULL},  {"off", 0, 64, 80, NULL, -1, 1.3f, NULL},
+        {"on", 0, 64, 80, NULL, -1, 1, NULL},         {"on", NUM_PLAIN, 5, 60, NULL, 0, 1, NULL},
+        {"on", 0, 64, 12, "shipping", -1, 1, NULL},   {"on", 0, 64, 80, NULL, -1, 1.3f, NULL},
     };
     for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
         struct way each = ways[i];
-        each.async_scheduling = "on";
+        each.async_scheduling = "off";
+        each.logprobs = 0;
         each.num_plain = 0;
         each.num_blocks = 64;
         expect_same(&each, &ways[i]);
@@ -117,10 +120,12 @@ static void test_fewer_steps(void **state) {
     nvllm_engine_destroy(engine);
 }
 
-// Drafts do it too: for all outputs at once, and where steps overlap.
+// Drafts do it too: for all outputs at once, and where steps overlap. Without the option the engine
+// tries it, and goes on as far as it pays.
 static void test_fewer_steps_of_several(void **state) {
     (void)state;
-    static const struct way each = {"on", 0, 64, 80, NULL, 0, 1, "off"};
+    static const struct way each = {"off", 0, 64, 80, NULL, 0, 1, NULL};
+    static const struct way tried = {"on", 0, 64, 80, NULL, -1, 1, NULL};
     static const struct way drafted = {"on", 0, 64, 80, NULL, 0, 1, "15"};
     struct nvllm_stats without, with;
     struct nvllm_result *want = run(&each, &without), *got = run(&drafted, &with);
@@ -128,6 +133,10 @@ static void test_fewer_steps_of_several(void **state) {
     assert_true(2 * with.num_steps < without.num_steps);
     assert_int_equal(with.num_draft_tokens, with.num_accepted_tokens);
     nvllm_results_free(want, 1);
+    nvllm_results_free(got, 1);
+    got = run(&tried, &with);
+    assert_true(with.num_draft_tokens > 0);
+    assert_int_equal(with.num_draft_tokens, with.num_accepted_tokens);
     nvllm_results_free(got, 1);
 }
 

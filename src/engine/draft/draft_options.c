@@ -120,6 +120,11 @@ static enum status read_options(struct draft_options *out,
     return OK;
 }
 
+struct draft_options draft_options_forced(void) {
+    return (struct draft_options){
+        .num_tokens = DRAFT_TOKENS_MAX, .is_adaptive = true, .only_forced = true};
+}
+
 enum status draft_options_read(struct draft_options *out,
                                const struct nvllm_engine_options *options, bool has_states,
                                struct err *err) {

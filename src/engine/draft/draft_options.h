@@ -18,8 +18,11 @@ struct draft_options {
     bool is_adaptive; // drafts are as long as they pay; else every match gives num_tokens
     uint32_t min_len, max_len; // tokens of a match (draft_index.h)
     bool uses_others; // also the texts of other outputs (draft_pool.h)
+    bool only_forced; // no guesses: only what an output's form leaves no choice of
 };
 
+// Of an engine without guesses whose steps overlap: forms skip certain text by drafts.
+struct draft_options draft_options_forced(void);
 // speculative_config is vLLM's JSON object. Its method is ngram; others are refused by name.
 // has_states: the model has recurrent layers. These would have to take their states back with the
 // drafts, so there are none, and a number of them is refused.
