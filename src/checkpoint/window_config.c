@@ -77,8 +77,8 @@ static enum status read_layer_types(struct model_config *config, const json_t *t
     return OK;
 }
 
-// The layers with a window are those that layer_types names, or without it those from
-// max_window_layers on.
+// layer_types says which layers have a window. Without it, layers from max_window_layers on have
+// one.
 enum status window_config_read(struct model_config *config, const json_t *root, const char *what,
                                struct err *err) {
     for (size_t i = 0; i < ARRAY_LEN(without_windows); i++) {

@@ -265,7 +265,7 @@ static void on_loaded(uint64_t num_loaded, uint64_t num_parameters, void *user_d
     server_log_say(&serve->server_options, "%s", sentence);
 }
 
-// What the library has to say.
+// Puts the library's warnings into the server's log.
 static void on_library_line(const char *sentence, void *user_data) {
     const struct serve *serve = user_data;
     server_log_say(&serve->server_options, "%s", sentence);

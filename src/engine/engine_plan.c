@@ -425,7 +425,7 @@ static enum status find_memory(struct engine_plan *plan, double utilization, str
     return status;
 }
 
-// What a rank needs because there are others.
+// Memory that a rank needs only because there are other ranks.
 static size_t bytes_for_ranks(const struct engine_plan *plan,
                               const struct nvllm_engine_options *options) {
     if (plan->backend->collective) {

@@ -65,7 +65,7 @@ void engine_plan_fini(struct engine_plan *plan); // all-zero is fine
 // Opens the checkpoint's weights, or random ones. The caller closes them.
 MUST_USE enum status engine_plan_open_weights(const struct engine_plan *plan, struct weights **out,
                                               struct err *err);
-// What most layers' weights are: as they are stored, if that is packed, or plan->format.
+// The format of most layers' weights: the checkpoint's, if they stay packed, else plan->format.
 struct weight_format engine_plan_weight_format(const struct engine_plan *plan);
 // ERR_NOMEM: the plan needs more memory than there is.
 MUST_USE enum status engine_plan_check_memory(const struct engine_plan *plan, struct err *err);

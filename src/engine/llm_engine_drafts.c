@@ -29,8 +29,8 @@ enum status llm_engine_init_output_drafts(const struct llm_engine *engine, struc
                             options->max_len, err);
 }
 
-// What the output could draft behind its first num_known tokens, of which `skipped` more are
-// pending. The draft's tokens go to `draft`, with those of the pending ones.
+// Finds a draft. The sequence's last `skipped` tokens are pending, so their ids must be guessed
+// too: `draft` gets the guesses for these, then the draft itself.
 static struct draft_offer offer_of(struct llm_engine *engine, const struct sequence *seq,
                                    uint32_t skipped, int32_t *draft) {
     struct request *request = seq->user;

@@ -91,7 +91,7 @@ static enum status add_outputs(const struct llm_engine *engine, struct request *
     return status;
 }
 
-// What is asked of requests whose rows have the whole vocabulary.
+// Checks a request whose rows report the whole vocabulary: its memory has a bound.
 static enum status check_whole_rows(const struct llm_engine *engine, size_t num_rows,
                                     struct err *err) {
     size_t vocab_size = engine->plan.config.vocab_size;

@@ -129,7 +129,7 @@ enum status hub_repo_begin(const struct hub_repo *repo, const struct hub_files *
                            struct err *err) {
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
     struct buf text = {0};
-    // What another program left there is a model if it has what is needed.
+    // A file that another program left there counts too.
     for (size_t i = 0; i < files->count; i++) {
         if (files->items[i].is_wanted && hub_repo_has(repo, files->items[i].name)) return OK;
     }

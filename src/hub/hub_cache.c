@@ -176,7 +176,7 @@ static enum status find_in_snapshot(char path[FILE_PATH_MAX], bool *is_found, co
     bool is_chosen = false;
     enum status status = hub_cache_list_files(&files, snapshot, err);
     if (status) goto done;
-    // What the choice lacks is missing, and may be downloaded.
+    // A choice that lacks files is no error here: the model may be downloaded.
     if (hub_files_choose(&files, wish->quant, wish->want, &choice, snapshot, err)) goto done;
     if (!choice.is_gguf && !hub_files_find(&files, "config.json") &&
         !hub_files_find(&files, "tokenizer.json")) {

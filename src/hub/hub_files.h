@@ -42,11 +42,11 @@ bool hub_file_is_text(const char *name);
 // "config.json, model.bin, ... and 12 more": for messages.
 void hub_files_describe(const struct hub_files *files, char *out, size_t size);
 
-// Puts the quantization of a GGUF model or a part of one into `quant`, as its name says it:
-// "Q4_K_M". False: the file is none.
+// Reads the quantization from the name of a GGUF file, or of a part of one: "Q4_K_M". False: the
+// name is none of a GGUF file.
 bool hub_files_read_quant(char quant[HUB_QUANT_MAX], const char *name);
-// Wants the GGUF file of that quant, or the parts of it that are in the list, although others are
-// missing. Returns how many.
+// Marks the GGUF file of that quantization as wanted, or all its parts that are in the list, even
+// if other parts are missing. Returns how many.
 size_t hub_files_want_there(struct hub_files *files, const char *quant);
 
 struct hub_choice {

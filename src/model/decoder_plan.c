@@ -357,7 +357,8 @@ static void lay_out_sparse_mlp(struct decoder_workspace *w, char *base, size_t *
     w->shared_gate = take(base, at, num_tokens, SHARED_GATES, element_size);
 }
 
-// What is used where the inputs of layers are made, and then at each layer's end.
+// Memory for layer inputs (layer_table.layer_input_size): used when they are made, and at the end
+// of each layer.
 static void lay_out_layer_inputs(struct decoder_workspace *w, char *base, size_t *at,
                                  const struct layer_table *table, size_t num_tokens,
                                  size_t element_size) {

@@ -21,7 +21,8 @@ struct linear_formats {
     struct weight_format format; // of all layers, if `layers` is NULL
     struct layer_formats *layers; // [num_layers] of a quantized checkpoint
     struct weight_format embedding, lm_head; // of a quantized checkpoint
-    struct weight_format layer_embedding; // likewise, of models with inputs of layers
+    struct weight_format
+        layer_embedding; // likewise, of models whose layers have inputs of their own
 };
 
 // The names of a layer's linears in a checkpoint, below "model.layers.N.". Those of MLPs are in the

@@ -148,7 +148,7 @@ static void keep(const struct job *job, const struct sequence *seq, uint32_t key
     }
 }
 
-// The heads of a key head, in the states of a slot.
+// The states of the heads that share a key head. *count: their floats.
 static float *head_states(const struct gated_delta_shape *shape, float *slot, uint32_t key_head,
                           size_t *count) {
     *count = (size_t)shape->num_heads / shape->num_key_heads * shape->key_dim * shape->value_dim;

@@ -7,8 +7,8 @@
 MUST_USE enum status compressed_config_read(struct quantization_config *out, const json_t *object,
                                             const char *what, struct err *err);
 
-// quantization_config.c. ERR_UNSUPPORTED names a key of the object that is not among `known`; null
-// values are none.
+// quantization_config.c. ERR_UNSUPPORTED names a key that is not among `known`. A key whose value
+// is null counts as absent.
 MUST_USE enum status quantization_config_check_keys(const json_t *object, const char *const *known,
                                                     size_t num_known, const char *what,
                                                     struct err *err);

@@ -27,7 +27,7 @@ struct draft_record {
     float right[DRAFT_CLASSES];
 };
 
-// What a sequence could draft in the next step.
+// The draft that a sequence has for the next step.
 struct draft_offer {
     uint32_t num_tokens;
     float right; // probability of each, given those before it

@@ -137,7 +137,7 @@ bool block_manager_first_miss(struct block_manager *manager, struct sequence *se
 // ones that nobody holds.
 uint32_t block_manager_num_taken(const struct block_manager *manager, const struct sequence *seq,
                                  uint32_t num_entries, uint32_t max_query);
-// After admission: blocks that it will take beyond those it holds, for the same.
+// After admission: the same, but without the blocks that the sequence holds already.
 uint32_t block_manager_num_missing(const struct block_manager *manager, const struct sequence *seq,
                                    uint32_t num_entries, uint32_t max_query);
 // Takes the matched blocks; their tokens count as computed. nano-vllm: allocate, with

@@ -89,8 +89,8 @@ static double seconds_alone(const struct pacer *pacer, const struct step_work *w
                                                     .decode_context = work->decode_context});
 }
 
-// What the decodes of a step take with the least of a prompt that pacer_room gives, if that was
-// longer than the target for several steps in a row. Once; else 0.
+// Whether the target cannot be held: several steps in a row were longer, although prompts had the
+// smallest part that pacer_room gives. Returns such a step's time, once; else 0.
 static double learn_missed(struct pacer *pacer, const struct step_work *work) {
     if (pacer->options.pace != PACE_TARGET || !work->num_decodes) return 0;
     uint32_t part_min = pacer->options.part_min;

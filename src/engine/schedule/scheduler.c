@@ -401,11 +401,11 @@ void scheduler_schedule(struct scheduler *s, struct schedule *schedule) {
     s->schedule = NULL;
 }
 
-// The first position whose query may still read a sequence's blocks. Other outputs of its request
-// begin with the prompt's last block, so until it has a token of its own, it keeps what they read
-// there. Its next step then has one token, or a few that a form demanded, for which only free
-// blocks are taken. So this takes no more blocks than a step of more tokens than a block does
-// (block_groups_need). Shorter steps leave no room for it.
+// The first position whose query may still read a sequence's blocks: those before its window are
+// given back. The other outputs of a request compute the prompt's last block again. So until the
+// first output has a token of its own, the blocks that this block's queries read are kept. Its next
+// step has one token, or a few that a form demanded, and takes free blocks only. So this needs no
+// more blocks than a step of more tokens than a block, which has enough (block_groups_need).
 static uint32_t next_position(const struct scheduler *s, const struct sequence *seq) {
     uint32_t computed = seq->num_computed_tokens, block_size = s->config.block_size;
     if (!seq->is_origin || sequence_num_generated(seq)) return computed;

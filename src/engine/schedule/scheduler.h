@@ -82,7 +82,8 @@ MUST_USE enum status scheduler_add(struct scheduler *scheduler, struct sequence 
 // not advanced. The schedule is borrowed until scheduler_advance. The caller may use its items
 // longer.
 void scheduler_schedule(struct scheduler *scheduler, struct schedule *schedule);
-// Tells how long a step took whose results came, which decides on the parts of the next prompts.
+// Call it when a step's results are there, with the time that it took. The pacer learns from it how
+// long the parts of the next prompts may be.
 // Returns what pacer_measure does.
 double scheduler_measure(struct scheduler *scheduler, const struct schedule *schedule,
                          double seconds);

@@ -55,11 +55,11 @@ struct batch_header {
 // The step whose arrays are in the copy at `base`. Reads only `header`, so `base` may be device
 // memory. The result has no `previous`, and no block tables.
 struct step batch_bind(const struct batch_header *header, void *base);
-// What the batch changes in the block tables `tables`.
+// The entries of the block tables `tables` that the batch changes.
 struct update_tables_args batch_table_update(const struct batch_header *header, void *base,
                                              int32_t *tables);
 
-// How much of a batch is launched: all but late masks, and what lies beside them.
+// Bytes of a batch that its launch needs: all but late masks, which come last.
 static inline size_t batch_launch_bytes(const struct batch_header *header) {
     return header->num_late_masks ? header->masks_at : header->size_bytes;
 }

@@ -9,8 +9,8 @@ enum {
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
-// What is left of the memory that this process may take, once `given_back` bytes are given back.
-// Loaded kernels, recorded steps and what allocations are rounded up to are in what is gone.
+// How much memory this process may still take, once `given_back` bytes are given back. Loaded
+// kernels, recorded steps and the rounding of allocations are already subtracted.
 static enum status find_left(const struct engine_plan *plan, size_t given_back, size_t *left,
                              struct err *err) {
     size_t free_bytes = 0, total = 0;
@@ -22,8 +22,8 @@ static enum status find_left(const struct engine_plan *plan, size_t given_back, 
     return status;
 }
 
-// What the recorded steps will take that is not taken yet. Records the smallest step before the
-// largest, so that what only the first recording takes is not counted for all.
+// Estimates the memory of the steps that are still to be recorded. The smallest step is recorded
+// before the largest, so that memory that only a first recording takes is not counted for all.
 static enum status find_recordings(const struct engine_plan *plan, struct model_runner *runner,
                                    struct batch *batch, size_t *bytes, struct err *err) {
     uint32_t num_sizes = model_runner_num_sizes(runner);

@@ -124,7 +124,7 @@ static bool read_reasoning_format(struct api_request *request, bool *keeps_reaso
                              "reasoning_format is not known, want auto, deepseek or none");
 }
 
-// What the answer is divided into.
+// Sets into which parts the answer is divided: reasoning, content, tool calls.
 static bool fill_split(struct api_request *request, bool has_tools) {
     struct chat_split_options *split = &request->chat.split;
     bool parallel = true, include_reasoning = true, keeps_reasoning = false;
@@ -437,7 +437,8 @@ static size_t begun_len(struct api_request *request, const char *prompt, size_t 
     return is_end ? rest : 0;
 }
 
-// What divides the answers to the prompt. Its last `begun` bytes are the beginning of each answer.
+// Makes the splitter of each answer to the prompt. The prompt's last `begun` bytes are the
+// beginning of each answer, so splitters read them first.
 static bool make_splits(struct api_request *request, struct prompt *prompt, const struct buf *text,
                         size_t begun) {
     struct chat_split_options options = request->chat.split;

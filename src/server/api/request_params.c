@@ -176,7 +176,7 @@ static bool set_param(struct api_request *request, const char *name, const char 
 static bool set_params(struct api_request *request) {
     const struct nvllm_param *row;
     for (size_t i = 0; (row = nvllm_sampling_param(i)); i++) {
-        // What the endpoint does not read is unknown there: nothing else looks for it.
+        // Each kind of endpoint reads these in its own way. Where one is not read, it is unknown.
         const json_t *value = is_own_member(row->name) ? NULL : body_get(request, row->name);
         if (!value) continue;
         if (row->type == NVLLM_PARAM_BOOL && !json_is_boolean(value)) {

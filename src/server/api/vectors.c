@@ -82,7 +82,8 @@ static bool read_prefix(struct api_request *request, const char **prefix) {
                                         "the model has no prompt named %.60s", name);
 }
 
-// What all of these endpoints have, and what other servers have here that would change the answer.
+// Reads the members that all of these endpoints have. Refuses members of other servers that would
+// change the answer.
 static bool read_common(struct api_request *request) {
     static const char *const unsupported[] = {"truncate_prompt_tokens",
                                               "messages",

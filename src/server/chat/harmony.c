@@ -116,7 +116,8 @@ static enum status begin_message(struct harmony *h, struct err *err) {
     return status;
 }
 
-// What is held is no header: content, but for what the prompt has of it.
+// The bytes held back turned out to be no header, so they are content. Of these, bytes that stand
+// in the prompt are left out.
 static enum status give_up_header(struct harmony *h, struct err *err) {
     size_t skip = h->at_start ? h->prompt_len : 0;
     h->state = LOOSE;

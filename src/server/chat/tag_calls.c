@@ -97,14 +97,14 @@ static void end_call(struct tag_calls *calls, enum tool_end end) {
          &(struct tool_event){.kind = TOOL_EVENT_END, .index = calls->num_calls - 1, .end = end});
 }
 
-// What is held is no call, or no tag of one: it is text.
+// The bytes held back turned out to be no call and no tag: emits them as text.
 static void to_text(struct tag_calls *calls, bool is_after_call) {
     calls->state = TEXT;
     calls->after_call = is_after_call;
     emit_held(calls);
 }
 
-// What the function's parameters say of the value under the key `word`; NULL: nothing.
+// The JSON Schema of the argument `word`, from the function's parameters; NULL: it has none.
 static json_t *find_property(const struct tag_calls *calls) {
     for (size_t i = 0; i < json_array_size(calls->options.tools); i++) {
         const json_t *function =

@@ -137,7 +137,8 @@ static void to_text(struct tool_calls *calls) {
     calls->tag_len = 0;
 }
 
-// What is held is no call after all. Returns what feed functions return.
+// The bytes held back turned out to be no call: emits them as text. Returns what feed functions
+// return.
 static bool no_call(struct tool_calls *calls) {
     emit_held(calls);
     calls->state = TEXT;

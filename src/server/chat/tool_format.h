@@ -25,7 +25,7 @@ struct tool_format {
     // Templates of this format refuse ids that are not 9 letters and digits.
     bool short_ids;
     const struct tool_tags *tags; // calls are in tags, and the four texts below are not used
-    bool has_channels; // answers are messages in channels (harmony.h): the rest says nothing
+    bool has_channels; // answers are messages in channels (harmony.h): the texts below are not used
     // How a call is written behind its mark: around its name, behind its arguments, and between two
     // calls. A blank before the arguments is not among them, because tokens may begin with it.
     const char *before_name, *after_name, *after_arguments, *between;

@@ -424,7 +424,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg) {
     bool has_answer = conn->state == HTTP_IDLE || conn->state == HTTP_FLUSHING;
     bool only_end = (what & BEV_EVENT_EOF) && !(what & (BEV_EVENT_ERROR | BEV_EVENT_TIMEOUT));
     if (only_end && has_answer && http_conn_num_unsent(conn)) {
-        // It asked, closed its side and reads on.
+        // The client has shut down its sending side only, and still reads the answer.
         disarm(conn);
         if (conn->state != HTTP_FLUSHING) set_state(conn, HTTP_FLUSHING);
         return;

@@ -79,8 +79,8 @@ void http_server_body_freed(struct http_server *server, size_t len);
 void *http_conn_data(const struct http_conn *conn);
 void http_conn_set_data(struct http_conn *conn, void *data);
 
-// The whole answer. `head` has further fields, each with its CRLF; NULL: none. The status and what
-// is said of it are the caller's; Content-Length, Connection and Date are added.
+// Sends the whole answer. `head` has further fields, each with its CRLF; NULL: none.
+// Content-Length, Connection and Date are added.
 void http_conn_reply(struct http_conn *conn, int status, const char *content_type, const char *head,
                      const void *body, size_t len);
 // A stream of server-sent events: begin, any number of writes, end. False: the connection is gone,

@@ -44,7 +44,7 @@ static void free_prompt(struct prompt *prompt) {
     free(prompt->logprobs);
 }
 
-// What the body was read into counts, too.
+// The body's memory is free again, which lets the server read more bodies.
 static void uncount_body(struct api_request *request) {
     if (request->api->http) http_server_body_freed(request->api->http, request->body_len);
     request->body_len = 0;
@@ -567,7 +567,7 @@ static void submit_prompts(struct api_request *request) {
 bool api_request_encode(struct api_request *request, struct prompt *prompt, const char *text,
                         size_t len, bool add_special_tokens, const char *param) {
     struct nvllm_error fault = {0};
-    // What generates has no use for all ids of a text that cannot fit.
+    // An endpoint that generates has no use for more ids than fit into the context.
     uint32_t len_max = request->endpoint->collect ? request->api->max_model_len : 0;
     prompt->num_ids = len_max;
     enum nvllm_status status =
@@ -673,7 +673,8 @@ static void run_job(struct work *work) {
     struct api_request *request = request_of(work);
     // Its client may have left while it waited for a thread.
     bool is_good = api_request_is_wanted(request) && request->endpoint->prepare(request);
-    // What does not generate is often given a whole request of what does: nothing is unknown there.
+    // Only endpoints that generate refuse unknown members. The others, such as /tokenize, are often
+    // sent the whole body of a request to generate.
     if (is_good && request->endpoint->collect) is_good = body_check_unknown(request);
     bool submits = is_good && !request->answers_at_once;
     // Its form is compiled, which takes a second at worst.

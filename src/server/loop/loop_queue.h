@@ -20,7 +20,7 @@ void loop_message_list_add(struct loop_message_list *list, struct loop_message *
 struct loop_queue;
 
 struct loop_queue *loop_queue_create(struct event_base *base); // NULL: no memory or descriptors
-// What was not handled is handled now.
+// Handles the messages that are still in it.
 void loop_queue_destroy(struct loop_queue *loop_queue); // NULL is fine
 // Any thread. The list is empty afterwards; an empty one sends nothing.
 void loop_queue_send(struct loop_queue *loop_queue, struct loop_message_list *list);

@@ -18,7 +18,7 @@ function button(text, properties, onClick) {
   return element;
 }
 
-/* What a screen reader says when it has said what it is saying. */
+/* A screen reader reads the text aloud, after the text that it is reading. */
 function announce(text) {
   byId("announce").textContent = text;
 }

@@ -75,7 +75,7 @@ struct state {
     struct plain plain;
     bool can_end;
     bool item_begins; // a value that begins here must differ from those before
-    bool repeats_nothing; // no token that is allowed here has a value twice, where none is before
+    bool repeats_nothing; // if no value came before: no allowed token has the same value twice
 };
 
 // Entries of a row: a state, or one of these.
@@ -198,7 +198,8 @@ uint32_t states_begin(struct automaton *automaton, uint32_t pc);
 uint32_t states_step(struct automaton *automaton, uint32_t state, uint32_t class);
 // The same, remembered.
 uint32_t states_step_row(struct automaton *automaton, uint32_t state, uint32_t class);
-// The state whose mask is the same, for the next bytes of one token, and that more states share.
+// A state with the same mask, in which long counters are forgotten, so that many states share it.
+// It holds for the bytes of one token only.
 uint32_t states_loosen(struct automaton *automaton, uint32_t state);
 
 struct plain automaton_plain(struct automaton *automaton, uint32_t state);

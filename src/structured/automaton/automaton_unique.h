@@ -57,7 +57,7 @@ bool ways_has_way_out(struct try *try, const struct place *place);
 // The same whatever items the array has. True: there is a way out in each case.
 bool ways_always_has_way_out(struct try *try, const struct place *place);
 
-// What is remembered of a state and what its position says without the log; NULL after an error.
+// The memo of a state and of its position without the log; NULL after an error.
 struct unique_memo *ways_memo(struct try *try, const struct place *place);
 // From here on unique_log.watch says whether a step behind the place looks at what is before it.
 void ways_watch(struct try *try, const struct place *place);

@@ -152,8 +152,8 @@ static unsigned flag_live(unsigned flags) {
     return flags & (EXPR_LIVE | EXPR_DEAD);
 }
 
-// What is known of a list's nodes: ALT is nullable or live where one is, AND nullable where all
-// are.
+// Flags of a node with a list: ALT is nullable, or live, if one of its nodes is; AND is nullable if
+// all are.
 static unsigned list_flags(const struct exprs *exprs, const struct expr_node *node) {
     bool is_alt = node->kind == EXPR_KIND_ALT;
     unsigned any = 0, all = EXPR_NULLABLE | EXPR_DEAD;

@@ -38,7 +38,7 @@ static void memo_put(struct exprs *exprs, uint64_t key, uint32_t value) {
                             sizeof *exprs->memo)) {
                 return;
             }
-            // What it knew is dropped too: it is soon known again.
+            // The entries are dropped, not moved: they are soon computed again.
             memset(exprs->memo, 0, len * sizeof *exprs->memo);
             exprs->memo_len = len;
         }

@@ -23,7 +23,8 @@
 // it names must be in `vocabulary`; NULL: that is not checked.
 MUST_USE enum status outputs_read(struct grammar **out, const char *text, size_t len,
                                   const struct vocabulary *vocabulary, struct err *err);
-// Adds a rule for the texts of such an object, which has no structural_tag: it stands in one.
+// Adds a rule for the texts of such an object that stands inside a structural_tag. It has none of
+// its own.
 MUST_USE enum status outputs_add(struct grammar *grammar, const json_t *object,
                                  const struct vocabulary *vocabulary, uint32_t *rule,
                                  struct err *err);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/blank.h"
 #include "base/text/utf8.h"
 
 enum { FRAMES_MAX = 1 << 20, VALUES_MAX = 1 << 20, NODES_MAX = 1 << 22 };
@@ -394,10 +395,6 @@ static bool step_word(struct unique_log *log, struct unique_position *position,
 
 // ---- between ----
 
-static bool is_space(unsigned char byte) {
-    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
-}
-
 static void begin_value(struct unique_log *log, struct unique_position *position,
                         unsigned char byte) {
     position->hash = (struct unique_hash){0};
@@ -462,7 +459,7 @@ static bool step_object(struct unique_log *log, struct unique_position *position
 static bool step_between(struct unique_log *log, struct unique_position *position,
                          unsigned char byte, bool item_begins) {
     struct unique_frame *top = &position->top;
-    if (is_space(byte)) return true;
+    if (is_blank((char)byte)) return true;
     if (top->is_object) return step_object(log, position, byte);
     bool may_end = top->expects == UNIQUE_FIRST || top->expects == UNIQUE_COMMA;
     if (byte == ']' && may_end) return close_frame(log, position);
@@ -490,7 +487,7 @@ static bool step(struct unique_log *log, struct unique_position *position, unsig
                  bool item_begins) {
     switch ((enum unique_mode)position->mode) {
     case UNIQUE_OUTSIDE:
-        if (item_begins && byte != ']' && !is_space(byte)) enter(log, position, byte);
+        if (item_begins && byte != ']' && !is_blank((char)byte)) enter(log, position, byte);
         return true;
     case UNIQUE_BETWEEN:
         return step_between(log, position, byte, item_begins);

@@ -279,7 +279,7 @@ static void walk_part(const struct attention_job *job, const struct attention_it
                                   .softcap = job->args->softcap};
     uint32_t step = job->kernels->span_positions;
     if (begin < seen.first) begin = seen.first / step * step;
-    // What comes after this part is another item's if the parts are items.
+    // If parts are items, positions after this part are another item's: fetch none of them.
     if (item->seq->is_split && end - 1 < next.last) next.last = end - 1;
     find_chunks(job, item, begin, seen, &tile);
     for (uint32_t span = begin; span < end && span <= seen.last; span += step) {

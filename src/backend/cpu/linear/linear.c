@@ -182,7 +182,8 @@ static const float *panel_x(const struct linear_run *run, const struct linear_gr
     return (const float *)run->packed + first * group->linear->depth + (size_t)k * panel.num_rows;
 }
 
-// One slice for one panel of those before `panel_end`.
+// Computes one slice for one panel. Unless it is the last before `panel_end`, the kernel fetches
+// the next panel's x meanwhile.
 static void run_tile(const struct linear_job *job, const struct linear_group *group,
                      const struct slice *slice, uint32_t panel_index, uint32_t panel_end) {
     const struct linear_run *run = job->run;

@@ -222,7 +222,7 @@ static uint32_t ceil_div(uint32_t count, uint32_t size) {
     return count / size + (count % size != 0);
 }
 
-// How much of a group an item has.
+// Size of a work item: so many blocks of outputs and panels of rows.
 struct item_size {
     uint32_t blocks, panels;
     uint32_t unit; // blocks is a multiple of this

@@ -207,9 +207,9 @@ template <typename K> struct gate_up_work {
 
 template <typename K> struct down_work {
     const few_params &p;
-    uint32_t x; // of the token's slots
+    uint32_t x; // shared: the inputs of `token`, for each of its slots
     int lane;
-    int token; // whose x is there; -1: none
+    int token; // -1: x is not loaded yet
     int loaded_unit, loaded_pass; // of the last step that was loaded
     unit_tiles loaded;
 

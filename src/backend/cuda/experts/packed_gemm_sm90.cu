@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(THREADS, 1)
                  (extern __shared__ __align__(1024) char memory[]; run_block<K, WIDTH>(p, memory);))
 }
 
-// What a launch is of, on the host.
+// The arguments of launch(): the operands and how many work items there are.
 struct grouped_task {
     const cuda_linear_view *weights;
     const void *x;

@@ -53,7 +53,7 @@ size_t cuda_packed_scratch_bytes(uint32_t out, uint32_t in, struct weight_format
     return is_packed ? (size_t)out * in * sizeof(uint16_t) : 0;
 }
 
-// What is read of the checkpoint. Its group may be 0 where the linear's is not.
+// Scales and offsets as the checkpoint has them. rows.group may be 0 where the linear's is not.
 struct host_scales {
     struct cuda_code_rows rows;
     void *ordered; // in the device's order

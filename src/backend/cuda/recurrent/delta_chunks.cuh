@@ -16,29 +16,29 @@
  * come from one product they go into the next one. Further warps copy the next chunks to shared
  * memory meanwhile. States are float32, and bfloat16 as operands.
  *
- * The step's tokens go through in pieces of PIECE. So scratch memory has their size, and most of it
- * is still in the L2 when it is read. A chunk belongs to the piece of its first token. A sequence's
- * last chunk may be shorter. Its other tokens have k, beta and q of 0: they change nothing. Heads
- * may be smaller than 128: then rows and columns are 0, too. */
+ * The step's tokens go through in segments of SEGMENT tokens. So scratch memory has that size, and
+ * most of it is still in the L2 when it is read. A chunk belongs to the segment of its first token.
+ * A sequence's last chunk may be shorter. Its other tokens have k, beta and q of 0: they change
+ * nothing. Heads may be smaller than 128: then rows and columns are 0, too. */
 #pragma once
 
 #include "backend/cuda/recurrent/delta.cuh"
 
 namespace {
 
-constexpr int CHUNK = 64, DIM = 128, PIECE = CUDA_DELTA_PIECE;
+constexpr int CHUNK = 64, DIM = 128, SEGMENT = CUDA_DELTA_SEGMENT;
 constexpr uint32_t MATRIX_BYTES = CHUNK * DIM * 2; // of CHUNK rows of DIM in shared memory
 
 struct chunk_params {
     delta_params p;
-    int from, to; // the piece
+    int from, to; // the segment
     // Row t - from is token t.
     __nv_bfloat16 *qk; // [rows][key_heads][2][DIM]: q, k
     __nv_bfloat16 *w; // [rows][heads][DIM]
     __nv_bfloat16 *scores; // [rows][heads][CHUNK], P
     float *log_g; // [heads][rows], ln G
     int stages; // chunks that delta_scan.cu has in shared memory
-    int rows; // of the scratch memory: the last chunk may reach beyond the piece
+    int rows; // of the scratch memory: the last chunk may reach beyond the segment
 };
 
 // Rows of DIM or CHUNK bfloat16 in shared memory: where 8 elements of a row are.
@@ -55,7 +55,7 @@ __device__ __forceinline__ uint32_t matrix_place(int row, int col, bool is_k_fir
     return place<COLS>(row + down * 8 + lane % 8, col / 8 + right);
 }
 
-// Sequence s's chunks [begin, end) that are in the piece.
+// Sequence s's chunks [begin, end) that are in the segment.
 __device__ __forceinline__ int2 chunks_of(const chunk_params &c, int s) {
     int begin = of_step(c.p.query_start)[s], end = of_step(c.p.query_start)[s + 1];
     if (end - begin < c.p.chunked_min || of_step(c.p.context_len)[s] < end - begin) {
@@ -68,7 +68,7 @@ __device__ __forceinline__ int2 chunks_of(const chunk_params &c, int s) {
 // Divides the scratch memory. `base` may be NULL to compute only the size.
 inline size_t lay_out_scratch(char *base, const struct gated_delta_shape *shape,
                               uint32_t num_tokens, chunk_params *out) {
-    size_t rows = (num_tokens < PIECE ? num_tokens : PIECE) + CHUNK;
+    size_t rows = (num_tokens < SEGMENT ? num_tokens : SEGMENT) + CHUNK;
     size_t qk = rows * shape->num_key_heads * 2 * DIM * sizeof(__nv_bfloat16);
     size_t w = rows * shape->num_heads * DIM * sizeof(__nv_bfloat16);
     size_t scores = rows * shape->num_heads * CHUNK * sizeof(__nv_bfloat16);
@@ -80,13 +80,13 @@ inline size_t lay_out_scratch(char *base, const struct gated_delta_shape *shape,
     return qk + w + scores + rows * shape->num_heads * sizeof(float);
 }
 
-// The piece that begins with token `from`.
-inline chunk_params piece_of(const gated_delta_args *args, uint32_t from) {
+// The segment that begins with token `from`.
+inline chunk_params segment_of(const gated_delta_args *args, uint32_t from) {
     chunk_params c = {};
     c.p = params_of(args);
     c.p.chunked_min = CUDA_DELTA_CHUNKED_MIN;
     c.from = static_cast<int>(from);
-    c.to = c.from + PIECE < c.p.num_tokens ? c.from + PIECE : c.p.num_tokens;
+    c.to = c.from + SEGMENT < c.p.num_tokens ? c.from + SEGMENT : c.p.num_tokens;
     (void)lay_out_scratch(static_cast<char *>(args->scratch), &args->shape, args->step->num_tokens,
                           &c);
     return c;

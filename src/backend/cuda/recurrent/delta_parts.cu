@@ -23,7 +23,7 @@ struct chunk {
     bool is_there;
 };
 
-// The piece's chunk `index`.
+// The segment's chunk `index`.
 __device__ __forceinline__ chunk chunk_at(const chunk_params &c, int index) {
     __shared__ int sums[THREADS / 32], found[2]; // sequence, its chunk
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, before = 0;
@@ -338,9 +338,9 @@ __global__ void __launch_bounds__(THREADS, 2) parts_kernel(const chunk_params c)
 
 extern "C" void cuda_delta_parts_launch(const struct gated_delta_args *args, uint32_t from,
                                         const struct cuda_device_info *info, cudaStream_t stream) {
-    const chunk_params c = piece_of(args, from);
+    const chunk_params c = segment_of(args, from);
     // Each sequence may have a chunk of less than CHUNK tokens.
-    int most = PIECE / CUDA_DELTA_CHUNKED_MIN + 2;
+    int most = SEGMENT / CUDA_DELTA_CHUNKED_MIN + 2;
     int chunks = (c.to - c.from + CHUNK - 1) / CHUNK + (c.p.num_seqs < most ? c.p.num_seqs : most);
     dim3 grid(static_cast<unsigned>(chunks), static_cast<unsigned>(c.p.key_heads));
     cudaFuncSetAttribute(parts_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);

@@ -3,7 +3,7 @@
 
 namespace {
 
-// What a block of scan_kernel has of a chunk in shared memory.
+// A chunk's data in the shared memory of a block of scan_kernel: offsets in bytes.
 template <int WARPS> struct scan_stage {
     static constexpr int COLUMNS = 16 * WARPS;
     static constexpr uint32_t SCORES_BYTES = CHUNK * CHUNK * 2, U_BYTES = CHUNK * COLUMNS * 2;
@@ -250,9 +250,9 @@ __device__ __forceinline__ void run_chunk(const chunk_params &c, columns &state,
     }
 }
 
-// Keeps channels for the snapshots in the piece's chunks, and at the end for the next step.
-__device__ __forceinline__ void keep_piece(const chunk_params &c, const sequence &seq, int2 range,
-                                           int head) {
+// Keeps channels for the snapshots in the segment's chunks, and at the end for the next step.
+__device__ __forceinline__ void keep_segment(const chunk_params &c, const sequence &seq, int2 range,
+                                             int head) {
     const delta_params &p = c.p;
     int first = seq.begin + range.x * CHUNK, end = min(seq.begin + range.y * CHUNK, seq.end);
     for (int i = 0; i < p.num_snapshots; i++) {
@@ -295,7 +295,7 @@ __global__ void __launch_bounds__((WARPS + COPY_WARPS) * 32, 1) scan_kernel(cons
         }
     }
     if (!copies) {
-        bool goes_on = range.x > 0; // from the piece before
+        bool goes_on = range.x > 0; // from the segment before
         const float *from = goes_on ? state_of(p, seq.slot, head) : first_state(p, seq, head);
         load_columns(p, from, column, state);
     }
@@ -321,7 +321,7 @@ __global__ void __launch_bounds__((WARPS + COPY_WARPS) * 32, 1) scan_kernel(cons
             store_tile(p, state_of(p, seq.slot, head), column, n, state.s[n]);
         }
     }
-    if (blockIdx.y == 0) keep_piece(c, seq, range, head);
+    if (blockIdx.y == 0) keep_segment(c, seq, range, head);
 }
 
 template <int WARPS>
@@ -353,7 +353,7 @@ extern "C" size_t cuda_delta_chunks_scratch_bytes(const struct gated_delta_shape
 
 extern "C" void cuda_delta_scan_launch(const struct gated_delta_args *args, uint32_t from,
                                        const struct cuda_device_info *info, cudaStream_t stream) {
-    const chunk_params c = piece_of(args, from);
+    const chunk_params c = segment_of(args, from);
     // With few sequences twice as many blocks have half the columns each.
     if (c.p.heads * c.p.num_seqs * 2 <= info->num_sms) {
         launch_scan<2>(c, info, stream);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int CHUNK = 16, ROW_WARPS = 4;
 
-// What a block has of a chunk's tokens in shared memory.
+// A chunk's data in a block's shared memory.
 struct chunk_view {
     float *q, *k; // [CHUNK][key_dim], not normed
     float *v, *out; // [CHUNK][value_dim]
@@ -158,7 +158,7 @@ __device__ __forceinline__ void write_token(const delta_params &p, const float *
     }
 }
 
-// What a thread has of a head: `rows` rows of a column from row_warp * rows on.
+// A thread's part of a head's state: rows [row_warp * rows, (row_warp + 1) * rows) of one column.
 struct place {
     int head, column, columns, row_warp, rows, key_dim, value_dim;
     bool is_column;
@@ -366,7 +366,7 @@ extern "C" void cuda_gated_delta_launch(const struct gated_delta_args *args,
                        cuda_delta_chunks_fit(&args->shape, info);
     if (has_prompts) {
         p.chunked_min = CUDA_DELTA_CHUNKED_MIN;
-        for (uint32_t from = 0; from < args->step->num_tokens; from += CUDA_DELTA_PIECE) {
+        for (uint32_t from = 0; from < args->step->num_tokens; from += CUDA_DELTA_SEGMENT) {
             cuda_delta_parts_launch(args, from, info, stream);
             cuda_delta_scan_launch(args, from, info, stream);
         }

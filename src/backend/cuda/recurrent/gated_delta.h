@@ -18,9 +18,9 @@ bool cuda_delta_chunks_fit(const struct gated_delta_shape *shape,
                            const struct cuda_device_info *info);
 enum {
     CUDA_DELTA_CHUNKED_MIN = 32, // sequences with so many tokens go through in chunks
-    CUDA_DELTA_PIECE = 2048, // tokens of a step that go through at a time
+    CUDA_DELTA_SEGMENT = 2048, // tokens of a step that go through at a time
 };
-// Both kernels for the piece of the step's tokens that begins with `from`, one after the other.
+// Both kernels for the segment of the step's tokens that begins with `from`, one after the other.
 void cuda_delta_parts_launch(const struct gated_delta_args *args, uint32_t from,
                              const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_delta_scan_launch(const struct gated_delta_args *args, uint32_t from,

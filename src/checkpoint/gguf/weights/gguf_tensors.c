@@ -30,7 +30,7 @@ struct gguf_tensors {
     struct strmap names;
 };
 
-// What tensors of the rotation say is in the configuration.
+// Tensors of the rotation: the configuration has their values (gguf_config.c).
 static bool is_in_config(struct gguf_string name) {
     return gguf_string_is(name, "rope_freqs.weight") ||
            gguf_string_is(name, "rope_factors_long.weight") ||
