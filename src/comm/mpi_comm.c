@@ -65,7 +65,7 @@ static size_t widest_logits_bytes(const struct shm_comm_shape *shape) {
 
 // Each row of logits comes from, or goes to, every other rank.
 static size_t max_messages(const struct shm_comm_shape *shape) {
-    return (size_t)shape->world_size * (shape->max_num_logits + 2) + 1; // + 1: never none
+    return (size_t)shape->world_size * (shape->max_num_logits + 2) + 1; // + 1: never 0
 }
 
 size_t mpi_comm_bytes(const struct shm_comm_shape *shape) {

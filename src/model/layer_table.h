@@ -124,8 +124,8 @@ struct layer_table {
     bool is_delta_stacked;
     uint32_t num_layers;
     struct layer *layers; // [num_layers]
-    // The KV groups of the layers with KV (backend.h, struct step): each has so many or fewer. What
-    // is before the window of a group is read by none of its layers; 0: all is read.
+    // The KV groups of the layers with KV (backend.h, struct step), each of at most
+    // layers_per_group. No layer of a group reads positions before its window; 0: all are read.
     uint32_t num_kv_groups, layers_per_group;
     uint32_t kv_windows[KV_GROUPS_MAX];
     // Of layers with different shapes: the end of a block in the largest group, and each shape, of

@@ -33,7 +33,7 @@ struct model_runner {
     // The device, or where it has no sampler a CPU, which works on downloaded logits.
     struct backend *sampler;
     struct token_counts *counts;
-    float *sample_scratch; // of the sampler's backend
+    float *sample_scratch; // of `sampler`'s memory
     float *host_logits; // [max_num_logits][vocab_size]; NULL where the device samples
     float *row_logits; // host [vocab_size]: of a row for on_row
     char *pooled; // host [POOLED_ROWS][hidden_size] of the activations' type

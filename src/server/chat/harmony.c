@@ -198,7 +198,7 @@ bool harmony_begin(struct harmony *h, const struct chat_split_options *options, 
                           .splits_reasoning = options->splits_reasoning,
                           .state = HEADER};
     while (at > mark_len && memcmp(prompt + at - mark_len, HARMONY_START, mark_len) != 0) at--;
-    if (at <= mark_len && prompt_len) at = prompt_len; // another template
+    if (at <= mark_len && prompt_len) at = prompt_len; // the prompt has no such mark
     enum status status = feed(h, prompt + at, prompt_len - at, NULL);
     buf_clear(&h->text);
     h->at_start = h->state == HEADER;

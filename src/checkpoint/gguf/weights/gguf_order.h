@@ -1,5 +1,5 @@
-/* The order in which a file stores the rows, or the columns, of a tensor. Converters to GGUF store
- * heads, or a head's elements, otherwise than Hugging Face's checkpoints. */
+/* The order in which a file stores the rows, or the columns, of a tensor. In GGUF, heads
+ * or a head's elements may be in another order than in Hugging Face's checkpoints. */
 #ifndef CHECKPOINT_GGUF_GGUF_ORDER_H
 #define CHECKPOINT_GGUF_GGUF_ORDER_H
 
