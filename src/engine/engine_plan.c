@@ -10,10 +10,10 @@
 #include "base/os/file.h"
 #include "comm/mpi_comm.h"
 #include "engine/executor/mpi_executor.h"
-#include "engine/executor/rank_sampling.h"
 #include "engine/executor/rank_segment.h"
 #include "engine/kv_dtype.h"
 #include "engine/request/params.h"
+#include "engine/step/rank_sampling.h"
 #include "engine/target_itl.h"
 
 enum {

@@ -29,7 +29,7 @@ static enum status create_scheduler(struct llm_engine *engine, struct err *err) 
     return scheduler_create(&engine->scheduler, &config, err);
 }
 
-static enum status create_flights(struct llm_engine *engine, struct err *err) {
+static enum status create_inflight_steps(struct llm_engine *engine, struct err *err) {
     const struct scheduler_config config = engine->plan.scheduler;
     enum status status =
         token_count_slots_init(&engine->token_count_slots, config.max_num_seqs, err);
@@ -173,7 +173,7 @@ enum status llm_engine_load(struct llm_engine *engine, const struct nvllm_engine
     if ((status = load_model(engine, options, err))) return status;
     if ((status = check_vocabulary(engine, err))) return status;
     if ((status = create_forms(engine, err))) return status;
-    if ((status = create_flights(engine, err))) return status;
+    if ((status = create_inflight_steps(engine, err))) return status;
     if ((status = create_row_buffers(engine, err))) return status;
     if (engine->plan.is_async) {
         engine->num_mask_threads =
@@ -316,7 +316,7 @@ static enum status launch(struct llm_engine *engine, struct inflight_step *infli
     engine->stats.sample_seconds += times.sample_seconds;
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         struct request *request = schedule->items[i].seq->user;
-        request->num_flights++;
+        request->num_inflight++;
     }
     inflight->is_launched = true;
     engine->next_slot = (engine->next_slot + 1) % MODEL_RUNNER_SLOTS;
@@ -339,8 +339,8 @@ static void advance(struct llm_engine *engine, struct inflight_step *inflight) {
 }
 
 // The step no longer points to the request.
-static void leave_flight(struct request *request) {
-    request->num_flights--;
+static void leave_inflight(struct request *request) {
+    request->num_inflight--;
     if (request->has_ended) llm_engine_free_if_unneeded(request);
 }
 
@@ -433,7 +433,7 @@ static enum status finish_step(struct llm_engine *engine, struct inflight_step *
         llm_engine_tell(engine, inflight);
         leave_turn(engine);
     }
-    for (uint32_t i = 0; i < schedule->num_items; i++) leave_flight(schedule->items[i].seq->user);
+    for (uint32_t i = 0; i < schedule->num_items; i++) leave_inflight(schedule->items[i].seq->user);
     return status;
 }
 

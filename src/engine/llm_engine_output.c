@@ -73,7 +73,7 @@ static void release(struct llm_engine *engine, struct request *request,
 }
 
 void llm_engine_free_if_unneeded(struct request *request) {
-    if (request->num_flights || --request->first->num_held) return;
+    if (request->num_inflight || --request->first->num_held) return;
     request_destroy(request->first);
 }
 

@@ -43,7 +43,7 @@ static struct run run_prompt(struct pacer *pacer, const struct machine *machine,
     for (uint32_t start = 0, num_tokens; start < PROMPT; start += num_tokens) {
         struct step_work work = decodes(num_decodes);
         uint32_t left = PROMPT - start, room = BUDGET - num_decodes;
-        num_tokens = pacer_room(pacer, &work, start, left < room ? left : room);
+        num_tokens = pacer_budget(pacer, &work, start, left < room ? left : room);
         assert_in_range(num_tokens, left < PACER_PART_MIN ? left : PACER_PART_MIN, left);
         step_work_add_prompt(&work, start, num_tokens);
         double seconds = seconds_of(machine, &work) * (run.num_steps % 7 == 6 ? 1 + noise : 1);
@@ -68,10 +68,10 @@ static void test_no_limit_without_decodes_or_pacing(void **state) {
     struct step_work none = {0}, some = decodes(4);
     struct pacer off = made(PACE_OFF, 0), target = made(PACE_TARGET, 1e-6);
     pacer_measure(&off, &some, 1);
-    assert_int_equal(pacer_room(&off, &some, 0, 5000), 5000);
-    assert_int_equal(pacer_room(&target, &none, 0, 5000), 5000);
-    assert_int_equal(pacer_room(&target, &some, 0, 5000), PACER_PART_MIN);
-    assert_int_equal(pacer_room(&target, &some, 0, 5), 5);
+    assert_int_equal(pacer_budget(&off, &some, 0, 5000), 5000);
+    assert_int_equal(pacer_budget(&target, &none, 0, 5000), 5000);
+    assert_int_equal(pacer_budget(&target, &some, 0, 5000), PACER_PART_MIN);
+    assert_int_equal(pacer_budget(&target, &some, 0, 5), 5);
 }
 
 // From knowing nothing, without one step over the target; then each part takes most of it.
@@ -97,7 +97,7 @@ static void test_steps_of_prompts_alone_teach_what_tokens_cost(void **state) {
     for (int i = 0; i < 3; i++) pacer_measure(&pacer, &alone, seconds_of(&gpu, &alone));
     struct step_work both = decodes(DECODES);
     pacer_measure(&pacer, &both, seconds_of(&gpu, &both));
-    uint32_t room = pacer_room(&pacer, &both, 0, PROMPT);
+    uint32_t room = pacer_budget(&pacer, &both, 0, PROMPT);
     assert_in_range(room, 700, 1100);
 }
 
@@ -125,7 +125,7 @@ static void test_a_lasting_change_is_learnt_in_few_steps(void **state) {
     struct step_work work = decodes(DECODES);
     for (int i = 0; i < 12; i++) {
         struct step_work part = work;
-        step_work_add_prompt(&part, 4096, pacer_room(&pacer, &work, 4096, PROMPT));
+        step_work_add_prompt(&part, 4096, pacer_budget(&pacer, &work, 4096, PROMPT));
         double seconds = seconds_of(&slow, &part);
         num_over += seconds > 0.042;
         pacer_measure(&pacer, &part, seconds);
@@ -175,13 +175,13 @@ static void test_several_prompts_share_the_room(void **state) {
     struct pacer pacer = made(PACE_TARGET, 0.04);
     for (int i = 0; i < 2; i++) run_prompt(&pacer, &gpu, DECODES, 0);
     struct step_work work = decodes(DECODES);
-    uint32_t whole = pacer_room(&pacer, &work, 0, PROMPT);
+    uint32_t whole = pacer_budget(&pacer, &work, 0, PROMPT);
     step_work_add_prompt(&work, 0, 300);
-    uint32_t rest = pacer_room(&pacer, &work, 0, PROMPT);
+    uint32_t rest = pacer_budget(&pacer, &work, 0, PROMPT);
     assert_true(rest <= whole - 288 && rest >= whole - 336);
-    assert_int_equal(pacer_room(&pacer, &work, 0, 40), 40);
+    assert_int_equal(pacer_budget(&pacer, &work, 0, 40), 40);
     step_work_add_prompt(&work, 0, rest);
-    assert_int_equal(pacer_room(&pacer, &work, 0, PROMPT), 0);
+    assert_int_equal(pacer_budget(&pacer, &work, 0, PROMPT), 0);
 }
 
 // The engine's thread woke up late: one step was measured long, and the next at almost nothing.

@@ -60,7 +60,7 @@ struct request {
     struct buf piece; // text of one event, its capacity is for the longest
     struct nvllm_times times;
     uint32_t counts_slot; // of the token counts (token_count_slots.h); 0: none
-    uint32_t num_flights; // launched steps whose schedules point to its sequence
+    uint32_t num_inflight; // launched steps whose schedules point to its sequence
     bool has_ended; // its last event was delivered
     enum nvllm_finish_reason finish_reason; // set when it ends
 

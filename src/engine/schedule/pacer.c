@@ -11,7 +11,7 @@ static const double kept = 0.98; // weight of the steps before, at each new one
 // Sweeps of the solver, which begins at the costs before: after a step with a prompt, and without.
 static const int num_sweeps = 32, num_sweeps_decodes = 2;
 static const double slower = 1.15; // auto: most seconds of a long prompt, by those without pacing
-static const double least_room = 0.25; // of what decodes alone take
+static const double prompt_share_min = 0.25; // of what decodes alone take
 static const uint32_t missed_steps = 8; // after so many a missed target is told
 static const double few = 0.02; // share of the steps that may take longer than the target
 static const double excess_step = 0.05, excess_max = 1.5;
@@ -90,7 +90,7 @@ static double seconds_alone(const struct pacer *pacer, const struct step_work *w
 }
 
 // Whether the target cannot be held: several steps in a row were longer, although prompts had the
-// smallest part that pacer_room gives. Returns such a step's time, once; else 0.
+// smallest part that pacer_budget gives. Returns such a step's time, once; else 0.
 static double learn_missed(struct pacer *pacer, const struct step_work *work) {
     if (pacer->options.pace != PACE_TARGET || !work->num_decodes) return 0;
     uint32_t part_min = pacer->options.part_min;
@@ -99,8 +99,8 @@ static double learn_missed(struct pacer *pacer, const struct step_work *work) {
     least.num_prompt_tokens = part_min;
     least.prompt_context *= (double)part_min / work->num_prompt_tokens;
     double seconds = pacer_predict(pacer, &least);
-    double room = seconds_alone(pacer, work) * (1 + least_room);
-    if (seconds < room) seconds = room;
+    double bound = seconds_alone(pacer, work) * (1 + prompt_share_min);
+    if (seconds < bound) seconds = bound;
     pacer->num_missed = seconds > pacer->options.target_seconds ? pacer->num_missed + 1 : 0;
     return pacer->num_missed == missed_steps ? seconds : 0;
 }
@@ -156,10 +156,10 @@ double pacer_measure(struct pacer *pacer, const struct step_work *work, double s
 }
 
 // Most tokens, up to `most`, with which the step stays within the target.
-static uint32_t room_of_target(const struct pacer *pacer, const struct step_work *work,
-                               uint32_t start, uint32_t most) {
+static uint32_t budget_of_target(const struct pacer *pacer, const struct step_work *work,
+                                 uint32_t start, uint32_t most) {
     double target = pacer->options.target_seconds / pacer->excess;
-    double least = seconds_alone(pacer, work) * (1 + least_room);
+    double least = seconds_alone(pacer, work) * (1 + prompt_share_min);
     if (target < least) target = least;
     uint32_t low = 0, high = most;
     while (low < high) {
@@ -177,8 +177,8 @@ static uint32_t room_of_target(const struct pacer *pacer, const struct step_work
 
 // With n tokens in each part, a prompt token takes each + fixed / n seconds. That is to be at most
 // `slower` times each + fixed / N, with N tokens in each part of unpaced steps.
-static uint32_t room_of_auto(const struct pacer *pacer, const struct step_work *work,
-                             uint32_t start) {
+static uint32_t budget_of_auto(const struct pacer *pacer, const struct step_work *work,
+                               uint32_t start) {
     struct step_work token = {0};
     step_work_add_prompt(&token, start, 1);
     double extra = pacer->costs[CONSTANT] + pacer->costs[HAS_PROMPT];
@@ -191,18 +191,18 @@ static uint32_t room_of_auto(const struct pacer *pacer, const struct step_work *
     return num_tokens > work->num_prompt_tokens ? num_tokens - work->num_prompt_tokens : 0;
 }
 
-uint32_t pacer_room(const struct pacer *pacer, const struct step_work *work, uint32_t start,
-                    uint32_t most) {
-    uint32_t room = most, trusted = 2 * pacer->most_measured, used = work->num_prompt_tokens;
+uint32_t pacer_budget(const struct pacer *pacer, const struct step_work *work, uint32_t start,
+                      uint32_t most) {
+    uint32_t budget = most, trusted = 2 * pacer->most_measured, used = work->num_prompt_tokens;
     if (pacer->options.pace == PACE_OFF || !work->num_decodes) return most;
-    if (pacer->options.pace == PACE_TARGET) room = room_of_target(pacer, work, start, most);
-    if (pacer->options.pace == PACE_AUTO) room = room_of_auto(pacer, work, start);
+    if (pacer->options.pace == PACE_TARGET) budget = budget_of_target(pacer, work, start, most);
+    if (pacer->options.pace == PACE_AUTO) budget = budget_of_auto(pacer, work, start);
     trusted = trusted > used ? trusted - used : 0;
-    if (room > trusted) room = trusted;
-    if (room >= most) return most;
-    if (room >= 4 * PACER_STEP) room -= room % PACER_STEP;
+    if (budget > trusted) budget = trusted;
+    if (budget >= most) return most;
+    if (budget >= 4 * PACER_STEP) budget -= budget % PACER_STEP;
     uint32_t part_min = pacer->options.part_min;
-    if (room && room >= part_min) return room;
+    if (budget && budget >= part_min) return budget;
     if (used) return 0;
     return most < part_min ? most : part_min;
 }

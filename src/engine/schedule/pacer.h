@@ -78,8 +78,8 @@ void step_work_add_prompt(struct step_work *work, uint32_t start, uint32_t num_t
 double pacer_measure(struct pacer *pacer, const struct step_work *work, double seconds);
 // How many tokens of a prompt from position `start` on, at most `most` (1 or more), the step may
 // run besides. 0: none, because it has others'.
-uint32_t pacer_room(const struct pacer *pacer, const struct step_work *work, uint32_t start,
-                    uint32_t most);
+uint32_t pacer_budget(const struct pacer *pacer, const struct step_work *work, uint32_t start,
+                      uint32_t most);
 // Seconds of a step, by the fit. 0: nothing was measured.
 double pacer_predict(const struct pacer *pacer, const struct step_work *work);
 

@@ -217,8 +217,8 @@ static void schedule_decodes(struct scheduler *s) {
 }
 
 // Most of a sequence's next tokens, `uncomputed` from `start` on, that this step may run.
-static uint32_t prompt_room(const struct scheduler *s, uint32_t start, uint32_t uncomputed) {
-    return pacer_room(&s->pacer, &s->schedule->work, start, min_u32(uncomputed, budget_left(s)));
+static uint32_t prompt_budget(const struct scheduler *s, uint32_t start, uint32_t uncomputed) {
+    return pacer_budget(&s->pacer, &s->schedule->work, start, min_u32(uncomputed, budget_left(s)));
 }
 
 // Continues the prefill that an earlier step began. It preempts others for its first token, so that
@@ -229,7 +229,7 @@ static void schedule_partial_prefill(struct scheduler *s) {
     uint64_t num_entries =
         (uint64_t)seq->num_blocks + s->blocks.num_free / s->config.groups.num_groups;
     uint64_t left = num_entries * s->config.block_size - seq->num_computed_tokens;
-    uint32_t num_tokens = prompt_room(s, seq->num_computed_tokens, sequence_num_uncomputed(seq));
+    uint32_t num_tokens = prompt_budget(s, seq->num_computed_tokens, sequence_num_uncomputed(seq));
     if (num_tokens > left) num_tokens = (uint32_t)left;
     bool has_grown = block_manager_grow(&s->blocks, seq, seq->num_computed_tokens + num_tokens);
     CHECK(has_grown, "%u tokens", num_tokens);
@@ -345,7 +345,7 @@ static void admit_waiting(struct scheduler *s) {
         if (num_taken + reserved > s->blocks.num_free) return;
         uint32_t start = seq->num_matched * s->config.block_size;
         uint32_t uncomputed = seq->num_tokens - start;
-        uint32_t num_tokens = prompt_room(s, start, uncomputed);
+        uint32_t num_tokens = prompt_budget(s, start, uncomputed);
         if (!num_tokens) return;
         if (!is_mixed && num_tokens < uncomputed && s->schedule->num_items > 0) return;
         admit(s, seq, num_tokens);

@@ -17,7 +17,7 @@ struct scheduler {
     struct sequence_queue waiting; // these hold no blocks
     struct sequence_queue running; // these hold blocks: they are active
     // The running sequence whose prompt is computed only in part, or that runs ahead, or NULL.
-    // There is at most one: a prompt is cut only where the budget, the pacer's room or the free
+    // There is at most one: a prompt is cut only where the budget, the pacer or the free
     // blocks end, and then nobody else is admitted.
     struct sequence *partial_prefill;
 

@@ -3,8 +3,8 @@
 #ifndef ENGINE_STEP_MODEL_RUNNER_INTERNAL_H
 #define ENGINE_STEP_MODEL_RUNNER_INTERNAL_H
 
-#include "engine/executor/rank_sampling.h"
 #include "engine/step/model_runner.h"
+#include "engine/step/rank_sampling.h"
 
 // A recorded step of decodes, for one number of sequences. In two parts, because late masks come
 // between them.

@@ -1,8 +1,8 @@
 /* Sampling shared out among CPU ranks: each takes some rows, gathers their logits and writes their
  * results where all ranks read them. So a row is sampled once, by the same code as with one rank.
  * */
-#ifndef ENGINE_EXECUTOR_RANK_SAMPLING_H
-#define ENGINE_EXECUTOR_RANK_SAMPLING_H
+#ifndef ENGINE_STEP_RANK_SAMPLING_H
+#define ENGINE_STEP_RANK_SAMPLING_H
 
 #include "comm/comm.h"
 

@@ -1,4 +1,4 @@
-#include "engine/executor/rank_sampling.h"
+#include "engine/step/rank_sampling.h"
 
 #include <stdlib.h>
 
