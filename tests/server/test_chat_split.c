@@ -4,6 +4,7 @@
 
 #include "server/chat/chat_split.h"
 #include "support/cmocka_all.h"
+#include "support/cuts.h"
 
 enum { LINE_MAX_BYTES = 512 };
 
@@ -59,7 +60,9 @@ static void expect(struct answer answer, const char *format) {
     size_t len = strlen(answer.text);
     answer.options.format = format ? tool_format_find(format) : NULL;
     for (size_t first = 0; first <= len; first++) {
-        for (size_t second = first; second <= len; second++) run(&answer, first, second);
+        for (size_t second = first; second <= len; second = cuts_next(first, second, len)) {
+            run(&answer, first, second);
+        }
     }
 }
 

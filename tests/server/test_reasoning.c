@@ -4,6 +4,7 @@
 
 #include "server/chat/reasoning.h"
 #include "support/cmocka_all.h"
+#include "support/cuts.h"
 
 static const char no_prompt[] = "<|im_start|>assistant\n";
 static const char opening_prompt[] = "<|im_start|>assistant\n<think>\n";
@@ -44,7 +45,7 @@ static void expect(const char *prompt, const char *answer, const char *reasoning
                    const char *content_wanted) {
     size_t len = strlen(answer);
     for (size_t first = 0; first <= len; first++) {
-        for (size_t second = first; second <= len; second++) {
+        for (size_t second = first; second <= len; second = cuts_next(first, second, len)) {
             expect_cut(true, prompt, answer, (size_t[]){first, second}, reasoning_wanted,
                        content_wanted);
         }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "support/cmocka_all.h"
+#include "support/cuts.h"
 
 static void close_bracket(struct tool_trace *trace) {
     if (trace->open) assert_int_equal(buf_append_str(&trace->line, ") ", NULL), OK);
@@ -92,7 +93,7 @@ void tool_trace_fini(struct tool_trace *trace) {
 void tool_trace_expect(const char *format, const char *answer, const char *wanted) {
     size_t len = strlen(answer);
     for (size_t first = 0; first <= len; first++) {
-        for (size_t second = first; second <= len; second++) {
+        for (size_t second = first; second <= len; second = cuts_next(first, second, len)) {
             struct tool_trace trace;
             tool_trace_begin(&trace, format);
             tool_trace_push(&trace, answer, first);

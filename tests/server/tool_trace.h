@@ -22,7 +22,7 @@ const char *tool_trace_finish(struct tool_trace *trace);
 const char *tool_trace_line(struct tool_trace *trace);
 void tool_trace_fini(struct tool_trace *trace);
 
-// The answer cut at every place, and at every two, makes this line.
+// The answer cut at every place, and at two as support/cuts.h says, makes this line.
 void tool_trace_expect(const char *format, const char *answer, const char *wanted);
 
 #endif
