@@ -496,6 +496,35 @@ static void large(void **state) {
     buf_fini(&text);
 }
 
+// Of 900 pairs of alternatives 870 exclude each other, and the object has 60 more members. So these
+// pairs must not count as written.
+static void exclusive(void **state) {
+    (void)state;
+    struct buf text = {0};
+    struct grammar *grammar;
+    struct err err = {0};
+    append(&text, "{'type':'object','required':['p0'],'properties':{", 1);
+    for (int i = 0; i < 60; i++) {
+        assert_int_equal(buf_appendf(&text, NULL, "%s'p%d':{'type':'integer'}", i ? "," : "", i),
+                         OK);
+    }
+    append(&text, "},'allOf':[", 1);
+    for (int i = 0; i < 60; i++) {
+        const char *before = i == 0 ? "{'anyOf':[" : i == 30 ? "]},{'anyOf':[" : ",";
+        assert_int_equal(buf_appendf(&text, NULL,
+                                     "%s{'properties':{'t':{'const':%d}},'required':['t']}", before,
+                                     i % 30),
+                         OK);
+    }
+    append(&text, "]}]}", 1);
+    if (add(&grammar, text.data, NULL, NULL, &err)) fail_msg("%s", err.message);
+    struct automaton *automaton = fixture_run(grammar, vocabulary);
+    check_list(automaton, "{'p0':1,'t':29}|{'p0':1,'p59':2,'t':0}", true);
+    check_list(automaton, "{'p0':1}|{'p0':1,'t':30}|{'p0':1,'p59':'','t':0}", false);
+    automaton_release(automaton);
+    buf_fini(&text);
+}
+
 // Reading may take too much memory at any place. NANOVLLM_TEST_ALL=1 tries more of them.
 static void memory(void **state) {
     (void)state;
@@ -531,7 +560,7 @@ int main(void) {
         cmocka_unit_test(objects),    cmocka_unit_test(arrays),    cmocka_unit_test(combinations),
         cmocka_unit_test(references), cmocka_unit_test(key_order), cmocka_unit_test(space),
         cmocka_unit_test(refused),    cmocka_unit_test(report),    cmocka_unit_test(empty),
-        cmocka_unit_test(large),      cmocka_unit_test(memory),
+        cmocka_unit_test(large),      cmocka_unit_test(memory),    cmocka_unit_test(exclusive),
     };
     vocabulary = fixture_json_vocabulary();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -278,70 +278,13 @@ uint32_t states_loosen(struct automaton *automaton, uint32_t id) {
 
 // ---- rows ----
 
-// Adds to the signature of each class which sets, of those that decide about the next byte of `e`,
-// it is in. Classes with equal signatures lead to equal states, so few derivatives are made.
-static void sign(struct automaton *automaton, uint32_t e, uint64_t *signatures) {
-    struct exprs *exprs = automaton->exprs;
-    for (; exprs_count(exprs, 1);) {
-        struct expr_node node = exprs->nodes[e];
-        switch ((enum expr_kind)node.kind) {
-        case EXPR_KIND_NOTHING:
-        case EXPR_KIND_EPSILON:
-            return;
-        case EXPR_KIND_BYTES: {
-            uint64_t mark = expr_mix(node.a + 1);
-            const struct expr_set *set = &exprs->sets[node.a];
-            unsigned char byte;
-            if (expr_set_is_single(set, &byte)) {
-                signatures[exprs->class_of[byte]] += mark;
-                return;
-            }
-            for (uint32_t k = 0; k < exprs->num_classes; k++) {
-                if (expr_set_has(set, exprs->class_byte[k])) signatures[k] += mark;
-            }
-            return;
-        }
-        case EXPR_KIND_CONCAT:
-            sign(automaton, node.a, signatures);
-            if (!expr_is_nullable(exprs, node.a)) return;
-            e = node.b;
-            continue;
-        case EXPR_KIND_ALT:
-        case EXPR_KIND_AND:
-            for (uint32_t i = 0; i < node.b; i++) {
-                sign(automaton, exprs->lists[node.a + i], signatures);
-            }
-            return;
-        case EXPR_KIND_JSON:
-            signatures[exprs->class_of['"']] += expr_mix(~UINT64_C(1));
-            signatures[exprs->class_of['\\']] += expr_mix(~UINT64_C(2));
-            for (uint32_t k = 0; k < exprs->num_classes; k++) {
-                if (exprs->class_byte[k] < 0x20) signatures[k] += expr_mix(~UINT64_C(3));
-            }
-            e = node.a;
-            continue;
-        case EXPR_KIND_NOT:
-        case EXPR_KIND_REPEAT:
-            e = node.a;
-            continue;
-        case EXPR_KIND_JSON_ESCAPE:
-        case EXPR_KIND_JSON_HEX:
-        case EXPR_KIND_JSON_PAIR:
-            for (const char *p = "\"\\/bfnrtu0123456789abcdefABCDEF"; *p; p++) {
-                signatures[exprs->class_of[(unsigned char)*p]] += expr_mix(~(uint64_t)(4 + *p));
-            }
-            return;
-        }
-    }
-}
-
 bool states_make_row(struct automaton *automaton, uint32_t id) {
     struct exprs *exprs = automaton->exprs;
     uint32_t num_classes = exprs->num_classes;
     uint64_t signatures[256] = {0};
     struct state state = automaton->states[id];
     for (uint32_t i = 0; i < state.len; i++) {
-        sign(automaton, automaton->threads[state.first + i].expr, signatures);
+        exprs_sign(exprs, automaton->threads[state.first + i].expr, signatures);
     }
     uint32_t need = (automaton->num_rows + 1) * num_classes;
     if (!exprs_grow(exprs, &automaton->rows, &automaton->rows_capacity, need,

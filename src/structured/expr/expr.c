@@ -102,16 +102,16 @@ uint32_t exprs_fail(struct exprs *exprs, enum status status, const char *format,
 
 // ---- nodes ----
 
-static uint64_t hash_node(const struct exprs *exprs, const struct expr_node *node) {
+static uint32_t hash_node(const struct exprs *exprs, const struct expr_node *node) {
     uint64_t hash = node->kind;
     if (node->kind == EXPR_KIND_ALT || node->kind == EXPR_KIND_AND) {
         for (uint32_t i = 0; i < node->b; i++) {
             hash = expr_mix(hash * 31 + exprs->lists[node->a + i]);
         }
-        return hash;
+        return (uint32_t)hash;
     }
-    hash = expr_mix(hash << 32 ^ node->a);
-    return expr_mix(hash ^ ((uint64_t)node->b << 32 | node->c));
+    hash = (hash << 32 | node->a) * UINT64_C(0x9e3779b97f4a7c15);
+    return (uint32_t)expr_mix(hash ^ ((uint64_t)node->b << 32 | node->c));
 }
 
 static bool node_equals(const struct exprs *exprs, const struct expr_node *x,
@@ -123,27 +123,31 @@ static bool node_equals(const struct exprs *exprs, const struct expr_node *x,
     return x->a == y->a && x->c == y->c;
 }
 
-// Doubles a table of ids + 1 when it is more than half full. The caller inserts anew.
-static bool grow_table(struct exprs *exprs, uint32_t **table, uint32_t *len, uint32_t count,
+// Doubles a table of elements of `size` bytes when it is more than half full, and clears it. The
+// caller inserts anew.
+static bool grow_table(struct exprs *exprs, void *table, uint32_t *len, uint32_t count, size_t size,
                        bool *moved) {
     *moved = false;
     if ((uint64_t)count * 2 + 2 <= *len) return true;
-    if (!exprs_grow(exprs, table, len, *len ? *len * 2 : 256, sizeof **table)) return false;
-    memset(*table, 0, *len * sizeof **table);
+    if (!exprs_grow(exprs, table, len, *len ? *len * 2 : 256, size)) return false;
+    void *cleared;
+    memcpy(&cleared, table, sizeof cleared);
+    memset(cleared, 0, *len * size);
     *moved = true;
     return true;
 }
 
 static bool node_table_grow(struct exprs *exprs) {
     bool moved;
-    if (!grow_table(exprs, &exprs->node_table, &exprs->node_table_len, exprs->num_nodes, &moved)) {
+    if (!grow_table(exprs, &exprs->node_table, &exprs->node_table_len, exprs->num_nodes,
+                    sizeof *exprs->node_table, &moved)) {
         return false;
     }
     for (uint32_t id = 0; moved && id < exprs->num_nodes; id++) {
-        uint32_t mask = exprs->node_table_len - 1;
-        uint32_t at = (uint32_t)hash_node(exprs, &exprs->nodes[id]) & mask;
-        while (exprs->node_table[at]) at = (at + 1) & mask;
-        exprs->node_table[at] = id + 1;
+        uint32_t mask = exprs->node_table_len - 1, hash = hash_node(exprs, &exprs->nodes[id]);
+        uint32_t at = hash & mask;
+        while (exprs->node_table[at].id) at = (at + 1) & mask;
+        exprs->node_table[at] = (struct expr_entry){id + 1, hash};
     }
     return true;
 }
@@ -220,10 +224,11 @@ static uint32_t node_depth(const struct exprs *exprs, const struct expr_node *no
 static uint32_t intern(struct exprs *exprs, struct expr_node *node, bool *is_new) {
     *is_new = false;
     if (!exprs_count(exprs, 1) || !node_table_grow(exprs)) return EXPR_NOTHING;
-    uint32_t mask = exprs->node_table_len - 1;
-    uint32_t at = (uint32_t)hash_node(exprs, node) & mask;
-    for (; exprs->node_table[at]; at = (at + 1) & mask) {
-        uint32_t id = exprs->node_table[at] - 1;
+    uint32_t mask = exprs->node_table_len - 1, hash = hash_node(exprs, node);
+    uint32_t at = hash & mask;
+    for (; exprs->node_table[at].id; at = (at + 1) & mask) {
+        if (exprs->node_table[at].hash != hash) continue;
+        uint32_t id = exprs->node_table[at].id - 1;
         if (node_equals(exprs, &exprs->nodes[id], node)) return id;
     }
     if (!exprs_grow(exprs, &exprs->nodes, &exprs->nodes_capacity, exprs->num_nodes + 1,
@@ -241,7 +246,7 @@ static uint32_t intern(struct exprs *exprs, struct expr_node *node, bool *is_new
     node->depth = (uint16_t)depth;
     CHECK(flag_live(flags) != (EXPR_LIVE | EXPR_DEAD), "kind=%u", node->kind);
     exprs->nodes[exprs->num_nodes] = *node;
-    exprs->node_table[at] = ++exprs->num_nodes;
+    exprs->node_table[at] = (struct expr_entry){++exprs->num_nodes, hash};
     *is_new = true;
     return exprs->num_nodes - 1;
 }
@@ -309,7 +314,8 @@ static uint32_t set_hash(const struct expr_set *set) {
 uint32_t exprs_intern_set(struct exprs *exprs, const struct expr_set *set, bool splits) {
     bool moved;
     if (!(set->bytes[0] | set->bytes[1] | set->bytes[2] | set->bytes[3])) return EXPR_NOTHING;
-    if (!grow_table(exprs, &exprs->set_table, &exprs->set_table_len, exprs->num_sets, &moved)) {
+    if (!grow_table(exprs, &exprs->set_table, &exprs->set_table_len, exprs->num_sets,
+                    sizeof *exprs->set_table, &moved)) {
         return EXPR_NOTHING;
     }
     uint32_t mask = exprs->set_table_len - 1;

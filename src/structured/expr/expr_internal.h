@@ -44,7 +44,11 @@ struct exprs {
     uint32_t lists_len, lists_capacity;
     struct expr_set *sets; // [num_sets], different ones
     uint32_t num_sets, sets_capacity;
-    uint32_t *node_table; // [node_table_len], node ids + 1, open addressing
+    // Open addressing; id 0 is free.
+    struct expr_entry {
+        uint32_t id; // a node + 1
+        uint32_t hash;
+    } * node_table; // [node_table_len]
     uint32_t node_table_len;
     uint32_t *set_table; // [set_table_len], set ids + 1
     uint32_t set_table_len;
@@ -57,6 +61,7 @@ struct exprs {
     uint32_t memo_len, memo_count;
 
     // Bytes that no set tells apart have one class. A class has one byte that stands for all.
+    uint32_t byte_exprs[256]; // the expression of each single byte; 0: not made yet
     uint8_t class_of[256];
     uint8_t class_byte[256]; // [num_classes]
     uint32_t num_classes;
@@ -100,6 +105,10 @@ uint32_t exprs_and_scratch(struct exprs *exprs, uint32_t base);
 
 // What may follow `byte`: the strings s with byte s in `e`.
 uint32_t exprs_derive(struct exprs *exprs, uint32_t e, unsigned char byte);
+// Adds to the signature of each class which sets, of those that decide about the next byte of `e`,
+// it is in. Classes with equal signatures lead to equal sets of strings, so few derivatives are
+// made.
+void exprs_sign(struct exprs *exprs, uint32_t e, uint64_t *signatures);
 // Whether `e` has some string. Counts steps; false after an error.
 bool exprs_is_live(struct exprs *exprs, uint32_t e);
 // Whether some character from first to last can follow next in `e`, a set of texts.

@@ -19,12 +19,16 @@ uint32_t expr_byte_range(struct exprs *exprs, unsigned char first, unsigned char
     return exprs_intern_set(exprs, &set, true);
 }
 
+static uint32_t one_byte(struct exprs *exprs, unsigned char byte) {
+    uint32_t *known = &exprs->byte_exprs[byte];
+    if (!*known) *known = expr_byte_range(exprs, byte, byte);
+    return *known;
+}
+
 uint32_t expr_literal(struct exprs *exprs, const void *bytes, size_t len) {
     const unsigned char *at = bytes;
     uint32_t result = EXPR_EPSILON;
-    while (len-- > 0) {
-        result = expr_concat(exprs, expr_byte_range(exprs, at[len], at[len]), result);
-    }
+    while (len-- > 0) result = expr_concat(exprs, one_byte(exprs, at[len]), result);
     return result;
 }
 
@@ -218,8 +222,7 @@ uint32_t expr_json_literal(struct exprs *exprs, const char *text, size_t len) {
             escape[1] = letters[value - values];
             escape_len = 2;
         }
-        uint32_t e =
-            escape_len ? expr_literal(exprs, escape, escape_len) : expr_literal(exprs, &text[i], 1);
+        uint32_t e = escape_len ? expr_literal(exprs, escape, escape_len) : one_byte(exprs, c);
         result = expr_concat(exprs, e, result);
     }
     return result;

@@ -48,6 +48,17 @@ void *schema_alloc(struct schema_reader *reader, size_t size) {
     return memory;
 }
 
+void *schema_grow(struct schema_reader *reader, void *list, size_t len, size_t *capacity,
+                  size_t size) {
+    if (len < *capacity) return list;
+    size_t more = *capacity ? 2 * *capacity : 16;
+    void *grown = schema_alloc(reader, more * size);
+    if (!grown) return NULL;
+    if (len) memcpy(grown, list, len * size);
+    *capacity = more;
+    return grown;
+}
+
 const char *schema_say(struct schema_reader *reader, const json_t *schema, const char *format,
                        ...) {
     // Finding a place takes a walk through the schema.
@@ -319,9 +330,10 @@ static uint32_t node_call(struct schema_reader *reader, uint32_t node) {
     struct schema_node *at = node_at(reader, node);
     if (!at->has_rule) {
         at->rule = grammar_rule(reader->grammar, "a value of the JSON schema");
+        at->call = grammar_call(reader->grammar, at->rule);
         at->has_rule = true;
     }
-    return grammar_call(reader->grammar, at->rule);
+    return at->call;
 }
 
 static void expand_node(struct schema_reader *reader, uint32_t node) {
@@ -450,6 +462,8 @@ enum status schema_add(struct grammar *grammar, const json_t *schema,
     schema_refs_fini(&reader.refs);
     strmap_fini(&reader.node_of);
     strmap_fini(&reader.pattern_of);
+    strmap_fini(&reader.key_of);
+    strmap_fini(&reader.object_of);
     free(reader.nodes);
     arena_fini(&reader.arena);
     return reader.status;

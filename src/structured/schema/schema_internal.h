@@ -149,9 +149,16 @@ struct schema_node {
     uint32_t num_literals;
     enum { NODE_NEW, NODE_OPEN, NODE_DONE } state;
     bool has_rule;
-    uint32_t rule;
+    uint32_t rule, call; // the item that calls it
     uint32_t item; // when done
     size_t weight; // members of its objects, when it is part of other terminals
+};
+
+// An object that was written, to write equal ones once.
+struct schema_made {
+    uint32_t item;
+    bool is_shared; // it has a second use
+    size_t weight;
 };
 
 struct schema_reader {
@@ -165,8 +172,11 @@ struct schema_reader {
     size_t num_nodes, nodes_capacity;
     struct strmap node_of; // a list of literals, as bytes
     struct strmap pattern_of; // an expression's text -> its expr
+    struct strmap key_of; // a key -> the expr of it with its colon
+    struct strmap object_of; // parts of an object -> index of made
+    struct schema_made *made; // [num_made]
+    size_t num_made, made_capacity;
     size_t depth; // nodes that are being expanded
-    bool needs_distinct; // minProperties would need keys that differ from each other
     size_t weight; // members of the objects of the open node
     size_t num_runs, num_keywords, num_sentences, num_bytes; // so far, all are limited
     size_t num_parts; // members and items written so far, limited
@@ -196,6 +206,9 @@ bool schema_failed(struct schema_reader *reader);
 void schema_count_part(struct schema_reader *reader);
 // From the arena; NULL after schema_fail.
 void *schema_alloc(struct schema_reader *reader, size_t size);
+// The list of `len` elements with room for one more.
+void *schema_grow(struct schema_reader *reader, void *list, size_t len, size_t *capacity,
+                  size_t size);
 
 // ---- nodes (schema.c) ----
 
@@ -300,7 +313,31 @@ enum schema_format { SCHEMA_FORMAT_KNOWN, SCHEMA_FORMAT_UNKNOWN, SCHEMA_FORMAT_R
 enum schema_format schema_format_expr(struct schema_reader *reader, const char *name, bool wide,
                                       uint32_t *expr, bool *is_raw);
 
-// ---- objects and arrays (schema_object.c, schema_array.c) ----
+// ---- objects and arrays (schema_object.c, schema_order.c, schema_array.c) ----
+
+// A key that the schema names.
+struct schema_name {
+    const char *key;
+    size_t len;
+    bool required;
+    uint32_t node; // of the value; SCHEMA_NOTHING: the key must not be there
+    uint32_t item; // key, colon and value
+};
+struct schema_order {
+    struct schema_reader *reader;
+    const struct schema_object *limits;
+    const struct schema_name *names; // [num_names]
+    size_t num_names;
+    uint32_t others; // item: a member that is not named
+    uint32_t extra; // item: the member that limits->extra asks for
+    bool has_others;
+    bool needs_distinct; // out: minProperties would need keys that differ from each other
+    size_t min, max; // of members
+    uint32_t *memo; // [num_names + 1][num_counts], items
+    size_t num_counts;
+};
+// The members, with commas between.
+uint32_t schema_order_members(struct schema_order *order);
 
 // The literals that the value of `key` must satisfy. Returns their node.
 uint32_t schema_member_node(struct schema_reader *reader, const struct schema_object *object,

@@ -11,14 +11,7 @@
 
 #include "structured/schema/schema_internal.h"
 
-enum { CLASSES_MAX = 64, STATES_MAX = 4000, RULE_EVERY = 16 };
-
-struct name {
-    const char *key;
-    size_t len;
-    bool required;
-    uint32_t item; // key, colon and value
-};
+enum { CLASSES_MAX = 64 };
 
 struct class {
     uint32_t keys; // decoded
@@ -30,18 +23,19 @@ struct object {
     const struct schema_object *limits;
     const struct schema_group **groups; // [num_groups], in the order of the schema
     size_t num_groups;
-    struct name *names; // [num_names]
+    struct schema_name *names; // [num_names]
     size_t num_names;
     const json_t **pattern_schemas; // [num_patterns], the groups' schemas that have them
     const char **patterns;
     size_t *pattern_lens;
     size_t num_patterns;
+    uint32_t allowed; // decoded keys that propertyNames allows
+    struct class classes[CLASSES_MAX]; // [num_classes], of members that are not named
+    uint32_t class_nodes[CLASSES_MAX];
+    size_t num_classes;
     uint32_t others; // item: a member that is not named
     uint32_t extra; // item: the member that limits->extra asks for
     bool has_others;
-    size_t min, max; // members
-    uint32_t *memo; // [num_names + 1][max or min + 1], items + 1
-    size_t num_counts;
 };
 
 // ---- which schemas a member has ----
@@ -167,7 +161,7 @@ static void add_name(struct object *object, struct strmap *known, const char *ke
     uint32_t index;
     if (!strmap_get(known, key, len, &index)) {
         index = (uint32_t)object->num_names++;
-        object->names[index] = (struct name){.key = key, .len = len};
+        object->names[index] = (struct schema_name){.key = key, .len = len};
         enum status status = strmap_put(known, key, len, index, NULL, object->reader->err);
         if (status && !object->reader->status) object->reader->status = status;
     }
@@ -208,13 +202,27 @@ static void collect_names(struct object *object) {
     strmap_fini(&known);
 }
 
-// `"key" : value`; `content` is the inside of the key's quotes.
-static uint32_t member_item(struct object *object, uint32_t content, uint32_t node) {
-    struct schema_reader *reader = object->reader;
+// `"content" :`
+static uint32_t key_expr(struct schema_reader *reader, uint32_t content) {
     struct exprs *exprs = reader->exprs;
     uint32_t quote = expr_string(exprs, "\"");
     uint32_t key = expr_concat(exprs, content, expr_concat(exprs, quote, reader->colon));
-    key = expr_concat(exprs, quote, key);
+    return expr_concat(exprs, quote, key);
+}
+
+// The same for a name. Branches of an object have the same names.
+static uint32_t name_expr(struct schema_reader *reader, const struct schema_name *name) {
+    uint32_t key;
+    if (strmap_get(&reader->key_of, name->key, name->len, &key)) return key;
+    key = key_expr(reader, expr_json_literal(reader->exprs, name->key, name->len));
+    enum status status = strmap_put(&reader->key_of, name->key, name->len, key, NULL, reader->err);
+    if (status && !reader->status) reader->status = status;
+    return key;
+}
+
+// `"key" : value`
+static uint32_t member_item(struct object *object, uint32_t key, uint32_t node) {
+    struct schema_reader *reader = object->reader;
     uint32_t value = schema_node_item(reader, node);
     schema_count_part(reader);
     uint32_t items[] = {grammar_terminal(reader->grammar, key), value};
@@ -333,228 +341,127 @@ static uint32_t all_other_keys(struct object *object) {
     return keys;
 }
 
-static void make_others(struct object *object, const uint32_t *class_items,
-                        const struct class *classes, const uint32_t *nodes, size_t count) {
+// The classes of keys whose members may be there.
+static void collect_classes(struct object *object) {
     struct schema_reader *reader = object->reader;
-    object->has_others = count > 0;
-    object->others = grammar_choice(reader->grammar, class_items, count);
-    const struct schema_extra *extra = object->limits->extra;
-    if (!extra) return;
+    // The usual closed object needs no keys at all.
+    char none = 0;
+    if (!object->num_patterns && class_node(object, &none, NULL) == SCHEMA_NOTHING) return;
+    size_t count = make_classes(object, all_other_keys(object), object->classes);
+    for (size_t i = 0; i < count && !schema_failed(reader); i++) {
+        uint32_t node = class_node(object, object->classes[i].matched, NULL);
+        if (node == SCHEMA_NOTHING || is_nothing(reader, object->classes[i].keys)) continue;
+        object->classes[object->num_classes] = object->classes[i];
+        object->class_nodes[object->num_classes++] = node;
+    }
+}
+
+static uint32_t class_item(struct object *object, uint32_t keys, uint32_t node) {
+    struct schema_reader *reader = object->reader;
+    return member_item(object, key_expr(reader, expr_json_content(reader->exprs, keys)), node);
+}
+
+static void make_others(struct object *object) {
+    struct schema_reader *reader = object->reader;
     uint32_t items[CLASSES_MAX];
     size_t num_items = 0;
-    for (size_t i = 0; i < count; i++) {
-        uint32_t keys = expr_and(reader->exprs, classes[i].keys, extra->keys);
-        uint32_t node = nodes[i];
-        if (extra->literal.schema) node = class_node(object, classes[i].matched, &extra->literal);
+    for (size_t i = 0; i < object->num_classes; i++) {
+        items[num_items++] = class_item(object, object->classes[i].keys, object->class_nodes[i]);
+    }
+    object->has_others = num_items > 0;
+    object->others = grammar_choice(reader->grammar, items, num_items);
+    const struct schema_extra *extra = object->limits->extra;
+    if (!extra) return;
+    num_items = 0;
+    for (size_t i = 0; i < object->num_classes; i++) {
+        uint32_t keys = expr_and(reader->exprs, object->classes[i].keys, extra->keys);
+        uint32_t node = object->class_nodes[i];
+        if (extra->literal.schema) {
+            node = class_node(object, object->classes[i].matched, &extra->literal);
+        }
         if (node == SCHEMA_NOTHING || is_nothing(reader, keys)) continue;
-        items[num_items++] = member_item(object, expr_json_content(reader->exprs, keys), node);
+        items[num_items++] = class_item(object, keys, node);
     }
     object->extra = grammar_choice(reader->grammar, items, num_items);
 }
 
-static void collect_others(struct object *object) {
+// ---- one object ----
+
+// Finds the node of the name's value: SCHEMA_NOTHING where no value is allowed.
+static void find_value(struct object *object, struct schema_name *name) {
     struct schema_reader *reader = object->reader;
-    struct class classes[CLASSES_MAX];
-    uint32_t items[CLASSES_MAX], nodes[CLASSES_MAX];
-    size_t num_items = 0;
-    // The usual closed object needs no keys at all.
-    char none = 0;
-    bool is_closed = !object->num_patterns && class_node(object, &none, NULL) == SCHEMA_NOTHING;
-    uint32_t all = is_closed ? EXPR_NOTHING : all_other_keys(object);
-    size_t count = is_closed ? 0 : make_classes(object, all, classes);
-    for (size_t i = 0; i < count && !schema_failed(reader); i++) {
-        uint32_t node = class_node(object, classes[i].matched, NULL);
-        if (node == SCHEMA_NOTHING || is_nothing(reader, classes[i].keys)) continue;
-        uint32_t content = expr_json_content(reader->exprs, classes[i].keys);
-        classes[num_items] = classes[i];
-        nodes[num_items] = node;
-        items[num_items++] = member_item(object, content, node);
+    bool is_allowed = true;
+    name->node = SCHEMA_NOTHING;
+    if (object->limits->names) {
+        enum status status = expr_matches(reader->exprs, object->allowed, name->key, name->len,
+                                          &is_allowed, reader->err);
+        if (status && !reader->status) reader->status = status;
     }
-    make_others(object, items, classes, nodes, num_items);
+    if (!is_allowed) return;
+    uint32_t node = schema_member_node(reader, object->limits, name->key, name->len), expr;
+    uint32_t item = schema_node_item(reader, node);
+    if (schema_failed(reader)) return;
+    if (!grammar_as_expr(reader->grammar, item, &expr) || expr != EXPR_NOTHING) name->node = node;
 }
 
-// ---- the order of members ----
-
-static uint32_t sequence(struct object *object, uint32_t a, uint32_t b) {
-    return grammar_sequence(object->reader->grammar, (uint32_t[]){a, b}, 2);
-}
-
-static uint32_t behind_comma(struct object *object, uint32_t item) {
-    return sequence(object, grammar_terminal(object->reader->grammar, object->reader->comma), item);
-}
-
-static uint32_t nothing(struct object *object) {
-    return grammar_terminal(object->reader->grammar, EXPR_NOTHING);
-}
-
-static uint32_t choose(struct object *object, uint32_t a, uint32_t b) {
-    return grammar_choice(object->reader->grammar, (uint32_t[]){a, b}, 2);
-}
-
-static uint32_t repeat_others(struct object *object, size_t min, size_t max) {
-    if (!object->has_others) return min ? nothing(object) : GRAMMAR_EMPTY;
-    uint32_t bound = max >= EXPR_FOREVER ? EXPR_FOREVER : (uint32_t)max;
-    uint32_t one = behind_comma(object, object->others);
-    return grammar_repeat(object->reader->grammar, one, (uint32_t)min, bound);
-}
-
-// One of the members that are not named is the extra one, at most `rest` are others. Where its
-// value matters it is the last: of two equal keys readers keep the last.
-static uint32_t with_extra(struct object *object, bool is_first, size_t rest) {
-    struct grammar *grammar = object->reader->grammar;
-    bool is_last = object->limits->extra->literal.schema || rest != EXPR_FOREVER;
-    uint32_t after = is_last ? GRAMMAR_EMPTY : repeat_others(object, 0, EXPR_FOREVER);
-    uint32_t behind = sequence(object, behind_comma(object, object->extra), after);
-    if (!is_first) return sequence(object, repeat_others(object, 0, rest), behind);
-    uint32_t all = sequence(object, object->extra, after);
-    if (!rest || !object->has_others) return all;
-    size_t more = rest == EXPR_FOREVER ? rest : rest - 1;
-    uint32_t list[] = {object->others, repeat_others(object, 0, more), behind};
-    return choose(object, all, grammar_sequence(grammar, list, 3));
-}
-
-// The members that are not named, behind `count` others that count.
-static uint32_t end_of_members(struct object *object, size_t count) {
-    size_t min = object->min > count ? object->min - count : 0;
-    size_t max = object->max == EXPR_FOREVER ? EXPR_FOREVER : object->max - count;
-    bool is_first = count == 0; // no comma before
-    uint32_t none = min || object->limits->extra ? nothing(object) : GRAMMAR_EMPTY;
-    if (max == 0) return none;
-    if (min > 1 && object->has_others) {
-        object->reader->needs_distinct = true;
-        return none;
+// False: some required member has no value. The required ones come first, so such an object takes
+// little time: there may be thousands of them where schemas exclude each other by a member.
+static bool find_values(struct object *object) {
+    for (int required = 1; required >= 0; required--) {
+        for (size_t i = 0; i < object->num_names && !schema_failed(object->reader); i++) {
+            struct schema_name *name = &object->names[i];
+            if (name->required != (required == 1)) continue;
+            find_value(object, name);
+            if (required && name->node == SCHEMA_NOTHING) return false;
+        }
     }
-    size_t rest = max == EXPR_FOREVER ? EXPR_FOREVER : max - 1;
-    if (object->limits->extra) return with_extra(object, is_first, rest);
-    if (!is_first) return repeat_others(object, min, max);
-    if (!object->has_others) return none;
-    uint32_t all = sequence(object, object->others, repeat_others(object, 0, rest));
-    return min ? all : choose(object, all, GRAMMAR_EMPTY);
+    return true;
 }
 
-// Long lists are cut into rules: sequences are copied where they become longer.
-static uint32_t cut(struct object *object, size_t index, uint32_t item) {
-    uint32_t expr;
-    struct grammar *grammar = object->reader->grammar;
-    if (index % RULE_EVERY || grammar_as_expr(grammar, item, &expr)) return item;
-    uint32_t rule = grammar_rule(grammar, "the members of an object");
-    grammar_define(grammar, rule, item);
-    return grammar_call(grammar, rule);
-}
-
-// The members from `index` on, behind `count` others that count; with `count` limited to what still
-// makes a difference. Fills the memo from the end.
-static uint32_t members_from(struct object *object, size_t index, size_t count) {
-    size_t most = object->num_counts - 1;
-    return object->memo[index * object->num_counts + (count < most ? count : most)];
-}
-
-static uint32_t make_members(struct object *object, size_t index, size_t count) {
-    if (object->max != EXPR_FOREVER && count > object->max) return nothing(object);
-    if (index == object->num_names) return end_of_members(object, count);
-    const struct name *name = &object->names[index];
-    uint32_t with = GRAMMAR_EMPTY;
-    if (count) {
-        uint32_t member = behind_comma(object, name->item);
-        with = sequence(object, member, members_from(object, index + 1, count + 1));
-    } else {
-        with = sequence(object, name->item, members_from(object, index + 1, 1));
-    }
-    if (!name->required) {
-        with = choose(object, with, members_from(object, index + 1, count));
-    }
-    return cut(object, index, with);
-}
-
-// Without counting: one choice of the first member, and what may follow each.
-static uint32_t uncounted_members(struct object *object) {
+// What the object's texts depend on, as bytes: objects with equal ones have the same item.
+static const char *object_parts(struct object *object, size_t *len) {
     struct schema_reader *reader = object->reader;
-    struct grammar *grammar = reader->grammar;
-    uint32_t *choices = schema_alloc(reader, (object->num_names + 1) * sizeof *choices);
-    if (!choices) return GRAMMAR_EMPTY;
-    uint32_t tail = end_of_members(object, 1), none = end_of_members(object, 0);
-    size_t first = object->num_names; // choices are filled from their end
-    choices[first] = none;
-    size_t last = first;
-    for (size_t i = object->num_names; i-- > 0 && !schema_failed(reader);) {
-        const struct name *name = &object->names[i];
-        choices[--first] = sequence(object, name->item, tail);
-        if (name->required) last = first; // none behind it can be the first
-        uint32_t member = behind_comma(object, name->item);
-        if (!name->required) member = grammar_optional(grammar, member);
-        tail = cut(object, i, sequence(object, member, tail));
+    const struct schema_object *limits = object->limits;
+    size_t num_parts = 3 + 3 * object->num_names + 2 * object->num_classes, at = 0;
+    uint32_t *parts = schema_alloc(reader, num_parts * sizeof *parts);
+    if (!parts) return NULL;
+    for (size_t i = 0; i < object->num_names; i++) {
+        const struct schema_name *name = &object->names[i];
+        if (name->node == SCHEMA_NOTHING) continue;
+        parts[at++] = name_expr(reader, name);
+        parts[at++] = name->node;
+        parts[at++] = name->required;
     }
-    return grammar_choice(grammar, choices + first, last + 1 - first);
+    parts[at++] = EXPR_NOTHING;
+    for (size_t i = 0; i < object->num_classes; i++) {
+        parts[at++] = object->classes[i].keys;
+        parts[at++] = object->class_nodes[i];
+    }
+    parts[at++] = limits->min;
+    parts[at++] = limits->max;
+    *len = at * sizeof *parts;
+    return (const char *)parts;
 }
 
-static uint32_t counted_members(struct object *object, size_t num_required) {
-    size_t num_states = (object->num_names + 1) * object->num_counts;
-    if (num_states > STATES_MAX) {
-        schema_fail(object->reader, ERR_CAPACITY,
-                    "the JSON schema counts the properties of an object with too many keys");
-        return GRAMMAR_EMPTY;
+static uint32_t make_object(struct object *object) {
+    struct schema_reader *reader = object->reader;
+    for (size_t i = 0; i < object->num_names && !schema_failed(reader); i++) {
+        struct schema_name *name = &object->names[i];
+        if (name->node == SCHEMA_NOTHING) continue;
+        name->item = member_item(object, name_expr(reader, name), name->node);
     }
-    object->memo = schema_alloc(object->reader, num_states * sizeof *object->memo);
-    if (!object->memo) return GRAMMAR_EMPTY;
-    size_t num_before = num_required; // required ones before `index`
-    for (size_t index = object->num_names + 1; index-- > 0;) {
-        for (size_t count = object->num_counts; count-- > 0;) {
-            bool is_reached =
-                count <= index && (count >= num_before || count == object->num_counts - 1);
-            uint32_t *state = &object->memo[index * object->num_counts + count];
-            *state = is_reached ? make_members(object, index, count) : GRAMMAR_EMPTY;
-        }
-        if (index && object->names[index - 1].required) num_before--;
-        if (schema_failed(object->reader)) return GRAMMAR_EMPTY;
-    }
-    return object->memo[0];
-}
-
-static uint32_t order_members(struct object *object) {
-    size_t num_required = 0;
-    for (size_t i = 0; i < object->num_names; i++) num_required += object->names[i].required;
-    object->min = object->limits->min > num_required ? object->limits->min : 0;
-    object->max = object->limits->max;
-    if (!object->has_others && object->max >= object->num_names) object->max = EXPR_FOREVER;
-    if (object->min <= 1 && object->max == EXPR_FOREVER) return uncounted_members(object);
-    // Counts from 0 up to the largest that makes a difference.
-    size_t most = object->min > 1 ? object->min : 1;
-    if (object->max != EXPR_FOREVER && object->max + 1 > most) most = object->max + 1;
-    if (most > object->num_names + 1) most = object->num_names + 1;
-    object->num_counts = most + 1;
-    return counted_members(object, num_required);
-}
-
-uint32_t schema_object_item(struct schema_reader *reader, const struct schema_object *limits) {
-    struct object object = {.reader = reader, .limits = limits};
-    if (limits->refused) {
-        schema_refuse(reader, limits->refused);
-        return GRAMMAR_EMPTY;
-    }
-    object.groups = list_groups(reader, limits->groups, &object.num_groups);
-    collect_names(&object);
-    collect_patterns(&object);
+    make_others(object);
     if (schema_failed(reader)) return GRAMMAR_EMPTY;
-    uint32_t allowed = limits->names ? schema_names_expr(reader, limits->names) : EXPR_ANYTHING;
-    for (size_t i = 0; i < object.num_names && !schema_failed(reader); i++) {
-        struct name *name = &object.names[i];
-        uint32_t node = schema_member_node(reader, limits, name->key, name->len);
-        bool is_allowed = true;
-        if (limits->names) {
-            enum status status = expr_matches(reader->exprs, allowed, name->key, name->len,
-                                              &is_allowed, reader->err);
-            if (status) reader->status = status;
-        }
-        if (!is_allowed) node = SCHEMA_NOTHING;
-        uint32_t content = expr_json_literal(reader->exprs, name->key, name->len);
-        name->item = member_item(&object, content, node);
-    }
-    collect_others(&object);
-    if (schema_failed(reader)) return GRAMMAR_EMPTY;
-    reader->needs_distinct = false;
-    uint32_t members = order_members(&object);
-    if (reader->needs_distinct) {
-        const json_t *schema = object.num_groups ? object.groups[0]->schema : reader->refs.root;
+    struct schema_order order = {.reader = reader,
+                                 .limits = object->limits,
+                                 .names = object->names,
+                                 .num_names = object->num_names,
+                                 .others = object->others,
+                                 .extra = object->extra,
+                                 .has_others = object->has_others};
+    uint32_t members = schema_order_members(&order);
+    if (order.needs_distinct) {
+        const json_t *schema = object->num_groups ? object->groups[0]->schema : reader->refs.root;
         schema_refuse(reader, schema_say(reader, schema,
                                          "keyword \"minProperties\" cannot be enforced: keys that "
                                          "are not named may repeat each other"));
@@ -565,4 +472,57 @@ uint32_t schema_object_item(struct schema_reader *reader, const struct schema_ob
     uint32_t items[] = {grammar_terminal(reader->grammar, open), members,
                         grammar_terminal(reader->grammar, close)};
     return grammar_sequence(reader->grammar, items, 3);
+}
+
+// Makes the object, or takes the one that has the same parts.
+static uint32_t share_object(struct object *object) {
+    struct schema_reader *reader = object->reader;
+    if (object->limits->extra) return make_object(object); // its parts are not in the key
+    size_t len;
+    const char *parts = object_parts(object, &len);
+    if (!parts) return GRAMMAR_EMPTY;
+    uint32_t index;
+    size_t before = reader->weight;
+    if (!strmap_get(&reader->object_of, parts, len, &index)) {
+        uint32_t item = make_object(object);
+        struct schema_made *made = schema_grow(reader, reader->made, reader->num_made,
+                                               &reader->made_capacity, sizeof *made);
+        if (!made) return item;
+        reader->made = made;
+        index = (uint32_t)reader->num_made++;
+        made[index] = (struct schema_made){.item = item, .weight = reader->weight - before};
+        enum status status = strmap_put(&reader->object_of, parts, len, index, NULL, reader->err);
+        if (status && !reader->status) reader->status = status;
+        return item;
+    }
+    struct schema_made *made = &reader->made[index];
+    reader->weight += made->weight;
+    uint32_t expr;
+    if (!made->is_shared && !grammar_as_expr(reader->grammar, made->item, &expr)) {
+        uint32_t rule = grammar_rule(reader->grammar, "an object of the JSON schema");
+        grammar_define(reader->grammar, rule, made->item);
+        made->item = grammar_call(reader->grammar, rule);
+    }
+    made->is_shared = true;
+    return made->item;
+}
+
+uint32_t schema_object_item(struct schema_reader *reader, const struct schema_object *limits) {
+    struct object object = {.reader = reader, .limits = limits};
+    if (limits->refused) {
+        schema_refuse(reader, limits->refused);
+        return GRAMMAR_EMPTY;
+    }
+    object.groups = list_groups(reader, limits->groups, &object.num_groups);
+    object.allowed = limits->names ? schema_names_expr(reader, limits->names) : EXPR_ANYTHING;
+    collect_names(&object);
+    collect_patterns(&object);
+    if (schema_failed(reader)) return GRAMMAR_EMPTY;
+    size_t before = reader->weight;
+    bool has_values = find_values(&object);
+    reader->weight = before; // they are counted when they are written
+    if (!has_values) return grammar_terminal(reader->grammar, EXPR_NOTHING);
+    collect_classes(&object);
+    if (schema_failed(reader)) return GRAMMAR_EMPTY;
+    return share_object(&object);
 }

@@ -88,24 +88,13 @@ static const char *keep_text(struct schema_reader *reader, const char *text) {
     return copy ? copy : "";
 }
 
-static void *grow(struct schema_reader *reader, void *list, size_t len, size_t *capacity,
-                  size_t size) {
-    if (len < *capacity) return list;
-    size_t more = *capacity ? 2 * *capacity : 16;
-    void *grown = schema_alloc(reader, more * size);
-    if (!grown) return NULL;
-    if (len) memcpy(grown, list, len * size);
-    *capacity = more;
-    return grown;
-}
-
 // The first schema with a name keeps it.
 static void add_target(struct schema_reader *reader, const char *name, const json_t *schema) {
     struct schema_refs *refs = &reader->refs;
     uint32_t index;
     if (strmap_get(&refs->resources, name, strlen(name), &index)) return;
-    const json_t **targets =
-        grow(reader, refs->targets, refs->num_targets, &refs->targets_capacity, sizeof *targets);
+    const json_t **targets = schema_grow(reader, refs->targets, refs->num_targets,
+                                         &refs->targets_capacity, sizeof *targets);
     if (!targets) return;
     refs->targets = targets;
     refs->targets[refs->num_targets] = schema;
@@ -126,7 +115,7 @@ static void add_anchor(struct schema_reader *reader, const struct schema_place *
 static void add_place(struct schema_reader *reader, const struct schema_place *place) {
     struct schema_refs *refs = &reader->refs;
     struct schema_place *places =
-        grow(reader, refs->places, refs->num_places, &refs->places_capacity, sizeof *places);
+        schema_grow(reader, refs->places, refs->num_places, &refs->places_capacity, sizeof *places);
     if (!places) return;
     refs->places = places;
     refs->places[refs->num_places++] = *place;

@@ -1,0 +1,159 @@
+/* The order of an object's members: those with names in the order of the schema, then others.
+ *
+ * Names have a comma before them unless they are the first. Where members are counted, what may
+ * follow is a state for each place and count. */
+#include "structured/schema/schema_internal.h"
+
+enum { STATES_MAX = 4000, RULE_EVERY = 16 };
+
+static uint32_t sequence(struct schema_order *order, uint32_t a, uint32_t b) {
+    return grammar_sequence(order->reader->grammar, (uint32_t[]){a, b}, 2);
+}
+
+static uint32_t behind_comma(struct schema_order *order, uint32_t item) {
+    return sequence(order, grammar_terminal(order->reader->grammar, order->reader->comma), item);
+}
+
+static uint32_t nothing(struct schema_order *order) {
+    return grammar_terminal(order->reader->grammar, EXPR_NOTHING);
+}
+
+static uint32_t choose(struct schema_order *order, uint32_t a, uint32_t b) {
+    return grammar_choice(order->reader->grammar, (uint32_t[]){a, b}, 2);
+}
+
+static uint32_t repeat_others(struct schema_order *order, size_t min, size_t max) {
+    if (!order->has_others) return min ? nothing(order) : GRAMMAR_EMPTY;
+    uint32_t bound = max >= EXPR_FOREVER ? EXPR_FOREVER : (uint32_t)max;
+    uint32_t one = behind_comma(order, order->others);
+    return grammar_repeat(order->reader->grammar, one, (uint32_t)min, bound);
+}
+
+// One of the members that are not named is the extra one, at most `rest` are others. Where its
+// value matters it is the last: of two equal keys readers keep the last.
+static uint32_t with_extra(struct schema_order *order, bool is_first, size_t rest) {
+    struct grammar *grammar = order->reader->grammar;
+    bool is_last = order->limits->extra->literal.schema || rest != EXPR_FOREVER;
+    uint32_t after = is_last ? GRAMMAR_EMPTY : repeat_others(order, 0, EXPR_FOREVER);
+    uint32_t behind = sequence(order, behind_comma(order, order->extra), after);
+    if (!is_first) return sequence(order, repeat_others(order, 0, rest), behind);
+    uint32_t all = sequence(order, order->extra, after);
+    if (!rest || !order->has_others) return all;
+    size_t more = rest == EXPR_FOREVER ? rest : rest - 1;
+    uint32_t list[] = {order->others, repeat_others(order, 0, more), behind};
+    return choose(order, all, grammar_sequence(grammar, list, 3));
+}
+
+// The members that are not named, behind `count` others that count.
+static uint32_t end_of_members(struct schema_order *order, size_t count) {
+    size_t min = order->min > count ? order->min - count : 0;
+    size_t max = order->max == EXPR_FOREVER ? EXPR_FOREVER : order->max - count;
+    bool is_first = count == 0; // no comma before
+    uint32_t none = min || order->limits->extra ? nothing(order) : GRAMMAR_EMPTY;
+    if (max == 0) return none;
+    if (min > 1 && order->has_others) {
+        order->needs_distinct = true;
+        return none;
+    }
+    size_t rest = max == EXPR_FOREVER ? EXPR_FOREVER : max - 1;
+    if (order->limits->extra) return with_extra(order, is_first, rest);
+    if (!is_first) return repeat_others(order, min, max);
+    if (!order->has_others) return none;
+    uint32_t all = sequence(order, order->others, repeat_others(order, 0, rest));
+    return min ? all : choose(order, all, GRAMMAR_EMPTY);
+}
+
+// Long lists are cut into rules: sequences are copied where they become longer.
+static uint32_t cut(struct schema_order *order, size_t index, uint32_t item) {
+    uint32_t expr;
+    struct grammar *grammar = order->reader->grammar;
+    if (index % RULE_EVERY || grammar_as_expr(grammar, item, &expr)) return item;
+    uint32_t rule = grammar_rule(grammar, "the members of an object");
+    grammar_define(grammar, rule, item);
+    return grammar_call(grammar, rule);
+}
+
+// The members from `index` on, behind `count` others that count; with `count` limited to what still
+// makes a difference. Fills the memo from the end.
+static uint32_t members_from(struct schema_order *order, size_t index, size_t count) {
+    size_t most = order->num_counts - 1;
+    return order->memo[index * order->num_counts + (count < most ? count : most)];
+}
+
+static uint32_t make_members(struct schema_order *order, size_t index, size_t count) {
+    if (order->max != EXPR_FOREVER && count > order->max) return nothing(order);
+    if (index == order->num_names) return end_of_members(order, count);
+    const struct schema_name *name = &order->names[index];
+    uint32_t with = GRAMMAR_EMPTY;
+    if (name->node == SCHEMA_NOTHING) return members_from(order, index + 1, count);
+    if (count) {
+        uint32_t member = behind_comma(order, name->item);
+        with = sequence(order, member, members_from(order, index + 1, count + 1));
+    } else {
+        with = sequence(order, name->item, members_from(order, index + 1, 1));
+    }
+    if (!name->required) {
+        with = choose(order, with, members_from(order, index + 1, count));
+    }
+    return cut(order, index, with);
+}
+
+// Without counting: one choice of the first member, and what may follow each.
+static uint32_t uncounted_members(struct schema_order *order) {
+    struct schema_reader *reader = order->reader;
+    struct grammar *grammar = reader->grammar;
+    uint32_t *choices = schema_alloc(reader, (order->num_names + 1) * sizeof *choices);
+    if (!choices) return GRAMMAR_EMPTY;
+    uint32_t tail = end_of_members(order, 1), none = end_of_members(order, 0);
+    size_t first = order->num_names; // choices are filled from their end
+    choices[first] = none;
+    size_t last = first;
+    for (size_t i = order->num_names; i-- > 0 && !schema_failed(reader);) {
+        const struct schema_name *name = &order->names[i];
+        if (name->node == SCHEMA_NOTHING) continue;
+        choices[--first] = sequence(order, name->item, tail);
+        if (name->required) last = first; // none behind it can be the first
+        uint32_t member = behind_comma(order, name->item);
+        if (!name->required) member = grammar_optional(grammar, member);
+        tail = cut(order, i, sequence(order, member, tail));
+    }
+    return grammar_choice(grammar, choices + first, last + 1 - first);
+}
+
+static uint32_t counted_members(struct schema_order *order, size_t num_required) {
+    size_t num_states = (order->num_names + 1) * order->num_counts;
+    if (num_states > STATES_MAX) {
+        schema_fail(order->reader, ERR_CAPACITY,
+                    "the JSON schema counts the properties of an object with too many keys");
+        return GRAMMAR_EMPTY;
+    }
+    order->memo = schema_alloc(order->reader, num_states * sizeof *order->memo);
+    if (!order->memo) return GRAMMAR_EMPTY;
+    size_t num_before = num_required; // required ones before `index`
+    for (size_t index = order->num_names + 1; index-- > 0;) {
+        for (size_t count = order->num_counts; count-- > 0;) {
+            bool is_reached =
+                count <= index && (count >= num_before || count == order->num_counts - 1);
+            uint32_t *state = &order->memo[index * order->num_counts + count];
+            *state = is_reached ? make_members(order, index, count) : GRAMMAR_EMPTY;
+        }
+        if (index && order->names[index - 1].required) num_before--;
+        if (schema_failed(order->reader)) return GRAMMAR_EMPTY;
+    }
+    return order->memo[0];
+}
+
+uint32_t schema_order_members(struct schema_order *order) {
+    size_t num_required = 0;
+    for (size_t i = 0; i < order->num_names; i++) num_required += order->names[i].required;
+    order->min = order->limits->min > num_required ? order->limits->min : 0;
+    order->max = order->limits->max;
+    if (!order->has_others && order->max >= order->num_names) order->max = EXPR_FOREVER;
+    if (order->min <= 1 && order->max == EXPR_FOREVER) return uncounted_members(order);
+    // Counts from 0 up to the largest that makes a difference.
+    size_t most = order->min > 1 ? order->min : 1;
+    if (order->max != EXPR_FOREVER && order->max + 1 > most) most = order->max + 1;
+    if (most > order->num_names + 1) most = order->num_names + 1;
+    order->num_counts = most + 1;
+    return counted_members(order, num_required);
+}
