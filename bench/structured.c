@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/json/jread.h"
 #include "structured/matcher.h"
 #include "structured/read/expression.h"
 #include "structured/read/gbnf.h"
@@ -192,12 +193,21 @@ int main(int argc, char **argv) {
     }
     bench.words = calloc(bench.vocabulary->num_words, sizeof *bench.words);
     if (!bench.words) abort();
-    json_t *line;
-    for (size_t n = 1;
-         (line = json_loadf(file, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL)) != NULL; n++) {
+    char *text = NULL;
+    size_t capacity = 0;
+    ssize_t len;
+    for (size_t n = 1; (len = getline(&text, &capacity, file)) >= 0; n++) {
+        char name[32];
+        json_t *line;
+        snprintf(name, sizeof name, "line %zu", n);
+        if (jread_request(&line, text, (size_t)len, name, &err)) {
+            fprintf(stderr, "%s\n", err.message);
+            return 1;
+        }
         run_line(&bench, line, n);
         json_decref(line);
     }
+    free(text);
     fclose(file);
     print("compile", &bench.compile);
     print("first mask", &bench.first);
