@@ -239,8 +239,10 @@ static bool array_equals(const struct schema_array *a, const struct schema_array
 // Branches of one origin often differ in one type of value only.
 static unsigned seen_before(struct schema_reader *reader, struct emission *emission,
                             const struct schema_branch *branch) {
+    enum { COMPARED_MAX = 64 }; // with the last ones: there may be thousands
     unsigned seen = 0;
-    for (size_t i = 0; i < emission->num_seen; i++) {
+    size_t first = emission->num_seen > COMPARED_MAX ? emission->num_seen - COMPARED_MAX : 0;
+    for (size_t i = first; i < emission->num_seen; i++) {
         const struct schema_branch *other = &emission->seen[i];
         if (object_equals(&other->object, &branch->object)) {
             seen |= other->types & SCHEMA_OBJECT;

@@ -175,3 +175,90 @@ bool schema_is_disjoint(struct schema_reader *reader, const struct schema_branch
     }
     return types == SCHEMA_OBJECT && objects_disjoint(reader, branch, schema, depth);
 }
+
+// ---- objects that cannot be ----
+
+// Whether the schema says nothing but which values it has.
+static bool is_list_of_values(const json_t *schema) {
+    static const char *const others[] = {"type", "title", "description", "default", "$comment"};
+    size_t count = json_object_size(schema);
+    bool has_values = json_object_get(schema, "const") || json_object_get(schema, "enum");
+    if (json_object_get(schema, "const") && json_object_get(schema, "enum")) return false;
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        count -= json_object_get(schema, others[i]) != NULL;
+    }
+    return has_values && count == 1;
+}
+
+// Whether it is plain that the value does not satisfy the literal.
+static bool literal_excludes(struct schema_reader *reader, const struct schema_literal *literal,
+                             const json_t *value) {
+    const json_t *schema = literal->schema;
+    if (!json_is_object(schema)) return json_is_true(schema) == (literal->negated != 0);
+    schema = follow_refs(reader, schema);
+    if (literal->negated && !is_list_of_values(schema)) return false;
+    size_t len;
+    const json_t *values = values_of(schema, &len);
+    bool fits = (types_of(schema) & schema_type_of(value)) != 0 &&
+                (!values || !values_disjoint(values, len, value, SIZE_MAX));
+    return fits == (literal->negated != 0);
+}
+
+// What the branch says about the value of a key, as far as this is a list of schemas.
+struct key_literals {
+    struct schema_literal data[16]; // [len]
+    size_t len;
+};
+
+static void add_literal(struct key_literals *list, const json_t *schema, size_t negated) {
+    if (schema && list->len < ARRAY_LEN(list->data)) {
+        list->data[list->len++] = (struct schema_literal){schema, negated};
+    }
+}
+
+// Whether no value fits the key, because its lists of values exclude each other.
+static bool key_is_dead(struct schema_reader *reader, const struct schema_branch *branch,
+                        const char *key, size_t len) {
+    struct key_literals list = {.len = 0};
+    for (const struct schema_group *at = branch->object.groups; at; at = at->next) {
+        add_literal(&list, json_object_getn(json_object_get(at->schema, "properties"), key, len),
+                    0);
+    }
+    for (const struct schema_member *at = branch->object.members; at; at = at->next) {
+        bool is_it = at->len == len && memcmp(at->key, key, len) == 0;
+        if (is_it) add_literal(&list, at->literal.schema, at->literal.negated);
+    }
+    if (list.len < 2) return false;
+    const json_t *values = NULL;
+    size_t num_values = 0;
+    for (size_t i = 0; i < list.len && !values; i++) {
+        if (list.data[i].negated || !json_is_object(list.data[i].schema)) continue;
+        values = values_of(follow_refs(reader, list.data[i].schema), &num_values);
+    }
+    if (!values) return false;
+    for (size_t i = 0; i < (num_values == SIZE_MAX ? 1 : num_values); i++) {
+        const json_t *value = num_values == SIZE_MAX ? values : json_array_get(values, i);
+        size_t k = 0;
+        while (k < list.len && !literal_excludes(reader, &list.data[k], value)) k++;
+        if (k == list.len) return false;
+    }
+    return true;
+}
+
+void schema_drop_dead(struct schema_reader *reader, struct schema_work *work) {
+    struct schema_branch *branch = &work->branch;
+    const struct schema_object *object = &branch->object;
+    if (!(branch->types & SCHEMA_OBJECT) || !object->required) return;
+    bool is_same = object->groups == work->seen_groups && object->members == work->seen_members &&
+                   object->required == work->seen_required;
+    work->seen_groups = object->groups;
+    work->seen_members = object->members;
+    work->seen_required = object->required;
+    for (const struct schema_member *at = object->required; at && !is_same; at = at->next) {
+        if (branch_forbids(branch, at->key, at->len) ||
+            key_is_dead(reader, branch, at->key, at->len)) {
+            branch->types &= ~(unsigned)SCHEMA_OBJECT;
+            return;
+        }
+    }
+}

@@ -289,6 +289,7 @@ void schema_run(struct schema_reader *reader, const struct schema_work *work,
     }
     while (local.branch.types && !schema_failed(reader)) {
         const struct schema_agenda *item;
+        schema_drop_dead(reader, &local);
         if (!next_object(reader, &local.agenda, &item)) return;
         if (item) {
             if (!apply_schema(reader, &local, item, sink)) return;

@@ -248,6 +248,9 @@ struct schema_work {
     size_t num_refs, num_splits; // references followed, alternatives chosen
     const struct schema_agenda *agenda, *negated;
     const struct schema_agenda *applied; // negated ones that were applied
+    // The object's lists when schema_drop_dead looked at them last.
+    const struct schema_group *seen_groups;
+    const struct schema_member *seen_members, *seen_required;
 };
 void schema_run(struct schema_reader *reader, const struct schema_work *work,
                 const struct schema_sink *sink);
@@ -257,6 +260,8 @@ void schema_negate(struct schema_reader *reader, const struct schema_work *work,
 // Whether no value of the branch satisfies `schema`, as far as that is cheap to see.
 bool schema_is_disjoint(struct schema_reader *reader, const struct schema_branch *branch,
                         const json_t *schema, size_t depth);
+// Takes objects out of the branch where it is plain that some required member has no value.
+void schema_drop_dead(struct schema_reader *reader, struct schema_work *work);
 struct schema_agenda *schema_agenda_push(struct schema_reader *reader,
                                          const struct schema_agenda *next, const json_t *schema,
                                          bool negated);
