@@ -284,7 +284,23 @@ bool exprs_push(struct exprs *exprs, uint32_t e) {
 
 // ---- sets and classes ----
 
+// Gives a byte its own class.
+static void split_byte(struct exprs *exprs, unsigned char byte) {
+    uint8_t class = exprs->class_of[byte];
+    uint32_t other = 0;
+    while (other < 256 && (other == byte || exprs->class_of[other] != class)) other++;
+    if (other == 256) return; // it has one
+    exprs->class_byte[class] = (uint8_t)other;
+    exprs->class_of[byte] = (uint8_t)exprs->num_classes;
+    exprs->class_byte[exprs->num_classes++] = byte;
+}
+
 void exprs_split_classes(struct exprs *exprs, const struct expr_set *set) {
+    unsigned char byte_alone;
+    if (expr_set_is_single(set, &byte_alone)) {
+        split_byte(exprs, byte_alone);
+        return;
+    }
     uint32_t inside[256] = {0}, total[256] = {0};
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint8_t class = exprs->class_of[byte];

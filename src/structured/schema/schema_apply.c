@@ -235,7 +235,7 @@ static void add_group(struct schema_reader *reader, const struct schema_group **
 
 static bool is_one_of(const char *key, const char *const *keys, size_t num_keys) {
     for (size_t i = 0; i < num_keys; i++) {
-        if (strcmp(key, keys[i]) == 0) return true;
+        if (key[0] == keys[i][0] && strcmp(key, keys[i]) == 0) return true;
     }
     return false;
 }

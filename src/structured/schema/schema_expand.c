@@ -162,7 +162,7 @@ static bool is_in_place(const char *key) {
                                        "dependentSchemas",
                                        "dependencies"};
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        if (strcmp(key, keys[i]) == 0) return true;
+        if (key[0] == keys[i][0] && strcmp(key, keys[i]) == 0) return true;
     }
     return false;
 }

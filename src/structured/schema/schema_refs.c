@@ -19,6 +19,8 @@ struct schema_place {
     const json_t *schema;
     const char *base; // URI without a fragment
     const json_t *resource; // the schema with that URI
+    const char *ref; // the reference that was resolved last, NULL: none
+    const json_t *target; // of it
 };
 
 // ---- URIs ----
@@ -200,7 +202,7 @@ static int compare_places(const void *a, const void *b) {
 
 enum status schema_refs_init(struct schema_reader *reader, const json_t *root) {
     reader->refs.root = root;
-    const struct schema_place place = {root, "", root};
+    const struct schema_place place = {.schema = root, .base = "", .resource = root};
     add_target(reader, "", root);
     walk(reader, place, 0);
     struct schema_refs *refs = &reader->refs;
@@ -265,14 +267,8 @@ static const json_t *follow_pointer(const json_t *from, const char *pointer) {
     return *pointer ? NULL : from;
 }
 
-const json_t *schema_refs_resolve(struct schema_reader *reader, const json_t *schema,
-                                  const char *ref, const char **why) {
-    const struct schema_refs *refs = &reader->refs;
-    const struct schema_place key = {.schema = schema};
-    const struct schema_place *place = NULL;
-    if (refs->num_places) {
-        place = bsearch(&key, refs->places, refs->num_places, sizeof key, compare_places);
-    }
+static const json_t *resolve(const struct schema_refs *refs, const struct schema_place *place,
+                             const char *ref, const char **why) {
     const char *base = place ? place->base : "";
     const json_t *resource = place ? place->resource : refs->root;
     char uri[URI_MAX], name[2 * URI_MAX];
@@ -293,6 +289,23 @@ const json_t *schema_refs_resolve(struct schema_reader *reader, const json_t *sc
     if (!*fragment || *fragment == '/') return follow_pointer(resource, fragment);
     snprintf(name, sizeof name, "%s#%s", uri, fragment);
     return strmap_get(&refs->resources, name, strlen(name), &index) ? refs->targets[index] : NULL;
+}
+
+const json_t *schema_refs_resolve(struct schema_reader *reader, const json_t *schema,
+                                  const char *ref, const char **why) {
+    struct schema_refs *refs = &reader->refs;
+    const struct schema_place key = {.schema = schema};
+    struct schema_place *place = NULL;
+    if (refs->num_places) {
+        place = bsearch(&key, refs->places, refs->num_places, sizeof key, compare_places);
+    }
+    if (place && place->target && place->ref == ref) return place->target;
+    const json_t *target = resolve(refs, place, ref, why);
+    if (place) {
+        place->ref = ref;
+        place->target = target;
+    }
+    return target;
 }
 
 // ---- pointers in messages ----
