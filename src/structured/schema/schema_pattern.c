@@ -3,7 +3,8 @@
  * The syntax becomes a tree, and the tree is written from its end: each part gets the set of texts
  * that may follow it. So an assertion is an intersection with what follows: (?=a) keeps the rest
  * that begins with a match of a, and $ keeps the empty rest. \b and ^ also need to know what is
- * before; where that is not the same for all ways to get there, the expression is refused.
+ * before. For \b the texts of the parts before it are told apart by their last character. Where
+ * that is not enough, as for a part in a group, the expression is refused.
  *
  * \d, \w and \s have ECMA-262's meaning. What means different things in different languages (\A,
  * \Z, (?i)) is refused, and so are lookbehind and backward references. */
@@ -106,6 +107,45 @@ static uint32_t refuse(struct pattern *pattern, const char *what) {
 static uint32_t match(struct pattern *pattern, const struct pattern_node *node, unsigned before,
                       uint32_t rest);
 
+// `rest` behind \b or \B.
+static uint32_t match_word_edge(struct pattern *pattern, unsigned before, bool wants_edge,
+                                uint32_t rest) {
+    struct exprs *exprs = pattern->exprs;
+    bool maybe_word = before & BEFORE_WORD, maybe_not = before & ~(unsigned)BEFORE_WORD;
+    if (maybe_word && maybe_not) return refuse(pattern, "\\b behind a part that varies");
+    if (!before) return EXPR_NOTHING;
+    uint32_t word_next = expr_concat(exprs, pattern->word, pattern->any_text);
+    if (maybe_word != wants_edge) return expr_and(exprs, rest, word_next);
+    return expr_minus(exprs, rest, word_next);
+}
+
+static bool is_word_edge(const struct pattern_node *node) {
+    return node->kind == PATTERN_WORD_EDGE || node->kind == PATTERN_NO_WORD_EDGE;
+}
+
+// The parts of a sequence, which have no assertion, then \b, then `rest`. The texts of the parts
+// are told apart by their last character.
+static uint32_t match_before_edge(struct pattern *pattern, const struct pattern_node **parts,
+                                  size_t num_parts, unsigned before, bool wants_edge,
+                                  uint32_t rest) {
+    struct exprs *exprs = pattern->exprs;
+    uint32_t begin = EXPR_EPSILON;
+    for (size_t i = num_parts; i-- > 0;) {
+        begin = expr_concat(exprs, plain(pattern, parts[i]), begin);
+    }
+    uint32_t other = expr_minus(exprs, expr_any_char(exprs), pattern->word);
+    uint32_t ends_in_word =
+        expr_and(exprs, begin, expr_concat(exprs, pattern->any_text, pattern->word));
+    uint32_t ends_in_other = expr_and(exprs, begin, expr_concat(exprs, pattern->any_text, other));
+    uint32_t all = expr_alt(
+        exprs,
+        expr_concat(exprs, ends_in_word, match_word_edge(pattern, BEFORE_WORD, wants_edge, rest)),
+        expr_concat(exprs, ends_in_other,
+                    match_word_edge(pattern, BEFORE_OTHER, wants_edge, rest)));
+    if (!expr_is_nullable(exprs, begin)) return all;
+    return expr_alt(exprs, all, match_word_edge(pattern, before, wants_edge, rest));
+}
+
 static uint32_t match_sequence(struct pattern *pattern, const struct pattern_node *node,
                                unsigned before, uint32_t rest) {
     size_t len;
@@ -119,7 +159,18 @@ static uint32_t match_sequence(struct pattern *pattern, const struct pattern_nod
         befores[i] = before;
         before = last_of(list[i], before);
     }
-    while (len-- > 0) rest = match(pattern, list[len], befores[len], rest);
+    while (len-- > 0) {
+        size_t first = len;
+        while (is_word_edge(list[len]) && first > 0 && !has_assertion(list[first - 1])) first--;
+        if (first == len) {
+            rest = match(pattern, list[len], befores[len], rest);
+            continue;
+        }
+        bool wants_edge = list[len]->kind == PATTERN_WORD_EDGE;
+        rest =
+            match_before_edge(pattern, list + first, len - first, befores[first], wants_edge, rest);
+        len = first;
+    }
     return rest;
 }
 
@@ -140,18 +191,6 @@ static uint32_t match_repeat(struct pattern *pattern, const struct pattern_node 
         if (i >= node->min) all = expr_alt(exprs, all, rest);
     }
     return all;
-}
-
-// `yes` where the character before the place is a word character, `no` where it is not.
-static uint32_t match_word_edge(struct pattern *pattern, unsigned before, bool wants_edge,
-                                uint32_t rest) {
-    struct exprs *exprs = pattern->exprs;
-    bool maybe_word = before & BEFORE_WORD, maybe_not = before & ~(unsigned)BEFORE_WORD;
-    if (maybe_word && maybe_not) return refuse(pattern, "\\b behind a part that varies");
-    if (!before) return EXPR_NOTHING;
-    uint32_t word_next = expr_concat(exprs, pattern->word, pattern->any_text);
-    if (maybe_word != wants_edge) return expr_and(exprs, rest, word_next);
-    return expr_minus(exprs, rest, word_next);
 }
 
 static uint32_t match(struct pattern *pattern, const struct pattern_node *node, unsigned before,
