@@ -451,12 +451,42 @@ static void keys_without_a_name(void **state) {
     vocabulary_destroy(vocabulary);
 }
 
+// A text whose limit is near the length of the longest token, 42 characters: at each place tokens
+// that are too long are banned.
+static void limits_near_the_longest_token(void **state) {
+    (void)state;
+    struct vocabulary *vocabulary = fixture_json_vocabulary();
+    for (uint32_t limit = 40; limit <= 46; limit++) {
+        struct grammar *grammar;
+        assert_int_equal(grammar_create(&grammar, NULL, NULL), OK);
+        struct exprs *exprs = grammar_exprs(grammar);
+        uint32_t rule = grammar_rule(grammar, "root");
+        uint32_t text = expr_repeat(exprs, expr_any_char(exprs), 0, limit);
+        grammar_define(grammar, rule, grammar_terminal(grammar, text));
+        grammar_start(grammar, rule);
+        struct automaton *automaton = fixture_run(grammar, vocabulary);
+        uint32_t at = automaton_start(automaton);
+        for (uint32_t i = 0; i < limit; i++) {
+            fixture_check_mask(automaton, at);
+            assert_int_equal(automaton_advance(automaton, at, "a", 1, &at, NULL), OK);
+        }
+        fixture_check_mask(automaton, at);
+        automaton_release(automaton);
+    }
+    vocabulary_destroy(vocabulary);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_grammars),    cmocka_unit_test(random_walks),
-        cmocka_unit_test(counters_of_rules),  cmocka_unit_test(kinds_of_characters),
-        cmocka_unit_test(long_counters),      cmocka_unit_test(nesting),
-        cmocka_unit_test(letters_stay_apart), cmocka_unit_test(keys_without_a_name),
+        cmocka_unit_test(random_grammars),
+        cmocka_unit_test(random_walks),
+        cmocka_unit_test(counters_of_rules),
+        cmocka_unit_test(kinds_of_characters),
+        cmocka_unit_test(long_counters),
+        cmocka_unit_test(nesting),
+        cmocka_unit_test(letters_stay_apart),
+        cmocka_unit_test(keys_without_a_name),
+        cmocka_unit_test(limits_near_the_longest_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -154,8 +154,10 @@ static struct plain follow_chain(struct automaton *automaton, uint32_t state) {
     uint32_t chars_max = vocabulary->num_longs ? vocabulary->longs[0].chars : VOCABULARY_SLICES;
     uint32_t chain[CHAIN_MAX], kinds[CHAIN_MAX], len = 0, last_kinds = 0;
     struct plain plain = {.chars = PLAIN_ALL}; // of the state behind the chain
-    if (chars_max > CHAIN_MAX) chars_max = CHAIN_MAX;
-    for (; len < chars_max; len++) {
+    // Larger counters are forgotten (states_loosen), so a chain mostly ends before.
+    uint32_t len_max = vocabulary->token_bytes_max + 2;
+    if (len_max > CHAIN_MAX) len_max = CHAIN_MAX;
+    for (; len < len_max; len++) {
         if (automaton->states[state].plain.known) {
             plain = automaton->states[state].plain;
             break;
@@ -186,12 +188,15 @@ static struct plain follow_chain(struct automaton *automaton, uint32_t state) {
         }
         state = to.states[0];
     }
-    if (len == chars_max) plain.kinds = last_kinds; // longer than any token
+    bool has_end = len < len_max;
+    if (!has_end) plain.kinds = last_kinds;
     while (len-- > 0) {
         plain = before(kinds[len], plain);
-        plain.known = true;
-        automaton->states[chain[len]].plain = plain;
+        // Behind a state near the end of what was followed, a token may be longer than that.
+        plain.known = has_end || len_max - len >= chars_max;
+        if (plain.known) automaton->states[chain[len]].plain = plain;
     }
+    if (!plain.known) plain = (struct plain){.chars = PLAIN_MIXED};
     return plain;
 }
 
