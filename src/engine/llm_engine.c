@@ -44,6 +44,7 @@ static enum status create_inflight_steps(struct llm_engine *engine, struct err *
             batch_init(&inflight->batch, engine->plan.backend, &engine->plan.runner.decoder.limits,
                        engine->plan.config.vocab_size, block, err);
         if (status) return status;
+        inflight->batch.forms_are_late = engine->plan.is_async;
     }
     return OK;
 }
@@ -437,7 +438,7 @@ static enum status finish_step(struct llm_engine *engine, struct inflight_step *
     return status;
 }
 
-// Samples a launched step that waited for masks. The tokens that they depend on have come.
+// Samples a launched step that waits for masks. The tokens that they depend on have come.
 static enum status sample(struct llm_engine *engine, struct inflight_step *inflight,
                           struct err *err) {
     if (!inflight->is_launched || !inflight->batch.header->num_late_masks) return OK;
@@ -478,7 +479,8 @@ static enum status step(struct llm_engine *engine, struct err *err) {
         enum status sampled = sample(engine, now, status ? NULL : err);
         return status ? status : sampled;
     }
-    if (engine->plan.is_async || !now->is_launched) return OK;
+    if (engine->plan.is_async) return sample(engine, now, err);
+    if (!now->is_launched) return OK;
     advance(engine, now);
     return finish_step(engine, now, err);
 }

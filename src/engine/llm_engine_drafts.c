@@ -76,12 +76,22 @@ bool llm_engine_awaits_drafts(struct llm_engine *engine) {
     return any && drafter_choose(drafter, num_seqs, engine->draft_offers, num_seqs, 1) > 0;
 }
 
+static void settle(void *arg, uint32_t index, uint32_t thread) {
+    (void)thread;
+    const struct schedule *schedule = arg;
+    struct request *request = schedule->items[index].seq->user;
+    token_mask_settle(&request->sampling.mask);
+}
+
 void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule) {
     struct drafter *drafter = &engine->drafter;
     uint32_t num_decodes = schedule->num_decode_tokens, num_items = schedule->num_items;
     bool any = false;
     if (!drafter_is_on(drafter) || num_items >= drafter->rows_max) return;
     if (drafter->options.is_adaptive && schedule->num_prefill_tokens) return;
+    if (engine->mask_threads) {
+        thread_pool_for(engine->mask_threads, num_decodes, settle, schedule);
+    }
     for (uint32_t i = 0; i < num_decodes; i++) {
         struct sequence *seq = schedule->items[i].seq;
         struct draft_offer *offer = &engine->draft_offers[i];
@@ -94,8 +104,10 @@ void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule)
         struct request *request = item->seq->user;
         uint32_t count = engine->draft_offers[i].num_tokens;
         if (!count) continue;
-        count = constraint_fitting(&request->sampling.mask.constraint,
-                                   item->seq->token_ids + item->seq->num_tokens, count);
+        if (!request->draft_is_forced) {
+            count = constraint_fitting(&request->sampling.mask.constraint,
+                                       item->seq->token_ids + item->seq->num_tokens, count);
+        }
         scheduler_add_drafts(engine->scheduler, item, count);
     }
 }

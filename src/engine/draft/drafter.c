@@ -19,7 +19,8 @@ static const double forget = 1.0 / 1024;
 
 void drafter_init(struct drafter *drafter, const struct draft_options *options, uint32_t rows_max) {
     *drafter = (struct drafter){.options = *options, .rows_max = rows_max};
-    if (options->is_adaptive && rows_max > DRAFT_ROWS_MAX) drafter->rows_max = DRAFT_ROWS_MAX;
+    uint32_t most = options->only_forced ? DRAFT_FORCED_ROWS_MAX : DRAFT_ROWS_MAX;
+    if (options->is_adaptive && rows_max > most) drafter->rows_max = most;
     for (int i = 0; i < DRAFT_CLASSES; i++) drafter->common.right[i] = assumed[i];
 }
 
@@ -149,8 +150,8 @@ static uint32_t share_rows(struct drafter *drafter, struct draft_offer *offers, 
 // above that level are among them. Those of that level share the other rows.
 static uint32_t keep_best(struct drafter *drafter, struct draft_offer *offers, uint32_t num_offers,
                           uint32_t skipped, uint32_t lowest, uint32_t num_rows) {
-    uint32_t left = num_rows, num_sure[DRAFT_ROWS_MAX];
-    CHECK(num_offers <= DRAFT_ROWS_MAX, "%u offers", num_offers);
+    uint32_t left = num_rows, num_sure[DRAFT_FORCED_ROWS_MAX];
+    CHECK(num_offers <= DRAFT_FORCED_ROWS_MAX, "%u offers", num_offers);
     for (uint32_t i = 0; i < num_offers; i++) {
         struct draft_offer *offer = &offers[i];
         float probability = powf(offer->right, (float)skipped);

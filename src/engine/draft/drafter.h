@@ -18,7 +18,7 @@
 
 enum {
     DRAFT_CLASSES = 5, // of matches, by their length
-    DRAFT_SIZES = 8, // of steps: 1, 2, 3 .. 4, 5 .. 8, ..., 65 .. 128 rows
+    DRAFT_SIZES = 9, // of steps: 1, 2, 3 .. 4, 5 .. 8, ..., 129 .. 256 rows
     DRAFT_LEVELS = 64, // of probabilities
 };
 

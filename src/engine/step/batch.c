@@ -138,8 +138,10 @@ void batch_fini(struct batch *batch, struct backend *backend) {
     *batch = (struct batch){0};
 }
 
-static bool has_late_mask(const struct sampling *sampling, const struct sequence *seq) {
-    return seq->has_pending_token && token_mask_reads_ids(&sampling->mask);
+static bool has_late_mask(const struct batch *batch, const struct sampling *sampling,
+                          const struct sequence *seq) {
+    bool is_form = batch->forms_are_late && constraint_is_active(&sampling->mask.constraint);
+    return is_form || (seq->has_pending_token && token_mask_reads_ids(&sampling->mask));
 }
 
 // Of the row behind so many drafts. Whether a form's mask is needed does not depend on them.
@@ -177,7 +179,7 @@ static struct batch_header count_schedule(const struct batch *batch,
         h.num_pooled += item->num_pooled;
         if (!item->needs_token) continue;
         struct sampling *sampling = row_of(item->seq).sampling;
-        bool is_late = has_late_mask(sampling, item->seq);
+        bool is_late = has_late_mask(batch, sampling, item->seq);
         if (!is_late) token_mask_settle(&sampling->mask);
         for (uint32_t k = 0; k < scheduled_num_rows(item); k++) {
             h.num_logits++;
@@ -326,17 +328,16 @@ static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
 
 // The rows of an item whose tokens end before `token`. Returns how many there are.
 static uint32_t fill_rows(const struct step *a, uint32_t logit, uint32_t token, struct tail *tail,
-                          const struct scheduled *item, struct batch_row how, bool *is_late) {
+                          const struct scheduled *item, struct batch_row how, bool is_late) {
     const struct sequence *seq = item->seq;
     struct constraint *constraint = &how.sampling->mask.constraint;
     const struct constraint before = *constraint;
     for (uint32_t k = 0; k < scheduled_num_rows(item); k++) {
-        if (k) constraint_take(constraint, seq->token_ids[seq->num_tokens + k - 1]);
-        is_late[k] = has_late_mask(how.sampling, seq);
+        if (k && !is_late) constraint_take(constraint, seq->token_ids[seq->num_tokens + k - 1]);
         a->logit_index[logit + k] = (int32_t)(token - 1 - item->num_drafts + k);
-        fill_row(a, logit + k, tail, seq, how, is_late[k], k);
+        fill_row(a, logit + k, tail, seq, how, is_late, k);
     }
-    if (item->num_drafts) constraint_rewind(constraint, &before);
+    if (item->num_drafts && !is_late) constraint_rewind(constraint, &before);
     return scheduled_num_rows(item);
 }
 
@@ -381,8 +382,10 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
         }
         row += parts;
         if (!item->needs_token) continue;
-        logit +=
-            fill_rows(&a, logit, token, &tail, item, row_of(item->seq), batch->is_late + logit);
+        struct batch_row how = row_of(item->seq);
+        bool is_late = has_late_mask(batch, how.sampling, item->seq);
+        batch->is_late[logit] = is_late;
+        logit += fill_rows(&a, logit, token, &tail, item, how, is_late);
     }
     for (; row < header.num_seqs; row++) {
         a.tokens[row] = 0;
@@ -405,21 +408,34 @@ struct late_masks {
     batch_row_fn row_of;
 };
 
-// A sequence's form is its own, or has a lock, so threads may write masks of several at once.
+// The masks of an item's rows, from number `mask` on. A sequence's form is its own, or has a lock,
+// so threads may write masks of several at once.
+static void write_item_masks(const struct step *a, struct sampling *sampling, uint32_t mask,
+                             uint32_t mask_words, const struct scheduled *item) {
+    const struct sequence *seq = item->seq;
+    struct constraint *constraint = &sampling->mask.constraint;
+    token_mask_settle(&sampling->mask);
+    const struct constraint before = *constraint;
+    for (uint32_t k = 0; k < scheduled_num_rows(item); k++) {
+        if (k) constraint_take(constraint, seq->token_ids[seq->num_tokens + k - 1]);
+        write_mask(a, sampling, mask + k, mask_words, seq, k);
+    }
+    if (item->num_drafts) constraint_rewind(constraint, &before);
+}
+
 static void write_late_mask(void *arg, uint32_t index, uint32_t thread) {
     (void)thread;
     const struct late_masks *late = arg;
     const struct batch *batch = late->batch;
     const struct late_row *at = &batch->late_rows[index];
-    const struct sequence *seq = late->schedule->items[at->item].seq;
+    const struct scheduled *item = &late->schedule->items[at->item];
+    const struct sequence *seq = item->seq;
     uint32_t mask = late->step.rows[at->row].mask - 1;
     if (seq->has_pending_token) { // aborted: its result is not used
         memset(late->step.masks + (size_t)mask * batch->mask_words, 0xff,
                batch->mask_words * sizeof *late->step.masks);
     } else {
-        struct sampling *sampling = late->row_of(seq).sampling;
-        token_mask_settle(&sampling->mask);
-        write_mask(&late->step, sampling, mask, batch->mask_words, seq, 0);
+        write_item_masks(&late->step, late->row_of(seq).sampling, mask, batch->mask_words, item);
     }
 }
 

@@ -22,8 +22,9 @@
  * Rows count their biases and masks from the tail's start. So a recorded step finds every array at
  * the same address whenever the number of sequences is the same.
  *
- * A mask may depend on a token that the step before is still sampling. The batch is launched
- * without such late masks, and batch_write_late_masks makes them while the forward pass runs. */
+ * A mask may depend on a token that the step before is still sampling, and a form's may take long.
+ * The batch is launched without such late masks, and batch_write_late_masks makes them while the
+ * forward pass runs. */
 #ifndef ENGINE_BATCH_H
 #define ENGINE_BATCH_H
 
@@ -75,6 +76,7 @@ struct batch {
         uint32_t item, row; // of the schedule; of logits
     } * late_rows; // [max_num_seqs] for batch_write_late_masks
     bool splits_drafts; // a token with drafts is several sequences
+    bool forms_are_late; // all masks of forms are late: threads share them. The caller sets it
     bool is_borrowed; // the caller of batch_init owns the memory
 };
 
