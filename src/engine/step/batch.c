@@ -331,7 +331,8 @@ static uint32_t fill_rows(const struct step *a, uint32_t logit, uint32_t token, 
                           const struct scheduled *item, struct batch_row how, bool is_late) {
     const struct sequence *seq = item->seq;
     struct constraint *constraint = &how.sampling->mask.constraint;
-    const struct constraint before = *constraint;
+    struct constraint before;
+    if (item->num_drafts) before = *constraint; // for every row it would double a step's time here
     for (uint32_t k = 0; k < scheduled_num_rows(item); k++) {
         if (k && !is_late) constraint_take(constraint, seq->token_ids[seq->num_tokens + k - 1]);
         a->logit_index[logit + k] = (int32_t)(token - 1 - item->num_drafts + k);
