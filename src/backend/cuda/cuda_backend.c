@@ -337,6 +337,11 @@ static void cuda_silu_mul(struct backend *backend, const struct silu_mul_args *a
     cuda_silu_mul_launch(args, &cuda->info, cuda->stream);
 }
 
+static void cuda_gelu_mul(struct backend *backend, const struct gelu_mul_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    cuda_gelu_mul_launch(args, &cuda->info, cuda->stream);
+}
+
 static void cuda_sigmoid_mul(struct backend *backend, const struct sigmoid_mul_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     cuda_sigmoid_mul_launch(args, &cuda->info, cuda->stream);
@@ -399,6 +404,7 @@ static const struct backend_ops cuda_ops = {
     .attention_prepare = cuda_attention_prepare,
     .attention = cuda_attention,
     .silu_mul = cuda_silu_mul,
+    .gelu_mul = cuda_gelu_mul,
     .sigmoid_mul = cuda_sigmoid_mul,
     .scale = cuda_scale,
     .softcap = cuda_softcap,
@@ -447,6 +453,7 @@ static const struct backend_moe cuda_moe = {
     .experts_scratch_bytes = cuda_experts_scratch_bytes,
     .route = cuda_route,
     .experts = cuda_experts,
+    .has_branches = true,
 };
 
 static size_t cuda_gated_delta_bytes(const struct backend *backend,

@@ -250,7 +250,7 @@ struct cuda_attention_choice {
 struct cuda_experts_view {
     struct cuda_linear_view gate_up; // [num_experts][2 * intermediate]: gate's rows, then up's
     struct cuda_linear_view down; // [num_experts][hidden]
-    enum activation activation; // silu or clamped
+    enum activation activation;
     struct experts_shape shape;
 };
 
@@ -291,6 +291,8 @@ void cuda_cut_norm_launch(const struct cut_norm_args *args, const struct cuda_de
 void cuda_sigmoid_mul_launch(const struct sigmoid_mul_args *args,
                              const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_silu_mul_launch(const struct silu_mul_args *args, const struct cuda_device_info *info,
+                          cudaStream_t stream);
+void cuda_gelu_mul_launch(const struct gelu_mul_args *args, const struct cuda_device_info *info,
                           cudaStream_t stream);
 // Copies a multiple of 4 bytes between addresses that are multiples of 16. `from` or `to` may be
 // pinned host memory.

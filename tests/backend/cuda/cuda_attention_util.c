@@ -10,7 +10,7 @@
 #define FUSED_NMSE_E4M3 1e-3
 
 enum { FIRST, SECOND, LAYERS };
-enum { CHUNK = 1024, SKIPPED_TOKENS = 8, TURNS = 4 };
+enum { CHUNK = 1024, SKIPPED_TOKENS = 8, TURNS = 4, READER_SEQS_MAX = 8 };
 
 struct run {
     struct backend *backend;
@@ -52,49 +52,6 @@ struct tokens {
     float *rows; // [num][row_floats]
     int32_t *positions, *slots; // [num]
 };
-
-static void fill_rope(float *rope, uint32_t num_positions, uint32_t head_dim) {
-    for (uint32_t position = 0; position < num_positions; position++) {
-        for (uint32_t i = 0; i < head_dim / 2; i++) {
-            double angle = position * pow(10000.0, -2.0 * i / head_dim);
-            rope[(size_t)position * head_dim + i] = (float)cos(angle);
-            rope[(size_t)position * head_dim + head_dim / 2 + i] = (float)sin(angle);
-        }
-    }
-}
-
-struct inputs inputs_make(const struct shape *shape, const struct work *work) {
-    struct inputs in = {.shape = *shape, .work = work};
-    uint32_t head_dim = shape->head_dim;
-    in.row_floats = ((size_t)shape->num_heads + 2 * (size_t)shape->num_kv_heads) * head_dim;
-    in.qkv = test_alloc(work->num_seqs * sizeof *in.qkv);
-    struct ops_rng rng = ops_rng_of(head_dim + shape->num_heads);
-    for (uint32_t s = 0; s < work->num_seqs; s++) {
-        in.qkv[s] = bf16_values(&rng, work->seqs[s].context * in.row_floats, 2);
-        in.num_queries += work->seqs[s].queries;
-        if (work->seqs[s].context > in.max_context) in.max_context = work->seqs[s].context;
-    }
-    in.rope = test_alloc((size_t)in.max_context * head_dim * sizeof *in.rope);
-    fill_rope(in.rope, in.max_context, head_dim);
-    in.q_norm = test_alloc(head_dim * sizeof *in.q_norm);
-    in.k_norm = test_alloc(head_dim * sizeof *in.k_norm);
-    for (uint32_t d = 0; d < head_dim; d++) {
-        in.q_norm[d] = 1 + 0.5f * ops_rng_float(&rng);
-        in.k_norm[d] = 1 + 0.5f * ops_rng_float(&rng);
-    }
-    in.sinks = test_alloc(shape->num_heads * sizeof *in.sinks);
-    for (uint32_t h = 0; h < shape->num_heads; h++) in.sinks[h] = 3 * ops_rng_float(&rng);
-    return in;
-}
-
-void inputs_free(struct inputs *in) {
-    for (uint32_t s = 0; s < in->work->num_seqs; s++) free(in->qkv[s]);
-    free(in->qkv);
-    free(in->rope);
-    free(in->q_norm);
-    free(in->k_norm);
-    free(in->sinks);
-}
 
 static struct tokens tokens_make(const struct run *run, uint32_t num) {
     return (struct tokens){.num = num,
@@ -463,6 +420,11 @@ static void attend_in(const struct run *run, const struct device_batch *d, uint3
     attend(run, &args);
 }
 
+static double fused_bound(const struct run *run) {
+    enum dtype dtype = run->variant->kv_dtype;
+    return dtype == DTYPE_I8 ? FUSED_NMSE_INT8 : dtype ? FUSED_NMSE_E4M3 : FUSED_NMSE;
+}
+
 // Repeats the step with q prepared separately and without writing, to see what the fused step wrote
 // to the cache. `values`: the fused step's results. A norm may be summed in another order, so
 // results are near, not equal. If the tokens had no slots, their rows in the cache must still be
@@ -486,14 +448,44 @@ static void check_cache(const struct run *run, const struct batch *batch,
     if (run->variant->unslotted) {
         for (size_t i = 0; i < batch->num_results * row; i++) assert_true(isnan(got[i]));
     } else {
-        enum dtype dtype = run->variant->kv_dtype;
-        double bound = dtype == DTYPE_I8 ? FUSED_NMSE_INT8 : dtype ? FUSED_NMSE_E4M3 : FUSED_NMSE;
-        check_near(batch, got, values, row, bound, "the cache after preparing on the way");
+        check_near(batch, got, values, row, fused_bound(run),
+                   "the cache after preparing on the way");
     }
     free(got);
     free(none);
     tensor_free(&slots);
     tensor_free(&out);
+}
+
+// A layer that reads the second layer's keys and values, with rows of q alone. Without a fused step
+// the same kernels see the same numbers. `values`: the step's results.
+static void check_reader(const struct run *run, const struct batch *batch,
+                         const struct device_batch *d, const float *values) {
+    struct backend *backend = run->backend;
+    const struct inputs *in = run->in;
+    size_t row = (size_t)in->shape.num_heads * in->shape.head_dim, num = batch->tokens.num;
+    float *rows = test_alloc(num * row * sizeof *rows);
+    for (size_t i = 0; i < num; i++) {
+        memcpy(rows + i * row, batch->tokens.rows + i * in->row_floats, row * sizeof *rows);
+    }
+    struct tensor q = tensor_of(backend, rows, num * row), out = tensor_nan(backend, num * row);
+    struct attention_args args = args_of(run, &d->step, SECOND, q.dev, out.dev);
+    args.reads_kv = true;
+    if (backend->fusion && backend->fusion->attend && backend->fusion->attend(backend, &args)) {
+        fail_msg("attend would take k and v from a row of q alone");
+    }
+    backend->ops->attention_prepare(backend, &args);
+    backend->ops->attention(backend, &args);
+    float *got = tensor_read(&out);
+    if (run->variant->is_fused && batch->max_query_len == 1) {
+        check_near(batch, got, values, row, fused_bound(run), "a layer that reads the cache");
+    } else {
+        ops_assert_same_bits(got, values, batch->num_results, row, "a layer that reads the cache");
+    }
+    free(got);
+    free(rows);
+    tensor_free(&out);
+    tensor_free(&q);
 }
 
 // Runs the first layer, then TURNS turns of norm and attention. The norm's weights double each
@@ -557,6 +549,10 @@ static float *run_step(const struct run *run, const struct batch *batch) {
     if (run->variant->is_fused && batch->max_query_len == 1) {
         check_cache(run, batch, &d, values);
         check_turns(run, batch, &d);
+    }
+    bool has_few = run->in->work->num_seqs <= READER_SEQS_MAX; // more would take long
+    if (run->backend->ops->gelu_mul && has_few && !run->variant->unslotted) {
+        check_reader(run, batch, &d, values);
     }
     device_batch_free(&d);
     return values;

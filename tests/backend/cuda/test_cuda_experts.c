@@ -18,6 +18,7 @@
 // The weights of all experts, as in a checkpoint.
 struct model {
     struct experts_shape shape;
+    enum activation activation;
     uint16_t *gate, *up, *down; // [experts][intermediate][hidden], down [experts][hidden][...]
     uint16_t *bias[3]; // of the three, with has_bias: [experts][outputs]
 };
@@ -32,6 +33,7 @@ static uint16_t *random_bf16(size_t count, uint64_t seed) {
 static struct model model_make(struct experts_shape shape, uint64_t seed) {
     size_t count = (size_t)shape.num_experts * shape.hidden * shape.intermediate;
     struct model model = {.shape = shape,
+                          .activation = shape.has_bias ? ACTIVATION_CLAMPED_SILU : ACTIVATION_SILU,
                           .gate = random_bf16(count, 3 * seed),
                           .up = random_bf16(count, 3 * seed + 1),
                           .down = random_bf16(count, 3 * seed + 2)};
@@ -91,8 +93,7 @@ static struct experts *model_experts(struct backend *backend, const struct model
                                       .gate_bias = slices + 3 * (size_t)count,
                                       .up_bias = slices + 4 * (size_t)count,
                                       .down_bias = slices + 5 * (size_t)count,
-                                      .activation = model->shape.has_bias ? ACTIVATION_CLAMPED_SILU
-                                                                          : ACTIVATION_SILU,
+                                      .activation = model->activation,
                                       .format = WEIGHTS_NATIVE};
     struct experts *experts = experts_of(backend, &spec);
     free(slices);
@@ -119,10 +120,11 @@ static const struct {
     {{2, 136, 328, false}, 600, 1, 2},
 };
 
-static void check_shape(const struct device_pair *pair, size_t i) {
+static void check_shape(const struct device_pair *pair, size_t i, bool is_gelu) {
     const struct experts_shape *shape = &shapes[i].shape;
     uint32_t num_tokens = shapes[i].num_tokens, top_k = shapes[i].top_k;
     struct model model = model_make(*shape, i);
+    if (is_gelu) model.activation = ACTIVATION_GELU_TANH;
     struct experts *on_cpu = model_experts(pair->scalar, &model);
     struct experts *on_cuda = model_experts(pair->device, &model);
     struct experts_call call =
@@ -145,7 +147,14 @@ static void check_shape(const struct device_pair *pair, size_t i) {
 }
 
 static void test_experts_match(void **state) {
-    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) check_shape(*state, i);
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) check_shape(*state, i, false);
+}
+
+// Every second shape has few tokens, tiles of each size and those of sm_90 too.
+static void test_experts_with_gelu(void **state) {
+    const struct device_pair *pair = *state;
+    if (!pair->device->moe->has_branches) skip();
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i += 2) check_shape(pair, i, true);
 }
 
 // Above 4 tokens every batch size gives the same bits, whatever its tiles. So do batches of 1 to 4.
@@ -333,6 +342,7 @@ static void test_bad_specs(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_experts_match),
+        cmocka_unit_test(test_experts_with_gelu),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_many_tokens),
         cmocka_unit_test(test_other_experts_and_tokens_do_not_matter),

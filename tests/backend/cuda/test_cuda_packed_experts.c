@@ -20,30 +20,32 @@ struct packed_case {
     struct matrix_form form;
     uint32_t hidden, intermediate;
     bool has_bias; // and the clamped activation
+    bool is_gelu; // else silu
 };
 
 static const struct packed_case cases[] = {
-    {{WEIGHT_CODE_E2M1, 32, false}, 160, 96, true},
-    {{WEIGHT_CODE_E2M1, 32, false}, 384, 256, false},
-    {{WEIGHT_CODE_E2M1, 16, false}, 144, 48, true},
-    {{WEIGHT_CODE_E4M3, 128, false}, 256, 192, false},
-    {{WEIGHT_CODE_E4M3, 0, false}, 200, 72, true},
-    {{WEIGHT_CODE_INT4, 128, false}, 256, 128, false},
-    {{WEIGHT_CODE_INT4, 64, true}, 192, 320, true},
-    {{WEIGHT_CODE_INT4, 32, false}, 160, 96, false},
-    {{WEIGHT_CODE_INT4, 32, true}, 96, 160, true},
-    {{WEIGHT_CODE_INT4, 16, true}, 144, 80, false},
-    {{WEIGHT_CODE_INT8, 0, false}, 136, 264, false},
-    {{WEIGHT_CODE_INT8, 128, false}, 128, 256, true},
-    {{WEIGHT_CODE_INT8, 32, false}, 96, 160, false},
-    {{WEIGHT_CODE_INT8, 32, true}, 160, 96, true},
-    {{WEIGHT_CODE_INT8, 16, true}, 80, 144, false},
-    {{WEIGHT_CODE_IQ4, 32, false}, 224, 32, true},
+    {{WEIGHT_CODE_E2M1, 32, false}, 160, 96, true, false},
+    {{WEIGHT_CODE_E2M1, 32, false}, 384, 256, false, false},
+    {{WEIGHT_CODE_E2M1, 16, false}, 144, 48, true, false},
+    {{WEIGHT_CODE_E4M3, 128, false}, 256, 192, false, true},
+    {{WEIGHT_CODE_E4M3, 0, false}, 200, 72, true, false},
+    {{WEIGHT_CODE_INT4, 128, false}, 256, 128, false, false},
+    {{WEIGHT_CODE_INT4, 64, true}, 192, 320, true, false},
+    {{WEIGHT_CODE_INT4, 32, false}, 160, 96, false, true},
+    {{WEIGHT_CODE_INT4, 32, true}, 96, 160, true, false},
+    {{WEIGHT_CODE_INT4, 16, true}, 144, 80, false, false},
+    {{WEIGHT_CODE_INT8, 0, false}, 136, 264, false, false},
+    {{WEIGHT_CODE_INT8, 128, false}, 128, 256, true, false},
+    {{WEIGHT_CODE_INT8, 32, false}, 96, 160, false, false},
+    {{WEIGHT_CODE_INT8, 32, true}, 160, 96, true, false},
+    {{WEIGHT_CODE_INT8, 16, true}, 80, 144, false, false},
+    {{WEIGHT_CODE_IQ4, 32, false}, 224, 32, true, false},
 };
 
 // Experts on the device, and what they stand for.
 struct packed_experts {
     struct experts_shape shape;
+    enum activation activation;
     struct experts *experts;
     float *weight[3]; // gate, up, down of all experts: [EXPERTS][outputs][inputs]
     float *bias[3]; // [EXPERTS][outputs]
@@ -71,7 +73,10 @@ static struct coded coded_for(const struct packed_case *c, uint64_t seed, size_t
 
 static struct packed_experts packed_make(struct backend *backend, const struct packed_case *c,
                                          uint64_t seed) {
-    struct packed_experts p = {.shape = {EXPERTS, c->hidden, c->intermediate, c->has_bias}};
+    struct packed_experts p = {.shape = {EXPERTS, c->hidden, c->intermediate, c->has_bias},
+                               .activation = c->has_bias  ? ACTIVATION_CLAMPED_SILU
+                                             : c->is_gelu ? ACTIVATION_GELU_TANH
+                                                          : ACTIVATION_SILU};
     struct coded coded[3];
     struct matrix_slice slices[3][EXPERTS], biases[3][EXPERTS];
     struct ops_rng rng = ops_rng_of(seed + 9);
@@ -100,10 +105,9 @@ static struct packed_experts packed_make(struct backend *backend, const struct p
     }
     struct weight_format format = weight_format_packed(c->form, 0);
     assert_true(backend->ops->has_format(backend, format));
-    p.experts = experts_of(
-        backend, &(struct experts_spec){
-                     p.shape, slices[0], slices[1], slices[2], biases[0], biases[1], biases[2],
-                     c->has_bias ? ACTIVATION_CLAMPED_SILU : ACTIVATION_SILU, format});
+    p.experts = experts_of(backend, &(struct experts_spec){p.shape, slices[0], slices[1], slices[2],
+                                                           biases[0], biases[1], biases[2],
+                                                           p.activation, format});
     for (size_t part = 0; part < 3; part++) coded_free(&coded[part]);
     return p;
 }
@@ -123,7 +127,9 @@ static double product(const float *weight, const double *x, uint32_t in) {
 }
 
 static double activate(const struct packed_experts *p, double gate, double up) {
-    if (!p->shape.has_bias) return gate / (1 + exp(-gate)) * up;
+    double slope = 1.5957691216057308 * (1 + 0.044715 * gate * gate); // 2 sqrt(2 / pi)
+    if (p->activation == ACTIVATION_GELU_TANH) return gate / (1 + exp(-gate * slope)) * up;
+    if (p->activation == ACTIVATION_SILU) return gate / (1 + exp(-gate)) * up;
     double limit = (double)CLAMPED_SILU_LIMIT;
     gate = fmin(gate, limit), up = fmax(fmin(up, limit), -limit);
     return gate / (1 + exp(-(double)CLAMPED_SILU_ALPHA * gate)) * (up + 1);

@@ -24,7 +24,9 @@ static void route(struct backend *backend, struct route_args args, const float *
     struct tensor i = tensor_raw(backend, NULL, pairs * sizeof *ids);
     struct tensor w = tensor_raw(backend, NULL, pairs * sizeof *weights);
     struct tensor b = tensor_raw(backend, args.bias, args.num_experts * sizeof *args.bias);
+    struct tensor s = tensor_raw(backend, args.scales, args.num_experts * sizeof *args.scales);
     args.logits = l.dev;
+    if (args.scales) args.scales = s.dev;
     if (args.bias) args.bias = b.dev;
     args.ids = i.dev;
     args.weights = w.dev;
@@ -32,6 +34,7 @@ static void route(struct backend *backend, struct route_args args, const float *
     tensor_read_raw(&i, ids);
     tensor_read_raw(&w, weights);
     tensor_free(&l);
+    tensor_free(&s);
     tensor_free(&b);
     tensor_free(&i);
     tensor_free(&w);
@@ -95,6 +98,10 @@ static void test_matches(void **state) {
         args.bias = bias;
         args.factor = 2.5f;
         check_route(pair, args, logits, 2e-6);
+        for (uint32_t k = 0; k < args.num_experts; k++) bias[k] = 0.5f + (float)(k % 7);
+        args.bias = NULL;
+        args.scales = bias;
+        if (pair->device->moe->has_branches) check_route(pair, args, logits, 2e-6);
         free(bias);
         free(logits);
     }

@@ -311,11 +311,11 @@ static void test_rms_norm_of_zeros(void **state) {
 }
 
 static float *silu_mul_on(struct backend *backend, const float *gate_up, uint32_t rows,
-                          uint32_t cols) {
+                          uint32_t cols, enum activation activation) {
     size_t count = (size_t)rows * cols;
     struct tensor in = tensor_of(backend, gate_up, 2 * count);
     struct tensor out = tensor_nan(backend, count);
-    const struct silu_mul_args args = {in.dev, out.dev, rows, cols, ACTIVATION_SILU};
+    const struct silu_mul_args args = {in.dev, out.dev, rows, cols, activation};
     backend->ops->silu_mul(backend, &args);
     float *values = tensor_read(&out);
     tensor_free(&out);
@@ -328,16 +328,19 @@ static void test_silu_mul(void **state) {
     static const struct {
         uint32_t rows, cols;
     } shapes[] = {{1, 8}, {3, 64}, {17, 1032}, {2, 3072}, {1, 25600}, {66000, 8}};
+    static const enum activation activations[] = {ACTIVATION_SILU, ACTIVATION_GELU_TANH,
+                                                  ACTIVATION_CLAMPED_SILU};
     for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
         uint32_t rows = shapes[s].rows, cols = shapes[s].cols;
+        enum activation activation = activations[s % ARRAY_LEN(activations)];
         size_t count = (size_t)rows * cols;
         struct ops_rng rng = ops_rng_of(s);
         float *gate_up = bf16_values(&rng, 2 * count, 6);
-        float *want = silu_mul_on(pair->scalar, gate_up, rows, cols);
-        float *got = silu_mul_on(pair->device, gate_up, rows, cols);
+        float *want = silu_mul_on(pair->scalar, gate_up, rows, cols, activation);
+        float *got = silu_mul_on(pair->device, gate_up, rows, cols, activation);
         double error = ops_nmse_f32(got, want, count);
         if (!(error <= SILU_MUL_NMSE)) fail_msg("%u x %u: nmse %g", rows, cols, error);
-        float *last = silu_mul_on(pair->device, gate_up + 2 * (count - cols), 1, cols);
+        float *last = silu_mul_on(pair->device, gate_up + 2 * (count - cols), 1, cols, activation);
         ops_assert_same_bits(last, got + count - cols, 1, cols, "a row alone");
         free(last);
         free(got);
@@ -351,8 +354,8 @@ static void test_silu_mul_of_large_gates(void **state) {
     const struct device_pair *pair = *state;
     const float gate_up[16] = {-1000, -200, -89, -88, 88, 200, 1000, 1e30f,
                                3,     -3,   2,   -2,  1,  -1,  0.5f, 1};
-    float *want = silu_mul_on(pair->scalar, gate_up, 1, 8);
-    float *got = silu_mul_on(pair->device, gate_up, 1, 8);
+    float *want = silu_mul_on(pair->scalar, gate_up, 1, 8, ACTIVATION_SILU);
+    float *got = silu_mul_on(pair->device, gate_up, 1, 8, ACTIVATION_SILU);
     for (size_t i = 0; i < 8; i++) {
         float size = want[i] < 0 ? -want[i] : want[i];
         float error = got[i] > want[i] ? got[i] - want[i] : want[i] - got[i];
@@ -362,6 +365,43 @@ static void test_silu_mul_of_large_gates(void **state) {
     }
     free(got);
     free(want);
+}
+
+// Of gates, and of the first columns of longer rows.
+static float *gelu_mul_on(struct backend *backend, const float *gate, const float *up,
+                          uint32_t rows, uint32_t cols, uint32_t up_stride) {
+    struct tensor gates = tensor_of(backend, gate, (size_t)rows * cols);
+    struct tensor ups = tensor_of(backend, up, (size_t)rows * up_stride);
+    struct tensor out = tensor_nan(backend, (size_t)rows * cols);
+    backend->ops->gelu_mul(
+        backend, &(struct gelu_mul_args){gates.dev, ups.dev, out.dev, rows, cols, up_stride});
+    float *values = tensor_read(&out);
+    tensor_free(&out);
+    tensor_free(&ups);
+    tensor_free(&gates);
+    return values;
+}
+
+static void test_gelu_mul(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct {
+        uint32_t rows, cols, up_stride;
+    } shapes[] = {{1, 8, 8}, {5, 256, 1280}, {66000, 8, 16}, {3, 1032, 1040}};
+    if (!pair->device->ops->gelu_mul) skip();
+    for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
+        uint32_t rows = shapes[s].rows, cols = shapes[s].cols, stride = shapes[s].up_stride;
+        struct ops_rng rng = ops_rng_of(s);
+        float *gate = bf16_values(&rng, (size_t)rows * cols, 6);
+        float *up = bf16_values(&rng, (size_t)rows * stride, 6);
+        float *want = gelu_mul_on(pair->scalar, gate, up, rows, cols, stride);
+        float *got = gelu_mul_on(pair->device, gate, up, rows, cols, stride);
+        double error = ops_nmse_f32(got, want, (size_t)rows * cols);
+        if (!(error <= SILU_MUL_NMSE)) fail_msg("%u x %u: nmse %g", rows, cols, error);
+        free(got);
+        free(want);
+        free(up);
+        free(gate);
+    }
 }
 
 static void test_gather_rows(void **state) {
@@ -402,6 +442,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_rms_norm_of_zeros),
         cmocka_unit_test(test_silu_mul),
         cmocka_unit_test(test_silu_mul_of_large_gates),
+        cmocka_unit_test(test_gelu_mul),
         cmocka_unit_test(test_gather_rows),
     };
     return device_pair_run(argc, argv, "cuda rows", tests, ARRAY_LEN(tests));

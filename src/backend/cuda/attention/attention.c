@@ -346,9 +346,10 @@ void cuda_attention(struct backend *backend, const struct attention_args *args) 
     attend(cuda_backend_of(backend), args, false);
 }
 
-// Not where sequences are tokens of one: each reads what the others write.
+// Not where sequences are tokens of one: each reads what the others write. A layer that only reads
+// the cache has no new token there that the kernel could take from qkv.
 bool cuda_attend(struct backend *backend, const struct attention_args *args) {
-    if (args->step->max_query_len > 1 || args->q_rope) return false;
+    if (args->step->max_query_len > 1 || args->q_rope || args->reads_kv) return false;
     attend(cuda_backend_of(backend), args, true);
     return true;
 }

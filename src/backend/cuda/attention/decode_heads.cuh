@@ -34,7 +34,7 @@ inline void fill_heads_params(heads_params &p, const attention_args *args, const
     p.num_kv_heads = static_cast<int>(args->num_kv_heads);
     p.block_size = static_cast<int>(kv->block_size);
     p.block_chunks = kv->block_chunks;
-    p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
+    p.qkv_stride = static_cast<int>(attention_row_heads(args) * args->head_dim);
     p.prepares = prepares;
     p.q_norm = args->q_norm;
     p.k_norm = args->k_norm;

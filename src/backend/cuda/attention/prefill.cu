@@ -486,7 +486,7 @@ extern "C" void cuda_attention_prefill_launch(const struct attention_args *args,
     p.num_kv_heads = static_cast<int>(args->num_kv_heads);
     p.block_size = static_cast<int>(kv->block_size);
     p.block_chunks = kv->block_chunks;
-    p.qkv_stride = static_cast<int>((args->num_heads + 2 * args->num_kv_heads) * args->head_dim);
+    p.qkv_stride = static_cast<int>(attention_row_heads(args) * args->head_dim);
     p.scale = args->scale * LOG2E;
     p.window = static_cast<int>(args->window);
     p.cap = args->softcap * LOG2E;

@@ -508,7 +508,7 @@ extern "C" void cuda_attention_prefill_sm90_launch(const struct attention_args *
                                                    cudaStream_t stream) {
     prefill_params p = {};
     uint64_t positions = (uint64_t)kv->num_blocks * kv->num_kv_heads * kv->block_size;
-    uint32_t columns = (args->num_heads + 2 * args->num_kv_heads) * args->head_dim;
+    auto columns = static_cast<uint32_t>(attention_row_heads(args)) * args->head_dim;
     bool has_codes = cuda_kv_has_codes(kv->dtype);
     // A box lies in one cache block and in one tile.
     uint32_t box_rows = 16;

@@ -1,7 +1,7 @@
 /* The work between the qkv projection and attention, in one pass: RMS norm of every q and k head if
  * the model has one, rotary embedding (attention/head_lanes.cuh), q stored back in place, k and v
- * stored into the paged cache at slot_mapping. In steps of decodes alone, the attention kernel does
- * this instead.
+ * stored into the paged cache at slot_mapping. Where the cache has them (reads_kv), a row has q
+ * alone. In steps of decodes alone, the attention kernel does this instead.
  *
  * Bytes: 2 x num_tokens x (num_heads + 2 num_kv_heads) x head_dim x 2. Launch: a block per token. A
  * lane holds 8 elements of each half of a head, and loads two heads at a time. */
@@ -18,7 +18,7 @@ struct prepare_params {
     __nv_bfloat16 *qkv, *keys, *values;
     const float *q_norm, *k_norm, *rope, *q_rope;
     const int32_t *positions, *slot_mapping;
-    int num_heads, num_kv_heads, num_tokens, block_size;
+    int num_heads, num_kv_heads, row_heads, num_tokens, block_size;
     uint32_t block_chunks; // as in cuda_kv_view
     float eps;
     kv_codec codec; // for kernels with CODES
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params 
     let_next_start();
     wait_for_earlier();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    int token = blockIdx.x, chunk = lane % shape::WIDTH, heads = p.num_heads + 2 * p.num_kv_heads;
+    int token = blockIdx.x, chunk = lane % shape::WIDTH, heads = p.row_heads;
     int slot = of_step(p.slot_mapping)[token];
     size_t angles = (size_t)of_step(p.positions)[token] * D;
     for (int start = warp * shape::HEADS; start < heads; start += TURNS * warps * shape::HEADS) {
@@ -102,8 +102,7 @@ __global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params 
 template <int D>
 void launch(const prepare_params &p, bool has_codes, const cuda_device_info *info,
             cudaStream_t stream) {
-    int heads = p.num_heads + 2 * p.num_kv_heads, per_warp = head_lanes<D>::HEADS * TURNS;
-    int warps = (heads + per_warp - 1) / per_warp;
+    int per_warp = head_lanes<D>::HEADS * TURNS, warps = (p.row_heads + per_warp - 1) / per_warp;
     auto kernel = has_codes ? prepare_kernel<D, true> : prepare_kernel<D, false>;
     launch_dependent(kernel, dim3(static_cast<unsigned>(p.num_tokens)),
                      static_cast<unsigned>((warps < WARPS_MAX ? warps : WARPS_MAX) * 32), 0, info,
@@ -128,6 +127,7 @@ extern "C" void cuda_attention_prepare_launch(const struct attention_args *args,
     p.slot_mapping = step_slots(args->step, args->kv_group);
     p.num_heads = static_cast<int>(args->num_heads);
     p.num_kv_heads = static_cast<int>(args->num_kv_heads);
+    p.row_heads = static_cast<int>(attention_row_heads(args));
     p.num_tokens = static_cast<int>(args->step->num_tokens);
     p.block_size = static_cast<int>(kv->block_size);
     p.block_chunks = kv->block_chunks;

@@ -9,7 +9,7 @@
  * Launch: both start early. First a warp per row of gate and the same row of up, pairs along y.
  * Then a warp per output column, tokens along y. A lane takes 8 weights per iteration. Float32 sums
  * run over the same lanes and slots in the same order for any number of tokens. */
-#include "backend/cuda/device.cuh"
+#include "backend/cuda/activation.cuh"
 #include "backend/cuda/launch.cuh"
 
 namespace {
@@ -29,7 +29,7 @@ struct few_tokens_params {
     __nv_bfloat16 *activated; // [num_tokens][top_k][intermediate]
     __nv_bfloat16 *out; // [num_tokens][hidden]
     int top_k, hidden, intermediate;
-    bool is_clamped;
+    enum activation activation;
 };
 
 __device__ __forceinline__ float dot8(uint4 a, uint4 b, float sum) {
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(WARPS * 32) few_tokens_gate_up_kernel(few_toke
         gate_sum += __bfloat162float(bias[n]);
         up_sum += __bfloat162float(bias[p.intermediate + n]);
     }
-    float value = p.is_clamped ? clamped_silu_mul(gate_sum, up_sum) : silu(gate_sum) * up_sum;
+    float value = activated(p.activation, gate_sum, up_sum);
     of_step(p.activated)[(size_t)pair * p.intermediate + n] = __float2bfloat16(value);
 }
 
@@ -147,7 +147,7 @@ extern "C" void cuda_experts_few_tokens_launch(const struct experts_args *args,
     p.weights = args->weights;
     p.gate_up_bias = static_cast<const __nv_bfloat16 *>(view->gate_up.bias);
     p.down_bias = static_cast<const __nv_bfloat16 *>(view->down.bias);
-    p.is_clamped = view->activation == ACTIVATION_CLAMPED_SILU;
+    p.activation = view->activation;
     p.activated = static_cast<__nv_bfloat16 *>(scratch->activated);
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.top_k = static_cast<int>(args->top_k);

@@ -18,7 +18,7 @@
  *
  * Each value is one accumulator over the inner index in ascending order, for every tile size and
  * every position in a tile. So its bits do not depend on the other rows or their number. */
-#include "backend/cuda/device.cuh"
+#include "backend/cuda/activation.cuh"
 #include "backend/cuda/launch.cuh"
 
 namespace {
@@ -40,7 +40,7 @@ struct gemm_params {
     int columns; // of the result
     int weight_rows; // of an expert: columns, or 2 x columns for gate and up
     int column_tiles; // per item
-    bool is_clamped; // the activation
+    enum activation activation;
 };
 
 // Copies 16 bytes, or stores zeros if !is_there. `global` must be a valid address in both cases.
@@ -172,7 +172,7 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct 
     }
 
     static __device__ __forceinline__ float activate(const gemm_params &p, float gate, float up) {
-        return p.is_clamped ? clamped_silu_mul(gate, up) : silu(gate) * up;
+        return activated(p.activation, gate, up);
     }
 
     // The bias of column n of an expert's first or second half; past the last column any.
@@ -312,7 +312,7 @@ extern "C" void cuda_experts_gemm_launch(const struct experts_args *args,
     p.source = scratch->source;
     p.weight = static_cast<const uint4 *>(view->gate_up.weight);
     p.bias = static_cast<const __nv_bfloat16 *>(view->gate_up.bias);
-    p.is_clamped = view->activation == ACTIVATION_CLAMPED_SILU;
+    p.activation = view->activation;
     p.out = static_cast<__nv_bfloat16 *>(scratch->activated);
     p.vectors = static_cast<int>(view->shape.hidden / 8);
     p.columns = static_cast<int>(view->shape.intermediate);

@@ -14,6 +14,7 @@
  * Launch: a block per multiprocessor, in pairs.
  *
  * Bytes: an expert's weights once for 256 rows, all but the first time from the L2. */
+#include "backend/cuda/activation.cuh"
 #include "backend/cuda/linear/quad.cuh"
 #include "backend/cuda/linear/ring_sm90.cuh"
 
@@ -37,7 +38,8 @@ struct grouped_params {
     const int32_t *num_items;
     int weight_rows; // of an expert: columns, or 2 x columns for gate and up
     int column_tiles; // per item
-    bool is_gated, is_clamped;
+    bool is_gated;
+    enum activation activation;
 };
 
 // What a cluster multiplies.
@@ -97,10 +99,6 @@ __device__ __forceinline__ void add_bias(float (&c)[4], const grouped_params &p,
     c[2] += bf16_low(pair), c[3] += bf16_high(pair);
 }
 
-__device__ __forceinline__ float activate(const grouped_params &p, float gate, float up) {
-    return p.is_clamped ? clamped_silu_mul(gate, up) : silu(gate) * up;
-}
-
 // Writes this quad's rows `row` and + 8 of the item: `values` has 8 columns as pairs, of four
 // neighbouring blocks of columns.
 __device__ __forceinline__ void write_blocks(const grouped_params &p, const grouped_tile &t,
@@ -134,8 +132,8 @@ __device__ __forceinline__ void write_tile(grouped_ring::sums &c, const grouped_
             for (int i = 0; i < 8; i++) {
                 const float(&gate)[4] = c[b + i % 4], (&up)[4] = c[b + i % 4 + BLOCKS];
                 int at = i / 4 * 2;
-                values[i / 4][i % 4] =
-                    pack_bf16(activate(p, gate[at], up[at]), activate(p, gate[at + 1], up[at + 1]));
+                values[i / 4][i % 4] = pack_bf16(activated(p.activation, gate[at], up[at]),
+                                                 activated(p.activation, gate[at + 1], up[at + 1]));
             }
             write_blocks(p, t, values, row, t.column + b * 8, lane);
         }
@@ -229,7 +227,7 @@ extern "C" bool cuda_experts_gemm_sm90_launch(const struct experts_args *args,
     grouped_params p = {};
     p.items = reinterpret_cast<const int4 *>(scratch->items);
     p.num_items = scratch->num_items;
-    p.is_clamped = view->activation == ACTIVATION_CLAMPED_SILU;
+    p.activation = view->activation;
     p.is_gated = true;
     p.ring.columns = static_cast<int>(view->shape.intermediate);
     p.weight_rows = 2 * p.ring.columns;

@@ -16,6 +16,7 @@
  * weights of the routing before it waits (rule 3 of handover.cuh).
  *
  * Bytes: those of each pair's codes and scales; pairs with the same expert share them in the L2. */
+#include "backend/cuda/activation.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear/packed_steps.cuh"
 
@@ -36,7 +37,7 @@ struct few_params {
     __nv_bfloat16 *out;
     int num_tokens, top_k;
     int outputs; // of a unit's row: intermediate, or hidden
-    bool is_clamped;
+    enum activation activation;
 };
 
 // The sums of a unit, of each warp: of the low tile's outputs, then of the high one's.
@@ -200,7 +201,7 @@ template <typename K> struct gate_up_work {
         if (p.bias) y += __bfloat162float(p.bias[(size_t)expert * 2 * p.outputs + row]);
         float up = __shfl_down_sync(FULL_WARP, y, TILE);
         if (lane >= TILE) return;
-        y = p.is_clamped ? clamped_silu_mul(y, up) : silu(y) * up;
+        y = activated(p.activation, y, up);
         of_step(p.out)[(size_t)pair * p.outputs + output] = __float2bfloat16(y);
     }
 };
@@ -337,7 +338,7 @@ extern "C" void cuda_experts_packed_few_launch(const struct experts_args *args,
     first.columns = static_cast<int>(view->shape.hidden);
     first.outputs = static_cast<int>(view->shape.intermediate);
     first.out = static_cast<__nv_bfloat16 *>(scratch->activated);
-    first.is_clamped = view->activation == ACTIVATION_CLAMPED_SILU;
+    first.activation = view->activation;
     first.passes = 1;
     first.units = first.num_tokens * first.top_k * (first.expert_tiles / 2);
     few_params second = params_of(view->down, args, view->shape.num_experts);

@@ -13,6 +13,7 @@
  *
  * Bytes: each tile's codes. Tiles of an expert follow each other, so all but the first reading of
  * its codes come from the L2. */
+#include "backend/cuda/activation.cuh"
 #include "backend/cuda/linear/packed_products_sm90.cuh"
 
 #include <nv/target>
@@ -31,7 +32,8 @@ struct grouped_params {
     int columns; // of the result
     int weight_rows; // of an expert: columns, or 2 x columns for gate and up
     int column_tiles; // per item
-    bool is_gated, is_clamped;
+    bool is_gated;
+    enum activation activation;
 };
 
 template <int WIDTH> struct grouped_memory {
@@ -78,9 +80,7 @@ __device__ __forceinline__ void write_tile(const grouped_params &p, int tile, ui
             load_sums(up, from + OUTPUTS / 2 * 4, 1);
             if (bias) add8(up, bias + p.columns + column);
 #pragma unroll
-            for (int j = 0; j < 8; j++) {
-                v[j] = p.is_clamped ? clamped_silu_mul(v[j], up[j]) : silu(v[j]) * up[j];
-            }
+            for (int j = 0; j < 8; j++) v[j] = activated(p.activation, v[j], up[j]);
         }
         auto *to = of_step(p.out) + (size_t)(item.y + row) * p.columns + column;
         *reinterpret_cast<uint4 *>(to) = pack_bf16(v);
@@ -190,7 +190,7 @@ extern "C" void cuda_experts_packed_gemm_launch(const struct experts_args *args,
     grouped_params p = {};
     p.items = reinterpret_cast<const int4 *>(scratch->items);
     p.num_items = scratch->num_items;
-    p.is_clamped = view->activation == ACTIVATION_CLAMPED_SILU;
+    p.activation = view->activation;
     p.is_gated = true;
     p.columns = static_cast<int>(view->shape.intermediate);
     p.weight_rows = 2 * p.columns;

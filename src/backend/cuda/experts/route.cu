@@ -1,6 +1,6 @@
 /* Routing: softmax over a token's logits, then the top_k largest probabilities, best first, ties to
  * the smaller id. With a bias the scores are sigmoids instead, ranked by score + bias. Optionally
- * the chosen scores are divided by their sum.
+ * the chosen scores are divided by their sum. Factors come last: one for all, one for each expert.
  *
  * Bytes: num_tokens x num_experts x 4, which is little. The time is the chain of top_k choices.
  * Launch: a warp per token, its probabilities in shared memory; it starts early. Each lane keeps
@@ -20,7 +20,7 @@ constexpr int WARPS = 4;
 constexpr float TAKEN = -1.0f; // marks a chosen expert; below any score
 
 struct route_params {
-    const float *logits, *bias; // bias: NULL for softmax
+    const float *logits, *bias, *scales; // bias: NULL for softmax; scales: or NULL
     int32_t *ids;
     float *weights;
     int num_tokens, num_experts, top_k;
@@ -101,10 +101,11 @@ __global__ void __launch_bounds__(WARPS * 32) route_kernel(route_params p) {
         scores[best] = TAKEN;
         mine = best_of_lane(scores, bias, p.num_experts, lane);
     }
-    __syncwarp(); // makes the other lanes' weights visible
+    __syncwarp(); // makes the other lanes' ids and weights visible
     float divisor = p.normalize ? fmaxf(sum, 1e-20f) : 1.0f; // all chosen sigmoids may be 0
     for (int slot = lane; slot < p.top_k; slot += 32) {
-        weights[slot] = weights[slot] / divisor * p.factor;
+        float scale = p.scales ? p.scales[ids[slot]] : 1.0f;
+        weights[slot] = weights[slot] / divisor * p.factor * scale;
     }
 }
 
@@ -115,6 +116,7 @@ extern "C" void cuda_route_launch(const struct route_args *args,
     route_params p = {};
     p.logits = args->logits;
     p.bias = args->bias;
+    p.scales = args->scales;
     p.ids = args->ids;
     p.weights = args->weights;
     p.num_tokens = static_cast<int>(args->num_tokens);
