@@ -8,7 +8,9 @@
  *
  * Launch: both start early. First a warp per row of gate and the same row of up, pairs along y.
  * Then a warp per output column, tokens along y. A lane takes 8 weights per iteration. Float32 sums
- * run over the same lanes and slots in the same order for any number of tokens. */
+ * run over the same lanes and slots in the same order for any number of tokens. The first kernel
+ * lets the second start after its own wait, so the second reads the chosen experts and loads their
+ * weights before it waits (rule 3 of handover.cuh). */
 #include "backend/cuda/activation.cuh"
 #include "backend/cuda/launch.cuh"
 
@@ -32,6 +34,10 @@ struct few_tokens_params {
     enum activation activation;
 };
 
+__device__ __forceinline__ void prefetch_l2(const void *line) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(line) : "memory");
+}
+
 __device__ __forceinline__ float dot8(uint4 a, uint4 b, float sum) {
     const uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
@@ -45,8 +51,8 @@ __device__ __forceinline__ float dot8(uint4 a, uint4 b, float sum) {
 __global__ void __launch_bounds__(WARPS * 32) few_tokens_gate_up_kernel(few_tokens_params p) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int n = blockIdx.x * WARPS + warp, pair = blockIdx.y;
-    let_next_start();
     wait_for_earlier();
+    let_next_start();
     if (n >= p.intermediate) return;
     int vectors = p.hidden / 8;
     const uint4 *gate =
@@ -86,31 +92,56 @@ __global__ void __launch_bounds__(WARPS * 32) few_tokens_gate_up_kernel(few_toke
     of_step(p.activated)[(size_t)pair * p.intermediate + n] = __float2bfloat16(value);
 }
 
-// Adds weight * (down activated) of up to DOWN_AHEAD slots to a lane's sum. Past the last slot it
-// loads the last one again and ignores it: without branches all loads are in flight together.
-__device__ __forceinline__ float add_slots(const few_tokens_params &p, int first, int left, int n,
-                                           int lane, float out) {
+// Vectors of an output's rows, one of each of up to DOWN_AHEAD slots. Past the last slot they are
+// the last one's again, whose sum is ignored: without branches all loads are in flight together.
+struct slot_vectors {
+    int expert[DOWN_AHEAD];
+    uint4 v[DOWN_AHEAD];
+
+    __device__ __forceinline__ void choose(const few_tokens_params &p, int first, int left) {
+#pragma unroll
+        for (int k = 0; k < DOWN_AHEAD; k++) expert[k] = p.ids[first + min(k, left - 1)];
+    }
+    __device__ __forceinline__ const uint4 *at(const few_tokens_params &p, int k, int n,
+                                               int i) const {
+        return p.down + ((size_t)expert[k] * p.hidden + n) * (p.intermediate / 8) + i;
+    }
+    __device__ __forceinline__ void load(const few_tokens_params &p, int n, int i) {
+        if (i >= p.intermediate / 8) return;
+#pragma unroll
+        for (int k = 0; k < DOWN_AHEAD; k++) v[k] = __ldg(at(p, k, n, i));
+    }
+    // The vectors from 32 on, to the L2.
+    __device__ __forceinline__ void prefetch_others(const few_tokens_params &p, int n,
+                                                    int lane) const {
+        for (int i = 32 + lane * 8; i < p.intermediate / 8; i += 32 * 8) {
+#pragma unroll
+            for (int k = 0; k < DOWN_AHEAD; k++) prefetch_l2(at(p, k, n, i));
+        }
+    }
+};
+
+// Adds weight * (down activated) of up to DOWN_AHEAD slots to a lane's sum. `slots` has this lane's
+// first vectors.
+__device__ __forceinline__ float add_slots(const few_tokens_params &p, slot_vectors &slots,
+                                           int first, int left, int n, int lane, float out) {
     int vectors = p.intermediate / 8;
-    const uint4 *down[DOWN_AHEAD], *x[DOWN_AHEAD];
+    const auto *x = reinterpret_cast<const uint4 *>(of_step(p.activated)) + (size_t)first * vectors;
     float sums[DOWN_AHEAD] = {}, weights[DOWN_AHEAD];
 #pragma unroll
     for (int k = 0; k < DOWN_AHEAD; k++) {
-        int pair = first + min(k, left - 1);
-        weights[k] = of_step(p.weights)[pair];
-        down[k] = p.down + ((size_t)p.ids[pair] * p.hidden + n) * vectors;
-        x[k] = reinterpret_cast<const uint4 *>(of_step(p.activated)) + (size_t)pair * vectors;
+        weights[k] = of_step(p.weights)[first + min(k, left - 1)];
     }
-    for (int i = lane; i < vectors; i += 32) {
-        uint4 w[DOWN_AHEAD];
+    for (int i = lane; i < vectors;) {
 #pragma unroll
-        for (int k = 0; k < DOWN_AHEAD; k++) w[k] = __ldg(&down[k][i]);
-#pragma unroll
-        for (int k = 0; k < DOWN_AHEAD; k++) sums[k] = dot8(w[k], __ldg(&x[k][i]), sums[k]);
+        for (int k = 0; k < DOWN_AHEAD; k++) {
+            sums[k] = dot8(slots.v[k], __ldg(&x[min(k, left - 1) * vectors + i]), sums[k]);
+        }
+        slots.load(p, n, i += 32);
     }
     if (p.down_bias && lane == 0) {
         for (int k = 0; k < DOWN_AHEAD; k++) {
-            int expert = p.ids[first + min(k, left - 1)];
-            sums[k] += __bfloat162float(p.down_bias[(size_t)expert * p.hidden + n]);
+            sums[k] += __bfloat162float(p.down_bias[(size_t)slots.expert[k] * p.hidden + n]);
         }
     }
 #pragma unroll
@@ -121,12 +152,20 @@ __device__ __forceinline__ float add_slots(const few_tokens_params &p, int first
 __global__ void __launch_bounds__(WARPS * 32) few_tokens_down_kernel(few_tokens_params p) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int n = blockIdx.x * WARPS + warp, first = blockIdx.y * p.top_k;
+    bool is_there = n < p.hidden;
+    slot_vectors slots;
+    if (is_there) {
+        slots.choose(p, first, p.top_k);
+        slots.load(p, n, lane);
+        slots.prefetch_others(p, n, lane);
+    }
     let_next_start();
     wait_for_earlier();
-    if (n >= p.hidden) return;
+    if (!is_there) return;
     float out = 0.0f;
     for (int slot = 0; slot < p.top_k; slot += DOWN_AHEAD) {
-        out = add_slots(p, first + slot, p.top_k - slot, n, lane, out);
+        if (slot) slots.choose(p, first + slot, p.top_k - slot), slots.load(p, n, lane);
+        out = add_slots(p, slots, first + slot, p.top_k - slot, n, lane, out);
     }
     out = warp_sum(out);
     if (lane == 0) of_step(p.out)[(size_t)blockIdx.y * p.hidden + n] = __float2bfloat16(out);

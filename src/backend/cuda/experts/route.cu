@@ -3,11 +3,11 @@
  * the chosen scores are divided by their sum. Factors come last: one for all, one for each expert.
  *
  * Bytes: num_tokens x num_experts x 4, which is little. The time is the chain of top_k choices.
- * Launch: a warp per token, its probabilities in shared memory; it starts early. Each lane keeps
- * the best of its own experts. So a choice is a reduction over the warp, and then only the lane
- * that lost its best searches again. A row with a NaN, +inf or only -inf has only NaN
- * probabilities, as on the CPU. They rank as equal, so the ids are 0, 1, ... and distinct. Of
- * sigmoids only a NaN does that. */
+ * Launch: a warp per token; it starts early, and what is constant is loaded before the wait. Each
+ * lane has the ranks of its own experts in registers, and keeps the best of them. So a choice is a
+ * reduction over the warp. A row with a NaN, +inf or only -inf has only NaN probabilities, as on
+ * the CPU. They rank as equal, so the ids are 0, 1, ... and distinct. Of sigmoids only a NaN does
+ * that. */
 #include <float.h>
 #include <limits.h>
 
@@ -17,7 +17,6 @@
 namespace {
 
 constexpr int WARPS = 4;
-constexpr float TAKEN = -1.0f; // marks a chosen expert; below any score
 
 struct route_params {
     const float *logits, *bias, *scales; // bias: NULL for softmax; scales: or NULL
@@ -30,82 +29,112 @@ struct route_params {
 
 struct choice {
     float rank; // -inf: the lane has no expert left
-    int id;
+    int number; // of the lane's experts
 };
 
-__device__ __forceinline__ bool is_better(choice a, choice b) {
-    return a.rank > b.rank || (a.rank == b.rank && a.id < b.id);
+__device__ __forceinline__ uint32_t ordered(float v) {
+    uint32_t bits = __float_as_uint(v);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-// A lane's experts are lane, lane + 32, ...
-__device__ __forceinline__ choice best_of_lane(const float *scores, const float *bias, int count,
-                                               int lane) {
-    choice best = {-INFINITY, count};
-    for (int i = lane; i < count; i += 32) {
-        if (scores[i] == TAKEN) continue;
-        // A bias that is no number or -inf ranks last, not as if its expert were taken.
-        choice next = {bias ? fmaxf(scores[i] + bias[i], -FLT_MAX) : scores[i], i};
-        if (is_better(next, best)) best = next;
+// Expert number i of a lane is i * 32 + lane. PER_LANE: so many, some perhaps past the last one.
+template <int PER_LANE> struct lane_experts {
+    float score[PER_LANE], rank[PER_LANE]; // -inf: chosen before, or none
+
+    __device__ __forceinline__ choice best() const {
+        choice best = {-INFINITY, 0};
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++) {
+            if (rank[i] > best.rank) best = {rank[i], i}; // of equal ones the first
+        }
+        return best;
     }
-    return best;
-}
+    __device__ __forceinline__ void take(int number) {
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++) rank[i] = i == number ? -INFINITY : rank[i];
+    }
+    __device__ __forceinline__ float score_of(int number) const {
+        float value = score[0];
+#pragma unroll
+        for (int i = 1; i < PER_LANE; i++) value = i == number ? score[i] : value;
+        return value;
+    }
+};
 
-// The id of the best of all lanes. Keys are in the order of the ranks.
-__device__ __forceinline__ int best_of_warp(choice mine) {
-    uint32_t bits = __float_as_uint(mine.rank);
-    uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000u;
-    uint32_t best = __reduce_max_sync(FULL_WARP, key);
-    return __reduce_min_sync(FULL_WARP, key == best ? mine.id : INT_MAX);
-}
-
-// Fills `scores` with the experts' scores. Returns whether they are numbers; if not, all are 0.
-__device__ __forceinline__ bool score(const float *logits, bool is_sigmoid, float *scores,
-                                      int count, int lane) {
-    float largest = -INFINITY, sum = 0.0f;
-    for (int i = lane; i < count; i += 32) largest = fmaxf(largest, logits[i]);
-    largest = warp_max(largest);
-    for (int i = lane; i < count; i += 32) {
-        scores[i] = is_sigmoid ? 1.0f / (1.0f + expf(-logits[i])) : expf(logits[i] - largest);
-        sum += scores[i];
+// Fills in scores and ranks. Returns whether the scores are numbers; if not, all are 0.
+template <int PER_LANE>
+__device__ __forceinline__ bool score(lane_experts<PER_LANE> &mine, const route_params &p,
+                                      const float *logits, const float (&bias)[PER_LANE],
+                                      int lane) {
+    float logit[PER_LANE], largest = -INFINITY, sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) {
+        int expert = i * 32 + lane;
+        logit[i] = expert < p.num_experts ? logits[expert] : -INFINITY;
+    }
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) largest = fmaxf(largest, logit[i]);
+    if (!p.bias) largest = warp_max(largest);
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) {
+        bool is_there = i * 32 + lane < p.num_experts;
+        float v = p.bias ? 1.0f / (1.0f + expf(-logit[i])) : expf(logit[i] - largest);
+        mine.score[i] = is_there ? v : 0.0f;
+        sum += mine.score[i];
     }
     sum = warp_sum(sum);
     bool is_number = sum == sum;
-    float divisor = is_sigmoid ? 1.0f : sum;
-    for (int i = lane; i < count; i += 32) scores[i] = is_number ? scores[i] / divisor : 0.0f;
+    float factor = p.bias ? 1.0f : 1.0f / sum;
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) {
+        bool is_there = i * 32 + lane < p.num_experts;
+        mine.score[i] = is_number ? mine.score[i] * factor : 0.0f;
+        float rank = mine.score[i];
+        // A bias that is no number or -inf ranks last, not as if its expert were taken.
+        if (p.bias && is_number) rank = fmaxf(rank + bias[i], -FLT_MAX);
+        mine.rank[i] = is_there ? rank : -INFINITY;
+    }
     return is_number;
 }
 
-__global__ void __launch_bounds__(WARPS * 32) route_kernel(route_params p) {
-    extern __shared__ float memory[]; // [WARPS][num_experts]
+template <int PER_LANE> __global__ void __launch_bounds__(WARPS * 32) route_kernel(route_params p) {
     let_next_start();
-    wait_for_earlier();
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int token = blockIdx.x * WARPS + warp;
+    float bias[PER_LANE];
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) {
+        bias[i] = p.bias && i * 32 + lane < p.num_experts ? p.bias[i * 32 + lane] : 0.0f;
+    }
+    prefetch_floats(p.scales, p.num_experts, lane);
+    wait_for_earlier();
     if (token >= p.num_tokens) return;
-    float *scores = memory + warp * p.num_experts; // each lane accesses only its own experts
     int32_t *ids = of_step(p.ids) + (size_t)token * p.top_k;
     float *weights = of_step(p.weights) + (size_t)token * p.top_k;
-    const float *logits = of_step(p.logits) + (size_t)token * p.num_experts;
-    bool is_number = score(logits, p.bias != nullptr, scores, p.num_experts, lane);
-    const float *bias = is_number ? p.bias : nullptr;
-    choice mine = best_of_lane(scores, bias, p.num_experts, lane);
-    float sum = 0.0f;
+    lane_experts<PER_LANE> mine;
+    bool is_number = score(mine, p, of_step(p.logits) + (size_t)token * p.num_experts, bias, lane);
+    float sum = 0.0f, weight = 0.0f; // weight and id: of slot `lane` of the last 32 slots
+    int id = 0;
     for (int slot = 0; slot < p.top_k; slot++) {
-        int best = best_of_warp(mine), owner = best % 32;
-        float weight = lane == owner ? scores[best] : 0.0f;
-        weight = is_number ? __shfl_sync(FULL_WARP, weight, owner) : NAN;
-        sum += weight;
-        if (owner != lane) continue;
-        ids[slot] = best;
-        weights[slot] = weight;
-        scores[best] = TAKEN;
-        mine = best_of_lane(scores, bias, p.num_experts, lane);
+        if (slot && slot % 32 == 0) ids[slot - 32 + lane] = id, weights[slot - 32 + lane] = weight;
+        choice best = mine.best();
+        uint32_t key = ordered(best.rank), largest = __reduce_max_sync(FULL_WARP, key);
+        int chosen =
+            __reduce_min_sync(FULL_WARP, key == largest ? best.number * 32 + lane : INT_MAX);
+        float value = __shfl_sync(FULL_WARP, mine.score_of(chosen / 32), chosen % 32);
+        if (!is_number) value = NAN;
+        sum += value;
+        if (lane == slot % 32) id = chosen, weight = value;
+        if (lane == chosen % 32) mine.take(chosen / 32);
     }
-    __syncwarp(); // makes the other lanes' ids and weights visible
     float divisor = p.normalize ? fmaxf(sum, 1e-20f) : 1.0f; // all chosen sigmoids may be 0
+    int last = (p.top_k - 1) / 32 * 32; // the first slot of those in registers
     for (int slot = lane; slot < p.top_k; slot += 32) {
-        float scale = p.scales ? p.scales[ids[slot]] : 1.0f;
-        weights[slot] = weights[slot] / divisor * p.factor * scale;
+        // This lane has stored those of earlier slots.
+        int own = slot < last ? ids[slot] : id;
+        float value = slot < last ? weights[slot] : weight;
+        ids[slot] = own;
+        weights[slot] = value / divisor * p.factor * (p.scales ? p.scales[own] : 1.0f);
     }
 }
 
@@ -125,6 +154,9 @@ extern "C" void cuda_route_launch(const struct route_args *args,
     p.normalize = args->normalize;
     p.factor = args->factor;
     unsigned blocks = (args->num_tokens + WARPS - 1) / WARPS;
-    size_t bytes = WARPS * args->num_experts * sizeof(float);
-    launch_dependent(route_kernel, dim3(blocks), WARPS * 32, bytes, info, stream, p);
+    auto kernel = route_kernel<CUDA_EXPERTS_MAX / 32>;
+    if (args->num_experts <= 512) kernel = route_kernel<16>;
+    if (args->num_experts <= 256) kernel = route_kernel<8>;
+    if (args->num_experts <= 128) kernel = route_kernel<4>;
+    launch_dependent(kernel, dim3(blocks), WARPS * 32, 0, info, stream, p);
 }
