@@ -64,6 +64,11 @@ __device__ __forceinline__ void bring_rows(const few_params &p, const __nv_bfloa
     }
 }
 
+// The two tiles of a unit.
+struct unit_tiles {
+    int low, high;
+};
+
 // A step of a warp: of a unit, and of a pair of the token's slots (`pass`) in the second kernel.
 struct cursor {
     int unit, pass, step;
@@ -100,10 +105,12 @@ __device__ __forceinline__ void walk_units(const few_params &p, WORK work) {
     next.begin_unit(p, begin, warp);
     bool has_steps = next.pass < p.passes; // in each unit
     int unit = begin, parity = 0;
+    const step_source<K> source(p.weights, lane);
     step_loads<K> loads[AHEAD] = {};
     auto load_next = [&](step_loads<K> &to) {
         if (next.unit >= end) return;
-        load_step<K>(to, p.weights, work.tiles(next), next.step, lane);
+        unit_tiles t = work.tiles(next);
+        source.load(to, t.low * p.weights.steps + next.step, t.high * p.weights.steps + next.step);
         next.advance(p, warp);
     };
     now = next;

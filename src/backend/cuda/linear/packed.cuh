@@ -24,10 +24,20 @@ __device__ __forceinline__ uint32_t multiply_pair(uint32_t a, uint32_t b) {
     return *reinterpret_cast<uint32_t *>(&y);
 }
 
+// word & MASK | bits as one instruction, which has room for one constant. The compiler makes two of
+// it.
+template <uint32_t MASK>
+__device__ __forceinline__ uint32_t mask_and_set(uint32_t word, uint32_t bits) {
+    uint32_t y;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(word), "n"(MASK), "r"(bits));
+    return y;
+}
+
 // The integers in bytes 0 and 2: the low 7 bits plus 128 as bf16, less 128, or 256 if negative.
 __device__ __forceinline__ uint32_t pair_of_int8(uint32_t word) {
     constexpr uint32_t OFFSET = 0x43004300; // 128 twice
-    return subtract_pair((word & 0x007f007fu) | OFFSET, (word & 0x00800080u) | OFFSET);
+    return subtract_pair(mask_and_set<0x007f007fu>(word, OFFSET),
+                         mask_and_set<0x00800080u>(word, OFFSET));
 }
 
 // Eight 4-bit codes as a word. Pair p has the inputs 8 p and 8 p + 1.
@@ -42,12 +52,12 @@ __host__ __device__ inline uint32_t pack_u4(const uint8_t *codes) {
 
 // The pairs as 128 + code: the codes are the low bits of bf16's mantissa.
 constexpr float U4_OFFSET = 128;
-__host__ __device__ __forceinline__ void unpack_u4(uint32_t word, uint32_t (&pairs)[4]) {
+__device__ __forceinline__ void unpack_u4(uint32_t word, uint32_t (&pairs)[4]) {
     constexpr uint32_t CODES = 0x000f000f, OFFSET = 0x43004300;
-    pairs[0] = (word & CODES) | OFFSET;
-    pairs[1] = (word >> 4 & CODES) | OFFSET;
-    pairs[2] = (word >> 8 & CODES) | OFFSET;
-    pairs[3] = (word >> 12 & CODES) | OFFSET;
+    pairs[0] = mask_and_set<CODES>(word, OFFSET);
+    pairs[1] = mask_and_set<CODES>(word >> 4, OFFSET);
+    pairs[2] = mask_and_set<CODES>(word >> 8, OFFSET);
+    pairs[3] = mask_and_set<CODES>(word >> 12, OFFSET);
 }
 
 // Eight codes of e2m1 as a word, in the order of pack_u4. In each half pair p has its signs and its
@@ -171,7 +181,7 @@ struct group_factors {
 template <typename K>
 __device__ __forceinline__ group_factors factors_of(uint32_t word, uint32_t offset) {
     if (K::ZEROS) {
-        uint32_t zeros = (word & 0xffu) * 0x10001u | 0x43004300u;
+        uint32_t zeros = __byte_perm(word, 0x43, 0x4040);
         return {__uint_as_float(word & 0xffffff00u), -0.0f, zeros};
     }
     return {__uint_as_float(word), K::OFFSETS ? __uint_as_float(offset) : -0.0f, 0x43084308u};
@@ -223,32 +233,44 @@ inline packed_scales packed_scales_of(const cuda_linear_view &v) {
             v.shares_scales};
 }
 
-// This lane's words of its output of a tile, for span number `span`.
-template <typename K>
-__device__ __forceinline__ void load_scales(uint32_t (&to)[K::LANE_WORDS], const packed_scales &s,
-                                            int tile, int span, int lane) {
-    int number = tile * s.spans + span;
-    if constexpr (K::GROUP == 0) {
-        to[0] = 0;
-    } else if constexpr (K::BITS == 8 && K::WORDS == 1) {
-        to[0] = __ldg(s.words + (s.is_shared ? number : number * CUDA_PACKED_TILE + lane / 4));
-    } else {
-        size_t at = static_cast<size_t>(number) * CUDA_PACKED_TILE * K::WORDS;
-        const uint32_t *from =
-            s.words + at + (K::IS_SPREAD ? lane * K::LANE_WORDS : lane / 4 * K::WORDS);
-        if constexpr (K::LANE_WORDS == 1) to[0] = __ldcs(from);
-        if constexpr (K::LANE_WORDS == 2) {
+// Where this lane's words of its output of a tile are.
+template <typename K> struct lane_scales {
+    const uint32_t *words; // of the first tile's first span
+    int stride; // words between spans, which are counted through all tiles
+
+    __device__ __forceinline__ lane_scales(const packed_scales &s, int lane) {
+        bool is_shared = K::BITS == 8 && K::WORDS == 1 && s.is_shared;
+        int own = K::IS_SPREAD ? lane * K::LANE_WORDS : lane / 4 * K::WORDS;
+        words = s.words + (is_shared ? 0 : own);
+        stride = is_shared ? 1 : CUDA_PACKED_TILE * K::WORDS;
+    }
+    __device__ __forceinline__ void load(uint32_t (&to)[K::LANE_WORDS], int span) const {
+        const uint32_t *from = words + static_cast<ptrdiff_t>(span) * stride;
+        if constexpr (K::GROUP == 0) {
+            to[0] = 0;
+        } else if constexpr (K::BITS == 8 && K::WORDS == 1) {
+            to[0] = __ldg(from);
+        } else if constexpr (K::LANE_WORDS == 1) {
+            to[0] = __ldcs(from);
+        } else if constexpr (K::LANE_WORDS == 2) {
             uint2 two = __ldcs(reinterpret_cast<const uint2 *>(from));
             to[0] = two.x, to[1] = two.y;
-        }
-        if constexpr (K::LANE_WORDS == 4) {
+        } else {
+            static_assert(K::LANE_WORDS == 4, "words");
             uint4 four = __ldcs(reinterpret_cast<const uint4 *>(from));
             to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
         }
     }
+};
+
+// The words for span number `span` of a tile.
+template <typename K>
+__device__ __forceinline__ void load_scales(uint32_t (&to)[K::LANE_WORDS], const packed_scales &s,
+                                            int tile, int span, int lane) {
+    lane_scales<K>(s, lane).load(to, tile * s.spans + span);
 }
 
-// Word number i of a span, of those that load_scales loaded. All lanes call it.
+// Word number i of a span, of those that were loaded. All lanes call it.
 template <typename K>
 __device__ __forceinline__ uint32_t scale_word(const uint32_t (&words)[K::LANE_WORDS], int i,
                                                int lane) {

@@ -27,28 +27,33 @@ inline packed_matrix packed_matrix_of(const cuda_linear_view &v) {
             static_cast<int>(v.in / cuda_packed_step(weight_code_bits(v.code)))};
 }
 
-// The two tiles of a unit.
-struct unit_tiles {
-    int low, high;
-};
-
 // What a lane loads for a step: of the first tile and of the second.
 template <typename K> struct step_loads {
     uint4 codes[2];
     uint32_t scales[2][K::LANE_WORDS];
 };
 
-template <typename K>
-__device__ __forceinline__ void load_step(step_loads<K> &to, const packed_matrix &m, unit_tiles t,
-                                          int step, int lane) {
-    const int tiles[2] = {t.low, t.high};
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        size_t at = (static_cast<size_t>(tiles[half]) * m.steps + step) * 32 + lane;
-        to.codes[half] = __ldcs(m.codes + at);
-        load_scales<K>(to.scales[half], m.scales, tiles[half], step * K::STEP / K::SPAN, lane);
+// Where this lane's codes and scales are. Steps are numbered through all tiles: step `s` of a tile
+// is tile * steps + s.
+template <typename K> struct step_source {
+    const uint4 *codes; // of the first step
+    lane_scales<K> scales;
+
+    __device__ __forceinline__ step_source(const packed_matrix &m, int lane)
+        : codes(m.codes + lane), scales(m.scales, lane) {
+        // Addresses are computed from these; else the compiler adds the lane at each step.
+        asm volatile("" : "+l"(codes), "+l"(scales.words));
     }
-}
+    // `low`: the step of the first tile.
+    __device__ __forceinline__ void load(step_loads<K> &to, int low, int high) const {
+        const int numbers[2] = {low, high};
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            to.codes[half] = __ldcs(codes + static_cast<ptrdiff_t>(numbers[half]) * 32);
+            scales.load(to.scales[half], numbers[half] / (K::SPAN / K::STEP));
+        }
+    }
+};
 
 __device__ __forceinline__ uint2 load_shared8(uint32_t address) {
     uint2 v;
