@@ -17,7 +17,6 @@
  *
  * Bytes: those of each pair's codes and scales; pairs with the same expert share them in the L2. */
 #include "backend/cuda/activation.cuh"
-#include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear/packed_steps.cuh"
 
 namespace {
@@ -310,29 +309,22 @@ few_params params_of(const cuda_linear_view &v, const experts_args *args, uint32
     return p;
 }
 
-size_t shared_bytes(size_t rows, size_t in, weight_code code, uint32_t group, bool has_offsets) {
-    bool has_sums = has_offsets || code == WEIGHT_CODE_INT4;
-    return rows * (in * 2 + X_PAD) + (has_sums ? in / group * STEP_ROWS * sizeof(float) : 0);
-}
-
 // Static shared memory.
 constexpr size_t STATIC_BYTES = 2 * sizeof(unit_sums);
 
 void launch(void (*kernel)(few_params), const few_params &p, int rows, const cuda_linear_view &v,
             const cuda_device_info *info, cudaStream_t stream) {
-    size_t bytes = shared_bytes(static_cast<size_t>(rows), v.in, v.code, v.group, v.has_offsets);
-    // The same values at every launch: attributes belong to the process.
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         info->shared_bytes_max - static_cast<int>(STATIC_BYTES));
-    launch_dependent(kernel, dim3(info->num_sms < p.units ? info->num_sms : p.units), WARPS * 32,
-                     bytes, info, stream, p);
+    int blocks = info->num_sms < p.units ? info->num_sms : p.units;
+    launch_packed(kernel, p, blocks, WARPS * 32, packed_x_bytes(static_cast<size_t>(rows), v),
+                  STATIC_BYTES, info, stream);
 }
 
 } // namespace
 
 extern "C" size_t cuda_experts_packed_few_bytes(uint32_t rows, uint32_t in,
                                                 const struct weight_format *format) {
-    return shared_bytes(rows, in, format->code, format->group, format->has_offsets) + STATIC_BYTES;
+    return packed_x_bytes(rows, in, format->code, format->group, format->has_offsets) +
+           STATIC_BYTES;
 }
 
 extern "C" void cuda_experts_packed_few_launch(const struct experts_args *args,

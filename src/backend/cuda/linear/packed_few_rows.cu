@@ -324,42 +324,32 @@ int divide_units(packed_params &p, const cuda_device_info *info) {
     return blocks;
 }
 
-size_t shared_bytes(size_t rows, size_t in, weight_code code, uint32_t group, bool has_offsets) {
-    bool has_sums = has_offsets || code == WEIGHT_CODE_INT4;
-    return rows * (in * 2 + X_PAD) + (has_sums ? in / group * ROWS_TILE * sizeof(float) : 0);
-}
-
 // Static shared memory.
 constexpr size_t STATIC_BYTES = sizeof(batch_sums);
 
 template <typename K>
 void launch_kind(packed_params p, size_t bytes, const cuda_device_info *info, cudaStream_t stream) {
-    auto kernel = packed_few_rows_kernel<K>;
     int rows = 1;
     while (rows < p.base.rows) rows *= 2;
     p.warps_per_row = WARPS / rows;
     p.x_stride = p.base.in * 2 + X_PAD;
-    // The same values at every launch: attributes belong to the process.
-    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                         cudaSharedmemCarveoutMaxShared);
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         info->shared_bytes_max - static_cast<int>(STATIC_BYTES));
     int blocks = divide_units(p, info);
-    launch_dependent(kernel, dim3(blocks), THREADS, bytes, info, stream, p);
+    launch_packed(packed_few_rows_kernel<K>, p, blocks, THREADS, bytes, STATIC_BYTES, info, stream);
 }
 
 } // namespace
 
 extern "C" size_t cuda_packed_few_rows_bytes(uint32_t rows, uint32_t in,
                                              const struct weight_format *format) {
-    return shared_bytes(rows, in, format->code, format->group, format->has_offsets) + STATIC_BYTES;
+    return packed_x_bytes(rows, in, format->code, format->group, format->has_offsets) +
+           STATIC_BYTES;
 }
 
 extern "C" void cuda_packed_few_rows_launch(const struct cuda_few_rows_linear *args,
                                             const struct cuda_device_info *info,
                                             cudaStream_t stream) {
     const cuda_linear_view &v = args->linear;
-    size_t bytes = shared_bytes(args->rows, v.in, v.code, v.group, v.has_offsets);
+    size_t bytes = packed_x_bytes(args->rows, v);
     with_kind(
         v, [&](auto kind) { launch_kind<decltype(kind)>(params_of(args), bytes, info, stream); });
 }

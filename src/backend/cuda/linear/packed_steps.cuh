@@ -7,6 +7,7 @@
  * as a factor of the sum of the group's x. */
 #pragma once
 
+#include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear/packed.cuh"
 
 namespace {
@@ -177,6 +178,29 @@ __device__ __forceinline__ void store_inputs(uint32_t row, int chunk, uint4 x) {
     store_shared(to + 16, x.y);
     store_shared(to + 32, x.z);
     store_shared(to + 48, x.w);
+}
+
+// Shared memory of rows of x' and the sums of their groups.
+inline size_t packed_x_bytes(size_t rows, size_t in, weight_code code, uint32_t group,
+                             bool has_offsets) {
+    bool has_sums = has_offsets || code == WEIGHT_CODE_INT4;
+    return rows * (in * 2 + X_PAD) + (has_sums ? in / group * STEP_ROWS * sizeof(float) : 0);
+}
+inline size_t packed_x_bytes(size_t rows, const cuda_linear_view &v) {
+    return packed_x_bytes(rows, v.in, v.code, v.group, v.has_offsets);
+}
+
+// Launches `blocks` blocks of `threads`, one on each multiprocessor, with `bytes` of shared memory
+// besides static_bytes.
+template <typename P>
+void launch_packed(void (*kernel)(P), const P &p, int blocks, unsigned threads, size_t bytes,
+                   size_t static_bytes, const cuda_device_info *info, cudaStream_t stream) {
+    // The same values at every launch: attributes belong to the process.
+    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                         cudaSharedmemCarveoutMaxShared);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         info->shared_bytes_max - static_cast<int>(static_bytes));
+    launch_dependent(kernel, dim3(static_cast<unsigned>(blocks)), threads, bytes, info, stream, p);
 }
 
 } // namespace
