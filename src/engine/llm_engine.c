@@ -398,7 +398,9 @@ static double done_seconds(const struct llm_engine *engine, const struct infligh
 static void measure(struct llm_engine *engine, const struct inflight_step *inflight) {
     double now = done_seconds(engine, inflight), before = engine->last_done;
     engine->last_done = now;
-    if (before > 0) llm_engine_measure_drafts(engine, &inflight->schedule, now - before);
+    if (before > 0) {
+        llm_engine_measure_drafts(engine, &inflight->schedule, inflight->has_waited, now - before);
+    }
     if (!(before > 0)) before = inflight->times.schedule_begin;
     double missed = scheduler_measure(engine->scheduler, &inflight->schedule, now - before);
     if (missed > 0) target_itl_tell_missed(&engine->plan.scheduler.pace, missed);
@@ -460,10 +462,12 @@ static enum status step(struct llm_engine *engine, struct err *err) {
     struct inflight_step *before =
         &engine->inflight_steps[(engine->next_slot + 1) % MODEL_RUNNER_SLOTS];
     if (before->is_launched) advance(engine, before);
+    now->has_waited = false;
     if (before->is_launched &&
         (before->schedule.num_draft_tokens || llm_engine_awaits_drafts(engine))) {
         enum status status = finish_step(engine, before, err);
         if (status) return status;
+        now->has_waited = true;
         start = clock_seconds();
     }
     scheduler_schedule(engine->scheduler, &now->schedule);

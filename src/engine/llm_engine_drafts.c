@@ -62,9 +62,8 @@ bool llm_engine_awaits_drafts(struct llm_engine *engine) {
     struct drafter *drafter = &engine->drafter;
     uint32_t num_seqs = 0;
     bool any = false;
-    if (!drafter_is_on(drafter) || scheduler_num_running(engine->scheduler) >= drafter->rows_max) {
-        return false;
-    }
+    uint32_t num_running = scheduler_num_running(engine->scheduler);
+    if (!drafter_is_on(drafter) || drafter_has_no_room(drafter, num_running)) return false;
     const struct sequence *seq = scheduler_first_running(engine->scheduler);
     for (; seq; seq = seq->next) {
         int32_t draft[1 + DRAFT_TOKENS_MAX];
@@ -87,7 +86,7 @@ void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule)
     struct drafter *drafter = &engine->drafter;
     uint32_t num_decodes = schedule->num_decode_tokens, num_items = schedule->num_items;
     bool any = false;
-    if (!drafter_is_on(drafter) || num_items >= drafter->rows_max) return;
+    if (!drafter_is_on(drafter) || drafter_has_no_room(drafter, num_items)) return;
     if (drafter->options.is_adaptive && schedule->num_prefill_tokens) return;
     if (engine->mask_threads) {
         thread_pool_for(engine->mask_threads, num_decodes, settle, schedule);
@@ -113,10 +112,15 @@ void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule)
 }
 
 void llm_engine_measure_drafts(struct llm_engine *engine, const struct schedule *schedule,
-                               double seconds) {
+                               bool has_waited, double seconds) {
     struct drafter *drafter = &engine->drafter;
+    bool has_drafts = schedule->num_draft_tokens > 0;
     if (!drafter_is_on(drafter) || schedule->num_prefill_tokens) return;
-    drafter_measure(drafter, schedule->num_tokens, schedule->num_draft_tokens > 0, seconds);
+    if (has_waited && !has_drafts) {
+        drafter_measure_waiting(drafter, schedule->num_tokens, seconds);
+    } else {
+        drafter_measure(drafter, schedule->num_tokens, has_drafts, seconds);
+    }
 }
 
 uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct scheduled *item,

@@ -28,6 +28,7 @@ enum { LLM_ENGINE_STEP_TOKENS_MAX = 1 + DRAFT_TOKENS_MAX };
 // meanwhile is freed only after that.
 struct inflight_step {
     bool is_launched;
+    bool has_waited; // for the results before it, because of drafts; else steps overlap if they can
     uint32_t slot; // of the executor
     struct schedule schedule;
     struct batch batch;
@@ -123,7 +124,7 @@ bool llm_engine_awaits_drafts(struct llm_engine *engine);
 void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule);
 // A step took so long, from the results before it to its own.
 void llm_engine_measure_drafts(struct llm_engine *engine, const struct schedule *schedule,
-                               double seconds);
+                               bool has_waited, double seconds);
 // How many of an item's drafts are right: each is what the row before it sampled. `results`: of its
 // rows; `ran`: its tokens.
 uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct scheduled *item,

@@ -11,7 +11,7 @@
 enum {
     DRAFT_TOKENS_MAX = 15, // of one draft
     DRAFT_ROWS_MAX = 64, // of a step with drafts, or max_num_seqs if that is more
-    DRAFT_FORCED_ROWS_MAX = 256, // of one where drafts are certain
+    DRAFT_AUTO_ROWS_MAX = 256, // of one whose drafts are as long as they pay
 };
 
 struct draft_options {

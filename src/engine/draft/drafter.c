@@ -16,11 +16,17 @@ static const double outlier = 4; // times as long as before counts as so many
 static const double margin = 1.02;
 // What was slow is tried again after so many steps that the tries together cost less than 1 %.
 static const double forget = 1.0 / 1024;
+// Of what was lost by waiting, a step that did not wait keeps this share.
+static const double lost_kept = 63.0 / 64;
+// Weight of the drafts before, at each new one, and as how many tokens the beginning counts.
+static const double trust_kept = 255.0 / 256, trust_begin = 16;
 
 void drafter_init(struct drafter *drafter, const struct draft_options *options, uint32_t rows_max) {
     *drafter = (struct drafter){.options = *options, .rows_max = rows_max};
-    uint32_t most = options->only_forced ? DRAFT_FORCED_ROWS_MAX : DRAFT_ROWS_MAX;
-    if (options->is_adaptive && rows_max > most) drafter->rows_max = most;
+    if (options->is_adaptive && rows_max > DRAFT_AUTO_ROWS_MAX) {
+        drafter->rows_max = DRAFT_AUTO_ROWS_MAX;
+    }
+    drafter->num_expected = drafter->num_right = trust_begin;
     for (int i = 0; i < DRAFT_CLASSES; i++) drafter->common.right[i] = assumed[i];
 }
 
@@ -42,6 +48,13 @@ static void learn(float *right, float weight, uint32_t num_tokens, uint32_t num_
 void drafter_learn(struct drafter *drafter, struct draft_record *record, uint32_t match_len,
                    uint32_t num_tokens, uint32_t num_right) {
     int class = class_of(match_len);
+    double probability = 1, expected = 0;
+    for (uint32_t i = 0; i < num_tokens; i++) {
+        probability *= (double)record->right[class];
+        expected += probability;
+    }
+    drafter->num_expected = trust_kept * drafter->num_expected + expected;
+    drafter->num_right = trust_kept * drafter->num_right + num_right;
     learn(&record->right[class], record_weight, num_tokens, num_right);
     learn(&drafter->common.right[class], common_weight, num_tokens, num_right);
 }
@@ -55,12 +68,20 @@ static int size_of(uint32_t num_rows) {
 void drafter_measure(struct drafter *drafter, uint32_t num_rows, bool has_drafts, double seconds) {
     if (num_rows > 1u << (DRAFT_SIZES - 1)) return;
     struct draft_cost *cost = &drafter->costs[has_drafts][size_of(num_rows)];
+    if (has_drafts) seconds += drafter->lost;
+    drafter->lost *= has_drafts ? 0 : lost_kept;
     if (cost->seconds == 0) *cost = (struct draft_cost){seconds, num_rows, 1};
     if (seconds > outlier * cost->seconds) seconds = outlier * cost->seconds;
     double weight = seconds > cost->seconds ? slower_weight : faster_weight;
     cost->seconds += weight * (seconds - cost->seconds);
     cost->num_rows += weight * (num_rows - cost->num_rows);
     cost->doubt = 1;
+}
+
+void drafter_measure_waiting(struct drafter *drafter, uint32_t num_rows, double seconds) {
+    if (num_rows > 1u << (DRAFT_SIZES - 1)) return;
+    double alone = drafter->costs[0][size_of(num_rows)].seconds;
+    if (alone > 0 && seconds > alone) drafter->lost += seconds - alone;
 }
 
 // The seconds of a step of num_rows rows, of which num_seqs are no drafts and alone take `alone`.
@@ -150,8 +171,8 @@ static uint32_t share_rows(struct drafter *drafter, struct draft_offer *offers, 
 // above that level are among them. Those of that level share the other rows.
 static uint32_t keep_best(struct drafter *drafter, struct draft_offer *offers, uint32_t num_offers,
                           uint32_t skipped, uint32_t lowest, uint32_t num_rows) {
-    uint32_t left = num_rows, num_sure[DRAFT_FORCED_ROWS_MAX];
-    CHECK(num_offers <= DRAFT_FORCED_ROWS_MAX, "%u offers", num_offers);
+    uint32_t left = num_rows, num_sure[DRAFT_AUTO_ROWS_MAX];
+    CHECK(num_offers <= DRAFT_AUTO_ROWS_MAX, "%u offers", num_offers);
     for (uint32_t i = 0; i < num_offers; i++) {
         struct draft_offer *offer = &offers[i];
         float probability = powf(offer->right, (float)skipped);
@@ -179,6 +200,8 @@ static uint32_t choose_adaptive(struct drafter *drafter, uint32_t num_seqs,
     struct levels levels;
     count_levels(&levels, offers, num_offers, skipped);
     double best = num_seqs / alone * margin;
+    double trust = drafter->num_right / drafter->num_expected;
+    if (trust > 1) trust = 1;
     uint32_t num_rows = 0, lowest = 0, num_before = 0;
     for (int size = own; size < DRAFT_SIZES && 1u << size <= drafter->rows_max; size++) {
         uint32_t num_drafted = (1u << size) - num_seqs, level = 0;
@@ -188,7 +211,8 @@ static uint32_t choose_adaptive(struct drafter *drafter, uint32_t num_seqs,
         num_before = num_drafted;
         double seconds = seconds_of(drafter, num_seqs + num_drafted, num_seqs, alone);
         if (!(seconds > 0)) break;
-        double rate = (num_seqs + sum) / seconds;
+        if (skipped) seconds += drafter->lost;
+        double rate = (num_seqs + trust * sum) / seconds;
         if (rate <= best) {
             drafter->costs[1][size].doubt *= 1 - forget;
             continue;
@@ -203,8 +227,9 @@ static uint32_t choose_adaptive(struct drafter *drafter, uint32_t num_seqs,
 
 uint32_t drafter_choose(struct drafter *drafter, uint32_t num_seqs, struct draft_offer *offers,
                         uint32_t num_offers, uint32_t skipped) {
-    uint32_t rows_left = num_seqs < drafter->rows_max ? drafter->rows_max - num_seqs : 0;
-    if (rows_left && drafter->options.is_adaptive) {
+    bool has_room = !drafter_has_no_room(drafter, num_seqs);
+    uint32_t rows_left = has_room ? drafter->rows_max - num_seqs : 0;
+    if (has_room && drafter->options.is_adaptive) {
         return choose_adaptive(drafter, num_seqs, offers, num_offers, skipped);
     }
     return share_rows(drafter, offers, num_offers, rows_left);
