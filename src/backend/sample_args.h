@@ -26,6 +26,9 @@ struct sample_row {
     uint32_t draw; // which draw of this seed: the index of the token to generate
     int32_t num_top; // -1: no logprobs; else how many best tokens to report
     uint32_t counts_slot; // 1 ..: the row's place in the token counts; 0: no penalties
+    // 1: its token is not counted in, because it may be dropped. Only such rows of a call may have
+    // the same counts_slot; 0: it is counted in.
+    uint32_t is_tentative;
     uint32_t bias_start, bias_count; // this row's part of `biases`
     // Tokens behind these, whose biases are not read: they are reported in place of the best ones.
     // num_top is the same number then; 0: none.
@@ -38,6 +41,8 @@ struct sample_row {
 struct sample_bias {
     int32_t token_id;
     float bias;
+    // For the penalties of this row the token was generated so many times more than its counts say.
+    uint32_t count;
 };
 
 // The token of one row. Log-probabilities are log_softmax of the model's unchanged logits: of all,
@@ -61,7 +66,7 @@ struct sample_args {
     // dev [..][ceil(vocab_size / 32)]: bit id % 32 of word id / 32 is 1 where a token is allowed.
     const uint32_t *masks;
     // Read for the penalties of rows with a counts_slot; their new token is counted in afterwards.
-    // NULL: no row has one. No two rows of a call have the same slot.
+    // NULL: no row has one.
     struct token_counts *counts;
     struct sample_result *results; // dev [num_rows]
     uint32_t num_rows, vocab_size;

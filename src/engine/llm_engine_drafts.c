@@ -23,8 +23,7 @@ enum status llm_engine_init_drafts(struct llm_engine *engine, struct err *err) {
 enum status llm_engine_init_output_drafts(const struct llm_engine *engine, struct request *request,
                                           struct err *err) {
     const struct draft_options *options = &engine->plan.drafts;
-    // Penalties count what was sampled, and drafts that are wrong must not count.
-    if (!options->num_tokens || options->only_forced || request->sampling.has_penalties) return OK;
+    if (!options->num_tokens || options->only_forced) return OK;
     return draft_index_init(&request->draft_index, request->seq->num_tokens_max, options->min_len,
                             options->max_len, err);
 }
@@ -37,7 +36,7 @@ static struct draft_offer offer_of(struct llm_engine *engine, const struct seque
     uint32_t room = seq->num_tokens_max - seq->num_tokens;
     uint32_t most = engine->drafter.options.num_tokens;
     // The last token that may come is sampled, never run.
-    if (room < 2 || request->sampling.has_penalties) return (struct draft_offer){0};
+    if (room < 2) return (struct draft_offer){0};
     if (most > room - 1) most = room - 1;
     token_mask_settle(&request->sampling.mask);
     uint32_t num_forced =
@@ -132,6 +131,8 @@ uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct schedu
     while (num_right < item->num_drafts && results[num_right].token_id == drafts[num_right]) {
         num_right++;
     }
+    // The step counted none of its tokens in: the counts begin anew, with those that are kept.
+    token_count_slots_give_back(&engine->token_count_slots, request);
     if (!request->draft_is_forced) {
         drafter_learn(&engine->drafter, &request->draft_record, request->match_len,
                       item->num_drafts, num_right);

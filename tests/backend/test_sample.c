@@ -260,7 +260,8 @@ static void test_logprobs_agree_with_the_oracle(void **state) {
 static void test_given_tokens(void **state) {
     enum { SIZE = 1500, NUM_GIVEN = 4 };
     float *logits = sample_random_logits(1, SIZE, 3);
-    const struct sample_bias biases[] = {{9, 0}, {7, 100}, {1499, 50}, {7, -50}, {3, NAN}, {7, 1}};
+    const struct sample_bias biases[] = {{9, 0, 0},   {7, 100, 0}, {1499, 50, 0},
+                                         {7, -50, 0}, {3, NAN, 0}, {7, 1, 0}};
     struct oracle oracle = oracle_make(logits, SIZE, plain_row);
     double log_mass = log(oracle.mass) + oracle.entries[0].logit;
     struct sample_row row = plain_row;
@@ -460,7 +461,7 @@ static void make_many(struct many *many) {
         row->mask = i % 4 == 1 ? i / 4 + 1 : 0;
         row->masks_logprobs = i % 8 == 1;
         for (uint32_t j = 0; j < 2; j++) {
-            many->biases[2 * i + j] = (struct sample_bias){(int32_t)(i * 7 + j), 0.5f};
+            many->biases[2 * i + j] = (struct sample_bias){(int32_t)(i * 7 + j), 0.5f, 0};
         }
     }
     for (uint32_t i = 0; i < MANY_ROWS / 4 * MANY_WORDS; i++) {

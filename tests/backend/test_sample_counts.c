@@ -60,7 +60,8 @@ static void test_biases(void **state) {
     struct backend *backend = *state;
     const float logits[6] = {4.0f, 3.0f, -1.0f, -1.5f, 2.9f, -8.0f};
     // Entry 0 belongs to no row of this test.
-    const struct sample_bias biases[4] = {{4, INFINITY}, {0, -INFINITY}, {5, 11}, {1, -0.05f}};
+    const struct sample_bias biases[4] = {
+        {4, INFINITY, 0}, {0, -INFINITY, 0}, {5, 11, 0}, {1, -0.05f, 0}};
     const struct sample_extras extras = {.biases = biases};
     struct sample_row row = greedy_row;
     struct sample_result result;
@@ -82,7 +83,7 @@ static void test_biases_come_after_penalties(void **state) {
     struct backend *backend = *state;
     const float logits[2] = {4.0f, 3.0f};
     const int32_t seen = 0;
-    const struct sample_bias bias = {0, 1.5f};
+    const struct sample_bias bias = {0, 1.5f, 0};
     struct sample_extras extras = {.biases = &bias, .counts = sample_counts_create(backend, 1, 2)};
     sample_counts_begin(backend, extras.counts, 1, &seen, 1, 1);
     struct sample_row row = greedy_row;
@@ -92,6 +93,32 @@ static void test_biases_come_after_penalties(void **state) {
     row.bias_count = 1;
     sample_run(backend, logits, 2, &row, 1, &extras, &result);
     assert_int_equal(result.token_id, 0);
+    sample_counts_destroy(backend, extras.counts);
+}
+
+// Rows behind drafts: each sees the counts and the drafts before it, and none counts its token in.
+static void test_tokens_that_a_row_counts_besides(void **state) {
+    struct backend *backend = *state;
+    const float logits[2 * 3] = {4, 3, -9, 4, 3, -9};
+    const int32_t seen = 0;
+    const struct sample_bias biases[] = {{0, 0.4f, 1}, {1, -4, 0}, {0, 0.4f, 2}};
+    struct sample_extras extras = {.biases = biases, .counts = sample_counts_create(backend, 1, 3)};
+    sample_counts_begin(backend, extras.counts, 1, &seen, 0, 1);
+    struct sample_row rows[2] = {greedy_row, greedy_row};
+    struct sample_result results[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        rows[i].frequency_penalty = 0.5f;
+        rows[i].counts_slot = 1;
+        rows[i].is_tentative = 1;
+        rows[i].bias_start = 2 * i;
+        rows[i].bias_count = 1;
+    }
+    // 4 - 2 * 0.5 + 0.4 and 4 - 3 * 0.5 + 0.4 against 3
+    for (uint32_t num_rows = 1; num_rows <= 2; num_rows++) {
+        sample_run(backend, logits, 3, rows, num_rows, &extras, results);
+        assert_int_equal(results[0].token_id, 0);
+    }
+    assert_int_equal(results[1].token_id, 1);
     sample_counts_destroy(backend, extras.counts);
 }
 
@@ -350,7 +377,7 @@ static void test_masks_come_after_penalties_and_biases(void **state) {
     struct backend *backend = *state;
     const float logits[4] = {9, 8, 7, 6};
     const uint32_t mask = 0xe; // all but token 0
-    const struct sample_bias biases[] = {{0, 100}, {2, -INFINITY}};
+    const struct sample_bias biases[] = {{0, 100, 0}, {2, -INFINITY, 0}};
     const int32_t seen[] = {0, 1};
     const struct sample_extras extras = {
         .biases = biases, .masks = &mask, .counts = sample_counts_create(backend, 1, 4)};
@@ -387,7 +414,7 @@ static int close_default(void **state) {
 static void test_masked_logprobs(void **state) {
     enum { SIZE = 1500, NUM_TOP = 5, NUM_ALLOWED = 3 };
     static const uint32_t allowed[NUM_ALLOWED] = {4, 700, 1499};
-    const struct sample_bias given[] = {{3, 0}, {700, 0}};
+    const struct sample_bias given[] = {{3, 0, 0}, {700, 0, 0}};
     float *logits = sample_random_logits(1, SIZE, 3);
     uint32_t mask[(SIZE + 31) / 32] = {0};
     double mass = 0, sum = 0;
@@ -427,6 +454,7 @@ int main(void) {
         cmocka_unit_test(test_penalties),
         cmocka_unit_test(test_biases),
         cmocka_unit_test(test_biases_come_after_penalties),
+        cmocka_unit_test(test_tokens_that_a_row_counts_besides),
         cmocka_unit_test(test_a_banned_token_never_comes),
         cmocka_unit_test(test_new_tokens_are_counted_in),
         cmocka_unit_test(test_a_row_without_a_token_counts_nothing),

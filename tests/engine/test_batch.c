@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "engine/draft/draft_options.h"
 #include "engine/request/params.h"
 #include "support/cmocka_all.h"
 
@@ -85,7 +86,7 @@ static void add_biases(struct sampling *sampling, uint32_t count, uint32_t i) {
     assert_non_null(sampling->biases);
     sampling->row.bias_count = count;
     for (uint32_t k = 0; k < count; k++) {
-        sampling->biases[k] = (struct sample_bias){(int32_t)k, (float)(i * 2000 + k)};
+        sampling->biases[k] = (struct sample_bias){(int32_t)k, (float)(i * 2000 + k), 0};
     }
 }
 
@@ -251,9 +252,10 @@ static void test_the_largest_step_fits(void **state) {
         }
         batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 0);
         check(&f, NUM_SEQS);
-        // Each sequence's last token is no row of its prompt; a mask begins at a multiple of its
-        // size.
-        size_t missing = NUM_SEQS * (sizeof(struct sample_row) + sizeof(int32_t));
+        // Each sequence's last token is no row of its prompt, and no row is behind a draft; a mask
+        // begins at a multiple of its size.
+        size_t missing = NUM_SEQS * (sizeof(struct sample_row) + sizeof(int32_t) +
+                                     DRAFT_TOKENS_MAX * sizeof(struct sample_bias));
         size_t slack = NUM_SEQS * sizeof(struct sample_bias) + f.mask_words * sizeof(uint32_t);
         assert_true(f.batch.header->size_bytes <= f.batch.capacity_bytes);
         assert_true(f.batch.header->size_bytes + missing + slack >= f.batch.capacity_bytes);

@@ -107,6 +107,9 @@ static struct random_requests random_requests(uint64_t seed) {
         if (next_random(&seed) % 3 == 0) p->min_tokens = p->max_tokens / 2;
         if (next_random(&seed) % 4 == 0) p->logit_bias = biases, p->num_logit_bias = 2;
         if (next_random(&seed) % 5 == 0) p->repetition_penalty = 1.2f;
+        if (next_random(&seed) % 4 == 0)
+            p->frequency_penalty = next_random(&seed) % 2 ? 0.2f : -0.3f;
+        if (next_random(&seed) % 6 == 0) p->presence_penalty = 0.4f;
         if (i % 3 == 0) {
             p->structured_outputs = form, p->num_structured_outputs = strlen(form);
             p->min_tokens = 0, p->ignore_eos = 0;
@@ -307,6 +310,39 @@ static void test_bad_words_inside_of_a_draft(void **state) {
     nvllm_engine_destroy(engine);
 }
 
+// Two tokens take turns, because each becomes less likely when it was generated. Each row of a
+// draft must count the draft's tokens before it, and none that was wrong may count later.
+static void test_penalties_inside_of_a_draft(void **state) {
+    (void)state;
+    struct nvllm_stats stats = NVLLM_STATS_INIT;
+    for (int way = 0; way < 4; way++) {
+        struct nvllm_result *results[2];
+        for (int has_drafts = 0; has_drafts < 2; has_drafts++) {
+            struct nvllm_engine_options options = with_drafts(has_drafts ? CONFIG(7) : NULL);
+            options.async_scheduling = way % 2 ? "on" : "off";
+            struct nvllm_engine *engine = open_engine(&options);
+            const int32_t ids[] = {token_of(engine, "a"), token_of(engine, "b"),
+                                   token_of(engine, "c")};
+            const struct nvllm_logit_bias likely = {ids[0], 2};
+            struct nvllm_sampling_params params = greedy_params(90);
+            params.ignore_eos = 1;
+            params.allowed_token_ids = ids, params.num_allowed_token_ids = ARRAY_LEN(ids);
+            params.logit_bias = &likely, params.num_logit_bias = 1;
+            params.frequency_penalty = 0.5f, params.presence_penalty = 0.3f;
+            params.repetition_penalty = 1.1f;
+            if (way >= 2) params.temperature = 0.5f, params.seed = 5;
+            struct nvllm_request request = text_request("c", &params);
+            results[has_drafts] = generate_one(engine, &request);
+            nvllm_engine_stats(engine, &stats);
+            nvllm_engine_destroy(engine);
+        }
+        expect_same_output(results[1], results[0]);
+        expect_drafts(&stats);
+        nvllm_results_free(results[0], 1);
+        nvllm_results_free(results[1], 1);
+    }
+}
+
 // A text that another output began alike is drafted as that went on, for the same salt alone.
 static void test_texts_of_others(void **state) {
     (void)state;
@@ -381,6 +417,7 @@ int main(void) {
         cmocka_unit_test(test_a_stop_inside_of_a_draft),
         cmocka_unit_test(test_min_tokens_inside_of_a_draft),
         cmocka_unit_test(test_bad_words_inside_of_a_draft),
+        cmocka_unit_test(test_penalties_inside_of_a_draft),
         cmocka_unit_test(test_texts_of_others),
         cmocka_unit_test(test_the_prefix_cache),
     };

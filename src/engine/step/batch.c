@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "engine/draft/draft_options.h"
 #include "engine/request/params.h"
 
 // Every array is made of 4-byte words, so none needs padding.
@@ -98,9 +99,9 @@ size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_siz
         .num_seqs = limits->max_num_seqs,
         .num_kv_groups = limits->num_kv_groups,
         .num_logits = limits->max_num_seqs,
-        .num_biases =
-            limits->max_num_seqs * (PARAMS_MAX_logit_bias + PARAMS_MAX_logprob_token_ids) +
-            limits->max_num_tokens,
+        .num_biases = limits->max_num_seqs * (PARAMS_MAX_logit_bias + PARAMS_MAX_logprob_token_ids +
+                                              DRAFT_TOKENS_MAX) +
+                      limits->max_num_tokens,
         .num_masks = limits->max_num_seqs,
         .num_prompt_logits = limits->max_num_tokens,
         .num_pooled = limits->max_num_tokens,
@@ -156,6 +157,12 @@ static uint32_t num_parts(const struct batch *batch, const struct scheduled *ite
     return batch->splits_drafts ? 1 + item->num_drafts : 1;
 }
 
+// Room for the biases of the row behind so many drafts, each of which may be one (sample_bias).
+static uint32_t num_biases(const struct sampling *sampling, uint32_t num_drafts) {
+    uint32_t num_counted = sampling->has_penalties ? num_drafts : 0;
+    return sampling->row.bias_count + sampling->row.num_given + num_counted;
+}
+
 static struct batch_header count_schedule(const struct batch *batch,
                                           const struct schedule *schedule, uint32_t block_size,
                                           batch_row_fn row_of) {
@@ -183,7 +190,7 @@ static struct batch_header count_schedule(const struct batch *batch,
         if (!is_late) token_mask_settle(&sampling->mask);
         for (uint32_t k = 0; k < scheduled_num_rows(item); k++) {
             h.num_logits++;
-            h.num_biases += sampling->row.bias_count + sampling->row.num_given;
+            h.num_biases += num_biases(sampling, k);
             h.num_late_masks += is_late;
             h.num_masks += is_late || needs_mask(sampling, item->seq, k);
         }
@@ -292,7 +299,7 @@ static void fill_prompt_rows(const struct step *a, uint32_t first_token, struct 
         row->bias_start = tail->bias;
         row->bias_count = 1;
         a->biases[tail->bias++] =
-            (struct sample_bias){item->seq->token_ids[item->start + i + 1], prompt_bias};
+            (struct sample_bias){item->seq->token_ids[item->start + i + 1], prompt_bias, 0};
         a->prompt_index[tail->prompt] = (int32_t)(first_token + i);
     }
 }
@@ -304,21 +311,44 @@ static void write_mask(const struct step *a, const struct sampling *sampling, ui
                      a->masks + (size_t)mask * mask_words);
 }
 
-// The row behind so many of the sequence's drafts, which its form has taken. `is_late`: the row's
-// mask has a place, and batch_write_late_masks makes it.
+// Writes the biases of a row, then the given tokens. With penalties the drafts before the row count
+// as generated. Returns how many biases there are.
+static uint32_t fill_biases(struct sample_bias *out, const struct sampling *sampling,
+                            const int32_t *drafts, uint32_t num_drafts) {
+    uint32_t count = sampling->row.bias_count, num_given = sampling->row.num_given;
+    if (count) memcpy(out, sampling->biases, count * sizeof *out);
+    for (uint32_t i = 0; sampling->has_penalties && i < num_drafts; i++) {
+        uint32_t at = 0;
+        while (at < count && out[at].token_id != drafts[i]) at++;
+        if (at == count) out[count++] = (struct sample_bias){.token_id = drafts[i]};
+        out[at].count++;
+    }
+    if (num_given) {
+        memcpy(out + count, sampling->biases + sampling->row.bias_count, num_given * sizeof *out);
+    }
+    uint32_t room = num_biases(sampling, num_drafts), used = count + num_given;
+    if (room > used) memset(out + used, 0, (room - used) * sizeof *out);
+    return count;
+}
+
+// The row behind so many of the item's drafts, which its form has taken. `is_late`: the row's mask
+// has a place, and batch_write_late_masks makes it.
 static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
-                     const struct sequence *seq, struct batch_row how, bool is_late,
+                     const struct scheduled *item, struct batch_row how, bool is_late,
                      uint32_t num_drafts) {
     const struct sampling *sampling = how.sampling;
+    const struct sequence *seq = item->seq;
     struct sample_row *out = &a->rows[row];
     *out = sampling->row;
     out->draw = sequence_num_generated(seq) + num_drafts;
     out->counts_slot = how.counts_slot;
+    out->is_tentative = item->num_drafts > 0;
     out->bias_start = tail->bias;
-    uint32_t num_biases = out->bias_count + out->num_given;
-    if (num_biases) {
-        memcpy(a->biases + tail->bias, sampling->biases, num_biases * sizeof *a->biases);
-        tail->bias += num_biases;
+    uint32_t room = num_biases(sampling, num_drafts);
+    if (room) {
+        out->bias_count = fill_biases(a->biases + tail->bias, sampling,
+                                      seq->token_ids + seq->num_tokens, num_drafts);
+        tail->bias += room;
     }
     if (!is_late && !needs_mask(sampling, seq, num_drafts)) return;
     if (!is_late) write_mask(a, sampling, tail->mask, tail->mask_words, seq, num_drafts);
@@ -336,7 +366,7 @@ static uint32_t fill_rows(const struct step *a, uint32_t logit, uint32_t token, 
     for (uint32_t k = 0; k < scheduled_num_rows(item); k++) {
         if (k && !is_late) constraint_take(constraint, seq->token_ids[seq->num_tokens + k - 1]);
         a->logit_index[logit + k] = (int32_t)(token - 1 - item->num_drafts + k);
-        fill_row(a, logit + k, tail, seq, how, is_late, k);
+        fill_row(a, logit + k, tail, item, how, is_late, k);
     }
     if (item->num_drafts && !is_late) constraint_rewind(constraint, &before);
     return scheduled_num_rows(item);

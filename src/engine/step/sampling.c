@@ -168,7 +168,7 @@ static enum status init_biases(struct sampling *out, const struct nvllm_sampling
     if (out->row.num_given) out->row.num_top = (int32_t)out->row.num_given;
     for (size_t i = 0; i < params->num_logit_bias; i++) {
         out->biases[i] =
-            (struct sample_bias){params->logit_bias[i].token_id, params->logit_bias[i].bias};
+            (struct sample_bias){params->logit_bias[i].token_id, params->logit_bias[i].bias, 0};
     }
     out->row.bias_count = (uint32_t)params->num_logit_bias;
     qsort(out->biases, params->num_logit_bias, sizeof *out->biases, compare_ids);

@@ -245,7 +245,8 @@ static void fill_rows(struct sample_row *rows, struct sample_bias *biases) {
         rows[i].bias_start = i * 4;
         rows[i].bias_count = 4;
         for (uint32_t b = 0; b < 4; b++) {
-            biases[i * 4 + b] = (struct sample_bias){(int32_t)((i * 977 + b * 1301) % VOCAB), 2.5f};
+            biases[i * 4 + b] =
+                (struct sample_bias){(int32_t)((i * 977 + b * 1301) % VOCAB), 2.5f, 0};
         }
         if (i % 4 == 0) rows[i].mask = 1;
     }

@@ -139,14 +139,12 @@ static void add_changes(struct batch *batch, uint32_t index, uint32_t count) {
     struct sample_row *row = &batch->rows[index];
     if (!count) return;
     uint32_t stride = batch->vocab_size / count;
-    if (stride == 0) {
-        stride = 1;
-        count = batch->vocab_size;
-    }
+    if (stride == 0) stride = 1, count = batch->vocab_size;
     row->repetition_penalty = 1.2f;
     row->presence_penalty = 0.3f;
     row->frequency_penalty = 0.1f;
     row->counts_slot = index + 1;
+    row->is_tentative = index % 4 == 1;
     row->bias_start = batch->num_biases;
     uint32_t offset = random_below(stride);
     struct history history = {.start = batch->num_ids};
@@ -159,7 +157,7 @@ static void add_changes(struct batch *batch, uint32_t index, uint32_t count) {
         for (uint32_t times = 0; times < i % 3; times++) batch->ids[batch->num_ids++] = id;
         if (i % 7 != 3 && i % 5 != 1) continue;
         batch->biases[batch->num_biases++] =
-            (struct sample_bias){id, i % 7 == 3 ? -INFINITY : 2.0f};
+            (struct sample_bias){id, i % 7 == 3 ? -INFINITY : 2.0f, i % 4};
     }
     history.num_ids = batch->num_ids - history.start;
     batch->histories[index] = history;
@@ -339,8 +337,7 @@ static void run(struct backend *backend, const struct batch *batch, uint32_t fir
     free(guarded);
 }
 
-// Counts how often each token was generated, plus one for `also` (-1: none), and which are in the
-// prompt.
+// Counts how often tokens were generated, and also `also` (-1: none), and which the prompt has.
 static void count_history(const struct batch *batch, uint32_t index, int32_t also, uint32_t *times,
                           bool *in_prompt) {
     const struct history *history = &batch->histories[index];
@@ -349,7 +346,10 @@ static void count_history(const struct batch *batch, uint32_t index, int32_t als
         if (i < history->num_prompt) in_prompt[id] = true;
         if (i >= history->num_prompt) times[id]++;
     }
-    if (also >= 0) times[also]++;
+    const struct sample_row *row = &batch->rows[index];
+    const struct sample_bias *biases = batch->biases + row->bias_start;
+    for (uint32_t i = 0; i < row->bias_count; i++) times[biases[i].token_id] += biases[i].count;
+    if (also >= 0 && !row->is_tentative) times[also]++;
 }
 
 // The row's logits after penalties, biases and masks. The caller frees them.
@@ -368,10 +368,8 @@ static float *changed_logits(const struct batch *batch, uint32_t index, int32_t 
         }
         if (times[i]) *x -= row->presence_penalty + row->frequency_penalty * (float)times[i];
     }
-    for (uint32_t i = 0; i < row->bias_count; i++) {
-        const struct sample_bias *bias = &batch->biases[row->bias_start + i];
-        logits[bias->token_id] += bias->bias;
-    }
+    const struct sample_bias *biases = batch->biases + row->bias_start;
+    for (uint32_t i = 0; i < row->bias_count; i++) logits[biases[i].token_id] += biases[i].bias;
     const uint32_t *mask =
         row->mask ? batch->masks + (size_t)(row->mask - 1) * mask_words(batch) : NULL;
     for (uint32_t i = 0; i < n; i++) {

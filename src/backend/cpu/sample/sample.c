@@ -266,7 +266,12 @@ static void adjust(struct work *work, const struct sample_bias *biases) {
         const struct sample_bias *bias = &biases[work->row->bias_start + i];
         uint32_t id = (uint32_t)bias->token_id;
         CHECK(id < work->vocab_size, "id=%u vocab_size=%u", id, work->vocab_size);
-        work->space.adjusted[id] += bias->bias;
+        float *logit = &work->space.adjusted[id];
+        if (bias->count) {
+            CHECK(work->counts, "token %u is counted, and the row has no counts", id);
+            *logit = penalize(work->row, work->counts[id] + bias->count, work->logits[id]);
+        }
+        *logit += bias->bias;
     }
     if (work->mask) run_pass(work, pass_mask);
     work->logits = work->space.adjusted;
@@ -453,7 +458,7 @@ static void sample_one(const struct cpu_backend *cpu, const struct sample_args *
     if (!(work.max > -INFINITY)) return; // every logit is NaN, -inf or banned
     uint32_t token = draw_token(&work);
     result->token_id = (int32_t)token;
-    if (work.counts) work.counts[token]++;
+    if (work.counts && !work.row->is_tentative) work.counts[token]++;
     if (logprobs) {
         result->logprob = sample_logprob(sample_clean(raw[token]), raw_max, log_sum);
     }

@@ -86,7 +86,8 @@ __device__ void make_patches(const sample_params &p, const row_view &v, int row,
         sample_bias bias = p.biases[how.bias_start + i];
         int id = bias.token_id, at = id - first_id;
         if (id < first_id || at >= NUM_IDS || id >= place.end) continue;
-        float logit = penalize(v, v.counts ? __ldcg(v.counts + id) : 0, place.logits[id]);
+        uint32_t count = v.counts ? __ldcg(v.counts + id) + bias.count : 0;
+        float logit = penalize(v, count, place.logits[id]);
         share<IS_CUT>(p, patches + id, clean(__fadd_rn(logit, bias.bias)));
         atomicOr(&bits[at / 32], 1u << (at % 32));
     }
@@ -447,7 +448,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     int token = max > -INFINITY ? choose(v, team, s, how, parts) : -1;
     if (rank != 0 || threadIdx.x != 0) return;
     result->token_id = token;
-    if (how.counts_slot && token >= 0) {
+    if (how.counts_slot && !how.is_tentative && token >= 0) {
         atomicAdd(&p.counts[(size_t)(how.counts_slot - 1) * p.vocab_size + token], 1u);
     }
     float logprob = logprobs ? -INFINITY : 0.0f;
