@@ -57,6 +57,17 @@ static void test_sizes_are_tried_one_after_the_other(void **state) {
     assert_int_equal(choose(&drafter, 1, 1), 0);
 }
 
+// Many rows are not thought to be cheaper than few: 128 are not tried where 64 do not pay.
+static void test_many_rows_are_not_tried_on_trust(void **state) {
+    (void)state;
+    struct drafter drafter;
+    drafter_init(&drafter, &adaptive, 256);
+    drafter_measure(&drafter, 32, false, 1);
+    assert_int_equal(choose(&drafter, 32, 0.7f), 32);
+    drafter_measure(&drafter, 64, true, 1.8);
+    assert_int_equal(choose(&drafter, 32, 0.7f), 0);
+}
+
 // What a few rows more cost says what many cost: at 8 sequences a step of 10 rows is of the size of
 // one of 16, and half a draft token right for each row is no gain where a row costs as much as one
 // of a sequence.
@@ -138,6 +149,8 @@ static void test_the_size_that_a_step_would_have_is_doubted(void **state) {
     assert_int_equal(drafter_choose(&drafter, 1, &offer, 1, 0), 0);
     for (int size = 1; size <= 3; size++) assert_true(drafter.costs[1][size].doubt < 1);
     for (int size = 4; size <= 6; size++) assert_true(drafter.costs[1][size].doubt == 1);
+    // A try of a larger step costs more, so it comes later.
+    assert_true(drafter.costs[1][3].doubt > drafter.costs[1][1].doubt);
 }
 
 // A step that must wait for pending tokens drafts only what comes behind them.
@@ -237,6 +250,7 @@ int main(void) {
         cmocka_unit_test(test_nothing_before_a_step_was_measured),
         cmocka_unit_test(test_rows_are_shared_evenly),
         cmocka_unit_test(test_sizes_are_tried_one_after_the_other),
+        cmocka_unit_test(test_many_rows_are_not_tried_on_trust),
         cmocka_unit_test(test_rows_of_a_size_are_not_one_price),
         cmocka_unit_test(test_likelier_drafts_are_longer),
         cmocka_unit_test(test_drafts_that_cost_too_much),

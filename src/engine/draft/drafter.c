@@ -14,8 +14,10 @@ static const double slower_weight = 0.25, faster_weight = 0.5;
 static const double outlier = 4; // times as long as before counts as so many
 // A step with drafts must be better than without by this, because both are measured with noise.
 static const double margin = 1.02;
-// What was slow is tried again after so many steps that the tries together cost less than 1 %.
+// What was slow is tried again after so many steps that the tries of a size cost 0.1 % at most.
 static const double forget = 1.0 / 1024;
+// Few rows more take little more, because they read the same weights. That is assumed of no others.
+static const uint32_t few_rows = 64;
 // Of what was lost by waiting, a step that did not wait keeps this share.
 static const double lost_kept = 63.0 / 64;
 // Weight of the drafts before, at each new one, and as how many tokens the beginning counts.
@@ -86,7 +88,8 @@ void drafter_measure_waiting(struct drafter *drafter, uint32_t num_rows, double 
 
 // The seconds of a step of num_rows rows, of which num_seqs are no drafts and alone take `alone`.
 // Each row of a draft counts the same. Where no step of this size was measured, a row is assumed to
-// take half of what it takes in the next smaller size. 0: no step of that size was measured either.
+// take what it takes in the next smaller size, or half of it in steps of few rows. 0: no step of
+// that size was measured either.
 static double seconds_of(const struct drafter *drafter, double num_rows, uint32_t num_seqs,
                          double alone) {
     int size = size_of((uint32_t)num_rows), smallest = size_of(num_seqs + 1);
@@ -97,7 +100,7 @@ static double seconds_of(const struct drafter *drafter, double num_rows, uint32_
     if (!(cost->seconds > 0) || !(cost->num_rows > num_seqs)) return is_new ? 0 : alone;
     double extra = (cost->seconds - alone) / (cost->num_rows - num_seqs);
     if (extra < 0) extra = 0;
-    if (is_new) extra /= 2;
+    if (is_new && num_rows <= few_rows) extra /= 2;
     return (alone + extra * (num_rows - num_seqs)) * cost->doubt;
 }
 
@@ -214,7 +217,7 @@ static uint32_t choose_adaptive(struct drafter *drafter, uint32_t num_seqs,
         if (skipped) seconds += drafter->lost;
         double rate = (num_seqs + trust * sum) / seconds;
         if (rate <= best) {
-            drafter->costs[1][size].doubt *= 1 - forget;
+            drafter->costs[1][size].doubt *= 1 - forget * alone / seconds;
             continue;
         }
         best = rate;
