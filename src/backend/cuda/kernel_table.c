@@ -29,21 +29,16 @@ static bool fits_few_rows_sm90(const struct kernel_row *row, const struct kernel
            cuda_linear_few_rows_sm90_bytes(row->number) <= info->shared_bytes_max;
 }
 
-// With 5 to 8 rows, the kernels for many rows read huge matrices faster. But they need a separate
-// kernel for the norm, which costs more than that on smaller matrices. lm_head has no norm here but
-// uses the same limits (measurements: doc/log-cuda.md).
-static bool is_not_huge(const struct kernel_row *row, const struct kernel_job *job,
-                        const struct cuda_device_info *info) {
-    enum { HUGE_BYTES = 96 << 20, MANY_INPUTS = 2048 };
+// The kernels for many rows read large matrices faster. But they need a separate kernel for the
+// norm, which costs more than that on smaller matrices (measurements: doc/log-cuda.md).
+static bool is_not_large(const struct kernel_row *row, const struct kernel_job *job,
+                         const struct cuda_device_info *info) {
+    enum { FEWER_ROWS = 4, LARGE_BYTES = 16 << 20, LARGE_BYTES_MORE_ROWS = 96 << 20 };
+    enum { MANY_INPUTS = 2048 };
     (void)row, (void)info;
     size_t bytes = (size_t)job->out * job->in * sizeof(uint16_t);
-    return bytes < HUGE_BYTES || job->in < MANY_INPUTS;
-}
-
-// cuBLASLt reads a huge lm_head faster: 8B's in 288 us instead of 352 (doc/log-cuda.md).
-static bool is_no_huge_lm_head(const struct kernel_row *row, const struct kernel_job *job,
-                               const struct cuda_device_info *info) {
-    return !(job->features & FEATURE_FLOAT_OUT) || is_not_huge(row, job, info);
+    size_t large = job->rows <= FEWER_ROWS ? LARGE_BYTES : LARGE_BYTES_MORE_ROWS;
+    return bytes < large || job->in < MANY_INPUTS;
 }
 
 // Tiles are copied through tensor maps, whose rows are multiples of 16 bytes.
@@ -160,9 +155,7 @@ static const struct kernel_row rows[] = {
 
     FEW_ROWS_SM90_KERNELS(FEW_ROWS_SM90_ROW)
     {OP_LINEAR, KERNEL_FEW_ROWS, BY_RULE, DEVICE_ANY, FORMAT_BF16, CUDA_FEW_ROWS, 0,
-     LINEAR_ALL | FEATURE_NORM, .takes = is_not_huge},
-    {OP_LINEAR, KERNEL_FEW_ROWS, BY_RULE, DEVICE_ANY, FORMAT_BF16, 4, 0,
-     LINEAR_ALL | FEATURE_NORM, .takes = is_no_huge_lm_head},
+     LINEAR_ALL | FEATURE_NORM, .takes = is_not_large},
     // Earlier rows win ties: ours come first, because they move less data through memory.
     {OP_LINEAR, KERNEL_BATCH, BY_CONTEST, DEVICE_SM90A, FORMAT_BF16, CUDA_BATCH_ROWS, 0,
      FEATURE_GATED | FEATURE_ADDED | FEATURE_BIAS, .splits_max = CUDA_BATCH_SPLIT_MAX,

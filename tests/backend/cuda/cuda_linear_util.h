@@ -41,8 +41,8 @@ void fused_check(const struct fused_case *c, const float *want, const float *got
                  double bound, const char *what);
 
 // Checks the case's op with each of the row counts; the last must be the largest. Checks project_in
-// also with `unadded`. Needs a backend with fusion. Returns the most rows for which project_in
-// fuses the norm, which shows in `hidden` staying unchanged; 17 stands for any larger number.
+// also with `unadded`. Needs a backend with fusion. Returns for how many of the row counts 1
+// to 9 project_in fuses the norm, which shows in `hidden` staying unchanged.
 uint32_t fused_check_ops(struct backend *backend, const struct fused_case *c, uint64_t seed,
                          const uint32_t *counts, size_t num_counts);
 

@@ -111,20 +111,21 @@ static void test_devices(void **state) {
     assert_false(takes(&fewer, 4096, 1024, NORMED));
 }
 
-// 96 MiB of weights, and 2,048 inputs, are where 5 to 8 rows go to the kernels for many, and any
-// number of an lm_head's.
-static void test_few_rows_of_huge_matrices(void **state) {
+// 16 MiB of weights with 1 to 4 rows, 96 MiB with 5 to 8, and 2,048 inputs are where matrices go to
+// the kernels for many rows.
+static void test_few_rows_of_large_matrices(void **state) {
     (void)state;
-    uint32_t huge = (96u << 20) / 2 / 4096;
     for (uint32_t rows = 1; rows <= 9; rows++) {
-        bool is_few = rows <= 8;
-        int large = is_few ? KERNEL_FEW_ROWS : KERNEL_BATCH;
-        assert_int_equal(linear_kernel(rows, huge - 1, 4096, FEATURE_FLOAT_OUT),
-                         is_few ? KERNEL_FEW_ROWS : KERNEL_CUBLAS);
-        assert_int_equal(linear_kernel(rows, 151936, 1024, PLAIN), large);
-        assert_int_equal(linear_kernel(rows, huge, 4096, PLAIN),
-                         rows <= 4 ? KERNEL_FEW_ROWS : KERNEL_BATCH);
-        assert_int_equal(linear_kernel(rows, huge, 4096, FEATURE_FLOAT_OUT), KERNEL_CUBLAS);
+        uint32_t large = ((rows <= 4 ? 16u : 96u) << 20) / 2 / 4096;
+        int few = rows <= 8 ? KERNEL_FEW_ROWS : KERNEL_BATCH;
+        assert_int_equal(linear_kernel(rows, large - 8, 4096, PLAIN), few);
+        assert_int_equal(linear_kernel(rows, 151936, 2040, PLAIN), few);
+        assert_int_equal(linear_kernel(rows, 151936, 1024, FEATURE_FLOAT_OUT),
+                         rows <= 8 ? KERNEL_FEW_ROWS : KERNEL_CUBLAS);
+        assert_int_equal(linear_kernel(rows, large, 4096, PLAIN), KERNEL_BATCH);
+        assert_int_equal(linear_kernel(rows, large, 4096, FEATURE_ADDED), KERNEL_BATCH);
+        assert_int_equal(linear_kernel(rows, large, 4096, FEATURE_FLOAT_OUT), KERNEL_CUBLAS);
+        assert_int_equal(linear_kernel(rows, large, 4096, GATED), NONE);
     }
 }
 
@@ -428,7 +429,7 @@ int main(void) {
         cmocka_unit_test(test_what_few_rows_sm90_leaves),
         cmocka_unit_test(test_the_smallest_few_rows_sm90_kernel),
         cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_few_rows_of_huge_matrices),
+        cmocka_unit_test(test_few_rows_of_large_matrices),
         cmocka_unit_test(test_many_rows_have_no_norm),
         cmocka_unit_test(test_contests),
         cmocka_unit_test(test_blocks_that_divide_the_inputs),
