@@ -202,6 +202,20 @@ static void test_steps_measured_too_short(void **state) {
     }
 }
 
+// Steps measured too short now and then do not make the machine a faster one.
+static void test_short_steps_between_usual_ones(void **state) {
+    (void)state;
+    struct pacer pacer = made(PACE_TARGET, 0.04);
+    for (int i = 0; i < 3; i++) run_prompt(&pacer, &gpu, DECODES, 0);
+    struct step_work part = decodes(DECODES);
+    step_work_add_prompt(&part, 4096, 800);
+    for (int i = 0; i < 6; i++) {
+        for (int k = 0; k < 20; k++) pacer_measure(&pacer, &part, seconds_of(&gpu, &part));
+        pacer_measure(&pacer, &part, 0.7 * seconds_of(&gpu, &part));
+        assert_true(pacer_predict(&pacer, &part) >= 0.9 * seconds_of(&gpu, &part));
+    }
+}
+
 // It is told once, and only where steps go on to take longer.
 static void test_a_missed_target_is_told(void **state) {
     (void)state;
@@ -250,6 +264,7 @@ int main(void) {
         cmocka_unit_test(test_several_prompts_share_the_room),
         cmocka_unit_test(test_steps_that_say_nothing),
         cmocka_unit_test(test_steps_measured_too_short),
+        cmocka_unit_test(test_short_steps_between_usual_ones),
         cmocka_unit_test(test_a_missed_target_is_told),
     };
     return cmocka_run_group_tests_name("pacer", tests, NULL, NULL);

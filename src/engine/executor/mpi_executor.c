@@ -31,7 +31,7 @@ struct mpi_executor {
     bool fills_memory; // the plan: the number of blocks is to be measured
     bool is_connected; // devices
     bool has_deadline; // a command that takes longer than MPI_PATIENCE_SECONDS is lost
-    bool is_ending; // as is all else that this process waits for
+    bool is_ending; // every wait of this process has that deadline
     size_t payload_max; // bytes
     struct place places[RANK_COMMANDS]; // used in turn
     uint32_t num_posted;

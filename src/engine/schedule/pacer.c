@@ -116,8 +116,8 @@ static void change_past(struct pacer_equations *equations, double change) {
 // A step took `ratio` times what the fit said. Returns by how much the machine has changed; 1: not.
 static double learn_change(struct pacer_equations *equations, double ratio) {
     bool is_slower = ratio >= changed, is_faster = ratio <= 1 / changed;
-    bool goes_on =
-        equations->num_changed && (is_slower ? equations->change > 1 : equations->change < 1);
+    bool goes_on = equations->num_changed &&
+                   ((is_slower && equations->change > 1) || (is_faster && equations->change < 1));
     if (!goes_on) equations->num_changed = 0;
     if (!is_slower && !is_faster) return 1;
     // Of all of them, the least change.

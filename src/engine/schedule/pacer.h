@@ -57,10 +57,8 @@ struct pacer {
     struct pacer_equations {
         double products[PACER_FACTORS][PACER_FACTORS];
         double sums[PACER_FACTORS];
-        // The last steps, all of which took longer than the fit said by `change` or more; or, below
-        // 1, took so much less.
-        uint32_t num_changed;
-        double change;
+        uint32_t num_changed; // steps of this kind in a row that differ from the fit to one side
+        double change; // of them, the time nearest to the fit, as a share of what the fit said
     } equations[2];
     double costs[PACER_FACTORS]; // c, per unit (pacer.c)
     uint32_t num_missed; // steps in a row that even the shortest part made longer than the target

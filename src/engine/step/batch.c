@@ -446,7 +446,8 @@ static void write_item_masks(const struct step *a, struct sampling *sampling, ui
     const struct sequence *seq = item->seq;
     struct constraint *constraint = &sampling->mask.constraint;
     token_mask_settle(&sampling->mask);
-    const struct constraint before = *constraint;
+    struct constraint before;
+    if (item->num_drafts) before = *constraint;
     for (uint32_t k = 0; k < scheduled_num_rows(item); k++) {
         if (k) constraint_take(constraint, seq->token_ids[seq->num_tokens + k - 1]);
         write_mask(a, sampling, mask + k, mask_words, seq, k);

@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(WARPS * 32) few_tokens_gate_up_kernel(few_toke
     of_step(p.activated)[(size_t)pair * p.intermediate + n] = __float2bfloat16(value);
 }
 
-// Vectors of an output's rows, one of each of up to DOWN_AHEAD slots. Past the last slot they are
-// the last one's again, whose sum is ignored: without branches all loads are in flight together.
+// One vector of the output's row for each of DOWN_AHEAD slots. Slots past the last repeat the last
+// one, and their sums are ignored: without branches all loads are in flight together.
 struct slot_vectors {
     int expert[DOWN_AHEAD];
     uint4 v[DOWN_AHEAD];
