@@ -156,3 +156,7 @@ enum status device_comm_create(struct comm **out, const struct device_comm_optio
     *out = &device->base;
     return OK;
 }
+
+void device_comm_end(struct comm *comm, double lost_seconds) {
+    mpi_comm_end(device_of(comm)->hosts, lost_seconds);
+}

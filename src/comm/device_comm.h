@@ -20,5 +20,9 @@ struct device_comm_options {
 // Borrows backend, barrier and cards for the comm's life. Takes `hosts` if it succeeds.
 MUST_USE enum status device_comm_create(struct comm **out,
                                         const struct device_comm_options *options, struct err *err);
+// By all ranks of a comm with `hosts`, once it is connected, and before any frees memory that other
+// devices read. When it returns, none reads it any more. A rank that waits longer than
+// lost_seconds ends all processes.
+void device_comm_end(struct comm *comm, double lost_seconds);
 
 #endif

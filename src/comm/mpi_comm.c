@@ -281,6 +281,11 @@ void mpi_comm_gather(struct comm *comm, void *all, size_t bytes) {
     exchange(mpi);
 }
 
+void mpi_comm_end(struct comm *comm, double lost_seconds) {
+    mpi_of(comm)->options.lost_seconds = lost_seconds;
+    mpi_barrier(comm);
+}
+
 static uint64_t mpi_minimum(struct comm *comm, uint64_t value) {
     uint64_t values[COMM_RANKS_MAX];
     values[comm->rank] = value;

@@ -29,5 +29,7 @@ MUST_USE enum status mpi_comm_create(struct comm **out, const struct mpi_comm_op
 void mpi_comm_destroy(struct comm *comm); // NULL is fine
 // all [world_size][bytes]: each rank gives its own part, and gets those of the others.
 void mpi_comm_gather(struct comm *comm, void *all, size_t bytes);
+// The last barrier, with a deadline of its own in place of the options'.
+void mpi_comm_end(struct comm *comm, double lost_seconds);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "backend/device_list.h"
+#include "base/os/clock.h"
 #include "comm/device_comm.h"
 #include "comm/mpi_comm.h"
 #include "support/captured.h"
@@ -380,6 +381,37 @@ static void connect_devices(struct rank *rank) {
     comm_destroy(comm);
 }
 
+static void end_without_one(struct rank *rank) {
+    struct backend backend = {.collective = &fake_collective};
+    struct collective_spec spec = {.rank = rank->rank, .world_size = rank->world_size, .hidden = 8};
+    const struct device_comm_options options = {
+        .backend = &backend, .spec = &spec, .hosts = rank->comm};
+    struct comm *comm = NULL;
+    assert_int_equal(device_comm_create(&comm, &options, NULL), OK);
+    rank->comm = NULL; // taken
+    assert_int_equal(comm_connect(comm, NULL), OK);
+    double deadline = clock_seconds() + 20;
+    while (rank->rank == LOST && atomic_load(&num_ends) < RANKS_MAX - 1 &&
+           clock_seconds() < deadline) {
+        usleep(1000);
+    }
+    device_comm_end(comm, 0.05);
+    comm_destroy(comm);
+}
+
+// They wait without a deadline before, while they load.
+static void test_the_end_of_devices_has_a_deadline(void **state) {
+    (void)state;
+    struct captured captured;
+    atomic_store(&num_ends, 0);
+    captured_begin(&captured, false);
+    run_ranks(RANKS_MAX, 1, end_without_one);
+    captured_end(&captured);
+    assert_int_equal(atomic_load(&num_ends), RANKS_MAX - 1);
+    assert_non_null(
+        strstr(captured.text, "rank 2 has not answered for 0 seconds, so all ranks end"));
+}
+
 static void test_devices_get_each_others_cards(void **state) {
     (void)state;
     for (uint32_t world_size = 2; world_size <= RANKS_MAX; world_size++) {
@@ -396,6 +428,7 @@ int main(void) {
         cmocka_unit_test(test_devices_get_each_others_cards),
         cmocka_unit_test(test_a_rank_that_does_not_answer_is_named),
         cmocka_unit_test(test_a_rank_that_never_answers_ends_all),
+        cmocka_unit_test(test_the_end_of_devices_has_a_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/compiler.h"
 #include "base/log.h"
+#include "comm/device_comm.h"
 #include "engine/executor/executor_internal.h"
 #include "engine/executor/mpi_message.h"
 #include "engine/executor/rank_options.h"
@@ -365,8 +366,7 @@ static void mpi_stop(struct executor *executor) {
             }
         }
     }
-    // No device still reads another's memory when all ranks have come here.
-    if (mpi->is_connected) (void)comm_minimum(mpi->base.comm, 0);
+    if (mpi->is_connected) device_comm_end(mpi->base.comm, MPI_PATIENCE_SECONDS);
     for (uint32_t i = 0; i < RANK_COMMANDS; i++) free(mpi->places[i].command);
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         if (mpi->batches[i]) backend_release_host(mpi->backend, mpi->batches[i]);

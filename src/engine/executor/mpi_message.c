@@ -37,7 +37,8 @@ enum status mpi_message_comm(const struct engine_plan *plan, const struct mpi_wi
         options.shape = rank_segment_comm_shape(plan);
         return mpi_comm_create(out, &options, err);
     }
-    // Hosts of devices meet while one of them loads or times kernels, which takes its time.
+    // Hosts of devices meet while one of them loads or times kernels, which takes its time. Their
+    // end has a deadline (device_comm_end).
     options.patience_seconds = options.lost_seconds = HUGE_VAL;
     options.shape.world_size = plan->world_size;
     struct comm *hosts = NULL;

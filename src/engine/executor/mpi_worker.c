@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "base/thread/float_mode.h"
 #include "base/thread/interrupt.h"
+#include "comm/device_comm.h"
+#include "engine/executor/mpi_executor.h"
 #include "engine/executor/mpi_message.h"
 #include "engine/executor/rank_options.h"
 #include "engine/step/warm_up.h"
@@ -177,8 +179,7 @@ static enum status load(struct worker *worker, struct err *err) {
 
 static void unload(struct worker *worker) {
     model_runner_destroy(worker->runner);
-    // No device still reads another's memory when all ranks have come here.
-    if (worker->is_connected) (void)comm_minimum(worker->comm, 0);
+    if (worker->is_connected) device_comm_end(worker->comm, MPI_PATIENCE_SECONDS);
     comm_destroy(worker->comm);
     free(worker->results);
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
