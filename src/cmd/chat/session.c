@@ -185,6 +185,7 @@ static enum status take_piece(void *user_data, const char *text, size_t len, enu
                               struct err *err) {
     struct chat_session *session = user_data;
     enum status status = OK;
+    session->has_text = session->has_text || len > 0;
     if (part == THINK_ANSWER || !is_silent(session)) {
         status = buf_append(&session->answer, text, len, err);
     }
@@ -369,6 +370,7 @@ static enum status end_output(struct chat_session *session, struct err *err) {
 // Generates the answer to the messages, prints it, and stores it in session->answer.
 static enum status generate(struct chat_session *session, struct err *err) {
     buf_clear(&session->answer);
+    session->has_text = false;
     session->finish_reason = NVLLM_FINISH_NONE;
     session->status = OK;
     chat_output_begin(session->output);
@@ -395,6 +397,11 @@ static enum status keep_answer(struct chat_session *session, struct err *err) {
 
 // True if the answer was stopped before its first character.
 static bool nothing_came(const struct chat_session *session) {
+    return session->finish_reason == NVLLM_FINISH_ABORT && !session->has_text;
+}
+
+// True if it was stopped before the first one that is kept.
+static bool nothing_to_keep(const struct chat_session *session) {
     return session->finish_reason == NVLLM_FINISH_ABORT && session->answer.len == 0;
 }
 
@@ -425,7 +432,7 @@ enum status chat_session_regenerate(struct chat_session *session, struct err *er
     } else {
         status = generate(session, err);
     }
-    bool keep = !status && !nothing_came(session);
+    bool keep = !status && !nothing_to_keep(session);
     if (keep) {
         status = keep_answer(session, err);
         keep = !status;

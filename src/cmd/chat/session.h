@@ -33,7 +33,8 @@ struct chat_session {
     int32_t open_ids[CHAT_TAGS_MAX], close_ids[CHAT_TAGS_MAX];
     // State of the current answer:
     struct think think;
-    struct buf answer;
+    struct buf answer; // what the conversation keeps of it
+    bool has_text; // any text came, also such that is not kept
     enum nvllm_finish_reason finish_reason;
     enum status status; // the first fault in a callback, with its sentence
     struct err err;
@@ -44,11 +45,11 @@ void chat_session_start(struct chat_session *session);
 void chat_session_fini(struct chat_session *session);
 
 // Adds a user's message and answers it. On failure the conversation stays as it was. If Ctrl-C
-// stops the answer, its text so far is kept. If there is none, the message is removed too.
+// stops the answer, its text so far is kept. If no text came, the message is removed too.
 MUST_USE enum status chat_session_send(struct chat_session *session, const char *text, size_t len,
                                        struct err *err);
 // Answers the last user's message again, with a new seed. ERR_INVALID: there is no message. If no
-// new answer comes, the old one stays.
+// new answer comes, or it was stopped in thinking that is not kept, the old one stays.
 MUST_USE enum status chat_session_regenerate(struct chat_session *session, struct err *err);
 
 /* Prints a chat. On a terminal, thinking is dimmed. The model's control characters become U+FFFD
