@@ -390,6 +390,15 @@ static void refused(void **state) {
         {"{'properties':{'a':{'required':true}}}", ERR_UNSUPPORTED,
          "#/properties/a: 'required' is a boolean, as in draft 3; want a list of keys"},
         {"{'type':'integr'}", ERR_FORMAT, "#: 'type' is not a JSON type or a list of them"},
+        // Beside a list of values, a rule that is none does not count as one without any value.
+        {"{'required':['a'],'properties':{'a':{'enum':[1,'s']}},'anyOf':["
+         "{'properties':{'a':{'const':'s'}}},{'properties':{'a':{'type':'any'}}}]}",
+         ERR_FORMAT, "#/anyOf/1/properties/a: 'type' is not a JSON type or a list of them"},
+        {"{'required':['a'],'properties':{'a':{'const':1}},"
+         "'not':{'properties':{'a':{'type':'any'}},'required':['a']}}",
+         ERR_FORMAT, "#/not/properties/a: 'type' is not a JSON type or a list of them"},
+        {"{'allOf':[{'properties':{'a':{'const':1}},'required':['a']},{'properties':{'a':'x'}}]}",
+         ERR_FORMAT, "#/allOf/1/properties/a: a schema is an object, or true or false"},
         {"{'items':[1]}", ERR_FORMAT, "#/items/0: a schema is an object, or true or false"},
         {"{'minLength':-1}", ERR_FORMAT, "#: 'minLength' is not a whole number from 0 on"},
         {"{'anyOf':[]}", ERR_FORMAT, "#: 'anyOf' is not a list of schemas"},

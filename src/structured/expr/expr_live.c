@@ -1,4 +1,4 @@
-/* Whether an expression has any string, and which bytes lead on. */
+/* Whether an expression has any string, and which bytes have the same derivative. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -194,8 +194,8 @@ static void mark_path(struct exprs *exprs, const struct search *search, uint32_t
     }
 }
 
-// The classes of bytes that lead from `e` to different expressions, as far as the sets in it tell:
-// the first one of each kind.
+// One class of bytes for each group of classes that the sets in `e` do not tell apart: all bytes of
+// a group lead to the same expression.
 static uint32_t first_classes(struct exprs *exprs, uint32_t e, uint8_t classes[256]) {
     uint64_t signatures[256] = {0};
     uint16_t table[512] = {0}; // classes + 1

@@ -34,6 +34,15 @@ unsigned schema_types(const json_t *type) {
     return 0;
 }
 
+unsigned schema_read_types(struct schema_reader *reader, const json_t *schema) {
+    unsigned types = schema_types(json_object_get(schema, "type"));
+    if (!types) {
+        schema_fail(reader, ERR_FORMAT,
+                    schema_say(reader, schema, "\"type\" is not a JSON type or a list of them"));
+    }
+    return types;
+}
+
 unsigned schema_type_of(const json_t *value) {
     switch (json_typeof(value)) {
     case JSON_NULL:

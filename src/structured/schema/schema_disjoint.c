@@ -28,9 +28,11 @@ static const json_t *values_of(const json_t *schema, size_t *len) {
     return json_is_array(value) ? value : NULL;
 }
 
+// Of a type that is none, all: reading the schema refuses it by name.
 static unsigned types_of(const json_t *schema) {
     const json_t *type = json_object_get(schema, "type");
-    unsigned types = type ? schema_types(type) : SCHEMA_ALL;
+    unsigned types = type ? schema_types(type) : 0;
+    if (!types) types = SCHEMA_ALL;
     size_t len;
     const json_t *values = values_of(schema, &len);
     unsigned listed = values && len == SIZE_MAX ? schema_type_of(values) : 0;
@@ -194,7 +196,9 @@ static bool is_list_of_values(const json_t *schema) {
 static bool literal_excludes(struct schema_reader *reader, const struct schema_literal *literal,
                              const json_t *value) {
     const json_t *schema = literal->schema;
-    if (!json_is_object(schema)) return json_is_true(schema) == (literal->negated != 0);
+    if (!json_is_object(schema)) {
+        return json_is_boolean(schema) && json_is_true(schema) == (literal->negated != 0);
+    }
     schema = follow_refs(reader, schema);
     if (literal->negated && !is_list_of_values(schema)) return false;
     size_t len;
@@ -204,7 +208,7 @@ static bool literal_excludes(struct schema_reader *reader, const struct schema_l
     return fits == (literal->negated != 0);
 }
 
-// What the branch says about the value of a key, as far as this is a list of schemas.
+// The schemas, some negated, that a branch applies to the value of a key. Other rules are left out.
 struct key_literals {
     struct schema_literal data[16]; // [len]
     size_t len;

@@ -201,16 +201,7 @@ static bool apply_in_place(struct schema_reader *reader, struct schema_work *wor
 // Applies what narrows the types, before all other keywords.
 static void apply_first(struct schema_reader *reader, struct schema_branch *branch,
                         const json_t *schema) {
-    const json_t *type = json_object_get(schema, "type");
-    if (type) {
-        unsigned types = schema_types(type);
-        if (!types) {
-            schema_fail(
-                reader, ERR_FORMAT,
-                schema_say(reader, schema, "\"type\" is not a JSON type or a list of them"));
-        }
-        branch->types &= types;
-    }
+    if (json_object_get(schema, "type")) branch->types &= schema_read_types(reader, schema);
     const json_t *value = json_object_get(schema, "const");
     if (value) schema_limit_values(reader, branch, value, false);
     value = json_object_get(schema, "enum");

@@ -265,8 +265,10 @@ void schema_drop_dead(struct schema_reader *reader, struct schema_work *work);
 struct schema_agenda *schema_agenda_push(struct schema_reader *reader,
                                          const struct schema_agenda *next, const json_t *schema,
                                          bool negated);
-// Bits of "type"; SCHEMA_ALL without one.
+// Bits of a "type"; 0: it is none. schema_read_types is for a schema that has the keyword, and sets
+// an error then.
 unsigned schema_types(const json_t *type);
+unsigned schema_read_types(struct schema_reader *reader, const json_t *schema);
 unsigned schema_type_of(const json_t *value);
 bool schema_reads_value(const char *key, json_type want, const json_t *value);
 // A keyword whose value is a count; false: an error is set.

@@ -136,7 +136,7 @@ static bool negate_in_place(const struct negation *n, const char *key, const jso
 static bool negate_values(const struct negation *n, const char *key, const json_t *value) {
     struct schema_work copy = *n->work;
     if (strcmp(key, "type") == 0) {
-        copy.branch.types &= ~schema_types(value);
+        copy.branch.types &= ~schema_read_types(n->reader, n->schema);
     } else if (strcmp(key, "const") == 0) {
         schema_exclude_values(n->reader, &copy.branch, value, false);
     } else if (strcmp(key, "enum") == 0) {

@@ -98,7 +98,7 @@ static uint32_t make_members(struct schema_order *order, size_t index, size_t co
     return cut(order, index, with);
 }
 
-// Without counting: one choice of the first member, and what may follow each.
+// Where members are not counted: a choice of the first member, each with what may follow it.
 static uint32_t uncounted_members(struct schema_order *order) {
     struct schema_reader *reader = order->reader;
     struct grammar *grammar = reader->grammar;

@@ -82,7 +82,7 @@ static const char *rest_of(const struct think_tag *tag) {
     return tag->token ? tag->open + strlen(tag->token) : "";
 }
 
-// Ends the wait for the rest of a tag. What has come of it was thinking, if it is not all.
+// Ends the wait for the rest of a tag. If only a part of the tag came, that part was thinking.
 static enum status end_rest(struct think *think, const struct sink *sink) {
     const char *start = rest_of(think->tag);
     size_t len = think->rest && *think->rest ? (size_t)(think->rest - start) : 0;

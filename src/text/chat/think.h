@@ -31,7 +31,8 @@ struct think {
     const struct think_tag *tag; // INSIDE: whose closing tag ends it
     // The prompt has opened the thinking and only blanks came: some models repeat the opening tag.
     bool may_reopen;
-    // Behind an opening token without text: what is still to come of the tag; NULL: nothing.
+    // Behind an opening token without text: the characters of the tag that have not come yet; NULL:
+    // none.
     const char *rest;
     char held[THINK_TAG_LEN_MAX]; // [held_len] what may be the beginning of a tag
     size_t held_len;
