@@ -1,6 +1,6 @@
 /* The tensors of a gated delta net. Of a rank's heads they are slices of rows or, in out_proj, of
  * columns, as in attention. */
-#include "model/delta_load.h"
+#include "model/load/delta_load.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* The tensors of Gemma 4's E2B and E4B: a second embedding, with a row for each layer, and layers
  * that read the keys and values of earlier ones. The embedding is cut like the vocabulary; every
  * rank has the small matrices whole. */
-#include "model/layer_inputs_load.h"
+#include "model/load/layer_inputs_load.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
-#ifndef MODEL_LAYER_INPUTS_LOAD_H
-#define MODEL_LAYER_INPUTS_LOAD_H
+#ifndef MODEL_LOAD_LAYER_INPUTS_LOAD_H
+#define MODEL_LOAD_LAYER_INPUTS_LOAD_H
 
-#include "model/loader.h"
+#include "model/load/loader.h"
 
 // What makes the inputs of layers (layer_table.layer_input_size), and what each layer does with
 // its own. Nothing where the model has none.

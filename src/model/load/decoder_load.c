@@ -6,10 +6,10 @@
 
 #include "base/check.h"
 #include "model/code_reader.h"
-#include "model/delta_load.h"
-#include "model/layer_inputs_load.h"
-#include "model/loader.h"
-#include "model/norms_load.h"
+#include "model/load/delta_load.h"
+#include "model/load/layer_inputs_load.h"
+#include "model/load/loader.h"
+#include "model/load/norms_load.h"
 #include "model/rope.h"
 
 // An MLP's tensors, and this rank's share [start, start + count) of its intermediate size.

@@ -1,4 +1,4 @@
-#include "model/loader.h"
+#include "model/load/loader.h"
 
 #include <stdlib.h>
 #include <string.h>

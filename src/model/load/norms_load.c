@@ -1,4 +1,4 @@
-#include "model/norms_load.h"
+#include "model/load/norms_load.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* The steps of loading a decoder: tensors are taken by name, with the shape that follows from the
  * config, and this rank's slices of them become linears of the backend, or vectors on the device.
  * decoder_load.c says which tensors these are. */
-#ifndef MODEL_LOADER_H
-#define MODEL_LOADER_H
+#ifndef MODEL_LOAD_LOADER_H
+#define MODEL_LOAD_LOADER_H
 
 #include "model/decoder_internal.h"
 
