@@ -54,6 +54,11 @@ class PageTest(unittest.TestCase):
 
     # ---- what a user does ----
 
+    def leave_settings(self):
+        """Closes them, and waits until they are: what is typed before goes to the dialog."""
+        self.browser.press("Escape")
+        self.browser.until("!document.getElementById('settings').open")
+
     def ask(self, text, press_enter=True):
         self.browser.type("#composer-text", text + (browser.KEYS["Enter"] if press_enter else ""))
 

@@ -132,7 +132,7 @@ class Chat(PageTest):
     def test_a_refused_schema_is_shown_in_the_servers_words(self):
         b = self.browser
         self.give_form("json", '{"properties": {"a": {"$ref": "other.json"}}}')
-        b.press("Escape")
+        self.leave_settings()
         self.ask("Hi")
         b.until("document.querySelector('.message .fault:not([hidden])')")
         self.assertIn("#/properties/a", b.text(".message .fault"))
@@ -327,7 +327,7 @@ class Calls(PageTest):
 
     def ask_for_calls(self):
         self.give_tools(TOOLS)
-        self.browser.press("Escape")
+        self.leave_settings()
         self.ask("What is 37 + 58, and when?")
         self.browser.until("document.querySelectorAll('.results textarea').length === 2")
 
