@@ -131,7 +131,7 @@ static void test_same_bits(void **state) {
 static void compare_with_one(void) {
     struct nvllm_engine_options options = options_of(2);
     struct nvllm_result *two = run_all(&options);
-    options.tensor_parallel_size = 1;
+    options = options_of(1);
     struct nvllm_result *one = run_all(&options);
     for (size_t i = 0; i < NUM_REQUESTS; i += 6) {
         expect(one[i].num_tokens == two[i].num_tokens &&

@@ -546,14 +546,13 @@ static float *run_step(const struct run *run, const struct batch *batch) {
     for (size_t i = 0; i < batch->num_results * row; i++) first[i] /= 2;
     ops_assert_same_bits(values, first, batch->num_results, row, "the second layer");
     free(first);
-    if (run->variant->is_fused && batch->max_query_len == 1) {
-        check_cache(run, batch, &d, values);
-        check_turns(run, batch, &d);
-    }
+    bool is_fused = run->variant->is_fused && batch->max_query_len == 1;
+    if (is_fused) check_cache(run, batch, &d, values);
     bool has_few = run->in->work->num_seqs <= READER_SEQS_MAX; // more would take long
     if (run->backend->ops->gelu_mul && has_few && !run->variant->unslotted) {
         check_reader(run, batch, &d, values);
     }
+    if (is_fused) check_turns(run, batch, &d); // last: it changes the cache
     device_batch_free(&d);
     return values;
 }

@@ -22,6 +22,7 @@
 namespace {
 
 constexpr int WARPS = 16, AHEAD = 4, TILE = CUDA_PACKED_TILE;
+constexpr int UNIT_BARRIER = 1;
 
 struct few_params {
     packed_matrix weights; // of all experts
@@ -124,7 +125,8 @@ __device__ __forceinline__ void walk_units(const few_params &p, WORK work) {
             found[parity][warp][lane / 4] = sums[0];
             found[parity][warp][TILE + lane / 4] = sums[1];
         }
-        __syncthreads();
+        // A named barrier: warps come here from different turns of the unrolled loop.
+        named_wait(UNIT_BARRIER, WARPS * 32);
         if (warp == unit % WARPS) work.end(unit, found[parity]);
         unit++, parity ^= 1;
         if (unit < end) work.begin(unit);
