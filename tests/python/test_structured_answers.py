@@ -118,6 +118,32 @@ class Maker:
             schema["uniqueItems"] = True
         return schema
 
+    def member(self) -> dict[str, Any]:
+        """A schema about one member, as conditions often are."""
+        name = self.random.choice(NAMES)
+        values = [self.value() for _ in range(self.random.randint(1, 3))]
+        schema: dict[str, Any] = {"properties": {name: {"enum": values}}}
+        if self.chance(0.4):
+            schema["required"] = [name]
+        if self.chance(0.2):
+            schema["type"] = self.some(["object", "array", "null"], 2)
+        return schema
+
+    def conditions(self, depth: int) -> dict[str, Any]:
+        """Several schemas of one kind about the same value."""
+        kind = self.random.randrange(4)
+        count = self.random.randint(1, 3)
+        if kind == 0:
+            return {"dependentSchemas": {name: self.member() for name in self.some(NAMES, 3)}}
+        if kind == 1:
+            return {"allOf": [{"contains": self.schema(depth - 1)} for _ in range(count)]}
+        if kind == 2:
+            closed = [{"properties": {name: True for name in self.some(NAMES, 2)}, "additionalProperties": False}
+                      for _ in range(count)]
+            return {"not": {"anyOf": closed}}
+        return {"allOf": [{"if": self.member(), self.random.choice(["then", "else"]): self.schema(depth - 1)}
+                          for _ in range(count)]}
+
     def schema(self, depth: int) -> Any:
         if depth < 0 or self.chance(0.05):
             return self.random.choice([True, {}, False, {"type": "integer"}, {"type": "null"}, {"enum": [1, "a"]}])
@@ -143,6 +169,8 @@ class Maker:
             schema.update({"if": self.schema(depth - 1), "then": self.schema(depth - 1), "else": self.schema(depth - 1)})
         if self.chance(0.1):
             schema["$ref"] = "#"
+        if self.chance(0.15):
+            schema.update(self.conditions(depth))
         return schema
 
 

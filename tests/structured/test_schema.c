@@ -4,63 +4,19 @@
 
 #include "base/json/jread.h"
 #include "structured/schema/schema.h"
+#include "structured/schema_fixture.h"
 #include "structured/structured_fixture.h"
 #include "support/cmocka_all.h"
 
 static struct vocabulary *vocabulary;
 
-static char *with_quotes(const char *text) {
-    char *copy = strdup(text);
-    assert_non_null(copy);
-    for (char *c = copy; *c; c++) {
-        if (*c == '\'') *c = '"';
-    }
-    return copy;
-}
-
-static enum status add(struct grammar **grammar, const char *schema,
-                       const struct schema_options *options, struct schema_report *report,
-                       struct err *err) {
-    char *text = with_quotes(schema);
-    json_t *json;
-    assert_int_equal(jread_request(&json, text, strlen(text), "schema", err), OK);
-    free(text);
-    assert_int_equal(grammar_create(grammar, NULL, err), OK);
-    uint32_t rule;
-    enum status status = schema_add(*grammar, json, options, &rule, report, err);
-    json_decref(json);
-    if (!status) grammar_start(*grammar, rule);
-    return status;
-}
-
-static void check_list(struct automaton *automaton, const char *texts, bool expected) {
-    char *list = with_quotes(texts), *rest = list, *text;
-    while ((text = strsep(&rest, "|")) && *texts) fixture_check(automaton, text, expected);
-    free(list);
-}
-
-struct row {
-    const char *schema, *valid, *invalid; // texts between |
-};
-
-static void check_row(const struct row *row, const struct schema_options *options) {
-    struct grammar *grammar;
-    struct err err = {0};
-    if (add(&grammar, row->schema, options, NULL, &err))
-        fail_msg("%s: %s", row->schema, err.message);
-    struct automaton *automaton = fixture_run(grammar, vocabulary);
-    check_list(automaton, row->valid, true);
-    check_list(automaton, row->invalid, false);
-    automaton_release(automaton);
-}
-
-static void check_rows(const struct row *rows, size_t num_rows) {
-    for (size_t i = 0; i < num_rows; i++) check_row(&rows[i], NULL);
+static void check_rows(const struct schema_row *rows, size_t num_rows) {
+    schema_check_rows(rows, num_rows, vocabulary);
 }
 
 static void types(void **state) {
     (void)state;
-    static const struct row rows[] = {
+    static const struct schema_row rows[] = {
         {"{'type':'null'}", "null", "nul|0|''"},
         {"{'type':'boolean'}", "true|false", "null|1"},
         {"{'type':'integer'}", "0|-12|12345678901234567890", "1.5|01|1e3|'1'"},
@@ -80,7 +36,7 @@ static void types(void **state) {
 
 static void numbers(void **state) {
     (void)state;
-    static const struct row rows[] = {
+    static const struct schema_row rows[] = {
         {"{'type':'integer','minimum':-5,'maximum':120}", "-5|0|9|120|99|-0", "-6|121|1000"},
         {"{'type':'integer','exclusiveMinimum':1.5,'exclusiveMaximum':4}", "2|3", "1|4|0|-3"},
         {"{'minimum':0}", "0|0.5|1e5|3e-7|'a'", "-1|-0.5|-1e5"},
@@ -106,7 +62,7 @@ static void numbers(void **state) {
 
 static void strings(void **state) {
     (void)state;
-    static const struct row rows[] = {
+    static const struct schema_row rows[] = {
         {"{'type':'string','minLength':2,'maxLength':3}",
          "'ab'|'abc'|'\xc3\xa9\xc3\xa9'|'\\n\\u0061'|'\xf0\x9f\x98\x80x'", "'a'|'abcd'|''|'\\n'"},
         {"{'pattern':'b+c'}", "'bc'|'abbbcd'|1", "'b'|'ac'|''"},
@@ -151,7 +107,7 @@ static void strings(void **state) {
 
 static void objects(void **state) {
     (void)state;
-    static const struct row rows[] = {
+    static const struct schema_row rows[] = {
         {"{'type':'object','properties':{'a':{'type':'integer'},'b':{'type':'string'}},"
          "'required':['b'],'additionalProperties':false}",
          "{'b':'x'}|{'a':1,'b':'x'}|{ 'a' : 1,\n  'b': 'x'\n}",
@@ -188,7 +144,7 @@ static void objects(void **state) {
 
 static void arrays(void **state) {
     (void)state;
-    static const struct row rows[] = {
+    static const struct schema_row rows[] = {
         {"{'type':'array','items':{'type':'integer'},'minItems':1,'maxItems':3}",
          "[1]|[1,2,3]|[ 1 , 2 ]", "[]|[1,2,3,4]|['a']|[1,]"},
         {"{'type':'array','prefixItems':[{'type':'integer'},{'type':'string'}],'items':false}",
@@ -226,7 +182,7 @@ static void arrays(void **state) {
 
 static void combinations(void **state) {
     (void)state;
-    static const struct row rows[] = {
+    static const struct schema_row rows[] = {
         {"{'anyOf':[{'type':'integer'},{'type':'string','maxLength':1}]}", "1|'a'", "'ab'|1.5"},
         {"{'allOf':[{'minimum':3},{'maximum':5,'type':'integer'}]}", "3|5", "2|6"},
         {"{'oneOf':[{'type':'integer'},{'minimum':2,'type':'number'}]}", "1|2.5|-7", "3|1.5"},
@@ -265,7 +221,7 @@ static void combinations(void **state) {
 
 static void references(void **state) {
     (void)state;
-    static const struct row rows[] = {
+    static const struct schema_row rows[] = {
         {"{'$ref':'#/$defs/tree','$defs':{'tree':{'type':'object','properties':{'v':{'type':"
          "'integer'},'next':{'type':'array','items':{'$ref':'#/$defs/tree'}}},'required':['v'],"
          "'additionalProperties':false}}}",
@@ -293,7 +249,7 @@ static void references(void **state) {
 // Keys come in the order in which a reader of the schema meets them.
 static void key_order(void **state) {
     (void)state;
-    static const struct row rows[] = {
+    static const struct schema_row rows[] = {
         {"{'allOf':[{'properties':{'b':true}}],'properties':{'a':true},'required':['a','b']}",
          "{'b':1,'a':1}", "{'a':1,'b':1}"},
         {"{'properties':{'a':true},'required':['a','b'],'allOf':[{'properties':{'b':true}}]}",
@@ -308,23 +264,24 @@ static void key_order(void **state) {
 static void space(void **state) {
     (void)state;
     const struct schema_options none = {.space = SCHEMA_SPACE_NONE};
-    const struct row compact = {"{'type':'array','items':{'type':'object'}}", "[]|[{'a':1}]",
-                                "[ ]|[{'a': 1}]"};
-    check_row(&compact, &none);
+    const struct schema_row compact = {"{'type':'array','items':{'type':'object'}}", "[]|[{'a':1}]",
+                                       "[ ]|[{'a': 1}]"};
+    schema_check_row(&compact, &none, vocabulary);
     const struct schema_options one = {.space_pattern = "^ ?$"};
-    const struct row blank = {"{'type':'array','items':{'type':'integer'}}", "[]|[ 1, 2 ]|[1,2]",
-                              "[  1]|[1,\n2]"};
-    check_row(&blank, &one);
-    const struct row usual = {"{'type':'array'}", "[1,\n  2]|[ 1 ]", "[\n\n1]|[   1]| [1]|[1] "};
-    check_row(&usual, NULL);
+    const struct schema_row blank = {"{'type':'array','items':{'type':'integer'}}",
+                                     "[]|[ 1, 2 ]|[1,2]", "[  1]|[1,\n2]"};
+    schema_check_row(&blank, &one, vocabulary);
+    const struct schema_row usual = {"{'type':'array'}", "[1,\n  2]|[ 1 ]",
+                                     "[\n\n1]|[   1]| [1]|[1] "};
+    schema_check_row(&usual, NULL, vocabulary);
     const struct schema_options closed = {.no_additional_properties = true};
-    const struct row named = {"{'properties':{'a':{'type':'object'}}}", "{'a':{'b':1}}|{}",
-                              "{'b':1}"};
-    check_row(&named, &closed);
+    const struct schema_row named = {"{'properties':{'a':{'type':'object'}}}", "{'a':{'b':1}}|{}",
+                                     "{'b':1}"};
+    schema_check_row(&named, &closed, vocabulary);
     struct grammar *grammar;
     struct err err = {0};
     const struct schema_options letters = {.space_pattern = "^[ a]$"};
-    assert_int_equal(add(&grammar, "true", &letters, NULL, &err), ERR_INVALID);
+    assert_int_equal(schema_fixture_add(&grammar, "true", &letters, NULL, &err), ERR_INVALID);
     grammar_destroy(grammar);
 }
 
@@ -407,8 +364,8 @@ static void refused(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct grammar *grammar;
         struct err err = {0};
-        char *sentence = with_quotes(rows[i].sentence);
-        if (add(&grammar, rows[i].schema, NULL, NULL, &err) != rows[i].status) {
+        char *sentence = schema_with_quotes(rows[i].sentence);
+        if (schema_fixture_add(&grammar, rows[i].schema, NULL, NULL, &err) != rows[i].status) {
             fail_msg("%s: %s", rows[i].schema, err.message);
         }
         assert_string_equal(err.message, sentence);
@@ -425,7 +382,7 @@ static void report(void **state) {
     struct err err = {0};
     const char *schema = "{'properties':{'a':{'format':'idn-email','type':'string'},'b':{"
                          "'$dynamicRef':'#b'},'c':{'format':'color','order':1}}}";
-    assert_int_equal(add(&grammar, schema, NULL, &found, &err), ERR_UNSUPPORTED);
+    assert_int_equal(schema_fixture_add(&grammar, schema, NULL, &found, &err), ERR_UNSUPPORTED);
     assert_int_equal(found.num_findings, 4);
     static const char *const texts[] = {
         "#/properties/a: keyword \"format\" cannot be enforced: \"idn-email\"",
@@ -451,7 +408,7 @@ static void empty(void **state) {
         struct grammar *grammar;
         struct automaton *automaton;
         struct err err = {0};
-        assert_int_equal(add(&grammar, schemas[i], NULL, NULL, &err), OK);
+        assert_int_equal(schema_fixture_add(&grammar, schemas[i], NULL, NULL, &err), OK);
         assert_int_equal(automaton_create(&automaton, grammar, vocabulary, NULL, &err),
                          ERR_INVALID);
         assert_string_equal(err.message, "no text fits the constraint");
@@ -475,7 +432,7 @@ static void large(void **state) {
             buf_appendf(&text, NULL, "%s'k%d':{'items':{'$ref':'#'}}", i ? "," : "", i), OK);
     }
     append(&text, "}}", 1);
-    assert_int_equal(add(&grammar, text.data, NULL, NULL, &err), OK);
+    assert_int_equal(schema_fixture_add(&grammar, text.data, NULL, NULL, &err), OK);
     struct automaton *automaton = fixture_run(grammar, vocabulary);
     fixture_check(automaton, "{\"k7\":[{\"k2999\":1}],\"k9\":null}", true);
     fixture_check(automaton, "{\"k9\":1,\"k7\":1}", false);
@@ -491,7 +448,7 @@ static void large(void **state) {
                          OK);
     }
     append(&text, "]}", 1);
-    assert_int_equal(add(&grammar, text.data, NULL, NULL, &err), ERR_CAPACITY);
+    assert_int_equal(schema_fixture_add(&grammar, text.data, NULL, NULL, &err), ERR_CAPACITY);
     grammar_destroy(grammar);
 
     buf_clear(&text); // a chain of references
@@ -501,7 +458,7 @@ static void large(void **state) {
             buf_appendf(&text, NULL, "'%d':{'items':{'$ref':'#/$defs/%d'}},", i, i + 1), OK);
     }
     append(&text, "'2000':{'type':'null'}}}", 1);
-    assert_int_equal(add(&grammar, text.data, NULL, NULL, &err), OK);
+    assert_int_equal(schema_fixture_add(&grammar, text.data, NULL, NULL, &err), OK);
     automaton = fixture_run(grammar, vocabulary);
     fixture_check(automaton, "[[[[1]]]]", true);
     automaton_release(automaton);
@@ -529,10 +486,10 @@ static void exclusive(void **state) {
                          OK);
     }
     append(&text, "]}]}", 1);
-    if (add(&grammar, text.data, NULL, NULL, &err)) fail_msg("%s", err.message);
+    if (schema_fixture_add(&grammar, text.data, NULL, NULL, &err)) fail_msg("%s", err.message);
     struct automaton *automaton = fixture_run(grammar, vocabulary);
-    check_list(automaton, "{'p0':1,'t':29}|{'p0':1,'p59':2,'t':0}", true);
-    check_list(automaton, "{'p0':1}|{'p0':1,'t':30}|{'p0':1,'p59':'','t':0}", false);
+    schema_check_list(automaton, "{'p0':1,'t':29}|{'p0':1,'p59':2,'t':0}", true);
+    schema_check_list(automaton, "{'p0':1}|{'p0':1,'t':30}|{'p0':1,'p59':'','t':0}", false);
     automaton_release(automaton);
     buf_fini(&text);
 }
@@ -557,7 +514,7 @@ static void memory(void **state) {
         struct schema_report report = {0};
         struct grammar *grammar;
         struct err err = {0};
-        status = add(&grammar, schema, &options, &report, &err);
+        status = schema_fixture_add(&grammar, schema, &options, &report, &err);
         if (status && !strstr(err.message, "too much memory")) fail_msg("%s", err.message);
         schema_report_fini(&report);
         grammar_destroy(grammar);

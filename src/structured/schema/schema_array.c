@@ -1,12 +1,13 @@
 /* Arrays: items by their place, counted, and what they must contain.
  *
  * Without "contains" an array is its first items one by one and then a repetition with a counter.
- * With it, the states are the number of items and of those that match. */
+ * With it, the states are the number of items and of those that match. Where an array must contain
+ * several, they are the number of items and which of them were found. */
 #include <string.h>
 
 #include "structured/schema/schema_internal.h"
 
-enum { PREFIX_MAX = 2000, STATES_MAX = 4000, CUT_EVERY = 16 };
+enum { PREFIX_MAX = 2000, STATES_MAX = 4000, CUT_EVERY = 16, CONTAINS_MAX = 4 };
 
 // The schemas of the first items: prefixItems, or items as a list.
 static const json_t *prefix_of(const json_t *schema) {
@@ -218,6 +219,92 @@ static uint32_t containing_items(struct list *list) {
     return list->memo[0] - 1;
 }
 
+// ---- several "contains" ----
+
+// Each item may be one that some of them want. The states are the number of items, up to the last
+// place that matters, and the set of those that were found.
+struct several {
+    struct list *list;
+    struct schema_literal literals[CONTAINS_MAX]; // [num_literals]
+    size_t num_literals, num_sets;
+    uint32_t *memo; // [num_places][num_sets], items
+};
+
+static bool several_collect(struct several *several) {
+    for (const struct schema_contains *at = several->list->contains; at; at = at->next) {
+        size_t i = 0;
+        while (i < several->num_literals &&
+               memcmp(&several->literals[i], &at->literal, sizeof at->literal) != 0) {
+            i++;
+        }
+        if (at->min > 1 || at->max != EXPR_FOREVER || i == CONTAINS_MAX) return false;
+        if (i == several->num_literals) several->literals[several->num_literals++] = at->literal;
+    }
+    several->num_sets = (size_t)1 << several->num_literals;
+    return true;
+}
+
+// An item that all of the set want, with its comma.
+static uint32_t several_item(struct several *several, size_t index, size_t set) {
+    struct list *list = several->list;
+    struct schema_reader *reader = list->reader;
+    struct schema_literal wanted[CONTAINS_MAX];
+    size_t num_wanted = 0;
+    for (size_t i = 0; i < several->num_literals; i++) {
+        if (set >> i & 1) wanted[num_wanted++] = several->literals[i];
+    }
+    size_t place = index < list->prefix_len ? index : list->prefix_len;
+    uint32_t node = item_node(reader, list->limits, place, wanted, num_wanted);
+    uint32_t item = schema_node_item(reader, node);
+    schema_count_part(reader);
+    return index ? behind_comma(list, item) : item;
+}
+
+// The items from `index` on, where those of the set `found` were found; states behind are known.
+static uint32_t several_from(struct several *several, size_t index, size_t found) {
+    struct list *list = several->list;
+    size_t all = several->num_sets - 1;
+    bool is_last = index + 1 == list->num_places && list->max == EXPR_FOREVER;
+    if (found == all && index >= list->prefix_len) return rest_items(list, index);
+    uint32_t items = found == all && index >= list->min ? GRAMMAR_EMPTY : nothing(list);
+    const uint32_t *next = &several->memo[(is_last ? index : index + 1) * several->num_sets];
+    for (size_t set = all; set && index < list->max; set--) {
+        if (set & found) continue;
+        uint32_t item = several_item(several, index, set);
+        items = choose(list, items, sequence(list, item, next[found | set]));
+    }
+    if (index >= list->max) return items;
+    uint32_t other = at_place(list, list->any, index);
+    if (is_last) return sequence(list, repeat(list, other, 0, EXPR_FOREVER), items);
+    return choose(list, items, sequence(list, other, next[found]));
+}
+
+static uint32_t several_items(struct list *list) {
+    struct several several = {.list = list};
+    struct schema_reader *reader = list->reader;
+    if (!several_collect(&several)) {
+        return refuse_contains(list, "there are several, with counts or more than 4");
+    }
+    if (list->limits->unique) return refuse_contains(list, "there are several, and unique items");
+    size_t last = list->prefix_len > list->min ? list->prefix_len : list->min;
+    if (!last) last = 1; // the first item has no comma
+    if (list->max != EXPR_FOREVER) last = list->max;
+    if (last >= STATES_MAX || (last + 1) * several.num_sets > STATES_MAX) {
+        return refuse_contains(list, "the counts are too large");
+    }
+    list->num_places = last + 1;
+    several.memo = schema_alloc(reader, list->num_places * several.num_sets * sizeof *several.memo);
+    if (!several.memo) return GRAMMAR_EMPTY;
+    for (size_t index = list->num_places; index-- > 0;) {
+        for (size_t found = several.num_sets; found-- > 0;) {
+            uint32_t items = several_from(&several, index, found);
+            several.memo[index * several.num_sets + found] = cut(list, index + 1, items);
+            if (schema_failed(reader)) return GRAMMAR_EMPTY;
+        }
+    }
+    return several.memo[0];
+}
+
 // ---- uniqueItems ----
 
 // Whether the node surely has `count` values that differ from each other.
@@ -420,12 +507,14 @@ uint32_t schema_array_item(struct schema_reader *reader, const struct schema_arr
         schema_fail(reader, ERR_CAPACITY, "the JSON schema has an array with too many items");
         return GRAMMAR_EMPTY;
     }
-    if (list.contains && list.contains->next) return refuse_contains(&list, "there are several");
     make_items(&list);
     if (schema_failed(reader)) return GRAMMAR_EMPTY;
     if (limits->unique && list.max > 1) make_unique(&list);
     if (schema_failed(reader)) return GRAMMAR_EMPTY;
-    uint32_t items = list.contains ? containing_items(&list) : plain_items(&list);
+    bool is_several = list.contains && list.contains->next;
+    uint32_t items = is_several      ? several_items(&list)
+                     : list.contains ? containing_items(&list)
+                                     : plain_items(&list);
     struct exprs *exprs = reader->exprs;
     uint32_t open = expr_concat(exprs, expr_string(exprs, "["), reader->space);
     uint32_t close = expr_concat(exprs, reader->space, expr_string(exprs, "]"));

@@ -8,7 +8,7 @@
 
 enum { DISJOINT_DEPTH_MAX = 6 };
 
-static const json_t *follow_refs(struct schema_reader *reader, const json_t *schema) {
+const json_t *schema_follow_refs(struct schema_reader *reader, const json_t *schema) {
     for (int i = 0; i < DISJOINT_DEPTH_MAX; i++) {
         const char *ref = json_string_value(json_object_get(schema, "$ref")), *why;
         const json_t *target = ref ? schema_refs_resolve(reader, schema, ref, &why) : NULL;
@@ -69,8 +69,8 @@ static bool pair_disjoint(struct schema_reader *reader, const json_t *a, const j
                           size_t depth) {
     if (json_is_false(a) || json_is_false(b)) return true;
     if (depth > DISJOINT_DEPTH_MAX || !json_is_object(a) || !json_is_object(b)) return false;
-    a = follow_refs(reader, a);
-    b = follow_refs(reader, b);
+    a = schema_follow_refs(reader, a);
+    b = schema_follow_refs(reader, b);
     unsigned types = types_of(a) & types_of(b);
     if (!types) return true;
     size_t a_len, b_len;
@@ -199,7 +199,7 @@ static bool literal_excludes(struct schema_reader *reader, const struct schema_l
     if (!json_is_object(schema)) {
         return json_is_boolean(schema) && json_is_true(schema) == (literal->negated != 0);
     }
-    schema = follow_refs(reader, schema);
+    schema = schema_follow_refs(reader, schema);
     if (literal->negated && !is_list_of_values(schema)) return false;
     size_t len;
     const json_t *values = values_of(schema, &len);
@@ -210,7 +210,7 @@ static bool literal_excludes(struct schema_reader *reader, const struct schema_l
 
 // The schemas, some negated, that a branch applies to the value of a key. Other rules are left out.
 struct key_literals {
-    struct schema_literal data[16]; // [len]
+    struct schema_literal data[64]; // [len]
     size_t len;
 };
 
@@ -237,7 +237,7 @@ static bool key_is_dead(struct schema_reader *reader, const struct schema_branch
     size_t num_values = 0;
     for (size_t i = 0; i < list.len && !values; i++) {
         if (list.data[i].negated || !json_is_object(list.data[i].schema)) continue;
-        values = values_of(follow_refs(reader, list.data[i].schema), &num_values);
+        values = values_of(schema_follow_refs(reader, list.data[i].schema), &num_values);
     }
     if (!values) return false;
     for (size_t i = 0; i < (num_values == SIZE_MAX ? 1 : num_values); i++) {

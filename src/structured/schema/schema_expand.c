@@ -64,6 +64,15 @@ static void run_one_of(struct schema_reader *reader, const struct schema_work *w
     }
 }
 
+// A negated condition is applied at once where it leaves one branch, so that conditions about the
+// same member exclude each other while they are read. Otherwise it waits.
+static void negate_early(struct schema_reader *reader, struct schema_work *work,
+                         const json_t *schema) {
+    if (schema_is_disjoint(reader, &work->branch, schema, 0)) return;
+    if (schema_negate_alone(reader, &work->branch, schema)) return;
+    work->negated = schema_agenda_push(reader, work->negated, schema, true);
+}
+
 static void run_if(struct schema_reader *reader, const struct schema_work *work,
                    const json_t *schema, const json_t *condition, const struct schema_sink *sink) {
     const json_t *then_schema = json_object_get(schema, "then");
@@ -78,7 +87,7 @@ static void run_if(struct schema_reader *reader, const struct schema_work *work,
     if (else_schema) {
         copy.agenda = schema_agenda_push(reader, copy.agenda, else_schema, false);
     }
-    copy.negated = schema_agenda_push(reader, copy.negated, condition, true);
+    negate_early(reader, &copy, condition);
     schema_run(reader, &copy, sink);
 }
 
@@ -100,10 +109,10 @@ static void require_keys(struct schema_reader *reader, struct schema_branch *bra
     }
 }
 
-// Each key of `map` is absent, or its dependency holds. `at` is the next key.
+// Each key of `map` is absent, or its dependency holds. `at` is the next key, NULL behind the last.
 static void run_dependencies(struct schema_reader *reader, const struct schema_work *work,
                              const json_t *map, void *at, const struct schema_sink *sink) {
-    if (schema_failed(reader)) return;
+    struct schema_work copy = *work;
     if (!at || !(work->branch.types & SCHEMA_OBJECT)) {
         schema_run(reader, work, sink);
         return;
@@ -111,23 +120,27 @@ static void run_dependencies(struct schema_reader *reader, const struct schema_w
     const char *key = json_object_iter_key(at);
     size_t len = json_object_iter_key_len(at);
     const json_t *needed = json_object_iter_value(at);
-    void *next = json_object_iter_next((json_t *)(uintptr_t)map, at);
-    struct schema_work copy = *work;
-    if (++copy.num_splits > SPLITS_MAX) {
-        schema_fail(reader, ERR_CAPACITY, "the JSON schema has too many dependencies");
-    }
+    struct schema_agenda *rest = schema_agenda_push(reader, work->agenda, NULL, false);
+    if (!rest) return;
+    rest->dependencies = map;
+    rest->dependency = json_object_iter_next((json_t *)(uintptr_t)map, at);
+    copy.agenda = rest;
     add_member(reader, &copy.branch.object.members, key, len, json_false(), false);
-    run_dependencies(reader, &copy, map, next, sink);
+    // About one member: it holds, or it does not and the key is absent. So dependencies about the
+    // same member exclude each other.
+    bool is_alone = json_is_object(needed) && schema_negate_alone(reader, &copy.branch, needed);
+    copy.branch.types |= work->branch.types & ~(unsigned)SCHEMA_OBJECT;
+    schema_run(reader, &copy, sink);
     copy = *work;
-    copy.num_splits++;
+    copy.agenda = rest;
     copy.branch.types &= SCHEMA_OBJECT; // other values are in the first branch
-    add_member(reader, &copy.branch.object.required, key, len, NULL, false);
+    if (!is_alone) add_member(reader, &copy.branch.object.required, key, len, NULL, false);
     if (json_is_array(needed)) {
         require_keys(reader, &copy.branch, needed);
     } else {
         copy.agenda = schema_agenda_push(reader, copy.agenda, needed, false);
     }
-    run_dependencies(reader, &copy, map, next, sink);
+    schema_run(reader, &copy, sink);
 }
 
 // ---- one schema ----
@@ -216,6 +229,10 @@ static bool apply_schema(struct schema_reader *reader, struct schema_work *work,
                          const struct schema_agenda *item, const struct schema_sink *sink) {
     json_t *schema = (json_t *)(uintptr_t)item->literal.schema;
     void *at = item->at;
+    if (item->dependencies) {
+        run_dependencies(reader, work, item->dependencies, item->dependency, sink);
+        return false;
+    }
     if (!at) {
         // In older drafts the neighbours of $ref count for nothing.
         const json_t *ref = json_object_get(schema, "$ref");
@@ -252,7 +269,7 @@ static bool next_object(struct schema_reader *reader, const struct schema_agenda
     for (; *list; *list = (*list)->next) {
         const json_t *schema = (*list)->literal.schema;
         bool negated = (*list)->literal.negated;
-        if (json_is_object(schema)) break;
+        if (json_is_object(schema) || (*list)->dependencies) break;
         if (!json_is_boolean(schema)) {
             schema_fail(reader, ERR_FORMAT,
                         schema_say(reader, schema, "a schema is an object, or true or false"));

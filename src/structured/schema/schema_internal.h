@@ -97,6 +97,8 @@ struct schema_value_set {
 struct schema_extra {
     uint32_t keys; // expression, decoded
     struct schema_literal literal; // no schema: any value
+    // The keys are all but those in "properties" of these schemas. NULL: that is not known.
+    const struct schema_group *but;
 };
 
 struct schema_object {
@@ -240,6 +242,9 @@ void schema_expand(struct schema_reader *reader, const struct schema_literal *li
 struct schema_agenda {
     struct schema_literal literal;
     void *at; // iterator of the keyword to go on with; NULL: the first one
+    // Instead of the literal: dependencies, and the iterator of the next one.
+    const json_t *dependencies;
+    void *dependency;
     const struct schema_agenda *next;
 };
 // A branch in the making: `agenda` has literals to apply first, `negated` those to apply after.
@@ -257,6 +262,12 @@ void schema_run(struct schema_reader *reader, const struct schema_work *work,
 // Applies a negated schema object, and runs what is left of the work.
 void schema_negate(struct schema_reader *reader, const struct schema_work *work,
                    const json_t *schema, const struct schema_sink *sink);
+// What a schema's $ref means, and that one's, where nothing stands beside them.
+const json_t *schema_follow_refs(struct schema_reader *reader, const json_t *schema);
+// Takes the values of `schema` out of the branch, if what is left is one branch. False: it may not
+// be, and nothing was changed.
+bool schema_negate_alone(struct schema_reader *reader, struct schema_branch *branch,
+                         const json_t *schema);
 // Whether no value of the branch satisfies `schema`, as far as that is cheap to see.
 bool schema_is_disjoint(struct schema_reader *reader, const struct schema_branch *branch,
                         const json_t *schema, size_t depth);

@@ -14,21 +14,22 @@ struct negation {
     const struct schema_work *work;
     const json_t *schema; // that is negated
     const struct schema_sink *sink;
+    unsigned types; // of the schema: other values are in the alternative in which "type" fails
 };
 
 static void run(const struct negation *n, const struct schema_work *work) {
     if (work->branch.types) schema_run(n->reader, work, n->sink);
 }
 
-// The work for values of these types only.
+// The work for values of these types only, of those that the schema's "type" allows.
 static struct schema_work copy_for(const struct negation *n, unsigned types) {
     struct schema_work copy = *n->work;
-    copy.branch.types &= types;
+    copy.branch.types &= n->types & types;
     return copy;
 }
 
 static void refuse(const struct negation *n, unsigned types, const char *key) {
-    if (!(n->work->branch.types & types)) return;
+    if (!(n->work->branch.types & n->types & types)) return;
     schema_refuse(n->reader,
                   schema_say(n->reader, n->schema,
                              "keyword \"%s\" cannot be negated, as \"not\", \"oneOf\" or \"if\" "
@@ -259,31 +260,97 @@ static void for_each_name(const struct negation *n,
     for (; at; at = at->next) take(n, at->key, at->len, arg);
 }
 
-// A member that the branch does not name has one of these keys, and a value that `schema` forbids.
-static void run_extra(const struct negation *n, const char *keyword, uint32_t keys,
-                      const json_t *schema) {
-    if (is_closed(&n->work->branch)) return;
-    if (n->work->branch.object.extra) { // there is one already
-        refuse(n, SCHEMA_OBJECT, keyword);
-        return;
+// Keys, and what their values must not be.
+struct bad_members {
+    const char *keyword;
+    uint32_t keys;
+    const json_t *schema;
+    const struct schema_group *but; // as in schema_extra
+};
+
+static bool is_named_in(const struct schema_group *list, const char *key, size_t len) {
+    for (; list; list = list->next) {
+        if (json_object_getn(json_object_get(list->schema, "properties"), key, len)) return true;
     }
+    return false;
+}
+
+// Calls `take` for each name of `list` that `others` lacks.
+static void for_each_only(const struct negation *n, struct schema_work *work,
+                          const struct schema_group *list, const struct schema_group *others,
+                          void (*take)(const struct negation *n, struct schema_work *work,
+                                       const struct schema_group *list,
+                                       const struct schema_group *others)) {
+    const struct schema_group *const first = list;
+    for (; list; list = list->next) {
+        const char *key;
+        size_t len;
+        json_t *value;
+        json_object_keylen_foreach(json_object_get(list->schema, "properties"), key, len, value) {
+            if (is_named_in(others, key, len)) continue;
+            struct schema_work copy = *work;
+            require(n, &copy, key, len);
+            take(n, &copy, first, others);
+        }
+    }
+}
+
+static void run_work(const struct negation *n, struct schema_work *work,
+                     const struct schema_group *list, const struct schema_group *others) {
+    (void)list, (void)others;
+    run(n, work);
+}
+
+static void require_other(const struct negation *n, struct schema_work *work,
+                          const struct schema_group *list, const struct schema_group *others) {
+    for_each_only(n, work, others, list, run_work);
+}
+
+// Two objects' keys are not all named, whatever the values: one key that both do not name, or two,
+// each of which the other one names.
+static void run_both_extras(const struct negation *n, const struct bad_members *bad) {
     struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
+    const struct schema_extra *old = copy.branch.object.extra;
     struct schema_extra *extra = schema_alloc(n->reader, sizeof *extra);
-    if (!extra) return;
-    *extra = (struct schema_extra){keys, {json_is_false(schema) ? NULL : schema, 1}};
+    struct schema_group *but = schema_alloc(n->reader, sizeof *but);
+    if (!extra || !but) return;
+    *but = (struct schema_group){bad->but->schema, old->but};
+    *extra = (struct schema_extra){expr_and(n->reader->exprs, old->keys, bad->keys), {0}, but};
     copy.branch.object.extra = extra;
     run(n, &copy);
+    copy.branch.object.extra = NULL;
+    for_each_only(n, &copy, bad->but, old->but, require_other);
+}
+
+static bool is_same(const struct negation *n, const json_t *a, const json_t *b) {
+    bool has_one_base = n->reader->refs.num_targets <= 1; // equal references mean the same
+    return a == b || (has_one_base && json_equal(a, b));
+}
+
+// A member without a name in the branch has one of these keys, and a value that the schema forbids.
+static void run_extra(const struct negation *n, const struct bad_members *bad) {
+    struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
+    const struct schema_extra *old = copy.branch.object.extra;
+    const json_t *schema = json_is_false(bad->schema) ? NULL : bad->schema;
+    if (!copy.branch.types || is_closed(&copy.branch)) return;
+    if (old && old->keys == bad->keys && is_same(n, old->literal.schema, schema)) {
+        run(n, &copy); // the same member
+    } else if (old && !old->literal.schema && !schema && old->but && bad->but) {
+        run_both_extras(n, bad);
+    } else if (old) {
+        refuse(n, SCHEMA_OBJECT, bad->keyword);
+    } else {
+        struct schema_extra *extra = schema_alloc(n->reader, sizeof *extra);
+        if (!extra) return;
+        *extra = (struct schema_extra){bad->keys, {schema, 1}, bad->but};
+        copy.branch.object.extra = extra;
+        run(n, &copy);
+    }
 }
 
 static bool says_nothing(const json_t *schema) {
     return json_is_true(schema) || (json_is_object(schema) && !json_object_size(schema));
 }
-
-// Keys, and what their values must not be.
-struct bad_members {
-    uint32_t keys;
-    const json_t *schema;
-};
 
 static void run_bad_name(const struct negation *n, const char *key, size_t len, const void *arg) {
     const struct bad_members *bad = arg;
@@ -295,16 +362,14 @@ static void run_bad_name(const struct negation *n, const char *key, size_t len, 
     if (matches) run_bad_member(n, key, len, bad->schema);
 }
 
-// Some member with one of these keys has a value that `schema` forbids.
-static void run_bad_members(const struct negation *n, const char *keyword, uint32_t keys,
-                            const json_t *schema) {
-    const struct bad_members bad = {keys, schema};
-    for_each_name(n, run_bad_name, &bad);
-    run_extra(n, keyword, keys, schema);
+// Some member with one of these keys has a value that the schema forbids.
+static void run_bad_members(const struct negation *n, const struct bad_members *bad) {
+    for_each_name(n, run_bad_name, bad);
+    run_extra(n, bad);
 }
 
 static void negate_additional(const struct negation *n, const json_t *more) {
-    if (!(n->work->branch.types & SCHEMA_OBJECT) || says_nothing(more)) return;
+    if (!(n->work->branch.types & n->types & SCHEMA_OBJECT) || says_nothing(more)) return;
     struct exprs *exprs = n->reader->exprs;
     uint32_t keys = n->reader->any_text;
     const char *key;
@@ -316,27 +381,32 @@ static void negate_additional(const struct negation *n, const json_t *more) {
     json_object_keylen_foreach(json_object_get(n->schema, "patternProperties"), key, len, value) {
         keys = expr_minus(exprs, keys, schema_pattern_expr(n->reader, n->schema, key, len));
     }
-    run_bad_members(n, "additionalProperties", keys, more);
+    struct schema_group *but = NULL;
+    if (!json_object_size(json_object_get(n->schema, "patternProperties"))) {
+        if (!(but = schema_alloc(n->reader, sizeof *but))) return;
+        *but = (struct schema_group){n->schema, NULL};
+    }
+    run_bad_members(n, &(struct bad_members){"additionalProperties", keys, more, but});
 }
 
 static void negate_patterns(const struct negation *n, const json_t *patterns) {
-    if (!(n->work->branch.types & SCHEMA_OBJECT)) return;
+    if (!(n->work->branch.types & n->types & SCHEMA_OBJECT)) return;
     const char *pattern;
     size_t len;
     json_t *schema;
     json_object_keylen_foreach((json_t *)(uintptr_t)patterns, pattern, len, schema) {
         if (says_nothing(schema)) continue;
         uint32_t keys = schema_pattern_expr(n->reader, n->schema, pattern, len);
-        run_bad_members(n, "patternProperties", keys, schema);
+        run_bad_members(n, &(struct bad_members){"patternProperties", keys, schema, NULL});
     }
 }
 
 // Some key is not a name that `names` allows.
 static void negate_names(const struct negation *n, const json_t *names) {
-    if (!(n->work->branch.types & SCHEMA_OBJECT) || says_nothing(names)) return;
+    if (!(n->work->branch.types & n->types & SCHEMA_OBJECT) || says_nothing(names)) return;
     const struct schema_literals opposite = {{names, 1}, NULL};
     uint32_t keys = schema_names_expr(n->reader, &opposite);
-    run_bad_members(n, "propertyNames", keys, json_false());
+    run_bad_members(n, &(struct bad_members){"propertyNames", keys, json_false(), NULL});
 }
 
 static void negate_dependencies(const struct negation *n, const json_t *map) {
@@ -476,7 +546,9 @@ static bool negate_array(const struct negation *n, const char *key, const json_t
 
 void schema_negate(struct schema_reader *reader, const struct schema_work *work,
                    const json_t *schema, const struct schema_sink *sink) {
-    const struct negation n = {reader, work, schema, sink};
+    const json_t *type = json_object_get(schema, "type");
+    unsigned types = type ? schema_read_types(reader, schema) : SCHEMA_ALL;
+    const struct negation n = {reader, work, schema, sink, types};
     const json_t *ref = json_object_get(schema, "$ref");
     if (ref && reader->draft <= SCHEMA_DRAFT_7) {
         negate_ref(&n, ref);

@@ -286,7 +286,12 @@ static const json_t *resolve(const struct schema_refs *refs, const struct schema
         *why = "is in another document, and none is loaded";
         if (!resource) return NULL;
     }
-    if (!*fragment || *fragment == '/') return follow_pointer(resource, fragment);
+    if (!*fragment || *fragment == '/') {
+        const json_t *target = follow_pointer(resource, fragment);
+        // Tools give each part an $id, and yet write pointers from the document's root.
+        if (!target && ref[0] == '#') target = follow_pointer(refs->root, fragment);
+        return target;
+    }
     snprintf(name, sizeof name, "%s#%s", uri, fragment);
     return strmap_get(&refs->resources, name, strlen(name), &index) ? refs->targets[index] : NULL;
 }

@@ -1,0 +1,150 @@
+// JSON schemas whose alternatives must exclude each other early, or be joined, to be few enough.
+#include <string.h>
+
+#include "base/text/buf.h"
+#include "structured/schema_fixture.h"
+#include "support/cmocka_all.h"
+
+static struct vocabulary *vocabulary;
+
+static void check(struct buf *schema, const char *valid, const char *invalid) {
+    schema_check_row(&(struct schema_row){schema->data, valid, invalid}, NULL, vocabulary);
+    buf_fini(schema);
+}
+
+static void append(struct buf *out, const char *piece, bool is_comma, int number) {
+    if (is_comma) assert_int_equal(buf_append_str(out, ",", NULL), OK);
+    for (const char *at = piece; *at; at++) {
+        if (*at == '#') {
+            assert_int_equal(buf_appendf(out, NULL, "%d", number), OK);
+        } else {
+            assert_int_equal(buf_append(out, at, 1, NULL), OK);
+        }
+    }
+}
+
+// Of 2^40 combinations of conditions that hold and that do not, 42 are possible.
+static void conditions(void **state) {
+    (void)state;
+    struct buf schema = {0};
+    append(&schema, "{'type':'object','properties':{'t':{'type':'integer'}},'allOf':[", false, 0);
+    for (int i = 0; i < 40; i++) {
+        append(&schema,
+               "{'if':{'properties':{'t':{'const':#}}},'then':{'properties':{'v#':{'const':#}}}}",
+               i, i);
+    }
+    append(&schema, "]}", false, 0);
+    check(&schema, "{}|{'t':3,'v3':3,'v4':9}|{'t':50,'v3':1}|{'v39':39}",
+          "{'t':3,'v3':4}|{'v3':4}|{'t':39,'v39':1}|{'t':''}");
+}
+
+// "else" and "required" beside it; a condition about the type too; a member that must not be.
+static void opposites(void **state) {
+    (void)state;
+    static const struct schema_row rows[] = {
+        {"{'properties':{'a':{},'b':{}},'if':{'properties':{'a':{'const':1}},'required':['a']},"
+         "'then':{'required':['b']},'else':{'maxProperties':1}}",
+         "{'a':1,'b':2}|{}|{'a':2}|{'b':1}|1|'x'", "{'a':1}|{'a':2,'b':1}"},
+        {"{'properties':{'a':{},'b':{}},'if':{'type':'object','required':['a']},"
+         "'then':{'required':['b']},'else':{'type':['object','null']}}",
+         "{'a':1,'b':2}|{}|{'b':1}|null", "{'a':1}|1|'x'|[]"},
+        {"{'properties':{'a':{},'b':{}},'if':{'properties':{'a':{'const':1}}},"
+         "'then':{'type':['object','null']},'else':{'required':['b']}}",
+         "{'a':1}|{}|{'a':2,'b':1}|null", "{'a':2}|1|'x'"},
+        {"{'if':{'enum':[1,'a']},'then':{'type':'string'}}", "'a'|'b'|2|null", "1"},
+        {"{'if':{'type':'string','enum':[1,'a']},'then':false}", "1|'b'|2|null", "'a'"},
+        {"{'if':{'properties':{'a':false}},'then':{'maxProperties':0},'else':{'maxProperties':1}}",
+         "{}|{'a':1}|1", "{'b':1}|{'a':1,'b':2}"},
+    };
+    schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
+}
+
+// Each of 40 keys needs a type, so 2^40 sets of keys fall into as many parts as there are types.
+static void dependencies(void **state) {
+    (void)state;
+    struct buf schema = {0};
+    append(&schema, "{'properties':{'t':{'enum':['a','b','c']}},'dependencies':{", false, 0);
+    for (int i = 0; i < 40; i++) {
+        append(&schema,
+               i % 2 ? "'k#':{'properties':{'t':{'enum':['a','b']}}}"
+                     : "'k#':{'properties':{'t':{'const':'a'}},'required':['t']}",
+               i, i);
+    }
+    append(&schema, "}}", false, 0);
+    check(&schema, "{'t':'a','k1':1,'k0':1}|{'t':'b','k1':1}|{'t':'c'}|{}|{'k1':1}|1|'x'",
+          "{'t':'b','k0':1}|{'t':'c','k1':1}|{'k0':1}|{'t':'d'}");
+}
+
+static void several_contains(void **state) {
+    (void)state;
+    static const struct schema_row rows[] = {
+        {"{'allOf':[{'contains':{'const':1}},{'contains':{'type':'string'}}]}",
+         "[1,'a']|['a',0,1]|[0,0,1,1,'a',0]|1", "[1]|['a']|[]|[0,'a']"},
+        {"{'type':'array','allOf':[{'contains':{'minimum':5}},{'contains':{'maximum':7}}],"
+         "'items':{'type':'integer'}}",
+         "[6]|[9,1]|[1,9,9]", "[9]|[1]|[]|[6,'a']"},
+        {"{'type':'array','prefixItems':[{'const':1},{'const':2}],'maxItems':3,'minItems':2,"
+         "'allOf':[{'contains':{'const':2}},{'contains':{'const':3}}]}",
+         "[1,2,3]", "[1,2]|[1,3]|[1,2,4]|[1,2,3,3]|[3,2]"},
+        {"{'type':'array','minItems':3,"
+         "'allOf':[{'contains':{'const':1}},{'contains':{'const':2}},{'contains':{'const':3}}]}",
+         "[1,2,3]|[3,0,2,1]", "[1,2]|[1,2,2]|[0,0,0]"},
+        {"{'type':'array','not':{'anyOf':[{'items':{'type':'string'}},{'items':{'const':1}}]}}",
+         "[0]|[1,'a']|[null,1]", "[]|['a','b']|[1,1]"},
+    };
+    schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
+}
+
+// Objects that several lists of names must not name.
+static void open_objects(void **state) {
+    (void)state;
+    static const struct schema_row rows[] = {
+        {"{'type':'object','not':{'anyOf':[{'properties':{'a':{}},'additionalProperties':false},"
+         "{'properties':{'b':{}},'additionalProperties':false}]}}",
+         "{'c':1}|{'a':1,'b':2}|{'b':1,'c':1}|{'d':1,'c':1}", "{}|{'a':1}|{'b':1}"},
+        {"{'type':'object','not':{'anyOf':[{'properties':{'a':{}},'additionalProperties':false},"
+         "{'properties':{'b':{}},'additionalProperties':false},{'properties':{'a':{},'b':{}},"
+         "'additionalProperties':false}]}}",
+         "{'c':1}|{'a':1,'c':1}", "{}|{'a':1}|{'b':1}|{'b':1,'a':2}|{'a':1,'b':2}"},
+        {"{'type':'object','not':{'anyOf':[{'additionalProperties':{'type':'string'}},"
+         "{'additionalProperties':{'type':'string'}}]}}",
+         "{'a':1}|{'b':'x','a':1}", "{}|{'a':'x'}"},
+    };
+    schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
+}
+
+// Keywords about a type that the negated schema's "type" excludes count for nothing.
+static void negated_types(void **state) {
+    (void)state;
+    static const struct schema_row rows[] = {
+        {"{'not':{'type':'string','uniqueItems':true}}", "1|[]|[1,1]|{}", "'a'"},
+        {"{'type':['string','array'],'not':{'type':'string','minLength':2,'maxItems':0}}",
+         "'a'|''|[]|[1]", "'ab'"},
+    };
+    schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
+}
+
+// A pointer that finds nothing in the part with its own $id is one of the whole document.
+static void pointers(void **state) {
+    (void)state;
+    static const struct schema_row rows[] = {
+        {"{'$id':'http://a/b','$defs':{'n':{'type':'null'}},"
+         "'properties':{'p':{'$id':'/properties/p','items':{'$ref':'#/$defs/n'}},"
+         "'q':{'$id':'q','$defs':{'n':{'type':'string'}},'items':{'$ref':'#/$defs/n'}}}}",
+         "{'p':[null]}|{'q':['a']}", "{'p':['a']}|{'q':[null]}"},
+    };
+    schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conditions),   cmocka_unit_test(opposites),
+        cmocka_unit_test(dependencies), cmocka_unit_test(several_contains),
+        cmocka_unit_test(open_objects), cmocka_unit_test(negated_types),
+        cmocka_unit_test(pointers),
+    };
+    vocabulary = fixture_json_vocabulary();
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    vocabulary_destroy(vocabulary);
+    return failed;
+}
