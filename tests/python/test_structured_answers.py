@@ -216,6 +216,8 @@ def test_no_answer_violates_its_schema(wild: Any) -> None:
     checker = jsonschema.FormatChecker(formats=())
     num_schemas = num_accepted = num_complete = 0
     for name, text in schemas():
+        if not FILES and '"format"' in text and any(f'"{word}"' in text for word in ("oneOf", "not", "if")):
+            continue  # formats are checked below these, and this validator takes them for comments
         num_schemas += 1
         answers = answers_of(wild, text, 4)
         if answers is None:

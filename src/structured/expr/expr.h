@@ -55,6 +55,9 @@ uint32_t expr_byte_set(struct exprs *exprs, const uint64_t bytes[4]);
 uint32_t expr_byte_range(struct exprs *exprs, unsigned char first, unsigned char last);
 uint32_t expr_literal(struct exprs *exprs, const void *bytes, size_t len);
 uint32_t expr_string(struct exprs *exprs, const char *str); // NUL-terminated
+// The concatenation with `tail`, in one pass: a literal behind which something is known is not made
+// twice.
+uint32_t expr_literal_before(struct exprs *exprs, const void *bytes, size_t len, uint32_t tail);
 // The UTF-8 of one character from first to last <= U+10FFFF, without the surrogates.
 uint32_t expr_char_range(struct exprs *exprs, uint32_t first, uint32_t last);
 struct expr_char_range {
@@ -105,6 +108,7 @@ uint32_t expr_json_content(struct exprs *exprs, uint32_t e);
 // The one spelling that programs mostly write, without quotes: the character itself, \" \\ \b \f \n
 // \r \t, and \u00XX for other control characters. `text` is UTF-8.
 uint32_t expr_json_literal(struct exprs *exprs, const char *text, size_t len);
+uint32_t expr_json_literal_before(struct exprs *exprs, const char *text, size_t len, uint32_t tail);
 
 // ---- questions ----
 

@@ -25,11 +25,14 @@ static uint32_t one_byte(struct exprs *exprs, unsigned char byte) {
     return *known;
 }
 
-uint32_t expr_literal(struct exprs *exprs, const void *bytes, size_t len) {
+uint32_t expr_literal_before(struct exprs *exprs, const void *bytes, size_t len, uint32_t tail) {
     const unsigned char *at = bytes;
-    uint32_t result = EXPR_EPSILON;
-    while (len-- > 0) result = expr_concat(exprs, one_byte(exprs, at[len]), result);
-    return result;
+    while (len-- > 0) tail = expr_concat(exprs, one_byte(exprs, at[len]), tail);
+    return tail;
+}
+
+uint32_t expr_literal(struct exprs *exprs, const void *bytes, size_t len) {
+    return expr_literal_before(exprs, bytes, len, EXPR_EPSILON);
 }
 
 uint32_t expr_string(struct exprs *exprs, const char *str) {
@@ -141,7 +144,6 @@ static uint32_t make_tree(struct exprs *exprs, const struct expr_text *texts, si
     size_t common = at;
     const struct expr_text *last = &texts[num_texts - 1];
     while (common < texts[0].len && texts[0].bytes[common] == last->bytes[common]) common++;
-    uint32_t begin = expr_literal(exprs, texts[0].bytes + at, common - at);
     uint32_t base = exprs->scratch_len;
     for (size_t i = 0; i < num_texts && !exprs->err.status;) {
         size_t end = i + 1;
@@ -157,7 +159,8 @@ static uint32_t make_tree(struct exprs *exprs, const struct expr_text *texts, si
         if (!exprs_push(exprs, e)) break;
         i = end;
     }
-    return expr_concat(exprs, begin, exprs_alt_scratch(exprs, base));
+    uint32_t rest = exprs_alt_scratch(exprs, base);
+    return expr_literal_before(exprs, texts[0].bytes + at, common - at, rest);
 }
 
 uint32_t expr_one_of(struct exprs *exprs, const struct expr_text *texts, size_t num_texts) {
@@ -209,10 +212,10 @@ uint32_t expr_json_content(struct exprs *exprs, uint32_t e) {
     return exprs_intern(exprs, EXPR_KIND_JSON, e, 0, 0);
 }
 
-uint32_t expr_json_literal(struct exprs *exprs, const char *text, size_t len) {
+uint32_t expr_json_literal_before(struct exprs *exprs, const char *text, size_t len,
+                                  uint32_t tail) {
     static const char letters[] = "\"\\bfnrt", values[] = "\"\\\b\f\n\r\t",
                       digits[] = "0123456789abcdef";
-    uint32_t result = EXPR_EPSILON;
     for (size_t i = len; i-- > 0;) {
         unsigned char c = (unsigned char)text[i];
         const char *value = c ? strchr(values, c) : NULL;
@@ -222,8 +225,12 @@ uint32_t expr_json_literal(struct exprs *exprs, const char *text, size_t len) {
             escape[1] = letters[value - values];
             escape_len = 2;
         }
-        uint32_t e = escape_len ? expr_literal(exprs, escape, escape_len) : one_byte(exprs, c);
-        result = expr_concat(exprs, e, result);
+        tail = escape_len ? expr_literal_before(exprs, escape, escape_len, tail)
+                          : expr_concat(exprs, one_byte(exprs, c), tail);
     }
-    return result;
+    return tail;
+}
+
+uint32_t expr_json_literal(struct exprs *exprs, const char *text, size_t len) {
+    return expr_json_literal_before(exprs, text, len, EXPR_EPSILON);
 }

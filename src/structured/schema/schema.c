@@ -465,6 +465,7 @@ enum status schema_add(struct grammar *grammar, const json_t *schema,
     strmap_fini(&reader.node_of);
     strmap_fini(&reader.pattern_of);
     strmap_fini(&reader.key_of);
+    strmap_fini(&reader.others_of);
     strmap_fini(&reader.object_of);
     free(reader.nodes);
     arena_fini(&reader.arena);

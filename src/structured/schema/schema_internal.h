@@ -174,10 +174,12 @@ struct schema_reader {
     size_t num_nodes, nodes_capacity;
     struct strmap node_of; // a list of literals, as bytes
     struct strmap pattern_of; // an expression's text -> its expr
-    struct strmap key_of; // a key -> the expr of it with its colon
+    struct strmap key_of; // a key -> its number
+    struct strmap others_of; // numbers of keys -> the expr of all other texts
     struct strmap object_of; // parts of an object -> index of made
     struct schema_made *made; // [num_made]
     size_t num_made, made_capacity;
+    uint32_t num_keys;
     size_t depth; // nodes that are being expanded
     size_t weight; // members of the objects of the open node
     size_t num_runs, num_keywords, num_sentences, num_bytes; // so far, all are limited
@@ -340,6 +342,7 @@ struct schema_name {
     bool required;
     uint32_t node; // of the value; SCHEMA_NOTHING: the key must not be there
     uint32_t item; // key, colon and value
+    uint32_t number; // of the key
 };
 struct schema_order {
     struct schema_reader *reader;

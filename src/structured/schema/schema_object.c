@@ -156,12 +156,23 @@ uint32_t schema_names_expr(struct schema_reader *reader, const struct schema_lit
 
 // ---- the members ----
 
+// A number for the key, in whichever object it is.
+static uint32_t key_number(struct schema_reader *reader, const char *key, size_t len) {
+    uint32_t number;
+    if (strmap_get(&reader->key_of, key, len, &number)) return number;
+    number = reader->num_keys++;
+    enum status status = strmap_put(&reader->key_of, key, len, number, NULL, reader->err);
+    if (status && !reader->status) reader->status = status;
+    return number;
+}
+
 static void add_name(struct object *object, struct strmap *known, const char *key, size_t len,
                      bool required) {
     uint32_t index;
     if (!strmap_get(known, key, len, &index)) {
         index = (uint32_t)object->num_names++;
-        object->names[index] = (struct schema_name){.key = key, .len = len};
+        object->names[index] = (struct schema_name){
+            .key = key, .len = len, .number = key_number(object->reader, key, len)};
         enum status status = strmap_put(known, key, len, index, NULL, object->reader->err);
         if (status && !object->reader->status) object->reader->status = status;
     }
@@ -210,17 +221,21 @@ static uint32_t key_expr(struct schema_reader *reader, uint32_t content) {
     return expr_concat(exprs, quote, key);
 }
 
-// The same for a name. Branches of an object have the same names.
-static uint32_t name_expr(struct schema_reader *reader, const struct schema_name *name) {
-    uint32_t key;
-    if (strmap_get(&reader->key_of, name->key, name->len, &key)) return key;
-    key = key_expr(reader, expr_json_literal(reader->exprs, name->key, name->len));
-    enum status status = strmap_put(&reader->key_of, name->key, name->len, key, NULL, reader->err);
-    if (status && !reader->status) reader->status = status;
-    return key;
+// `"key" : value`, from its end: the bytes of a key are most of a schema's nodes.
+static uint32_t named_member(struct schema_reader *reader, const struct schema_name *name) {
+    struct exprs *exprs = reader->exprs;
+    uint32_t value = schema_node_item(reader, name->node), expr = EXPR_EPSILON;
+    bool is_expr = grammar_as_expr(reader->grammar, value, &expr);
+    schema_count_part(reader);
+    uint32_t quote = expr_string(exprs, "\"");
+    uint32_t tail = expr_concat(exprs, quote, expr_concat(exprs, reader->colon, expr));
+    tail = expr_json_literal_before(exprs, name->key, name->len, tail);
+    uint32_t member = grammar_terminal(reader->grammar, expr_concat(exprs, quote, tail));
+    if (is_expr) return member;
+    return grammar_sequence(reader->grammar, (uint32_t[]){member, value}, 2);
 }
 
-// `"key" : value`
+// The same for keys that are not named.
 static uint32_t member_item(struct object *object, uint32_t key, uint32_t node) {
     struct schema_reader *reader = object->reader;
     uint32_t value = schema_node_item(reader, node);
@@ -323,22 +338,31 @@ static size_t make_classes(struct object *object, uint32_t all, struct class *cl
     return count;
 }
 
-static uint32_t all_other_keys(struct object *object) {
+// All texts but the names. Branches of an object have the same names.
+static uint32_t no_names(struct object *object) {
     struct schema_reader *reader = object->reader;
     struct exprs *exprs = reader->exprs;
+    size_t len = object->num_names * sizeof(uint32_t);
+    uint32_t *numbers = schema_alloc(reader, len + 1), keys;
     struct expr_text *texts = schema_alloc(reader, (object->num_names + 1) * sizeof *texts);
-    if (!texts) return EXPR_NOTHING;
+    if (!texts || !numbers) return EXPR_NOTHING;
     for (size_t i = 0; i < object->num_names; i++) {
+        numbers[i] = object->names[i].number;
         texts[i] = (struct expr_text){object->names[i].key, object->names[i].len};
     }
-    uint32_t keys = reader->any_text;
-    if (object->num_names) {
-        keys = expr_minus(exprs, keys, expr_one_of(exprs, texts, object->num_names));
-    }
-    if (object->limits->names) {
-        keys = expr_and(exprs, keys, schema_names_expr(reader, object->limits->names));
-    }
+    if (strmap_get(&reader->others_of, (const char *)numbers, len, &keys)) return keys;
+    keys = expr_minus(exprs, reader->any_text, expr_one_of(exprs, texts, object->num_names));
+    enum status status =
+        strmap_put(&reader->others_of, (const char *)numbers, len, keys, NULL, reader->err);
+    if (status && !reader->status) reader->status = status;
     return keys;
+}
+
+static uint32_t all_other_keys(struct object *object) {
+    struct schema_reader *reader = object->reader;
+    uint32_t keys = object->num_names ? no_names(object) : reader->any_text;
+    if (!object->limits->names) return keys;
+    return expr_and(reader->exprs, keys, schema_names_expr(reader, object->limits->names));
 }
 
 // The classes of keys whose members may be there.
@@ -428,11 +452,11 @@ static const char *object_parts(struct object *object, size_t *len) {
     for (size_t i = 0; i < object->num_names; i++) {
         const struct schema_name *name = &object->names[i];
         if (name->node == SCHEMA_NOTHING) continue;
-        parts[at++] = name_expr(reader, name);
+        parts[at++] = name->number;
         parts[at++] = name->node;
         parts[at++] = name->required;
     }
-    parts[at++] = EXPR_NOTHING;
+    parts[at++] = UINT32_MAX;
     for (size_t i = 0; i < object->num_classes; i++) {
         parts[at++] = object->classes[i].keys;
         parts[at++] = object->class_nodes[i];
@@ -448,7 +472,7 @@ static uint32_t make_object(struct object *object) {
     for (size_t i = 0; i < object->num_names && !schema_failed(reader); i++) {
         struct schema_name *name = &object->names[i];
         if (name->node == SCHEMA_NOTHING) continue;
-        name->item = member_item(object, name_expr(reader, name), name->node);
+        name->item = named_member(reader, name);
     }
     make_others(object);
     if (schema_failed(reader)) return GRAMMAR_EMPTY;

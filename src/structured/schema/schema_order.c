@@ -111,11 +111,16 @@ static uint32_t uncounted_members(struct schema_order *order) {
     for (size_t i = order->num_names; i-- > 0 && !schema_failed(reader);) {
         const struct schema_name *name = &order->names[i];
         if (name->node == SCHEMA_NOTHING) continue;
-        choices[--first] = sequence(order, name->item, tail);
-        if (name->required) last = first; // none behind it can be the first
-        uint32_t member = behind_comma(order, name->item);
-        if (!name->required) member = grammar_optional(grammar, member);
-        tail = cut(order, i, sequence(order, member, tail));
+        uint32_t all = sequence(order, name->item, tail);
+        choices[--first] = all;
+        if (name->required) {
+            last = first; // none behind it can be the first
+            tail = behind_comma(order, all);
+        } else {
+            uint32_t member = grammar_optional(grammar, behind_comma(order, name->item));
+            tail = sequence(order, member, tail);
+        }
+        tail = cut(order, i, tail);
     }
     return grammar_choice(grammar, choices + first, last + 1 - first);
 }
