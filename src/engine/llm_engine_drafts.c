@@ -43,8 +43,7 @@ static struct draft_offer offer_of(struct llm_engine *engine, const struct seque
         constraint_forced_tokens(&request->sampling.mask.constraint, draft, most + skipped);
     request->draft_is_forced = num_forced > skipped;
     if (request->draft_is_forced) return (struct draft_offer){num_forced - skipped, 1};
-    if (engine->drafter.options.only_forced) return (struct draft_offer){0};
-    if (request->draft_record.right[0] == 0) request->draft_record = engine->drafter.common;
+    if (!drafter_may_guess(&engine->drafter)) return (struct draft_offer){0};
     uint32_t count =
         draft_index_find(&request->draft_index, seq->token_ids, seq->num_tokens - skipped, draft,
                          most + skipped, &request->match_len);
@@ -53,8 +52,9 @@ static struct draft_offer offer_of(struct llm_engine *engine, const struct seque
                                       draft, most + skipped, &request->match_len);
     if (others) count = others;
     if (count <= skipped) return (struct draft_offer){0};
-    return (struct draft_offer){count - skipped,
-                                draft_record_right(&request->draft_record, request->match_len)};
+    return (struct draft_offer){
+        count - skipped,
+        drafter_right(&engine->drafter, &request->draft_record, request->match_len)};
 }
 
 bool llm_engine_awaits_drafts(struct llm_engine *engine) {
@@ -113,12 +113,12 @@ void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule)
 void llm_engine_measure_drafts(struct llm_engine *engine, const struct schedule *schedule,
                                bool has_waited, double seconds) {
     struct drafter *drafter = &engine->drafter;
-    bool has_drafts = schedule->num_draft_tokens > 0;
+    uint32_t num_drafts = schedule->num_draft_tokens;
     if (!drafter_is_on(drafter) || schedule->num_prefill_tokens) return;
-    if (has_waited && !has_drafts) {
+    if (has_waited && !num_drafts) {
         drafter_measure_waiting(drafter, schedule->num_tokens, seconds);
     } else {
-        drafter_measure(drafter, schedule->num_tokens, has_drafts, seconds);
+        drafter_measure(drafter, schedule->num_tokens - num_drafts, num_drafts, seconds);
     }
 }
 
@@ -133,6 +133,7 @@ uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct schedu
     }
     // The step counted none of its tokens in: the counts begin anew, with those that are kept.
     token_count_slots_give_back(&engine->token_count_slots, request);
+    drafter_gain(&engine->drafter, num_right);
     if (!request->draft_is_forced) {
         drafter_learn(&engine->drafter, &request->draft_record, request->match_len,
                       item->num_drafts, num_right);

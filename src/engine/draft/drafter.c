@@ -12,6 +12,17 @@ static const float assumed[DRAFT_CLASSES] = {0.3f, 0.5f, 0.6f, 0.8f, 0.9f};
 static const float record_weight = 1.0f / 8, common_weight = 1.0f / 64;
 static const double slower_weight = 0.25, faster_weight = 0.5;
 static const double outlier = 4; // times as long as before counts as so many
+// The same for steps without drafts.
+static const double alone_slower_weight = 1.0 / 8, alone_faster_weight = 1.0 / 4;
+static const double alone_outlier = 1.5;
+enum {
+    // So many steps of a kind are measured before their time is known, and the shortest one counts:
+    // the first may take much longer.
+    MEASURED_MIN = 2,
+    ALONE_STEPS = 192, // for which a time without drafts holds
+};
+// The account's balance at the beginning and its bounds, in steps, and what a step adds.
+static const double balance_begin = 2, balance_max = 4, balance_min = -4, balance_share = 0.0075;
 // A step with drafts must be better than without by this, because both are measured with noise.
 static const double margin = 1.02;
 // What was slow is tried again after so many steps that the tries of a size cost 0.1 % at most.
@@ -29,6 +40,7 @@ void drafter_init(struct drafter *drafter, const struct draft_options *options, 
         drafter->rows_max = DRAFT_AUTO_ROWS_MAX;
     }
     drafter->num_expected = drafter->num_right = trust_begin;
+    drafter->balance = balance_begin;
     for (int i = 0; i < DRAFT_CLASSES; i++) drafter->common.right[i] = assumed[i];
 }
 
@@ -38,8 +50,10 @@ static int class_of(uint32_t match_len) {
     return class;
 }
 
-float draft_record_right(const struct draft_record *record, uint32_t match_len) {
-    return record->right[class_of(match_len)];
+float drafter_right(const struct drafter *drafter, const struct draft_record *record,
+                    uint32_t match_len) {
+    int class = class_of(match_len);
+    return record->right[class] > 0 ? record->right[class] : drafter->common.right[class];
 }
 
 static void learn(float *right, float weight, uint32_t num_tokens, uint32_t num_right) {
@@ -50,15 +64,24 @@ static void learn(float *right, float weight, uint32_t num_tokens, uint32_t num_
 void drafter_learn(struct drafter *drafter, struct draft_record *record, uint32_t match_len,
                    uint32_t num_tokens, uint32_t num_right) {
     int class = class_of(match_len);
+    float right = drafter_right(drafter, record, match_len);
     double probability = 1, expected = 0;
     for (uint32_t i = 0; i < num_tokens; i++) {
-        probability *= (double)record->right[class];
+        probability *= (double)right;
         expected += probability;
     }
     drafter->num_expected = trust_kept * drafter->num_expected + expected;
     drafter->num_right = trust_kept * drafter->num_right + num_right;
+    record->right[class] = right;
     learn(&record->right[class], record_weight, num_tokens, num_right);
-    learn(&drafter->common.right[class], common_weight, num_tokens, num_right);
+    // The first drafts of all sequences weigh as much as those of one.
+    float weight = 1.0f / (1 / record_weight + (float)drafter->num_learned[class]);
+    if (weight > common_weight) {
+        drafter->num_learned[class]++;
+    } else {
+        weight = common_weight;
+    }
+    learn(&drafter->common.right[class], weight, num_tokens, num_right);
 }
 
 static int size_of(uint32_t num_rows) {
@@ -67,23 +90,88 @@ static int size_of(uint32_t num_rows) {
     return size;
 }
 
-void drafter_measure(struct drafter *drafter, uint32_t num_rows, bool has_drafts, double seconds) {
+// Of a step of num_seqs sequences without drafts. 0: to be measured first.
+static double seconds_alone(const struct drafter *drafter, uint32_t num_seqs) {
+    if (num_seqs > DRAFT_AUTO_ROWS_MAX) return 0;
+    const struct draft_alone *alone = &drafter->alone[num_seqs];
+    bool is_known = alone->num_measured >= MEASURED_MIN;
+    return is_known && drafter->num_steps - alone->step < ALONE_STEPS ? alone->seconds : 0;
+}
+
+static void measure_alone(struct drafter *drafter, uint32_t num_seqs, double seconds) {
+    if (num_seqs > DRAFT_AUTO_ROWS_MAX) return;
+    struct draft_alone *alone = &drafter->alone[num_seqs];
+    if (drafter->num_steps - alone->step >= ALONE_STEPS) alone->num_measured = 0;
+    alone->step = drafter->num_steps;
+    if (alone->num_measured < MEASURED_MIN) {
+        bool is_shorter = !alone->num_measured || seconds < alone->seconds;
+        if (is_shorter) alone->seconds = seconds;
+        alone->num_measured++;
+        return;
+    }
+    double most = alone_outlier * alone->seconds;
+    if (seconds > most) seconds = most;
+    double weight = seconds > alone->seconds ? alone_slower_weight : alone_faster_weight;
+    alone->seconds += weight * (seconds - alone->seconds);
+}
+
+static void measure_with_drafts(struct drafter *drafter, uint32_t num_rows, double seconds) {
     if (num_rows > 1u << (DRAFT_SIZES - 1)) return;
-    struct draft_cost *cost = &drafter->costs[has_drafts][size_of(num_rows)];
-    if (has_drafts) seconds += drafter->lost;
-    drafter->lost *= has_drafts ? 0 : lost_kept;
-    if (cost->seconds == 0) *cost = (struct draft_cost){seconds, num_rows, 1};
+    struct draft_cost *cost = &drafter->costs[size_of(num_rows)];
+    cost->doubt = 1;
+    if (cost->num_measured < MEASURED_MIN) {
+        bool is_shorter = !cost->num_measured || seconds < cost->seconds;
+        if (is_shorter) {
+            cost->seconds = seconds;
+            cost->num_rows = num_rows;
+        }
+        cost->num_measured++;
+        return;
+    }
     if (seconds > outlier * cost->seconds) seconds = outlier * cost->seconds;
     double weight = seconds > cost->seconds ? slower_weight : faster_weight;
     cost->seconds += weight * (seconds - cost->seconds);
     cost->num_rows += weight * (num_rows - cost->num_rows);
-    cost->doubt = 1;
 }
 
-void drafter_measure_waiting(struct drafter *drafter, uint32_t num_rows, double seconds) {
-    if (num_rows > 1u << (DRAFT_SIZES - 1)) return;
-    double alone = drafter->costs[0][size_of(num_rows)].seconds;
-    if (alone > 0 && seconds > alone) drafter->lost += seconds - alone;
+static void add_to_balance(struct drafter *drafter, double num_steps) {
+    drafter->balance += num_steps;
+    if (drafter->balance > balance_max) drafter->balance = balance_max;
+    if (drafter->balance < balance_min) drafter->balance = balance_min;
+}
+
+void drafter_measure(struct drafter *drafter, uint32_t num_seqs, uint32_t num_drafts,
+                     double seconds) {
+    double alone = seconds_alone(drafter, num_seqs);
+    drafter->num_steps++;
+    add_to_balance(drafter, balance_share);
+    drafter->token_gain = 1.0 / num_seqs;
+    if (!num_drafts) {
+        drafter->lost *= lost_kept;
+        measure_alone(drafter, num_seqs, seconds);
+        return;
+    }
+    if (alone > seconds) {
+        // A step with drafts computes more, so one without has come to take no longer than this.
+        measure_alone(drafter, num_seqs, seconds);
+        alone = drafter->alone[num_seqs].seconds;
+    }
+    if (alone > 0) add_to_balance(drafter, 1 - seconds / alone);
+    measure_with_drafts(drafter, num_seqs + num_drafts, seconds + drafter->lost);
+    drafter->lost = 0;
+}
+
+void drafter_measure_waiting(struct drafter *drafter, uint32_t num_seqs, double seconds) {
+    double alone = seconds_alone(drafter, num_seqs);
+    drafter->num_steps++;
+    add_to_balance(drafter, balance_share);
+    if (!(alone > 0)) return;
+    add_to_balance(drafter, 1 - seconds / alone);
+    if (seconds > alone) drafter->lost += seconds - alone;
+}
+
+void drafter_gain(struct drafter *drafter, uint32_t num_right) {
+    add_to_balance(drafter, num_right * drafter->token_gain);
 }
 
 // The seconds of a step of num_rows rows, of which num_seqs are no drafts and alone take `alone`.
@@ -93,11 +181,12 @@ void drafter_measure_waiting(struct drafter *drafter, uint32_t num_rows, double 
 static double seconds_of(const struct drafter *drafter, double num_rows, uint32_t num_seqs,
                          double alone) {
     int size = size_of((uint32_t)num_rows), smallest = size_of(num_seqs + 1);
-    const struct draft_cost *cost = &drafter->costs[1][size];
-    bool is_new = !(cost->seconds > 0);
+    const struct draft_cost *cost = &drafter->costs[size];
+    bool is_new = cost->num_measured < MEASURED_MIN;
     if (is_new && size == smallest) return alone;
-    if (is_new) cost = &drafter->costs[1][size - 1];
-    if (!(cost->seconds > 0) || !(cost->num_rows > num_seqs)) return is_new ? 0 : alone;
+    if (is_new) cost = &drafter->costs[size - 1];
+    if (cost->num_measured < MEASURED_MIN || !(cost->num_rows > num_seqs))
+        return is_new ? 0 : alone;
     double extra = (cost->seconds - alone) / (cost->num_rows - num_seqs);
     if (extra < 0) extra = 0;
     if (is_new && num_rows <= few_rows) extra /= 2;
@@ -198,8 +287,8 @@ static uint32_t keep_best(struct drafter *drafter, struct draft_offer *offers, u
 static uint32_t choose_adaptive(struct drafter *drafter, uint32_t num_seqs,
                                 struct draft_offer *offers, uint32_t num_offers, uint32_t skipped) {
     int own = size_of(num_seqs);
-    double alone = drafter->costs[0][own].seconds;
-    if (alone <= 0) return share_rows(drafter, offers, num_offers, 0); // to be measured first
+    double alone = seconds_alone(drafter, num_seqs);
+    if (!(alone > 0)) return share_rows(drafter, offers, num_offers, 0); // to be measured first
     struct levels levels;
     count_levels(&levels, offers, num_offers, skipped);
     double best = num_seqs / alone * margin;
@@ -217,7 +306,7 @@ static uint32_t choose_adaptive(struct drafter *drafter, uint32_t num_seqs,
         if (skipped) seconds += drafter->lost;
         double rate = (num_seqs + trust * sum) / seconds;
         if (rate <= best) {
-            drafter->costs[1][size].doubt *= 1 - forget * alone / seconds;
+            drafter->costs[size].doubt *= 1 - forget * alone / seconds;
             continue;
         }
         best = rate;
