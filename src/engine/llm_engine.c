@@ -494,7 +494,7 @@ static bool take_inbox(struct llm_engine *engine) {
     struct inbox_news news = inbox_take(&engine->inbox);
     for (struct request *request = news.submitted, *next; request; request = next) {
         next = request->next_submitted;
-        bool has_form = constraint_is_active(&request->sampling.mask.constraint);
+        bool has_form = request->sampling.mask.constraint != NULL;
         if (has_form && engine->num_mask_threads) start_mask_threads(engine);
         llm_engine_accept(engine, request);
     }

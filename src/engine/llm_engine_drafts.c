@@ -39,8 +39,9 @@ static struct draft_offer offer_of(struct llm_engine *engine, const struct seque
     if (room < 2) return (struct draft_offer){0};
     if (most > room - 1) most = room - 1;
     token_mask_settle(&request->sampling.mask);
+    const struct constraint *constraint = request->sampling.mask.constraint;
     uint32_t num_forced =
-        constraint_forced_tokens(&request->sampling.mask.constraint, draft, most + skipped);
+        constraint ? constraint_forced_tokens(constraint, draft, most + skipped) : 0;
     request->draft_is_forced = num_forced > skipped;
     if (request->draft_is_forced) return (struct draft_offer){num_forced - skipped, 1};
     if (!drafter_may_guess(&engine->drafter)) return (struct draft_offer){0};
@@ -102,9 +103,10 @@ void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule)
         struct request *request = item->seq->user;
         uint32_t count = engine->draft_offers[i].num_tokens;
         if (!count) continue;
-        if (!request->draft_is_forced) {
-            count = constraint_fitting(&request->sampling.mask.constraint,
-                                       item->seq->token_ids + item->seq->num_tokens, count);
+        struct constraint *constraint = request->sampling.mask.constraint;
+        if (constraint && !request->draft_is_forced) {
+            count =
+                constraint_fitting(constraint, item->seq->token_ids + item->seq->num_tokens, count);
         }
         scheduler_add_drafts(engine->scheduler, item, count);
     }

@@ -14,15 +14,15 @@ static const struct nvllm_logprob *prompt_logprobs_of(const struct request *requ
 
 static struct nvllm_event event_of(const struct request *request) {
     const struct sequence *seq = request->seq;
-    int32_t num_prompt_top = request->sampling.params.prompt_logprobs;
+    const struct nvllm_logprob *prompt_logprobs = prompt_logprobs_of(request);
     return (struct nvllm_event){
         .request_id = seq->id,
         .index = request->index,
         .num_outputs_left = request->first->num_unended,
         .text = "",
         .stop_token_id = -1,
-        .prompt_logprobs = prompt_logprobs_of(request),
-        .num_prompt_top = num_prompt_top > 0 ? (size_t)num_prompt_top : 0,
+        .prompt_logprobs = prompt_logprobs,
+        .num_prompt_top = prompt_logprobs ? (size_t)request->sampling.params.prompt_logprobs : 0,
         .prompt_token_ids = seq->token_ids,
         .num_prompt_tokens = seq->num_prompt_tokens,
         .num_cached_tokens = request->first->seq->num_cached_tokens,
@@ -116,10 +116,9 @@ void llm_engine_end_pooled(struct llm_engine *engine, struct request *request, d
 }
 
 static bool is_eos(const struct llm_engine *engine, const struct request *request, int32_t token) {
-    if (request->sampling.params.ignore_eos) return false;
     const struct model_config *config = &engine->plan.config;
     for (uint32_t i = 0; i < config->num_eos_token_ids; i++) {
-        if (config->eos_token_ids[i] == token) return true;
+        if (config->eos_token_ids[i] == token) return !request->sampling.params.ignore_eos;
     }
     return false;
 }
@@ -178,6 +177,7 @@ void llm_engine_take_row(void *user_data, uint32_t slot, uint32_t row, const flo
 
 void llm_engine_take_prompt(struct request *request, const struct scheduled *item,
                             const struct sample_result *results) {
+    if (!item->num_prompt_rows) return;
     int32_t num_top = request->sampling.params.prompt_logprobs;
     int32_t num_listed = num_top > SAMPLE_TOP_MAX ? 0 : num_top; // else llm_engine_take_row's
     for (uint32_t i = 0; i < item->num_prompt_rows; i++) {
@@ -233,10 +233,12 @@ static void take_one(const struct llm_engine *engine, struct request *request, i
 static void run_ahead(struct llm_engine *engine, struct request *request, struct nvllm_event *event,
                       struct token_news *news) {
     const struct sampling *sampling = &request->sampling;
-    if (engine->plan.is_async || sampling->row.num_top >= 0 || sampling->has_penalties) return;
+    const struct constraint *constraint = sampling->mask.constraint;
+    if (!constraint || engine->plan.is_async) return;
+    if (sampling->row.num_top >= 0 || sampling->has_penalties) return;
     if (!scheduler_can_run_ahead(engine->scheduler, request->seq)) return;
     while (!event->finish_reason && event->num_tokens < LLM_ENGINE_STEP_TOKENS_MAX) {
-        int32_t token_id = constraint_forced_token(&sampling->mask.constraint);
+        int32_t token_id = constraint_forced_token(constraint);
         if (token_id < 0) return;
         scheduler_append_ahead(engine->scheduler, request->seq, token_id);
         take_one(engine, request, token_id, event, news);
@@ -279,7 +281,8 @@ static void end_without_token(struct llm_engine *engine, struct request *request
     struct err err;
     err_set(&err, ERR_INVALID, "no token can be chosen: no logit is a number above -infinity");
     token_mask_settle(&request->sampling.mask);
-    (void)constraint_explain(&request->sampling.mask.constraint, &err);
+    const struct constraint *constraint = request->sampling.mask.constraint;
+    if (constraint) (void)constraint_explain(constraint, &err);
     llm_engine_end_request(engine, request, NVLLM_FINISH_ERROR, err.message);
 }
 

@@ -22,33 +22,29 @@ enum sequence_status { SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_FINISHED };
 #define SEQUENCE_UNSCHEDULED UINT32_MAX
 #define BLOCK_NONE UINT32_MAX // in a block table: no block
 
+// What each step reads of each sequence stands first, in few cache lines: with many sequences the
+// caches hold little else from step to step.
 struct sequence {
     uint64_t id; // its request's; outputs of one request share it
-    int32_t priority; // the lower, the more important; set before scheduler_add
-    uint64_t arrival; // number of its scheduler_add, from 1: no other sequence has it
-    enum sequence_status status;
-    bool queued; // a scheduler has it, in waiting or running as status says
-    struct sequence *prev, *next; // in that queue; NULL outside
-    struct sequence *left, *right; // in the queue's treap (sequence_queue.h)
-    uint64_t queue_key; // the treap's random number
-
+    struct sequence *prev, *next; // in its queue (`queued`); NULL outside
+    void *user; // the engine's per-request data; the scheduler never looks
     int32_t *token_ids; // [num_tokens_max]
     uint32_t num_tokens;
     uint32_t num_prompt_tokens;
     uint32_t num_tokens_max; // num_prompt_tokens + tokens it may generate
     uint32_t num_computed_tokens; // whose KV is in the cache
     uint32_t num_scheduled_tokens; // in the step being run, without drafts; 0 outside
+    uint32_t num_cached_tokens; // found in the prefix cache at its first admission
+    uint32_t num_preemptions;
+    uint32_t schedule_index; // of its item in the current schedule, or SEQUENCE_UNSCHEDULED
+    enum sequence_status status;
     // The last token is pending: the launched step samples it, so it counts but its id is not
     // known.
     bool has_pending_token;
-    uint32_t pending_row; // the row of that step's results that will have the id
-    uint32_t num_cached_tokens; // found in the prefix cache at its first admission
-    uint32_t num_preemptions;
-    bool was_scheduled; // num_cached_tokens is set
     // All tokens but those that a form demanded were computed since its admission: it decodes.
     bool is_prefilled;
-    uint32_t schedule_index; // of its item in the current schedule, or SEQUENCE_UNSCHEDULED
-    uint32_t num_deferrals; // steps it waited for a block that another sequence was computing
+    bool queued; // a scheduler has it, in waiting or running as status says
+    uint32_t pending_row; // the row of that step's results that will have the id
 
     // A full block's id may change once, in the scheduler_advance that follows. If its content is
     // cached already, the sequence gives its block back and shares the cached one.
@@ -67,24 +63,29 @@ struct sequence {
     uint32_t num_published; // leading entries whose tokens are a known prefix: `prefix`
     uint32_t prefix; // id in block_manager; meaningful with num_published > 0
     uint32_t num_blocks_max;
+
     uint64_t cache_salt; // starts the hash chain; 0: the common salt; set before scheduler_add
+    int32_t priority; // the lower, the more important; set before scheduler_add
+    uint32_t num_deferrals; // steps it waited for a block that another sequence was computing
+    uint64_t arrival; // number of its scheduler_add, from 1: no other sequence has it
+    struct sequence *left, *right; // in the queue's treap (sequence_queue.h)
+    uint64_t queue_key; // the treap's random number
+    bool was_scheduled; // num_cached_tokens is set
     // It generates nothing: its answer is made of its prompt's hidden states, and takes the place
     // of a pending token until the caller finishes it. Set before scheduler_add.
     bool is_pooled;
     bool skips_cache; // it reads no cached prefix: every token of its prompt is to be computed
+    bool is_origin; // another output has it as its origin; set before its prompt is computed
     // Output 0 of the request, if this is another output. It was added before and lives as long.
     // This sequence waits until origin's prompt is computed and shares its full blocks. Set before
     // scheduler_add.
     const struct sequence *origin;
-    bool is_origin; // another output has it as its origin; set before its prompt is computed
 
     // While it holds no blocks, [0, num_matched) of its tables is what the last block_manager_match
     // found: in the cache or, without one, in its origin's tables. `prefix` may be longer, and is
     // still known if its serial is still match_serial.
     uint32_t num_matched;
     uint64_t match_serial;
-
-    void *user; // the engine's per-request data; the scheduler never looks
 };
 
 // Copies the prompt. num_prompt_tokens, max_new_tokens, block_size, num_kv_groups >= 1, else

@@ -141,7 +141,7 @@ void batch_fini(struct batch *batch, struct backend *backend) {
 
 static bool has_late_mask(const struct batch *batch, const struct sampling *sampling,
                           const struct sequence *seq) {
-    bool is_form = batch->forms_are_late && constraint_is_active(&sampling->mask.constraint);
+    bool is_form = batch->forms_are_late && sampling->mask.constraint != NULL;
     return is_form || (seq->has_pending_token && token_mask_reads_ids(&sampling->mask));
 }
 
@@ -353,22 +353,22 @@ static void fill_row(const struct step *a, uint32_t row, struct tail *tail,
     if (!is_late && !needs_mask(sampling, seq, num_drafts)) return;
     if (!is_late) write_mask(a, sampling, tail->mask, tail->mask_words, seq, num_drafts);
     out->mask = ++tail->mask; // counted from 1
-    out->masks_logprobs = constraint_is_active(&sampling->mask.constraint);
+    out->masks_logprobs = sampling->mask.constraint != NULL;
 }
 
 // The rows of an item whose tokens end before `token`. Returns how many there are.
 static uint32_t fill_rows(const struct step *a, uint32_t logit, uint32_t token, struct tail *tail,
                           const struct scheduled *item, struct batch_row how, bool is_late) {
     const struct sequence *seq = item->seq;
-    struct constraint *constraint = &how.sampling->mask.constraint;
+    struct constraint *constraint = is_late ? NULL : how.sampling->mask.constraint;
     struct constraint before;
-    if (item->num_drafts) before = *constraint; // for every row it would double a step's time here
+    if (constraint && item->num_drafts) before = *constraint;
     for (uint32_t k = 0; k < scheduled_num_rows(item); k++) {
-        if (k && !is_late) constraint_take(constraint, seq->token_ids[seq->num_tokens + k - 1]);
+        if (constraint && k) constraint_take(constraint, seq->token_ids[seq->num_tokens + k - 1]);
         a->logit_index[logit + k] = (int32_t)(token - 1 - item->num_drafts + k);
         fill_row(a, logit + k, tail, item, how, is_late, k);
     }
-    if (item->num_drafts && !is_late) constraint_rewind(constraint, &before);
+    if (constraint && item->num_drafts) constraint_rewind(constraint, &before);
     return scheduled_num_rows(item);
 }
 
@@ -444,15 +444,15 @@ struct late_masks {
 static void write_item_masks(const struct step *a, struct sampling *sampling, uint32_t mask,
                              uint32_t mask_words, const struct scheduled *item) {
     const struct sequence *seq = item->seq;
-    struct constraint *constraint = &sampling->mask.constraint;
+    struct constraint *constraint = sampling->mask.constraint;
     token_mask_settle(&sampling->mask);
     struct constraint before;
-    if (item->num_drafts) before = *constraint;
+    if (constraint && item->num_drafts) before = *constraint;
     for (uint32_t k = 0; k < scheduled_num_rows(item); k++) {
-        if (k) constraint_take(constraint, seq->token_ids[seq->num_tokens + k - 1]);
+        if (constraint && k) constraint_take(constraint, seq->token_ids[seq->num_tokens + k - 1]);
         write_mask(a, sampling, mask + k, mask_words, seq, k);
     }
-    if (item->num_drafts) constraint_rewind(constraint, &before);
+    if (constraint && item->num_drafts) constraint_rewind(constraint, &before);
 }
 
 static void write_late_mask(void *arg, uint32_t index, uint32_t thread) {

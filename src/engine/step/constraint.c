@@ -43,7 +43,6 @@ enum status constraint_init(struct constraint *constraint, struct automaton *aut
                                       .num_blanks = options->num_blanks,
                                       .may_force = options->may_force,
                                       .stats = options->stats};
-    if (!automaton) return OK;
     constraint->fault = calloc(1, sizeof *constraint->fault);
     if (!constraint->fault) return err_nomem(err, "structured output");
     enum status status = matcher_init(&constraint->matcher, automaton, err);
@@ -61,7 +60,6 @@ enum status constraint_copy(struct constraint *out, const struct constraint *fro
     *out = *from;
     out->matcher = (struct matcher){0};
     out->fault = NULL;
-    if (!constraint_is_active(from)) return OK;
     enum status status = matcher_copy(&out->matcher, &from->matcher, err);
     if (status) return status;
     out->fault = calloc(1, sizeof *out->fault);
@@ -116,7 +114,6 @@ static void take_answer(struct constraint *constraint, int32_t token_id) {
 }
 
 void constraint_note(struct constraint *constraint, int32_t token_id) {
-    if (!constraint_is_active(constraint)) return;
     constraint_settle(constraint);
     constraint->noted = token_id;
     constraint->has_noted = true;
@@ -129,7 +126,7 @@ void constraint_settle(struct constraint *constraint) {
 }
 
 void constraint_take(struct constraint *constraint, int32_t token_id) {
-    if (!constraint_is_active(constraint) || constraint->fault->status) return;
+    if (constraint->fault->status) return;
     CHECK(!constraint->has_noted, "token %d before %d", (int)constraint->noted, (int)token_id);
     size_t len = 0;
     const char *bytes = tokenizer_token_bytes(constraint->tokenizer, token_id, &len);
@@ -147,7 +144,6 @@ void constraint_take(struct constraint *constraint, int32_t token_id) {
 }
 
 void constraint_rewind(struct constraint *constraint, const struct constraint *mark) {
-    if (!constraint_is_active(constraint)) return;
     struct matcher matcher = constraint->matcher;
     *constraint = *mark;
     constraint->matcher = matcher; // its states may have moved
@@ -166,7 +162,6 @@ uint32_t constraint_forced_tokens(const struct constraint *constraint, int32_t *
 
 uint32_t constraint_fitting(struct constraint *constraint, const int32_t *tokens,
                             uint32_t num_tokens) {
-    if (!constraint_is_active(constraint)) return num_tokens;
     const struct constraint mark = *constraint;
     uint32_t num_fitting = 0;
     for (; num_fitting < num_tokens; num_fitting++) {
@@ -210,7 +205,6 @@ void constraint_ban_ending(const struct constraint *constraint, uint32_t *out) {
 }
 
 bool constraint_explain(const struct constraint *constraint, struct err *err) {
-    if (!constraint_is_active(constraint)) return false;
     if (constraint->fault->status) {
         err_set(err, constraint->fault->status, "structured_outputs: %s",
                 constraint->fault->message);

@@ -28,10 +28,10 @@
 
 enum constraint_phase { CONSTRAINT_START, CONSTRAINT_REASONING, CONSTRAINT_ANSWER };
 
-// One output's. All-zero: it has no form.
+// One output's.
 struct constraint {
     const struct tokenizer *tokenizer;
-    struct matcher matcher; // of the answer; matcher.automaton NULL: no form
+    struct matcher matcher; // of the answer
     enum constraint_phase phase;
     struct think think; // REASONING: what was read of it
     bool may_be_blank; // ANSWER: white space behind the reasoning may come
@@ -62,7 +62,7 @@ struct constraint_options {
     bool may_force; // false where other masks may ban tokens
 };
 
-// Holds the automaton, NULL for no form. On failure *constraint is empty.
+// Holds the automaton. On failure *constraint is empty.
 MUST_USE enum status constraint_init(struct constraint *constraint, struct automaton *automaton,
                                      const struct constraint_options *options, struct err *err);
 // Another output of the same prompt, before any token.
@@ -70,17 +70,13 @@ MUST_USE enum status constraint_copy(struct constraint *out, const struct constr
                                      struct err *err);
 void constraint_fini(struct constraint *constraint); // all-zero is fine
 
-static inline bool constraint_is_active(const struct constraint *constraint) {
-    return constraint->matcher.automaton != NULL;
-}
 // Whether only some tokens are allowed now.
 static inline bool constraint_restricts(const struct constraint *constraint) {
-    return constraint_is_active(constraint) &&
-           (constraint->phase != CONSTRAINT_REASONING || constraint->fault->status);
+    return constraint->phase != CONSTRAINT_REASONING || constraint->fault->status;
 }
 // Whether the output is in its reasoning: then all tokens are allowed but those that end the text.
 static inline bool constraint_bans_ending(const struct constraint *constraint) {
-    return constraint_is_active(constraint) && constraint->phase == CONSTRAINT_REASONING;
+    return constraint->phase == CONSTRAINT_REASONING;
 }
 // The token that must come next, whatever the model would choose; -1: there is a choice, or it was
 // not looked for.
@@ -99,7 +95,7 @@ void constraint_note(struct constraint *constraint, int32_t token_id);
 void constraint_settle(struct constraint *constraint);
 // Takes back the tokens since `mark`, a copy of the struct from before them. Nothing had failed.
 void constraint_rewind(struct constraint *constraint, const struct constraint *mark);
-// How many of the tokens fit one behind the other, all where there is no form. Nothing has failed.
+// How many of the tokens fit one behind the other. Nothing has failed.
 uint32_t constraint_fitting(struct constraint *constraint, const int32_t *tokens,
                             uint32_t num_tokens);
 // Writes the tokens that are allowed now, as in token_mask.h: out[num_words]. With

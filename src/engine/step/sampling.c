@@ -224,6 +224,7 @@ void sampling_fini(struct sampling *sampling) {
 }
 
 bool sampling_is_stop_token(const struct sampling *sampling, int32_t token_id) {
+    if (!sampling->stop_token_ids) return false;
     for (size_t i = 0; i < sampling->params.num_stop_token_ids; i++) {
         if (sampling->stop_token_ids[i] == token_id) return true;
     }

@@ -14,17 +14,18 @@
 #include "nanovllm.h"
 
 struct sampling {
-    // Every field is set. Lists are copies; those that only the mask needs are empty.
-    struct nvllm_sampling_params params;
-    struct sample_row row; // all but draw, counts_slot, mask and bias_start, which batch.c sets
-    int32_t *stop_token_ids; // [params.num_stop_token_ids]
-    char **stops; // [params.num_stop], their bytes behind the pointers
-    struct nvllm_logit_bias *logit_bias; // [params.num_logit_bias]
-    // [row.bias_count + row.num_given] the same, then logprob_token_ids, for the sampling op
+    // First what each step reads.
+    int32_t *stop_token_ids; // [params.num_stop_token_ids]; NULL: none
+    // [row.bias_count + row.num_given] logit_bias, then logprob_token_ids, for the sampling op
     struct sample_bias *biases;
-    struct token_mask mask;
     bool has_penalties; // its rows need token counts
     bool is_borrowed; // its pointers lead to output 0's memory
+    struct sample_row row; // all but draw, counts_slot, mask and bias_start, which batch.c sets
+    struct token_mask mask;
+    // Every field is set. Lists are copies; those that only the mask needs are empty.
+    struct nvllm_sampling_params params;
+    char **stops; // [params.num_stop], their bytes behind the pointers
+    struct nvllm_logit_bias *logit_bias; // [params.num_logit_bias]
 };
 
 // Fills *out from `params` (NULL: all defaults) and the model's defaults (NULL: none), and copies

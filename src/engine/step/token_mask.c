@@ -82,17 +82,23 @@ enum status token_mask_init(struct token_mask *mask, const struct nvllm_sampling
 
 enum status token_mask_constrain(struct token_mask *mask, struct automaton *automaton,
                                  const struct constraint_options *options, struct err *err) {
-    return constraint_init(&mask->constraint, automaton, options, err);
+    mask->constraint = malloc(sizeof *mask->constraint);
+    if (!mask->constraint) return err_nomem(err, "structured output");
+    return constraint_init(mask->constraint, automaton, options, err);
 }
 
 enum status token_mask_borrow(struct token_mask *out, const struct token_mask *from,
                               struct err *err) {
     *out = *from;
-    return constraint_copy(&out->constraint, &from->constraint, err);
+    if (!from->constraint) return OK;
+    out->constraint = malloc(sizeof *out->constraint);
+    if (!out->constraint) return err_nomem(err, "structured output");
+    return constraint_copy(out->constraint, from->constraint, err);
 }
 
 void token_mask_fini_borrowed(struct token_mask *mask) {
-    constraint_fini(&mask->constraint);
+    if (mask->constraint) constraint_fini(mask->constraint);
+    free(mask->constraint);
     *mask = (struct token_mask){0};
 }
 
@@ -100,27 +106,30 @@ void token_mask_fini(struct token_mask *mask) {
     free(mask->always);
     free(mask->ending);
     bad_words_fini(&mask->bad_words);
-    constraint_fini(&mask->constraint);
-    *mask = (struct token_mask){0};
+    token_mask_fini_borrowed(mask);
 }
 
 static bool bans_ending(const struct token_mask *mask, uint32_t num_generated) {
     return mask->num_ending && num_generated < mask->min_tokens;
 }
 
+// Whether the form bans any token.
+static bool constraint_bans(const struct constraint *constraint) {
+    return constraint && (constraint_bans_ending(constraint) || constraint_restricts(constraint));
+}
+
 bool token_mask_is_needed(const struct token_mask *mask, const int32_t *generated,
                           uint32_t num_generated) {
-    return mask->always || bans_ending(mask, num_generated) ||
-           constraint_bans_ending(&mask->constraint) || constraint_restricts(&mask->constraint) ||
+    return mask->always || bans_ending(mask, num_generated) || constraint_bans(mask->constraint) ||
            bad_words_ban(&mask->bad_words, generated, num_generated, NULL);
 }
 
 void token_mask_write(const struct token_mask *mask, const int32_t *generated,
                       uint32_t num_generated, uint32_t *out) {
     size_t bytes = mask->num_words * sizeof *out;
-    bool is_constrained = constraint_restricts(&mask->constraint);
-    if (is_constrained) {
-        constraint_write(&mask->constraint, out, mask->num_words);
+    struct constraint *constraint = mask->constraint;
+    if (constraint && constraint_restricts(constraint)) {
+        constraint_write(constraint, out, mask->num_words);
         for (uint32_t i = 0; mask->always && i < mask->num_words; i++) out[i] &= mask->always[i];
     } else if (mask->always) {
         memcpy(out, mask->always, bytes);
@@ -130,5 +139,5 @@ void token_mask_write(const struct token_mask *mask, const int32_t *generated,
     bad_words_ban(&mask->bad_words, generated, num_generated, out);
     bool bans = bans_ending(mask, num_generated);
     for (size_t i = 0; bans && i < mask->num_ending; i++) token_mask_ban(out, mask->ending[i]);
-    if (constraint_bans_ending(&mask->constraint)) constraint_ban_ending(&mask->constraint, out);
+    if (constraint && constraint_bans_ending(constraint)) constraint_ban_ending(constraint, out);
 }

@@ -22,13 +22,13 @@
 
 // Bit id % 32 of word id / 32 is 1 where a token is allowed.
 struct token_mask {
+    struct constraint *constraint; // of one output; NULL: it has no form
     uint32_t num_words; // ceil(vocab_size / 32)
     uint32_t *always; // [num_words] the mask of tokens that are always banned; NULL: none is
     struct bad_words bad_words; // those of several tokens
     int32_t *ending; // [num_ending] EOS and stop tokens, banned among the first min_tokens
     size_t num_ending;
     uint32_t min_tokens;
-    struct constraint constraint; // of one output
 };
 
 static inline void token_mask_ban(uint32_t *words, int32_t id) {
@@ -53,20 +53,20 @@ MUST_USE enum status token_mask_borrow(struct token_mask *out, const struct toke
 void token_mask_fini_borrowed(struct token_mask *mask);
 // The output has one more token, on which the mask may depend.
 static inline void token_mask_take(struct token_mask *mask, int32_t token_id) {
-    constraint_take(&mask->constraint, token_id);
+    if (mask->constraint) constraint_take(mask->constraint, token_id);
 }
 // The same for a token on which nothing depends before token_mask_settle (constraint.h).
 static inline void token_mask_note(struct token_mask *mask, int32_t token_id) {
-    constraint_note(&mask->constraint, token_id);
+    if (mask->constraint) constraint_note(mask->constraint, token_id);
 }
 static inline void token_mask_settle(struct token_mask *mask) {
-    constraint_settle(&mask->constraint);
+    if (mask->constraint) constraint_settle(mask->constraint);
 }
 
 // Whether the mask depends on the generated ids, and not only on their number. Then it can only be
 // made when no token is pending.
 static inline bool token_mask_reads_ids(const struct token_mask *mask) {
-    return mask->bad_words.num_words > 0 || constraint_is_active(&mask->constraint);
+    return mask->bad_words.num_words > 0 || mask->constraint;
 }
 // Whether any token is banned after `generated` [num_generated].
 bool token_mask_is_needed(const struct token_mask *mask, const int32_t *generated,
