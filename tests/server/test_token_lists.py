@@ -119,6 +119,9 @@ class TokenLists(Scripted):
         return [json.loads(line[len("data: "):]) for line in text.decode().split("\n")
                 if line.startswith("data: ")]
 
+    def body_of(self, path, start):
+        return self.responses_body(start) if path == RESPONSES else self.body(start)
+
     def compare_chat(self, start, **members):
         body = self.body(start, logprobs=True, top_logprobs=2, return_token_ids=True, **members)
         whole = self.compare_whole(CHAT, body)
@@ -165,6 +168,27 @@ class TokenLists(Scripted):
         self.assertIn(empty, shown)
         # Nothing is told of what is left out.
         self.assertEqual(deltas(include_reasoning=False), [delta for delta in shown if "reasoning" not in delta])
+
+    def test_token_without_a_character_of_other_forms(self):
+        """It has an event with an empty delta too, in the block that is open: one for each token."""
+        for path, kind, member in ((RESPONSES, "response.output_text.delta", lambda event: event["delta"]),
+                                   (MESSAGES, "content_block_delta", lambda event: event["delta"].get("text"))):
+            with self.subTest(path=path):
+                events = self.events_of(self.server, path, self.body_of(path, "<|smiles|>"))
+                texts = [member(event) for event in events if event["type"] == kind]
+                self.assertEqual("".join(texts), ANSWERS["<|smiles|>"])
+                # The first character's own bytes come before its block is open.
+                self.assertIn("", texts)
+                self.assertNotIn("", [texts[0], texts[-1]])
+
+    def test_token_without_a_character_of_reasoning_of_other_forms(self):
+        for path, kind, member in ((RESPONSES, "response.reasoning_text.delta", lambda event: event["delta"]),
+                                   (MESSAGES, "content_block_delta", lambda event: event["delta"].get("thinking"))):
+            with self.subTest(path=path):
+                events = self.events_of(self.server, path, self.body_of(path, "<think>"))
+                texts = [member(event) for event in events if event["type"] == kind]
+                self.assertIn("", texts)
+                self.assertEqual("".join(text for text in texts if text is not None), "\U0001f643\U0001f604 in")
 
     def test_calls(self):
         whole, _ = self.compare_chat("<|call|>", tools=[TOOL])

@@ -159,6 +159,14 @@ bool answer_begins_block(const struct choice *choice, const struct chat_event *e
            blocks->items[blocks->count - 1].part != event->part;
 }
 
+bool answer_empty_event(const struct choice *choice, const struct choice_delta *delta,
+                        struct chat_event *out) {
+    bool is_thinking = chat_split_is_thinking(choice->split);
+    *out = (struct chat_event){.part = is_thinking ? CHAT_REASONING : CHAT_CONTENT};
+    bool is_empty = delta->num_tokens && !delta->text_len && !delta->finish;
+    return is_empty && choice->block_is_open && !answer_begins_block(choice, out);
+}
+
 void answer_begin_event(struct json_out *out) {
     json_out_raw(out, "data: ");
 }
