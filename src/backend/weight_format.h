@@ -27,15 +27,17 @@ struct weight_format {
     uint32_t zero; // of made numbers: the one that stands for 0
     enum weight_code code; // WEIGHT_CODE_NONE: not packed
     bool has_offsets; // of codes
+    // As in matrix_form. A backend whose hardware multiplies the codes may round x to their type.
+    bool rounds_inputs;
 };
 
-static const struct weight_format WEIGHTS_NATIVE = {0, 0, 0, WEIGHT_CODE_NONE, false};
-static const struct weight_format WEIGHTS_INT8 = {8, 0, 0, WEIGHT_CODE_NONE, false};
-static const struct weight_format WEIGHTS_INT4 = {4, 32, 7, WEIGHT_CODE_NONE, false};
+static const struct weight_format WEIGHTS_NATIVE = {0, 0, 0, WEIGHT_CODE_NONE, false, false};
+static const struct weight_format WEIGHTS_INT8 = {8, 0, 0, WEIGHT_CODE_NONE, false, false};
+static const struct weight_format WEIGHTS_INT4 = {4, 32, 7, WEIGHT_CODE_NONE, false, false};
 
 static inline bool weight_format_is(struct weight_format a, struct weight_format b) {
     return a.bits == b.bits && a.group == b.group && a.zero == b.zero && a.code == b.code &&
-           a.has_offsets == b.has_offsets;
+           a.has_offsets == b.has_offsets && a.rounds_inputs == b.rounds_inputs;
 }
 
 static inline bool weight_format_is_packed(struct weight_format format) {
@@ -53,8 +55,9 @@ static inline struct weight_format weight_format_packed(struct matrix_form form,
     if (form.code == WEIGHT_CODE_NONE) return WEIGHTS_NATIVE;
     while (group >= PACKED_GROUP_MIN && (form.group % group || first_col % group)) group /= 2;
     if (form.group && group < PACKED_GROUP_MIN) return WEIGHTS_NATIVE;
-    struct weight_format format = {weight_code_bits(form.code), form.group ? group : 0, 0,
-                                   form.code, form.has_offsets};
+    struct weight_format format = {
+        weight_code_bits(form.code), form.group ? group : 0, 0, form.code, form.has_offsets,
+        form.rounds_inputs};
     return format;
 }
 

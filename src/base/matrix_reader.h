@@ -17,6 +17,7 @@ struct matrix_form {
     enum weight_code code; // WEIGHT_CODE_NONE: it gives only floats
     uint32_t group; // columns that share a scale, counted from column 0; 0: all of a row
     bool has_offsets;
+    bool rounds_inputs; // the model is meant to run with rows of x rounded to the codes' type
 };
 
 // Codes of some columns of a row.

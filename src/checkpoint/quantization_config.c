@@ -133,13 +133,18 @@ static enum status read_fp8(struct quantization_config *out, const json_t *objec
     static const char *const formats[] = {"e4m3", "float8_e4m3fn"};
     static const char *const experts[] = {"fp8"};
     static const char *const scales[] = {"float", "ue8m0"}; // the tensor's type says which
+    static const char *const schemes[] = {"dynamic", "static"}; // none: dynamic
     out->method = QUANTIZED_FP8;
     out->bits = 8;
+    out->rounds_inputs = true;
     enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
     if (!status) status = quantization_config_want(object, "fmt", formats, 2, NULL, what, err);
     if (!status) status = quantization_config_want(object, "scale_fmt", scales, 2, NULL, what, err);
     if (!status) {
         status = quantization_config_want(object, "expert_dtype", experts, 1, NULL, what, err);
+    }
+    if (!status) {
+        status = quantization_config_want(object, "activation_scheme", schemes, 2, NULL, what, err);
     }
     if (!status) status = quantization_config_block(out, object, "weight_block_size", what, err);
     if (!status) {
@@ -277,6 +282,7 @@ static enum status read_modelopt(struct quantization_config *out, const json_t *
     }
     out->method = algo == 0 ? QUANTIZED_FP8 : QUANTIZED_NVFP4;
     out->bits = algo == 0 ? 8 : 4;
+    out->rounds_inputs = out->method == QUANTIZED_FP8;
     out->is_symmetric = true;
     out->has_kv_scales =
         jread_get(object, "kv_cache_scheme") || jread_get(object, "kv_cache_quant_algo");

@@ -8,7 +8,10 @@
  *   mxfp4               the experts of gpt-oss
  *   compressed-tensors  8-bit floats and integers, packed 4 or 8 bits, NVFP4 and MXFP4
  *
- * Where activations are rounded too, they are not here: the results are only closer. */
+ * Some say that inputs of linears are rounded too. rounds_inputs has that for 8-bit floats, whose
+ * rounding GPUs make use of. A scale for the inputs that is the same for all tokens is not needed:
+ * each row, or group of a row, gets one that fits it. Of other formats inputs are not rounded to
+ * the codes' type, which is only closer to the model before it was quantized. */
 #ifndef CHECKPOINT_QUANTIZATION_CONFIG_H
 #define CHECKPOINT_QUANTIZATION_CONFIG_H
 
@@ -36,6 +39,7 @@ struct quantization_config {
     uint32_t block_rows, block_cols; // of a matrix that share a scale; 0: all
     bool is_symmetric; // the zero of all codes is the middle one
     bool is_zero_less_one; // gptq, first version
+    bool rounds_inputs; // of 8-bit floats: inputs of linears are rounded to them
     bool has_kv_scales; // the checkpoint has scales of keys and values, which are not needed
     char **skipped; // [num_skipped] modules whose weights are not quantized
     uint32_t num_skipped;

@@ -22,6 +22,7 @@ struct weight_format weight_format_of_both(struct weight_format a, struct weight
     if (a.code == WEIGHT_CODE_NONE) return WEIGHTS_NATIVE;
     a.bits = weight_code_bits(a.code);
     a.has_offsets |= b.has_offsets;
+    a.rounds_inputs &= b.rounds_inputs;
     if (b.group && (!a.group || b.group < a.group)) a.group = b.group; // 0 is the largest
     return a;
 }

@@ -127,7 +127,7 @@ static void check_code(const char *isa, enum weight_code code) {
     for (size_t g = 0; g < ARRAY_LEN(groups); g++) {
         for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
             if (groups[g] == 0 && shapes[i].first_col == 48) continue;
-            struct matrix_form form = {code, groups[g], (g + i) % 2 == 1};
+            struct matrix_form form = {code, groups[g], (g + i) % 2 == 1, false};
             check_shape(isa, &shapes[i], form, 10 * i + g);
         }
     }

@@ -4,7 +4,7 @@
 #include "support/cmocka_all.h"
 
 static uint32_t group_of(uint32_t group, uint64_t first_col) {
-    struct matrix_form form = {WEIGHT_CODE_INT4, group, true};
+    struct matrix_form form = {WEIGHT_CODE_INT4, group, true, false};
     struct weight_format format = weight_format_packed(form, first_col);
     if (!weight_format_is_packed(format)) return UINT32_MAX;
     assert_int_equal(format.bits, 4);
@@ -25,7 +25,7 @@ static void test_groups(void **state) {
     assert_int_equal(group_of(128, 128), 128);
     assert_int_equal(group_of(128, 96), 32); // a rank's columns begin within a group
     assert_int_equal(group_of(128, 8), UINT32_MAX);
-    struct matrix_form none = {WEIGHT_CODE_NONE, 0, false};
+    struct matrix_form none = {WEIGHT_CODE_NONE, 0, false, false};
     assert_true(weight_format_is(weight_format_packed(none, 0), WEIGHTS_NATIVE));
 }
 

@@ -64,6 +64,37 @@ static void test_methods(void **state) {
     quantization_config_fini(&c);
 }
 
+#define FLOATS_WITH(inputs)                                                                        \
+    "{\"quant_method\": \"compressed-tensors\", \"format\": \"float-quantized\", "                 \
+    "\"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": "    \
+    "8, \"type\": \"float\", \"strategy\": \"channel\"}, \"input_activations\": " inputs "}}}"
+
+// Whether inputs of linears are rounded to 8-bit floats.
+static void test_rounded_inputs(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        bool rounds;
+    } cases[] = {
+        {"{\"quant_method\": \"fp8\", \"activation_scheme\": \"dynamic\"}", true},
+        {"{\"quant_method\": \"fp8\", \"activation_scheme\": \"static\"}", true},
+        {"{\"quant_method\": \"fp8\"}", true},
+        {"{\"quant_method\": \"modelopt\", \"quant_algo\": \"FP8\"}", true},
+        {"{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\"}", false},
+        {"{\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 64}", false},
+        {FLOATS_WITH("{\"num_bits\": 8, \"type\": \"float\", \"dynamic\": true}"), true},
+        {FLOATS_WITH("{\"num_bits\": 8, \"type\": \"int\"}"), false},
+        {FLOATS_WITH("null"), false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct quantization_config c = read_ok(cases[i].text);
+        if (c.rounds_inputs != cases[i].rounds) fail_msg("%s", cases[i].text);
+        quantization_config_fini(&c);
+    }
+    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"fp8\", \"activation_scheme\": \"other\"}",
+            "activation_scheme");
+}
+
 static void test_modelopt(void **state) {
     (void)state;
     struct quantization_config c =
@@ -244,6 +275,7 @@ static void test_skipped_modules_are_whole_components(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_rounded_inputs),
         cmocka_unit_test(test_modelopt),
         cmocka_unit_test(test_compressed_tensors),
         cmocka_unit_test(test_groups),

@@ -26,7 +26,8 @@ static enum status read_codes(const struct matrix_reader *reader, uint64_t row, 
 }
 
 static void check(enum weight_code code, bool has_offsets) {
-    const struct matrix_reader own = {.read_codes = read_codes, .form = {code, 32, has_offsets}};
+    const struct matrix_reader own = {.read_codes = read_codes,
+                                      .form = {code, 32, has_offsets, false}};
     struct matrix_slice slice = {.reader = &own};
     struct code_reader *readers = NULL;
     uint8_t codes[COUNT];
@@ -57,7 +58,7 @@ static void test_values_stay(void **state) {
 static void test_readers_that_suit_stay(void **state) {
     (void)state;
     const struct matrix_reader own = {.read_codes = read_codes,
-                                      .form = {WEIGHT_CODE_INT8, 32, true}};
+                                      .form = {WEIGHT_CODE_INT8, 32, true, false}};
     const struct matrix_reader floats = {0};
     struct matrix_slice slices[2] = {{.reader = &own}, {.reader = NULL}};
     struct code_reader *readers = NULL;
@@ -79,7 +80,7 @@ static void test_codes_of_both(void **state) {
 }
 
 static struct weight_format format_of(enum weight_code code, uint32_t group, bool has_offsets) {
-    return weight_format_packed((struct matrix_form){code, group, has_offsets}, 0);
+    return weight_format_packed((struct matrix_form){code, group, has_offsets, false}, 0);
 }
 
 static void test_formats_of_several(void **state) {

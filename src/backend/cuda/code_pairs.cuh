@@ -40,4 +40,10 @@ __host__ __device__ __forceinline__ void unpack_e4m3(uint32_t word, uint32_t &fi
     unpack_pairs(e4m3_bits(), word, first, second);
 }
 
+// The two codes of a pair of bf16 from e4m3, as 16 bits.
+__host__ __device__ __forceinline__ uint32_t codes_of_e4m3(uint32_t pair) {
+    uint32_t codes = (pair >> 8 & 0x00800080u) | (pair >> 4 & 0x007f007fu);
+    return (codes & 0xffu) | codes >> 8;
+}
+
 } // namespace

@@ -37,8 +37,10 @@ struct cuda_backend {
     struct cuda_gemm *gemm;
     struct cuda_staging *staging; // while weights are copied; else NULL
     uint32_t num_copy_threads; // of staging
-    void *unpacked; // dev [unpacked_bytes]: scratch for the largest packed linear as bf16
+    // dev [unpacked_bytes]: scratch for the largest packed linear as bf16, or for rounded rows of x
+    void *unpacked;
     size_t unpacked_bytes;
+    size_t plain_bytes; // of all linears' codes as plain rows
     struct cuda_step step;
     enum status failure; // sticky: after a failed kernel or copy nothing more runs
     char failure_text[256];

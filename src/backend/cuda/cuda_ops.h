@@ -8,7 +8,7 @@
 
 struct linear {
     void *weight; // dev bf16 [out][in], or codes as in linear/packed.h
-    void *scales; // dev; of codes
+    void *scales, *block_scales, *plain; // dev; of codes, as in cuda_linear_view
     void *bias; // dev bf16 [out] or NULL
     uint32_t out, in;
     struct weight_format format; // in which it is kept
@@ -34,7 +34,9 @@ static inline struct cuda_linear_view cuda_linear_view_of(const struct linear *l
                                      .group = linear->format.group,
                                      .has_offsets = linear->format.has_offsets,
                                      .shares_scales = linear->shares_scales,
-                                     .scales = linear->scales};
+                                     .scales = linear->scales,
+                                     .block_scales = linear->block_scales,
+                                     .plain = linear->plain};
 }
 
 // Records that an op failed. Only the first failure is kept; synchronize reports it.

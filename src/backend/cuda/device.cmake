@@ -37,11 +37,14 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/linear/gemm.c
       backend/cuda/linear/gemm_cache.c
       backend/cuda/linear/gemm_contest.c
+      backend/cuda/linear/gemm_e4m3.c
       backend/cuda/linear/gemm_library.c
       backend/cuda/linear/gemm_trial.c
       backend/cuda/linear/batch_sm90.cu
       backend/cuda/linear/gated_sm90.cu
       backend/cuda/linear/add_bias.cu
+      backend/cuda/linear/e4m3_run.c
+      backend/cuda/linear/round_rows.cu
       backend/cuda/linear/few_rows.cu
       backend/cuda/linear/few_rows_sm90.cu
       backend/cuda/linear/packed.cu

@@ -2,6 +2,7 @@
 
 #include "backend/cuda/attention/decode_shape.h"
 #include "backend/cuda/layers/layers_bytes_min.h"
+#include "backend/cuda/linear/e4m3.h"
 #include "backend/cuda/linear/few_rows_kernels.h"
 #include "backend/cuda/linear/packed.h"
 #include "base/compiler.h"
@@ -66,6 +67,17 @@ static bool fits_packed_few_rows(const struct kernel_row *row, const struct kern
     return !(is_gated && job->out % 16) &&
            cuda_packed_few_rows_bytes(job->rows, job->in, &job->format) <=
                (size_t)info->shared_bytes_max;
+}
+
+// Rounded rows lie in the scratch memory that packed weights have for their form in bf16. For 16
+// rows, and their results, it is always enough.
+static bool fits_e4m3(const struct kernel_row *row, const struct kernel_job *job,
+                      const struct cuda_device_info *info) {
+    (void)row, (void)info;
+    uint32_t rows_min = job->format.group ? CUDA_E4M3_ROWS_OF_BLOCKS : CUDA_E4M3_ROWS;
+    return job->has_plain && job->rows >= rows_min && job->out % CUDA_E4M3_UNIT == 0 &&
+           job->in <= CUDA_E4M3_INPUTS &&
+           !(job->features & FEATURE_GATED && job->features & FEATURE_ADDED);
 }
 
 static bool fits_packed_batch(const struct kernel_row *row, const struct kernel_job *job,
@@ -167,6 +179,8 @@ static const struct kernel_row rows[] = {
 
     {OP_LINEAR, KERNEL_PACKED_FEW_ROWS, BY_RULE, DEVICE_ANY, FORMAT_PACKED, CUDA_FEW_ROWS, 0,
      LINEAR_ALL | FEATURE_NORM, .takes = fits_packed_few_rows},
+    {OP_LINEAR, KERNEL_E4M3, BY_RULE, DEVICE_SM90A, FORMAT_ROUNDED, 0, 0,
+     FEATURE_GATED | FEATURE_ADDED | FEATURE_BIAS | FEATURE_NORM, .takes = fits_e4m3},
     {OP_LINEAR, KERNEL_PACKED_BATCH, BY_RULE, DEVICE_SM90A, FORMAT_PACKED, 768, 0,
      LINEAR_ALL, .takes = fits_packed_batch},
     {OP_LINEAR, KERNEL_UNPACKED, BY_RULE, DEVICE_ANY, FORMAT_PACKED, 0, 0, LINEAR_ALL,
@@ -196,13 +210,14 @@ static const struct kernel_row rows[] = {
 };
 // clang-format on
 
-uint32_t kernel_format_bit(struct weight_format format) {
+uint32_t kernel_format_bits(struct weight_format format) {
     uint32_t group = format.group;
     if (weight_format_is(format, WEIGHTS_NATIVE)) return FORMAT_BF16;
     bool has_group = !group || (group >= PACKED_GROUP_MIN && CUDA_PACKED_BLOCK % group == 0);
     switch (format.code) {
     case WEIGHT_CODE_E4M3:
-        return !format.has_offsets && (!group || group == CUDA_PACKED_BLOCK) ? FORMAT_PACKED : 0;
+        if (format.has_offsets || (group && group != CUDA_PACKED_BLOCK)) return 0;
+        return FORMAT_PACKED | (format.rounds_inputs ? FORMAT_ROUNDED : 0u);
     case WEIGHT_CODE_E2M1:
         return !format.has_offsets && has_group ? FORMAT_PACKED : 0;
     case WEIGHT_CODE_INT4:
@@ -233,7 +248,7 @@ static bool has_head_dim(uint32_t head_dims, uint32_t head_dim) {
 bool kernel_row_takes(const struct kernel_row *row, const struct kernel_job *job,
                       const struct cuda_device_info *info) {
     return row->op == job->op && has_device(row->device, info) &&
-           (!row->formats || row->formats & kernel_format_bit(job->format)) &&
+           (!row->formats || row->formats & kernel_format_bits(job->format)) &&
            (!row->rows_max || job->rows <= row->rows_max) &&
            has_head_dim(row->head_dims, job->head_dim) && !(job->features & ~row->features) &&
            !(row->needs & ~job->features) && (!row->takes || row->takes(row, job, info));

@@ -5,7 +5,7 @@
  * device (linear/gemm_trial.c).
  *
  * A kernel for another weight format is a row with that format's bit in `formats`
- * (kernel_format_bit), in front of the rows that it should win against.
+ * (kernel_format_bits), in front of the rows that it should win against.
  *
  * Ops with one kernel are not in the table. doc/kernels-cuda.md says why the limits are where they
  * are. */
@@ -23,6 +23,7 @@ enum cuda_kernel {
     KERNEL_FEW_ROWS_SM90,
     KERNEL_FEW_ROWS,
     KERNEL_PACKED_FEW_ROWS, // linear/packed_few_rows.cu
+    KERNEL_E4M3, // linear/round_rows.cu, then cuBLASLt
     KERNEL_PACKED_BATCH, // linear/packed_batch_sm90.cu
     KERNEL_UNPACKED, // linear/packed.cu writes the weights as bf16, then a kernel for those runs
     KERNEL_ALL_LAYERS,
@@ -63,7 +64,11 @@ enum kernel_feature {
     FEATURE_KV_SHAPES = 1 << 11, // the cache has layers of several shapes; likewise
 };
 
-enum kernel_format { FORMAT_BF16 = 1 << 0, FORMAT_PACKED = 1 << 1 };
+enum kernel_format {
+    FORMAT_BF16 = 1 << 0,
+    FORMAT_PACKED = 1 << 1,
+    FORMAT_ROUNDED = 1 << 2, // packed e4m3 with weight_format.rounds_inputs
+};
 
 // What is to be computed. Fields of other ops are 0.
 struct kernel_job {
@@ -72,6 +77,7 @@ struct kernel_job {
     uint32_t features; // bits of enum kernel_feature
     struct weight_format format; // OP_LINEAR, OP_EXPERTS
     uint32_t out, in; // OP_LINEAR: of the matrix
+    bool has_plain; // OP_LINEAR: it has its codes as plain rows (linear/e4m3.h)
     // OP_EXPERTS; inputs: of gate and up, and of down, as they are kept
     uint32_t top_k, num_experts, inputs[2];
     uint32_t split; // OP_LINEAR: blocks that divide the inputs; 1 unless a contest asks
@@ -104,8 +110,8 @@ struct kernel_row {
                   const struct cuda_device_info *info); // NULL: nothing else to ask
 };
 
-// The format's bit; 0: no kernel has it.
-uint32_t kernel_format_bit(struct weight_format format);
+// The format's bits; 0: no kernel has it.
+uint32_t kernel_format_bits(struct weight_format format);
 bool kernel_row_takes(const struct kernel_row *row, const struct kernel_job *job,
                       const struct cuda_device_info *info);
 // The first row behind `after` that takes the job; `after` NULL: the first row of all. NULL: there

@@ -44,6 +44,10 @@ struct cuda_linear_view {
     bool has_offsets;
     bool shares_scales; // 8 outputs share the scale of 128 inputs
     const void *scales; // dev
+    // Of e4m3 for cuBLASLt (linear/e4m3.h), NULL if the linear has none: scales of blocks of 128 x
+    // 128, dev float [ceil(out / 128)][in / 128, rounded up to a multiple of 4], which `scales` has
+    // too; and the codes as rows, dev [out][in].
+    const void *block_scales, *plain;
 };
 
 enum {

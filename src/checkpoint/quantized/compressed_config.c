@@ -121,6 +121,19 @@ static enum status choose_method(struct quantization_config *out, const struct s
                    format < NO_FORMAT ? formats[format] : "(none)");
 }
 
+// Whether inputs of the modules are rounded to floats of 8 bits.
+static enum status read_inputs(struct quantization_config *out, const json_t *group,
+                               const char *what, struct err *err) {
+    const json_t *inputs = jread_get(group, "input_activations");
+    const char *type = NULL;
+    int64_t bits = 0;
+    enum status status = jread_int(inputs, "num_bits", 0, 64, &bits, what, err);
+    if (!status) status = jread_string(inputs, "type", &type, what, err);
+    out->rounds_inputs =
+        out->method == QUANTIZED_FP8 && bits == 8 && type && strcmp(type, "float") == 0;
+    return status;
+}
+
 // Reads how the group's modules are stored. `format`: the one of all groups, unless it has its own.
 static enum status read_group(struct quantization_config *out, const json_t *group, size_t format,
                               const char *what, struct err *err) {
@@ -144,7 +157,8 @@ static enum status read_group(struct quantization_config *out, const json_t *gro
                        what);
     }
     status = read_scheme(&scheme, out, weights, what, err);
-    return status ? status : choose_method(out, &scheme, format, what, err);
+    if (!status) status = choose_method(out, &scheme, format, what, err);
+    return status ? status : read_inputs(out, group, what, err);
 }
 
 static enum status read_targets(struct quantization_config *out, const json_t *group,
@@ -198,6 +212,7 @@ static enum status read_groups(struct quantization_config *out, const json_t *ob
     out->block_rows = first->block_rows;
     out->block_cols = first->block_cols;
     out->is_symmetric = first->is_symmetric;
+    out->rounds_inputs = first->rounds_inputs;
     if (count > 1 || !is_all_linears(&out->targets)) return OK;
     free(out->groups);
     module_targets_fini(&out->targets);

@@ -101,6 +101,7 @@ static struct matrix_form form_of(const struct quantization_config *config, uint
     switch (config->method) {
     case QUANTIZED_FP8:
         form.code = WEIGHT_CODE_E4M3;
+        form.rounds_inputs = config->rounds_inputs;
         break;
     case QUANTIZED_INT8:
         form.code = WEIGHT_CODE_INT8;

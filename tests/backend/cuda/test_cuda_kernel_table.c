@@ -1,6 +1,7 @@
 // Which kernel the table gives a job: linears by rows and sizes, attention, experts. Host
 // arithmetic only, for an H200 and other devices.
 #include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/linear/e4m3.h"
 #include "base/compiler.h"
 #include "support/cmocka_all.h"
 
@@ -317,7 +318,7 @@ static void test_bytes_of_experts(void **state) {
     (void)state;
     enum { LAYERS = 36 };
     const struct experts_shape shape = {128, 2880, 2880, true};
-    const struct weight_format mxfp4 = {4, 32, 0, WEIGHT_CODE_E2M1, false};
+    const struct weight_format mxfp4 = {4, 32, 0, WEIGHT_CODE_E2M1, false, false};
     const struct cuda_backend on_h200 = {.info = h200}, on_ampere = {.info = ampere};
     size_t outputs = 128 * 3 * 2880ull, biases = outputs * sizeof(uint16_t);
     size_t packed = cuda_experts_bytes(&on_h200.base, &shape, mxfp4);
@@ -343,15 +344,15 @@ static void test_formats(void **state) {
     struct kernel_job job = linear_of(1, 1024, 1024, PLAIN);
     job.format = WEIGHTS_INT8;
     assert_int_equal(kernel_for(&job, &h200), NONE);
-    assert_int_equal(kernel_format_bit(WEIGHTS_NATIVE), FORMAT_BF16);
-    assert_int_equal(kernel_format_bit(WEIGHTS_INT8), 0);
+    assert_int_equal(kernel_format_bits(WEIGHTS_NATIVE), FORMAT_BF16);
+    assert_int_equal(kernel_format_bits(WEIGHTS_INT8), 0);
 }
 
-static const struct weight_format e4m3_128 = {8, 128, 0, WEIGHT_CODE_E4M3, false};
-static const struct weight_format e4m3_rows = {8, 0, 0, WEIGHT_CODE_E4M3, false};
-static const struct weight_format int4_128 = {4, 128, 0, WEIGHT_CODE_INT4, true};
-static const struct weight_format int8_rows = {8, 0, 0, WEIGHT_CODE_INT8, false};
-static const struct weight_format int4_32 = {4, 32, 0, WEIGHT_CODE_INT4, false};
+static const struct weight_format e4m3_128 = {8, 128, 0, WEIGHT_CODE_E4M3, false, false};
+static const struct weight_format e4m3_rows = {8, 0, 0, WEIGHT_CODE_E4M3, false, false};
+static const struct weight_format int4_128 = {4, 128, 0, WEIGHT_CODE_INT4, true, false};
+static const struct weight_format int8_rows = {8, 0, 0, WEIGHT_CODE_INT8, false, false};
+static const struct weight_format int4_32 = {4, 32, 0, WEIGHT_CODE_INT4, false, false};
 
 static int packed_kernel(struct weight_format format, uint32_t rows, uint32_t features,
                          const struct cuda_device_info *info) {
@@ -365,22 +366,22 @@ static void test_packed_formats(void **state) {
     struct weight_format other = e4m3_128;
     for (uint32_t group = 16; group <= 128; group *= 2) {
         for (int code = WEIGHT_CODE_INT4; code < WEIGHT_CODE_E4M3; code++) {
-            other = (struct weight_format){weight_code_bits(code), group, 0, code, false};
-            assert_int_equal(kernel_format_bit(other), FORMAT_PACKED);
+            other = (struct weight_format){weight_code_bits(code), group, 0, code, false, false};
+            assert_int_equal(kernel_format_bits(other), FORMAT_PACKED);
             other.has_offsets = true;
-            assert_int_equal(kernel_format_bit(other),
+            assert_int_equal(kernel_format_bits(other),
                              code == WEIGHT_CODE_E2M1 ? 0 : FORMAT_PACKED);
         }
     }
-    assert_int_equal(kernel_format_bit(e4m3_128), FORMAT_PACKED);
-    assert_int_equal(kernel_format_bit(e4m3_rows), FORMAT_PACKED);
-    assert_int_equal(kernel_format_bit(int8_rows), FORMAT_PACKED);
+    assert_int_equal(kernel_format_bits(e4m3_128), FORMAT_PACKED);
+    assert_int_equal(kernel_format_bits(e4m3_rows), FORMAT_PACKED);
+    assert_int_equal(kernel_format_bits(int8_rows), FORMAT_PACKED);
     other = e4m3_128;
     other.group = 64;
-    assert_int_equal(kernel_format_bit(other), 0);
+    assert_int_equal(kernel_format_bits(other), 0);
     other = int4_32;
     other.group = 8;
-    assert_int_equal(kernel_format_bit(other), 0);
+    assert_int_equal(kernel_format_bits(other), 0);
 }
 
 // Many rows are multiplied as bf16, sooner where groups are small, and always on other devices.
@@ -403,6 +404,39 @@ static void test_rows_of_packed_formats(void **state) {
         assert_int_equal(packed_kernel(format, 9, PLAIN, &ampere), KERNEL_UNPACKED);
         assert_int_equal(packed_kernel(format, max, FEATURE_ADDED, &h200), KERNEL_PACKED_BATCH);
         assert_int_equal(packed_kernel(format, max + 1, FEATURE_ADDED, &h200), KERNEL_UNPACKED);
+    }
+}
+
+// Where the checkpoint rounds inputs, codes are multiplied by codes: by cuBLASLt, which wants plain
+// rows and 16 outputs at a time.
+static void test_rounded_inputs(void **state) {
+    (void)state;
+    for (uint32_t group = 0; group <= 128; group += 128) {
+        uint32_t first = group ? CUDA_E4M3_ROWS_OF_BLOCKS : CUDA_E4M3_ROWS;
+        struct kernel_job job = linear_of(first, 4096, 4096, FEATURE_NORM);
+        job.format = (struct weight_format){8, group, 0, WEIGHT_CODE_E4M3, false, true};
+        job.has_plain = true;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
+        job.features = GATED;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
+        job.features = FEATURE_ADDED | FEATURE_BIAS;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
+        assert_int_equal(kernel_for(&job, &ampere), KERNEL_UNPACKED);
+        job.rows = first - 1;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_PACKED_BATCH);
+        job.rows = 2048;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
+        job.features = FEATURE_FLOAT_OUT;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_UNPACKED);
+        job.features = 0;
+        job.has_plain = false;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_UNPACKED);
+        job.has_plain = true;
+        job.format.rounds_inputs = false;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_UNPACKED);
+        job.format.rounds_inputs = true;
+        job.out = 4104;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_UNPACKED);
     }
 }
 
@@ -446,6 +480,7 @@ int main(void) {
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_packed_formats),
         cmocka_unit_test(test_rows_of_packed_formats),
+        cmocka_unit_test(test_rounded_inputs),
         cmocka_unit_test(test_inputs_of_packed_few_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,19 +1,22 @@
 // Packed weights on device cuda: linears, project_in, project_out and embeddings give what the
 // decoded weights give in double. Of two parts, from columns within a matrix, with few rows and
-// with many, and in every kind of code and group.
+// with many, and in every kind of code and group. Where inputs are rounded to e4m3 too, the oracle
+// rounds them.
 #include <math.h>
 #include <stdlib.h>
 
 #include "backend/coded_matrix.h"
+#include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/cuda_linear_util.h"
+#include "backend/cuda/linear/e4m3.h"
 #include "base/compiler.h"
 
 // Weights written as bf16 add a rounding of each, and so does x times a norm's weights.
 #define PACKED_NMSE (LINEAR_NMSE + 2 * BF16_NMSE)
 
-enum { ROWS_MAX = 800, FIRST_ROW = 1, FIRST_COL = 128 };
+enum { ROWS_MAX = 805, FIRST_ROW = 1, FIRST_COL = 128 };
 
-static const uint32_t row_counts[] = {1, 2, 3, 8, 9, 64, 300, ROWS_MAX};
+static const uint32_t row_counts[] = {1, 2, 3, 8, 9, 64, 80, 300, ROWS_MAX};
 
 struct packed_case {
     struct matrix_form form;
@@ -22,26 +25,30 @@ struct packed_case {
 };
 
 static const struct packed_case cases[] = {
-    {{WEIGHT_CODE_E4M3, 128, false}, {64, 80}, 512, true},
-    {{WEIGHT_CODE_E4M3, 128, false}, {256, 16}, 1024, false},
-    {{WEIGHT_CODE_E4M3, 0, false}, {96, 48}, 640, false},
-    {{WEIGHT_CODE_INT4, 128, false}, {128, 128}, 1024, false},
-    {{WEIGHT_CODE_INT4, 128, true}, {80, 64}, 512, false},
-    {{WEIGHT_CODE_INT4, 64, true}, {64, 80}, 384, false},
-    {{WEIGHT_CODE_INT4, 32, false}, {48, 208}, 1152, false},
-    {{WEIGHT_CODE_INT4, 32, true}, {64, 80}, 640, false},
-    {{WEIGHT_CODE_INT4, 16, false}, {64, 80}, 384, false},
-    {{WEIGHT_CODE_INT4, 16, true}, {48, 96}, 512, false},
-    {{WEIGHT_CODE_INT8, 0, false}, {96, 48}, 640, false},
-    {{WEIGHT_CODE_INT8, 128, false}, {80, 64}, 1024, false},
-    {{WEIGHT_CODE_INT8, 64, false}, {64, 64}, 384, false},
-    {{WEIGHT_CODE_INT8, 32, false}, {48, 208}, 1152, false},
-    {{WEIGHT_CODE_INT8, 16, false}, {64, 80}, 512, false},
-    {{WEIGHT_CODE_INT8, 32, true}, {64, 80}, 640, false},
-    {{WEIGHT_CODE_INT8, 16, true}, {48, 96}, 384, false},
-    {{WEIGHT_CODE_E2M1, 32, false}, {64, 80}, 1024, false},
-    {{WEIGHT_CODE_E2M1, 16, false}, {48, 96}, 640, false},
-    {{WEIGHT_CODE_IQ4, 32, false}, {64, 80}, 512, false},
+    {{WEIGHT_CODE_E4M3, 128, false, false}, {64, 80}, 512, true},
+    {{WEIGHT_CODE_E4M3, 128, false, false}, {256, 16}, 1024, false},
+    {{WEIGHT_CODE_E4M3, 0, false, false}, {96, 48}, 640, false},
+    {{WEIGHT_CODE_E4M3, 128, false, true}, {256, 128}, 1024, true},
+    {{WEIGHT_CODE_E4M3, 128, false, true}, {80, 128}, 640, false},
+    {{WEIGHT_CODE_E4M3, 0, false, true}, {160, 96}, 512, false},
+    {{WEIGHT_CODE_E4M3, 0, false, true}, {48, 48}, 512, false},
+    {{WEIGHT_CODE_INT4, 128, false, false}, {128, 128}, 1024, false},
+    {{WEIGHT_CODE_INT4, 128, true, false}, {80, 64}, 512, false},
+    {{WEIGHT_CODE_INT4, 64, true, false}, {64, 80}, 384, false},
+    {{WEIGHT_CODE_INT4, 32, false, false}, {48, 208}, 1152, false},
+    {{WEIGHT_CODE_INT4, 32, true, false}, {64, 80}, 640, false},
+    {{WEIGHT_CODE_INT4, 16, false, false}, {64, 80}, 384, false},
+    {{WEIGHT_CODE_INT4, 16, true, false}, {48, 96}, 512, false},
+    {{WEIGHT_CODE_INT8, 0, false, false}, {96, 48}, 640, false},
+    {{WEIGHT_CODE_INT8, 128, false, false}, {80, 64}, 1024, false},
+    {{WEIGHT_CODE_INT8, 64, false, false}, {64, 64}, 384, false},
+    {{WEIGHT_CODE_INT8, 32, false, false}, {48, 208}, 1152, false},
+    {{WEIGHT_CODE_INT8, 16, false, false}, {64, 80}, 512, false},
+    {{WEIGHT_CODE_INT8, 32, true, false}, {64, 80}, 640, false},
+    {{WEIGHT_CODE_INT8, 16, true, false}, {48, 96}, 384, false},
+    {{WEIGHT_CODE_E2M1, 32, false, false}, {64, 80}, 1024, false},
+    {{WEIGHT_CODE_E2M1, 16, false, false}, {48, 96}, 640, false},
+    {{WEIGHT_CODE_IQ4, 32, false, false}, {64, 80}, 512, false},
 };
 
 // A linear on the device, and the values that it stands for.
@@ -109,6 +116,31 @@ static void packed_free(struct backend *backend, struct packed_linear *p) {
     free(p->bias);
 }
 
+// To the nearest number of e4m3, of two the even one.
+static float rounded_to_e4m3(float x) {
+    int exponent = x == 0 ? -6 : ilogbf(x);
+    float step = ldexpf(1, (exponent < -6 ? -6 : exponent) - 3);
+    return fminf(fmaxf(rintf(x / step) * step, -448), 448);
+}
+
+// Rounds a row of x where the device multiplies codes by codes.
+static void round_inputs(struct backend *backend, const struct packed_case *c, uint32_t rows,
+                         float *x) {
+    uint32_t group = c->form.group ? c->form.group : c->in;
+    bool has_kernel = cuda_backend_of(backend)->info.encode_tensor_map != NULL;
+    bool has_scales = !c->form.group || c->shares;
+    uint32_t rows_min = c->form.group ? CUDA_E4M3_ROWS_OF_BLOCKS : CUDA_E4M3_ROWS;
+    if (!c->form.rounds_inputs || rows < rows_min || !has_kernel || !has_scales) return;
+    for (uint32_t begin = 0; begin < c->in; begin += group) {
+        float largest = 0;
+        for (uint32_t i = begin; i < begin + group; i++) largest = fmaxf(largest, fabsf(x[i]));
+        if (largest == 0) continue;
+        for (uint32_t i = begin; i < begin + group; i++) {
+            x[i] = rounded_to_e4m3(x[i] * (448 / largest)) * (largest / 448);
+        }
+    }
+}
+
 static double product(const struct packed_linear *p, const float *x, uint32_t output) {
     double sum = (double)p->bias[output];
     const float *weight = p->weight + (size_t)output * p->in;
@@ -148,6 +180,7 @@ static void check_plain(struct backend *backend, const struct packed_case *c,
     }
     for (uint32_t row = 0; row < rows; row++) {
         if (!is_checked(row, rows)) continue;
+        if (!is_float) round_inputs(backend, c, rows, x + (size_t)row * p->in);
         for (uint32_t i = 0; i < p->out; i++) want[i] = product(p, x + (size_t)row * p->in, i);
         // Few rows round no weight there.
         bool is_exact = is_float && rows <= 8 && backend->activation_dtype == DTYPE_BF16;
@@ -213,6 +246,8 @@ static void check_in(struct backend *backend, const struct packed_case *c,
         for (uint32_t i = 0; i < in; i++) {
             normed[i] = (float)((double)own[i] * (double)norm[i] / root);
         }
+        if (c->form.rounds_inputs && rows > 8) round_to_bf16(normed, in); // as the device does
+        round_inputs(backend, c, rows, normed);
         for (uint32_t i = 0; i < half; i++) {
             want[i] = silu(product(p, normed, i)) * product(p, normed, i + half);
         }
@@ -246,6 +281,7 @@ static void check_out(struct backend *backend, const struct packed_case *c,
     float *got = tensor_read(&residual);
     for (uint32_t row = 0; row < rows; row++) {
         if (!is_checked(row, rows)) continue;
+        round_inputs(backend, c, rows, x + (size_t)row * p->in);
         for (uint32_t i = 0; i < p->out; i++) {
             want[i] =
                 (double)before[(size_t)row * p->out + i] + product(p, x + (size_t)row * p->in, i);

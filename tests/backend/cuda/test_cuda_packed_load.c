@@ -193,6 +193,7 @@ static enum status load(struct cuda_backend *cuda, struct made parts[2], uint32_
 static void release(struct linear *linear) {
     cudaFree(linear->weight);
     cudaFree(linear->scales);
+    cudaFree(linear->block_scales);
     free(packed);
     packed = NULL;
     num_packed = 0;
@@ -209,8 +210,8 @@ static void check_cols(struct matrix_form form, uint32_t cols, uint32_t group, u
         parts[i] =
             (struct made){{.read_codes = read_codes, .form = form}, i, shared_rows, extra, 1};
     }
-    const struct weight_format format = {weight_code_bits(form.code), group, 0, form.code,
-                                         form.has_offsets};
+    const struct weight_format format = {
+        weight_code_bits(form.code), group, 0, form.code, form.has_offsets, form.rounds_inputs};
     if (load(&cuda, parts, cols, format, &linear, &err)) fail_msg("%s", err.message);
     assert_int_equal(linear.shares_scales, is_shared);
     assert_int_equal(cuda.unpacked_bytes, (OUT0 + OUT1) * linear.in * sizeof(uint16_t));
@@ -239,58 +240,88 @@ static void check(struct matrix_form form, uint32_t group, uint32_t shared_rows,
 
 static void test_e4m3(void **state) {
     (void)state;
-    check((struct matrix_form){WEIGHT_CODE_E4M3, 0, false}, 0, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_E4M3, 128, false}, 128, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_E4M3, 0, false, false}, 0, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_E4M3, 128, false, false}, 128, 1, false);
     // The rows of a tile begin at 3, so blocks of 16 rows end within one.
-    check((struct matrix_form){WEIGHT_CODE_E4M3, 128, false}, 128, 16, false);
-    check((struct matrix_form){WEIGHT_CODE_E4M3, 128, false}, 128, 1000, true);
+    check((struct matrix_form){WEIGHT_CODE_E4M3, 128, false, false}, 128, 16, false);
+    check((struct matrix_form){WEIGHT_CODE_E4M3, 128, false, false}, 128, 1000, true);
+}
+
+// Loads a linear whose two parts have the scales of these seeds, one for all rows.
+static struct linear load_e4m3(bool rounds_inputs, uint32_t first_seed, uint32_t second_seed) {
+    struct cuda_backend cuda = {0};
+    const struct matrix_form form = {WEIGHT_CODE_E4M3, 128, false, rounds_inputs};
+    struct made parts[2] = {{{.read_codes = read_codes, .form = form}, first_seed, 1000, 0, 1},
+                            {{.read_codes = read_codes, .form = form}, second_seed, 1000, 0, 1}};
+    const struct weight_format format = {8, 128, 0, WEIGHT_CODE_E4M3, false, rounds_inputs};
+    struct linear linear;
+    struct err err = {0};
+    if (load(&cuda, parts, IN, format, &linear, &err)) fail_msg("%s", err.message);
+    free(cuda.unpacked);
+    return linear;
+}
+
+// Blocks of 128 rows that share their scales have them once more, if products of 8-bit floats may
+// need them.
+static void test_scales_of_blocks(void **state) {
+    (void)state;
+    struct linear shared = load_e4m3(true, 5, 5), apart = load_e4m3(true, 5, 6);
+    struct linear unrounded = load_e4m3(false, 5, 5);
+    const float *of_tiles = shared.scales, *of_blocks = shared.block_scales;
+    assert_non_null(of_blocks);
+    for (uint32_t g = 0; g < IN / 128; g++) assert_true(of_blocks[g] == of_tiles[g]);
+    assert_null(apart.block_scales);
+    assert_null(unrounded.block_scales);
+    release(&shared);
+    release(&apart);
+    release(&unrounded);
 }
 
 static void test_int4(void **state) {
     (void)state;
     for (uint32_t group = 16; group <= 128; group *= 2) {
-        check((struct matrix_form){WEIGHT_CODE_INT4, group, false}, group, 1, false);
-        check((struct matrix_form){WEIGHT_CODE_INT4, group, true}, group, 1, false);
+        check((struct matrix_form){WEIGHT_CODE_INT4, group, false, false}, group, 1, false);
+        check((struct matrix_form){WEIGHT_CODE_INT4, group, true, false}, group, 1, false);
     }
     // A group of the linear is a part of the checkpoint's, or the checkpoint has one for a row.
-    check((struct matrix_form){WEIGHT_CODE_INT4, 128, true}, 32, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_INT4, 0, true}, 0, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_INT4, 0, true}, 64, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_INT4, 128, true, false}, 32, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_INT4, 0, true, false}, 0, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_INT4, 0, true, false}, 64, 1, false);
 }
 
 // Offsets of small groups are floats.
 static void test_minima(void **state) {
     (void)state;
-    check_with((struct matrix_form){WEIGHT_CODE_INT4, 32, true}, 32, 1, false, 0.5f);
-    check_with((struct matrix_form){WEIGHT_CODE_INT4, 16, true}, 16, 1, false, 0.25f);
-    check_with((struct matrix_form){WEIGHT_CODE_INT8, 32, true}, 32, 1, false, 0.25f);
-    check_with((struct matrix_form){WEIGHT_CODE_INT8, 16, true}, 16, 1, false, 0.25f);
+    check_with((struct matrix_form){WEIGHT_CODE_INT4, 32, true, false}, 32, 1, false, 0.5f);
+    check_with((struct matrix_form){WEIGHT_CODE_INT4, 16, true, false}, 16, 1, false, 0.25f);
+    check_with((struct matrix_form){WEIGHT_CODE_INT8, 32, true, false}, 32, 1, false, 0.25f);
+    check_with((struct matrix_form){WEIGHT_CODE_INT8, 16, true, false}, 16, 1, false, 0.25f);
     // Each group is kept as groups of 32.
-    check_with((struct matrix_form){WEIGHT_CODE_INT8, 128, true}, 128, 1, false, 0.25f);
-    check_with((struct matrix_form){WEIGHT_CODE_INT8, 0, true}, 0, 1, false, 0.25f);
+    check_with((struct matrix_form){WEIGHT_CODE_INT8, 128, true, false}, 128, 1, false, 0.25f);
+    check_with((struct matrix_form){WEIGHT_CODE_INT8, 0, true, false}, 0, 1, false, 0.25f);
 }
 
 static void test_int8_and_e2m1(void **state) {
     (void)state;
-    check((struct matrix_form){WEIGHT_CODE_INT8, 0, false}, 0, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_INT8, 128, false}, 128, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_INT8, 64, false}, 64, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_INT8, 32, false}, 32, 1000, false);
-    check((struct matrix_form){WEIGHT_CODE_INT8, 16, false}, 16, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_E2M1, 32, false}, 32, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_E2M1, 16, false}, 16, 1, false);
-    check((struct matrix_form){WEIGHT_CODE_INT4, 16, false}, 16, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_INT8, 0, false, false}, 0, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_INT8, 128, false, false}, 128, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_INT8, 64, false, false}, 64, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_INT8, 32, false, false}, 32, 1000, false);
+    check((struct matrix_form){WEIGHT_CODE_INT8, 16, false, false}, 16, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_E2M1, 32, false, false}, 32, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_E2M1, 16, false, false}, 16, 1, false);
+    check((struct matrix_form){WEIGHT_CODE_INT4, 16, false, false}, 16, 1, false);
 }
 
 static void test_offsets_between_codes(void **state) {
     (void)state;
     struct cuda_backend cuda = {0};
-    const struct matrix_form form = {WEIGHT_CODE_INT4, 128, true};
+    const struct matrix_form form = {WEIGHT_CODE_INT4, 128, true, false};
     struct made parts[2] = {{{.read_codes = read_codes, .form = form}, 1, 1, 0, 1},
                             {{.read_codes = read_codes, .form = form}, 2, 1, 0.5f, 1}};
     struct linear linear;
     struct err err = {0};
-    const struct weight_format format = {4, 128, 0, WEIGHT_CODE_INT4, true};
+    const struct weight_format format = {4, 128, 0, WEIGHT_CODE_INT4, true, false};
     assert_int_equal(load(&cuda, parts, IN, format, &linear, &err), ERR_UNSUPPORTED);
     assert_string_equal(err.message,
                         "device cuda: an offset of 4-bit weights is no multiple of its scale");
@@ -301,18 +332,18 @@ static void test_offsets_between_codes(void **state) {
 // Experts have them.
 static void test_columns_that_are_missing(void **state) {
     (void)state;
-    check_cols((struct matrix_form){WEIGHT_CODE_E2M1, 32, false}, 352, 32, 1, false, 0);
-    check_cols((struct matrix_form){WEIGHT_CODE_INT4, 128, true}, 264, 128, 1, false, 0);
-    check_cols((struct matrix_form){WEIGHT_CODE_E4M3, 128, false}, 200, 128, 1000, true, 0);
-    check_cols((struct matrix_form){WEIGHT_CODE_E4M3, 128, false}, 200, 128, 1, false, 0);
-    check_cols((struct matrix_form){WEIGHT_CODE_INT8, 0, false}, 200, 0, 1, false, 0);
+    check_cols((struct matrix_form){WEIGHT_CODE_E2M1, 32, false, false}, 352, 32, 1, false, 0);
+    check_cols((struct matrix_form){WEIGHT_CODE_INT4, 128, true, false}, 264, 128, 1, false, 0);
+    check_cols((struct matrix_form){WEIGHT_CODE_E4M3, 128, false, false}, 200, 128, 1000, true, 0);
+    check_cols((struct matrix_form){WEIGHT_CODE_E4M3, 128, false, false}, 200, 128, 1, false, 0);
+    check_cols((struct matrix_form){WEIGHT_CODE_INT8, 0, false, false}, 200, 0, 1, false, 0);
 }
 
 static void test_scales_that_are_no_powers(void **state) {
     (void)state;
     const float factors[] = {1.5f, -1, 0};
-    const struct matrix_form form = {WEIGHT_CODE_E2M1, 32, false};
-    const struct weight_format format = {4, 32, 0, WEIGHT_CODE_E2M1, false};
+    const struct matrix_form form = {WEIGHT_CODE_E2M1, 32, false, false};
+    const struct weight_format format = {4, 32, 0, WEIGHT_CODE_E2M1, false, false};
     for (size_t i = 0; i < ARRAY_LEN(factors); i++) {
         struct cuda_backend cuda = {0};
         struct made parts[2] = {{{.read_codes = read_codes, .form = form}, 1, 1, 0, 1},
@@ -328,7 +359,7 @@ static void test_scales_that_are_no_powers(void **state) {
 
 static void test_shapes_that_are_not_packed(void **state) {
     (void)state;
-    const struct weight_format format = {4, 0, 0, WEIGHT_CODE_INT4, false};
+    const struct weight_format format = {4, 0, 0, WEIGHT_CODE_INT4, false, false};
     assert_int_equal(cuda_packed_kept(format, 64, 128).group, 128);
     assert_int_equal(cuda_packed_kept(format, 60, 128).code, WEIGHT_CODE_NONE);
     assert_int_equal(cuda_packed_kept(format, 64, 96).code, WEIGHT_CODE_NONE);
@@ -336,18 +367,19 @@ static void test_shapes_that_are_not_packed(void **state) {
     assert_int_equal(cuda_packed_scratch_bytes(60, 128, format), 0);
     assert_int_equal(cuda_packed_scratch_bytes(64, 128, WEIGHTS_NATIVE), 0);
     assert_int_equal(cuda_packed_bytes(format, 64, 256), 64 * 256 / 2 + 64 * 4);
-    const struct weight_format minima = {4, 32, 0, WEIGHT_CODE_INT4, true};
+    const struct weight_format minima = {4, 32, 0, WEIGHT_CODE_INT4, true, false};
     assert_int_equal(cuda_packed_bytes(minima, 64, 256), 64 * 256 / 2 + 64 * 8 * 8);
-    const struct weight_format levels = {4, 32, 0, WEIGHT_CODE_IQ4, false};
+    const struct weight_format levels = {4, 32, 0, WEIGHT_CODE_IQ4, false, false};
     assert_int_equal(cuda_packed_kept(levels, 64, 128).code, WEIGHT_CODE_INT8);
     assert_int_equal(cuda_packed_kept(levels, 64, 128).bits, 8);
-    const struct weight_format mxfp4 = {4, 32, 0, WEIGHT_CODE_E2M1, false};
+    const struct weight_format mxfp4 = {4, 32, 0, WEIGHT_CODE_E2M1, false, false};
     assert_int_equal(cuda_packed_bytes(mxfp4, 64, 256), 64 * 256 / 32 * 17);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_e4m3),
+        cmocka_unit_test(test_scales_of_blocks),
         cmocka_unit_test(test_int4),
         cmocka_unit_test(test_int8_and_e2m1),
         cmocka_unit_test(test_minima),

@@ -64,6 +64,7 @@ static struct weight_format kept_format(const struct cuda_backend *cuda,
     if (!has_tiles || !kernel_table_has(KERNEL_PACKED_SORTED, &job, &cuda->info)) {
         return WEIGHTS_NATIVE;
     }
+    format.rounds_inputs = false; // no kernel here does
     return cuda_packed_kept(format, CUDA_PACKED_TILE, CUDA_PACKED_BLOCK);
 }
 

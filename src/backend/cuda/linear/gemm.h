@@ -16,6 +16,7 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/linear/e4m3.h"
 
 struct cuda_gemm;
 
@@ -40,5 +41,10 @@ uint32_t cuda_gemm_num_timed(const struct cuda_gemm *gemm);
 // heuristic's first choice. False: cuBLASLt refused.
 bool cuda_gemm_run(struct cuda_gemm *gemm, const struct cuda_linear_task *task,
                    cudaStream_t stream);
+// Products of e4m3 weights by rounded rows of x, to bf16 [task->rows][out]; added to `out` if
+// task->is_added. Rows are a multiple of CUDA_E4M3_UNIT, and x->scales_stride is so many or 0.
+// task->linear has `plain`. False: cuBLASLt refused.
+bool cuda_gemm_run_e4m3(struct cuda_gemm *gemm, const struct cuda_linear_task *task,
+                        const struct cuda_rounded_rows *x, void *out, cudaStream_t stream);
 
 #endif

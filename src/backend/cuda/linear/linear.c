@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/linear/e4m3_run.h"
 #include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/linear/packed_load.h"
@@ -49,6 +50,7 @@ enum status cuda_linear_create(struct backend *backend, const struct linear_spec
     status = copy_parts(cuda, spec, linear, is_packed, err);
     if (!status && is_packed) status = cuda_packed_load(cuda, spec, linear, err);
     if (!status && is_packed) status = cuda_packed_grow_unpacked(cuda, linear, err);
+    if (!status && is_packed) cuda_e4m3_add_plain(cuda, linear);
     if (status) goto fail;
     *out = linear;
     return OK;
@@ -58,17 +60,21 @@ fail:
 }
 
 void cuda_linear_destroy(struct backend *backend, struct linear *linear) {
-    (void)backend;
     if (!linear) return;
     cudaFree(linear->weight);
     cudaFree(linear->scales);
+    cudaFree(linear->block_scales);
+    if (linear->plain) {
+        cuda_backend_of(backend)->plain_bytes -= (size_t)linear->out * linear->in;
+        cudaFree(linear->plain);
+    }
     cudaFree(linear->bias);
     free(linear);
 }
 
 bool cuda_has_format(const struct backend *backend, struct weight_format format) {
     (void)backend;
-    return kernel_format_bit(format) != 0;
+    return kernel_format_bits(format) != 0;
 }
 
 size_t cuda_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
@@ -87,6 +93,7 @@ static struct kernel_job job_of(const struct linear *linear, uint32_t rows, uint
                                .format = linear->format,
                                .out = linear->out,
                                .in = linear->in,
+                               .has_plain = linear->plain != NULL,
                                .split = 1};
 }
 
@@ -141,6 +148,9 @@ static void run(struct cuda_backend *cuda, const struct kernel_row *row,
         break;
     case KERNEL_PACKED_FEW_ROWS:
         cuda_packed_few_rows_launch(few, &cuda->info, cuda->stream);
+        break;
+    case KERNEL_E4M3:
+        cuda_e4m3_run(cuda, few, &task);
         break;
     case KERNEL_PACKED_BATCH:
         if (!cuda_packed_batch_launch(&task, 0, &cuda->info, cuda->stream)) {

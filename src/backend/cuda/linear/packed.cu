@@ -3,6 +3,7 @@
  * output once. */
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear/packed.cuh"
+#include "backend/cuda/linear/quad.cuh"
 
 namespace {
 
@@ -93,6 +94,27 @@ __global__ void __launch_bounds__(THREADS)
     unpack_lane<K>(weight + (size_t)p.row * in, codes, s, p);
 }
 
+// Codes of e4m3 as bytes [out][in]. The lanes of an output exchange words, so that each stores 16
+// inputs.
+__global__ void __launch_bounds__(THREADS)
+    plain_kernel(uint4 *to, const uint4 *codes, uint32_t out, uint32_t in) {
+    place p;
+    bool is_there = place_of(p, out, in, 64);
+    uint4 own = is_there ? codes[p.number] : make_uint4(0, 0, 0, 0);
+    uint32_t words[4] = {own.x, own.y, own.z, own.w}, low[4], high[4];
+    transpose_quad(words, p.lane);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        uint32_t first, second;
+        unpack_e4m3(words[i], first, second);
+        low[i] = codes_of_e4m3(first), high[i] = codes_of_e4m3(second);
+    }
+    if (!is_there) return;
+    to[(size_t)p.row * (in / 16) + p.column / 64 * 4 + p.lane % 4] =
+        make_uint4(low[0] | low[1] << 16, low[2] | low[3] << 16, high[0] | high[1] << 16,
+                   high[2] | high[3] << 16);
+}
+
 // As rows/embed.cu. A block per token.
 template <typename K>
 __global__ void __launch_bounds__(THREADS)
@@ -139,6 +161,13 @@ extern "C" void cuda_packed_unpack_launch(void *weight, const struct cuda_linear
             static_cast<__nv_bfloat16 *>(weight), static_cast<const uint4 *>(v.weight),
             packed_scales_of(v), v.out, v.in);
     });
+}
+
+extern "C" void cuda_packed_plain_launch(void *to, const struct cuda_linear_view *view,
+                                         cudaStream_t stream) {
+    const cuda_linear_view &v = *view;
+    plain_kernel<<<blocks_for(v.out, v.in, v.code), THREADS, 0, stream>>>(
+        static_cast<uint4 *>(to), static_cast<const uint4 *>(v.weight), v.out, v.in);
 }
 
 extern "C" void cuda_packed_embed_launch(const struct embed_args *args,

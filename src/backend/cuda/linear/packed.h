@@ -68,6 +68,8 @@ void cuda_packed_pack_launch(void *codes, const uint8_t *raw, uint32_t out, uint
 // Writes the weights as bf16 [out][in].
 void cuda_packed_unpack_launch(void *weight, const struct cuda_linear_view *view,
                                cudaStream_t stream);
+// Writes codes of e4m3 as bytes [out][in].
+void cuda_packed_plain_launch(void *to, const struct cuda_linear_view *view, cudaStream_t stream);
 // Rows of a table as bf16; as in backend.h's embed_args.
 void cuda_packed_embed_launch(const struct embed_args *args, const struct cuda_linear_view *table,
                               cudaStream_t stream);

@@ -248,48 +248,62 @@ static enum status order_groups(struct cuda_backend *cuda, const struct host_sca
     return o.fault.status;
 }
 
-// Whether the 8 outputs of each tile have the same scales.
-static bool are_shared(const struct host_scales *s, const struct linear *linear) {
+// Whether outputs n i to n i + n - 1 have the same scales.
+static bool are_shared(const struct host_scales *s, const struct linear *linear, uint32_t n) {
     size_t row_bytes = s->rows.num_groups * sizeof(float);
     for (uint32_t row = 0; row < linear->out; row++) {
-        const float *first =
-            s->rows.scales + (size_t)(row - row % CUDA_PACKED_TILE) * s->rows.num_groups;
+        const float *first = s->rows.scales + (size_t)(row - row % n) * s->rows.num_groups;
         const float *own = s->rows.scales + (size_t)row * s->rows.num_groups;
         if (memcmp(own, first, row_bytes) != 0) return false;
     }
     return true;
 }
 
-// Of groups that each tile has one of. Returns their bytes.
-static size_t order_shared(struct host_scales *s, const struct linear *linear) {
-    uint32_t groups = s->rows.num_groups, tiles = linear->out / CUDA_PACKED_TILE;
-    size_t row_bytes = groups * sizeof(float);
-    for (uint32_t tile = 0; tile < tiles; tile++) {
-        size_t row = (size_t)tile * CUDA_PACKED_TILE;
-        memcpy((char *)s->ordered + tile * row_bytes, &s->rows.scales[row * groups], row_bytes);
+// Of groups that n outputs have one of, `stride` apart. Returns their bytes.
+static size_t order_shared(struct host_scales *s, const struct linear *linear, uint32_t n,
+                           uint32_t stride) {
+    uint32_t groups = s->rows.num_groups, count = (linear->out + n - 1) / n;
+    float *to = s->ordered;
+    for (uint32_t i = 0; i < count; i++) {
+        const float *from = s->rows.scales + (size_t)i * n * groups;
+        for (uint32_t g = 0; g < stride; g++) *to++ = g < groups ? from[g] : 0;
     }
-    return tiles * row_bytes;
+    return (size_t)count * stride * sizeof(float);
+}
+
+static enum status upload(const struct host_scales *s, size_t bytes, void **dev, struct err *err) {
+    enum status status = OK;
+    CU(cudaMalloc(dev, bytes));
+    CU(cudaMemcpy(*dev, s->ordered, bytes, cudaMemcpyHostToDevice));
+fail:
+    return status;
+}
+
+// The scales of blocks of 128 x 128, if they have one each and inputs are rounded.
+static enum status upload_block_scales(struct host_scales *s, struct linear *linear,
+                                       struct err *err) {
+    if (!linear->shares_scales || !linear->format.rounds_inputs) return OK;
+    if (!are_shared(s, linear, CUDA_PACKED_BLOCK)) return OK;
+    uint32_t stride = (s->rows.num_groups + 3) / 4 * 4; // as cuBLASLt reads them
+    size_t bytes = order_shared(s, linear, CUDA_PACKED_BLOCK, stride);
+    return upload(s, bytes, &linear->block_scales, err);
 }
 
 static enum status upload_scales(struct cuda_backend *cuda, struct host_scales *s,
                                  struct linear *linear, struct err *err) {
     struct weight_format format = linear->format;
     size_t bytes = scales_bytes(format, linear->out, linear->in);
-    enum status status = OK;
-    linear->shares_scales =
-        format.bits == 8 && format.group == CUDA_PACKED_BLOCK && are_shared(s, linear);
+    linear->shares_scales = format.bits == 8 && format.group == CUDA_PACKED_BLOCK &&
+                            are_shared(s, linear, CUDA_PACKED_TILE);
+    enum status status = upload_block_scales(s, linear, err);
     if (!format.group) {
         memcpy(s->ordered, s->rows.scales, bytes);
     } else if (linear->shares_scales) {
-        bytes = order_shared(s, linear);
-    } else {
+        bytes = order_shared(s, linear, CUDA_PACKED_TILE, s->rows.num_groups);
+    } else if (!status) {
         status = order_groups(cuda, s, linear, err);
     }
-    if (status) goto fail;
-    CU(cudaMalloc(&linear->scales, bytes));
-    CU(cudaMemcpy(linear->scales, s->ordered, bytes, cudaMemcpyHostToDevice));
-fail:
-    return status;
+    return status ? status : upload(s, bytes, &linear->scales, err);
 }
 
 enum status cuda_packed_load(struct cuda_backend *cuda, const struct linear_spec *spec,

@@ -178,20 +178,20 @@ static void unpack_mxfp4(const uint8_t *block, uint8_t *codes, float *scales, fl
 }
 
 static const struct block_codes all_codes[] = {
-    {2, {WEIGHT_CODE_INT4, 32, false}, unpack_q4_0},
-    {3, {WEIGHT_CODE_INT4, 32, true}, unpack_q4_1},
-    {6, {WEIGHT_CODE_INT8, 32, false}, unpack_q5_0},
-    {7, {WEIGHT_CODE_INT8, 32, true}, unpack_q5_1},
-    {8, {WEIGHT_CODE_INT8, 32, false}, unpack_q8_0},
-    {10, {WEIGHT_CODE_INT4, 16, true}, unpack_q2_k},
-    {11, {WEIGHT_CODE_INT4, 16, false}, unpack_q3_k},
-    {12, {WEIGHT_CODE_INT4, 32, true}, unpack_q4_k},
-    {13, {WEIGHT_CODE_INT8, 32, true}, unpack_q5_k},
-    {14, {WEIGHT_CODE_INT8, 16, false}, unpack_q6_k},
-    {15, {WEIGHT_CODE_INT8, 256, false}, unpack_q8_k},
-    {20, {WEIGHT_CODE_IQ4, 32, false}, unpack_q4_0}, // the same block, with other values
-    {23, {WEIGHT_CODE_IQ4, 32, false}, unpack_iq4_xs},
-    {39, {WEIGHT_CODE_E2M1, 32, false}, unpack_mxfp4},
+    {2, {WEIGHT_CODE_INT4, 32, false, false}, unpack_q4_0},
+    {3, {WEIGHT_CODE_INT4, 32, true, false}, unpack_q4_1},
+    {6, {WEIGHT_CODE_INT8, 32, false, false}, unpack_q5_0},
+    {7, {WEIGHT_CODE_INT8, 32, true, false}, unpack_q5_1},
+    {8, {WEIGHT_CODE_INT8, 32, false, false}, unpack_q8_0},
+    {10, {WEIGHT_CODE_INT4, 16, true, false}, unpack_q2_k},
+    {11, {WEIGHT_CODE_INT4, 16, false, false}, unpack_q3_k},
+    {12, {WEIGHT_CODE_INT4, 32, true, false}, unpack_q4_k},
+    {13, {WEIGHT_CODE_INT8, 32, true, false}, unpack_q5_k},
+    {14, {WEIGHT_CODE_INT8, 16, false, false}, unpack_q6_k},
+    {15, {WEIGHT_CODE_INT8, 256, false, false}, unpack_q8_k},
+    {20, {WEIGHT_CODE_IQ4, 32, false, false}, unpack_q4_0}, // the same block, with other values
+    {23, {WEIGHT_CODE_IQ4, 32, false, false}, unpack_iq4_xs},
+    {39, {WEIGHT_CODE_E2M1, 32, false, false}, unpack_mxfp4},
 };
 
 const struct block_codes *block_codes_of(uint32_t number) {

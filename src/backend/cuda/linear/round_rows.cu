@@ -1,0 +1,139 @@
+/* Rows of x rounded to e4m3 (linear/e4m3.h):
+ *
+ *   x' = norm ? bf16(x * norm / sqrt(mean(x^2) + eps)) : x
+ *   scale = max |x'| / 448, of each 128 inputs or of the row;  code = e4m3(x' / scale)
+ *
+ * Bytes: 3 x rows x in. Launch: a block per row, 16 inputs per thread and turn. The row stays in
+ * registers. */
+#include <cuda_fp8.h>
+
+#include "backend/cuda/linear/e4m3.h"
+#include "backend/cuda/rows/row_norm.cuh"
+
+namespace {
+
+constexpr int INPUTS = 16; // of a thread and turn
+constexpr int THREADS_MAX = NORM_THREADS_MAX;
+constexpr int TURNS_MAX = CUDA_E4M3_INPUTS / (THREADS_MAX * INPUTS);
+constexpr int GROUP_THREADS = CUDA_PACKED_BLOCK / INPUTS;
+constexpr float LARGEST = 448, TINY = 0x1p-100f; // of a code; what becomes 0
+
+struct round_params {
+    const uint4 *x; // [rows][in / 8]
+    const float4 *norm; // [in / 4] or NULL
+    uint4 *codes; // [rows][in / 16]
+    float *scales;
+    int chunks; // of INPUTS inputs
+    int scales_stride; // 0: a scale for each row
+    float eps;
+};
+
+__device__ __forceinline__ uint32_t norm_pair(uint32_t pair, float scale, float low, float high) {
+    return pack_bf16(bf16_low(pair) * scale * low, bf16_high(pair) * scale * high);
+}
+__device__ __forceinline__ uint4 norm_eight(uint4 v, float scale, const float4 *weight) {
+    float4 a = weight[0], b = weight[1];
+    return make_uint4(norm_pair(v.x, scale, a.x, a.y), norm_pair(v.y, scale, a.z, a.w),
+                      norm_pair(v.z, scale, b.x, b.y), norm_pair(v.w, scale, b.z, b.w));
+}
+
+// As bits, which order like magnitudes; inf and NaN come last.
+__device__ __forceinline__ uint32_t largest_of(uint4 v) {
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+    uint32_t largest = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        largest = max(largest, max(words[i] << 16 & 0x7fff0000u, words[i] & 0x7fff0000u));
+    }
+    return largest;
+}
+
+// Two pairs as four codes.
+__device__ __forceinline__ uint32_t codes_of(uint32_t low, uint32_t high, float inverse) {
+    float2 a = make_float2(bf16_low(low) * inverse, bf16_high(low) * inverse);
+    float2 b = make_float2(bf16_low(high) * inverse, bf16_high(high) * inverse);
+    uint32_t first = __nv_cvt_float2_to_fp8x2(a, __NV_SATFINITE, __NV_E4M3);
+    uint32_t second = __nv_cvt_float2_to_fp8x2(b, __NV_SATFINITE, __NV_E4M3);
+    return first | second << 16;
+}
+
+__device__ __forceinline__ uint32_t block_largest(uint32_t value) {
+    __shared__ uint32_t found[THREADS_MAX / 32];
+    value = __reduce_max_sync(FULL_WARP, value);
+    if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = value;
+    __syncthreads();
+    uint32_t all = 0;
+    for (int w = 0; w < blockDim.x / 32; w++) all = max(all, found[w]);
+    return all;
+}
+
+template <int TURNS>
+__global__ void __launch_bounds__(THREADS_MAX)
+    round_rows_kernel(const __grid_constant__ round_params p) {
+    let_next_start();
+    prefetch_floats(reinterpret_cast<const float *>(p.norm), p.chunks * INPUTS, threadIdx.x);
+    wait_for_earlier();
+    uint4 v[TURNS][2] = {};
+    size_t row = blockIdx.x, start = row * p.chunks;
+    float sum = 0;
+#pragma unroll
+    for (int t = 0; t < TURNS; t++) {
+        int i = t * blockDim.x + threadIdx.x;
+        if (i >= p.chunks) break;
+        v[t][0] = of_step(p.x)[(start + i) * 2];
+        v[t][1] = of_step(p.x)[(start + i) * 2 + 1];
+        sum += sum_of_squares(v[t][0]) + sum_of_squares(v[t][1]);
+    }
+    uint32_t largest[TURNS] = {}, of_row = 0;
+    float scale = p.norm ? rsqrtf(norm_block_sum(sum) / (p.chunks * INPUTS) + p.eps) : 1;
+#pragma unroll
+    for (int t = 0; t < TURNS; t++) {
+        int i = t * blockDim.x + threadIdx.x;
+        if (p.norm && i < p.chunks) {
+            v[t][0] = norm_eight(v[t][0], scale, p.norm + i * 4);
+            v[t][1] = norm_eight(v[t][1], scale, p.norm + i * 4 + 2);
+        }
+        largest[t] = max(largest_of(v[t][0]), largest_of(v[t][1]));
+        of_row = max(of_row, largest[t]);
+    }
+    if (!p.scales_stride) of_row = block_largest(of_row);
+#pragma unroll
+    for (int t = 0; t < TURNS; t++) {
+        int i = t * blockDim.x + threadIdx.x;
+#pragma unroll
+        for (int lanes = 1; lanes < GROUP_THREADS; lanes *= 2) {
+            largest[t] = max(largest[t], __shfl_xor_sync(FULL_WARP, largest[t], lanes));
+        }
+        float most = __uint_as_float(p.scales_stride ? largest[t] : of_row);
+        float inverse = most > TINY ? LARGEST / most : 0;
+        const uint4 a = v[t][0], b = v[t][1];
+        if (i >= p.chunks) continue;
+        of_step(p.codes)[start + i] =
+            make_uint4(codes_of(a.x, a.y, inverse), codes_of(a.z, a.w, inverse),
+                       codes_of(b.x, b.y, inverse), codes_of(b.z, b.w, inverse));
+        if (p.scales_stride && i % GROUP_THREADS == 0) {
+            of_step(p.scales)[(size_t)(i / GROUP_THREADS) * p.scales_stride + row] = most / LARGEST;
+        }
+        if (!p.scales_stride && i == 0) of_step(p.scales)[row] = most / LARGEST;
+    }
+}
+
+} // namespace
+
+extern "C" void cuda_round_rows_launch(const struct cuda_rounded_rows *to,
+                                       const struct cuda_few_rows_linear *args,
+                                       const struct cuda_device_info *info, cudaStream_t stream) {
+    round_params p = {};
+    p.x = static_cast<const uint4 *>(args->x);
+    p.norm = reinterpret_cast<const float4 *>(args->norm);
+    p.codes = static_cast<uint4 *>(to->codes);
+    p.scales = to->scales;
+    p.chunks = static_cast<int>(args->linear.in / INPUTS);
+    p.scales_stride = static_cast<int>(to->scales_stride);
+    p.eps = args->eps;
+    int threads = p.chunks < THREADS_MAX ? (p.chunks + 31) / 32 * 32 : THREADS_MAX;
+    auto kernel = p.chunks <= threads       ? round_rows_kernel<1>
+                  : p.chunks <= 2 * threads ? round_rows_kernel<2>
+                                            : round_rows_kernel<TURNS_MAX>;
+    launch_dependent(kernel, dim3(args->rows), threads, 0, info, stream, p);
+}
