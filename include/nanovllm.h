@@ -132,7 +132,7 @@ struct nvllm_logit_bias {
 //     CHOICE(name, default, choices, help), TEXT(name, default, help): a const char *
 //
 // A list has two fields: `name`, borrowed until the request is added, and size_t num_`name`.
-// src/engine/request/params.c completes `help`: the default follows, and a list's size comes first.
+// src/engine/params/params.c completes `help`: the default follows, and a list's size comes first.
 #define NVLLM_ABOVE_ZERO 1.1754943508222875e-38 // FLT_MIN as a minimum: the range is open
 #define NVLLM_INT64_TOP 9223372036854775808.0 // 2^63: above every int64_t, and exact as a double
 #define NVLLM_TYPE_INT int32_t

@@ -16,8 +16,8 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_folder.h"
 #include "engine/data_parallel/engine_group.h"
-#include "engine/engine_plan.h"
-#include "engine/request/params.h"
+#include "engine/params/params.h"
+#include "engine/plan/engine_plan.h"
 #include "text/tokenizer/tokenizer.h"
 
 _Static_assert(sizeof(struct nvllm_error) == sizeof(struct err), "nvllm_error is err's layout");

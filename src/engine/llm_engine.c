@@ -9,7 +9,7 @@
 #include "base/os/secret.h"
 #include "base/thread/thread_pool.h"
 #include "engine/llm_engine_internal.h"
-#include "engine/target_itl.h"
+#include "engine/plan/target_itl.h"
 #include "engine/tokenizer_load.h"
 
 static enum status finish_step(struct llm_engine *engine, struct inflight_step *inflight,

@@ -10,15 +10,15 @@
 #include <stdatomic.h>
 
 #include "backend/log_softmax.h"
-#include "engine/data_parallel/event_turn.h"
 #include "engine/draft/draft_pool.h"
 #include "engine/draft/drafter.h"
-#include "engine/engine_plan.h"
+#include "engine/event_turn.h"
 #include "engine/executor/executor.h"
 #include "engine/llm_engine.h"
+#include "engine/plan/engine_plan.h"
 #include "engine/request/forms.h"
 #include "engine/request/inbox.h"
-#include "engine/step/token_count_slots.h"
+#include "engine/request/token_count_slots.h"
 #include "engine/step_observer.h"
 
 // Most tokens that a step may bring for one output; the text of an event holds theirs.

@@ -8,7 +8,7 @@
 
 #include "base/compiler.h"
 #include "engine/draft/draft_options.h"
-#include "engine/request/params.h"
+#include "engine/params/params.h"
 #include "support/cmocka_all.h"
 
 enum {

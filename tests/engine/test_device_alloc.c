@@ -1,5 +1,5 @@
 /* What only a device with recorded steps makes the model runner allocate may fail like the rest. */
-#include "engine/engine_plan.h"
+#include "engine/plan/engine_plan.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"

@@ -6,7 +6,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/device_list.h"
 #include "backend/gpu_choice.h"
-#include "engine/engine_plan.h"
+#include "engine/plan/engine_plan.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 

@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "backend/device_list.h"
-#include "engine/engine_plan.h"
-#include "engine/request/params.h"
+#include "engine/params/params.h"
+#include "engine/plan/engine_plan.h"
 #include "nanovllm.h"
 #include "support/config_text.h"
 #include "support/temp_folder.h"

@@ -1,6 +1,6 @@
 // Who may deliver events when several engines want to. A turn that is broken lets somebody in
 // early; one that works passes however slow the machine is.
-#include "engine/data_parallel/event_turn.h"
+#include "engine/event_turn.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/compiler.h"
-#include "engine/engine_plan.h"
+#include "engine/plan/engine_plan.h"
 #include "model/decoder_internal.h"
 #include "reference/expected.h"
 #include "support/cmocka_all.h"

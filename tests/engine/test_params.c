@@ -1,6 +1,6 @@
 // The parameter table: every field can be set by name, what is out of range or of the wrong kind is
 // refused with a sentence and changes nothing, and a whole struct is checked by the same rules.
-#include "engine/request/params.h"
+#include "engine/params/params.h"
 
 #include <float.h>
 #include <math.h>

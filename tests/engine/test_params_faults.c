@@ -1,6 +1,6 @@
 // Every allocation of setting and resolving parameters failing in turn: ERR_NOMEM, nothing leaked.
 #include "base/json/jread.h"
-#include "engine/request/params.h"
+#include "engine/params/params.h"
 #include "engine/step/sampling.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"

@@ -6,7 +6,7 @@
 
 #include "base/json/jread.h"
 #include "base/text/buf.h"
-#include "engine/request/params.h"
+#include "engine/params/params.h"
 #include "support/cmocka_all.h"
 #include "support/params_fixture.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/compiler.h"
 #include "base/os/cpu.h"
-#include "engine/engine_plan.h"
+#include "engine/plan/engine_plan.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 #include "support/fake_device.h"

@@ -1,6 +1,6 @@
 // Which request has which slot of the token counts: free ones first, then one of a preempted
 // request, never one of an active request.
-#include "engine/step/token_count_slots.h"
+#include "engine/request/token_count_slots.h"
 
 #include "support/cmocka_all.h"
 

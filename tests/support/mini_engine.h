@@ -4,8 +4,8 @@
 #ifndef TESTS_SUPPORT_MINI_ENGINE_H
 #define TESTS_SUPPORT_MINI_ENGINE_H
 
-#include "engine/engine_plan.h"
 #include "engine/executor/executor.h"
+#include "engine/plan/engine_plan.h"
 #include "engine/schedule/scheduler.h"
 #include "nanovllm.h"
 

@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_PARAMS_FIXTURE_H
 #define TESTS_SUPPORT_PARAMS_FIXTURE_H
 
-#include "engine/request/params.h"
+#include "engine/params/params.h"
 
 extern const struct nvllm_sampling_params params_defaults;
 

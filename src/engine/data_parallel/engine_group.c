@@ -244,7 +244,7 @@ enum status engine_group_create(struct engine_group **out,
 
 // Threads that drive an engine no longer do.
 static void end_driving(struct engine_group *group) {
-    bool is_driven[REQUEST_ROUTER_ENGINES_MAX] = {0};
+    bool is_driven[NVLLM_ENGINES_MAX] = {0};
     pthread_mutex_lock(&group->mutex);
     group->is_ending = true;
     for (uint32_t i = 0; i < group->num_engines; i++) {

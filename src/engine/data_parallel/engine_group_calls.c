@@ -93,7 +93,7 @@ enum status engine_group_build_request(const struct engine_group *group,
 // The engine that the router chooses, or where that has no room the next one that has.
 static enum status submit(struct engine_group *group, struct request *request, uint64_t *id,
                           struct err *err) {
-    uint64_t loads[REQUEST_ROUTER_ENGINES_MAX];
+    uint64_t loads[NVLLM_ENGINES_MAX];
     const struct sequence *seq = request->seq;
     for (uint32_t i = 0; i < group->num_engines; i++) {
         loads[i] = llm_engine_num_tokens(group->engines[i]);

@@ -7,8 +7,8 @@
 #include <stdatomic.h>
 
 #include "engine/data_parallel/engine_group.h"
-#include "engine/data_parallel/event_turn.h"
 #include "engine/data_parallel/request_router.h"
+#include "engine/event_turn.h"
 
 enum member_stage { MEMBER_STARTING, MEMBER_PLANNED, MEMBER_LOADED, MEMBER_FAILED };
 
@@ -27,11 +27,11 @@ struct member {
 
 struct engine_group {
     uint32_t num_engines;
-    struct llm_engine *engines[REQUEST_ROUTER_ENGINES_MAX]; // [num_engines]
+    struct llm_engine *engines[NVLLM_ENGINES_MAX]; // [num_engines]
 
     // What follows is of several engines only.
     struct nvllm_engine_options options; // of each
-    struct member members[REQUEST_ROUTER_ENGINES_MAX];
+    struct member members[NVLLM_ENGINES_MAX];
     struct event_turn turn;
     unsigned num_signals; // that the caller's thread has seen
     atomic_bool is_woken, is_interrupted;

@@ -20,7 +20,7 @@ enum {
 enum status request_router_init(struct request_router *router, uint32_t num_engines,
                                 uint32_t block_size, uint64_t num_blocks, uint64_t secret,
                                 struct err *err) {
-    CHECK(num_engines >= 1 && num_engines <= REQUEST_ROUTER_ENGINES_MAX, "%u engines", num_engines);
+    CHECK(num_engines >= 1 && num_engines <= NVLLM_ENGINES_MAX, "%u engines", num_engines);
     *router = (struct request_router){
         .num_engines = num_engines, .block_size = block_size, .secret = secret};
     if (!num_blocks) return OK;
@@ -78,7 +78,7 @@ static uint32_t num_blocks_of(const struct request_router *router, uint32_t num_
 
 uint32_t request_router_choose(const struct request_router *router, const uint64_t *loads,
                                const int32_t *ids, uint32_t num_ids, uint64_t salt) {
-    uint64_t cached[REQUEST_ROUTER_ENGINES_MAX] = {0}; // tokens of the prompt
+    uint64_t cached[NVLLM_ENGINES_MAX] = {0}; // tokens of the prompt
     uint64_t engines = UINT64_MAX; // that have all blocks so far
     uint64_t hash = hash_start(router, salt);
     uint32_t num_blocks = num_blocks_of(router, num_ids);

@@ -14,8 +14,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-
-enum { REQUEST_ROUTER_ENGINES_MAX = 64 };
+#include "nanovllm.h"
 
 struct route; // a prefix, and who was given it
 

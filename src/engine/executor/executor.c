@@ -5,7 +5,7 @@
 #include "engine/executor/executor_internal.h"
 #include "engine/executor/mpi_executor.h"
 #include "engine/executor/shm_executor.h"
-#include "engine/step/warm_up.h"
+#include "engine/executor/warm_up.h"
 
 // ---- one rank, in this process ----
 
@@ -90,7 +90,7 @@ enum status executor_create(struct executor **out, struct engine_plan *plan,
                             const struct nvllm_engine_options *options, struct err *err) {
     enum status status;
     *out = NULL;
-    if (mpi_executor_is_wanted(options) && (plan->world_size > 1 || plan->first_process)) {
+    if (engine_plan_uses_mpi(options) && (plan->world_size > 1 || plan->first_process)) {
         status = mpi_executor_create(out, plan, options, err);
     } else if (plan->world_size > 1) {
         status = shm_executor_create(out, plan, options, err);
@@ -101,7 +101,7 @@ enum status executor_create(struct executor **out, struct engine_plan *plan,
     (*out)->plan = plan;
     bool has_gpu_ranks = plan->world_size > 1 && plan->backend->collective;
     (*out)->has_rows =
-        !mpi_executor_is_wanted(options) || (options->data_parallel_size == 1 && !has_gpu_ranks);
+        !engine_plan_uses_mpi(options) || (options->data_parallel_size == 1 && !has_gpu_ranks);
     return OK;
 }
 

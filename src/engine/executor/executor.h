@@ -10,7 +10,7 @@
 #ifndef ENGINE_EXECUTOR_EXECUTOR_H
 #define ENGINE_EXECUTOR_EXECUTOR_H
 
-#include "engine/engine_plan.h"
+#include "engine/plan/engine_plan.h"
 #include "engine/step/model_runner.h"
 
 struct executor;

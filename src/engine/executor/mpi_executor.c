@@ -11,7 +11,7 @@
 #include "engine/executor/mpi_message.h"
 #include "engine/executor/rank_options.h"
 #include "engine/executor/rank_segment.h"
-#include "engine/step/warm_up.h"
+#include "engine/executor/warm_up.h"
 
 // Most steps of GPUs end sooner.
 static const double step_spin_seconds = 0.05;
@@ -50,10 +50,6 @@ struct mpi_executor {
 
 static struct mpi_executor *mpi_of(struct executor *executor) {
     return (struct mpi_executor *)executor;
-}
-
-bool mpi_executor_is_wanted(const struct nvllm_engine_options *options) {
-    return strcmp(options->distributed_executor_backend, "mpi") == 0;
 }
 
 // Nothing can interrupt a GPU that waits for another one, and a message cannot be taken back from

@@ -16,9 +16,6 @@
 // lost then, and so are processes that take longer to end.
 enum { MPI_PATIENCE_SECONDS = 60 };
 
-// Whether the options say that mpirun starts the ranks.
-bool mpi_executor_is_wanted(const struct nvllm_engine_options *options);
-
 // Tells the other ranks to load. They get the plan's block count.
 MUST_USE enum status mpi_executor_create(struct executor **out, const struct engine_plan *plan,
                                          const struct nvllm_engine_options *options,

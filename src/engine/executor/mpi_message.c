@@ -5,7 +5,7 @@
 
 #include "comm/device_comm.h"
 #include "comm/mpi_comm.h"
-#include "engine/executor/rank_segment.h"
+#include "engine/plan/rank_layout.h"
 
 enum status mpi_message_fingerprint(const struct engine_plan *plan, uint64_t *out,
                                     struct err *err) {
@@ -34,7 +34,7 @@ enum status mpi_message_comm(const struct engine_plan *plan, const struct mpi_wi
         .lost_seconds = MPI_COMM_LOST_SECONDS,
     };
     if (!backend->collective) {
-        options.shape = rank_segment_comm_shape(plan);
+        options.shape = rank_layout_comm_shape(plan);
         return mpi_comm_create(out, &options, err);
     }
     // Hosts of devices meet while one of them loads or times kernels, which takes its time. Their
@@ -43,7 +43,7 @@ enum status mpi_message_comm(const struct engine_plan *plan, const struct mpi_wi
     options.shape.world_size = plan->world_size;
     struct comm *hosts = NULL;
     struct collective_spec spec;
-    rank_segment_collective_spec(plan, &spec);
+    rank_layout_collective_spec(plan, &spec);
     enum status status = mpi_comm_create(&hosts, &options, err);
     if (status) return status;
     const struct device_comm_options device = {.backend = backend, .spec = &spec, .hosts = hosts};

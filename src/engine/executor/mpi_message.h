@@ -6,7 +6,7 @@
 
 #include "comm/comm.h"
 #include "comm/mpi_wire.h"
-#include "engine/engine_plan.h"
+#include "engine/plan/engine_plan.h"
 #include "engine/step/batch.h"
 #include "nanovllm.h"
 

@@ -10,7 +10,7 @@
 #include "engine/executor/mpi_executor.h"
 #include "engine/executor/mpi_message.h"
 #include "engine/executor/rank_options.h"
-#include "engine/step/warm_up.h"
+#include "engine/executor/warm_up.h"
 
 // How long a rank that has nothing to do waits before it looks whether its device has failed.
 static const double poll_seconds = 0.05;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "engine/request/params.h"
+#include "engine/params/params.h"
 
 // The string fields of options, by the parameter table. NULL past the end.
 static const char **string_field(struct nvllm_engine_options *options, size_t number) {

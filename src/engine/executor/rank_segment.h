@@ -10,10 +10,7 @@
 
 #include "base/thread/wakeup.h"
 #include "comm/device_comm.h"
-#include "comm/shm_comm.h"
-#include "engine/engine_plan.h"
-
-enum { RANK_COMMANDS = 2 }; // commands that may be unfinished at once
+#include "engine/plan/rank_layout.h"
 
 enum rank_command_kind {
     RANK_LAUNCH, // model_runner_launch of the batch `slot`
@@ -46,14 +43,10 @@ struct rank_report {
 struct rank_segment {
     uint32_t version[3]; // of the library that made it, and the size of its structs:
     size_t segment_struct_bytes, options_struct_bytes;
-    size_t size_bytes; // of the whole segment
     uint32_t engine; // number of the engine
     uint32_t world_size;
     int32_t parent; // process id of rank 0
-    // Where its parts are, in bytes from its start.
-    size_t options_at, batch_at[MODEL_RUNNER_SLOTS], results_at, ids_at[RANK_COMMANDS], comm_at;
-    struct shm_comm_shape comm_shape; // of ranks on CPUs
-    struct collective_spec collective; // of ranks with devices; but for `rank`
+    struct rank_layout layout;
 
     struct barrier barrier;
     CACHE_ALIGNED struct wakeup posted; // counts the commands
@@ -70,12 +63,6 @@ MUST_USE enum status rank_segment_create(struct rank_segment **out, int *fd,
                                          const struct engine_plan *plan,
                                          const struct nvllm_engine_options *options,
                                          struct err *err);
-// What this rank's device needs to know of the group.
-void rank_segment_collective_spec(const struct engine_plan *plan, struct collective_spec *out);
-// One rank's share of the segment's bytes, for the memory plan. Texts of options are not counted.
-size_t rank_segment_share_bytes(const struct engine_plan *plan);
-// Sizes of what CPU ranks send each other.
-struct shm_comm_shape rank_segment_comm_shape(const struct engine_plan *plan);
 // Maps the segment that rank 0 made. ERR_UNSUPPORTED: another version of the library made it.
 MUST_USE enum status rank_segment_open(struct rank_segment **out, int fd, struct err *err);
 void rank_segment_close(struct rank_segment *segment); // NULL is fine

@@ -22,7 +22,7 @@
 #include "engine/executor/executor_internal.h"
 #include "engine/executor/rank_segment.h"
 #include "engine/executor/shm_worker.h"
-#include "engine/step/warm_up.h"
+#include "engine/executor/warm_up.h"
 
 enum {
     POLL_MS = 100, // how often to look for stopped workers: a pidfd does not report a stop
@@ -406,7 +406,7 @@ static enum status register_segment(struct shm_executor *shm, struct err *err) {
     struct backend *backend = shm->backend;
     if (!backend->queue) return OK;
     enum status status =
-        backend->queue->register_host(backend, shm->segment, shm->segment->size_bytes, err);
+        backend->queue->register_host(backend, shm->segment, shm->segment->layout.size_bytes, err);
     shm->is_registered = !status;
     return status;
 }

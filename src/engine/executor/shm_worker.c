@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "engine/executor/rank_segment.h"
-#include "engine/step/warm_up.h"
+#include "engine/executor/warm_up.h"
 
 // How often a worker that has nothing to do looks whether its device has failed: another rank may
 // be waiting for it.
@@ -37,8 +37,8 @@ static void report(struct worker *worker, enum rank_stage stage) {
 static enum status register_segment(struct worker *worker, struct err *err) {
     struct backend *backend = worker->plan.backend;
     if (!backend->queue) return OK;
-    enum status status =
-        backend->queue->register_host(backend, worker->segment, worker->segment->size_bytes, err);
+    enum status status = backend->queue->register_host(backend, worker->segment,
+                                                       worker->segment->layout.size_bytes, err);
     worker->is_registered = !status;
     return status;
 }

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "engine/draft/draft_options.h"
-#include "engine/request/params.h"
+#include "engine/params/params.h"
 
 // Every array is made of 4-byte words, so none needs padding.
 static void *take(char *base, size_t *offset, size_t count, size_t element_size) {

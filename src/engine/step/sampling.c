@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/request/params.h"
+#include "engine/params/params.h"
 
 // vLLM's bound: below it, dividing by the temperature only loses precision.
 #define TEMPERATURE_MIN 1e-5f

@@ -2,7 +2,7 @@
 #include <jansson.h>
 
 #include "base/json/jwrite.h"
-#include "engine/engine_plan.h"
+#include "engine/plan/engine_plan.h"
 
 static const char *rope_name(enum rope_type type) {
     static const char *const names[] = {

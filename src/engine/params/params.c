@@ -1,7 +1,7 @@
 /* The parameter tables and what reads them: setting a field by name from JSON text, and checking a
  * whole struct. Rules that a table cannot hold (a multiple, two fields together) are functions
  * below. Lists of sampling parameters are parsed in params_list.c. */
-#include "engine/request/params.h"
+#include "engine/params/params.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -14,14 +14,11 @@
 #include "base/text/c_locale.h"
 #include "base/text/suggest.h"
 #include "comm/comm.h"
-#include "engine/data_parallel/request_router.h"
-#include "engine/request/params_list.h"
+#include "engine/params/params_list.h"
 
 enum { BLOCK_SIZE_MULTIPLE = 16, SENTENCE_MAX = 160 };
 
 _Static_assert((int)NVLLM_RANKS_MAX == (int)COMM_RANKS_MAX, "the range of tensor_parallel_size");
-_Static_assert((int)NVLLM_ENGINES_MAX == (int)REQUEST_ROUTER_ENGINES_MAX,
-               "the range of data_parallel_size");
 
 #define SAMPLING(field) offsetof(struct nvllm_sampling_params, field)
 #define OPTION(field) offsetof(struct nvllm_engine_options, field)

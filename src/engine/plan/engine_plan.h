@@ -61,6 +61,8 @@ struct engine_plan {
 MUST_USE enum status engine_plan_make(struct engine_plan *plan,
                                       const struct nvllm_engine_options *options, uint32_t engine,
                                       uint32_t rank, struct err *err);
+// Whether mpirun starts the ranks.
+bool engine_plan_uses_mpi(const struct nvllm_engine_options *options);
 void engine_plan_fini(struct engine_plan *plan); // all-zero is fine
 // Opens the checkpoint's weights, or random ones. The caller closes them.
 MUST_USE enum status engine_plan_open_weights(const struct engine_plan *plan, struct weights **out,

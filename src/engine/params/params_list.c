@@ -1,6 +1,6 @@
 /* Lists are taken completely into one new allocation each before the old one is freed, so that a
  * refused value leaves the parameters as they were. */
-#include "engine/request/params_list.h"
+#include "engine/params/params_list.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 #include "base/compiler.h"
 #include "base/json/jread.h"
 #include "base/json/jwrite.h"
-#include "engine/request/params.h"
+#include "engine/params/params.h"
 
 enum { ID_BYTES_MAX = 10 }; // of a token id as text
 

@@ -1,4 +1,4 @@
-#include "engine/target_itl.h"
+#include "engine/plan/target_itl.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "engine/kv_dtype.h"
+#include "engine/plan/kv_dtype.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "engine/step/token_count_slots.h"
+#include "engine/request/token_count_slots.h"
 
 #include <stdlib.h>
 

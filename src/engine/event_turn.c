@@ -1,4 +1,4 @@
-#include "engine/data_parallel/event_turn.h"
+#include "engine/event_turn.h"
 
 #include <errno.h>
 

@@ -1,4 +1,4 @@
-#include "engine/step/warm_up.h"
+#include "engine/executor/warm_up.h"
 
 enum {
     GRANULE_BYTES = 2 << 20, // in which a device gives memory to a process

@@ -13,7 +13,7 @@
 #ifndef ENGINE_WARM_UP_H
 #define ENGINE_WARM_UP_H
 
-#include "engine/engine_plan.h"
+#include "engine/plan/engine_plan.h"
 #include "engine/step/batch.h"
 #include "engine/step/model_runner.h"
 

@@ -1,6 +1,6 @@
 /* Whether a plan fits the memory, and what to change where it does not. */
 #include "base/text/c_locale.h"
-#include "engine/engine_plan.h"
+#include "engine/plan/engine_plan.h"
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 

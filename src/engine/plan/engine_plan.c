@@ -1,4 +1,4 @@
-#include "engine/engine_plan.h"
+#include "engine/plan/engine_plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +9,11 @@
 #include "base/os/cpu.h"
 #include "base/os/file.h"
 #include "comm/mpi_comm.h"
-#include "engine/executor/mpi_executor.h"
-#include "engine/executor/rank_segment.h"
-#include "engine/kv_dtype.h"
-#include "engine/request/params.h"
+#include "engine/params/params.h"
+#include "engine/plan/kv_dtype.h"
+#include "engine/plan/rank_layout.h"
+#include "engine/plan/target_itl.h"
 #include "engine/step/rank_sampling.h"
-#include "engine/target_itl.h"
 
 enum {
     DEFAULT_MODEL_LEN_MAX = 4096,
@@ -40,6 +39,10 @@ static uint32_t num_ranks(const struct nvllm_engine_options *options) {
     return (uint32_t)options->tensor_parallel_size * (uint32_t)options->data_parallel_size;
 }
 
+bool engine_plan_uses_mpi(const struct nvllm_engine_options *options) {
+    return strcmp(options->distributed_executor_backend, "mpi") == 0;
+}
+
 // Finds out how many ranks are on this host: all of them, unless mpirun has started them.
 static enum status find_host(struct engine_plan *plan, const struct nvllm_engine_options *options,
                              struct err *err) {
@@ -47,7 +50,7 @@ static enum status find_host(struct engine_plan *plan, const struct nvllm_engine
     plan->rank_on_host = first + plan->rank;
     plan->is_one_host = true;
     plan->num_on_host = plan->num_sharing = num_ranks(options);
-    if (!mpi_executor_is_wanted(options)) return OK;
+    if (!engine_plan_uses_mpi(options)) return OK;
     const struct mpi_wire *wire;
     struct mpi_world world;
     enum status status = mpi_wire_open(&wire, &world, err);
@@ -430,13 +433,13 @@ static size_t bytes_for_ranks(const struct engine_plan *plan,
                               const struct nvllm_engine_options *options) {
     if (plan->backend->collective) {
         struct collective_spec spec;
-        rank_segment_collective_spec(plan, &spec);
+        rank_layout_collective_spec(plan, &spec);
         return plan->backend->collective->bytes(plan->backend, &spec);
     }
     uint32_t max_num_seqs = plan->runner.decoder.limits.max_num_seqs;
     size_t bytes = rank_sampling_bytes(max_num_seqs, plan->config.vocab_size);
-    if (!mpi_executor_is_wanted(options)) return bytes + rank_segment_share_bytes(plan);
-    const struct shm_comm_shape shape = rank_segment_comm_shape(plan);
+    if (!engine_plan_uses_mpi(options)) return bytes + rank_layout_share_bytes(plan);
+    const struct shm_comm_shape shape = rank_layout_comm_shape(plan);
     return bytes + mpi_comm_bytes(&shape);
 }
 
