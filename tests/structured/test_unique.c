@@ -275,12 +275,61 @@ static void searches_are_limited(void **state) {
     }
 }
 
+// Appends items to an array as long as they can come. Returns their number.
+static size_t fill_array(struct automaton *automaton, uint64_t *random) {
+    struct matcher matcher;
+    struct err err = {0};
+    uint32_t words[16], len, num_allowed = 1;
+    size_t num_items = 1;
+    bool any;
+    assert_int_equal(matcher_init(&matcher, automaton, NULL), OK);
+    while (!matcher_can_end(&matcher)) {
+        uint32_t chosen = 0;
+        if (matcher_mask(&matcher, words, &any, &err)) fail_msg("%s", err.message);
+        num_allowed = 0;
+        for (uint32_t token = 0; token < vocabulary->num_tokens; token++) {
+            const char *text = vocabulary_text(vocabulary, token, &len);
+            bool allowed = words[token / 32] >> (token % 32) & 1;
+            if (!allowed || text[0] == ' ') continue;
+            uint32_t weight = memchr(text, ']', len) ? 1 : 100000;
+            num_allowed += weight;
+            if (fixture_below(random, num_allowed) < weight) chosen = token;
+        }
+        assert_true(num_allowed > 0);
+        const char *text = vocabulary_text(vocabulary, chosen, &len);
+        assert_int_equal(matcher_take(&matcher, (int32_t)chosen, NULL), OK);
+        for (uint32_t i = 0; i < len; i++) num_items += text[i] == ',';
+    }
+    matcher_fini(&matcher);
+    return num_items;
+}
+
+// Of 128 strings, each of which has 128 spellings, the last ones are found too. Where an answer has
+// not that many steps, the array ends before.
+static void long_arrays_end(void **state) {
+    (void)state;
+    static const char schema[] = "{'type':'array','uniqueItems':true,'minItems':2,"
+                                 "'items':{'type':'string','pattern':'^[ab]{7}$'}}";
+    static const struct {
+        struct automaton_limits limits;
+        size_t num_items_min;
+    } rows[] = {{{.search_steps_max = 50000}, 100}, {{.search_steps_max = 100000}, 128}};
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        uint64_t random = 3;
+        for (int answer = 0; answer < 4; answer++) {
+            struct automaton *automaton = compile_within(schema, &rows[i].limits);
+            assert_in_range(fill_array(automaton, &random), rows[i].num_items_min, 128);
+            automaton_release(automaton);
+        }
+    }
+}
+
 int main(void) {
     vocabulary = fixture_vocabulary(texts, ARRAY_LEN(texts));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_values),         cmocka_unit_test(random_answers),
         cmocka_unit_test(items_are_taken_back), cmocka_unit_test(looks_ahead),
-        cmocka_unit_test(searches_are_limited),
+        cmocka_unit_test(searches_are_limited), cmocka_unit_test(long_arrays_end),
     };
     int num_failed = cmocka_run_group_tests(tests, NULL, NULL);
     vocabulary_destroy(vocabulary);

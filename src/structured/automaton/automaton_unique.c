@@ -307,6 +307,7 @@ enum status automaton_mask_unique(struct automaton *automaton, uint32_t state,
                       .origin = {.state = state, .at = *position},
                       .words = words};
     ways_begin(&try);
+    try.should_end = ways_should_end(&try);
     bool any = automaton_write_mask(automaton, state, words);
     if (!ways_failed(&try)) check_tokens(&try);
     if (try.banned_any) {

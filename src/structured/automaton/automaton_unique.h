@@ -17,6 +17,7 @@ struct try {
     struct automaton *automaton;
     struct unique_log *log;
     struct place origin; // of the mask
+    bool should_end; // the mask begins no further item
     uint32_t *words;
     bool banned_any;
     struct place *path; // [token_bytes_max + 2] of a walk; NULL: not needed so far
@@ -26,6 +27,7 @@ struct try {
         uint32_t next; // to try next: an index of the choices, or a node of the log
         bool any_lives; // of those that were tried
         bool is_over;
+        bool in_own_escape; // which the search began
     } * steps; // [capacity]
     uint32_t capacity;
     // Ways out that were found: from the state, between values, a string is opened that can become
@@ -45,6 +47,8 @@ struct try {
 };
 
 void ways_begin(struct try *try); // locks the automaton
+// Whether a mask at try->origin should begin no further item: the answer has few steps left.
+bool ways_should_end(struct try *try);
 static inline bool ways_failed(const struct try *try) {
     return try->automaton->exprs->err.status || try->log->err.status;
 }

@@ -126,6 +126,15 @@ bool ways_lives(struct try *try, uint32_t state, unsigned char byte) {
     return states_step_row(automaton, state, automaton->exprs->class_of[byte]) != AUTOMATON_DEAD;
 }
 
+// Half of an answer's steps are for the item at hand. So where an array may end and only that half
+// is left, it ends: the last of many items may take more steps to find than there are.
+bool ways_should_end(struct try *try) {
+    const struct place *origin = &try->origin;
+    bool is_behind_item = origin->at.mode == UNIQUE_BETWEEN && unique_is_idle(&origin->at);
+    return is_behind_item && try->log->search_steps > try->automaton->search_steps_max / 2 &&
+           ways_lives(try, origin->state, ']');
+}
+
 // Which bytes may follow.
 static const uint64_t *live_bytes(struct try *try, uint32_t state) {
     static const uint64_t none[4];
@@ -173,6 +182,13 @@ static const char *choices_at(const struct unique_position *at, size_t *num_firs
     *num_first = strlen(choices);
     if (choices == between) *num_first -= 4; // white space
     return choices;
+}
+
+// The same in an escape that the search began: it stands for a character that has no other
+// spelling. Else a search would go through all spellings of all strings so far.
+static const char *choices_in_escape(const struct unique_position *at) {
+    static const char *const hex[] = {"", "0123456789abcdef", "01", "0", "0"};
+    return at->mode == UNIQUE_ESCAPE ? "nt\"\\bfru" : hex[at->hex_left];
 }
 
 // Whether text may be added here without end.
@@ -263,6 +279,7 @@ static int next_byte(struct try *try, struct search_step *step, enum search_kind
     }
     size_t num_first;
     const char *choices = choices_at(at, &num_first);
+    if (step->in_own_escape) choices = choices_in_escape(at);
     if (step->is_over || !choices[step->next]) return -1;
     if (step->next >= num_first && step->any_lives) return -1;
     return choices[step->next++];
@@ -293,6 +310,10 @@ static bool count(struct try *try, uint32_t steps) {
     return false;
 }
 
+static bool is_in_escape(const struct unique_position *at) {
+    return at->mode == UNIQUE_ESCAPE || at->mode == UNIQUE_HEX;
+}
+
 static bool push(struct try *try, uint32_t num_steps, const struct place *place) {
     if (num_steps == try->capacity) {
         uint32_t capacity = num_steps ? 2 * num_steps : 64;
@@ -304,7 +325,11 @@ static bool push(struct try *try, uint32_t num_steps, const struct place *place)
         try->steps = steps;
         try->capacity = capacity;
     }
-    try->steps[num_steps] = (struct search_step){.place = *place};
+    struct search_step *step = &try->steps[num_steps];
+    *step = (struct search_step){.place = *place};
+    if (num_steps && is_in_escape(&place->at)) {
+        step->in_own_escape = !is_in_escape(&step[-1].place.at) || step[-1].in_own_escape;
+    }
     return true;
 }
 
@@ -336,14 +361,16 @@ static void note_way(struct try *try, const struct place *from, const struct pla
                            .expects = from->at.top.expects};
 }
 
-// Both between values, or in a string. Behind one origin `read` says which items, members and
-// strings came since.
+// Both between values, in a string, or behind a word's first letter. Behind one origin `read` says
+// which items, members and strings came since.
 static bool are_same(const struct place *a, const struct place *b) {
     const struct unique_position *x = &a->at, *y = &b->at;
     return a->state == b->state && x->mode == y->mode && x->num_frames == y->num_frames &&
            x->num_values == y->num_values && x->num_nodes == y->num_nodes && x->depth == y->depth &&
            x->top.expects == y->top.expects && x->read.a == y->read.a && x->read.b == y->read.b &&
-           (x->mode == UNIQUE_BETWEEN || (x->mode == UNIQUE_STRING && x->node == y->node));
+           (x->mode == UNIQUE_BETWEEN || (x->mode == UNIQUE_STRING && x->node == y->node) ||
+            (x->mode == UNIQUE_WORD && x->letters_left == y->letters_left &&
+             x->hash.a == y->hash.a && x->hash.b == y->hash.b));
 }
 
 static const struct searched *find_searched(const struct try *try, const struct place *place) {
@@ -358,8 +385,10 @@ static void note_searched(struct try *try, const struct place *place, bool found
     try->searched[at] = (struct searched){.place = *place, .found = found};
 }
 
-static bool opens_string(const struct place *place) {
-    return place->at.mode == UNIQUE_STRING && !place->at.node;
+// Tokens of white space lead to many places, from which a string or a word begins at one.
+static bool opens_value(const struct place *place, const struct place *before) {
+    return (place->at.mode == UNIQUE_STRING && !place->at.node) ||
+           (place->at.mode == UNIQUE_WORD && before->at.mode == UNIQUE_BETWEEN);
 }
 
 static bool search(struct try *try, const struct place *from, enum search_kind kind) {
@@ -372,7 +401,7 @@ static bool search(struct try *try, const struct place *from, enum search_kind k
         unique_undo(try->log, &top->place.at);
         int byte = next_byte(try, top, kind);
         if (byte < 0) {
-            if (kind == SEARCH_ALL && opens_string(&top->place)) {
+            if (kind == SEARCH_ALL && num_steps > 1 && opens_value(&top->place, &top[-1].place)) {
                 note_searched(try, &top->place, false);
             }
             num_steps--;
@@ -386,7 +415,7 @@ static bool search(struct try *try, const struct place *from, enum search_kind k
             if (kind == SEARCH_ALL) note_way(try, from, &next);
             return true;
         }
-        if (kind == SEARCH_ALL && opens_string(&next)) {
+        if (kind == SEARCH_ALL && opens_value(&next, &top->place)) {
             const struct searched *before = find_searched(try, &next);
             if (before && before->found) return true;
             if (before) continue;
@@ -438,5 +467,6 @@ bool ways_has_way_out(struct try *try, const struct place *place) {
     const struct unique_position *at = &place->at;
     if (at->mode == UNIQUE_OUTSIDE || at->num_values == at->first_value) return true;
     if (is_way_out(try, place, at->num_items, SEARCH_ALL) || is_known(try, place)) return true;
-    return ways_always_has_way_out(try, place) || is_any_found(try, place);
+    if (ways_always_has_way_out(try, place)) return true;
+    return !try->should_end && is_any_found(try, place);
 }
