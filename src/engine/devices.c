@@ -20,7 +20,7 @@ static enum status describe_kind(const struct device_kind *kind, struct buf *out
     }
 }
 
-// From the last of the list, which is always there, to the first.
+// From the last device of the list, the CPU, to the first.
 enum status devices_describe(struct buf *out, int width, struct err *err) {
     enum status status = OK;
     for (uint32_t i = device_list_count(); i && !status; i--) {

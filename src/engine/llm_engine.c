@@ -491,16 +491,16 @@ static enum status step(struct llm_engine *engine, struct err *err) {
 
 // Takes in what was submitted and aborted since the last call. True: some request was aborted.
 static bool take_inbox(struct llm_engine *engine) {
-    struct inbox_news news = inbox_take(&engine->inbox);
-    for (struct request *request = news.submitted, *next; request; request = next) {
+    struct inbox_changes changes = inbox_take(&engine->inbox);
+    for (struct request *request = changes.submitted, *next; request; request = next) {
         next = request->next_submitted;
         bool has_form = request->sampling.mask.constraint != NULL;
         if (has_form && engine->num_mask_threads) start_mask_threads(engine);
         llm_engine_accept(engine, request);
     }
-    if (!news.aborted) return false;
+    if (!changes.aborted) return false;
     event_turn_enter(engine->shared.turn);
-    for (struct request *request = news.aborted, *next; request; request = next) {
+    for (struct request *request = changes.aborted, *next; request; request = next) {
         next = request->next_aborted;
         llm_engine_end_aborted(engine, request);
     }

@@ -35,14 +35,14 @@ struct llm_engine_shared {
 MUST_USE enum status llm_engine_plan(struct llm_engine **out,
                                      const struct nvllm_engine_options *options,
                                      const struct llm_engine_shared *shared, struct err *err);
-// Then loads what the plan says, on the thread that will drive the engine; with the same options.
-// After an error the engine can only be destroyed. `text_of` (NULL: the engine loads its own): the
-// engine whose tokenizer and chat template this one uses. That one builds all requests, and is
-// destroyed later.
+// Loads what the plan says. Call it after llm_engine_plan with the same options, on the thread that
+// will drive the engine. After an error the engine can only be destroyed. `text_of`: the engine
+// whose tokenizer and chat template this one uses. It builds all requests, and is destroyed later.
+// NULL: this one loads its own.
 MUST_USE enum status llm_engine_load(struct llm_engine *engine,
                                      const struct nvllm_engine_options *options,
                                      const struct llm_engine *text_of, struct err *err);
-// False: an event of the engine has called it, and nothing happened. NULL is fine.
+// False: called by an event of the engine, and nothing happened. NULL is fine.
 bool llm_engine_destroy(struct llm_engine *engine);
 
 // ---- the engine's thread: step, wait and observe between enter and leave ----

@@ -133,7 +133,7 @@ uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct schedu
     while (num_right < item->num_drafts && results[num_right].token_id == drafts[num_right]) {
         num_right++;
     }
-    // The step counted none of its tokens in: the counts begin anew, with those that are kept.
+    // A step with drafts adds no token to the counts. So they begin anew, with the kept tokens.
     token_count_slots_give_back(&engine->token_count_slots, request);
     drafter_gain(&engine->drafter, num_right);
     if (!request->draft_is_forced) {

@@ -91,7 +91,7 @@ void llm_engine_take_row(void *engine, uint32_t slot, uint32_t row, const float 
 void llm_engine_take_hidden(void *engine, uint32_t slot, uint32_t row, const float *hidden);
 // Marks the rows that pooled requests of the schedule want.
 void llm_engine_want_pooled(const struct schedule *schedule);
-// Makes the request one for a vector, if it asks for one. Any thread.
+// Prepares a request whose answer is a vector. Any thread.
 MUST_USE enum status llm_engine_pool(const struct llm_engine *engine, struct request *request,
                                      const struct nvllm_pooling *pooling, struct err *err);
 // The text of a request's prompt with the text that it names in front; appended to `text`.
@@ -106,10 +106,10 @@ void llm_engine_end_pooled(struct llm_engine *engine, struct request *request, d
 // Keeps the log-probabilities of an item's prompt rows.
 void llm_engine_take_prompt(struct request *request, const struct scheduled *item,
                             const struct sample_result *results);
-// Takes what a step sampled for an output, which came at `now`: results[num_results], the first for
-// its pending token, each further one for the token behind it. Appends them up to the one that ends
-// the output, and delivers one event. num_results is 1 to LLM_ENGINE_STEP_TOKENS_MAX. Returns how
-// many were appended: 0 if the output was aborted or no token could be sampled.
+// Appends the tokens that a step sampled for an output, up to the one that ends it, and delivers
+// one event. results[0] is of its pending token, each further one of the token behind it. They came
+// at `now`. num_results is 1 to LLM_ENGINE_STEP_TOKENS_MAX. Returns how many were appended: 0 if
+// the output was aborted or no token could be sampled.
 uint32_t llm_engine_take_tokens(struct llm_engine *engine, struct request *request,
                                 const struct sample_result *results, uint32_t num_results,
                                 double now);
@@ -122,7 +122,7 @@ MUST_USE enum status llm_engine_init_output_drafts(const struct llm_engine *engi
 bool llm_engine_awaits_drafts(struct llm_engine *engine);
 // Adds drafts to a schedule of the scheduler. No token is pending.
 void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule);
-// A step took so long, from the results before it to its own.
+// Tells the drafter how long a step took, from the results of the step before to its own.
 void llm_engine_measure_drafts(struct llm_engine *engine, const struct schedule *schedule,
                                bool has_waited, double seconds);
 // How many of an item's drafts are right: each is what the row before it sampled. `results`: of its

@@ -9,7 +9,7 @@
 // NULL until all rows are there.
 static const struct nvllm_logprob *prompt_logprobs_of(const struct request *request) {
     const struct request *first = request->first;
-    return first->num_rows_landed == first->num_prompt_rows ? first->prompt_logprobs : NULL;
+    return first->num_rows_finished == first->num_prompt_rows ? first->prompt_logprobs : NULL;
 }
 
 static struct nvllm_event event_of(const struct request *request) {
@@ -33,9 +33,9 @@ static struct nvllm_event event_of(const struct request *request) {
     };
 }
 
-static void add_text(struct nvllm_event *event, const struct buf *piece) {
-    event->text = piece->data ? piece->data : "";
-    event->text_len = piece->len;
+static void add_text(struct nvllm_event *event, const struct buf *text) {
+    event->text = text->data ? text->data : "";
+    event->text_len = text->len;
 }
 
 void llm_engine_make_finish_event(struct nvllm_event *event) {
@@ -66,7 +66,7 @@ static void release(struct llm_engine *engine, struct request *request,
     token_count_slots_give_back(&engine->token_count_slots, request);
     inbox_remove(&engine->inbox, request, !was_scheduled);
     engine->stats.num_requests_finished++;
-    engine->observer.has_news = true;
+    engine->observer.has_changes = true;
     request->finish_reason = reason;
     request->has_ended = true;
     llm_engine_free_if_unneeded(request);
@@ -79,10 +79,10 @@ void llm_engine_free_if_unneeded(struct request *request) {
 
 static void end_one(struct llm_engine *engine, struct request *request,
                     enum nvllm_finish_reason reason, const char *error) {
-    buf_clear(&request->piece);
-    output_text_finish(&request->text, &request->piece);
+    buf_clear(&request->event_text);
+    output_text_finish(&request->text, &request->event_text);
     struct nvllm_event event = event_of(request);
-    add_text(&event, &request->piece);
+    add_text(&event, &request->event_text);
     event.finish_reason = reason;
     event.error = error;
     deliver(request, &event);
@@ -123,29 +123,28 @@ static bool is_eos(const struct llm_engine *engine, const struct request *reques
     return false;
 }
 
-// Decides whether the output ends with this token, and which text may be shown now: it is appended
-// to the piece.
+// Decides whether the output ends with this token. Appends the text that may be shown now to the
+// event's.
 static void judge_token(const struct llm_engine *engine, struct request *request, int32_t token,
                         struct nvllm_event *event) {
-    struct buf *piece = &request->piece;
+    struct buf *text = &request->event_text;
     bool is_stop =
         is_eos(engine, request, token) || sampling_is_stop_token(&request->sampling, token);
     // With finish_event_only nobody sees the text, but stop strings still need it.
     bool wants_text = !request->finish_event_only || request->text.num_stops;
     bool has_text = wants_text && (!is_stop || request->keeps_stop_token);
-    int stop = has_text
-                   ? output_text_push(&request->text, llm_engine_tokenizer(engine), token, piece)
-                   : -1;
+    int stop =
+        has_text ? output_text_push(&request->text, llm_engine_tokenizer(engine), token, text) : -1;
     if (stop >= 0) {
         event->finish_reason = NVLLM_FINISH_STOP;
         event->stop_string = request->sampling.params.stop[stop];
     } else if (is_stop) {
         event->finish_reason = NVLLM_FINISH_STOP;
         event->stop_token_id = token;
-        output_text_finish(&request->text, piece);
+        output_text_finish(&request->text, text);
     } else if (request->seq->num_tokens == request->seq->num_tokens_max) {
         event->finish_reason = NVLLM_FINISH_LENGTH;
-        output_text_finish(&request->text, piece);
+        output_text_finish(&request->text, text);
     }
 }
 
@@ -184,7 +183,7 @@ void llm_engine_take_prompt(struct request *request, const struct scheduled *ite
         uint32_t row = item->start + i;
         take_row(request->prompt_logprobs + (size_t)row * (size_t)(1 + num_top), num_listed,
                  request->seq->token_ids[row + 1], &results[i]);
-        if (row == request->num_rows_landed) request->num_rows_landed++;
+        if (row == request->num_rows_finished) request->num_rows_finished++;
     }
 }
 
@@ -201,8 +200,8 @@ static bool is_aborted(const struct request *request) {
     return atomic_load_explicit(&request->first->is_aborted, memory_order_relaxed);
 }
 
-// The tokens of one event, in lists that the event borrows.
-struct token_news {
+// The lists of one event, which the event borrows.
+struct event_lists {
     uint32_t text_ends[LLM_ENGINE_STEP_TOKENS_MAX];
     struct nvllm_logprob logprobs[LLM_ENGINE_STEP_TOKENS_MAX * (1 + SAMPLE_TOP_MAX)];
 };
@@ -216,7 +215,7 @@ static void add_logprobs(struct nvllm_logprob *row, int32_t num_top,
 }
 
 static void take_one(const struct llm_engine *engine, struct request *request, int32_t token_id,
-                     struct nvllm_event *event, struct token_news *news) {
+                     struct nvllm_event *event, struct event_lists *lists) {
     // Where steps overlap, threads that make masks take it, while the next forward pass runs.
     if (engine->plan.is_async) {
         token_mask_note(&request->sampling.mask, token_id);
@@ -224,14 +223,14 @@ static void take_one(const struct llm_engine *engine, struct request *request, i
         token_mask_take(&request->sampling.mask, token_id);
     }
     judge_token(engine, request, token_id, event);
-    news->text_ends[event->num_tokens++] = (uint32_t)request->piece.len;
+    lists->text_ends[event->num_tokens++] = (uint32_t)request->event_text.len;
 }
 
 // Appends the tokens that the form leaves no choice of. They would be sampled as they are, because
 // their masks have one token each, so they need no step of their own. Rows that report what was
 // sampled, or count it, are left to the sampler.
 static void run_ahead(struct llm_engine *engine, struct request *request, struct nvllm_event *event,
-                      struct token_news *news) {
+                      struct event_lists *lists) {
     const struct sampling *sampling = &request->sampling;
     const struct constraint *constraint = sampling->mask.constraint;
     if (!constraint || engine->plan.is_async) return;
@@ -241,20 +240,20 @@ static void run_ahead(struct llm_engine *engine, struct request *request, struct
         int32_t token_id = constraint_forced_token(constraint);
         if (token_id < 0) return;
         scheduler_append_ahead(engine->scheduler, request->seq, token_id);
-        take_one(engine, request, token_id, event, news);
+        take_one(engine, request, token_id, event, lists);
     }
 }
 
 // Appends results to the output in order, up to the one that ends it, or that is no token.
 static void take_in_order(struct llm_engine *engine, struct request *request,
                           const struct sample_result *results, uint32_t num_results,
-                          struct nvllm_event *event, struct token_news *news) {
+                          struct nvllm_event *event, struct event_lists *lists) {
     int32_t num_top = request->sampling.row.num_top;
-    buf_clear(&request->piece);
+    buf_clear(&request->event_text);
     event->token_ids = event->generated_token_ids + event->num_generated_tokens;
-    event->text_ends = news->text_ends;
+    event->text_ends = lists->text_ends;
     if (num_top >= 0) {
-        event->logprobs = news->logprobs;
+        event->logprobs = lists->logprobs;
         event->num_top = (size_t)num_top;
     }
     for (uint32_t i = 0; i < num_results && !event->finish_reason; i++) {
@@ -265,15 +264,15 @@ static void take_in_order(struct llm_engine *engine, struct request *request,
         } else {
             scheduler_append_further(engine->scheduler, request->seq, token_id);
         }
-        take_one(engine, request, token_id, event, news);
+        take_one(engine, request, token_id, event, lists);
         if (num_top >= 0) {
-            add_logprobs(news->logprobs + i * (1 + (size_t)num_top), num_top, &results[i]);
+            add_logprobs(lists->logprobs + i * (1 + (size_t)num_top), num_top, &results[i]);
         }
     }
-    if (event->num_tokens == num_results) run_ahead(engine, request, event, news);
+    if (event->num_tokens == num_results) run_ahead(engine, request, event, lists);
     event->num_generated_tokens += event->num_tokens;
     engine->stats.num_generated_tokens += event->num_tokens;
-    add_text(event, &request->piece);
+    add_text(event, &request->event_text);
 }
 
 static void end_without_token(struct llm_engine *engine, struct request *request) {
@@ -303,9 +302,9 @@ uint32_t llm_engine_take_tokens(struct llm_engine *engine, struct request *reque
     }
     request->times.last_token = now;
 
-    struct token_news news;
+    struct event_lists lists;
     struct nvllm_event event = event_of(request);
-    take_in_order(engine, request, results, num_results, &event, &news);
+    take_in_order(engine, request, results, num_results, &event, &lists);
     uint32_t num_tokens = event.num_tokens;
     bool lacks_token = !event.finish_reason && num_tokens < num_results;
     if (event.finish_reason && !inbox_begin_end(&engine->inbox, request)) {
@@ -341,7 +340,7 @@ enum status llm_engine_observe(struct llm_engine *engine, nvllm_step_fn on_step,
     step_observer_fini(&engine->observer);
     engine->observer = observer;
     scheduler_observe(engine->scheduler, on_step ? &engine->observer.changes : NULL);
-    engine->observer.has_news = engine->observer.changes.num_ids > 0;
+    engine->observer.has_changes = engine->observer.changes.num_ids > 0;
     return OK;
 }
 
@@ -391,5 +390,5 @@ void llm_engine_tell(struct llm_engine *engine, const struct inflight_step *infl
 }
 
 void llm_engine_tell_ends(struct llm_engine *engine) {
-    if (engine->observer.has_news) llm_engine_tell(engine, NULL);
+    if (engine->observer.has_changes) llm_engine_tell(engine, NULL);
 }

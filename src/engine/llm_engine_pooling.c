@@ -100,7 +100,7 @@ void llm_engine_take_hidden(void *user_data, uint32_t slot, uint32_t row, const 
     while (row >= item->num_pooled) row -= item++->num_pooled;
     const struct request *request = item->seq->user;
     const struct pooled *pooled = &request->pooled;
-    // A prompt begins here, perhaps again: what came before a preemption is void.
+    // A prompt begins here. After a preemption it begins again, and the old sums are dropped.
     bool is_first = !pooled->is_mean || item->start + row == 0;
     for (uint32_t i = 0; i < pooled->size; i++) {
         pooled->vector[i] = hidden[i] + (is_first ? 0 : pooled->vector[i]);

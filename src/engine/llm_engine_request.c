@@ -29,9 +29,9 @@ static enum status init_text(const struct llm_engine *engine, struct request *re
     };
     enum status status = output_text_init(&request->text, engine->tokenizer, &text, err);
     if (status) return status;
-    size_t piece =
-        output_text_max_piece(&request->text, engine->tokenizer, LLM_ENGINE_STEP_TOKENS_MAX);
-    return buf_reserve(&request->piece, piece, err);
+    size_t text_bytes =
+        output_text_max_bytes(&request->text, engine->tokenizer, LLM_ENGINE_STEP_TOKENS_MAX);
+    return buf_reserve(&request->event_text, text_bytes, err);
 }
 
 // The most tokens to generate after a prompt of `count`. If max_tokens is all that the context has

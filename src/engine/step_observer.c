@@ -141,5 +141,5 @@ void step_observer_tell(struct step_observer *observer, const struct schedule *s
     trace->block_size = manager->block_size;
     observer->on_step(trace, observer->user_data);
     block_changes_clear(changes);
-    observer->has_news = false;
+    observer->has_changes = false;
 }

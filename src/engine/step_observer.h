@@ -22,7 +22,7 @@ struct step_observer {
     uint32_t *tables[MODEL_RUNNER_SLOTS];
     const uint32_t *next_table; // of the next item
     struct nvllm_step_block *blocks; // [num_blocks]
-    bool has_news; // since the last call requests ended; or it has had none, and blocks are in use
+    bool has_changes; // requests ended since the last call; or blocks were in use before the first
 };
 
 // `out` is written only on success; `config` is the scheduler's.

@@ -45,8 +45,8 @@ static void expect_no_room(struct inbox *inbox, uint32_t num_prompt_tokens, cons
 // Ends and frees what is there; the number of them.
 static int empty(struct inbox *inbox, bool was_waiting) {
     int count = 0;
-    struct inbox_news news = inbox_take(inbox);
-    for (struct request *request = news.submitted, *next; request; request = next, count++) {
+    struct inbox_changes changes = inbox_take(inbox);
+    for (struct request *request = changes.submitted, *next; request; request = next, count++) {
         next = request->next_submitted;
         if (!inbox_begin_end(inbox, request)) inbox_begin_abort(inbox, request);
         inbox_remove(inbox, request, was_waiting);
@@ -63,16 +63,16 @@ static void test_ids_are_in_order_of_submission_and_refused_ones_take_none(void 
     assert_int_equal(submit(&inbox, 5), 2);
     expect_no_room(&inbox, 5,
                    "2 requests are waiting, as many as max_num_waiting allows: try again later");
-    struct inbox_news news = inbox_take(&inbox);
-    assert_int_equal(news.submitted->seq->id, 1);
-    assert_int_equal(news.submitted->next_submitted->seq->id, 2);
-    assert_null(news.submitted->next_submitted->next_submitted);
+    struct inbox_changes changes = inbox_take(&inbox);
+    assert_int_equal(changes.submitted->seq->id, 1);
+    assert_int_equal(changes.submitted->next_submitted->seq->id, 2);
+    assert_null(changes.submitted->next_submitted->next_submitted);
     inbox_note_scheduled(&inbox, 1, 5); // there is room again, though none has ended
     assert_int_equal(submit(&inbox, 5), 3);
-    inbox_remove(&inbox, news.submitted->next_submitted, true);
-    request_destroy(news.submitted->next_submitted);
-    inbox_remove(&inbox, news.submitted, false);
-    request_destroy(news.submitted);
+    inbox_remove(&inbox, changes.submitted->next_submitted, true);
+    request_destroy(changes.submitted->next_submitted);
+    inbox_remove(&inbox, changes.submitted, false);
+    request_destroy(changes.submitted);
     assert_int_equal(empty(&inbox, true), 1);
     inbox_fini(&inbox);
 }
@@ -222,9 +222,9 @@ static void test_the_first_of_abort_and_end_wins(void **state) {
     assert_false(inbox_abort(&inbox, aborted)); // once
     assert_false(inbox_begin_end(&inbox, second));
     assert_true(inbox_is_unfinished(&inbox, aborted));
-    struct inbox_news news = inbox_take(&inbox);
-    assert_null(news.submitted);
-    assert_ptr_equal(news.aborted, second);
+    struct inbox_changes changes = inbox_take(&inbox);
+    assert_null(changes.submitted);
+    assert_ptr_equal(changes.aborted, second);
     assert_null(second->next_aborted);
     inbox_begin_abort(&inbox, second);
     assert_false(inbox_is_unfinished(&inbox, aborted));

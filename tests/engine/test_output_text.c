@@ -34,7 +34,7 @@ static void open_with(struct output_text *text, struct buf *out,
     struct err err = {0};
     if (output_text_init(text, tokenizer, options, &err) != OK) fail_msg("%s", err.message);
     *out = (struct buf){0};
-    assert_int_equal(buf_reserve(out, output_text_max_piece(text, tokenizer, 1), NULL), OK);
+    assert_int_equal(buf_reserve(out, output_text_max_bytes(text, tokenizer, 1), NULL), OK);
 }
 
 static void open_text(struct output_text *text, struct buf *out, const char *const *stops,

@@ -11,7 +11,7 @@ static enum status make_and_use(void *context, struct err *err) {
     struct output_text text;
     struct buf out = {0};
     enum status status = output_text_init(&text, tokenizer, &options, err);
-    if (!status) status = buf_reserve(&out, output_text_max_piece(&text, tokenizer, 1), err);
+    if (!status) status = buf_reserve(&out, output_text_max_bytes(&text, tokenizer, 1), err);
     if (!status) {
         output_text_push(&text, tokenizer, 5, &out);
         output_text_finish(&text, &out);
@@ -30,7 +30,7 @@ static void test_pushing_does_not_allocate(void **state) {
     struct output_text text;
     struct buf out = {0};
     assert_int_equal(output_text_init(&text, tokenizer, &options, NULL), OK);
-    assert_int_equal(buf_reserve(&out, output_text_max_piece(&text, tokenizer, 1), NULL), OK);
+    assert_int_equal(buf_reserve(&out, output_text_max_bytes(&text, tokenizer, 1), NULL), OK);
     alloc_hook_reset();
     for (int32_t id = 0; id < (int32_t)tokenizer_num_tokens(tokenizer); id++) {
         buf_clear(&out);

@@ -174,7 +174,7 @@ static void test_a_prompt_that_is_set_back(void **state) {
         bool was_set_back = false, is_through = false;
         const struct request *r;
         while ((r = request_of(engine, id))) {
-            if (r->num_rows_landed == r->num_prompt_rows && !is_through) {
+            if (r->num_rows_finished == r->num_prompt_rows && !is_through) {
                 is_through = true;
                 for (int i = 0; i < LONG - 1; i++) {
                     if (!is_full) want[i] = r->prompt_logprobs[i];
@@ -182,7 +182,7 @@ static void test_a_prompt_that_is_set_back(void **state) {
                 assert_memory_equal(r->prompt_logprobs, want, sizeof want);
             }
             assert_int_equal(r->seq->skips_cache, !is_through);
-            was_set_back |= r->num_rows_landed > 0 && !is_through && !r->seq->num_computed_tokens;
+            was_set_back |= r->num_rows_finished > 0 && !is_through && !r->seq->num_computed_tokens;
             assert_int_equal(nvllm_engine_step(engine, NULL), NVLLM_OK);
         }
         assert_true(is_through);
@@ -208,7 +208,7 @@ static void test_a_token_that_cannot_be_chosen(void **state) {
     assert_true(request->prompt_logprobs[1].logprob == -0.5f);
     assert_int_equal(request->prompt_logprobs[2].token_id, 7);
     assert_true(isinf(request->prompt_logprobs[2].logprob));
-    assert_int_equal(request->num_rows_landed, 0); // the first is missing
+    assert_int_equal(request->num_rows_finished, 0); // the first is missing
     request_destroy(request);
 }
 

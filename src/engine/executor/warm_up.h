@@ -22,7 +22,7 @@
 // sequence of max_model_len.
 MUST_USE enum status warm_up_run(struct engine_plan *plan, struct model_runner *runner,
                                  struct batch *batch, struct err *err);
-// The same on a rank without a scheduler, which builds no batches else.
+// The same on a rank without a scheduler, which builds no other batches.
 MUST_USE enum status warm_up_run_worker(struct engine_plan *plan, struct model_runner *runner,
                                         struct err *err);
 

@@ -15,11 +15,11 @@ enum status inbox_init(struct inbox *inbox, struct inbox_bounds bounds, uint64_t
     pthread_condattr_t attributes;
     if (pthread_condattr_init(&attributes)) return err_nomem(err, "inbox");
     int failed = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    if (!failed) failed = pthread_cond_init(&inbox->news, &attributes);
+    if (!failed) failed = pthread_cond_init(&inbox->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     if (failed) return err_nomem(err, "inbox");
     if (pthread_mutex_init(&inbox->mutex, NULL)) {
-        pthread_cond_destroy(&inbox->news);
+        pthread_cond_destroy(&inbox->changed);
         return err_nomem(err, "inbox");
     }
     inbox->is_ready = true;
@@ -32,7 +32,7 @@ void inbox_fini(struct inbox *inbox) {
           inbox->requests.count);
     request_table_fini(&inbox->requests);
     pthread_mutex_destroy(&inbox->mutex);
-    pthread_cond_destroy(&inbox->news);
+    pthread_cond_destroy(&inbox->changed);
     *inbox = (struct inbox){0};
 }
 
@@ -117,7 +117,7 @@ enum status inbox_submit(struct inbox *inbox, struct request *request, uint64_t 
         inbox->num_waiting_tokens += num_tokens;
         inbox->num_tokens += (uint64_t)num_outputs * request->seq->num_tokens_max;
         append_submitted(inbox, request);
-        pthread_cond_signal(&inbox->news);
+        pthread_cond_signal(&inbox->changed);
     }
     unlock(inbox);
     return status;
@@ -146,7 +146,7 @@ void inbox_drain(struct inbox *inbox) {
 void inbox_wake(struct inbox *inbox) {
     lock(inbox);
     inbox->is_woken = true;
-    pthread_cond_signal(&inbox->news);
+    pthread_cond_signal(&inbox->changed);
     unlock(inbox);
 }
 
@@ -194,12 +194,12 @@ void inbox_read_stats(struct inbox *inbox, struct nvllm_stats *stats) {
     stats->num_waiting = (uint32_t)(unfinished - stats->num_running);
 }
 
-struct inbox_news inbox_take(struct inbox *inbox) {
+struct inbox_changes inbox_take(struct inbox *inbox) {
     lock(inbox);
-    struct inbox_news news = {.submitted = inbox->submitted, .aborted = inbox->aborted};
+    struct inbox_changes changes = {.submitted = inbox->submitted, .aborted = inbox->aborted};
     inbox->submitted = inbox->last_submitted = inbox->aborted = NULL;
     unlock(inbox);
-    return news;
+    return changes;
 }
 
 void inbox_wait(struct inbox *inbox, double seconds) {
@@ -208,8 +208,8 @@ void inbox_wait(struct inbox *inbox, double seconds) {
     lock(inbox);
     int error = 0;
     while (!inbox->is_woken && !num_unfinished(inbox) && error != ETIMEDOUT) {
-        error = has_end ? pthread_cond_timedwait(&inbox->news, &inbox->mutex, &deadline)
-                        : pthread_cond_wait(&inbox->news, &inbox->mutex);
+        error = has_end ? pthread_cond_timedwait(&inbox->changed, &inbox->mutex, &deadline)
+                        : pthread_cond_wait(&inbox->changed, &inbox->mutex);
     }
     inbox->is_woken = false;
     unlock(inbox);

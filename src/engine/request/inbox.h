@@ -25,7 +25,7 @@ struct inbox_bounds {
 struct inbox {
     bool is_ready; // init has succeeded
     pthread_mutex_t mutex;
-    pthread_cond_t news; // signalled when a request is submitted or the engine is woken
+    pthread_cond_t changed; // signalled when a request is submitted or the engine is woken
     struct inbox_bounds bounds;
     struct request_table requests; // unfinished
     struct request *submitted, *last_submitted; // linked by next_submitted, the oldest first
@@ -42,7 +42,7 @@ struct inbox {
     struct nvllm_stats stats; // as of the last publication
 };
 
-struct inbox_news {
+struct inbox_changes {
     struct request *submitted; // linked by next_submitted, the oldest first
     struct request *aborted; // linked by next_aborted; some may be among the submitted
 };
@@ -75,7 +75,7 @@ void inbox_read_stats(struct inbox *inbox, struct nvllm_stats *stats);
 // ---- the engine's thread ----
 
 // Empties both lists.
-struct inbox_news inbox_take(struct inbox *inbox);
+struct inbox_changes inbox_take(struct inbox *inbox);
 // Returns when a request is unfinished, when it is woken, or after `seconds` (below 0: never).
 void inbox_wait(struct inbox *inbox, double seconds);
 // Notes that num_outputs outputs with num_tokens prompt tokens no longer wait.

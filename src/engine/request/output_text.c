@@ -1,4 +1,4 @@
-/* `held` is reserved once, for the longest text that is held back plus the longest piece of one
+/* `held` is reserved once, for the longest text that is held back plus the longest text of one
  * token. So nothing in the step loop allocates, and a failed append is a broken invariant. */
 #include "engine/request/output_text.h"
 
@@ -47,7 +47,7 @@ static size_t token_bytes_max(const struct tokenizer *tokenizer) {
     return tokenizer ? 3 * (tokenizer_max_token_bytes(tokenizer) + 4) : 0;
 }
 
-size_t output_text_max_piece(const struct output_text *text, const struct tokenizer *tokenizer,
+size_t output_text_max_bytes(const struct output_text *text, const struct tokenizer *tokenizer,
                              uint32_t num_tokens) {
     size_t longest = 0;
     for (size_t i = 0; i < text->num_stops; i++) {
@@ -75,7 +75,7 @@ enum status output_text_init(struct output_text *text, const struct tokenizer *t
         status = stop_init(&text->stops[i], options->stops[i], err);
         if (status) goto fail;
     }
-    status = buf_reserve(&text->held, output_text_max_piece(text, tokenizer, 1), err);
+    status = buf_reserve(&text->held, output_text_max_bytes(text, tokenizer, 1), err);
     if (status) goto fail;
     return OK;
 

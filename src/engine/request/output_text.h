@@ -41,7 +41,7 @@ MUST_USE enum status output_text_init(struct output_text *text, const struct tok
 void output_text_fini(struct output_text *text); // all-zero is fine
 // Most bytes that num_tokens pushes, or these and finish together, append: `out` must have them
 // reserved.
-size_t output_text_max_piece(const struct output_text *text, const struct tokenizer *tokenizer,
+size_t output_text_max_bytes(const struct output_text *text, const struct tokenizer *tokenizer,
                              uint32_t num_tokens);
 // Adds a token, and appends to `out` the text that may be shown now. Returns the index of the stop
 // string that is now complete, or -1. The text behind a complete stop string is dropped.

@@ -34,7 +34,7 @@ static void destroy_one(struct request *request) {
     sampling_fini(&request->sampling);
     output_text_fini(&request->text);
     draft_index_fini(&request->draft_index);
-    buf_fini(&request->piece);
+    buf_fini(&request->event_text);
     buf_fini(&request->echo);
     free(request->prompt_logprobs);
     free(request->pooled.vector);

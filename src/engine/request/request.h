@@ -34,7 +34,7 @@ struct request {
     // Rows [0, num_rows_launched) are in launched steps. After a preemption within its prompt, a
     // request launches its rows again from the first.
     uint32_t num_rows_launched;
-    uint32_t num_rows_landed; // rows [0, num_rows_landed) are in prompt_logprobs
+    uint32_t num_rows_finished; // rows [0, num_rows_finished) are in prompt_logprobs
     bool has_ended; // its last event was delivered
     bool finish_event_only;
     bool keeps_stop_token; // the EOS or stop token that ends it is part of its text
@@ -42,7 +42,7 @@ struct request {
     // also read without.
     atomic_bool is_aborted;
     struct nvllm_times times;
-    struct buf piece; // text of one event, its capacity is for the longest
+    struct buf event_text; // reserved for the longest text of an event
     // Of output 0 alone: [num_prompt_rows][1 + params.prompt_logprobs], NULL: not wanted. Row i is
     // of prompt token i + 1.
     struct nvllm_logprob *prompt_logprobs;

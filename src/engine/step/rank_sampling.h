@@ -1,6 +1,5 @@
-/* Sampling shared out among CPU ranks: each takes some rows, gathers their logits and writes their
- * results where all ranks read them. So a row is sampled once, by the same code as with one rank.
- * */
+/* Sampling shared out among CPU ranks. Each takes some rows, gathers their logits and writes their
+ * results to memory that all ranks read. So a row is sampled once, by the code of a single rank. */
 #ifndef ENGINE_STEP_RANK_SAMPLING_H
 #define ENGINE_STEP_RANK_SAMPLING_H
 
