@@ -273,9 +273,14 @@ static void test_steps_without_drafts_are_measured_again(void **state) {
         drafter_gain(&drafter, 6);
     }
     assert_true(num_steps > 100);
-    measure_alone(&drafter, 2, 1);
+    drafter_measure(&drafter, 2, 0, 1.1); // much the same: one step is enough
     assert_true(choose(&drafter, 2, 0.9f) > 0);
-    assert_int_equal(choose(&drafter, 1, 0.9f), 0);
+    for (int i = 0; i < 300; i++) drafter_measure(&drafter, 1, 0, 1);
+    drafter_measure(&drafter, 2, 0, 2);
+    assert_int_equal(choose(&drafter, 2, 0.9f), 0);
+    drafter_measure(&drafter, 2, 0, 1.9);
+    assert_true(drafter.alone[2].seconds == 1.9 && choose(&drafter, 2, 0.9f) > 0);
+    assert_int_equal(choose(&drafter, 3, 0.9f), 0);
 }
 
 // The machine has become faster: steps with drafts take less than those without took.

@@ -15,11 +15,13 @@ static const double outlier = 4; // times as long as before counts as so many
 // The same for steps without drafts.
 static const double alone_slower_weight = 1.0 / 8, alone_faster_weight = 1.0 / 4;
 static const double alone_outlier = 1.5;
+// An old time counts as confirmed by one step that differs by less than this.
+static const double alike = 1.2;
 enum {
     // So many steps of a kind are measured before their time is known, and the shortest one counts:
     // the first may take much longer.
     MEASURED_MIN = 2,
-    ALONE_STEPS = 192, // for which a time without drafts holds
+    ALONE_STEPS = 256, // for which a time without drafts holds
 };
 // The account's balance at the beginning and its bounds, in steps, and what a step adds.
 static const double balance_begin = 2, balance_max = 4, balance_min = -4, balance_share = 0.0075;
@@ -101,8 +103,14 @@ static double seconds_alone(const struct drafter *drafter, uint32_t num_seqs) {
 static void measure_alone(struct drafter *drafter, uint32_t num_seqs, double seconds) {
     if (num_seqs > DRAFT_AUTO_ROWS_MAX) return;
     struct draft_alone *alone = &drafter->alone[num_seqs];
-    if (drafter->num_steps - alone->step >= ALONE_STEPS) alone->num_measured = 0;
+    bool is_old = drafter->num_steps - alone->step >= ALONE_STEPS;
+    bool is_alike = seconds < alike * alone->seconds && alone->seconds < alike * seconds;
     alone->step = drafter->num_steps;
+    if (is_old && is_alike && alone->num_measured >= MEASURED_MIN) {
+        alone->seconds = seconds;
+        return;
+    }
+    if (is_old) alone->num_measured = 0;
     if (alone->num_measured < MEASURED_MIN) {
         bool is_shorter = !alone->num_measured || seconds < alone->seconds;
         if (is_shorter) alone->seconds = seconds;
