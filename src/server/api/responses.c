@@ -401,25 +401,43 @@ static void end_event(struct json_out *out) {
     json_out_raw(out, "}\n\n");
 }
 
-// An event of the last item: its place, and `key` with a text unless it is NULL.
-static void write_place(struct choice *choice, const char *type, const char *key, const char *text,
-                        size_t len, struct json_out *out) {
+// Where the last item is. With `key`, a text of that name follows.
+static void write_keys(struct choice *choice, const char *key, struct json_out *out) {
     size_t index = choice->blocks.count - 1;
     const struct chat_block *block = &choice->blocks.items[index];
-    begin_event(choice->request, type, out);
     json_out_raw(out, ",\"item_id\":");
     write_id(choice->request, block, index, out);
     json_out_raw(out, ",\"output_index\":");
     json_out_uint(out, index);
     if (block->part != CHAT_CALL) json_out_raw(out, ",\"content_index\":0");
-    if (block->part == CHAT_CONTENT && key) json_out_raw(out, ",\"logprobs\":[]");
+    if (!key) return;
+    if (block->part == CHAT_CONTENT) json_out_raw(out, ",\"logprobs\":[]");
+    json_out_raw(out, ",\"");
+    json_out_raw(out, key);
+    json_out_raw(out, "\":");
+}
+
+// An event of the last item: its place, and `key` with a text unless it is NULL.
+static void write_place(struct choice *choice, const char *type, const char *key, const char *text,
+                        size_t len, struct json_out *out) {
+    begin_event(choice->request, type, out);
+    write_keys(choice, key, out);
     if (key) {
-        json_out_raw(out, ",\"");
-        json_out_raw(out, key);
-        json_out_raw(out, "\":");
         json_out_string(out, text, len);
         end_event(out);
     }
+}
+
+// The same for the next part of the last item's text, whose keys are written once for all parts.
+static void write_text(struct choice *choice, const char *type, const char *text, size_t len,
+                       struct json_out *out) {
+    struct json_out *keys = &choice->request->chunk_head;
+    begin_event(choice->request, type, out);
+    if (!keys->buf.len) write_keys(choice, "delta", keys);
+    json_out_check(out, keys->status);
+    json_out_bytes(out, keys->buf.data, keys->buf.len);
+    json_out_string(out, text, len);
+    end_event(out);
 }
 
 static void write_item_event(struct choice *choice, const char *type, const char *status,
@@ -434,6 +452,7 @@ static void write_item_event(struct choice *choice, const char *type, const char
 static void begin_item(struct choice *choice, struct json_out *out) {
     const struct chat_block *block = &choice->blocks.items[choice->blocks.count - 1];
     choice->block_is_open = true;
+    choice->request->chunk_head.buf.len = 0; // of the item before
     write_item_event(choice, "response.output_item.added", "in_progress", false, out);
     if (block->part == CHAT_CALL) return;
     write_place(choice, "response.content_part.added", NULL, NULL, 0, out);
@@ -482,7 +501,7 @@ static enum status write_event(void *user_data, const struct chat_event *event, 
     if (status) return status;
     if (begins) begin_item(choice, target->out);
     if (event->part != CHAT_CALL) {
-        write_place(choice, deltas[event->part], "delta", event->text, event->len, target->out);
+        write_text(choice, deltas[event->part], event->text, event->len, target->out);
     }
     return target->out->status;
 }

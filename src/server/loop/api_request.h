@@ -182,7 +182,7 @@ struct api_request {
     bool is_prepared; // the job is done
     bool is_streaming; // the head was sent
     bool has_written; // of a stream: its beginning
-    struct json_out chunk_head; // of a stream: what each chunk begins with
+    struct json_out chunk_head; // of a stream: what each chunk has, or each part of a text
     bool is_answered;
     uint32_t num_events; // of a stream that numbers them
     bool is_busy; // a function on the stack has the request: it is not freed
