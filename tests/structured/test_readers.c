@@ -6,6 +6,7 @@
 #include "structured/read/choice.h"
 #include "structured/read/expression.h"
 #include "structured/read/gbnf.h"
+#include "structured/read/outputs.h"
 #include "structured/read/tags.h"
 #include "structured/structured_fixture.h"
 #include "support/cmocka_all.h"
@@ -200,13 +201,47 @@ static void choices(void **state) {
     grammar = create();
     assert_int_equal(choice_add(grammar, texts, 0, &rule, &err), ERR_INVALID);
     assert_string_equal(err.message, "the list of choices is empty");
-    assert_int_equal(choice_add(grammar, (struct expr_text[]){{"a", 1}, {"", 0}}, 2, &rule, &err),
-                     ERR_INVALID);
-    assert_string_equal(err.message, "choice 1 is empty");
     assert_int_equal(choice_add(grammar, (struct expr_text[]){{"\xff", 1}}, 1, &rule, &err),
                      ERR_INVALID);
     assert_string_equal(err.message, "choice 0 is not valid UTF-8");
     grammar_destroy(grammar);
+    for (size_t num_texts = 1; num_texts <= 2; num_texts++) { // the empty text is one, also alone
+        grammar = create();
+        static const struct expr_text some[] = {{"", 0}, {"a", 1}};
+        assert_int_equal(choice_add(grammar, some, num_texts, &rule, NULL), OK);
+        grammar_start(grammar, rule);
+        automaton = fixture_run(grammar, vocabulary);
+        fixture_check(automaton, "", true);
+        fixture_check(automaton, "a", num_texts == 2);
+        automaton_release(automaton);
+    }
+}
+
+// Where the reader of an answer gets it without a blank at its start, what is left has the form.
+static void stripped_blanks(void **state) {
+    (void)state;
+    static const struct {
+        const char *form, *fitting, *others; // texts between |
+    } rows[] = {
+        {"{\"choice\": [\"ab\", \" c\", \"\"]}", "ab| ab|  c|| ", " c|c|  ab|  "},
+        {"{\"regex\": \" *x\"}", "x| x|  x", "x |y"},
+        {"{\"json\": {\"const\": 1}}", "1| 1", "  1|1 |"},
+        {"{\"json_object\": true}", "{}| {}", "  {}| |"},
+        {"{\"grammar\": \"root ::= [ab]\"}", "a|b", " a|"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct grammar *grammar;
+        struct err err = {0};
+        vocabulary->strips_blank = true;
+        enum status status =
+            outputs_read(&grammar, rows[i].form, strlen(rows[i].form), vocabulary, &err);
+        vocabulary->strips_blank = false;
+        if (status) fail_msg("%s", err.message);
+        struct automaton *automaton = fixture_run(grammar, vocabulary);
+        check_texts(automaton, rows[i].fitting, true);
+        check_texts(automaton, rows[i].others, false);
+        automaton_release(automaton);
+    }
 }
 
 // Tags <a=1>digits</a>, <a=2>letters</a> and [[x]], whose mark is its whole beginning.
@@ -315,10 +350,11 @@ static void tags_faults(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gbnf_texts),   cmocka_unit_test(gbnf_json),
-        cmocka_unit_test(gbnf_faults),  cmocka_unit_test(expressions),
-        cmocka_unit_test(choices),      cmocka_unit_test(tags_texts),
-        cmocka_unit_test(tags_special), cmocka_unit_test(tags_faults),
+        cmocka_unit_test(gbnf_texts),  cmocka_unit_test(gbnf_json),
+        cmocka_unit_test(gbnf_faults), cmocka_unit_test(expressions),
+        cmocka_unit_test(choices),     cmocka_unit_test(stripped_blanks),
+        cmocka_unit_test(tags_texts),  cmocka_unit_test(tags_special),
+        cmocka_unit_test(tags_faults),
     };
     vocabulary = fixture_json_vocabulary();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -208,6 +208,15 @@ static void test_one_space_is_stripped_from_the_start_only(void **state) {
     const int32_t byte_first[] = {FIRST_BYTE + 0x20, FIRST_BYTE + 0x20, space_b, -1};
     static const char *const byte_so_far[] = {"", " ", "  b"};
     check_pieces(FOLDER "llama2.json", byte_first, byte_so_far);
+    struct tokenizer *tokenizer = fixture_open(FOLDER "llama2.json");
+    struct tokenizer *metaspace = fixture_open(FOLDER "metaspace_always.json");
+    struct tokenizer *plain = fixture_open(TINY_TOKENIZER);
+    assert_true(tokenizer_strips_blank(tokenizer));
+    assert_false(tokenizer_strips_blank(metaspace)); // it drops all of them
+    assert_false(tokenizer_strips_blank(plain));
+    tokenizer_close(tokenizer);
+    tokenizer_close(metaspace);
+    tokenizer_close(plain);
 }
 
 // A Metaspace decoder has no Strip: it drops the spaces of the first token.

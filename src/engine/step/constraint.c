@@ -97,6 +97,18 @@ static void take_reasoning(struct constraint *constraint, const char *bytes, siz
     buf_fini(&answer);
 }
 
+// Behind a token that only begins an opening tag, the rest of the tag must come.
+static enum status force_rest(struct constraint *constraint, int32_t token_id, struct err *err) {
+    struct token_list rest = {0};
+    enum status status = reasoning_opening_rest(constraint->tokenizer, token_id, &rest, err);
+    constraint->forced_at = constraint->num_forced = 0;
+    for (size_t i = 0; i < rest.len && i < FORCED_TOKENS_MAX && !status; i++) {
+        constraint->forced[constraint->num_forced++] = rest.ids[i];
+    }
+    token_list_fini(&rest);
+    return status;
+}
+
 static bool has_id(const int32_t *ids, uint32_t num_ids, int32_t id) {
     for (uint32_t i = 0; i < num_ids; i++) {
         if (ids[i] == id) return true;
@@ -131,12 +143,17 @@ void constraint_take(struct constraint *constraint, int32_t token_id) {
     size_t len = 0;
     const char *bytes = tokenizer_token_bytes(constraint->tokenizer, token_id, &len);
     if (!bytes) len = 0; // an id of a padded vocabulary
-    if (constraint->phase == CONSTRAINT_START) {
+    bool begins = constraint->phase == CONSTRAINT_START;
+    if (begins) {
         bool reasons = has_id(constraint->opening, constraint->num_opening, token_id);
         constraint->phase = reasons ? CONSTRAINT_REASONING : CONSTRAINT_ANSWER;
     }
     if (constraint->phase == CONSTRAINT_REASONING) {
+        if (constraint->forced_at < constraint->num_forced) constraint->forced_at++;
         if (len) take_reasoning(constraint, bytes, len);
+        if (begins && !constraint->fault->status) {
+            constraint->fault->status = force_rest(constraint, token_id, constraint->fault);
+        }
     } else {
         take_answer(constraint, token_id);
     }

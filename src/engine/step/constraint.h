@@ -5,6 +5,8 @@
  *       v                               v
  *     ANSWER <---- white space, once ---+
  *
+ * Where a token only begins the opening tag, the rest of the tag must follow.
+ *
  * A model that reasons does so freely, but it cannot end the text there; the form begins behind it.
  * White space between the closing tag and the answer is not part of the form, because templates
  * teach models to write it there. An output that may not reason begins in ANSWER, unless its prompt
@@ -72,7 +74,9 @@ void constraint_fini(struct constraint *constraint); // all-zero is fine
 
 // Whether only some tokens are allowed now.
 static inline bool constraint_restricts(const struct constraint *constraint) {
-    return constraint->phase != CONSTRAINT_REASONING || constraint->fault->status;
+    bool is_free = constraint->phase == CONSTRAINT_REASONING &&
+                   constraint->forced_at == constraint->num_forced;
+    return !is_free || constraint->fault->status;
 }
 // Whether the output is in its reasoning: then all tokens are allowed but those that end the text.
 static inline bool constraint_bans_ending(const struct constraint *constraint) {

@@ -11,16 +11,33 @@ static bool ends_with(const char *text, size_t len, const char *ending) {
     return len >= ending_len && memcmp(text + len - ending_len, ending, ending_len) == 0;
 }
 
+static bool find_opening(const struct tokenizer *tokenizer, const struct think_tag *tag,
+                         int32_t *id) {
+    const char *text = tag->token ? tag->token : tag->open;
+    return tokenizer_find(tokenizer, text, strlen(text), id);
+}
+
 uint32_t reasoning_opening_tokens(const struct tokenizer *tokenizer, uint32_t vocab_size,
                                   int32_t ids[REASONING_OPENING_MAX]) {
     uint32_t num_ids = 0;
     const struct think_tag *tag;
     for (size_t i = 0; num_ids < REASONING_OPENING_MAX && (tag = think_tag(i)); i++) {
         int32_t id;
-        bool is_token = tokenizer_find(tokenizer, tag->open, strlen(tag->open), &id);
-        if (is_token && (uint32_t)id < vocab_size) ids[num_ids++] = id;
+        if (find_opening(tokenizer, tag, &id) && (uint32_t)id < vocab_size) ids[num_ids++] = id;
     }
     return num_ids;
+}
+
+enum status reasoning_opening_rest(const struct tokenizer *tokenizer, int32_t id,
+                                   struct token_list *rest, struct err *err) {
+    const struct think_tag *tag;
+    for (size_t i = 0; (tag = think_tag(i)); i++) {
+        int32_t opening;
+        if (!tag->token || !find_opening(tokenizer, tag, &opening) || opening != id) continue;
+        const char *text = tag->open + strlen(tag->token);
+        return tokenizer_encode(tokenizer, text, strlen(text), false, NULL, rest, err);
+    }
+    return OK;
 }
 
 enum status prompt_reasoning(struct think *think, bool *is_over, const struct tokenizer *tokenizer,

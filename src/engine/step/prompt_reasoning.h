@@ -12,9 +12,12 @@
 
 enum { REASONING_OPENING_MAX = 8 };
 
-// Writes the tokens that are an opening tag of reasoning, and returns their number.
+// Writes the tokens that an opening tag of reasoning is or begins with, and returns their number.
 uint32_t reasoning_opening_tokens(const struct tokenizer *tokenizer, uint32_t vocab_size,
                                   int32_t ids[REASONING_OPENING_MAX]);
+// The tokens of the rest of the tag that begins with the token: none where the token is all of it.
+MUST_USE enum status reasoning_opening_rest(const struct tokenizer *tokenizer, int32_t id,
+                                            struct token_list *rest, struct err *err);
 // Looks at the last tokens of `prompt` [num_prompt]. *think is inside where the prompt has opened
 // the reasoning; *is_over: the prompt has closed it, but for blanks behind it.
 MUST_USE enum status prompt_reasoning(struct think *think, bool *is_over,

@@ -140,6 +140,10 @@ static uint32_t add_list(struct grammar *grammar, enum item_kind kind, uint32_t 
     return result;
 }
 
+bool grammar_rule_as_expr(const struct grammar *grammar, uint32_t rule, uint32_t *expr) {
+    return grammar_as_expr(grammar, grammar->rules[rule].item, expr);
+}
+
 // Pushes an item of a sequence; a terminal behind a terminal joins it.
 static bool push_next(struct grammar *grammar, uint32_t item, uint32_t base) {
     struct exprs *exprs = grammar->exprs;

@@ -69,5 +69,7 @@ uint32_t grammar_optional(struct grammar *grammar, uint32_t item);
 uint32_t grammar_unique(struct grammar *grammar);
 // Whether the item is a terminal or GRAMMAR_EMPTY; then *expr is its expression.
 bool grammar_as_expr(const struct grammar *grammar, uint32_t item, uint32_t *expr);
+// The same for the item of a rule that is defined.
+bool grammar_rule_as_expr(const struct grammar *grammar, uint32_t rule, uint32_t *expr);
 
 #endif

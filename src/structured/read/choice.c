@@ -6,7 +6,6 @@ enum status choice_add(struct grammar *grammar, const struct expr_text *texts, s
                        uint32_t *rule, struct err *err) {
     if (num_texts == 0) return err_set(err, ERR_INVALID, "the list of choices is empty");
     for (size_t i = 0; i < num_texts; i++) {
-        if (texts[i].len == 0) return err_set(err, ERR_INVALID, "choice %zu is empty", i);
         if (utf8_valid_prefix(texts[i].bytes, texts[i].len) != texts[i].len) {
             return err_set(err, ERR_INVALID, "choice %zu is not valid UTF-8", i);
         }

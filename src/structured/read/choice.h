@@ -4,7 +4,7 @@
 
 #include "structured/grammar/grammar.h"
 
-// Adds a rule whose texts are `texts`. ERR_INVALID: there is none, one is empty or is not UTF-8.
+// Adds a rule whose texts are `texts`. ERR_INVALID: there is none, or one is not UTF-8.
 MUST_USE enum status choice_add(struct grammar *grammar, const struct expr_text *texts,
                                 size_t num_texts, uint32_t *rule, struct err *err);
 

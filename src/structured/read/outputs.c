@@ -16,6 +16,7 @@ struct reader {
     struct grammar *grammar;
     struct schema_options schema;
     const struct vocabulary *vocabulary; // NULL: names of tokens are not checked
+    bool strips_blank; // vocabulary.h
     uint32_t start;
 };
 
@@ -220,6 +221,28 @@ static enum status read_option(struct reader *reader, const char *key, const jso
                    key);
 }
 
+// Models whose tokenizer strips a blank begin texts with one. So it may stand before the form,
+// and must where the form begins with a blank of its own. JSON begins with none; of grammars and
+// tags that is not known.
+static void allow_blank(struct reader *reader, read_fn read) {
+    struct grammar *grammar = reader->grammar;
+    struct exprs *exprs = grammar_exprs(grammar);
+    uint32_t expr, blank = expr_string(exprs, " ");
+    uint32_t items[] = {grammar_optional(grammar, grammar_terminal(grammar, blank)),
+                        grammar_call(grammar, reader->start)};
+    uint32_t item = grammar_sequence(grammar, items, 2);
+    bool is_expr = read == read_regex || read == read_choice;
+    if (is_expr && grammar_rule_as_expr(grammar, reader->start, &expr)) {
+        uint32_t begun = expr_concat(exprs, blank, EXPR_ANYTHING);
+        item = grammar_terminal(grammar, expr_alt(exprs, expr_concat(exprs, blank, expr),
+                                                  expr_minus(exprs, expr, begun)));
+    } else if (read == read_grammar || read == read_structural_tag) {
+        return;
+    }
+    reader->start = grammar_rule(grammar, "the answer");
+    grammar_define(grammar, reader->start, item);
+}
+
 static enum status read_object(struct reader *reader, const json_t *root, struct err *err) {
     read_fn read = NULL;
     const json_t *form = NULL;
@@ -249,6 +272,7 @@ static enum status read_object(struct reader *reader, const json_t *root, struct
                        "regex, choice, grammar and structural_tag");
     }
     enum status status = read(reader, form, err);
+    if (!status && reader->strips_blank) allow_blank(reader, read);
     return status ? status : grammar_status(reader->grammar, err);
 }
 
@@ -274,6 +298,7 @@ enum status outputs_read(struct grammar **out, const char *text, size_t len,
         status = wrong_type("the value", root, "an object", err);
     }
     if (!status) status = grammar_create(&reader.grammar, NULL, err);
+    reader.strips_blank = vocabulary && vocabulary->strips_blank;
     if (!status) status = read_object(&reader, root, err);
     if (!status) grammar_start(reader.grammar, reader.start);
     json_decref(root);

@@ -68,6 +68,7 @@ struct vocabulary_tree {
 
 struct vocabulary {
     uint32_t num_tokens, num_words; // words of a mask: (num_tokens + 31) / 32
+    bool strips_blank; // whoever reads a text gets it without one blank at its start
     uint32_t token_bytes_max; // of the longest token
     struct vocabulary_tree all, rest; // rest: the tokens that are not plain
     uint32_t roots[256]; // nodes of `all` of a token's first byte, or VOCABULARY_NO_ROOT

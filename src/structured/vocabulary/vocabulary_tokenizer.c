@@ -22,5 +22,6 @@ enum status vocabulary_of_tokenizer(struct vocabulary **out, const struct tokeni
     }
     enum status status = vocabulary_create(out, tokens, vocab_size, ending, num_ending, err);
     free(tokens);
+    if (!status) (*out)->strips_blank = tokenizer_strips_blank(tokenizer);
     return status;
 }

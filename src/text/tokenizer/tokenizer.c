@@ -374,6 +374,11 @@ uint32_t tokenizer_num_tokens(const struct tokenizer *tokenizer) {
     return (uint32_t)tokenizer->bpe.vocab.num_ids;
 }
 
+bool tokenizer_strips_blank(const struct tokenizer *tokenizer) {
+    const struct decoding *decoding = &tokenizer->decoding;
+    return decoding->strip_len == 1 && decoding->strip[0] == ' ' && decoding->strip_max == 1;
+}
+
 const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *len) {
     const struct vocab_token *token = vocab_token(&tokenizer->bpe.vocab, id);
     *len = token ? token->bytes_len : 0;

@@ -63,6 +63,8 @@ MUST_USE enum status tokenizer_decode(const struct tokenizer *tokenizer, const i
                                       size_t num_ids, bool skip_special, struct buf *out,
                                       struct err *err);
 
+// Whether decoding removes one blank from the start of a text, as Llama 2's tokenizer does.
+bool tokenizer_strips_blank(const struct tokenizer *tokenizer);
 uint32_t tokenizer_num_tokens(const struct tokenizer *tokenizer); // largest id + 1
 // The raw bytes of one token ([*len], borrowed), NULL for an id without a token.
 const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *len);
