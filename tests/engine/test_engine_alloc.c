@@ -154,6 +154,11 @@ static long resident_kib(void) {
     return kib;
 }
 
+// Once a day the long sweeps are finer and the long life is longer.
+static bool runs_all(void) {
+    return getenv("NANOVLLM_TEST_ALL");
+}
+
 // 100 requests, a third of them aborted somewhere on the way.
 static void churn(struct nvllm_engine *engine, uint64_t *events) {
     uint64_t ids[100];
@@ -167,7 +172,8 @@ static void churn(struct nvllm_engine *engine, uint64_t *events) {
     }
 }
 
-static void test_1000_requests_with_aborts_leave_nothing_behind(void **state) {
+// The hook sees each lost block in one round. The resident memory is for what the hook does not see.
+static void test_requests_with_aborts_leave_nothing_behind(void **state) {
     (void)state;
     struct nvllm_engine_options options = small_options();
     // The kernel may make a huge page of small ones at any time: 2 MiB more that nobody asked for.
@@ -176,11 +182,12 @@ static void test_1000_requests_with_aborts_leave_nothing_behind(void **state) {
     uint64_t events = 0;
     churn(engine, &events); // buffers reach their size
     long live = alloc_hook_live(), resident = resident_kib();
-    for (int round = 0; round < 10; round++) churn(engine, &events);
+    int rounds = runs_all() ? 10 : 3;
+    for (int round = 0; round < rounds; round++) churn(engine, &events);
     struct nvllm_stats stats;
     stats.struct_size = sizeof stats;
     nvllm_engine_stats(engine, &stats);
-    assert_int_equal(stats.num_requests_finished, 11 * (100 + 2 * 14));
+    assert_int_equal(stats.num_requests_finished, (rounds + 1) * (100 + 2 * 14));
     assert_int_equal(stats.num_kv_blocks_used, 0);
     assert_int_equal(stats.num_running + stats.num_waiting, 0);
     assert_int_equal(alloc_hook_live(), live);
@@ -234,7 +241,7 @@ static void test_every_allocation_may_fail(void **state) {
     // has its own full sweep. Here the distance grows, and the later, different ones are all
     // reached.
     const struct alloc_sweep sweep = {
-        .work = load_and_generate, .stride = 200, .may_survive = true};
+        .work = load_and_generate, .stride = runs_all() ? 200 : 50, .may_survive = true};
     size_t count = alloc_sweep_run(&sweep);
     print_message("%zu allocations\n", count);
     assert_true(count > 100);
@@ -310,7 +317,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step_loop_does_not_allocate),
         cmocka_unit_test(test_memory_of_a_request_is_bounded),
-        cmocka_unit_test(test_1000_requests_with_aborts_leave_nothing_behind),
+        cmocka_unit_test(test_requests_with_aborts_leave_nothing_behind),
         cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_observing_when_allocations_fail),
         cmocka_unit_test(test_inspect_when_allocations_fail),

@@ -167,26 +167,38 @@ def floats(dtype: str, data: bytes) -> array.array:
     return array.array("f", data)
 
 
+ROUND = 1.5 * 2.0 ** 52 # a number plus this has the rounded number in its lowest bits
+AT_MOST_15 = bytes(min(k, 15) for k in range(256))
+
+
 def q8_0(values: array.array) -> bytes:
-    out = bytearray()
+    out = []
     for i in range(0, len(values), 32):
         block = values[i:i + 32]
-        scale = struct.unpack("<e", struct.pack("<e", max(max(block), -min(block)) / 127))[0]
+        half = struct.pack("<e", max(max(block), -min(block)) / 127)
+        scale = struct.unpack("<e", half)[0]
         inverse = 1 / scale if scale else 0.0
-        out += struct.pack("<e", scale)
-        out += array.array("b", [max(-127, min(127, round(x * inverse))) for x in block]).tobytes()
-    return bytes(out)
+        if max(max(block), -min(block)) * inverse < 127.5:
+            codes = array.array("d", [x * inverse + ROUND for x in block]).tobytes()[::8]
+        else: # of a scale that is too small for half precision
+            codes = array.array("b", [max(-127, min(127, round(x * inverse))) for x in block]).tobytes()
+        out += half, codes
+    return b"".join(out)
 
 
 def q4_0(values: array.array) -> bytes:
-    out = bytearray()
+    out = []
     for i in range(0, len(values), 32):
         block = values[i:i + 32]
-        scale = struct.unpack("<e", struct.pack("<e", max(block, key=abs) / -8))[0]
+        high, low = max(block), min(block)
+        farthest = max(block, key=abs) if high == -low else high if high > -low else low
+        half = struct.pack("<e", farthest / -8)
+        scale = struct.unpack("<e", half)[0]
         inverse = 1 / scale if scale else 0.0
-        codes = [max(0, min(15, int(x * inverse + 8.5))) for x in block]
-        out += struct.pack("<e", scale) + bytes(codes[k] | codes[k + 16] << 4 for k in range(16))
-    return bytes(out)
+        codes = bytes([int(x * inverse + 8.5) for x in block]).translate(AT_MOST_15)
+        both = int.from_bytes(codes[:16], "little") | int.from_bytes(codes[16:], "little") << 4
+        out += half, both.to_bytes(16, "little")
+    return b"".join(out)
 
 
 def kind_of(name: str, kind: str) -> str:
