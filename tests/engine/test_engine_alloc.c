@@ -172,7 +172,8 @@ static void churn(struct nvllm_engine *engine, uint64_t *events) {
     }
 }
 
-// The hook sees each lost block in one round. The resident memory is for what the hook does not see.
+// The hook sees each lost block in one round. The resident memory is for what the hook does not
+// see.
 static void test_requests_with_aborts_leave_nothing_behind(void **state) {
     (void)state;
     struct nvllm_engine_options options = small_options();

@@ -1,7 +1,7 @@
 /* A request's logits are the same bytes however it runs: alone, among others, chunked, with a
  * cached prefix, after preemptions, with more threads, other block sizes or the other policy. For
- * each ISA: a model of each kind of op. For the one that the machine runs: each family, and the ways
- * that differ in the scheduler alone. With NANOVLLM_TEST_ALL=1 all of it for each. */
+ * each ISA: a model of each kind of op. For the one that the machine runs: each family, and what
+ * the scheduler alone does otherwise. With NANOVLLM_TEST_ALL=1 all of it for each. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
