@@ -73,7 +73,7 @@ static void negate_member(struct schema_reader *reader, struct schema_branch *br
         (struct schema_member){condition->key, condition->len, {json_false(), 0}, object->members};
     if (condition->value) member->literal = (struct schema_literal){condition->value, 1};
     object->members = member;
-    if (condition->is_required) return;
+    if (condition->is_required || schema_requires(branch, condition->key, condition->len)) return;
     *required = (struct schema_member){
         .key = condition->key, .len = condition->len, .next = object->required};
     object->required = required;

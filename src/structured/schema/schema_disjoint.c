@@ -89,7 +89,7 @@ static bool pair_disjoint(struct schema_reader *reader, const json_t *a, const j
     return false;
 }
 
-static bool branch_requires(const struct schema_branch *branch, const char *key, size_t len) {
+bool schema_requires(const struct schema_branch *branch, const char *key, size_t len) {
     for (const struct schema_member *at = branch->object.required; at; at = at->next) {
         if (at->len == len && memcmp(at->key, key, len) == 0) return true;
     }
@@ -132,7 +132,7 @@ static bool objects_disjoint(struct schema_reader *reader, const struct schema_b
     size_t len;
     json_t *value;
     json_object_keylen_foreach((json_t *)(uintptr_t)properties, key, len, value) {
-        if (!requires(schema, key, len) && !branch_requires(branch, key, len)) continue;
+        if (!requires(schema, key, len) && !schema_requires(branch, key, len)) continue;
         for (const struct schema_group *at = branch->object.groups; at; at = at->next) {
             const json_t *other =
                 json_object_getn(json_object_get(at->schema, "properties"), key, len);

@@ -273,6 +273,7 @@ bool schema_negate_alone(struct schema_reader *reader, struct schema_branch *bra
 // Whether no value of the branch satisfies `schema`, as far as that is cheap to see.
 bool schema_is_disjoint(struct schema_reader *reader, const struct schema_branch *branch,
                         const json_t *schema, size_t depth);
+bool schema_requires(const struct schema_branch *branch, const char *key, size_t len);
 // Takes objects out of the branch where it is plain that some required member has no value.
 void schema_drop_dead(struct schema_reader *reader, struct schema_work *work);
 struct schema_agenda *schema_agenda_push(struct schema_reader *reader,
