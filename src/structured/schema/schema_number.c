@@ -52,17 +52,30 @@ static uint32_t any_fraction(struct exprs *exprs) {
     return expr_optional(exprs, dot(exprs, digits(exprs, 1, EXPR_FOREVER)));
 }
 
-static uint32_t exponent(struct exprs *exprs, const char *sign, bool sign_is_optional) {
+static uint32_t power_of_ten(struct exprs *exprs, uint32_t sign, uint32_t size) {
     static const uint64_t letters[4] = {0, 1ull << ('e' - 64) | 1ull << ('E' - 64)};
+    return join(exprs, expr_byte_set(exprs, letters), join(exprs, sign, size));
+}
+
+// Up to 305.
+static uint32_t exponent(struct exprs *exprs, uint32_t sign) {
     uint32_t large = join(exprs, digit_range(exprs, '1', '2'), digits(exprs, 2, 2));
     uint32_t largest = join(exprs, expr_string(exprs, "30"), digit_range(exprs, '0', '5'));
     uint32_t size = expr_alt(exprs, digits(exprs, 1, 2), expr_alt(exprs, large, largest));
-    uint32_t signs = expr_string(exprs, sign);
-    if (!*sign) { // both
-        signs = expr_alt(exprs, expr_string(exprs, "+"), expr_string(exprs, "-"));
-    }
-    if (sign_is_optional) signs = expr_optional(exprs, signs);
-    return join(exprs, expr_byte_set(exprs, letters), join(exprs, signs, size));
+    return power_of_ten(exprs, sign, size);
+}
+
+// A number without limits: 12345.5e-2, and 123e305, but not 1234e305, which no double is.
+static uint32_t any_number(struct exprs *exprs) {
+    uint32_t signs = expr_alt(exprs, expr_string(exprs, "+"), expr_string(exprs, "-"));
+    signs = expr_optional(exprs, signs);
+    uint32_t lead = join(exprs, digit_range(exprs, '1', '9'), digits(exprs, 0, 2));
+    lead = expr_alt(exprs, digit_range(exprs, '0', '0'), lead);
+    uint32_t large = join(exprs, any_fraction(exprs), exponent(exprs, signs));
+    uint32_t small = expr_optional(exprs, power_of_ten(exprs, signs, digits(exprs, 1, 2)));
+    small = join(exprs, whole(exprs), join(exprs, any_fraction(exprs), small));
+    uint32_t all = expr_alt(exprs, small, join(exprs, lead, large));
+    return join(exprs, expr_optional(exprs, expr_string(exprs, "-")), all);
 }
 
 // ---- limits of magnitudes ----
@@ -257,7 +270,8 @@ static uint32_t with_exponent(struct schema_reader *reader, const struct schema_
         found = join(exprs, mantissa, power);
     }
     if (inner_sign <= 0 && !outer->value) {
-        found = expr_alt(exprs, found, join(exprs, mantissa, exponent(exprs, "+", true)));
+        uint32_t plus = expr_optional(exprs, expr_string(exprs, "+"));
+        found = expr_alt(exprs, found, join(exprs, mantissa, exponent(exprs, plus)));
     }
     return found;
 }
@@ -444,12 +458,7 @@ uint32_t schema_number_expr(struct schema_reader *reader, const struct schema_br
     const struct schema_bound *lower = &branch->lower, *upper = &branch->upper;
     uint32_t minus = expr_string(exprs, "-");
     if (!lower->value && !upper->value && may_have_exponent) {
-        uint32_t large = join(exprs, whole(exprs), any_fraction(exprs));
-        uint32_t lead = join(exprs, digit_range(exprs, '1', '9'), digits(exprs, 0, 2));
-        lead = expr_alt(exprs, digit_range(exprs, '0', '0'), lead);
-        uint32_t power =
-            join(exprs, lead, join(exprs, any_fraction(exprs), exponent(exprs, "", true)));
-        return join(exprs, expr_optional(exprs, minus), expr_alt(exprs, large, power));
+        return any_number(exprs);
     }
     uint32_t positive = limit_sign(reader, lower, upper, 1, is_integer);
     uint32_t negative = limit_sign(reader, upper, lower, -1, is_integer);
