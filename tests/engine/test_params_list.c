@@ -290,5 +290,6 @@ int main(void) {
         cmocka_unit_test(test_a_copy_can_borrow_lists),
         cmocka_unit_test(test_parsed_values),
     };
+    cmocka_set_skip_filter(getenv("NANOVLLM_TEST_SKIP"));
     return cmocka_run_group_tests_name("params_list", tests, NULL, NULL);
 }
