@@ -10,6 +10,7 @@ form's. FORMS are some of these, with commas between:
 
 - none: no form
 - own: a schema for each stream: lists of objects of six members, of all kinds
+- free: the same schemas, and certain text is not skipped: min_tokens is 1
 - one: one of these schemas for all streams
 - keys: a schema for each stream: six long keys, with the values 1, 2 or 3
 
@@ -82,6 +83,8 @@ def request(stream, form):
         items = long_keys(r) if form == "keys" else members(r)
         schema = {"type": "array", "items": items, "minItems": 1000}
         line["structured_outputs"] = {"json": schema, "disable_any_whitespace": True}
+    if form == "free":
+        line["min_tokens"] = 1
     return json.dumps(line)
 
 
