@@ -191,6 +191,61 @@ static void test_every_way_is_the_same(void **state) {
     }
 }
 
+// If the launch waited for the vectors, the device would have nothing to do until the next launch.
+static void test_steps_of_vectors_overlap(void **state) {
+    (void)state;
+    const struct way way = {
+        .device = "cuda", .async_scheduling = "on", .max_num_seqs = 5, .max_num_tokens = NUM_IDS};
+    fake_device_reset();
+    struct nvllm_engine_options options = way_options(&way);
+    struct nvllm_engine *engine = open_engine(&options);
+    int32_t ids[NUM_TEXTS][NUM_IDS];
+    struct nvllm_request requests[NUM_TEXTS];
+    for (int i = 0; i < NUM_TEXTS; i++) {
+        fill_ids(ids[i], i);
+        requests[i] = pooled_request(ids[i], NUM_IDS, &plain_last);
+    }
+    struct nvllm_result *got = NULL;
+    uint32_t before = fake_device_counts().num_synchronized;
+    assert_int_equal(nvllm_engine_generate(engine, requests, NUM_TEXTS, &got, NULL, NULL),
+                     NVLLM_OK);
+    assert_int_equal(fake_device_counts().num_synchronized, before);
+    nvllm_results_free(got, NUM_TEXTS);
+    nvllm_engine_destroy(engine);
+}
+
+// The first step has 10 tokens of the mean, which arrive with the results; the second has 299, more
+// than a slot has room for. Its launch waits for them while the first step is not finished.
+static void test_a_mean_adds_up_in_the_order_of_steps(void **state) {
+    static const char *const devices[] = {"cpu", "cuda"};
+    (void)state;
+    for (size_t d = 0; d < ARRAY_LEN(devices); d++) {
+        const struct way way = {.device = devices[d],
+                                .async_scheduling = "on",
+                                .max_num_seqs = 4,
+                                .max_num_tokens = 300};
+        fake_device_reset();
+        struct nvllm_engine_options options = way_options(&way);
+        options.max_model_len = 400;
+        options.num_kvcache_blocks = 64;
+        struct nvllm_engine *engine = open_engine(&options);
+        struct nvllm_sampling_params params = greedy_params(20);
+        params.ignore_eos = 1;
+        int32_t ids[320];
+        for (int32_t i = 0; i < 320; i++) ids[i] = (i * 37 + 5) % 4000;
+        const struct nvllm_request requests[] = {ids_request(ids, 290, &params),
+                                                 pooled_request(ids + 1, 319, &plain_mean)};
+        struct nvllm_result *got = NULL;
+        assert_int_equal(nvllm_engine_generate(engine, requests, 2, &got, NULL, NULL), NVLLM_OK);
+        struct nvllm_result *want = embed(engine, ids + 1, 319, &plain_mean);
+        assert_memory_equal(got[1].embedding, want->embedding,
+                            want->num_dimensions * sizeof(float));
+        nvllm_results_free(want, 1);
+        nvllm_results_free(got, 2);
+        nvllm_engine_destroy(engine);
+    }
+}
+
 static void test_a_cached_prefix_is_read_for_the_last_token_alone(void **state) {
     struct nvllm_engine *engine = *state;
     int32_t ids[NUM_IDS];
@@ -394,6 +449,8 @@ int main(void) {
         cmocka_unit_test(test_the_mean_is_that_of_all_tokens),
         cmocka_unit_test(test_a_vector_is_cut_then_scaled),
         cmocka_unit_test(test_every_way_is_the_same),
+        cmocka_unit_test(test_steps_of_vectors_overlap),
+        cmocka_unit_test(test_a_mean_adds_up_in_the_order_of_steps),
         cmocka_unit_test(test_a_cached_prefix_is_read_for_the_last_token_alone),
         cmocka_unit_test(test_a_prompt_may_fill_the_context),
         cmocka_unit_test(test_what_is_of_text_is_refused),

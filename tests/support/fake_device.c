@@ -257,6 +257,7 @@ static enum status report(struct err *err) {
 }
 
 static enum status fake_synchronize(struct backend *backend, struct err *err) {
+    fake.counts.num_synchronized++;
     CHECK(!fake.is_recording, "waiting inside a recording");
     run_until(backend, fake.num_enqueued);
     return report(err);
@@ -581,8 +582,7 @@ static enum status fake_create(struct backend **out, const struct backend_option
     (*out)->queue = &fake_queue;
     (*out)->sampler = &fake_sampler;
     (*out)->moe = NULL;
-    fake.cpu_recurrent = (*out)->recurrent;
-    fake.recurrent = *fake.cpu_recurrent;
+    fake.recurrent = *(fake.cpu_recurrent = (*out)->recurrent);
     fake.recurrent.gated_delta = fake_gated_delta;
     (*out)->recurrent = &fake.recurrent;
     (*out)->fusion = &fake_fusion;

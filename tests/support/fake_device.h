@@ -29,7 +29,8 @@ struct fake_device_counts {
     size_t taken_bytes; // of the memory
     uint32_t num_recorded_cold; // ops recorded before one of their kind had run
     uint32_t num_graph_launches;
-    uint32_t num_waits;
+    uint32_t num_waits; // for events
+    uint32_t num_synchronized; // waits for all that was enqueued
     uint32_t num_given_back_early; // memory freed with commands still to run
 };
 

@@ -13,11 +13,18 @@ static size_t num_results(const struct model_runner *r) {
     return (size_t)r->max_num_logits + r->max_num_tokens;
 }
 
+static size_t hidden_bytes(const struct model_runner *r) {
+    return r->hidden_size * dtype_size(r->backend->activation_dtype);
+}
+
 static enum status alloc_slot(struct model_runner *r, struct slot *slot, struct err *err) {
-    void *host = NULL;
+    void *host = NULL, *pooled = NULL;
     size_t bytes = num_results(r) * sizeof *slot->results;
     enum status status = backend_alloc_host(r->backend, bytes, &host, err);
     slot->results = host;
+    if (status) return status;
+    status = backend_alloc_host(r->backend, POOLED_ROWS * hidden_bytes(r), &pooled, err);
+    slot->pooled = pooled;
     if (status || !r->backend->queue) return status;
     return r->backend->queue->event_create(r->backend, &slot->done, err);
 }
@@ -59,16 +66,6 @@ static size_t tables_bytes(const struct step_limits *limits) {
     return rows * limits->max_blocks_per_seq * sizeof(int32_t);
 }
 
-static enum status alloc_pooled(struct model_runner *r, struct err *err) {
-    size_t row_bytes = r->hidden_size * dtype_size(r->backend->activation_dtype);
-    void *pooled = NULL;
-    r->hidden = malloc(r->hidden_size * sizeof *r->hidden);
-    if (!r->hidden) return err_nomem(err, "hidden states");
-    enum status status = backend_alloc_host(r->backend, POOLED_ROWS * row_bytes, &pooled, err);
-    r->pooled = pooled;
-    return status;
-}
-
 static enum status alloc_buffers(struct model_runner *r, const struct model_runner_options *options,
                                  struct err *err) {
     const struct backend_ops *ops = r->backend->ops;
@@ -83,7 +80,8 @@ static enum status alloc_buffers(struct model_runner *r, const struct model_runn
     status = backend_alloc_host(r->backend, r->vocab_size * sizeof *r->row_logits, &row, err);
     if (status) return status;
     r->row_logits = row;
-    if ((status = alloc_pooled(r, err))) return status;
+    r->hidden = malloc(r->hidden_size * sizeof *r->hidden);
+    if (!r->hidden) return err_nomem(err, "hidden states");
     if (options->shared_results) {
         r->results = options->shared_results;
         status = rank_sampling_init(&r->rank_sampling, r->comm, rows, r->vocab_size, err);
@@ -161,7 +159,6 @@ void model_runner_destroy(struct model_runner *r) {
     }
     destroy_sampler(r);
     if (r->row_logits) backend_release_host(r->backend, r->row_logits);
-    if (r->pooled) backend_release_host(r->backend, r->pooled);
     free(r->hidden);
     for (uint32_t i = 0; i < r->num_graphs; i++) {
         model_runner_drop_recording(r, &r->graphs[i]);
@@ -169,6 +166,7 @@ void model_runner_destroy(struct model_runner *r) {
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         if (queue) queue->event_destroy(r->backend, r->slots[i].done);
         backend_release_host(r->backend, r->slots[i].results);
+        backend_release_host(r->backend, r->slots[i].pooled);
     }
     free(r->graphs);
     free(r);
@@ -296,23 +294,36 @@ static const float *hidden_row(struct model_runner *r, const char *row) {
     return r->hidden;
 }
 
-// Brings the hidden states of the pooled rows to the host. They are whole on every rank.
+// Hands out the rows of a slot, which are on the host. `first`: number of the first in the batch.
+static void take_pooled(struct model_runner *r, uint32_t slot, uint32_t first) {
+    uint32_t num_rows = r->slots[slot].num_pooled;
+    r->slots[slot].num_pooled = 0;
+    for (uint32_t i = 0; i < num_rows; i++) {
+        const char *row = r->slots[slot].pooled + i * hidden_bytes(r);
+        r->on_hidden(r->row_data, slot, first + i, hidden_row(r, row));
+    }
+}
+
+// Brings the hidden states of the pooled rows to the host. They are whole on every rank. If a slot
+// has room for all of them, they arrive with the step's results, so the next step can be launched
+// before. Otherwise this waits for the device, and hands them out.
 static enum status read_pooled(struct model_runner *r, const struct step *step, uint32_t slot,
                                struct err *err) {
     const struct backend_ops *ops = r->backend->ops;
-    size_t row_bytes = r->hidden_size * dtype_size(r->backend->activation_dtype);
     uint32_t most = r->max_num_logits < POOLED_ROWS ? r->max_num_logits : POOLED_ROWS;
     if (!r->on_hidden) return OK;
     for (uint32_t start = 0, rows; start < step->num_pooled; start += rows) {
         uint32_t left = step->num_pooled - start;
         rows = left < most ? left : most;
         const void *hidden = decoder_hidden(r->decoder, step->pool_index + start, rows);
-        ops->download(r->backend, r->pooled, hidden, rows * row_bytes);
+        ops->download(r->backend, r->slots[slot].pooled, hidden, rows * hidden_bytes(r));
+        r->slots[slot].num_pooled = rows;
+        if (step->num_pooled <= most) return OK;
         enum status status = ops->synchronize(r->backend, err);
         if (status) return status;
-        for (uint32_t i = 0; i < rows; i++) {
-            r->on_hidden(r->row_data, slot, start + i, hidden_row(r, r->pooled + i * row_bytes));
-        }
+        // A mean adds up rows in the order of steps, and the step before may not be finished.
+        take_pooled(r, (slot + 1) % MODEL_RUNNER_SLOTS, 0);
+        take_pooled(r, slot, start);
     }
     return OK;
 }
@@ -453,6 +464,7 @@ enum status model_runner_launch(struct model_runner *r, const struct batch_heade
     ops->upload(r->backend, r->batch, batch, batch_launch_bytes(batch));
     if (update.num_runs) ops->update_tables(r->backend, &update);
     r->slots[slot].is_sampled = false;
+    r->slots[slot].num_pooled = 0;
     run_forward(r, &step, times);
     return is_late ? OK : finish_launch(r, batch, slot, times, err);
 }
@@ -486,8 +498,11 @@ enum status model_runner_wait(struct model_runner *r, uint32_t slot,
     *results = r->slots[slot].results;
     *prompt_results = *results + r->max_num_logits;
     // If sampling failed, `done` is that of an earlier step, and the device may still run this one.
-    if (!queue || !r->slots[slot].is_sampled) return r->backend->ops->synchronize(r->backend, err);
-    return queue->event_wait(r->backend, r->slots[slot].done, err);
+    enum status status = !queue || !r->slots[slot].is_sampled
+                             ? r->backend->ops->synchronize(r->backend, err)
+                             : queue->event_wait(r->backend, r->slots[slot].done, err);
+    if (!status) take_pooled(r, slot, 0);
+    return status;
 }
 
 uint64_t model_runner_num_replays(const struct model_runner *r) {

@@ -65,7 +65,8 @@ enum { MODEL_RUNNER_SLOTS = 2 };
 typedef void (*model_runner_row_fn)(void *user_data, uint32_t slot, uint32_t row,
                                     const float *logits);
 // Called for each pooled row of a batch, in order. hidden: [hidden_size] on the host, during the
-// call. The launch or sampling of such a batch waits for the device, and makes the calls.
+// call. model_runner_wait makes the calls; of a batch with many such rows (a mean of long texts)
+// the launch or sampling does, and waits for the device.
 typedef void (*model_runner_hidden_fn)(void *user_data, uint32_t slot, uint32_t row,
                                        const float *hidden);
 // Of rank 0; the other ranks have no such functions, and only take part in the gathering.

@@ -16,6 +16,8 @@ struct step_graph {
 struct slot {
     struct sample_result *results; // host [max_num_logits], then those of prompts [max_num_tokens]
     struct backend_event *done; // NULL where the backend has no events
+    char *pooled; // host [POOLED_ROWS][hidden_size] of the activations' type
+    uint32_t num_pooled; // rows there that on_hidden gets when the step is done
     bool is_sampled; // false from a launch until its sampling and `done` are enqueued
 };
 
@@ -36,7 +38,6 @@ struct model_runner {
     float *sample_scratch; // of `sampler`'s memory
     float *host_logits; // [max_num_logits][vocab_size]; NULL where the device samples
     float *row_logits; // host [vocab_size]: of a row for on_row
-    char *pooled; // host [POOLED_ROWS][hidden_size] of the activations' type
     float *hidden; // host [hidden_size]: of a row for on_hidden
     model_runner_row_fn on_row; // NULL: nobody takes them
     model_runner_hidden_fn on_hidden; // NULL: nobody takes them
