@@ -3,8 +3,8 @@
  * they come from memory, as in a step. If the device can, calls are recorded as one graph (CUDA
  * graphs). The median of several runs counts.
  *
- *   bench_device_ops [DEVICE [CSV [small|attention]]]     defaults: cuda, none
- *   small: small shapes, to try the program; attention: only this
+ *   bench_device_ops [DEVICE [CSV [small|attention|experts]]]     defaults: cuda, none
+ *   small: small shapes, to try the program; attention, experts: only this
  *
  * Prints, and writes to CSV: op, shape, microseconds, TB/s and TFLOP/s. The rates count only the
  * bytes and operations that the op cannot do without.
@@ -538,8 +538,16 @@ static void measure_attentions(struct bench *bench) {
     }
 }
 
+static void measure_all_experts(struct bench *bench) {
+    static const uint32_t tokens[] = {1,   4,   8,    16,   32,   64,   128,
+                                      256, 512, 1024, 2048, 4096, 8192, 16384};
+    for (size_t i = 0; i < ARRAY_LEN(tokens) && bench->backend->moe; i++) {
+        if (bench->shrink == 1 || tokens[i] <= 64) measure_experts(bench, tokens[i]);
+    }
+}
+
 static void measure_all(struct bench *bench) {
-    static const uint32_t rows[] = {1, 8, 16, 64, 256}, tokens[] = {1, 4, 8, 64, 256, 2048, 8192};
+    static const uint32_t rows[] = {1, 8, 16, 64, 256};
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) measure_logits(bench, rows[i]);
     for (size_t i = 0; i < ARRAY_LEN(rows) && bench->backend->sampler; i++) {
         measure_sample(bench, rows[i], false);
@@ -549,17 +557,16 @@ static void measure_all(struct bench *bench) {
     measure_rows(bench, 256);
     if (bench->shrink == 1) measure_rows(bench, 16384);
     measure_linears(bench);
-    for (size_t i = 0; i < ARRAY_LEN(tokens) && bench->backend->moe; i++) {
-        if (bench->shrink == 1 || tokens[i] <= 64) measure_experts(bench, tokens[i]);
-    }
+    measure_all_experts(bench);
 }
 
 int main(int argc, char **argv) {
     struct err err = {0};
     bool is_small = argc > 3 && strcmp(argv[3], "small") == 0;
     bool is_attention = argc > 3 && strcmp(argv[3], "attention") == 0;
-    if (argc > 4 || (argc > 3 && !is_small && !is_attention)) {
-        work_stop("want [DEVICE [CSV|none [small|attention]]]");
+    bool is_experts = argc > 3 && strcmp(argv[3], "experts") == 0;
+    if (argc > 4 || (argc > 3 && !is_small && !is_attention && !is_experts)) {
+        work_stop("want [DEVICE [CSV|none [small|attention|experts]]]");
     }
     struct bench bench = {.num_noise = (size_t)151936 * 1024, .shrink = is_small ? 16 : 1};
     const struct backend_options options = {
@@ -577,6 +584,8 @@ int main(int argc, char **argv) {
     printf("%s\n", bench.backend->description);
     if (is_attention) {
         measure_attentions(&bench);
+    } else if (is_experts) {
+        measure_all_experts(&bench);
     } else {
         measure_all(&bench);
     }

@@ -32,6 +32,7 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/experts/few_tokens.cu
       backend/cuda/experts/packed_few_tokens.cu
       backend/cuda/experts/packed_gemm_sm90.cu
+      backend/cuda/experts/spread.cu
       backend/cuda/experts/sort.cu
       backend/cuda/rows/gather_rows.cu
       backend/cuda/linear/gemm.c

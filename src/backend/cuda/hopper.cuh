@@ -129,6 +129,14 @@ __device__ __forceinline__ void copy_box(uint32_t shared, const CUtensorMap *map
                  "l"(map), "r"(column), "r"(row), "r"(barrier), "l"(policy)
                  : "memory");
 }
+// The same with a map of five dimensions; two of the coordinates are 0.
+__device__ __forceinline__ void copy_gated_box(uint32_t shared, const CUtensorMap *map, int column,
+                                               int group, int expert, uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %3, %4, %5}], [%6];" ::"r"(shared),
+                 "l"(map), "r"(column), "r"(0), "r"(group), "r"(expert), "r"(barrier)
+                 : "memory");
+}
 // Multicast: copies the box to every block of the cluster whose bit is set in `blocks`, at the same
 // shared address, and signals the barrier at the same address there.
 __device__ __forceinline__ void copy_box_to_all(uint32_t shared, const CUtensorMap *map, int column,

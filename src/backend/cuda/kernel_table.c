@@ -104,17 +104,8 @@ static bool fits_packed_few_tokens(const struct kernel_row *row, const struct ke
            cuda_experts_packed_few_bytes(job->top_k, job->inputs[1], &job->format) <= most;
 }
 
-// Tiles of 256 rows are worth it if most of them are full.
-static bool has_many_rows(const struct kernel_row *row, const struct kernel_job *job,
-                          const struct cuda_device_info *info) {
-    enum { MEAN_ROWS = 192 }; // of an expert
-    (void)row;
-    return info->shared_bytes_max >= CUDA_RING_BYTES &&
-           (uint64_t)job->rows * job->top_k >= (uint64_t)MEAN_ROWS * job->num_experts;
-}
-
-static bool fits_packed_sorted(const struct kernel_row *row, const struct kernel_job *job,
-                               const struct cuda_device_info *info) {
+static bool has_room_for_ring(const struct kernel_row *row, const struct kernel_job *job,
+                              const struct cuda_device_info *info) {
     (void)row, (void)job;
     return info->shared_bytes_max >= CUDA_RING_BYTES;
 }
@@ -201,12 +192,12 @@ static const struct kernel_row rows[] = {
 
     {OP_EXPERTS, KERNEL_FEW_TOKENS, BY_RULE, DEVICE_ANY, FORMAT_BF16, 4, 0, 0, .takes = NULL},
     {OP_EXPERTS, KERNEL_SORTED_SM90, BY_RULE, DEVICE_SM90A, FORMAT_BF16, 0, 0, 0,
-     .takes = has_many_rows},
+     .takes = has_room_for_ring},
     {OP_EXPERTS, KERNEL_SORTED, BY_RULE, DEVICE_ANY, FORMAT_BF16, 0, 0, 0, .takes = NULL},
     {OP_EXPERTS, KERNEL_PACKED_FEW_TOKENS, BY_RULE, DEVICE_ANY, FORMAT_PACKED, 4, 0, 0,
      .takes = fits_packed_few_tokens},
     {OP_EXPERTS, KERNEL_PACKED_SORTED, BY_RULE, DEVICE_SM90A, FORMAT_PACKED, 0, 0, 0,
-     .takes = fits_packed_sorted},
+     .takes = has_room_for_ring},
 };
 // clang-format on
 

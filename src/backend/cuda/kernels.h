@@ -262,7 +262,6 @@ enum {
     // Most experts of a layer: routing and sorting keep all of them in shared memory.
     CUDA_EXPERTS_MAX = 2048,
     CUDA_EXPERTS_TILE_MIN = 16, // rows of the smallest tile
-    CUDA_EXPERTS_TILE_SM90 = 256, // of experts/gemm_sm90.cu
 };
 
 // Scratch memory of `experts`. A row is a (token, slot) pair; rows are sorted by expert.
@@ -368,13 +367,18 @@ void cuda_experts_sort_launch(const struct experts_args *args, const struct cuda
 void cuda_experts_gemm_launch(const struct experts_args *args, const struct cuda_experts_view *view,
                               const struct cuda_experts_scratch *scratch, uint32_t tile_rows,
                               const struct cuda_device_info *info, cudaStream_t stream);
-// The same of many rows on sm_90, with tiles of CUDA_EXPERTS_TILE_SM90 rows: sort, a copy of the
-// sorted rows to `gathered`, this, combine. Returns false if the device refuses a launch.
+// Copies rows of x to `gathered`, in the order of experts.
+void cuda_experts_spread_launch(const struct experts_args *args,
+                                const struct cuda_experts_view *view,
+                                const struct cuda_experts_scratch *scratch,
+                                const struct cuda_device_info *info, cudaStream_t stream);
+// `experts` by wgmma: sort, spread, this, combine. Returns false if the device refuses a launch.
+uint32_t cuda_experts_sm90_tile_rows(uint32_t num_rows, uint32_t num_experts);
 bool cuda_experts_gemm_sm90_launch(const struct experts_args *args,
                                    const struct cuda_experts_view *view,
-                                   const struct cuda_experts_scratch *scratch,
+                                   const struct cuda_experts_scratch *scratch, uint32_t tile_rows,
                                    const struct cuda_device_info *info, cudaStream_t stream);
-// The same of packed weights: sort, a copy of the sorted rows to `gathered`, this, combine.
+// The same of packed weights: sort, spread, this, combine.
 uint32_t cuda_experts_packed_tile_rows(uint32_t num_rows, uint32_t num_experts);
 void cuda_experts_packed_gemm_launch(const struct experts_args *args,
                                      const struct cuda_experts_view *view,

@@ -49,7 +49,7 @@ namespace {
 // c[64][8 S] = a[64][16] b[8 S][16]^T, plus the old c if `add`. c is laid out as in multiply().
 template <int S>
 __device__ __forceinline__ void multiply_shared(float (&c)[S][4], uint64_t a, uint64_t b, int add) {
-    static_assert(S == 4 || S == 8 || S == 12 || S == 16 || S == 32, "width");
+    static_assert(S == 4 || S == 8 || S == 12 || S == 16 || S == 24 || S == 32, "width");
     if constexpr (S == 4) {
         PRODUCT("32", R0, "%16", "%17", "%18", C16(0));
     }
@@ -61,6 +61,10 @@ __device__ __forceinline__ void multiply_shared(float (&c)[S][4], uint64_t a, ui
     }
     if constexpr (S == 16) {
         PRODUCT("128", R0 ", " R1 ", " R2 ", " R3, "%64", "%65", "%66", C64(0));
+    }
+    if constexpr (S == 24) {
+        PRODUCT("192", R0 ", " R1 ", " R2 ", " R3 ", " R4 ", " R5, "%96", "%97", "%98", C64(0),
+                C32(16));
     }
     if constexpr (S == 32) {
         PRODUCT("256", R0 ", " R1 ", " R2 ", " R3 ", " R4 ", " R5 ", " R6 ", " R7, "%128", "%129",

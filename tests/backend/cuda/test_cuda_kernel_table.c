@@ -329,14 +329,16 @@ static void test_bytes_of_experts(void **state) {
     assert_int_equal(cuda_experts_bytes(&on_h200.base, &shape, WEIGHTS_NATIVE), floats);
 }
 
-// Many rows of bf16 have tiles of 256, if they are most of them full.
-static void test_experts_of_many_rows(void **state) {
+// All batches of more than 4 tokens have the same kernel, so they have the same bits.
+static void test_sorted_experts(void **state) {
     (void)state;
-    struct kernel_job job = {.op = OP_EXPERTS, .rows = 3072, .top_k = 8, .num_experts = 128};
+    struct kernel_job job = {.op = OP_EXPERTS, .rows = 5, .top_k = 8, .num_experts = 128};
     assert_int_equal(kernel_for(&job, &h200), KERNEL_SORTED_SM90);
     assert_int_equal(kernel_for(&job, &ampere), KERNEL_SORTED);
-    job.rows = 3071;
-    assert_int_equal(kernel_for(&job, &h200), KERNEL_SORTED);
+    job.rows = 8192;
+    assert_int_equal(kernel_for(&job, &h200), KERNEL_SORTED_SM90);
+    job.rows = 4;
+    assert_int_equal(kernel_for(&job, &h200), KERNEL_FEW_TOKENS);
 }
 
 static void test_formats(void **state) {
@@ -476,7 +478,7 @@ int main(void) {
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_packed_experts),
         cmocka_unit_test(test_bytes_of_experts),
-        cmocka_unit_test(test_experts_of_many_rows),
+        cmocka_unit_test(test_sorted_experts),
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_packed_formats),
         cmocka_unit_test(test_rows_of_packed_formats),

@@ -14,7 +14,8 @@
 #include "base/check.h"
 
 enum {
-    // Gives 128 experts 512 rows each if 8 are chosen: enough to hide reading the weights.
+    // Gives 128 experts 512 rows each if 8 are chosen: enough to hide reading the weights. A
+    // multiple of 4, so that the ids of a part begin where sort.cu can load four at once.
     CHUNK_TOKENS = 8192,
 };
 
@@ -273,7 +274,7 @@ static enum cuda_kernel kernel_for(const struct cuda_backend *cuda, const struct
 static uint32_t tile_rows_of(enum cuda_kernel kernel, uint32_t rows, uint32_t num_experts) {
     switch (kernel) {
     case KERNEL_SORTED_SM90:
-        return CUDA_EXPERTS_TILE_SM90;
+        return cuda_experts_sm90_tile_rows(rows, num_experts);
     case KERNEL_PACKED_SORTED:
         return cuda_experts_packed_tile_rows(rows, num_experts);
     default:
@@ -286,18 +287,17 @@ static void run_sorted(struct cuda_backend *cuda, enum cuda_kernel kernel,
                        const struct cuda_experts_scratch *scratch) {
     uint32_t rows = args->num_tokens * args->top_k;
     uint32_t tile_rows = tile_rows_of(kernel, rows, view->shape.num_experts);
-    const struct gather_rows_args gather = {.x = args->x,
-                                            .index = scratch->source,
-                                            .out = scratch->gathered,
-                                            .rows = rows,
-                                            .cols = view->shape.hidden};
+    CHECK((uintptr_t)args->ids % 16 == 0, "ids at %p", (const void *)args->ids);
     cuda_experts_sort_launch(args, view, scratch, tile_rows, &cuda->info, cuda->stream);
-    if (kernel != KERNEL_SORTED) cuda_gather_rows_launch(&gather, cuda->stream);
+    if (kernel != KERNEL_SORTED) {
+        cuda_experts_spread_launch(args, view, scratch, &cuda->info, cuda->stream);
+    }
     if (kernel == KERNEL_PACKED_SORTED) {
         cuda_experts_packed_gemm_launch(args, view, scratch, tile_rows, &cuda->info, cuda->stream);
     } else if (kernel == KERNEL_SORTED) {
         cuda_experts_gemm_launch(args, view, scratch, tile_rows, &cuda->info, cuda->stream);
-    } else if (!cuda_experts_gemm_sm90_launch(args, view, scratch, &cuda->info, cuda->stream)) {
+    } else if (!cuda_experts_gemm_sm90_launch(args, view, scratch, tile_rows, &cuda->info,
+                                              cuda->stream)) {
         cuda_fail(cuda, "a product of experts was refused");
     }
     cuda_experts_combine_launch(args, view, scratch, &cuda->info, cuda->stream);

@@ -32,11 +32,11 @@ struct ring_params {
 };
 
 // SHARERS: blocks of a cluster that copy to each other's ring. A stage is free when all of them
-// have read it.
-template <int WIDTH_, int SHARERS_> struct ring {
+// have read it. RESERVED: bytes of shared memory for other things.
+template <int WIDTH_, int SHARERS_, int RESERVED = 1024> struct ring {
     static constexpr int WIDTH = WIDTH_, SHARERS = SHARERS_;
     static constexpr int STAGE_BYTES = LEFT_BYTES + WIDTH * INPUTS_BYTES;
-    static constexpr int FIT = (SHARED_MAX - 1024) / STAGE_BYTES;
+    static constexpr int FIT = (SHARED_MAX - RESERVED) / STAGE_BYTES;
     static constexpr int STAGES = FIT < STAGES_MAX ? FIT : STAGES_MAX;
     using place = ring_place<STAGES>;
     using sums = float[WIDTH / 8][4]; // of a warpgroup's thread
@@ -74,8 +74,12 @@ template <int WIDTH_, int SHARERS_> struct ring {
         }
     }
 
-    // c[WIDTH / 8][..]: products of this warpgroup's 64 rows over the next steps. `at` moves on.
-    __device__ __forceinline__ void multiply(sums &c, place &at, int num_steps, int group) const {
+    // c: products of this warpgroup's 64 rows with the first 8 S of the right operand, over the
+    // next steps. `at` moves on.
+    template <int S>
+    __device__ __forceinline__ void multiply(float (&c)[S][4], place &at, int num_steps,
+                                             int group) const {
+        static_assert(S <= WIDTH / 8, "the right operand has so many rows");
         uint32_t before = 0;
         for (int k = 0; k < num_steps; k++) {
             uint32_t stage = stages + at.stage * STAGE_BYTES;
