@@ -503,6 +503,9 @@ struct project_in_args {
     uint32_t rows;
     bool is_gated;
     enum activation activation; // with is_gated
+    // The only reader of `out`: the next op but those that read the residual alone is project_out
+    // of this linear, by the same rows. A backend may leave the activation to it. NULL: not known.
+    const struct linear *reader;
     float eps;
 };
 

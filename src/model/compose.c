@@ -97,6 +97,7 @@ void compose_project_in(struct pass *pass, const struct project_in *in) {
         .rows = rows,
         .is_gated = is_gated,
         .activation = in->activation,
+        .reader = in->reader,
         .eps = d->config->rms_norm_eps,
     };
     const struct backend_fusion *fusion = fusion_of(d->backend);
@@ -117,6 +118,11 @@ void compose_project_in(struct pass *pass, const struct project_in *in) {
                                                       .activation = in->activation});
 }
 
+// With several ranks the result is one part of a sum, which comm adds to the residual.
+bool compose_is_fused_out(const struct pass *pass, const struct block_end *end) {
+    return pass->d->comm->world_size == 1 && !end->norm && end->factor == 1;
+}
+
 void compose_project_out(struct pass *pass, const struct linear *linear, const void *x,
                          const struct block_end *end) {
     struct decoder *d = pass->d;
@@ -124,8 +130,7 @@ void compose_project_out(struct pass *pass, const struct linear *linear, const v
     uint32_t rows = pass->step->num_tokens;
     const struct project_out_args fused = {
         .linear = linear, .x = x, .residual = w->residual, .projected = w->projected, .rows = rows};
-    // With several ranks this result is one part of a sum, which comm adds to the residual.
-    bool is_whole = d->comm->world_size == 1 && !end->norm && end->factor == 1;
+    bool is_whole = compose_is_fused_out(pass, end);
     const struct backend_fusion *fusion = fusion_of(d->backend);
     if (is_whole && fusion->project_out && fusion->project_out(d->backend, &fused)) return;
     d->backend->ops->linear(

@@ -31,6 +31,7 @@ struct project_in {
     bool is_gated;
     uint32_t gated_size; // with is_gated: of a half
     enum activation activation; // with is_gated
+    const struct linear *reader; // as in project_in_args
 };
 void compose_project_in(struct pass *pass, const struct project_in *in);
 
@@ -39,6 +40,8 @@ struct block_end {
     const float *norm; // NULL: none
     float factor;
 };
+// Whether compose_project_out of that end may be the backend's project_out.
+bool compose_is_fused_out(const struct pass *pass, const struct block_end *end);
 // y = linear(x).
 void compose_project_out(struct pass *pass, const struct linear *linear, const void *x,
                          const struct block_end *end);

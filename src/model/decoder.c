@@ -166,15 +166,17 @@ static void dense_mlp(struct pass *pass, uint32_t layer_index) {
     const struct decoder_layer *layer = &pass->d->layers[layer_index];
     const struct layer *described = &pass->d->table->layers[layer_index];
     const struct decoder_workspace *w = &pass->d->workspace;
+    const struct block_end end = {layer->mlp_post_norm, described->residual_scale};
+    bool is_fused = compose_is_fused_out(pass, &end);
     compose_project_in(pass, &(struct project_in){.linear = layer->gate_up,
                                                   .norm = layer->mlp_norm,
                                                   .out = w->activated,
                                                   .is_gated = true,
                                                   .gated_size = described->mlp_factor *
                                                                 pass->d->shape.intermediate_size,
-                                                  .activation = described->activation});
-    compose_project_out(pass, layer->down, w->activated,
-                        &(struct block_end){layer->mlp_post_norm, described->residual_scale});
+                                                  .activation = described->activation,
+                                                  .reader = is_fused ? layer->down : NULL});
+    compose_project_out(pass, layer->down, w->activated, &end);
 }
 
 // x *= sigmoid(shared_gate(hidden)).

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/linear/e4m3_run.h"
 #include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/linear/packed_load.h"
@@ -314,6 +315,7 @@ static enum status cuda_weights_finish(struct backend *backend, struct err *err)
     enum status status = cuda->staging ? cuda_staging_finish(cuda->staging, err) : OK;
     cuda_staging_destroy(cuda->staging);
     cuda->staging = NULL;
+    if (!status) cuda_e4m3_keep_plain(cuda);
     return status;
 }
 

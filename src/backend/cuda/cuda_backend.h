@@ -21,6 +21,10 @@ struct cuda_staging; // staging.h
 struct cuda_step {
     int cluster_size; // as in struct cuda_attention_choice; of the last attention_begin
     bool is_compact; // likewise; of the last project_in
+    // Of project_in: the kernel of the linear that reads the result does the gating. Then where
+    // gate and up are until that linear runs, else NULL.
+    bool leaves_gating;
+    const void *gate_up;
     // the step has launched an attention, which waits before it reads (rule 5 of handover.cuh)
     bool has_attended;
 };
@@ -40,7 +44,7 @@ struct cuda_backend {
     // dev [unpacked_bytes]: scratch for the largest packed linear as bf16, or for rounded rows of x
     void *unpacked;
     size_t unpacked_bytes;
-    size_t plain_bytes; // of all linears' codes as plain rows
+    struct linear *waiting; // list of linears whose codes may be kept as plain rows too
     struct cuda_step step;
     enum status failure; // sticky: after a failed kernel or copy nothing more runs
     char failure_text[256];

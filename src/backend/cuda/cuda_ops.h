@@ -12,6 +12,7 @@ struct linear {
     void *bias; // dev bf16 [out] or NULL
     uint32_t out, in;
     struct weight_format format; // in which it is kept
+    struct linear *next_waiting; // in cuda_backend.waiting
     bool shares_scales; // as in cuda_linear_view
 };
 

@@ -69,14 +69,18 @@ static bool fits_packed_few_rows(const struct kernel_row *row, const struct kern
                (size_t)info->shared_bytes_max;
 }
 
-// Rounded rows lie in the scratch memory that packed weights have for their form in bf16. For 16
-// rows, and their results, it is always enough.
+// Rounded rows lie in the scratch memory that packed weights have for their form in bf16, beside
+// the codes as plain rows if the linear does not keep those.
 static bool fits_e4m3(const struct kernel_row *row, const struct kernel_job *job,
                       const struct cuda_device_info *info) {
     (void)row, (void)info;
-    uint32_t rows_min = job->format.group ? CUDA_E4M3_ROWS_OF_BLOCKS : CUDA_E4M3_ROWS;
-    return job->has_plain && job->rows >= rows_min && job->out % CUDA_E4M3_UNIT == 0 &&
-           job->in <= CUDA_E4M3_INPUTS &&
+    uint32_t group = job->format.group;
+    uint32_t rows_min = cuda_e4m3_rows_min(job->out, job->in, group, job->has_plain);
+    size_t weights = (size_t)job->out * job->in, room = weights * sizeof(uint16_t);
+    if (!job->has_plain) room -= weights;
+    return job->rows >= rows_min && (!group || job->has_block_scales) &&
+           job->out % CUDA_E4M3_UNIT == 0 && job->in <= CUDA_E4M3_INPUTS &&
+           CUDA_E4M3_UNIT * cuda_e4m3_row_bytes(job->out, job->in, group, true) <= room &&
            !(job->features & FEATURE_GATED && job->features & FEATURE_ADDED);
 }
 

@@ -77,7 +77,7 @@ struct kernel_job {
     uint32_t features; // bits of enum kernel_feature
     struct weight_format format; // OP_LINEAR, OP_EXPERTS
     uint32_t out, in; // OP_LINEAR: of the matrix
-    bool has_plain; // OP_LINEAR: it has its codes as plain rows (linear/e4m3.h)
+    bool has_plain, has_block_scales; // OP_LINEAR: its view has them
     // OP_EXPERTS; inputs: of gate and up, and of down, as they are kept
     uint32_t top_k, num_experts, inputs[2];
     uint32_t split; // OP_LINEAR: blocks that divide the inputs; 1 unless a contest asks

@@ -409,8 +409,9 @@ static void test_rows_of_packed_formats(void **state) {
     }
 }
 
-// Where the checkpoint rounds inputs, codes are multiplied by codes: by cuBLASLt, which wants plain
-// rows and 16 outputs at a time.
+// Where the checkpoint rounds inputs, codes are multiplied by codes: by cuBLASLt, which wants 16
+// outputs at a time and scales of whole outputs or blocks. For few rows it takes too long to write
+// the codes as plain rows first.
 static void test_rounded_inputs(void **state) {
     (void)state;
     for (uint32_t group = 0; group <= 128; group += 128) {
@@ -418,6 +419,7 @@ static void test_rounded_inputs(void **state) {
         struct kernel_job job = linear_of(first, 4096, 4096, FEATURE_NORM);
         job.format = (struct weight_format){8, group, 0, WEIGHT_CODE_E4M3, false, true};
         job.has_plain = true;
+        job.has_block_scales = group != 0;
         assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
         job.features = GATED;
         assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
@@ -432,13 +434,36 @@ static void test_rounded_inputs(void **state) {
         assert_int_equal(kernel_for(&job, &h200), KERNEL_UNPACKED);
         job.features = 0;
         job.has_plain = false;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
+        job.rows = CUDA_E4M3_ROWS_NOT_PLAIN - 1;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_PACKED_BATCH);
+        // No room for 16 rows beside the plain codes.
+        job.rows = 2048, job.out = 16;
         assert_int_equal(kernel_for(&job, &h200), KERNEL_UNPACKED);
-        job.has_plain = true;
+        job.out = 4096, job.has_block_scales = false;
+        assert_int_equal(kernel_for(&job, &h200), group ? KERNEL_UNPACKED : KERNEL_E4M3);
+        job.has_plain = true, job.has_block_scales = group != 0;
         job.format.rounds_inputs = false;
         assert_int_equal(kernel_for(&job, &h200), KERNEL_UNPACKED);
         job.format.rounds_inputs = true;
         job.out = 4104;
         assert_int_equal(kernel_for(&job, &h200), KERNEL_UNPACKED);
+    }
+}
+
+// Scales of blocks: large matrices and those of many inputs sooner.
+static void test_rounded_inputs_of_blocks(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t first, out, in;
+    } cases[] = {{65, 6144, 4096}, {33, 24576, 4096}, {9, 4096, 12288}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct kernel_job job = linear_of(cases[i].first, cases[i].out, cases[i].in, PLAIN);
+        job.format = (struct weight_format){8, 128, 0, WEIGHT_CODE_E4M3, false, true};
+        job.has_plain = job.has_block_scales = true;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
+        job.rows--;
+        assert_int_not_equal(kernel_for(&job, &h200), KERNEL_E4M3);
     }
 }
 
@@ -483,6 +508,7 @@ int main(void) {
         cmocka_unit_test(test_packed_formats),
         cmocka_unit_test(test_rows_of_packed_formats),
         cmocka_unit_test(test_rounded_inputs),
+        cmocka_unit_test(test_rounded_inputs_of_blocks),
         cmocka_unit_test(test_inputs_of_packed_few_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

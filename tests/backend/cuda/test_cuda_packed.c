@@ -32,6 +32,7 @@ static const struct packed_case cases[] = {
     {{WEIGHT_CODE_E4M3, 128, false, true}, {80, 128}, 640, false},
     {{WEIGHT_CODE_E4M3, 0, false, true}, {160, 96}, 512, false},
     {{WEIGHT_CODE_E4M3, 0, false, true}, {48, 48}, 512, false},
+    {{WEIGHT_CODE_E4M3, 128, false, true}, {128, 128}, CUDA_E4M3_DEEP, true},
     {{WEIGHT_CODE_INT4, 128, false, false}, {128, 128}, 1024, false},
     {{WEIGHT_CODE_INT4, 128, true, false}, {80, 64}, 512, false},
     {{WEIGHT_CODE_INT4, 64, true, false}, {64, 80}, 384, false},
@@ -50,6 +51,8 @@ static const struct packed_case cases[] = {
     {{WEIGHT_CODE_E2M1, 16, false, false}, {48, 96}, 640, false},
     {{WEIGHT_CODE_IQ4, 32, false, false}, {64, 80}, 512, false},
 };
+
+static bool keeps_plain = true; // codes as plain rows
 
 // A linear on the device, and the values that it stands for.
 struct packed_linear {
@@ -102,7 +105,11 @@ static struct packed_linear packed_make(struct backend *backend, const struct pa
     }
     struct weight_format format = weight_format_packed(c->form, FIRST_COL);
     assert_true(backend->ops->has_format(backend, format));
-    p.linear = linear_of(backend, &(struct linear_spec){slices, biases, 2, format});
+    struct err err = {0};
+    const struct linear_spec spec = {slices, biases, 2, format};
+    assert_int_equal(backend->ops->linear_create(backend, &spec, &p.linear, &err), OK);
+    if (!keeps_plain && backend->queue) cuda_backend_of(backend)->waiting = NULL;
+    assert_true(!backend->queue || !backend->queue->weights_finish(backend, &err));
     size_t bytes = backend->ops->linear_bytes(backend, p.out, p.in, false, format);
     assert_true(bytes < (size_t)p.out * p.in * sizeof(uint16_t)); // it stays packed
     coded_free(&parts[0]);
@@ -127,9 +134,10 @@ static float rounded_to_e4m3(float x) {
 static void round_inputs(struct backend *backend, const struct packed_case *c, uint32_t rows,
                          float *x) {
     uint32_t group = c->form.group ? c->form.group : c->in;
-    bool has_kernel = cuda_backend_of(backend)->info.encode_tensor_map != NULL;
+    bool has_kernel = backend->queue && cuda_backend_of(backend)->info.encode_tensor_map;
     bool has_scales = !c->form.group || c->shares;
-    uint32_t rows_min = c->form.group ? CUDA_E4M3_ROWS_OF_BLOCKS : CUDA_E4M3_ROWS;
+    uint32_t out = c->out[0] + c->out[1];
+    uint32_t rows_min = cuda_e4m3_rows_min(out, c->in, c->form.group, keeps_plain);
     if (!c->form.rounds_inputs || rows < rows_min || !has_kernel || !has_scales) return;
     for (uint32_t begin = 0; begin < c->in; begin += group) {
         float largest = 0;
@@ -311,6 +319,83 @@ static void test_fused(void **state) {
     }
 }
 
+// Codes that are written as plain rows each time.
+static void test_codes_not_kept_plain(void **state) {
+    const struct device_pair *pair = *state;
+    keeps_plain = false; // as if there were no memory
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        if (!cases[i].form.rounds_inputs) continue;
+        struct packed_linear p = packed_make(pair->device, &cases[i], 100 * i + 30);
+        for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
+            check_plain(pair->device, &cases[i], &p, row_counts[r], false);
+            if (!pair->device->fusion || !pair->device->fusion->project_in) continue;
+            check_in(pair->device, &cases[i], &p, row_counts[r]);
+            check_out(pair->device, &cases[i], &p, row_counts[r]);
+        }
+        packed_free(pair->device, &p);
+    }
+    keeps_plain = true;
+}
+
+// A gated linear and the only reader of its result have the same bits as without that knowledge.
+static void test_reader(void **state) {
+    const struct device_pair *pair = *state;
+    struct backend *b = pair->device;
+    if (!b->fusion || !b->fusion->project_in) skip();
+    const struct packed_case wide[] = {
+        {{WEIGHT_CODE_E4M3, 128, false, true}, {512, 512}, 256, true},
+        {{WEIGHT_CODE_E4M3, 0, false, true}, {512, 512}, 256, false}};
+    const struct packed_case back[] = {
+        {{WEIGHT_CODE_E4M3, 128, false, true}, {128, 128}, 512, true},
+        {{WEIGHT_CODE_E4M3, 0, false, true}, {128, 128}, 512, false}};
+    for (size_t i = 0; i < ARRAY_LEN(wide); i++) {
+        struct packed_linear up = packed_make(b, &wide[i], 7), down = packed_make(b, &back[i], 8);
+        for (size_t r = 0; r < ARRAY_LEN(row_counts); r++) {
+            uint32_t rows = row_counts[r];
+            struct ops_rng rng = ops_rng_of(rows + 3);
+            float *x = bf16_values(&rng, (size_t)rows * up.in, 1), *got[2];
+            float *norm = bf16_values(&rng, up.in, 0.2f);
+            struct tensor weights = tensor_raw(b, norm, up.in * sizeof *norm);
+            for (int knows = 0; knows < 2; knows++) {
+                struct tensor residual = tensor_of(b, x, (size_t)rows * up.in);
+                struct tensor hidden = tensor_nan(b, (size_t)rows * up.in);
+                struct tensor both = tensor_nan(b, (size_t)rows * up.out);
+                struct tensor to = tensor_nan(b, (size_t)rows * down.in);
+                const struct project_in_args in = {.linear = up.linear,
+                                                   .residual = residual.dev,
+                                                   .norm = weights.dev,
+                                                   .out = to.dev,
+                                                   .hidden = hidden.dev,
+                                                   .gate_up = both.dev,
+                                                   .rows = rows,
+                                                   .is_gated = true,
+                                                   .reader = knows ? down.linear : NULL,
+                                                   .eps = 1e-6f};
+                assert_true(b->fusion->project_in(b, &in));
+                const struct project_out_args out = {.linear = down.linear,
+                                                     .x = to.dev,
+                                                     .residual = residual.dev,
+                                                     .projected = hidden.dev,
+                                                     .rows = rows};
+                assert_true(b->fusion->project_out(b, &out));
+                got[knows] = tensor_read(&residual);
+                tensor_free(&to);
+                tensor_free(&both);
+                tensor_free(&hidden);
+                tensor_free(&residual);
+            }
+            ops_assert_same_bits(got[1], got[0], rows, up.in, "with a reader");
+            free(got[0]);
+            free(got[1]);
+            free(norm);
+            free(x);
+            tensor_free(&weights);
+        }
+        packed_free(b, &up);
+        packed_free(b, &down);
+    }
+}
+
 // Rows of the table are the decoded values as bf16; rows of other ranks are 0.
 static void test_embeddings(void **state) {
     const struct device_pair *pair = *state;
@@ -343,6 +428,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_fused),
+        cmocka_unit_test(test_codes_not_kept_plain),
+        cmocka_unit_test(test_reader),
         cmocka_unit_test(test_embeddings),
     };
     return device_pair_run(argc, argv, "cuda packed", tests, ARRAY_LEN(tests));

@@ -2,8 +2,9 @@
  * rows of x become e4m3 too, and the tensor cores multiply codes by codes. linear/round_rows.cu
  * makes the codes of x, cuBLASLt multiplies.
  *
- * cuBLASLt wants the codes of weights as plain rows. A linear has them beside its packed form while
- * all of them take no more than a small part of the device's memory (cuda_e4m3_add_plain). */
+ * cuBLASLt wants the codes of weights as plain rows. Linears have them beside their packed form if
+ * all of them take no more than a small part of the memory that is left (cuda_e4m3_keep_plain).
+ * Else they are written to scratch memory each time. */
 #ifndef BACKEND_CUDA_LINEAR_E4M3_H
 #define BACKEND_CUDA_LINEAR_E4M3_H
 
@@ -16,10 +17,16 @@ extern "C" {
 enum {
     CUDA_E4M3_UNIT = 16, // rows that cuBLASLt takes a multiple of
     CUDA_E4M3_INPUTS = 32768, // most inputs
-    // Fewer rows are faster by linear/packed_batch_sm90.cu; where scales are of outputs, and where
-    // they are of blocks.
+    // Fewer rows are faster by linear/packed_batch_sm90.cu. Where scales are of outputs; where they
+    // are of blocks, in matrices of few weights, of more, and with many inputs; and where the codes
+    // must be written as plain rows first.
     CUDA_E4M3_ROWS = 65,
-    CUDA_E4M3_ROWS_OF_BLOCKS = 33,
+    CUDA_E4M3_ROWS_OF_BLOCKS = 65,
+    CUDA_E4M3_ROWS_LARGE = 33,
+    CUDA_E4M3_ROWS_DEEP = 9,
+    CUDA_E4M3_ROWS_NOT_PLAIN = 257,
+    CUDA_E4M3_LARGE = 64 << 20, // weights
+    CUDA_E4M3_DEEP = 8192, // inputs
 };
 
 // Rows of x as codes. A scale is that of a group of CUDA_PACKED_BLOCK inputs of a row, or that of a
@@ -29,6 +36,15 @@ struct cuda_rounded_rows {
     float *scales; // dev [in / CUDA_PACKED_BLOCK][scales_stride], or [rows]
     uint32_t scales_stride; // 0: a scale for each row
 };
+
+// The fewest rows of x that are rounded.
+static inline uint32_t cuda_e4m3_rows_min(uint32_t out, uint32_t in, uint32_t group,
+                                          bool has_plain) {
+    if (!has_plain) return CUDA_E4M3_ROWS_NOT_PLAIN;
+    if (!group) return CUDA_E4M3_ROWS;
+    if (in >= CUDA_E4M3_DEEP) return CUDA_E4M3_ROWS_DEEP;
+    return (size_t)out * in >= CUDA_E4M3_LARGE ? CUDA_E4M3_ROWS_LARGE : CUDA_E4M3_ROWS_OF_BLOCKS;
+}
 
 static inline uint32_t cuda_e4m3_padded(uint32_t rows) {
     return (rows + CUDA_E4M3_UNIT - 1) / CUDA_E4M3_UNIT * CUDA_E4M3_UNIT;
@@ -42,9 +58,10 @@ static inline size_t cuda_e4m3_row_bytes(uint32_t out, uint32_t in, uint32_t gro
 }
 
 // Rounds args->rows rows of args->x, after the RMS norm if args->norm says so. The norm's result is
-// rounded to bf16 first, as rows/rms_norm.cu stores it.
+// rounded to bf16 first, as rows/rms_norm.cu stores it. With `gate_up`, dev bf16 [rows][2 in], x is
+// silu(first half) * second half, rounded to bf16 too, and args->x is not read.
 void cuda_round_rows_launch(const struct cuda_rounded_rows *to,
-                            const struct cuda_few_rows_linear *args,
+                            const struct cuda_few_rows_linear *args, const void *gate_up,
                             const struct cuda_device_info *info, cudaStream_t stream);
 
 #ifdef __cplusplus

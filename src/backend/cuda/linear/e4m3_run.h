@@ -6,10 +6,17 @@
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/linear/e4m3.h"
 
-// `few` has x and its norm, `task` the same linear and its result.
+// `few` has x and its norm, `task` the same linear and its result. If cuda->step.leaves_gating, a
+// gated result stays gate and up in task->scratch, and is remembered in cuda->step.gate_up for the
+// next call, whose x it is.
 void cuda_e4m3_run(struct cuda_backend *cuda, const struct cuda_few_rows_linear *few,
                    const struct cuda_linear_task *task);
-// Keeps the linear's codes as plain rows too, if memory allows.
-void cuda_e4m3_add_plain(struct cuda_backend *cuda, struct linear *linear);
+// Notes a new linear, if its codes are of use as plain rows.
+void cuda_e4m3_wait(struct cuda_backend *cuda, struct linear *linear);
+// Forgets a linear that is to be freed.
+void cuda_e4m3_forget(struct cuda_backend *cuda, const struct linear *linear);
+// Behind the last of a model's weights: keeps the codes of all noted linears as plain rows too, if
+// that takes no more than a small part of the memory that is left.
+void cuda_e4m3_keep_plain(struct cuda_backend *cuda);
 
 #endif

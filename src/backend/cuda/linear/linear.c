@@ -50,8 +50,8 @@ enum status cuda_linear_create(struct backend *backend, const struct linear_spec
     status = copy_parts(cuda, spec, linear, is_packed, err);
     if (!status && is_packed) status = cuda_packed_load(cuda, spec, linear, err);
     if (!status && is_packed) status = cuda_packed_grow_unpacked(cuda, linear, err);
-    if (!status && is_packed) cuda_e4m3_add_plain(cuda, linear);
     if (status) goto fail;
+    if (is_packed) cuda_e4m3_wait(cuda, linear);
     *out = linear;
     return OK;
 fail:
@@ -61,13 +61,11 @@ fail:
 
 void cuda_linear_destroy(struct backend *backend, struct linear *linear) {
     if (!linear) return;
+    cuda_e4m3_forget(cuda_backend_of(backend), linear);
     cudaFree(linear->weight);
     cudaFree(linear->scales);
     cudaFree(linear->block_scales);
-    if (linear->plain) {
-        cuda_backend_of(backend)->plain_bytes -= (size_t)linear->out * linear->in;
-        cudaFree(linear->plain);
-    }
+    cudaFree(linear->plain);
     cudaFree(linear->bias);
     free(linear);
 }
@@ -94,6 +92,7 @@ static struct kernel_job job_of(const struct linear *linear, uint32_t rows, uint
                                .out = linear->out,
                                .in = linear->in,
                                .has_plain = linear->plain != NULL,
+                               .has_block_scales = linear->block_scales != NULL,
                                .split = 1};
 }
 
@@ -191,6 +190,12 @@ static void run_norm(struct cuda_backend *cuda, const struct project_in_args *ar
     cuda_rms_norm_launch(&norm, &cuda->info, cuda->stream);
 }
 
+static const struct kernel_row *row_of_project_out(const struct cuda_backend *cuda,
+                                                   const struct linear *linear, uint32_t rows) {
+    const struct kernel_job job = job_of(linear, rows, FEATURE_ADDED);
+    return row_for(cuda, &job);
+}
+
 bool cuda_project_in(struct backend *backend, const struct project_in_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     if (args->activation != ACTIVATION_SILU) return false;
@@ -203,6 +208,9 @@ bool cuda_project_in(struct backend *backend, const struct project_in_args *args
     bool has_norm = row != NULL;
     if (args->norm && !has_norm) run_norm(cuda, args);
     if (!has_norm) row = row_for(cuda, &plain);
+    cuda->step.leaves_gating =
+        args->is_gated && args->reader && row->kernel == KERNEL_E4M3 &&
+        row_of_project_out(cuda, args->reader, args->rows)->kernel == KERNEL_E4M3;
     cuda->step.is_compact = row->kernel == KERNEL_FEW_ROWS_SM90;
     const struct cuda_few_rows_linear few = {.linear = cuda_linear_view_of(args->linear),
                                              .x = has_norm ? args->residual : args->hidden,
@@ -217,11 +225,11 @@ bool cuda_project_in(struct backend *backend, const struct project_in_args *args
 
 bool cuda_project_out(struct backend *backend, const struct project_out_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    const struct kernel_job job = job_of(args->linear, args->rows, FEATURE_ADDED);
+    const struct kernel_row *row = row_of_project_out(cuda, args->linear, args->rows);
     const struct cuda_few_rows_linear few = {.linear = cuda_linear_view_of(args->linear),
                                              .x = args->x,
                                              .residual = args->residual,
                                              .rows = args->rows};
-    run(cuda, row_for(cuda, &job), &few, args->projected);
+    run(cuda, row, &few, args->projected);
     return true;
 }

@@ -1,12 +1,13 @@
 /* Rows of x rounded to e4m3 (linear/e4m3.h):
  *
- *   x' = norm ? bf16(x * norm / sqrt(mean(x^2) + eps)) : x
+ *   x' = norm ? bf16(x * norm / sqrt(mean(x^2) + eps)) : x, or bf16(silu(gate) * up)
  *   scale = max |x'| / 448, of each 128 inputs or of the row;  code = e4m3(x' / scale)
  *
- * Bytes: 3 x rows x in. Launch: a block per row, 16 inputs per thread and turn. The row stays in
- * registers. */
+ * Bytes: 3 x rows x in, or 5 of gate and up. Launch: a block per row, 16 inputs per thread and
+ * turn. The row stays in registers. */
 #include <cuda_fp8.h>
 
+#include "backend/cuda/activation.cuh"
 #include "backend/cuda/linear/e4m3.h"
 #include "backend/cuda/rows/row_norm.cuh"
 
@@ -19,7 +20,7 @@ constexpr int GROUP_THREADS = CUDA_PACKED_BLOCK / INPUTS;
 constexpr float LARGEST = 448, TINY = 0x1p-100f; // of a code; what becomes 0
 
 struct round_params {
-    const uint4 *x; // [rows][in / 8]
+    const uint4 *x; // [rows][in / 8], or gate and up [rows][2][in / 8]
     const float4 *norm; // [in / 4] or NULL
     uint4 *codes; // [rows][in / 16]
     float *scales;
@@ -67,7 +68,16 @@ __device__ __forceinline__ uint32_t block_largest(uint32_t value) {
     return all;
 }
 
-template <int TURNS>
+__device__ __forceinline__ uint32_t gate_pair(uint32_t gate, uint32_t up) {
+    return pack_bf16(activated(ACTIVATION_SILU, bf16_low(gate), bf16_low(up)),
+                     activated(ACTIVATION_SILU, bf16_high(gate), bf16_high(up)));
+}
+__device__ __forceinline__ uint4 gate_eight(uint4 gate, uint4 up) {
+    return make_uint4(gate_pair(gate.x, up.x), gate_pair(gate.y, up.y), gate_pair(gate.z, up.z),
+                      gate_pair(gate.w, up.w));
+}
+
+template <int TURNS, bool GATED>
 __global__ void __launch_bounds__(THREADS_MAX)
     round_rows_kernel(const __grid_constant__ round_params p) {
     let_next_start();
@@ -80,8 +90,12 @@ __global__ void __launch_bounds__(THREADS_MAX)
     for (int t = 0; t < TURNS; t++) {
         int i = t * blockDim.x + threadIdx.x;
         if (i >= p.chunks) break;
-        v[t][0] = of_step(p.x)[(start + i) * 2];
-        v[t][1] = of_step(p.x)[(start + i) * 2 + 1];
+        const uint4 *from = of_step(p.x) + (GATED ? start * 4 : start * 2) + i * 2;
+        v[t][0] = from[0], v[t][1] = from[1];
+        if (GATED) {
+            const uint4 *up = from + p.chunks * 2;
+            v[t][0] = gate_eight(v[t][0], up[0]), v[t][1] = gate_eight(v[t][1], up[1]);
+        }
         sum += sum_of_squares(v[t][0]) + sum_of_squares(v[t][1]);
     }
     uint32_t largest[TURNS] = {}, of_row = 0;
@@ -118,13 +132,20 @@ __global__ void __launch_bounds__(THREADS_MAX)
     }
 }
 
+template <int TURNS>
+void launch(const round_params &p, bool is_gated, uint32_t rows, int threads,
+            const cuda_device_info *info, cudaStream_t stream) {
+    auto kernel = is_gated ? round_rows_kernel<TURNS, true> : round_rows_kernel<TURNS, false>;
+    launch_dependent(kernel, dim3(rows), threads, 0, info, stream, p);
+}
+
 } // namespace
 
 extern "C" void cuda_round_rows_launch(const struct cuda_rounded_rows *to,
-                                       const struct cuda_few_rows_linear *args,
+                                       const struct cuda_few_rows_linear *args, const void *gate_up,
                                        const struct cuda_device_info *info, cudaStream_t stream) {
     round_params p = {};
-    p.x = static_cast<const uint4 *>(args->x);
+    p.x = static_cast<const uint4 *>(gate_up ? gate_up : args->x);
     p.norm = reinterpret_cast<const float4 *>(args->norm);
     p.codes = static_cast<uint4 *>(to->codes);
     p.scales = to->scales;
@@ -132,8 +153,12 @@ extern "C" void cuda_round_rows_launch(const struct cuda_rounded_rows *to,
     p.scales_stride = static_cast<int>(to->scales_stride);
     p.eps = args->eps;
     int threads = p.chunks < THREADS_MAX ? (p.chunks + 31) / 32 * 32 : THREADS_MAX;
-    auto kernel = p.chunks <= threads       ? round_rows_kernel<1>
-                  : p.chunks <= 2 * threads ? round_rows_kernel<2>
-                                            : round_rows_kernel<TURNS_MAX>;
-    launch_dependent(kernel, dim3(args->rows), threads, 0, info, stream, p);
+    bool is_gated = gate_up != nullptr;
+    if (p.chunks <= threads) {
+        launch<1>(p, is_gated, args->rows, threads, info, stream);
+    } else if (p.chunks <= 2 * threads) {
+        launch<2>(p, is_gated, args->rows, threads, info, stream);
+    } else {
+        launch<TURNS_MAX>(p, is_gated, args->rows, threads, info, stream);
+    }
 }
