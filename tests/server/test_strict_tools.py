@@ -139,7 +139,7 @@ class StrictTools(Scripted):
     def test_faults_beside_tools_are_blamed_on_what_has_them(self):
         """The sentence is the one of a request without tools."""
         for form in ({"guided_regex": "(a"}, {"guided_grammar": "root ::= x"}, {"guided_json": UNENFORCEABLE},
-                     {"guided_choice": [""]}, {"structured_outputs": {"regex": 5}},
+                     {"structured_outputs": {"choice": []}}, {"structured_outputs": {"regex": 5}},
                      {"structured_outputs": {"json_object": "yes"}}, {"guided_json": 1}):
             alone = self.server.post(CHAT, self.body("<|plain|>", **form))
             self.check_error(alone, 400, "structured_outputs")

@@ -293,7 +293,7 @@ class HarmonyTokens(Scripted):
         self.assertEqual((message["reasoning"], json.loads(message["content"])), ("They want a sum.", {"a": 7}))
 
     def test_faults_of_the_final_channels_form(self):
-        for form, sentence in (({"choice": [""]}, "choice: choice 0 is empty"), ({"choice": "a"}, "choice is a string")):
+        for form, sentence in (({"choice": []}, "choice: the list of choices is empty"), ({"choice": "a"}, "choice is a string")):
             status, body = self.server.post(CHAT, self.body("", structured_outputs=form))
             self.assertEqual((status, body["error"]["param"]), (400, "structured_outputs"), body)
             self.assertTrue(body["error"]["message"].startswith("structured_outputs: " + sentence), body)
