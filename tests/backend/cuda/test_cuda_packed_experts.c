@@ -40,6 +40,10 @@ static const struct packed_case cases[] = {
     {{WEIGHT_CODE_INT8, 32, true, false}, 160, 96, true, false},
     {{WEIGHT_CODE_INT8, 16, true, false}, 80, 144, false, false},
     {{WEIGHT_CODE_IQ4, 32, false, false}, 224, 32, true, false},
+    // So many outputs that warps of the first product of few tokens have units of their own.
+    {{WEIGHT_CODE_E2M1, 32, false, false}, 192, 2880, true, false},
+    {{WEIGHT_CODE_E4M3, 0, false, false}, 136, 2880, false, false},
+    {{WEIGHT_CODE_INT4, 128, false, false}, 256, 2880, true, false},
 };
 
 // Experts on the device, and what they stand for.
@@ -199,11 +203,10 @@ static void test_match(void **state) {
     }
 }
 
-static void test_same_bits(void **state) {
+static void check_same_bits(struct backend *backend, const struct packed_case *c) {
     static const uint32_t batches[] = {1, 2, 3, 4, 60, 20, 5};
     enum { TOKENS = 60, FEW = 4 };
-    struct backend *backend = ((const struct device_pair *)*state)->device;
-    struct packed_experts p = packed_make(backend, &cases[0], 1);
+    struct packed_experts p = packed_make(backend, c, 1);
     uint32_t hidden = p.shape.hidden;
     struct experts_call call = experts_call_make(TOKENS, TOP_K, hidden, EXPERTS, 2);
     size_t count = (size_t)TOKENS * hidden;
@@ -221,6 +224,12 @@ static void test_same_bits(void **state) {
     free(got);
     experts_call_free(&call);
     packed_free(backend, &p);
+}
+
+static void test_same_bits(void **state) {
+    struct backend *backend = ((const struct device_pair *)*state)->device;
+    check_same_bits(backend, &cases[0]);
+    check_same_bits(backend, &cases[16]); // warps with units of their own
 }
 
 // The plan counts codes and scales: of MXFP4 17 bytes for 32 weights, and inputs up to a multiple

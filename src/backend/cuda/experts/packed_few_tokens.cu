@@ -47,20 +47,31 @@ using unit_sums = float[WARPS][2 * TILE];
 template <typename K>
 __device__ __forceinline__ void bring_rows(const few_params &p, const __nv_bfloat16 *from, int rows,
                                            uint32_t x) {
+    constexpr int BATCH = 4; // loads that are issued together
     uint32_t x_sums = x + rows * p.x_stride;
     int chunks = p.in / 8, all = rows * chunks;
-    for (int begin = threadIdx.x / 32 * 32; begin < all; begin += WARPS * 32) {
-        int i = begin + threadIdx.x % 32, row = i / chunks, chunk = i % chunks;
-        bool is_there = i < all;
-        uint4 v = make_uint4(0, 0, 0, 0);
-        if (is_there && chunk * 8 < p.columns) {
-            v = __ldcg(reinterpret_cast<const uint4 *>(of_step(from) + (size_t)row * p.columns) +
-                       chunk);
+    for (int begin = threadIdx.x / 32 * 32; begin < all; begin += BATCH * WARPS * 32) {
+        uint4 v[BATCH];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            int i = begin + b * WARPS * 32 + threadIdx.x % 32, row = i / chunks, chunk = i % chunks;
+            v[b] = make_uint4(0, 0, 0, 0);
+            if (i < all && chunk * 8 < p.columns) {
+                const __nv_bfloat16 *of_row = of_step(from) + (size_t)row * p.columns;
+                v[b] = __ldcg(reinterpret_cast<const uint4 *>(of_row) + chunk);
+            }
         }
-        float unused = 0;
-        v = prepare_inputs<K>(v, nullptr, unused);
-        if (is_there) store_inputs(x + row * p.x_stride, chunk, v);
-        if constexpr (K::ZEROS || K::OFFSETS) keep_group_sums<K>(v, x_sums, row, chunk, is_there);
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            int i = begin + b * WARPS * 32 + threadIdx.x % 32, row = i / chunks, chunk = i % chunks;
+            bool is_there = i < all;
+            float unused = 0;
+            v[b] = prepare_inputs<K>(v[b], nullptr, unused);
+            if (is_there) store_inputs(x + row * p.x_stride, chunk, v[b]);
+            if constexpr (K::ZEROS || K::OFFSETS) {
+                keep_group_sums<K>(v[b], x_sums, row, chunk, is_there);
+            }
+        }
     }
 }
 
@@ -221,6 +232,7 @@ template <typename K> struct down_work {
     int token; // -1: x is not loaded yet
     int loaded_unit, loaded_pass; // of the last step that was loaded
     unit_tiles loaded;
+    float bias; // of some slots and one of the unit's outputs, times the slots' weights
 
     // Not through of_step: the kernel before this one has waited for the routing (the head).
     __device__ __forceinline__ int tile_of(int of_token, int slot, int tile) const {
@@ -235,8 +247,20 @@ template <typename K> struct down_work {
         }
         return loaded;
     }
+    // Biases are loaded at a unit's begin, by the warp that writes its results.
+    __device__ __forceinline__ void find_bias(int unit) {
+        int of_token = unit / p.expert_tiles;
+        int output = unit % p.expert_tiles * TILE + lane % TILE;
+        bias = 0;
+        for (int slot = lane / TILE; slot < p.top_k; slot += 32 / TILE) {
+            int pair = of_token * p.top_k + slot;
+            float value = __bfloat162float(p.bias[(size_t)p.ids[pair] * p.outputs + output]);
+            bias = fmaf(p.token_weights[pair], value, bias);
+        }
+    }
     __device__ __forceinline__ void begin(int unit) {
         int next = unit / p.expert_tiles;
+        if (p.bias && threadIdx.x / 32 == unit % WARPS) find_bias(unit);
         if (next == token) return;
         if (token < 0) {
             let_next_start();
@@ -269,12 +293,11 @@ template <typename K> struct down_work {
         int output = unit % p.expert_tiles * TILE + lane % TILE;
         float y = total_of(found, lane);
         y = (y + __shfl_down_sync(FULL_WARP, y, TILE)) * K::SUM_SCALE;
-        if (lane >= TILE) return;
-        for (int slot = 0; p.bias && slot < p.top_k; slot++) {
-            int pair = token * p.top_k + slot;
-            float bias = __bfloat162float(p.bias[(size_t)p.ids[pair] * p.outputs + output]);
-            y = fmaf(p.token_weights[pair], bias, y);
+        if (p.bias) {
+            float sum = bias + __shfl_down_sync(FULL_WARP, bias, 2 * TILE);
+            y += sum + __shfl_down_sync(FULL_WARP, sum, TILE);
         }
+        if (lane >= TILE) return;
         of_step(p.out)[(size_t)token * p.outputs + output] = __float2bfloat16(y);
     }
 };
@@ -289,12 +312,106 @@ __global__ void __launch_bounds__(WARPS * 32, 1)
     walk_units<K>(p, gate_up_work<K>{p, shared_address(memory), lane, false, 0, 0, -1, 0});
 }
 
+// The walk of a warp that has units of its own.
+struct warp_walk {
+    int unit, step, tile; // tile: of the unit's gates
+
+    __device__ __forceinline__ void find(const few_params &p) {
+        int half = p.expert_tiles / 2;
+        if (unit < p.units) {
+            int expert = of_step(p.ids)[unit / half], output = unit % half * TILE;
+            tile = expert * p.expert_tiles + unit % half;
+            if (!p.bias) return;
+            const __nv_bfloat16 *bias = p.bias + (size_t)expert * 2 * p.outputs + output;
+            prefetch_line(bias);
+            prefetch_line(bias + p.outputs);
+        }
+    }
+    // Returns whether the unit is done.
+    __device__ __forceinline__ bool advance(const few_params &p) {
+        if (++step < p.weights.steps) return false;
+        step = 0;
+        unit += gridDim.x * WARPS;
+        find(p);
+        return true;
+    }
+};
+
+// Writes the outputs of a unit. A lane of four has the sums of a gate and its up.
+template <typename K>
+__device__ __forceinline__ void write_unit(const few_params &p, const warp_walk &at,
+                                           const float (&sums)[4], int lane) {
+    int half = p.expert_tiles / 2, pair = at.unit / half, expert = of_step(p.ids)[pair];
+    bool is_second = pair / p.top_k & 1;
+    int output = at.unit % half * TILE + lane / 4;
+    float y = (is_second ? sums[1] : sums[0]) * K::SUM_SCALE;
+    float up = (is_second ? sums[3] : sums[2]) * K::SUM_SCALE;
+    if (K::GROUP == 0) {
+        y *= p.weights.scales.rows[at.tile * TILE + lane / 4];
+        up *= p.weights.scales.rows[(at.tile + half) * TILE + lane / 4];
+    }
+    if (p.bias) {
+        const __nv_bfloat16 *bias = p.bias + (size_t)expert * 2 * p.outputs + output;
+        y += __bfloat162float(bias[0]), up += __bfloat162float(bias[p.outputs]);
+    }
+    if (lane % 4) return;
+    y = activated(p.activation, y, up);
+    of_step(p.out)[(size_t)pair * p.outputs + output] = __float2bfloat16(y);
+}
+
+// The same as packed_gate_up_kernel, for so many units that most warps have one of their own: no
+// warp waits for another.
+template <typename K>
+__global__ void __launch_bounds__(WARPS * 32, 1)
+    packed_gate_up_warps_kernel(const __grid_constant__ few_params p) {
+    extern __shared__ __align__(128) char memory[]; // x [rows][x_stride], sums of groups
+    int warp = __shfl_sync(FULL_WARP, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+    int steps = p.weights.steps, high = p.expert_tiles / 2 * steps;
+    uint32_t x = shared_address(memory);
+    const step_source<K> source(p.weights, lane);
+    step_loads<K> loads[AHEAD] = {};
+    wait_for_earlier();
+    let_next_start();
+    warp_walk now = {static_cast<int>(blockIdx.x + gridDim.x * warp), 0, 0};
+    now.find(p);
+    warp_walk next = now; // to load
+    auto load_next = [&](step_loads<K> &to) {
+        if (next.unit >= p.units) return;
+        int low = next.tile * steps + next.step;
+        source.load(to, low, low + high);
+        next.advance(p);
+    };
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) load_next(loads[a]);
+    bring_rows<K>(p, p.x, p.num_tokens, x);
+    __syncthreads();
+    float sums[4] = {};
+    // Returns false behind the last step.
+    auto multiply_next = [&](step_loads<K> &from) {
+        if (now.unit >= p.units) return false;
+        int token = now.unit / (p.expert_tiles / 2) / p.top_k;
+        multiply_rows<K>(sums, p, x, token & ~1, p.num_tokens, now.step, from, lane);
+        load_next(from);
+        const warp_walk at = now;
+        if (now.advance(p)) {
+            write_unit<K>(p, at, sums, lane);
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[i] = 0;
+        }
+        return true;
+    };
+    static_assert(AHEAD == 4, "loads");
+    while (multiply_next(loads[0]) && multiply_next(loads[1]) && multiply_next(loads[2]) &&
+           multiply_next(loads[3])) {
+    }
+}
+
 template <typename K>
 __global__ void __launch_bounds__(WARPS * 32, 1)
     packed_down_kernel(const __grid_constant__ few_params p) {
     extern __shared__ __align__(128) char memory[];
     int lane = threadIdx.x % 32;
-    walk_units<K>(p, down_work<K>{p, shared_address(memory), lane, -1, -1, 0, {0, 0}});
+    walk_units<K>(p, down_work<K>{p, shared_address(memory), lane, -1, -1, 0, {0, 0}, 0});
 }
 
 few_params params_of(const cuda_linear_view &v, const experts_args *args, uint32_t num_experts) {
@@ -351,7 +468,10 @@ extern "C" void cuda_experts_packed_few_launch(const struct experts_args *args,
     second.units = second.num_tokens * second.expert_tiles;
     with_kind(view->gate_up, [&](auto kind) {
         using K = decltype(kind);
-        launch(packed_gate_up_kernel<K>, first, first.num_tokens, view->gate_up, info, stream);
+        // Not by the number of tokens, so that a token's bits do not depend on the others.
+        bool has_many = first.top_k * (first.expert_tiles / 2) >= info->num_sms * WARPS / 2;
+        launch(has_many ? packed_gate_up_warps_kernel<K> : packed_gate_up_kernel<K>, first,
+               first.num_tokens, view->gate_up, info, stream);
         launch(packed_down_kernel<K>, second, second.top_k, view->down, info, stream);
     });
 }
