@@ -467,6 +467,7 @@ struct backend_moe {
                                     uint32_t top_k);
     void (*route)(struct backend *backend, const struct route_args *args);
     void (*experts)(struct backend *backend, const struct experts_args *args);
+    bool (*takes_shared)(const struct backend *backend, const struct experts_args *args); // or NULL
     bool has_branches; // experts may have ACTIVATION_GELU_TANH, and route_args scales
 };
 

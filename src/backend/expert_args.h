@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 struct experts;
+struct linear;
 
 // Chooses a token's experts and their weights. Without `bias` the scores are the softmax of all its
 // logits, and the top_k largest are chosen, best first (ties: the smaller id first). With it they
@@ -24,7 +25,12 @@ struct route_args {
 };
 
 // out[t] = sum over i, ascending, of weights[t][i] * E(x[t]), where E is the expert ids[t][i]. An
-// expert's weights are read once, and only if a token goes to it.
+// expert's weights are read once, and only if a token goes to it. With `shared` another expert comes
+// last, which every token has: its weight is the sigmoid of the first output of `gate`, or 1.
+struct shared_expert {
+    const struct linear *gate_up, *down; // NULL: there is none
+    const struct linear *gate; // or NULL
+};
 struct experts_args {
     const struct experts *experts;
     const void *x; // dev [num_tokens][hidden]
@@ -33,6 +39,7 @@ struct experts_args {
     void *out; // dev [num_tokens][hidden], not overlapping x
     void *scratch; // dev [experts_scratch_bytes(shape, num_tokens, top_k)]
     uint32_t num_tokens, top_k;
+    struct shared_expert shared; // only where backend_moe.takes_shared says so of these args
 };
 
 #endif

@@ -254,19 +254,30 @@ static void route(struct pass *pass, uint32_t layer_index) {
                                                       .factor = moe->weights_factor});
 }
 
-// out = the chosen experts of workspace.hidden.
-static void run_experts(struct pass *pass, uint32_t layer_index, void *out) {
+// out = the chosen experts of workspace.hidden, and the shared one if the backend does it with
+// them. Returns whether it did.
+static bool run_experts(struct pass *pass, uint32_t layer_index, void *out) {
     struct decoder *d = pass->d;
+    const struct decoder_layer *layer = &d->layers[layer_index];
     const struct decoder_workspace *w = &d->workspace;
-    d->backend->moe->experts(d->backend,
-                             &(struct experts_args){.experts = d->layers[layer_index].experts,
-                                                    .x = w->hidden,
-                                                    .ids = w->expert_ids,
-                                                    .weights = w->expert_weights,
-                                                    .out = out,
-                                                    .scratch = w->experts_scratch,
-                                                    .num_tokens = pass->step->num_tokens,
-                                                    .top_k = d->config->moe.num_experts_per_tok});
+    const struct backend_moe *moe = d->backend->moe;
+    struct experts_args args = {.experts = layer->experts,
+                                .x = w->hidden,
+                                .ids = w->expert_ids,
+                                .weights = w->expert_weights,
+                                .out = out,
+                                .scratch = w->experts_scratch,
+                                .num_tokens = pass->step->num_tokens,
+                                .top_k = d->config->moe.num_experts_per_tok};
+    if (!d->table->layers[layer_index].has_branches && layer->shared_down) {
+        args.shared =
+            (struct shared_expert){layer->shared_gate_up, layer->shared_down, layer->shared_gate};
+    }
+    bool takes_shared =
+        args.shared.down && moe->takes_shared && moe->takes_shared(d->backend, &args);
+    if (!takes_shared) args.shared = (struct shared_expert){0};
+    moe->experts(d->backend, &args);
+    return takes_shared;
 }
 
 // residual += norm(norm(shared expert(norm(residual))) + norm(experts(norm(residual)))). The router
@@ -280,7 +291,7 @@ static void branched_mlp(struct pass *pass, uint32_t layer_index) {
     compose_norm(pass, layer->router_norm);
     route(pass, layer_index);
     compose_norm(pass, layer->experts_norm);
-    run_experts(pass, layer_index, compose_projected(pass));
+    (void)run_experts(pass, layer_index, compose_projected(pass));
     compose_norm_projected(pass, layer->experts_post_norm, w->projected);
     add_shared(pass, w->projected);
     compose_add_whole(pass,
@@ -298,8 +309,8 @@ static void sparse_mlp(struct pass *pass, uint32_t layer_index) {
     compose_norm(pass, layer->mlp_norm);
     route(pass, layer_index);
     void *projected = compose_projected(pass);
-    run_experts(pass, layer_index, projected);
-    if (layer->shared_down) {
+    bool has_shared = run_experts(pass, layer_index, projected);
+    if (layer->shared_down && !has_shared) {
         shared_mlp(pass, layer_index, d->workspace.shared);
         gate_shared_expert(pass, layer_index, d->workspace.shared);
         add_shared(pass, projected);

@@ -347,8 +347,15 @@ static void run(struct backend *backend, const struct experts *experts,
     float *scratch = ops_guard_alloc(floats);
     size_t pair = (size_t)first * call->top_k, at = (size_t)first * call->hidden;
     struct experts_args args = {
-        experts, call->x + at, call->ids + pair, call->weights + pair, call->out + at,
-        scratch, count,        call->top_k,
+        experts,
+        call->x + at,
+        call->ids + pair,
+        call->weights + pair,
+        call->out + at,
+        scratch,
+        count,
+        call->top_k,
+        {0},
     };
     backend->moe->experts(backend, &args);
     ops_guard_free(scratch, floats);

@@ -133,8 +133,8 @@ static void run_experts_ops(const struct objects *objects, uint32_t rows) {
                                .top_k = TOP,
                                .normalize = true,
                                .factor = 1};
-    struct experts_args experts = {objects->experts, objects->x,       ids,  chosen,
-                                   objects->out,     objects->scratch, rows, TOP};
+    struct experts_args experts = {objects->experts, objects->x, ids, chosen, objects->out,
+                                   objects->scratch, rows,       TOP, {0}};
     backend->moe->route(backend, &route);
     backend->moe->experts(backend, &experts);
 }

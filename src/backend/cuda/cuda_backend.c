@@ -455,6 +455,7 @@ static const struct backend_moe cuda_moe = {
     .experts_scratch_bytes = cuda_experts_scratch_bytes,
     .route = cuda_route,
     .experts = cuda_experts,
+    .takes_shared = cuda_experts_take_shared,
     .has_branches = true,
 };
 

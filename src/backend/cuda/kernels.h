@@ -256,6 +256,8 @@ struct cuda_experts_view {
     struct cuda_linear_view down; // [num_experts][hidden]
     enum activation activation;
     struct experts_shape shape;
+    // Of the expert that every token has, as one of the others. Weights NULL: there is none.
+    struct cuda_linear_view shared_gate_up, shared_down, shared_gate;
 };
 
 enum {

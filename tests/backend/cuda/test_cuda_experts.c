@@ -181,6 +181,102 @@ static void test_experts_with_gelu(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(shapes); i += 2) check_shape(pair, i, true);
 }
 
+// A linear of `parts` matrices of bf16 with the same shape.
+static struct linear *linear_of_bf16(struct backend *backend, uint16_t *const *parts,
+                                     uint32_t num_parts, uint32_t rows, uint32_t cols) {
+    struct matrix_slice slices[2];
+    for (uint32_t i = 0; i < num_parts; i++) {
+        slices[i] = (struct matrix_slice){.source = {.data = parts[i]},
+                                          .dtype = DTYPE_BF16,
+                                          .rows = rows,
+                                          .cols = cols,
+                                          .row_stride = cols};
+    }
+    return linear_of(
+        backend,
+        &(struct linear_spec){.parts = slices, .num_parts = num_parts, .format = WEIGHTS_NATIVE});
+}
+
+// The call with another expert as the last slot of every token: `id`, whose weight is the sigmoid
+// of the product with `gate`, or 1.
+static struct experts_call with_shared(const struct experts_call *call, int32_t id,
+                                       const uint16_t *gate) {
+    uint32_t top_k = call->top_k;
+    struct experts_call all = *call;
+    all.top_k = top_k + 1;
+    all.x = test_alloc((size_t)call->num_tokens * call->hidden * sizeof *all.x);
+    memcpy(all.x, call->x, (size_t)call->num_tokens * call->hidden * sizeof *all.x);
+    all.ids = test_alloc((size_t)call->num_tokens * all.top_k * sizeof *all.ids);
+    all.weights = test_alloc((size_t)call->num_tokens * all.top_k * sizeof *all.weights);
+    for (uint32_t token = 0; token < call->num_tokens; token++) {
+        double sum = 0;
+        for (uint32_t i = 0; i < call->hidden; i++) {
+            double x = (double)call->x[(size_t)token * call->hidden + i];
+            if (gate) sum += x * (double)bf16_to_f32(gate[i]);
+        }
+        for (uint32_t slot = 0; slot < all.top_k; slot++) {
+            size_t to = (size_t)token * all.top_k + slot, from = (size_t)token * top_k + slot;
+            all.ids[to] = slot < top_k ? call->ids[from] : id;
+            float weight = gate ? (float)(1 / (1 + exp(-sum))) : 1;
+            all.weights[to] = slot < top_k ? call->weights[from] : weight;
+        }
+    }
+    return all;
+}
+
+// The last of the model's experts is the shared one.
+static void check_shared(const struct device_pair *pair, struct experts_shape all, uint32_t tokens,
+                         uint32_t top_k, bool has_gate) {
+    struct backend *device = pair->device;
+    uint32_t hidden = all.hidden, size = all.intermediate, last = all.num_experts - 1;
+    size_t matrix = (size_t)last * hidden * size, count = (size_t)tokens * hidden;
+    struct model model = model_make(all, 11), routed = model;
+    routed.shape.num_experts = last;
+    uint16_t *gate = random_bf16((size_t)8 * hidden, 12); // the first row counts
+    for (uint32_t i = 0; i < 8 * hidden; i++) gate[i] = f32_to_bf16(bf16_to_f32(gate[i]) / 16);
+    uint16_t *const gate_up[] = {model.gate + matrix, model.up + matrix};
+    uint16_t *const down[] = {model.down + matrix};
+    struct linear *linears[] = {linear_of_bf16(device, gate_up, 2, size, hidden),
+                                linear_of_bf16(device, down, 1, hidden, size),
+                                linear_of_bf16(device, &gate, 1, 8, hidden)};
+    struct experts *on_cpu = model_experts(pair->scalar, &model);
+    struct experts *on_cuda = model_experts(device, &routed);
+    struct experts_call call = experts_call_make(tokens, top_k, hidden, last, 13);
+    struct experts_call both = with_shared(&call, (int32_t)last, has_gate ? gate : NULL);
+    struct experts_buffers b = experts_buffers_make(device, &routed.shape, on_cuda, tokens, top_k);
+    float *want = test_alloc(count * sizeof *want);
+    experts_run(pair->scalar, &all, on_cpu, &both, 0, tokens, want);
+    experts_buffers_fill(&b, &call, 0);
+    b.args.shared = (struct shared_expert){linears[0], linears[1], has_gate ? linears[2] : NULL};
+    assert_true(device->moe->takes_shared(device, &b.args));
+    device->moe->experts(device, &b.args);
+    float *got = tensor_read(&b.out);
+    double nmse = ops_nmse_f32(got, want, count);
+    if (!(nmse <= EXPERTS_NMSE)) {
+        fail_msg("%u x %u, %u tokens of %u and a shared expert: nmse %g", hidden, size, tokens,
+                 top_k, nmse);
+    }
+    free(got);
+    free(want);
+    experts_buffers_free(&b);
+    experts_call_free(&both);
+    experts_call_free(&call);
+    pair->scalar->moe->experts_destroy(pair->scalar, on_cpu);
+    device->moe->experts_destroy(device, on_cuda);
+    for (size_t i = 0; i < ARRAY_LEN(linears); i++) device->ops->linear_destroy(device, linears[i]);
+    free(gate);
+    model_free(&model);
+}
+
+static void test_shared_expert(void **state) {
+    const struct device_pair *pair = *state;
+    if (!pair->device->moe->takes_shared) skip();
+    check_shared(pair, (struct experts_shape){6, 72, 40, false}, 1, 2, true);
+    check_shared(pair, (struct experts_shape){12, 2048, 512, false}, 1, 8, true);
+    check_shared(pair, (struct experts_shape){12, 520, 136, false}, 4, 8, true);
+    check_shared(pair, (struct experts_shape){12, 136, 520, false}, 3, 10, false);
+}
+
 // Above 4 tokens every batch size gives the same bits, whatever its tiles. So do batches of 1 to 4.
 static void test_same_bits(void **state) {
     struct backend *cuda = ((const struct device_pair *)*state)->device;
@@ -379,6 +475,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_experts_with_gelu),
         cmocka_unit_test_setup_teardown(test_experts_match_elsewhere, hide_tensor_maps,
                                         show_tensor_maps),
+        cmocka_unit_test(test_shared_expert),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test_setup_teardown(test_same_bits_elsewhere, hide_tensor_maps,
                                         show_tensor_maps),

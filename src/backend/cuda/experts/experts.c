@@ -12,6 +12,7 @@
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/linear/packed_load.h"
 #include "base/check.h"
+#include "base/compiler.h"
 
 enum {
     // Gives 128 experts 512 rows each if 8 are chosen: enough to hide reading the weights. A
@@ -271,6 +272,23 @@ static enum cuda_kernel kernel_for(const struct cuda_backend *cuda, const struct
     return row->kernel;
 }
 
+// The kernel that takes it reads it as one more of the experts.
+bool cuda_experts_take_shared(const struct backend *backend, const struct experts_args *args) {
+    const struct cuda_backend *cuda = cuda_backend_of(backend);
+    const struct experts *experts = args->experts;
+    const struct linear *all[] = {args->shared.gate_up, args->shared.down, args->shared.gate};
+    const struct cuda_experts_view view = {.gate_up = cuda_linear_view_of(&experts->gate_up),
+                                           .down = cuda_linear_view_of(&experts->down),
+                                           .shape = experts->shape};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        if (all[i] && (weight_format_is_packed(all[i]->format) || all[i]->bias)) return false;
+    }
+    bool has_room = (size_t)args->top_k * experts->shape.hidden >= experts->shape.intermediate;
+    return args->num_tokens && has_room && experts->activation == ACTIVATION_SILU &&
+           args->shared.down->in == experts->shape.intermediate &&
+           kernel_for(cuda, args, &view) == KERNEL_FEW_TOKENS;
+}
+
 static uint32_t tile_rows_of(enum cuda_kernel kernel, uint32_t rows, uint32_t num_experts) {
     switch (kernel) {
     case KERNEL_SORTED_SM90:
@@ -306,10 +324,15 @@ static void run_sorted(struct cuda_backend *cuda, enum cuda_kernel kernel,
 void cuda_experts(struct backend *backend, const struct experts_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     const struct experts *experts = args->experts;
-    const struct cuda_experts_view view = {.gate_up = cuda_linear_view_of(&experts->gate_up),
-                                           .down = cuda_linear_view_of(&experts->down),
-                                           .activation = experts->activation,
-                                           .shape = experts->shape};
+    struct cuda_experts_view view = {.gate_up = cuda_linear_view_of(&experts->gate_up),
+                                     .down = cuda_linear_view_of(&experts->down),
+                                     .activation = experts->activation,
+                                     .shape = experts->shape};
+    if (args->shared.down) {
+        view.shared_gate_up = cuda_linear_view_of(args->shared.gate_up);
+        view.shared_down = cuda_linear_view_of(args->shared.down);
+        if (args->shared.gate) view.shared_gate = cuda_linear_view_of(args->shared.gate);
+    }
     size_t bytes, row_bytes = experts->shape.hidden * sizeof(uint16_t);
     const struct cuda_experts_scratch scratch =
         layout_of(args->scratch, &experts->shape, args->num_tokens, args->top_k, &bytes);

@@ -3,21 +3,25 @@
  *
  * The first kernel computes activated[pair] = silu(gate x) * (up x), or another activation. The
  * second computes out = sum over slots of weight * (down activated), slots ascending. Biases are
- * added to the sums. Bytes: pairs x 3 x hidden x intermediate x 2; two tokens with the same expert
- * share its weights in the L2.
+ * added to the sums. An expert that all tokens share is one more slot, the last; the first kernel
+ * computes its weight too. Bytes: pairs x 3 x hidden x intermediate x 2; two tokens with the same
+ * expert share its weights in the L2.
  *
- * Launch: both start early. First a warp per row of gate and the same row of up, pairs along y.
- * Then a warp per output column, tokens along y. A lane takes 8 weights per iteration. Float32 sums
- * run over the same lanes and slots in the same order for any number of tokens. The first kernel
- * lets the second start after its own wait, so the second reads the chosen experts and loads their
- * weights before it waits (rule 3 of handover.cuh). */
+ * Launch: both start early. In the first a warp takes a row of gate and the same row of up. Where
+ * tokens share an expert, fewer warps take such rows in turn, the shared expert's first, whose
+ * weights are loaded before the wait. In the second a warp takes an output column, tokens along y.
+ * A lane takes 8 weights at a time. Float32 sums run over the same lanes and slots in the same order
+ * for any number of tokens. The first kernel lets the second start after its own wait, so the
+ * second reads the chosen experts and loads their weights before it waits (rule 3 of
+ * handover.cuh). */
 #include "backend/cuda/activation.cuh"
 #include "backend/cuda/launch.cuh"
 
 namespace {
 
 constexpr int WARPS = 4;
-constexpr int GATE_UP_AHEAD = 4; // 128 bytes in flight per lane: 4 loads of gate, 4 of up
+constexpr int PART = 4; // vectors of a lane that are loaded together, of a row of gate and of up
+constexpr int SHARED_BLOCKS = 4; // on a multiprocessor, where tokens share an expert
 constexpr int DOWN_AHEAD = 8; // slots per pass
 
 struct few_tokens_params {
@@ -30,7 +34,12 @@ struct few_tokens_params {
     const __nv_bfloat16 *down_bias; // [num_experts][hidden] or NULL
     __nv_bfloat16 *activated; // [num_tokens][top_k][intermediate]
     __nv_bfloat16 *out; // [num_tokens][hidden]
-    int top_k, hidden, intermediate;
+    // The expert that all tokens share; NULL: there is none.
+    const uint4 *shared_gate_up, *shared_down;
+    const uint4 *shared_gate; // [hidden / 8]; its weight is 1 if this is NULL
+    float *shared_weights; // [num_tokens]
+    int num_tokens, top_k, hidden, intermediate;
+    int slots; // top_k, and the shared expert's
     enum activation activation;
 };
 
@@ -48,6 +57,7 @@ __device__ __forceinline__ float dot8(uint4 a, uint4 b, float sum) {
     return sum;
 }
 
+// A warp takes a row of gate and the same row of up, pairs along y.
 __global__ void __launch_bounds__(WARPS * 32) few_tokens_gate_up_kernel(few_tokens_params p) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int n = blockIdx.x * WARPS + warp, pair = blockIdx.y;
@@ -61,15 +71,15 @@ __global__ void __launch_bounds__(WARPS * 32) few_tokens_gate_up_kernel(few_toke
     const uint4 *x = of_step(p.x) + (size_t)(pair / p.top_k) * vectors;
     float gate_sum = 0.0f, up_sum = 0.0f;
     int i = lane;
-    for (; i + (GATE_UP_AHEAD - 1) * 32 < vectors; i += GATE_UP_AHEAD * 32) {
-        uint4 g[GATE_UP_AHEAD], u[GATE_UP_AHEAD];
+    for (; i + (PART - 1) * 32 < vectors; i += PART * 32) {
+        uint4 g[PART], u[PART];
 #pragma unroll
-        for (int k = 0; k < GATE_UP_AHEAD; k++) {
+        for (int k = 0; k < PART; k++) {
             g[k] = __ldg(&gate[i + k * 32]);
             u[k] = __ldg(&up[i + k * 32]);
         }
 #pragma unroll
-        for (int k = 0; k < GATE_UP_AHEAD; k++) {
+        for (int k = 0; k < PART; k++) {
             uint4 v = __ldg(&x[i + k * 32]);
             gate_sum = dot8(g[k], v, gate_sum);
             up_sum = dot8(u[k], v, up_sum);
@@ -92,83 +102,235 @@ __global__ void __launch_bounds__(WARPS * 32) few_tokens_gate_up_kernel(few_toke
     of_step(p.activated)[(size_t)pair * p.intermediate + n] = __float2bfloat16(value);
 }
 
-// One vector of the output's row for each of DOWN_AHEAD slots. Slots past the last repeat the last
-// one, and their sums are ignored: without branches all loads are in flight together.
-struct slot_vectors {
-    int expert[DOWN_AHEAD];
-    uint4 v[DOWN_AHEAD];
+// Units of the first kernel where tokens share an expert: rows of that expert for each token, then
+// those of each pair of token and slot, then the shared expert's weight for each token.
+enum unit_kind { SHARED, ROUTED, WEIGHT };
+struct row_unit {
+    unit_kind kind;
+    int pair, n; // WEIGHT, SHARED: pair is the token
+    const uint4 *gate, *up, *x;
+};
 
-    __device__ __forceinline__ void choose(const few_tokens_params &p, int first, int left) {
-#pragma unroll
-        for (int k = 0; k < DOWN_AHEAD; k++) expert[k] = p.ids[first + min(k, left - 1)];
+struct unit_walk {
+    const few_tokens_params &p;
+    int shared, routed, all; // units of a kind; in all
+    int unit, part, parts; // the next part to load
+
+    __device__ __forceinline__ unit_walk(const few_tokens_params &params, int warp) : p(params) {
+        shared = p.shared_down ? p.num_tokens * p.intermediate : 0;
+        routed = p.num_tokens * p.top_k * p.intermediate;
+        all = shared + routed + (p.shared_gate ? p.num_tokens : 0);
+        unit = blockIdx.x * WARPS + warp, part = 0;
+        parts = (p.hidden / 8 + PART * 32 - 1) / (PART * 32);
     }
-    __device__ __forceinline__ const uint4 *at(const few_tokens_params &p, int k, int n,
-                                               int i) const {
-        return p.down + ((size_t)expert[k] * p.hidden + n) * (p.intermediate / 8) + i;
+    __device__ __forceinline__ void advance() {
+        if (++part < parts) return;
+        part = 0;
+        unit += gridDim.x * WARPS;
     }
-    __device__ __forceinline__ void load(const few_tokens_params &p, int n, int i) {
-        if (i >= p.intermediate / 8) return;
-#pragma unroll
-        for (int k = 0; k < DOWN_AHEAD; k++) v[k] = __ldg(at(p, k, n, i));
+    __device__ __forceinline__ bool is_shared() const {
+        return unit < shared;
     }
-    // The vectors from 32 on, to the L2.
-    __device__ __forceinline__ void prefetch_others(const few_tokens_params &p, int n,
-                                                    int lane) const {
-        for (int i = 32 + lane * 8; i < p.intermediate / 8; i += 32 * 8) {
+    // `id`: of the pair `lane`, for up to 32 pairs.
+    __device__ __forceinline__ row_unit find(int id) const {
+        int vectors = p.hidden / 8;
+        row_unit u = {};
+        if (unit >= shared + routed) {
+            u.kind = WEIGHT, u.pair = unit - shared - routed;
+            u.gate = u.up = p.shared_gate;
+            u.x = p.x + (size_t)u.pair * vectors;
+            return u;
+        }
+        u.kind = is_shared() ? SHARED : ROUTED;
+        int number = is_shared() ? unit : unit - shared;
+        u.pair = number / p.intermediate, u.n = number % p.intermediate;
+        size_t row = u.n;
+        if (u.kind == ROUTED) {
+            int expert = u.pair < 32 ? __shfl_sync(FULL_WARP, id, u.pair) : of_step(p.ids)[u.pair];
+            row += (size_t)expert * 2 * p.intermediate;
+        }
+        u.gate = (u.kind == ROUTED ? p.gate_up : p.shared_gate_up) + row * vectors;
+        u.up = u.gate + (size_t)p.intermediate * vectors;
+        u.x = p.x + (size_t)(u.kind == ROUTED ? u.pair / p.top_k : u.pair) * vectors;
+        return u;
+    }
+};
+
+// A lane's vectors of a part of two rows.
+struct row_part {
+    uint4 gate[PART], up[PART];
+
+    __device__ __forceinline__ void load(const row_unit &u, int part, int vectors, int lane) {
 #pragma unroll
-            for (int k = 0; k < DOWN_AHEAD; k++) prefetch_l2(at(p, k, n, i));
+        for (int k = 0; k < PART; k++) {
+            int i = (part * PART + k) * 32 + lane;
+            gate[k] = up[k] = make_uint4(0, 0, 0, 0);
+            if (i < vectors) gate[k] = __ldg(u.gate + i);
+            if (i < vectors && u.kind != WEIGHT) up[k] = __ldg(u.up + i);
+        }
+    }
+    __device__ __forceinline__ void add(float &gate_sum, float &up_sum, const uint4 *x, int part,
+                                        int vectors, int lane) const {
+#pragma unroll
+        for (int k = 0; k < PART; k++) {
+            int i = (part * PART + k) * 32 + lane;
+            if (i >= vectors) break;
+            uint4 v = __ldg(of_step(x) + i);
+            gate_sum = dot8(gate[k], v, gate_sum);
+            up_sum = dot8(up[k], v, up_sum);
         }
     }
 };
 
-// Adds weight * (down activated) of up to DOWN_AHEAD slots to a lane's sum. `slots` has this lane's
-// first vectors.
-__device__ __forceinline__ float add_slots(const few_tokens_params &p, slot_vectors &slots,
-                                           int first, int left, int n, int lane, float out) {
-    int vectors = p.intermediate / 8;
-    const auto *x = reinterpret_cast<const uint4 *>(of_step(p.activated)) + (size_t)first * vectors;
-    float sums[DOWN_AHEAD] = {}, weights[DOWN_AHEAD];
-#pragma unroll
-    for (int k = 0; k < DOWN_AHEAD; k++) {
-        weights[k] = of_step(p.weights)[first + min(k, left - 1)];
+__device__ __forceinline__ void write_row(const few_tokens_params &p, const row_unit &u,
+                                          float gate_sum, float up_sum) {
+    if (u.kind == WEIGHT) {
+        of_step(p.shared_weights)[u.pair] = 1.0f / (1.0f + expf(-gate_sum));
+        return;
     }
+    if (u.kind == ROUTED && p.gate_up_bias) {
+        size_t expert = of_step(p.ids)[u.pair];
+        const __nv_bfloat16 *bias = p.gate_up_bias + expert * 2 * p.intermediate;
+        gate_sum += __bfloat162float(bias[u.n]);
+        up_sum += __bfloat162float(bias[p.intermediate + u.n]);
+    }
+    float value = activated(p.activation, gate_sum, up_sum);
+    int row = u.kind == ROUTED ? u.pair / p.top_k * p.slots + u.pair % p.top_k
+                               : u.pair * p.slots + p.top_k;
+    of_step(p.activated)[(size_t)row * p.intermediate + u.n] = __float2bfloat16(value);
+}
+
+__global__ void __launch_bounds__(WARPS * 32, SHARED_BLOCKS)
+    shared_gate_up_kernel(const __grid_constant__ few_tokens_params p) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, vectors = p.hidden / 8;
+    unit_walk next(p, warp);
+    row_part parts[2];
+    row_unit now = {}, last = {};
+    int id = 0;
+    bool is_early = next.is_shared(); // its weights do not depend on the routing
+    if (is_early) {
+        last = next.find(id);
+        parts[0].load(last, 0, vectors, lane);
+    }
+    wait_for_earlier();
+    let_next_start();
+    if (lane < p.num_tokens * p.top_k) id = of_step(p.ids)[lane];
+    if (!is_early && next.unit < next.all) {
+        last = next.find(id);
+        parts[0].load(last, 0, vectors, lane);
+    }
+    float gate_sum = 0.0f, up_sum = 0.0f;
+    // Multiplies the part that the walk is at, while the part after it is loaded. Returns false
+    // behind the last one.
+    auto turn = [&](const row_part &here, row_part &there) {
+        if (next.unit >= next.all) return false;
+        now = last;
+        int part = next.part;
+        next.advance();
+        if (next.unit < next.all) {
+            if (next.part == 0) last = next.find(id);
+            there.load(last, next.part, vectors, lane);
+        }
+        here.add(gate_sum, up_sum, now.x, part, vectors, lane);
+        if (part + 1 < next.parts) return true;
+        gate_sum = warp_sum(gate_sum), up_sum = warp_sum(up_sum);
+        if (lane == 0) write_row(p, now, gate_sum, up_sum);
+        gate_sum = up_sum = 0.0f;
+        return true;
+    };
+    while (turn(parts[0], parts[1]) && turn(parts[1], parts[0])) {
+    }
+}
+
+// One vector of the output's row for each of AHEAD slots. Slots past the last repeat the last one,
+// and their sums are ignored: without branches all loads are in flight together.
+template <int AHEAD> struct slot_vectors {
+    const uint4 *row[AHEAD];
+    int expert[AHEAD]; // -1: the shared one
+    uint4 v[AHEAD];
+
+    // `first`: the first slot of the pass, of a token.
+    __device__ __forceinline__ void choose(const few_tokens_params &p, int token, int first,
+                                           int n) {
+        size_t vectors = p.intermediate / 8;
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            int slot = min(first + k, p.slots - 1);
+            expert[k] = slot < p.top_k ? p.ids[token * p.top_k + slot] : -1;
+            row[k] = expert[k] < 0 ? p.shared_down + n * vectors
+                                   : p.down + ((size_t)expert[k] * p.hidden + n) * vectors;
+        }
+    }
+    __device__ __forceinline__ void load(const few_tokens_params &p, int i) {
+        if (i >= p.intermediate / 8) return;
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) v[k] = __ldg(row[k] + i);
+    }
+    // The vectors from 32 on, to the L2.
+    __device__ __forceinline__ void prefetch_others(const few_tokens_params &p, int lane) const {
+        for (int i = 32 + lane * 8; i < p.intermediate / 8; i += 32 * 8) {
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) prefetch_l2(row[k] + i);
+        }
+    }
+};
+
+__device__ __forceinline__ float weight_of(const few_tokens_params &p, int token, int slot) {
+    if (slot < p.top_k) return of_step(p.weights)[token * p.top_k + slot];
+    return p.shared_gate ? of_step(p.shared_weights)[token] : 1.0f;
+}
+
+// Adds weight * (down activated) of up to AHEAD slots to a lane's sum. `slots` has this lane's
+// first vectors.
+template <int AHEAD>
+__device__ __forceinline__ float add_slots(const few_tokens_params &p, slot_vectors<AHEAD> &slots,
+                                           int token, int first, int n, int lane, float out) {
+    int vectors = p.intermediate / 8, left = p.slots - first;
+    const auto *x = reinterpret_cast<const uint4 *>(of_step(p.activated)) +
+                    (size_t)(token * p.slots + first) * vectors;
+    float sums[AHEAD] = {}, weights[AHEAD];
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) weights[k] = weight_of(p, token, first + min(k, left - 1));
     for (int i = lane; i < vectors;) {
 #pragma unroll
-        for (int k = 0; k < DOWN_AHEAD; k++) {
+        for (int k = 0; k < AHEAD; k++) {
             sums[k] = dot8(slots.v[k], __ldg(&x[min(k, left - 1) * vectors + i]), sums[k]);
         }
-        slots.load(p, n, i += 32);
+        slots.load(p, i += 32);
     }
     if (p.down_bias && lane == 0) {
-        for (int k = 0; k < DOWN_AHEAD; k++) {
+        for (int k = 0; k < AHEAD; k++) {
+            if (slots.expert[k] < 0) continue;
             sums[k] += __bfloat162float(p.down_bias[(size_t)slots.expert[k] * p.hidden + n]);
         }
     }
 #pragma unroll
-    for (int k = 0; k < DOWN_AHEAD; k++) out = k < left ? fmaf(weights[k], sums[k], out) : out;
+    for (int k = 0; k < AHEAD; k++) out = k < left ? fmaf(weights[k], sums[k], out) : out;
     return out;
 }
 
-__global__ void __launch_bounds__(WARPS * 32) few_tokens_down_kernel(few_tokens_params p) {
+template <int AHEAD>
+__global__ void __launch_bounds__(WARPS * 32)
+    few_tokens_down_kernel(const __grid_constant__ few_tokens_params p) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int n = blockIdx.x * WARPS + warp, first = blockIdx.y * p.top_k;
+    int n = blockIdx.x * WARPS + warp, token = blockIdx.y;
     bool is_there = n < p.hidden;
-    slot_vectors slots;
+    slot_vectors<AHEAD> slots;
     if (is_there) {
-        slots.choose(p, first, p.top_k);
-        slots.load(p, n, lane);
-        slots.prefetch_others(p, n, lane);
+        slots.choose(p, token, 0, n);
+        slots.load(p, lane);
+        slots.prefetch_others(p, lane);
     }
     let_next_start();
     wait_for_earlier();
     if (!is_there) return;
     float out = 0.0f;
-    for (int slot = 0; slot < p.top_k; slot += DOWN_AHEAD) {
-        if (slot) slots.choose(p, first + slot, p.top_k - slot), slots.load(p, n, lane);
-        out = add_slots(p, slots, first + slot, p.top_k - slot, n, lane, out);
+    for (int first = 0; first < p.slots; first += AHEAD) {
+        if (first) slots.choose(p, token, first, n), slots.load(p, lane);
+        out = add_slots(p, slots, token, first, n, lane, out);
     }
     out = warp_sum(out);
-    if (lane == 0) of_step(p.out)[(size_t)blockIdx.y * p.hidden + n] = __float2bfloat16(out);
+    if (lane == 0) of_step(p.out)[(size_t)token * p.hidden + n] = __float2bfloat16(out);
 }
 
 } // namespace
@@ -189,11 +351,26 @@ extern "C" void cuda_experts_few_tokens_launch(const struct experts_args *args,
     p.activation = view->activation;
     p.activated = static_cast<__nv_bfloat16 *>(scratch->activated);
     p.out = static_cast<__nv_bfloat16 *>(args->out);
+    p.num_tokens = static_cast<int>(args->num_tokens);
     p.top_k = static_cast<int>(args->top_k);
     p.hidden = static_cast<int>(view->shape.hidden);
     p.intermediate = static_cast<int>(view->shape.intermediate);
-    dim3 first((view->shape.intermediate + WARPS - 1) / WARPS, args->num_tokens * args->top_k);
+    p.shared_gate_up = static_cast<const uint4 *>(view->shared_gate_up.weight);
+    p.shared_down = static_cast<const uint4 *>(view->shared_down.weight);
+    p.shared_gate = static_cast<const uint4 *>(view->shared_gate.weight);
+    p.shared_weights = reinterpret_cast<float *>(scratch->source); // not used otherwise here
+    p.slots = p.top_k + (p.shared_down ? 1 : 0);
+    if (p.shared_down) {
+        int rows = p.num_tokens * (p.slots * p.intermediate + 1);
+        int blocks = (rows + WARPS - 1) / WARPS, most = info->num_sms * SHARED_BLOCKS;
+        launch_dependent(shared_gate_up_kernel, dim3(blocks < most ? blocks : most), WARPS * 32, 0,
+                         info, stream, p);
+    } else {
+        dim3 first((view->shape.intermediate + WARPS - 1) / WARPS, args->num_tokens * args->top_k);
+        launch_dependent(few_tokens_gate_up_kernel, first, WARPS * 32, 0, info, stream, p);
+    }
     dim3 second((view->shape.hidden + WARPS - 1) / WARPS, args->num_tokens);
-    launch_dependent(few_tokens_gate_up_kernel, first, WARPS * 32, 0, info, stream, p);
-    launch_dependent(few_tokens_down_kernel, second, WARPS * 32, 0, info, stream, p);
+    auto down = p.slots == DOWN_AHEAD + 1 ? few_tokens_down_kernel<DOWN_AHEAD + 1>
+                                          : few_tokens_down_kernel<DOWN_AHEAD>;
+    launch_dependent(down, second, WARPS * 32, 0, info, stream, p);
 }
