@@ -243,7 +243,8 @@ struct embed_args {
 };
 
 // out = rms_norm(x) * weight. With `residual`: residual += x, then out = rms_norm(residual) *
-// weight. rms_norm(v) = v / sqrt(mean(v^2) + eps).
+// weight. rms_norm(v) = v / sqrt(mean(v^2) + eps). With `x_norm` too: residual += rms_norm(x) *
+// x_norm.
 struct rms_norm_args {
     const void *x; // dev [rows][cols]
     void *residual; // dev [rows][cols] in/out, or NULL
@@ -253,6 +254,7 @@ struct rms_norm_args {
     float eps;
     uint32_t stride; // elements from row to row, of x and of out; 0: cols. Without residual only
     uint32_t groups; // a row has so many of [cols] side by side, normed one by one; 0: one
+    const float *x_norm; // dev [cols] or NULL; only if the backend's fusion.norms_sums
 };
 
 struct linear_args {
@@ -553,6 +555,7 @@ struct backend_fusion {
     // attention_prepare and attention in one op. It reads keys and values before all of the step's
     // are written, so no sequence may read a slot that another one writes in this step.
     bool (*attend)(struct backend *backend, const struct attention_args *args);
+    bool norms_sums; // rms_norm takes x_norm
 };
 
 // First member of every backend's own struct.

@@ -44,12 +44,14 @@ void compose_norm(struct pass *pass, const float *weight) {
     d->backend->ops->rms_norm(
         d->backend, &(struct rms_norm_args){.x = pass->has_unadded ? w->projected : w->residual,
                                             .residual = pass->has_unadded ? w->residual : NULL,
+                                            .x_norm = pass->unadded_norm,
                                             .weight = weight,
                                             .out = w->hidden,
                                             .rows = pass->step->num_tokens,
                                             .cols = d->config->hidden_size,
                                             .eps = d->config->rms_norm_eps});
     pass->has_unadded = false;
+    pass->unadded_norm = NULL;
 }
 
 // out = factor * x, or it is added to out.
@@ -64,12 +66,17 @@ static void scale(struct pass *pass, const void *x, void *out, float factor, boo
                              .adds = adds});
 }
 
+// out = norm(workspace.projected).
+static void norm_whole(struct pass *pass, const float *norm, void *out);
+
 // For where no norm follows that would do it.
 void compose_settle(struct pass *pass) {
     const struct decoder_workspace *w = &pass->d->workspace;
     if (has_partials(pass)) reduce_add(pass, NULL);
+    if (pass->unadded_norm) norm_whole(pass, pass->unadded_norm, w->projected);
     if (pass->has_unadded) scale(pass, w->projected, w->residual, 1, true);
     pass->has_unadded = false;
+    pass->unadded_norm = NULL;
 }
 
 void compose_project_in(struct pass *pass, const struct project_in *in) {
@@ -84,6 +91,9 @@ void compose_project_in(struct pass *pass, const struct project_in *in) {
         compose_settle(pass);
     } else if (is_normed) {
         reduce_add(pass, norm);
+    } else if (pass->unadded_norm) {
+        compose_norm(pass, norm);
+        is_normed = true;
     }
     void *hidden = norm ? w->hidden : w->residual, *out = in->out;
     const struct project_in_args fused = {
@@ -155,7 +165,6 @@ static void reduce_projected(struct pass *pass) {
                                               .is_first = true});
 }
 
-// out = norm(workspace.projected).
 static void norm_whole(struct pass *pass, const float *norm, void *out) {
     struct decoder *d = pass->d;
     d->backend->ops->rms_norm(d->backend, &(struct rms_norm_args){.x = d->workspace.projected,
@@ -213,6 +222,12 @@ void compose_cut_norm(struct pass *pass, const struct cut_norm_args *args) {
 
 void compose_add_whole(struct pass *pass, const struct block_end *end) {
     const struct decoder_workspace *w = &pass->d->workspace;
+    bool is_next = fusion_of(pass->d->backend)->norms_sums && end->factor == 1;
+    if (is_next && pass->d->comm->world_size == 1) { // the next norm does it
+        pass->has_unadded = true;
+        pass->unadded_norm = end->norm;
+        return;
+    }
     norm_whole(pass, end->norm, w->projected);
     scale(pass, w->projected, w->residual, end->factor, true);
 }
@@ -244,6 +259,7 @@ void compose_scale_residual(struct pass *pass, float factor) {
 void compose_end(struct pass *pass) {
     const struct decoder *d = pass->d;
     if (has_partials(pass)) reduce_add(pass, NULL);
+    if (pass->unadded_norm) compose_settle(pass);
     if (d->backend->ops->layers_end) d->backend->ops->layers_end(d->backend, pass->step);
 }
 

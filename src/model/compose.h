@@ -15,6 +15,7 @@ struct pass {
     struct kv_cache *cache;
     const struct step *step;
     bool has_unadded; // something is still to be added to workspace.residual
+    const float *unadded_norm; // that is normed first; NULL: it is not
     bool is_first; // with several ranks: that sum becomes the residual instead of being added
     bool runs_layers; // all layers run as one op
 };

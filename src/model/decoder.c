@@ -400,6 +400,7 @@ void decoder_warm_up_linears(struct decoder *d, uint32_t rows) {
         }
         if (layer->experts || is_mlp_done) continue;
         pass.has_unadded = false;
+        pass.unadded_norm = NULL;
         dense_mlp(&pass, i);
         is_mlp_done = true; // all dense layers have the same shapes
     }

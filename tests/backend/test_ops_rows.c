@@ -55,7 +55,7 @@ static void test_rms_norm(void **state) {
         memcpy(residual_scalar, residual, count * sizeof *residual);
         norm_oracle(x, with_residual ? residual : NULL, weight, sum, want, rows, cols, 1e-6);
         struct rms_norm_args args = {
-            x, with_residual ? residual : NULL, weight, out, rows, cols, 1e-6f, 0, 0};
+            x, with_residual ? residual : NULL, weight, out, rows, cols, 1e-6f, 0, 0, NULL};
         backend->ops->rms_norm(backend, &args);
         args.residual = with_residual ? residual_scalar : NULL;
         args.out = out_scalar;
@@ -90,10 +90,10 @@ static void test_rms_norm_of_a_part_of_each_row(void **state) {
     memcpy(want, x, ROWS * STRIDE * sizeof *x);
     for (uint32_t row = 0; row < ROWS; row++) {
         float *part = want + row * STRIDE;
-        struct rms_norm_args args = {part, NULL, weight, part, 1, COLS, 1e-5f, 0, 0};
+        struct rms_norm_args args = {part, NULL, weight, part, 1, COLS, 1e-5f, 0, 0, NULL};
         backend->ops->rms_norm(backend, &args);
     }
-    struct rms_norm_args args = {x, NULL, weight, x, ROWS, COLS, 1e-5f, STRIDE, 0};
+    struct rms_norm_args args = {x, NULL, weight, x, ROWS, COLS, 1e-5f, STRIDE, 0, NULL};
     backend->ops->rms_norm(backend, &args);
     ops_assert_same_bits(x, want, ROWS, STRIDE, "parts of rows");
     ops_guard_free(x, ROWS * STRIDE);
@@ -235,17 +235,17 @@ static void test_rms_norm_same_bits(void **state) {
     for (int threads = 1; threads <= 3; threads++) {
         struct backend *backend = ops_backend(*state, threads, DTYPE_BF16);
         if (threads == 1) {
-            struct rms_norm_args args = {x, NULL, weight, want, ROWS, COLS, 1e-5f, 0, 0};
+            struct rms_norm_args args = {x, NULL, weight, want, ROWS, COLS, 1e-5f, 0, 0, NULL};
             backend->ops->rms_norm(backend, &args);
         }
         for (uint32_t row = 0; row < ROWS; row++) {
-            struct rms_norm_args args = {x + row * COLS, NULL, weight, got + row * COLS, 1, COLS,
-                                         1e-5f,          0,    0};
+            struct rms_norm_args args = {
+                x + row * COLS, NULL, weight, got + row * COLS, 1, COLS, 1e-5f, 0, 0, NULL};
             backend->ops->rms_norm(backend, &args);
         }
         ops_assert_same_bits(got, want, ROWS, COLS, "rows alone");
         memcpy(got, x, ROWS * COLS * sizeof *x);
-        struct rms_norm_args args = {got, NULL, weight, got, ROWS, COLS, 1e-5f, 0, 0};
+        struct rms_norm_args args = {got, NULL, weight, got, ROWS, COLS, 1e-5f, 0, 0, NULL};
         backend->ops->rms_norm(backend, &args);
         ops_assert_same_bits(got, want, ROWS, COLS, "in place");
         backend_destroy(backend);
@@ -388,7 +388,7 @@ static void test_nonfinite(void **state) {
     assert_true(isnan(out[0]));
     assert_true(out[5] == INFINITY && out[15] == 3e38f);
     assert_true(out[20] == 0 && out[25] == 0 && out[30] == 0);
-    struct rms_norm_args norm = {gate_up, NULL, weight, out, 1, COLS, 1e-6f, 0, 0};
+    struct rms_norm_args norm = {gate_up, NULL, weight, out, 1, COLS, 1e-6f, 0, 0, NULL};
     backend->ops->rms_norm(backend, &norm);
     for (uint32_t i = 0; i < COLS; i++) assert_true(isnan(out[i]));
     ops_guard_free(gate_up, 2 * COLS);

@@ -491,6 +491,7 @@ static const struct backend_fusion cuda_fusion = {
     .project_in = cuda_project_in,
     .project_out = cuda_project_out,
     .attend = cuda_attend,
+    .norms_sums = true,
 };
 
 // Looks up a function of the driver. The CUDA runtime keeps the driver loaded, so the address stays

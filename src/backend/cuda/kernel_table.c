@@ -165,21 +165,21 @@ static const struct kernel_row rows[] = {
      LINEAR_ALL | FEATURE_NORM, .takes = is_not_large},
     // Earlier rows win ties: ours come first, because they move less data through memory.
     {OP_LINEAR, KERNEL_BATCH, BY_CONTEST, DEVICE_SM90A, FORMAT_BF16, CUDA_BATCH_ROWS, 0,
-     FEATURE_GATED | FEATURE_ADDED | FEATURE_BIAS, .splits_max = CUDA_BATCH_SPLIT_MAX,
+     FEATURE_GATED | FEATURE_ACTIVATION | FEATURE_ADDED | FEATURE_BIAS, .splits_max = CUDA_BATCH_SPLIT_MAX,
      .takes = fits_split_ring},
     {OP_LINEAR, KERNEL_GATED, BY_CONTEST, DEVICE_SM90A, FORMAT_BF16, 0, 0,
      LINEAR_ALL, .needs = FEATURE_GATED, .takes = fits_ring},
-    {OP_LINEAR, KERNEL_CUBLAS, BY_CONTEST, DEVICE_ANY, FORMAT_BF16, 0, 0, LINEAR_ALL,
-     .takes = NULL},
+    {OP_LINEAR, KERNEL_CUBLAS, BY_CONTEST, DEVICE_ANY, FORMAT_BF16, 0, 0,
+     LINEAR_ALL | FEATURE_ACTIVATION, .takes = NULL},
 
     {OP_LINEAR, KERNEL_PACKED_FEW_ROWS, BY_RULE, DEVICE_ANY, FORMAT_PACKED, CUDA_FEW_ROWS, 0,
-     LINEAR_ALL | FEATURE_NORM, .takes = fits_packed_few_rows},
+     LINEAR_ALL | FEATURE_NORM | FEATURE_ACTIVATION, .takes = fits_packed_few_rows},
     {OP_LINEAR, KERNEL_E4M3, BY_RULE, DEVICE_SM90A, FORMAT_ROUNDED, 0, 0,
      FEATURE_GATED | FEATURE_ADDED | FEATURE_BIAS | FEATURE_NORM, .takes = fits_e4m3},
     {OP_LINEAR, KERNEL_PACKED_BATCH, BY_RULE, DEVICE_SM90A, FORMAT_PACKED, 768, 0,
-     LINEAR_ALL, .takes = fits_packed_batch},
-    {OP_LINEAR, KERNEL_UNPACKED, BY_RULE, DEVICE_ANY, FORMAT_PACKED, 0, 0, LINEAR_ALL,
-     .takes = NULL},
+     LINEAR_ALL | FEATURE_ACTIVATION, .takes = fits_packed_batch},
+    {OP_LINEAR, KERNEL_UNPACKED, BY_RULE, DEVICE_ANY, FORMAT_PACKED, 0, 0,
+     LINEAR_ALL | FEATURE_ACTIVATION, .takes = NULL},
 
     {OP_DECODE, KERNEL_DECODE_CLUSTER, BY_RULE, DEVICE_ANY, 0, 0, HEADS_TO_128,
      FEATURE_WINDOW | FEATURE_KV_GROUP | FEATURE_KV_CODES, .takes = fits_clusters},
@@ -269,7 +269,9 @@ struct kernel_job kernel_job_of_task(const struct cuda_linear_task *task, uint32
     return (struct kernel_job){
         .op = OP_LINEAR,
         .rows = task->rows,
-        .features = (task->is_gated ? FEATURE_GATED : 0u) | (task->is_added ? FEATURE_ADDED : 0u) |
+        .features = (task->is_gated ? FEATURE_GATED : 0u) |
+                    (task->activation != ACTIVATION_SILU ? FEATURE_ACTIVATION : 0u) |
+                    (task->is_added ? FEATURE_ADDED : 0u) |
                     (task->linear.bias ? FEATURE_BIAS : 0u) |
                     (task->out_is_float ? FEATURE_FLOAT_OUT : 0u),
         .format = WEIGHTS_NATIVE,

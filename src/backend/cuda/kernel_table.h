@@ -54,6 +54,7 @@ enum kernel_feature {
     FEATURE_ADDED = 1 << 2,
     FEATURE_BIAS = 1 << 3,
     FEATURE_FLOAT_OUT = 1 << 4,
+    FEATURE_ACTIVATION = 1 << 12, // OP_LINEAR: gated by another one than SiLU
     // Attention
     FEATURE_WINDOW = 1 << 5,
     FEATURE_SOFTCAP = 1 << 6,

@@ -107,6 +107,7 @@ struct cuda_few_rows_linear {
     void *out; // bf16 or float [rows][columns]
     uint32_t rows; // 1 .. CUDA_FEW_ROWS
     bool is_gated; // columns = out / 2: silu(first half) * second half; else columns = out
+    enum activation activation; // with is_gated, instead of silu
     bool out_is_float;
     float eps;
 };
@@ -129,6 +130,7 @@ struct cuda_linear_task {
     uint32_t rows;
     // `columns` = linear.out / 2: silu(first half) * second half; else columns = linear.out
     bool is_gated;
+    enum activation activation; // with is_gated, instead of silu
     bool is_added; // the product is added to `out` instead of overwriting it
     bool out_is_float; // only without is_gated and is_added
 };

@@ -188,6 +188,61 @@ static void test_rms_norm(void **state) {
     }
 }
 
+// residual and out of a norm of residual += norm(x): by one op, or by a norm, a sum with a norm.
+static void norm_sum_on(struct backend *backend, bool by_one, const struct norm_inputs *in,
+                        const float *x_norm, float **sum, float **out) {
+    size_t count = (size_t)in->rows * in->cols;
+    struct tensor x = tensor_of(backend, in->x, count), y = tensor_nan(backend, count);
+    struct tensor residual = tensor_of(backend, in->residual, count);
+    struct tensor w = tensor_raw(backend, in->weight, in->cols * sizeof(float));
+    struct tensor xw = tensor_raw(backend, x_norm, in->cols * sizeof(float));
+    struct rms_norm_args args = {.x = x.dev,
+                                 .residual = residual.dev,
+                                 .weight = w.dev,
+                                 .out = y.dev,
+                                 .rows = in->rows,
+                                 .cols = in->cols,
+                                 .eps = 1.0f / EPS_INVERSE,
+                                 .x_norm = by_one ? xw.dev : NULL};
+    struct rms_norm_args first = args;
+    first.residual = NULL, first.weight = xw.dev, first.out = x.dev;
+    if (!by_one) backend->ops->rms_norm(backend, &first);
+    backend->ops->rms_norm(backend, &args);
+    *sum = tensor_read(&residual);
+    *out = tensor_read(&y);
+    tensor_free(&x);
+    tensor_free(&y);
+    tensor_free(&residual);
+    tensor_free(&w);
+    tensor_free(&xw);
+}
+
+static void test_rms_norm_of_normed_sums(void **state) {
+    struct backend *backend = ((const struct device_pair *)*state)->device;
+    static const uint32_t widths[] = {8, 136, 2560, 5376, 16384};
+    if (!backend->fusion || !backend->fusion->norms_sums) skip();
+    for (size_t i = 0; i < ARRAY_LEN(widths); i++) {
+        enum { ROWS = 5 };
+        uint32_t cols = widths[i];
+        struct ops_rng rng = ops_rng_of(i);
+        float *x = bf16_values(&rng, ROWS * cols, 3), *residual = bf16_values(&rng, ROWS * cols, 5);
+        float *weight = bf16_values(&rng, cols, 2), *x_norm = bf16_values(&rng, cols, 2);
+        const struct norm_inputs in = {ROWS, cols, x, residual, weight, false};
+        float *want[2], *got[2];
+        norm_sum_on(backend, false, &in, x_norm, &want[0], &want[1]);
+        norm_sum_on(backend, true, &in, x_norm, &got[0], &got[1]);
+        for (int k = 0; k < 2; k++) {
+            ops_assert_same_bits(got[k], want[k], ROWS, cols, k ? "normed" : "the sum");
+            free(got[k]);
+            free(want[k]);
+        }
+        free(x);
+        free(residual);
+        free(weight);
+        free(x_norm);
+    }
+}
+
 // Heads inside longer rows, normed one by one in place.
 static float *norm_groups_on(struct backend *backend, const float *values, const float *weight) {
     enum { ROWS = 5, GROUPS = 3, COLS = 64, STRIDE = 7 * COLS };
@@ -436,6 +491,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_copies),
         cmocka_unit_test(test_embed),
         cmocka_unit_test(test_rms_norm_of_groups),
+        cmocka_unit_test(test_rms_norm_of_normed_sums),
         cmocka_unit_test(test_softcap),
         cmocka_unit_test(test_cut_norm),
         cmocka_unit_test(test_rms_norm),

@@ -99,6 +99,7 @@ bool launch(const cuda_linear_task *args, uint32_t split, const cuda_device_info
             cudaStream_t stream) {
     static_assert(R::WIDTH * PITCH * 4 <= R::STAGES * R::STAGE_BYTES, "the sums fit");
     batch_params p = {ring_params_of(args, R::WIDTH, OUTPUTS / 2, info), static_cast<int>(split),
+                      args->activation,
                       args->is_gated   ? GATED
                       : args->is_added ? ADDED
                                        : PLAIN};

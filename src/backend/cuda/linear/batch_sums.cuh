@@ -7,6 +7,7 @@
  * partial sums from their shared memory, always in the same order. */
 #pragma once
 
+#include "backend/cuda/activation.cuh"
 #include "backend/cuda/linear/ring_sm90.cuh"
 
 namespace {
@@ -21,6 +22,7 @@ enum batch_kind { PLAIN, GATED, ADDED, FLOATS };
 struct batch_params {
     ring_params ring;
     int split; // blocks of a cluster
+    enum activation activation; // GATED
     batch_kind kind; // ADDED: the result is added to ring.out; FLOATS: ring.out is float
 };
 
@@ -118,7 +120,7 @@ __device__ __forceinline__ void finish(const batch_params &b, const batch_share 
             load_sums(up, from + OUTPUTS / 2 * 4, b.split);
             if (p.bias) add8(up, p.bias + p.columns + column);
 #pragma unroll
-            for (int j = 0; j < 8; j++) v[j] = silu(v[j]) * up[j];
+            for (int j = 0; j < 8; j++) v[j] = activated(b.activation, v[j], up[j]);
         }
         if (b.kind == FLOATS) {
             auto *to = reinterpret_cast<float4 *>(reinterpret_cast<float *>(of_step(p.out)) + at);

@@ -17,6 +17,7 @@ struct few_rows_params {
     void *out;
     int rows, in, num_outputs; // num_outputs: rows of the matrix
     bool is_gated, out_is_float;
+    enum activation activation; // with is_gated
     float eps, per_input; // per_input: 1 / in
 };
 
@@ -37,6 +38,7 @@ inline few_rows_params few_rows_params_of(const cuda_few_rows_linear *args) {
     p.in = static_cast<int>(args->linear.in);
     p.num_outputs = static_cast<int>(args->linear.out);
     p.is_gated = args->is_gated;
+    p.activation = args->activation;
     p.out_is_float = args->out_is_float;
     p.eps = args->eps;
     p.per_input = 1.0f / static_cast<float>(p.in);

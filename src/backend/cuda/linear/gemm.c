@@ -12,7 +12,7 @@ static struct gemm_key key_of(const struct cuda_linear_task *task) {
         .in = task->linear.in,
         .out_is_float = task->out_is_float,
         .has_bias = task->linear.bias != NULL,
-        .is_gated = task->is_gated,
+        .is_gated = task->is_gated ? 1 + (uint32_t)task->activation : 0,
     };
 }
 

@@ -19,7 +19,8 @@ struct gemm_cache;
 struct gemm_key {
     uint32_t rows; // upper end of the bucket (gemm_bucket)
     uint32_t out, in;
-    uint32_t out_is_float, has_bias, is_gated; // 0 or 1
+    uint32_t out_is_float, has_bias; // 0 or 1
+    uint32_t is_gated; // 0; or 1 + the activation
 };
 
 struct gemm_way {

@@ -80,7 +80,7 @@ static bool run_cublas(const struct cuda_gemm *g, const struct cuda_linear_task 
     product_fini(g, &p);
     if (!r && task->is_gated) {
         const struct silu_mul_args gate = {out, task->out, task->rows, task->linear.out / 2,
-                                           ACTIVATION_SILU};
+                                           task->activation};
         cuda_silu_mul_launch(&gate, g->info, stream);
     }
     return !r;

@@ -135,6 +135,7 @@ static void run(struct cuda_backend *cuda, const struct kernel_row *row,
         .scratch = scratch,
         .rows = few->rows,
         .is_gated = few->is_gated,
+        .activation = few->activation,
         .is_added = few->residual != NULL,
         .out_is_float = few->out_is_float,
     };
@@ -198,7 +199,7 @@ static const struct kernel_row *row_of_project_out(const struct cuda_backend *cu
 
 bool cuda_project_in(struct backend *backend, const struct project_in_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    if (args->activation != ACTIVATION_SILU) return false;
+    bool is_silu = args->activation == ACTIVATION_SILU;
     uint32_t gated = args->is_gated ? FEATURE_GATED : 0u;
     const struct kernel_job normed = job_of(args->linear, args->rows, gated | FEATURE_NORM);
     const struct kernel_job plain = job_of(args->linear, args->rows, gated);
@@ -206,8 +207,9 @@ bool cuda_project_in(struct backend *backend, const struct project_in_args *args
     bool can_norm = args->norm && !args->unadded;
     const struct kernel_row *row = can_norm ? kernel_table_next(NULL, &normed, &cuda->info) : NULL;
     bool has_norm = row != NULL;
-    if (args->norm && !has_norm) run_norm(cuda, args);
     if (!has_norm) row = row_for(cuda, &plain);
+    if (!is_silu && !(row->features & FEATURE_ACTIVATION)) return false;
+    if (args->norm && !has_norm) run_norm(cuda, args);
     cuda->step.leaves_gating =
         args->is_gated && args->reader && row->kernel == KERNEL_E4M3 &&
         row_of_project_out(cuda, args->reader, args->rows)->kernel == KERNEL_E4M3;
@@ -218,6 +220,7 @@ bool cuda_project_in(struct backend *backend, const struct project_in_args *args
                                              .out = args->out,
                                              .rows = args->rows,
                                              .is_gated = args->is_gated,
+                                             .activation = args->activation,
                                              .eps = args->eps};
     run(cuda, row, &few, args->gate_up);
     return true;

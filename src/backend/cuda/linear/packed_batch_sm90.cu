@@ -116,6 +116,7 @@ bool launch(const cuda_linear_task *task, uint32_t split, const cuda_device_info
     packed_batch_params p = {};
     p.batch.ring = x_params_of(task, WIDTH, info);
     p.batch.split = static_cast<int>(split);
+    p.batch.activation = task->activation;
     p.batch.kind = task->is_gated       ? GATED
                    : task->is_added     ? ADDED
                    : task->out_is_float ? FLOATS

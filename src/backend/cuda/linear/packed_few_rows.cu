@@ -19,6 +19,7 @@
  * last. x' is in shared memory.
  *
  * Launch: a block per multiprocessor, each with the same number of units or one less. */
+#include "backend/cuda/activation.cuh"
 #include "backend/cuda/linear/few_rows.cuh"
 #include "backend/cuda/linear/packed_steps.cuh"
 
@@ -203,7 +204,7 @@ __device__ __forceinline__ void write_result(const packed_params &p, const batch
     if (base.bias) y += __bfloat162float(base.bias[r.output]);
     if (base.is_gated) {
         if (base.bias) up += __bfloat162float(base.bias[r.output + columns_of(base)]);
-        y = silu(y) * up;
+        y = activated(base.activation, y, up);
     }
     size_t at = (size_t)r.row * columns_of(base) + r.output;
     if (base.residual) {
