@@ -9,7 +9,9 @@
  *
  * A block takes several units in turn, and its warps take the steps of a unit in turn. Each lane
  * has the loads of AHEAD steps in flight, across the ends of units. The warps' sums of a unit are
- * joined in shared memory, in order. So a token's bits do not depend on the other tokens.
+ * joined in shared memory, in order. So a token's bits do not depend on the other tokens. Where a
+ * token has units of the first kernel for at least half of all warps, each warp takes units of its
+ * own instead, and nothing is joined.
  *
  * Launch: a block per multiprocessor, each with the same number of units or one less. Both kernels
  * start early. The first lets the second start after its own wait, so the second may read ids and

@@ -1,6 +1,6 @@
 /* RMS norm, with the addition to the residual before it if there is one: residual += x; out =
  * residual / sqrt(mean(residual^2) + eps) * weight (Zhang and Sennrich 2019). The sum is rounded to
- * bf16 before the norm, since it is stored so.
+ * bf16 before the norm, since it is stored so. x may be normed first (Gemma 3).
  *
  * Bytes: (2 to 4) x rows x cols x 2. Launch: a block per row, 8 elements per thread and turn. The
  * row stays in registers. Rows lie `stride` vectors apart, and have `groups` that are normed one by
