@@ -165,7 +165,8 @@ static const struct kernel_row rows[] = {
      LINEAR_ALL | FEATURE_NORM, .takes = is_not_large},
     // Earlier rows win ties: ours come first, because they move less data through memory.
     {OP_LINEAR, KERNEL_BATCH, BY_CONTEST, DEVICE_SM90A, FORMAT_BF16, CUDA_BATCH_ROWS, 0,
-     FEATURE_GATED | FEATURE_ACTIVATION | FEATURE_ADDED | FEATURE_BIAS, .splits_max = CUDA_BATCH_SPLIT_MAX,
+     FEATURE_GATED | FEATURE_ACTIVATION | FEATURE_ADDED | FEATURE_BIAS,
+     .splits_max = CUDA_BATCH_SPLIT_MAX,
      .takes = fits_split_ring},
     {OP_LINEAR, KERNEL_GATED, BY_CONTEST, DEVICE_SM90A, FORMAT_BF16, 0, 0,
      LINEAR_ALL, .needs = FEATURE_GATED, .takes = fits_ring},

@@ -10,8 +10,8 @@
  * Launch: both start early. In the first a warp takes a row of gate and the same row of up. Where
  * tokens share an expert, fewer warps take such rows in turn, the shared expert's first, whose
  * weights are loaded before the wait. In the second a warp takes an output column, tokens along y.
- * A lane takes 8 weights at a time. Float32 sums run over the same lanes and slots in the same order
- * for any number of tokens. The first kernel lets the second start after its own wait, so the
+ * A lane takes 8 weights at a time. Float32 sums run over the same lanes and slots in the same
+ * order for any number of tokens. The first kernel lets the second start after its own wait, so the
  * second reads the chosen experts and loads their weights before it waits (rule 3 of
  * handover.cuh). */
 #include "backend/cuda/activation.cuh"
