@@ -332,6 +332,8 @@ static void refused(void **state) {
          "#: keyword 'format' cannot be enforced: 'idn-email'"},
         {"{'pattern':'(a)\\\\1'}", ERR_UNSUPPORTED,
          "#: pattern '(a)\\1' cannot be enforced: a backward reference in an expression"},
+        {"{'pattern':'^((?!a).)*b$'}", ERR_UNSUPPORTED,
+         "#: pattern '^((?!a).)*b$' cannot be enforced: a repeated assertion in an expression"},
         {"{'pattern':'(?<=a)b'}", ERR_UNSUPPORTED,
          "#: pattern '(?<=a)b' cannot be enforced: lookbehind in an expression"},
         {"{'pattern':'a('}", ERR_FORMAT,

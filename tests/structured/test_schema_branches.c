@@ -124,6 +124,20 @@ static void negated_types(void **state) {
     schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
 }
 
+// Repeated characters before which an expression is looked for.
+static void guarded_repetitions(void **state) {
+    (void)state;
+    static const struct schema_row rows[] = {
+        {"{'type':'string','pattern':'^((?!ab|cd).)*$'}", "''|'a'|'ba'|'acbd'|'aacb'",
+         "'ab'|'xab'|'abx'|'cd'|'aab'|'\\n'"},
+        {"{'type':'string','pattern':'^(?:(?!a+$)(?!bb)[a-c]){1,4}$'}", "'b'|'ab'|'abcb'|'aac'",
+         "''|'a'|'ba'|'bb'|'abb'|'abcbc'|'x'"},
+        {"{'type':'string','pattern':'^((?=[ab]+c).)*$'}", "''", "'ab'|'abc'|'c'"},
+        {"{'type':'string','pattern':'^x((?!a).)+$'}", "'xb'|'xxb'", "'x'|'xa'|'xba'"},
+    };
+    schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
+}
+
 // A pointer that finds nothing in the part with its own $id is one of the whole document.
 static void pointers(void **state) {
     (void)state;
@@ -141,7 +155,7 @@ int main(void) {
         cmocka_unit_test(conditions),   cmocka_unit_test(opposites),
         cmocka_unit_test(dependencies), cmocka_unit_test(several_contains),
         cmocka_unit_test(open_objects), cmocka_unit_test(negated_types),
-        cmocka_unit_test(pointers),
+        cmocka_unit_test(pointers),     cmocka_unit_test(guarded_repetitions),
     };
     vocabulary = fixture_json_vocabulary();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -174,6 +174,40 @@ static uint32_t match_sequence(struct pattern *pattern, const struct pattern_nod
     return rest;
 }
 
+static bool has_start(const struct pattern_node *node) {
+    if (node->kind == PATTERN_START) return true;
+    for (const struct pattern_node *at = node->child; at; at = at->next) {
+        if (has_start(at)) return true;
+    }
+    return false;
+}
+
+// ((?!a)c)* at the end of the text: no c begins an a, so each rest of the text that is not empty
+// begins with none. False: the repetition is not of this form.
+static bool match_guarded(struct pattern *pattern, const struct pattern_node *node, uint32_t rest,
+                          uint32_t *all) {
+    struct exprs *exprs = pattern->exprs;
+    const struct pattern_node *at = node->child;
+    uint32_t bad = EXPR_NOTHING;
+    while ((at->kind == PATTERN_SEQUENCE || at->kind == PATTERN_CHOICE) && at->child &&
+           !at->child->next) {
+        at = at->child;
+    }
+    if (rest != EXPR_EPSILON || at->kind != PATTERN_SEQUENCE) return false;
+    for (at = at->child; at->kind == PATTERN_AHEAD || at->kind == PATTERN_NOT_AHEAD;) {
+        if (has_start(at) || has_word_edge(at) || !at->next) return false;
+        uint32_t begun = match(pattern, at->child, BEFORE_WORD | BEFORE_OTHER, pattern->any_text);
+        if (at->kind == PATTERN_AHEAD) begun = expr_minus(exprs, pattern->any_text, begun);
+        bad = expr_alt(exprs, bad, begun);
+        at = at->next;
+    }
+    if (at->kind != PATTERN_SET || at->next) return false;
+    bad = expr_minus(exprs, bad, EXPR_EPSILON);
+    *all = expr_minus(exprs, expr_repeat(exprs, at->set, node->min, node->max),
+                      expr_concat(exprs, pattern->any_text, bad));
+    return true;
+}
+
 static uint32_t match_repeat(struct pattern *pattern, const struct pattern_node *node,
                              unsigned before, uint32_t rest) {
     struct exprs *exprs = pattern->exprs;
@@ -181,11 +215,12 @@ static uint32_t match_repeat(struct pattern *pattern, const struct pattern_node 
         uint32_t body = plain(pattern, node->child);
         return expr_concat(exprs, expr_repeat(exprs, body, node->min, node->max), rest);
     }
+    uint32_t all = rest;
+    if (match_guarded(pattern, node, rest, &all)) return all;
     if (node->max > UNROLLED_MAX) return refuse(pattern, "a repeated assertion");
     unsigned befores[UNROLLED_MAX + 1];
     befores[0] = before;
     for (uint32_t i = 0; i < node->max; i++) befores[i + 1] = last_of(node->child, befores[i]);
-    uint32_t all = rest;
     for (uint32_t i = node->max; i-- > 0;) {
         all = match(pattern, node->child, befores[i], all);
         if (i >= node->min) all = expr_alt(exprs, all, rest);
