@@ -1,5 +1,7 @@
 #include "engine/schedule/pacer.h"
 
+#include <math.h>
+
 // Of a step's seconds, in the order in which the solver lets them explain a step. So as long as all
 // steps had a prompt of one length, the tokens are taken for what costs, and parts are rather too
 // short.
@@ -15,6 +17,13 @@ static const double prompt_share_min = 0.25; // of what decodes alone take
 static const uint32_t missed_steps = 8; // after so many a missed target is told
 static const double few = 0.02; // share of the steps that may take longer than the target
 static const double excess_step = 0.05, excess_max = 1.5;
+// Of what the fit leaves over: the mean of so many steps. One that took so many times what the fit
+// says teaches nothing, and a size is at most that share better than the fit. So much is kept from
+// step to step, so that a slow size is tried again.
+static const uint32_t extra_steps = 4;
+static const double extra_most = 1.8, extra_least = 0.2, extra_kept = 0.995;
+// A size that was not measured is tried if the step takes this share of the target or more.
+static const double try_share = 0.5;
 // So many steps in a row that differ by so much from the fit show that the machine has changed.
 static const uint32_t changed_steps = 4;
 static const double changed = 1.2;
@@ -52,11 +61,47 @@ static void factors_of(double factors[PACER_FACTORS], const struct step_work *wo
     for (int i = 0; i < PACER_FACTORS; i++) factors[i] = values[i] / units[i];
 }
 
-double pacer_predict(const struct pacer *pacer, const struct step_work *work) {
+static double fit_of(const struct pacer *pacer, const struct step_work *work) {
     double factors[PACER_FACTORS], sum = 0;
     factors_of(factors, work);
     for (int i = 0; i < PACER_FACTORS; i++) sum += pacer->costs[i] * factors[i];
     return sum;
+}
+
+static uint32_t num_rows(const struct step_work *work) {
+    return work->num_prompt_tokens + work->num_decodes;
+}
+
+// PACER_CLASSES: none, as always without a target.
+static uint32_t class_of(const struct pacer *pacer, const struct step_work *work) {
+    if (!work->num_prompt_tokens || pacer->options.pace != PACE_TARGET) return PACER_CLASSES;
+    uint32_t class = (num_rows(work) - 1) / PACER_ROWS;
+    return class < PACER_CLASSES ? class : PACER_CLASSES;
+}
+
+static double extra_of(const struct pacer *pacer, const struct step_work *work) {
+    uint32_t class = class_of(pacer, work);
+    if (class == PACER_CLASSES) return 0;
+    if (pacer->classes[class].num_measured) return pacer->classes[class].extra;
+    // Not measured: not less than of the next smaller class.
+    while (class > 0 && !pacer->classes[class].num_measured) class --;
+    return pacer->classes[class].extra > 0 ? pacer->classes[class].extra : 0;
+}
+
+double pacer_predict(const struct pacer *pacer, const struct step_work *work) {
+    return fit_of(pacer, work) + extra_of(pacer, work);
+}
+
+static void learn_extra(struct pacer *pacer, const struct step_work *work, double seconds) {
+    uint32_t index = class_of(pacer, work);
+    double fit = fit_of(pacer, work), left = seconds - fit;
+    if (index == PACER_CLASSES || seconds > extra_most * fit || fit > extra_most * seconds) return;
+    struct pacer_class *own = &pacer->classes[index];
+    if (own->num_measured < extra_steps) own->num_measured++;
+    if (left < -extra_least * fit) left = -extra_least * fit;
+    own->extra += (left - own->extra) / own->num_measured;
+    // What all classes have in common comes to be the fit's to explain.
+    for (uint32_t i = 0; i < PACER_CLASSES; i++) pacer->classes[i].extra *= extra_kept;
 }
 
 // Least squares with costs >= 0: each cost in turn takes its best value, given the others. Where
@@ -106,7 +151,9 @@ static double learn_missed(struct pacer *pacer, const struct step_work *work) {
 }
 
 // Takes all steps of the equations to have been slower by `change`.
-static void change_past(struct pacer_equations *equations, double change) {
+static void change_past(struct pacer *pacer, struct pacer_equations *equations, double change) {
+    // The first steps after the change have been taken for what their rows cost.
+    for (int i = 0; i < PACER_CLASSES; i++) pacer->classes[i] = (struct pacer_class){0};
     for (int i = 0; i < PACER_FACTORS; i++) {
         for (int j = 0; j < PACER_FACTORS; j++) equations->products[i][j] /= change * change;
         equations->sums[i] /= change;
@@ -135,18 +182,24 @@ double pacer_measure(struct pacer *pacer, const struct step_work *work, double s
     // counts as one of many.
     double scale = seconds > predicted ? seconds : predicted;
     struct pacer_equations *equations = &pacer->equations[work->num_prompt_tokens > 0];
-    double change = predicted > 0 ? learn_change(equations, seconds / predicted) : 1;
-    if (change != 1) change_past(equations, change);
+    uint32_t class = class_of(pacer, work);
+    bool is_new = class < PACER_CLASSES && !pacer->classes[class].num_measured;
+    bool differs = seconds >= changed * predicted || predicted >= changed * seconds;
+    double change = predicted > 0 && !is_new ? learn_change(equations, seconds / predicted) : 1;
+    if (change != 1) change_past(pacer, equations, change);
     factors_of(factors, work);
+    double fitted = seconds - extra_of(pacer, work);
+    if (fitted < seconds / 2 || fitted > seconds * 2) fitted = seconds;
     for (int i = 0; i < PACER_FACTORS; i++) {
         for (int j = 0; j < PACER_FACTORS; j++) {
             double *product = &equations->products[i][j];
             *product = kept * *product + factors[i] * factors[j] / (scale * scale);
         }
-        equations->sums[i] = kept * equations->sums[i] + factors[i] * seconds / (scale * scale);
+        equations->sums[i] = kept * equations->sums[i] + factors[i] * fitted / (scale * scale);
     }
     solve(pacer, work->num_prompt_tokens || change != 1 ? num_sweeps : num_sweeps_decodes);
     if (!work->num_prompt_tokens) return 0;
+    if (is_new || !differs) learn_extra(pacer, work, seconds);
     if (predicted > 0 && work->num_decodes) learn_excess(pacer, seconds / predicted);
     if (change > 1) pacer->excess = 1; // what was above the fit was the change
     if (work->num_prompt_tokens > pacer->most_measured) {
@@ -155,30 +208,68 @@ double pacer_measure(struct pacer *pacer, const struct step_work *work, double s
     return learn_missed(pacer, work);
 }
 
-// Most tokens, up to `most`, with which the step stays within the target.
-static uint32_t budget_of_target(const struct pacer *pacer, const struct step_work *work,
-                                 uint32_t start, uint32_t most) {
-    double target = pacer->options.target_seconds / pacer->excess;
-    double least = seconds_alone(pacer, work) * (1 + prompt_share_min);
-    if (target < least) target = least;
-    uint32_t low = 0, high = most;
+// The step with num_tokens of a prompt besides.
+static struct step_work with_prompt(const struct step_work *work, uint32_t start,
+                                    uint32_t num_tokens) {
+    struct step_work with = *work;
+    step_work_add_prompt(&with, start, num_tokens);
+    return with;
+}
+
+// The most tokens from least to `most`, all in one class, with which the step takes `seconds` or
+// less. 0: none.
+static uint32_t most_within(const struct pacer *pacer, const struct step_work *work, uint32_t start,
+                            uint32_t least, uint32_t most, double seconds) {
+    uint32_t low = least - 1, high = most;
     while (low < high) {
         uint32_t middle = low + (high - low + 1) / 2;
-        struct step_work with = *work;
-        step_work_add_prompt(&with, start, middle);
-        if (pacer_predict(pacer, &with) <= target) {
+        struct step_work with = with_prompt(work, start, middle);
+        if (pacer_predict(pacer, &with) <= seconds) {
             low = middle;
         } else {
             high = middle - 1;
         }
     }
-    return low;
+    if (low < most && low >= 4 * PACER_STEP) low -= low % PACER_STEP;
+    return low < least ? 0 : low;
+}
+
+// The end of the class of steps that the next token would be in, as tokens of the prompt.
+static uint32_t class_end(const struct step_work *work, uint32_t num_tokens, uint32_t most) {
+    uint32_t rows = num_rows(work) + num_tokens + 1;
+    uint64_t end = ((uint64_t)rows + PACER_ROWS - 1) / PACER_ROWS * PACER_ROWS - num_rows(work);
+    return end < most ? (uint32_t)end : most;
+}
+
+// Of the numbers of tokens, up to `most`, with which the step stays within the target, the one with
+// the most prompt tokens a second.
+static uint32_t budget_of_target(const struct pacer *pacer, const struct step_work *work,
+                                 uint32_t start, uint32_t most) {
+    double target = pacer->options.target_seconds / pacer->excess, best_rate = 0;
+    double least = seconds_alone(pacer, work) * (1 + prompt_share_min);
+    uint32_t best = 0;
+    if (target < least) target = least;
+    for (uint32_t end = 0, begin; end < most;) {
+        begin = end + 1;
+        end = class_end(work, end, most);
+        uint32_t num_tokens = most_within(pacer, work, start, begin, end, target);
+        if (!num_tokens) continue;
+        struct step_work with = with_prompt(work, start, num_tokens);
+        double seconds = pacer_predict(pacer, &with), rate = with.num_prompt_tokens / seconds;
+        uint32_t class = class_of(pacer, &with);
+        bool is_new = class < PACER_CLASSES && !pacer->classes[class].num_measured;
+        if (is_new && seconds >= try_share * target) rate = HUGE_VAL;
+        if (rate < best_rate) continue;
+        best_rate = rate;
+        best = num_tokens;
+    }
+    return best;
 }
 
 // With n tokens in each part, a prompt token takes each + fixed / n seconds. That is to be at most
 // `slower` times each + fixed / N, with N tokens in each part of unpaced steps.
 static uint32_t budget_of_auto(const struct pacer *pacer, const struct step_work *work,
-                               uint32_t start) {
+                               uint32_t start, uint32_t most) {
     struct step_work token = {0};
     step_work_add_prompt(&token, start, 1);
     double extra = pacer->costs[CONSTANT] + pacer->costs[HAS_PROMPT];
@@ -187,20 +278,21 @@ static uint32_t budget_of_auto(const struct pacer *pacer, const struct step_work
     uint32_t longest = pacer->max_num_tokens - work->num_decodes;
     double shortest = fixed / ((slower - 1) * each + slower * fixed / longest);
     if (!(shortest < longest)) shortest = longest;
-    uint32_t num_tokens = (uint32_t)shortest + 1;
-    return num_tokens > work->num_prompt_tokens ? num_tokens - work->num_prompt_tokens : 0;
+    uint32_t num_tokens = (uint32_t)shortest + 1, used = work->num_prompt_tokens;
+    num_tokens = num_tokens > used ? num_tokens - used : 0;
+    if (num_tokens >= most) return most;
+    return num_tokens < 4 * PACER_STEP ? num_tokens : num_tokens - num_tokens % PACER_STEP;
 }
 
 uint32_t pacer_budget(const struct pacer *pacer, const struct step_work *work, uint32_t start,
                       uint32_t most) {
     uint32_t budget = most, trusted = 2 * pacer->most_measured, used = work->num_prompt_tokens;
     if (pacer->options.pace == PACE_OFF || !work->num_decodes) return most;
-    if (pacer->options.pace == PACE_TARGET) budget = budget_of_target(pacer, work, start, most);
-    if (pacer->options.pace == PACE_AUTO) budget = budget_of_auto(pacer, work, start);
     trusted = trusted > used ? trusted - used : 0;
     if (budget > trusted) budget = trusted;
+    if (pacer->options.pace == PACE_TARGET) budget = budget_of_target(pacer, work, start, budget);
+    if (pacer->options.pace == PACE_AUTO) budget = budget_of_auto(pacer, work, start, budget);
     if (budget >= most) return most;
-    if (budget >= 4 * PACER_STEP) budget -= budget % PACER_STEP;
     uint32_t part_min = pacer->options.part_min;
     if (budget && budget >= part_min) return budget;
     if (used) return 0;

@@ -11,10 +11,16 @@
  * kind, with prompts or without. Where several steps of a kind in a row took much longer than the
  * fit says, or much less, all before them are taken to have done so too: the machine has become
  * slower or faster. The context is the sum of the tokens' positions: attention's work.
+ *
+ * Kernels compute rows in tiles, and tiles in waves, so a step of 1,280 rows may take twice as long
+ * as one of 1,024. So what the fit leaves over of steps with prompts is kept by their rows, in
+ * classes of PACER_ROWS, and added. The fit gets the times without it.
+ *
  * With that the pacer finds how many tokens of a prompt the next step has room for:
  *
- * - a target: the step takes at most so long, by the fit. Where decodes alone take nearly that
- *   long, it takes a quarter longer than they do.
+ * - a target: the step takes at most so long. Of all sizes that do, it is the one with the most
+ *   prompt tokens a second. Where decodes alone take nearly that long, it takes a quarter longer
+ *   than they do.
  * - auto: parts are as short as they can be while a long prompt takes at most SLOWER times as long
  *   as in steps of max_num_batched_tokens. What a step costs besides its prompt tokens is paid for
  *   each part, so this is the shortest part for which that is small.
@@ -32,6 +38,8 @@ enum {
     PACER_PART_MIN = 64, // of the option target_itl
     PACER_STEP = 16, // parts of several of it are multiples
     PACER_FACTORS = 6,
+    PACER_ROWS = 128, // of a class of steps' sizes
+    PACER_CLASSES = 128, // longer steps are in none
 };
 
 enum pace { PACE_OFF, PACE_AUTO, PACE_TARGET };
@@ -61,6 +69,11 @@ struct pacer {
         double change; // of them, the time nearest to the fit, as a share of what the fit said
     } equations[2];
     double costs[PACER_FACTORS]; // c, per unit (pacer.c)
+    // Seconds of steps with prompts that the fit leaves over.
+    struct pacer_class {
+        double extra;
+        uint32_t num_measured; // until they are many
+    } classes[PACER_CLASSES];
     uint32_t num_missed; // steps in a row that even the shortest part made longer than the target
     double excess; // the share of steps that take longer than this times the fit is small
 };
@@ -78,7 +91,7 @@ double pacer_measure(struct pacer *pacer, const struct step_work *work, double s
 // run besides. 0: none, because it has others'.
 uint32_t pacer_budget(const struct pacer *pacer, const struct step_work *work, uint32_t start,
                       uint32_t most);
-// Seconds of a step, by the fit. 0: nothing was measured.
+// Seconds of a step, as they are expected. 0: nothing was measured.
 double pacer_predict(const struct pacer *pacer, const struct step_work *work);
 
 #endif
