@@ -127,6 +127,18 @@ static uint32_t cut(const struct list *list, size_t index, uint32_t item) {
     return grammar_call(grammar, rule);
 }
 
+// A state of its own, also where it is an expression: the states' texts overlap, and as one
+// expression they would take too many steps.
+static uint32_t state(const struct list *list, uint32_t items) {
+    uint32_t expr;
+    struct grammar *grammar = list->reader->grammar;
+    if (items == GRAMMAR_EMPTY) return items;
+    if (grammar_as_expr(grammar, items, &expr) && expr == EXPR_NOTHING) return items;
+    uint32_t rule = grammar_rule(grammar, "the items of an array");
+    grammar_define(grammar, rule, items);
+    return grammar_call(grammar, rule);
+}
+
 static uint32_t plain_items(const struct list *list) {
     size_t len = list->prefix_len < list->max ? list->prefix_len : list->max;
     uint32_t all = list->prefix_len <= list->max ? rest_items(list, len) : GRAMMAR_EMPTY;
@@ -152,7 +164,7 @@ static uint32_t items_from(struct list *list, size_t index, size_t matches) {
     bool is_enough = matches >= contains->min, is_full = matches >= contains->max;
     bool is_last = index + 1 == list->num_places;
     uint32_t all = is_enough && index >= list->min ? GRAMMAR_EMPTY : nothing(list);
-    if (is_enough && !has_max && index >= list->prefix_len) {
+    if (is_enough && !has_max && is_last && list->max == EXPR_FOREVER) {
         all = rest_items(list, index);
     } else if (is_last && list->max == EXPR_FOREVER) {
         // Any number of the others, then one that matches.
@@ -212,7 +224,7 @@ static uint32_t containing_items(struct list *list) {
         for (size_t matches = list->num_matches; matches-- > 0;) {
             // From the end, so that the recursion is short.
             uint32_t item = items_from(list, index, matches);
-            list->memo[index * list->num_matches + matches] = cut(list, index + 1, item) + 1;
+            list->memo[index * list->num_matches + matches] = state(list, item) + 1;
             if (schema_failed(reader)) return GRAMMAR_EMPTY;
         }
     }
@@ -250,7 +262,8 @@ static uint32_t several_item(struct several *several, size_t index, size_t set) 
     struct schema_reader *reader = list->reader;
     struct schema_literal wanted[CONTAINS_MAX];
     size_t num_wanted = 0;
-    for (size_t i = 0; i < several->num_literals; i++) {
+    for (size_t i = several->num_literals;
+         i-- > 0;) { // from the end: the list has the newest first
         if (set >> i & 1) wanted[num_wanted++] = several->literals[i];
     }
     size_t place = index < list->prefix_len ? index : list->prefix_len;
@@ -265,7 +278,6 @@ static uint32_t several_from(struct several *several, size_t index, size_t found
     struct list *list = several->list;
     size_t all = several->num_sets - 1;
     bool is_last = index + 1 == list->num_places && list->max == EXPR_FOREVER;
-    if (found == all && index >= list->prefix_len) return rest_items(list, index);
     uint32_t items = found == all && index >= list->min ? GRAMMAR_EMPTY : nothing(list);
     const uint32_t *next = &several->memo[(is_last ? index : index + 1) * several->num_sets];
     for (size_t set = all; set && index < list->max; set--) {
@@ -298,7 +310,7 @@ static uint32_t several_items(struct list *list) {
     for (size_t index = list->num_places; index-- > 0;) {
         for (size_t found = several.num_sets; found-- > 0;) {
             uint32_t items = several_from(&several, index, found);
-            several.memo[index * several.num_sets + found] = cut(list, index + 1, items);
+            several.memo[index * several.num_sets + found] = state(list, items);
             if (schema_failed(reader)) return GRAMMAR_EMPTY;
         }
     }
@@ -470,7 +482,7 @@ static void make_items(struct list *list) {
         uint32_t node = schema_item_node(reader, list->limits, i);
         list->any[i] = schema_node_item(reader, node);
         schema_count_part(reader);
-        if (!contains) continue;
+        if (!contains || contains->next) continue;
         struct schema_literal literal = contains->literal;
         node = item_node(reader, list->limits, i, &literal, 1);
         list->matching[i] = schema_node_item(reader, node);
