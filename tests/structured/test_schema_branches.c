@@ -75,6 +75,17 @@ static void dependencies(void **state) {
           "{'t':'b','k0':1}|{'t':'c','k1':1}|{'k0':1}|{'t':'d'}");
 }
 
+// What a key needs says nothing about values that have no keys.
+static void dependent_values(void **state) {
+    (void)state;
+    static const struct schema_row rows[] = {
+        {"{'dependentSchemas':{'a':{'const':5}}}", "5|'s'|{}|{'b':1}", "{'a':1}"},
+        {"{'dependentSchemas':{'a':{'enum':['s','t']}}}", "'s'|'u'|{}", "{'a':1}"},
+        {"{'dependentSchemas':{'k':{'enum':[1,{'k':1}]}}}", "1|2|{'k':1}|{'b':1}", "{'k':2}"},
+    };
+    schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
+}
+
 static void several_contains(void **state) {
     (void)state;
     static const struct schema_row rows[] = {
@@ -91,8 +102,51 @@ static void several_contains(void **state) {
          "[1,2,3]|[3,0,2,1]", "[1,2]|[1,2,2]|[0,0,0]"},
         {"{'type':'array','not':{'anyOf':[{'items':{'type':'string'}},{'items':{'const':1}}]}}",
          "[0]|[1,'a']|[null,1]", "[]|['a','b']|[1,1]"},
+        {"{'type':'array','items':{'type':'object'},"
+         "'allOf':[{'contains':{'required':['a']}},{'contains':{'required':['b']}}]}",
+         "[{'a':1,'b':2}]|[{'b':1},{'a':2}]", "[{'a':1}]|[{'b':1}]|[{}]"},
     };
     schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
+}
+
+// The largest number of states, with items that satisfy all or none.
+static void many_contained(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema, *bad, *good;
+        int num_items;
+    } cases[] = {
+        {"{'type':'array','minItems':240,'allOf':[{'contains':{'minimum':1}},"
+         "{'contains':{'maximum':9}},{'contains':{'multipleOf':2}},{'contains':{'minimum':5}}]}",
+         "7", "6", 240},
+        {"{'type':'array','maxItems':240,'allOf':[{'contains':{'required':['a']}},"
+         "{'contains':{'required':['b']}},{'contains':{'required':['c']}},"
+         "{'contains':{'required':['d']}}]}",
+         "{'x':1}", "{'a':1,'b':1,'c':1,'d':1}", 240},
+        {"{'type':'array','maxItems':240,'allOf':[{'contains':{'required':['a']}},"
+         "{'contains':{'required':['b']}},{'contains':{'required':['c']}},"
+         "{'contains':{'required':['d']}}]}",
+         "{'a':1}", "0", 240},
+        {"{'type':'array','contains':{'required':['a']},'minContains':5,'minItems':600}", "{}", "0",
+         600},
+        {"{'type':'array','contains':{'const':7},'minItems':1900}", "0", "7", 1900},
+        {"{'type':'array','contains':{'const':7},'maxContains':2,'maxItems':1000}", "7", "0", 1000},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct buf valid = {0}, invalid = {0};
+        for (int k = 0; k < cases[i].num_items; k++) {
+            append(&valid, k ? "," : "[", false, 0);
+            append(&valid, k == 0 && i == 5 ? "7" : cases[i].good, false, 0);
+            append(&invalid, k ? "," : "[", false, 0);
+            append(&invalid, cases[i].bad, false, 0);
+        }
+        append(&valid, "]", false, 0);
+        append(&invalid, "]", false, 0);
+        const struct schema_row row = {cases[i].schema, valid.data, invalid.data};
+        schema_check_row(&row, NULL, vocabulary);
+        buf_fini(&valid);
+        buf_fini(&invalid);
+    }
 }
 
 // Objects that several lists of names must not name.
@@ -152,10 +206,11 @@ static void pointers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conditions),   cmocka_unit_test(opposites),
-        cmocka_unit_test(dependencies), cmocka_unit_test(several_contains),
-        cmocka_unit_test(open_objects), cmocka_unit_test(negated_types),
-        cmocka_unit_test(pointers),     cmocka_unit_test(guarded_repetitions),
+        cmocka_unit_test(conditions),     cmocka_unit_test(opposites),
+        cmocka_unit_test(dependencies),   cmocka_unit_test(several_contains),
+        cmocka_unit_test(many_contained), cmocka_unit_test(dependent_values),
+        cmocka_unit_test(open_objects),   cmocka_unit_test(negated_types),
+        cmocka_unit_test(pointers),       cmocka_unit_test(guarded_repetitions),
     };
     vocabulary = fixture_json_vocabulary();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

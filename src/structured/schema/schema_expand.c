@@ -128,7 +128,11 @@ static void run_dependencies(struct schema_reader *reader, const struct schema_w
     add_member(reader, &copy.branch.object.members, key, len, json_false(), false);
     // About one member: it holds, or it does not and the key is absent. So dependencies about the
     // same member exclude each other.
-    bool is_alone = json_is_object(needed) && schema_negate_alone(reader, &copy.branch, needed);
+    struct schema_branch without = copy.branch;
+    bool is_alone = json_is_object(needed) && schema_negate_alone(reader, &without, needed) &&
+                    without.excluded == work->branch.excluded;
+    // Excluded values would be excluded from the other types too, which have no dependencies.
+    if (is_alone) copy.branch = without;
     copy.branch.types |= work->branch.types & ~(unsigned)SCHEMA_OBJECT;
     schema_run(reader, &copy, sink);
     copy = *work;
