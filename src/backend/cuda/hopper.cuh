@@ -137,6 +137,14 @@ __device__ __forceinline__ void copy_gated_box(uint32_t shared, const CUtensorMa
                  "l"(map), "r"(column), "r"(0), "r"(group), "r"(expert), "r"(barrier)
                  : "memory");
 }
+__device__ __forceinline__ void copy_gated_box(uint32_t shared, const CUtensorMap *map, int column,
+                                               int group, int expert, uint32_t barrier,
+                                               uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%2, %3, %3, %4, %5}], [%6], %7;" ::"r"(shared),
+                 "l"(map), "r"(column), "r"(0), "r"(group), "r"(expert), "r"(barrier), "l"(policy)
+                 : "memory");
+}
 // Multicast: copies the box to every block of the cluster whose bit is set in `blocks`, at the same
 // shared address, and signals the barrier at the same address there.
 __device__ __forceinline__ void copy_box_to_all(uint32_t shared, const CUtensorMap *map, int column,

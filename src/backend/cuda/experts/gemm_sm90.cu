@@ -82,10 +82,18 @@ __device__ __forceinline__ void copy_weights(const grouped_params &p, const grou
                                              uint32_t stage, uint32_t full) {
     int width = (t.item.z + K::GRANULE - 1) / K::GRANULE * K::GRANULE;
     barrier_expect(full, LEFT_BYTES + width * INPUTS_BYTES);
-    if (K::GATED) {
-        copy_gated_box(stage, &p.ring.weight, k * INPUTS, t.column / 8, t.item.x, full);
+    // Few rows: the weights are read once. With more the next tiles read them again.
+    constexpr bool ONCE = K::MOST == 64;
+    int input = k * INPUTS, row = t.item.x * p.ring.columns + t.column;
+    if constexpr (K::GATED && ONCE) {
+        copy_gated_box(stage, &p.ring.weight, input, t.column / 8, t.item.x, full,
+                       evict_first_policy());
+    } else if constexpr (K::GATED) {
+        copy_gated_box(stage, &p.ring.weight, input, t.column / 8, t.item.x, full);
+    } else if constexpr (ONCE) {
+        copy_box(stage, &p.ring.weight, input, row, full, evict_first_policy());
     } else {
-        copy_box(stage, &p.ring.weight, k * INPUTS, t.item.x * p.ring.columns + t.column, full);
+        copy_box(stage, &p.ring.weight, input, row, full);
     }
 }
 template <typename K>
