@@ -321,7 +321,7 @@ static void attend(struct cuda_backend *cuda, const struct attention_args *args,
     const struct cuda_attention_plan *plan = cluster_size ? NULL : plan_of(cuda, args, extras);
     const struct cuda_attention_choice choice = {
         .cluster_size = cluster_size,
-        .is_compact = cuda->step.is_compact,
+        .is_compact = cuda->step.is_compact && !args->sinks,
         .prepares = prepares,
         .starts_early = prepares && cuda->step.has_attended,
     };

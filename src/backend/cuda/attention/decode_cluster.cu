@@ -35,6 +35,7 @@ struct cluster_params : heads_params {
     float scale; // times log2(e)
     bool starts_early; // the cache is complete before the previous kernel has ended: rule 5
     int window; // positions that the query sees; only for kernels that are WINDOWED
+    const float *sinks; // [num_heads] or NULL; not for compact_kernel
 };
 
 // A cluster's work: one sequence and one group of queries.
@@ -178,6 +179,13 @@ template <int D, int STAGES, bool WINDOWED, bool CODES> struct cluster_tiles {
     }
 };
 
+// The weight of a head's sink beside weights that are relative to `max`.
+template <int STAGES>
+__device__ __forceinline__ float sink_weight(const cluster_params &p, int head, float max) {
+    if constexpr (STAGES == 1) return 0; // compact_kernel has no registers for it
+    return p.sinks ? exp2_fast(p.sinks[head] * LOG2E - max) : 0;
+}
+
 // Writes the result of a cluster of one block.
 template <int D, int STAGES, bool CODES>
 __device__ void write_found(const cluster_params &p, const cluster_unit &u,
@@ -185,7 +193,8 @@ __device__ void write_found(const cluster_params &p, const cluster_unit &u,
     __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
     for (int i = threadIdx.x; i < u.num_queries * D; i += THREADS) {
         weighed mine = join_block<D, WARPS>(s.values, s.maxes, s.sums, u.num_queries, i / D, i % D);
-        out[i] = __float2bfloat16(__fdividef(mine.value, mine.sum));
+        float sum = mine.sum + sink_weight<STAGES>(p, u.first_head + i / D, mine.max);
+        out[i] = __float2bfloat16(__fdividef(mine.value, sum));
     }
 }
 
@@ -231,6 +240,7 @@ __device__ void join_found(const cluster_params &p, const cluster_unit &u, const
             sum += weight * found[r].y;
             value += weight * values[r];
         }
+        sum += sink_weight<STAGES>(p, u.first_head + query, max);
         out[query * D + c.rank * dims + i - query * dims] =
             __float2bfloat16(__fdividef(value, sum));
     }
@@ -343,6 +353,7 @@ cluster_params params_of(const attention_args *args, const cuda_kv_view *kv,
     p.scale = args->scale * LOG2E;
     p.starts_early = choice->starts_early;
     p.window = static_cast<int>(args->window);
+    p.sinks = args->sinks;
     return p;
 }
 

@@ -7,13 +7,12 @@
  * computes its weight too. Bytes: pairs x 3 x hidden x intermediate x 2; two tokens with the same
  * expert share its weights in the L2.
  *
- * Launch: both start early. In the first a warp takes a row of gate and the same row of up. Where
- * tokens share an expert, fewer warps take such rows in turn, the shared expert's first, whose
- * weights are loaded before the wait. In the second a warp takes an output column, tokens along y.
- * A lane takes 8 weights at a time. Float32 sums run over the same lanes and slots in the same
- * order for any number of tokens. The first kernel lets the second start after its own wait, so the
- * second reads the chosen experts and loads their weights before it waits (rule 3 of
- * handover.cuh). */
+ * Launch: both start early. In the first a warp takes a row of gate and the same row of up, slots
+ * along y, the shared expert first: its blocks load weights before the wait. In the second a warp
+ * takes an output column, tokens along y. A lane takes 8 weights at a time. Float32 sums run over
+ * the same lanes and slots in the same order for any number of tokens. The first kernel lets the
+ * second start after its own wait, so the second reads the chosen experts and loads their weights
+ * before it waits (rule 3 of handover.cuh). */
 #include "backend/cuda/activation.cuh"
 #include "backend/cuda/launch.cuh"
 
@@ -21,7 +20,6 @@ namespace {
 
 constexpr int WARPS = 4;
 constexpr int PART = 4; // vectors of a lane that are loaded together, of a row of gate and of up
-constexpr int SHARED_BLOCKS = 4; // on a multiprocessor, where tokens share an expert
 constexpr int DOWN_AHEAD = 8; // slots per pass
 
 struct few_tokens_params {
@@ -102,144 +100,83 @@ __global__ void __launch_bounds__(WARPS * 32) few_tokens_gate_up_kernel(few_toke
     of_step(p.activated)[(size_t)pair * p.intermediate + n] = __float2bfloat16(value);
 }
 
-// Units of the first kernel where tokens share an expert: rows of that expert for each token, then
-// those of each pair of token and slot, then the shared expert's weight for each token.
-enum unit_kind { SHARED, ROUTED, WEIGHT };
-struct row_unit {
-    unit_kind kind;
-    int pair, n; // WEIGHT, SHARED: pair is the token
-    const uint4 *gate, *up, *x;
-};
-
-struct unit_walk {
-    const few_tokens_params &p;
-    int shared, routed, all; // units of a kind; in all
-    int unit, part, parts; // the next part to load
-
-    __device__ __forceinline__ unit_walk(const few_tokens_params &params, int warp) : p(params) {
-        shared = p.shared_down ? p.num_tokens * p.intermediate : 0;
-        routed = p.num_tokens * p.top_k * p.intermediate;
-        all = shared + routed + (p.shared_gate ? p.num_tokens : 0);
-        unit = blockIdx.x * WARPS + warp, part = 0;
-        parts = (p.hidden / 8 + PART * 32 - 1) / (PART * 32);
-    }
-    __device__ __forceinline__ void advance() {
-        if (++part < parts) return;
-        part = 0;
-        unit += gridDim.x * WARPS;
-    }
-    __device__ __forceinline__ bool is_shared() const {
-        return unit < shared;
-    }
-    // `id`: of the pair `lane`, for up to 32 pairs.
-    __device__ __forceinline__ row_unit find(int id) const {
-        int vectors = p.hidden / 8;
-        row_unit u = {};
-        if (unit >= shared + routed) {
-            u.kind = WEIGHT, u.pair = unit - shared - routed;
-            u.gate = u.up = p.shared_gate;
-            u.x = p.x + (size_t)u.pair * vectors;
-            return u;
-        }
-        u.kind = is_shared() ? SHARED : ROUTED;
-        int number = is_shared() ? unit : unit - shared;
-        u.pair = number / p.intermediate, u.n = number % p.intermediate;
-        size_t row = u.n;
-        if (u.kind == ROUTED) {
-            int expert = u.pair < 32 ? __shfl_sync(FULL_WARP, id, u.pair) : of_step(p.ids)[u.pair];
-            row += (size_t)expert * 2 * p.intermediate;
-        }
-        u.gate = (u.kind == ROUTED ? p.gate_up : p.shared_gate_up) + row * vectors;
-        u.up = u.gate + (size_t)p.intermediate * vectors;
-        u.x = p.x + (size_t)(u.kind == ROUTED ? u.pair / p.top_k : u.pair) * vectors;
-        return u;
-    }
-};
-
-// A lane's vectors of a part of two rows.
+// What a lane loads of a row of gate and of the same row of up, together.
 struct row_part {
     uint4 gate[PART], up[PART];
 
-    __device__ __forceinline__ void load(const row_unit &u, int part, int vectors, int lane) {
+    __device__ __forceinline__ void load(const uint4 *gates, const uint4 *ups, int i, int vectors) {
 #pragma unroll
         for (int k = 0; k < PART; k++) {
-            int i = (part * PART + k) * 32 + lane;
-            gate[k] = up[k] = make_uint4(0, 0, 0, 0);
-            if (i < vectors) gate[k] = __ldg(u.gate + i);
-            if (i < vectors && u.kind != WEIGHT) up[k] = __ldg(u.up + i);
+            if (i + k * 32 >= vectors) break;
+            gate[k] = __ldg(&gates[i + k * 32]);
+            up[k] = __ldg(&ups[i + k * 32]);
         }
     }
-    __device__ __forceinline__ void add(float &gate_sum, float &up_sum, const uint4 *x, int part,
-                                        int vectors, int lane) const {
+    __device__ __forceinline__ void add(float &gate_sum, float &up_sum, const uint4 *x, int i,
+                                        int vectors) const {
 #pragma unroll
         for (int k = 0; k < PART; k++) {
-            int i = (part * PART + k) * 32 + lane;
-            if (i >= vectors) break;
-            uint4 v = __ldg(of_step(x) + i);
+            if (i + k * 32 >= vectors) break;
+            uint4 v = __ldg(&x[i + k * 32]);
             gate_sum = dot8(gate[k], v, gate_sum);
             up_sum = dot8(up[k], v, up_sum);
         }
     }
 };
 
-__device__ __forceinline__ void write_row(const few_tokens_params &p, const row_unit &u,
-                                          float gate_sum, float up_sum) {
-    if (u.kind == WEIGHT) {
-        of_step(p.shared_weights)[u.pair] = 1.0f / (1.0f + expf(-gate_sum));
-        return;
+// A warp of a block behind those of rows computes the shared expert's weight of a token.
+__device__ __forceinline__ void find_shared_weight(const few_tokens_params &p, int token,
+                                                   int lane) {
+    const uint4 *x = of_step(p.x) + (size_t)token * (p.hidden / 8);
+    float sum = 0.0f;
+    for (int i = lane; i < p.hidden / 8; i += 32) {
+        sum = dot8(__ldg(&p.shared_gate[i]), __ldg(&x[i]), sum);
     }
-    if (u.kind == ROUTED && p.gate_up_bias) {
-        size_t expert = of_step(p.ids)[u.pair];
-        const __nv_bfloat16 *bias = p.gate_up_bias + expert * 2 * p.intermediate;
-        gate_sum += __bfloat162float(bias[u.n]);
-        up_sum += __bfloat162float(bias[p.intermediate + u.n]);
-    }
-    float value = activated(p.activation, gate_sum, up_sum);
-    int row = u.kind == ROUTED ? u.pair / p.top_k * p.slots + u.pair % p.top_k
-                               : u.pair * p.slots + p.top_k;
-    of_step(p.activated)[(size_t)row * p.intermediate + u.n] = __float2bfloat16(value);
+    sum = warp_sum(sum);
+    if (lane == 0) of_step(p.shared_weights)[token] = 1.0f / (1.0f + expf(-sum));
 }
 
-__global__ void __launch_bounds__(WARPS * 32, SHARED_BLOCKS)
-    shared_gate_up_kernel(const __grid_constant__ few_tokens_params p) {
+// The same where tokens share an expert: the first num_tokens of y are its rows, whose weights a
+// lane loads before the wait. Without a shared expert the kernel above is 1.3 % faster.
+__global__ void __launch_bounds__(WARPS * 32) shared_gate_up_kernel(few_tokens_params p) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, vectors = p.hidden / 8;
-    unit_walk next(p, warp);
-    row_part parts[2];
-    row_unit now = {}, last = {};
-    int id = 0;
-    bool is_early = next.is_shared(); // its weights do not depend on the routing
-    if (is_early) {
-        last = next.find(id);
-        parts[0].load(last, 0, vectors, lane);
-    }
+    int n = blockIdx.x * WARPS + warp, pair = blockIdx.y - p.num_tokens;
+    bool is_shared = pair < 0, is_there = n < p.intermediate;
+    const uint4 *gate = p.shared_gate_up + (size_t)n * vectors;
+    const uint4 *up = gate + (size_t)p.intermediate * vectors;
+    row_part part;
+    if (is_shared && is_there) part.load(gate, up, lane, vectors);
     wait_for_earlier();
     let_next_start();
-    if (lane < p.num_tokens * p.top_k) id = of_step(p.ids)[lane];
-    if (!is_early && next.unit < next.all) {
-        last = next.find(id);
-        parts[0].load(last, 0, vectors, lane);
+    int token = is_shared ? static_cast<int>(blockIdx.y) : pair / p.top_k;
+    if (!is_there) {
+        bool is_next = n == (p.intermediate + WARPS - 1) / WARPS * WARPS; // of the block behind
+        if (is_shared && is_next && p.shared_gate) find_shared_weight(p, token, lane);
+        return;
+    }
+    const uint4 *x = of_step(p.x) + (size_t)token * vectors;
+    if (!is_shared) {
+        gate = p.gate_up + ((size_t)of_step(p.ids)[pair] * 2 * p.intermediate + n) * vectors;
+        up = gate + (size_t)p.intermediate * vectors;
+        part.load(gate, up, lane, vectors);
     }
     float gate_sum = 0.0f, up_sum = 0.0f;
-    // Multiplies the part that the walk is at, while the part after it is loaded. Returns false
-    // behind the last one.
-    auto turn = [&](const row_part &here, row_part &there) {
-        if (next.unit >= next.all) return false;
-        now = last;
-        int part = next.part;
-        next.advance();
-        if (next.unit < next.all) {
-            if (next.part == 0) last = next.find(id);
-            there.load(last, next.part, vectors, lane);
-        }
-        here.add(gate_sum, up_sum, now.x, part, vectors, lane);
-        if (part + 1 < next.parts) return true;
-        gate_sum = warp_sum(gate_sum), up_sum = warp_sum(up_sum);
-        if (lane == 0) write_row(p, now, gate_sum, up_sum);
-        gate_sum = up_sum = 0.0f;
-        return true;
-    };
-    while (turn(parts[0], parts[1]) && turn(parts[1], parts[0])) {
+    for (int i = lane; i < vectors;) {
+        part.add(gate_sum, up_sum, x, i, vectors);
+        i += PART * 32;
+        if (i < vectors) part.load(gate, up, i, vectors);
     }
+    gate_sum = warp_sum(gate_sum);
+    up_sum = warp_sum(up_sum);
+    if (lane) return;
+    if (!is_shared && p.gate_up_bias) {
+        const __nv_bfloat16 *bias = p.gate_up_bias + (size_t)p.ids[pair] * 2 * p.intermediate;
+        gate_sum += __bfloat162float(bias[n]);
+        up_sum += __bfloat162float(bias[p.intermediate + n]);
+    }
+    float value = activated(p.activation, gate_sum, up_sum);
+    int row = token * p.slots + (is_shared ? p.top_k : pair % p.top_k);
+    of_step(p.activated)[(size_t)row * p.intermediate + n] = __float2bfloat16(value);
 }
 
 // One vector of the output's row for each of AHEAD slots. Slots past the last repeat the last one,
@@ -360,15 +297,10 @@ extern "C" void cuda_experts_few_tokens_launch(const struct experts_args *args,
     p.shared_gate = static_cast<const uint4 *>(view->shared_gate.weight);
     p.shared_weights = reinterpret_cast<float *>(scratch->source); // not used otherwise here
     p.slots = p.top_k + (p.shared_down ? 1 : 0);
-    if (p.shared_down) {
-        int rows = p.num_tokens * (p.slots * p.intermediate + 1);
-        int blocks = (rows + WARPS - 1) / WARPS, most = info->num_sms * SHARED_BLOCKS;
-        launch_dependent(shared_gate_up_kernel, dim3(blocks < most ? blocks : most), WARPS * 32, 0,
-                         info, stream, p);
-    } else {
-        dim3 first((view->shape.intermediate + WARPS - 1) / WARPS, args->num_tokens * args->top_k);
-        launch_dependent(few_tokens_gate_up_kernel, first, WARPS * 32, 0, info, stream, p);
-    }
+    dim3 first((view->shape.intermediate + WARPS - 1) / WARPS, args->num_tokens * p.slots);
+    if (p.shared_gate) first.x++;
+    launch_dependent(p.shared_down ? shared_gate_up_kernel : few_tokens_gate_up_kernel, first,
+                     WARPS * 32, 0, info, stream, p);
     dim3 second((view->shape.hidden + WARPS - 1) / WARPS, args->num_tokens);
     auto down = p.slots == DOWN_AHEAD + 1 ? few_tokens_down_kernel<DOWN_AHEAD + 1>
                                           : few_tokens_down_kernel<DOWN_AHEAD>;
