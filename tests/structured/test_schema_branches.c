@@ -163,6 +163,20 @@ static void open_objects(void **state) {
         {"{'type':'object','not':{'anyOf':[{'additionalProperties':{'type':'string'}},"
          "{'additionalProperties':{'type':'string'}}]}}",
          "{'a':1}|{'b':'x','a':1}", "{}|{'a':'x'}"},
+        // A key that another negation needs, or speaks of, may be the one that is not named.
+        {"{'type':'object','allOf':[{'not':{'properties':{'b':{'minimum':1},'c':{}},"
+         "'additionalProperties':false}},{'not':{'properties':{'c':{}},"
+         "'additionalProperties':false}}]}",
+         "{'b':0}|{'b':0,'c':1}|{'d':1}|{'b':2,'d':1}", "{}|{'b':2}|{'c':1}|{'b':2,'c':1}"},
+        {"{'type':'object','allOf':[{'not':{'properties':{'x':{'type':'integer'}}}},"
+         "{'not':{'properties':{'a':{}},'additionalProperties':false}}]}",
+         "{'x':'s'}|{'x':'s','a':1}|{'x':'s','b':1}", "{}|{'x':1}|{'a':1}|{'x':1,'b':1}"},
+        {"{'type':'object','if':{'properties':{'c':{'type':'integer'}},'required':['c']},"
+         "'then':true,'not':{'propertyNames':{'enum':['a']}}}",
+         "{'c':'s'}|{'c':1}|{'c':'s','a':1}|{'b':1}", "{}|{'a':1}"},
+        {"{'type':'object','not':{'anyOf':[{'properties':{'b':{'type':'string'},'c':{}}},"
+         "{'additionalProperties':{'type':'integer'}}]}}",
+         "{'b':1,'c':'x'}|{'b':null}|{'b':1,'d':'x'}", "{}|{'b':1}|{'b':'x'}|{'b':1,'d':2}"},
     };
     schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
 }

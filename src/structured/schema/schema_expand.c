@@ -286,6 +286,74 @@ static bool next_object(struct schema_reader *reader, const struct schema_agenda
     return true;
 }
 
+static bool is_listed(const struct schema_member *list, const char *key, size_t len) {
+    for (; list; list = list->next) {
+        if (list->len == len && memcmp(list->key, key, len) == 0) return true;
+    }
+    return false;
+}
+
+static bool is_named_in(const struct schema_group *list, const char *key, size_t len) {
+    for (; list; list = list->next) {
+        if (json_object_getn(json_object_get(list->schema, "properties"), key, len)) return true;
+    }
+    return false;
+}
+
+// The extra member has this key, if it may.
+static void run_extra_key(struct schema_reader *reader, const struct schema_work *work,
+                          const char *key, size_t len, const struct schema_sink *sink) {
+    struct schema_work copy = *work;
+    struct schema_object *object = &copy.branch.object;
+    const struct schema_literal *literal = &object->extra->literal;
+    bool matches = false;
+    if (schema_failed(reader)) return;
+    enum status status =
+        expr_matches(reader->exprs, object->extra->keys, key, len, &matches, reader->err);
+    if (status && !reader->status) reader->status = status;
+    if (!matches) return;
+    add_member(reader, &object->required, key, len, NULL, false);
+    if (literal->schema) {
+        add_member(reader, &object->members, key, len, literal->schema, literal->negated);
+    }
+    object->extra = NULL;
+    schema_run(reader, &copy, sink);
+}
+
+// The branch is complete. Its extra member may have a key that was named since it was asked for.
+static void take_branch(struct schema_reader *reader, const struct schema_work *work,
+                        const struct schema_sink *sink) {
+    const struct schema_object *object = &work->branch.object;
+    const struct schema_extra *extra = work->branch.values ? NULL : object->extra;
+    const struct schema_group *group = extra ? object->groups : NULL;
+    for (; group && group != extra->groups; group = group->next) {
+        const char *key;
+        size_t len;
+        json_t *value;
+        json_object_keylen_foreach(json_object_get(group->schema, "properties"), key, len, value) {
+            if (is_named_in(group->next, key, len)) continue;
+            if (!is_listed(object->required, key, len)) {
+                run_extra_key(reader, work, key, len, sink);
+            }
+        }
+    }
+    const struct schema_member *at = extra ? object->required : NULL;
+    for (; at && at != extra->required; at = at->next) {
+        if (!is_listed(at->next, at->key, at->len)) {
+            run_extra_key(reader, work, at->key, at->len, sink);
+        }
+    }
+    for (at = extra ? object->members : NULL; at; at = at->next) {
+        if (is_listed(at->next, at->key, at->len) ||
+            is_listed(object->required, at->key, at->len) ||
+            is_named_in(object->groups, at->key, at->len)) {
+            continue;
+        }
+        run_extra_key(reader, work, at->key, at->len, sink);
+    }
+    if (!schema_failed(reader)) sink->take(reader, &work->branch, sink->arg);
+}
+
 static bool was_applied(const struct schema_agenda *applied, const json_t *schema) {
     for (; applied; applied = applied->next) {
         if (applied->literal.schema == schema) return true;
@@ -309,7 +377,7 @@ void schema_run(struct schema_reader *reader, const struct schema_work *work,
         }
         if (!next_object(reader, &local.negated, &item)) return;
         if (!item) {
-            sink->take(reader, &local.branch, sink->arg);
+            take_branch(reader, &local, sink);
             return;
         }
         const json_t *schema = item->literal.schema;

@@ -93,12 +93,15 @@ struct schema_value_set {
     size_t num_values;
 };
 
-// Some member that the schema does not name: its key and its value.
+// Some member: its key and its value. The key is not of `groups` and `required`, which have
+// alternatives of their own.
 struct schema_extra {
     uint32_t keys; // expression, decoded
     struct schema_literal literal; // no schema: any value
     // The keys are all but those in "properties" of these schemas. NULL: that is not known.
     const struct schema_group *but;
+    const struct schema_group *groups; // the object's lists when this was made
+    const struct schema_member *required;
 };
 
 struct schema_object {

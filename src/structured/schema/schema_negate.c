@@ -275,51 +275,53 @@ static bool is_named_in(const struct schema_group *list, const char *key, size_t
     return false;
 }
 
-// Calls `take` for each name of `list` that `others` lacks.
-static void for_each_only(const struct negation *n, struct schema_work *work,
-                          const struct schema_group *list, const struct schema_group *others,
-                          void (*take)(const struct negation *n, struct schema_work *work,
-                                       const struct schema_group *list,
-                                       const struct schema_group *others)) {
-    const struct schema_group *const first = list;
+// The names of `list` that `others` lacks.
+static const struct schema_member *names_only(const struct negation *n,
+                                              const struct schema_group *list,
+                                              const struct schema_group *others) {
+    const struct schema_member *names = NULL;
     for (; list; list = list->next) {
         const char *key;
         size_t len;
         json_t *value;
         json_object_keylen_foreach(json_object_get(list->schema, "properties"), key, len, value) {
             if (is_named_in(others, key, len)) continue;
-            struct schema_work copy = *work;
-            require(n, &copy, key, len);
-            take(n, &copy, first, others);
+            struct schema_member *name = schema_alloc(n->reader, sizeof *name);
+            if (!name) return NULL;
+            *name = (struct schema_member){.key = key, .len = len, .next = names};
+            names = name;
         }
     }
+    return names;
 }
 
-static void run_work(const struct negation *n, struct schema_work *work,
-                     const struct schema_group *list, const struct schema_group *others) {
-    (void)list, (void)others;
-    run(n, work);
-}
-
-static void require_other(const struct negation *n, struct schema_work *work,
-                          const struct schema_group *list, const struct schema_group *others) {
-    for_each_only(n, work, others, list, run_work);
-}
-
-// Two objects' keys are not all named, whatever the values: one key that both do not name, or two,
-// each of which the other one names.
+// Each of two objects must have a key that its schema does not name. That is one key that neither
+// schema names, or two keys, each named by the other schema.
 static void run_both_extras(const struct negation *n, const struct bad_members *bad) {
     struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
-    const struct schema_extra *old = copy.branch.object.extra;
+    const struct schema_object *object = &n->work->branch.object;
+    const struct schema_extra *old = object->extra;
     struct schema_extra *extra = schema_alloc(n->reader, sizeof *extra);
     struct schema_group *but = schema_alloc(n->reader, sizeof *but);
     if (!extra || !but) return;
     *but = (struct schema_group){bad->but->schema, old->but};
-    *extra = (struct schema_extra){expr_and(n->reader->exprs, old->keys, bad->keys), {0}, but};
+    *extra = (struct schema_extra){.keys = expr_and(n->reader->exprs, old->keys, bad->keys),
+                                   .but = but,
+                                   .groups = object->groups,
+                                   .required = object->required};
     copy.branch.object.extra = extra;
     run(n, &copy);
-    copy.branch.object.extra = NULL;
-    for_each_only(n, &copy, bad->but, old->but, require_other);
+    const struct schema_member *first = names_only(n, bad->but, old->but);
+    const struct schema_member *seconds = names_only(n, old->but, bad->but);
+    for (; first; first = first->next) {
+        for (const struct schema_member *at = seconds; at; at = at->next) {
+            copy = copy_for(n, SCHEMA_OBJECT);
+            copy.branch.object.extra = NULL;
+            require(n, &copy, first->key, first->len);
+            require(n, &copy, at->key, at->len);
+            run(n, &copy);
+        }
+    }
 }
 
 static bool is_same(const struct negation *n, const json_t *a, const json_t *b) {
@@ -327,7 +329,8 @@ static bool is_same(const struct negation *n, const json_t *a, const json_t *b) 
     return a == b || (has_one_base && json_equal(a, b));
 }
 
-// A member without a name in the branch has one of these keys, and a value that the schema forbids.
+// A member that the branch does not name yet has one of these keys, and a value that the schema
+// forbids.
 static void run_extra(const struct negation *n, const struct bad_members *bad) {
     struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
     const struct schema_extra *old = copy.branch.object.extra;
@@ -342,7 +345,11 @@ static void run_extra(const struct negation *n, const struct bad_members *bad) {
     } else {
         struct schema_extra *extra = schema_alloc(n->reader, sizeof *extra);
         if (!extra) return;
-        *extra = (struct schema_extra){bad->keys, {schema, 1}, bad->but};
+        *extra = (struct schema_extra){.keys = bad->keys,
+                                       .literal = {schema, 1},
+                                       .but = bad->but,
+                                       .groups = copy.branch.object.groups,
+                                       .required = copy.branch.object.required};
         copy.branch.object.extra = extra;
         run(n, &copy);
     }
