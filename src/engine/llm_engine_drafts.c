@@ -5,8 +5,8 @@
  * the draft is right. It is right if the row before it sampled it.
  *
  * Where an output's form leaves no choice, the draft is what must come. It is right for certain. So
- * all outputs with forms skip such text at once. Where steps overlap they do so also without the
- * option: then there are no other drafts. */
+ * all outputs with forms skip such text, where the drafter finds that it pays. Where steps overlap
+ * they do so also without the option: then there are no other drafts. */
 #include <stdlib.h>
 
 #include "engine/llm_engine_internal.h"
@@ -115,12 +115,13 @@ void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule)
 void llm_engine_measure_drafts(struct llm_engine *engine, const struct schedule *schedule,
                                bool has_waited, double seconds) {
     struct drafter *drafter = &engine->drafter;
-    uint32_t num_drafts = schedule->num_draft_tokens;
+    uint32_t num_drafts = schedule->num_draft_tokens, num_seqs = schedule->num_items;
+    // Tokens that a form demanded are computed like a prompt, so here all items are decodes.
     if (!drafter_is_on(drafter) || schedule->num_prefill_tokens) return;
     if (has_waited && !num_drafts) {
-        drafter_measure_waiting(drafter, schedule->num_tokens, seconds);
+        drafter_measure_waiting(drafter, num_seqs, seconds);
     } else {
-        drafter_measure(drafter, schedule->num_tokens - num_drafts, num_drafts, seconds);
+        drafter_measure(drafter, num_seqs, num_drafts, seconds);
     }
 }
 

@@ -245,6 +245,19 @@ static void test_losses_are_bounded(void **state) {
     assert_true(drafter_may_guess(&drafter));
 }
 
+// Drafts that are right for certain come whatever the balance is, where they pay, and when a step
+// without them was measured.
+static void test_certain_drafts(void **state) {
+    (void)state;
+    struct drafter drafter = measured(2, 1, 0.1);
+    drafter.balance = -1;
+    assert_false(drafter_may_guess(&drafter));
+    assert_true(choose(&drafter, 2, 1) > 0);
+    assert_int_equal(choose(&drafter, 3, 1), 0); // of 3 sequences none was measured
+    drafter = measured(2, 1, 1);
+    assert_int_equal(choose(&drafter, 2, 1), 0);
+}
+
 // A long good time does not save up for a long bad one.
 static void test_gains_are_not_saved_up(void **state) {
     (void)state;
@@ -388,6 +401,7 @@ int main(void) {
         cmocka_unit_test(test_waiting_is_a_price_of_drafts),
         cmocka_unit_test(test_overestimated_drafts),
         cmocka_unit_test(test_losses_are_bounded),
+        cmocka_unit_test(test_certain_drafts),
         cmocka_unit_test(test_gains_are_not_saved_up),
         cmocka_unit_test(test_steps_without_drafts_are_measured_again),
         cmocka_unit_test(test_a_faster_machine_is_noticed),

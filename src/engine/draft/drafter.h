@@ -80,7 +80,9 @@ static inline bool drafter_has_no_room(const struct drafter *drafter, uint32_t n
     bool guesses = drafter->options.is_adaptive && !drafter->options.only_forced;
     return num_seqs >= drafter->rows_max || (guesses && num_seqs > DRAFT_SEQS_MAX);
 }
-// Whether drafts may be guessed. Those that are right for certain always may come.
+// Whether drafts may be guessed. Those that are right for certain need no balance. drafter_choose
+// cuts them like others: to none while a step without drafts is to be measured first, and where
+// more rows do not pay.
 static inline bool drafter_may_guess(const struct drafter *drafter) {
     return !drafter->options.only_forced &&
            (!drafter->options.is_adaptive || drafter->balance >= 0);
