@@ -16,15 +16,22 @@ static const double slower = 1.15; // auto: most seconds of a long prompt, by th
 static const double prompt_share_min = 0.25; // of what decodes alone take
 static const uint32_t missed_steps = 8; // after so many a missed target is told
 static const double few = 0.02; // share of the steps that may take longer than the target
+// Of pacer->excess: how far one step moves it, and its bound.
 static const double excess_step = 0.05, excess_max = 1.5;
-// Of what the fit leaves over: the mean of so many steps. One that took so many times what the fit
-// says teaches nothing, and a size is at most that share better than the fit. So much is kept from
-// step to step, so that a slow size is tried again.
+// What the fit leaves over of steps of one size, `extra`, is a mean, in which a step weighs
+// 1 / extra_steps or more.
 static const uint32_t extra_steps = 4;
-static const double extra_most = 1.8, extra_least = 0.2, extra_kept = 0.995;
+// A step is not in the mean if it took more than extra_most times what the fit says, or less than
+// that divided by extra_most.
+static const double extra_most = 1.8;
+// A size is better than the fit by this share of its seconds at most.
+static const double extra_least = 0.2;
+// Of `extra` each step with a prompt keeps this share, so that a slow size is tried again.
+static const double extra_kept = 0.995;
 // A size that was not measured is tried if the step takes this share of the target or more.
 static const double try_share = 0.5;
-// So many steps in a row that differ by so much from the fit show that the machine has changed.
+// The machine has changed where changed_steps steps in a row take `changed` times what the fit
+// says, or longer, or what it says divided by `changed`, or less.
 static const uint32_t changed_steps = 4;
 static const double changed = 1.2;
 
