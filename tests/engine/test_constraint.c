@@ -4,6 +4,7 @@
 
 #include "engine/request/forms.h"
 #include "engine/step/constraint.h"
+#include "engine/step/token_mask.h"
 #include "support/cmocka_all.h"
 #include "support/tokenizer_fixture.h"
 
@@ -95,7 +96,54 @@ static void channel(void **state) {
     tokenizer_close(tokenizer);
 }
 
+// A tag of which some token is banned is not offered; what is left may begin as it is.
+static void banned_channel(void **state) {
+    (void)state;
+    struct tokenizer *tokenizer = with_channel();
+    static const int32_t ending[] = {4091};
+    const struct forms_options forms_options = {tokenizer, VOCAB_SIZE, ending, 1};
+    static const char form[] = "{\"regex\": \"[ab]\"}", text[] = "thought\n";
+    const struct model_config config = {.vocab_size = VOCAB_SIZE};
+    struct forms forms;
+    struct automaton *automaton;
+    struct token_list rest = {0};
+    uint32_t words[NUM_WORDS];
+    assert_int_equal(forms_init(&forms, &forms_options, NULL), OK);
+    assert_int_equal(forms_get(&forms, form, strlen(form), &automaton, NULL), OK);
+    assert_int_equal(tokenizer_encode(tokenizer, text, strlen(text), false, NULL, &rest, NULL), OK);
+    int32_t a = id_of(tokenizer, "a"), x = id_of(tokenizer, "x");
+    const int32_t allowed[] = {a, OPEN, CLOSE, ending[0]};
+    static const char *const words_of[] = {"qqq", "thought\n"};
+    const struct constraint_options options = {.tokenizer = tokenizer,
+                                               .prompt = &x,
+                                               .num_prompt = 1,
+                                               .vocab_size = VOCAB_SIZE,
+                                               .may_reason = true};
+    for (int i = 0; i < 4; i++) {
+        struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
+        struct token_mask mask;
+        if (i < 2) params.bad_words = &words_of[i], params.num_bad_words = 1;
+        if (i == 2) params.allowed_token_ids = allowed, params.num_allowed_token_ids = 4;
+        if (i == 3) params.min_tokens = 8;
+        bool is_offered = i == 0 || i == 3;
+        assert_int_equal(token_mask_init(&mask, &params, &config, tokenizer, NULL), OK);
+        assert_int_equal(token_mask_constrain(&mask, automaton, &options, NULL), OK);
+        token_mask_write(&mask, NULL, 0, words);
+        assert_int_equal(has(words, OPEN), is_offered);
+        assert_true(has(words, a) && !has(words, x));
+        if (is_offered) {
+            token_mask_take(&mask, OPEN);
+            assert_int_equal(constraint_forced_token(mask.constraint), rest.ids[0]);
+        }
+        token_mask_fini(&mask);
+    }
+    automaton_release(automaton);
+    token_list_fini(&rest);
+    forms_fini(&forms);
+    tokenizer_close(tokenizer);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(channel)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(channel), cmocka_unit_test(banned_channel)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,7 @@ struct constraint_options {
     uint32_t num_blanks;
     struct form_stats *stats; // they live as long; NULL: masks are not counted
     bool may_reason; // the output may begin with an opening tag
-    bool may_force; // false where other masks may ban tokens
+    bool may_force; // false where other masks may ban tokens of the answer
 };
 
 // Holds the automaton. On failure *constraint is empty.

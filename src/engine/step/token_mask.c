@@ -80,11 +80,50 @@ enum status token_mask_init(struct token_mask *mask, const struct nvllm_sampling
     return status;
 }
 
+// Whether the output may begin with the opening token and all of the tag behind it. No constraint
+// is set yet.
+static enum status check_opening(const struct token_mask *mask, const struct tokenizer *tokenizer,
+                                 int32_t opening, bool *is_allowed, struct err *err) {
+    struct token_list rest = {0};
+    enum status status = reasoning_opening_rest(tokenizer, opening, &rest, err);
+    int32_t *tag = malloc((rest.len + 1) * sizeof *tag);
+    uint32_t *words = malloc(mask->num_words * sizeof *words);
+    if (!status && (!tag || !words)) status = err_nomem(err, "a mask");
+    *is_allowed = true;
+    if (!status) tag[0] = opening;
+    for (uint32_t i = 0; i < rest.len && *is_allowed && !status; i++) {
+        int32_t id = tag[i + 1] = rest.ids[i];
+        token_mask_write(mask, tag, i + 1, words);
+        *is_allowed = words[id / 32] >> (id % 32) & 1;
+    }
+    token_list_fini(&rest);
+    free(tag);
+    free(words);
+    return status;
+}
+
+// A tag whose rest is banned must not be begun: its rest is appended without a look at other masks.
+static enum status drop_openings(const struct token_mask *mask, struct constraint *constraint,
+                                 struct err *err) {
+    enum status status = OK;
+    for (uint32_t i = constraint->num_opening; i-- > 0 && !status;) {
+        bool is_allowed;
+        status =
+            check_opening(mask, constraint->tokenizer, constraint->opening[i], &is_allowed, err);
+        if (status || is_allowed) continue;
+        constraint->opening[i] = constraint->opening[--constraint->num_opening];
+    }
+    return status;
+}
+
 enum status token_mask_constrain(struct token_mask *mask, struct automaton *automaton,
                                  const struct constraint_options *options, struct err *err) {
-    mask->constraint = malloc(sizeof *mask->constraint);
-    if (!mask->constraint) return err_nomem(err, "structured output");
-    return constraint_init(mask->constraint, automaton, options, err);
+    struct constraint *constraint = malloc(sizeof *constraint);
+    if (!constraint) return err_nomem(err, "structured output");
+    enum status status = constraint_init(constraint, automaton, options, err);
+    if (!status) status = drop_openings(mask, constraint, err);
+    mask->constraint = constraint;
+    return status;
 }
 
 enum status token_mask_borrow(struct token_mask *out, const struct token_mask *from,
