@@ -385,7 +385,8 @@ static void note_searched(struct try *try, const struct place *place, bool found
     try->searched[at] = (struct searched){.place = *place, .found = found};
 }
 
-// Tokens of white space lead to many places, from which a string or a word begins at one.
+// Whether a string or a word begins here. Texts that differ in white space before it meet again at
+// this place.
 static bool opens_value(const struct place *place, const struct place *before) {
     return (place->at.mode == UNIQUE_STRING && !place->at.node) ||
            (place->at.mode == UNIQUE_WORD && before->at.mode == UNIQUE_BETWEEN);

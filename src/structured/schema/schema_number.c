@@ -65,7 +65,8 @@ static uint32_t exponent(struct exprs *exprs, uint32_t sign) {
     return power_of_ten(exprs, sign, size);
 }
 
-// A number without limits: 12345.5e-2, and 123e305, but not 1234e305, which no double is.
+// A number without limits: 12345.5e-2, and 123e305, but not 1234e305, which is beyond all doubles.
+// Only a number with more than 200 digits can be beyond them too.
 static uint32_t any_number(struct exprs *exprs) {
     uint32_t signs = expr_alt(exprs, expr_string(exprs, "+"), expr_string(exprs, "-"));
     signs = expr_optional(exprs, signs);
