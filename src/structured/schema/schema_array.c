@@ -473,16 +473,19 @@ static void mark_unique(struct list *list, uint32_t *items) {
 static void make_items(struct list *list) {
     struct schema_reader *reader = list->reader;
     size_t bytes = (list->prefix_len + 1) * sizeof *list->any;
-    list->any = schema_alloc(reader, bytes);
-    list->matching = schema_alloc(reader, bytes);
-    list->other = schema_alloc(reader, bytes);
-    if (!list->any || !list->matching || !list->other) return;
     const struct schema_contains *contains = list->contains;
+    if (contains && contains->next) contains = NULL; // several have items of their own
+    list->any = schema_alloc(reader, bytes);
+    if (contains) {
+        list->matching = schema_alloc(reader, bytes);
+        list->other = schema_alloc(reader, bytes);
+    }
+    if (schema_failed(reader)) return;
     for (size_t i = 0; i <= list->prefix_len && !schema_failed(reader); i++) {
         uint32_t node = schema_item_node(reader, list->limits, i);
         list->any[i] = schema_node_item(reader, node);
         schema_count_part(reader);
-        if (!contains || contains->next) continue;
+        if (!contains) continue;
         struct schema_literal literal = contains->literal;
         node = item_node(reader, list->limits, i, &literal, 1);
         list->matching[i] = schema_node_item(reader, node);
@@ -501,7 +504,7 @@ static void make_unique(struct list *list) {
                                          "keyword \"uniqueItems\" cannot be enforced %s", why));
     }
     mark_unique(list, list->any);
-    if (list->contains) mark_unique(list, list->matching);
+    if (list->matching) mark_unique(list, list->matching);
 }
 
 uint32_t schema_array_item(struct schema_reader *reader, const struct schema_array *limits) {
