@@ -80,6 +80,8 @@ class Maker:
             schema["minItems"] = self.random.randint(0, 3)
         if self.chance(0.3):
             schema["maxItems"] = self.random.randint(0, 3)
+        if self.chance(0.1):
+            schema["uniqueItems"] = True
         return schema
 
     def conditions(self, depth: int) -> dict[str, Any]:
