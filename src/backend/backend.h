@@ -506,8 +506,9 @@ struct project_in_args {
     uint32_t rows;
     bool is_gated;
     enum activation activation; // with is_gated
-    // The only reader of `out`: the next op but those that read the residual alone is project_out
-    // of this linear, by the same rows. A backend may leave the activation to it. NULL: not known.
+    // project_out of this linear is the only op that reads `out`. It has the same rows. Between the
+    // two only ops may come that neither use `gate_up` nor run a linear. A backend may leave the
+    // activation to project_out. NULL: not known.
     const struct linear *reader;
     float eps;
 };

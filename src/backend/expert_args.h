@@ -24,13 +24,15 @@ struct route_args {
     float factor;
 };
 
-// out[t] = sum over i, ascending, of weights[t][i] * E(x[t]), where E is the expert ids[t][i]. An
-// expert's weights are read once, and only if a token goes to it. With `shared` another expert
-// comes last, which every token has: its weight is the sigmoid of the first output of `gate`, or 1.
+// An expert that every token has. Its weight is the sigmoid of the first output of `gate`, or 1.
 struct shared_expert {
     const struct linear *gate_up, *down; // NULL: there is none
     const struct linear *gate; // or NULL
 };
+
+// out[t] = sum over i, ascending, of weights[t][i] * E(x[t]), where E is the expert ids[t][i]. The
+// shared expert, if there is one, comes last. An expert's weights are read once, and only if a
+// token goes to it.
 struct experts_args {
     const struct experts *experts;
     const void *x; // dev [num_tokens][hidden]

@@ -21,10 +21,8 @@ struct cuda_staging; // staging.h
 struct cuda_step {
     int cluster_size; // as in struct cuda_attention_choice; of the last attention_begin
     bool is_compact; // likewise; of the last project_in
-    // Of project_in: the kernel of the linear that reads the result does the gating. Then where
-    // gate and up are until that linear runs, else NULL.
-    bool leaves_gating;
-    const void *gate_up;
+    bool leaves_gating; // project_in left SiLU to the linear that reads its result
+    const void *gate_up; // its input then; NULL otherwise
     // the step has launched an attention, which waits before it reads (rule 5 of handover.cuh)
     bool has_attended;
 };

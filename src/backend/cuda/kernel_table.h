@@ -35,7 +35,7 @@ enum cuda_kernel {
     KERNEL_SORTED, // experts/sort.cu, gemm.cu and combine.cu
     KERNEL_SORTED_SM90, // experts/sort.cu, spread.cu, gemm_sm90.cu and combine.cu
     KERNEL_PACKED_FEW_TOKENS, // experts/packed_few_tokens.cu
-    KERNEL_PACKED_SORTED, // experts/sort.cu, packed_gemm_sm90.cu and combine.cu
+    KERNEL_PACKED_SORTED, // experts/sort.cu, spread.cu, packed_gemm_sm90.cu and combine.cu
 };
 
 enum kernel_op {

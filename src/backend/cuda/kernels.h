@@ -97,21 +97,23 @@ struct cuda_logit_slices {
 
 enum { CUDA_COPY_BYTES = 1 << 20 }; // larger copies are faster on the copy engines
 
-// A linear layer of few rows, with the norm before it and the sum after it. Kernels:
-// linear/few_rows.cu and linear/few_rows_sm90.cu.
+// A linear layer with the norm before it and the sum after it. Kernels of few rows:
+// linear/few_rows.cu, linear/few_rows_sm90.cu and linear/packed_few_rows.cu. cuda_e4m3_run and
+// cuda_round_rows_launch take it too, with any number of rows.
 struct cuda_few_rows_linear {
     struct cuda_linear_view linear;
     const void *x; // bf16 [rows][in]
     const float *norm; // [in] weights of an RMS norm applied to x first, or NULL
     void *residual; // bf16 [rows][columns]: the product is added here; NULL: it is written to `out`
     void *out; // bf16 or float [rows][columns]
-    uint32_t rows; // 1 .. CUDA_FEW_ROWS
+    uint32_t rows; // of the kernels of few rows: 1 .. CUDA_FEW_ROWS
     bool is_gated; // columns = out / 2: silu(first half) * second half; else columns = out
-    enum activation activation; // with is_gated, instead of silu
+    // With is_gated, instead of silu. linear/few_rows.cu and few_rows_sm90.cu have silu alone.
+    enum activation activation;
     bool out_is_float;
     float eps;
 };
-enum { CUDA_FEW_ROWS = 8 }; // most rows of linear/few_rows.cu and linear/few_rows_sm90.cu
+enum { CUDA_FEW_ROWS = 8 }; // most rows of the kernels of few rows
 enum { CUDA_DECODE_ROWS = 4 }; // most rows that layers/all_layers.cu takes
 // Limits of attention/decode_cluster.cu: blocks of a cluster, head_dim.
 enum { CUDA_DECODE_CLUSTER_MAX = 8, CUDA_DECODE_CLUSTER_DIM_MAX = 128 };

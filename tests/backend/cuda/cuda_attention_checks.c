@@ -37,8 +37,8 @@ const struct work mostly_prefill = {3, {{200, 200}, {33, 1}, {15, 15}}};
 
 const struct work tiled_prefill = {4, {{300, 300}, {420, 150}, {256, 256}, {129, 2}}};
 
-// Every kernel has windows, two have a cap of the scores and sinks. Windows end anywhere in blocks
-// and tiles, and those of 1 and 2 see only the newest positions.
+// Every kernel has windows, two have a cap of the scores, three have sinks. Windows end anywhere in
+// blocks and tiles, and those of 1 and 2 see only the newest positions.
 static const struct {
     struct shape shape;
     struct special special;

@@ -400,6 +400,8 @@ static void test_rows_of_packed_formats(void **state) {
         uint32_t max = cases[i].batch_max;
         assert_int_equal(packed_kernel(format, 1, GATED, &h200), KERNEL_PACKED_FEW_ROWS);
         assert_int_equal(packed_kernel(format, 8, GATED, &h200), KERNEL_PACKED_FEW_ROWS);
+        assert_int_equal(packed_kernel(format, 8, GATED | FEATURE_ACTIVATION, &h200),
+                         KERNEL_PACKED_FEW_ROWS);
         assert_int_equal(packed_kernel(format, 8, PLAIN, &ampere), KERNEL_PACKED_FEW_ROWS);
         assert_int_equal(packed_kernel(format, 9, GATED, &h200), NONE);
         assert_int_equal(packed_kernel(format, 9, FEATURE_GATED, &h200), KERNEL_PACKED_BATCH);
@@ -424,6 +426,9 @@ static void test_rounded_inputs(void **state) {
         assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
         job.features = GATED;
         assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
+        // Its gating is SiLU alone.
+        job.features = FEATURE_GATED | FEATURE_ACTIVATION;
+        assert_int_equal(kernel_for(&job, &h200), KERNEL_PACKED_BATCH);
         job.features = FEATURE_ADDED | FEATURE_BIAS;
         assert_int_equal(kernel_for(&job, &h200), KERNEL_E4M3);
         assert_int_equal(kernel_for(&job, &ampere), KERNEL_UNPACKED);

@@ -327,6 +327,8 @@ static void attend(struct cuda_backend *cuda, const struct attention_args *args,
     };
     cuda->step.has_attended = true;
     if (choice.cluster_size) {
+        CHECK(!(choice.is_compact && args->sinks), "compact_kernel has no sinks: layer %u",
+              args->layer);
         cuda_attention_cluster_launch(args, &view, &choice, cuda->stream);
         return;
     }

@@ -237,6 +237,8 @@ static struct cuda_experts_scratch layout_of(char *base, const struct experts_sh
     s.position = take(base, &at, rows * sizeof *s.position);
     s.items = take(base, &at, items * 4 * sizeof *s.items);
     s.num_items = take(base, &at, sizeof *s.num_items);
+    // `activated` must be directly before `gathered` and `down`. With a shared expert few_tokens.cu
+    // stores num_tokens rows behind its end; cuda_experts_take_shared checks that they fit there.
     s.activated = take(base, &at, rows * shape->intermediate * sizeof(uint16_t));
     s.gathered = s.down = take(base, &at, rows * shape->hidden * sizeof(uint16_t));
     *bytes = at;
@@ -283,6 +285,8 @@ bool cuda_experts_take_shared(const struct backend *backend, const struct expert
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         if (all[i] && (weight_format_is_packed(all[i]->format) || all[i]->bias)) return false;
     }
+    // few_tokens.cu then stores num_tokens rows more than scratch.activated has. They run into
+    // `gathered` and `down`, which layout_of puts behind it and few_tokens.cu does not use.
     bool has_room = (size_t)args->top_k * experts->shape.hidden >= experts->shape.intermediate;
     return args->num_tokens && has_room && experts->activation == ACTIVATION_SILU &&
            args->shared.down->in == experts->shape.intermediate &&

@@ -30,7 +30,7 @@ struct few_tokens_params {
     const float *weights; // [num_tokens][top_k]
     const __nv_bfloat16 *gate_up_bias; // [num_experts][2 * intermediate] or NULL
     const __nv_bfloat16 *down_bias; // [num_experts][hidden] or NULL
-    __nv_bfloat16 *activated; // [num_tokens][top_k][intermediate]
+    __nv_bfloat16 *activated; // [num_tokens][slots][intermediate]
     __nv_bfloat16 *out; // [num_tokens][hidden]
     // The expert that all tokens share; NULL: there is none.
     const uint4 *shared_gate_up, *shared_down;

@@ -82,7 +82,8 @@ __device__ __forceinline__ void copy_weights(const grouped_params &p, const grou
                                              uint32_t stage, uint32_t full) {
     int width = (t.item.z + K::GRANULE - 1) / K::GRANULE * K::GRANULE;
     barrier_expect(full, LEFT_BYTES + width * INPUTS_BYTES);
-    // Few rows: the weights are read once. With more the next tiles read them again.
+    // With tiles of 64 rows most experts have one item, so their weights are read once. With larger
+    // ones the next tiles read them again.
     constexpr bool ONCE = K::MOST == 64;
     int input = k * INPUTS, row = t.item.x * p.ring.columns + t.column;
     if constexpr (K::GATED && ONCE) {

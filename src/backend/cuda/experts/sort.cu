@@ -94,8 +94,8 @@ __device__ __forceinline__ int tiles_of(const sort_params &p, int rows) {
     return (rows + p.tile_rows - 1) / p.tile_rows;
 }
 
-// An expert's rows are divided evenly among its tiles, in quarters of a tile: the kernels by wgmma
-// take less time for a tile that is not full, but much more for a row if it has few.
+// An expert's rows are divided evenly among its tiles, in quarters of a tile. A tile that is not
+// full takes less time, but more for each of its rows.
 __device__ __forceinline__ int rows_of_tile(const sort_params &p, int rows, int tiles) {
     int quarter = p.tile_rows / 4, mean = (rows + tiles - 1) / tiles;
     return (mean + quarter - 1) / quarter * quarter;

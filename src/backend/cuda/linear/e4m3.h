@@ -17,14 +17,12 @@ extern "C" {
 enum {
     CUDA_E4M3_UNIT = 16, // rows that cuBLASLt takes a multiple of
     CUDA_E4M3_INPUTS = 32768, // most inputs
-    // Fewer rows are faster by linear/packed_batch_sm90.cu. Where scales are of outputs; where they
-    // are of blocks, in matrices of few weights, of more, and with many inputs; and where the codes
-    // must be written as plain rows first.
-    CUDA_E4M3_ROWS = 65,
-    CUDA_E4M3_ROWS_OF_BLOCKS = 65,
-    CUDA_E4M3_ROWS_LARGE = 33,
-    CUDA_E4M3_ROWS_DEEP = 9,
-    CUDA_E4M3_ROWS_NOT_PLAIN = 257,
+    // The fewest rows. Fewer are faster by linear/packed_batch_sm90.cu.
+    CUDA_E4M3_ROWS = 65, // scales of outputs
+    CUDA_E4M3_ROWS_OF_BLOCKS = 65, // scales of blocks, none of the next two
+    CUDA_E4M3_ROWS_LARGE = 33, // scales of blocks, >= CUDA_E4M3_LARGE weights
+    CUDA_E4M3_ROWS_DEEP = 9, // scales of blocks, >= CUDA_E4M3_DEEP inputs
+    CUDA_E4M3_ROWS_NOT_PLAIN = 257, // codes are written as plain rows first
     CUDA_E4M3_LARGE = 64 << 20, // weights
     CUDA_E4M3_DEEP = 8192, // inputs
 };

@@ -1,9 +1,10 @@
-/* What linear/batch_sm90.cu and linear/gated_sm90.cu share: a ring in shared memory that one thread
- * fills by TMA, and two warpgroups that multiply from it by wgmma (hopper.cuh).
+/* What linear/batch_sm90.cu, linear/gated_sm90.cu and experts/gemm_sm90.cu share: a ring in shared
+ * memory that one thread fills by TMA, and two warpgroups that multiply from it by wgmma
+ * (hopper.cuh).
  *
  * A stage of the ring has 64 inputs of two operands: the left one has 128 rows, the right one
- * WIDTH. A warpgroup multiplies 64 rows of the left operand by all of the right one. The third
- * warpgroup only copies and gives most of its registers to the other two.
+ * WIDTH. A warpgroup multiplies 64 rows of the left operand by the first 8 S of the right one. The
+ * third warpgroup only copies and gives most of its registers to the other two.
  *
  * Layout: [STAGES]{[128][128 bytes], [WIDTH][128 bytes]}, swizzled as in hopper.cuh. */
 #pragma once
