@@ -18,7 +18,7 @@ void work_stop(const char *why) {
 void work_weights_finish(struct work *w) {
     struct backend *b = w->bench->backend;
     struct err err = {0};
-    if (b->queue && b->queue->weights_finish(b, &err)) work_stop(err.message);
+    if (b->queue && b->queue->weights_finish(b, SIZE_MAX, &err)) work_stop(err.message);
 }
 
 void *work_take(struct work *w, size_t bytes) {

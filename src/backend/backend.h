@@ -388,8 +388,9 @@ struct backend_queue {
     enum status (*memory)(struct backend *backend, size_t *free_bytes, size_t *total_bytes,
                           struct err *err);
     // Call after the last linear and experts were created: waits until all weights are on the
-    // device.
-    enum status (*weights_finish)(struct backend *backend, struct err *err);
+    // device. `spare_bytes`: memory that nothing else is planned for. A backend may take a part of
+    // it for a second form of weights, if that is faster.
+    enum status (*weights_finish)(struct backend *backend, size_t spare_bytes, struct err *err);
 
     enum status (*event_create)(struct backend *backend, struct backend_event **out,
                                 struct err *err);

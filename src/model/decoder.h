@@ -57,6 +57,7 @@ struct decoder_options {
     struct linear_formats formats; // its layers are borrowed
     struct comm *comm;
     struct step_limits limits;
+    size_t spare_bytes; // of the device's memory: for weights_finish of backend.h
     const struct interrupt *interrupt; // asked before each matrix is loaded; NULL: none
     struct load_progress progress;
 };

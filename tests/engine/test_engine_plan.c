@@ -91,6 +91,24 @@ static void test_float32_is_not_quantized(void **state) {
     assert_string_equal(err.message, "weights cannot be quantized and kept as float32 too");
 }
 
+// Second forms of weights take nothing of what the KV cache and the rest of the plan need.
+static void test_spare_memory_is_what_the_plan_leaves(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = bundled();
+    struct engine_plan plan;
+    struct err err = {0};
+    options.device = "cpu";
+    options.num_kvcache_blocks = 16;
+    assert_int_equal(engine_plan_make(&plan, &options, 0, 0, &err), OK);
+    size_t needed = plan.weights_bytes + plan.workspace_bytes + 16 * plan.kv_block_bytes;
+    assert_int_equal(plan.runner.decoder.spare_bytes, plan.memory_available_bytes - needed);
+    engine_plan_fini(&plan);
+    options.num_kvcache_blocks = 1 << 30;
+    assert_int_equal(engine_plan_make(&plan, &options, 0, 0, &err), OK);
+    assert_int_equal(plan.runner.decoder.spare_bytes, 0);
+    engine_plan_fini(&plan);
+}
+
 static void test_too_little_memory_says_what_needs_less(void **state) {
     (void)state;
     struct nvllm_engine_options options = bundled();
@@ -483,6 +501,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_describes_the_bundled_model),
         cmocka_unit_test(test_float32_is_not_quantized),
+        cmocka_unit_test(test_spare_memory_is_what_the_plan_leaves),
         cmocka_unit_test(test_too_little_memory_says_what_needs_less),
         cmocka_unit_test(test_default_cache_holds_one_longest_sequence_b20),
         cmocka_unit_test(test_given_blocks_are_taken),

@@ -456,8 +456,8 @@ static void fake_attention_prepare(struct backend *backend, const struct attenti
                          .kind = ATTENTION_PREPARE, .step = *args->step, .as.attention = *args});
 }
 
-static enum status fake_weights_finish(struct backend *backend, struct err *err) {
-    (void)backend, (void)err;
+static enum status fake_weights_finish(struct backend *backend, size_t spare, struct err *err) {
+    (void)backend, (void)spare, (void)err;
     return OK; // the CPU's linears are made at once
 }
 

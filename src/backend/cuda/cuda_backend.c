@@ -310,12 +310,13 @@ enum status cuda_copy_codes(struct cuda_backend *cuda, void *dev, const struct m
     return status ? status : cuda_staging_finish(cuda->staging, err);
 }
 
-static enum status cuda_weights_finish(struct backend *backend, struct err *err) {
+static enum status cuda_weights_finish(struct backend *backend, size_t spare_bytes,
+                                       struct err *err) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
     enum status status = cuda->staging ? cuda_staging_finish(cuda->staging, err) : OK;
     cuda_staging_destroy(cuda->staging);
     cuda->staging = NULL;
-    if (!status) cuda_e4m3_keep_plain(cuda);
+    if (!status) cuda_e4m3_keep_plain(cuda, spare_bytes);
     return status;
 }
 

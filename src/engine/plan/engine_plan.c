@@ -547,6 +547,7 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
                         decoder_state_bytes(&plan->layers, &plan->shape, plan->backend);
     if ((status = choose_kv_cache(plan, options, err))) goto fail;
     if ((status = find_longest(plan, options, err))) goto fail;
+    decoder->spare_bytes = engine_plan_spare_bytes(plan);
     return OK;
 fail:
     engine_plan_fini(plan);

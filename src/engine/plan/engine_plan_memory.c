@@ -25,6 +25,14 @@ static const char *smaller_part(const struct engine_plan *plan, size_t kv_bytes)
                                      : "quantization int8 or int4 makes the weights smaller";
 }
 
+size_t engine_plan_spare_bytes(const struct engine_plan *plan) {
+    uint64_t num_blocks = plan->fills_memory ? engine_plan_blocks_for(plan, plan->max_model_len)
+                                             : plan->scheduler.num_blocks;
+    size_t needed = plan->weights_bytes + plan->workspace_bytes + plan->state_bytes +
+                    plan->kv_block_bytes * num_blocks;
+    return plan->memory_available_bytes > needed ? plan->memory_available_bytes - needed : 0;
+}
+
 enum status engine_plan_check_memory(const struct engine_plan *plan, struct err *err) {
     size_t needed = engine_plan_total_bytes(plan);
     size_t available = plan->memory_available_bytes;

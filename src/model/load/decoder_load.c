@@ -471,7 +471,9 @@ enum status decoder_create(struct decoder **out, const struct decoder_options *o
         if ((status = load_layer(&loader, i))) goto fail;
     }
     if ((status = weights_finish(weights, err))) goto fail;
-    if (d->backend->queue) status = d->backend->queue->weights_finish(d->backend, err);
+    if (d->backend->queue) {
+        status = d->backend->queue->weights_finish(d->backend, options->spare_bytes, err);
+    }
     if (status) goto fail;
     if ((status = make_ropes(d, err))) goto fail;
     if ((status = make_workspace(d, err))) goto fail;

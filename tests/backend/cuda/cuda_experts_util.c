@@ -83,7 +83,7 @@ struct experts *experts_of(struct backend *backend, const struct experts_spec *s
     struct experts *experts = NULL;
     struct err err = {0};
     enum status status = backend->moe->experts_create(backend, spec, &experts, &err);
-    if (!status && backend->queue) status = backend->queue->weights_finish(backend, &err);
+    if (!status && backend->queue) status = backend->queue->weights_finish(backend, SIZE_MAX, &err);
     if (status) fail_msg("%s", err.message);
     return experts;
 }

@@ -107,7 +107,7 @@ struct linear *linear_of(struct backend *backend, const struct linear_spec *spec
     struct linear *linear = NULL;
     struct err err = {0};
     enum status status = backend->ops->linear_create(backend, spec, &linear, &err);
-    if (!status && backend->queue) status = backend->queue->weights_finish(backend, &err);
+    if (!status && backend->queue) status = backend->queue->weights_finish(backend, SIZE_MAX, &err);
     if (status) fail_msg("%s", err.message);
     return linear;
 }

@@ -109,7 +109,7 @@ static struct packed_linear packed_make(struct backend *backend, const struct pa
     const struct linear_spec spec = {slices, biases, 2, format};
     assert_int_equal(backend->ops->linear_create(backend, &spec, &p.linear, &err), OK);
     if (!keeps_plain && backend->queue) cuda_backend_of(backend)->waiting = NULL;
-    assert_true(!backend->queue || !backend->queue->weights_finish(backend, &err));
+    assert_true(!backend->queue || !backend->queue->weights_finish(backend, SIZE_MAX, &err));
     size_t bytes = backend->ops->linear_bytes(backend, p.out, p.in, false, format);
     assert_true(bytes < (size_t)p.out * p.in * sizeof(uint16_t)); // it stays packed
     coded_free(&parts[0]);

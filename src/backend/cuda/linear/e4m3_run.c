@@ -2,7 +2,7 @@
 
 #include "backend/cuda/linear/gemm.h"
 
-enum { PLAIN_PART = 8 }; // plain rows take at most this part of the memory that is left
+enum { PLAIN_PART = 8 }; // plain rows take at most this part of the spare memory
 
 static size_t plain_bytes(const struct linear *linear) {
     return (size_t)linear->out * linear->in;
@@ -22,14 +22,12 @@ void cuda_e4m3_forget(struct cuda_backend *cuda, const struct linear *linear) {
     if (*at) *at = linear->next_waiting;
 }
 
-void cuda_e4m3_keep_plain(struct cuda_backend *cuda) {
-    size_t bytes = 0, left = 0, total = 0;
+void cuda_e4m3_keep_plain(struct cuda_backend *cuda, size_t spare_bytes) {
+    size_t bytes = 0;
     struct linear *linear = cuda->waiting;
     cuda->waiting = NULL;
-    if (!linear || cudaMemGetInfo(&left, &total)) return;
-    left /= gpu_choice_num_sharing(&cuda->gpus, (uint32_t)cuda->device);
     for (const struct linear *l = linear; l; l = l->next_waiting) bytes += plain_bytes(l);
-    if (bytes > left / PLAIN_PART) return;
+    if (bytes > spare_bytes / PLAIN_PART) return;
     for (; linear; linear = linear->next_waiting) {
         const struct cuda_linear_view view = cuda_linear_view_of(linear);
         if (cudaMalloc(&linear->plain, plain_bytes(linear))) {

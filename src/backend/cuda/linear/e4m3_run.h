@@ -16,7 +16,7 @@ void cuda_e4m3_wait(struct cuda_backend *cuda, struct linear *linear);
 // Forgets a linear that is to be freed.
 void cuda_e4m3_forget(struct cuda_backend *cuda, const struct linear *linear);
 // Behind the last of a model's weights: keeps the codes of all noted linears as plain rows too, if
-// that takes no more than a small part of the memory that is left.
-void cuda_e4m3_keep_plain(struct cuda_backend *cuda);
+// that takes at most an eighth of `spare_bytes` (weights_finish of backend.h).
+void cuda_e4m3_keep_plain(struct cuda_backend *cuda, size_t spare_bytes);
 
 #endif
