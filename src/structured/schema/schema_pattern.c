@@ -193,7 +193,7 @@ static bool match_guarded(struct pattern *pattern, const struct pattern_node *no
            !at->child->next) {
         at = at->child;
     }
-    if (rest != EXPR_EPSILON || at->kind != PATTERN_SEQUENCE) return false;
+    if (rest != EXPR_EPSILON || at->kind != PATTERN_SEQUENCE || !at->child) return false;
     for (at = at->child; at->kind == PATTERN_AHEAD || at->kind == PATTERN_NOT_AHEAD;) {
         if (has_start(at) || has_word_edge(at) || !at->next) return false;
         uint32_t begun = match(pattern, at->child, BEFORE_WORD | BEFORE_OTHER, pattern->any_text);
