@@ -4,22 +4,10 @@
  * algorithm: of those that its heuristic proposes, the first was always the fastest on an H200. */
 #include "backend/cuda/linear/e4m3.h"
 #include "backend/cuda/linear/gemm.h"
-#include "backend/cuda/linear/gemm_trial.h"
-
-struct product {
-    cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t weight, x, out;
-};
-
-static void product_fini(const struct cuda_gemm *g, struct product *p) {
-    if (p->out) g->library.layout_destroy(p->out);
-    if (p->x) g->library.layout_destroy(p->x);
-    if (p->weight) g->library.layout_destroy(p->weight);
-    if (p->desc) g->library.desc_destroy(p->desc);
-}
+#include "backend/cuda/linear/gemm_product.h"
 
 // cuBLASLt reads the row-major matrices as transposed ones: A is the weights, B is x.
-static cublasStatus_t set_scales(const struct cuda_gemm *g, const struct product *p,
+static cublasStatus_t set_scales(const struct cuda_gemm *g, const struct gemm_product *p,
                                  const struct cuda_linear_view *v, const float *x_scales) {
     int32_t of_weights = v->group ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
                                   : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
@@ -41,48 +29,17 @@ static cublasStatus_t set_scales(const struct cuda_gemm *g, const struct product
     return r;
 }
 
-static cublasStatus_t set_bias(const struct cuda_gemm *g, const struct product *p,
-                               const void *bias) {
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    const cudaDataType_t type = CUDA_R_16BF;
-    const struct gemm_library *l = &g->library;
-    if (!bias) return CUBLAS_STATUS_SUCCESS;
-    cublasStatus_t r =
-        l->desc_set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    if (!r) r = l->desc_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-    if (!r) r = l->desc_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
-    return r;
-}
-
-// Call product_fini even after an error.
-static cublasStatus_t product_init(const struct cuda_gemm *g, struct product *p,
-                                   const struct cuda_linear_task *task, const float *x_scales) {
-    const struct gemm_library *l = &g->library;
-    const struct cuda_linear_view *v = &task->linear;
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    *p = (struct product){0};
-    cublasStatus_t r = l->desc_create(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (!r) {
-        r = l->desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
-    }
-    if (!r) r = set_scales(g, p, v, x_scales);
-    if (!r) r = set_bias(g, p, v->bias);
-    if (!r) r = l->layout_create(&p->weight, CUDA_R_8F_E4M3, v->in, v->out, v->in);
-    if (!r) r = l->layout_create(&p->x, CUDA_R_8F_E4M3, v->in, task->rows, v->in);
-    if (!r) r = l->layout_create(&p->out, CUDA_R_16BF, v->out, task->rows, v->out);
-    return r;
-}
-
 bool cuda_gemm_run_e4m3(struct cuda_gemm *g, const struct cuda_linear_task *task,
                         const struct cuda_rounded_rows *x, void *out, cudaStream_t stream) {
     const float one = 1.0f, zero = 0.0f;
-    struct product p;
-    cublasStatus_t r = product_init(g, &p, task, x->scales);
+    struct gemm_product p;
+    cublasStatus_t r = gemm_product_init(g, &p, task, CUDA_R_8F_E4M3, CUDA_R_16BF);
+    if (!r) r = set_scales(g, &p, &task->linear, x->scales);
     if (!r) {
         r = g->library.matmul(g->handle, p.desc, &one, task->linear.plain, p.weight, x->codes, p.x,
                               task->is_added ? &one : &zero, out, p.out, out, p.out, NULL,
                               g->workspace, GEMM_WORKSPACE_BYTES, stream);
     }
-    product_fini(g, &p);
+    gemm_product_fini(g, &p);
     return !r;
 }

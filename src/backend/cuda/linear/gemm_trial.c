@@ -1,6 +1,7 @@
 #include "backend/cuda/linear/gemm_trial.h"
 
 #include "backend/cuda/linear/gemm_contest.h"
+#include "backend/cuda/linear/gemm_product.h"
 #include "base/check.h"
 
 enum {
@@ -12,13 +13,6 @@ enum {
 // early nor lets the next kernel start early, so the kernels around it wait.
 static const float late_ms = 1e-3f;
 
-// Descriptors of one product. The result is row-major [rows][out]. cuBLAS reads that as the
-// transpose: [out x rows] = W [in x out] transposed times x [in x rows].
-struct product {
-    cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t weight, x, out;
-};
-
 uint32_t gemm_bucket(uint32_t rows) {
     if (rows <= PADDED_ROWS_MAX) return rows <= 8 ? 8 : (rows + 15) / 16 * 16;
     uint32_t bucket = 1024;
@@ -26,42 +20,10 @@ uint32_t gemm_bucket(uint32_t rows) {
     return bucket;
 }
 
-static void product_fini(const struct cuda_gemm *g, struct product *p) {
-    if (p->out) g->library.layout_destroy(p->out);
-    if (p->x) g->library.layout_destroy(p->x);
-    if (p->weight) g->library.layout_destroy(p->weight);
-    if (p->desc) g->library.desc_destroy(p->desc);
-}
-
-static cublasStatus_t set_bias(const struct cuda_gemm *g, struct product *p, const void *bias) {
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    const cudaDataType_t type = CUDA_R_16BF;
-    cublasStatus_t r =
-        g->library.desc_set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    if (!r) {
-        r = g->library.desc_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-    }
-    if (r) return r;
-    return g->library.desc_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
-}
-
-// Call product_fini even after an error.
-static cublasStatus_t product_init(const struct cuda_gemm *g, struct product *p,
+static cublasStatus_t product_init(const struct cuda_gemm *g, struct gemm_product *p,
                                    const struct cuda_linear_task *task) {
-    const struct gemm_library *l = &g->library;
-    const struct cuda_linear_view *linear = &task->linear;
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    cudaDataType_t out_type = task->out_is_float ? CUDA_R_32F : CUDA_R_16BF;
-    *p = (struct product){0};
-    cublasStatus_t r = l->desc_create(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (!r) {
-        r = l->desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
-    }
-    if (!r && linear->bias) r = set_bias(g, p, linear->bias);
-    if (!r) r = l->layout_create(&p->weight, CUDA_R_16BF, linear->in, linear->out, linear->in);
-    if (!r) r = l->layout_create(&p->x, CUDA_R_16BF, linear->in, task->rows, linear->in);
-    if (!r) r = l->layout_create(&p->out, out_type, linear->out, task->rows, linear->out);
-    return r;
+    return gemm_product_init(g, p, task, CUDA_R_16BF,
+                             task->out_is_float ? CUDA_R_32F : CUDA_R_16BF);
 }
 
 // cuBLASLt's product. A gated one goes to scratch, and a kernel gates it. An added one uses `out`
@@ -70,14 +32,14 @@ static bool run_cublas(const struct cuda_gemm *g, const struct cuda_linear_task 
                        const cublasLtMatmulAlgo_t *algo, cudaStream_t stream) {
     const float one = 1.0f, zero = 0.0f;
     void *out = task->is_gated ? task->scratch : task->out;
-    struct product p;
+    struct gemm_product p;
     cublasStatus_t r = product_init(g, &p, task);
     if (!r) {
         r = g->library.matmul(g->handle, p.desc, &one, task->linear.weight, p.weight, task->x, p.x,
                               task->is_added ? &one : &zero, out, p.out, out, p.out, algo,
                               g->workspace, GEMM_WORKSPACE_BYTES, stream);
     }
-    product_fini(g, &p);
+    gemm_product_fini(g, &p);
     if (!r && task->is_gated) {
         const struct silu_mul_args gate = {out, task->out, task->rows, task->linear.out / 2,
                                            task->activation};
@@ -125,7 +87,7 @@ static int propose(const struct cuda_gemm *g, const struct cuda_linear_task *tas
                    cublasLtMatmulHeuristicResult_t results[ALGORITHMS]) {
     const struct gemm_library *l = &g->library;
     cublasLtMatmulPreference_t preference = NULL;
-    struct product p;
+    struct gemm_product p;
     int count = 0;
     cublasStatus_t r = product_init(g, &p, task);
     if (!r) r = make_preference(g, &preference);
@@ -134,7 +96,7 @@ static int propose(const struct cuda_gemm *g, const struct cuda_linear_task *tas
                          results, &count);
     }
     if (preference) l->preference_destroy(preference);
-    product_fini(g, &p);
+    gemm_product_fini(g, &p);
     return r ? 0 : count;
 }
 
