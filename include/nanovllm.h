@@ -316,7 +316,7 @@ struct nvllm_logit_bias {
         "Q8_0")                                                                                    \
     ROW(BOOL, download, 0, 0, 1,                                                                   \
         "download a model by its name if the Hugging Face cache lacks it")                         \
-    CHOICE(drafts, "off", "auto|off|N",                                                            \
+    CHOICE(drafts, "auto", "auto|off|N",                                                           \
         "guess tokens from the text so far and verify them together, which changes no token but "  \
         "takes fewer steps: N at most, or auto, as many as pay")                                   \
     TEXT(speculative_config, NULL,                                                                 \

@@ -167,7 +167,7 @@ class Config:
     """GGUF file of a model by its name, such as Q4_K_M."""
     download: bool = False
     """Download a model by its name if the Hugging Face cache lacks it."""
-    drafts: str | int = "off"
+    drafts: str | int = "auto"
     """Guess tokens from the text so far and verify them together, which changes no token but
     takes fewer steps: so many at most, 1 to 15, or "auto", as many as pay, or "off"."""
     speculative_config: Mapping[str, Any] | str | None = None

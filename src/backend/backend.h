@@ -575,6 +575,8 @@ struct backend {
     enum dtype activation_dtype;
     enum dtype weight_dtype; // of WEIGHTS_NATIVE
     enum dtype kv_cache_dtype; // of a KV cache whose spec has DTYPE_NONE
+    // A step of a few more rows takes little longer: linears read their weights once for all rows.
+    bool has_cheap_rows;
     bool has_kv_groups; // false: there is one KV group
     bool has_windows; // attention_args may have a window
     bool has_kv_shapes; // layers may differ in num_kv_heads and head_dim: kv_cache_spec.shapes

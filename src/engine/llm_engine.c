@@ -398,9 +398,6 @@ static double done_seconds(const struct llm_engine *engine, const struct infligh
 static void measure(struct llm_engine *engine, const struct inflight_step *inflight) {
     double now = done_seconds(engine, inflight), before = engine->last_done;
     engine->last_done = now;
-    if (before > 0) {
-        llm_engine_measure_drafts(engine, &inflight->schedule, inflight->has_waited, now - before);
-    }
     if (!(before > 0)) before = inflight->times.schedule_begin;
     double missed = scheduler_measure(engine->scheduler, &inflight->schedule, now - before);
     if (missed > 0) target_itl_tell_missed(&engine->plan.scheduler.pace, missed);
@@ -426,6 +423,7 @@ static enum status finish_step(struct llm_engine *engine, struct inflight_step *
         engine->stats.num_prefill_tokens += schedule->num_prefill_tokens;
         engine->stats.num_decode_tokens += schedule->num_decode_tokens;
         measure(engine, inflight);
+        llm_engine_count_draft_step(engine, schedule, inflight->has_waited);
         take_results(engine, inflight, results, prompt_results);
     }
     atomic_store(&engine->num_step_tokens,

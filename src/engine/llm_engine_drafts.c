@@ -14,7 +14,8 @@
 enum status llm_engine_init_drafts(struct llm_engine *engine, struct err *err) {
     const struct draft_options *options = &engine->plan.drafts;
     if (!options->num_tokens) return OK;
-    drafter_init(&engine->drafter, options, engine->plan.runner.decoder.limits.max_num_seqs);
+    drafter_init(&engine->drafter, options, &engine->plan.draft_costs,
+                 engine->plan.runner.decoder.limits.max_num_seqs);
     engine->draft_offers = calloc(engine->drafter.rows_max, sizeof *engine->draft_offers);
     if (!engine->draft_offers) return err_nomem(err, "drafts");
     return options->uses_others ? draft_pool_init(&engine->draft_pool, options->max_len, err) : OK;
@@ -29,9 +30,9 @@ enum status llm_engine_init_output_drafts(const struct llm_engine *engine, struc
 }
 
 // Finds a draft. The sequence's last `skipped` tokens are pending, so their ids must be guessed
-// too: `draft` gets the guesses for these, then the draft itself.
+// too: `draft` gets the guesses for these, then the draft itself. The step has num_seqs sequences.
 static struct draft_offer offer_of(struct llm_engine *engine, const struct sequence *seq,
-                                   uint32_t skipped, int32_t *draft) {
+                                   uint32_t num_seqs, uint32_t skipped, int32_t *draft) {
     struct request *request = seq->user;
     uint32_t room = seq->num_tokens_max - seq->num_tokens;
     uint32_t most = engine->drafter.options.num_tokens;
@@ -44,7 +45,7 @@ static struct draft_offer offer_of(struct llm_engine *engine, const struct seque
         constraint ? constraint_forced_tokens(constraint, draft, most + skipped) : 0;
     request->draft_is_forced = num_forced > skipped;
     if (request->draft_is_forced) return (struct draft_offer){num_forced - skipped, 1};
-    if (!drafter_may_guess(&engine->drafter)) return (struct draft_offer){0};
+    if (!drafter_may_guess(&engine->drafter, num_seqs)) return (struct draft_offer){0};
     uint32_t count =
         draft_index_find(&request->draft_index, seq->token_ids, seq->num_tokens - skipped, draft,
                          most + skipped, &request->match_len);
@@ -53,6 +54,9 @@ static struct draft_offer offer_of(struct llm_engine *engine, const struct seque
                                       draft, most + skipped, &request->match_len);
     if (others) count = others;
     if (count <= skipped) return (struct draft_offer){0};
+    request->seen_token = draft[0];
+    request->seen_place = seq->num_tokens - skipped;
+    if (!drafter_may_follow(&engine->drafter, request->match_len)) return (struct draft_offer){0};
     return (struct draft_offer){
         count - skipped,
         drafter_right(&engine->drafter, &request->draft_record, request->match_len)};
@@ -68,7 +72,7 @@ bool llm_engine_awaits_drafts(struct llm_engine *engine) {
     for (; seq; seq = seq->next) {
         int32_t draft[1 + DRAFT_TOKENS_MAX];
         if (!seq->has_pending_token) return false; // its prompt runs in the next step
-        struct draft_offer offer = offer_of(engine, seq, 1, draft);
+        struct draft_offer offer = offer_of(engine, seq, num_running, 1, draft);
         any = any || offer.num_tokens;
         engine->draft_offers[num_seqs++] = offer;
     }
@@ -94,7 +98,7 @@ void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule)
     for (uint32_t i = 0; i < num_decodes; i++) {
         struct sequence *seq = schedule->items[i].seq;
         struct draft_offer *offer = &engine->draft_offers[i];
-        *offer = offer_of(engine, seq, 0, seq->token_ids + seq->num_tokens);
+        *offer = offer_of(engine, seq, num_items, 0, seq->token_ids + seq->num_tokens);
         any = any || offer->num_tokens;
     }
     if (!any || !drafter_choose(drafter, num_items, engine->draft_offers, num_decodes, 0)) return;
@@ -112,17 +116,22 @@ void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule)
     }
 }
 
-void llm_engine_measure_drafts(struct llm_engine *engine, const struct schedule *schedule,
-                               bool has_waited, double seconds) {
+void llm_engine_count_draft_step(struct llm_engine *engine, const struct schedule *schedule,
+                                 bool has_waited) {
     struct drafter *drafter = &engine->drafter;
-    uint32_t num_drafts = schedule->num_draft_tokens, num_seqs = schedule->num_items;
     // Tokens that a form demanded are computed like a prompt, so here all items are decodes.
     if (!drafter_is_on(drafter) || schedule->num_prefill_tokens) return;
-    if (has_waited && !num_drafts) {
-        drafter_measure_waiting(drafter, num_seqs, seconds);
-    } else {
-        drafter_measure(drafter, num_seqs, num_drafts, seconds);
+    drafter_count_step(drafter, schedule->num_items, schedule->num_draft_tokens, has_waited);
+}
+
+// Without drafts in its step, what would have been drafted teaches how often drafts are right.
+static void learn_seen(struct llm_engine *engine, const struct scheduled *item, int32_t token_id) {
+    struct request *request = item->seq->user;
+    if (request->seen_place && request->seen_place == item->start + item->num_tokens) {
+        drafter_learn_seen(&engine->drafter, &request->draft_record, request->match_len,
+                           request->seen_token == token_id);
     }
+    request->seen_place = 0;
 }
 
 uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct scheduled *item,
@@ -130,7 +139,10 @@ uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct schedu
     struct request *request = item->seq->user;
     const int32_t *drafts = ran + item->num_tokens - item->num_drafts;
     uint32_t num_right = 0;
-    if (!item->num_drafts) return 0;
+    if (!item->num_drafts) {
+        learn_seen(engine, item, results[0].token_id);
+        return 0;
+    }
     while (num_right < item->num_drafts && results[num_right].token_id == drafts[num_right]) {
         num_right++;
     }

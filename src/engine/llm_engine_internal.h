@@ -122,9 +122,9 @@ MUST_USE enum status llm_engine_init_output_drafts(const struct llm_engine *engi
 bool llm_engine_awaits_drafts(struct llm_engine *engine);
 // Adds drafts to a schedule of the scheduler. No token is pending.
 void llm_engine_add_drafts(struct llm_engine *engine, struct schedule *schedule);
-// Tells the drafter how long a step took, from the results of the step before to its own.
-void llm_engine_measure_drafts(struct llm_engine *engine, const struct schedule *schedule,
-                               bool has_waited, double seconds);
+// Tells the drafter that a step ran. Call it before its results are taken.
+void llm_engine_count_draft_step(struct llm_engine *engine, const struct schedule *schedule,
+                                 bool has_waited);
 // How many of an item's drafts are right: each is what the row before it sampled. `results`: of its
 // rows; `ran`: its tokens.
 uint32_t llm_engine_verify_drafts(struct llm_engine *engine, const struct scheduled *item,

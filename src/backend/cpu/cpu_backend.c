@@ -170,6 +170,7 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
         .activation_dtype = DTYPE_F32,
         .weight_dtype = options->weight_dtype,
         .kv_cache_dtype = DTYPE_BF16,
+        .has_cheap_rows = kernels.has_cheap_rows,
         .has_kv_groups = true,
         .has_windows = true,
         .has_kv_shapes = true,

@@ -111,6 +111,7 @@ struct sample_weigh;
 
 struct cpu_kernels {
     const char *isa; // name of the last instruction set that one of them is from
+    bool has_cheap_rows; // wide vectors were measured to have them
     uint32_t panel_rows; // rows of a full panel, <= PANEL_ROWS_MAX
 
     void (*linear_bf16)(const struct linear_tile *tile);

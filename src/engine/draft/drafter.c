@@ -10,34 +10,18 @@ static const float assumed[DRAFT_CLASSES] = {0.3f, 0.5f, 0.6f, 0.8f, 0.9f};
 
 // Weights of new measurements.
 static const float record_weight = 1.0f / 8, common_weight = 1.0f / 64;
-static const double slower_weight = 0.25, faster_weight = 0.5;
-static const double outlier = 4; // times as long as before counts as so many
-// The same for steps without drafts.
-static const double alone_slower_weight = 1.0 / 8, alone_faster_weight = 1.0 / 4;
-static const double alone_outlier = 1.5;
-// An old time counts as confirmed by one step that differs by less than this.
-static const double alike = 1.2;
-enum {
-    // So many steps of a kind are measured before their time is known, and the shortest one counts:
-    // the first may take much longer.
-    MEASURED_MIN = 2,
-    ALONE_STEPS = 256, // for which a time without drafts holds
-};
 // The account's balance at the beginning and its bounds, in steps, and what a step adds.
-static const double balance_begin = 2, balance_max = 4, balance_min = -4, balance_share = 0.0075;
-// A step with drafts must be better than without by this, because both are measured with noise.
+static const double balance_begin = 4, balance_max = 16, balance_min = -4, balance_share = 0.01;
+// Of the balance, what only drafts behind long matches may take.
+static const double reserve = 2;
+// A step with drafts must be better than without by this, because the table is of other shapes.
 static const double margin = 1.02;
-// What was slow is tried again after so many steps that the tries of a size cost 0.1 % at most.
-static const double forget = 1.0 / 1024;
-// Few rows more take little more, because they read the same weights. That is assumed of no others.
-static const uint32_t few_rows = 64;
-// Of what was lost by waiting, a step that did not wait keeps this share.
-static const double lost_kept = 63.0 / 64;
 // Weight of the drafts before, at each new one, and as how many tokens the beginning counts.
 static const double trust_kept = 255.0 / 256, trust_begin = 16;
 
-void drafter_init(struct drafter *drafter, const struct draft_options *options, uint32_t rows_max) {
-    *drafter = (struct drafter){.options = *options, .rows_max = rows_max};
+void drafter_init(struct drafter *drafter, const struct draft_options *options,
+                  const struct draft_costs *costs, uint32_t rows_max) {
+    *drafter = (struct drafter){.options = *options, .costs = *costs, .rows_max = rows_max};
     if (options->is_adaptive && rows_max > DRAFT_AUTO_ROWS_MAX) {
         drafter->rows_max = DRAFT_AUTO_ROWS_MAX;
     }
@@ -56,6 +40,11 @@ float drafter_right(const struct drafter *drafter, const struct draft_record *re
                     uint32_t match_len) {
     int class = class_of(match_len);
     return record->right[class] > 0 ? record->right[class] : drafter->common.right[class];
+}
+
+bool drafter_may_follow(const struct drafter *drafter, uint32_t match_len) {
+    bool is_long = class_of(match_len) == DRAFT_CLASSES - 1;
+    return !drafter->options.is_adaptive || is_long || drafter->balance >= reserve;
 }
 
 static void learn(float *right, float weight, uint32_t num_tokens, uint32_t num_right) {
@@ -86,60 +75,14 @@ void drafter_learn(struct drafter *drafter, struct draft_record *record, uint32_
     learn(&drafter->common.right[class], weight, num_tokens, num_right);
 }
 
-static int size_of(uint32_t num_rows) {
-    int size = 0;
-    while (size < DRAFT_SIZES - 1 && 1u << size < num_rows) size++;
-    return size;
-}
-
-// Of a step of num_seqs sequences without drafts. 0: to be measured first.
-static double seconds_alone(const struct drafter *drafter, uint32_t num_seqs) {
-    if (num_seqs > DRAFT_AUTO_ROWS_MAX) return 0;
-    const struct draft_alone *alone = &drafter->alone[num_seqs];
-    bool is_known = alone->num_measured >= MEASURED_MIN;
-    return is_known && drafter->num_steps - alone->step < ALONE_STEPS ? alone->seconds : 0;
-}
-
-static void measure_alone(struct drafter *drafter, uint32_t num_seqs, double seconds) {
-    if (num_seqs > DRAFT_AUTO_ROWS_MAX) return;
-    struct draft_alone *alone = &drafter->alone[num_seqs];
-    bool is_old = drafter->num_steps - alone->step >= ALONE_STEPS;
-    bool is_alike = seconds < alike * alone->seconds && alone->seconds < alike * seconds;
-    alone->step = drafter->num_steps;
-    if (is_old && is_alike && alone->num_measured >= MEASURED_MIN) {
-        alone->seconds = seconds;
-        return;
-    }
-    if (is_old) alone->num_measured = 0;
-    if (alone->num_measured < MEASURED_MIN) {
-        bool is_shorter = !alone->num_measured || seconds < alone->seconds;
-        if (is_shorter) alone->seconds = seconds;
-        alone->num_measured++;
-        return;
-    }
-    double most = alone_outlier * alone->seconds;
-    if (seconds > most) seconds = most;
-    double weight = seconds > alone->seconds ? alone_slower_weight : alone_faster_weight;
-    alone->seconds += weight * (seconds - alone->seconds);
-}
-
-static void measure_with_drafts(struct drafter *drafter, uint32_t num_rows, double seconds) {
-    if (num_rows > 1u << (DRAFT_SIZES - 1)) return;
-    struct draft_cost *cost = &drafter->costs[size_of(num_rows)];
-    cost->doubt = 1;
-    if (cost->num_measured < MEASURED_MIN) {
-        bool is_shorter = !cost->num_measured || seconds < cost->seconds;
-        if (is_shorter) {
-            cost->seconds = seconds;
-            cost->num_rows = num_rows;
-        }
-        cost->num_measured++;
-        return;
-    }
-    if (seconds > outlier * cost->seconds) seconds = outlier * cost->seconds;
-    double weight = seconds > cost->seconds ? slower_weight : faster_weight;
-    cost->seconds += weight * (seconds - cost->seconds);
-    cost->num_rows += weight * (num_rows - cost->num_rows);
+void drafter_learn_seen(struct drafter *drafter, struct draft_record *record, uint32_t match_len,
+                        bool is_right) {
+    int class = class_of(match_len);
+    record->right[class] = drafter_right(drafter, record, match_len);
+    learn(&record->right[class], record_weight, 1, is_right);
+    learn(&drafter->common.right[class], common_weight, 1, is_right);
+    drafter->num_expected += (1 - trust_kept) * (trust_begin - drafter->num_expected);
+    drafter->num_right += (1 - trust_kept) * (trust_begin - drafter->num_right);
 }
 
 static void add_to_balance(struct drafter *drafter, double num_steps) {
@@ -148,57 +91,15 @@ static void add_to_balance(struct drafter *drafter, double num_steps) {
     if (drafter->balance < balance_min) drafter->balance = balance_min;
 }
 
-void drafter_measure(struct drafter *drafter, uint32_t num_seqs, uint32_t num_drafts,
-                     double seconds) {
-    double alone = seconds_alone(drafter, num_seqs);
-    drafter->num_steps++;
-    add_to_balance(drafter, balance_share);
+void drafter_count_step(struct drafter *drafter, uint32_t num_seqs, uint32_t num_drafts,
+                        bool has_waited) {
+    double more = draft_costs_more(&drafter->costs, num_seqs, num_drafts, has_waited);
+    add_to_balance(drafter, balance_share - more);
     drafter->token_gain = 1.0 / num_seqs;
-    if (!num_drafts) {
-        drafter->lost *= lost_kept;
-        measure_alone(drafter, num_seqs, seconds);
-        return;
-    }
-    if (alone > seconds) {
-        // A step with drafts computes more, so one without has come to take no longer than this.
-        measure_alone(drafter, num_seqs, seconds);
-        alone = drafter->alone[num_seqs].seconds;
-    }
-    if (alone > 0) add_to_balance(drafter, 1 - seconds / alone);
-    measure_with_drafts(drafter, num_seqs + num_drafts, seconds + drafter->lost);
-    drafter->lost = 0;
-}
-
-void drafter_measure_waiting(struct drafter *drafter, uint32_t num_seqs, double seconds) {
-    double alone = seconds_alone(drafter, num_seqs);
-    drafter->num_steps++;
-    add_to_balance(drafter, balance_share);
-    if (!(alone > 0)) return;
-    add_to_balance(drafter, 1 - seconds / alone);
-    if (seconds > alone) drafter->lost += seconds - alone;
 }
 
 void drafter_gain(struct drafter *drafter, uint32_t num_right) {
     add_to_balance(drafter, num_right * drafter->token_gain);
-}
-
-// The seconds of a step of num_rows rows, of which num_seqs are no drafts and alone take `alone`.
-// Each row of a draft counts the same. Where no step of this size was measured, a row is assumed to
-// take what it takes in the next smaller size, or half of it in steps of few rows. 0: no step of
-// that size was measured either.
-static double seconds_of(const struct drafter *drafter, double num_rows, uint32_t num_seqs,
-                         double alone) {
-    int size = size_of((uint32_t)num_rows), smallest = size_of(num_seqs + 1);
-    const struct draft_cost *cost = &drafter->costs[size];
-    bool is_new = cost->num_measured < MEASURED_MIN;
-    if (is_new && size == smallest) return alone;
-    if (is_new) cost = &drafter->costs[size - 1];
-    if (cost->num_measured < MEASURED_MIN || !(cost->num_rows > num_seqs))
-        return is_new ? 0 : alone;
-    double extra = (cost->seconds - alone) / (cost->num_rows - num_seqs);
-    if (extra < 0) extra = 0;
-    if (is_new && num_rows <= few_rows) extra /= 2;
-    return (alone + extra * (num_rows - num_seqs)) * cost->doubt;
 }
 
 // How many tokens of all drafts have each level of probability.
@@ -294,29 +195,21 @@ static uint32_t keep_best(struct drafter *drafter, struct draft_offer *offers, u
 
 static uint32_t choose_adaptive(struct drafter *drafter, uint32_t num_seqs,
                                 struct draft_offer *offers, uint32_t num_offers, uint32_t skipped) {
-    int own = size_of(num_seqs);
-    double alone = seconds_alone(drafter, num_seqs);
-    if (!(alone > 0)) return share_rows(drafter, offers, num_offers, 0); // to be measured first
     struct levels levels;
     count_levels(&levels, offers, num_offers, skipped);
-    double best = num_seqs / alone * margin;
+    double best = num_seqs * margin;
     double trust = drafter->num_right / drafter->num_expected;
     if (trust > 1) trust = 1;
     uint32_t num_rows = 0, lowest = 0, num_before = 0;
-    for (int size = own; size < DRAFT_SIZES && 1u << size <= drafter->rows_max; size++) {
-        uint32_t num_drafted = (1u << size) - num_seqs, level = 0;
-        if (!num_drafted) continue;
+    for (uint32_t size = 2; size <= drafter->rows_max; size *= 2) {
+        if (size <= num_seqs) continue;
+        uint32_t num_drafted = size - num_seqs, level = 0;
         double sum = sum_of_best(&levels, &num_drafted, &level);
         if (num_drafted == num_before) break; // all that is offered
         num_before = num_drafted;
-        double seconds = seconds_of(drafter, num_seqs + num_drafted, num_seqs, alone);
-        if (!(seconds > 0)) break;
-        if (skipped) seconds += drafter->lost;
-        double rate = (num_seqs + trust * sum) / seconds;
-        if (rate <= best) {
-            drafter->costs[size].doubt *= 1 - forget * alone / seconds;
-            continue;
-        }
+        double more = draft_costs_more(&drafter->costs, num_seqs, num_drafted, skipped > 0);
+        double rate = (num_seqs + trust * sum) / (1 + more);
+        if (rate <= best) continue;
         best = rate;
         num_rows = num_drafted;
         lowest = level;

@@ -1,36 +1,31 @@
-/* Decides how many tokens are drafted. Pure: no clock, no text.
+/* Decides how many tokens are drafted. Pure: no clock, no text. So the same requests make the same
+ * steps, on any day and however busy the machine is.
  *
- * A step that also runs drafts takes longer, and brings more tokens where they are right. Two
- * things are measured while the engine runs:
+ * A step that also runs drafts takes longer, and brings more tokens where they are right. How much
+ * longer is a fixed table (draft_costs.h). How often they are right is counted while the engine
+ * runs:
  * - how often a draft's next token was right, given that those before it were: for each sequence,
  *   by how many tokens had matched;
- * - the seconds from one step's results to the next one's, by the number of rows, for steps with
- *   drafts and for others. Where steps overlap, a step with drafts waits for the results before it,
- *   and the step after waits for its own. So does a step for which drafts were likely and that has
- *   none then. What all of these lose counts as seconds of the next step with drafts;
  * - how many tokens were right of those that were expected to be. The drafts that are taken are
  *   those whose probability is thought to be high, so it is rather overestimated.
- * Steps without drafts are measured for each number of sequences, and again from time to time:
- * their contexts grow, so old figures say little.
  *
- * With n sequences, a step without drafts brings n tokens in t(n). With the m most probable tokens
- * of all drafts it brings n + e(m) in u(n + m), where e is the sum of their probabilities. The m
- * with the most tokens a second is taken, if that is more than without drafts.
+ * The unit of costs is a step without drafts. With n sequences it brings n tokens. With the m most
+ * probable tokens of all drafts a step brings n + e(m) tokens and costs c(n, m), where e is the sum
+ * of their probabilities. The m with the most tokens for its cost is taken, if that is more than n.
  *
- * An account bounds what wrong guesses cost, whatever the text is. Its unit is the time of a step
- * without drafts, t(n). A step with drafts, or one that waited for some, takes seconds / t(n) - 1
- * from it, and a right token gives 1 / n. Each step gives a small share of itself. Nothing is
- * guessed while the balance is below 0, so the loss is that share at most, and a few steps at the
- * beginning. */
+ * An account bounds what wrong guesses cost, whatever the text is. A step with drafts takes its
+ * c(n, m) - 1 from it, a step that waited for drafts and has none takes the cost of waiting, and a
+ * right token gives 1 / n. Each step gives a small share of itself. Nothing is guessed while the
+ * balance is below 0. So the loss is that share at most, and a few steps at the beginning, as long
+ * as the table is not too low. */
 #ifndef ENGINE_DRAFT_DRAFTER_H
 #define ENGINE_DRAFT_DRAFTER_H
 
+#include "engine/draft/draft_costs.h"
 #include "engine/draft/draft_options.h"
 
 enum {
     DRAFT_CLASSES = 5, // of matches, by their length
-    DRAFT_SIZES = 9, // of steps: 1, 2, 3 .. 4, 5 .. 8, ..., 129 .. 256 rows
-    DRAFT_SEQS_MAX = 63, // more sequences in a step, and `auto` guesses nothing
     DRAFT_LEVELS = 64, // of probabilities
 };
 
@@ -47,58 +42,51 @@ struct draft_offer {
 
 struct drafter {
     struct draft_options options;
+    struct draft_costs costs; // of adaptive options
     uint32_t rows_max; // of a step with drafts
     uint32_t turn; // which sequence gets the next row where rows are short
     struct draft_record common; // of all sequences: holds where one has no record of its own
     uint32_t num_learned[DRAFT_CLASSES]; // drafts, until they are many
-    // Steps without drafts, by their sequences.
-    struct draft_alone {
-        double seconds;
-        uint32_t num_measured; // until they are enough; 0: the seconds are not known
-        uint32_t step; // the last one
-    } alone[DRAFT_AUTO_ROWS_MAX + 1];
-    // Steps with drafts, by their size.
-    struct draft_cost {
-        double seconds, num_rows; // of a step
-        uint32_t num_measured; // until they are enough
-        double doubt; // below 1: the seconds may have become fewer since they were measured
-    } costs[DRAFT_SIZES];
-    uint32_t num_steps; // measured; wraps around
-    double lost; // seconds, by waiting, since the last step with drafts
     double balance; // steps that wrong guesses may cost
     double token_gain; // what a right token of the last step gives
     double num_expected, num_right; // tokens of the last drafts
 };
 
-// rows_max: most rows of logits of a step.
-void drafter_init(struct drafter *drafter, const struct draft_options *options, uint32_t rows_max);
+// rows_max: most rows of logits of a step. `costs` are those of a step, with adaptive options.
+void drafter_init(struct drafter *drafter, const struct draft_options *options,
+                  const struct draft_costs *costs, uint32_t rows_max);
 static inline bool drafter_is_on(const struct drafter *drafter) {
     return drafter->options.num_tokens > 0;
 }
 // Whether a step of so many sequences has no drafts, whatever they are.
 static inline bool drafter_has_no_room(const struct drafter *drafter, uint32_t num_seqs) {
-    bool guesses = drafter->options.is_adaptive && !drafter->options.only_forced;
-    return num_seqs >= drafter->rows_max || (guesses && num_seqs > DRAFT_SEQS_MAX);
+    return num_seqs >= drafter->rows_max;
 }
-// Whether drafts may be guessed. Those that are right for certain need no balance. drafter_choose
-// cuts them like others: to none while a step without drafts is to be measured first, and where
-// more rows do not pay.
-static inline bool drafter_may_guess(const struct drafter *drafter) {
-    return !drafter->options.only_forced &&
-           (!drafter->options.is_adaptive || drafter->balance >= 0);
+// Whether drafts may be guessed for a step of so many sequences. Those that are right for certain
+// need no balance. drafter_choose cuts them like others where more rows do not pay.
+static inline bool drafter_may_guess(const struct drafter *drafter, uint32_t num_seqs) {
+    if (drafter->options.only_forced) return false;
+    if (!drafter->options.is_adaptive) return true;
+    return num_seqs <= drafter->costs.seqs_max && drafter->balance >= 0;
 }
+// Whether a guess behind a match of so many tokens may be made. Of the balance, a part is kept for
+// long matches: short ones are often wrong, and an edit must not wait because of them.
+bool drafter_may_follow(const struct drafter *drafter, uint32_t match_len);
 // The probability for a draft behind a match of so many tokens.
 float drafter_right(const struct drafter *drafter, const struct draft_record *record,
                     uint32_t match_len);
 // A draft was verified: its first num_right tokens of num_tokens were right.
 void drafter_learn(struct drafter *drafter, struct draft_record *record, uint32_t match_len,
                    uint32_t num_tokens, uint32_t num_right);
-// A step of decodes alone took so long, from the results before it to its own.
-void drafter_measure(struct drafter *drafter, uint32_t num_seqs, uint32_t num_drafts,
-                     double seconds);
-// A step of num_seqs sequences waited for the results before it because of drafts, and has none.
-void drafter_measure_waiting(struct drafter *drafter, uint32_t num_seqs, double seconds);
-// So many drafted tokens of the step that was measured last were right. Call it for each draft.
+// A draft was found and not run, because it was not thought to pay. is_right: whether its first
+// token came. So drafts that have become better are noticed, and cost nothing till then.
+void drafter_learn_seen(struct drafter *drafter, struct draft_record *record, uint32_t match_len,
+                        bool is_right);
+// A step of decodes alone ran, with so many tokens of drafts. has_waited: for the results before
+// it, because drafts were likely.
+void drafter_count_step(struct drafter *drafter, uint32_t num_seqs, uint32_t num_drafts,
+                        bool has_waited);
+// So many drafted tokens of the step that was counted last were right. Call it for each draft.
 void drafter_gain(struct drafter *drafter, uint32_t num_right);
 // Cuts the offers of a step of num_seqs sequences to what is to be drafted. `skipped` tokens of
 // each draft come before those that the step could run. Returns their number.

@@ -11,6 +11,7 @@
 #include "comm/mpi_comm.h"
 #include "engine/params/params.h"
 #include "engine/plan/kv_dtype.h"
+#include "engine/plan/plan_drafts.h"
 #include "engine/plan/rank_layout.h"
 #include "engine/plan/target_itl.h"
 #include "engine/step/rank_sampling.h"
@@ -516,10 +517,7 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     bool is_mixed = strcmp(options->schedule, "mixed") == 0;
     plan->is_async = is_mixed && (strcmp(options->async_scheduling, "on") == 0 ||
                                   (has_queue && strcmp(options->async_scheduling, "off") != 0));
-    bool has_states = layer_table_num_states(&plan->layers) > 0;
-    if ((status = draft_options_read(&plan->drafts, options, has_states, err))) goto fail;
-    bool has_forms = plan->is_async && !has_states && !options->skip_tokenizer_init;
-    if (has_forms && !plan->drafts.num_tokens) plan->drafts = draft_options_forced();
+    if ((status = plan_drafts(plan, options, err))) goto fail;
     if ((status = choose_lengths(plan, options, err))) goto fail;
     if ((status = target_itl_read(&plan->scheduler.pace, options, err))) goto fail;
 

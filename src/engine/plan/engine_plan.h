@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/pooling_config.h"
+#include "engine/draft/draft_costs.h"
 #include "engine/draft/draft_options.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/step/batch.h"
@@ -39,6 +40,7 @@ struct engine_plan {
     uint32_t longest_model_len; // the longest max_model_len that a KV cache of this size allows
     uint64_t seed;
     struct draft_options drafts;
+    struct draft_costs draft_costs; // of adaptive drafts
     struct scheduler_config scheduler; // hash_seed left 0
     struct model_runner_options runner; // its decoder.limits are the step's
 

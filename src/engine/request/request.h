@@ -65,6 +65,9 @@ struct request {
     struct draft_index draft_index;
     struct draft_record draft_record;
     uint32_t match_len; // of its last draft
+    // Of that draft, the first token and its place in the text, until it is known. 0: none.
+    int32_t seen_token;
+    uint32_t seen_place;
     bool draft_is_forced; // its last draft is what its form leaves no choice of
     enum nvllm_finish_reason finish_reason; // set when it ends
 

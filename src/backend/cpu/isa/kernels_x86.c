@@ -123,5 +123,6 @@ void cpu_kernels_add_x86(uint32_t features, struct cpu_kernels *out) {
         if ((features & layers[i].needs) != layers[i].needs) continue;
         layers[i].add(out);
         out->isa = layers[i].isa;
+        out->has_cheap_rows = true;
     }
 }
