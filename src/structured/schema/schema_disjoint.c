@@ -54,15 +54,21 @@ static bool values_disjoint(const json_t *a, size_t a_len, const json_t *b, size
     return true;
 }
 
-static bool requires(const json_t *schema, const char *key, size_t len) {
+bool schema_lists_required(const json_t *schema, const char *key, size_t len) {
     const json_t *list = json_object_get(schema, "required");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *name = json_array_get(list, i);
-        if (json_string_length(name) == len && memcmp(json_string_value(name), key, len) == 0) {
+        if (json_is_string(name) && json_string_length(name) == len &&
+            memcmp(json_string_value(name), key, len) == 0) {
             return true;
         }
     }
     return false;
+}
+
+bool schema_is_same(const struct schema_reader *reader, const json_t *a, const json_t *b) {
+    bool has_one_base = reader->refs.num_targets <= 1; // equal references mean the same
+    return a == b || (has_one_base && json_equal(a, b));
 }
 
 static bool pair_disjoint(struct schema_reader *reader, const json_t *a, const json_t *b,
@@ -83,7 +89,8 @@ static bool pair_disjoint(struct schema_reader *reader, const json_t *a, const j
     json_t *value;
     json_object_keylen_foreach(json_object_get(a, "properties"), key, len, value) {
         const json_t *other = json_object_getn(others, key, len);
-        if (!other || (!requires(a, key, len) && !requires(b, key, len))) continue;
+        if (!other || (!schema_lists_required(a, key, len) && !schema_lists_required(b, key, len)))
+            continue;
         if (pair_disjoint(reader, value, other, depth + 1)) return true;
     }
     return false;
@@ -112,6 +119,16 @@ static bool branch_forbids(const struct schema_branch *branch, const char *key, 
     return false;
 }
 
+// Whether the value of this key, which the branch requires, does not satisfy the schema.
+static bool branch_negates(const struct schema_reader *reader, const struct schema_branch *branch,
+                           const char *key, size_t len, const json_t *schema) {
+    for (const struct schema_member *at = branch->object.members; at; at = at->next) {
+        bool is_it = at->literal.negated && at->len == len && memcmp(at->key, key, len) == 0;
+        if (is_it && schema_is_same(reader, at->literal.schema, schema)) return true;
+    }
+    return false;
+}
+
 static bool objects_disjoint(struct schema_reader *reader, const struct schema_branch *branch,
                              const json_t *schema, size_t depth) {
     const json_t *required = json_object_get(schema, "required");
@@ -132,7 +149,9 @@ static bool objects_disjoint(struct schema_reader *reader, const struct schema_b
     size_t len;
     json_t *value;
     json_object_keylen_foreach((json_t *)(uintptr_t)properties, key, len, value) {
-        if (!requires(schema, key, len) && !schema_requires(branch, key, len)) continue;
+        if (!schema_lists_required(schema, key, len) && !schema_requires(branch, key, len))
+            continue;
+        if (branch_negates(reader, branch, key, len, value)) return true;
         for (const struct schema_group *at = branch->object.groups; at; at = at->next) {
             const json_t *other =
                 json_object_getn(json_object_get(at->schema, "properties"), key, len);

@@ -277,6 +277,9 @@ bool schema_negate_alone(struct schema_reader *reader, struct schema_branch *bra
 bool schema_is_disjoint(struct schema_reader *reader, const struct schema_branch *branch,
                         const json_t *schema, size_t depth);
 bool schema_requires(const struct schema_branch *branch, const char *key, size_t len);
+bool schema_lists_required(const json_t *schema, const char *key, size_t len); // in "required"
+// Whether two schemas are known to mean the same.
+bool schema_is_same(const struct schema_reader *reader, const json_t *a, const json_t *b);
 // Takes objects out of the branch where it is plain that some required member has no value.
 void schema_drop_dead(struct schema_reader *reader, struct schema_work *work);
 struct schema_agenda *schema_agenda_push(struct schema_reader *reader,

@@ -232,6 +232,34 @@ static void run_bad_member(const struct negation *n, const char *key, size_t len
     run(n, &copy);
 }
 
+static bool says_nothing(const json_t *schema) {
+    return json_is_true(schema) || (json_is_object(schema) && !json_object_size(schema));
+}
+
+// The value of a key of "properties" does not satisfy its schema, or the key is required and not
+// there. These are one alternative: the key may be there, with such a value. If they were two, many
+// options with a key of their own would have 2^n ways not to hold.
+static void negate_property(const struct negation *n, const char *key, size_t len,
+                            const json_t *schema) {
+    if (says_nothing(schema)) return;
+    if (!schema_lists_required(n->schema, key, len)) {
+        run_bad_member(n, key, len, schema);
+        return;
+    }
+    struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
+    add_member(n, &copy, key, len, schema, true);
+    run(n, &copy);
+}
+
+// The key is required, and negate_property has not seen to it.
+static void negate_required(const struct negation *n, const char *key, size_t len) {
+    const json_t *named = json_object_getn(json_object_get(n->schema, "properties"), key, len);
+    if (named && !says_nothing(named)) return;
+    struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
+    add_member(n, &copy, key, len, json_false(), false);
+    run(n, &copy);
+}
+
 // Whether objects of the branch have named keys only.
 static bool is_closed(const struct schema_branch *branch) {
     for (const struct schema_group *at = branch->object.groups; at; at = at->next) {
@@ -324,11 +352,6 @@ static void run_both_extras(const struct negation *n, const struct bad_members *
     }
 }
 
-static bool is_same(const struct negation *n, const json_t *a, const json_t *b) {
-    bool has_one_base = n->reader->refs.num_targets <= 1; // equal references mean the same
-    return a == b || (has_one_base && json_equal(a, b));
-}
-
 // A member that the branch does not name yet has one of these keys, and a value that the schema
 // forbids.
 static void run_extra(const struct negation *n, const struct bad_members *bad) {
@@ -336,7 +359,7 @@ static void run_extra(const struct negation *n, const struct bad_members *bad) {
     const struct schema_extra *old = copy.branch.object.extra;
     const json_t *schema = json_is_false(bad->schema) ? NULL : bad->schema;
     if (!copy.branch.types || is_closed(&copy.branch)) return;
-    if (old && old->keys == bad->keys && is_same(n, old->literal.schema, schema)) {
+    if (old && old->keys == bad->keys && schema_is_same(n->reader, old->literal.schema, schema)) {
         run(n, &copy); // the same member
     } else if (old && !old->literal.schema && !schema && old->but && bad->but) {
         run_both_extras(n, bad);
@@ -353,10 +376,6 @@ static void run_extra(const struct negation *n, const struct bad_members *bad) {
         copy.branch.object.extra = extra;
         run(n, &copy);
     }
-}
-
-static bool says_nothing(const json_t *schema) {
-    return json_is_true(schema) || (json_is_object(schema) && !json_object_size(schema));
 }
 
 static void run_bad_name(const struct negation *n, const char *key, size_t len, const void *arg) {
@@ -447,16 +466,13 @@ static bool negate_object(const struct negation *n, const char *key, const json_
         size_t len;
         json_t *schema;
         json_object_keylen_foreach((json_t *)(uintptr_t)value, name, len, schema) {
-            run_bad_member(n, name, len, schema);
+            negate_property(n, name, len, schema);
         }
     } else if (strcmp(key, "required") == 0) {
         for (size_t i = 0; i < json_array_size(value); i++) {
             const json_t *name = json_array_get(value, i);
-            copy = copy_for(n, SCHEMA_OBJECT);
             if (!json_is_string(name)) continue;
-            add_member(n, &copy, json_string_value(name), json_string_length(name), json_false(),
-                       false);
-            run(n, &copy);
+            negate_required(n, json_string_value(name), json_string_length(name));
         }
     } else if (strcmp(key, "additionalProperties") == 0) {
         negate_additional(n, value);
