@@ -218,13 +218,73 @@ static void pointers(void **state) {
     schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
 }
 
+// One option holds, and each other lacks its key or has a wrong value. Of these 16 * 2^15 ways the
+// 16 that differ are read.
+static void options_with_own_keys(void **state) {
+    (void)state;
+    struct buf schema = {0};
+    append(&schema, "{'oneOf':[", false, 0);
+    for (int i = 0; i < 16; i++) {
+        append(&schema,
+               "{'type':'object','required':['k#'],'properties':{'k#':{'type':'integer'}}}", i, i);
+    }
+    append(&schema, "]}", false, 0);
+    check(&schema, "{'k0':1}|{'k3':1,'k4':'x'}|{'k15':7,'k0':null}|{'k9':2,'x':1}",
+          "{}|{'k0':'a'}|{'k0':1,'k1':2}|{'x':1}|{'k3':1,'k4':4}");
+}
+
+// A key that the open schema forbids is unknown to the closed ones, so it is chosen first.
+static void closed_and_open(void **state) {
+    (void)state;
+    struct buf schema = {0};
+    append(&schema, "{'type':'object','not':{'anyOf':[{'properties':{'t':{'type':'string'}}}",
+           false, 0);
+    for (int i = 0; i < 9; i++) {
+        append(&schema, "{'additionalProperties':false,'properties':{", true, 0);
+        for (int k = 0; k < 10; k++) {
+            append(&schema, "'k#':", k, k);
+            append(&schema, "{'minimum':#}", false, i);
+        }
+        append(&schema, "}}", false, 0);
+    }
+    append(&schema, "]}}", false, 0);
+    check(&schema, "{'t':1}|{'t':null,'k1':'a'}", "{}|{'t':'a'}|{'k1':'a'}|{'k1':1}");
+}
+
+// Eight schemas are combined in all 40,320 orders, which mean the same.
+static void orders(void **state) {
+    (void)state;
+    struct buf schema = {0};
+    append(&schema, "{'allOf':[", false, 0);
+    for (int i = 0; i < 8; i++) append(&schema, "{'$ref':'d#'}", i, i);
+    append(&schema, "],'$defs':{", false, 0);
+    for (int i = 0; i < 8; i++) {
+        int swapped = i < 2 ? 1 - i : i;
+        append(&schema, "'d#':{'$id':'d#','type':'object','properties':{", i, i);
+        append(&schema, "'a':{'$ref':'d#'},", false, (i + 1) % 8);
+        append(&schema, "'b':{'$ref':'d#'}", false, swapped);
+        append(&schema, ",'c#':{'type':'integer'}}}", false, i);
+    }
+    append(&schema, "}}", false, 0);
+    check(&schema, "{}|{'a':{'b':{'a':{},'c3':1}}}|{'b':{},'c0':1}",
+          "{'a':1}|{'a':{'c7':''}}|{'b':{'a':2}}");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conditions),     cmocka_unit_test(opposites),
-        cmocka_unit_test(dependencies),   cmocka_unit_test(several_contains),
-        cmocka_unit_test(many_contained), cmocka_unit_test(dependent_values),
-        cmocka_unit_test(open_objects),   cmocka_unit_test(negated_types),
-        cmocka_unit_test(pointers),       cmocka_unit_test(guarded_repetitions),
+        cmocka_unit_test(conditions),
+        cmocka_unit_test(opposites),
+        cmocka_unit_test(dependencies),
+        cmocka_unit_test(several_contains),
+        cmocka_unit_test(many_contained),
+        cmocka_unit_test(dependent_values),
+        cmocka_unit_test(open_objects),
+        cmocka_unit_test(negated_types),
+        cmocka_unit_test(pointers),
+        cmocka_unit_test(guarded_repetitions),
+        cmocka_unit_test(options_with_own_keys),
+        cmocka_unit_test(closed_and_open),
+        cmocka_unit_test(orders),
     };
     vocabulary = fixture_json_vocabulary();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

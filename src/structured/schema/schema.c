@@ -162,6 +162,22 @@ static bool keep_literals(struct schema_reader *reader, const struct schema_lite
     return true;
 }
 
+static int compare_literals(const void *a, const void *b) {
+    return memcmp(a, b, sizeof(struct schema_literal));
+}
+
+// The list as a key of node_of. The same schemas in another order mean the same: lists that are
+// combined in many ways would else have a node for each order.
+static const char *node_key(struct schema_reader *reader, const struct schema_literal *kept,
+                            size_t num_kept) {
+    if (num_kept < 2) return (const char *)kept;
+    struct schema_literal *sorted = schema_alloc(reader, num_kept * sizeof *sorted);
+    if (!sorted) return NULL;
+    memcpy(sorted, kept, num_kept * sizeof *sorted);
+    qsort(sorted, num_kept, sizeof *sorted, compare_literals);
+    return (const char *)sorted;
+}
+
 uint32_t schema_node(struct schema_reader *reader, const struct schema_literal *literals,
                      size_t num_literals) {
     struct schema_literal *kept = schema_alloc(reader, (num_literals + 1) * sizeof *kept);
@@ -169,7 +185,8 @@ uint32_t schema_node(struct schema_reader *reader, const struct schema_literal *
     if (!kept || !keep_literals(reader, literals, num_literals, kept, &num_kept))
         return SCHEMA_NOTHING;
     uint32_t node;
-    const char *key = (const char *)kept;
+    const char *key = node_key(reader, kept, num_kept);
+    if (!key) return SCHEMA_NOTHING;
     if (strmap_get(&reader->node_of, key, num_kept * sizeof *kept, &node)) return node;
     if (reader->num_nodes == NODES_MAX) {
         schema_fail(reader, ERR_CAPACITY, "the JSON schema has too many combinations of schemas");

@@ -300,6 +300,19 @@ static uint32_t class_node(struct object *object, const char *matched,
     return schema_node(object->reader, list.data, list.len);
 }
 
+// Whether no text matches both this pattern and one of those that the class matches. Other objects
+// ask the same of equal patterns, and the answer is kept.
+static bool excludes(struct object *object, const struct class *class, uint32_t pattern) {
+    struct schema_reader *reader = object->reader;
+    for (size_t k = 0; k < object->num_patterns; k++) {
+        if (!class->matched[k]) continue;
+        uint32_t other = schema_pattern_expr(reader, object->pattern_schemas[k],
+                                             object->patterns[k], object->pattern_lens[k]);
+        if (is_nothing(reader, expr_and(reader->exprs, other, pattern))) return true;
+    }
+    return false;
+}
+
 // Splits all keys by the patterns that they match. Returns the number of classes.
 static size_t make_classes(struct object *object, uint32_t all, struct class *classes) {
     struct schema_reader *reader = object->reader;
@@ -314,6 +327,7 @@ static size_t make_classes(struct object *object, uint32_t all, struct class *cl
                                                object->patterns[k], object->pattern_lens[k]);
         size_t before = count;
         for (size_t i = 0; i < before && !schema_failed(reader); i++) {
+            if (excludes(object, &classes[i], pattern)) continue;
             uint32_t inside = expr_and(exprs, classes[i].keys, pattern);
             if (is_nothing(reader, inside)) continue;
             char *matched = schema_alloc(reader, object->num_patterns + 1);
