@@ -127,10 +127,11 @@ static const json_t *follow_reference(struct schema_reader *reader, const json_t
         if (!ref) all = json_object_get(schema, "allOf");
         if (!json_is_string(ref) && json_array_size(all) != 1) break;
         size_t num_others = json_object_size(schema) - 1;
-        for (size_t i = 0; i < ARRAY_LEN(says_nothing); i++) {
+        if (ref && reader->draft <= SCHEMA_DRAFT_7) num_others = 0; // they count for nothing
+        for (size_t i = 0; i < ARRAY_LEN(says_nothing) && num_others; i++) {
             num_others -= json_object_get(schema, says_nothing[i]) != NULL;
         }
-        if (num_others && !(ref && reader->draft <= SCHEMA_DRAFT_7)) break;
+        if (num_others) break;
         const char *why;
         const json_t *target =
             ref ? schema_refs_resolve(reader, schema, json_string_value(ref), &why)

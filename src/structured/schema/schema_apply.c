@@ -156,12 +156,17 @@ void schema_exclude_values(struct schema_reader *reader, struct schema_branch *b
 
 // ---- numbers and strings ----
 
+// Each keyword is compared with some thirty names: most differ in the first letter.
+static bool is_key(const char *key, const char *name) {
+    return key[0] == name[0] && strcmp(key, name) == 0;
+}
+
 static bool apply_number(struct schema_reader *reader, struct schema_branch *branch,
                          const json_t *schema, const char *key, const json_t *value) {
-    bool is_minimum = strcmp(key, "minimum") == 0, is_maximum = strcmp(key, "maximum") == 0;
-    bool is_lower = strcmp(key, "exclusiveMinimum") == 0;
-    bool is_upper = strcmp(key, "exclusiveMaximum") == 0;
-    bool is_multiple = strcmp(key, "multipleOf") == 0;
+    bool is_minimum = is_key(key, "minimum"), is_maximum = is_key(key, "maximum");
+    bool is_lower = is_key(key, "exclusiveMinimum");
+    bool is_upper = is_key(key, "exclusiveMaximum");
+    bool is_multiple = is_key(key, "multipleOf");
     if (!is_minimum && !is_maximum && !is_lower && !is_upper && !is_multiple) return false;
     if (!(branch->types & SCHEMA_NUMBER)) return true;
     // Draft 4 has a boolean beside minimum and maximum.
@@ -209,9 +214,9 @@ static void apply_format(struct schema_reader *reader, struct schema_branch *bra
 
 static bool apply_string(struct schema_reader *reader, struct schema_branch *branch,
                          const json_t *schema, const char *key, const json_t *value) {
-    bool is_min = strcmp(key, "minLength") == 0, is_max = strcmp(key, "maxLength") == 0;
-    bool is_pattern = strcmp(key, "pattern") == 0;
-    if (!is_min && !is_max && !is_pattern && strcmp(key, "format") != 0) return false;
+    bool is_min = is_key(key, "minLength"), is_max = is_key(key, "maxLength");
+    bool is_pattern = is_key(key, "pattern");
+    if (!is_min && !is_max && !is_pattern && !is_key(key, "format")) return false;
     if (!(branch->types & SCHEMA_STRING)) return true;
     uint32_t count;
     if (is_min || is_max) {
@@ -244,7 +249,7 @@ static void add_group(struct schema_reader *reader, const struct schema_group **
 
 static bool is_one_of(const char *key, const char *const *keys, size_t num_keys) {
     for (size_t i = 0; i < num_keys; i++) {
-        if (key[0] == keys[i][0] && strcmp(key, keys[i]) == 0) return true;
+        if (is_key(key, keys[i])) return true;
     }
     return false;
 }
@@ -276,11 +281,11 @@ static bool apply_object(struct schema_reader *reader, struct schema_branch *bra
                          const json_t *schema, const char *key, const json_t *value) {
     static const char *const maps[] = {"properties", "patternProperties"};
     struct schema_object *object = &branch->object;
-    bool is_min = strcmp(key, "minProperties") == 0, is_max = strcmp(key, "maxProperties") == 0;
+    bool is_min = is_key(key, "minProperties"), is_max = is_key(key, "maxProperties");
     bool is_map = is_one_of(key, maps, ARRAY_LEN(maps));
-    bool is_names = strcmp(key, "propertyNames") == 0;
-    bool is_required = strcmp(key, "required") == 0;
-    bool is_more = strcmp(key, "additionalProperties") == 0;
+    bool is_names = is_key(key, "propertyNames");
+    bool is_required = is_key(key, "required");
+    bool is_more = is_key(key, "additionalProperties");
     if (!is_min && !is_max && !is_map && !is_names && !is_required && !is_more) return false;
     if (!(branch->types & SCHEMA_OBJECT)) return true;
     uint32_t count;
@@ -324,10 +329,10 @@ static bool apply_array(struct schema_reader *reader, struct schema_branch *bran
                         const json_t *schema, const char *key, const json_t *value) {
     static const char *const lists[] = {"items", "prefixItems", "additionalItems"};
     struct schema_array *array = &branch->array;
-    bool is_min = strcmp(key, "minItems") == 0, is_max = strcmp(key, "maxItems") == 0;
+    bool is_min = is_key(key, "minItems"), is_max = is_key(key, "maxItems");
     bool is_list = is_one_of(key, lists, ARRAY_LEN(lists));
-    bool is_contains = strcmp(key, "contains") == 0, is_unique = strcmp(key, "uniqueItems") == 0;
-    bool is_count = strcmp(key, "minContains") == 0 || strcmp(key, "maxContains") == 0;
+    bool is_contains = is_key(key, "contains"), is_unique = is_key(key, "uniqueItems");
+    bool is_count = is_key(key, "minContains") || is_key(key, "maxContains");
     if (!is_min && !is_max && !is_list && !is_contains && !is_unique && !is_count) return false;
     if (!(branch->types & SCHEMA_ARRAY)) return true;
     uint32_t count;
@@ -351,8 +356,8 @@ static bool apply_array(struct schema_reader *reader, struct schema_branch *bran
 // unevaluatedProperties is additionalProperties where no other schema applies to the same object.
 static bool apply_unevaluated(struct schema_reader *reader, struct schema_branch *branch,
                               const json_t *schema, const char *key, const json_t *value) {
-    bool is_object = strcmp(key, "unevaluatedProperties") == 0;
-    if (!is_object && strcmp(key, "unevaluatedItems") != 0) return false;
+    bool is_object = is_key(key, "unevaluatedProperties");
+    if (!is_object && !is_key(key, "unevaluatedItems")) return false;
     if (json_is_true(value) || (json_is_object(value) && !json_object_size(value))) return true;
     static const char *const in_place[] = {
         "$ref",     "allOf",      "anyOf", "oneOf", "not", "if", "dependentSchemas",
@@ -375,9 +380,9 @@ static bool apply_unevaluated(struct schema_reader *reader, struct schema_branch
 // Draft 7 lets readers check these; later drafts say that they must not.
 static bool apply_content(struct schema_reader *reader, struct schema_branch *branch,
                           const json_t *schema, const char *key, const json_t *value) {
-    bool is_encoding = strcmp(key, "contentEncoding") == 0;
+    bool is_encoding = is_key(key, "contentEncoding");
     if (reader->draft != SCHEMA_DRAFT_7) return false;
-    if (!is_encoding && strcmp(key, "contentMediaType") != 0) return false;
+    if (!is_encoding && !is_key(key, "contentMediaType")) return false;
     const char *name = json_string_value(value);
     if (!name || !(branch->types & SCHEMA_STRING)) return true;
     if (is_encoding && strcmp(name, "base64") == 0) {
