@@ -272,7 +272,12 @@ static void test_machines_on_which_guesses_may_not_pay(void **state) {
     other.is_packed = true;
     assert_int_equal(draft_costs_of(&other).seqs_max, 2);
     other.has_queue = true;
+    assert_int_equal(draft_costs_of(&other).seqs_max, 0);
+    other.is_packed = false;
     assert_int_equal(draft_costs_of(&other).seqs_max, 32);
+    other.num_ranks = 2;
+    assert_int_equal(draft_costs_of(&other).seqs_max, 0);
+    other.num_ranks = 1;
     other.num_parameters = 600000000;
     assert_int_equal(draft_costs_of(&other).seqs_max, 8);
     other.num_parameters = 500000000;

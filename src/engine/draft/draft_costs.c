@@ -31,6 +31,9 @@ static struct draft_price price_of(const struct draft_machine *machine) {
 static uint32_t seqs_max_of(const struct draft_machine *machine) {
     double num = (double)machine->num_parameters;
     if (!machine->has_cheap_rows || machine->has_experts || num < smallest) return 0;
+    // Not measured: several ranks, and GPUs' steps of few rows with packed weights, for which one
+    // row has kernels of its own.
+    if (machine->num_ranks > 1 || (machine->has_queue && machine->is_packed)) return 0;
     if (!machine->has_queue) return machine->is_packed ? cpu_packed_seqs_max : cpu_seqs_max;
     double most = gpu_seqs_least * num / smallest;
     return most < gpu_seqs_most ? (uint32_t)most : gpu_seqs_most;

@@ -8,6 +8,7 @@ static struct draft_machine machine_of(const struct engine_plan *plan) {
         .has_cheap_rows = plan->backend->has_cheap_rows,
         .is_packed = is_stored_packed || !weight_format_is(plan->format, WEIGHTS_NATIVE),
         .has_experts = plan->config.moe.num_experts > 0,
+        .num_ranks = plan->world_size,
         .num_parameters = decoder_num_parameters(&plan->config, &plan->layers),
     };
 }
