@@ -237,8 +237,11 @@ static struct experts *make_experts(struct bench *bench) {
                                        .cols = EXPERT_SIZE,
                                        .row_stride = EXPERT_SIZE};
     }
-    const struct experts_spec spec = {
-        {EXPERTS, EXPERT_HIDDEN, EXPERT_SIZE}, in, in, out, bench->format};
+    const struct experts_spec spec = {.shape = {EXPERTS, EXPERT_HIDDEN, EXPERT_SIZE},
+                                      .gate = in,
+                                      .up = in,
+                                      .down = out,
+                                      .format = bench->format};
     struct experts *experts = NULL;
     if (bench->backend->moe->experts_create(bench->backend, &spec, &experts, NULL) != OK) {
         checked(NULL);
