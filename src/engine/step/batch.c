@@ -7,13 +7,6 @@
 #include "engine/draft/draft_options.h"
 #include "engine/params/params.h"
 
-// The masks of an item, from number `mask` on.
-struct late_row {
-    struct token_mask_job job;
-    uint32_t mask, num_rows;
-    bool is_pending; // aborted: its result is not used
-};
-
 // Every array is made of 4-byte words, so none needs padding.
 static void *take(char *base, size_t *offset, size_t count, size_t element_size) {
     void *p = base + *offset;
@@ -440,45 +433,55 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
 }
 
 struct late_masks {
-    const struct late_row *rows;
-    uint32_t *masks; // [...][mask_words]
-    uint32_t mask_words;
+    const struct batch *batch;
+    const struct schedule *schedule;
+    struct step step;
+    batch_row_fn row_of;
 };
 
-// A sequence's form is its own, or has a lock, so threads may write masks of several at once.
+// The masks of an item's rows, from number `mask` on. A sequence's form is its own, or has a lock,
+// so threads may write masks of several at once.
+static void write_item_masks(const struct step *a, struct sampling *sampling, uint32_t mask,
+                             uint32_t mask_words, const struct scheduled *item) {
+    const struct sequence *seq = item->seq;
+    struct constraint *constraint = sampling->mask.constraint;
+    token_mask_settle(&sampling->mask);
+    struct constraint before;
+    if (constraint && item->num_drafts) before = *constraint;
+    for (uint32_t k = 0; k < scheduled_num_rows(item); k++) {
+        if (constraint && k) constraint_take(constraint, seq->token_ids[seq->num_tokens + k - 1]);
+        write_mask(a, sampling, mask + k, mask_words, seq, k);
+    }
+    if (constraint && item->num_drafts) constraint_rewind(constraint, &before);
+}
+
 static void write_late_mask(void *arg, uint32_t index, uint32_t thread) {
     (void)thread;
     const struct late_masks *late = arg;
-    const struct late_row *row = &late->rows[index];
-    uint32_t *out = late->masks + (size_t)row->mask * late->mask_words;
-    if (row->is_pending) {
-        memset(out, 0xff, (size_t)row->num_rows * late->mask_words * sizeof *out);
+    const struct batch *batch = late->batch;
+    const struct late_row *at = &batch->late_rows[index];
+    const struct scheduled *item = &late->schedule->items[at->item];
+    const struct sequence *seq = item->seq;
+    uint32_t mask = late->step.rows[at->row].mask - 1;
+    if (seq->has_pending_token) { // aborted: its result is not used
+        memset(late->step.masks + (size_t)mask * batch->mask_words, 0xff,
+               batch->mask_words * sizeof *late->step.masks);
     } else {
-        token_mask_run(&row->job, row->num_rows, out);
+        write_item_masks(&late->step, late->row_of(seq).sampling, mask, batch->mask_words, item);
     }
 }
 
 void batch_write_late_masks(struct batch *batch, const struct schedule *schedule,
                             batch_row_fn row_of, struct thread_pool *pool) {
-    const struct step a = batch_bind(batch->header, batch->header);
+    struct late_masks late = {batch, schedule, batch_bind(batch->header, batch->header), row_of};
     uint32_t row = 0, num_late = 0;
     for (uint32_t i = 0; i < schedule->num_items; i++) {
         const struct scheduled *item = &schedule->items[i];
-        const struct sequence *seq = item->seq;
-        uint32_t num_rows = scheduled_num_rows(item);
         if (item->needs_token && batch->is_late[row]) {
-            struct late_row *late = &batch->late_rows[num_late++];
-            late->mask = a.rows[row].mask - 1;
-            late->num_rows = num_rows;
-            late->is_pending = seq->has_pending_token;
-            if (!late->is_pending) {
-                late->job = token_mask_job(&row_of(seq).sampling->mask, sequence_generated(seq),
-                                           sequence_num_generated(seq));
-            }
+            batch->late_rows[num_late++] = (struct late_row){i, row};
         }
-        row += num_rows;
+        row += scheduled_num_rows(item);
     }
-    struct late_masks late = {batch->late_rows, a.masks, batch->mask_words};
     if (pool) {
         thread_pool_for(pool, num_late, write_late_mask, &late);
     } else {

@@ -72,7 +72,9 @@ struct batch {
     uint32_t mask_words; // of one row's mask
     uint32_t table_rows, table_stride; // of a KV group's block tables
     bool *is_late; // [max_num_seqs]: the mask of this logit row is late
-    struct late_row *late_rows; // [max_num_seqs] for batch_write_late_masks
+    struct late_row {
+        uint32_t item, row; // of the schedule; of logits
+    } * late_rows; // [max_num_seqs] for batch_write_late_masks
     bool splits_drafts; // a token with drafts is several sequences
     bool forms_are_late; // all masks of forms are late: threads share them. The caller sets it
     bool is_borrowed; // the caller of batch_init owns the memory

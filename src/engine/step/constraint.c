@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/os/clock.h"
 #include "base/text/blank.h"
 
@@ -124,8 +125,21 @@ static void take_answer(struct constraint *constraint, int32_t token_id) {
     if (constraint->forced_at < constraint->num_forced) constraint->forced_at++;
 }
 
+void constraint_note(struct constraint *constraint, int32_t token_id) {
+    constraint_settle(constraint);
+    constraint->noted = token_id;
+    constraint->has_noted = true;
+}
+
+void constraint_settle(struct constraint *constraint) {
+    if (!constraint->has_noted) return;
+    constraint->has_noted = false;
+    constraint_take(constraint, constraint->noted);
+}
+
 void constraint_take(struct constraint *constraint, int32_t token_id) {
     if (constraint->fault->status) return;
+    CHECK(!constraint->has_noted, "token %d before %d", (int)constraint->noted, (int)token_id);
     size_t len = 0;
     const char *bytes = tokenizer_token_bytes(constraint->tokenizer, token_id, &len);
     if (!bytes) len = 0; // an id of a padded vocabulary
@@ -184,6 +198,7 @@ static void allow(uint32_t *words, const int32_t *ids, uint32_t num_ids) {
 void constraint_write(const struct constraint *constraint, uint32_t *out, uint32_t num_words) {
     bool any = false;
     struct err *fault = constraint->fault;
+    CHECK(!constraint->has_noted, "token %d", (int)constraint->noted);
     double start = clock_seconds();
     int32_t forced = constraint_forced_token(constraint);
     if (!fault->status && forced < 0) {

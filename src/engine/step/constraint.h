@@ -45,6 +45,10 @@ struct constraint {
     bool may_force; // where the text is certain, only the tokenizer's own tokens are allowed
     int32_t forced[FORCED_TOKENS_MAX]; // [num_forced] the tokens that must come, from forced_at
     uint32_t num_forced, forced_at;
+    // The output's last token, where the form has not taken it yet. Taking it may take longer than
+    // all else that a token needs, so it is left to the thread that makes the next mask.
+    int32_t noted;
+    bool has_noted;
     struct err *fault; // why nothing is allowed any more; its status is OK while nothing has failed
 };
 
@@ -89,6 +93,10 @@ uint32_t constraint_forced_tokens(const struct constraint *constraint, int32_t *
                                   uint32_t most);
 // The output has one more token.
 void constraint_take(struct constraint *constraint, int32_t token_id);
+// The same, but the form takes it at constraint_settle, which comes before any other call that
+// reads the form. The thread may be another one.
+void constraint_note(struct constraint *constraint, int32_t token_id);
+void constraint_settle(struct constraint *constraint);
 // Takes back the tokens since `mark`, a copy of the struct from before them. Nothing had failed.
 void constraint_rewind(struct constraint *constraint, const struct constraint *mark);
 // How many of the tokens fit one behind the other. Nothing has failed.

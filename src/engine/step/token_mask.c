@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
-
 static enum status init_ending(struct token_mask *mask, const struct nvllm_sampling_params *params,
                                const struct model_config *config, struct err *err) {
     size_t num_ids = config->num_eos_token_ids + params->num_stop_token_ids;
@@ -165,50 +163,8 @@ bool token_mask_is_needed(const struct token_mask *mask, const int32_t *generate
            bad_words_ban(&mask->bad_words, generated, num_generated, NULL);
 }
 
-struct token_mask_job token_mask_job(struct token_mask *mask, const int32_t *generated,
-                                     uint32_t num_generated) {
-    bool has_rest =
-        !mask->constraint || mask->always || mask->num_ending || mask->bad_words.num_words;
-    struct token_mask_job job = {.constraint = mask->constraint,
-                                 .rest = has_rest ? mask : NULL,
-                                 .generated = generated,
-                                 .num_generated = num_generated,
-                                 .num_words = mask->num_words,
-                                 .noted = mask->noted,
-                                 .has_noted = mask->has_noted};
-    mask->has_noted = false;
-    return job;
-}
-
-// The form's mask alone.
-static void write_form(const struct constraint *constraint, uint32_t num_words, uint32_t *out) {
-    if (constraint_restricts(constraint)) {
-        constraint_write(constraint, out, num_words);
-    } else {
-        memset(out, 0xff, num_words * sizeof *out);
-    }
-    if (constraint_bans_ending(constraint)) constraint_ban_ending(constraint, out);
-}
-
-void token_mask_run(const struct token_mask_job *job, uint32_t num_rows, uint32_t *out) {
-    struct constraint *constraint = job->constraint, before;
-    if (job->has_noted) constraint_take(constraint, job->noted);
-    if (constraint && num_rows > 1) before = *constraint;
-    for (uint32_t k = 0; k < num_rows; k++, out += job->num_words) {
-        uint32_t num_generated = job->num_generated + k;
-        if (constraint && k) constraint_take(constraint, job->generated[num_generated - 1]);
-        if (job->rest) {
-            token_mask_write(job->rest, job->generated, num_generated, out);
-        } else {
-            write_form(constraint, job->num_words, out);
-        }
-    }
-    if (constraint && num_rows > 1) constraint_rewind(constraint, &before);
-}
-
 void token_mask_write(const struct token_mask *mask, const int32_t *generated,
                       uint32_t num_generated, uint32_t *out) {
-    CHECK(!mask->has_noted, "token %d", (int)mask->noted);
     size_t bytes = mask->num_words * sizeof *out;
     struct constraint *constraint = mask->constraint;
     if (constraint && constraint_restricts(constraint)) {

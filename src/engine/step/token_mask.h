@@ -23,11 +23,6 @@
 // Bit id % 32 of word id / 32 is 1 where a token is allowed.
 struct token_mask {
     struct constraint *constraint; // of one output; NULL: it has no form
-    // The output's last token, where the form has not taken it yet. Taking it may take longer than
-    // all else that a token needs, so it is left to the thread that makes the next mask. It is kept
-    // here because the form is in another core's cache.
-    int32_t noted;
-    bool has_noted;
     uint32_t num_words; // ceil(vocab_size / 32)
     uint32_t *always; // [num_words] the mask of tokens that are always banned; NULL: none is
     struct bad_words bad_words; // those of several tokens
@@ -60,18 +55,12 @@ void token_mask_fini_borrowed(struct token_mask *mask);
 static inline void token_mask_take(struct token_mask *mask, int32_t token_id) {
     if (mask->constraint) constraint_take(mask->constraint, token_id);
 }
-// Takes the noted token. It comes before any other call that reads the form.
-static inline void token_mask_settle(struct token_mask *mask) {
-    if (!mask->has_noted) return;
-    mask->has_noted = false;
-    constraint_take(mask->constraint, mask->noted);
-}
-// The output has one more token. Its form takes it at token_mask_settle.
+// The same for a token on which nothing depends before token_mask_settle (constraint.h).
 static inline void token_mask_note(struct token_mask *mask, int32_t token_id) {
-    if (!mask->constraint) return;
-    token_mask_settle(mask);
-    mask->noted = token_id;
-    mask->has_noted = true;
+    if (mask->constraint) constraint_note(mask->constraint, token_id);
+}
+static inline void token_mask_settle(struct token_mask *mask) {
+    if (mask->constraint) constraint_settle(mask->constraint);
 }
 
 // Whether the mask depends on the generated ids, and not only on their number. Then it can only be
@@ -82,25 +71,6 @@ static inline bool token_mask_reads_ids(const struct token_mask *mask) {
 // Whether any token is banned after `generated` [num_generated].
 bool token_mask_is_needed(const struct token_mask *mask, const int32_t *generated,
                           uint32_t num_generated);
-// What a thread needs to write an output's next masks. It reads neither the output's token_mask,
-// unless `rest` is set, nor its tokens, unless there are drafts: else the lines that each step
-// writes would move between cores.
-struct token_mask_job {
-    struct constraint *constraint; // NULL: no form
-    const struct token_mask *rest; // bans besides the form; NULL: none
-    const int32_t *generated; // [num_generated], and behind them the drafts
-    uint32_t num_generated;
-    uint32_t num_words;
-    int32_t noted; // the form has to take this token first
-    bool has_noted;
-};
-// The noted token is the job's from then on. So the job must be done before any other call that
-// reads the form.
-struct token_mask_job token_mask_job(struct token_mask *mask, const int32_t *generated,
-                                     uint32_t num_generated);
-// Writes the masks behind 0 .. num_rows - 1 of the drafts: out[num_rows][num_words]. The form is
-// then where it was before the drafts.
-void token_mask_run(const struct token_mask_job *job, uint32_t num_rows, uint32_t *out);
 // Writes the mask for the token after `generated`: out[num_words].
 void token_mask_write(const struct token_mask *mask, const int32_t *generated,
                       uint32_t num_generated, uint32_t *out);
