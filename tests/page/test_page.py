@@ -75,7 +75,7 @@ class Chat(PageTest):
         b = self.browser
         b.click("#settings-button")
         b.type("[name=max_tokens]", "3")
-        b.press("Escape")
+        self.leave_settings()
         b.reload()
         b.until(self.start)
         self.answer("Tell me a story.")
@@ -117,7 +117,7 @@ class Chat(PageTest):
         for number, (kind, text, value) in enumerate(cases, 1):
             self.give_form(kind, text)
             self.assertFalse(b.run("document.getElementById('form-text-fault').checkVisibility()"))
-            b.press("Escape")
+            self.leave_settings()
             b.reload()
             b.until(self.start)
             got = self.answer("What is 3 + 4?", number)
@@ -126,7 +126,7 @@ class Chat(PageTest):
             else:
                 self.assertRegex(got, "^([3-5]{4}x)$" if kind == "regex" else "^(yes|no) sir$")
         self.give_form("", "ignored")
-        b.press("Escape")
+        self.leave_settings()
         self.assertIn("37 + 58 = 95", self.answer("What is 37 + 58?", 4))
 
     def test_a_refused_schema_is_shown_in_the_servers_words(self):
