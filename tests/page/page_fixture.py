@@ -68,11 +68,6 @@ class PageTest(unittest.TestCase):
         self.browser.until(f"{IDLE} && document.querySelectorAll('.message.assistant').length === {number}")
         return self.browser.text(".message.assistant:last-child .md")
 
-    def leave_settings(self):
-        """By Escape. The page keeps the settings a moment later, when it hears that they are closed."""
-        self.browser.press("Escape")
-        self.browser.until("!document.getElementById('settings').open")
-
     def open_engine(self):
         self.browser.click("#engine-button")
         self.browser.until("room.cells.length === 128")

@@ -58,7 +58,7 @@ function initDialogs() {
     fillSettings();
     byId("settings").showModal();
   });
-  byId("settings").addEventListener("close", keepSettings); // also by Escape
+  byId("settings-form").addEventListener("input", keepSettings);
   for (const id of ["tools", "form", "form-text"]) byId(id).addEventListener("input", checkTexts);
   byId("settings-reset").addEventListener("click", () => {
     settings.write({});
