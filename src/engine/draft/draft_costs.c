@@ -4,17 +4,19 @@
 // are not cheap.
 static const double smallest = 0.59e9;
 
-// One H200, a model of 0.6 billion parameters. Waiting and launches take as long for any model, so
-// their shares are smaller for larger ones. So is a token's, down to gpu_token_least.
-static const struct draft_price gpu = {.wait = 0.25, .begin = 0.1, .token = 0.03, .sequence = 0.03};
-static const double gpu_token_least = 0.01;
+// One H200, a model of 0.6 billion parameters. Steps with drafts are recorded for powers of two of
+// rows, and one stream's step without them has kernels of its own. That takes about as long for any
+// model, so the shares are smaller for larger ones.
+static const struct draft_price gpu = {
+    .wait = 0.05, .sizes = {1.33, 1.41, 1.54, 1.95, 2.4, 3, 3.8, 4.7}, .sequence = 0.03};
+static const double gpu_token_large = 0.01; // of a model that is much larger, besides
 // Most sequences for the smallest model, and for any.
 static const uint32_t gpu_seqs_least = 8, gpu_seqs_most = 32;
 
 // Two cores of an EPYC (Zen 4). With AVX2 alone rows are the most expensive: 7 drafts behind one
 // token take 1.1 to 1.6 steps. With AVX-512 and bfloat16 they take 0.1.
-static const struct draft_price cpu = {.wait = 0.05, .begin = 0.05, .token = 0.2, .sequence = 0.03};
-static const struct draft_price cpu_packed = {.wait = 0.05, .begin = 0.05, .token = 0.25};
+static const struct draft_price cpu = {.wait = 0.05, .token = 0.2, .sequence = 0.03};
+static const struct draft_price cpu_packed = {.wait = 0.05, .token = 0.25};
 static const uint32_t cpu_seqs_max = 4, cpu_packed_seqs_max = 2;
 
 static struct draft_price price_of(const struct draft_machine *machine) {
@@ -22,9 +24,9 @@ static struct draft_price price_of(const struct draft_machine *machine) {
     double num = (double)machine->num_parameters, share = num > smallest ? smallest / num : 1;
     struct draft_price price = gpu;
     price.wait *= share;
-    price.begin *= share;
     price.sequence *= share;
-    price.token = gpu_token_least + (price.token - gpu_token_least) * share;
+    for (int i = 0; i < DRAFT_SIZES; i++) price.sizes[i] = 1 + (price.sizes[i] - 1) * share;
+    price.token = gpu_token_large * (1 - share);
     return price;
 }
 
@@ -48,6 +50,9 @@ double draft_costs_more(const struct draft_costs *costs, uint32_t num_seqs, uint
     const struct draft_price *price = &costs->price;
     double more = has_waited ? price->wait : 0;
     if (!num_drafts) return more;
-    double alone = 1 + price->sequence * (num_seqs - 1); // in steps of one sequence
-    return more + (price->begin + price->token * num_drafts) / alone;
+    double alone = 1 + price->sequence * (num_seqs - 1), step = alone; // in steps of one sequence
+    uint32_t size = 0;
+    while (size < DRAFT_SIZES - 1 && 2u << size < num_seqs + num_drafts) size++;
+    if (price->sizes[size] > step) step = price->sizes[size];
+    return more + (step + price->token * num_drafts) / alone - 1;
 }

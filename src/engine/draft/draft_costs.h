@@ -21,13 +21,15 @@ struct draft_machine {
     uint64_t num_parameters;
 };
 
+enum { DRAFT_SIZES = 8 }; // of steps: up to 2, 4, 8, ..., 256 rows
+
 struct draft_costs {
     uint32_t seqs_max; // most sequences of a step for which drafts are guessed; 0: none are
     struct draft_price {
         double wait; // for the results of the step before, as a share of a step without drafts
         // As shares of a step of one sequence:
-        double begin; // of a step with drafts, however many
-        double token; // of each token of the drafts
+        double sizes[DRAFT_SIZES]; // of a step with drafts, by its rows; 0: as one without drafts
+        double token; // of each token of the drafts besides
         double sequence; // of each sequence after the first, in a step without drafts
     } price;
 };
