@@ -28,10 +28,8 @@ static const struct kind {
     const char *name;
     struct draft_machine machine;
 } kinds[] = {
-    {"0.6B, GPU",
-     {.has_queue = true, .overlaps = true, .has_cheap_rows = true, .num_parameters = 600000000}},
-    {"8B, GPU",
-     {.has_queue = true, .overlaps = true, .has_cheap_rows = true, .num_parameters = 8000000000}},
+    {"0.6B, GPU", {.has_queue = true, .has_cheap_rows = true, .num_parameters = 600000000}},
+    {"8B, GPU", {.has_queue = true, .has_cheap_rows = true, .num_parameters = 8000000000}},
     {"0.6B, CPU", {.has_cheap_rows = true, .num_parameters = 600000000}},
 };
 
@@ -145,7 +143,7 @@ int main(int argc, char **argv) {
     while (read_line(&text)) {
         if (text.num_tokens <= num_prompt) continue;
         for (int i = 0; i < NUM_KINDS; i++) {
-            write_text(&drafters[i], &pools[i], kinds[i].machine.overlaps, &text, num_prompt,
+            write_text(&drafters[i], &pools[i], kinds[i].machine.has_queue, &text, num_prompt,
                        &counts[i]);
         }
     }

@@ -22,7 +22,7 @@ struct machine {
 
 static const struct machine machines[] = {
     {"0.6B on a GPU",
-     {.has_queue = true, .overlaps = true, .has_cheap_rows = true, .num_parameters = 600000000},
+     {.has_queue = true, .has_cheap_rows = true, .num_parameters = 600000000},
      0.485e-3,
      0.016e-3,
      0.02e-3,
@@ -31,7 +31,7 @@ static const struct machine machines[] = {
      // As measured with 1 to 32 sequences.
      {0.66e-3, 0.7e-3, 0.77e-3, 0.97e-3, 1.2e-3, 1.48e-3, 1.9e-3, 2.3e-3}},
     {"8B on a GPU",
-     {.has_queue = true, .overlaps = true, .has_cheap_rows = true, .num_parameters = 8000000000},
+     {.has_queue = true, .has_cheap_rows = true, .num_parameters = 8000000000},
      4e-3,
      0.03e-3,
      0.1e-3,
@@ -171,10 +171,10 @@ static double simulate(const struct machine *machine, enum text text, uint32_t n
     }
     for (uint32_t step = 0, most = PROMPT; step < steps && most < TOKENS_MAX - 32; step++) {
         bool waits =
-            machine->is.overlaps && (had_drafts || choose(&drafter, streams, n, offers, 1));
+            machine->is.has_queue && (had_drafts || choose(&drafter, streams, n, offers, 1));
         uint32_t num_drafts = 0;
         memset(offers, 0, sizeof offers);
-        if (waits || !machine->is.overlaps) num_drafts = choose(&drafter, streams, n, offers, 0);
+        if (waits || !machine->is.has_queue) num_drafts = choose(&drafter, streams, n, offers, 0);
         uint32_t size = 0;
         while (2u << size < n + num_drafts) size++;
         double of_size = num_drafts ? machine->rows[size] : 0;

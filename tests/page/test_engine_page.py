@@ -41,7 +41,7 @@ class Engine(PageTest):
         b.until(IDLE)
         b.until("document.querySelectorAll('#blocks .u').length === 0")
         self.assertGreater(self.count("#blocks .c"), 0)
-        self.assertEqual(b.text("#engine-state"), "idle")
+        b.until("document.getElementById('engine-state').textContent === 'idle'")
         self.assertIn("The last step", b.run("document.getElementById('chart-steps').getAttribute('aria-label')"))
         # Drawn at most ten times a second, so a moment after the last event.
         b.until("(canvas => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)"

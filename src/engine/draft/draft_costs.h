@@ -13,7 +13,6 @@
 // What the costs depend on.
 struct draft_machine {
     bool has_queue; // a device that works beside the host: a GPU
-    bool overlaps; // a step is launched before the results of the one before are known
     bool has_cheap_rows; // as of the backend
     bool is_packed; // weights are codes of 8 bits or fewer, which each row decodes anew
     bool has_experts; // each row reads other weights

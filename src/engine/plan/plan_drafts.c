@@ -4,7 +4,6 @@ static struct draft_machine machine_of(const struct engine_plan *plan) {
     bool is_stored_packed = plan->config.quantization.method != QUANTIZED_NOT;
     return (struct draft_machine){
         .has_queue = plan->backend->queue != NULL,
-        .overlaps = plan->is_async,
         .has_cheap_rows = plan->backend->has_cheap_rows,
         .is_packed = is_stored_packed || !weight_format_is(plan->format, WEIGHTS_NATIVE),
         .has_experts = plan->config.moe.num_experts > 0,
