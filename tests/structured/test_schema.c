@@ -78,6 +78,9 @@ static void strings(void **state) {
         {"{'type':'string','pattern':'^\\\\d{2}[^x-z\\\\s]$'}", "'12a'|'00\xc3\xa9'",
          "'12x'|'12 '|'1a'"},
         {"{'type':'string','pattern':'^\\\\p{Lu}$'}", "'A'|'\xc3\x89'", "'a'|'1'"},
+        {"{'type':'string','pattern':'^[\\\\p{Letter}\\\\p{Decimal_Number}]$'}",
+         "'a'|'\xc3\x89'|'1'", "'-'|'+'"},
+        {"{'type':'string','pattern':'^\\\\P{gc=Uppercase_Letter}$'}", "'a'|'1'", "'A'|'\xc3\x89'"},
         {"{'type':'string','pattern':'^\\\\\\\\$'}", "'\\\\'|'\\u005c'", "'a'|''"},
         {"{'type':'string','pattern':'^[a-z]+$','maxLength':2}", "'a'|'ab'", "''|'abc'|'A'"},
         {"{'format':'date'}", "'2024-02-29'|'2023-12-31'|1",
@@ -239,6 +242,10 @@ static void references(void **state) {
         {"{'$schema':'http://json-schema.org/draft-07/schema#','$ref':'#/definitions/n','type':"
          "'integer','definitions':{'n':{'minimum':3}}}",
          "3|3.5", "2"},
+        // No draft has this name, so validators read it as the newest.
+        {"{'$schema':'https://json-schema.org/draft-07/schema','$ref':'#/definitions/n','type':"
+         "'integer','definitions':{'n':{'minimum':3}}}",
+         "3", "2|3.5"},
         {"{'allOf':[{'$ref':'#/$defs/a'},{'$ref':'#/$defs/b'}],'$defs':{'a':{'type':'object',"
          "'properties':{'n':{'$ref':'#/$defs/a'},'i':{'type':'integer'}}},'b':{'properties':{'n':"
          "{'$ref':'#/$defs/b'},'i':{'minimum':0}}}}}",

@@ -432,12 +432,18 @@ static uint32_t spaced(struct schema_reader *reader, const char *mark) {
     return expr_concat(exprs, reader->space, text);
 }
 
+// By the drafts' own names, as validators know them. Another name, such as one with https, names
+// none of them, and then all keywords count.
 static enum schema_draft find_draft(const json_t *schema) {
+    static const char *const old[] = {
+        "http://json-schema.org/draft-04/schema", "http://json-schema.org/draft-05/schema",
+        "http://json-schema.org/draft-06/schema", "http://json-schema.org/draft-07/schema"};
     const char *draft = json_string_value(json_object_get(schema, "$schema"));
-    static const char *const old[] = {"draft-04", "draft-05", "draft-06", "draft-07"};
     if (draft && strstr(draft, "draft-03")) return SCHEMA_DRAFT_3;
     for (size_t i = 0; draft && i < ARRAY_LEN(old); i++) {
-        if (strstr(draft, old[i])) return SCHEMA_DRAFT_7;
+        size_t len = strlen(old[i]);
+        bool is_same = !strncmp(draft, old[i], len);
+        if (is_same && (!draft[len] || !strcmp(draft + len, "#"))) return SCHEMA_DRAFT_7;
     }
     return SCHEMA_DRAFT_NEW;
 }

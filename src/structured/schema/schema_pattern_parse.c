@@ -81,7 +81,58 @@ static void add_class(struct pattern *pattern, struct regex_ranges *ranges, char
     regex_ranges_fini(&part);
 }
 
-// \p{L}, \p{Lu}, \p{Script=Greek}; `p` is behind the letter.
+// The short name of a general category, or the name itself.
+static const char *short_category(const char *name, size_t *len) {
+    static const struct {
+        const char *name, *short_name;
+    } categories[] = {
+        {"Letter", "L"},
+        {"Cased_Letter", "LC"},
+        {"Uppercase_Letter", "Lu"},
+        {"Lowercase_Letter", "Ll"},
+        {"Titlecase_Letter", "Lt"},
+        {"Modifier_Letter", "Lm"},
+        {"Other_Letter", "Lo"},
+        {"Mark", "M"},
+        {"Nonspacing_Mark", "Mn"},
+        {"Spacing_Mark", "Mc"},
+        {"Enclosing_Mark", "Me"},
+        {"Number", "N"},
+        {"Decimal_Number", "Nd"},
+        {"digit", "Nd"},
+        {"Letter_Number", "Nl"},
+        {"Other_Number", "No"},
+        {"Punctuation", "P"},
+        {"punct", "P"},
+        {"Connector_Punctuation", "Pc"},
+        {"Dash_Punctuation", "Pd"},
+        {"Open_Punctuation", "Ps"},
+        {"Close_Punctuation", "Pe"},
+        {"Initial_Punctuation", "Pi"},
+        {"Final_Punctuation", "Pf"},
+        {"Other_Punctuation", "Po"},
+        {"Symbol", "S"},
+        {"Math_Symbol", "Sm"},
+        {"Currency_Symbol", "Sc"},
+        {"Modifier_Symbol", "Sk"},
+        {"Other_Symbol", "So"},
+        {"Separator", "Z"},
+        {"Space_Separator", "Zs"},
+        {"Line_Separator", "Zl"},
+        {"Paragraph_Separator", "Zp"},
+        {"Other", "C"},
+        {"Control", "Cc"},
+        {"Format", "Cf"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(categories); i++) {
+        if (strlen(categories[i].name) != *len || memcmp(name, categories[i].name, *len)) continue;
+        *len = strlen(categories[i].short_name);
+        return categories[i].short_name;
+    }
+    return name;
+}
+
+// \p{L}, \p{Lu}, \p{Letter}, \p{Script=Greek}; `p` is behind the letter.
 static void add_property(struct pattern *pattern, struct regex_ranges *ranges, bool negated) {
     const char *end =
         at(pattern, "{") ? memchr(pattern->p, '}', (size_t)(pattern->end - pattern->p)) : NULL;
@@ -98,9 +149,7 @@ static void add_property(struct pattern *pattern, struct regex_ranges *ranges, b
     struct regex_ranges part = {0};
     bool known = false;
     size_t len = (size_t)(end - name);
-    static const char letter[] = "Letter", number[] = "digit";
-    if (len == sizeof letter - 1 && memcmp(name, letter, len) == 0) name = "L", len = 1;
-    if (len == sizeof number - 1 && memcmp(name, number, len) == 0) name = "Nd", len = 2;
+    name = short_category(name, &len);
     enum status status = regex_ranges_add_property(&part, name, len, &known, pattern->err);
     if (!known && !status) refuse(pattern, "an unknown \\p{...}");
     regex_ranges_settle(&part);
