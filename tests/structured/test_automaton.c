@@ -311,6 +311,71 @@ static void kinds_of_characters(void **state) {
     vocabulary_destroy(vocabulary);
 }
 
+// Items that are long expressions are counted by stacks. So the mask at a place in an item is that
+// of other items, unless a token reaches the last item that must or may come.
+static void counted_items(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        "\"",
+        ":",
+        "a",
+        "_long",
+        "_name",
+        "1",
+        "2",
+        "a_long_name",
+        "\":1}",
+        "},{\"a",
+        ",{\"a",
+        "\":2},{",
+        "{\"a_long_name\":1},{\"a_long_name\":2},{\"a_long_name\":1}",
+        "}]",
+        ",{\"a_long_name\":1},{\"a_long_name\":1},{\"a_long_name\":1",
+        "1},{\"a_long_name\":1},{\"a_long_name\":1}]"};
+    static const char item[] = "{\"a_long_name\":1}";
+    static const struct {
+        uint32_t min, max, begun, made_max;
+    } rows[] = {{0, 60, 60, 120}, {50, EXPR_FOREVER, 60, 120}, {30, 40, 40, 200}, {0, 3, 3, 80}};
+    struct vocabulary *vocabulary = fixture_vocabulary(texts, ARRAY_LEN(texts));
+    for (size_t row = 0; row < ARRAY_LEN(rows); row++) {
+        struct grammar *grammar;
+        assert_int_equal(grammar_create(&grammar, NULL, NULL), OK);
+        struct exprs *exprs = grammar_exprs(grammar);
+        uint32_t rule = grammar_rule(grammar, "list");
+        uint32_t digit = expr_byte_range(exprs, '1', '2');
+        uint32_t begin = expr_concat(exprs, expr_string(exprs, "{\"a_long_name\":"), digit);
+        uint32_t value = expr_concat(exprs, begin, expr_string(exprs, "}"));
+        uint32_t more = expr_concat(exprs, expr_string(exprs, ","), value);
+        uint32_t rest =
+            grammar_repeat(grammar, grammar_terminal(grammar, more), rows[row].min, rows[row].max);
+        uint32_t list[] = {
+            grammar_terminal(grammar, expr_concat(exprs, expr_string(exprs, "["), value)), rest,
+            grammar_terminal(grammar, expr_string(exprs, "]"))};
+        grammar_define(grammar, rule, grammar_sequence(grammar, list, ARRAY_LEN(list)));
+        grammar_start(grammar, rule);
+        struct automaton *automaton = fixture_run(grammar, vocabulary);
+        uint32_t at = automaton_start(automaton);
+        for (uint32_t i = 0; i <= rows[row].begun; i++) {
+            assert_int_equal(automaton_advance(automaton, at, i ? "," : "[", 1, &at, NULL), OK);
+            for (size_t k = 0; item[k]; k++) {
+                fixture_check_mask(automaton, at);
+                assert_int_equal(automaton_advance(automaton, at, &item[k], 1, &at, NULL), OK);
+            }
+            fixture_check_mask(automaton, at);
+        }
+        struct automaton_stats stats;
+        automaton_stats(automaton, &stats);
+        assert_in_range(stats.num_masks_made, 10, rows[row].made_max);
+        automaton_release(automaton);
+    }
+    vocabulary_destroy(vocabulary);
+}
+
 // A counter of 100,000 makes no more states than what is read, and texts of thousands of
 // characters share one mask.
 static void long_counters(void **state) {
@@ -482,6 +547,7 @@ int main(void) {
         cmocka_unit_test(random_walks),
         cmocka_unit_test(counters_of_rules),
         cmocka_unit_test(kinds_of_characters),
+        cmocka_unit_test(counted_items),
         cmocka_unit_test(long_counters),
         cmocka_unit_test(nesting),
         cmocka_unit_test(letters_stay_apart),

@@ -27,6 +27,7 @@ struct instruction {
     uint8_t op;
     bool nullable_body; // of OP_LOOP
     uint32_t a, b, c;
+    uint32_t shortest; // of OP_LOOP: no text of its body has fewer bytes, unless that may be empty
     uint32_t next; // where it goes on
 };
 

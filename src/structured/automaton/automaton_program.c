@@ -62,8 +62,13 @@ static uint32_t compile(struct automaton *automaton, uint32_t item, uint32_t nex
     case ITEM_CHOICE:
         return compile_choice(automaton, node, next);
     case ITEM_REPEAT: {
-        uint32_t body = compile(automaton, node.a, PC_RETURN);
+        uint32_t body = compile(automaton, node.a, PC_RETURN), expr, shortest = 1;
+        if (grammar_as_expr(grammar, node.a, &expr)) {
+            uint32_t most = automaton->vocabulary->token_bytes_max;
+            shortest = exprs_shortest(automaton->exprs, expr, most);
+        }
         return emit(automaton, (struct instruction){.op = OP_LOOP,
+                                                    .shortest = shortest ? shortest : 1,
                                                     .nullable_body = node.nullable_body,
                                                     .a = body,
                                                     .b = node.b,

@@ -42,12 +42,14 @@ static bool scratch_push(struct automaton *automaton, struct stack_frame frame) 
     return true;
 }
 
-// The counter of a loop that a token of at most `bytes` bytes cannot tell from `count`.
+// The counter of a loop that a token of at most `bytes` bytes cannot tell from `count`. Such a token
+// begins no more than `begun` iterations: all but the last of them end in it too.
 static uint32_t loose_count(const struct instruction *loop, uint32_t count, uint32_t bytes) {
-    bool far_from_max = loop->c == EXPR_FOREVER || loop->c - count > bytes;
-    if (loop->op != OP_LOOP || loop->nullable_body || !far_from_max) return count;
+    if (loop->op != OP_LOOP || loop->nullable_body || !bytes) return count;
+    uint32_t begun = (bytes - 1) / loop->shortest + 1;
+    if (loop->c != EXPR_FOREVER && loop->c - count <= begun) return count;
     if (count >= loop->b) return loop->b;
-    return loop->b - count > bytes ? loop->b - bytes - 1 : count;
+    return loop->b - count > begun ? loop->b - begun - 1 : count;
 }
 
 static uint32_t intern(struct automaton *automaton, uint32_t base, uint32_t depth);

@@ -117,6 +117,10 @@ bool exprs_has_char(struct exprs *exprs, uint32_t e, uint32_t first, uint32_t la
 // same beginnings.
 uint32_t exprs_forget_counters(struct exprs *exprs, uint32_t e, uint32_t bytes);
 
+// No string of `e` is shorter. Not always the most: it looks at a limited number of nodes, and not
+// inside of intersections and complements. At most `most`.
+uint32_t exprs_shortest(const struct exprs *exprs, uint32_t e, uint32_t most);
+
 // Calls `take` for each sequence of byte ranges that encodes the characters first to last.
 struct expr_utf8_range {
     unsigned char first[4], last[4];

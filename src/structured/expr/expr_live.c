@@ -274,3 +274,50 @@ enum status expr_matches(struct exprs *exprs, uint32_t e, const void *text, size
     *matches = expr_is_nullable(exprs, e);
     return exprs_status(exprs, err);
 }
+
+// ---- length ----
+
+static uint32_t shortest(const struct exprs *exprs, uint32_t e, uint32_t most, uint32_t *nodes) {
+    uint64_t sum = 0;
+    for (;;) {
+        struct expr_node node = *node_of(exprs, e);
+        if (!*nodes || sum >= most) break;
+        --*nodes;
+        switch ((enum expr_kind)node.kind) {
+        case EXPR_KIND_CONCAT:
+            sum += shortest(exprs, node.a, most, nodes);
+            e = node.b;
+            continue;
+        case EXPR_KIND_ALT: {
+            uint32_t least = most;
+            for (uint32_t i = 0; i < node.b && least; i++) {
+                least = shortest(exprs, exprs->lists[node.a + i], least, nodes);
+            }
+            sum += least;
+            break;
+        }
+        case EXPR_KIND_REPEAT:
+            sum += node.b ? (uint64_t)node.b * shortest(exprs, node.a, most, nodes) : 0;
+            break;
+        case EXPR_KIND_BYTES:
+        case EXPR_KIND_JSON_ESCAPE:
+        case EXPR_KIND_JSON_HEX:
+        case EXPR_KIND_JSON_PAIR:
+            sum += 1;
+            break;
+        case EXPR_KIND_NOTHING:
+        case EXPR_KIND_EPSILON:
+        case EXPR_KIND_AND:
+        case EXPR_KIND_NOT:
+        case EXPR_KIND_JSON:
+            break;
+        }
+        break;
+    }
+    return sum < most ? (uint32_t)sum : most;
+}
+
+uint32_t exprs_shortest(const struct exprs *exprs, uint32_t e, uint32_t most) {
+    uint32_t nodes = 1000;
+    return shortest(exprs, e, most, &nodes);
+}

@@ -190,10 +190,20 @@ uint32_t grammar_choice(struct grammar *grammar, const uint32_t *items, size_t n
     return add_list(grammar, ITEM_CHOICE, base);
 }
 
+// Whether counting the iterations in stacks pays. The automaton forgets how many there were, as
+// long as a token cannot reach the last (states_loosen), so all but the last share masks. It does so
+// for a counter that an expression begins with too, but not for one that comes far behind.
+static bool is_counted_by_stacks(const struct grammar *grammar, uint32_t body, uint32_t count) {
+    enum { BYTES = 256 }; // more than most vocabularies' longest token
+    return (uint64_t)count * exprs_shortest(grammar->exprs, body, BYTES) >= BYTES &&
+           grammar->exprs->nodes[body].kind == EXPR_KIND_CONCAT;
+}
+
 uint32_t grammar_repeat(struct grammar *grammar, uint32_t item, uint32_t min, uint32_t max) {
     uint32_t expr;
     if (grammar->exprs->err.status) return GRAMMAR_EMPTY;
-    if (grammar_as_expr(grammar, item, &expr)) {
+    uint32_t count = max == EXPR_FOREVER ? min : max;
+    if (grammar_as_expr(grammar, item, &expr) && !is_counted_by_stacks(grammar, expr, count)) {
         return grammar_terminal(grammar, expr_repeat(grammar->exprs, expr, min, max));
     }
     if (min > max) {
