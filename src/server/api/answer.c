@@ -159,12 +159,16 @@ bool answer_begins_block(const struct choice *choice, const struct chat_event *e
            blocks->items[blocks->count - 1].part != event->part;
 }
 
-bool answer_empty_event(const struct choice *choice, const struct choice_delta *delta,
-                        struct chat_event *out) {
-    bool is_thinking = chat_split_is_thinking(choice->split);
-    *out = (struct chat_event){.part = is_thinking ? CHAT_REASONING : CHAT_CONTENT};
-    bool is_empty = delta->num_tokens && !delta->text_len && !delta->finish;
-    return is_empty && choice->block_is_open && !answer_begins_block(choice, out);
+void answer_split_blocks(struct choice *choice, const struct choice_delta *delta,
+                         chat_event_fn write, struct json_out *out) {
+    answer_split(choice, delta, write, out);
+    bool has_text = !delta->num_tokens || delta->text_len || delta->finish;
+    if (has_text || !choice->block_is_open) return;
+    const bool is_thinking = chat_split_is_thinking(choice->split);
+    const struct chat_event empty = {.part = is_thinking ? CHAT_REASONING : CHAT_CONTENT};
+    if (answer_begins_block(choice, &empty)) return;
+    struct answer_target target = {choice, out};
+    json_out_check(out, write(&target, &empty, NULL));
 }
 
 void answer_begin_event(struct json_out *out) {

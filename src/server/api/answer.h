@@ -33,10 +33,10 @@ void answer_split(struct choice *choice, const struct choice_delta *delta, chat_
                   struct json_out *out);
 // Whether the event is the first of another block than the last of choice->blocks.
 bool answer_begins_block(const struct choice *choice, const struct chat_event *event);
-// A delta of tokens that complete no character: *out becomes an event without text for the block of
-// text or reasoning that is open, so that clients see when tokens come. False: there is none.
-bool answer_empty_event(const struct choice *choice, const struct choice_delta *delta,
-                        struct chat_event *out);
+// answer_split for endpoints whose streams have blocks. A delta of tokens that complete no character
+// becomes an event without text for the open block, so that clients see when tokens come.
+void answer_split_blocks(struct choice *choice, const struct choice_delta *delta,
+                         chat_event_fn write, struct json_out *out);
 void answer_begin_event(struct json_out *out);
 // A chunk up to the index of its choice: data: {"id":...,"choices":[{"index":0
 void answer_begin_chunk(struct json_out *out, const struct choice *choice, const char *object);

@@ -414,12 +414,7 @@ static enum status write_part(void *user_data, const struct chat_event *event, s
 
 static void write_delta(struct choice *choice, const struct choice_delta *delta,
                         struct json_out *out) {
-    struct answer_target target = {choice, out};
-    struct chat_event empty;
-    answer_split(choice, delta, write_part, out);
-    if (answer_empty_event(choice, delta, &empty)) {
-        json_out_check(out, write_part(&target, &empty, NULL));
-    }
+    answer_split_blocks(choice, delta, write_part, out);
 }
 
 static void write_end(struct api_request *request, struct json_out *out) {

@@ -521,12 +521,7 @@ static void write_begin(struct api_request *request, struct json_out *out) {
 
 static void write_delta(struct choice *choice, const struct choice_delta *delta,
                         struct json_out *out) {
-    struct answer_target target = {choice, out};
-    struct chat_event empty;
-    answer_split(choice, delta, write_event, out);
-    if (answer_empty_event(choice, delta, &empty)) {
-        json_out_check(out, write_event(&target, &empty, NULL));
-    }
+    answer_split_blocks(choice, delta, write_event, out);
 }
 
 static void write_end(struct api_request *request, struct json_out *out) {
