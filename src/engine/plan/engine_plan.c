@@ -517,17 +517,17 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     bool is_mixed = strcmp(options->schedule, "mixed") == 0;
     plan->is_async = is_mixed && (strcmp(options->async_scheduling, "on") == 0 ||
                                   (has_queue && strcmp(options->async_scheduling, "off") != 0));
+    find_lm_head(plan);
+    if ((status = choose_formats(plan, options, err))) goto fail;
     if ((status = plan_drafts(plan, options, err))) goto fail;
     if ((status = choose_lengths(plan, options, err))) goto fail;
     if ((status = target_itl_read(&plan->scheduler.pace, options, err))) goto fail;
 
-    find_lm_head(plan);
     struct decoder_options *decoder = &plan->runner.decoder;
     decoder->config = &plan->config;
     decoder->table = &plan->layers;
     decoder->shape = &plan->shape;
     decoder->backend = plan->backend;
-    if ((status = choose_formats(plan, options, err))) goto fail;
     if ((status = find_memory(plan, options->gpu_memory_utilization, err))) goto fail;
     plan->weights_bytes = decoder_weights_bytes(&plan->config, &plan->layers, &plan->shape,
                                                 plan->backend, &decoder->formats);

@@ -1,11 +1,10 @@
 #include "engine/plan/plan_drafts.h"
 
 static struct draft_machine machine_of(const struct engine_plan *plan) {
-    bool is_stored_packed = plan->config.quantization.method != QUANTIZED_NOT;
     return (struct draft_machine){
         .has_queue = plan->backend->queue != NULL,
         .has_cheap_rows = plan->backend->has_cheap_rows,
-        .is_packed = is_stored_packed || !weight_format_is(plan->format, WEIGHTS_NATIVE),
+        .is_packed = !weight_format_is(engine_plan_weight_format(plan), WEIGHTS_NATIVE),
         .has_experts = plan->config.moe.num_experts > 0,
         .num_ranks = plan->world_size,
         .num_parameters = decoder_num_parameters(&plan->config, &plan->layers),

@@ -4,7 +4,8 @@
 
 #include "engine/plan/engine_plan.h"
 
-// Decides plan->drafts and plan->draft_costs. The plan has its model, backend and format.
+// Decides plan->drafts and plan->draft_costs. The plan has its model, its backend and
+// its weights' formats.
 MUST_USE enum status plan_drafts(struct engine_plan *plan,
                                  const struct nvllm_engine_options *options, struct err *err);
 
