@@ -21,7 +21,8 @@ enum status draft_index_init(struct draft_index *index, uint32_t num_tokens_max,
     }
     while (index->num_bits < BITS_MAX && 1u << index->num_bits < num_tokens_max) index->num_bits++;
     index->heads = calloc((size_t)1 << index->num_bits, sizeof *index->heads);
-    index->links = calloc((size_t)num_tokens_max + 1, sizeof *index->links);
+    // Each is written before it is read, so a long context costs no pages until its text is long.
+    index->links = malloc(((size_t)num_tokens_max + 1) * sizeof *index->links);
     if (index->heads && index->links) return OK;
     draft_index_fini(index);
     return err_nomem(err, "drafts");
