@@ -16,13 +16,7 @@
 #include "engine/draft/draft_pool.h"
 #include "engine/draft/drafter.h"
 
-enum { TOKENS_MAX = 1 << 16, MATCH_MIN = 2, MATCH_MAX = 16 };
-
-static const struct draft_options options = {.num_tokens = DRAFT_TOKENS_MAX,
-                                             .is_adaptive = true,
-                                             .uses_others = true,
-                                             .min_len = MATCH_MIN,
-                                             .max_len = MATCH_MAX};
+enum { TOKENS_MAX = 1 << 16 };
 
 static const struct kind {
     const char *name;
@@ -43,7 +37,7 @@ struct count {
     double cost;
 };
 
-// False: the input has ended.
+// False: the input has ended. Its last line may have no end.
 static bool read_line(struct text *text) {
     text->num_tokens = 0;
     int c = getchar();
@@ -57,7 +51,7 @@ static bool read_line(struct text *text) {
         CHECK(text->num_tokens < TOKENS_MAX, "more than %d tokens", TOKENS_MAX);
         text->tokens[text->num_tokens++] = (int32_t)token;
     }
-    return c != EOF;
+    return c != EOF || text->num_tokens;
 }
 
 static struct draft_offer offer_of(const struct drafter *drafter, const struct draft_pool *pool,
@@ -80,7 +74,9 @@ static void write_text(struct drafter *drafter, struct draft_pool *pool, bool ov
                        const struct text *text, uint32_t num_prompt, struct count *count) {
     struct draft_index index;
     struct draft_record record = {{0}};
-    CHECK(!draft_index_init(&index, TOKENS_MAX, MATCH_MIN, MATCH_MAX, NULL), "no memory");
+    const struct draft_options *options = &drafter->options;
+    CHECK(!draft_index_init(&index, TOKENS_MAX, options->min_len, options->max_len, NULL),
+          "no memory");
     bool had_drafts = false;
     for (uint32_t at = num_prompt; at < text->num_tokens;) {
         int32_t draft[1 + DRAFT_TOKENS_MAX];
@@ -135,10 +131,13 @@ int main(int argc, char **argv) {
     struct drafter drafters[NUM_KINDS];
     struct draft_pool pools[NUM_KINDS];
     struct count counts[NUM_KINDS] = {{0}};
+    const struct nvllm_engine_options usual = NVLLM_ENGINE_OPTIONS_INIT;
+    struct draft_options options;
+    CHECK(!draft_options_read(&options, &usual, false, NULL), "no drafts");
     for (int i = 0; i < NUM_KINDS; i++) {
         const struct draft_costs costs = draft_costs_of(&kinds[i].machine);
         drafter_init(&drafters[i], &options, &costs, DRAFT_ROWS_MAX);
-        CHECK(!draft_pool_init(&pools[i], MATCH_MAX, NULL), "no memory");
+        CHECK(!draft_pool_init(&pools[i], options.max_len, NULL), "no memory");
     }
     while (read_line(&text)) {
         if (text.num_tokens <= num_prompt) continue;
