@@ -237,11 +237,12 @@ static struct experts *make_experts(struct bench *bench) {
                                        .cols = EXPERT_SIZE,
                                        .row_stride = EXPERT_SIZE};
     }
-    const struct experts_spec spec = {.shape = {EXPERTS, EXPERT_HIDDEN, EXPERT_SIZE},
-                                      .gate = in,
-                                      .up = in,
-                                      .down = out,
-                                      .format = bench->format};
+    const struct experts_spec spec = {
+        .shape = {.num_experts = EXPERTS, .hidden = EXPERT_HIDDEN, .intermediate = EXPERT_SIZE},
+        .gate = in,
+        .up = in,
+        .down = out,
+        .format = bench->format};
     struct experts *experts = NULL;
     if (bench->backend->moe->experts_create(bench->backend, &spec, &experts, NULL) != OK) {
         checked(NULL);
@@ -270,7 +271,8 @@ static double fill_routings(int32_t *ids, uint32_t num_tokens) {
 }
 
 static void bench_experts(struct bench *bench, struct experts *experts, uint32_t num_tokens) {
-    const struct experts_shape shape = {EXPERTS, EXPERT_HIDDEN, EXPERT_SIZE};
+    const struct experts_shape shape = {
+        .num_experts = EXPERTS, .hidden = EXPERT_HIDDEN, .intermediate = EXPERT_SIZE};
     size_t pairs = (size_t)num_tokens * EXPERT_TOP, values = (size_t)num_tokens * EXPERT_HIDDEN;
     size_t scratch =
         bench->backend->moe->experts_scratch_bytes(bench->backend, &shape, num_tokens, EXPERT_TOP);
@@ -428,7 +430,13 @@ static void bench_rows(struct bench *bench, uint32_t rows) {
     float *residual = bench_alloc(bench, (size_t)rows * HIDDEN * sizeof *residual);
     float *out = bench_alloc(bench, (size_t)rows * INTERMEDIATE * sizeof *out);
     float *weight = bench_alloc(bench, HIDDEN * sizeof *weight);
-    struct rms_norm_args norm = {x, residual, weight, out, rows, HIDDEN, 1e-6f, 0};
+    struct rms_norm_args norm = {.x = x,
+                                 .residual = residual,
+                                 .weight = weight,
+                                 .out = out,
+                                 .rows = rows,
+                                 .cols = HIDDEN,
+                                 .eps = 1e-6f};
     struct silu_mul_args silu = {x, out, rows, INTERMEDIATE, false};
     char what[64];
     snprintf(what, sizeof what, "rms_norm + residual [%u][%d]", rows, HIDDEN);
