@@ -318,7 +318,7 @@ struct nvllm_logit_bias {
         "download a model by its name if the Hugging Face cache lacks it")                         \
     CHOICE(drafts, "auto", "auto|off|N",                                                           \
         "guess tokens from the text so far and verify them together, which changes no token but "  \
-        "takes fewer steps: N at most, or auto, as many as pay")                                   \
+        "takes fewer steps: N at most, 1 to 15, or auto, as many as pay")                          \
     TEXT(speculative_config, NULL,                                                                 \
         "vLLM's JSON object for the same, with method ngram; default: drafts decides")             \
     CHOICE(target_itl, "off", "auto|off|MS",                                                       \
