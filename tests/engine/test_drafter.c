@@ -197,6 +197,27 @@ static void test_overestimated_drafts(void **state) {
     }
     offer = (struct draft_offer){4, 0.6f};
     assert_int_equal(drafter_choose(&drafter, 1, &offer, 1, 0), 0);
+    // While drafts are seen only, that is forgotten slowly.
+    struct draft_record record = drafter.common;
+    for (int i = 0; i < 100; i++) drafter_learn_seen(&drafter, &record, 2, i % 5 < 2);
+    offer = (struct draft_offer){4, 0.6f};
+    assert_int_equal(drafter_choose(&drafter, 1, &offer, 1, 0), 0);
+    for (int i = 0; i < 900; i++) drafter_learn_seen(&drafter, &record, 2, i % 5 < 2);
+    offer = (struct draft_offer){4, 0.6f};
+    assert_true(drafter_choose(&drafter, 1, &offer, 1, 0) > 0);
+}
+
+// Drafts that are right more often than expected do not make others likelier than they are.
+static void test_underestimated_drafts(void **state) {
+    (void)state;
+    struct drafter drafter = priced(0.4, 0);
+    for (int i = 0; i < 400; i++) {
+        struct draft_record record = drafter.common;
+        record.right[4] = 0.3f;
+        drafter_learn(&drafter, &record, 12, 4, 4);
+    }
+    struct draft_offer offer = {4, 0.3f};
+    assert_int_equal(drafter_choose(&drafter, 1, &offer, 1, 0), 0);
 }
 
 // A sequence whose drafts were not verified yet believes what others' showed, however few they are.
@@ -217,6 +238,13 @@ static void test_new_sequences_learn_from_others(void **state) {
         drafter_learn(&drafter, &other, 4, 4, 0);
     }
     assert_true(drafter_right(&drafter, &own, 4) == held);
+    // Also drafts that were seen and not run.
+    before = drafter_right(&drafter, &fresh, 12);
+    for (int i = 0; i < 64; i++) {
+        struct draft_record other = {{0}};
+        drafter_learn_seen(&drafter, &other, 12, false);
+    }
+    assert_true(drafter_right(&drafter, &fresh, 12) < 0.6f * before);
 }
 
 static void test_records(void **state) {
@@ -299,6 +327,8 @@ static void test_costs_are_shares_of_a_step(void **state) {
     assert_true(draft_costs_more(&costs, 1, 0, false) == 0);
     assert_true(draft_costs_more(&costs, 1, 0, true) > 5 * draft_costs_more(&less, 1, 0, true));
     assert_true(draft_costs_more(&costs, 8, 8, false) < draft_costs_more(&costs, 1, 8, false));
+    // A sequence more adds little to a large model's step.
+    assert_true(draft_costs_more(&less, 8, 8, false) > 0.8 * draft_costs_more(&less, 1, 8, false));
     assert_true(draft_costs_more(&costs, 1, 8, true) > draft_costs_more(&costs, 1, 8, false));
 }
 
@@ -319,6 +349,7 @@ int main(void) {
         cmocka_unit_test(test_the_best_offers_are_taken),
         cmocka_unit_test(test_the_best_tokens_are_drafted),
         cmocka_unit_test(test_overestimated_drafts),
+        cmocka_unit_test(test_underestimated_drafts),
         cmocka_unit_test(test_new_sequences_learn_from_others),
         cmocka_unit_test(test_tokens_that_are_pending),
         cmocka_unit_test(test_records),
