@@ -14,7 +14,8 @@ static const double gpu_token_large = 0.01; // of a model that is much larger, b
 static const uint32_t gpu_seqs_least = 8, gpu_seqs_most = 32;
 
 // Two cores of an EPYC (Zen 4). With AVX2 alone rows are the most expensive: 7 drafts behind one
-// token take 1.1 to 1.6 steps. With AVX-512 and bfloat16 they take 0.1.
+// token add 1.1 to 1.6 steps, so this price is not an upper bound there. With AVX-512 and bfloat16
+// they add 0.1.
 static const struct draft_price cpu = {.wait = 0.05, .token = 0.2, .sequence = 0.03};
 static const struct draft_price cpu_packed = {.wait = 0.05, .token = 0.25};
 static const uint32_t cpu_seqs_max = 4, cpu_packed_seqs_max = 2;
