@@ -8,6 +8,7 @@
 #include "base/os/clock.h"
 #include "base/os/output_file.h"
 #include "cmd/cli.h"
+#include "cmd/schema_order.h"
 #include "cmd/terminal/line_reader.h"
 #include "structured/automaton/automaton.h"
 #include "structured/matcher.h"
@@ -134,6 +135,27 @@ static enum status write_misfit(struct check *check, size_t line, const char *te
                        line, fits, shown.message, next.message);
 }
 
+// A text that does not fit as it is. Its members may fit in another order.
+static enum status write_misfit_or_order(struct check *check, size_t line, const char *text,
+                                         size_t len, size_t fits, struct err *err) {
+    struct buf ordered = {0};
+    bool is_order = false;
+    enum status status = schema_order_text(check->automaton, text, len, &ordered, &is_order, err);
+    if (status) {
+        status = err_prefix(err, status, "line %zu", line);
+    } else if (is_order) {
+        struct err shown = {0}; // one safe line
+        err_set(&shown, ERR_INVALID, "%.*s", (int)ordered.len, ordered.data);
+        status = buf_appendf(&check->out, err, "line %zu: fits with its keys in this order: %s\n",
+                             line, shown.message);
+    } else {
+        check->num_bad++;
+        status = write_misfit(check, line, text, len, fits, err);
+    }
+    buf_fini(&ordered);
+    return status;
+}
+
 static enum status check_text(struct check *check, size_t line, const char *text, size_t len,
                               struct err *err) {
     struct matcher matcher;
@@ -147,8 +169,7 @@ static enum status check_text(struct check *check, size_t line, const char *text
     matcher_fini(&matcher);
     if (status && status != ERR_INVALID) return err_prefix(err, status, "line %zu", line);
     if (is_whole) return buf_appendf(&check->out, err, "line %zu: fits\n", line);
-    check->num_bad++;
-    return write_misfit(check, line, text, len, fits, err);
+    return write_misfit_or_order(check, line, text, len, fits, err);
 }
 
 static enum status check_texts(struct check *check, struct err *err) {
@@ -196,8 +217,9 @@ int cmd_schema(int argc, char **argv) {
             "Compiles a JSON schema as a request with structured output does. Prints each\n"
             "keyword that cannot be enforced (refused:), with its place as a JSON pointer, what\n"
             "says nothing about the values (ignored:), and the time. Then it says of each line\n"
-            "of TEXTS.jsonl whether an answer may be this text. Keys must be in the order of the\n"
-            "schema. \"-\" is standard input.\n"
+            "of TEXTS.jsonl whether an answer may be this text. Answers have their keys in the\n"
+            "order of the schema; of a text that fits in that order it shows it so. \"-\" is\n"
+            "standard input.\n"
             "\n"
             "The exit status is 1 when the schema is refused or a text does not fit.\n",
         .groups = groups,
