@@ -59,13 +59,22 @@ struct thread {
 static const uint32_t NO_ROW = UINT32_MAX, NO_MASK = UINT32_MAX;
 
 // Plain characters that may follow: those of `kinds` (bits), and no others, up to `chars` of them.
-// PLAIN_ALL: any number. PLAIN_MIXED: any number of `kinds`, none of the others, but for those of
+// PLAIN_ALL: any number. PLAIN_MIXED: up to `most` of `kinds`, none of the others, but for those of
 // `walked` it depends on the characters.
 struct plain {
     uint32_t kinds, chars, walked;
+    uint32_t most; // with PLAIN_MIXED
     bool known;
 };
 static const uint32_t PLAIN_MIXED = UINT32_MAX - 1, PLAIN_ALL = UINT32_MAX;
+
+// All characters of `kinds` may follow, up to `most`; each time they lead to one state. For those
+// of `walked` it depends on the characters and the place; others are dead. No kinds: no such chain.
+struct free_chain {
+    uint16_t kinds, walked;
+    bool known;
+    uint32_t most;
+};
 
 struct state {
     uint32_t first, len; // threads[first .. first + len), ascending by expr
@@ -74,6 +83,7 @@ struct state {
     uint32_t loose; // the state with the same mask whose long counters are forgotten; + 1
     uint32_t live; // of `live`, + 1; 0: not made
     struct plain plain;
+    struct free_chain free;
     bool can_end;
     bool item_begins; // a value that begins here must differ from those before
     bool repeats_nothing; // if no value came before: no allowed token has the same value twice

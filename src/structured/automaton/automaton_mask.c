@@ -148,7 +148,7 @@ static bool make_mask(struct automaton *automaton, uint32_t state, struct mask *
     bool can_end = automaton->states[state].can_end;
     bool none = plain.kinds == 0;
     *mask = (struct mask){.plain_chars = none    ? 0
-                                         : mixed ? PLAIN_ALL
+                                         : mixed ? plain.most
                                                  : plain.chars,
                           .plain_kinds = plain.kinds,
                           .num_ids = automaton->num_ids};

@@ -10,6 +10,8 @@ enum { STATES_MAX = 8, ALL_KINDS = (1 << VOCABULARY_KINDS) - 1 };
 struct frontier {
     uint32_t states[STATES_MAX], len;
     uint32_t alive, dead; // kinds of characters that some state allows, or forbids
+    uint32_t first[VOCABULARY_KINDS]; // a state behind characters of the kind, if alive
+    uint32_t split; // kinds whose characters lead to several states
     bool many;
 };
 
@@ -18,7 +20,9 @@ static void add(struct frontier *frontier, uint32_t state, uint32_t kind) {
         frontier->dead |= 1u << kind;
         return;
     }
+    if (!(frontier->alive >> kind & 1)) frontier->first[kind] = state;
     frontier->alive |= 1u << kind;
+    if (frontier->first[kind] != state) frontier->split |= 1u << kind;
     for (uint32_t i = 0; i < frontier->len; i++) {
         if (frontier->states[i] == state) return;
     }
@@ -101,13 +105,84 @@ static struct plain follow_all(struct automaton *automaton, struct frontier from
     return plain;
 }
 
+// ---- a counter of characters of some kinds ----
+
+// A state of the chain that is followed: which kinds of characters may follow, and those kinds of
+// `kinds` of which all characters lead to one state, `next`.
+struct free_step {
+    uint32_t alive, free, next;
+    bool is_known; // false: too many states to tell
+};
+
+static struct free_step free_step(struct automaton *automaton, uint32_t state, uint32_t kinds) {
+    struct frontier to = {.len = 0};
+    follow(automaton, state, ALL_KINDS, &to);
+    struct free_step step = {.alive = to.alive & ALL_KINDS, .is_known = !to.many};
+    kinds &= to.alive & ~to.dead & ~to.split;
+    for (uint32_t kind = 0; kind < VOCABULARY_KINDS; kind++) {
+        if (!(kinds >> kind & 1)) continue;
+        if (!step.free) step.next = to.first[kind];
+        if (to.first[kind] == step.next) step.free |= 1u << kind;
+    }
+    return step;
+}
+
+// The other kinds that may follow, or seemed free before, are walked.
+static void keep_kinds(struct free_chain *chain, uint32_t alive, uint32_t free) {
+    uint32_t kept = chain->kinds & free;
+    chain->walked = (uint16_t)((chain->walked | chain->kinds | alive) & ~kept);
+    chain->kinds = (uint16_t)kept;
+}
+
+// Where a counter limits the characters, as in [^,.]{1,128}, those of some kinds may all follow,
+// and all lead to one state, from which it is so again. The chain ends with the counter, where none
+// of them may follow. What is found is remembered for each of its states.
+static struct free_chain follow_free_chain(struct automaton *automaton, uint32_t state) {
+    enum { CHAIN_MAX = 1100 };
+    const struct vocabulary *vocabulary = automaton->vocabulary;
+    uint32_t chars_max = vocabulary->num_longs ? vocabulary->longs[0].chars : VOCABULARY_SLICES;
+    uint32_t chain[CHAIN_MAX], len = 0;
+    struct free_chain result = {.kinds = ALL_KINDS, .known = true, .most = PLAIN_ALL};
+    bool has_end = false;
+    if (automaton->states[state].free.known) return automaton->states[state].free;
+    while (!has_end && len <= chars_max && len < CHAIN_MAX) {
+        struct free_chain at = automaton->states[state].free;
+        if (at.known) {
+            keep_kinds(&result, at.kinds | at.walked, at.kinds);
+            result.most = at.most;
+            has_end = true;
+            break;
+        }
+        struct free_step step = free_step(automaton, state, result.kinds);
+        if (len == 0) result.kinds = (uint16_t)step.free;
+        has_end = step.is_known && !(step.alive & result.kinds);
+        if (has_end) {
+            result.walked |= (uint16_t)step.alive;
+            result.most = 0;
+            break;
+        }
+        keep_kinds(&result, step.alive, step.is_known ? step.free : 0);
+        chain[len++] = state;
+        has_end = !result.kinds || step.next == state;
+        state = step.next;
+    }
+    if (automaton->exprs->err.status) return (struct free_chain){.known = true};
+    while (len-- > 0) {
+        if (result.most != PLAIN_ALL) result.most++;
+        // Near the end of what was followed, a token may be longer.
+        if (has_end) automaton->states[chain[len]].free = result;
+    }
+    return result;
+}
+
 // Where characters of some kinds may always follow, and others never, tokens of only such kinds
 // need no walk: inside a URL, of letters and digits. `walked` are the kinds that are left.
 //
 // The states that are reached by characters of the kinds in `free` must all be alike. A kind in
 // which one of them differs is taken out, and it begins anew.
 static struct plain find_free(struct automaton *automaton, uint32_t state) {
-    struct plain plain = {.chars = PLAIN_MIXED, .kinds = ALL_KINDS, .walked = 0, .known = true};
+    struct plain plain = {
+        .chars = PLAIN_MIXED, .kinds = ALL_KINDS, .walked = 0, .most = PLAIN_ALL, .known = true};
     uint32_t dead = ALL_KINDS;
     for (bool changed = true; changed;) {
         struct frontier reached = {.states = {state}, .len = 1};
@@ -287,6 +362,11 @@ struct plain automaton_plain(struct automaton *automaton, uint32_t state) {
     // Few tokens have only other characters, so their walk is short.
     uint32_t many = 1u << VOCABULARY_LOWER | 1u << VOCABULARY_UPPER | 1u << VOCABULARY_BEYOND_ASCII;
     if (plain.chars != PLAIN_MIXED || automaton->exprs->err.status) return plain;
-    if (plain.kinds & many) return find_free(automaton, state);
+    if (plain.kinds & many) {
+        struct free_chain chain = follow_free_chain(automaton, state);
+        if (!(chain.kinds & many)) return find_free(automaton, state);
+        return (struct plain){
+            .chars = PLAIN_MIXED, .kinds = chain.kinds, .walked = chain.walked, .most = chain.most};
+    }
     return (struct plain){.chars = PLAIN_MIXED};
 }
