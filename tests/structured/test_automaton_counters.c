@@ -164,19 +164,24 @@ static void counted_kinds(void **state) {
                                            "[^A-Z]{1,8}[A-Z]{1,8}",
                                            "([^.]{1,40}|[a-m]{1,41})[.]",
                                            "[a-z]{3}1b*",
-                                           "[^.]+"};
+                                           "[^.]+",
+                                           "[ab]{2,38}"};
     uint64_t random = 5;
     struct vocabulary *vocabulary = fixture_vocabulary(texts, ARRAY_LEN(texts));
-    for (size_t i = 0; i < 2 * ARRAY_LEN(patterns); i++) {
+    for (size_t i = 0; i < 4 * ARRAY_LEN(patterns); i++) {
         struct grammar *grammar;
-        const char *pattern = patterns[i / 2];
+        const char *pattern = patterns[i / 4];
         uint32_t expr;
         assert_int_equal(grammar_create(&grammar, NULL, NULL), OK);
         struct exprs *exprs = grammar_exprs(grammar);
         assert_int_equal(schema_pattern_whole(exprs, pattern, strlen(pattern), &expr, NULL), OK);
         // Counters in intersections are not forgotten (exprs_forget_counters).
         uint32_t limit = expr_repeat(exprs, expr_any_char(exprs), 0, 58);
-        if (i % 2) expr = expr_and(exprs, expr, limit);
+        if (i % 4 == 1) expr = expr_and(exprs, expr, limit);
+        if (i % 4 >= 2) { // in a JSON string, or before what may look like one
+            uint32_t behind = expr_string(exprs, i % 4 == 2 ? "\",a" : "ab\"");
+            expr = expr_concat(exprs, expr_json_content(exprs, expr), behind);
+        }
         uint32_t rule = grammar_rule(grammar, "root");
         grammar_define(grammar, rule, grammar_terminal(grammar, expr));
         grammar_start(grammar, rule);

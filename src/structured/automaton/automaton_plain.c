@@ -352,12 +352,80 @@ static bool is_open_string(struct automaton *automaton, uint32_t state) {
     return false;
 }
 
+// ---- a counter of characters of one set ----
+
+// A state inside a JSON string of at most `max` more characters of a set.
+struct counted {
+    struct thread thread; // its only one
+    uint32_t set, min, max, tail; // expressions and bounds
+};
+
+static bool begins_with_quote(const struct exprs *exprs, uint32_t e) {
+    struct expr_node node = exprs->nodes[e];
+    unsigned char byte = 0;
+    if (node.kind == EXPR_KIND_CONCAT) node = exprs->nodes[node.a];
+    return node.kind == EXPR_KIND_BYTES && expr_set_is_single(&exprs->sets[node.a], &byte) &&
+           byte == '"';
+}
+
+static bool find_counted(const struct automaton *automaton, uint32_t state, struct counted *out) {
+    const struct exprs *exprs = automaton->exprs;
+    struct state at = automaton->states[state];
+    if (at.len != 1) return false;
+    out->thread = automaton->threads[at.first];
+    struct expr_node node = exprs->nodes[out->thread.expr];
+    if (node.kind != EXPR_KIND_CONCAT || !begins_with_quote(exprs, node.b)) return false;
+    out->tail = node.b;
+    node = exprs->nodes[node.a];
+    if (node.kind != EXPR_KIND_JSON) return false;
+    node = exprs->nodes[node.a];
+    out->set = node.a;
+    out->min = node.b;
+    out->max = node.c;
+    return node.kind == EXPR_KIND_REPEAT;
+}
+
+// Whether the state is that of `counted` behind one character.
+static bool is_next(struct automaton *automaton, uint32_t state, const struct counted *counted) {
+    struct exprs *exprs = automaton->exprs;
+    struct state at = automaton->states[state];
+    uint32_t max = counted->max == EXPR_FOREVER ? counted->max : counted->max - 1;
+    uint32_t rest = expr_repeat(exprs, counted->set, counted->min ? counted->min - 1 : 0, max);
+    uint32_t next = expr_concat(exprs, expr_json_content(exprs, rest), counted->tail);
+    return at.len == 1 && automaton->threads[at.first].expr == next &&
+           automaton->threads[at.first].stacks == counted->thread.stacks;
+}
+
+// If each character that may follow leads to the same counter with one less, it is so behind it
+// too: then the counter's end is known without a step to it. False: it is otherwise.
+static bool follow_counted(struct automaton *automaton, uint32_t state) {
+    struct counted counted;
+    struct frontier to = {.len = 0};
+    if (!find_counted(automaton, state, &counted)) return false;
+    follow(automaton, state, ALL_KINDS, &to);
+    if (automaton->exprs->err.status || to.many || to.len != 1) return false;
+    if (!is_next(automaton, to.states[0], &counted)) return false;
+    struct free_chain chain = {.kinds = (uint16_t)(to.alive & ~to.dead & ALL_KINDS),
+                               .walked = (uint16_t)(to.alive & to.dead & ALL_KINDS),
+                               .known = true,
+                               .most = counted.max == EXPR_FOREVER ? PLAIN_ALL : counted.max};
+    struct plain plain = {.kinds = chain.kinds, .chars = chain.most, .known = true};
+    if (chain.walked) {
+        plain = (struct plain){
+            .kinds = chain.kinds, .walked = chain.walked, .chars = PLAIN_MIXED, .known = true};
+    }
+    automaton->states[state].plain = plain;
+    automaton->states[state].free = chain;
+    return true;
+}
+
 struct plain automaton_plain(struct automaton *automaton, uint32_t state) {
     struct plain plain = automaton->states[state].plain;
     if (!plain.known && is_open_string(automaton, state)) { // without a step of the automaton
         plain = (struct plain){.kinds = ALL_KINDS, .chars = PLAIN_ALL, .known = true};
         automaton->states[state].plain = plain;
     }
+    if (!plain.known && follow_counted(automaton, state)) plain = automaton->states[state].plain;
     if (!plain.known) plain = follow_chain(automaton, state);
     // Few tokens have only other characters, so their walk is short.
     uint32_t many = 1u << VOCABULARY_LOWER | 1u << VOCABULARY_UPPER | 1u << VOCABULARY_BEYOND_ASCII;
