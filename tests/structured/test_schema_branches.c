@@ -251,6 +251,32 @@ static void closed_and_open(void **state) {
     check(&schema, "{'t':1}|{'t':null,'k1':'a'}", "{}|{'t':'a'}|{'k1':'a'}|{'k1':1}");
 }
 
+// Of three schemas that must fail, the one in the middle is read first. The others count too.
+static void the_easiest_is_in_the_middle(void **state) {
+    (void)state;
+    static const struct schema_row row = {
+        "{'type':'object','not':{'anyOf':["
+        "{'properties':{'a':{'type':'integer'},'b':{'type':'integer'}}},"
+        "{'properties':{'t':{'type':'string'}}},"
+        "{'properties':{'c':{'type':'integer'},'d':{'type':'integer'}}}]}}",
+        "{'t':1,'c':'x','a':'x'}|{'t':1,'d':'x','b':'x'}",
+        "{}|{'t':1}|{'t':1,'a':'x'}|{'t':1,'c':'x'}|{'c':'x','a':'x'}|{'t':'','c':'x','a':'x'}"};
+    schema_check_rows(&row, 1, vocabulary);
+}
+
+// Equal references in two documents mean two schemas: that one fails says nothing about the other.
+static void equal_references(void **state) {
+    (void)state;
+    static const struct schema_row row = {
+        "{'type':'object','not':{'anyOf':["
+        "{'$id':'one','required':['k'],'properties':{'k':{'$ref':'#/$defs/v'}},"
+        "'$defs':{'v':{'type':'integer'}}},"
+        "{'$id':'two','required':['k'],'properties':{'k':{'$ref':'#/$defs/v'}},"
+        "'$defs':{'v':{'type':['string','null']}}}]}}",
+        "{}|{'k':true}|{'k':[]}", "{'k':1}|{'k':'x'}|{'k':null}"};
+    schema_check_rows(&row, 1, vocabulary);
+}
+
 // Eight schemas are combined in all 40,320 orders, which mean the same.
 static void orders(void **state) {
     (void)state;
@@ -284,6 +310,8 @@ int main(void) {
         cmocka_unit_test(guarded_repetitions),
         cmocka_unit_test(options_with_own_keys),
         cmocka_unit_test(closed_and_open),
+        cmocka_unit_test(the_easiest_is_in_the_middle),
+        cmocka_unit_test(equal_references),
         cmocka_unit_test(orders),
     };
     vocabulary = fixture_json_vocabulary();
