@@ -239,9 +239,14 @@ enum status bench_report_text(struct buf *out, const struct bench_report *report
                              (unsigned long long)run->decode_tokens,
                              rate(run->decode_tokens, run->decode_seconds));
     }
+    const struct nvllm_stats *stats = &run->stats;
+    if (!status && stats->num_drafts) {
+        status = buf_appendf(out, err, "Drafts: %llutok guessed, %llutok of them right\n",
+                             (unsigned long long)stats->num_draft_tokens,
+                             (unsigned long long)stats->num_accepted_tokens);
+    }
     if (status) return status;
     const struct bench_first_token *first = &run->first_token;
-    const struct nvllm_stats *stats = &run->stats;
     return buf_appendf(out, err,
                        "First token: %.3fs mean, %.3fs median, %.3fs last\n"
                        "Steps: %llu, preemptions: %llu, KV blocks: %u of %u at most\n"
