@@ -115,7 +115,7 @@ struct cuda_few_rows_linear {
 };
 enum { CUDA_FEW_ROWS = 8 }; // most rows of the kernels of few rows
 enum { CUDA_DECODE_ROWS = 4 }; // most rows that layers/all_layers.cu takes
-// Limits of attention/decode_cluster.cu: blocks of a cluster, head_dim.
+// Limits of attention/decode_cluster.cu: blocks of a cluster, head_dim of its compact form.
 enum { CUDA_DECODE_CLUSTER_MAX = 8, CUDA_DECODE_CLUSTER_DIM_MAX = 128 };
 // Queries of one kv head that a decode attention block handles together.
 enum { CUDA_DECODE_GROUP = 8 };

@@ -95,7 +95,7 @@ static void test_few_sequences_share_the_device(void **state) {
         int size;
     } cases[] = {{1, 16, 8, 128, 8}, {2, 16, 8, 128, 4},  {3, 16, 8, 128, 4},  {8, 16, 8, 128, 2},
                  {9, 16, 8, 128, 1}, {16, 16, 8, 128, 1}, {17, 16, 8, 128, 0}, {1, 32, 1, 64, 8},
-                 {4, 32, 1, 64, 4},  {1, 16, 8, 256, 0}};
+                 {4, 32, 1, 64, 4},  {1, 16, 8, 256, 8},  {1, 16, 8, 512, 0}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         assert_int_equal(cuda_attention_cluster_size(&info, cases[i].num_seqs, cases[i].num_heads,
                                                      cases[i].num_kv_heads, cases[i].head_dim),

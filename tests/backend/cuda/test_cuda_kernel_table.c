@@ -219,7 +219,9 @@ static void test_attention_of_decodes(void **state) {
     assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 128, windowed | FEATURE_SINKS),
                      KERNEL_DECODE_CLUSTER);
     assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 128, FEATURE_MIXED), KERNEL_DECODE);
-    assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 256, 0), KERNEL_DECODE);
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 66, 256, 0), KERNEL_DECODE_CLUSTER);
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 67, 256, 0), KERNEL_DECODE);
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 512, 0), KERNEL_DECODE);
     assert_int_equal(attention_kernel(&ampere, OP_DECODE, 1, 128, 0), KERNEL_DECODE);
 }
 

@@ -7,8 +7,8 @@
  * its shared memory (st.async). This needs no plan, and no partial result goes through memory.
  *
  * Each warp copies its first tiles before the previous kernel has ended: one tile between the
- * kernels of linear/few_rows_sm90.cu, whose weights need the shared memory, else two. A place is
- * refilled as soon as its keys or values have been read.
+ * kernels of linear/few_rows_sm90.cu, whose weights need the shared memory, and of heads of 256;
+ * else two. A place is refilled as soon as its keys or values have been read.
  *
  * Launch: clusters = sequences x kv heads x groups of queries. A cluster has 8 blocks of 8 warps,
  * or as many blocks as let all clusters run at once. A cache of codes takes no more registers or
@@ -25,7 +25,10 @@
 namespace {
 
 constexpr int WARPS = 8, THREADS = WARPS * 32, CLUSTER_MAX = CUDA_DECODE_CLUSTER_MAX;
-constexpr int HEAD_DIM_MAX = CUDA_DECODE_CLUSTER_DIM_MAX;
+constexpr int COMPACT_DIM_MAX = CUDA_DECODE_CLUSTER_DIM_MAX, HEAD_DIM_MAX = 256;
+
+// Tiles of a warp that are on their way at once.
+template <int D, bool COMPACT> constexpr int STAGES_OF = COMPACT || D > COMPACT_DIM_MAX ? 1 : 2;
 
 struct cluster_params : heads_params {
     const int32_t *block_tables, *table_row, *query_start, *context_len, *slot_mapping;
@@ -180,20 +183,20 @@ template <int D, int STAGES, bool WINDOWED, bool CODES> struct cluster_tiles {
 };
 
 // The weight of a head's sink beside weights that are relative to `max`.
-template <int STAGES>
+template <bool COMPACT>
 __device__ __forceinline__ float sink_weight(const cluster_params &p, int head, float max) {
-    if constexpr (STAGES == 1) return 0; // compact_kernel has no registers for it
+    if constexpr (COMPACT) return 0; // compact_kernel has no registers for it
     return p.sinks ? exp2_fast(p.sinks[head] * LOG2E - max) : 0;
 }
 
 // Writes the result of a cluster of one block.
-template <int D, int STAGES, bool CODES>
+template <int D, bool COMPACT, bool CODES>
 __device__ void write_found(const cluster_params &p, const cluster_unit &u,
-                            const cluster_shared<D, STAGES, CODES> &s) {
+                            const cluster_shared<D, STAGES_OF<D, COMPACT>, CODES> &s) {
     __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
     for (int i = threadIdx.x; i < u.num_queries * D; i += THREADS) {
         weighed mine = join_block<D, WARPS>(s.values, s.maxes, s.sums, u.num_queries, i / D, i % D);
-        float sum = mine.sum + sink_weight<STAGES>(p, u.first_head + i / D, mine.max);
+        float sum = mine.sum + sink_weight<COMPACT>(p, u.first_head + i / D, mine.max);
         out[i] = __float2bfloat16(__fdividef(mine.value, sum));
     }
 }
@@ -216,9 +219,9 @@ __device__ void push_found(const cluster_unit &u, const cluster_place &c,
     }
 }
 
-template <int D, int STAGES, bool CODES>
+template <int D, bool COMPACT, bool CODES>
 __device__ void join_found(const cluster_params &p, const cluster_unit &u, const cluster_place &c,
-                           const cluster_shared<D, STAGES, CODES> &s) {
+                           const cluster_shared<D, STAGES_OF<D, COMPACT>, CODES> &s) {
     int dims = D / c.size, share = u.num_queries * dims;
     const float *pushed = s.values + WARPS * u.num_queries * D;
     __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
@@ -240,14 +243,16 @@ __device__ void join_found(const cluster_params &p, const cluster_unit &u, const
             sum += weight * found[r].y;
             value += weight * values[r];
         }
-        sum += sink_weight<STAGES>(p, u.first_head + query, max);
+        sum += sink_weight<COMPACT>(p, u.first_head + query, max);
         out[query * D + c.rank * dims + i - query * dims] =
             __float2bfloat16(__fdividef(value, sum));
     }
 }
 
-template <int D, int STAGES, bool WINDOWED, bool CODES>
-__device__ void run_block(const cluster_params &p, cluster_shared<D, STAGES, CODES> &s) {
+template <int D, bool COMPACT, bool WINDOWED, bool CODES>
+__device__ void run_block(const cluster_params &p,
+                          cluster_shared<D, STAGES_OF<D, COMPACT>, CODES> &s) {
+    constexpr int STAGES = STAGES_OF<D, COMPACT>;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     cluster_place c = this_place();
     cluster_unit u = unit_of(p, blockIdx.x / c.size);
@@ -278,48 +283,57 @@ __device__ void run_block(const cluster_params &p, cluster_shared<D, STAGES, COD
     u = s.unit;
     join_warps<D, CODES>(acc, s.values, s.maxes, s.sums, u.num_queries, warp, lane);
     __syncthreads();
-    if (c.size == 1) return write_found<D, STAGES, CODES>(p, u, s);
+    if (c.size == 1) return write_found<D, COMPACT, CODES>(p, u, s);
     cluster_wait(); // the other blocks' barriers are initialised
     push_found<D, STAGES, CODES>(u, c, s);
     barrier_wait(shared_address(&s.pushed), 0, "what the cluster found");
-    join_found<D, STAGES, CODES>(p, u, c, s);
+    join_found<D, COMPACT, CODES>(p, u, c, s);
 }
 
-template <int D, int STAGES, bool WINDOWED, bool CODES>
+template <int D, bool COMPACT, bool WINDOWED, bool CODES>
 __device__ __forceinline__ void cluster_body(const cluster_params &p) {
+    using shared = cluster_shared<D, STAGES_OF<D, COMPACT>, CODES>;
     extern __shared__ __align__(128) char memory[];
     NV_IF_TARGET(NV_PROVIDES_SM_90,
                  (if (!p.starts_early) wait_for_earlier(); let_next_start(); // rule 5
-                  run_block<D, STAGES, WINDOWED, CODES>(
-                      p, *reinterpret_cast<cluster_shared<D, STAGES, CODES> *>(memory));))
+                  run_block<D, COMPACT, WINDOWED, CODES>(p, *reinterpret_cast<shared *>(memory));))
 }
 template <int D, bool WINDOWED, bool CODES>
-__global__ void __launch_bounds__(THREADS, 2) cluster_kernel(cluster_params p) {
-    cluster_body<D, 2, WINDOWED, CODES>(p);
+__global__ void __launch_bounds__(THREADS, D > COMPACT_DIM_MAX ? 1 : 2)
+    cluster_kernel(cluster_params p) {
+    cluster_body<D, false, WINDOWED, CODES>(p);
 }
 // For steps where linear/few_rows_sm90.cu runs the linears. Registers and shared memory leave room
 // for two of its blocks per multiprocessor, for matrices as small as Qwen3-0.6B's.
 template <int D, bool WINDOWED, bool CODES>
 __global__ void __maxnreg__(96) compact_kernel(cluster_params p) {
-    cluster_body<D, 1, WINDOWED, CODES>(p);
+    cluster_body<D, true, WINDOWED, CODES>(p);
+}
+
+template <int D, bool COMPACT, bool CODES>
+void launch_kind(const cluster_params &p, int clusters, int size, cudaStream_t stream) {
+    constexpr int STAGES = STAGES_OF<D, COMPACT>;
+    int group = p.num_heads / p.num_kv_heads, queries = group < GROUP ? group : GROUP;
+    void (*kernel)(cluster_params);
+    if constexpr (COMPACT) {
+        kernel = p.window ? compact_kernel<D, true, CODES> : compact_kernel<D, false, CODES>;
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared);
+    } else {
+        kernel = p.window ? cluster_kernel<D, true, CODES> : cluster_kernel<D, false, CODES>;
+    }
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         shared_bytes_of<D, STAGES, CODES>(GROUP));
+    launch_clusters(kernel, clusters, size, THREADS, shared_bytes_of<D, STAGES, CODES>(queries),
+                    stream, p);
 }
 
 template <int D, bool CODES>
 void launch(const cluster_params &p, int clusters, int size, bool is_compact, cudaStream_t stream) {
-    int group = p.num_heads / p.num_kv_heads, queries = group < GROUP ? group : GROUP;
-    int bytes =
-        is_compact ? shared_bytes_of<D, 1, CODES>(queries) : shared_bytes_of<D, 2, CODES>(queries);
-    auto kernel = is_compact ? compact_kernel<D, false, CODES> : cluster_kernel<D, false, CODES>;
-    if (p.window)
-        kernel = is_compact ? compact_kernel<D, true, CODES> : cluster_kernel<D, true, CODES>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         is_compact ? shared_bytes_of<D, 1, CODES>(GROUP)
-                                    : shared_bytes_of<D, 2, CODES>(GROUP));
-    if (is_compact) {
-        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                             cudaSharedmemCarveoutMaxShared);
+    if constexpr (D <= COMPACT_DIM_MAX) {
+        if (is_compact) return launch_kind<D, true, CODES>(p, clusters, size, stream);
     }
-    launch_clusters(kernel, clusters, size, THREADS, bytes, stream, p);
+    launch_kind<D, false, CODES>(p, clusters, size, stream);
 }
 
 template <bool CODES>
@@ -332,8 +346,10 @@ void launch_for(uint32_t head_dim, const cluster_params &p, int clusters, int si
         return launch<64, CODES>(p, clusters, size, is_compact, stream);
     case 96:
         return launch<96, CODES>(p, clusters, size, is_compact, stream);
-    default:
+    case 128:
         return launch<128, CODES>(p, clusters, size, is_compact, stream);
+    default:
+        return launch<256, CODES>(p, clusters, size, is_compact, stream);
     }
 }
 
@@ -360,7 +376,7 @@ cluster_params params_of(const attention_args *args, const cuda_kv_view *kv,
 } // namespace
 
 extern "C" void cuda_attention_max_clusters(struct cuda_device_info *info) {
-    int bytes = shared_bytes_of<HEAD_DIM_MAX, 2, false>(GROUP);
+    int bytes = shared_bytes_of<HEAD_DIM_MAX, STAGES_OF<HEAD_DIM_MAX, false>, false>(GROUP);
     if (info->major < 9 || bytes + 1024 > info->shared_bytes_max) return;
     cudaFuncSetAttribute(cluster_kernel<HEAD_DIM_MAX, false, false>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);

@@ -1,6 +1,7 @@
 #include "backend/cuda/attention/decode_shape.h"
 
 enum { ROUNDS_MAX = 4 };
+enum { CLUSTER_HEAD_DIM_MAX = 256 }; // of attention/decode_cluster.cu
 
 // The number of spans that loads all blocks most evenly: the units fill whole rounds of blocks as
 // well as they can.
@@ -43,7 +44,7 @@ int cuda_attention_cluster_size(const struct cuda_device_info *info, uint32_t nu
                                 uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim) {
     uint64_t units =
         (uint64_t)num_seqs * num_kv_heads * (uint32_t)cuda_decode_groups(num_heads, num_kv_heads);
-    if (head_dim > CUDA_DECODE_CLUSTER_DIM_MAX) return 0;
+    if (head_dim > CLUSTER_HEAD_DIM_MAX) return 0;
     for (int i = 3; i >= 0; i--) {
         if (units <= (uint64_t)info->max_clusters[i]) return 1 << i;
     }
