@@ -181,20 +181,24 @@ static void test_experts_with_gelu(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(shapes); i += 2) check_shape(pair, i, true);
 }
 
-// A linear of `parts` matrices of bf16 with the same shape.
+// A linear of `parts` matrices of bf16 with the same shape. Biases are the parts' first numbers.
 static struct linear *linear_of_bf16(struct backend *backend, uint16_t *const *parts,
-                                     uint32_t num_parts, uint32_t rows, uint32_t cols) {
-    struct matrix_slice slices[2];
+                                     uint32_t num_parts, uint32_t rows, uint32_t cols,
+                                     bool has_bias) {
+    struct matrix_slice slices[2], biases[2];
     for (uint32_t i = 0; i < num_parts; i++) {
         slices[i] = (struct matrix_slice){.source = {.data = parts[i]},
                                           .dtype = DTYPE_BF16,
                                           .rows = rows,
                                           .cols = cols,
                                           .row_stride = cols};
+        biases[i] = slices[i];
+        biases[i].rows = 1, biases[i].cols = rows, biases[i].row_stride = rows;
     }
-    return linear_of(
-        backend,
-        &(struct linear_spec){.parts = slices, .num_parts = num_parts, .format = WEIGHTS_NATIVE});
+    return linear_of(backend, &(struct linear_spec){.parts = slices,
+                                                    .biases = has_bias ? biases : NULL,
+                                                    .num_parts = num_parts,
+                                                    .format = WEIGHTS_NATIVE});
 }
 
 // The call with another expert as the last slot of every token: `id`, whose weight is the sigmoid
@@ -236,9 +240,9 @@ static void check_shared(const struct device_pair *pair, struct experts_shape al
     for (uint32_t i = 0; i < 8 * hidden; i++) gate[i] = f32_to_bf16(bf16_to_f32(gate[i]) / 16);
     uint16_t *const gate_up[] = {model.gate + matrix, model.up + matrix};
     uint16_t *const down[] = {model.down + matrix};
-    struct linear *linears[] = {linear_of_bf16(device, gate_up, 2, size, hidden),
-                                linear_of_bf16(device, down, 1, hidden, size),
-                                linear_of_bf16(device, &gate, 1, 8, hidden)};
+    struct linear *linears[] = {linear_of_bf16(device, gate_up, 2, size, hidden, false),
+                                linear_of_bf16(device, down, 1, hidden, size, false),
+                                linear_of_bf16(device, &gate, 1, 8, hidden, false)};
     struct experts *on_cpu = model_experts(pair->scalar, &model);
     struct experts *on_cuda = model_experts(device, &routed);
     struct experts_call call = experts_call_make(tokens, top_k, hidden, last, 13);
@@ -275,6 +279,49 @@ static void test_shared_expert(void **state) {
     check_shared(pair, (struct experts_shape){12, 2048, 512, false}, 1, 8, true);
     check_shared(pair, (struct experts_shape){12, 520, 136, false}, 4, 8, true);
     check_shared(pair, (struct experts_shape){12, 136, 520, false}, 3, 10, false);
+}
+
+// Takes the shared expert only where few_tokens.cu runs and has room for one more slot.
+static void test_shared_expert_refused(void **state) {
+    struct backend *device = ((const struct device_pair *)*state)->device;
+    if (!device->moe->takes_shared) skip();
+    static const struct {
+        struct experts_shape shape;
+        uint32_t num_tokens, top_k, size; // size: of the shared expert
+        bool has_linear_bias, is_taken;
+    } cases[] = {
+        {{6, 72, 40, false}, 1, 2, 40, false, true},
+        {{6, 72, 40, false}, 4, 2, 40, false, true},
+        {{6, 72, 40, false}, 5, 2, 40, false, false}, // sorted by expert
+        {{6, 72, 40, false}, 0, 2, 40, false, false},
+        {{6, 72, 40, false}, 1, 2, 48, false, false}, // another size
+        {{6, 72, 40, true}, 1, 2, 40, false, false}, // another activation
+        {{6, 72, 40, false}, 1, 2, 40, true, false},
+        {{6, 40, 80, false}, 1, 2, 80, false, true},
+        {{6, 40, 88, false}, 1, 2, 88, false, false}, // more activated values than scratch memory
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct experts_shape *shape = &cases[i].shape;
+        struct model model = model_make(*shape, i);
+        struct experts *experts = model_experts(device, &model);
+        uint32_t hidden = shape->hidden, size = cases[i].size;
+        uint16_t *weights = random_bf16((size_t)hidden * size, i);
+        uint16_t *const gate_up[] = {weights, weights}, *const down[] = {weights};
+        struct linear *linears[] = {
+            linear_of_bf16(device, gate_up, 2, size, hidden, cases[i].has_linear_bias),
+            linear_of_bf16(device, down, 1, hidden, size, false)};
+        const struct experts_args args = {.experts = experts,
+                                          .num_tokens = cases[i].num_tokens,
+                                          .top_k = cases[i].top_k,
+                                          .shared = {linears[0], linears[1], NULL}};
+        if (device->moe->takes_shared(device, &args) != cases[i].is_taken) {
+            fail_msg("case %zu is taken or not, want the other", i);
+        }
+        for (size_t j = 0; j < 2; j++) device->ops->linear_destroy(device, linears[j]);
+        device->moe->experts_destroy(device, experts);
+        free(weights);
+        model_free(&model);
+    }
 }
 
 // Above 4 tokens every batch size gives the same bits, whatever its tiles. So do batches of 1 to 4.
@@ -476,6 +523,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(test_experts_match_elsewhere, hide_tensor_maps,
                                         show_tensor_maps),
         cmocka_unit_test(test_shared_expert),
+        cmocka_unit_test(test_shared_expert_refused),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test_setup_teardown(test_same_bits_elsewhere, hide_tensor_maps,
                                         show_tensor_maps),
