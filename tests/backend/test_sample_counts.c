@@ -259,12 +259,15 @@ static void test_a_row_without_a_token_counts_nothing(void **state) {
     sample_counts_destroy(backend, extras.counts);
 }
 
-// Random words; the bits beyond the vocabulary are random too.
+// Random words; the bits beyond the vocabulary are random too. Of 120 words 40 are empty, so that
+// some tiles of the sampler have no allowed token.
 static uint32_t *random_masks(uint32_t num_masks, uint32_t vocab_size) {
     size_t num_words = (size_t)num_masks * ((vocab_size + 31) / 32);
     uint32_t *masks = malloc(num_words * sizeof *masks);
     assert_non_null(masks);
-    for (size_t i = 0; i < num_words; i++) masks[i] = random_below(1u << 31) << 1 | i % 2;
+    for (size_t i = 0; i < num_words; i++) {
+        masks[i] = i / 40 % 3 == 1 ? 0 : random_below(1u << 31) << 1 | i % 2;
+    }
     return masks;
 }
 
@@ -307,6 +310,11 @@ static void check_masks(struct backend *backend, uint32_t vocab_size, struct sam
         double off = (double)own[got[i].token_id] - (double)own[raw[i].top_id[0]];
         double logprob = (double)raw[i].top_logprob[0] + off;
         assert_true(fabs((double)got[i].logprob - logprob) < 1e-5);
+    }
+    for (uint32_t i = 0; i < MASKED_ROWS; i++) rows[i].num_top = -1;
+    sample_run(backend, logits, vocab_size, rows, MASKED_ROWS, &extras, got);
+    for (uint32_t i = 0; i < MASKED_ROWS; i++) {
+        assert_int_equal(got[i].token_id, want[i].token_id);
     }
     free(logits);
     free(masked);

@@ -190,6 +190,17 @@ __device__ __forceinline__ void apply_mask(const row_view &v, int first, float (
     }
 }
 
+// Whether a mask allows any token of the tile. Called by a whole warp.
+__device__ __forceinline__ bool allows_any(const row_view &v, int first) {
+    uint32_t allowed = 0;
+#pragma unroll
+    for (int i = 0; i < LANE_VALUES; i += 4) {
+        int id = value_id(first, i);
+        if (id < v.vocab_size) allowed |= v.mask[id / 32] >> (id % 32) & 0xf;
+    }
+    return __any_sync(FULL_WARP, allowed);
+}
+
 // bits: [TILE_WORDS] of this tile.
 __device__ __forceinline__ void apply_patches(const row_view &v, const uint32_t *bits, int first,
                                               float (&x)[LANE_VALUES]) {

@@ -16,7 +16,8 @@
  * finds to the memory of all. Then all ranks finish all rows, and read the tiles that decide where
  * they lie. They do the same with the same numbers, so all have the same tokens.
  *
- * Bytes: 4 x num_rows x vocab_size, twice that with penalties. */
+ * Bytes: 4 x num_rows x vocab_size, twice that with penalties. Of a row with a mask only tiles that
+ * have an allowed token, unless its log-probabilities are those without the mask. */
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/sample/params.cuh"
 #include "backend/cuda/sample/philox.cuh"
@@ -139,6 +140,14 @@ __global__ void __launch_bounds__(SCAN_WARPS * 32, IS_CUT ? 2 : 3)
     float x[LANE_VALUES];
     tile_part out;
     out.raw_max = out.raw_sum = 0;
+    // Most masks of a form's punctuation and keys allow a few tokens. The other tiles are not read.
+    bool is_masked = how.mask && (how.num_top < 0 || how.masks_logprobs);
+    if (is_masked && !allows_any(v, place.first)) {
+        out.max = out.raw_max = -INFINITY;
+        out.sum = 0;
+        if (threadIdx.x % 32 == 0) share<IS_CUT>(p, parts_of(p, row) + tile, out);
+        return;
+    }
     if (how.num_top >= 0) {
         load_raw(v, place, x);
         if (how.mask && how.masks_logprobs) apply_mask(v, place.first, x);
