@@ -298,6 +298,7 @@ EMULATED __m256i emulated_dpbusd(__m256i acc, __m256i a, __m256i b) {
 }
 
 #define _mm256_dpbusd_avx_epi32(acc, a, b) emulated_dpbusd(acc, a, b)
+#define _mm256_dpwssd_avx_epi32(acc, a, b) _mm256_add_epi32(acc, _mm256_madd_epi16(a, b))
 
 struct emulated_tiles {
     unsigned char configured, rows[8];

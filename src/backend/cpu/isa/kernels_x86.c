@@ -21,6 +21,8 @@ static void add_avx2(struct cpu_kernels *k) {
     k->pack_codes = avx2_pack_codes;
     k->linear_bytes = avx2_linear_bytes;
     k->narrow_int8 = avx2_narrow_int8;
+    k->linear_fixed = avx2_linear_fixed;
+    k->narrow_fixed = avx2_narrow_fixed;
     k->attention_bf16 = (struct attention_kernels)ATTENTION_BY_SPANS(6, avx2_attention_bf16);
     k->attention_f32 = (struct attention_kernels)ATTENTION_BY_SPANS(6, avx2_attention_f32);
     k->attention_int8 = (struct attention_kernels)ATTENTION_BY_SPANS(6, avx2_attention_int8);
@@ -37,9 +39,18 @@ static void add_avx2(struct cpu_kernels *k) {
 
 static void add_avx_vnni(struct cpu_kernels *k) {
     k->linear_bytes = avx_vnni_linear_bytes;
+    k->linear_fixed = avx_vnni_linear_fixed;
+}
+
+// Products of floats take fewer instructions (AVX-512 without VNNI), or integers beside bf16 are not
+// measured.
+static void drop_fixed(struct cpu_kernels *k) {
+    k->linear_fixed = NULL;
+    k->narrow_fixed = NULL;
 }
 
 static void add_avx512(struct cpu_kernels *k) {
+    drop_fixed(k);
     k->panel_rows = 12;
     k->linear_bf16 = avx512_linear_bf16;
     k->linear_f32 = avx512_linear_f32;
@@ -68,12 +79,6 @@ static void add_avx512_vnni(struct cpu_kernels *k) {
     k->int4_few_rows = VNNI_FEW_ROWS;
     k->linear_fixed = avx512_vnni_linear_fixed;
     k->narrow_fixed = avx512_narrow_fixed;
-}
-
-// Integers beside bf16 are not measured.
-static void drop_fixed(struct cpu_kernels *k) {
-    k->linear_fixed = NULL;
-    k->narrow_fixed = NULL;
 }
 
 static void add_avx512_bf16(struct cpu_kernels *k) {

@@ -27,8 +27,12 @@ void avx2_delta_rule(const struct delta_run *run);
 void avx2_conv_silu(const float *const *x, const float *taps, size_t stride, float *out,
                     uint32_t count);
 void avx2_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out);
+void avx2_linear_fixed(const struct linear_item *item);
+void avx2_narrow_fixed(const float *x, uint32_t count, uint32_t bits, unsigned char *out,
+                       size_t stride);
 // AVX-VNNI too.
 void avx_vnni_linear_bytes(const struct linear_item *item);
+void avx_vnni_linear_fixed(const struct linear_item *item);
 
 // AVX-512 F, BW, DQ and VL.
 void avx512_linear_bf16(const struct linear_tile *tile);
