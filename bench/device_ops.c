@@ -257,6 +257,8 @@ static void take_indices(struct work *w, const struct attention_case *c, uint32_
         .table_stride = stride,
         .max_query_len = c->queries,
         .max_context_len = c->context,
+        .num_prompts = c->queries > 1 ? c->num_seqs : 0,
+        .prompt_positions = c->queries > 1 ? c->num_seqs * c->context : 0,
         .positions = dev,
         .slot_mapping = dev + num_tokens,
         .block_tables = dev + 2 * (size_t)num_tokens,

@@ -30,6 +30,7 @@
 
 #include "backend/collective.h"
 #include "backend/expert_args.h"
+#include "backend/kv_cache_spec.h"
 #include "backend/recurrent.h"
 #include "backend/row_args.h"
 #include "backend/sample_args.h"
@@ -111,18 +112,6 @@ struct experts_spec {
     struct weight_format format;
 };
 
-// The largest step that will ever run: memory for steps is allocated by these sizes.
-struct step_limits {
-    uint32_t max_num_tokens;
-    uint32_t max_num_seqs; // also the most rows of logits
-    uint32_t max_positions; // tokens of the longest sequence
-    uint32_t max_blocks_per_seq; // length of its block table in each KV group
-    uint32_t num_kv_groups;
-    uint32_t num_snapshots; // slots for states beside those of max_num_seqs sequences
-};
-
-enum { KV_GROUPS_MAX = 8 };
-
 /* One step: the whole input of a forward pass and its sampling. The engine fills it, and every op
  * reads it. The arrays are `dev`, with the lengths given here.
  *
@@ -145,6 +134,8 @@ struct step {
     uint32_t num_pooled; // rows whose last hidden states are wanted, for embeddings
     uint32_t table_rows, table_stride; // of block_tables, the same in every step
     uint32_t max_query_len, max_context_len; // maxima over the sequences, for launch shapes
+    // Sequences of several tokens, and the sum of their context_len. 0: not told.
+    uint32_t num_prompts, prompt_positions;
     int32_t *tokens; // [num_tokens]; -1 - r stands for previous[r].token_id
     int32_t *positions; // [num_tokens]
     // [KV groups][num_tokens]: block * block_size + offset; -1 writes nothing
@@ -189,37 +180,6 @@ static inline int32_t *step_tables(const struct step *step, uint32_t kv_group) {
 static inline const int32_t *step_table(const struct step *step, uint32_t kv_group, uint32_t seq) {
     return step_tables(step, kv_group) + (size_t)step->table_row[seq] * step->table_stride;
 }
-
-// A place in the memory of a block whose layers have different shapes: behind so many KV heads of
-// other layers, whose keys at one position have so many elements together.
-struct kv_place {
-    size_t num_heads, num_elements;
-};
-
-enum { KV_SHAPES_MAX = 8 };
-
-// What layers with keys and values may differ in.
-struct kv_shape {
-    uint32_t num_kv_heads, head_dim;
-};
-
-struct kv_cache_spec {
-    uint32_t num_layers; // of one KV group, or of the largest
-    uint32_t num_blocks;
-    uint32_t block_size; // tokens, a multiple of 16
-    uint32_t num_kv_heads; // of a layer, or the most of one
-    uint32_t head_dim; // of a layer, or the largest; a multiple of 16
-    uint32_t num_heads; // query heads of the attention over this cache
-    struct step_limits limits; // of the steps that attend over this cache, for work lists
-    // Of K and V: DTYPE_BF16, DTYPE_F32, DTYPE_I8 or DTYPE_F8_E4M3 with a scale for each head and
-    // position, or DTYPE_NONE for the backend's kv_cache_dtype.
-    enum dtype dtype;
-    // Where layers differ in num_kv_heads or head_dim: their shapes, each once, and the end of a
-    // block in any KV group. Zeros: all have the same shape.
-    struct kv_place block_end;
-    struct kv_shape shapes[KV_SHAPES_MAX]; // [num_shapes]
-    uint32_t num_shapes;
-};
 
 // Some entries of a row of block tables: tables[to + i] = blocks[from + i] for i < count.
 struct table_run {
@@ -342,6 +302,9 @@ struct backend_ops {
     void (*kv_cache_destroy)(struct backend *backend, struct kv_cache *cache); // NULL is fine
     // Bytes of one block over all layers; num_blocks of the spec is ignored.
     size_t (*kv_cache_block_bytes)(const struct backend *backend, const struct kv_cache_spec *spec);
+    // Optional. Bytes that a cache takes beside its blocks. NULL: few.
+    size_t (*kv_cache_workspace_bytes)(const struct backend *backend,
+                                       const struct kv_cache_spec *spec);
 
     void (*update_tables)(struct backend *backend, const struct update_tables_args *args);
     void (*embed)(struct backend *backend, const struct embed_args *args);

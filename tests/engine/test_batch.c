@@ -236,6 +236,25 @@ static void test_pooled_rows_are_the_last_of_an_item(void **state) {
     fini(&f);
 }
 
+// Sequences of several tokens and their lengths. Drafts behind a token are not a prompt where they
+// are sequences of their own.
+static void test_prompts_are_counted(void **state) {
+    (void)state;
+    static const uint32_t num_tokens[NUM_SEQS] = {1, 5, 2, 3, 12};
+    for (int splits = 0; splits < 2; splits++) {
+        struct fixture f;
+        init(&f, 1000, num_tokens);
+        f.batch.splits_drafts = splits;
+        for (uint32_t i = 0; i < NUM_SEQS; i++) f.items[i].needs_token = false;
+        f.items[3].num_drafts = f.schedule.num_draft_tokens = 2;
+        batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 0);
+        const struct step step = batch_bind(f.batch.header, f.batch.header);
+        assert_int_equal(step.num_prompts, splits ? 3 : 4);
+        assert_int_equal(step.prompt_positions, splits ? 5 + 2 + 12 : 5 + 2 + 3 + 12);
+        fini(&f);
+    }
+}
+
 static void test_the_largest_step_fits(void **state) {
     (void)state;
     static const uint32_t all_tokens[NUM_SEQS] = {12, 12, 12, 12, 12};
@@ -382,6 +401,7 @@ int main(void) {
         cmocka_unit_test(test_rows_find_what_is_theirs),
         cmocka_unit_test(test_nothing_to_find),
         cmocka_unit_test(test_pooled_rows_are_the_last_of_an_item),
+        cmocka_unit_test(test_prompts_are_counted),
         cmocka_unit_test(test_the_largest_step_fits),
         cmocka_unit_test(test_padded_rows_keep_their_places),
         cmocka_unit_test(test_a_step_has_only_what_changed_in_tables),

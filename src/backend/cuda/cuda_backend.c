@@ -399,6 +399,7 @@ static const struct backend_ops cuda_ops = {
     .kv_cache_create = cuda_kv_cache_create,
     .kv_cache_destroy = cuda_kv_cache_destroy,
     .kv_cache_block_bytes = cuda_kv_cache_block_bytes,
+    .kv_cache_workspace_bytes = cuda_kv_cache_workspace_bytes,
     .update_tables = cuda_update_tables,
     .embed = cuda_embed,
     .rms_norm = cuda_rms_norm,

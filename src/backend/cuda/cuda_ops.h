@@ -21,6 +21,9 @@ struct kv_cache {
     size_t part_bytes; // all keys, or all values, of one layer, if all have the same shape
     size_t block_bytes; // of a block in all layers
     char *data; // dev: in kernels.h's layout
+    // dev: keys, then values, of one layer's prompts in bf16 (attention/copy_codes.cu)
+    char *copy;
+    uint32_t copy_blocks; // of CUDA_KV_COPY_BLOCK positions; 0: no copy
     // [num_groups][num_shapes] work lists, by KV group and shape
     struct cuda_attention_plan plans[KV_GROUPS_MAX * KV_SHAPES_MAX];
     uint32_t num_groups, num_shapes;
@@ -89,6 +92,8 @@ enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_
                                  struct kv_cache **out, struct err *err);
 void cuda_kv_cache_destroy(struct backend *backend, struct kv_cache *cache);
 size_t cuda_kv_cache_block_bytes(const struct backend *backend, const struct kv_cache_spec *spec);
+size_t cuda_kv_cache_workspace_bytes(const struct backend *backend,
+                                     const struct kv_cache_spec *spec);
 void cuda_attention_prepare(struct backend *backend, const struct attention_args *args);
 // Sets cuda->step's cluster_size and launches attention/plan.cu if they need
 // work lists.

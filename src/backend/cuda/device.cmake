@@ -7,6 +7,7 @@ if(NANOVLLM_HAS_CUDA)
     SOURCES
       backend/cuda/attention/decode.cu
       backend/cuda/attention/decode_cluster.cu
+      backend/cuda/attention/copy_codes.cu
       backend/cuda/attention/plan.cu
       backend/cuda/attention/prefill.cu
       backend/cuda/attention/prefill_sm90.cu

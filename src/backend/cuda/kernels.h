@@ -206,6 +206,7 @@ enum { CUDA_WIDE_HEADS_BYTES = 210 * 1024 };
 
 enum {
     CUDA_PREFILL_TILE = 64, // query tokens of a prefill tile; attention.c may double them
+    CUDA_KV_COPY_BLOCK = 128, // positions of a block of attention/copy_codes.cu
 };
 
 // The work lists of a step. attention/plan.cu writes them once, and the attention of every layer
@@ -220,8 +221,13 @@ struct cuda_attention_plan {
     // [max_tiles][4] prefill: row of the block tables, first token, position of that token, number
     // of tokens
     int32_t *tiles;
-    // [3]: number of tiles, stride of the block tables, prefill items begun (0 at launch)
+    // [5]: number of tiles, stride of the block tables, prefill items begun (0 at launch), what a
+    // tile's row is multiplied by to give a place in the block tables, number of copies
     int32_t *counts;
+    // [max_copies][4] where prompts are read from a copy in bf16: the blocks of the copy, as place
+    // in the block tables, first position, context_len, first position that is seen. A tile's row
+    // is then where its sequence's position 0 would be, in blocks.
+    int32_t *copies;
     // [max_seqs][2], by the sequence's number in the step: for one that is cut into splits, its
     // first slot in `partial` and number of slots
     int32_t *splits;
@@ -230,6 +236,8 @@ struct cuda_attention_plan {
     // [max_items][num_heads][head_dim + 2]: weighted values, maximum, sum of a split
     float *partial;
     uint32_t max_seqs, max_items, max_tiles;
+    uint32_t max_copies; // blocks of the cache's copy; 0: it has none
+    uint32_t num_copies; // at most so many are in `copies`; 0: prompts are read from the cache
     uint32_t tile_tokens; // query tokens of a tile
     // Of the layers that use the lists:
     uint32_t num_heads, num_kv_heads, head_dim;
@@ -237,6 +245,7 @@ struct cuda_attention_plan {
     uint32_t window; // 0: none
     uint32_t extras; // FEATURE_SOFTCAP and FEATURE_SINKS (kernel_table.h)
     bool has_layers; // a layer has used the lists, or will: it is the only shape
+    bool can_copy; // such layers' prompts may be read from a copy
     bool is_current; // the lists are of the step that is being launched
 };
 
@@ -318,6 +327,13 @@ void cuda_attention_prefill_sm90_launch(const struct attention_args *args,
                                         const struct cuda_kv_view *kv,
                                         const struct cuda_attention_plan *plan,
                                         const struct cuda_device_info *info, cudaStream_t stream);
+// Writes the plan's copies of the codes of a layer to `copy`, a cache of bf16 with blocks of
+// CUDA_KV_COPY_BLOCK.
+void cuda_attention_copy_codes_launch(const struct attention_args *args,
+                                      const struct cuda_kv_view *kv,
+                                      const struct cuda_kv_view *copy,
+                                      const struct cuda_attention_plan *plan,
+                                      const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_attention_plan_launch(const struct step *step, const struct cuda_attention_plan *plan,
                                 uint32_t kv_group, const struct cuda_device_info *info,
                                 cudaStream_t stream);

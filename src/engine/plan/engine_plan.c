@@ -349,9 +349,13 @@ static enum status choose_kv_cache(struct engine_plan *plan,
     set_kv_layers(&spec, &plan->layers, plan->world_size);
     enum status status = kv_dtype_choose(&spec.dtype, plan->backend, options->kv_cache_dtype, err);
     if (status) return status;
+    const struct backend_ops *ops = plan->backend->ops;
+    if (ops->kv_cache_workspace_bytes) {
+        plan->workspace_bytes += ops->kv_cache_workspace_bytes(plan->backend, &spec);
+    }
     uint64_t blocks_per_seq = engine_plan_blocks_for(plan, plan->max_model_len);
     if (!blocks_per_seq) return err_set(err, ERR_INVALID, "max_model_len is 0");
-    plan->kv_block_bytes = plan->backend->ops->kv_cache_block_bytes(plan->backend, &spec);
+    plan->kv_block_bytes = ops->kv_cache_block_bytes(plan->backend, &spec);
     if (plan->kv_block_bytes > SIZE_MAX / 4 / blocks_per_seq) {
         return err_set(err, ERR_UNSUPPORTED,
                        "KV cache blocks of %zu bytes are too large to hold max_model_len %u",

@@ -25,6 +25,8 @@ struct step batch_bind(const struct batch_header *h, void *base) {
         .group_tokens = h->num_tokens,
         .max_query_len = h->max_query_len,
         .max_context_len = h->max_context_len,
+        .num_prompts = h->num_prompts,
+        .prompt_positions = h->prompt_positions,
     };
     size_t at = 0;
     take(base, &at, 1, sizeof *h);
@@ -175,6 +177,10 @@ static struct batch_header count_schedule(const struct batch *batch,
         uint32_t num_blocks = divide_up(context_len, block_size);
         h.num_seqs += num_parts(batch, item);
         h.num_tokens += item->num_tokens;
+        if (item->num_tokens > num_parts(batch, item)) {
+            h.num_prompts++;
+            h.prompt_positions += context_len;
+        }
         if (item->num_tokens > h.max_query_len) h.max_query_len = item->num_tokens;
         if (context_len > h.max_context_len) h.max_context_len = context_len;
         if (num_blocks > item->seq->num_sent) {

@@ -49,6 +49,7 @@ struct batch_header {
     uint32_t first_prompt; // prompt_index in 32-bit words from the tail's start
     uint32_t num_table_runs, num_table_blocks;
     uint32_t max_query_len, max_context_len;
+    uint32_t num_prompts, prompt_positions; // as in struct step
     uint32_t size_bytes; // of header, arrays and tail
     uint32_t masks_at; // offset of the masks in bytes; they are the last in the batch
 };

@@ -270,7 +270,7 @@ struct batch {
     struct tokens tokens;
     uint32_t num_seqs, num_results; // num_results: tokens without padding
     uint32_t num_rows; // of tables
-    uint32_t max_query_len, max_context_len;
+    uint32_t max_query_len, max_context_len, num_prompts, prompt_positions;
     int32_t *query_start, *context_len, *tables, *table_row;
 };
 
@@ -307,6 +307,9 @@ static struct batch batch_make(const struct run *run) {
         for (uint32_t i = 0; i < seen / run->in->shape.block_size; i++) table[i] = -1;
         batch.context_len[batch.num_seqs++] = (int32_t)seq->context;
         batch.query_start[batch.num_seqs] = (int32_t)n;
+        bool is_told = seq->queries > 1 && !run->variant->hides_prompts;
+        batch.num_prompts += is_told;
+        batch.prompt_positions += is_told ? seq->context : 0;
         if (seq->queries > batch.max_query_len) batch.max_query_len = seq->queries;
         if (seq->context > batch.max_context_len) batch.max_context_len = seq->context;
     }
@@ -374,6 +377,8 @@ static struct device_batch device_batch_make(const struct run *run, const struct
     d.step.table_stride = run->stride;
     d.step.max_query_len = batch->max_query_len;
     d.step.max_context_len = batch->max_context_len;
+    d.step.num_prompts = batch->num_prompts;
+    d.step.prompt_positions = batch->prompt_positions;
     d.step.query_start = d.query_start.dev;
     d.step.context_len = d.context_len.dev;
     d.step.block_tables = d.tables.dev;
@@ -565,7 +570,9 @@ float *attention_on(struct backend *backend, const struct inputs *in,
     }
     if (variant->skipped) write_nothing(&run);
     struct batch batch = batch_make(&run);
+    if (variant->look) variant->look(backend, run.cache, false);
     float *values = run_step(&run, &batch);
+    if (variant->look) variant->look(backend, run.cache, true);
     batch_free(&batch);
     run_end(&run);
     return values;

@@ -66,6 +66,9 @@ struct variant {
     const struct project_in_args *qkv; // run by project_in before the step; NULL: none
     // The cache has layers of several shapes: a block has others before and behind these two.
     bool is_among_shapes;
+    bool hides_prompts; // the step does not tell num_prompts and prompt_positions
+    // Called with the cache before the step, and again when it is done; NULL: nothing.
+    void (*look)(struct backend *backend, struct kv_cache *cache, bool is_done);
     enum dtype kv_dtype; // of the cache; DTYPE_NONE: float32 or, where there is none, the device's
 };
 

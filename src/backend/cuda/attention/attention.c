@@ -49,17 +49,61 @@ static struct kv_shape shape_of_plan(const struct cuda_attention_plan *plan) {
     return (struct kv_shape){plan->num_kv_heads, plan->head_dim};
 }
 
+static bool is_prefill_sm90(const struct cuda_device_info *info, const struct kv_cache_spec *spec,
+                            struct kv_shape shape, uint32_t extras) {
+    const struct kernel_row *row = row_for(info, OP_PREFILL, spec, shape, 1, extras);
+    return row && row->kernel == KERNEL_PREFILL_SM90;
+}
+
+// Bytes of a block of the copy: its keys and its values.
+static size_t copy_block_bytes(const struct kv_cache_spec *spec) {
+    return 2 * (size_t)CUDA_KV_COPY_BLOCK * spec->num_kv_heads * spec->head_dim * sizeof(uint16_t);
+}
+
+// Blocks for the copy of a layer's prompts in bf16: the prompts of a large step, or a long prompt's
+// positions.
+static uint32_t copy_blocks(const struct cuda_device_info *info, const struct kv_cache_spec *spec) {
+    enum { POSITIONS_MAX = 1 << 16, BYTES_MAX = 256 << 20 };
+    if (!cuda_kv_has_codes(spec->dtype) || has_shapes(spec)) return 0;
+    if (!is_prefill_sm90(info, spec, shape_of(spec, 0), 0)) return 0;
+    uint64_t positions = 2 * (uint64_t)spec->limits.max_num_tokens + spec->limits.max_positions;
+    if (positions > POSITIONS_MAX) positions = POSITIONS_MAX;
+    uint64_t blocks = (positions + CUDA_KV_COPY_BLOCK - 1) / CUDA_KV_COPY_BLOCK;
+    uint64_t most = BYTES_MAX / copy_block_bytes(spec);
+    return (uint32_t)(blocks < most ? blocks : most);
+}
+
+// The step's prompts take at most so many blocks of the copy. 0: they are read from the cache,
+// because the copy is too small or may cost more than it saves. The host knows the prompts' sums
+// alone.
+static uint32_t num_copies(const struct cuda_attention_plan *plan, const struct step *step) {
+    enum { PRODUCTS_MIN = 256 }; // of a KV head's queries with each position (doc/log-cuda.md)
+    if (!plan->can_copy || !step->num_prompts) return 0;
+    uint32_t num_tokens = step->num_tokens - (step->num_seqs - step->num_prompts);
+    uint32_t queries = num_tokens / step->num_prompts; // mean
+    uint64_t positions = step->prompt_positions;
+    if (plan->window) {
+        if (queries > plan->window) queries = plan->window;
+        uint64_t seen = num_tokens + (uint64_t)step->num_prompts * plan->window;
+        if (positions > seen) positions = seen;
+    }
+    if (queries * (plan->num_heads / plan->num_kv_heads) < PRODUCTS_MIN) return 0;
+    // A sequence's last block may be a part of one, and its first behind a window.
+    uint64_t parts = (plan->window ? 2 : 1) * (uint64_t)step->num_prompts;
+    uint64_t blocks = positions / CUDA_KV_COPY_BLOCK + parts;
+    return blocks <= plan->max_copies ? (uint32_t)blocks : 0;
+}
+
 // What a plan's lists are made for. prefill_sm90.cu takes two heads that share K and V. If groups
 // are odd it takes one head and twice the tokens.
 static void plan_set(struct cuda_attention_plan *plan, const struct cuda_device_info *info,
                      const struct kv_cache_spec *spec, uint32_t window, uint32_t extras) {
-    const struct kernel_row *row = row_for(info, OP_PREFILL, spec, shape_of_plan(plan), 1, extras);
+    bool is_sm90 = is_prefill_sm90(info, spec, shape_of_plan(plan), extras);
     bool has_pairs = plan->num_heads / plan->num_kv_heads % 2 == 0;
     plan->window = window;
     plan->extras = extras;
-    plan->tile_tokens = row && row->kernel == KERNEL_PREFILL_SM90 && !has_pairs
-                            ? 2 * CUDA_PREFILL_TILE
-                            : CUDA_PREFILL_TILE;
+    plan->tile_tokens = is_sm90 && !has_pairs ? 2 * CUDA_PREFILL_TILE : CUDA_PREFILL_TILE;
+    plan->can_copy = is_sm90 && plan->max_copies;
 }
 
 // Allocates work lists for the largest step.
@@ -77,6 +121,7 @@ static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda
         &cuda->info, spec->num_heads, shape.num_kv_heads, shape.head_dim, spec->dtype);
     plan->max_items = spec->limits.max_num_seqs + (uint32_t)decode.num_spans;
     plan->max_tiles = spec->limits.max_num_tokens / CUDA_PREFILL_TILE + spec->limits.max_num_seqs;
+    plan->max_copies = copy_blocks(&cuda->info, spec);
     plan_set(plan, &cuda->info, spec, 0, 0);
     CU(cudaMalloc((void **)&plan->items, plan->max_items * 8 * sizeof *plan->items));
     CU(cudaMalloc((void **)&plan->spans,
@@ -85,7 +130,10 @@ static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda
     CU(cudaMemsetAsync(plan->spans, 0, (size_t)decode.num_spans * sizeof(struct cuda_decode_span),
                        cuda->stream));
     CU(cudaMalloc((void **)&plan->tiles, plan->max_tiles * 4 * sizeof *plan->tiles));
-    CU(cudaMalloc((void **)&plan->counts, 3 * sizeof *plan->counts));
+    if (plan->max_copies) {
+        CU(cudaMalloc((void **)&plan->copies, plan->max_copies * 4 * sizeof *plan->copies));
+    }
+    CU(cudaMalloc((void **)&plan->counts, 5 * sizeof *plan->counts));
     CU(cudaMalloc((void **)&plan->splits, plan->max_seqs * 2 * sizeof *plan->splits));
     return OK;
 fail:
@@ -130,6 +178,7 @@ static void plans_fini(struct kv_cache *cache) {
         cudaFree(cache->plans[i].items);
         cudaFree(cache->plans[i].spans);
         cudaFree(cache->plans[i].tiles);
+        cudaFree(cache->plans[i].copies);
         cudaFree(cache->plans[i].counts);
         cudaFree(cache->plans[i].splits);
     }
@@ -176,6 +225,10 @@ enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_
     cache->part_bytes = part_bytes(spec, shape_of(spec, 0), spec->num_blocks);
     CU(cudaMalloc((void **)&cache->data, cache->block_bytes * spec->num_blocks));
     // The cache is not cleared, which would take a while: no position is read before it is written.
+    cache->copy_blocks = copy_blocks(&cuda_backend_of(backend)->info, spec);
+    if (cache->copy_blocks) {
+        CU(cudaMalloc((void **)&cache->copy, cache->copy_blocks * copy_block_bytes(spec)));
+    }
     cache->num_groups = spec->limits.num_kv_groups ? spec->limits.num_kv_groups : 1;
     CHECK(cache->num_groups <= KV_GROUPS_MAX, "%u KV groups", cache->num_groups);
     status = plans_init(cache, cuda_backend_of(backend), err);
@@ -191,6 +244,7 @@ void cuda_kv_cache_destroy(struct backend *backend, struct kv_cache *cache) {
     (void)backend;
     if (!cache) return;
     plans_fini(cache);
+    cudaFree(cache->copy);
     cudaFree(cache->data);
     free(cache);
 }
@@ -199,6 +253,12 @@ size_t cuda_kv_cache_block_bytes(const struct backend *backend, const struct kv_
     (void)backend;
     if (has_shapes(spec)) return bytes_before(spec, &spec->block_end);
     return 2 * part_bytes(spec, shape_of(spec, 0), 1) * spec->num_layers;
+}
+
+size_t cuda_kv_cache_workspace_bytes(const struct backend *backend,
+                                     const struct kv_cache_spec *spec) {
+    uint32_t blocks = copy_blocks(&cuda_backend_of(backend)->info, spec);
+    return blocks ? blocks * copy_block_bytes(spec) : 0;
 }
 
 static struct cuda_kv_view view_of(const struct attention_args *args) {
@@ -227,6 +287,21 @@ static struct cuda_kv_view view_of(const struct attention_args *args) {
     };
 }
 
+// The copy of a layer's prompts, as a cache of bf16.
+static struct cuda_kv_view view_of_copy(const struct kv_cache *cache) {
+    size_t part = copy_block_bytes(&cache->spec) / 2;
+    return (struct cuda_kv_view){
+        .keys = cache->copy,
+        .values = cache->copy + cache->copy_blocks * part,
+        .num_blocks = cache->copy_blocks,
+        .block_size = CUDA_KV_COPY_BLOCK,
+        .num_kv_heads = cache->spec.num_kv_heads,
+        .head_dim = cache->spec.head_dim,
+        .block_chunks = (uint32_t)(part / 16),
+        .dtype = DTYPE_BF16,
+    };
+}
+
 void cuda_attention_prepare(struct backend *backend, const struct attention_args *args) {
     const struct cuda_kv_view view = view_of(args);
     struct cuda_backend *cuda = cuda_backend_of(backend);
@@ -235,6 +310,7 @@ void cuda_attention_prepare(struct backend *backend, const struct attention_args
 
 static void make_lists(const struct cuda_backend *cuda, struct cuda_attention_plan *plan,
                        uint32_t kv_group, const struct step *step) {
+    plan->num_copies = num_copies(plan, step);
     cuda_attention_plan_launch(step, plan, kv_group, &cuda->info, cuda->stream);
     plan->has_layers = plan->is_current = true;
 }
@@ -336,7 +412,13 @@ static void attend(struct cuda_backend *cuda, const struct attention_args *args,
         const struct kernel_row *prefill =
             row_for(&cuda->info, OP_PREFILL, spec, shape, step->num_seqs, features);
         if (prefill && prefill->kernel == KERNEL_PREFILL_SM90) {
-            cuda_attention_prefill_sm90_launch(args, &view, plan, &cuda->info, cuda->stream);
+            struct cuda_kv_view read = view;
+            if (plan->num_copies) {
+                read = view_of_copy(args->cache);
+                cuda_attention_copy_codes_launch(args, &view, &read, plan, &cuda->info,
+                                                 cuda->stream);
+            }
+            cuda_attention_prefill_sm90_launch(args, &read, plan, &cuda->info, cuda->stream);
         } else {
             cuda_attention_prefill_launch(args, &view, plan, &cuda->info, cuda->stream);
         }

@@ -7,7 +7,8 @@
  * tiles count that the query sees.
  *
  * Prefill: every sequence with more query tokens is cut into tiles of query tokens. The last tile
- * sees the most positions and comes first.
+ * sees the most positions and comes first. If prompts are read from a copy in bf16
+ * (attention/copy_codes.cu), the copy's blocks are dealt out here, sequence by sequence.
  *
  * Launch: one block with a thread per sequence, in rounds of 1,024. Positions in the lists come
  * from an exclusive scan over the block. */
@@ -40,7 +41,7 @@ __device__ int block_scan(int value, int *warp_sums, int *total) {
 struct plan_params {
     const int32_t *query_start, *context_len, *slot_mapping, *table_row;
     cuda_decode_item *items;
-    int4 *tiles;
+    int4 *tiles, *copies; // copies NULL: prompts are read from the cache
     cuda_decode_span *spans;
     int32_t *counts, *splits;
     int num_seqs, tile_tokens, table_stride;
@@ -116,22 +117,50 @@ __device__ void plan_decodes(const plan_params &p, int *warp_sums) {
     }
 }
 
+// The blocks of a copy that a sequence needs.
+struct copied_blocks {
+    int seen; // first position that a query sees
+    int first, count; // the block with that position; 0: it has none
+
+    __device__ copied_blocks(const plan_params &p, int context_len, int queries) {
+        seen = p.window ? max(context_len - queries + 1 - p.window, 0) : 0;
+        first = seen / CUDA_KV_COPY_BLOCK;
+        count = (context_len + CUDA_KV_COPY_BLOCK - 1) / CUDA_KV_COPY_BLOCK - first;
+    }
+    __device__ void write(const plan_params &p, int seq, int at) const {
+        int table = p.table_row[seq] * p.table_stride;
+        for (int i = 0; i < count; i++) {
+            p.copies[at + i] =
+                make_int4(table, (first + i) * CUDA_KV_COPY_BLOCK, p.context_len[seq], seen);
+        }
+    }
+};
+
 // Returns the number of prefill tiles.
 __device__ int plan_prefills(const plan_params &p, int *warp_sums) {
-    int num_tiles = 0, sum;
+    int num_tiles = 0, num_copies = 0, sum;
     for (int first = 0; first < p.num_seqs; first += blockDim.x) {
         int seq = first + threadIdx.x;
         int queries = seq < p.num_seqs ? p.query_start[seq + 1] - p.query_start[seq] : 0;
         int tiles = queries > 1 ? (queries + p.tile_tokens - 1) / p.tile_tokens : 0;
         int tile = num_tiles + block_scan(tiles, warp_sums, &sum);
         num_tiles += sum;
+        int row = tiles ? p.table_row[seq] : 0;
+        if (p.copies) {
+            copied_blocks copied(p, tiles ? p.context_len[seq] : 0, queries);
+            int at = num_copies + block_scan(tiles ? copied.count : 0, warp_sums, &sum);
+            num_copies += sum;
+            if (tiles) copied.write(p, seq, at);
+            row = at - copied.first;
+        }
         for (int i = 0; i < tiles; i++) {
             int query = (tiles - 1 - i) * p.tile_tokens;
-            p.tiles[tile + i] = make_int4(p.table_row[seq], p.query_start[seq] + query,
-                                          p.context_len[seq] - queries + query,
-                                          min(queries - query, p.tile_tokens));
+            p.tiles[tile + i] =
+                make_int4(row, p.query_start[seq] + query, p.context_len[seq] - queries + query,
+                          min(queries - query, p.tile_tokens));
         }
     }
+    if (threadIdx.x == 0) p.counts[4] = num_copies;
     return num_tiles;
 }
 
@@ -143,6 +172,7 @@ __global__ void __launch_bounds__(THREADS_MAX) plan_kernel(plan_params p) {
     p.counts[0] = num_tiles;
     p.counts[1] = p.table_stride;
     p.counts[2] = 0;
+    p.counts[3] = p.copies ? 1 : p.table_stride;
 }
 
 } // namespace
@@ -161,6 +191,7 @@ extern "C" void cuda_attention_plan_launch(const struct step *step,
     p.table_stride = static_cast<int>(step->table_stride);
     p.items = reinterpret_cast<cuda_decode_item *>(plan->items);
     p.tiles = reinterpret_cast<int4 *>(plan->tiles);
+    p.copies = plan->num_copies ? reinterpret_cast<int4 *>(plan->copies) : nullptr;
     p.spans = reinterpret_cast<cuda_decode_span *>(plan->spans);
     p.counts = plan->counts;
     p.splits = plan->splits;

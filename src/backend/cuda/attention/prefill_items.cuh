@@ -14,7 +14,7 @@ constexpr int QUERY_STAGES = 2; // items whose queries are in shared memory
 struct prefill_params {
     CUtensorMap queries; // rows: tokens; columns: those of qkv
     CUtensorMap keys, values; // rows: positions of all blocks and kv heads
-    const int32_t *block_tables;
+    const int32_t *block_tables; // NULL: a sequence's blocks lie one behind the other
     __nv_bfloat16 *out;
     const int4 *tiles;
     int32_t *counts;
@@ -38,7 +38,8 @@ struct share {
 // A tile of the plan for some heads. No positions: there are no more items.
 struct alignas(16) item {
     int token, position, num_tokens, num_positions; // position: of its first query
-    int first_head, kv_head, table; // table: where its sequence's row begins in block_tables
+    int first_head, kv_head,
+        table; // table: where its sequence's row begins in block_tables, or its blocks
 };
 
 // One arrival per warp: the whole warp has finished reading (rule 9).
@@ -56,7 +57,7 @@ __device__ __forceinline__ item item_of(const prefill_params &p, const int4 &til
     w.num_positions = tile.z + tile.w;
     w.first_head = first_head;
     w.kv_head = w.first_head / (p.num_heads / p.num_kv_heads);
-    w.table = tile.x * p.counts[1];
+    w.table = tile.x * p.counts[3];
     return w;
 }
 

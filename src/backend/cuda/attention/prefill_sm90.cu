@@ -17,7 +17,8 @@
  *
  * With CODES the cache has 8-bit codes (attention/kv_codes.cuh). All four copying warps then load
  * codes and write them as bf16, times their scales, to the same tiles: two warps keys, two values,
- * 16 positions at a time. The first of them also takes the items.
+ * 16 positions at a time. The first of them also takes the items. Longer prompts are read from a copy
+ * in bf16 (attention/copy_codes.cu), which has no block tables.
  *
  * Layout: the cache's rows are stored with the swizzle that wgmma wants (kernels.h). A tile is
  * [head_dim / 64][128 positions][128 bytes], copied box by box, because the cache's blocks are
@@ -139,7 +140,8 @@ template <int D, bool WINDOWED, bool CODES> struct prefill {
         if constexpr (WINDOWED) {
             if (position + p.box_rows <= first_seen_of<WINDOWED>(p, w)) return -1;
         }
-        int block = p.block_tables[w.table + position / p.block_size];
+        int block = w.table + position / p.block_size;
+        if (p.block_tables) block = p.block_tables[block];
         return (block * p.num_kv_heads + w.kv_head) * p.block_size + position % p.block_size;
     }
 
@@ -525,7 +527,7 @@ extern "C" void cuda_attention_prefill_sm90_launch(const struct attention_args *
         p.values = tensor_map(kv->values, positions, kv->head_dim, box_rows,
                               CU_TENSOR_MAP_SWIZZLE_NONE, info);
     }
-    p.block_tables = step_tables(args->step, args->kv_group);
+    if (!plan->num_copies) p.block_tables = step_tables(args->step, args->kv_group);
     p.out = static_cast<__nv_bfloat16 *>(args->out);
     p.tiles = reinterpret_cast<const int4 *>(plan->tiles);
     p.counts = plan->counts;
