@@ -5,11 +5,11 @@
 static const double smallest = 0.59e9;
 
 // One H200, a model of 0.6 billion parameters. Steps with drafts are recorded for powers of two of
-// rows, and one stream's step without them has kernels of its own. That takes about as long for any
-// model, so the shares are smaller for larger ones.
+// rows, and one stream's step without them has kernels of its own. The difference takes about as
+// long for any model, so it is a smaller share of a larger one's step.
 static const struct draft_price gpu = {
     .wait = 0.05, .sizes = {1.33, 1.41, 1.54, 1.95, 2.4, 3, 3.8, 4.7}, .sequence = 0.03};
-static const double gpu_token_large = 0.01; // of a model that is much larger, besides
+static const double gpu_token_large = 0.01; // added for each token by a much larger model
 // Most sequences for the smallest model, and for any.
 static const uint32_t gpu_seqs_least = 8, gpu_seqs_most = 32;
 

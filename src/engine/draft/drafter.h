@@ -1,5 +1,5 @@
-/* Decides how many tokens are drafted. Pure: no clock, no text. So the same requests make the same
- * steps, on any day and however busy the machine is.
+/* Decides how many tokens are drafted. Pure: no clock, no text. So requests that are all there when
+ * an engine starts always make the same steps, however busy the machine is.
  *
  * A step that also runs drafts takes longer, and brings more tokens where they are right. How much
  * longer is a fixed table (draft_costs.h). How often they are right is counted while the engine
