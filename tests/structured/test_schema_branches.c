@@ -94,6 +94,17 @@ static void several_contains(void **state) {
         {"{'type':'array','allOf':[{'contains':{'minimum':5}},{'contains':{'maximum':7}}],"
          "'items':{'type':'integer'}}",
          "[6]|[9,1]|[1,9,9]", "[9]|[1]|[]|[6,'a']"},
+        // Two tuples that differ in their length alone, and two that overlap.
+        {"{'oneOf':[{'type':'array','prefixItems':[true,{'type':'integer'}],'items':false},{'type':"
+         "'array','items':[true,{'type':'integer'},{'type':'integer'}],'additionalItems':false,"
+         "'minItems':3}]}",
+         "[]|[1]|[1,2]|[1,2,3]", "[1,2,'x']|[1,2,3,4]|[1,'x']"},
+        {"{'oneOf':[{'type':'array','prefixItems':[true],'items':false},{'type':'array','maxItems':"
+         "3}]"
+         "}",
+         "[1,2]|[1,2,3]", "[]|[1]|[1,2,3,4]"},
+        {"{'type':'array','maxItems':3,'not':{'prefixItems':[{'type':'integer'}],'items':false}}",
+         "['x']|[1,2]|['x',2,3]", "[]|[1]|[1,2,3,4]"},
         {"{'type':'array','prefixItems':[{'const':1},{'const':2}],'maxItems':3,'minItems':2,"
          "'allOf':[{'contains':{'const':2}},{'contains':{'const':3}}]}",
          "[1,2,3]", "[1,2]|[1,3]|[1,2,4]|[1,2,3,3]|[3,2]"},

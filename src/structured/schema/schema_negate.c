@@ -66,10 +66,9 @@ static void negate_one_of(const struct negation *n, const json_t *list) {
     for (size_t i = 0; i < len; i++) {
         for (size_t j = i + 1; j < len; j++) {
             copy = *n->work;
-            copy.agenda =
-                schema_agenda_push(n->reader, copy.agenda, json_array_get(list, j), false);
-            copy.agenda =
-                schema_agenda_push(n->reader, copy.agenda, json_array_get(list, i), false);
+            const json_t *a = json_array_get(list, i), *b = json_array_get(list, j);
+            copy.agenda = schema_agenda_push(n->reader, copy.agenda, b, false);
+            copy.agenda = schema_agenda_push(n->reader, copy.agenda, a, false);
             run(n, &copy);
         }
     }
@@ -516,11 +515,19 @@ static void negate_prefix(const struct negation *n, const json_t *list) {
 
 static void negate_items(const struct negation *n, const char *key, const json_t *value) {
     if (json_is_true(value) || (json_is_object(value) && !json_object_size(value))) return;
-    if (json_object_get(n->schema, "prefixItems") || strcmp(key, "items") != 0) {
+    bool is_items = strcmp(key, "items") == 0, is_old = strcmp(key, "additionalItems") == 0;
+    const json_t *prefix = json_object_get(n->schema, is_old ? "items" : "prefixItems");
+    struct schema_work copy = copy_for(n, SCHEMA_ARRAY);
+    if (prefix && json_is_false(value) && (is_items || is_old)) { // there is one more
+        uint32_t more = (uint32_t)json_array_size(prefix) + 1;
+        if (copy.branch.array.min < more) copy.branch.array.min = more;
+        if (copy.branch.array.min <= copy.branch.array.max) run(n, &copy);
+        return;
+    }
+    if (prefix || !is_items) {
         refuse(n, SCHEMA_ARRAY, key);
         return;
     }
-    struct schema_work copy = copy_for(n, SCHEMA_ARRAY);
     struct schema_contains *contains = schema_alloc(n->reader, sizeof *contains);
     if (!contains) return;
     *contains = (struct schema_contains){{value, 1}, 1, EXPR_FOREVER, copy.branch.array.contains};
