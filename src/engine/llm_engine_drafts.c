@@ -18,7 +18,8 @@ enum status llm_engine_init_drafts(struct llm_engine *engine, struct err *err) {
                  engine->plan.runner.decoder.limits.max_num_seqs);
     engine->draft_offers = calloc(engine->drafter.rows_max, sizeof *engine->draft_offers);
     if (!engine->draft_offers) return err_nomem(err, "drafts");
-    return options->uses_others ? draft_pool_init(&engine->draft_pool, options->max_len, err) : OK;
+    if (!options->uses_others) return OK;
+    return draft_pool_init(&engine->draft_pool, options->min_len, options->max_len, err);
 }
 
 enum status llm_engine_init_output_drafts(const struct llm_engine *engine, struct request *request,
@@ -44,7 +45,7 @@ static struct draft_offer offer_of(struct llm_engine *engine, const struct seque
     uint32_t num_forced =
         constraint ? constraint_forced_tokens(constraint, draft, most + skipped) : 0;
     request->draft_is_forced = num_forced > skipped;
-    if (request->draft_is_forced) return (struct draft_offer){num_forced - skipped, 1};
+    if (request->draft_is_forced) return drafter_offer_certain(num_forced - skipped, skipped);
     if (!drafter_may_guess(&engine->drafter, num_seqs)) return (struct draft_offer){0};
     uint32_t count =
         draft_index_find(&request->draft_index, seq->token_ids, seq->num_tokens - skipped, draft,
@@ -57,9 +58,8 @@ static struct draft_offer offer_of(struct llm_engine *engine, const struct seque
     request->seen_token = draft[0];
     request->seen_place = seq->num_tokens - skipped;
     if (!drafter_may_follow(&engine->drafter, request->match_len)) return (struct draft_offer){0};
-    return (struct draft_offer){
-        count - skipped,
-        drafter_right(&engine->drafter, &request->draft_record, request->match_len)};
+    return drafter_offer(&engine->drafter, &request->draft_record, request->match_len,
+                         count - skipped, skipped);
 }
 
 bool llm_engine_awaits_drafts(struct llm_engine *engine) {

@@ -9,10 +9,10 @@ static void fill(int32_t *tokens, uint32_t count, int32_t first) {
     for (uint32_t i = 0; i < count; i++) tokens[i] = first + (int32_t)i;
 }
 
-static struct draft_pool made(void) {
+static struct draft_pool made(uint32_t min_len) {
     struct draft_pool pool;
     struct err err = {0};
-    if (draft_pool_init(&pool, MAX_LEN, &err)) fail_msg("%s", err.message);
+    if (draft_pool_init(&pool, min_len, MAX_LEN, &err)) fail_msg("%s", err.message);
     return pool;
 }
 
@@ -28,7 +28,7 @@ static uint32_t find(const struct draft_pool *pool, uint64_t salt, int32_t first
 
 static void test_texts_of_one_salt_are_found(void **state) {
     (void)state;
-    struct draft_pool pool = made();
+    struct draft_pool pool = made(3);
     int32_t tokens[100];
     uint32_t len = 0;
     fill(tokens, 100, 1000);
@@ -49,9 +49,37 @@ static void test_texts_of_one_salt_are_found(void **state) {
     draft_pool_fini(&pool);
 }
 
+// A token that others wrote is enough, but only where there is nothing else.
+static void test_one_token_is_enough(void **state) {
+    (void)state;
+    struct draft_pool pool = made(1);
+    int32_t tokens[100], draft[8];
+    uint32_t len = 0;
+    fill(tokens, 100, 1000);
+    draft_pool_add(&pool, 1, tokens, 100, 40);
+    static const int32_t end[] = {7, 8, 9, 1050}, other[] = {7, 8, 9, 10};
+    assert_int_equal(draft_pool_find(&pool, 1, end, 4, 0, draft, 8, &len), 8);
+    assert_int_equal(len, 1);
+    assert_int_equal(draft[0], 1051);
+    assert_int_equal(draft_pool_find(&pool, 1, end, 4, 1, draft, 8, &len), 0);
+    assert_int_equal(draft_pool_find(&pool, 2, end, 4, 0, draft, 8, &len), 0); // another's salt
+    assert_int_equal(draft_pool_find(&pool, 1, other, 4, 0, draft, 8, &len), 0);
+    // A run comes first, although its place is older.
+    tokens[50] = 5;
+    draft_pool_add(&pool, 1, tokens + 50, 10, 1);
+    assert_int_equal(find(&pool, 1, 1049, 6, 0, &len), 8);
+    assert_int_equal(len, 6);
+    draft_pool_fini(&pool);
+    pool = made(3);
+    fill(tokens, 100, 1000);
+    draft_pool_add(&pool, 1, tokens, 100, 40);
+    assert_int_equal(draft_pool_find(&pool, 1, end, 4, 0, draft, 8, &len), 0);
+    draft_pool_fini(&pool);
+}
+
 static void test_old_texts_and_beginnings_are_forgotten(void **state) {
     (void)state;
-    struct draft_pool pool = made();
+    struct draft_pool pool = made(3);
     static int32_t tokens[3 * DRAFT_POOL_TEXT_LEN];
     uint32_t len = 0;
     fill(tokens, 3 * DRAFT_POOL_TEXT_LEN, 0);
@@ -71,7 +99,7 @@ static void test_old_texts_and_beginnings_are_forgotten(void **state) {
 
 static void test_nothing_generated_and_no_pool(void **state) {
     (void)state;
-    struct draft_pool pool = made(), none = {0};
+    struct draft_pool pool = made(3), none = {0};
     int32_t tokens[40];
     uint32_t len = 0;
     fill(tokens, 40, 0);
@@ -85,6 +113,7 @@ static void test_nothing_generated_and_no_pool(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts_of_one_salt_are_found),
+        cmocka_unit_test(test_one_token_is_enough),
         cmocka_unit_test(test_old_texts_and_beginnings_are_forgotten),
         cmocka_unit_test(test_nothing_generated_and_no_pool),
     };

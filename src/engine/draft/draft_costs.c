@@ -4,12 +4,14 @@
 // are not cheap.
 static const double smallest = 0.59e9;
 
-// One H200, a model of 0.6 billion parameters. Steps with drafts are recorded for powers of two of
-// rows, and one stream's step without them has kernels of its own. The difference takes about as
-// long for any model, so it is a smaller share of a larger one's step.
+// One H200. Steps with drafts are recorded for powers of two of rows, and a step of one to four
+// sequences without them has kernels of its own. The difference takes about as long for any model,
+// so it is a smaller share of a larger one's step.
 static const struct draft_price gpu = {
     .wait = 0.05, .sizes = {1.33, 1.41, 1.54, 1.95, 2.4, 3, 3.8, 4.7}, .sequence = 0.03};
-static const double gpu_token_large = 0.01; // added for each token by a much larger model
+static const double large = 8.19e9; // parameters
+static const struct draft_price gpu_large = {
+    .wait = 0.004, .sizes = {1.12, 1.15, 1.15, 1.16, 1.24, 1.38, 1.65, 2.4}, .sequence = 0.0055};
 // Most sequences for the smallest model, and for any.
 static const uint32_t gpu_seqs_least = 8, gpu_seqs_most = 32;
 
@@ -20,14 +22,22 @@ static const struct draft_price cpu = {.wait = 0.05, .token = 0.2, .sequence = 0
 static const struct draft_price cpu_packed = {.wait = 0.05, .token = 0.25};
 static const uint32_t cpu_seqs_max = 4, cpu_packed_seqs_max = 2;
 
+static double between(double a, double b, double share) {
+    return a + (b - a) * share;
+}
+
 static struct draft_price price_of(const struct draft_machine *machine) {
     if (!machine->has_queue) return machine->is_packed ? cpu_packed : cpu;
-    double num = (double)machine->num_parameters, share = num > smallest ? smallest / num : 1;
-    struct draft_price price = gpu;
-    price.wait *= share;
-    price.sequence *= share;
-    for (int i = 0; i < DRAFT_SIZES; i++) price.sizes[i] = 1 + (price.sizes[i] - 1) * share;
-    price.token = gpu_token_large * (1 - share);
+    // 1 for the smallest model, 0 from the large one on.
+    double num = (double)machine->num_parameters;
+    double share = (smallest / num - smallest / large) / (1 - smallest / large);
+    if (share > 1) share = 1;
+    if (share < 0) share = 0;
+    struct draft_price price = {.wait = between(gpu_large.wait, gpu.wait, share),
+                                .sequence = between(gpu_large.sequence, gpu.sequence, share)};
+    for (int i = 0; i < DRAFT_SIZES; i++) {
+        price.sizes[i] = between(gpu_large.sizes[i], gpu.sizes[i], share);
+    }
     return price;
 }
 

@@ -1,12 +1,14 @@
 /* Finds where a text goes on as it did before: prompt lookup. The tokens that stood behind the last
  * ones earlier in the text are a draft of those that come next.
  *
- * Runs of min_len tokens are hashed. A head leads to the last place behind a run with that hash,
+ * Runs of min_len tokens are hashed, or of 2 if min_len is 1. A head leads to the last place behind a run with that hash,
  * and links lead from each place to the one before, as in LZ77. The place whose tokens match the
  * most of the text's end is taken; of equal ones the last. Hashes only find candidates: all tokens
- * are compared.
+ * are compared. Where no run matches and min_len is 1, the last place behind the text's last token
+ * is taken.
  *
  *   heads[hash] -> place -> links[place] -> ... -> 0
+ *   lasts[hash of one token] -> place
  *
  * Tokens are added as the text grows, each once. Memory is bounded by the longest text, and only
  * init allocates. */
@@ -20,10 +22,12 @@
 struct draft_index {
     uint32_t *heads; // [1 << num_bits] places; 0: none
     uint32_t *links; // [num_tokens_max] by place: the one before with the same hash
+    uint32_t *lasts; // [1 << num_bits] places, or NULL
+    uint32_t last; // of the text's last token, the one before its end; 0: none
     uint32_t num_bits;
     uint32_t num_tokens_max;
-    uint32_t num_added; // places [min_len, num_added] are known
-    uint32_t min_len, max_len;
+    uint32_t num_added; // places [run_len, num_added] are known
+    uint32_t min_len, max_len, run_len;
 };
 
 // A match takes at least min_len tokens, 1 or more, and counts up to max_len of them.

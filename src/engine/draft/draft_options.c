@@ -7,7 +7,7 @@
 #include "base/json/jread.h"
 
 enum {
-    ADAPTIVE_MIN_LEN = 2,
+    ADAPTIVE_MIN_LEN = 1,
     ADAPTIVE_MAX_LEN = 16,
     GIVEN_MIN_LEN = 3, // with a number of tokens: every match is drafted, so it must say more
     LEN_MAX = 64,

@@ -9,12 +9,14 @@ enum {
     CANDIDATES_MAX = 16, // that one search looks at
 };
 
-enum status draft_pool_init(struct draft_pool *pool, uint32_t max_len, struct err *err) {
-    *pool = (struct draft_pool){.max_len = max_len};
+enum status draft_pool_init(struct draft_pool *pool, uint32_t min_len, uint32_t max_len,
+                            struct err *err) {
+    *pool = (struct draft_pool){.min_len = min_len, .max_len = max_len};
     pool->tokens = malloc(NUM_PLACES * sizeof *pool->tokens);
     pool->links = calloc(NUM_PLACES + 1, sizeof *pool->links);
     pool->heads = calloc((size_t)1 << NUM_BITS, sizeof *pool->heads);
-    if (pool->tokens && pool->links && pool->heads) return OK;
+    pool->lasts = calloc((size_t)1 << NUM_BITS, sizeof *pool->lasts);
+    if (pool->tokens && pool->links && pool->heads && pool->lasts) return OK;
     draft_pool_fini(pool);
     return err_nomem(err, "drafts");
 }
@@ -23,14 +25,15 @@ void draft_pool_fini(struct draft_pool *pool) {
     free(pool->tokens);
     free(pool->links);
     free(pool->heads);
+    free(pool->lasts);
     *pool = (struct draft_pool){0};
 }
 
-// Of the DRAFT_POOL_MIN_LEN tokens in front of `end`.
-static uint32_t hash_of(uint64_t salt, const int32_t *end) {
+// Of the `len` tokens in front of `end`.
+static uint32_t hash_of(uint64_t salt, const int32_t *end, int len) {
     const uint64_t factor = UINT64_C(0x9e3779b97f4a7c15);
     uint64_t hash = salt;
-    for (int i = -DRAFT_POOL_MIN_LEN; i < 0; i++) {
+    for (int i = -len; i < 0; i++) {
         hash = (hash ^ (uint32_t)end[i]) * factor;
         hash ^= hash >> 32;
     }
@@ -45,14 +48,17 @@ void draft_pool_add(struct draft_pool *pool, uint64_t salt, const int32_t *token
         num_prompt_tokens < DRAFT_POOL_PROMPT_LEN ? num_prompt_tokens : DRAFT_POOL_PROMPT_LEN;
     count =
         num_generated < DRAFT_POOL_TEXT_LEN - count ? count + num_generated : DRAFT_POOL_TEXT_LEN;
-    if (count <= DRAFT_POOL_MIN_LEN) return;
+    if (count <= DRAFT_POOL_RUN_LEN) return;
     uint32_t first = pool->next * DRAFT_POOL_TEXT_LEN;
     int32_t *text = pool->tokens + first;
     memcpy(text, tokens + num_tokens - count, count * sizeof *text);
     pool->texts[pool->next] = (struct draft_text){salt, count};
     pool->next = (pool->next + 1) % DRAFT_POOL_TEXTS;
-    for (uint32_t i = DRAFT_POOL_MIN_LEN; i < count; i++) {
-        uint32_t *head = &pool->heads[hash_of(salt, text + i)], place = 1 + first + i;
+    for (uint32_t i = 1; i < count; i++) {
+        uint32_t place = 1 + first + i;
+        pool->lasts[hash_of(salt, text + i, 1)] = place;
+        if (i < DRAFT_POOL_RUN_LEN) continue;
+        uint32_t *head = &pool->heads[hash_of(salt, text + i, DRAFT_POOL_RUN_LEN)];
         pool->links[place] = *head;
         *head = place;
     }
@@ -75,16 +81,21 @@ static uint32_t match(const struct draft_pool *pool, uint64_t salt, uint32_t pla
 uint32_t draft_pool_find(const struct draft_pool *pool, uint64_t salt, const int32_t *tokens,
                          uint32_t num_tokens, uint32_t more_than, int32_t *draft,
                          uint32_t max_draft, uint32_t *match_len) {
-    if (!pool->tokens || num_tokens < DRAFT_POOL_MIN_LEN) return 0;
+    if (!pool->tokens || num_tokens < DRAFT_POOL_RUN_LEN) return 0;
     uint32_t best = 0, best_len = more_than;
-    if (best_len < DRAFT_POOL_MIN_LEN - 1) best_len = DRAFT_POOL_MIN_LEN - 1;
-    uint32_t place = pool->heads[hash_of(salt, tokens + num_tokens)];
+    if (best_len < DRAFT_POOL_RUN_LEN - 1) best_len = DRAFT_POOL_RUN_LEN - 1;
+    uint32_t place = pool->heads[hash_of(salt, tokens + num_tokens, DRAFT_POOL_RUN_LEN)];
     for (int i = 0; place && i < CANDIDATES_MAX; i++, place = pool->links[place]) {
         uint32_t len = match(pool, salt, place, tokens, num_tokens);
         if (len <= best_len) continue;
         best = place;
         best_len = len;
         if (len == pool->max_len) break;
+    }
+    uint32_t last = pool->lasts[hash_of(salt, tokens + num_tokens, 1)];
+    if (!best && !more_than && pool->min_len == 1 && last) {
+        best_len = match(pool, salt, last, tokens, num_tokens);
+        if (best_len) best = last;
     }
     if (!best) return 0;
     uint32_t text = (best - 1) / DRAFT_POOL_TEXT_LEN, at = (best - 1) % DRAFT_POOL_TEXT_LEN;

@@ -1,15 +1,13 @@
 #include "engine/draft/drafter.h"
 
-#include <math.h>
-
 #include "base/check.h"
 
 // Shortest matches of the classes, and what is assumed of each before anything was verified.
-static const uint32_t shortest[DRAFT_CLASSES] = {0, 3, 4, 6, 10};
-static const float assumed[DRAFT_CLASSES] = {0.3f, 0.5f, 0.6f, 0.8f, 0.9f};
+static const uint32_t shortest[DRAFT_CLASSES] = {0, 2, 3, 4, 6, 10};
+static const float assumed[DRAFT_CLASSES] = {0.2f, 0.3f, 0.5f, 0.6f, 0.8f, 0.9f};
 
 // Weights of new measurements.
-static const float record_weight = 1.0f / 8, common_weight = 1.0f / 64;
+static const float record_weight = 1.0f / 16, common_weight = 1.0f / 64;
 // The account's balance at the beginning and its bounds, in steps, and what a step adds.
 static const double balance_begin = 4, balance_max = 16, balance_min = -4, balance_share = 0.01;
 // Of the balance, what only drafts behind long matches may take.
@@ -42,45 +40,66 @@ float drafter_right(const struct drafter *drafter, const struct draft_record *re
     return record->right[class] > 0 ? record->right[class] : drafter->common.right[class];
 }
 
+struct draft_offer drafter_offer(const struct drafter *drafter, const struct draft_record *record,
+                                 uint32_t match_len, uint32_t num_tokens, uint32_t skipped) {
+    struct draft_offer offer = {.num_tokens = num_tokens};
+    for (uint32_t i = 0; i < skipped + num_tokens; i++) {
+        offer.right[i] = drafter_right(drafter, record, match_len + i);
+    }
+    return offer;
+}
+
+struct draft_offer drafter_offer_certain(uint32_t num_tokens, uint32_t skipped) {
+    struct draft_offer offer = {.num_tokens = num_tokens};
+    for (uint32_t i = 0; i < skipped + num_tokens; i++) offer.right[i] = 1;
+    return offer;
+}
+
 bool drafter_may_follow(const struct drafter *drafter, uint32_t match_len) {
     bool is_long = class_of(match_len) == DRAFT_CLASSES - 1;
     return !drafter->options.is_adaptive || is_long || drafter->balance >= reserve;
 }
 
-static void learn(float *right, float weight, uint32_t num_tokens, uint32_t num_right) {
-    for (uint32_t i = 0; i < num_right; i++) *right += weight * (1 - *right);
-    if (num_right < num_tokens) *right -= weight * *right;
+static void learn(float *right, float weight, bool is_right) {
+    *right += weight * ((is_right ? 1.0f : 0.0f) - *right);
 }
 
-void drafter_learn(struct drafter *drafter, struct draft_record *record, uint32_t match_len,
-                   uint32_t num_tokens, uint32_t num_right) {
+static void learn_token(struct drafter *drafter, struct draft_record *record, uint32_t match_len,
+                        bool is_right) {
     int class = class_of(match_len);
-    float right = drafter_right(drafter, record, match_len);
-    double probability = 1, expected = 0;
-    for (uint32_t i = 0; i < num_tokens; i++) {
-        probability *= (double)right;
-        expected += probability;
-    }
-    drafter->num_expected = trust_kept * drafter->num_expected + expected;
-    drafter->num_right = trust_kept * drafter->num_right + num_right;
-    record->right[class] = right;
-    learn(&record->right[class], record_weight, num_tokens, num_right);
-    // The first drafts of all sequences weigh as much as those of one.
+    record->right[class] = drafter_right(drafter, record, match_len);
+    learn(&record->right[class], record_weight, is_right);
+    // The first tokens of all sequences weigh as much as those of one.
     float weight = 1.0f / (1 / record_weight + (float)drafter->num_learned[class]);
     if (weight > common_weight) {
         drafter->num_learned[class]++;
     } else {
         weight = common_weight;
     }
-    learn(&drafter->common.right[class], weight, num_tokens, num_right);
+    learn(&drafter->common.right[class], weight, is_right);
+}
+
+void drafter_learn(struct drafter *drafter, struct draft_record *record, uint32_t match_len,
+                   uint32_t num_tokens, uint32_t num_right) {
+    double probability = 1, expected = 0;
+    for (uint32_t i = 0; i < num_tokens; i++) {
+        probability *= (double)drafter_right(drafter, record, match_len + i);
+        expected += probability;
+    }
+    drafter->num_expected = trust_kept * drafter->num_expected + expected;
+    drafter->num_right = trust_kept * drafter->num_right + num_right;
+    // What stands behind the first wrong one says nothing.
+    for (uint32_t i = 0; i < num_tokens && i <= num_right; i++) {
+        learn_token(drafter, record, match_len + i, i < num_right);
+    }
 }
 
 void drafter_learn_seen(struct drafter *drafter, struct draft_record *record, uint32_t match_len,
                         bool is_right) {
     int class = class_of(match_len);
     record->right[class] = drafter_right(drafter, record, match_len);
-    learn(&record->right[class], record_weight, 1, is_right);
-    learn(&drafter->common.right[class], common_weight, 1, is_right);
+    learn(&record->right[class], record_weight, is_right);
+    learn(&drafter->common.right[class], common_weight, is_right);
     drafter->num_expected += (1 - trust_kept) * (trust_begin - drafter->num_expected);
     drafter->num_right += (1 - trust_kept) * (trust_begin - drafter->num_right);
 }
@@ -111,13 +130,19 @@ static uint32_t level_of(float probability) {
     return (uint32_t)(probability * DRAFT_LEVELS + 0.5f);
 }
 
+static float skipped_right(const struct draft_offer *offer, uint32_t skipped) {
+    float probability = 1;
+    for (uint32_t i = 0; i < skipped; i++) probability *= offer->right[i];
+    return probability;
+}
+
 static void count_levels(struct levels *levels, const struct draft_offer *offers,
                          uint32_t num_offers, uint32_t skipped) {
     *levels = (struct levels){0};
     for (uint32_t i = 0; i < num_offers; i++) {
-        float probability = powf(offers[i].right, (float)skipped);
+        float probability = skipped_right(&offers[i], skipped);
         for (uint32_t k = 0; k < offers[i].num_tokens; k++) {
-            probability *= offers[i].right;
+            probability *= offers[i].right[skipped + k];
             levels->num_tokens[level_of(probability)]++;
         }
     }
@@ -176,11 +201,11 @@ static uint32_t keep_best(struct drafter *drafter, struct draft_offer *offers, u
     CHECK(num_offers <= DRAFT_AUTO_ROWS_MAX, "%u offers", num_offers);
     for (uint32_t i = 0; i < num_offers; i++) {
         struct draft_offer *offer = &offers[i];
-        float probability = powf(offer->right, (float)skipped);
+        float probability = skipped_right(offer, skipped);
         uint32_t k = 0;
         num_sure[i] = 0;
         for (; k < offer->num_tokens; k++) {
-            probability *= offer->right;
+            probability *= offer->right[skipped + k];
             uint32_t level = level_of(probability);
             if (level < lowest) break;
             num_sure[i] += level > lowest;

@@ -5,7 +5,7 @@
  * longer is a fixed table (draft_costs.h). How often they are right is counted while the engine
  * runs:
  * - how often a draft's next token was right, given that those before it were: for each sequence,
- *   by how many tokens had matched;
+ *   by how many tokens had matched. Each right token of a draft makes the match longer by one;
  * - how many tokens were right of those that were expected to be. The drafts that are taken are
  *   those whose probability is thought to be high, so it is rather overestimated.
  *
@@ -25,7 +25,7 @@
 #include "engine/draft/draft_options.h"
 
 enum {
-    DRAFT_CLASSES = 5, // of matches, by their length
+    DRAFT_CLASSES = 6, // of matches, by their length
     DRAFT_LEVELS = 64, // of probabilities
 };
 
@@ -37,7 +37,9 @@ struct draft_record {
 // The draft that a sequence has for the next step.
 struct draft_offer {
     uint32_t num_tokens;
-    float right; // probability of each, given those before it
+    // [skipped + num_tokens] of each token, those that are skipped first: the probability, given
+    // those before it.
+    float right[1 + DRAFT_TOKENS_MAX];
 };
 
 struct drafter {
@@ -72,9 +74,14 @@ static inline bool drafter_may_guess(const struct drafter *drafter, uint32_t num
 // Whether a guess behind a match of so many tokens may be made. Of the balance, a part is kept for
 // long matches: short ones are often wrong, and an edit must not wait because of them.
 bool drafter_may_follow(const struct drafter *drafter, uint32_t match_len);
-// The probability for a draft behind a match of so many tokens.
+// The probability of the token behind a match of so many tokens.
 float drafter_right(const struct drafter *drafter, const struct draft_record *record,
                     uint32_t match_len);
+// A draft of num_tokens behind a match and `skipped` tokens, DRAFT_TOKENS_MAX and 1 at most.
+struct draft_offer drafter_offer(const struct drafter *drafter, const struct draft_record *record,
+                                 uint32_t match_len, uint32_t num_tokens, uint32_t skipped);
+// The same where all tokens are certain.
+struct draft_offer drafter_offer_certain(uint32_t num_tokens, uint32_t skipped);
 // A draft was verified: its first num_right tokens of num_tokens were right.
 void drafter_learn(struct drafter *drafter, struct draft_record *record, uint32_t match_len,
                    uint32_t num_tokens, uint32_t num_right);
