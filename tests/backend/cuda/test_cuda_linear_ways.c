@@ -1,11 +1,14 @@
 // Tests every way to compute a linear of many rows (linear/gemm_trial.h), not only the fastest on
 // this device. Outputs do not fill a block, inputs do not fill a stage or are shared by a cluster,
 // row counts lie on both sides of each kernel's limits. Also tests which way project_in takes.
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "backend/cuda/cuda_linear_util.h"
 #include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/linear/e4m3.h"
 #include "backend/cuda/linear/gemm_trial.h"
 #include "base/compiler.h"
 
@@ -170,6 +173,118 @@ static void test_fused_of_large_matrices(void **state) {
     }
 }
 
+enum { ROUND_GROUP = 128 }; // inputs that share a scale
+
+// Rounds rows behind a norm, `turn` rows at a time. Codes, then scales.
+static void round_in_turns(struct backend *backend, const struct tensor *x,
+                           const struct tensor *norm, uint32_t rows, uint32_t in, bool has_groups,
+                           uint32_t turn, struct tensor to[2]) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    for (uint32_t first = 0; first < rows; first += turn) {
+        const struct cuda_rounded_rows part = {
+            .codes = (char *)to[0].dev + (size_t)first * in,
+            .scales = (float *)to[1].dev + first,
+            .scales_stride = has_groups ? rows : 0,
+        };
+        const struct cuda_few_rows_linear args = {
+            .linear = {.in = in},
+            .x = (const uint16_t *)x->dev + (size_t)first * in,
+            .norm = norm->dev,
+            .rows = rows - first < turn ? rows - first : turn,
+            .eps = 1e-5f,
+        };
+        cuda_round_rows_launch(&part, &args, NULL, &cuda->info, cuda->stream);
+    }
+}
+
+// Code times scale. Codes of e4m3: 4 bits of exponent, 3 of mantissa.
+static float *rounded_values(const struct tensor to[2], uint32_t rows, uint32_t in,
+                             bool has_groups) {
+    float *values = test_alloc((size_t)rows * in * sizeof *values);
+    uint8_t *codes = test_alloc(to[0].bytes);
+    float *scales = test_alloc(to[1].bytes);
+    tensor_read_raw(&to[0], codes);
+    tensor_read_raw(&to[1], scales);
+    for (size_t i = 0; i < (size_t)rows * in; i++) {
+        int exponent = codes[i] >> 3 & 15, mantissa = codes[i] & 7;
+        float code =
+            ldexpf((float)(exponent ? 8 + mantissa : mantissa), (exponent ? exponent : 1) - 10);
+        if ((codes[i] & 127) == 127) code = NAN;
+        size_t group = has_groups ? i % in / ROUND_GROUP : 0;
+        values[i] = (codes[i] & 128 ? -code : code) * scales[group * rows + i / in];
+    }
+    free(codes);
+    free(scales);
+    return values;
+}
+
+// The two ways sum squares in another order. So a norm, and then a code, may be the next one.
+static void check_near_rows(const float *got, const float *want, uint32_t rows, uint32_t in) {
+    double error = 0;
+    for (uint32_t row = 0; row < rows; row++) {
+        const float *a = got + (size_t)row * in, *b = want + (size_t)row * in;
+        double difference = 0, square = 0;
+        for (uint32_t i = 0; i < in; i++) {
+            assert_int_equal(!!isnan(a[i]), !!isnan(b[i]));
+            if (isnan(b[i])) continue;
+            double x = (double)a[i], y = (double)b[i];
+            difference += (x - y) * (x - y);
+            square += y * y;
+        }
+        double of_row = square > 0 ? difference / square : difference;
+        if (!(of_row <= 2e-3)) fail_msg("row %u of %u inputs: nmse %g", row, in, of_row);
+        error += of_row;
+    }
+    if (!(error / rows <= 2e-6)) fail_msg("%u inputs: nmse %g", in, error / rows);
+}
+
+static void check_rounded(const struct device_pair *pair, uint32_t rows, uint32_t in,
+                          bool has_groups) {
+    enum { FEW = 1000 };
+    struct ops_rng rng = ops_rng_of(rows + in);
+    size_t count = (size_t)rows * in,
+           num_scales = rows * (size_t)(has_groups ? in / ROUND_GROUP : 1);
+    float *values = bf16_values(&rng, count, 3), *weights = bf16_values(&rng, in, 1);
+    memset(values + in, 0, in * sizeof *values); // a row of zeros, then some that are not finite
+    values[2 * in + 5] = INFINITY;
+    values[3 * in + in - 1] = NAN;
+    values[4 * in + 7] = ldexpf(1, 127); // its square is not finite
+    struct tensor x = tensor_of(pair->device, values, count);
+    struct tensor norm = tensor_raw(pair->device, weights, in * sizeof *weights);
+    float *rounded[2];
+    for (int i = 0; i < 2; i++) {
+        struct tensor to[2] = {tensor_nan(pair->device, count / 2),
+                               tensor_nan(pair->device, num_scales * 2)};
+        assert_true(to[0].bytes == count && to[1].bytes == num_scales * sizeof(float));
+        round_in_turns(pair->device, &x, &norm, rows, in, has_groups, i ? FEW : rows, to);
+        rounded[i] = rounded_values(to, rows, in, has_groups);
+        tensor_free(&to[0]);
+        tensor_free(&to[1]);
+    }
+    check_near_rows(rounded[0], rounded[1], rows, in);
+    free(rounded[0]);
+    free(rounded[1]);
+    free(values);
+    free(weights);
+    tensor_free(&norm);
+    tensor_free(&x);
+}
+
+// Blocks that take several rows round them as blocks of one row do. test_cuda_packed
+// checks those against numbers in double.
+static void test_many_rounded_rows(void **state) {
+    static const uint32_t inputs[] = {128, 2048, 2560, 4096, CUDA_E4M3_MANY_INPUTS};
+    if (!cuda_backend_of(((const struct device_pair *)*state)->device)->info.encode_tensor_map) {
+        skip();
+    }
+    for (size_t i = 0; i < ARRAY_LEN(inputs); i++) {
+        uint32_t rows = inputs[i] == 128 ? 6000 : CUDA_E4M3_MANY_ROWS + 13;
+        check_rounded(*state, rows, inputs[i], true);
+        check_rounded(*state, rows, inputs[i], false);
+    }
+    check_rounded(*state, CUDA_E4M3_MANY_ROWS, 1040, false); // no multiple of 128
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cublas),
@@ -177,6 +292,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_gated),
         cmocka_unit_test(test_gated_tile_after_tile),
         cmocka_unit_test(test_fused_of_large_matrices),
+        cmocka_unit_test(test_many_rounded_rows),
     };
     return device_pair_run(argc, argv, "cuda linear ways", tests, ARRAY_LEN(tests));
 }

@@ -23,6 +23,10 @@ enum {
     CUDA_E4M3_ROWS_LARGE = 33, // scales of blocks, >= CUDA_E4M3_LARGE weights
     CUDA_E4M3_ROWS_DEEP = 9, // scales of blocks, >= CUDA_E4M3_DEEP inputs
     CUDA_E4M3_ROWS_NOT_PLAIN = 257, // codes are written as plain rows first
+    // Of x behind a norm: from so many on blocks take several rows (linear/round_rows.cu), if a row
+    // has no more than so many inputs.
+    CUDA_E4M3_MANY_ROWS = 2048,
+    CUDA_E4M3_MANY_INPUTS = 16384,
     CUDA_E4M3_LARGE = 64 << 20, // weights
     CUDA_E4M3_DEEP = 8192, // inputs
 };
