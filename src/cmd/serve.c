@@ -164,6 +164,8 @@ static const char epilogue[] =
     "SIGTERM and Ctrl-C end it: requests in work go on until --shutdown-timeout, new\n"
     "ones are refused. A second signal ends it at once.\n"
     "\n"
+    "Here --target-itl is auto unless it is given.\n"
+    "\n"
     "Example:\n"
     "  nanovllm serve -m Qwen3-0.6B\n"
     "  curl http://127.0.0.1:8000/v1/chat/completions \\\n"
@@ -441,6 +443,7 @@ int cmd_serve(int argc, char **argv) {
                           .shutdown_timeout = 30,
                           .ping_interval = 15,
                           .start = clock_seconds()};
+    serve.engine_options.target_itl = "auto"; // streams wait for their tokens
     const struct option_group groups[] = {
         {.title = "Server", .row = own_option, .target = &serve},
         {.title = "Names and keys (each may be given several times)",

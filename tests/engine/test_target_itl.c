@@ -192,6 +192,22 @@ static void test_what_is_refused(void **state) {
     expect_refusal("40", "prefill-first", "schedule is prefill-first: only mixed");
 }
 
+// It is a server's default, so a schedule that has no parts must not refuse it.
+static void test_auto_is_off_where_there_are_no_parts(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    options.target_itl = "auto";
+    options.schedule = "prefill-first";
+    options.enable_prefix_caching = 0;
+    struct watch watch = {0};
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_error error = {0};
+    if (nvllm_engine_observe(engine, take_step, &watch, &error)) fail_msg("%s", error.message);
+    run_pair(engine, &watch, false, NUM_TOKENS);
+    nvllm_engine_destroy(engine);
+    assert_int_equal(watch.num_parts, 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompts_beside_decodes_are_divided),
@@ -199,6 +215,7 @@ int main(void) {
         cmocka_unit_test(test_parts_fit_into_the_target),
         cmocka_unit_test(test_a_target_that_is_missed_is_told_once),
         cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_auto_is_off_where_there_are_no_parts),
     };
     return cmocka_run_group_tests_name("target_itl", tests, NULL, NULL);
 }

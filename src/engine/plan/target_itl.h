@@ -7,8 +7,8 @@
 #include "engine/schedule/pacer.h"
 #include "nanovllm.h"
 
-// ERR_UNSUPPORTED: the schedule runs prompts and decodes in steps of
-// their own, which no part of a prompt can shorten.
+// ERR_UNSUPPORTED: there is a target, but the schedule runs prompts and decodes in steps of their
+// own, which no part of a prompt can shorten. There auto is off.
 MUST_USE enum status target_itl_read(struct pace_options *out,
                                      const struct nvllm_engine_options *options, struct err *err);
 // Logs that steps take `seconds` even with the shortest parts of prompts, longer than the target.

@@ -79,15 +79,15 @@ static uint32_t num_rows(const struct step_work *work) {
     return work->num_prompt_tokens + work->num_decodes;
 }
 
-// PACER_CLASSES: none, as always without a target.
-static uint32_t class_of(const struct pacer *pacer, const struct step_work *work) {
-    if (!work->num_prompt_tokens || pacer->options.pace != PACE_TARGET) return PACER_CLASSES;
+// PACER_CLASSES: none.
+static uint32_t class_of(const struct step_work *work) {
+    if (!work->num_prompt_tokens) return PACER_CLASSES;
     uint32_t class = (num_rows(work) - 1) / PACER_ROWS;
     return class < PACER_CLASSES ? class : PACER_CLASSES;
 }
 
 static double extra_of(const struct pacer *pacer, const struct step_work *work) {
-    uint32_t class = class_of(pacer, work);
+    uint32_t class = class_of(work);
     if (class == PACER_CLASSES) return 0;
     if (pacer->classes[class].num_measured) return pacer->classes[class].extra;
     // Not measured: not less than of the next smaller class.
@@ -100,7 +100,7 @@ double pacer_predict(const struct pacer *pacer, const struct step_work *work) {
 }
 
 static void learn_extra(struct pacer *pacer, const struct step_work *work, double seconds) {
-    uint32_t index = class_of(pacer, work);
+    uint32_t index = class_of(work);
     double fit = fit_of(pacer, work), left = seconds - fit;
     if (index == PACER_CLASSES || seconds > extra_most * fit || fit > extra_most * seconds) return;
     struct pacer_class *own = &pacer->classes[index];
@@ -189,7 +189,7 @@ double pacer_measure(struct pacer *pacer, const struct step_work *work, double s
     // counts as one of many.
     double scale = seconds > predicted ? seconds : predicted;
     struct pacer_equations *equations = &pacer->equations[work->num_prompt_tokens > 0];
-    uint32_t class = class_of(pacer, work);
+    uint32_t class = class_of(work);
     bool is_new = class < PACER_CLASSES && !pacer->classes[class].num_measured;
     bool differs = seconds >= changed * predicted || predicted >= changed * seconds;
     double change = predicted > 0 && !is_new ? learn_change(equations, seconds / predicted) : 1;
@@ -207,7 +207,10 @@ double pacer_measure(struct pacer *pacer, const struct step_work *work, double s
     solve(pacer, work->num_prompt_tokens || change != 1 ? num_sweeps : num_sweeps_decodes);
     if (!work->num_prompt_tokens) return 0;
     if (is_new || !differs) learn_extra(pacer, work, seconds);
-    if (predicted > 0 && work->num_decodes) learn_excess(pacer, seconds / predicted);
+    // A step that was not sized for the target may take longer than expected and still be within
+    // it. That needs no margin.
+    bool is_over = seconds > pacer->options.target_seconds;
+    if (predicted > 0 && work->num_decodes) learn_excess(pacer, is_over ? seconds / predicted : 1);
     if (change > 1) pacer->excess = 1; // what was above the fit was the change
     if (work->num_prompt_tokens > pacer->most_measured) {
         pacer->most_measured = work->num_prompt_tokens;
@@ -263,7 +266,7 @@ static uint32_t budget_of_target(const struct pacer *pacer, const struct step_wo
         if (!num_tokens) continue;
         struct step_work with = with_prompt(work, start, num_tokens);
         double seconds = pacer_predict(pacer, &with), rate = with.num_prompt_tokens / seconds;
-        uint32_t class = class_of(pacer, &with);
+        uint32_t class = class_of(&with);
         bool is_new = class < PACER_CLASSES && !pacer->classes[class].num_measured;
         if (is_new && seconds >= try_share * target) rate = HUGE_VAL;
         if (rate < best_rate) continue;
@@ -273,22 +276,45 @@ static uint32_t budget_of_target(const struct pacer *pacer, const struct step_wo
     return best;
 }
 
-// With n tokens in each part, a prompt token takes each + fixed / n seconds. That is to be at most
-// `slower` times each + fixed / N, with N tokens in each part of unpaced steps.
+// Prompt tokens a second of a step.
+static double rate_of(const struct pacer *pacer, const struct step_work *work, uint32_t start,
+                      uint32_t num_tokens) {
+    struct step_work with = with_prompt(work, start, num_tokens);
+    return with.num_prompt_tokens / pacer_predict(pacer, &with);
+}
+
+// The fewest tokens from least to `most`, all in one class, with which prompts run at that rate, as
+// they do with `most`.
+static uint32_t least_at_rate(const struct pacer *pacer, const struct step_work *work,
+                              uint32_t start, uint32_t least, uint32_t most, double rate) {
+    while (least < most) {
+        uint32_t middle = least + (most - least) / 2;
+        if (rate_of(pacer, work, start, middle) >= rate) {
+            most = middle;
+        } else {
+            least = middle + 1;
+        }
+    }
+    return least;
+}
+
+// As with the target, or longer, so that prompts take `slower` times as long as in unpaced steps at
+// most.
 static uint32_t budget_of_auto(const struct pacer *pacer, const struct step_work *work,
                                uint32_t start, uint32_t most) {
-    struct step_work token = {0};
-    step_work_add_prompt(&token, start, 1);
-    double extra = pacer->costs[CONSTANT] + pacer->costs[HAS_PROMPT];
-    double each = pacer_predict(pacer, &token) - extra;
-    double fixed = seconds_alone(pacer, work) + pacer->costs[HAS_PROMPT];
+    const struct step_work alone = {.num_decodes = work->num_decodes,
+                                    .decode_context = work->decode_context};
     uint32_t longest = pacer->max_num_tokens - work->num_decodes;
-    double shortest = fixed / ((slower - 1) * each + slower * fixed / longest);
-    if (!(shortest < longest)) shortest = longest;
-    uint32_t num_tokens = (uint32_t)shortest + 1, used = work->num_prompt_tokens;
-    num_tokens = num_tokens > used ? num_tokens - used : 0;
-    if (num_tokens >= most) return most;
-    return num_tokens < 4 * PACER_STEP ? num_tokens : num_tokens - num_tokens % PACER_STEP;
+    double enough = rate_of(pacer, &alone, start, longest) / slower;
+    uint32_t end = budget_of_target(pacer, work, start, most);
+    if (end == most || rate_of(pacer, work, start, end) >= enough) return end;
+    for (uint32_t begin; end < most;) {
+        begin = end + 1;
+        end = class_end(work, end, most);
+        if (rate_of(pacer, work, start, end) < enough) continue;
+        return least_at_rate(pacer, work, start, begin, end, enough);
+    }
+    return most;
 }
 
 uint32_t pacer_budget(const struct pacer *pacer, const struct step_work *work, uint32_t start,

@@ -21,9 +21,9 @@
  * - a target: the step takes at most so long. Of all sizes that do, it is the one with the most
  *   prompt tokens a second. Where decodes alone take nearly that long, it takes a quarter longer
  *   than they do.
- * - auto: parts are as short as they can be while a long prompt takes at most SLOWER times as long
- *   as in steps of max_num_batched_tokens. What a step costs besides its prompt tokens is paid for
- *   each part, so this is the shortest part for which that is small.
+ * - auto: the same, but a long prompt takes at most SLOWER times as long as in steps of
+ *   max_num_batched_tokens, by the fit. What a step costs besides its prompt tokens is paid for
+ *   each part. Where that is much, parts are as long as that demands, and steps take longer.
  *
  * A step never runs more than twice as many prompt tokens as any step that was measured, so the fit
  * is not trusted far from what it has seen. A part has part_min tokens or more, so a prompt always
@@ -46,7 +46,7 @@ enum pace { PACE_OFF, PACE_AUTO, PACE_TARGET };
 
 struct pace_options {
     enum pace pace;
-    double target_seconds; // of a step; with PACE_TARGET
+    double target_seconds; // of a step
     uint32_t part_min; // fewest tokens of a part, unless fewer are left
 };
 
@@ -75,7 +75,8 @@ struct pacer {
         uint32_t num_measured; // until they are many
     } classes[PACER_CLASSES];
     uint32_t num_missed; // steps in a row that even the shortest part made longer than the target
-    double excess; // the share of steps that take longer than this times the fit is small
+    // The share of steps that take longer than the target, and than this times the fit, is small.
+    double excess;
 };
 
 void pacer_init(struct pacer *pacer, const struct pace_options *options, uint32_t max_num_tokens);
