@@ -3,6 +3,7 @@
 #include "engine/draft/draft_index.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/cmocka_all.h"
@@ -100,11 +101,32 @@ static void test_nothing_matches(void **state) {
     assert_int_equal(draft_index_init(&index, 8, 4, 3, NULL), ERR_INVALID);
 }
 
+// The tables of a long context stay small, because each request clears its own. Matches are found.
+static void test_a_long_text(void **state) {
+    (void)state;
+    enum { LONG = 60000, PLACE = 1000, LEN = 16 };
+    int32_t *tokens = malloc(LONG * sizeof *tokens), draft[NUM_DRAFT];
+    uint64_t random = 1;
+    assert_non_null(tokens);
+    for (int i = 0; i < LONG; i++) tokens[i] = (int32_t)(next_random(&random) % 50000);
+    memcpy(tokens + LONG - LEN, tokens + PLACE, LEN * sizeof *tokens);
+    struct draft_index index;
+    uint32_t len;
+    assert_int_equal(draft_index_init(&index, 1 << 20, 1, LEN, NULL), OK);
+    assert_true(sizeof *index.heads << index.num_bits <= 64 << 10);
+    assert_int_equal(draft_index_find(&index, tokens, LONG, draft, NUM_DRAFT, &len), NUM_DRAFT);
+    assert_int_equal(len, LEN);
+    assert_memory_equal(draft, tokens + PLACE + LEN, sizeof draft);
+    draft_index_fini(&index);
+    free(tokens);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_longest_match),
         cmocka_unit_test(test_a_repetition_goes_on),
         cmocka_unit_test(test_nothing_matches),
+        cmocka_unit_test(test_a_long_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
