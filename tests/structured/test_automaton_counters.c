@@ -143,6 +143,8 @@ static void counted_kinds(void **state) {
                                         "\xc3\xa9.",
                                         "a b a",
                                         "aba1b",
+                                        "ca\"",
+                                        "ac\\\\c\",",
                                         "aaaaa",
                                         "ab.ab.ab",
                                         "@@",
@@ -165,7 +167,10 @@ static void counted_kinds(void **state) {
                                            "([^.]{1,40}|[a-m]{1,41})[.]",
                                            "[a-z]{3}1b*",
                                            "[^.]+",
-                                           "[ab]{2,38}"};
+                                           "[ab]{2,38}",
+                                           "[^1]{3,9}",
+                                           "[^1]{5,9}",
+                                           "[^1]{0,12}"};
     uint64_t random = 5;
     struct vocabulary *vocabulary = fixture_vocabulary(texts, ARRAY_LEN(texts));
     for (size_t i = 0; i < 4 * ARRAY_LEN(patterns); i++) {

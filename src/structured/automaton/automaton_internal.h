@@ -99,6 +99,7 @@ struct mask {
     uint32_t num_ids; // more tokens
     uint32_t *ids; // [num_ids]
     uint32_t *words; // all of the mask instead, or NULL
+    uint32_t base; // a mask that has more of the tokens, + 1; 0: none
     bool any;
 };
 
@@ -209,11 +210,16 @@ uint32_t states_begin(struct automaton *automaton, uint32_t pc);
 uint32_t states_step(struct automaton *automaton, uint32_t state, uint32_t class);
 // The same, remembered.
 uint32_t states_step_row(struct automaton *automaton, uint32_t state, uint32_t class);
+// `state` with this expression in place of its only one.
+uint32_t states_replace(struct automaton *automaton, uint32_t state, uint32_t expr);
 // A state with the same mask, in which long counters are forgotten, so that many states share it.
 // It holds for the bytes of one token only.
 uint32_t states_loosen(struct automaton *automaton, uint32_t state);
 
 struct plain automaton_plain(struct automaton *automaton, uint32_t state);
+// Inside a JSON string that counts characters of a set: the state, with a smaller counter, that
+// allows the same tokens that are not plain. The state itself where there is none.
+uint32_t automaton_shorten(struct automaton *automaton, uint32_t state);
 // Fills a new row: which classes follow alike.
 bool states_make_row(struct automaton *automaton, uint32_t state);
 

@@ -79,7 +79,9 @@ static void write(const struct automaton *automaton, const struct mask *mask, ui
         return;
     }
     vocabulary_write_plain(vocabulary, mask->plain_chars, mask->plain_kinds, words);
-    set_bits(words, mask->ids, mask->num_ids);
+    if (mask->base) mask = &automaton->masks[mask->base - 1];
+    if (!mask->words) set_bits(words, mask->ids, mask->num_ids);
+    for (uint32_t i = 0; mask->words && i < vocabulary->num_words; i++) words[i] |= mask->words[i];
 }
 
 // Memory for the ids and paths of a walk; with the first mask.
@@ -131,10 +133,10 @@ static void add_twins(struct automaton *automaton) {
 }
 
 // The mask of a state, into `mask`, with words where it has many ids.
-static bool make_mask(struct automaton *automaton, uint32_t state, struct mask *mask) {
+static bool make_mask(struct automaton *automaton, uint32_t state, struct plain plain,
+                      struct mask *mask) {
     enum { IDS_MAX = 400 }; // setting more bits takes longer than copying the words
     const struct vocabulary *vocabulary = automaton->vocabulary;
-    struct plain plain = automaton_plain(automaton, state);
     bool mixed = plain.chars == PLAIN_MIXED;
     automaton->num_ids = 0;
     if (mixed) {
@@ -175,30 +177,55 @@ static bool make_mask(struct automaton *automaton, uint32_t state, struct mask *
     return true;
 }
 
+// The number of the state's mask, which is made where there is none. NO_MASK: it failed.
+static uint32_t find_mask(struct automaton *automaton, uint32_t state) {
+    struct exprs *exprs = automaton->exprs;
+    uint32_t shortened = state, base = NO_MASK;
+    struct mask mask = {0};
+    if (automaton->states[state].mask != NO_MASK) return automaton->states[state].mask;
+    if (!prepare(automaton)) return NO_MASK;
+    struct plain plain = automaton_plain(automaton, state);
+    // A counter whose kinds of characters are known: only plain tokens tell it from a smaller one.
+    if (plain.chars != PLAIN_MIXED && automaton->states[state].free.known) {
+        shortened = automaton_shorten(automaton, state);
+    }
+    if (shortened != state) {
+        base = find_mask(automaton, shortened);
+        if (base == NO_MASK) return NO_MASK;
+    } else if (automaton->mask_bytes > automaton->mask_bytes_max) {
+        drop_masks(automaton);
+    }
+    if (exprs->err.status || !exprs_grow(exprs, &automaton->masks, &automaton->masks_capacity,
+                                         automaton->num_masks + 1, sizeof mask)) {
+        return NO_MASK;
+    }
+    if (base != NO_MASK) {
+        mask = (struct mask){.plain_chars = plain.kinds ? plain.chars : 0,
+                             .plain_kinds = plain.kinds,
+                             .any = automaton->masks[base].any,
+                             .base = base + 1};
+        automaton->mask_bytes += sizeof mask;
+    } else if (!make_mask(automaton, state, plain, &mask)) {
+        exprs_fail(exprs, ERR_NOMEM, "out of memory: structured output");
+        return NO_MASK;
+    }
+    automaton->stats.num_masks_made++;
+    automaton->masks[automaton->num_masks] = mask;
+    automaton->states[state].mask = automaton->num_masks;
+    return automaton->num_masks++;
+}
+
 bool automaton_write_mask(struct automaton *automaton, uint32_t state, uint32_t *words) {
     const struct vocabulary *vocabulary = automaton->vocabulary;
-    struct exprs *exprs = automaton->exprs;
     automaton->stats.num_masks++;
-    uint32_t loose = states_loosen(automaton, state);
-    if (automaton->states[loose].mask == NO_MASK) {
+    uint32_t loose = states_loosen(automaton, state), number = automaton->states[loose].mask;
+    if (number == NO_MASK) {
         double began = clock_seconds();
-        struct mask mask = {0};
-        if (!prepare(automaton)) return false;
-        if (automaton->mask_bytes > automaton->mask_bytes_max) drop_masks(automaton);
-        if (!exprs_grow(exprs, &automaton->masks, &automaton->masks_capacity,
-                        automaton->num_masks + 1, sizeof mask)) {
-            return false;
-        }
-        if (!make_mask(automaton, loose, &mask)) {
-            exprs_fail(exprs, ERR_NOMEM, "out of memory: structured output");
-            return false;
-        }
-        automaton->masks[automaton->num_masks] = mask;
-        automaton->states[loose].mask = automaton->num_masks++;
-        automaton->stats.num_masks_made++;
+        number = find_mask(automaton, loose);
         automaton->stats.mask_seconds += clock_seconds() - began;
+        if (number == NO_MASK) return false;
     }
-    const struct mask *mask = &automaton->masks[automaton->states[loose].mask];
+    const struct mask *mask = &automaton->masks[number];
     write(automaton, mask, words);
     if (automaton->states[state].can_end) {
         for (uint32_t i = 0; i < vocabulary->num_ending; i++) {

@@ -385,37 +385,70 @@ static bool find_counted(const struct automaton *automaton, uint32_t state, stru
     return node.kind == EXPR_KIND_REPEAT;
 }
 
+// The expression of such a state.
+static uint32_t counted_expr(struct automaton *automaton, const struct counted *counted,
+                             uint32_t min, uint32_t max) {
+    struct exprs *exprs = automaton->exprs;
+    uint32_t text = expr_json_content(exprs, expr_repeat(exprs, counted->set, min, max));
+    return expr_concat(exprs, text, counted->tail);
+}
+
 // Whether the state is that of `counted` behind one character.
 static bool is_next(struct automaton *automaton, uint32_t state, const struct counted *counted) {
-    struct exprs *exprs = automaton->exprs;
     struct state at = automaton->states[state];
+    uint32_t min = counted->min ? counted->min - 1 : 0;
     uint32_t max = counted->max == EXPR_FOREVER ? counted->max : counted->max - 1;
-    uint32_t rest = expr_repeat(exprs, counted->set, counted->min ? counted->min - 1 : 0, max);
-    uint32_t next = expr_concat(exprs, expr_json_content(exprs, rest), counted->tail);
-    return at.len == 1 && automaton->threads[at.first].expr == next &&
+    return at.len == 1 &&
+           automaton->threads[at.first].expr == counted_expr(automaton, counted, min, max) &&
            automaton->threads[at.first].stacks == counted->thread.stacks;
+}
+
+// No token but a plain one can tell counters apart that are larger than those that it may take.
+uint32_t automaton_shorten(struct automaton *automaton, uint32_t state) {
+    struct counted counted;
+    uint32_t most = automaton->vocabulary->rest_chars_max + 1;
+    if (!find_counted(automaton, state, &counted)) return state;
+    uint32_t min = counted.min < most ? counted.min : most;
+    uint32_t max = counted.max < most || counted.max == EXPR_FOREVER ? counted.max : most;
+    if (min == counted.min && max == counted.max) return state;
+    return states_replace(automaton, state, counted_expr(automaton, &counted, min, max));
 }
 
 // If each character that may follow leads to the same counter with one less, it is so behind it
 // too: then the counter's end is known without a step to it. False: it is otherwise.
-static bool follow_counted(struct automaton *automaton, uint32_t state) {
-    struct counted counted;
+static bool find_counted_kinds(struct automaton *automaton, uint32_t state,
+                               const struct counted *counted, struct free_chain *chain) {
     struct frontier to = {.len = 0};
-    if (!find_counted(automaton, state, &counted)) return false;
     follow(automaton, state, ALL_KINDS, &to);
     if (automaton->exprs->err.status || to.many || to.len != 1) return false;
-    if (!is_next(automaton, to.states[0], &counted)) return false;
-    struct free_chain chain = {.kinds = (uint16_t)(to.alive & ~to.dead & ALL_KINDS),
-                               .walked = (uint16_t)(to.alive & to.dead & ALL_KINDS),
-                               .known = true,
-                               .most = counted.max == EXPR_FOREVER ? PLAIN_ALL : counted.max};
-    struct plain plain = {.kinds = chain.kinds, .chars = chain.most, .known = true};
-    if (chain.walked) {
-        plain = (struct plain){
-            .kinds = chain.kinds, .walked = chain.walked, .chars = PLAIN_MIXED, .known = true};
+    if (!is_next(automaton, to.states[0], counted)) return false;
+    *chain = (struct free_chain){.kinds = (uint16_t)(to.alive & ~to.dead & ALL_KINDS),
+                                 .walked = (uint16_t)(to.alive & to.dead & ALL_KINDS),
+                                 .known = true};
+    return true;
+}
+
+// What holds for a smaller counter holds for this one, but for the number of characters.
+static bool follow_counted(struct automaton *automaton, uint32_t state) {
+    struct counted counted, shorter;
+    struct free_chain chain;
+    if (!find_counted(automaton, state, &counted)) return false;
+    uint32_t shortened = automaton_shorten(automaton, state);
+    if (!find_counted(automaton, shortened, &shorter)) return false;
+    chain = automaton->states[shortened].free;
+    bool is_known = chain.known && automaton->states[shortened].plain.known;
+    if (!is_known && !find_counted_kinds(automaton, shortened, &shorter, &chain)) return false;
+    const uint32_t states[] = {shortened, state}, most[] = {shorter.max, counted.max};
+    for (int i = 0; i < 2; i++) {
+        struct plain plain = {.kinds = chain.kinds, .known = true};
+        plain.chars = chain.most = most[i] == EXPR_FOREVER ? PLAIN_ALL : most[i];
+        if (chain.walked) {
+            plain.walked = chain.walked;
+            plain.chars = PLAIN_MIXED;
+        }
+        automaton->states[states[i]].plain = plain;
+        automaton->states[states[i]].free = chain;
     }
-    automaton->states[state].plain = plain;
-    automaton->states[state].free = chain;
     return true;
 }
 

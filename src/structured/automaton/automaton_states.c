@@ -253,6 +253,21 @@ uint32_t states_step(struct automaton *automaton, uint32_t id, uint32_t class) {
     return automaton->exprs->err.status ? AUTOMATON_DEAD : intern_made(automaton);
 }
 
+uint32_t states_replace(struct automaton *automaton, uint32_t id, uint32_t expr) {
+    struct state state = automaton->states[id];
+    struct thread thread = {.expr = expr, .stacks = automaton->threads[state.first].stacks};
+    begin(automaton);
+    automaton->made_can_end = state.can_end;
+    automaton->made_item_begins = state.item_begins;
+    if (!exprs_grow(automaton->exprs, &automaton->made, &automaton->made_capacity, 1,
+                    sizeof thread)) {
+        return id;
+    }
+    automaton->made[automaton->made_len++] = thread;
+    uint32_t made = intern_made(automaton);
+    return automaton->exprs->err.status ? id : made;
+}
+
 uint32_t states_loosen(struct automaton *automaton, uint32_t id) {
     struct state state = automaton->states[id];
     if (state.loose) return state.loose - 1;

@@ -115,6 +115,31 @@ static enum status find_kinds_below(struct vocabulary *vocabulary, struct err *e
     return OK;
 }
 
+// How many characters a token may take that begins inside of a JSON string, until it ends or closes
+// the string; 0 where it cannot stand there.
+static uint32_t count_string_chars(const unsigned char *bytes, uint32_t len) {
+    uint32_t num_chars = 0;
+    for (uint32_t i = 0; i < len && bytes[i] != '"'; i++) {
+        if (bytes[i] < 0x20 || bytes[i] == 0xff) return 0; // a name begins with FF
+        if ((bytes[i] & 0xc0) != 0x80) num_chars++;
+        if (bytes[i] != '\\') continue;
+        bool is_escape = ++i == len || (bytes[i] && strchr("\"\\/bfnrtu", bytes[i]));
+        if (!is_escape) return 0;
+    }
+    return num_chars;
+}
+
+static void find_rest_chars(struct vocabulary *vocabulary) {
+    unsigned char path[VOCABULARY_TOKEN_BYTES_MAX + 3]; // [depth]
+    for (uint32_t i = 0; i < vocabulary->rest.num_nodes; i++) {
+        struct vocabulary_node node = vocabulary->rest.nodes[i];
+        path[node.depth] = node.byte;
+        if (node.token == VOCABULARY_NO_TOKEN) continue;
+        uint32_t num_chars = count_string_chars(path, node.depth + 1u);
+        if (num_chars > vocabulary->rest_chars_max) vocabulary->rest_chars_max = num_chars;
+    }
+}
+
 static enum status find_quotes_below(struct vocabulary *vocabulary, struct err *err) {
     const struct vocabulary_tree *tree = &vocabulary->rest;
     bool *below = malloc((tree->num_nodes + 1) * sizeof *below);
@@ -386,6 +411,7 @@ enum status vocabulary_create(struct vocabulary **out, const struct vocabulary_t
     if (!status) status = find_quotes_below(vocabulary, err);
     if (!status) status = find_lists(vocabulary, err);
     if (status) goto fail;
+    find_rest_chars(vocabulary);
     find_roots(vocabulary);
     free(keys);
     *out = vocabulary;

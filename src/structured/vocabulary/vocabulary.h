@@ -71,6 +71,7 @@ struct vocabulary {
     bool strips_blank; // whoever reads a text gets it without one blank at its start
     uint32_t token_bytes_max; // of the longest token
     struct vocabulary_tree all, rest; // rest: the tokens that are not plain
+    uint32_t rest_chars_max; // in a JSON string a token of `rest` takes no more characters
     uint32_t roots[256]; // nodes of `all` of a token's first byte, or VOCABULARY_NO_ROOT
     uint16_t *kinds_below; // [all.num_nodes] kinds (bits) of characters of the branch's tokens
     bool *quotes_below; // [rest.num_nodes] some token of the branch has a quote or a backslash
