@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -40,6 +41,30 @@ def read_all(connection):
 def reset(connection):
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
+
+
+class Pacing(unittest.TestCase):
+    def num_long_steps(self, *flags):
+        """Of those that run a prompt of 1,500 tokens beside a stream, the steps of more than 1,024."""
+        server = Server("--log", "none", "--no-enable-prefix-caching", *flags)
+        try:
+            stream = begin(server, {**LONG, "stream": True})
+            got = b""
+            while b"data: " not in got:
+                got += stream.recv(4096)
+            prompt = [300 + 7 * i % 200 for i in range(1500)]
+            status, _ = server.post(PATH, {"prompt": prompt, "max_tokens": 1})
+            self.assertEqual(status, 200)
+            _, _, text = server.request("GET", "/metrics")
+            reset(stream)
+        finally:
+            server.stop()
+        counts = dict(re.findall(r'iteration_tokens_total_bucket{[^}]*le="([^"]*)"} (\d+)', text.decode()))
+        return int(counts["+Inf"]) - int(counts["1024"] if "1024" in counts else counts["1024.0"])
+
+    def test_long_prompts_are_in_parts_unless_that_is_off(self):
+        self.assertEqual(self.num_long_steps(), 0)
+        self.assertEqual(self.num_long_steps("--target-itl", "off"), 1)
 
 
 class Clients(ServerTest):
