@@ -34,6 +34,7 @@
 #include "backend/recurrent.h"
 #include "backend/row_args.h"
 #include "backend/sample_args.h"
+#include "backend/shared_prefix.h"
 #include "backend/weight_format.h"
 #include "base/byte_source.h"
 #include "base/dtype.h"
@@ -124,8 +125,7 @@ struct experts_spec {
  * cache, and each has slots and block tables of its own. The op of a layer finds those of its group
  * by step_slots and step_tables.
  *
- * nano-vllm: the global Context; query_start is cu_seqlens_q, and context_len has what cu_seqlens_k
- * has. */
+ * nano-vllm: the global Context. query_start is cu_seqlens_q; cu_seqlens_k has context_len. */
 struct step {
     uint32_t num_tokens, num_seqs;
     uint32_t num_logits; // rows whose logits are wanted
@@ -165,6 +165,7 @@ struct step {
     // Results of the previous step. Tokens below 0 refer to them, so that a step can be launched
     // before the host has read those token ids. NULL: no token refers to them.
     const struct sample_result *previous;
+    struct shared_prefixes shared;
 };
 
 static inline int32_t *step_slots(const struct step *step, uint32_t kv_group) {
@@ -306,6 +307,8 @@ struct backend_ops {
     size_t (*kv_cache_workspace_bytes)(const struct backend *backend,
                                        const struct kv_cache_spec *spec);
 
+    // Optional: whether steps over such a cache gain by shared_prefix.h.
+    bool (*shares_prefixes)(const struct backend *backend, const struct kv_cache_spec *spec);
     void (*update_tables)(struct backend *backend, const struct update_tables_args *args);
     void (*embed)(struct backend *backend, const struct embed_args *args);
     void (*rms_norm)(struct backend *backend, const struct rms_norm_args *args);
@@ -331,7 +334,7 @@ struct backend_ops {
 };
 
 // For a device that runs beside the host and has its own memory. Without this group ops are done
-// when they return, and any host memory can be copied from and to.
+// when they return, and copies take any host memory.
 struct backend_queue {
     // Host memory for copies to and from the device that do not stop the host, 64-byte aligned,
     // zeroed.

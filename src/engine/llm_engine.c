@@ -45,6 +45,7 @@ static enum status create_inflight_steps(struct llm_engine *engine, struct err *
                        engine->plan.config.vocab_size, block, err);
         if (status) return status;
         inflight->batch.forms_are_late = engine->plan.is_async;
+        inflight->batch.shares_prefixes = model_runner_shares_prefixes(&engine->plan.runner);
     }
     return OK;
 }

@@ -272,9 +272,10 @@ static void test_the_largest_step_fits(void **state) {
         batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 0);
         check(&f, NUM_SEQS);
         // Each sequence's last token is no row of its prompt, and no row is behind a draft; a mask
-        // begins at a multiple of its size.
-        size_t missing = NUM_SEQS * (sizeof(struct sample_row) + sizeof(int32_t) +
-                                     DRAFT_TOKENS_MAX * sizeof(struct sample_bias));
+        // begins at a multiple of its size. No prefix is shared.
+        size_t missing =
+            NUM_SEQS * (sizeof(struct sample_row) + sizeof(int32_t) +
+                        DRAFT_TOKENS_MAX * sizeof(struct sample_bias) + 2 * sizeof(int32_t));
         size_t slack = NUM_SEQS * sizeof(struct sample_bias) + f.mask_words * sizeof(uint32_t);
         assert_true(f.batch.header->size_bytes <= f.batch.capacity_bytes);
         assert_true(f.batch.header->size_bytes + missing + slack >= f.batch.capacity_bytes);
@@ -396,6 +397,62 @@ static void test_a_step_has_only_what_changed_in_tables(void **state) {
     assert_int_equal(steady_bytes[0], steady_bytes[1]);
 }
 
+// Decodes of five sequences share two blocks, whose third the step writes. Sequence 2 has others, and
+// the last one has a prompt's chunk, or one draft, which makes it two rows.
+static void check_shared(uint32_t num_last_tokens, uint32_t num_drafts) {
+    static const uint32_t num_tokens[NUM_SEQS] = {12, 12, 12, 12, 12};
+    bool is_prompt = num_last_tokens > 1 + num_drafts;
+    uint32_t padded = is_prompt ? 0 : PADDED_SEQS,
+             num_shared = 3 + (is_prompt ? 0 : 1 + num_drafts);
+    struct fixture f;
+    init(&f, 1000, num_tokens);
+    f.limits.max_num_seqs = PADDED_SEQS;
+    batch_fini(&f.batch, f.backend);
+    assert_int_equal(batch_init(&f.batch, f.backend, &f.limits, f.vocab_size, NULL, NULL), OK);
+    f.batch.splits_drafts = true;
+    f.batch.finder.limits = (struct shared_prefix_limits){2, 2 * BLOCK_SIZE, 1};
+    for (uint32_t i = 0; i < NUM_SEQS; i++) {
+        f.items[i].num_tokens = 1;
+        f.seqs[i]->num_computed_tokens = 11;
+        if (i == 2) continue;
+        memcpy(sequence_table(f.seqs[i], 0), sequence_table(f.seqs[0], 0),
+               BLOCKS_MAX * sizeof(uint32_t));
+    }
+    f.items[4].num_tokens = num_last_tokens;
+    f.items[4].num_drafts = num_drafts;
+    f.seqs[4]->num_computed_tokens = 12 - num_last_tokens;
+    add_mask(&f, 1); // behind the prefixes in the batch
+    batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, padded);
+    struct step step = batch_bind(f.batch.header, f.batch.header);
+    assert_int_equal(step.shared.num, 0); // nobody asked
+    f.batch.shares_prefixes = true;
+    batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, padded);
+    step = batch_bind(f.batch.header, f.batch.header);
+    assert_int_equal(step.shared.num, 1);
+    assert_int_equal(step.shared.list[0].first, 0);
+    assert_int_equal(step.shared.list[0].num_seqs, num_shared);
+    assert_int_equal(step.shared.list[0].num_positions, 2 * BLOCK_SIZE);
+    static const int32_t seqs[] = {0, 1, 3, 4, 5};
+    assert_memory_equal(step.shared.seqs, seqs, num_shared * sizeof *seqs);
+    for (uint32_t seq = 0, i = 0; seq < step.num_seqs; seq++) {
+        bool shares = i < num_shared && (uint32_t)seqs[i] == seq;
+        assert_int_equal(step.shared.prefix_of[seq], shares ? 0 : -1);
+        i += shares;
+    }
+    for (uint32_t k = 0; k < f.mask_words; k++) {
+        uint32_t at = (step.rows[1].mask - 1) * f.mask_words + k;
+        assert_int_equal(step.masks[at], 1u << 24 | k);
+    }
+    fini(&f);
+}
+
+static void test_shared_prefixes(void **state) {
+    (void)state;
+    check_shared(1, 0);
+    check_shared(3, 0);
+    check_shared(2, 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_find_what_is_theirs),
@@ -404,6 +461,7 @@ int main(void) {
         cmocka_unit_test(test_prompts_are_counted),
         cmocka_unit_test(test_the_largest_step_fits),
         cmocka_unit_test(test_padded_rows_keep_their_places),
+        cmocka_unit_test(test_shared_prefixes),
         cmocka_unit_test(test_a_step_has_only_what_changed_in_tables),
     };
     return cmocka_run_group_tests_name("batch", tests, NULL, NULL);

@@ -63,6 +63,7 @@ void mini_open(struct mini_engine *e, const struct nvllm_engine_options *options
     void *block = executor_batch(e->executor, 0);
     check(batch_init(&e->batch, e->plan.backend, limits, e->plan.config.vocab_size, block, &err),
           &err);
+    e->batch.shares_prefixes = model_runner_shares_prefixes(&e->plan.runner);
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     params.temperature = 0;
     params.repetition_penalty = 1;
@@ -123,6 +124,8 @@ static void step(struct mini_engine *e) {
     while (!model_runner_is_done(runner, 0)) (void)0;
     check(executor_wait(e->executor, 0, &results, &prompt_results, &err), &err);
     uint32_t num_logits = e->batch.header->num_logits;
+    uint32_t num_shared_seqs = e->batch.header->num_shared_seqs;
+    if (num_shared_seqs > e->most_shared_seqs) e->most_shared_seqs = num_shared_seqs;
     if (num_logits) {
         check(model_runner_read_logits(runner, e->step_logits, num_logits, &err), &err);
     }

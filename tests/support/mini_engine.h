@@ -17,6 +17,7 @@ struct mini_engine {
     struct batch batch;
     struct sampling greedy;
     float *step_logits; // [max_num_seqs][vocab]
+    uint32_t most_shared_seqs; // of a step so far: sequences that shared a prefix
 };
 
 struct mini_request {

@@ -400,6 +400,7 @@ static const struct backend_ops cuda_ops = {
     .kv_cache_destroy = cuda_kv_cache_destroy,
     .kv_cache_block_bytes = cuda_kv_cache_block_bytes,
     .kv_cache_workspace_bytes = cuda_kv_cache_workspace_bytes,
+    .shares_prefixes = cuda_shares_prefixes,
     .update_tables = cuda_update_tables,
     .embed = cuda_embed,
     .rms_norm = cuda_rms_norm,

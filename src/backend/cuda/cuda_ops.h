@@ -94,6 +94,7 @@ void cuda_kv_cache_destroy(struct backend *backend, struct kv_cache *cache);
 size_t cuda_kv_cache_block_bytes(const struct backend *backend, const struct kv_cache_spec *spec);
 size_t cuda_kv_cache_workspace_bytes(const struct backend *backend,
                                      const struct kv_cache_spec *spec);
+bool cuda_shares_prefixes(const struct backend *backend, const struct kv_cache_spec *spec);
 void cuda_attention_prepare(struct backend *backend, const struct attention_args *args);
 // Sets cuda->step's cluster_size and launches attention/plan.cu if they need
 // work lists.

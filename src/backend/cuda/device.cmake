@@ -12,6 +12,7 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/attention/prefill.cu
       backend/cuda/attention/prefill_sm90.cu
       backend/cuda/attention/prepare.cu
+      backend/cuda/attention/shared_sm90.cu
       backend/cuda/attention/update_tables.cu
       backend/cuda/copy.cu
       backend/cuda/attention/attention.c

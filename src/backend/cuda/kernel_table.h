@@ -31,6 +31,7 @@ enum cuda_kernel {
     KERNEL_DECODE,
     KERNEL_PREFILL_SM90,
     KERNEL_PREFILL,
+    KERNEL_SHARED, // attention/shared_sm90.cu
     KERNEL_FEW_TOKENS, // experts/few_tokens.cu
     KERNEL_SORTED, // experts/sort.cu, gemm.cu and combine.cu
     KERNEL_SORTED_SM90, // experts/sort.cu, spread.cu, gemm_sm90.cu and combine.cu
@@ -43,6 +44,7 @@ enum kernel_op {
     OP_LAYERS, // all layers of a step of decodes as one
     OP_DECODE, // attention of the sequences with one query token
     OP_PREFILL, // and of those with more
+    OP_SHARED, // attention of decodes over a prefix that they share
     OP_EXPERTS,
 };
 
@@ -61,6 +63,7 @@ enum kernel_feature {
     FEATURE_SINKS = 1 << 7,
     FEATURE_KV_GROUP = 1 << 8, // a KV group other than the first
     FEATURE_MIXED = 1 << 9, // OP_DECODE: the step has sequences with more query tokens too
+    FEATURE_SHARED = 1 << 13, // OP_DECODE: the step has decodes that share a prefix
     FEATURE_KV_CODES = 1 << 10, // the cache has 8-bit codes; OP_LAYERS has no kernel for them
     FEATURE_KV_SHAPES = 1 << 11, // the cache has layers of several shapes; likewise
 };

@@ -228,22 +228,28 @@ struct cuda_attention_plan {
     // in the block tables, first position, context_len, first position that is seen. A tile's row
     // is then where its sequence's position 0 would be, in blocks.
     int32_t *copies;
-    // [max_seqs][2], by the sequence's number in the step: for one that is cut into splits, its
-    // first slot in `partial` and number of slots
+    // [max_seqs][4], by the sequence's number in the step: for one that is cut into splits, its
+    // first slot in `partial` and number of slots; with shared_tiles also, for every decode, the
+    // same of its shared prefix
     int32_t *splits;
-    // [max_seqs][num_heads], likewise: splits that have finished; 0 between launches
+    // [max_seqs][num_heads], likewise: splits that have finished, of a prefix none; 0 between
+    // launches
     int32_t *arrived;
-    // [max_items][num_heads][head_dim + 2]: weighted values, maximum, sum of a split
+    // [max_items + max_shared_slots][num_heads][head_dim + 2]: weighted values, maximum, sum of a
+    // split
     float *partial;
     uint32_t max_seqs, max_items, max_tiles;
     uint32_t max_copies; // blocks of the cache's copy; 0: it has none
     uint32_t num_copies; // at most so many are in `copies`; 0: prompts are read from the cache
+    uint32_t max_shared_slots; // 0: the layers have no kernel for shared prefixes
     uint32_t tile_tokens; // query tokens of a tile
     // Of the layers that use the lists:
     uint32_t num_heads, num_kv_heads, head_dim;
     enum dtype kv_dtype;
     uint32_t window; // 0: none
     uint32_t extras; // FEATURE_SOFTCAP and FEATURE_SINKS (kernel_table.h)
+    // Tiles of an item of attention/shared_sm90.cu. 0: the lists have no shared prefixes.
+    uint32_t shared_tiles;
     bool has_layers; // a layer has used the lists, or will: it is the only shape
     bool can_copy; // such layers' prompts may be read from a copy
     bool is_current; // the lists are of the step that is being launched
@@ -337,6 +343,10 @@ void cuda_attention_copy_codes_launch(const struct attention_args *args,
 void cuda_attention_plan_launch(const struct step *step, const struct cuda_attention_plan *plan,
                                 uint32_t kv_group, const struct cuda_device_info *info,
                                 cudaStream_t stream);
+// Requires plan->shared_tiles > 0, and q that was prepared. Goes before cuda_attention_decode_launch.
+void cuda_attention_shared_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
+                                  const struct cuda_attention_plan *plan,
+                                  const struct cuda_device_info *info, cudaStream_t stream);
 // Fills in info->max_clusters.
 void cuda_attention_max_clusters(struct cuda_device_info *info);
 // Requires choice->cluster_size > 0.

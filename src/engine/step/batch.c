@@ -14,6 +14,10 @@ static void *take(char *base, size_t *offset, size_t count, size_t element_size)
     return p;
 }
 
+static size_t num_prefix_of(const struct batch_header *h) {
+    return h->num_shared ? h->num_seqs : 0;
+}
+
 struct step batch_bind(const struct batch_header *h, void *base) {
     struct step s = {
         .num_tokens = h->num_tokens,
@@ -27,7 +31,9 @@ struct step batch_bind(const struct batch_header *h, void *base) {
         .max_context_len = h->max_context_len,
         .num_prompts = h->num_prompts,
         .prompt_positions = h->prompt_positions,
+        .shared.num = h->num_shared,
     };
+    memcpy(s.shared.list, h->shared, sizeof s.shared.list);
     size_t at = 0;
     take(base, &at, 1, sizeof *h);
     s.tokens = take(base, &at, h->num_tokens, sizeof *s.tokens);
@@ -48,6 +54,8 @@ struct step batch_bind(const struct batch_header *h, void *base) {
     s.pool_index = take(base, &at, h->num_pooled, sizeof *s.pool_index);
     s.snapshot_token = take(base, &at, h->num_snapshots, sizeof *s.snapshot_token);
     s.snapshot_slot = take(base, &at, h->num_snapshots, sizeof *s.snapshot_slot);
+    s.shared.prefix_of = take(base, &at, num_prefix_of(h), sizeof *s.shared.prefix_of);
+    s.shared.seqs = take(base, &at, h->num_shared_seqs, sizeof *s.shared.seqs);
     return s;
 }
 
@@ -80,7 +88,8 @@ static size_t place_tail(struct batch_header *h, uint32_t mask_words) {
     if (h->num_biases) end = ((size_t)h->first_bias + h->num_biases) * sizeof(struct sample_bias);
     h->first_prompt = divide_up(end, sizeof(uint32_t));
     end += h->num_prompt_logits * (sizeof(int32_t) + sizeof(struct sample_row)) +
-           (h->num_pooled + 2 * (size_t)h->num_snapshots) * sizeof(int32_t);
+           (h->num_pooled + 2 * (size_t)h->num_snapshots + num_prefix_of(h) + h->num_shared_seqs) *
+               sizeof(int32_t);
     h->first_mask = divide_up(end, mask_bytes);
     if (h->num_masks) end = ((size_t)h->first_mask + h->num_masks) * mask_bytes;
     size_t size = tail_at(h) + end;
@@ -108,6 +117,8 @@ size_t batch_capacity_bytes(const struct step_limits *limits, uint32_t vocab_siz
         .num_prompt_logits = limits->max_num_tokens,
         .num_pooled = limits->max_num_tokens,
         .num_snapshots = limits->num_snapshots ? STEP_SNAPSHOTS_MAX : 0,
+        .num_shared = 1,
+        .num_shared_seqs = limits->max_num_seqs,
         .num_table_runs = (uint32_t)num_tables,
         .num_table_blocks = (uint32_t)num_table_blocks,
     };
@@ -128,8 +139,9 @@ enum status batch_init(struct batch *batch, struct backend *backend,
     batch->is_late = calloc(limits->max_num_seqs, sizeof *batch->is_late);
     batch->late_rows = calloc(limits->max_num_seqs, sizeof *batch->late_rows);
     if (!batch->is_late || !batch->late_rows) return err_nomem(err, "batch");
-    if (block) return OK;
-    enum status status = backend_alloc_host(backend, batch->capacity_bytes, &block, err);
+    enum status status = shared_prefix_finder_init(&batch->finder, limits->max_num_seqs, err);
+    if (status || block) return status;
+    status = backend_alloc_host(backend, batch->capacity_bytes, &block, err);
     batch->header = block;
     return status;
 }
@@ -138,6 +150,7 @@ void batch_fini(struct batch *batch, struct backend *backend) {
     if (batch->header && !batch->is_borrowed) backend_release_host(backend, batch->header);
     free(batch->is_late);
     free(batch->late_rows);
+    shared_prefix_finder_fini(&batch->finder);
     *batch = (struct batch){0};
 }
 
@@ -202,6 +215,39 @@ static struct batch_header count_schedule(const struct batch *batch,
         }
     }
     return h;
+}
+
+// Finds the prefixes that the schedule's decodes share.
+static void find_shared(struct batch *batch, const struct schedule *schedule,
+                        struct batch_header *h, uint32_t block_size) {
+    struct shared_prefix_finder *finder = &batch->finder;
+    finder->num_rows = 0;
+    for (uint32_t i = 0, seq = 0; i < schedule->num_items; i++) {
+        const struct scheduled *item = &schedule->items[i];
+        uint32_t parts = num_parts(batch, item);
+        for (uint32_t k = 0; k < parts && item->num_tokens == parts; k++) {
+            finder->rows[finder->num_rows++] = (struct shared_prefix_row){
+                .blocks = sequence_table(item->seq, 0),
+                .num_blocks = item->seq->num_computed_tokens / block_size,
+                .seq = seq + k};
+        }
+        seq += parts;
+    }
+    shared_prefix_finder_find(finder, block_size);
+    h->num_shared = finder->num_prefixes;
+    h->num_shared_seqs = finder->num_seqs;
+    memcpy(h->shared, finder->prefixes, sizeof h->shared);
+}
+
+static void fill_shared(const struct step *a, const struct shared_prefix_finder *finder) {
+    for (uint32_t seq = 0; a->shared.num && seq < a->num_seqs; seq++) a->shared.prefix_of[seq] = -1;
+    for (uint32_t p = 0; p < a->shared.num; p++) {
+        const struct shared_prefix *prefix = &a->shared.list[p];
+        for (uint32_t i = prefix->first; i < prefix->first + prefix->num_seqs; i++) {
+            a->shared.seqs[i] = (int32_t)finder->seqs[i];
+            a->shared.prefix_of[finder->seqs[i]] = (int32_t)p;
+        }
+    }
 }
 
 // Where the next entries of block tables go.
@@ -390,6 +436,7 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
         // A warm-up's step of padding alone says only whether it stands for one with drafts.
         if (!schedule->num_items) header.max_query_len = 1 + schedule->num_draft_tokens;
     }
+    if (batch->shares_prefixes) find_shared(batch, schedule, &header, block_size);
     size_t size_bytes = place_tail(&header, batch->mask_words);
     CHECK(size_bytes <= batch->capacity_bytes, "%zu > %zu", size_bytes, batch->capacity_bytes);
     header.size_bytes = (uint32_t)size_bytes;
@@ -401,6 +448,7 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
                                 .num_rows = batch->table_rows,
                                 .stride = batch->table_stride};
 
+    fill_shared(&a, &batch->finder);
     struct tail tail = {header.first_bias, header.first_mask, batch->mask_words, 0};
     uint32_t row = 0, token = 0, logit = 0, pooled = 0;
     a.query_start[0] = 0;

@@ -7,7 +7,8 @@
  *   logit_index rows: [num_logits] each
  *   tail: table_runs [num_table_runs], table_blocks [num_table_blocks], biases [num_biases],
  *         prompt_index prompt_rows: [num_prompt_logits] each, pool_index [num_pooled],
- *         snapshot_token snapshot_slot: [num_snapshots] each, masks
+ *         snapshot_token snapshot_slot: [num_snapshots] each, of shared prefixes, if there are any:
+ *         prefix_of [num_seqs] and seqs [num_shared_seqs], masks
  *
  * The header's counts say where the arrays are, and batch_bind finds them in any copy. The numbers
  * in the tail change from step to step, so these arrays come last.
@@ -36,6 +37,7 @@
 #include "base/thread/thread_pool.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/step/sampling.h"
+#include "engine/step/shared_prefixes.h"
 
 struct batch_header {
     uint32_t num_tokens;
@@ -48,6 +50,8 @@ struct batch_header {
     uint32_t num_prompt_logits, num_pooled, num_snapshots;
     uint32_t first_prompt; // prompt_index in 32-bit words from the tail's start
     uint32_t num_table_runs, num_table_blocks;
+    uint32_t num_shared, num_shared_seqs; // prefixes, and entries of shared_seqs
+    struct shared_prefix shared[SHARED_PREFIXES_MAX];
     uint32_t max_query_len, max_context_len;
     uint32_t num_prompts, prompt_positions; // as in struct step
     uint32_t size_bytes; // of header, arrays and tail
@@ -76,6 +80,8 @@ struct batch {
     struct late_row {
         uint32_t item, row; // of the schedule; of logits
     } * late_rows; // [max_num_seqs] for batch_write_late_masks
+    struct shared_prefix_finder finder;
+    bool shares_prefixes; // steps have their shared prefixes. The caller sets it
     bool splits_drafts; // a token with drafts is several sequences
     bool forms_are_late; // all masks of forms are late: threads share them. The caller sets it
     bool is_borrowed; // the caller of batch_init owns the memory

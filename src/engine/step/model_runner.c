@@ -9,6 +9,17 @@ uint32_t model_runner_padded_seqs(const struct model_runner_options *options, ui
     return decoder->backend->queue ? padded_seqs(decoder->limits.max_num_seqs, num_seqs) : 0;
 }
 
+bool model_runner_shares_prefixes(const struct model_runner_options *options) {
+    const struct decoder_options *decoder = &options->decoder;
+    const struct backend_ops *ops = decoder->backend->ops;
+    const struct layer_table *table = decoder->table;
+    if (table->num_kv_groups != 1 || table->kv_windows[0]) return false;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        if (table->layers[i].softcap != 0 || table->layers[i].has_sinks) return false;
+    }
+    return ops->shares_prefixes && ops->shares_prefixes(decoder->backend, &options->kv_cache);
+}
+
 static size_t num_results(const struct model_runner *r) {
     return (size_t)r->max_num_logits + r->max_num_tokens;
 }
@@ -372,7 +383,7 @@ void model_runner_begin_counts(struct model_runner *r, uint32_t slot, const int3
 // The recorded step that serves this one; NULL: none does.
 static const struct step_graph *graph_of(const struct model_runner *r, const struct step *step) {
     bool is_decode = step->num_tokens == step->num_seqs && step->num_logits == step->num_seqs;
-    if (!is_decode || step->num_prompt_logits) return NULL;
+    if (!is_decode || step->num_prompt_logits || step->shared.num) return NULL;
     if (step->num_seqs != padded_seqs(r->max_num_logits, step->num_seqs)) return NULL;
     uint32_t index = graph_index(step->num_seqs), end = r->num_plain_graphs;
     if (has_drafts(step)) {

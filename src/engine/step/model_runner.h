@@ -100,6 +100,9 @@ MUST_USE enum status model_runner_wait(struct model_runner *runner, uint32_t slo
 // different ones that each can have a recorded step. 0: not padded.
 uint32_t model_runner_padded_seqs(const struct model_runner_options *options, uint32_t num_seqs);
 
+// Whether batches are to have the prefixes that their decodes share (batch.h).
+bool model_runner_shares_prefixes(const struct model_runner_options *options);
+
 // For tests: the steps so far that ran as recorded ones.
 uint64_t model_runner_num_replays(const struct model_runner *runner);
 // For tests: copies the logits of the last launch, which had no rows of prompts, to the host:

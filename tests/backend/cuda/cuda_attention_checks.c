@@ -30,14 +30,19 @@ const struct shape shapes[NUM_SHAPES] = {
 static const struct shape many_groups = {256, 1, 32, 16, false};
 const struct shape *const few_and_many[2] = {&shapes[1], &many_groups};
 
-const struct work decode = {6, {{1, 1}, {15, 1}, {16, 1}, {17, 1}, {300, 1}, {5000, 1}}};
-const struct work prefill = {6, {{2, 2}, {15, 15}, {16, 16}, {17, 17}, {65, 65}, {300, 300}}};
-const struct work chunked = {6, {{300, 100}, {17, 2}, {16, 15}, {5000, 17}, {129, 64}, {300, 299}}};
+const struct work decode = {.num_seqs = 6,
+                            .seqs = {{1, 1}, {15, 1}, {16, 1}, {17, 1}, {300, 1}, {5000, 1}}};
+const struct work prefill = {.num_seqs = 6,
+                             .seqs = {{2, 2}, {15, 15}, {16, 16}, {17, 17}, {65, 65}, {300, 300}}};
+const struct work chunked = {
+    .num_seqs = 6, .seqs = {{300, 100}, {17, 2}, {16, 15}, {5000, 17}, {129, 64}, {300, 299}}};
 // One more decode than prefills, and the other way round. Both kernels have work in one step.
-const struct work mixed = {6, {{1, 1}, {300, 300}, {5000, 1}, {17, 5}, {16, 1}, {700, 130}}};
-const struct work mostly_prefill = {3, {{200, 200}, {33, 1}, {15, 15}}};
+const struct work mixed = {.num_seqs = 6,
+                           .seqs = {{1, 1}, {300, 300}, {5000, 1}, {17, 5}, {16, 1}, {700, 130}}};
+const struct work mostly_prefill = {.num_seqs = 3, .seqs = {{200, 200}, {33, 1}, {15, 15}}};
 
-const struct work tiled_prefill = {4, {{300, 300}, {420, 150}, {256, 256}, {129, 2}}};
+const struct work tiled_prefill = {.num_seqs = 4,
+                                   .seqs = {{300, 300}, {420, 150}, {256, 256}, {129, 2}}};
 
 // Every kernel has windows, two have a cap of the scores, three have sinks. Windows end anywhere in
 // blocks and tiles, and those of 1 and 2 see only the newest positions.
@@ -62,9 +67,11 @@ static const struct {
 };
 
 // Longer ones would take the scalar kernels seconds.
-const struct work windowed_decode = {6, {{1, 1}, {16, 1}, {33, 1}, {101, 1}, {300, 1}, {700, 1}}};
-const struct work windowed_prompts = {5, {{2, 2}, {17, 2}, {129, 64}, {300, 200}, {500, 17}}};
-const struct work windowed_mixed = {4, {{1, 1}, {230, 130}, {500, 1}, {17, 5}}};
+const struct work windowed_decode = {
+    .num_seqs = 6, .seqs = {{1, 1}, {16, 1}, {33, 1}, {101, 1}, {300, 1}, {700, 1}}};
+const struct work windowed_prompts = {.num_seqs = 5,
+                                      .seqs = {{2, 2}, {17, 2}, {129, 64}, {300, 200}, {500, 17}}};
+const struct work windowed_mixed = {.num_seqs = 4, .seqs = {{1, 1}, {230, 130}, {500, 1}, {17, 5}}};
 
 bool has_attend(const struct backend *device) {
     return device->fusion && device->fusion->attend;

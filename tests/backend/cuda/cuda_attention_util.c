@@ -189,34 +189,6 @@ static void write_nothing(const struct run *run) {
     tokens_free(&tokens);
 }
 
-static void deal_blocks(struct run *run) {
-    const struct work *work = run->in->work;
-    uint32_t block_size = run->in->shape.block_size, used = 0;
-    struct ops_rng rng = ops_rng_of(99);
-    run->stride = run->in->max_context / block_size + 2 + run->variant->more_stride;
-    run->num_blocks = 2;
-    for (uint32_t s = 0; s < work->num_seqs; s++) {
-        run->num_blocks += (work->seqs[s].context + block_size - 1) / block_size;
-    }
-    int32_t *order = test_alloc(run->num_blocks * sizeof *order);
-    for (uint32_t i = 0; i < run->num_blocks; i++) {
-        uint32_t other = ops_rng_below(&rng, i + 1);
-        order[i] = order[other];
-        order[other] = (int32_t)i;
-    }
-    run->tables = test_alloc((size_t)work->num_seqs * run->stride * sizeof *run->tables);
-    for (uint32_t s = 0; s < work->num_seqs; s++) {
-        uint32_t own = (work->seqs[s].context + block_size - 1) / block_size;
-        int32_t *table = run->tables + (size_t)s * run->stride;
-        for (uint32_t i = 0; i < run->stride; i++) {
-            // A block of no sequence
-            table[i] = i < own ? order[used + i] : order[run->num_blocks - 1];
-        }
-        used += own;
-    }
-    free(order);
-}
-
 static enum dtype dtype_of(const struct backend *backend, const struct variant *variant) {
     if (variant->kv_dtype) return variant->kv_dtype;
     bool has_floats = backend_has_kv_cache_dtype(backend, DTYPE_F32);
@@ -229,7 +201,8 @@ static struct run run_start(struct backend *backend, const struct inputs *in,
     const struct shape *shape = &in->shape;
     size_t head_bytes = shape->head_dim * sizeof(float);
     struct err err = {0};
-    deal_blocks(&run);
+    run.stride = in->max_context / shape->block_size + 2 + variant->more_stride;
+    run.tables = tables_make(in, run.stride, &run.num_blocks);
     run.rope = tensor_raw(backend, in->rope, in->max_context * head_bytes);
     run.q_norm = tensor_raw(backend, in->q_norm, head_bytes);
     run.k_norm = tensor_raw(backend, in->k_norm, head_bytes);
@@ -305,6 +278,7 @@ static struct batch batch_make(const struct run *run) {
         uint32_t seen = seq->context - seq->queries + 1, window = run->in->special.window;
         seen = window && seen > window ? seen - window : 0;
         for (uint32_t i = 0; i < seen / run->in->shape.block_size; i++) table[i] = -1;
+        if (run->variant->shares == SHARES_ALONE) hide_shared(run->in, s, table, run->stride);
         batch.context_len[batch.num_seqs++] = (int32_t)seq->context;
         batch.query_start[batch.num_seqs] = (int32_t)n;
         bool is_told = seq->queries > 1 && !run->variant->hides_prompts;
@@ -351,6 +325,7 @@ static void check_near(const struct batch *batch, const float *got, const float 
 struct device_batch {
     struct placed tokens;
     struct tensor query_start, context_len, tables, table_row, qkv[LAYERS], out[LAYERS];
+    struct tensor prefix_of, shared_seqs;
     struct step step;
 };
 
@@ -383,6 +358,9 @@ static struct device_batch device_batch_make(const struct run *run, const struct
     d.step.context_len = d.context_len.dev;
     d.step.block_tables = d.tables.dev;
     d.step.table_row = d.table_row.dev;
+    if (run->variant->shares) {
+        d.step.shared = shared_on(backend, run->in, batch->num_seqs, &d.prefix_of, &d.shared_seqs);
+    }
     return d;
 }
 
@@ -390,6 +368,10 @@ static void device_batch_free(struct device_batch *d) {
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         tensor_free(&d->out[layer]);
         tensor_free(&d->qkv[layer]);
+    }
+    if (d->step.shared.num) {
+        tensor_free(&d->shared_seqs);
+        tensor_free(&d->prefix_of);
     }
     tensor_free(&d->table_row);
     tensor_free(&d->tables);
@@ -412,7 +394,7 @@ static void attend(const struct run *run, const struct attention_args *args) {
     struct backend *backend = run->backend;
     if (run->variant->is_fused) {
         bool is_done = backend->fusion->attend(backend, args);
-        assert_int_equal(is_done, args->step->max_query_len == 1);
+        assert_int_equal(is_done, args->step->max_query_len == 1 && !run->variant->shares);
         if (is_done) return;
     }
     backend->ops->attention_prepare(backend, args);
@@ -551,7 +533,7 @@ static float *run_step(const struct run *run, const struct batch *batch) {
     for (size_t i = 0; i < batch->num_results * row; i++) first[i] /= 2;
     ops_assert_same_bits(values, first, batch->num_results, row, "the second layer");
     free(first);
-    bool is_fused = run->variant->is_fused && batch->max_query_len == 1;
+    bool is_fused = run->variant->is_fused && batch->max_query_len == 1 && !run->variant->shares;
     if (is_fused) check_cache(run, batch, &d, values);
     bool has_few = run->in->work->num_seqs <= READER_SEQS_MAX; // more would take long
     if (run->backend->ops->gelu_mul && has_few && !run->variant->unslotted) {

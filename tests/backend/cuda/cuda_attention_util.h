@@ -32,9 +32,17 @@ struct seq {
     uint32_t context, queries; // the step has the last `queries` tokens of `context`
 };
 
+// Sequences first, first + stride, .. have the same tokens and blocks at their first positions,
+// which are whole blocks.
+struct sharing {
+    uint32_t first, stride, num_seqs, positions;
+};
+
 struct work {
     uint32_t num_seqs;
     struct seq seqs[SEQS_MAX];
+    struct sharing sharing[2]; // [num_sharing]
+    uint32_t num_sharing;
 };
 
 struct inputs {
@@ -51,6 +59,13 @@ struct inputs {
 
 struct inputs inputs_make(const struct shape *shape, const struct work *work);
 void inputs_free(struct inputs *in);
+// The sequences' block tables, [num_seqs][stride], and how many blocks there are.
+int32_t *tables_make(const struct inputs *in, uint32_t stride, uint32_t *num_blocks);
+// Puts blocks of NaN in place of shared ones, except for the first sequence that has them.
+void hide_shared(const struct inputs *in, uint32_t s, int32_t *table, uint32_t stride);
+// What step.shared is for a step of all sequences.
+struct shared_prefixes shared_on(struct backend *backend, const struct inputs *in,
+                                 uint32_t num_seqs, struct tensor *prefix_of, struct tensor *seqs);
 
 // How to run the step. All zeros: all sequences, nothing special.
 struct variant {
@@ -69,6 +84,8 @@ struct variant {
     bool hides_prompts; // the step does not tell num_prompts and prompt_positions
     // Called with the cache before the step, and again when it is done; NULL: nothing.
     void (*look)(struct backend *backend, struct kv_cache *cache, bool is_done);
+    // The step has shared prefixes; with SHARES_ALONE nothing else finds the shared blocks.
+    enum { SHARES_NOT, SHARES_TOO, SHARES_ALONE } shares;
     enum dtype kv_dtype; // of the cache; DTYPE_NONE: float32 or, where there is none, the device's
 };
 

@@ -15,7 +15,8 @@
 // Several tiles of queries and of positions. Sequences end at, before and after the middle of a
 // tile.
 static const struct work long_prefill = {
-    7, {{1000, 1000}, {1300, 700}, {512, 512}, {448, 448}, {833, 400}, {129, 2}, {65, 64}}};
+    .num_seqs = 7,
+    .seqs = {{1000, 1000}, {1300, 700}, {512, 512}, {448, 448}, {833, 400}, {129, 2}, {65, 64}}};
 
 static void check(const struct device_pair *pair, const struct shape *shape,
                   const struct work *work) {
@@ -150,7 +151,7 @@ static void test_more_sequences_than_a_plan_round(void **state) {
 static void test_prepare(void **state) {
     const struct device_pair *pair = *state;
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
-        const struct work work = {3, {{40, 40}, {1, 1}, {3, 3}}};
+        const struct work work = {.num_seqs = 3, .seqs = {{40, 40}, {1, 1}, {3, 3}}};
         struct inputs in = inputs_make(&shapes[i], &work);
         float *want = queries_on(pair->scalar, &in), *got = queries_on(pair->device, &in);
         size_t row = (size_t)shapes[i].num_heads * shapes[i].head_dim;
@@ -234,7 +235,8 @@ static void test_skipped_slots(void **state) {
 // Scores of plus and minus several hundred. The running maximum keeps exp in range.
 static void test_large_scores(void **state) {
     const struct device_pair *pair = *state;
-    static const struct work works[] = {{2, {{300, 1}, {2000, 1}}}, {2, {{300, 300}, {200, 40}}}};
+    static const struct work works[] = {{.num_seqs = 2, .seqs = {{300, 1}, {2000, 1}}},
+                                        {.num_seqs = 2, .seqs = {{300, 300}, {200, 40}}}};
     const struct shape shape = {4, 2, 64, 16, false};
     for (size_t i = 0; i < ARRAY_LEN(works); i++) {
         struct inputs in = inputs_make(&shape, &works[i]);
@@ -390,6 +392,90 @@ static void test_decode_beside_a_small_linear(void **state) {
     device->ops->linear_destroy(device, linear);
 }
 
+static bool shares_prefixes(const struct backend *device, const struct shape *shape) {
+    const struct kv_cache_spec spec = {.num_heads = shape->num_heads,
+                                       .num_kv_heads = shape->num_kv_heads,
+                                       .head_dim = shape->head_dim,
+                                       .block_size = shape->block_size,
+                                       .dtype = device->kv_cache_dtype};
+    return device->ops->shares_prefixes && device->ops->shares_prefixes(device, &spec);
+}
+
+// Decodes of two prefixes and of none, with prompts or without. Prefixes end within a tile, with one,
+// and after less than one; sequences end one position later and many.
+static struct work sharing_work(uint32_t block_size, bool has_prompts) {
+    struct work work = {.num_seqs = 46, .num_sharing = 2};
+    uint32_t many = 700 / block_size * block_size, few = 112 / block_size * block_size;
+    if (!few) few = block_size;
+    work.sharing[0] = (struct sharing){.first = 1, .stride = 2, .num_seqs = 18, .positions = many};
+    work.sharing[1] = (struct sharing){.first = 38, .stride = 1, .num_seqs = 5, .positions = few};
+    for (uint32_t s = 0; s < work.num_seqs; s++) {
+        uint32_t shared = s >= 38 && s < 43 ? few : s % 2 && s < 36 ? many : 0;
+        work.seqs[s] = (struct seq){shared + 1 + s * s % 90, 1};
+    }
+    if (!has_prompts) return work;
+    work.seqs[0] = (struct seq){130, 130};
+    work.seqs[44] = (struct seq){300, 17};
+    return work;
+}
+
+// No other sequence than a prefix's first one finds the prefix's blocks by its table, so these can
+// have been read once only.
+static void test_shared_prefixes(void **state) {
+    static const struct shape shared_shapes[] = {
+        {4, 2, 128, 16, true},   {4, 4, 64, 16, false},   {16, 1, 64, 64, true},
+        {7, 1, 128, 256, false}, {6, 2, 128, 48, false},  {8, 1, 128, 32, true},
+        {10, 2, 128, 16, false}, {20, 1, 64, 128, false},
+    };
+    const struct device_pair *pair = *state;
+    const struct variant alone[] = {{.shares = SHARES_ALONE},
+                                    {.shares = SHARES_ALONE, .is_fused = true},
+                                    {.shares = SHARES_ALONE, .num_padding = 3}};
+    for (size_t i = 0; i < ARRAY_LEN(shared_shapes); i++) {
+        const struct shape *shape = &shared_shapes[i];
+        if (!shares_prefixes(pair->device, shape)) skip();
+        for (uint32_t has_prompts = 0; has_prompts < 2; has_prompts++) {
+            struct work work = sharing_work(shape->block_size, has_prompts);
+            check_all_with(pair, shape, &(struct special){0}, &work, alone, ARRAY_LEN(alone));
+        }
+    }
+}
+
+// More sequences than the plan's block has threads, and few rows of a long prefix, which is in many
+// splits.
+static void test_large_shared_prefixes(void **state) {
+    const struct device_pair *pair = *state;
+    const struct variant alone = {.shares = SHARES_ALONE};
+    const struct shape shape = {8, 2, 128, 16, false}, small = {4, 1, 64, 16, false};
+    if (!shares_prefixes(pair->device, &shape)) skip();
+    struct work many = {.num_seqs = 1050, .num_sharing = 1, .sharing = {{3, 1, 1040, 128}}};
+    for (uint32_t s = 0; s < many.num_seqs; s++) {
+        bool shares = s >= 3 && s < 1043;
+        many.seqs[s] = (struct seq){(shares ? 128u : 0u) + 1 + s % 7, 1};
+    }
+    check_variant(pair, &small, &many, &alone);
+    const struct work few = {.num_seqs = 3,
+                             .seqs = {{8020, 1}, {8100, 1}, {9000, 1}},
+                             .num_sharing = 1,
+                             .sharing = {{0, 1, 3, 8000}}};
+    check_variant(pair, &shape, &few, &alone);
+}
+
+// Layers that the kernel does not take: with windows, caps and sinks, other heads, other caches.
+static void test_shared_prefixes_that_are_not_taken(void **state) {
+    const struct device_pair *pair = *state;
+    const struct variant shares = {.shares = SHARES_TOO};
+    const struct work work = {.num_seqs = 4,
+                              .seqs = {{260, 1}, {300, 1}, {1, 1}, {257, 1}},
+                              .num_sharing = 1,
+                              .sharing = {{0, 1, 2, 256}}};
+    check_special(pair, &work, &shares, 1);
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) check_variant(pair, &shapes[i], &work, &shares);
+    const struct variant codes = {.shares = SHARES_TOO, .kv_dtype = DTYPE_I8};
+    if (!backend_has_kv_cache_dtype(pair->device, DTYPE_I8)) return;
+    check_variant(pair, &shapes[1], &work, &codes);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prepare),
@@ -418,6 +504,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_heads_of_512),
         cmocka_unit_test(test_windows_caps_and_sinks_with_heads_of_512),
         cmocka_unit_test(test_decode_beside_a_small_linear),
+        cmocka_unit_test(test_shared_prefixes),
+        cmocka_unit_test(test_large_shared_prefixes),
+        cmocka_unit_test(test_shared_prefixes_that_are_not_taken),
     };
     return device_pair_run(argc, argv, "cuda attention", tests, ARRAY_LEN(tests));
 }

@@ -124,11 +124,49 @@ static void test_the_count_given_decides(void **state) {
     }
 }
 
+static void check_shared(const struct cuda_device_info *info, uint32_t num_heads,
+                         uint32_t num_kv_heads, const struct shared_prefixes *shared,
+                         uint32_t most_rounds, uint32_t most_tiles) {
+    uint32_t num_seqs = 0, slots = 0;
+    for (uint32_t i = 0; i < shared->num; i++) num_seqs += shared->list[i].num_seqs;
+    uint32_t max_slots = cuda_shared_slots_max(info, num_heads, num_seqs);
+    uint32_t tiles = cuda_shared_item_tiles(info, shared, num_heads, num_kv_heads, max_slots);
+    uint32_t items = cuda_shared_items(shared, num_heads, num_kv_heads, tiles);
+    for (uint32_t i = 0; i < shared->num; i++) {
+        slots += shared->list[i].num_seqs * cuda_shared_splits(&shared->list[i], tiles);
+        assert_true(cuda_shared_splits(&shared->list[i], tiles) >= 1);
+    }
+    assert_true(slots <= max_slots);
+    assert_in_range(items, 1, most_rounds * (uint32_t)info->num_sms);
+    assert_in_range(tiles, 1, most_tiles);
+}
+
+// Items of shared prefixes load the multiprocessors evenly, and their results fit.
+static void test_items_of_shared_prefixes(void **state) {
+    (void)state;
+    const struct cuda_device_info info = {.num_sms = 132};
+    // 256 sequences of 2,048 positions: 32 and 64 units of 16 tiles, in 128 items.
+    const struct shared_prefixes one = {.num = 1, .list = {{0, 256, 2048}}};
+    check_shared(&info, 16, 8, &one, 1, 4);
+    check_shared(&info, 32, 8, &one, 1, 8);
+    const struct shared_prefixes few = {.num = 1, .list = {{0, 16, 4096 + 16}}};
+    check_shared(&info, 16, 8, &few, 1, 3);
+    check_shared(&info, 64, 1, &few, 1, 5);
+    const struct shared_prefixes two = {.num = 2, .list = {{0, 100, 1024}, {100, 40, 128}}};
+    check_shared(&info, 16, 8, &two, 1, 8);
+    for (uint32_t n = 2; n < 1100; n += 7) {
+        const struct shared_prefixes any = {.num = 2, .list = {{0, n, 16 * n}, {n, 17, 16}}};
+        check_shared(&info, 16, 8, &any, 9, 16 * n / CUDA_SHARED_TILE + 1);
+        check_shared(&info, 7, 1, &any, 9, 16 * n / CUDA_SHARED_TILE + 1);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shared_memory_fits),
         cmocka_unit_test(test_blocks_have_work),
         cmocka_unit_test(test_the_count_given_decides),
+        cmocka_unit_test(test_items_of_shared_prefixes),
         cmocka_unit_test(test_few_sequences_share_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

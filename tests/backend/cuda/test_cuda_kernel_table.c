@@ -222,7 +222,26 @@ static void test_attention_of_decodes(void **state) {
     assert_int_equal(attention_kernel(&h200, OP_DECODE, 66, 256, 0), KERNEL_DECODE_CLUSTER);
     assert_int_equal(attention_kernel(&h200, OP_DECODE, 67, 256, 0), KERNEL_DECODE);
     assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 512, 0), KERNEL_DECODE);
+    assert_int_equal(attention_kernel(&h200, OP_DECODE, 1, 128, FEATURE_SHARED), KERNEL_DECODE);
     assert_int_equal(attention_kernel(&ampere, OP_DECODE, 1, 128, 0), KERNEL_DECODE);
+}
+
+static bool has_shared_kernel(const struct cuda_device_info *info, uint32_t head_dim,
+                              uint32_t features) {
+    const struct kernel_job job = {
+        .op = OP_SHARED, .rows = 1, .features = features, .head_dim = head_dim};
+    return kernel_table_next(NULL, &job, info) != NULL;
+}
+
+static void test_attention_of_shared_prefixes(void **state) {
+    (void)state;
+    assert_true(has_shared_kernel(&h200, 64, 0));
+    assert_true(has_shared_kernel(&h200, 128, 0));
+    assert_false(has_shared_kernel(&h200, 96, 0));
+    assert_false(has_shared_kernel(&h200, 256, 0));
+    assert_false(has_shared_kernel(&h200, 128, FEATURE_KV_CODES));
+    assert_false(has_shared_kernel(&h200, 128, FEATURE_KV_SHAPES));
+    assert_false(has_shared_kernel(&ampere, 128, 0));
 }
 
 static void test_attention_of_prompts(void **state) {
@@ -503,6 +522,7 @@ int main(void) {
         cmocka_unit_test(test_contests),
         cmocka_unit_test(test_blocks_that_divide_the_inputs),
         cmocka_unit_test(test_attention_of_decodes),
+        cmocka_unit_test(test_attention_of_shared_prefixes),
         cmocka_unit_test(test_attention_of_prompts),
         cmocka_unit_test(test_attention_over_codes),
         cmocka_unit_test(test_attention_among_shapes),

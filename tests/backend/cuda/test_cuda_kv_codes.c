@@ -113,7 +113,8 @@ static void set_needle(struct inputs *in, uint32_t at) {
 static void check_code_needle(const struct device_pair *pair, enum dtype kv_dtype) {
     static const struct shape needle_shape = {2, 1, 128, 64, false}, *shape = &needle_shape;
     static const uint32_t places[] = {11111, 32000};
-    static const struct work works[] = {{1, {{32768, 1}}}, {1, {{32768, 2}}}};
+    static const struct work works[] = {{.num_seqs = 1, .seqs = {{32768, 1}}},
+                                        {.num_seqs = 1, .seqs = {{32768, 2}}}};
     for (size_t i = 0; i < ARRAY_LEN(places); i++) {
         struct inputs in = inputs_make(shape, &works[i]);
         uint32_t at = places[i], dim = shape->head_dim;
@@ -140,7 +141,7 @@ static void test_a_needle_among_32768_positions_of_codes(void **state) {
 
 // A key or value that is not finite makes its sequence NaN, and no other.
 static void check_code_nans(const struct device_pair *pair, enum dtype kv_dtype) {
-    static const struct work work = {3, {{40, 1}, {100, 1}, {33, 1}}};
+    static const struct work work = {.num_seqs = 3, .seqs = {{40, 1}, {100, 1}, {33, 1}}};
     const struct shape *shape = &shapes[1];
     for (int is_value = 0; is_value < 2; is_value++) {
         struct inputs in = inputs_make(shape, &work);

@@ -123,6 +123,10 @@ static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda
     plan->max_tiles = spec->limits.max_num_tokens / CUDA_PREFILL_TILE + spec->limits.max_num_seqs;
     plan->max_copies = copy_blocks(&cuda->info, spec);
     plan_set(plan, &cuda->info, spec, 0, 0);
+    if (row_for(&cuda->info, OP_SHARED, spec, shape, 1, 0)) {
+        plan->max_shared_slots =
+            cuda_shared_slots_max(&cuda->info, spec->num_heads, plan->max_seqs);
+    }
     CU(cudaMalloc((void **)&plan->items, plan->max_items * 8 * sizeof *plan->items));
     CU(cudaMalloc((void **)&plan->spans,
                   (size_t)decode.num_spans * sizeof(struct cuda_decode_span)));
@@ -134,7 +138,7 @@ static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda
         CU(cudaMalloc((void **)&plan->copies, plan->max_copies * 4 * sizeof *plan->copies));
     }
     CU(cudaMalloc((void **)&plan->counts, 5 * sizeof *plan->counts));
-    CU(cudaMalloc((void **)&plan->splits, plan->max_seqs * 2 * sizeof *plan->splits));
+    CU(cudaMalloc((void **)&plan->splits, plan->max_seqs * 4 * sizeof *plan->splits));
     return OK;
 fail:
     return status;
@@ -156,7 +160,8 @@ static enum status plans_init(struct kv_cache *cache, const struct cuda_backend 
         status = plan_init(&cache->plans[i], cuda, spec, shape, err);
         if (status) return status;
         size_t split_bytes = (size_t)spec->num_heads * (shape.head_dim + 2) * sizeof(float);
-        size_t bytes = cache->plans[i].max_items * split_bytes;
+        const struct cuda_attention_plan *plan = &cache->plans[i];
+        size_t bytes = ((size_t)plan->max_items + plan->max_shared_slots) * split_bytes;
         if (bytes > partial) partial = bytes;
     }
     struct cuda_attention_plan *first = &cache->plans[0];
@@ -302,6 +307,11 @@ static struct cuda_kv_view view_of_copy(const struct kv_cache *cache) {
     };
 }
 
+bool cuda_shares_prefixes(const struct backend *backend, const struct kv_cache_spec *spec) {
+    const struct cuda_backend *cuda = cuda_backend_of(backend);
+    return !has_shapes(spec) && row_for(&cuda->info, OP_SHARED, spec, shape_of(spec, 0), 1, 0);
+}
+
 void cuda_attention_prepare(struct backend *backend, const struct attention_args *args) {
     const struct cuda_kv_view view = view_of(args);
     struct cuda_backend *cuda = cuda_backend_of(backend);
@@ -311,6 +321,12 @@ void cuda_attention_prepare(struct backend *backend, const struct attention_args
 static void make_lists(const struct cuda_backend *cuda, struct cuda_attention_plan *plan,
                        uint32_t kv_group, const struct step *step) {
     plan->num_copies = num_copies(plan, step);
+    bool shares =
+        step->shared.num && plan->max_shared_slots && !kv_group && !plan->window && !plan->extras;
+    plan->shared_tiles = shares
+                             ? cuda_shared_item_tiles(&cuda->info, &step->shared, plan->num_heads,
+                                                      plan->num_kv_heads, plan->max_shared_slots)
+                             : 0;
     cuda_attention_plan_launch(step, plan, kv_group, &cuda->info, cuda->stream);
     plan->has_layers = plan->is_current = true;
 }
@@ -320,7 +336,8 @@ static bool has_longer_queries(const struct step *step) {
 }
 
 static uint32_t mixed_of(const struct step *step) {
-    return has_longer_queries(step) ? FEATURE_MIXED : 0u;
+    return (has_longer_queries(step) ? FEATURE_MIXED : 0u) |
+           (step->shared.num ? FEATURE_SHARED : 0u);
 }
 
 static bool is_by_clusters(const struct kernel_row *row) {
@@ -423,6 +440,9 @@ static void attend(struct cuda_backend *cuda, const struct attention_args *args,
             cuda_attention_prefill_launch(args, &view, plan, &cuda->info, cuda->stream);
         }
     }
+    if (plan->shared_tiles) {
+        cuda_attention_shared_launch(args, &view, plan, &cuda->info, cuda->stream);
+    }
     cuda_attention_decode_launch(args, &view, plan, &choice, &cuda->info, cuda->stream);
 }
 
@@ -430,10 +450,12 @@ void cuda_attention(struct backend *backend, const struct attention_args *args) 
     attend(cuda_backend_of(backend), args, false);
 }
 
-// Not where sequences are tokens of one: each reads what the others write. A layer that only reads
-// the cache has no new token there that the kernel could take from qkv.
+// Not where sequences are tokens of one: each reads what the others write. Not where a prefix is
+// shared: its kernel reads queries that are prepared. A layer that only reads the cache has no new
+// token there that the kernel could take from qkv.
 bool cuda_attend(struct backend *backend, const struct attention_args *args) {
-    if (args->step->max_query_len > 1 || args->q_rope || args->reads_kv) return false;
+    const struct step *step = args->step;
+    if (step->max_query_len > 1 || step->shared.num || args->q_rope || args->reads_kv) return false;
     attend(cuda_backend_of(backend), args, true);
     return true;
 }

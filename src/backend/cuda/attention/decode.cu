@@ -12,7 +12,8 @@
  * Launch: a fixed number of blocks, so that a captured graph serves any lengths. A block has 4
  * warps that attend and the one that prepares. It takes every n-th unit of the plan
  * (attention/plan.cu). If a sequence is in splits, the last of its blocks to finish joins them, in
- * order. */
+ * order. A sequence with a shared prefix has its rest here; where a block's warps join their results
+ * they join the splits that attention/shared_sm90.cu left, too. */
 #include "backend/cuda/attention/decode_units.cuh"
 
 namespace {
@@ -45,7 +46,7 @@ __device__ __forceinline__ float inverse_sum(const decode_params &p, int head, f
 template <int D, bool EXTRAS>
 __device__ void join_splits(const decode_params &p, const decode_unit &u, __nv_bfloat16 *out) {
     constexpr int STRIDE = D + 2, PAIRS = (D / 2 + 31) / 32; // of a lane
-    int first = p.splits[u.seq * 2], count = p.splits[u.seq * 2 + 1];
+    int first = p.splits[u.seq].x, count = p.splits[u.seq].y;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     size_t step = (size_t)p.num_heads * STRIDE;
     for (int query = warp; query < u.num_queries; query += WARPS) {
@@ -87,10 +88,33 @@ __device__ void join_splits(const decode_params &p, const decode_unit &u, __nv_b
     }
 }
 
+// Adds the splits of the unit's prefix to what the block found for four dimensions of a query.
+template <int D>
+__device__ __forceinline__ void add_prefix(const decode_params &p, const plain_unit &u, int query,
+                                           int dim, warp_weights<WARPS> &found, float (&v)[4]) {
+    constexpr int STRIDE = D + 2;
+    size_t step = (size_t)p.num_heads * STRIDE;
+    const float *split = of_step(p.partial) + u.first_prefix_split() * step +
+                         (size_t)(u.first_head + query) * STRIDE;
+#pragma unroll 4
+    for (int j = 0; j < u.num_prefix_splits(); j++, split += step) {
+        float2 end = *reinterpret_cast<const float2 *>(split + D); // maximum, sum
+        auto pairs = reinterpret_cast<const float2 *>(split + dim);
+        float2 low = pairs[0], high = pairs[1];
+        float max = fmaxf(found.max, end.x);
+        float factor = exp2_fast(found.max - max), weight = exp2_fast(end.x - max);
+        found.max = max;
+        found.sum = found.sum * factor + weight * end.y;
+        v[0] = v[0] * factor + weight * low.x, v[1] = v[1] * factor + weight * low.y;
+        v[2] = v[2] * factor + weight * high.x, v[3] = v[3] * factor + weight * high.y;
+    }
+}
+
 // Joins the warps' results for the queries [first, first + count). Writes them to `out`, or to
 // `partial` if the sequence is in splits.
-template <int D, bool EXTRAS>
-__device__ __forceinline__ void write_found(const decode_params &p, const decode_unit &u,
+template <int D, bool EXTRAS, bool CODES>
+__device__ __forceinline__ void write_found(const decode_params &p,
+                                            const typename unit_of<EXTRAS>::type &u,
                                             const join_space &m, __nv_bfloat16 *out, int first,
                                             int count) {
     for (int i = threadIdx.x; i < count * D / 4; i += ATTENDING) {
@@ -105,6 +129,7 @@ __device__ __forceinline__ void write_found(const decode_params &p, const decode
             v[2] += weights.of[w] * found.z, v[3] += weights.of[w] * found.w;
         }
         query += first;
+        if constexpr (!EXTRAS && !CODES) add_prefix<D>(p, u, query, dim, weights, v);
         if (u.split < 0) {
             float scale = inverse_sum<EXTRAS>(p, u.first_head + query, weights.max, weights.sum);
             *reinterpret_cast<uint2 *>(out + query * D + dim) = make_uint2(
@@ -130,7 +155,7 @@ __device__ bool is_last_split(const decode_params &p, const decode_unit &u) {
     attending_sync();
     if (threadIdx.x == 0) {
         int *counter = &p.arrived[(size_t)u.seq * p.num_heads + u.first_head];
-        int before = atomicAdd(counter, 1), count = p.splits[u.seq * 2 + 1];
+        int before = atomicAdd(counter, 1), count = p.splits[u.seq].y;
         check_rule(before < count, 13, count, before);
         is_last = before == count - 1;
         if (is_last) *counter = 0; // ready for the next layer
@@ -142,8 +167,8 @@ __device__ bool is_last_split(const decode_params &p, const decode_unit &u) {
 }
 
 template <int D, bool EXTRAS, bool CODES>
-__device__ void finish_unit(const decode_params &p, const decode_unit &u, accumulator<D> &acc,
-                            const join_space &m) {
+__device__ void finish_unit(const decode_params &p, const typename unit_of<EXTRAS>::type &u,
+                            accumulator<D> &acc, const join_space &m) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
     join_weights<D>(acc, m.maxes, m.sums, warp, lane);
@@ -152,7 +177,7 @@ __device__ void finish_unit(const decode_params &p, const decode_unit &u, accumu
         if (first) attending_sync(); // the previous queries' results have been read
         join_values<D, CODES>(acc, m.values, first, count, warp, lane);
         attending_sync();
-        write_found<D, EXTRAS>(p, u, m, out, first, count);
+        write_found<D, EXTRAS, CODES>(p, u, m, out, first, count);
     }
     if (u.split >= 0 && is_last_split(p, u)) join_splits<D, EXTRAS>(p, u, out);
 }
@@ -256,9 +281,10 @@ decode_params params_of(const attention_args *args, const cuda_kv_view *kv,
     p.items = reinterpret_cast<const cuda_decode_item *>(plan->items);
     p.spans = reinterpret_cast<const cuda_decode_span *>(plan->spans);
     p.counts = plan->counts;
-    p.splits = plan->splits;
+    p.splits = reinterpret_cast<const int4 *>(plan->splits);
     p.arrived = plan->arrived;
     p.partial = plan->partial;
+    p.has_prefixes = plan->shared_tiles > 0;
     p.groups = shape.groups;
     p.units_per_span = shape.units_per_span;
     p.num_units = shape.num_spans * shape.units_per_span;

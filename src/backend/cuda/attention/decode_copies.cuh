@@ -19,9 +19,11 @@ struct decode_params : heads_params {
     __nv_bfloat16 *out;
     const cuda_decode_item *items;
     const cuda_decode_span *spans;
-    const int32_t *counts, *splits;
+    const int32_t *counts;
+    const int4 *splits;
     int32_t *arrived; // [max_seqs][num_heads], all 0 between launches
     float *partial;
+    bool has_prefixes; // some sequences share prefixes: splits has them too
     int groups, units_per_span, num_units; // groups of attention/decode_shape.h; units of all spans
     int stages; // tiles in flight per warp
     float scale; // times log2(e)

@@ -64,3 +64,47 @@ struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *inf
     shape.num_spans = num_spans_of(shape.num_blocks, shape.units_per_span);
     return shape;
 }
+
+uint32_t cuda_shared_items(const struct shared_prefixes *shared, uint32_t num_heads,
+                           uint32_t num_kv_heads, uint32_t item_tiles) {
+    uint32_t items = 0;
+    for (uint32_t i = 0; i < shared->num; i++) {
+        const struct shared_prefix *prefix = &shared->list[i];
+        uint32_t rows = prefix->num_seqs * (num_heads / num_kv_heads);
+        uint32_t parts = (rows + CUDA_SHARED_ROWS - 1) / CUDA_SHARED_ROWS;
+        items += parts * num_kv_heads * cuda_shared_splits(prefix, item_tiles);
+    }
+    return items;
+}
+
+// An item's results are of CUDA_SHARED_ROWS rows. If every multiprocessor has one item, these are
+// the first term; the second is for prefixes that are not cut.
+uint32_t cuda_shared_slots_max(const struct cuda_device_info *info, uint32_t num_heads,
+                               uint32_t max_seqs) {
+    return (uint32_t)info->num_sms * CUDA_SHARED_ROWS / num_heads + max_seqs;
+}
+
+uint32_t cuda_shared_item_tiles(const struct cuda_device_info *info,
+                                const struct shared_prefixes *shared, uint32_t num_heads,
+                                uint32_t num_kv_heads, uint32_t max_slots) {
+    enum { ENDS = 2 }; // a block's begin and end take as long as so many tiles
+    uint32_t most = 1, best = 1, sms = (uint32_t)info->num_sms;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t tiles = 1; tiles <= most; tiles++) {
+        uint64_t slots = 0;
+        for (uint32_t i = 0; i < shared->num; i++) {
+            const struct shared_prefix *prefix = &shared->list[i];
+            uint32_t all = cuda_shared_splits(prefix, 1);
+            if (all > most) most = all;
+            uint32_t splits = cuda_shared_splits(prefix, tiles);
+            slots += splits > CUDA_SHARED_SPLITS_MAX ? max_slots + UINT64_C(1)
+                                                     : (uint64_t)prefix->num_seqs * splits;
+        }
+        uint32_t items = cuda_shared_items(shared, num_heads, num_kv_heads, tiles);
+        uint64_t time = (uint64_t)((items + sms - 1) / sms) * (tiles + ENDS);
+        if (slots > max_slots || time >= least) continue;
+        least = time;
+        best = tiles;
+    }
+    return best;
+}

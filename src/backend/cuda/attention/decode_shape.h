@@ -19,6 +19,12 @@ enum {
     // Shared memory of a block besides shared_bytes: 1,024 bytes that the device keeps, and the
     // kernel's static arrays rounded up to lines.
     CUDA_DECODE_RESERVED_BYTES = 1536,
+
+    // Of attention/shared_sm90.cu: rows of an item, a row being a sequence and a head; positions of
+    // a tile.
+    CUDA_SHARED_ROWS = 128,
+    CUDA_SHARED_TILE = 128,
+    CUDA_SHARED_SPLITS_MAX = 255, // of a prefix
 };
 
 // Shared memory of one unit: a group of queries in padded rows, a key, a value, and the unit's
@@ -67,6 +73,23 @@ int cuda_attention_cluster_size(const struct cuda_device_info *info, uint32_t nu
 struct cuda_decode_shape cuda_decode_shape_of(const struct cuda_device_info *info,
                                               uint32_t num_heads, uint32_t num_kv_heads,
                                               uint32_t head_dim, enum dtype kv_dtype);
+
+// Splits of a shared prefix whose items have up to item_tiles tiles each.
+static inline uint32_t cuda_shared_splits(const struct shared_prefix *prefix, uint32_t item_tiles) {
+    uint32_t tiles = (prefix->num_positions + CUDA_SHARED_TILE - 1) / CUDA_SHARED_TILE;
+    return (tiles + item_tiles - 1) / item_tiles;
+}
+// Items of attention/shared_sm90.cu.
+uint32_t cuda_shared_items(const struct shared_prefixes *shared, uint32_t num_heads,
+                           uint32_t num_kv_heads, uint32_t item_tiles);
+// Most slots in `partial` for the results of shared prefixes in a step.
+uint32_t cuda_shared_slots_max(const struct cuda_device_info *info, uint32_t num_heads,
+                               uint32_t max_seqs);
+// The tiles of an item with which all items are done first, and which leave no more results than
+// max_slots. max_slots is at least the number of the prefixes' sequences.
+uint32_t cuda_shared_item_tiles(const struct cuda_device_info *info,
+                                const struct shared_prefixes *shared, uint32_t num_heads,
+                                uint32_t num_kv_heads, uint32_t max_slots);
 
 #ifdef __cplusplus
 }

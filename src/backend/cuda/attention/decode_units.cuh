@@ -41,7 +41,20 @@ struct windowed_unit : decode_unit {
     int skip; // the item's first positions that the query does not see
 };
 
-template <bool EXTRAS> struct unit_of { using type = decode_unit; };
+// Where attention/shared_sm90.cu left the splits of the sequence's shared prefix: the first one's
+// slot in `partial`, and their number. Only one item of the sequence has them. 0: none.
+struct plain_unit : decode_unit {
+    uint32_t prefix;
+
+    __device__ __forceinline__ int first_prefix_split() const {
+        return prefix / (CUDA_SHARED_SPLITS_MAX + 1);
+    }
+    __device__ __forceinline__ int num_prefix_splits() const {
+        return prefix % (CUDA_SHARED_SPLITS_MAX + 1);
+    }
+};
+
+template <bool EXTRAS> struct unit_of { using type = plain_unit; };
 template <> struct unit_of<true> { using type = windowed_unit; };
 
 template <int D, bool EXTRAS, bool CODES> struct __align__(16) unit_slot {
@@ -80,6 +93,9 @@ template <bool EXTRAS> struct unit_walk {
         u.is_there = true;
         if constexpr (EXTRAS) {
             if (p.window) u.skip = max(u.position + 1 - p.window - place.range.y, 0);
+        } else if (p.has_prefixes && token.w & 1) {
+            int4 splits = p.splits[u.seq];
+            u.prefix = splits.z * (CUDA_SHARED_SPLITS_MAX + 1) + splits.w;
         }
         load();
         return u;
@@ -97,6 +113,18 @@ __device__ __forceinline__ void prefetch_unit(const decode_params &p, const deco
     }
     if (p.prepares) prefetch_floats(p.rope + (size_t)u.position * D, D, lane);
 }
+template <int D>
+__device__ __forceinline__ void prefetch_prefix(const decode_params &p, const plain_unit &u,
+                                                int lane) {
+    constexpr int STRIDE = D + 2, LINE = 32; // elements
+    if (!u.is_there || !u.prefix) return;
+    int count = u.num_queries * STRIDE, lines = count / LINE + 1; // of a split
+    for (int i = lane; i < u.num_prefix_splits() * lines; i += 32) {
+        size_t slot = u.first_prefix_split() + i / lines;
+        prefetch_line(p.partial + (slot * p.num_heads + u.first_head) * STRIDE +
+                      min(i % lines * LINE, count - 1));
+    }
+}
 
 // Run by one warp: prepares all units of the block in turn, then stores one with is_there = false.
 template <int D, bool EXTRAS, bool CODES>
@@ -112,6 +140,7 @@ __device__ __forceinline__ void prepare_units(const decode_params &p,
         unit_slot<D, EXTRAS, CODES> &slot = slots[number];
         auto next = walk.take();
         prefetch_unit<D>(p, next, lane);
+        if constexpr (!EXTRAS && !CODES) prefetch_prefix<D>(p, next, lane);
         if (i >= UNITS_AHEAD) slot_wait(EMPTY_BARRIER, number);
         if (u.is_there) {
             const float *rope = p.prepares ? p.rope + (size_t)u.position * D : nullptr;

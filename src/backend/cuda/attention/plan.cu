@@ -4,7 +4,8 @@
  * row of tiles is cut into spans of equal length, as many as load all blocks evenly
  * (attention/decode_shape.h). A sequence that a cut divides is in splits.
  * attention/decode_cluster.cu, for steps of few decodes, needs no lists. With a window only the
- * tiles count that the query sees.
+ * tiles count that the query sees. Those of a prefix that attention/shared_sm90.cu takes do not
+ * count either, but its splits have slots behind the sequence's own.
  *
  * Prefill: every sequence with more query tokens is cut into tiles of query tokens. The last tile
  * sees the most positions and comes first. If prompts are read from a copy in bf16
@@ -43,22 +44,43 @@ struct plan_params {
     cuda_decode_item *items;
     int4 *tiles, *copies; // copies NULL: prompts are read from the cache
     cuda_decode_span *spans;
-    int32_t *counts, *splits;
+    int32_t *counts;
+    int4 *splits;
     int num_seqs, tile_tokens, table_stride;
     int window; // positions that a query sees; 0: all
     int num_spans, span_tiles_min; // as in attention/decode_shape.h
+    const int32_t *prefix_of; // as in backend/shared_prefix.h; NULL: no prefix is shared
+    int prefix_tiles[SHARED_PREFIXES_MAX], prefix_splits[SHARED_PREFIXES_MAX];
 };
 
-// Where the first tile begins that a decode sees.
-__device__ int first_tile(const plan_params &p, int context_len) {
-    return p.window ? max(context_len - p.window, 0) / TILE : 0;
+// The prefix that a decode shares; -1: none.
+__device__ int prefix_of(const plan_params &p, int seq) {
+    return p.prefix_of ? p.prefix_of[seq] : -1;
+}
+
+// The first tile that is left to a decode.
+__device__ int first_tile(const plan_params &p, int seq) {
+    int prefix = prefix_of(p, seq);
+    if (prefix >= 0) return p.prefix_tiles[prefix];
+    return p.window ? max(p.context_len[seq] - p.window, 0) / TILE : 0;
+}
+
+// The splits of a decode's shared prefix.
+__device__ int prefix_splits_of(const plan_params &p, int seq) {
+    int prefix = prefix_of(p, seq);
+    return prefix >= 0 ? p.prefix_splits[prefix] : 0;
+}
+
+// The slots that a decode in so many splits needs, and its shared prefix.
+__device__ int num_slots_of(const plan_params &p, int seq, int num_splits) {
+    if (!num_splits) return 0; // not a decode
+    return (num_splits > 1 ? num_splits : 0) + prefix_splits_of(p, seq);
 }
 
 // Number of tiles of a decode sequence. 0: not a decode.
 __device__ int decode_tiles(const plan_params &p, int seq) {
     if (seq >= p.num_seqs || p.query_start[seq + 1] - p.query_start[seq] != 1) return 0;
-    int context_len = p.context_len[seq];
-    return (context_len + TILE - 1) / TILE - first_tile(p, context_len);
+    return (p.context_len[seq] + TILE - 1) / TILE - first_tile(p, seq);
 }
 
 // Writes a sequence's splits as items from number `item` on. If there are several, their slots
@@ -66,10 +88,10 @@ __device__ int decode_tiles(const plan_params &p, int seq) {
 __device__ void write_items(const plan_params &p, int seq, int begin, int tiles, int span_tiles,
                             int item, int slot) {
     int first = begin / span_tiles, num_splits = (begin + tiles - 1) / span_tiles - first + 1;
-    int row = p.table_row[seq], unseen = first_tile(p, p.context_len[seq]) * TILE;
-    if (num_splits > 1) {
-        p.splits[seq * 2] = slot;
-        p.splits[seq * 2 + 1] = num_splits;
+    int row = p.table_row[seq], unseen = first_tile(p, seq) * TILE;
+    if (num_splits > 1 || p.prefix_of) {
+        int behind = slot + (num_splits > 1 ? num_splits : 0);
+        p.splits[seq] = make_int4(slot, num_splits, behind, prefix_splits_of(p, seq));
     }
     cuda_decode_item one = {};
     one.row = row;
@@ -106,7 +128,7 @@ __device__ void plan_decodes(const plan_params &p, int *warp_sums) {
         int num_splits = tiles ? (begin + tiles - 1) / span_tiles - begin / span_tiles + 1 : 0;
         int item = num_items + block_scan(num_splits, warp_sums, &sum);
         num_items += sum;
-        int slot = num_slots + block_scan(num_splits > 1 ? num_splits : 0, warp_sums, &sum);
+        int slot = num_slots + block_scan(num_slots_of(p, seq, num_splits), warp_sums, &sum);
         num_slots += sum;
         if (tiles) write_items(p, seq, begin, tiles, span_tiles, item, slot);
     }
@@ -194,12 +216,18 @@ extern "C" void cuda_attention_plan_launch(const struct step *step,
     p.copies = plan->num_copies ? reinterpret_cast<int4 *>(plan->copies) : nullptr;
     p.spans = reinterpret_cast<cuda_decode_span *>(plan->spans);
     p.counts = plan->counts;
-    p.splits = plan->splits;
+    p.splits = reinterpret_cast<int4 *>(plan->splits);
     p.num_seqs = static_cast<int>(step->num_seqs);
     p.tile_tokens = static_cast<int>(plan->tile_tokens);
     p.window = static_cast<int>(plan->window);
     p.num_spans = shape.num_spans;
     p.span_tiles_min = CUDA_DECODE_SPAN_TILES_MIN;
+    if (plan->shared_tiles) p.prefix_of = step->shared.prefix_of;
+    for (uint32_t i = 0; p.prefix_of && i < step->shared.num; i++) {
+        const shared_prefix *prefix = &step->shared.list[i];
+        p.prefix_tiles[i] = static_cast<int>(prefix->num_positions) / TILE;
+        p.prefix_splits[i] = static_cast<int>(cuda_shared_splits(prefix, plan->shared_tiles));
+    }
     int threads = p.num_seqs > 0 ? (p.num_seqs + 31) / 32 * 32 : 32;
     if (threads > THREADS_MAX) threads = THREADS_MAX;
     plan_kernel<<<1, threads, 0, stream>>>(p);
