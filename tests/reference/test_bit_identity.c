@@ -14,6 +14,7 @@
 
 #include "support/isa_repeats.h"
 #include "support/mini_engine.h"
+#include "support/temp_folder.h"
 
 enum { NUM_PROMPT = 150, NUM_NEW = 12, NUM_OTHERS = 64, OTHER_TOKENS_MAX = 48 };
 
@@ -157,17 +158,44 @@ static struct fixture *start(const char *model, const struct nvllm_engine_option
 }
 
 // 8-bit and 4-bit weights: what differs from 16 bits is how layers run.
+static void check_linears(struct nvllm_engine_options options, const char *what) {
+    struct fixture *f = start(options.model, &options);
+    check_single_ops(f, &options);
+    options.threads = 2;
+    run_among_others(f, &options, NUM_OTHERS / 2);
+    expect_same(f, what);
+    free_fixture(f);
+    free(f);
+}
+
 static void check_quantized(const char *model, const char *isa, const char *quantization) {
     struct nvllm_engine_options options = mini_options(model);
     options.cpu_isa = isa;
     options.quantization = quantization;
-    struct fixture *f = start(model, &options);
-    check_single_ops(f, &options);
-    options.threads = 2;
-    run_among_others(f, &options, NUM_OTHERS / 2);
-    expect_same(f, quantization);
-    free_fixture(f);
-    free(f);
+    check_linears(options, quantization);
+}
+
+// A checkpoint's codes: random ones of `bits` bits in the shape of a small Qwen3.
+static void check_packed(const char *isa, int bits, bool has_zeros) {
+    char config[1024];
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    snprintf(config, sizeof config,
+             "{\"model_type\": \"qwen3\", \"architectures\": [\"Qwen3ForCausalLM\"],"
+             " \"torch_dtype\": \"bfloat16\", \"vocab_size\": 512, \"hidden_size\": 128,"
+             " \"intermediate_size\": 320, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,"
+             " \"num_key_value_heads\": 2, \"head_dim\": 64, \"hidden_act\": \"silu\","
+             " \"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 2048, \"rope_theta\": 10000,"
+             " \"tie_word_embeddings\": true, \"eos_token_id\": 1, \"quantization_config\":"
+             " {\"quant_method\": \"gptq\", \"bits\": %d, \"group_size\": 32, \"sym\": %s,"
+             " \"desc_act\": false}}",
+             bits, has_zeros ? "false" : "true");
+    temp_folder_write_text(&folder, "config.json", config);
+    struct nvllm_engine_options options = mini_options(folder.path);
+    options.cpu_isa = isa;
+    options.load_format = "dummy";
+    check_linears(options, "codes of a checkpoint");
+    temp_folder_remove(&folder);
 }
 
 // few_blocks: of a KV cache that is too small for seven requests at a time.
@@ -253,6 +281,8 @@ static void check_byte_weights(const char *isa) {
 
 static void check_isa(const char *isa, bool all_families) {
     check_byte_weights(isa);
+    check_packed(isa, 4, true);
+    check_packed(isa, 8, false);
     check_model("models/tiny-qwen3", isa, "auto");
     check_model("models/tiny-qwen3", isa, "int8");
     check_model("tests/reference/data/qwen3", isa, "auto"); // head_dim 128

@@ -10,8 +10,9 @@
  *   o, down             are added to the residual
  *
  * A prefill writes a quarter of the bytes of single ops that way, and a layer has seven loops over
- * the threads instead of thirteen. Where x is bytes, whose scale needs the whole row, attention and
- * gate x up leave floats and are converted in a loop of their own. */
+ * the threads instead of thirteen. Where x is bytes, whose scale needs the whole row, or 16-bit
+ * integers (linear/fixed.h), attention and gate x up leave floats and are converted in a loop of
+ * their own. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,10 +21,13 @@
 
 enum { MANY_ROWS = 33 }; // from here on a part of q, k, v is a whole head; fewer need finer items
 
+// What x of a linear becomes.
+enum x_kind { X_FLOATS, X_BF16, X_BYTES, X_FIXED };
+
 struct fused_model {
     struct fused_model_spec spec;
     struct fused_layer *layers; // [num_layers]
-    bool is_narrow; // all linears convert x, and the shapes fit
+    enum x_kind x; // of all linears; X_FLOATS: they differ, or the shapes do not fit
 };
 
 // One call.
@@ -35,18 +39,21 @@ struct pass {
     struct attention_args attention;
     struct kv_layer kv;
     struct attention_narrow narrow;
-    bool is_bytes; // x of linears, instead of bf16
+    enum x_kind x; // of linears
     const struct linear *next_qkv; // of the layer after this one; NULL: this is the last
 };
 
-// Whether x of all linears is bytes, or of all bf16.
-static bool has_narrow_linears(const struct cpu_backend *cpu, const struct fused_layer *layer,
-                               bool is_bytes) {
+static enum x_kind x_kind_of(const struct cpu_backend *cpu, const struct linear *linear) {
+    if (!linear || !linear_is_narrow(cpu, linear)) return X_FLOATS;
+    if (linear_is_fixed(cpu, linear)) return X_FIXED;
+    return weight_format_has_bytes(linear->format) ? X_BYTES : X_BF16;
+}
+
+static bool all_take(const struct cpu_backend *cpu, const struct fused_layer *layer,
+                     enum x_kind x) {
     const struct linear *linears[] = {layer->qkv, layer->o, layer->gate_up, layer->down};
     for (size_t i = 0; i < ARRAY_LEN(linears); i++) {
-        if (!linears[i] || !linear_is_narrow(cpu, linears[i])) return false;
-        if (linear_is_fixed(cpu, linears[i])) return false;
-        if (weight_format_has_bytes(linears[i]->format) != is_bytes) return false;
+        if (x_kind_of(cpu, linears[i]) != x) return false;
     }
     return true;
 }
@@ -64,13 +71,12 @@ enum status cpu_model_create(struct backend *backend, const struct fused_model_s
     memcpy(model->layers, spec->layers, spec->num_layers * sizeof *model->layers);
     model->spec.layers = model->layers;
     // Halves of whole blocks; a row fits a thread's memory; a head is whole chunks of bf16.
-    model->is_narrow = spec->is_whole && spec->intermediate % LANES == 0 &&
-                       spec->hidden <= LINEAR_SUMS && spec->head_dim % (CHUNK_BYTES / 2) == 0 &&
-                       spec->head_dim <= 512;
-    const struct linear *first = model->layers[0].qkv;
-    bool is_bytes = first && weight_format_has_bytes(first->format);
-    for (uint32_t i = 0; i < spec->num_layers && model->is_narrow; i++) {
-        model->is_narrow = has_narrow_linears(cpu_backend_of(backend), &model->layers[i], is_bytes);
+    bool fits = spec->is_whole && spec->intermediate % LANES == 0 && spec->hidden <= LINEAR_SUMS &&
+                spec->head_dim % (CHUNK_BYTES / 2) == 0 && spec->head_dim <= 512;
+    const struct cpu_backend *cpu = cpu_backend_of(backend);
+    model->x = fits ? x_kind_of(cpu, model->layers[0].qkv) : X_FLOATS;
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
+        if (!all_take(cpu, &model->layers[i], model->x)) model->x = X_FLOATS;
     }
     *out = model;
     return OK;
@@ -108,7 +114,7 @@ static void take_gated(void *arg, const struct linear_part *part) {
         float *sums = part->sums + i * part->stride;
         const float *up = part->gated + i * part->stride;
         uint32_t row = part->row + i;
-        if (pass->is_bytes) {
+        if (pass->x != X_BF16) {
             float *out = (float *)pass->args->activated + row * intermediate + part->col;
             kernels->silu_mul(sums, up, out, part->num_cols);
             continue;
@@ -160,7 +166,8 @@ static void take_head(void *arg, const struct linear_part *part) {
 
 // Most rows that are converted at once, into the linears' scratch memory.
 static uint32_t rows_max(const struct pass *pass) {
-    return pass->is_bytes ? LINEAR_SCRATCH_BYTES : LINEAR_SCRATCH_BYTES / 2;
+    uint32_t x_bytes = pass->x == X_BYTES ? 1 : pass->x == X_BF16 ? 2 : LINEAR_FIXED_BYTES;
+    return LINEAR_SCRATCH_BYTES / x_bytes;
 }
 
 // Blocks of a part of q, k, v; 0: any number.
@@ -217,7 +224,7 @@ static void project_qkv(struct pass *pass) {
     }
 }
 
-// residual += linear(x) for rows from `first` on, where x is packed already, or bytes to be made.
+// residual += linear(x) for rows from `first` on, where x is packed already, or floats.
 static void project_out(struct pass *pass, const struct linear *linear, void *x, uint32_t first,
                         uint32_t num_rows, const struct linear *next) {
     struct pass part = *pass; // the sink counts rows from `first`
@@ -225,10 +232,10 @@ static void project_out(struct pass *pass, const struct linear *linear, void *x,
     part.args = &args;
     for (uint32_t row = 0; row < num_rows;) {
         uint32_t count = num_rows - row;
-        if (pass->is_bytes && count > rows_max(pass)) count = rows_max(pass);
+        if (pass->x != X_BF16 && count > rows_max(pass)) count = rows_max(pass);
         args.residual = (float *)pass->args->residual + (size_t)(first + row) * pass->spec->hidden;
         struct linear_run out = {.sink = add_to_residual, .sink_arg = &part};
-        if (pass->is_bytes) {
+        if (pass->x != X_BF16) {
             out.x = (const float *)x + (size_t)row * linear->in;
         } else {
             out.packed = x;
@@ -260,7 +267,6 @@ void cpu_layers(struct backend *backend, struct fused_model *model,
                 const struct layers_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     const struct fused_model_spec *spec = &model->spec;
-    bool is_bytes = weight_format_has_bytes(model->layers[0].qkv->format);
     bool has_narrow_cache = args->cache->spec.dtype == DTYPE_BF16 &&
                             cpu->kernels.attention_bf16.queries == QUERIES_BF16;
     kv_cache_touch(cpu, args->cache, args->step, 0);
@@ -283,13 +289,13 @@ void cpu_layers(struct backend *backend, struct fused_model *model,
                                           .rope = args->rope,
                                           .eps = spec->eps,
                                           .scale = args->scale},
-                            .is_bytes = is_bytes,
+                            .x = model->x,
                             .next_qkv = i + 1 < spec->num_layers ? layer[1].qkv : NULL};
         pass.kv = kv_cache_layer(&pass.attention);
         if (has_narrow_cache && args->step->num_tokens >= MANY_ROWS) {
             pass.narrow.queries = args->qkv;
         }
-        if (!is_bytes) pass.narrow.out = args->attended;
+        if (model->x == X_BF16) pass.narrow.out = args->attended;
         project_qkv(&pass);
         if (!pass.narrow.queries) cpu_attention_prepare(backend, &pass.attention);
         attention_run(cpu, &pass.attention, &pass.narrow);
@@ -301,7 +307,7 @@ void cpu_layers(struct backend *backend, struct fused_model *model,
 static bool cpu_takes_layers(const struct fused_model *model, const struct kv_cache *cache,
                              const struct step *step) {
     (void)cache, (void)step;
-    return model->is_narrow;
+    return model->x != X_FLOATS;
 }
 
 const struct backend_fusion cpu_fusion = {

@@ -152,6 +152,8 @@ struct kv_layer {
 // Scratch bytes of linears per unit of depth: 512 rows of floats, 1024 of bf16 or 2048 of bytes. A
 // call of more rows is cut into equal parts.
 enum { LINEAR_SCRATCH_BYTES = 2048 };
+// Of an input as a 16-bit integer: its head takes at most as much.
+enum { LINEAR_FIXED_BYTES = 4 };
 
 enum status cpu_linear_create(struct backend *backend, const struct linear_spec *spec,
                               struct linear **out, struct err *err);

@@ -304,9 +304,10 @@ static void run_linear(struct backend *backend, const struct linear *linear, con
                        float *out, uint32_t rows) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     if (rows == 0) return;
-    // Integers take 2 bytes, and their heads at most as much.
-    bool is_wide = !linear_is_narrow(cpu, linear) || linear_is_fixed(cpu, linear);
-    uint32_t x_bytes = is_wide ? 4 : weight_format_has_bytes(linear->format) ? 1 : 2;
+    uint32_t x_bytes = linear_is_fixed(cpu, linear)              ? LINEAR_FIXED_BYTES
+                       : !linear_is_narrow(cpu, linear)          ? sizeof(float)
+                       : weight_format_has_bytes(linear->format) ? 1
+                                                                 : 2;
     uint32_t rows_max = LINEAR_SCRATCH_BYTES / x_bytes;
     uint32_t parts = (rows + rows_max - 1) / rows_max;
     for (uint32_t part = 0; part < parts; part++) {
