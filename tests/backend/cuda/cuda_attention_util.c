@@ -143,11 +143,16 @@ static struct attention_args args_of(const struct run *run, const struct step *s
                                    .sinks = run->in->special.has_sinks ? run->sinks.dev : NULL};
 }
 
+static void prepare_layer(const struct run *run, const struct placed *placed, uint32_t layer,
+                          void *qkv) {
+    const struct attention_args args = args_of(run, &placed->step, layer, qkv, NULL);
+    run->backend->ops->attention_prepare(run->backend, &args);
+}
+
 static void prepare_only(const struct run *run, const struct tokens *tokens, uint32_t layer) {
     struct placed p = placed_make(run, tokens);
     struct tensor qkv = qkv_on(run, tokens, layer);
-    const struct attention_args args = args_of(run, &p.step, layer, qkv.dev, NULL);
-    run->backend->ops->attention_prepare(run->backend, &args);
+    prepare_layer(run, &p, layer, qkv.dev);
     tensor_free(&qkv);
     placed_free(&p);
 }
@@ -159,13 +164,18 @@ static void prepare_in_all_layers(const struct run *run, const struct tokens *to
 static void write_nans(const struct run *run) {
     struct tokens tokens = tokens_make(run, CHUNK);
     memset(tokens.rows, 0xff, CHUNK * run->in->row_floats * sizeof *tokens.rows);
+    // A layer's values are NaN too when they are doubled or rotated: one tensor serves all chunks.
+    struct tensor nans = qkv_on(run, &tokens, FIRST);
     uint32_t num_slots = run->num_blocks * run->in->shape.block_size;
     for (uint32_t first = 0; first < num_slots; first += CHUNK) {
         for (uint32_t i = 0; i < CHUNK; i++) {
             tokens.slots[i] = first + i < num_slots ? (int32_t)(first + i) : -1;
         }
-        prepare_in_all_layers(run, &tokens);
+        struct placed p = placed_make(run, &tokens);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) prepare_layer(run, &p, layer, nans.dev);
+        placed_free(&p);
     }
+    tensor_free(&nans);
     tokens_free(&tokens);
 }
 

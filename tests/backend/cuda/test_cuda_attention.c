@@ -43,10 +43,10 @@ static void test_decode_of_many(void **state) {
         work.seqs[s] = (struct seq){s % 11 == 10 ? 1500 + s : 1 + s * 37 % 260, 1};
     }
     const struct device_pair *pair = *state;
+    const struct variant variants[] = {{0}, {.is_fused = true}};
+    size_t num_variants = has_attend(pair->device) ? ARRAY_LEN(variants) : 1;
     for (size_t i = 0; i < ARRAY_LEN(many_shapes); i++) {
-        check(pair, &many_shapes[i], &work);
-        if (!has_attend(pair->device)) continue;
-        check_variant(pair, &many_shapes[i], &work, &(struct variant){.is_fused = true});
+        check_all_with(pair, &many_shapes[i], &(struct special){0}, &work, variants, num_variants);
     }
 }
 
