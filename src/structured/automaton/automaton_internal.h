@@ -73,6 +73,7 @@ static const uint32_t PLAIN_MIXED = UINT32_MAX - 1, PLAIN_ALL = UINT32_MAX;
 struct free_chain {
     uint16_t kinds, walked;
     bool known;
+    bool is_counter; // each of the characters makes a counter smaller by one
     uint32_t most;
 };
 

@@ -424,7 +424,8 @@ static bool find_counted_kinds(struct automaton *automaton, uint32_t state,
     if (!is_next(automaton, to.states[0], counted)) return false;
     *chain = (struct free_chain){.kinds = (uint16_t)(to.alive & ~to.dead & ALL_KINDS),
                                  .walked = (uint16_t)(to.alive & to.dead & ALL_KINDS),
-                                 .known = true};
+                                 .known = true,
+                                 .is_counter = true};
     return true;
 }
 
@@ -436,7 +437,8 @@ static bool follow_counted(struct automaton *automaton, uint32_t state) {
     uint32_t shortened = automaton_shorten(automaton, state);
     if (!find_counted(automaton, shortened, &shorter)) return false;
     chain = automaton->states[shortened].free;
-    bool is_known = chain.known && automaton->states[shortened].plain.known;
+    // A chain that was followed may have several characters for each that the counter counts.
+    bool is_known = chain.is_counter && automaton->states[shortened].plain.known;
     if (!is_known && !find_counted_kinds(automaton, shortened, &shorter, &chain)) return false;
     const uint32_t states[] = {shortened, state}, most[] = {shorter.max, counted.max};
     for (int i = 0; i < 2; i++) {
