@@ -97,6 +97,29 @@ static void test_limits(void **state) {
     }
 }
 
+// The limits of a step, as doc/kernels-cuda.md has them: 65,536 positions saved, at least 16 rows.
+static void test_limits_of_steps(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t num_rows, num_blocks, num_prefixes; // of 512 positions
+    } cases[] = {{16, 9, 1}, {16, 8, 0}, {15, 20, 0}, {129, 1, 1}, {128, 1, 0}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct fixture f;
+        memset(&f, 0, sizeof f);
+        assert_int_equal(shared_prefix_finder_init(&f.finder, ROWS_MAX, NULL), OK);
+        for (uint32_t row = 0; row < cases[i].num_rows; row++) {
+            add_row(&f, BLOCKS_MAX, 0, row ? cases[i].num_blocks : 0);
+        }
+        f.finder.num_rows = f.num_rows;
+        shared_prefix_finder_find(&f.finder, 512);
+        assert_int_equal(f.finder.num_prefixes, cases[i].num_prefixes);
+        // Half a block of this size is not enough, however many share it.
+        shared_prefix_finder_find(&f.finder, 256);
+        if (cases[i].num_blocks == 1) assert_int_equal(f.finder.num_prefixes, 0);
+        fini(&f);
+    }
+}
+
 // One row that leaves the prefix early does not make it short for all others, and one that shares
 // more with the first row does not leave out the others.
 static void test_the_length_that_saves_most(void **state) {
@@ -110,6 +133,20 @@ static void test_the_length_that_saves_most(void **state) {
     find(&f);
     assert_int_equal(f.finder.num_prefixes, 1);
     expect(&f, 0, 10, 20);
+    fini(&f);
+}
+
+// Rows that a prefix leaves out may have one of their own.
+static void test_rows_that_are_left_share_too(void **state) {
+    (void)state;
+    struct fixture f;
+    init(&f, (struct shared_prefix_limits){2, 2 * BLOCK_SIZE, 0});
+    for (uint32_t i = 0; i < 10; i++) add_row(&f, 30, 0, i ? 20 : 0);
+    for (uint32_t i = 0; i < 8; i++) add_row(&f, 30, i ? 10 : 0, i ? 15 : 3);
+    find(&f);
+    assert_int_equal(f.finder.num_prefixes, 2);
+    expect(&f, 0, 10, 20);
+    expect(&f, 1, 8, 15);
     fini(&f);
 }
 
@@ -174,7 +211,9 @@ static void test_many_prefixes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_limits_of_steps),
         cmocka_unit_test(test_the_length_that_saves_most),
+        cmocka_unit_test(test_rows_that_are_left_share_too),
         cmocka_unit_test(test_only_blocks_that_may_be_shared),
         cmocka_unit_test(test_one_block_is_not_a_prefix),
         cmocka_unit_test(test_nothing_to_share),
