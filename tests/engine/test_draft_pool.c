@@ -97,6 +97,40 @@ static void test_old_texts_and_beginnings_are_forgotten(void **state) {
     draft_pool_fini(&pool);
 }
 
+// Hashes of two salts are equal now and then. Nobody may see another's text then either.
+static void test_equal_hashes_tell_nothing(void **state) {
+    (void)state;
+    struct draft_pool pool = made(1);
+    static int32_t tokens[DRAFT_POOL_TEXT_LEN];
+    uint32_t len = 0;
+    fill(tokens, DRAFT_POOL_TEXT_LEN, 0);
+    draft_pool_add(&pool, 1, tokens, DRAFT_POOL_TEXT_LEN, 1);
+    for (uint64_t salt = 2; salt < 2000; salt++) {
+        for (int32_t i = 0; i < 1000; i++) {
+            assert_int_equal(find(&pool, salt, i, 4, 0, &len), 0);
+        }
+    }
+    draft_pool_fini(&pool);
+}
+
+// Behind the end of a text stands what the one before it had there.
+static void test_rest_of_a_longer_text_is_not_seen(void **state) {
+    (void)state;
+    for (uint32_t min_len = 1; min_len <= 3; min_len += 2) {
+        struct draft_pool pool = made(min_len);
+        int32_t tokens[100];
+        uint32_t len = 0;
+        fill(tokens, 100, 0);
+        draft_pool_add(&pool, 0, tokens, 100, 1);
+        for (int32_t i = 1; i <= DRAFT_POOL_TEXTS; i++) {
+            fill(tokens, 20, 10000 * i);
+            draft_pool_add(&pool, 0, tokens, 20, 1);
+        }
+        assert_int_equal(find(&pool, 0, 50, 6, 0, &len), 0);
+        draft_pool_fini(&pool);
+    }
+}
+
 static void test_nothing_generated_and_no_pool(void **state) {
     (void)state;
     struct draft_pool pool = made(3), none = {0};
@@ -115,6 +149,8 @@ int main(void) {
         cmocka_unit_test(test_texts_of_one_salt_are_found),
         cmocka_unit_test(test_one_token_is_enough),
         cmocka_unit_test(test_old_texts_and_beginnings_are_forgotten),
+        cmocka_unit_test(test_equal_hashes_tell_nothing),
+        cmocka_unit_test(test_rest_of_a_longer_text_is_not_seen),
         cmocka_unit_test(test_nothing_generated_and_no_pool),
     };
     return cmocka_run_group_tests_name("draft_pool", tests, NULL, NULL);

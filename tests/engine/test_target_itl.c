@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/os/clock.h"
 #include "engine/executor/executor.h"
+#include "engine/plan/target_itl.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
 
@@ -192,6 +193,19 @@ static void test_what_is_refused(void **state) {
     expect_refusal("40", "prefill-first", "schedule is prefill-first: only mixed");
 }
 
+static void test_what_auto_aims_at(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = small_options();
+    struct pace_options pace;
+    options.target_itl = "auto";
+    assert_int_equal(target_itl_read(&pace, &options, NULL), OK);
+    assert_int_equal(pace.pace, PACE_AUTO);
+    assert_true(pace.target_seconds > 0.039 && pace.target_seconds < 0.041);
+    options.schedule = "prefill-first";
+    assert_int_equal(target_itl_read(&pace, &options, NULL), OK);
+    assert_int_equal(pace.pace, PACE_OFF);
+}
+
 // It is a server's default, so a schedule that has no parts must not refuse it.
 static void test_auto_is_off_where_there_are_no_parts(void **state) {
     (void)state;
@@ -215,6 +229,7 @@ int main(void) {
         cmocka_unit_test(test_parts_fit_into_the_target),
         cmocka_unit_test(test_a_target_that_is_missed_is_told_once),
         cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_what_auto_aims_at),
         cmocka_unit_test(test_auto_is_off_where_there_are_no_parts),
     };
     return cmocka_run_group_tests_name("target_itl", tests, NULL, NULL);
