@@ -247,10 +247,11 @@ static void test_prompts_are_counted(void **state) {
         f.batch.splits_drafts = splits;
         for (uint32_t i = 0; i < NUM_SEQS; i++) f.items[i].needs_token = false;
         f.items[3].num_drafts = f.schedule.num_draft_tokens = 2;
+        f.seqs[1]->num_computed_tokens = 7; // a prompt's second part
         batch_build(&f.batch, &f.schedule, BLOCK_SIZE, row_of, 0);
         const struct step step = batch_bind(f.batch.header, f.batch.header);
         assert_int_equal(step.num_prompts, splits ? 3 : 4);
-        assert_int_equal(step.prompt_positions, splits ? 5 + 2 + 12 : 5 + 2 + 3 + 12);
+        assert_int_equal(step.prompt_positions, splits ? 12 + 2 + 12 : 12 + 2 + 3 + 12);
         fini(&f);
     }
 }
