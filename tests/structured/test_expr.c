@@ -151,7 +151,7 @@ static void random_expressions(void **state) {
         struct exprs *exprs = create();
         struct model model = {0};
         model_draw(&model);
-        uint32_t e = model_build(&model, exprs);
+        uint32_t e = model_build(&model, exprs), shortest = exprs_shortest(exprs, e, 100);
         bool found_any = false;
         for (int n = 0; n < 40; n++) {
             char text[TEXT_MAX];
@@ -162,6 +162,7 @@ static void random_expressions(void **state) {
                 fail_msg("round %d: \"%.*s\" should %smatch", round, (int)len, text,
                          expected ? "" : "not ");
             }
+            if (expected && len < shortest) fail_msg("round %d: %zu bytes match", round, len);
             found_any |= expected;
             num_matches += expected;
         }
@@ -172,6 +173,21 @@ static void random_expressions(void **state) {
     }
     assert_in_range(num_matches, 10000, 110000);
     assert_in_range(num_empty, 50, 2900);
+}
+
+static void shortest_texts(void **state) {
+    (void)state;
+    struct exprs *exprs = create();
+    uint32_t a = expr_string(exprs, "a"), abc = expr_string(exprs, "abc");
+    uint32_t two = expr_repeat(exprs, abc, 2, 9), both = expr_concat(exprs, two, abc);
+    uint32_t text = expr_json_content(exprs, expr_any_text(exprs));
+    assert_int_equal(exprs_shortest(exprs, two, 100), 6);
+    assert_int_equal(exprs_shortest(exprs, both, 100), 9);
+    assert_int_equal(exprs_shortest(exprs, both, 5), 5);
+    assert_int_equal(exprs_shortest(exprs, expr_alt(exprs, both, a), 100), 1);
+    assert_int_equal(exprs_shortest(exprs, expr_repeat(exprs, abc, 0, 9), 100), 0);
+    assert_int_equal(exprs_shortest(exprs, expr_concat(exprs, text, a), 100), 1);
+    exprs_destroy(exprs);
 }
 
 // Forgetting counters keeps all beginnings up to that length, and whether they can be continued.
@@ -452,11 +468,17 @@ static void json_strings(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_expressions), cmocka_unit_test(forgotten_counters),
-        cmocka_unit_test(emptiness),          cmocka_unit_test(joined_repeats),
-        cmocka_unit_test(steps_are_linear),   cmocka_unit_test(limits_end_with_a_sentence),
-        cmocka_unit_test(characters),         cmocka_unit_test(lists_of_texts),
-        cmocka_unit_test(special_tokens),     cmocka_unit_test(json_strings),
+        cmocka_unit_test(random_expressions),
+        cmocka_unit_test(shortest_texts),
+        cmocka_unit_test(forgotten_counters),
+        cmocka_unit_test(emptiness),
+        cmocka_unit_test(joined_repeats),
+        cmocka_unit_test(steps_are_linear),
+        cmocka_unit_test(limits_end_with_a_sentence),
+        cmocka_unit_test(characters),
+        cmocka_unit_test(lists_of_texts),
+        cmocka_unit_test(special_tokens),
+        cmocka_unit_test(json_strings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,6 +80,8 @@ static void strings(void **state) {
         {"{'type':'string','pattern':'^\\\\p{Lu}$'}", "'A'|'\xc3\x89'", "'a'|'1'"},
         {"{'type':'string','pattern':'^[\\\\p{Letter}\\\\p{Decimal_Number}]$'}",
          "'a'|'\xc3\x89'|'1'", "'-'|'+'"},
+        {"{'type':'string','pattern':'^[\\\\p{Private_Use}\\\\p{Combining_Mark}]$'}",
+         "'\xee\x80\x80'|'\xcc\x81'", "'a'|'1'"},
         {"{'type':'string','pattern':'^\\\\P{gc=Uppercase_Letter}$'}", "'a'|'1'", "'A'|'\xc3\x89'"},
         {"{'type':'string','pattern':'^\\\\\\\\$'}", "'\\\\'|'\\u005c'", "'a'|''"},
         {"{'type':'string','pattern':'^[a-z]+$','maxLength':2}", "'a'|'ab'", "''|'abc'|'A'"},
@@ -244,6 +246,9 @@ static void references(void **state) {
          "3|3.5", "2"},
         // No draft has this name, so validators read it as the newest.
         {"{'$schema':'https://json-schema.org/draft-07/schema','$ref':'#/definitions/n','type':"
+         "'integer','definitions':{'n':{'minimum':3}}}",
+         "3", "2|3.5"},
+        {"{'$schema':'http://json-schema.org/draft-07/schema/x','$ref':'#/definitions/n','type':"
          "'integer','definitions':{'n':{'minimum':3}}}",
          "3", "2|3.5"},
         {"{'allOf':[{'$ref':'#/$defs/a'},{'$ref':'#/$defs/b'}],'$defs':{'a':{'type':'object',"

@@ -94,6 +94,7 @@ static const char *short_category(const char *name, size_t *len) {
         {"Modifier_Letter", "Lm"},
         {"Other_Letter", "Lo"},
         {"Mark", "M"},
+        {"Combining_Mark", "M"},
         {"Nonspacing_Mark", "Mn"},
         {"Spacing_Mark", "Mc"},
         {"Enclosing_Mark", "Me"},
@@ -122,7 +123,10 @@ static const char *short_category(const char *name, size_t *len) {
         {"Paragraph_Separator", "Zp"},
         {"Other", "C"},
         {"Control", "Cc"},
+        {"cntrl", "Cc"},
         {"Format", "Cf"},
+        {"Private_Use", "Co"},
+        {"Unassigned", "Cn"},
     };
     for (size_t i = 0; i < ARRAY_LEN(categories); i++) {
         if (strlen(categories[i].name) != *len || memcmp(name, categories[i].name, *len)) continue;
