@@ -50,7 +50,7 @@ struct batch_header {
     uint32_t num_prompt_logits, num_pooled, num_snapshots;
     uint32_t first_prompt; // prompt_index in 32-bit words from the tail's start
     uint32_t num_table_runs, num_table_blocks;
-    uint32_t num_shared, num_shared_seqs; // prefixes, and entries of shared_seqs
+    uint32_t num_shared, num_shared_seqs; // shared prefixes, and sequences of all of them
     struct shared_prefix shared[SHARED_PREFIXES_MAX];
     uint32_t max_query_len, max_context_len;
     uint32_t num_prompts, prompt_positions; // as in struct step

@@ -1,6 +1,7 @@
-/* One warpgroup's 64 query rows in attention/prefill_sm90.cu: scores of a tile of positions, their
- * softmax, the weighted sum of values. Only Q, K and V are in shared memory. The scores are the
- * first product's accumulator; rounded to bf16 they are the second product's left operand.
+/* One warpgroup's 64 query rows in attention/prefill_sm90.cu and attention/shared_sm90.cu: scores
+ * of a tile of positions, their softmax, the weighted sum of values. Only Q, K and V are in shared
+ * memory. The scores are the first product's accumulator; rounded to bf16 they are the second
+ * product's left operand.
  *
  * A tile of K or V is [head_dim / 64][KV][HALF_BYTES]; queries are [head_dim /
  * 64][ROWS][HALF_BYTES]. All are swizzled (hopper.cuh). */
