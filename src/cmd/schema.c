@@ -218,7 +218,7 @@ int cmd_schema(int argc, char **argv) {
             "keyword that cannot be enforced (refused:), with its place as a JSON pointer, what\n"
             "says nothing about the values (ignored:), and the time. Then it says of each line\n"
             "of TEXTS.jsonl whether an answer may be this text. Answers have their keys in the\n"
-            "order of the schema; of a text that fits in that order it shows it so. \"-\" is\n"
+            "order of the schema. A text that fits only in that order is shown in it. \"-\" is\n"
             "standard input.\n"
             "\n"
             "The exit status is 1 when the schema is refused or a text does not fit.\n",

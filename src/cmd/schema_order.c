@@ -1,5 +1,5 @@
 /* Writes a JSON value member by member and asks the automaton behind each part. Of the members that
- * may come next, it takes one behind which each of the others may come too: others would be lost. */
+ * may come next, it takes one behind which each of the others may still come. */
 #include "cmd/schema_order.h"
 
 #include <stdlib.h>

@@ -16,7 +16,7 @@ static const struct draft_price gpu_large = {
 static const uint32_t gpu_seqs_least = 8, gpu_seqs_most = 32;
 
 // Two cores of an EPYC (Zen 4). With AVX2 alone rows are the most expensive: 7 drafts behind one
-// token add 1.1 to 1.6 steps, so this price is not an upper bound there. With AVX-512 and bfloat16
+// token add 1.1 to 1.6 steps. This price is no upper bound there. With AVX-512 and bfloat16
 // they add 0.1.
 static const struct draft_price cpu = {.wait = 0.05, .token = 0.2, .sequence = 0.03};
 static const struct draft_price cpu_packed = {.wait = 0.05, .token = 0.25};

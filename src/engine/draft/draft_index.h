@@ -2,7 +2,7 @@
  * ones earlier in the text are a draft of those that come next.
  *
  * Runs of min_len tokens are hashed, or of 2 if min_len is 1. A head leads to the last place behind
- * a run with that hash, and links lead from each place to the one before, as in LZ77. The place
+ * a run with that hash. Links lead from each place to the one before, as in LZ77. The place
  * whose tokens match the most of the text's end is taken; of equal ones the last. Hashes only find
  * candidates: all tokens are compared. Where no run matches and min_len is 1, the last place behind
  * the text's last token is taken.

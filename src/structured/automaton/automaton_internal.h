@@ -68,8 +68,9 @@ struct plain {
 };
 static const uint32_t PLAIN_MIXED = UINT32_MAX - 1, PLAIN_ALL = UINT32_MAX;
 
-// All characters of `kinds` may follow, up to `most`; each time they lead to one state. For those
-// of `walked` it depends on the characters and the place; others are dead. No kinds: no such chain.
+// Of a counter of characters: all characters of `kinds` may follow, up to `most`. At each place all
+// of them lead to the same state. Whether those of `walked` may follow depends on the character and
+// the place. Other kinds may not follow. No kinds: there is no such chain.
 struct free_chain {
     uint16_t kinds, walked;
     bool known;
@@ -218,8 +219,8 @@ uint32_t states_replace(struct automaton *automaton, uint32_t state, uint32_t ex
 uint32_t states_loosen(struct automaton *automaton, uint32_t state);
 
 struct plain automaton_plain(struct automaton *automaton, uint32_t state);
-// Inside a JSON string that counts characters of a set: the state, with a smaller counter, that
-// allows the same tokens that are not plain. The state itself where there is none.
+// For a state inside a JSON string that counts characters of a set: a state with a smaller counter.
+// Of the tokens that are not plain it allows the same ones. The state itself where there is none.
 uint32_t automaton_shorten(struct automaton *automaton, uint32_t state);
 // Fills a new row: which classes follow alike.
 bool states_make_row(struct automaton *automaton, uint32_t state);

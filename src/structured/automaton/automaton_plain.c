@@ -107,8 +107,8 @@ static struct plain follow_all(struct automaton *automaton, struct frontier from
 
 // ---- a counter of characters of some kinds ----
 
-// A state of the chain that is followed: which kinds of characters may follow, and those kinds of
-// `kinds` of which all characters lead to one state, `next`.
+// What may follow a state of a chain: `alive`, the kinds with a character that may. `free`, the
+// kinds whose characters all lead to the state `next`; only kinds that were asked for.
 struct free_step {
     uint32_t alive, free, next;
     bool is_known; // false: too many states to tell
@@ -134,8 +134,8 @@ static void keep_kinds(struct free_chain *chain, uint32_t alive, uint32_t free) 
     chain->kinds = (uint16_t)kept;
 }
 
-// Where a counter limits the characters, as in [^,.]{1,128}, those of some kinds may all follow,
-// and all lead to one state, from which it is so again. The chain ends with the counter, where none
+// Where a counter limits the characters, as in [^,.]{1,128}, all characters of some kinds may follow
+// and lead to one state. From that state it is so again. The chain ends with the counter, where none
 // of them may follow. What is found is remembered for each of its states.
 static struct free_chain follow_free_chain(struct automaton *automaton, uint32_t state) {
     enum { CHAIN_MAX = 1100 };
@@ -403,7 +403,8 @@ static bool is_next(struct automaton *automaton, uint32_t state, const struct co
            automaton->threads[at.first].stacks == counted->thread.stacks;
 }
 
-// No token but a plain one can tell counters apart that are larger than those that it may take.
+// A token that is not plain takes at most rest_chars_max characters of the counter. So it fits, or
+// not, alike for all counters above that.
 uint32_t automaton_shorten(struct automaton *automaton, uint32_t state) {
     struct counted counted;
     uint32_t most = automaton->vocabulary->rest_chars_max + 1;
@@ -414,8 +415,8 @@ uint32_t automaton_shorten(struct automaton *automaton, uint32_t state) {
     return states_replace(automaton, state, counted_expr(automaton, &counted, min, max));
 }
 
-// If each character that may follow leads to the same counter with one less, it is so behind it
-// too: then the counter's end is known without a step to it. False: it is otherwise.
+// Whether each character that may follow leads to the same counter with one less. Then it is so at
+// each later place too, and the counter's end is known without a step to it.
 static bool find_counted_kinds(struct automaton *automaton, uint32_t state,
                                const struct counted *counted, struct free_chain *chain) {
     struct frontier to = {.len = 0};

@@ -115,8 +115,8 @@ static enum status find_kinds_below(struct vocabulary *vocabulary, struct err *e
     return OK;
 }
 
-// How many characters a token may take that begins inside of a JSON string, until it ends or closes
-// the string; 0 where it cannot stand there.
+// How many characters a token has that begins inside of a JSON string: up to its end, or up to the
+// quote that closes the string. 0 where it cannot stand there. Never too few.
 static uint32_t count_string_chars(const unsigned char *bytes, uint32_t len) {
     uint32_t num_chars = 0;
     for (uint32_t i = 0; i < len && bytes[i] != '"'; i++) {
