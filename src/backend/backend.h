@@ -307,8 +307,8 @@ struct backend_ops {
     size_t (*kv_cache_workspace_bytes)(const struct backend *backend,
                                        const struct kv_cache_spec *spec);
 
-    // Optional. Whether attention over such a cache can read a shared prefix once (shared_prefix.h).
-    // NULL: it cannot, and steps name none.
+    // Optional. Whether attention over such a cache can read a shared prefix once
+    // (shared_prefix.h). NULL: it cannot, and steps name none.
     bool (*shares_prefixes)(const struct backend *backend, const struct kv_cache_spec *spec);
     void (*update_tables)(struct backend *backend, const struct update_tables_args *args);
     void (*embed)(struct backend *backend, const struct embed_args *args);

@@ -22,11 +22,12 @@
  *      results of such a step. (checked through rule 2)
  *   5. In a step of decodes alone, without shared prefixes, every attention but the step's first
  *      reads these before its wait: the work lists or lengths and slots, the block tables, its
- *      layer's cache. This is safe for three reasons. The step's first attention calls let_next_start() only after its own
- *      wait, so all later kernels start after everything before it. In such a step, only the
- *      layer's own attention writes the layer's cache. By rule 6, a step's lists and lengths are
- *      written only after the previous step has finished reading. (checked: attention/attention.c
- *      starts none early until one attention of the step has waited, behind its work lists)
+ *      layer's cache. This is safe for three reasons. The step's first attention calls
+ *      let_next_start() only after its own wait, so all later kernels start after everything
+ *      before it. In such a step, only the layer's own attention writes the layer's cache. By
+ *      rule 6, a step's lists and lengths are written only after the previous step has finished
+ *      reading. (checked: attention/attention.c starts none early until one attention of the step
+ *      has waited, behind its work lists)
  *   6. An ordinary launch starts when everything before it in the stream has ended, and needs no
  *      wait. The copy of a step's arrays to the device, the embedding and the work lists are
  *      ordinary launches.
