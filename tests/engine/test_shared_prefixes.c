@@ -150,6 +150,26 @@ static void test_rows_that_are_left_share_too(void **state) {
     fini(&f);
 }
 
+// Rows that share too little stand before those of a prefix: pairs, and rows that begin as those of
+// the prefix do. With many of the latter the search ends, because each is compared with all rows.
+static void test_rows_without_a_prefix_come_first(void **state) {
+    (void)state;
+    static const uint32_t nums_before[] = {1, 6, 200};
+    for (size_t n = 0; n < ARRAY_LEN(nums_before); n++) {
+        struct fixture f;
+        init(&f, (struct shared_prefix_limits){2, 2 * BLOCK_SIZE, 23 * 28 * BLOCK_SIZE});
+        for (uint32_t i = 0; i < 40; i++) add_row(&f, 30, i - i % 2, i % 2 ? 5 : 0);
+        uint32_t first = f.num_rows;
+        for (uint32_t i = 0; i < nums_before[n]; i++) add_row(&f, 30, first, i ? 2 : 0);
+        uint32_t leader = f.num_rows;
+        for (uint32_t i = 0; i < 24; i++) add_row(&f, 30, i ? leader : first, i ? 28 : 2);
+        find(&f);
+        assert_int_equal(f.finder.num_prefixes, nums_before[n] < 200);
+        if (nums_before[n] < 200) expect(&f, 0, 24, 28);
+        fini(&f);
+    }
+}
+
 // A row that has fewer blocks than its table's others can share no more than these.
 static void test_only_blocks_that_may_be_shared(void **state) {
     (void)state;
@@ -214,6 +234,7 @@ int main(void) {
         cmocka_unit_test(test_limits_of_steps),
         cmocka_unit_test(test_the_length_that_saves_most),
         cmocka_unit_test(test_rows_that_are_left_share_too),
+        cmocka_unit_test(test_rows_without_a_prefix_come_first),
         cmocka_unit_test(test_only_blocks_that_may_be_shared),
         cmocka_unit_test(test_one_block_is_not_a_prefix),
         cmocka_unit_test(test_nothing_to_share),

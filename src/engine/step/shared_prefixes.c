@@ -79,9 +79,10 @@ static uint32_t compare_rows(struct shared_prefix_finder *f, uint32_t leader, ui
     return count;
 }
 
-// Finds the prefix of `leader` that saves most.
-static void find_prefix(struct shared_prefix_finder *f, uint32_t leader, uint32_t min_blocks,
-                        uint32_t block_size) {
+// Finds the prefix of `leader` that saves most. If none saves enough, returns how many rows were
+// compared in vain, else 0.
+static uint32_t find_prefix(struct shared_prefix_finder *f, uint32_t leader, uint32_t min_blocks,
+                            uint32_t block_size) {
     uint32_t count = compare_rows(f, leader, min_blocks), num_rows = 0;
     uint64_t most = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -90,11 +91,9 @@ static void find_prefix(struct shared_prefix_finder *f, uint32_t leader, uint32_
         most = saved;
         num_rows = i + 1;
     }
-    // Without a prefix none of these rows is tried as a leader: that could take long.
-    for (uint32_t i = 0; i < (num_rows ? num_rows : count); i++) {
-        f->is_done[f->common[i].row] = true;
-    }
-    if (!num_rows) return;
+    f->is_done[leader] = true;
+    if (!num_rows) return count - 1; // without the leader
+    for (uint32_t i = 0; i < num_rows; i++) f->is_done[f->common[i].row] = true;
     f->prefixes[f->num_prefixes++] = (struct shared_prefix){
         .first = f->num_seqs,
         .num_seqs = num_rows,
@@ -103,15 +102,20 @@ static void find_prefix(struct shared_prefix_finder *f, uint32_t leader, uint32_
     for (uint32_t i = 0; i < num_rows; i++) {
         f->seqs[f->num_seqs++] = f->rows[f->common[i].row].seq;
     }
+    return 0;
 }
 
 void shared_prefix_finder_find(struct shared_prefix_finder *f, uint32_t block_size) {
+    enum { IN_VAIN_MAX = 8 }; // comparisons for each row: all rows with all could take long
     uint32_t min_blocks = (f->limits.min_positions + block_size - 1) / block_size;
+    uint64_t in_vain = 0, most = IN_VAIN_MAX * (uint64_t)f->num_rows;
     f->num_prefixes = f->num_seqs = 0;
     if (!min_blocks) min_blocks = 1;
     if (f->num_rows < f->limits.min_rows) return;
     make_lists(f, min_blocks);
     for (uint32_t row = 0; row < f->num_rows && f->num_prefixes < SHARED_PREFIXES_MAX; row++) {
-        if (!f->is_done[row]) find_prefix(f, row, min_blocks, block_size);
+        if (f->is_done[row]) continue;
+        in_vain += find_prefix(f, row, min_blocks, block_size);
+        if (in_vain >= most) return;
     }
 }

@@ -1,7 +1,8 @@
 /* Finds decodes that share a prefix: rows whose block tables begin with the same physical blocks
  * (backend/shared_prefix.h). Prefix caching and requests with several outputs make such tables.
  * Rows are looked up by the block that ends the shortest prefix worth sharing, and then compared
- * block by block. So a step without shared prefixes costs one look-up a row. */
+ * block by block. So a step without shared prefixes costs one look-up a row. Where many rows begin
+ * alike but share too little, the search ends early and may miss a prefix. */
 #ifndef ENGINE_STEP_SHARED_PREFIXES_H
 #define ENGINE_STEP_SHARED_PREFIXES_H
 
