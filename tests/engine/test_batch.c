@@ -401,8 +401,8 @@ static void test_a_step_has_only_what_changed_in_tables(void **state) {
     assert_int_equal(steady_bytes[0], steady_bytes[1]);
 }
 
-// Decodes of five sequences share two blocks, whose third the step writes. Sequence 2 has others, and
-// sequence `odd` has a prompt's chunk, or one draft, which makes it two rows.
+// Decodes of five sequences share two blocks, whose third the step writes. Sequence 2 has others,
+// and sequence `odd` has a prompt's chunk, or one draft, which makes it two rows.
 static void check_shared(uint32_t odd, uint32_t odd_tokens, uint32_t num_drafts) {
     static const uint32_t num_tokens[NUM_SEQS] = {12, 12, 12, 12, 12};
     bool is_prompt = odd_tokens > 1 + num_drafts;

@@ -168,7 +168,8 @@ static void test_a_target_that_cannot_be_met(void **state) {
     assert_in_range(run.longest, 400, 520); // 0.05 s
 }
 
-// Where the target costs little, auto is the target. Else the prompt takes some 15 % longer at most.
+// Where the target costs little, auto is the target. Else the prompt takes some 15 % longer at
+// most.
 static void test_auto_bounds_what_the_prompt_loses(void **state) {
     (void)state;
     static const struct machine machines[] = {{0.0045, 33e-6, 1.2e-9, 30e-6, NULL, 0},

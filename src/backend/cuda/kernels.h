@@ -343,7 +343,8 @@ void cuda_attention_copy_codes_launch(const struct attention_args *args,
 void cuda_attention_plan_launch(const struct step *step, const struct cuda_attention_plan *plan,
                                 uint32_t kv_group, const struct cuda_device_info *info,
                                 cudaStream_t stream);
-// Requires plan->shared_tiles > 0, and q that was prepared. Goes before cuda_attention_decode_launch.
+// Requires plan->shared_tiles > 0, and q that was prepared. Goes before
+// cuda_attention_decode_launch.
 void cuda_attention_shared_launch(const struct attention_args *args, const struct cuda_kv_view *kv,
                                   const struct cuda_attention_plan *plan,
                                   const struct cuda_device_info *info, cudaStream_t stream);

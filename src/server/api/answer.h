@@ -33,8 +33,8 @@ void answer_split(struct choice *choice, const struct choice_delta *delta, chat_
                   struct json_out *out);
 // Whether the event is the first of another block than the last of choice->blocks.
 bool answer_begins_block(const struct choice *choice, const struct chat_event *event);
-// answer_split for endpoints whose streams have blocks. A delta of tokens that complete no character
-// becomes an event without text for the open block, so that clients see when tokens come.
+// answer_split for endpoints whose streams have blocks. A delta of tokens that complete no
+// character becomes an event without text for the open block, so that clients see when tokens come.
 void answer_split_blocks(struct choice *choice, const struct choice_delta *delta,
                          chat_event_fn write, struct json_out *out);
 void answer_begin_event(struct json_out *out);

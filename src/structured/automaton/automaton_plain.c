@@ -134,9 +134,9 @@ static void keep_kinds(struct free_chain *chain, uint32_t alive, uint32_t free) 
     chain->kinds = (uint16_t)kept;
 }
 
-// Where a counter limits the characters, as in [^,.]{1,128}, all characters of some kinds may follow
-// and lead to one state. From that state it is so again. The chain ends with the counter, where none
-// of them may follow. What is found is remembered for each of its states.
+// Where a counter limits the characters, as in [^,.]{1,128}, all characters of some kinds may
+// follow and lead to one state. From that state it is so again. The chain ends with the counter,
+// where none of them may follow. What is found is remembered for each of its states.
 static struct free_chain follow_free_chain(struct automaton *automaton, uint32_t state) {
     enum { CHAIN_MAX = 1100 };
     const struct vocabulary *vocabulary = automaton->vocabulary;

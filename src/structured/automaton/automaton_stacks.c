@@ -42,8 +42,8 @@ static bool scratch_push(struct automaton *automaton, struct stack_frame frame) 
     return true;
 }
 
-// The counter of a loop that a token of at most `bytes` bytes cannot tell from `count`. Such a token
-// begins no more than `begun` iterations: all but the last of them end in it too.
+// The counter of a loop that a token of at most `bytes` bytes cannot tell from `count`. Such a
+// token begins no more than `begun` iterations: all but the last of them end in it too.
 static uint32_t loose_count(const struct instruction *loop, uint32_t count, uint32_t bytes) {
     if (loop->op != OP_LOOP || loop->nullable_body || !bytes) return count;
     uint32_t begun = (bytes - 1) / loop->shortest + 1;

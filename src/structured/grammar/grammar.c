@@ -191,8 +191,8 @@ uint32_t grammar_choice(struct grammar *grammar, const uint32_t *items, size_t n
 }
 
 // Whether counting the iterations in stacks pays. The automaton forgets how many there were, as
-// long as a token cannot reach the last (states_loosen), so all but the last share masks. It does so
-// for a counter that an expression begins with too, but not for one that comes far behind.
+// long as a token cannot reach the last (states_loosen), so all but the last share masks. It does
+// so for a counter that an expression begins with too, but not for one that comes far behind.
 static bool is_counted_by_stacks(const struct grammar *grammar, uint32_t body, uint32_t count) {
     enum { BYTES = 256 }; // more than most vocabularies' longest token
     return (uint64_t)count * exprs_shortest(grammar->exprs, body, BYTES) >= BYTES &&

@@ -401,8 +401,8 @@ static bool shares_prefixes(const struct backend *device, const struct shape *sh
     return device->ops->shares_prefixes && device->ops->shares_prefixes(device, &spec);
 }
 
-// Decodes of two prefixes and of none, with prompts or without. Prefixes end within a tile, with one,
-// and after less than one; sequences end one position later and many.
+// Decodes of two prefixes and of none, with prompts or without. Prefixes end within a tile, with
+// one, and after less than one; sequences end one position later and many.
 static struct work sharing_work(uint32_t block_size, bool has_prompts) {
     struct work work = {.num_seqs = 46, .num_sharing = 2};
     uint32_t many = 700 / block_size * block_size, few = 112 / block_size * block_size;

@@ -1,5 +1,5 @@
-// Prompts over a cache of 8-bit codes that are read from a copy in bf16 (attention/copy_codes.cu): the
-// bits of those that are read from the codes, and when there is a copy.
+// Prompts over a cache of 8-bit codes that are read from a copy in bf16 (attention/copy_codes.cu):
+// the bits of those that are read from the codes, and when there is a copy.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -141,8 +141,8 @@ static ALWAYS_INLINE __m256i fixed_add_lanes(__m256i a, __m256i b) {
     return _mm256_permute4x64_epi64(_mm256_add_epi32(even, odd), 0xd8);
 }
 
-// Products of a quarter of the outputs: of each half, or of the chunk in out[1]. Row by row, so that
-// sums stay in registers.
+// Products of a quarter of the outputs: of each half, or of the chunk in out[1]. Row by row, so
+// that sums stay in registers.
 static ALWAYS_INLINE void fixed_quarter(const struct avx2_fixed_products *products,
                                         struct avx2_fixed_kind kind,
                                         const struct avx2_fixed_levels *levels,

@@ -1,5 +1,5 @@
-/* Packed weights times x as 16-bit integers (avx2_fixed.h), by AVX-VNNI: VPDPBUSD adds four products
- * of bytes to a 32-bit lane, and VPDPWSSD two of 16 bits. */
+/* Packed weights times x as 16-bit integers (avx2_fixed.h), by AVX-VNNI: VPDPBUSD adds four
+ * products of bytes to a 32-bit lane, and VPDPWSSD two of 16 bits. */
 #include "backend/cpu/avx2/avx2_fixed.h"
 
 static ALWAYS_INLINE __m256i add_quads(__m256i sums, __m256i codes, __m256i x) {

@@ -42,8 +42,8 @@ static void add_avx_vnni(struct cpu_kernels *k) {
     k->linear_fixed = avx_vnni_linear_fixed;
 }
 
-// Products of floats take fewer instructions (AVX-512 without VNNI), or integers beside bf16 are not
-// measured.
+// Products of floats take fewer instructions (AVX-512 without VNNI), or integers beside bf16 are
+// not measured.
 static void drop_fixed(struct cpu_kernels *k) {
     k->linear_fixed = NULL;
     k->narrow_fixed = NULL;

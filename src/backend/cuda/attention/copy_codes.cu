@@ -4,16 +4,16 @@
  *   copy = bf16(code * scale)
  *
  * attention/prefill_sm90.cu reads each position once for every 64 queries and two heads, and its
- * warps convert codes more slowly than the others multiply. So codes of longer prompts are converted
- * once, to the very numbers that its warps make. attention/plan.cu deals out the copy's blocks of 128
- * positions, and attention.c decides when a copy pays.
+ * warps convert codes more slowly than the others multiply. So codes of longer prompts are
+ * converted once, to the very numbers that its warps make. attention/plan.cu deals out the copy's
+ * blocks of 128 positions, and attention.c decides when a copy pays.
  *
  * Positions before all windows become 0: their blocks in the cache may be gone. Those behind a
  * sequence's end are left as they are.
  *
- * Bytes: 3 x positions x kv heads x head_dim x 2. Launch: a block per 128 positions of a kv head, for
- * keys and for values. A warp has 16 positions, a lane 8 codes at a time. H200: 16,384 positions of 8
- * heads of 128 take 30 us, 3.4 TB/s. */
+ * Bytes: 3 x positions x kv heads x head_dim x 2. Launch: a block per 128 positions of a kv head,
+ * for keys and for values. A warp has 16 positions, a lane 8 codes at a time. H200: 16,384
+ * positions of 8 heads of 128 take 30 us, 3.4 TB/s. */
 #include "backend/cuda/attention/kv_codes.cuh"
 #include "backend/cuda/launch.cuh"
 

@@ -12,8 +12,8 @@
  * Launch: a fixed number of blocks, so that a captured graph serves any lengths. A block has 4
  * warps that attend and the one that prepares. It takes every n-th unit of the plan
  * (attention/plan.cu). If a sequence is in splits, the last of its blocks to finish joins them, in
- * order. A sequence with a shared prefix has its rest here; where a block's warps join their results
- * they join the splits that attention/shared_sm90.cu left, too. */
+ * order. A sequence with a shared prefix has its rest here; where a block's warps join their
+ * results they join the splits that attention/shared_sm90.cu left, too. */
 #include "backend/cuda/attention/decode_units.cuh"
 
 namespace {

@@ -17,8 +17,8 @@
  *
  * With CODES the cache has 8-bit codes (attention/kv_codes.cuh). All four copying warps then load
  * codes and write them as bf16, times their scales, to the same tiles: two warps keys, two values,
- * 16 positions at a time. The first of them also takes the items. Longer prompts are read from a copy
- * in bf16 (attention/copy_codes.cu), which has no block tables.
+ * 16 positions at a time. The first of them also takes the items. Longer prompts are read from a
+ * copy in bf16 (attention/copy_codes.cu), which has no block tables.
  *
  * Layout: the cache's rows are stored with the swizzle that wgmma wants (kernels.h). A tile is
  * [head_dim / 64][128 positions][128 bytes], copied box by box, because the cache's blocks are
