@@ -134,7 +134,8 @@ struct step {
     uint32_t num_pooled; // rows whose last hidden states are wanted, for embeddings
     uint32_t table_rows, table_stride; // of block_tables, the same in every step
     uint32_t max_query_len, max_context_len; // maxima over the sequences, for launch shapes
-    // Sequences of several tokens, and the sum of their context_len. 0: not told.
+    // Sequences of several tokens, and the sum of their context_len (at most UINT32_MAX). 0: not
+    // told.
     uint32_t num_prompts, prompt_positions;
     int32_t *tokens; // [num_tokens]; -1 - r stands for previous[r].token_id
     int32_t *positions; // [num_tokens]

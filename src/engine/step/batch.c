@@ -178,6 +178,11 @@ static uint32_t num_biases(const struct sampling *sampling, uint32_t num_drafts)
     return sampling->row.bias_count + sampling->row.num_given + num_counted;
 }
 
+// UINT32_MAX where the sum is larger: 4,096 long prompts may be in a step.
+static uint32_t add_saturated(uint32_t a, uint32_t b) {
+    return b > UINT32_MAX - a ? UINT32_MAX : a + b;
+}
+
 static struct batch_header count_schedule(const struct batch *batch,
                                           const struct schedule *schedule, uint32_t block_size,
                                           batch_row_fn row_of) {
@@ -192,7 +197,7 @@ static struct batch_header count_schedule(const struct batch *batch,
         h.num_tokens += item->num_tokens;
         if (item->num_tokens > num_parts(batch, item)) {
             h.num_prompts++;
-            h.prompt_positions += context_len;
+            h.prompt_positions = add_saturated(h.prompt_positions, context_len);
         }
         if (item->num_tokens > h.max_query_len) h.max_query_len = item->num_tokens;
         if (context_len > h.max_context_len) h.max_context_len = context_len;
