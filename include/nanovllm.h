@@ -323,7 +323,8 @@ struct nvllm_logit_bias {
         "vLLM's JSON object for the same, with method ngram; default: drafts decides")             \
     CHOICE(target_itl, "off", "auto|off|MS",                                                       \
         "aims at so many milliseconds between two tokens while prompts run, which go through in "  \
-        "parts: MS, or auto, short parts while a long prompt takes at most 15 % longer")
+        "parts: MS, or auto, 40 ms but a long prompt should take at most 15 % longer; the "        \
+        "default of serve is auto")
 
 // clang-format on
 

@@ -174,7 +174,7 @@ class Config:
     """The same as vLLM has it, with the method "ngram". None: drafts decides."""
     target_itl: str | float = "off"
     """Aims at so many milliseconds between two tokens while prompts run, which go through in
-    parts; or "auto", short parts while a long prompt takes at most 15 % longer, or "off"."""
+    parts; or "auto", 40 ms but a long prompt should take at most 15 % longer, or "off"."""
     trace: PathOrStr | None = None
     """File that each step is written to, for ui.perfetto.dev; whole after exit(). None:
     none."""

@@ -164,8 +164,6 @@ static const char epilogue[] =
     "SIGTERM and Ctrl-C end it: requests in work go on until --shutdown-timeout, new\n"
     "ones are refused. A second signal ends it at once.\n"
     "\n"
-    "Here --target-itl is auto unless it is given.\n"
-    "\n"
     "Example:\n"
     "  nanovllm serve -m Qwen3-0.6B\n"
     "  curl http://127.0.0.1:8000/v1/chat/completions \\\n"
