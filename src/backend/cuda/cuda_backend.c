@@ -8,7 +8,6 @@
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/linear/e4m3_run.h"
 #include "backend/cuda/linear/gemm.h"
-#include "backend/cuda/linear/gemm_library.h"
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/linear/packed_load.h"
 #include "backend/cuda/ranks/collective.h"
@@ -549,10 +548,7 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
     if (!cuda) return err_nomem(err, "CUDA backend");
     char name[256] = "";
-    struct gemm_library_load library;
-    gemm_library_begin(&library); // while the driver makes its context
     enum status status = find_device(cuda, options, name, sizeof name, err);
-    gemm_library_wait(&library);
     if (status) goto fail;
     cuda->base = (struct backend){
         .ops = &cuda_ops,

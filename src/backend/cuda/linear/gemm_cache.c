@@ -39,24 +39,6 @@ bool gemm_cache_get(const struct gemm_cache *cache, const struct gemm_key *key,
     return true;
 }
 
-bool gemm_cache_at(const struct gemm_cache *cache, uint32_t index, struct gemm_key *key,
-                   struct gemm_way *way) {
-    if (index >= cache->num_entries) return false;
-    *key = cache->entries[index].key;
-    *way = cache->entries[index].way;
-    return true;
-}
-
-bool gemm_cache_uses(const struct gemm_cache *cache, const cublasLtMatmulAlgo_t *algo,
-                     uint32_t out_is_float) {
-    for (uint32_t i = 0; i < cache->num_entries; i++) {
-        const struct gemm_entry *e = &cache->entries[i];
-        bool is_alike = e->key.out_is_float == out_is_float && e->way.has_algo;
-        if (is_alike && memcmp(&e->way.algo, algo, sizeof *algo) == 0) return true;
-    }
-    return false;
-}
-
 void gemm_cache_put(struct gemm_cache *cache, const struct gemm_key *key,
                     const struct gemm_way *way) {
     struct gemm_way known;
@@ -180,7 +162,7 @@ enum status gemm_cache_open(struct gemm_cache **out, const char *path, const cha
     }
     if (path) snprintf(cache->path, sizeof cache->path, "%s", path);
     // Increase the number when our kernels or the choice of a way change.
-    snprintf(cache->title, sizeof cache->title, "nanovllm gemm 5: %s, cublasLt %zu\n", device_name,
+    snprintf(cache->title, sizeof cache->title, "nanovllm gemm 4: %s, cublasLt %zu\n", device_name,
              library_version);
     gemm_cache_read(cache);
     *out = cache;

@@ -145,19 +145,11 @@ static void enter(struct trial *t, const struct gemm_way *way) {
     t->ways[t->num_ways++] = *way;
 }
 
-// Algorithms that other shapes have come first, so that they win ties: each new one is a kernel that
-// every start has to load, which takes 2 ms.
 static void enter_cublas(struct trial *t) {
     cublasLtMatmulHeuristicResult_t results[ALGORITHMS];
-    bool is_used[ALGORITHMS];
     int count = propose(t->gemm, t->task, results);
     for (int i = 0; i < count; i++) {
-        is_used[i] = gemm_cache_uses(t->gemm->cache, &results[i].algo, t->task->out_is_float);
-    }
-    for (int i = 0; i < 2 * count; i++) {
-        const cublasLtMatmulAlgo_t *algo = &results[i % count].algo;
-        if (is_used[i % count] != (i < count)) continue;
-        enter(t, &(struct gemm_way){.kind = KERNEL_CUBLAS, .has_algo = 1, .algo = *algo});
+        enter(t, &(struct gemm_way){.kind = KERNEL_CUBLAS, .has_algo = 1, .algo = results[i].algo});
     }
 }
 
