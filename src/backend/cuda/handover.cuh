@@ -15,7 +15,7 @@
  *   3. let_next_start() only allows the next kernel's blocks to start. It does not publish results.
  *      It may come before the kernel's own wait, except where rule 5 forbids it. If it comes behind
  *      that wait in all blocks, the next kernel may read before its own wait what kernels before
- *      this one wrote: down of experts/few_tokens.cu reads the routing.
+ *      this one wrote: down's of experts/packed_few_tokens.cu reads the routing.
  *   4. Every block that has work waits in at least one thread. So a kernel ends only after all
  *      earlier ones, and a wait for the previous kernel is a wait for all of them. In a step of
  *      padding alone, attention/decode_cluster.cu may have no waiting thread. Nobody reads the
