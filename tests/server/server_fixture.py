@@ -30,8 +30,9 @@ class Server:
         self.port = self._wait_ready()
 
     def output(self):
-        self.log.seek(0)
-        return self.log.read().decode()
+        # The server writes at the file's position, which seek() would move for it too.
+        log = self.log.fileno()
+        return os.pread(log, os.fstat(log).st_size, 0).decode()
 
     def _wait_ready(self):
         end = time.monotonic() + 60
