@@ -129,7 +129,8 @@ static const char *short_category(const char *name, size_t *len) {
         {"Unassigned", "Cn"},
     };
     for (size_t i = 0; i < ARRAY_LEN(categories); i++) {
-        if (strlen(categories[i].name) != *len || memcmp(name, categories[i].name, *len)) continue;
+        const char *long_name = categories[i].name;
+        if (strlen(long_name) != *len || memcmp(name, long_name, *len) != 0) continue;
         *len = strlen(categories[i].short_name);
         return categories[i].short_name;
     }

@@ -130,7 +130,7 @@ static uint32_t count_string_chars(const unsigned char *bytes, uint32_t len) {
 }
 
 static void find_rest_chars(struct vocabulary *vocabulary) {
-    unsigned char path[VOCABULARY_TOKEN_BYTES_MAX + 3]; // [depth]
+    unsigned char path[VOCABULARY_TOKEN_BYTES_MAX + 3] = {0}; // [depth]
     for (uint32_t i = 0; i < vocabulary->rest.num_nodes; i++) {
         struct vocabulary_node node = vocabulary->rest.nodes[i];
         path[node.depth] = node.byte;
