@@ -11,9 +11,9 @@
 // Prompts that are long enough: whole, behind cached positions, beside decodes and short ones, and
 // with blocks of the copy that are full and that are not.
 static const struct work copied_works[] = {
-    {5, {{700, 700}, {1000, 600}, {5, 1}, {512, 512}, {3000, 700}}},
-    {6, {{300, 1}, {1290, 1290}, {129, 128}, {640, 639}, {3000, 1}, {2, 2}}},
-    {1, {{2048, 2048}}},
+    {.num_seqs = 5, .seqs = {{700, 700}, {1000, 600}, {5, 1}, {512, 512}, {3000, 700}}},
+    {.num_seqs = 6, .seqs = {{300, 1}, {1290, 1290}, {129, 128}, {640, 639}, {3000, 1}, {2, 2}}},
+    {.num_seqs = 1, .seqs = {{2048, 2048}}},
 };
 static const struct {
     struct shape shape;
@@ -82,8 +82,9 @@ static void test_prompts_from_a_copy(void **state) {
 
 // Prompts that are too short for a copy, or more than it holds, are read from the cache.
 static void check_no_copies(const struct device_pair *pair, enum dtype kv_dtype) {
-    static const struct work few = {3, {{2000, 100}, {900, 150}, {300, 90}}};
-    static const struct work many = {4, {{1500, 300}, {1500, 300}, {1500, 300}, {1500, 300}}};
+    static const struct work few = {.num_seqs = 3, .seqs = {{2000, 100}, {900, 150}, {300, 90}}};
+    static const struct work many = {.num_seqs = 4,
+                                     .seqs = {{1500, 300}, {1500, 300}, {1500, 300}, {1500, 300}}};
     const struct variant variant = {.kv_dtype = kv_dtype, .look = expect_no_copy};
     check_variant(pair, &copied[0].shape, &few, &variant);
     check_variant(pair, &copied[0].shape, &many, &variant);
@@ -95,7 +96,7 @@ static void test_prompts_without_a_copy(void **state) {
 
 // Near the scalar results too, and with a key that is not finite in one of the prompts.
 static void check_copied_values(const struct device_pair *pair, enum dtype kv_dtype) {
-    static const struct work work = {3, {{530, 530}, {600, 520}, {40, 1}}};
+    static const struct work work = {.num_seqs = 3, .seqs = {{530, 530}, {600, 520}, {40, 1}}};
     const struct variant variant = {.kv_dtype = kv_dtype, .look = expect_copy};
     const struct shape *shape = &copied[0].shape;
     check_variant(pair, shape, &work, &variant);
