@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "backend/cpu/avx2/avx2.h"
-#include "backend/cpu/linear/fixed.h"
+#include "backend/cpu/linear/fixed_run.h"
 
 enum {
     AVX2_FIXED_ROWS_MAX = 4,
@@ -232,16 +232,6 @@ static ALWAYS_INLINE __m256 fixed_chunk_sum(struct avx2_fixed_kind kind,
         fixed_group_sum(kind, levels, sums->of[1][row][part], head->totals[1], chunk, 1, part));
 }
 
-// One block of outputs times rows of x whose chunks are `stride` bytes apart.
-struct fixed_run {
-    const struct linear_item *item;
-    const unsigned char *weights, *x;
-    const float *start;
-    float *out;
-    size_t stride;
-    uint32_t cols;
-};
-
 static ALWAYS_INLINE void fixed_fetch(const unsigned char *codes, bool is_4bit) {
     const unsigned char *ahead = codes + AVX2_FIXED_AHEAD_BYTES;
     const unsigned char *end = ahead + (is_4bit ? 5 : 9) * 64;
@@ -302,20 +292,10 @@ static ALWAYS_INLINE void fixed_item(const struct avx2_fixed_products *products,
                                      struct avx2_fixed_kind kind,
                                      const struct avx2_fixed_levels *levels,
                                      const struct linear_item *item) {
-    size_t row_bytes = (size_t)fixed_all_chunks(item->chunks) * FIXED_CHUNK_BYTES;
     for (uint32_t b = 0; b < item->num_blocks; b++) {
-        uint32_t left = item->cols - b * LANES;
         for (uint32_t row = 0; row < item->rows; row += TILE_ROWS) {
             uint32_t rows = item->rows - row < TILE_ROWS ? item->rows - row : (uint32_t)TILE_ROWS;
-            fixed_block(products, kind, levels,
-                        (struct fixed_run){.item = item,
-                                           .weights = item->weights + b * item->block_bytes,
-                                           .x = item->x + row * row_bytes,
-                                           .start = item->start + (size_t)b * LANES,
-                                           .out = item->out + row * item->out_stride + b * LANES,
-                                           .stride = (size_t)rows * FIXED_CHUNK_BYTES,
-                                           .cols = left < LANES ? left : (uint32_t)LANES},
-                        rows);
+            fixed_block(products, kind, levels, fixed_run_of(item, b, row, rows), rows);
         }
     }
 }

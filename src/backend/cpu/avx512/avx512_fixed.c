@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "backend/cpu/avx512/avx512.h"
-#include "backend/cpu/linear/fixed.h"
+#include "backend/cpu/linear/fixed_run.h"
 
 enum {
     ROWS_MAX = 8,
@@ -154,18 +154,8 @@ static ALWAYS_INLINE __m512 chunk_sum(struct kind kind, const struct levels *lev
         group_sum(kind, levels, products[1], head->totals[1], chunk->scales[1], chunk->offsets[1]));
 }
 
-// One block of outputs times rows of x whose chunks are `stride` bytes apart.
-struct block_run {
-    const struct linear_item *item;
-    const unsigned char *weights, *x;
-    const float *start;
-    float *out;
-    size_t stride;
-    uint32_t cols;
-};
-
 static ALWAYS_INLINE void run_rows(struct kind kind, const struct levels *levels,
-                                   const struct block_run *run, uint32_t rows) {
+                                   const struct fixed_run *run, uint32_t rows) {
     const struct packed_shape *shape = run->item->packed;
     uint32_t chunks = run->item->chunks;
     __m512 sums[ROWS_MAX];
@@ -196,7 +186,7 @@ static ALWAYS_INLINE void run_rows(struct kind kind, const struct levels *levels
 }
 
 static ALWAYS_INLINE void run_block(struct kind kind, const struct levels *levels,
-                                    struct block_run run, uint32_t rows) {
+                                    struct fixed_run run, uint32_t rows) {
     const uint32_t most = kind.is_4bit ? ROWS_4BIT_MAX : ROWS_MAX;
     for (; rows >= most; rows -= most) {
         run_rows(kind, levels, &run, most);
@@ -216,20 +206,10 @@ static ALWAYS_INLINE void run_block(struct kind kind, const struct levels *level
 
 static ALWAYS_INLINE void run_item(struct kind kind, const struct levels *levels,
                                    const struct linear_item *item) {
-    size_t row_bytes = (size_t)fixed_all_chunks(item->chunks) * FIXED_CHUNK_BYTES;
     for (uint32_t b = 0; b < item->num_blocks; b++) {
-        uint32_t left = item->cols - b * LANES;
         for (uint32_t row = 0; row < item->rows; row += TILE_ROWS) {
             uint32_t rows = item->rows - row < TILE_ROWS ? item->rows - row : (uint32_t)TILE_ROWS;
-            run_block(kind, levels,
-                      (struct block_run){.item = item,
-                                         .weights = item->weights + b * item->block_bytes,
-                                         .x = item->x + row * row_bytes,
-                                         .start = item->start + (size_t)b * LANES,
-                                         .out = item->out + row * item->out_stride + b * LANES,
-                                         .stride = (size_t)rows * FIXED_CHUNK_BYTES,
-                                         .cols = left < LANES ? left : (uint32_t)LANES},
-                      rows);
+            run_block(kind, levels, fixed_run_of(item, b, row, rows), rows);
         }
     }
 }
