@@ -8,7 +8,8 @@
 #include "base/text/blank.h"
 #include "structured/matcher.h"
 
-enum { STEPS_MAX = 1 << 18, GUESSES_MAX = 100, DEPTH_MAX = 200, OPEN_MAX = 5000 };
+enum { STEPS_MAX = 1 << 18, GUESSES_MAX = 1000, DEPTH_MAX = 200, OPEN_MAX = 5000 };
+enum { LOST_MAX = 1024, MASK_BITS = 64 };
 
 struct span {
     const char *text;
@@ -20,9 +21,18 @@ struct member {
     bool is_written, may_come;
 };
 
+// The members that are left cannot all be written from this state on. Another order of the same
+// members before leads to the same state.
+struct lost {
+    uint32_t state;
+    uint64_t left; // bits
+};
+
 struct members {
     struct member *list; // [len]
     size_t len, depth;
+    struct lost *lost; // [num_lost]; NULL: none
+    size_t num_lost;
 };
 
 struct order {
@@ -167,11 +177,34 @@ static bool put_member(struct order *order, struct members *members, size_t inde
     return false;
 }
 
-// The members that are left. First those are tried behind which no other is lost. It may only seem
+static struct lost lost_here(const struct order *order, const struct members *members) {
+    struct lost here = {.state = order->matcher.states[order->matcher.num_tokens]};
+    for (size_t i = 0; i < members->len; i++) {
+        here.left |= (uint64_t)!members->list[i].is_written << i;
+    }
+    return here;
+}
+
+static bool is_lost(const struct order *order, const struct members *members) {
+    if (!members->num_lost) return false;
+    struct lost here = lost_here(order, members);
+    for (size_t i = 0; i < members->num_lost; i++) {
+        if (members->lost[i].state == here.state && members->lost[i].left == here.left) return true;
+    }
+    return false;
+}
+
+static void note_lost(struct order *order, struct members *members) {
+    if (members->len > MASK_BITS || members->num_lost == LOST_MAX || order->status) return;
+    if (!members->lost) members->lost = malloc(LOST_MAX * sizeof *members->lost);
+    if (members->lost) members->lost[members->num_lost++] = lost_here(order, members);
+}
+
+// The members that are left, and the end of the object. First those are tried behind which no other is lost. It may only seem
 // lost, where one key requires others.
 static bool put_members(struct order *order, struct members *members, size_t num_written) {
-    if (num_written == members->len) return true;
-    if (order->num_open == OPEN_MAX) return false;
+    if (num_written == members->len) return put(order, "}", 1);
+    if (order->num_open == OPEN_MAX || is_lost(order, members)) return false;
     order->num_open++;
     bool *may = calloc(members->len, sizeof *may), fits = false;
     if (!may) order->status = err_nomem(order->err, "a text");
@@ -187,6 +220,7 @@ static bool put_members(struct order *order, struct members *members, size_t num
             fits = put_member(order, members, i, num_written, loses_some != 0);
         }
     }
+    if (!fits) note_lost(order, members);
     free(may);
     order->num_open--;
     return fits;
@@ -207,7 +241,8 @@ static bool put_object(struct order *order, struct span value, size_t depth) {
         }
         fits = next_member(&at, end, &members.list[members.len++]) && goes_on(at, end);
     }
-    fits = fits && !order->status && put_members(order, &members, 0) && put(order, "}", 1);
+    fits = fits && !order->status && put_members(order, &members, 0);
+    free(members.lost);
     free(members.list);
     return fits;
 }

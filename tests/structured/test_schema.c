@@ -136,6 +136,12 @@ static void objects(void **state) {
         {"{'type':'object','properties':{'a':true,'b':true},'maxProperties':2}",
          "{}|{'a':1,'x':1}|{'x':1,'y':2}", "{'a':1,'b':1,'x':1}"},
         {"{'type':'object','minProperties':1}", "{'a':1}|{'a':1,'b':2}", "{}"},
+        {"{'type':'object','minProperties':3}", "{'a':1,'b':2,'c':3}|{'a':1,'b':2,'c':3,'d':4}",
+         "{}|{'a':1}|{'a':1,'b':2}|{'a':1,'b':2,'b':3}|{'a':1,'b':2,'b':3,'c':1}"},
+        {"{'type':'object','properties':{'a':true,'b':true},'required':['b'],'minProperties':3}",
+         "{'a':1,'b':2,'c':3}|{'b':2,'c':3,'d':4}", "{'a':1,'b':2}|{'b':2,'c':3,'c':4}"},
+        {"{'type':'object','minProperties':2,'propertyNames':{'pattern':'^[ab]$'}}",
+         "{'a':1,'b':2}|{'b':1,'a':2}", "{'a':1}|{'a':1,'a':2}|{'b':1,'c':2}"},
         {"{'type':'object','properties':{'a':true,'b':true},'dependentRequired':{'a':['b']}}",
          "{}|{'b':1}|{'a':1,'b':1}", "{'a':1}|{'a':1,'x':1}"},
         {"{'type':'object','properties':{'a':true},'dependencies':{'a':{'properties':{'b':"
@@ -354,9 +360,10 @@ static void refused(void **state) {
         {"{'pattern':'a('}", ERR_FORMAT,
          "#: pattern 'a(' is not an expression of ECMA-262: a '(' without its ')' at byte 2 of an "
          "expression"},
-        {"{'type':'object','minProperties':2}", ERR_UNSUPPORTED,
-         "#: keyword 'minProperties' cannot be enforced: keys that are not named may repeat each "
-         "other"},
+        {"{'type':'object','propertyNames':{'pattern':'^[ab]$'},'minProperties':3}",
+         ERR_UNSUPPORTED,
+         "#: keyword 'minProperties' cannot be enforced: too few different keys are known to "
+         "exist"},
         {"{'allOf':[{'properties':{'a':true}}],'unevaluatedProperties':false}", ERR_UNSUPPORTED,
          "#: keyword 'unevaluatedProperties' cannot be enforced beside schemas of the same value"},
         {"{'type':'array','not':{'uniqueItems':true}}", ERR_UNSUPPORTED,

@@ -1,4 +1,4 @@
-// Arrays with unique items: which values are equal, what masks allow, and that no answer gets
+// Arrays with unique items and objects with unique keys: which values are equal, what masks allow, and that no answer gets
 // stuck. ' stands for " in the rows.
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +10,13 @@
 #include "support/cmocka_all.h"
 
 static const char *const texts[] = {
-    "\"",    "\\",      "{",    "}",      "[",         "]",     ":",      ",",       " ",
-    "a",     "b",       "k",    "l",      "1",         "0",     "2",      "3",       "-",
-    ".",     "e",       "E",    "+",      "u",         "n",     "t",      "r",       "s",
-    "f",     "l",       "6",    "\",",    "\"]",       "\"a\"", "\",\"",  "ab",      ",1,1",
-    ",1,2",  "{\"k\":", "],",   "},",     "true",      "[\"",   "\"a\",", "[\"a\",", "[1,1",
-    "\\u00", "\\u006",  "1}",   "a\",\"", "a\",\"a\"", "false", "null",   "\":",     "\"k\"",
-    "\"l\"", "x",       "\xc3", "\xa9",   "\xc3\xa9",  "aa",    "bb\""};
+    "\"",    "\\",    "{",       "}",    "[",      "]",         ":",     ",",      " ",
+    "a",     "b",     "k",       "l",    "1",      "0",         "2",     "3",      "-",
+    ".",     "e",     "E",       "+",    "u",      "n",         "t",     "r",      "s",
+    "c",     "f",     "l",       "6",    "\",",    "\"]",       "\"a\"", "\",\"",  "ab",
+    ",1,1",  ",1,2",  "{\"k\":", "],",   "},",     "true",      "[\"",   "\"a\",", "[\"a\",",
+    "[1,1",  "\\u00", "\\u006",  "1}",   "a\",\"", "a\",\"a\"", "false", "null",   "\":",
+    "\"k\"", "\"l\"", "x",       "\xc3", "\xa9",   "\xc3\xa9",  "aa",    "bb\""};
 static struct vocabulary *vocabulary;
 
 static struct automaton *compile_within(const char *schema, const struct automaton_limits *limits) {
@@ -78,6 +78,25 @@ static void equal_values(void **state) {
          "[1,\"1\",\"2\"]", true},
         {"{'properties':{'a':{'uniqueItems':true},'b':true}}", "{\"a\":[1,2],\"b\":[1,1]}", true},
         {"{'properties':{'a':{'uniqueItems':true},'b':true}}", "{\"a\":[1,1]}", false},
+        // So many keys differ.
+        {"{'minProperties':2}", "{\"a\":1,\"b\":1}", true},
+        {"{'minProperties':2}", "{\"a\":1,\"a\":2}", false},
+        {"{'minProperties':2}", "{\"a\":1,\"\\u0061\":2}", false},
+        {"{'minProperties':2}", "{\"a\":1}", false},
+        {"{'minProperties':2}", "[{\"a\":1}, {\"a\":1}]", true},
+        {"{'items':{'minProperties':2}}", "[{\"a\":1,\"b\":1},{\"a\":1,\"b\":1}]", true},
+        {"{'items':{'minProperties':2}}", "[{\"a\":1,\"b\":1},{\"a\":1,\"a\":1}]", false},
+        {"{'items':{'minProperties':2},'uniqueItems':true}",
+         "[{\"a\":1,\"b\":1},{\"b\":1,\"a\":1}]", false},
+        {"{'additionalProperties':{'minProperties':2}}",
+         "{\"k\":{\"a\":1,\"b\":1},\"k\":{\"a\":1,\"b\":2}}", true},
+        {"{'properties':{'a':true},'required':['a'],'minProperties':3}",
+         "{\"a\":1,\"b\":1,\"c\":{\"a\":1,\"b\":1}}", true},
+        {"{'properties':{'a':true},'required':['a'],'minProperties':3}",
+         "{\"a\":1,\"b\":1,\"b\":1}", false},
+        {"{'anyOf':[{'items':{'type':'integer'},'uniqueItems':true},"
+         "{'items':{'type':['integer','object'],'minProperties':2}}]}",
+         "[1,{\"a\":1,\"a\":2}]", false},
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct automaton *automaton = compile(rows[i].schema);
@@ -91,6 +110,7 @@ static void equal_values(void **state) {
 static bool repeats(const json_t *value) {
     size_t i, j;
     json_t *a, *b;
+    if (json_is_object(value)) return json_object_size(value) < 3;
     if (!json_is_array(value)) return false;
     json_array_foreach(value, i, a) {
         json_array_foreach(value, j, b) {
@@ -157,6 +177,11 @@ static void random_answers(void **state) {
         "'^[abk]$':{'type':'string'}},'additionalProperties':false}}",
         "{'type':'array','uniqueItems':true,'items':{'type':'object','maxProperties':2,"
         "'additionalProperties':{'type':'array','uniqueItems':true,'items':{'enum':['a',1]}}}}",
+        "{'type':'object','minProperties':3,'additionalProperties':{'type':'boolean'}}",
+        "{'type':'object','minProperties':3,'maxProperties':4,'patternProperties':{"
+        "'^[akl]$':{'enum':[1]}},'additionalProperties':false}",
+        "{'type':'object','properties':{'k':{'enum':[1]}},'minProperties':3,'propertyNames':{"
+        "'maxLength':1},'additionalProperties':{'type':'object','maxProperties':1}}",
     };
     enum { ANSWERS = 12, TOKENS_MAX = 400 };
     uint64_t random = 7;

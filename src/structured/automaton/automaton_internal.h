@@ -19,7 +19,7 @@ enum automaton_op {
     OP_CALL, // the rule that begins at a
     OP_CHOICE, // targets[a .. a + b)
     OP_LOOP, // the body that begins at a, b to c times
-    OP_UNIQUE, // a value that begins here must differ from those before
+    OP_UNIQUE, // a value that begins here is watched for `a`, an enum unique_begins
 };
 enum { PC_RETURN = 0, PC_ACCEPT = 1, PC_FAIL = 2 };
 
@@ -87,7 +87,7 @@ struct state {
     struct plain plain;
     struct free_chain free;
     bool can_end;
-    bool item_begins; // a value that begins here must differ from those before
+    uint8_t begins; // enum unique_begins, of a value that begins here
     bool repeats_nothing; // if no value came before: no allowed token has the same value twice
 };
 
@@ -117,7 +117,7 @@ struct automaton {
     struct exprs *exprs; // the grammar's; counts all memory but masks
     const struct vocabulary *vocabulary;
     uint64_t steps_max, search_steps_max;
-    bool has_unique; // some array has unique items
+    bool has_unique; // some array has unique items, or some object unique keys
     uint32_t any_text; // expr_any_text; EXPR_NOTHING where no JSON text is in the grammar
 
     struct instruction *code; // [code_len]
@@ -157,7 +157,8 @@ struct automaton {
         uint32_t round; // of which closure
     } * visits; // [visits_len], a table
     uint32_t visits_len, visits_count, round;
-    bool made_can_end, made_item_begins;
+    bool made_can_end;
+    uint8_t made_begins;
 
     struct mask *masks; // [num_masks]
     uint32_t num_masks, masks_capacity;

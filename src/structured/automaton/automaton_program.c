@@ -50,8 +50,11 @@ static uint32_t compile(struct automaton *automaton, uint32_t item, uint32_t nex
         if (node.a == EXPR_NOTHING) return PC_FAIL;
         return emit(automaton, (struct instruction){.op = OP_TERMINAL, .a = node.a, .next = next});
     case ITEM_UNIQUE:
+    case ITEM_UNIQUE_KEYS: {
+        uint32_t watched = node.kind == ITEM_UNIQUE ? UNIQUE_ITEM : UNIQUE_KEYS;
         automaton->has_unique = true;
-        return emit(automaton, (struct instruction){.op = OP_UNIQUE, .next = next});
+        return emit(automaton, (struct instruction){.op = OP_UNIQUE, .a = watched, .next = next});
+    }
     case ITEM_CALL: // `a` becomes an instruction later
         return emit(automaton, (struct instruction){.op = OP_CALL, .a = node.a, .next = next});
     case ITEM_SEQUENCE:

@@ -98,7 +98,7 @@ static void visit(struct automaton *automaton, struct stack_frame frame) {
     case OP_FAIL:
         return;
     case OP_UNIQUE:
-        automaton->made_item_begins = true;
+        automaton->made_begins |= (uint8_t)code.a;
         add_work(automaton, next);
         return;
     case OP_TERMINAL:
@@ -139,7 +139,8 @@ static void close_over(struct automaton *automaton) {
 static void begin(struct automaton *automaton) {
     automaton->made_len = 0;
     automaton->work_len = 0;
-    automaton->made_can_end = automaton->made_item_begins = false;
+    automaton->made_can_end = false;
+    automaton->made_begins = 0;
     automaton->visits_count = 0;
     automaton->round++; // 2^32 rounds are more than the steps of any automaton
 }
@@ -147,8 +148,8 @@ static void begin(struct automaton *automaton) {
 // ---- states as values ----
 
 static uint64_t hash_state(const struct thread *threads, uint32_t len, bool can_end,
-                           bool item_begins) {
-    uint64_t hash = (uint64_t)can_end | (uint64_t)item_begins << 1;
+                           uint8_t begins) {
+    uint64_t hash = (uint64_t)can_end | (uint64_t)begins << 1;
     for (uint32_t i = 0; i < len; i++) {
         hash = expr_mix(hash ^ ((uint64_t)threads[i].expr << 32 | threads[i].stacks));
     }
@@ -173,8 +174,7 @@ static bool grow_state_table(struct automaton *automaton) {
         const struct state *state = &automaton->states[id];
         const struct thread *threads = automaton->threads + state->first;
         uint32_t at =
-            (uint32_t)hash_state(threads, state->len, state->can_end, state->item_begins) &
-            (*len - 1);
+            (uint32_t)hash_state(threads, state->len, state->can_end, state->begins) & (*len - 1);
         while (automaton->state_table[at]) at = (at + 1) & (*len - 1);
         automaton->state_table[at] = id + 1;
     }
@@ -199,13 +199,12 @@ static uint32_t intern_made(struct automaton *automaton) {
     if (!exprs_count(exprs, 1 + len) || !grow_state_table(automaton)) return AUTOMATON_DEAD;
     uint32_t mask = automaton->state_table_len - 1;
     uint32_t at =
-        (uint32_t)hash_state(made, len, automaton->made_can_end, automaton->made_item_begins) &
-        mask;
+        (uint32_t)hash_state(made, len, automaton->made_can_end, automaton->made_begins) & mask;
     for (; automaton->state_table[at]; at = (at + 1) & mask) {
         uint32_t id = automaton->state_table[at] - 1;
         const struct state *state = &automaton->states[id];
         if (state->len == len && state->can_end == automaton->made_can_end &&
-            state->item_begins == automaton->made_item_begins &&
+            state->begins == automaton->made_begins &&
             (len == 0 ||
              memcmp(automaton->threads + state->first, made, len * sizeof *made) == 0)) {
             return id;
@@ -224,7 +223,7 @@ static uint32_t intern_made(struct automaton *automaton) {
                                            .row = NO_ROW,
                                            .mask = NO_MASK,
                                            .can_end = automaton->made_can_end,
-                                           .item_begins = automaton->made_item_begins};
+                                           .begins = automaton->made_begins};
     automaton->threads_len += len;
     automaton->state_table[at] = id + 1;
     return id;
@@ -258,7 +257,7 @@ uint32_t states_replace(struct automaton *automaton, uint32_t id, uint32_t expr)
     struct thread thread = {.expr = expr, .stacks = automaton->threads[state.first].stacks};
     begin(automaton);
     automaton->made_can_end = state.can_end;
-    automaton->made_item_begins = state.item_begins;
+    automaton->made_begins = state.begins;
     if (!exprs_grow(automaton->exprs, &automaton->made, &automaton->made_capacity, 1,
                     sizeof thread)) {
         return id;
@@ -273,7 +272,7 @@ uint32_t states_loosen(struct automaton *automaton, uint32_t id) {
     if (state.loose) return state.loose - 1;
     begin(automaton);
     automaton->made_can_end = state.can_end;
-    automaton->made_item_begins = state.item_begins;
+    automaton->made_begins = state.begins;
     uint32_t bytes = automaton->vocabulary->token_bytes_max;
     for (uint32_t i = 0; i < state.len; i++) {
         struct thread thread = automaton->threads[state.first + i];

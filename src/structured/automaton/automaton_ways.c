@@ -158,9 +158,9 @@ static const uint64_t *live_bytes(struct try *try, uint32_t state) {
 
 bool ways_step(struct try *try, struct place *place, unsigned char byte) {
     struct automaton *automaton = try->automaton;
-    bool item_begins = automaton->states[place->state].item_begins;
-    if (place->at.mode != UNIQUE_OUTSIDE || item_begins) {
-        if (!unique_step(try->log, &place->at, byte, item_begins)) return false;
+    unsigned begins = automaton->states[place->state].begins;
+    if (place->at.mode != UNIQUE_OUTSIDE || begins) {
+        if (!unique_step(try->log, &place->at, byte, begins)) return false;
     }
     place->state = states_step_row(automaton, place->state, automaton->exprs->class_of[byte]);
     return place->state != AUTOMATON_DEAD;
@@ -277,8 +277,13 @@ static int next_byte(struct try *try, struct search_step *step, enum search_kind
     if (at->mode == UNIQUE_STRING) {
         return kind == SEARCH_ALL ? next_in_string(try, step) : next_in_any_string(try, step);
     }
+    enum { NUM_ENDS = 3, NUM_BLANKS = 4 }; // of a number: its first choices
     size_t num_first;
     const char *choices = choices_at(at, &num_first);
+    // White space ends a number too. What lives behind it lives without it.
+    if (at->mode == UNIQUE_NUMBER && step->next == NUM_ENDS && step->any_lives) {
+        step->next += NUM_BLANKS;
+    }
     if (step->in_own_escape) choices = choices_in_escape(at);
     if (step->is_over || !choices[step->next]) return -1;
     if (step->next >= num_first && step->any_lives) return -1;
@@ -286,13 +291,11 @@ static int next_byte(struct try *try, struct search_step *step, enum search_kind
 }
 
 // A byte lived, or would have but for an item that is there.
-static void note_life(struct search_step *step, int byte) {
+static void note_life(struct search_step *step) {
     const struct unique_position *at = &step->place.at;
     step->any_lives = true;
     if (at->mode != UNIQUE_NUMBER) return;
-    bool ends = strchr(",]} \n\t\r", byte);
-    // Each byte that ends the number ends the same one. More zeros, or an exponent of zero, also.
-    if (ends) step->next = (uint32_t)strlen(",]} \n\t\r");
+    // More zeros, or an exponent of zero, make the same number.
     if (at->in_exponent && !at->has_digits) step->is_over = true;
 }
 
@@ -410,7 +413,7 @@ static bool search(struct try *try, const struct place *from, enum search_kind k
         }
         struct place next = top->place;
         if (!ways_lives(try, next.state, (unsigned char)byte)) continue;
-        note_life(top, byte);
+        note_life(top);
         if (!ways_step(try, &next, (unsigned char)byte)) continue;
         if (is_way_out(try, &next, from->at.num_items, kind)) {
             if (kind == SEARCH_ALL) note_way(try, from, &next);

@@ -221,6 +221,10 @@ uint32_t grammar_unique(struct grammar *grammar) {
     return add_item(grammar, (struct grammar_item){.kind = ITEM_UNIQUE});
 }
 
+uint32_t grammar_unique_keys(struct grammar *grammar) {
+    return add_item(grammar, (struct grammar_item){.kind = ITEM_UNIQUE_KEYS});
+}
+
 uint32_t grammar_optional(struct grammar *grammar, uint32_t item) {
     return grammar_choice(grammar, (uint32_t[]){item, GRAMMAR_EMPTY}, 2);
 }

@@ -67,6 +67,8 @@ uint32_t grammar_optional(struct grammar *grammar, uint32_t item);
 // No text. A JSON value that follows at once is an item of an array with unique items
 // (unique/unique.h): matchers take it only where the array has none that is equal.
 uint32_t grammar_unique(struct grammar *grammar);
+// No text. An object that follows at once, and those inside it, have no key twice.
+uint32_t grammar_unique_keys(struct grammar *grammar);
 // Whether the item is a terminal or GRAMMAR_EMPTY; then *expr is its expression.
 bool grammar_as_expr(const struct grammar *grammar, uint32_t item, uint32_t *expr);
 // The same for the item of a rule that is defined.

@@ -13,6 +13,7 @@ enum item_kind {
     ITEM_CHOICE, // lists[a .. a + b)
     ITEM_REPEAT, // item a, b to c times
     ITEM_UNIQUE, // no text: a value that follows must differ from those before
+    ITEM_UNIQUE_KEYS, // no text: an object that follows has no key twice
 };
 
 struct grammar_item {

@@ -88,6 +88,7 @@ static bool holds(struct resolver *resolver, uint32_t item, const struct propert
     switch ((enum item_kind)node.kind) {
     case ITEM_EMPTY:
     case ITEM_UNIQUE:
+    case ITEM_UNIQUE_KEYS:
         return true;
     case ITEM_TERMINAL:
         return property->of_terminal(resolver->exprs, node.a);
@@ -150,7 +151,7 @@ static bool push_left_calls(struct resolver *resolver, uint32_t item) {
         return resolver->nullable[node.a];
     }
     if (node.kind == ITEM_REPEAT) return push_left_calls(resolver, node.a) || node.b == 0;
-    if (node.kind == ITEM_UNIQUE) return true;
+    if (node.kind >= ITEM_UNIQUE) return true;
     bool passes = node.kind != ITEM_CHOICE;
     if (node.kind < ITEM_SEQUENCE) return is_nullable(resolver, item);
     for (uint32_t i = 0; i < node.b; i++) {
@@ -201,7 +202,7 @@ static uint32_t rewrite(struct resolver *resolver, uint32_t item) {
     uint32_t expr;
     if (!exprs_count(resolver->exprs, 1)) return GRAMMAR_EMPTY;
     if (!is_productive(resolver, item)) return grammar_terminal(grammar, EXPR_NOTHING);
-    if (node.kind <= ITEM_TERMINAL || node.kind == ITEM_UNIQUE) return item;
+    if (node.kind <= ITEM_TERMINAL || node.kind >= ITEM_UNIQUE) return item;
     if (node.kind == ITEM_CALL) {
         bool is_expr = resolver->states[node.a] == RULE_DONE &&
                        grammar_as_expr(grammar, grammar->rules[node.a].item, &expr);

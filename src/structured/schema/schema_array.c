@@ -342,7 +342,7 @@ static void add_value(struct schema_reader *reader, struct plenty *plenty, const
 }
 
 // Looks for texts that differ in their length or their first character.
-static bool has_many_texts(struct schema_reader *reader, uint32_t expr, size_t count) {
+bool schema_has_many_texts(struct schema_reader *reader, uint32_t expr, size_t count) {
     enum { LENGTHS = 64 };
     static const char firsts[] = "1234567890abcdefghijklm-";
     struct exprs *exprs = reader->exprs;
@@ -417,12 +417,12 @@ static void count_branch(struct schema_reader *reader, const struct schema_branc
     if (branch->types & SCHEMA_TRUE) add_value(reader, plenty, json_true());
     if (branch->types & SCHEMA_FALSE) add_value(reader, plenty, json_false());
     if (branch->types & SCHEMA_STRING) {
-        many = has_many_texts(reader, schema_text_expr(reader, branch), count);
+        many = schema_has_many_texts(reader, schema_text_expr(reader, branch), count);
     }
     if (!many && branch->types & SCHEMA_NUMBER) {
         uint32_t shortest = shortest_numbers(reader->exprs);
         shortest = expr_and(reader->exprs, shortest, schema_number_expr(reader, branch));
-        many = has_many_texts(reader, shortest, count);
+        many = schema_has_many_texts(reader, shortest, count);
     }
     if (!many && branch->types & SCHEMA_OBJECT) {
         many = members_have_many(reader, &branch->object, plenty);

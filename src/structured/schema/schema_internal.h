@@ -359,7 +359,7 @@ struct schema_order {
     uint32_t others; // item: a member that is not named
     uint32_t extra; // item: the member that limits->extra asks for
     bool has_others;
-    bool needs_distinct; // out: minProperties would need keys that differ from each other
+    size_t num_distinct; // out: so many keys that are not named must differ from each other
     size_t min, max; // of members
     uint32_t *memo; // [num_names + 1][num_counts], items
     size_t num_counts;
@@ -374,6 +374,8 @@ uint32_t schema_object_item(struct schema_reader *reader, const struct schema_ob
 uint32_t schema_item_node(struct schema_reader *reader, const struct schema_array *array,
                           size_t index);
 uint32_t schema_array_item(struct schema_reader *reader, const struct schema_array *array);
+// Whether the expression surely has so many texts.
+bool schema_has_many_texts(struct schema_reader *reader, uint32_t expr, size_t count);
 // The decoded keys that propertyNames allows.
 uint32_t schema_names_expr(struct schema_reader *reader, const struct schema_literals *names);
 

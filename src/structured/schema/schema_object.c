@@ -6,7 +6,8 @@
  *     { "a": A ,  "b": B ,  ( key of class 1: V1 | key of class 2: V2 ) * }
  *
  * A text may repeat a key that is not named, and readers keep one of the two. So the number of such
- * members is an upper bound of the number of keys; minProperties can count on one of them only. */
+ * members is an upper bound of the number of keys. Where minProperties counts on more than one of
+ * them, keys that repeat are banned beside the grammar (unique/unique.h). */
 #include <string.h>
 
 #include "structured/schema/schema_internal.h"
@@ -481,6 +482,29 @@ static const char *object_parts(struct object *object, size_t *len) {
     return (const char *)parts;
 }
 
+// minProperties counts keys that are not named. That they differ is seen to beside the grammar,
+// which can only work if there are so many.
+static void check_distinct(struct object *object, size_t count) {
+    enum { COUNT_MAX = 1000 };
+    struct schema_reader *reader = object->reader;
+    uint32_t keys = EXPR_NOTHING;
+    const char *why = NULL;
+    for (size_t i = 0; i < object->num_classes; i++) {
+        uint32_t item = schema_node_item(reader, object->class_nodes[i]), expr;
+        if (grammar_as_expr(reader->grammar, item, &expr) && expr == EXPR_NOTHING) continue;
+        keys = expr_alt(reader->exprs, keys, object->classes[i].keys);
+    }
+    if (object->limits->extra) {
+        why = "where a \"not\", \"oneOf\" or \"if\" above it needs a key of some kind";
+    } else if (count > COUNT_MAX || !schema_has_many_texts(reader, keys, count)) {
+        why = "too few different keys are known to exist";
+    }
+    if (!why || schema_failed(reader)) return;
+    const json_t *schema = object->num_groups ? object->groups[0]->schema : reader->refs.root;
+    schema_refuse(reader, schema_say(reader, schema,
+                                     "keyword \"minProperties\" cannot be enforced: %s", why));
+}
+
 static uint32_t make_object(struct object *object) {
     struct schema_reader *reader = object->reader;
     for (size_t i = 0; i < object->num_names && !schema_failed(reader); i++) {
@@ -498,18 +522,17 @@ static uint32_t make_object(struct object *object) {
                                  .extra = object->extra,
                                  .has_others = object->has_others};
     uint32_t members = schema_order_members(&order);
-    if (order.needs_distinct) {
-        const json_t *schema = object->num_groups ? object->groups[0]->schema : reader->refs.root;
-        schema_refuse(reader, schema_say(reader, schema,
-                                         "keyword \"minProperties\" cannot be enforced: keys that "
-                                         "are not named may repeat each other"));
+    uint32_t mark = GRAMMAR_EMPTY;
+    if (order.num_distinct) {
+        check_distinct(object, order.num_distinct);
+        mark = grammar_unique_keys(reader->grammar);
     }
     struct exprs *exprs = reader->exprs;
     uint32_t open = expr_concat(exprs, expr_string(exprs, "{"), reader->space);
     uint32_t close = expr_concat(exprs, reader->space, expr_string(exprs, "}"));
-    uint32_t items[] = {grammar_terminal(reader->grammar, open), members,
+    uint32_t items[] = {mark, grammar_terminal(reader->grammar, open), members,
                         grammar_terminal(reader->grammar, close)};
-    return grammar_sequence(reader->grammar, items, 3);
+    return grammar_sequence(reader->grammar, items, 4);
 }
 
 // Makes the object, or takes the one that has the same parts.

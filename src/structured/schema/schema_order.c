@@ -52,14 +52,15 @@ static uint32_t end_of_members(struct schema_order *order, size_t count) {
     uint32_t none = min || order->limits->extra ? nothing(order) : GRAMMAR_EMPTY;
     if (max == 0) return none;
     if (min > 1 && order->has_others) {
-        order->needs_distinct = true;
-        return none;
+        if (min > order->num_distinct) order->num_distinct = min;
+        if (order->limits->extra) return none;
     }
     size_t rest = max == EXPR_FOREVER ? EXPR_FOREVER : max - 1;
     if (order->limits->extra) return with_extra(order, is_first, rest);
     if (!is_first) return repeat_others(order, min, max);
     if (!order->has_others) return none;
-    uint32_t all = sequence(order, order->others, repeat_others(order, 0, rest));
+    size_t more = min ? min - 1 : 0;
+    uint32_t all = sequence(order, order->others, repeat_others(order, more, rest));
     return min ? all : choose(order, all, GRAMMAR_EMPTY);
 }
 

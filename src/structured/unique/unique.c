@@ -229,6 +229,7 @@ static bool finish_value(struct unique_log *log, struct unique_position *positio
     add_to(&top->sum, hash.a);
     add_to(&top->sum, hash.b);
     position->num_items += position->depth == 0;
+    if (!top->is_unique && position->depth == 0) leave(position); // an object was watched alone
     if (!top->is_unique) return true;
     log->watch.depends |= top->parent < log->watch.first_set && origin != UNIQUE_OPEN_NEW;
     return insert(log, top->parent, hash);
@@ -424,11 +425,11 @@ static void begin_value(struct unique_log *log, struct unique_position *position
 }
 
 static void begin_item(struct unique_log *log, struct unique_position *position, unsigned char byte,
-                       bool item_begins) {
+                       unsigned begins) {
     struct unique_frame *top = &position->top;
-    bool was_unique = top->is_unique;
-    if (top->expects == UNIQUE_FIRST) top->is_unique = item_begins;
-    top->is_unique &= item_begins;
+    bool was_unique = top->is_unique, is_item = begins & UNIQUE_ITEM;
+    if (top->expects == UNIQUE_FIRST) top->is_unique = is_item;
+    top->is_unique &= is_item;
     if (position->depth == 0 && was_unique && !top->is_unique) {
         leave(position); // of the ways to read the array, the one with unique items has ended
     } else {
@@ -457,7 +458,7 @@ static bool step_object(struct unique_log *log, struct unique_position *position
 }
 
 static bool step_between(struct unique_log *log, struct unique_position *position,
-                         unsigned char byte, bool item_begins) {
+                         unsigned char byte, unsigned begins) {
     struct unique_frame *top = &position->top;
     if (is_blank((char)byte)) return true;
     if (top->is_object) return step_object(log, position, byte);
@@ -470,27 +471,30 @@ static bool step_between(struct unique_log *log, struct unique_position *positio
             leave(position);
         }
     } else {
-        begin_item(log, position, byte, item_begins);
+        begin_item(log, position, byte, begins);
     }
     return true;
 }
 
-static void enter(struct unique_log *log, struct unique_position *position, unsigned char byte) {
+// A value may begin that is watched.
+static void enter(struct unique_log *log, struct unique_position *position, unsigned char byte,
+                  unsigned begins) {
+    bool is_item = begins & UNIQUE_ITEM && byte != ']' && !is_blank((char)byte);
+    if (!is_item && !(begins & UNIQUE_KEYS && byte == '{')) return;
     if (!log->num_nodes) add_node(log, 0, 0);
     *position = (struct unique_position){.first_value = log->num_values};
     push_frame(log, position, false);
-    position->top.is_unique = true;
+    position->top.is_unique = is_item;
     begin_value(log, position, byte);
 }
 
 static bool step(struct unique_log *log, struct unique_position *position, unsigned char byte,
-                 bool item_begins) {
+                 unsigned begins) {
     switch ((enum unique_mode)position->mode) {
     case UNIQUE_OUTSIDE:
-        if (item_begins && byte != ']' && !is_blank((char)byte)) enter(log, position, byte);
         return true;
     case UNIQUE_BETWEEN:
-        return step_between(log, position, byte, item_begins);
+        return step_between(log, position, byte, begins);
     case UNIQUE_STRING:
         return step_string(log, position, byte);
     case UNIQUE_ESCAPE:
@@ -501,7 +505,7 @@ static bool step(struct unique_log *log, struct unique_position *position, unsig
         return true;
     case UNIQUE_NUMBER:
         if (step_number(position, byte)) return true;
-        return finish_number(log, position) && step_between(log, position, byte, item_begins);
+        return finish_number(log, position) && step_between(log, position, byte, begins);
     case UNIQUE_WORD:
         return step_word(log, position, byte);
     }
@@ -509,8 +513,9 @@ static bool step(struct unique_log *log, struct unique_position *position, unsig
 }
 
 bool unique_step(struct unique_log *log, struct unique_position *position, unsigned char byte,
-                 bool item_begins) {
-    bool is_first = step(log, position, byte, item_begins);
+                 unsigned begins) {
+    bool is_first = step(log, position, byte, begins);
+    if (position->mode == UNIQUE_OUTSIDE) enter(log, position, byte, begins);
     position->num_frames = log->num_frames;
     position->num_values = log->num_values;
     position->num_nodes = log->num_nodes;

@@ -4,7 +4,7 @@
  * such an array begins, and ends with that array. It knows each finished item by a hash of its
  * value: 1.0 is 1, "\u0061" is "a", and the order of an object's keys does not count. An item that
  * the array has is not taken. Nor is a key that its object has, so that a value is what any reader
- * makes of it.
+ * makes of it. An object alone can be watched for its keys: it stands in an array of its own then.
  *
  *     position   where the text stands: what is open, what is half read. A plain value.
  *     log        what positions refer to; it only grows, and is cut to an earlier position's size
@@ -41,7 +41,7 @@ struct unique_frame {
 };
 
 enum unique_mode {
-    UNIQUE_OUTSIDE, // no such array is open
+    UNIQUE_OUTSIDE, // no such array or object is open
     UNIQUE_BETWEEN, // strings, numbers and words
     UNIQUE_STRING,
     UNIQUE_ESCAPE, // behind a backslash
@@ -54,7 +54,7 @@ enum unique_mode {
 struct unique_position {
     uint8_t mode;
     struct unique_frame top; // the innermost open one
-    uint32_t depth; // of open ones around it; 0: it is the outermost array
+    uint32_t depth; // of open ones around it; 0: it is the outermost array, maybe one of its own
     uint32_t num_frames, num_values, num_nodes; // of the log
     uint32_t first_value; // of the outermost array
     uint32_t num_items; // of it, complete
@@ -122,10 +122,16 @@ MUST_USE enum status unique_log_copy(struct unique_log *out, const struct unique
 // Forgets what was read behind the position.
 void unique_undo(struct unique_log *log, const struct unique_position *position);
 
-// Reads one byte. `item_begins`: if it begins a value, that is an item of an array with unique
-// items. False: with this byte, something is there for the second time.
+// What is watched in a value that begins at a place: bits.
+enum unique_begins {
+    UNIQUE_ITEM = 1, // it is an item of an array with unique items
+    UNIQUE_KEYS = 2, // if it is an object: its keys
+};
+
+// Reads one byte. `begins`: bits of enum unique_begins, for a value that begins with it. False: with
+// this byte, something is there for the second time.
 bool unique_step(struct unique_log *log, struct unique_position *position, unsigned char byte,
-                 bool item_begins);
+                 unsigned begins);
 
 // Whether no item of the outermost array is begun or must follow.
 static inline bool unique_is_idle(const struct unique_position *position) {
