@@ -61,21 +61,27 @@ static uint32_t num_common(const struct shared_prefix_row *a, const struct share
     return i;
 }
 
+// The longest first; of the same length, in the order of rows.
+static int compare_common(const void *a, const void *b) {
+    const struct common_row *x = a, *y = b;
+    if (x->num_blocks != y->num_blocks) return x->num_blocks < y->num_blocks ? 1 : -1;
+    return (x->row > y->row) - (x->row < y->row);
+}
+
 // Fills `common` with the rows that share at least min_blocks blocks with `leader`, which is the
 // first of them and not in an earlier list. Returns how many there are.
 static uint32_t compare_rows(struct shared_prefix_finder *f, uint32_t leader, uint32_t min_blocks) {
     uint32_t count = 0, block = f->rows[leader].blocks[min_blocks - 1];
+    bool is_sorted = true;
     for (uint32_t at = leader + 1; at; at = f->next[at - 1]) {
         uint32_t row = at - 1;
         if (f->is_done[row] || f->rows[row].blocks[min_blocks - 1] != block) continue;
         uint32_t num_blocks = num_common(&f->rows[leader], &f->rows[row]);
         if (num_blocks < min_blocks) continue;
-        uint32_t to = count++;
-        for (; to > 0 && f->common[to - 1].num_blocks < num_blocks; to--) {
-            f->common[to] = f->common[to - 1];
-        }
-        f->common[to] = (struct common_row){row, num_blocks};
+        if (count && num_blocks > f->common[count - 1].num_blocks) is_sorted = false;
+        f->common[count++] = (struct common_row){.row = row, .num_blocks = num_blocks};
     }
+    if (!is_sorted) qsort(f->common, count, sizeof *f->common, compare_common);
     return count;
 }
 

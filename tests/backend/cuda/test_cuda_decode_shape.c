@@ -124,6 +124,15 @@ static void test_the_count_given_decides(void **state) {
     }
 }
 
+// Tiles that the busiest multiprocessor reads, with two more for each item's ends.
+static uint64_t shared_time(const struct cuda_device_info *info, uint32_t num_heads,
+                            uint32_t num_kv_heads, const struct shared_prefixes *shared,
+                            uint32_t tiles) {
+    uint32_t items = cuda_shared_items(shared, num_heads, num_kv_heads, tiles);
+    uint32_t sms = (uint32_t)info->num_sms;
+    return (uint64_t)((items + sms - 1) / sms) * (tiles + 2);
+}
+
 static void check_shared(const struct cuda_device_info *info, uint32_t num_heads,
                          uint32_t num_kv_heads, const struct shared_prefixes *shared,
                          uint32_t most_rounds, uint32_t most_tiles) {
@@ -139,6 +148,20 @@ static void check_shared(const struct cuda_device_info *info, uint32_t num_heads
     assert_true(slots <= max_slots);
     assert_in_range(items, 1, most_rounds * (uint32_t)info->num_sms);
     assert_in_range(tiles, 1, most_tiles);
+    // No other number of tiles whose results fit ends sooner, and no smaller one as soon.
+    for (uint32_t other = 1; other <= most_tiles; other++) {
+        uint32_t results = 0;
+        bool fits = true;
+        for (uint32_t i = 0; i < shared->num; i++) {
+            uint32_t splits = cuda_shared_splits(&shared->list[i], other);
+            fits = fits && splits <= CUDA_SHARED_SPLITS_MAX;
+            results += shared->list[i].num_seqs * splits;
+        }
+        if (!fits || results > max_slots) continue;
+        uint64_t time = shared_time(info, num_heads, num_kv_heads, shared, other);
+        uint64_t chosen = shared_time(info, num_heads, num_kv_heads, shared, tiles);
+        assert_true(other < tiles ? time > chosen : time >= chosen);
+    }
 }
 
 // Items of shared prefixes load the multiprocessors evenly, and their results fit.

@@ -38,8 +38,11 @@ static void each_kind(const struct device_pair *pair,
 // Before the step the copy holds NaN.
 static void expect_copy(struct backend *backend, struct kv_cache *cache, bool is_done) {
     struct err err = {0};
-    size_t bytes = backend->ops->kv_cache_workspace_bytes(backend, &cache->spec);
+    size_t keys = (size_t)cache->copy_blocks * CUDA_KV_COPY_BLOCK * cache->spec.num_kv_heads *
+                  cache->spec.head_dim * sizeof(uint16_t);
+    size_t bytes = 2 * keys; // and values
     assert_true(bytes > 0);
+    assert_true(bytes < backend->ops->kv_cache_workspace_bytes(backend, &cache->spec));
     if (is_done) {
         assert_true(cache->plans[cache->num_groups - 1].num_copies > 0);
         return;

@@ -106,6 +106,34 @@ static void plan_set(struct cuda_attention_plan *plan, const struct cuda_device_
     plan->can_copy = is_sm90 && plan->max_copies;
 }
 
+static struct cuda_decode_shape decode_shape_of(const struct cuda_device_info *info,
+                                                const struct kv_cache_spec *spec,
+                                                struct kv_shape shape) {
+    return cuda_decode_shape_of(info, spec->num_heads, shape.num_kv_heads, shape.head_dim,
+                                spec->dtype);
+}
+
+// Slots for the results of shared prefixes in the largest step. 0: prefixes are not shared.
+static uint32_t max_shared_slots(const struct cuda_device_info *info,
+                                 const struct kv_cache_spec *spec, struct kv_shape shape) {
+    if (!row_for(info, OP_SHARED, spec, shape, 1, 0)) return 0;
+    return cuda_shared_slots_max(info, spec->num_heads, spec->limits.max_num_seqs);
+}
+
+// Bytes of the results that an attention leaves for its own end, in the largest step.
+static size_t partial_bytes(const struct cuda_device_info *info, const struct kv_cache_spec *spec) {
+    uint32_t num_shapes = has_shapes(spec) ? spec->num_shapes : 1;
+    size_t most = 0;
+    for (uint32_t i = 0; i < num_shapes; i++) {
+        struct kv_shape shape = shape_of(spec, i);
+        size_t results = (size_t)decode_shape_of(info, spec, shape).num_spans +
+                         spec->limits.max_num_seqs + max_shared_slots(info, spec, shape);
+        size_t bytes = results * spec->num_heads * (shape.head_dim + 2) * sizeof(float);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 // Allocates work lists for the largest step.
 static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda_backend *cuda,
                              const struct kv_cache_spec *spec, struct kv_shape shape,
@@ -117,16 +145,12 @@ static enum status plan_init(struct cuda_attention_plan *plan, const struct cuda
     plan->head_dim = shape.head_dim;
     plan->kv_dtype = spec->dtype;
     plan->has_layers = !has_shapes(spec);
-    struct cuda_decode_shape decode = cuda_decode_shape_of(
-        &cuda->info, spec->num_heads, shape.num_kv_heads, shape.head_dim, spec->dtype);
+    struct cuda_decode_shape decode = decode_shape_of(&cuda->info, spec, shape);
     plan->max_items = spec->limits.max_num_seqs + (uint32_t)decode.num_spans;
     plan->max_tiles = spec->limits.max_num_tokens / CUDA_PREFILL_TILE + spec->limits.max_num_seqs;
     plan->max_copies = copy_blocks(&cuda->info, spec);
     plan_set(plan, &cuda->info, spec, 0, 0);
-    if (row_for(&cuda->info, OP_SHARED, spec, shape, 1, 0)) {
-        plan->max_shared_slots =
-            cuda_shared_slots_max(&cuda->info, spec->num_heads, plan->max_seqs);
-    }
+    plan->max_shared_slots = max_shared_slots(&cuda->info, spec, shape);
     CU(cudaMalloc((void **)&plan->items, plan->max_items * 8 * sizeof *plan->items));
     CU(cudaMalloc((void **)&plan->spans,
                   (size_t)decode.num_spans * sizeof(struct cuda_decode_span)));
@@ -154,20 +178,15 @@ static enum status plans_init(struct kv_cache *cache, const struct cuda_backend 
                               struct err *err) {
     enum status status = OK;
     const struct kv_cache_spec *spec = &cache->spec;
-    size_t partial = 0;
     for (uint32_t i = 0; i < num_plans(cache); i++) {
         struct kv_shape shape = shape_of(spec, i % cache->num_shapes);
         status = plan_init(&cache->plans[i], cuda, spec, shape, err);
         if (status) return status;
-        size_t split_bytes = (size_t)spec->num_heads * (shape.head_dim + 2) * sizeof(float);
-        const struct cuda_attention_plan *plan = &cache->plans[i];
-        size_t bytes = ((size_t)plan->max_items + plan->max_shared_slots) * split_bytes;
-        if (bytes > partial) partial = bytes;
     }
     struct cuda_attention_plan *first = &cache->plans[0];
     size_t arrived = (size_t)first->max_seqs * spec->num_heads * sizeof *first->arrived;
     CU(cudaMalloc((void **)&first->arrived, arrived));
-    CU(cudaMalloc((void **)&first->partial, partial));
+    CU(cudaMalloc((void **)&first->partial, partial_bytes(&cuda->info, spec)));
     CU(cudaMemsetAsync(first->arrived, 0, arrived, cuda->stream));
     for (uint32_t i = 1; i < num_plans(cache); i++) {
         cache->plans[i].arrived = first->arrived;
@@ -262,8 +281,9 @@ size_t cuda_kv_cache_block_bytes(const struct backend *backend, const struct kv_
 
 size_t cuda_kv_cache_workspace_bytes(const struct backend *backend,
                                      const struct kv_cache_spec *spec) {
-    uint32_t blocks = copy_blocks(&cuda_backend_of(backend)->info, spec);
-    return blocks ? blocks * copy_block_bytes(spec) : 0;
+    const struct cuda_device_info *info = &cuda_backend_of(backend)->info;
+    uint32_t blocks = copy_blocks(info, spec);
+    return partial_bytes(info, spec) + (blocks ? blocks * copy_block_bytes(spec) : 0);
 }
 
 static struct cuda_kv_view view_of(const struct attention_args *args) {

@@ -84,21 +84,25 @@ uint32_t cuda_shared_slots_max(const struct cuda_device_info *info, uint32_t num
     return (uint32_t)info->num_sms * CUDA_SHARED_ROWS / num_heads + max_seqs;
 }
 
+// Between two counts of tiles that are tried, no prefix is cut differently and items only grow. So
+// the first count with each cut is enough.
 uint32_t cuda_shared_item_tiles(const struct cuda_device_info *info,
                                 const struct shared_prefixes *shared, uint32_t num_heads,
                                 uint32_t num_kv_heads, uint32_t max_slots) {
     enum { ENDS = 2 }; // a block's begin and end take as long as so many tiles
-    uint32_t most = 1, best = 1, sms = (uint32_t)info->num_sms;
+    uint32_t best = 1, sms = (uint32_t)info->num_sms;
     uint64_t least = UINT64_MAX;
-    for (uint32_t tiles = 1; tiles <= most; tiles++) {
+    for (uint32_t tiles = 1, next; tiles; tiles = next) {
         uint64_t slots = 0;
+        next = 0; // every prefix is in one piece
         for (uint32_t i = 0; i < shared->num; i++) {
             const struct shared_prefix *prefix = &shared->list[i];
-            uint32_t all = cuda_shared_splits(prefix, 1);
-            if (all > most) most = all;
             uint32_t splits = cuda_shared_splits(prefix, tiles);
             slots += splits > CUDA_SHARED_SPLITS_MAX ? max_slots + UINT64_C(1)
                                                      : (uint64_t)prefix->num_seqs * splits;
+            if (splits < 2) continue;
+            uint32_t change = (cuda_shared_splits(prefix, 1) - 1) / (splits - 1) + 1;
+            if (!next || change < next) next = change;
         }
         uint32_t items = cuda_shared_items(shared, num_heads, num_kv_heads, tiles);
         uint64_t time = (uint64_t)((items + sms - 1) / sms) * (tiles + ENDS);
