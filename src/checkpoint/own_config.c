@@ -13,6 +13,8 @@ static const struct {
     const char *architecture;
     const char *keys[KEYS_MAX];
 } owners[] = {
+    {"Gemma2ForCausalLM",
+     {"query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"}},
     {"Gemma3ForCausalLM", {"query_pre_attn_scalar", "rope_local_base_freq"}},
     {"GptOssForCausalLM", {"swiglu_limit", "swiglu_alpha"}},
     {"Gemma4ForCausalLM",
@@ -52,6 +54,7 @@ static const struct {
     {"Glm4MoeForCausalLM", "topk_group", "1", false},
     {"GraniteMoeHybridForCausalLM", "layer_types", "\"attention\"", true},
     {"GraniteMoeHybridForCausalLM", "num_local_experts", "0", true},
+    {"Qwen2MoeForCausalLM", "qkv_bias", "true", false},
     {"MiniMaxM2ForCausalLM", "attn_type_list", "1", false},
     {"MiniMaxM2ForCausalLM", "qk_norm_type", "\"per_layer\"", false},
     {"MiniMaxM2ForCausalLM", "scoring_func", "\"sigmoid\"", false},
@@ -128,6 +131,26 @@ static enum status read_factors(struct own_config *out, const json_t *root,
             if (status) return status;
         }
         *factors[i].out = (float)value;
+    }
+    return OK;
+}
+
+// Where a key is missing, Gemma 2's class has a limit, and Gemma 4's none.
+static enum status read_softcaps(struct own_config *out, const json_t *root,
+                                 const char *architecture, const char *what, struct err *err) {
+    const struct {
+        const char *key;
+        double value;
+        float *out;
+    } caps[] = {{"attn_logit_softcapping", 50, &out->scores_softcap},
+                {"final_logit_softcapping", 30, &out->logits_softcap}};
+    bool has_defaults = own_config_has(architecture, caps[0].key);
+    for (size_t i = 0; i < ARRAY_LEN(caps); i++) {
+        if (!own_config_has(architecture, caps[i].key)) continue;
+        double value = has_defaults && !json_object_get(root, caps[i].key) ? caps[i].value : 0;
+        enum status status = config_read_double(root, caps[i].key, 1e-6, 1e6, &value, what, err);
+        if (status) return status;
+        *caps[i].out = (float)value;
     }
     return OK;
 }
@@ -301,7 +324,6 @@ static enum status read_layer_inputs(struct own_config *out, const json_t *root,
 static enum status read_global_heads(struct own_config *out, const json_t *root,
                                      uint32_t num_layers, const char *what, struct err *err) {
     enum { HEADS_MAX = 1 << 12, DIM_MAX = 512 };
-    double softcap = 0;
     out->global_head_dim = DIM_MAX;
     enum status status =
         config_read_u32(root, "global_head_dim", 16, DIM_MAX, &out->global_head_dim, what, err);
@@ -310,11 +332,6 @@ static enum status read_global_heads(struct own_config *out, const json_t *root,
         status = config_read_u32(root, "num_global_key_value_heads", 1, HEADS_MAX,
                                  &out->num_global_kv_heads, what, err);
     }
-    if (!status) {
-        status =
-            config_read_double(root, "final_logit_softcapping", 1e-6, 1e6, &softcap, what, err);
-    }
-    out->logits_softcap = (float)softcap;
     return status ? status : read_layer_heads(out, root, num_layers, what, err);
 }
 
@@ -354,6 +371,7 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
     *out = (struct own_config){0};
     enum status status = check_only_values(root, architecture, what, err);
     if (!status) status = read_factors(out, root, architecture, what, err);
+    if (!status) status = read_softcaps(out, root, architecture, what, err);
     if (!status && own_config_has(architecture, "global_head_dim")) {
         status = read_global_heads(out, root, num_layers, what, err);
         if (!status) status = read_layer_inputs(out, root, num_layers, what, err);

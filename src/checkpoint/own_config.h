@@ -21,10 +21,10 @@ struct own_config {
     float attention_multiplier; // of the scores q k^T; 0: 1 / sqrt(head_dim)
     float logits_scaling; // logits are divided by it; 1 by default
     float query_pre_attn_scalar; // scores are q k^T / sqrt of it; 0: head_dim
+    float scores_softcap, logits_softcap; // 0: none
     // Of Gemma 4's layers without a window; 0: as many KV heads as the others.
     uint32_t global_head_dim, num_global_kv_heads;
     bool has_keys_as_values; // of those layers: v is k
-    float logits_softcap; // 0: none
     // Gemma 4's E2B and E4B: the width of a token's input to each layer, 0: none; how many layers
     // at the end read the keys and values of earlier ones; whether their MLPs are twice as wide.
     uint32_t layer_input_size, num_shared_kv_layers;

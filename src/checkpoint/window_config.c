@@ -23,11 +23,14 @@ struct window_rule {
 // sliding_window.
 static const struct window_rule rules[] = {
     {"Qwen2ForCausalLM", 4096, false, 28, false, 0, false},
+    {"Qwen2MoeForCausalLM", 4096, false, 28, false, 0, false},
     {"Qwen3ForCausalLM", 4096, false, 28, false, 0, false},
     {"Qwen3MoeForCausalLM", 4096, false, 0, true, 0, false},
     {"MistralForCausalLM", 4096, true, 0, true, 0, false},
     {"Ministral3ForCausalLM", 0, true, 0, true, 0, false},
     {"Olmo3ForCausalLM", 4096, true, 0, true, 4, false},
+    {"Exaone4ForCausalLM", 4096, true, 0, true, 4, false},
+    {"Gemma2ForCausalLM", 4096, true, 0, true, 2, false},
     {"Gemma3ForCausalLM", 4096, true, 0, true, 6, false},
     {"Gemma4ForCausalLM", 512, true, 0, true, 6, true},
     {"GptOssForCausalLM", 128, true, 0, true, 2, false},
@@ -38,7 +41,8 @@ static const struct window_rule rules[] = {
 static const char *const without_windows[] = {
     "Glm4MoeForCausalLM",   "GraniteForCausalLM",   "GraniteMoeHybridForCausalLM",
     "LlamaForCausalLM",     "MiniMaxM2ForCausalLM", "Olmo2ForCausalLM",
-    "Qwen3NextForCausalLM", "Qwen3_5ForCausalLM",   "Qwen3_5MoeForCausalLM"};
+    "SeedOssForCausalLM",   "Qwen3NextForCausalLM", "Qwen3_5ForCausalLM",
+    "Qwen3_5MoeForCausalLM"};
 
 static const struct window_rule other_rule = {.use = true};
 
@@ -77,6 +81,19 @@ static enum status read_layer_types(struct model_config *config, const json_t *t
     return OK;
 }
 
+// EXAONE's files have "LLLG", local and global, in place of a number.
+static enum status read_pattern(uint32_t *pattern, const json_t *root, const char *what,
+                                struct err *err) {
+    static const char key[] = "sliding_window_pattern";
+    const char *text = json_string_value(jread_get(root, key));
+    size_t len = text ? strspn(text, "L") : 0;
+    if (!text || strcmp(text + len, "G") != 0) {
+        return config_read_u32(root, key, 1, INT32_MAX, pattern, what, err);
+    }
+    *pattern = (uint32_t)len + 1;
+    return OK;
+}
+
 // layer_types says which layers have a window. Without it, layers from max_window_layers on have
 // one.
 enum status window_config_read(struct model_config *config, const json_t *root, const char *what,
@@ -94,9 +111,7 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
     if (!status)
         status = config_read_u32(root, "max_window_layers", 0, INT32_MAX, &first, what, err);
     uint32_t pattern = rule->pattern;
-    if (!status && pattern) {
-        status = config_read_u32(root, "sliding_window_pattern", 1, INT32_MAX, &pattern, what, err);
-    }
+    if (!status && pattern) status = read_pattern(&pattern, root, what, err);
     if (status) return status;
     config->is_sliding = calloc(config->num_layers, sizeof *config->is_sliding);
     if (!config->is_sliding) return err_nomem(err, "layers with a window");

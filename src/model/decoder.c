@@ -103,6 +103,7 @@ static void softmax_attention(struct pass *pass, uint32_t layer_index) {
                              .q_rope = layer->q_rope,
                              .eps = d->config->rms_norm_eps,
                              .scale = described->query_scale,
+                             .softcap = described->softcap,
                              .sinks = layer->sinks,
                          });
 }

@@ -13,15 +13,18 @@ static const struct model_family *find(const char *architecture) {
 }
 
 static enum status unknown_architecture(const char *architecture, struct err *err) {
-    char known[512] = "";
+    static const char suffix[] = "ForCausalLM";
+    char known[420] = "";
     size_t used = 0;
     for (size_t i = 0; model_families[i] && used < sizeof known; i++) {
-        int n = snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
-                         model_families[i]->architecture);
+        const char *name = model_families[i]->architecture, *end = strstr(name, suffix);
+        int len = (int)(end ? (size_t)(end - name) : strlen(name));
+        int n = snprintf(known + used, sizeof known - used, "%s%.*s", i ? ", " : "", len, name);
         used += n > 0 ? (size_t)n : 0;
     }
-    return err_set(err, ERR_UNSUPPORTED, "architecture %s is not supported (supported: %s)",
-                   architecture, known);
+    return err_set(err, ERR_UNSUPPORTED,
+                   "architecture %s is not supported, want one of these with %s behind: %s",
+                   architecture, suffix, known);
 }
 
 static bool has_bias(struct bias_rule rule, const struct model_config *config) {

@@ -48,6 +48,8 @@ MUST_USE enum status family_apply(struct layer_table *out, const struct model_fa
 // All families; NULL is the end. The list is in a file of its own, so that tests can link another.
 extern const struct model_family *const model_families[];
 
+extern const struct model_family family_exaone4;
+extern const struct model_family family_gemma2;
 extern const struct model_family family_gemma3;
 extern const struct model_family family_gemma4;
 extern const struct model_family family_glm4_moe;
@@ -63,11 +65,13 @@ extern const struct model_family family_olmo2;
 extern const struct model_family family_olmo3;
 extern const struct model_family family_phi3;
 extern const struct model_family family_qwen2;
+extern const struct model_family family_qwen2_moe;
 extern const struct model_family family_qwen3;
 extern const struct model_family family_qwen3_5;
 extern const struct model_family family_qwen3_5_moe;
 extern const struct model_family family_qwen3_moe;
 extern const struct model_family family_qwen3_next;
+extern const struct model_family family_seed_oss;
 extern const struct model_family family_smollm3;
 
 #endif

@@ -271,7 +271,6 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
         {"linear attention over a window", !attends(layer) && layer->window},
         {"no earlier layer of its kind whose keys it could read",
          layer->kv_source != KV_OWN && layer->kv_source >= index},
-        {"a soft limit of attention scores", layer->softcap != 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         if (!cases[i].is_wanted) continue;

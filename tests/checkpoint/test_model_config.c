@@ -452,6 +452,10 @@ static void test_both_forms_of_every_family(void **state) {
         {"ministral3", "Ministral3ForCausalLM", ROPE_YARN, 1e4},
         {"glm4-moe", "Glm4MoeForCausalLM", ROPE_DEFAULT, 1e4},
         {"minimax-m2", "MiniMaxM2ForCausalLM", ROPE_DEFAULT, 5e6},
+        {"gemma2", "Gemma2ForCausalLM", ROPE_DEFAULT, 1e4},
+        {"seed-oss", "SeedOssForCausalLM", ROPE_DEFAULT, 1e4},
+        {"exaone4", "Exaone4ForCausalLM", ROPE_DEFAULT, 1e4},
+        {"qwen2-moe", "Qwen2MoeForCausalLM", ROPE_DEFAULT, 1e4},
         {"granite4", "GraniteMoeHybridForCausalLM", ROPE_DEFAULT, 1e4},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -67,6 +67,41 @@ static void test_factors(void **state) {
     model_config_fini(&config);
 }
 
+// A missing key is the class' limit, null is none.
+static void test_soft_limits(void **state) {
+    (void)state;
+    const struct field gemma2 = {"architectures", "[\"Gemma2ForCausalLM\"]"};
+    const struct {
+        struct field changes[CHANGES_MAX];
+        float scores, logits;
+    } cases[] = {
+        {{gemma2}, 50, 30},
+        {{gemma2, {"attn_logit_softcapping", "null"}}, 0, 30},
+        {{gemma2, {"attn_logit_softcapping", "2.5"}, {"final_logit_softcapping", "null"}}, 2.5f, 0},
+        {{{"architectures", "[\"Gemma4ForCausalLM\"]"}, {"vocab_size", "262144"}}, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct model_config config = parse_ok(cases[i].changes);
+        assert_true(config.own.scores_softcap == cases[i].scores);
+        assert_true(config.own.logits_softcap == cases[i].logits);
+        model_config_fini(&config);
+    }
+}
+
+// EXAONE's files write the pattern of windows in letters.
+static void test_windows_in_letters(void **state) {
+    (void)state;
+    struct model_config config;
+    parse_path(&config, "bench/configs/exaone-4-32b/config.json");
+    for (int i = 0; i < 64; i++) assert_int_equal(config.is_sliding[i], i % 4 != 3);
+    model_config_fini(&config);
+    static const struct refusal mixed[] = {
+        {{{"architectures", "[\"Exaone4ForCausalLM\"]"}, {"sliding_window_pattern", "\"LGLG\""}},
+         ERR_FORMAT,
+         "sliding_window_pattern|string"}};
+    REFUSE_ALL(mixed);
+}
+
 static void test_sizes_that_gemma3_leaves_out(void **state) {
     (void)state;
     struct model_config config;
@@ -340,6 +375,8 @@ int main(void) {
         cmocka_unit_test(test_both_forms_of_local_ropes),
         cmocka_unit_test(test_layers_without_rope),
         cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_soft_limits),
+        cmocka_unit_test(test_windows_in_letters),
         cmocka_unit_test(test_sizes_that_gemma3_leaves_out),
         cmocka_unit_test(test_gemma4),
         cmocka_unit_test(test_experts_of_gemma4),

@@ -240,6 +240,26 @@ static void test_ministral3_in_fp8(void **state) {
     check_unrounded("ministral3");
 }
 
+static void test_gemma2(void **state) {
+    (void)state;
+    check_unrounded("gemma2");
+}
+
+static void test_seed_oss(void **state) {
+    (void)state;
+    check_unrounded("seed-oss");
+}
+
+static void test_exaone4(void **state) {
+    (void)state;
+    check_unrounded("exaone4");
+}
+
+static void test_qwen2_moe(void **state) {
+    (void)state;
+    check_unrounded("qwen2-moe");
+}
+
 static void test_gemma3(void **state) {
     (void)state;
     check_on_every_isa("gemma3");
@@ -280,6 +300,10 @@ int main(void) {
         cmocka_unit_test(test_glm4_moe),
         cmocka_unit_test(test_minimax_m2),
         cmocka_unit_test(test_ministral3_in_fp8),
+        cmocka_unit_test(test_gemma2),
+        cmocka_unit_test(test_seed_oss),
+        cmocka_unit_test(test_exaone4),
+        cmocka_unit_test(test_qwen2_moe),
         cmocka_unit_test(test_granite4),
         cmocka_unit_test(test_gemma4),
         cmocka_unit_test(test_gemma4_with_inputs_of_layers),

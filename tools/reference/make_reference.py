@@ -260,6 +260,17 @@ def tiny_families(t):
             embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.1,
             logits_scaling=8.0, position_embedding_type="rope", mamba_n_heads=2,
             head_dim=16, layer_types=["full_attention"])),
+        "gemma2": (t.Gemma2ForCausalLM, t.Gemma2Config(
+            **tiny, head_dim=32, sliding_window=48, query_pre_attn_scalar=20,
+            attn_logit_softcapping=0.5, final_logit_softcapping=4.0)),
+        "seed-oss": (t.SeedOssForCausalLM, t.SeedOssConfig(
+            **tiny, head_dim=16, attention_bias=True, attention_out_bias=True, mlp_bias=True)),
+        "exaone4": (t.Exaone4ForCausalLM, t.Exaone4Config(
+            **{**tiny, "num_hidden_layers": 4, "hidden_size": 64}, sliding_window=48,
+            sliding_window_pattern=4)),
+        "qwen2-moe": (t.Qwen2MoeForCausalLM, t.Qwen2MoeConfig(
+            **tiny, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
+            shared_expert_intermediate_size=24, mlp_only_layers=[0])),
     }
 
 

@@ -59,6 +59,12 @@ static const struct {
     {"gpt-oss", "attention.sliding_window", NULL}, // write_windows
     {"gpt-oss", "attention.sliding_window_pattern", NULL},
     {"phi3", "attention.sliding_window", NULL},
+    {"gemma2", "attn_logit_softcapping", "attn_logit_softcapping"},
+    {"gemma2", "final_logit_softcapping", "final_logit_softcapping"},
+    {"gemma2", "attention.sliding_window", NULL},
+    {"gemma2", "attention.sliding_window_pattern", NULL},
+    {"exaone4", "attention.sliding_window", NULL},
+    {"exaone4", "attention.sliding_window_pattern", NULL},
     {"gemma3", "attention.sliding_window", NULL},
     {"gemma3", "attention.sliding_window_pattern", NULL},
     {"gemma4", "attention.sliding_window", NULL},
@@ -281,11 +287,13 @@ static enum status write_windows(const struct gguf *gguf, const struct gguf_mode
     return status;
 }
 
-// Gemma 3 scales scores by the width of a head; the model of 62 layers by that of all heads' mean.
+// Gemma 2 and 3 scale scores by the width of a head; their models of 27B, which have so many layers,
+// by that of all heads' mean.
 static void write_query_scale(const struct gguf_model *model, struct json_out *out) {
-    enum { LAYERS_OF_27B = 62 };
-    if (strcmp(model->name, "gemma3") != 0) return;
-    int64_t scalar = model->num_layers == LAYERS_OF_27B ? model->heads_width : model->head_dim;
+    bool is_2 = strcmp(model->name, "gemma2") == 0;
+    if (!is_2 && strcmp(model->name, "gemma3") != 0) return;
+    bool is_27b = model->num_layers == (is_2 ? 46 : 62);
+    int64_t scalar = is_27b ? model->heads_width : model->head_dim;
     json_out_rawf(out, ", \"query_pre_attn_scalar\": %lld", (long long)scalar);
 }
 
