@@ -106,8 +106,12 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
     bool use = rule->use;
     uint32_t window = json_object_get(root, "sliding_window") ? 0 : rule->window;
     uint32_t first = rule->first;
-    enum status status = config_read_u32(root, "sliding_window", 1, INT32_MAX, &window, what, err);
-    if (!status) status = jread_bool(root, "use_sliding_window", &use, what, err);
+    enum status status = jread_bool(root, "use_sliding_window", &use, what, err);
+    // Qwen2 MoE's class writes 0 where windows are off.
+    uint32_t least = use ? 1 : 0;
+    if (!status) {
+        status = config_read_u32(root, "sliding_window", least, INT32_MAX, &window, what, err);
+    }
     if (!status)
         status = config_read_u32(root, "max_window_layers", 0, INT32_MAX, &first, what, err);
     uint32_t pattern = rule->pattern;

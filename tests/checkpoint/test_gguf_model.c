@@ -351,7 +351,7 @@ static void test_what_is_no_model(void **state) {
     put_text(&file, "general.architecture", "nobody");
     refuse(&file, ERR_UNSUPPORTED,
            "\"general.architecture\" is \"nobody\", which is not supported, want one of llama, "
-           "gemma3, ");
+           "gemma2, ");
     put_text(&file, "general.name", "nothing");
     refuse(&file, ERR_FORMAT, "has no \"general.architecture\"");
     put_text(&file, "general.architecture", "llama");

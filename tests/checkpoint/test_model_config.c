@@ -363,7 +363,7 @@ static void test_sliding_window(void **state) {
 static void test_bad_sliding_window(void **state) {
     (void)state;
     static const struct refusal cases[] = {
-        {{{"sliding_window", "0"}}, ERR_FORMAT, "sliding_window|0"},
+        {{{"sliding_window", "0"}, {"use_sliding_window", "true"}}, ERR_FORMAT, "sliding_window|0"},
         {{{"sliding_window", "-1"}}, ERR_FORMAT, "sliding_window|-1"},
         {{{"sliding_window", "true"}}, ERR_FORMAT, "sliding_window|a boolean"},
         {{{"use_sliding_window", "1"}}, ERR_FORMAT, "use_sliding_window|true or false"},

@@ -56,8 +56,8 @@ static bool is_near_tie(const char *family, uint32_t num_tokens) {
 }
 
 // A window in all layers or in some.
-static const char *const windowed_families[] = {"mistral-window", "gemma3", "olmo3", "gpt-oss",
-                                                "gpt-oss-bf16"};
+static const char *const windowed_families[] = {"mistral-window", "gemma2",  "gemma3",
+                                                "olmo3",          "gpt-oss", "gpt-oss-bf16"};
 
 static struct nvllm_engine_options cuda_options(const char *model) {
     struct nvllm_engine_options options = mini_options(model);

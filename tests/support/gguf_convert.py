@@ -81,7 +81,8 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "MiniMaxM2ForCausalLM": "minimax-m2", "Ministral3ForCausalLM": "mistral3",
                  "GptOssForCausalLM": "gpt-oss", "Qwen3_5ForConditionalGeneration": "qwen35",
                  "Qwen3_5MoeForCausalLM": "qwen35moe", "Qwen3NextForCausalLM": "qwen3next",
-                 "Gemma4ForCausalLM": "gemma4"}
+                 "Gemma4ForCausalLM": "gemma4", "Gemma2ForCausalLM": "gemma2",
+                 "SeedOssForCausalLM": "seed_oss", "Exaone4ForCausalLM": "exaone4"}
 # Rows of q and k are stored for a rotation of neighbours.
 DELTA = ("qwen35", "qwen35moe", "qwen3next")
 INTERLEAVED = ("llama", "granite", "smollm3", "mistral3")
@@ -280,7 +281,7 @@ def next_tensors(name: str, dtype: str, shape: list, data: bytes, config: dict) 
 
 def tensor_name(name: str, arch: str) -> str:
     module, _, suffix = name.rpartition(".")
-    if arch in ("gemma3", "gemma4", "olmo2") and module.endswith("post_attention_layernorm"):
+    if arch in ("gemma2", "gemma3", "gemma4", "olmo2", "exaone4", "seed_oss") and module.endswith("post_attention_layernorm"):
         return f"blk.{module.split('.')[2]}.post_attention_norm.{suffix}"
     if module in GLOBALS:
         return f"{GLOBALS[module]}.{suffix}"
@@ -354,13 +355,16 @@ def config_entries(config: dict, arch: str) -> list:
             values += [("feed_forward_length", I32, [width] * own + [2 * width] * shared)]
         if config["final_logit_softcapping"]:
             values += [("final_logit_softcapping", F32, config["final_logit_softcapping"])]
+    if arch == "gemma2":
+        values += [("attn_logit_softcapping", F32, config["attn_logit_softcapping"]),
+                   ("final_logit_softcapping", F32, config["final_logit_softcapping"])]
     for key, name in (("attention.scale", "attention_multiplier"), ("embedding_scale", "embedding_multiplier"),
                       ("residual_scale", "residual_multiplier"), ("logit_scale", "logits_scaling")):
         if name in config:
             values += [(key, F32, config[name])]
     if arch == "qwen3vl":
         values += [("n_deepstack_layers", U32, 1), ("rope.dimension_sections", I32, [head_dim // 2 - 8, 4, 4, 0])]
-    if config.get("sliding_window") and arch in ("gemma3", "gemma4", "olmo2", "phi3", "gpt-oss"):
+    if config.get("sliding_window") and arch in ("gemma2", "gemma3", "gemma4", "olmo2", "phi3", "gpt-oss", "exaone4"):
         values += [("attention.sliding_window", U32, config["sliding_window"])]
     if rope["rope_type"] == "longrope":
         values += [("rope.scaling.original_context_length", U32, rope["original_max_position_embeddings"]),
@@ -509,7 +513,7 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
         if name.endswith("A_log"):
             data = array.array("f", [-math.exp(value) for value in array.array("f", data)]).tobytes()
         is_norm = name.endswith("norm.weight") and "linear_attn." not in name
-        if (arch == "gemma3" and len(shape) == 1) or (arch in DELTA and is_norm):
+        if (arch in ("gemma2", "gemma3") and len(shape) == 1) or (arch in DELTA and is_norm):
             data = array.array("f", [value + 1 for value in array.array("f", data)]).tobytes()
         made.append((tensor_name(name, arch), number, shape, data))
         if arch == "olmo2" and name == "model.embed_tokens.weight" and config["tie_word_embeddings"]:

@@ -269,7 +269,7 @@ def tiny_families(t):
             **{**tiny, "num_hidden_layers": 4, "hidden_size": 64}, sliding_window=48,
             sliding_window_pattern=4)),
         "qwen2-moe": (t.Qwen2MoeForCausalLM, t.Qwen2MoeConfig(
-            **tiny, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
+            **{**tiny, "hidden_size": 64}, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
             shared_expert_intermediate_size=24, mlp_only_layers=[0])),
     }
 

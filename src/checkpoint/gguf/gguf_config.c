@@ -410,6 +410,9 @@ static void write_flags(const struct gguf_files *files, const struct gguf_model 
     bool has_bias = strcmp(model->architecture, "Qwen2ForCausalLM") != 0 &&
                     gguf_files_find(files, "blk.0.attn_q.bias");
     if (has_bias) json_out_raw(out, ", \"attention_bias\": true");
+    if (gguf_files_find(files, "blk.0.attn_output.bias")) {
+        json_out_raw(out, ", \"attention_out_bias\": true");
+    }
     if (gguf_files_find(files, "blk.0.ffn_gate.bias")) json_out_raw(out, ", \"mlp_bias\": true");
 }
 
