@@ -1,5 +1,6 @@
 #include "checkpoint/quantization_config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,18 +9,15 @@
 #include "checkpoint/config_read.h"
 #include "checkpoint/quantized/compressed_config.h"
 
-enum { BLOCK_MAX = 1 << 16 };
+enum { BLOCK_MAX = 1 << 16, PATTERN_MAX = 1024 };
 
 // Formats of others that are no "quantization_config" of transformers.
 static enum status check_other_keys(const json_t *root, const char *what, struct err *err) {
-    static const char *const keys[] = {"compression_config", "quantization"};
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        if (!jread_get(root, keys[i])) continue;
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s: \"%s\" says that the weights are quantized, which is not supported",
-                       what, keys[i]);
-    }
-    return OK;
+    static const char key[] = "quantization"; // MLX's
+    if (!jread_get(root, key)) return OK;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"%s\" says that the weights are quantized, which is not supported", what,
+                   key);
 }
 
 enum status quantization_config_check_keys(const json_t *object, const char *const *known,
@@ -121,15 +119,10 @@ enum status quantization_config_block(struct quantization_config *out, const jso
 // "weight_block_size" is [rows, columns], or null for one scale for each matrix.
 static enum status read_fp8(struct quantization_config *out, const json_t *object, const char *what,
                             struct err *err) {
-    static const char *const known[] = {"quant_method",
-                                        "activation_scheme",
-                                        "weight_block_size",
-                                        "fmt",
-                                        "modules_to_not_convert",
-                                        "ignored_layers",
-                                        "scale_fmt",
-                                        "dequantize",
-                                        "expert_dtype"};
+    static const char *const known[] = {
+        "quant_method",           "activation_scheme", "weight_block_size", "fmt",
+        "modules_to_not_convert", "ignored_layers",    "scale_fmt",         "dequantize",
+        "expert_dtype",           "kv_cache_scheme"};
     static const char *const formats[] = {"e4m3", "float8_e4m3fn"};
     static const char *const experts[] = {"fp8"};
     static const char *const scales[] = {"float", "ue8m0"}; // the tensor's type says which
@@ -137,6 +130,7 @@ static enum status read_fp8(struct quantization_config *out, const json_t *objec
     out->method = QUANTIZED_FP8;
     out->bits = 8;
     out->rounds_inputs = true;
+    out->has_kv_scales = jread_get(object, "kv_cache_scheme") != NULL;
     enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
     if (!status) status = quantization_config_want(object, "fmt", formats, 2, NULL, what, err);
     if (!status) status = quantization_config_want(object, "scale_fmt", scales, 2, NULL, what, err);
@@ -169,14 +163,75 @@ static enum status read_bits(struct quantization_config *out, const json_t *obje
 // Keys of AWQ and GPTQ that say how the weights were made or which program ran them. Their values
 // do not change what the numbers mean.
 #define INFORMATION                                                                                \
-    "autoround_version", "backend", "batch_size", "block_name_to_quantize", "cache_block_outputs", \
-        "damp_auto_increment", "damp_percent", "dataset", "disable_exllama", "do_fuse",            \
-        "enable_minmax_tuning", "enable_norm_bias_tuning", "enable_quanted_input",                 \
-        "exllama_config", "fuse_max_seq_len", "iters", "low_cpu_mem_usage", "low_gpu_mem_usage",   \
-        "lr", "max_input_length", "meta", "minmax_lr", "model_file_base_name",                     \
-        "model_name_or_path", "model_seqlen", "module_name_preceding_first_block", "mse",          \
-        "nsamples", "pad_token_id", "provider", "quant_block_list", "seqlen", "static_groups",     \
-        "tokenizer", "true_sequential", "use_cuda_fp16", "use_exllama", "supported_types"
+    "act_group_aware", "autoround_version", "backend", "batch_size", "block_name_to_quantize",     \
+        "cache_block_outputs", "damp_auto_increment", "damp_percent", "dataset",                   \
+        "disable_exllama", "do_fuse", "enable_minmax_tuning", "enable_norm_bias_tuning",           \
+        "enable_quanted_input", "exllama_config", "fuse_max_seq_len", "hyb_act", "iters",          \
+        "low_cpu_mem_usage", "low_gpu_mem_usage", "lr", "max_input_length", "meta", "minmax_lr",   \
+        "model_file_base_name", "model_name_or_path", "model_seqlen",                              \
+        "module_name_preceding_first_block", "mse", "nsamples", "offload_to_disk", "pad_token_id", \
+        "provider", "quant_block_list", "seqlen", "static_groups", "tokenizer", "true_sequential", \
+        "use_cuda_fp16", "use_exllama", "supported_types"
+
+// Other sizes for the modules that a key of "dynamic" matches.
+static enum status read_override(struct quantization_config *out, const json_t *object,
+                                 const char *what, struct err *err) {
+    static const char *const known[] = {INFORMATION, "bits", "group_size", "desc_act", "sym"};
+    if (!json_is_object(object)) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"dynamic\" of \"quantization_config\" has %s, want objects", what,
+                       jread_type_name(object));
+    }
+    enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
+    if (!status && jread_get(object, "bits")) status = read_bits(out, object, 8, what, err);
+    if (!status && jread_get(object, "group_size")) {
+        status = quantization_config_group(out, object, what, err);
+    }
+    return status ? status : jread_bool(object, "sym", &out->is_symmetric, what, err);
+}
+
+// GPTQModel's "dynamic": patterns of modules with other sizes, of which the first one that matches
+// counts. "+:" before a pattern changes nothing. Modules of one with "-:" are not quantized, which
+// their tensors say too, so it is passed over.
+static enum status read_dynamic(struct quantization_config *out, json_t *dynamic, const char *what,
+                                struct err *err) {
+    const char *key;
+    json_t *override;
+    if (!dynamic) return OK;
+    if (!json_is_object(dynamic)) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"dynamic\" of \"quantization_config\" is %s, want an object", what,
+                       jread_type_name(dynamic));
+    }
+    struct quantization_config all = *out;
+    all.skipped = NULL;
+    all.num_skipped = 0;
+    all.skip_patterns = (struct module_targets){0};
+    out->groups = calloc(json_object_size(dynamic) + 1, sizeof *out->groups);
+    if (!out->groups) return err_nomem(err, "dynamic");
+    out->groups[out->num_groups++] = all;
+    out->targets.keeps_order = true;
+    enum status status = module_targets_add(&out->targets, "Linear", 0, what, err);
+    json_object_foreach(dynamic, key, override) {
+        if (status) break;
+        if (strncmp(key, "-:", 2) == 0) continue;
+        char pattern[PATTERN_MAX];
+        int len =
+            snprintf(pattern, sizeof pattern, "re:%s", strncmp(key, "+:", 2) == 0 ? key + 2 : key);
+        if (len >= (int)sizeof pattern) {
+            return err_set(err, ERR_UNSUPPORTED,
+                           "%s: \"dynamic\" of \"quantization_config\" has a key of over %d bytes",
+                           what, PATTERN_MAX - 4);
+        }
+        struct quantization_config *group = &out->groups[out->num_groups];
+        *group = all;
+        status = read_override(group, override, what, err);
+        if (!status) {
+            status = module_targets_add(&out->targets, pattern, out->num_groups++, what, err);
+        }
+    }
+    return status;
+}
 
 static enum status read_gptq(struct quantization_config *out, const json_t *object,
                              const char *what, struct err *err) {
@@ -187,6 +242,8 @@ static enum status read_gptq(struct quantization_config *out, const json_t *obje
                                         "desc_act",
                                         "sym",
                                         "checkpoint_format",
+                                        "format",
+                                        "method",
                                         "pack_dtype",
                                         "data_type",
                                         "packing_format",
@@ -195,6 +252,7 @@ static enum status read_gptq(struct quantization_config *out, const json_t *obje
                                         "lm_head",
                                         "modules_in_block_to_quantize",
                                         "modules_to_not_convert"};
+    static const char *const methods[] = {"gptq"};
     static const char *const formats[] = {"gptq", "gptq_v2"};
     static const char *const packings[] = {"int32"};
     static const char *const types[] = {"int"};
@@ -207,6 +265,10 @@ static enum status read_gptq(struct quantization_config *out, const json_t *obje
     if (!status) status = quantization_config_group(out, object, what, err);
     if (!status) status = jread_bool(object, "sym", &out->is_symmetric, what, err);
     if (!status) status = jread_bool(object, "is_marlin_format", &is_marlin, what, err);
+    if (!status) status = quantization_config_want(object, "method", methods, 1, NULL, what, err);
+    if (!status) {
+        status = quantization_config_want(object, "format", formats, 2, &format, what, err);
+    }
     if (!status) {
         status =
             quantization_config_want(object, "checkpoint_format", formats, 2, &format, what, err);
@@ -217,25 +279,14 @@ static enum status read_gptq(struct quantization_config *out, const json_t *obje
     if (!status) status = quantization_config_want(object, "data_type", types, 1, NULL, what, err);
     if (status) return status;
     out->is_zero_less_one = format == 0;
-    // "dynamic" gives single modules another format, or none ("-:" before their pattern). What has
-    // no packed tensors is not quantized; what is quantized otherwise would be read wrongly.
-    const json_t *dynamic = jread_get(object, "dynamic");
-    for (void *at = json_object_iter((json_t *)(uintptr_t)dynamic); at;
-         at = json_object_iter_next((json_t *)(uintptr_t)dynamic, at)) {
-        const char *key = json_object_iter_key(at);
-        if (strncmp(key, "-:", 2) == 0) continue;
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s: \"dynamic\" of \"quantization_config\" has the key \"%.60s\", which is "
-                       "not supported",
-                       what, key);
-    }
     if (is_marlin) {
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: \"is_marlin_format\" of \"quantization_config\" is true, which is not "
                        "supported",
                        what);
     }
-    return quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
+    status = quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
+    return status ? status : read_dynamic(out, jread_get(object, "dynamic"), what, err);
 }
 
 static enum status read_awq(struct quantization_config *out, const json_t *object, const char *what,
@@ -247,18 +298,30 @@ static enum status read_awq(struct quantization_config *out, const json_t *objec
                                         "zero_point",
                                         "sym",
                                         "version",
+                                        "checkpoint_format",
+                                        "format",
+                                        "method",
+                                        "pack_dtype",
                                         "data_type",
                                         "packing_format",
+                                        "lm_head",
+                                        "desc_act",
                                         "modules_to_fuse",
                                         "modules_to_not_convert"};
-    static const char *const versions[] = {"gemm", "GEMM"};
-    static const char *const types[] = {"int"};
+    static const struct {
+        const char *key;
+        const char *values[2];
+    } strings[] = {{"version", {"gemm", "GEMM"}},      {"checkpoint_format", {"gemm", "GEMM"}},
+                   {"format", {"gemm", "GEMM"}},       {"method", {"awq", "awq"}},
+                   {"pack_dtype", {"int32", "int32"}}, {"data_type", {"int", "int"}}};
     out->method = QUANTIZED_AWQ;
     enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
     if (!status) status = read_bits(out, object, 4, what, err);
     if (!status) status = quantization_config_group(out, object, what, err);
-    if (!status) status = quantization_config_want(object, "version", versions, 2, NULL, what, err);
-    if (!status) status = quantization_config_want(object, "data_type", types, 1, NULL, what, err);
+    for (size_t i = 0; i < ARRAY_LEN(strings) && !status; i++) {
+        status =
+            quantization_config_want(object, strings[i].key, strings[i].values, 2, NULL, what, err);
+    }
     return status ? status
                   : quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
 }
@@ -329,6 +392,7 @@ enum status quantization_config_read(struct quantization_config *out, const json
     *out = (struct quantization_config){0};
     enum status status = check_other_keys(root, what, err);
     const json_t *object = jread_get(root, "quantization_config");
+    if (!object) object = jread_get(root, "compression_config");
     if (status || !object) return status;
     status = read_method(out, object, what, err);
     if (status) quantization_config_fini(out);

@@ -170,8 +170,25 @@ static void test_refused(void **state) {
             "{\"quant_method\": \"gptq\", \"bits\": 4, \"checkpoint_format\": \"marlin\"}",
             "marlin");
     refused(ERR_UNSUPPORTED,
-            "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"+:.*down\": {\"bits\": 8}}}",
-            "+:.*down");
+            "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"+:.*down\": {\"bits\": 3}}}",
+            "\"bits\"");
+    refused(ERR_UNSUPPORTED,
+            "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"a\": {\"twist\": 1}}}",
+            "\"twist\"");
+    refused(ERR_FORMAT, "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"(a\": {}}}",
+            "(a");
+    refused(ERR_FORMAT, "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"a\": 8}}",
+            "\"dynamic\"");
+    refused(ERR_FORMAT, "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": [1]}",
+            "\"dynamic\"");
+    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"gptq\", \"bits\": 4, \"format\": \"marlin\"}",
+            "marlin");
+    refused(ERR_UNSUPPORTED, "{\"quant_method\": \"awq\", \"bits\": 4, \"format\": \"gemv\"}",
+            "gemv");
+    refused(ERR_UNSUPPORTED,
+            "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+            "\"sparsity_config\": {\"format\": \"sparse-24-bitmask\"}}",
+            "\"sparsity_config\"");
     refused(ERR_UNSUPPORTED, "{\"quant_method\": \"gptq\", \"bits\": 4, \"twist\": 1}",
             "\"twist\"");
     refused(ERR_UNSUPPORTED, "{\"quant_method\": \"awq\", \"bits\": 8}", "\"bits\"");
@@ -258,6 +275,88 @@ static void test_groups(void **state) {
     quantization_config_fini(&c);
 }
 
+// GPTQModel's other sizes for some modules. Of two patterns the first in the text counts, whatever
+// their letters; what is not quantized has no such tensors.
+static void test_dynamic(void **state) {
+    (void)state;
+    struct quantization_config c =
+        read_ok("{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128, \"dynamic\": "
+                "{\"-:.*o_proj\": {}, \".*z[.]down\": {\"bits\": 8, \"group_size\": -1}, "
+                "\"+:.*down\": {\"group_size\": 32, \"sym\": false, \"desc_act\": true}}}");
+    static const struct {
+        const char *module;
+        uint32_t bits, block_cols;
+        bool is_symmetric;
+    } cases[] = {{"m.up", 4, 128, true},
+                 {"m.down", 4, 32, false},
+                 {"m.z.down", 8, 0, true},
+                 {"m.o_proj", 4, 128, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct quantization_config *found = NULL;
+        const char *module = cases[i].module;
+        assert_int_equal(quantization_config_of(&found, &c, module, module, NULL), OK);
+        assert_int_equal(found->method, QUANTIZED_GPTQ);
+        assert_int_equal(found->bits, cases[i].bits);
+        assert_int_equal(found->block_cols, cases[i].block_cols);
+        assert_int_equal(found->is_symmetric, cases[i].is_symmetric);
+        assert_true(found->is_zero_less_one);
+    }
+    quantization_config_fini(&c);
+}
+
+// Keys that packages of several years wrote, which do not change what the numbers mean.
+static void test_keys_of_other_versions(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        enum quantization_method method;
+        bool has_kv_scales;
+    } cases[] = {
+        {"{\"quant_method\": \"fp8\", \"activation_scheme\": \"static\", \"ignored_layers\": [], "
+         "\"kv_cache_scheme\": \"static\"}",
+         QUANTIZED_FP8, true},
+        {"{\"quant_method\": \"gptq\", \"bits\": 4, \"method\": \"gptq\", \"format\": \"gptq\", "
+         "\"act_group_aware\": true, \"hyb_act\": false, \"offload_to_disk\": true}",
+         QUANTIZED_GPTQ, false},
+        {"{\"quant_method\": \"awq\", \"bits\": 4, \"method\": \"awq\", \"format\": \"gemm\", "
+         "\"checkpoint_format\": \"gemm\", \"pack_dtype\": \"int32\", \"desc_act\": false, "
+         "\"lm_head\": false}",
+         QUANTIZED_AWQ, false},
+        {"{\"quant_method\": \"compressed-tensors\", \"format\": \"naive-quantized\", "
+         "\"quantization_status\": \"frozen\", \"sparsity_config\": {\"format\": \"dense\"}, "
+         "\"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": "
+         "8, "
+         "\"type\": \"float\", \"strategy\": \"tensor\"}}}}",
+         QUANTIZED_FP8, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct quantization_config c = read_ok(cases[i].text);
+        assert_int_equal(c.method, cases[i].method);
+        assert_int_equal(c.has_kv_scales, cases[i].has_kv_scales);
+        quantization_config_fini(&c);
+    }
+    struct quantization_config c =
+        read_ok("{\"quant_method\": \"gptq\", \"bits\": 4, \"format\": \"gptq_v2\"}");
+    assert_false(c.is_zero_less_one);
+    quantization_config_fini(&c);
+}
+
+// compressed-tensors' first name of the section.
+static void test_compression_config(void **state) {
+    (void)state;
+    struct quantization_config c;
+    struct err err = {0};
+    json_t *root = json_pack("{s:{s:s, s:s, s:{s:{s:[s], s:{s:i, s:s, s:s}}}}}",
+                             "compression_config", "quant_method", "compressed-tensors", "format",
+                             "int-quantized", "config_groups", "group_0", "targets", "Linear",
+                             "weights", "num_bits", 8, "type", "int", "strategy", "channel");
+    assert_non_null(root);
+    if (quantization_config_read(&c, root, "config.json", &err)) fail_msg("%s", err.message);
+    assert_int_equal(c.method, QUANTIZED_INT8);
+    quantization_config_fini(&c);
+    json_decref(root);
+}
+
 static void test_skipped_modules_are_whole_components(void **state) {
     (void)state;
     struct quantization_config c =
@@ -280,6 +379,9 @@ int main(void) {
         cmocka_unit_test(test_compressed_tensors),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_dynamic),
+        cmocka_unit_test(test_keys_of_other_versions),
+        cmocka_unit_test(test_compression_config),
         cmocka_unit_test(test_skipped_modules_are_whole_components),
     };
     return cmocka_run_group_tests_name("quantization_config", tests, NULL, NULL);

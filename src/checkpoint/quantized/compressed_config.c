@@ -23,11 +23,14 @@ static const char *const formats[] = {"float-quantized",      "naive-quantized",
                                       "int-quantized",        "pack-quantized",
                                       "nvfp4-pack-quantized", "mxfp4-pack-quantized"};
 
-// Objects that must be empty, because they change what the numbers mean.
+// Objects that must be empty, because they change what the numbers mean. The format "dense" says
+// that nothing is left out.
 static enum status check_empty(const json_t *object, const char *key, const char *what,
                                struct err *err) {
     const json_t *value = jread_get(object, key);
     if (!value || (json_is_object(value) && !json_object_size(value))) return OK;
+    const char *format = json_string_value(jread_get(value, "format"));
+    if (format && strcmp(format, "dense") == 0) return OK;
     return err_set(err, ERR_UNSUPPORTED,
                    "%s: \"%s\" of \"quantization_config\" is not empty, which is not supported",
                    what, key);
@@ -227,12 +230,13 @@ enum status compressed_config_read(struct quantization_config *out, const json_t
         "quant_method",    "format",          "config_groups",       "ignore",
         "kv_cache_scheme", "version",         "quantization_status", "global_compression_ratio",
         "sparsity_config", "transform_config"};
-    static const char *const stored[] = {"compressed"};
+    // "frozen": what older versions of the package wrote. The tensors are the same.
+    static const char *const stored[] = {"compressed", "frozen"};
     size_t format = NO_FORMAT;
     enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
     if (!status) {
-        status =
-            quantization_config_want(object, "quantization_status", stored, 1, NULL, what, err);
+        status = quantization_config_want(object, "quantization_status", stored, ARRAY_LEN(stored),
+                                          NULL, what, err);
     }
     if (!status) status = check_empty(object, "sparsity_config", what, err);
     if (!status) status = check_empty(object, "transform_config", what, err);

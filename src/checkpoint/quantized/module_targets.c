@@ -30,7 +30,9 @@ enum status module_targets_add(struct module_targets *targets, const char *text,
         }
     }
     uint32_t at = targets->count++;
-    for (; at && strcmp(items[at - 1].text, text) > 0; at--) items[at] = items[at - 1];
+    for (; at && !targets->keeps_order && strcmp(items[at - 1].text, text) > 0; at--) {
+        items[at] = items[at - 1];
+    }
     items[at] = target;
     return OK;
 }

@@ -21,8 +21,9 @@ struct module_target {
 
 // All-zero is an empty list.
 struct module_targets {
-    struct module_target *items; // [count], in the order of their texts
+    struct module_target *items; // [count]
     uint32_t count;
+    bool keeps_order; // in which they were added; false: that of their texts
 };
 
 // Copies the text. A text that is there already gets the new owner. ERR_FORMAT, ERR_UNSUPPORTED: it
