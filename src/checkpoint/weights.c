@@ -13,6 +13,7 @@
 #include "base/os/map.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/quantized/quantized_module.h"
+#include "checkpoint/spare_tensors.h"
 #include "checkpoint/tensor.h"
 #include "checkpoint/text_part.h"
 #include "checkpoint/weights_dummy.h"
@@ -518,23 +519,6 @@ enum status weights_ignore_copy(struct weights *weights, const char *name, const
     return status ? status : check_copy(entry, first, err);
 }
 
-// Tables that old versions of transformers saved. They follow from the configuration.
-static bool is_derived_buffer(const char *name) {
-    return file_name_ends(name, ".rotary_emb.inv_freq") ||
-           file_name_ends(name, ".rotary_emb.cos_cached") ||
-           file_name_ends(name, ".rotary_emb.sin_cached");
-}
-
-// Scales of keys and values, which the KV cache does not need.
-static bool is_kv_scale(const char *name) {
-    static const char *const endings[] = {".q_scale", ".k_scale", ".v_scale",
-                                          ".k_proj.output_scale", ".v_proj.output_scale"};
-    for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
-        if (file_name_ends(name, endings[i])) return true;
-    }
-    return false;
-}
-
 static bool is_of_ignored_layer(const struct weights *weights, const struct entry *entry) {
     static const char prefix[] = "model.layers.";
     const char *name = entry->name ? entry->name : entry->tensor->name;
@@ -551,17 +535,18 @@ static bool is_of_ignored_layer(const struct weights *weights, const struct entr
 enum status weights_finish(const struct weights *weights, struct err *err) {
     const struct entry *first = NULL;
     size_t more = 0;
-    for (size_t i = 0; i < weights->num_entries; i++) {
+    enum status status = OK;
+    for (size_t i = 0; i < weights->num_entries && !status; i++) {
         const struct entry *entry = &weights->entries[i];
-        if (entry->used || is_derived_buffer(entry->tensor->name)) continue;
-        if (weights->quantization.has_kv_scales && is_kv_scale(entry->tensor->name)) continue;
+        bool is_spare = false;
+        if (entry->used || is_of_ignored_layer(weights, entry)) continue;
         if (weights->has_other_parts && entry->is_other_part) continue;
-        if (is_of_ignored_layer(weights, entry)) continue;
+        status = spare_tensor_check(&is_spare, entry->tensor, &weights->quantization, err);
+        if (is_spare) continue;
         if (first) more++;
         if (!first) first = entry;
     }
-    enum status status = OK;
-    if (weights->set) status = weights->set->check_unchanged(weights->set, err);
+    if (!status && weights->set) status = weights->set->check_unchanged(weights->set, err);
     if (status || !first) return status;
     char text[SHAPE_TEXT_MAX];
     char others[64] = "";

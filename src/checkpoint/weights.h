@@ -70,9 +70,9 @@ MUST_USE enum status weights_form(const struct weights *weights, const char *nam
 MUST_USE enum status weights_ignore_copy(struct weights *weights, const char *name,
                                          const char *original, uint32_t rank, const uint64_t *shape,
                                          struct err *err);
-// Checks that every tensor of the checkpoint has been taken or ignored. The rotary_emb buffers of
-// old checkpoints are excepted, because they follow from the configuration. Call it when all
-// tensors have been read: ERR_IO where a file was written to meanwhile.
+// Checks that every tensor of the checkpoint has been taken or ignored, but those that may remain
+// (spare_tensors.h). Call it when all tensors have been read: ERR_IO where a file was written to
+// meanwhile.
 MUST_USE enum status weights_finish(const struct weights *weights, struct err *err);
 // A hash of the tensors' names, types, shapes and samples of their bytes. Processes on several
 // hosts compare it, to notice that their copies of a model differ. Dummy: always the same.
