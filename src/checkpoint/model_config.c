@@ -12,6 +12,7 @@
 #include "checkpoint/config_read.h"
 #include "checkpoint/moe_config.h"
 #include "checkpoint/own_config.h"
+#include "checkpoint/quantization_document.h"
 #include "checkpoint/rope_config.h"
 #include "checkpoint/text_part.h"
 #include "checkpoint/window_config.h"
@@ -567,6 +568,9 @@ enum status model_config_load(struct model_config *config, struct generation_con
     enum status status = read_config_text(checkpoint, &text, &what, err);
     if (!status) status = model_config_parse(config, text.data, text.len, what.text, err);
     buf_fini(&text);
+    if (!status && config->quantization.method == QUANTIZED_NOT) {
+        status = quantization_document_read(&config->quantization, checkpoint, err);
+    }
     if (!status) status = load_generation(config, generation, checkpoint, err);
     if (status) model_config_fini(config);
     return status;

@@ -82,6 +82,9 @@ bool hub_file_is_text(const char *name) {
         "modules.json",
         "1_Pooling/config.json",
         "config_sentence_transformers.json",
+        "hf_quant_config.json",
+        "quantize_config.json",
+        "quant_config.json",
     };
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (strcmp(name, names[i]) == 0) return true;

@@ -17,9 +17,11 @@
 #include "text/tokenizer/tokenizer.h"
 
 static const char *config_text;
+static const char *quantized_name, *quantized_text; // a document beside it; NULL: none
 
 static const char *text_of(const char *document) {
     if (strcmp(document, "config.json") == 0) return config_text;
+    if (quantized_name && strcmp(document, quantized_name) == 0) return quantized_text;
     if (strcmp(document, "generation_config.json") == 0) return "{\"top_k\": 7}";
     if (strcmp(document, "tokenizer.json") == 0) {
         return "{\"model\": {\"type\": \"BPE\", \"unk_token\": \"?\", \"vocab\": {\"?\": 0, "
@@ -126,6 +128,64 @@ static void test_config(void **state) {
     free(text);
 }
 
+// A checkpoint may say in a document of its own that it is quantized. config.json comes before it.
+static void test_quantization_documents(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *text;
+        enum quantization_method method;
+        uint32_t group;
+        const char *words; // of the error
+    } cases[] = {
+        {"hf_quant_config.json",
+         "{\"producer\": {\"name\": \"modelopt\"}, \"quantization\": {\"quant_algo\": \"FP8\", "
+         "\"kv_cache_quant_algo\": \"FP8\", \"exclude_modules\": [\"lm_head\"]}}",
+         QUANTIZED_FP8, 0, NULL},
+        {"quantize_config.json",
+         "{\"bits\": 4, \"group_size\": 128, \"damp_percent\": 0.01, \"desc_act\": false, \"sym\": "
+         "true, \"true_sequential\": true, \"model_name_or_path\": null}",
+         QUANTIZED_GPTQ, 128, NULL},
+        {"quant_config.json",
+         "{\"zero_point\": true, \"q_group_size\": 64, \"w_bit\": 4, \"version\": \"GEMM\"}",
+         QUANTIZED_AWQ, 64, NULL},
+        {"quantize_config.json", "{\"bits\": 4, \"quant_method\": \"awq\"}", QUANTIZED_AWQ, 0,
+         NULL},
+        {"hf_quant_config.json", "{\"quantization\": {\"quant_algo\": \"W4A8\"}}", 0, 0,
+         "memory:hf_quant_config.json: \"quant_algo\""},
+        {"hf_quant_config.json", "{}", 0, 0, "\"quantization\" is missing"},
+        {"quantize_config.json", "[", 0, 0, "memory:quantize_config.json"},
+        {"other_config.json", "[", QUANTIZED_NOT, 0, NULL},
+    };
+    char *plain = make_config((const struct field[CHANGES_MAX]){{NULL, NULL}});
+    char *named = make_config((const struct field[CHANGES_MAX]){
+        {"quantization_config", "{\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": 32}"}});
+    struct model_config config;
+    struct generation_config generation;
+    struct err err = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        config_text = plain;
+        quantized_name = cases[i].name;
+        quantized_text = cases[i].text;
+        enum status status = model_config_load(&config, &generation, &memory, &err);
+        if ((status != OK) != (cases[i].words != NULL)) fail_msg("%zu: %s", i, err.message);
+        if (!status) {
+            assert_int_equal(config.quantization.method, cases[i].method);
+            assert_int_equal(config.quantization.block_cols, cases[i].group);
+            model_config_fini(&config);
+        } else if (!strstr(err.message, cases[i].words)) {
+            fail_msg("no %s in: %s", cases[i].words, err.message);
+        }
+        config_text = named;
+        if (model_config_load(&config, &generation, &memory, &err)) fail_msg("%s", err.message);
+        assert_int_equal(config.quantization.bits, 8);
+        model_config_fini(&config);
+    }
+    quantized_name = NULL;
+    config_text = NULL;
+    free(plain);
+    free(named);
+}
+
 static void test_tokenizer(void **state) {
     (void)state;
     struct tokenizer *tokenizer = NULL;
@@ -190,11 +250,9 @@ static void test_files_of_a_folder(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config),
-        cmocka_unit_test(test_tokenizer),
-        cmocka_unit_test(test_chat_template),
-        cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_files_of_a_folder),
+        cmocka_unit_test(test_config),    cmocka_unit_test(test_quantization_documents),
+        cmocka_unit_test(test_tokenizer), cmocka_unit_test(test_chat_template),
+        cmocka_unit_test(test_weights),   cmocka_unit_test(test_files_of_a_folder),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
 }
