@@ -69,6 +69,11 @@ static void strings(void **state) {
         {"{'pattern':'b+c'}", "'bc'|'abbbcd'|1", "'b'|'ac'|''"},
         {"{'type':'string','pattern':'^a|z$'}", "'a'|'abc'|'xz'", "'ba'|'zb'"},
         {"{'type':'string','pattern':'^(?!foo)[a-z]+$'}", "'bar'|'fo'", "'foo'|'food'|'1'"},
+        {"{'type':'string','pattern':'^(\\\\/?([a-z]+|\\\\.{2})($|\\\\/))*$'}",
+         "''|'a'|'/a'|'a/'|'a/b'|'../b/c'", "'/'|'a///b'|'.'|'A'|'a/b.'"},
+        {"{'type':'string','pattern':'^(^a|b|c$)+$'}", "'a'|'ab'|'bbc'|'abbc'|'c'|'ac'",
+         "''|'ba'|'aa'|'cb'|'cc'"},
+        {"{'type':'string','pattern':'(^a|,a){2}'}", "'a,a'|',a,a'|'x,a,a,a'", "'aa'|'a'|',a a'"},
         {"{'type':'string','pattern':'^(?=.*[0-9])(?=.*[a-z]).{3,}$'}", "'ab1'|'1xx'",
          "'abc'|'a1'"},
         {"{'type':'string','pattern':'\\\\bcat\\\\b'}", "'cat'|'a cat!'", "'cats'|'concat'"},
@@ -219,6 +224,26 @@ static void combinations(void **state) {
          "}",
          "{'p':1}|{'x':1}|{'p':'s','x':1}|{'x':'s','y':2}",
          "{}|{'p':'s'}|{'x':'s'}|{'x':1,'x':'s'}"},
+        // What differs from an object or an array.
+        {"{'type':'object','properties':{'a':true,'b':true},'not':{'const':{'a':1,'b':[2]}}}",
+         "{}|{'a':1}|{'a':2,'b':[2]}|{'a':1,'b':[]}|{'a':1,'b':[2,2]}|{'a':1,'b':[2],'c':1}",
+         "{'a':1,'b':[2]}|{'b':[2],'a':1}|{'a':1,'b':[2.0]}|{'a':1,'b':[2],'b':[3]}"},
+        {"{'not':{'enum':[[],[1,'x'],'y',{}]}}", "[1]|[2,'x']|[1,'x',1]|{'a':1}|'x'|1",
+         "[]|[1,'x']|[1.0,'x']|'y'|{}"},
+        {"{'oneOf':[{'enum':[{'t':'v'}]},{'type':'object','properties':{'t':{'type':'string'}},"
+         "'required':['t']}]}",
+         "{'t':'w'}|{'t':'v','x':1}", "{'t':'v'}|{}"},
+        // Arrays: the items that match are too few, or too many.
+        {"{'type':'array','not':{'contains':{'type':'integer'},'minContains':2}}",
+         "[]|[1]|['a',1,'a']", "[1,1]|[1,'a',1]"},
+        {"{'type':'array','not':{'contains':{'type':'integer'},'minContains':0,'maxContains':1}}",
+         "[1,1]|['a',1,1,1]", "[]|[1]|['a']"},
+        {"{'type':'array','not':{'contains':{'type':'integer'},'maxContains':1}}", "[]|['a']|[1,1]",
+         "[1]|['a',1]"},
+        // Equal items matter for no array that the other option has.
+        {"{'oneOf':[{'type':'array','items':{'type':'string'},'uniqueItems':true},"
+         "{'type':'array','items':{'type':'integer'}}]}",
+         "['a']|['a','b']|[1,1]", "[]|['a','a']|['a',1]"},
         {"{'type':'string','oneOf':[{'format':'ipv4'},{'format':'ipv6'}]}", "'1.2.3.4'|'::1'",
          "'x'|'1.2.3'"},
         {"{'type':'string','oneOf':[{'format':'date'},{'format':'date-time'},{'format':'email'}]}",

@@ -491,6 +491,8 @@ enum status schema_add(struct grammar *grammar, const json_t *schema,
     strmap_fini(&reader.key_of);
     strmap_fini(&reader.others_of);
     strmap_fini(&reader.object_of);
+    strmap_fini(&reader.equal_of);
+    json_decref(reader.equals);
     free(reader.nodes);
     arena_fini(&reader.arena);
     return reader.status;

@@ -144,13 +144,6 @@ void schema_exclude_values(struct schema_reader *reader, struct schema_branch *b
     for (size_t i = 0; i < set->num_values; i++) {
         unsigned type = schema_type_of(set->values[i]);
         branch->types &= ~(type & (SCHEMA_NULL | SCHEMA_BOOLEAN));
-        bool is_container = type & (SCHEMA_ARRAY | SCHEMA_OBJECT);
-        if (!is_container || branch->values || !(branch->types & type)) continue;
-        const char *sentence = schema_say(reader, reader->refs.root,
-                                          "a list or an object cannot be excluded by "
-                                          "\"not\", \"oneOf\" or \"if\"");
-        if (type == SCHEMA_ARRAY) branch->array.refused = sentence;
-        if (type == SCHEMA_OBJECT) branch->object.refused = sentence;
     }
 }
 

@@ -507,6 +507,17 @@ static void make_unique(struct list *list) {
     if (list->matching) mark_unique(list, list->matching);
 }
 
+// Whether one of the first items must be there and has no value.
+static bool must_have_bad_item(struct schema_reader *reader, const struct schema_array *array) {
+    enum { LOOKED_AT_MAX = 16 };
+    for (size_t i = 0; i < array->min && i < LOOKED_AT_MAX; i++) {
+        uint32_t item = schema_node_item(reader, schema_item_node(reader, array, i)), expr;
+        if (schema_failed(reader)) return false;
+        if (grammar_as_expr(reader->grammar, item, &expr) && expr == EXPR_NOTHING) return true;
+    }
+    return false;
+}
+
 uint32_t schema_array_item(struct schema_reader *reader, const struct schema_array *limits) {
     struct list list = {.reader = reader,
                         .limits = limits,
@@ -514,6 +525,9 @@ uint32_t schema_array_item(struct schema_reader *reader, const struct schema_arr
                         .max = limits->max,
                         .contains = limits->contains};
     list.prefix_len = prefix_len(limits);
+    if (limits->refused && must_have_bad_item(reader, limits)) {
+        return grammar_terminal(reader->grammar, EXPR_NOTHING);
+    }
     if (limits->refused) {
         schema_refuse(reader, limits->refused);
         return GRAMMAR_EMPTY;

@@ -79,6 +79,17 @@ static void negate_member(struct schema_reader *reader, struct schema_branch *br
     object->required = required;
 }
 
+// Arrays and objects among the values, which take more than one branch to exclude.
+static unsigned container_types(const struct condition *condition) {
+    unsigned types = 0;
+    size_t len = condition->is_list ? json_array_size(condition->values) : 1;
+    for (size_t i = 0; i < len; i++) {
+        types |= schema_type_of(condition->is_list ? json_array_get(condition->values, i)
+                                                   : condition->values);
+    }
+    return types & (SCHEMA_ARRAY | SCHEMA_OBJECT);
+}
+
 bool schema_negate_alone(struct schema_reader *reader, struct schema_branch *branch,
                          const json_t *schema) {
     struct condition condition = {.types = SCHEMA_ALL};
@@ -86,7 +97,7 @@ bool schema_negate_alone(struct schema_reader *reader, struct schema_branch *bra
     if (!json_is_object(schema) || !read_condition(&condition, schema)) return false;
     unsigned types = condition.types & branch->types; // other values stay
     if (condition.values) {
-        if (types != branch->types) return false;
+        if (types != branch->types || (types & container_types(&condition))) return false;
         schema_exclude_values(reader, branch, condition.values, condition.is_list);
         return true;
     }

@@ -180,6 +180,8 @@ struct schema_reader {
     struct strmap key_of; // a key -> its number
     struct strmap others_of; // numbers of keys -> the expr of all other texts
     struct strmap object_of; // parts of an object -> index of made
+    struct strmap equal_of; // the address of a value -> index of equals
+    json_t *equals; // a list of schemas that schema_equal_to made; NULL: none
     struct schema_made *made; // [num_made]
     size_t num_made, made_capacity;
     uint32_t num_keys;
@@ -296,6 +298,7 @@ bool schema_count(struct schema_reader *reader, const json_t *schema, const char
                   uint32_t *count);
 void schema_limit_values(struct schema_reader *reader, struct schema_branch *branch,
                          const json_t *list, bool is_list);
+// Leaves arrays and objects to schema_equal_to, unless the branch lists its values.
 void schema_exclude_values(struct schema_reader *reader, struct schema_branch *branch,
                            const json_t *list, bool is_list);
 // Applies a keyword that leaves one branch. False: it is none of these.
@@ -311,6 +314,9 @@ bool schema_branch_has(struct schema_reader *reader, const struct schema_branch 
 bool schema_branch_allows(struct schema_reader *reader, const struct schema_branch *branch,
                           const json_t *value);
 bool schema_node_has(struct schema_reader *reader, uint32_t node, const json_t *value);
+// A schema, always the same, of the values that equal this array or object. It has a keyword for
+// each way to differ from it, so it can be negated. NULL after an error.
+const json_t *schema_equal_to(struct schema_reader *reader, const json_t *value);
 // The texts of one value, with white space.
 uint32_t schema_value_expr(struct schema_reader *reader, const json_t *value);
 

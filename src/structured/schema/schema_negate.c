@@ -5,30 +5,21 @@
 
 #include "base/compiler.h"
 #include "base/json/jread.h"
-#include "structured/schema/schema_internal.h"
+#include "structured/schema/schema_negate.h"
 
 enum { ONE_OF_MAX = 12 };
 
-struct negation {
-    struct schema_reader *reader;
-    const struct schema_work *work;
-    const json_t *schema; // that is negated
-    const struct schema_sink *sink;
-    unsigned types; // of the schema: other values are in the alternative in which "type" fails
-};
-
-static void run(const struct negation *n, const struct schema_work *work) {
+void negation_run(const struct negation *n, const struct schema_work *work) {
     if (work->branch.types) schema_run(n->reader, work, n->sink);
 }
 
-// The work for values of these types only, of those that the schema's "type" allows.
-static struct schema_work copy_for(const struct negation *n, unsigned types) {
+struct schema_work negation_copy(const struct negation *n, unsigned types) {
     struct schema_work copy = *n->work;
     copy.branch.types &= n->types & types;
     return copy;
 }
 
-static void refuse(const struct negation *n, unsigned types, const char *key) {
+void negation_refuse(const struct negation *n, unsigned types, const char *key) {
     if (!(n->work->branch.types & n->types & types)) return;
     schema_refuse(n->reader,
                   schema_say(n->reader, n->schema,
@@ -50,17 +41,17 @@ static void negate_all(const struct negation *n, struct schema_work *work, const
 static void push_negated(const struct negation *n, const json_t *schema) {
     struct schema_work copy = *n->work;
     copy.negated = schema_agenda_push(n->reader, copy.negated, schema, true);
-    run(n, &copy);
+    negation_run(n, &copy);
 }
 
 // None of the options holds, or two of them.
 static void negate_one_of(const struct negation *n, const json_t *list) {
     struct schema_work copy = *n->work;
     negate_all(n, &copy, list, SIZE_MAX, SIZE_MAX);
-    run(n, &copy);
+    negation_run(n, &copy);
     size_t len = json_array_size(list);
     if (len > ONE_OF_MAX) {
-        refuse(n, SCHEMA_ALL, "oneOf");
+        negation_refuse(n, SCHEMA_ALL, "oneOf");
         return;
     }
     for (size_t i = 0; i < len; i++) {
@@ -69,7 +60,7 @@ static void negate_one_of(const struct negation *n, const json_t *list) {
             const json_t *a = json_array_get(list, i), *b = json_array_get(list, j);
             copy.agenda = schema_agenda_push(n->reader, copy.agenda, b, false);
             copy.agenda = schema_agenda_push(n->reader, copy.agenda, a, false);
-            run(n, &copy);
+            negation_run(n, &copy);
         }
     }
 }
@@ -81,13 +72,13 @@ static void negate_if(const struct negation *n, const json_t *condition) {
     if (then_schema) {
         copy.agenda = schema_agenda_push(n->reader, copy.agenda, condition, false);
         copy.negated = schema_agenda_push(n->reader, copy.negated, then_schema, true);
-        run(n, &copy);
+        negation_run(n, &copy);
     }
     if (!else_schema) return;
     copy = *n->work;
     copy.negated = schema_agenda_push(n->reader, copy.negated, else_schema, true);
     copy.negated = schema_agenda_push(n->reader, copy.negated, condition, true);
-    run(n, &copy);
+    negation_run(n, &copy);
 }
 
 static void negate_ref(const struct negation *n, const json_t *ref) {
@@ -104,7 +95,7 @@ static void negate_ref(const struct negation *n, const json_t *ref) {
         return;
     }
     copy.negated = schema_agenda_push(n->reader, copy.negated, target, true);
-    run(n, &copy);
+    negation_run(n, &copy);
 }
 
 static bool negate_in_place(const struct negation *n, const char *key, const json_t *value) {
@@ -113,14 +104,14 @@ static bool negate_in_place(const struct negation *n, const char *key, const jso
         negate_ref(n, value);
     } else if (strcmp(key, "not") == 0) {
         copy.agenda = schema_agenda_push(n->reader, copy.agenda, value, false);
-        run(n, &copy);
+        negation_run(n, &copy);
     } else if (strcmp(key, "allOf") == 0) {
         for (size_t i = 0; i < json_array_size(value); i++) {
             push_negated(n, json_array_get(value, i));
         }
     } else if (strcmp(key, "anyOf") == 0) {
         negate_all(n, &copy, value, SIZE_MAX, SIZE_MAX);
-        run(n, &copy);
+        negation_run(n, &copy);
     } else if (strcmp(key, "oneOf") == 0) {
         negate_one_of(n, value);
     } else if (strcmp(key, "if") == 0) {
@@ -133,23 +124,36 @@ static bool negate_in_place(const struct negation *n, const char *key, const jso
 
 // ---- values, numbers, strings ----
 
+// The value equals none of these. Of arrays and objects that is left to the keywords of a schema.
+static void exclude_values(const struct negation *n, struct schema_work *work, const json_t *list,
+                           bool is_list) {
+    schema_exclude_values(n->reader, &work->branch, list, is_list);
+    for (size_t i = 0; i < (is_list ? json_array_size(list) : 1); i++) {
+        const json_t *value = is_list ? json_array_get(list, i) : list;
+        unsigned type = schema_type_of(value) & (SCHEMA_ARRAY | SCHEMA_OBJECT);
+        if (work->branch.values || !(type & work->branch.types)) continue;
+        const json_t *equal = schema_equal_to(n->reader, value);
+        if (equal) work->negated = schema_agenda_push(n->reader, work->negated, equal, true);
+    }
+}
+
 static bool negate_values(const struct negation *n, const char *key, const json_t *value) {
     struct schema_work copy = *n->work;
     if (strcmp(key, "type") == 0) {
         copy.branch.types &= ~schema_read_types(n->reader, n->schema);
     } else if (strcmp(key, "const") == 0) {
-        schema_exclude_values(n->reader, &copy.branch, value, false);
+        exclude_values(n, &copy, value, false);
     } else if (strcmp(key, "enum") == 0) {
-        schema_exclude_values(n->reader, &copy.branch, value, true);
+        exclude_values(n, &copy, value, true);
     } else {
         return false;
     }
-    run(n, &copy);
+    negation_run(n, &copy);
     return true;
 }
 
 static bool negate_number(const struct negation *n, const char *key, const json_t *value) {
-    struct schema_work copy = copy_for(n, SCHEMA_NUMBER);
+    struct schema_work copy = negation_copy(n, SCHEMA_NUMBER);
     bool is_lower = strcmp(key, "exclusiveMinimum") == 0;
     bool is_upper = strcmp(key, "exclusiveMaximum") == 0;
     bool is_minimum = strcmp(key, "minimum") == 0, is_maximum = strcmp(key, "maximum") == 0;
@@ -158,7 +162,7 @@ static bool negate_number(const struct negation *n, const char *key, const json_
         if (!step || !schema_decimal_read(n->reader, value, &step->value)) return true;
         step->next = copy.branch.not_multiples;
         copy.branch.not_multiples = step;
-        run(n, &copy);
+        negation_run(n, &copy);
         return true;
     }
     if (!is_lower && !is_upper && !is_minimum && !is_maximum) return false;
@@ -167,12 +171,12 @@ static bool negate_number(const struct negation *n, const char *key, const json_
     bool exclusive = is_lower || is_upper || json_is_true(json_object_get(n->schema, old));
     bool was_upper = is_upper || is_maximum;
     schema_limit_number(n->reader, &copy.branch, value, !was_upper, !exclusive);
-    run(n, &copy);
+    negation_run(n, &copy);
     return true;
 }
 
 static bool negate_string(const struct negation *n, const char *key, const json_t *value) {
-    struct schema_work copy = copy_for(n, SCHEMA_STRING);
+    struct schema_work copy = negation_copy(n, SCHEMA_STRING);
     struct exprs *exprs = n->reader->exprs;
     uint32_t count;
     if (strcmp(key, "minLength") == 0) {
@@ -193,13 +197,13 @@ static bool negate_string(const struct negation *n, const char *key, const json_
         const char *name = json_string_value(value);
         if (!name || !copy.branch.types) return true;
         enum schema_format format = schema_format_expr(n->reader, name, true, &expr, &is_raw);
-        if (format == SCHEMA_FORMAT_REFUSED) refuse(n, SCHEMA_STRING, key);
+        if (format == SCHEMA_FORMAT_REFUSED) negation_refuse(n, SCHEMA_STRING, key);
         if (format != SCHEMA_FORMAT_KNOWN) return true;
         copy.branch.text = expr_minus(exprs, copy.branch.text, expr);
     } else {
         return false;
     }
-    if (copy.branch.length_min <= copy.branch.length_max) run(n, &copy);
+    if (copy.branch.length_min <= copy.branch.length_max) negation_run(n, &copy);
     return true;
 }
 
@@ -225,10 +229,10 @@ static void require(const struct negation *n, struct schema_work *work, const ch
 static void run_bad_member(const struct negation *n, const char *key, size_t len,
                            const json_t *schema) {
     if (json_is_true(schema)) return;
-    struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
+    struct schema_work copy = negation_copy(n, SCHEMA_OBJECT);
     require(n, &copy, key, len);
     add_member(n, &copy, key, len, schema, true);
-    run(n, &copy);
+    negation_run(n, &copy);
 }
 
 static bool says_nothing(const json_t *schema) {
@@ -245,18 +249,18 @@ static void negate_property(const struct negation *n, const char *key, size_t le
         run_bad_member(n, key, len, schema);
         return;
     }
-    struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
+    struct schema_work copy = negation_copy(n, SCHEMA_OBJECT);
     add_member(n, &copy, key, len, schema, true);
-    run(n, &copy);
+    negation_run(n, &copy);
 }
 
 // The key is required, and negate_property has not seen to it.
 static void negate_required(const struct negation *n, const char *key, size_t len) {
     const json_t *named = json_object_getn(json_object_get(n->schema, "properties"), key, len);
     if (named && !says_nothing(named)) return;
-    struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
+    struct schema_work copy = negation_copy(n, SCHEMA_OBJECT);
     add_member(n, &copy, key, len, json_false(), false);
-    run(n, &copy);
+    negation_run(n, &copy);
 }
 
 // Whether objects of the branch have named keys only.
@@ -325,7 +329,7 @@ static const struct schema_member *names_only(const struct negation *n,
 // Each of two objects must have a key that its schema does not name. That is one key that neither
 // schema names, or two keys, each named by the other schema.
 static void run_both_extras(const struct negation *n, const struct bad_members *bad) {
-    struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
+    struct schema_work copy = negation_copy(n, SCHEMA_OBJECT);
     const struct schema_object *object = &n->work->branch.object;
     const struct schema_extra *old = object->extra;
     struct schema_extra *extra = schema_alloc(n->reader, sizeof *extra);
@@ -337,16 +341,16 @@ static void run_both_extras(const struct negation *n, const struct bad_members *
                                    .groups = object->groups,
                                    .required = object->required};
     copy.branch.object.extra = extra;
-    run(n, &copy);
+    negation_run(n, &copy);
     const struct schema_member *first = names_only(n, bad->but, old->but);
     const struct schema_member *seconds = names_only(n, old->but, bad->but);
     for (; first; first = first->next) {
         for (const struct schema_member *at = seconds; at; at = at->next) {
-            copy = copy_for(n, SCHEMA_OBJECT);
+            copy = negation_copy(n, SCHEMA_OBJECT);
             copy.branch.object.extra = NULL;
             require(n, &copy, first->key, first->len);
             require(n, &copy, at->key, at->len);
-            run(n, &copy);
+            negation_run(n, &copy);
         }
     }
 }
@@ -354,16 +358,16 @@ static void run_both_extras(const struct negation *n, const struct bad_members *
 // A member that the branch does not name yet has one of these keys, and a value that the schema
 // forbids.
 static void run_extra(const struct negation *n, const struct bad_members *bad) {
-    struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
+    struct schema_work copy = negation_copy(n, SCHEMA_OBJECT);
     const struct schema_extra *old = copy.branch.object.extra;
     const json_t *schema = json_is_false(bad->schema) ? NULL : bad->schema;
     if (!copy.branch.types || is_closed(&copy.branch)) return;
     if (old && old->keys == bad->keys && schema_is_same(n->reader, old->literal.schema, schema)) {
-        run(n, &copy); // the same member
+        negation_run(n, &copy); // the same member
     } else if (old && !old->literal.schema && !schema && old->but && bad->but) {
         run_both_extras(n, bad);
     } else if (old) {
-        refuse(n, SCHEMA_OBJECT, bad->keyword);
+        negation_refuse(n, SCHEMA_OBJECT, bad->keyword);
     } else {
         struct schema_extra *extra = schema_alloc(n->reader, sizeof *extra);
         if (!extra) return;
@@ -373,7 +377,7 @@ static void run_extra(const struct negation *n, const struct bad_members *bad) {
                                        .groups = copy.branch.object.groups,
                                        .required = copy.branch.object.required};
         copy.branch.object.extra = extra;
-        run(n, &copy);
+        negation_run(n, &copy);
     }
 }
 
@@ -439,11 +443,11 @@ static void negate_dependencies(const struct negation *n, const json_t *map) {
     size_t len;
     json_t *needed;
     json_object_keylen_foreach((json_t *)(uintptr_t)map, key, len, needed) {
-        struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
+        struct schema_work copy = negation_copy(n, SCHEMA_OBJECT);
         require(n, &copy, key, len);
         if (!json_is_array(needed)) {
             copy.negated = schema_agenda_push(n->reader, copy.negated, needed, true);
-            run(n, &copy);
+            negation_run(n, &copy);
             continue;
         }
         for (size_t i = 0; i < json_array_size(needed); i++) {
@@ -451,13 +455,13 @@ static void negate_dependencies(const struct negation *n, const json_t *map) {
             struct schema_work without = copy;
             add_member(n, &without, json_string_value(name), json_string_length(name), json_false(),
                        false);
-            run(n, &without);
+            negation_run(n, &without);
         }
     }
 }
 
 static bool negate_object(const struct negation *n, const char *key, const json_t *value) {
-    struct schema_work copy = copy_for(n, SCHEMA_OBJECT);
+    struct schema_work copy = negation_copy(n, SCHEMA_OBJECT);
     struct schema_object *object = &copy.branch.object;
     uint32_t count;
     if (strcmp(key, "properties") == 0) {
@@ -480,94 +484,18 @@ static bool negate_object(const struct negation *n, const char *key, const json_
     } else if (strcmp(key, "minProperties") == 0) {
         if (!schema_count(n->reader, n->schema, key, &count) || !count) return true;
         if (count - 1 < object->max) object->max = count - 1;
-        if (object->min <= object->max) run(n, &copy);
+        if (object->min <= object->max) negation_run(n, &copy);
     } else if (strcmp(key, "maxProperties") == 0) {
         if (!schema_count(n->reader, n->schema, key, &count)) return true;
         if (count + 1 > object->min) object->min = count + 1;
-        if (object->min <= object->max) run(n, &copy);
+        if (object->min <= object->max) negation_run(n, &copy);
     } else if (strcmp(key, "dependentRequired") == 0 || strcmp(key, "dependentSchemas") == 0 ||
                strcmp(key, "dependencies") == 0) {
         negate_dependencies(n, value);
     } else if (strcmp(key, "propertyNames") == 0) {
         negate_names(n, value);
     } else if (strcmp(key, "unevaluatedProperties") == 0) {
-        if (!json_is_true(value)) refuse(n, SCHEMA_OBJECT, key);
-    } else {
-        return false;
-    }
-    return true;
-}
-
-// ---- arrays ----
-
-// An item at each of the places 0 to len - 1 that its schema forbids.
-static void negate_prefix(const struct negation *n, const json_t *list) {
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        struct schema_work copy = copy_for(n, SCHEMA_ARRAY);
-        struct schema_item *item = schema_alloc(n->reader, sizeof *item);
-        if (!item) return;
-        *item = (struct schema_item){i, {json_array_get(list, i), 1}, copy.branch.array.items};
-        copy.branch.array.items = item;
-        if (copy.branch.array.min < i + 1) copy.branch.array.min = (uint32_t)i + 1;
-        if (copy.branch.array.min <= copy.branch.array.max) run(n, &copy);
-    }
-}
-
-static void negate_items(const struct negation *n, const char *key, const json_t *value) {
-    if (json_is_true(value) || (json_is_object(value) && !json_object_size(value))) return;
-    bool is_items = strcmp(key, "items") == 0, is_old = strcmp(key, "additionalItems") == 0;
-    const json_t *prefix = json_object_get(n->schema, is_old ? "items" : "prefixItems");
-    struct schema_work copy = copy_for(n, SCHEMA_ARRAY);
-    if (prefix && json_is_false(value) && (is_items || is_old)) { // there is one more
-        uint32_t more = (uint32_t)json_array_size(prefix) + 1;
-        if (copy.branch.array.min < more) copy.branch.array.min = more;
-        if (copy.branch.array.min <= copy.branch.array.max) run(n, &copy);
-        return;
-    }
-    if (prefix || !is_items) {
-        refuse(n, SCHEMA_ARRAY, key);
-        return;
-    }
-    struct schema_contains *contains = schema_alloc(n->reader, sizeof *contains);
-    if (!contains) return;
-    *contains = (struct schema_contains){{value, 1}, 1, EXPR_FOREVER, copy.branch.array.contains};
-    copy.branch.array.contains = contains;
-    run(n, &copy);
-}
-
-static bool negate_array(const struct negation *n, const char *key, const json_t *value) {
-    struct schema_work copy = copy_for(n, SCHEMA_ARRAY);
-    struct schema_array *array = &copy.branch.array;
-    uint32_t count;
-    if (strcmp(key, "minItems") == 0) {
-        if (!schema_count(n->reader, n->schema, key, &count) || !count) return true;
-        if (count - 1 < array->max) array->max = count - 1;
-        if (array->min <= array->max) run(n, &copy);
-    } else if (strcmp(key, "maxItems") == 0) {
-        if (!schema_count(n->reader, n->schema, key, &count)) return true;
-        if (count + 1 > array->min) array->min = count + 1;
-        if (array->min <= array->max) run(n, &copy);
-    } else if (strcmp(key, "prefixItems") == 0 ||
-               (strcmp(key, "items") == 0 && json_is_array(value))) {
-        negate_prefix(n, value);
-    } else if (strcmp(key, "items") == 0 || strcmp(key, "unevaluatedItems") == 0) {
-        negate_items(n, key, value);
-    } else if (strcmp(key, "additionalItems") == 0) {
-        if (json_is_array(json_object_get(n->schema, "items"))) negate_items(n, key, value);
-    } else if (strcmp(key, "contains") == 0) {
-        const char *const counts[] = {"minContains", "maxContains"};
-        for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
-            if (!json_object_get(n->schema, counts[i])) continue;
-            refuse(n, SCHEMA_ARRAY, key);
-            return true;
-        }
-        struct schema_item *item = schema_alloc(n->reader, sizeof *item);
-        if (!item) return true;
-        *item = (struct schema_item){SIZE_MAX, {value, 1}, array->items};
-        array->items = item;
-        run(n, &copy);
-    } else if (strcmp(key, "uniqueItems") == 0) {
-        if (json_is_true(value)) refuse(n, SCHEMA_ARRAY, key);
+        if (!json_is_true(value)) negation_refuse(n, SCHEMA_OBJECT, key);
     } else {
         return false;
     }
@@ -589,12 +517,12 @@ void schema_negate(struct schema_reader *reader, const struct schema_work *work,
     json_object_foreach((json_t *)(uintptr_t)schema, key, value) {
         if (schema_failed(reader)) return;
         bool is_dynamic = strcmp(key, "$dynamicRef") == 0 || strcmp(key, "$recursiveRef") == 0;
-        if (is_dynamic) refuse(&n, SCHEMA_ALL, key);
+        if (is_dynamic) negation_refuse(&n, SCHEMA_ALL, key);
         if (negate_in_place(&n, key, value) || negate_values(&n, key, value) ||
             negate_number(&n, key, value) || negate_string(&n, key, value) ||
             negate_object(&n, key, value)) {
             continue;
         }
-        negate_array(&n, key, value);
+        negation_array(&n, key, value);
     }
 }

@@ -4,7 +4,8 @@
  * that may follow it. So an assertion is an intersection with what follows: (?=a) keeps the rest
  * that begins with a match of a, and $ keeps the empty rest. \b and ^ also need to know what is
  * before. For \b the texts of the parts before it are told apart by their last character. Where
- * that is not enough, as for a part in a group, the expression is refused.
+ * that is not enough, as for a part in a group, the expression is refused. In a repetition only the
+ * first round can go through ^ and only the last one through $.
  *
  * \d, \w and \s have ECMA-262's meaning. What means different things in different languages (\A,
  * \Z, (?i)) is refused, and so are lookbehind and backward references. */
@@ -50,10 +51,11 @@ static const struct pattern_node **list_children(struct pattern *pattern,
     return list;
 }
 
-// The set of texts of a node without assertions.
+// The set of texts of a node without assertions. Those that go through ^ or $ are left out.
 static uint32_t plain(struct pattern *pattern, const struct pattern_node *node) {
     struct exprs *exprs = pattern->exprs;
     if (node->kind == PATTERN_SET) return node->set;
+    if (is_assertion(node)) return EXPR_NOTHING;
     if (node->kind == PATTERN_REPEAT) {
         return expr_repeat(exprs, plain(pattern, node->child), node->min, node->max);
     }
@@ -208,6 +210,41 @@ static bool match_guarded(struct pattern *pattern, const struct pattern_node *no
     return true;
 }
 
+// Whether the node has no assertions but ^ and $.
+static bool has_ends_only(const struct pattern_node *node) {
+    if (is_assertion(node)) return node->kind == PATTERN_START || node->kind == PATTERN_END;
+    for (const struct pattern_node *at = node->child; at; at = at->next) {
+        if (!has_ends_only(at)) return false;
+    }
+    return true;
+}
+
+// (a|b$)*, where ^ is not or never matches: the last round may end the text, and then nothing
+// follows. The rounds before it go through no $.
+static uint32_t match_ends(struct pattern *pattern, const struct pattern_node *body, uint32_t min,
+                           uint32_t max, uint32_t rest) {
+    struct exprs *exprs = pattern->exprs;
+    uint32_t round = plain(pattern, body);
+    uint32_t all = expr_concat(exprs, expr_repeat(exprs, round, min, max), rest);
+    if (!max || !expr_is_nullable(exprs, rest)) return all;
+    uint32_t last = match(pattern, body, BEFORE_WORD | BEFORE_OTHER, EXPR_EPSILON);
+    uint32_t most = max == EXPR_FOREVER ? max : max - 1;
+    last = expr_concat(exprs, expr_repeat(exprs, round, 0, most), last);
+    return expr_alt(exprs, all, last);
+}
+
+// The first round alone can go through ^.
+static uint32_t match_starts(struct pattern *pattern, const struct pattern_node *node,
+                             unsigned before, uint32_t rest) {
+    const struct pattern_node *body = node->child;
+    if (!(before & BEFORE_START) || !has_start(body)) {
+        return match_ends(pattern, body, node->min, node->max, rest);
+    }
+    uint32_t most = node->max == EXPR_FOREVER ? node->max : node->max - 1;
+    uint32_t all = match(pattern, body, before, match_ends(pattern, body, 0, most, rest));
+    return node->min ? all : expr_alt(pattern->exprs, all, rest);
+}
+
 static uint32_t match_repeat(struct pattern *pattern, const struct pattern_node *node,
                              unsigned before, uint32_t rest) {
     struct exprs *exprs = pattern->exprs;
@@ -217,6 +254,9 @@ static uint32_t match_repeat(struct pattern *pattern, const struct pattern_node 
     }
     uint32_t all = rest;
     if (match_guarded(pattern, node, rest, &all)) return all;
+    if (node->min <= 1 && node->max && has_ends_only(node->child)) {
+        return match_starts(pattern, node, before, rest);
+    }
     if (node->max > UNROLLED_MAX) return refuse(pattern, "a repeated assertion");
     unsigned befores[UNROLLED_MAX + 1];
     befores[0] = before;

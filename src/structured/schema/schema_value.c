@@ -161,6 +161,71 @@ bool schema_node_has(struct schema_reader *reader, uint32_t node, const json_t *
     return search.found;
 }
 
+// ---- a schema of one value ----
+
+// {"const": value}, appended to the list or set in the object at the key. False: out of memory.
+static bool add_const(json_t *to, const char *key, size_t len, const json_t *value) {
+    json_t *schema = json_object();
+    if (!schema || json_object_set(schema, "const", (json_t *)(uintptr_t)value)) {
+        json_decref(schema);
+        return false;
+    }
+    if (key) return json_object_setn_new(to, key, len, schema) == 0;
+    return json_array_append_new(to, schema) == 0;
+}
+
+static json_t *make_equal_array(const json_t *value) {
+    json_int_t len = (json_int_t)json_array_size(value);
+    json_t *items = json_array();
+    bool fits = items;
+    for (size_t i = 0; fits && i < json_array_size(value); i++) {
+        fits = add_const(items, NULL, 0, json_array_get(value, i));
+    }
+    json_t *all = fits ? json_pack("{s:s, s:I, s:I, s:O}", "type", "array", "minItems", len,
+                                   "maxItems", len, "prefixItems", items)
+                       : NULL;
+    json_decref(items);
+    return all;
+}
+
+static json_t *make_equal_object(const json_t *value) {
+    json_t *properties = json_object(), *required = json_array();
+    const char *key;
+    size_t len;
+    json_t *member;
+    bool fits = properties && required;
+    json_object_keylen_foreach((json_t *)(uintptr_t)value, key, len, member) {
+        fits = fits && add_const(properties, key, len, member) &&
+               json_array_append_new(required, json_stringn(key, len)) == 0;
+    }
+    json_t *all = fits ? json_pack("{s:s, s:O, s:O, s:b}", "type", "object", "properties",
+                                   properties, "required", required, "additionalProperties", 0)
+                       : NULL;
+    json_decref(properties);
+    json_decref(required);
+    return all;
+}
+
+const json_t *schema_equal_to(struct schema_reader *reader, const json_t *value) {
+    const char *key = (const char *)&value;
+    uint32_t index;
+    if (strmap_get(&reader->equal_of, key, sizeof value, &index)) {
+        return json_array_get(reader->equals, index);
+    }
+    const char *kept = arena_strndup(&reader->arena, key, sizeof value);
+    if (!reader->equals) reader->equals = json_array();
+    index = (uint32_t)json_array_size(reader->equals);
+    json_t *made = json_is_array(value) ? make_equal_array(value) : make_equal_object(value);
+    if (json_array_append_new(reader->equals, made) || !kept) {
+        schema_fail(reader, ERR_NOMEM, "out of memory: JSON schema");
+        return NULL;
+    }
+    enum status status =
+        strmap_put(&reader->equal_of, kept, sizeof value, index, NULL, reader->err);
+    if (status && !reader->status) reader->status = status;
+    return made;
+}
+
 // ---- texts ----
 
 static uint32_t number_texts(struct schema_reader *reader, const json_t *value) {
