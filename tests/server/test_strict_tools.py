@@ -119,7 +119,7 @@ class StrictTools(Scripted):
                                                                    **members}}
         status, body = self.server.post(CHAT, self.body("<|plain|>", tools=[tool(strict=True)]))
         self.assertEqual((status, body["error"]["param"]), (400, "tools"), body)
-        message = 'tool "list_all": #/properties/a: keyword "$dynamicRef" cannot be enforced'
+        message = 'tool "list_all": #/properties/a: $dynamicRef "#a" points to nothing in the schema'
         self.assertEqual(body["error"]["message"], message)
         status, body = self.server.post(CHAT, self.body("<|plain|>", tools=[tool()], tool_choice="required", max_tokens=20))
         self.assertEqual((status, body["choices"][0]["finish_reason"]), (200, "length"), body)

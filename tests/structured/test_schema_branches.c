@@ -307,6 +307,73 @@ static void orders(void **state) {
           "{'a':1}|{'a':{'c7':''}}|{'b':{'a':2}}");
 }
 
+static void opposites_of_containers(void **state) {
+    (void)state;
+    static const struct schema_row rows[] = {
+        // What differs from an object or an array.
+        {"{'type':'object','properties':{'a':true,'b':true},'not':{'const':{'a':1,'b':[2]}}}",
+         "{}|{'a':1}|{'a':2,'b':[2]}|{'a':1,'b':[]}|{'a':1,'b':[2,2]}|{'a':1,'b':[2],'c':1}",
+         "{'a':1,'b':[2]}|{'b':[2],'a':1}|{'a':1,'b':[2.0]}|{'a':1,'b':[2],'b':[3]}"},
+        {"{'not':{'enum':[[],[1,'x'],'y',{}]}}", "[1]|[2,'x']|[1,'x',1]|{'a':1}|'x'|1",
+         "[]|[1,'x']|[1.0,'x']|'y'|{}"},
+        {"{'oneOf':[{'enum':[{'t':'v'}]},{'type':'object','properties':{'t':{'type':'string'}},"
+         "'required':['t']}]}",
+         "{'t':'w'}|{'t':'v','x':1}", "{'t':'v'}|{}"},
+        // Arrays: the items that match are too few, or too many.
+        {"{'type':'array','not':{'contains':{'type':'integer'},'minContains':2}}",
+         "[]|[1]|['a',1,'a']", "[1,1]|[1,'a',1]"},
+        {"{'type':'array','not':{'contains':{'type':'integer'},'minContains':0,'maxContains':1}}",
+         "[1,1]|['a',1,1,1]", "[]|[1]|['a']"},
+        {"{'type':'array','not':{'contains':{'type':'integer'},'maxContains':1}}", "[]|['a']|[1,1]",
+         "[1]|['a',1]"},
+        // Equal items matter for no array that the other option has.
+        {"{'oneOf':[{'type':'array','items':{'type':'string'},'uniqueItems':true},"
+         "{'type':'array','items':{'type':'integer'}}]}",
+         "['a']|['a','b']|[1,1]", "[]|['a','a']|['a',1]"},
+    };
+    schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
+}
+
+// What the schema and those that it applies to the same value do not mention.
+static void unevaluated(void **state) {
+    (void)state;
+    static const struct schema_row rows[] = {
+        {"{'type':'object','allOf':[{'$ref':'#/$defs/p'},{'patternProperties':{'^x':true}}],"
+         "'properties':{'b':true},'unevaluatedProperties':false,'$defs':{'p':{'properties':"
+         "{'a':true}}}}",
+         "{}|{'a':1,'b':2}|{'a':1,'b':2,'x':3,'xy':4}", "{'c':1}|{'a':1,'c':2}"},
+        {"{'type':'object','anyOf':[{'properties':{'a':{'type':'integer'}},'required':['a']},"
+         "{'properties':{'b':true},'required':['b']}],'unevaluatedProperties':false}",
+         "{'a':1}|{'b':1}|{'a':1,'b':2}", "{}|{'a':1,'c':2}|{'a':'x','b':1}"},
+        {"{'type':'object','oneOf':[{'properties':{'a':true},'required':['a']},"
+         "{'properties':{'b':true},'required':['b']}],'unevaluatedProperties':{'type':'null'}}",
+         "{'a':1}|{'b':1}|{'a':1,'c':null}", "{}|{'a':1,'b':2}|{'a':1,'c':2}"},
+        {"{'type':'object','properties':{'t':true},'if':{'properties':{'t':{'const':1},'a':true},"
+         "'required':['t']},'unevaluatedProperties':false}",
+         "{'t':1}|{'t':1,'a':2}|{'t':2}|{}", "{'t':2,'a':2}|{'a':2}|{'t':1,'b':2}"},
+        {"{'type':'object','properties':{'a':true},'dependentSchemas':{'a':{'properties':{'b':"
+         "{'const':1}},'required':['b']}},'unevaluatedProperties':false}",
+         "{}|{'a':1,'b':1}", "{'b':1}|{'a':1}|{'a':1,'b':2}"},
+        {"{'type':'object','not':{'properties':{'a':{'const':1}},'required':['a']},"
+         "'properties':{'b':true},'unevaluatedProperties':false}",
+         "{}|{'b':1}", "{'a':2}|{'a':1}"},
+        // A schema beside the one with the keyword does not count, one below that has it does.
+        {"{'type':'object','allOf':[{'properties':{'a':true}},{'properties':{'b':true},"
+         "'unevaluatedProperties':false}]}",
+         "{}|{'b':1}", "{'a':1}"},
+        {"{'type':'object','allOf':[{'properties':{'a':true},'unevaluatedProperties':{'type':"
+         "'integer'}}],'unevaluatedProperties':false}",
+         "{'a':'x'}|{'a':'x','b':1}", "{'b':'x'}"},
+        {"{'type':'array','allOf':[{'prefixItems':[true,{'type':'integer'}]}],'prefixItems':[true],"
+         "'unevaluatedItems':{'type':'null'}}",
+         "[]|['a',1]|['a',1,null]", "['a','b']|['a',1,2]"},
+        {"{'type':'array','anyOf':[{'items':{'type':'integer'}},{'prefixItems':[true]}],"
+         "'unevaluatedItems':false}",
+         "[]|[1,2]|['a']", "['a',1]|[1,'a']"},
+    };
+    schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conditions),
@@ -324,6 +391,8 @@ int main(void) {
         cmocka_unit_test(the_easiest_is_in_the_middle),
         cmocka_unit_test(equal_references),
         cmocka_unit_test(orders),
+        cmocka_unit_test(opposites_of_containers),
+        cmocka_unit_test(unevaluated),
     };
     vocabulary = fixture_json_vocabulary();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -181,7 +181,7 @@ static void test_faults(void **state) {
          "at_least_one is an integer, want true or false"},
         {"{\"type\": \"triggered_tags\", \"tags\": [{\"begin\": \"a\", \"end\": \"\", \"content\": "
          "{\"type\": \"json_schema\", \"json_schema\": {\"$dynamicRef\": \"#a\"}}}]}",
-         "tags[0]: content: #: keyword \"$dynamicRef\""},
+         "tags[0]: content: #: $dynamicRef \"#a\""},
     };
     struct vocabulary *vocabulary = make_vocabulary();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

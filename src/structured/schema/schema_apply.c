@@ -233,10 +233,11 @@ static bool apply_string(struct schema_reader *reader, struct schema_branch *bra
 
 static void add_group(struct schema_reader *reader, const struct schema_group **list,
                       const json_t *schema) {
-    if (*list && (*list)->schema == schema) return; // an earlier keyword added it
+    // An earlier keyword may have added it.
+    if (*list && (*list)->schema == schema && !(*list)->is_rest) return;
     struct schema_group *group = schema_alloc(reader, sizeof *group);
     if (!group) return;
-    *group = (struct schema_group){schema, *list};
+    *group = (struct schema_group){.schema = schema, .next = *list};
     *list = group;
 }
 
@@ -346,30 +347,6 @@ static bool apply_array(struct schema_reader *reader, struct schema_branch *bran
 
 // ---- the rest ----
 
-// unevaluatedProperties is additionalProperties where no other schema applies to the same object.
-static bool apply_unevaluated(struct schema_reader *reader, struct schema_branch *branch,
-                              const json_t *schema, const char *key, const json_t *value) {
-    bool is_object = is_key(key, "unevaluatedProperties");
-    if (!is_object && !is_key(key, "unevaluatedItems")) return false;
-    if (json_is_true(value) || (json_is_object(value) && !json_object_size(value))) return true;
-    static const char *const in_place[] = {
-        "$ref",     "allOf",      "anyOf", "oneOf", "not", "if", "dependentSchemas",
-        "contains", "$dynamicRef"};
-    bool is_alone = true;
-    for (size_t i = 0; i < ARRAY_LEN(in_place); i++) {
-        if (json_object_get(schema, in_place[i])) is_alone = false;
-    }
-    if (is_alone) {
-        add_group(reader, is_object ? &branch->object.groups : &branch->array.groups, schema);
-        return true;
-    }
-    const char *sentence = schema_say(
-        reader, schema, "keyword \"%s\" cannot be enforced beside schemas of the same value", key);
-    if (is_object) branch->object.refused = sentence;
-    if (!is_object) branch->array.refused = sentence;
-    return true;
-}
-
 // Draft 7 lets readers check these; later drafts say that they must not.
 static bool apply_content(struct schema_reader *reader, struct schema_branch *branch,
                           const json_t *schema, const char *key, const json_t *value) {
@@ -416,6 +393,8 @@ static bool is_annotation(const char *key) {
         "then",
         "title",
         "type",
+        "unevaluatedItems",
+        "unevaluatedProperties",
         "writeOnly",
         "$recursiveAnchor",
     };
@@ -424,18 +403,16 @@ static bool is_annotation(const char *key) {
 
 bool schema_apply(struct schema_reader *reader, struct schema_branch *branch, const json_t *schema,
                   const char *key, const json_t *value) {
-    static const char *const refused[] = {"$dynamicRef", "$recursiveRef"};
     static const char *const old[] = {"extends", "disallow", "divisibleBy"};
     if (apply_content(reader, branch, schema, key, value) || is_annotation(key)) return true;
     if (apply_number(reader, branch, schema, key, value) ||
         apply_string(reader, branch, schema, key, value) ||
         apply_object(reader, branch, schema, key, value) ||
-        apply_array(reader, branch, schema, key, value) ||
-        apply_unevaluated(reader, branch, schema, key, value)) {
+        apply_array(reader, branch, schema, key, value)) {
         return true;
     }
     bool is_old = reader->draft == SCHEMA_DRAFT_3 && is_one_of(key, old, ARRAY_LEN(old));
-    if (is_old || is_one_of(key, refused, ARRAY_LEN(refused))) {
+    if (is_old) {
         schema_refuse(reader, schema_say(reader, schema, "keyword \"%s\" cannot be enforced", key));
         return true;
     }

@@ -21,7 +21,20 @@ static const json_t *prefix_of(const json_t *schema) {
 static const json_t *rest_of(const json_t *schema) {
     const json_t *items = json_object_get(schema, "items");
     if (json_is_array(items)) items = json_object_get(schema, "additionalItems");
-    return items ? items : json_object_get(schema, "unevaluatedItems");
+    return items;
+}
+
+// What the schema says about the item; NULL: nothing.
+static const json_t *item_of(const json_t *schema, size_t index) {
+    const json_t *prefix = prefix_of(schema);
+    return index < json_array_size(prefix) ? json_array_get(prefix, index) : rest_of(schema);
+}
+
+// What unevaluatedItems says about the item; NULL: it is evaluated.
+static const json_t *unevaluated_of(const struct schema_group *rest, size_t index) {
+    const struct schema_group *at = rest->next;
+    while (at != rest->since && !at->is_rest && !item_of(at->schema, index)) at = at->next;
+    return at == rest->since ? json_object_get(rest->schema, "unevaluatedItems") : NULL;
 }
 
 // The number of places whose schema may differ from that of all later ones.
@@ -51,9 +64,7 @@ static uint32_t item_node(struct schema_reader *reader, const struct schema_arra
         if (at->index == index || at->index == SIZE_MAX) literals[--len] = at->literal;
     }
     for (const struct schema_group *at = array->groups; at; at = at->next) {
-        const json_t *prefix = prefix_of(at->schema);
-        const json_t *schema =
-            index < json_array_size(prefix) ? json_array_get(prefix, index) : rest_of(at->schema);
+        const json_t *schema = at->is_rest ? unevaluated_of(at, index) : item_of(at->schema, index);
         if (schema) literals[--len] = (struct schema_literal){schema, 0};
     }
     return schema_node(reader, literals + len, count - len);

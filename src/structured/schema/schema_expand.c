@@ -42,6 +42,10 @@ static bool want_list(struct schema_reader *reader, const json_t *schema, const 
 
 static void run_any_of(struct schema_reader *reader, const struct schema_work *work,
                        const json_t *options, const struct schema_sink *sink) {
+    if (work->num_scopes) {
+        schema_scope_any_of(reader, work, options, sink);
+        return;
+    }
     for (size_t i = 0; i < json_array_size(options) && !schema_failed(reader); i++) {
         struct schema_work copy = *work;
         copy.agenda = schema_agenda_push(reader, work->agenda, json_array_get(options, i), false);
@@ -87,7 +91,8 @@ static void run_if(struct schema_reader *reader, const struct schema_work *work,
     if (else_schema) {
         copy.agenda = schema_agenda_push(reader, copy.agenda, else_schema, false);
     }
-    negate_early(reader, &copy, condition);
+    // Without "then" and "else" the condition only tells what is evaluated.
+    if (then_schema || else_schema) negate_early(reader, &copy, condition);
     schema_run(reader, &copy, sink);
 }
 
@@ -129,7 +134,8 @@ static void run_dependencies(struct schema_reader *reader, const struct schema_w
     // About one member: it holds, or it does not and the key is absent. So dependencies about the
     // same member exclude each other.
     struct schema_branch without = copy.branch;
-    bool is_alone = json_is_object(needed) && schema_negate_alone(reader, &without, needed) &&
+    bool may_be_alone = json_is_object(needed) && !work->num_scopes;
+    bool is_alone = may_be_alone && schema_negate_alone(reader, &without, needed) &&
                     without.excluded == work->branch.excluded;
     // Excluded values would be excluded from the other types too, which have no dependencies.
     if (is_alone) copy.branch = without;
@@ -149,19 +155,18 @@ static void run_dependencies(struct schema_reader *reader, const struct schema_w
 
 // ---- one schema ----
 
-// Pushes what `ref` means. False: there is no such schema.
+// Pushes what the keyword, a kind of $ref, means. False: there is no such schema.
 static bool push_ref(struct schema_reader *reader, struct schema_work *work, const json_t *schema,
-                     const json_t *ref) {
-    const char *uri = json_string_value(ref);
-    const char *why = "is not a string";
-    const json_t *target = uri ? schema_refs_resolve(reader, schema, uri, &why) : NULL;
+                     const char *key) {
+    const char *uri = json_string_value(json_object_get(schema, key)), *why;
+    const json_t *target = schema_refs_target(reader, schema, key, &why);
     if (target && ++work->num_refs > REFS_MAX) {
         target = NULL;
         why = "refers to itself without a value between";
     }
     if (!target) {
         refuse_branch(reader, &work->branch,
-                      schema_say(reader, schema, "$ref \"%.200s\" %s", uri ? uri : "?", why));
+                      schema_say(reader, schema, "%s \"%.200s\" %s", key, uri ? uri : "?", why));
         return false;
     }
     work->agenda = schema_agenda_push(reader, work->agenda, target, false);
@@ -169,15 +174,9 @@ static bool push_ref(struct schema_reader *reader, struct schema_work *work, con
 }
 
 static bool is_in_place(const char *key) {
-    static const char *const keys[] = {"$ref",
-                                       "allOf",
-                                       "anyOf",
-                                       "oneOf",
-                                       "not",
-                                       "if",
-                                       "dependentRequired",
-                                       "dependentSchemas",
-                                       "dependencies"};
+    static const char *const keys[] = {
+        "$ref", "$dynamicRef",       "$recursiveRef",    "allOf",       "anyOf", "oneOf", "not",
+        "if",   "dependentRequired", "dependentSchemas", "dependencies"};
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         if (key[0] == keys[i][0] && strcmp(key, keys[i]) == 0) return true;
     }
@@ -188,13 +187,14 @@ static bool is_in_place(const char *key) {
 static bool apply_in_place(struct schema_reader *reader, struct schema_work *work,
                            const json_t *schema, const char *key, const json_t *value,
                            const struct schema_sink *sink) {
-    if (strcmp(key, "$ref") == 0) return push_ref(reader, work, schema, value);
+    if (key[0] == '$') return push_ref(reader, work, schema, key);
     if (strcmp(key, "not") == 0) {
         work->negated = schema_agenda_push(reader, work->negated, value, true);
         return true;
     }
     if (strcmp(key, "if") == 0) {
-        if (!json_object_get(schema, "then") && !json_object_get(schema, "else")) return true;
+        bool has_branch = json_object_get(schema, "then") || json_object_get(schema, "else");
+        if (!has_branch && !work->num_scopes) return true;
         run_if(reader, work, schema, value, sink);
         return false;
     }
@@ -237,10 +237,19 @@ static bool apply_schema(struct schema_reader *reader, struct schema_work *work,
         run_dependencies(reader, work, item->dependencies, item->dependency, sink);
         return false;
     }
+    if (item->scope) {
+        schema_scope_end(reader, &work->branch, item->scope);
+        work->num_scopes--;
+        return true;
+    }
     if (!at) {
         // In older drafts the neighbours of $ref count for nothing.
         const json_t *ref = json_object_get(schema, "$ref");
-        if (ref && reader->draft <= SCHEMA_DRAFT_7) return push_ref(reader, work, schema, ref);
+        if (ref && reader->draft <= SCHEMA_DRAFT_7) return push_ref(reader, work, schema, "$ref");
+        if (schema_opens_scope(schema)) {
+            work->agenda = schema_scope_push(reader, work, schema);
+            work->num_scopes++;
+        }
         apply_first(reader, &work->branch, schema);
         at = json_object_iter(schema);
     }
@@ -273,7 +282,7 @@ static bool next_object(struct schema_reader *reader, const struct schema_agenda
     for (; *list; *list = (*list)->next) {
         const json_t *schema = (*list)->literal.schema;
         bool negated = (*list)->literal.negated;
-        if (json_is_object(schema) || (*list)->dependencies) break;
+        if (json_is_object(schema) || (*list)->dependencies || (*list)->scope) break;
         if (!json_is_boolean(schema)) {
             schema_fail(reader, ERR_FORMAT,
                         schema_say(reader, schema, "a schema is an object, or true or false"));

@@ -70,9 +70,15 @@ struct schema_member {
 
 // A schema whose keywords on keys (or on items) belong together: additionalProperties is about the
 // keys that this schema does not name.
+//
+// With `is_rest` it is the schema's unevaluatedProperties (unevaluatedItems): about what no group
+// behind this one evaluates, up to `since`. Those are the groups of the schema and of all schemas
+// that it applies to the same value.
 struct schema_group {
     const json_t *schema;
     const struct schema_group *next;
+    const struct schema_group *since;
+    bool is_rest;
 };
 
 struct schema_contains {
@@ -147,6 +153,8 @@ struct schema_refs {
     struct strmap resources; // URI, maybe with an anchor -> index of targets
     const json_t **targets; // [num_targets]
     size_t num_targets, targets_capacity;
+    struct strmap dynamic; // name of a $dynamicAnchor -> number of schemas that have it
+    size_t num_recursive; // schemas with $recursiveAnchor
 };
 
 struct schema_node {
@@ -233,6 +241,10 @@ void schema_refs_fini(struct schema_refs *refs);
 // The schema that `ref` in `schema` means. NULL: none; *why is a sentence.
 const json_t *schema_refs_resolve(struct schema_reader *reader, const json_t *schema,
                                   const char *ref, const char **why);
+// The same for the value of the keyword `key`: $ref, $dynamicRef or $recursiveRef. NULL also where
+// that depends on the schemas by which it is reached.
+const json_t *schema_refs_target(struct schema_reader *reader, const json_t *schema,
+                                 const char *key, const char **why);
 // "#/properties/a"; "?" when it is nowhere.
 const char *schema_refs_pointer(struct schema_reader *reader, const json_t *schema);
 
@@ -246,9 +258,17 @@ struct schema_sink {
 void schema_expand(struct schema_reader *reader, const struct schema_literal *literals,
                    size_t num_literals, const struct schema_sink *sink);
 
+// A schema with unevaluatedProperties or unevaluatedItems: the lists when it began.
+struct schema_scope {
+    const json_t *schema;
+    const struct schema_group *properties, *items;
+    const struct schema_contains *contains;
+};
+
 struct schema_agenda {
     struct schema_literal literal;
     void *at; // iterator of the keyword to go on with; NULL: the first one
+    const struct schema_scope *scope; // instead of the literal: all that it applies was applied
     // Instead of the literal: dependencies, and the iterator of the next one.
     const json_t *dependencies;
     void *dependency;
@@ -258,6 +278,7 @@ struct schema_agenda {
 struct schema_work {
     struct schema_branch branch;
     size_t num_refs, num_splits; // references followed, alternatives chosen
+    size_t num_scopes; // that have not ended
     const struct schema_agenda *agenda, *negated;
     const struct schema_agenda *applied; // negated ones that were applied
     // The object's lists when schema_drop_dead looked at them last.
@@ -341,6 +362,10 @@ uint32_t schema_string_expr(struct schema_reader *reader, const struct schema_br
 // EXPR_NOTHING after an error; `schema` is its place.
 uint32_t schema_pattern_expr(struct schema_reader *reader, const json_t *schema,
                              const char *pattern, size_t len);
+bool schema_pattern_matches(struct schema_reader *reader, const json_t *schema, const char *pattern,
+                            size_t pattern_len, const char *text, size_t len);
+// The decoded keys that propertyNames allows.
+uint32_t schema_names_expr(struct schema_reader *reader, const struct schema_literals *names);
 enum schema_format { SCHEMA_FORMAT_KNOWN, SCHEMA_FORMAT_UNKNOWN, SCHEMA_FORMAT_REFUSED };
 // `wide`: the texts that somebody may take to be of the format.
 enum schema_format schema_format_expr(struct schema_reader *reader, const char *name, bool wide,
@@ -373,6 +398,22 @@ struct schema_order {
 // The members, with commas between.
 uint32_t schema_order_members(struct schema_order *order);
 
+// ---- unevaluatedProperties, unevaluatedItems (schema_unevaluated.c) ----
+
+bool schema_opens_scope(const json_t *schema);
+struct schema_agenda *schema_scope_push(struct schema_reader *reader,
+                                        const struct schema_work *work, const json_t *schema);
+// All that the schema applies to the value has been applied.
+void schema_scope_end(struct schema_reader *reader, struct schema_branch *branch,
+                      const struct schema_scope *scope);
+// What unevaluatedProperties says about the key; NULL: the key is evaluated.
+const json_t *schema_unevaluated_property(struct schema_reader *reader,
+                                          const struct schema_group *rest, const char *key,
+                                          size_t len);
+// Runs the branches of "anyOf" inside a scope: what is evaluated depends on all options that hold.
+void schema_scope_any_of(struct schema_reader *reader, const struct schema_work *work,
+                         const json_t *options, const struct schema_sink *sink);
+
 // The literals that the value of `key` must satisfy. Returns their node.
 uint32_t schema_member_node(struct schema_reader *reader, const struct schema_object *object,
                             const char *key, size_t len);
@@ -382,7 +423,5 @@ uint32_t schema_item_node(struct schema_reader *reader, const struct schema_arra
 uint32_t schema_array_item(struct schema_reader *reader, const struct schema_array *array);
 // Whether the expression surely has so many texts.
 bool schema_has_many_texts(struct schema_reader *reader, uint32_t expr, size_t count);
-// The decoded keys that propertyNames allows.
-uint32_t schema_names_expr(struct schema_reader *reader, const struct schema_literals *names);
 
 #endif

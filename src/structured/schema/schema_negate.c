@@ -81,17 +81,17 @@ static void negate_if(const struct negation *n, const json_t *condition) {
     negation_run(n, &copy);
 }
 
-static void negate_ref(const struct negation *n, const json_t *ref) {
-    const char *uri = json_string_value(ref), *why = "is not a string";
-    const json_t *target = uri ? schema_refs_resolve(n->reader, n->schema, uri, &why) : NULL;
+static void negate_ref(const struct negation *n, const char *key) {
+    const char *uri = json_string_value(json_object_get(n->schema, key)), *why;
+    const json_t *target = schema_refs_target(n->reader, n->schema, key, &why);
     struct schema_work copy = *n->work;
     if (target && ++copy.num_refs > 100) {
         target = NULL;
         why = "refers to itself without a value between";
     }
     if (!target) {
-        schema_refuse(n->reader,
-                      schema_say(n->reader, n->schema, "$ref \"%.200s\" %s", uri ? uri : "?", why));
+        schema_refuse(n->reader, schema_say(n->reader, n->schema, "%s \"%.200s\" %s", key,
+                                            uri ? uri : "?", why));
         return;
     }
     copy.negated = schema_agenda_push(n->reader, copy.negated, target, true);
@@ -100,8 +100,11 @@ static void negate_ref(const struct negation *n, const json_t *ref) {
 
 static bool negate_in_place(const struct negation *n, const char *key, const json_t *value) {
     struct schema_work copy = *n->work;
-    if (strcmp(key, "$ref") == 0) {
-        negate_ref(n, value);
+    static const char *const refs[] = {"$ref", "$dynamicRef", "$recursiveRef"};
+    bool is_ref = false;
+    for (size_t i = 0; i < ARRAY_LEN(refs); i++) is_ref |= strcmp(key, refs[i]) == 0;
+    if (is_ref) {
+        negate_ref(n, key);
     } else if (strcmp(key, "not") == 0) {
         copy.agenda = schema_agenda_push(n->reader, copy.agenda, value, false);
         negation_run(n, &copy);
@@ -335,7 +338,7 @@ static void run_both_extras(const struct negation *n, const struct bad_members *
     struct schema_extra *extra = schema_alloc(n->reader, sizeof *extra);
     struct schema_group *but = schema_alloc(n->reader, sizeof *but);
     if (!extra || !but) return;
-    *but = (struct schema_group){bad->but->schema, old->but};
+    *but = (struct schema_group){.schema = bad->but->schema, .next = old->but};
     *extra = (struct schema_extra){.keys = expr_and(n->reader->exprs, old->keys, bad->keys),
                                    .but = but,
                                    .groups = object->groups,
@@ -413,7 +416,7 @@ static void negate_additional(const struct negation *n, const json_t *more) {
     struct schema_group *but = NULL;
     if (!json_object_size(json_object_get(n->schema, "patternProperties"))) {
         if (!(but = schema_alloc(n->reader, sizeof *but))) return;
-        *but = (struct schema_group){n->schema, NULL};
+        *but = (struct schema_group){.schema = n->schema};
     }
     run_bad_members(n, &(struct bad_members){"additionalProperties", keys, more, but});
 }
@@ -509,15 +512,13 @@ void schema_negate(struct schema_reader *reader, const struct schema_work *work,
     const struct negation n = {reader, work, schema, sink, types};
     const json_t *ref = json_object_get(schema, "$ref");
     if (ref && reader->draft <= SCHEMA_DRAFT_7) {
-        negate_ref(&n, ref);
+        negate_ref(&n, "$ref");
         return;
     }
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)schema, key, value) {
         if (schema_failed(reader)) return;
-        bool is_dynamic = strcmp(key, "$dynamicRef") == 0 || strcmp(key, "$recursiveRef") == 0;
-        if (is_dynamic) negation_refuse(&n, SCHEMA_ALL, key);
         if (negate_in_place(&n, key, value) || negate_values(&n, key, value) ||
             negate_number(&n, key, value) || negate_string(&n, key, value) ||
             negate_object(&n, key, value)) {

@@ -61,27 +61,22 @@ static void literals_add(struct schema_reader *reader, struct literals *list,
 
 static const json_t *additional_of(struct schema_reader *reader, const json_t *schema) {
     const json_t *more = json_object_get(schema, "additionalProperties");
-    if (!more) more = json_object_get(schema, "unevaluatedProperties");
     if (!more && reader->options.no_additional_properties &&
-        json_object_get(schema, "properties")) {
+        json_object_get(schema, "properties") && !schema_opens_scope(schema)) {
         more = json_false();
     }
     return more;
 }
 
-static bool key_matches(struct schema_reader *reader, const json_t *schema, const char *pattern,
-                        size_t pattern_len, const char *key, size_t len) {
-    uint32_t expr = schema_pattern_expr(reader, schema, pattern, pattern_len);
-    bool matches = false;
-    if (schema_failed(reader)) return false;
-    enum status status = expr_matches(reader->exprs, expr, key, len, &matches, reader->err);
-    if (status && !reader->status) reader->status = status;
-    return matches;
-}
-
 // What one group says about a key.
-static void add_group_literals(struct schema_reader *reader, const json_t *schema, const char *key,
-                               size_t len, struct literals *list) {
+static void add_group_literals(struct schema_reader *reader, const struct schema_group *group,
+                               const char *key, size_t len, struct literals *list) {
+    if (group->is_rest) {
+        const json_t *rest = schema_unevaluated_property(reader, group, key, len);
+        if (rest) literals_add(reader, list, (struct schema_literal){rest, 0});
+        return;
+    }
+    const json_t *schema = group->schema;
     const json_t *named = json_object_getn(json_object_get(schema, "properties"), key, len);
     bool is_named = named != NULL;
     if (named) literals_add(reader, list, (struct schema_literal){named, 0});
@@ -90,7 +85,7 @@ static void add_group_literals(struct schema_reader *reader, const json_t *schem
     size_t pattern_len;
     json_t *value;
     json_object_keylen_foreach(patterns, pattern, pattern_len, value) {
-        if (!key_matches(reader, schema, pattern, pattern_len, key, len)) continue;
+        if (!schema_pattern_matches(reader, schema, pattern, pattern_len, key, len)) continue;
         is_named = true;
         literals_add(reader, list, (struct schema_literal){value, 0});
     }
@@ -116,7 +111,7 @@ uint32_t schema_member_node(struct schema_reader *reader, const struct schema_ob
     size_t num_groups;
     const struct schema_group **groups = list_groups(reader, object->groups, &num_groups);
     for (size_t i = 0; groups && i < num_groups; i++) {
-        add_group_literals(reader, groups[i]->schema, key, len, &list);
+        add_group_literals(reader, groups[i], key, len, &list);
     }
     for (const struct schema_member *at = object->members; at; at = at->next) {
         if (at->len == len && memcmp(at->key, key, len) == 0) {
@@ -124,35 +119,6 @@ uint32_t schema_member_node(struct schema_reader *reader, const struct schema_ob
         }
     }
     return schema_node(reader, list.data, list.len);
-}
-
-// ---- propertyNames ----
-
-static void add_name_texts(struct schema_reader *reader, const struct schema_branch *branch,
-                           void *arg) {
-    uint32_t *texts = arg;
-    struct exprs *exprs = reader->exprs;
-    if (!(branch->types & SCHEMA_STRING)) return;
-    if (branch->text_refused) schema_refuse(reader, branch->text_refused);
-    if (!branch->values) {
-        *texts = expr_alt(exprs, *texts, schema_text_expr(reader, branch));
-        return;
-    }
-    for (size_t i = 0; i < branch->values->num_values; i++) {
-        const json_t *value = branch->values->values[i];
-        if (!json_is_string(value) || !schema_branch_allows(reader, branch, value)) continue;
-        uint32_t text = expr_literal(exprs, json_string_value(value), json_string_length(value));
-        *texts = expr_alt(exprs, *texts, text);
-    }
-}
-
-uint32_t schema_names_expr(struct schema_reader *reader, const struct schema_literals *names) {
-    struct literals list = {0};
-    for (; names; names = names->next) literals_add(reader, &list, names->literal);
-    uint32_t texts = EXPR_NOTHING;
-    const struct schema_sink sink = {add_name_texts, &texts};
-    schema_expand(reader, list.data, list.len, &sink);
-    return texts;
 }
 
 // ---- the members ----
@@ -263,6 +229,7 @@ static void collect_patterns(struct object *object) {
         const char *pattern;
         size_t len;
         json_t *value;
+        if (object->groups[i]->is_rest) continue; // the schema has a group of its own
         json_object_keylen_foreach(patterns, pattern, len, value) {
             object->patterns[object->num_patterns] = pattern;
             object->pattern_lens[object->num_patterns] = len;
@@ -279,14 +246,33 @@ static bool is_nothing(struct schema_reader *reader, uint32_t expr) {
     return nothing;
 }
 
+// Whether the group says something about keys that match these patterns and are not named.
+static bool evaluates_class(const struct object *object, const struct schema_group *group,
+                            const char *matched) {
+    bool found = group->is_rest || json_object_get(group->schema, "additionalProperties");
+    for (size_t k = 0; k < object->num_patterns && !found; k++) {
+        found = matched[k] && object->pattern_schemas[k] == group->schema;
+    }
+    return found;
+}
+
 // The schemas for a value whose key matches these patterns and is not named; `extra` may be NULL.
 static uint32_t class_node(struct object *object, const char *matched,
                            const struct schema_literal *extra) {
     struct literals list = {0};
     for (size_t i = 0; i < object->num_groups; i++) {
-        const json_t *schema = object->groups[i]->schema;
+        const struct schema_group *group = object->groups[i];
+        const json_t *schema = group->schema;
         const json_t *patterns = json_object_get(schema, "patternProperties");
         bool is_named = false;
+        if (group->is_rest) {
+            const struct schema_group *at = group->next;
+            while (at != group->since && !evaluates_class(object, at, matched)) at = at->next;
+            if (at != group->since) continue;
+            const json_t *rest = json_object_get(schema, "unevaluatedProperties");
+            literals_add(object->reader, &list, (struct schema_literal){rest, 0});
+            continue;
+        }
         for (size_t k = 0; k < object->num_patterns; k++) {
             if (!matched[k] || object->pattern_schemas[k] != schema) continue;
             const json_t *value =

@@ -123,6 +123,15 @@ static void add_place(struct schema_reader *reader, const struct schema_place *p
     refs->places[refs->num_places++] = *place;
 }
 
+static void count_anchor(struct schema_reader *reader, const char *name) {
+    uint32_t count = 0;
+    if (!name) return;
+    size_t len = strlen(name);
+    (void)strmap_get(&reader->refs.dynamic, name, len, &count);
+    enum status status = strmap_put(&reader->refs.dynamic, name, len, count + 1, NULL, reader->err);
+    if (status && !reader->status) reader->status = status;
+}
+
 static void walk(struct schema_reader *reader, struct schema_place place, size_t depth);
 
 static void walk_member(struct schema_reader *reader, const struct schema_place *place,
@@ -185,8 +194,13 @@ static void walk(struct schema_reader *reader, struct schema_place place, size_t
         add_target(reader, uri, schema);
     }
     add_anchor(reader, &place, json_string_value(json_object_get(schema, "$anchor")));
-    add_anchor(reader, &place, json_string_value(json_object_get(schema, "$dynamicAnchor")));
-    if (ref || json_object_get(schema, "$dynamicRef")) add_place(reader, &place);
+    const char *dynamic = json_string_value(json_object_get(schema, "$dynamicAnchor"));
+    add_anchor(reader, &place, dynamic);
+    count_anchor(reader, dynamic);
+    reader->refs.num_recursive += json_is_true(json_object_get(schema, "$recursiveAnchor"));
+    if (ref || json_object_get(schema, "$dynamicRef") || json_object_get(schema, "$recursiveRef")) {
+        add_place(reader, &place);
+    }
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)schema, key, value) {
@@ -214,6 +228,7 @@ enum status schema_refs_init(struct schema_reader *reader, const json_t *root) {
 
 void schema_refs_fini(struct schema_refs *refs) {
     strmap_fini(&refs->resources);
+    strmap_fini(&refs->dynamic);
 }
 
 // ---- resolution ----
@@ -311,6 +326,27 @@ const json_t *schema_refs_resolve(struct schema_reader *reader, const json_t *sc
         place->target = target;
     }
     return target;
+}
+
+const json_t *schema_refs_target(struct schema_reader *reader, const json_t *schema,
+                                 const char *key, const char **why) {
+    const char *uri = json_string_value(json_object_get(schema, key));
+    *why = "is not a string";
+    const json_t *target = uri ? schema_refs_resolve(reader, schema, uri, why) : NULL;
+    if (!target || strcmp(key, "$ref") == 0) return target;
+    // Of several schemas with the anchor it means the outermost one by which it is reached.
+    uint32_t count = 0;
+    const char *anchor = json_string_value(json_object_get(target, "$dynamicAnchor"));
+    const char *fragment = strchr(uri, '#');
+    if (strcmp(key, "$recursiveRef") == 0) {
+        bool is_anchor = json_is_true(json_object_get(target, "$recursiveAnchor"));
+        count = is_anchor ? (uint32_t)reader->refs.num_recursive : 0;
+    } else if (anchor && fragment && strcmp(fragment + 1, anchor) == 0) {
+        (void)strmap_get(&reader->refs.dynamic, anchor, strlen(anchor), &count);
+    }
+    if (count <= 1) return target;
+    *why = "has several meanings, as several schemas have this anchor";
+    return NULL;
 }
 
 // ---- pointers in messages ----

@@ -1,4 +1,5 @@
-/* Strings: patterns, lengths and excluded values as sets of decoded texts; then the JSON form. */
+/* Strings: patterns, lengths and excluded values as sets of decoded texts; then the JSON form. Keys
+ * that propertyNames allows are such sets too. */
 #include <string.h>
 
 #include "structured/schema/schema_internal.h"
@@ -28,6 +29,16 @@ uint32_t schema_pattern_expr(struct schema_reader *reader, const json_t *schema,
         if (status && !reader->status) reader->status = status;
     }
     return status ? EXPR_NOTHING : expr;
+}
+
+bool schema_pattern_matches(struct schema_reader *reader, const json_t *schema, const char *pattern,
+                            size_t pattern_len, const char *text, size_t len) {
+    uint32_t expr = schema_pattern_expr(reader, schema, pattern, pattern_len);
+    bool matches = false;
+    if (schema_failed(reader)) return false;
+    enum status status = expr_matches(reader->exprs, expr, text, len, &matches, reader->err);
+    if (status && !reader->status) reader->status = status;
+    return matches;
 }
 
 static bool has_length(const struct schema_branch *branch) {
@@ -60,4 +71,35 @@ uint32_t schema_string_expr(struct schema_reader *reader, const struct schema_br
     // Texts of formats have no character that needs an escape, and nobody writes one there.
     if (!branch->text_is_raw) text = expr_json_content(exprs, text);
     return expr_concat(exprs, quote, expr_concat(exprs, text, quote));
+}
+
+static void add_name_texts(struct schema_reader *reader, const struct schema_branch *branch,
+                           void *arg) {
+    uint32_t *texts = arg;
+    struct exprs *exprs = reader->exprs;
+    if (!(branch->types & SCHEMA_STRING)) return;
+    if (branch->text_refused) schema_refuse(reader, branch->text_refused);
+    if (!branch->values) {
+        *texts = expr_alt(exprs, *texts, schema_text_expr(reader, branch));
+        return;
+    }
+    for (size_t i = 0; i < branch->values->num_values; i++) {
+        const json_t *value = branch->values->values[i];
+        if (!json_is_string(value) || !schema_branch_allows(reader, branch, value)) continue;
+        uint32_t text = expr_literal(exprs, json_string_value(value), json_string_length(value));
+        *texts = expr_alt(exprs, *texts, text);
+    }
+}
+
+uint32_t schema_names_expr(struct schema_reader *reader, const struct schema_literals *names) {
+    size_t len = 0;
+    for (const struct schema_literals *at = names; at; at = at->next) len++;
+    struct schema_literal *list = schema_alloc(reader, (len + 1) * sizeof *list);
+    if (!list) return EXPR_NOTHING;
+    len = 0;
+    for (; names; names = names->next) list[len++] = names->literal;
+    uint32_t texts = EXPR_NOTHING;
+    const struct schema_sink sink = {add_name_texts, &texts};
+    schema_expand(reader, list, len, &sink);
+    return texts;
 }
