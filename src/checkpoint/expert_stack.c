@@ -13,9 +13,9 @@ bool expert_place_parse(struct expert_place *out, const char *name) {
     static const struct {
         const char *name, *module;
         uint32_t part, num_parts;
-    } parts[] = {{"gate_proj", "gate_up_proj", 0, 2},
-                 {"up_proj", "gate_up_proj", 1, 2},
-                 {"down_proj", "down_proj", 0, 1}};
+    } parts[] = {{"gate_proj", "gate_up_proj", 0, 2}, {"w1", "gate_up_proj", 0, 2},
+                 {"up_proj", "gate_up_proj", 1, 2},   {"w3", "gate_up_proj", 1, 2},
+                 {"down_proj", "down_proj", 0, 1},    {"w2", "down_proj", 0, 1}};
     const char *at = strstr(name, infix);
     if (!at) return false;
     int prefix = (int)(at - name) + (int)strlen(infix);
@@ -116,6 +116,38 @@ enum status expert_stack_bias(const struct expert_place *place, const struct ten
     }
     free(buffer);
     return status;
+}
+
+enum status expert_stack_scales(struct tensor *out, const struct expert_place *place,
+                                const struct tensor *t, uint64_t rows, uint32_t block_rows,
+                                struct err *err) {
+    // Without blocks gate and up have one scale together.
+    uint64_t num_parts = block_rows ? place->num_parts : 1, part = block_rows ? place->part : 0;
+    uint64_t num_blocks = block_rows ? (rows + block_rows - 1) / block_rows : 1;
+    if (t->rank != 3 || t->shape[0] != place->num_experts || place->expert >= place->num_experts ||
+        t->shape[1] != num_parts * num_blocks) {
+        return err_set(
+            err, ERR_FORMAT,
+            "%s: tensor \"%.150s\" of rank %u is [%llu][%llu]..., want [%u experts][%llu]"
+            "[groups]",
+            t->path, t->name, t->rank, (unsigned long long)t->shape[0],
+            (unsigned long long)t->shape[1], place->num_experts,
+            (unsigned long long)(num_parts * num_blocks));
+    }
+    if (num_parts > 1 && rows % block_rows) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: tensor \"%.150s\" has scales of blocks that are of two matrices, which "
+                       "is not supported",
+                       t->path, t->name);
+    }
+    size_t part_bytes = num_blocks * t->shape[2] * dtype_size(t->dtype);
+    *out = *t;
+    out->rank = 2;
+    out->shape[0] = num_blocks;
+    out->shape[1] = t->shape[2];
+    out->size_bytes = part_bytes;
+    out->source = byte_source_skip(t->source, (place->expert * num_parts + part) * part_bytes);
+    return OK;
 }
 
 enum { GROUP = 32, BLOCK_BYTES = GROUP / 2 }; // of MXFP4

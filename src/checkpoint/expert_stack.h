@@ -9,7 +9,13 @@
  * In MXFP4 the matrices are not transposed, and gate's and up's rows take turns:
  *
  *   P.experts.gate_up_proj_blocks [E][2 I][H / 32][16], _scales [E][2 I][H / 32]
- *   P.experts.down_proj_blocks [E][H][I / 32][16], _scales [E][H][I / 32] */
+ *   P.experts.down_proj_blocks [E][H][I / 32][16], _scales [E][H][I / 32]
+ *
+ * transformers 5 writes FP8 with a tensor for each expert's codes, but scales of all in one. Blocks
+ * have B rows and C columns, and gate's are before up's:
+ *
+ *   P.experts.gate_up_proj_scale_inv [E][2 I / B][H / C]
+ *   P.experts.down_proj_scale_inv [E][H / B][I / C] */
 #ifndef CHECKPOINT_EXPERT_STACK_H
 #define CHECKPOINT_EXPERT_STACK_H
 
@@ -44,6 +50,12 @@ MUST_USE enum status expert_stack_matrix(const struct expert_place *place,
 MUST_USE enum status expert_stack_bias(const struct expert_place *place,
                                        const struct tensor *tensor, uint64_t count, void **memory,
                                        struct err *err);
+// The scales of the expert's matrix in `tensor`, as a tensor that borrows from it. `rows`: of the
+// matrix; block_rows 0: the matrix has one scale. ERR_FORMAT: other shapes; ERR_UNSUPPORTED: a block
+// has rows of gate and up.
+MUST_USE enum status expert_stack_scales(struct tensor *out, const struct expert_place *place,
+                                         const struct tensor *tensor, uint64_t rows,
+                                         uint32_t block_rows, struct err *err);
 // The form of a matrix in MXFP4, and a reader of the expert's.
 struct matrix_form expert_stack_form(uint64_t cols);
 MUST_USE enum status expert_stack_open(const struct expert_place *place,

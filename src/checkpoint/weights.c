@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/check.h"
 #include "base/compiler.h"
@@ -15,6 +14,7 @@
 #include "checkpoint/quantized/quantized_module.h"
 #include "checkpoint/spare_tensors.h"
 #include "checkpoint/tensor.h"
+#include "checkpoint/tensor_hash.h"
 #include "checkpoint/text_part.h"
 #include "checkpoint/weights_dummy.h"
 
@@ -22,8 +22,6 @@ enum {
     SHAPE_TEXT_MAX = 200,
     NAME_MAX_BYTES = 256,
     PART_NAME_BYTES = NAME_MAX_BYTES + 32,
-    SAMPLES = 8,
-    SAMPLE_BYTES = 64,
 };
 
 struct entry {
@@ -279,6 +277,23 @@ static void name_in_file(char out[NAME_MAX_BYTES], const char *tensor, const cha
     snprintf(out, NAME_MAX_BYTES, "%.*s", (int)len, tensor);
 }
 
+static struct entry *find_beside(const struct weights *weights, const char *module,
+                                 const char *ending) {
+    char name[PART_NAME_BYTES];
+    snprintf(name, sizeof name, "%s%s", module, ending);
+    return find_entry(weights, name);
+}
+
+// The tensor with the scales of all experts of the module's layer. NULL: there is none.
+static struct entry *find_scales_of_all(const struct weights *weights, const char *module,
+                                        struct expert_place *place) {
+    char name[PART_NAME_BYTES];
+    name_part(name, module, PART_WEIGHT);
+    if (!expert_place_parse(place, name)) return NULL;
+    place->num_experts = weights->num_experts;
+    return find_beside(weights, place->module, "_scale_inv");
+}
+
 // A linear of "NAME.weight" in the format of the configuration: looks for its tensors beside that
 // name. *config is its format; NULL: there is none of them, or the configuration says that it is
 // not quantized.
@@ -305,7 +320,16 @@ static enum status find_module(const struct quantization_config **config,
         is_found = true;
     }
     if (!is_found) return OK;
-    return quantization_config_of(config, &weights->quantization, module, own_name, err);
+    enum status status =
+        quantization_config_of(config, &weights->quantization, module, own_name, err);
+    bool has_scales = out->parts[PART_WEIGHT_SCALE_INV] || out->parts[PART_WEIGHT_SCALE];
+    if (status || !*config || (*config)->method != QUANTIZED_FP8 || has_scales) return status;
+    struct expert_place place;
+    const struct entry *of_all = find_scales_of_all(weights, module, &place);
+    if (!of_all) return OK;
+    out->parts[PART_WEIGHT_SCALE_INV] = &out->own_scales;
+    return expert_stack_scales(&out->own_scales, &place, of_all->tensor, out->out,
+                               (*config)->block_rows, err);
 }
 
 static bool is_plain(enum dtype dtype) {
@@ -327,6 +351,11 @@ static enum status take_module(struct weights *weights, struct quantized_module 
     weights->num_owned++;
     for (int part = 0; part < NUM_MODULE_PARTS && !status; part++) {
         if (!module->is_used[part]) continue;
+        struct expert_place place;
+        if (module->parts[part] == &module->own_scales) {
+            find_scales_of_all(weights, module->name, &place)->used = true;
+            continue;
+        }
         char beside[PART_NAME_BYTES];
         name_part(beside, module->name, part);
         status = mark_used(find_entry(weights, beside), err);
@@ -342,13 +371,6 @@ struct stack {
     struct entry *floats; // NULL: the two below
     struct entry *blocks, *scales;
 };
-
-static struct entry *find_beside(const struct weights *weights, const char *module,
-                                 const char *ending) {
-    char name[PART_NAME_BYTES];
-    snprintf(name, sizeof name, "%s%s", module, ending);
-    return find_entry(weights, name);
-}
 
 // False: it is not such a name, or there are no such tensors.
 static bool find_stack(const struct weights *weights, const char *name, struct stack *out) {
@@ -557,29 +579,11 @@ enum status weights_finish(const struct weights *weights, struct err *err) {
                    shape_text(text, first->tensor->rank, first->tensor->shape), others);
 }
 
-// A name, a type, a shape, and samples from the first byte to the last.
-static enum status hash_entry(const struct entry *entry, uint64_t *hash, struct err *err) {
-    const struct tensor *t = entry->tensor;
-    const uint64_t type = t->dtype;
-    char buffer[SAMPLE_BYTES];
-    *hash = XXH3_64bits_withSeed(t->name, strlen(t->name), *hash);
-    *hash = XXH3_64bits_withSeed(&type, sizeof type, *hash);
-    *hash = XXH3_64bits_withSeed(t->shape, t->rank * sizeof *t->shape, *hash);
-    size_t len = t->size_bytes < sizeof buffer ? t->size_bytes : sizeof buffer;
-    for (uint64_t i = 0; i < SAMPLES && len; i++) {
-        uint64_t offset = (t->size_bytes - len) / (SAMPLES - 1) * i;
-        const void *bytes = byte_source_get(&t->source, offset, len, buffer, err);
-        if (!bytes) return ERR_IO;
-        *hash = XXH3_64bits_withSeed(bytes, len, *hash);
-    }
-    return OK;
-}
-
 enum status weights_fingerprint(const struct weights *weights, uint64_t *out, struct err *err) {
     enum status status = OK;
     *out = weights->num_entries;
     for (size_t i = 0; i < weights->num_entries && !status; i++) {
-        status = hash_entry(&weights->entries[i], out, err);
+        status = tensor_hash(weights->entries[i].tensor, out, err);
     }
     return status;
 }

@@ -35,6 +35,7 @@ struct quantized_module {
     uint64_t out, in;
     const struct tensor *parts[NUM_MODULE_PARTS]; // NULL: there is none
     bool is_used[NUM_MODULE_PARTS]; // set by quantized_module_open
+    struct tensor own_scales; // an expert's, where a tensor has those of all: a part may be this
 };
 
 const char *module_part_name(enum module_part part); // "weight_scale"
