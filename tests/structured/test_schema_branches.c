@@ -327,6 +327,9 @@ static void opposites_of_containers(void **state) {
         {"{'type':'array','not':{'contains':{'type':'integer'},'maxContains':1}}", "[]|['a']|[1,1]",
          "[1]|['a',1]"},
         // Equal items matter for no array that the other option has.
+        {"{'oneOf':[{'type':'array','items':{'enum':[1,2]},'uniqueItems':true},"
+         "{'type':'array','items':{'enum':[1,3]},'uniqueItems':true}]}",
+         "[2]|[3]|[1,2]|[3,1]", "[]|[1]|[2,2]|[2,3]"},
         {"{'oneOf':[{'type':'array','items':{'type':'string'},'uniqueItems':true},"
          "{'type':'array','items':{'type':'integer'}}]}",
          "['a']|['a','b']|[1,1]", "[]|['a','a']|['a',1]"},

@@ -7,7 +7,7 @@
 #include "base/json/jread.h"
 #include "structured/schema/schema_negate.h"
 
-enum { ONE_OF_MAX = 12 };
+enum { ONE_OF_MAX = 64 };
 
 void negation_run(const struct negation *n, const struct schema_work *work) {
     if (work->branch.types) schema_run(n->reader, work, n->sink);

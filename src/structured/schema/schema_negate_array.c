@@ -71,7 +71,7 @@ static void negate_contains(const struct negation *n, const json_t *schema) {
 // fail, another alternative has the array, and where they hold, the branch may have no such array.
 static void negate_unique(const struct negation *n) {
     struct schema_work copy = negation_copy(n, SCHEMA_ARRAY);
-    if (!copy.branch.types) return;
+    if (!copy.branch.types || copy.branch.array.unique) return;
     if (copy.branch.array.min < 2) copy.branch.array.min = 2;
     if (copy.branch.array.min > copy.branch.array.max) return;
     copy.branch.array.refused = schema_say(n->reader, n->schema,
