@@ -1,18 +1,20 @@
 /* What the server's loop costs for a streamed token, without a model: its thread's processor time.
  *
- *   bench_server_loop MODEL [PATH [STREAMS [TOKENS [STEP_MS [MEMBERS]]]]]
+ *   bench_server_loop MODEL [PATH [STREAMS [TOKENS [STEP_MS [MEMBERS [SENDERS]]]]]]
  *
  * The server is the real one. Its engine is not: the functions that run it are replaced when this
  * program is linked (--wrap). A step gives each stream a token of a fixed text. It comes STEP_MS
  * after the step before, and not before the loop has handled that one. 0: as fast as the loop
- * takes them. MODEL's folder gives the tokenizer and the chat template. One thread is the client,
- * which opens all streams and throws away what comes. PATH is that of the requests
- * (/v1/completions), MEMBERS are more members of their bodies:
- * '"logprobs":true,"top_logprobs":2'.
+ * takes them. MODEL's folder gives the tokenizer and the chat template. The clients are a thread
+ * for each four cores, which open all streams and throw away what comes. PATH is that of the
+ * requests (/v1/completions), MEMBERS are more members of their bodies:
+ * '"logprobs":true,"top_logprobs":2'. SENDERS is the number of threads that send (0: the server
+ * chooses it).
  *
  * The time begins behind the second step and ends before the last, so no stream's head or end is
  * in it. The kernel's work for the writes is, and over loopback most of its work for the reader
- * too. */
+ * too. The loop's time is that of its own thread. All threads' time has that of the clients, of the
+ * engine's thread and of other senders besides. */
 #include <netdb.h>
 #include <pthread.h>
 #include <signal.h>
@@ -27,11 +29,19 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/os/cpu.h"
 #include "nanovllm.h"
 #include "server/loop/loop_queue.h"
 #include "server/server.h"
 
-enum { NUM_PIECES = 64, TOP_MAX = NVLLM_LOGPROBS_MAX, SECONDS_MAX = 120, READ_BYTES = 1 << 16 };
+enum {
+    NUM_PIECES = 64,
+    TOP_MAX = NVLLM_LOGPROBS_MAX,
+    SECONDS_MAX = 120,
+    READ_BYTES = 1 << 16,
+    CORES_PER_CLIENT = 4,
+    CLIENTS_MAX = 4,
+};
 
 static const char *const words[] = {" the",   " quick", " brown", " fox",
                                     " jumps", ",",      " over",  "\n"};
@@ -49,8 +59,8 @@ struct stream {
 // Threads are many and the functions that are replaced know of no context, so this is the file's.
 static struct bench {
     const char *path, *members;
-    uint32_t num_streams, num_tokens, step_ms;
-    pthread_t client;
+    uint32_t num_streams, num_tokens, step_ms, num_senders;
+    pthread_t client; // starts the others
     char url[128];
     // The engine.
     pthread_mutex_t lock;
@@ -63,9 +73,7 @@ static struct bench {
     uint32_t num_steps;
     struct loop_message handled;
     // The loop's.
-    double loop_begin, loop_end, user_begin, user_end, begin, end;
-    // The client's.
-    uint64_t num_bytes;
+    double loop_begin, loop_end, user_begin, user_end, all_begin, all_end, begin, end;
 } bench = {
     .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .is_handled = true};
 
@@ -222,10 +230,12 @@ static void handle_step(struct loop_message *message) {
     if (bench.num_steps == 2) {
         bench.user_begin = user_seconds();
         bench.loop_begin = seconds(CLOCK_THREAD_CPUTIME_ID);
+        bench.all_begin = seconds(CLOCK_PROCESS_CPUTIME_ID);
         bench.begin = seconds(CLOCK_MONOTONIC);
     } else if (bench.num_steps == bench.num_tokens - 1) {
         bench.user_end = user_seconds();
         bench.loop_end = seconds(CLOCK_THREAD_CPUTIME_ID);
+        bench.all_end = seconds(CLOCK_PROCESS_CPUTIME_ID);
         bench.end = seconds(CLOCK_MONOTONIC);
     }
     pthread_mutex_lock(&bench.lock);
@@ -245,21 +255,30 @@ WRAP(void, loop_queue_send, struct loop_queue *loop_queue, struct loop_message_l
 
 // ---- the client ----
 
-static int open_stream(const struct addrinfo *address, const char *request) {
+struct client {
+    pthread_t thread;
+    const struct addrinfo *address;
+    const char *request;
+    uint32_t num_streams;
+    uint64_t num_bytes; // that it has read
+};
+
+static int open_stream(const struct client *client) {
+    const struct addrinfo *address = client->address;
     int fd = socket(address->ai_family, SOCK_STREAM, 0);
     CHECK(fd >= 0 && connect(fd, address->ai_addr, address->ai_addrlen) == 0, "cannot connect");
-    size_t len = strlen(request);
-    CHECK(write(fd, request, len) == (ssize_t)len, "cannot write");
+    size_t len = strlen(client->request);
+    CHECK(write(fd, client->request, len) == (ssize_t)len, "cannot write");
     return fd;
 }
 
 // False: the stream has ended, as it should.
-static bool read_stream(int fd) {
+static bool read_stream(struct client *client, int fd) {
     static const char last[] = "data: [DONE]\n\n\r\n0\r\n\r\n";
-    static char bytes[READ_BYTES];
+    char bytes[READ_BYTES];
     ssize_t len = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
     CHECK(len > 0, "a stream has broken off");
-    bench.num_bytes += (uint64_t)len;
+    client->num_bytes += (uint64_t)len;
     bool is_other = strncmp(bench.path, "/v1/messages", 12) == 0 ||
                     strncmp(bench.path, "/v1/responses", 13) == 0;
     const char *end = is_other ? "\n\n\r\n0\r\n\r\n" : last;
@@ -267,37 +286,58 @@ static bool read_stream(int fd) {
     return (size_t)len < end_len || memcmp(bytes + len - end_len, end, end_len) != 0;
 }
 
-static void drain(const struct addrinfo *address, const char *request) {
+static void *run_client(void *arg) {
+    struct client *client = arg;
     int poll = epoll_create1(0);
     struct epoll_event events[256];
-    for (uint32_t i = 0; i < bench.num_streams; i++) {
-        struct epoll_event event = {.events = EPOLLIN, .data.fd = open_stream(address, request)};
+    for (uint32_t i = 0; i < client->num_streams; i++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.fd = open_stream(client)};
         CHECK(epoll_ctl(poll, EPOLL_CTL_ADD, event.data.fd, &event) == 0, "cannot watch");
     }
-    for (uint32_t num_open = bench.num_streams; num_open;) {
+    for (uint32_t num_open = client->num_streams; num_open;) {
         int count = epoll_wait(poll, events, ARRAY_LEN(events), SECONDS_MAX * 1000);
         CHECK(count > 0, "nothing has come for %d seconds", SECONDS_MAX);
         for (int i = 0; i < count; i++) {
-            if (read_stream(events[i].data.fd)) continue;
+            if (read_stream(client, events[i].data.fd)) continue;
             close(events[i].data.fd);
             num_open--;
         }
     }
     close(poll);
+    return NULL;
 }
 
-static void report(void) {
+// All streams. Returns how many bytes came.
+static uint64_t run_all_clients(const struct addrinfo *address, const char *request) {
+    struct client clients[CLIENTS_MAX];
+    uint32_t count = (uint32_t)cpu_count() / CORES_PER_CLIENT;
+    uint64_t num_bytes = 0;
+    count = count < 1 ? 1 : count < CLIENTS_MAX ? count : CLIENTS_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t num_streams = bench.num_streams / count + (i < bench.num_streams % count);
+        clients[i] =
+            (struct client){.address = address, .request = request, .num_streams = num_streams};
+        CHECK(pthread_create(&clients[i].thread, NULL, run_client, &clients[i]) == 0, "no thread");
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        pthread_join(clients[i].thread, NULL);
+        num_bytes += clients[i].num_bytes;
+    }
+    return num_bytes;
+}
+
+static void report(uint64_t num_bytes) {
     double tokens = (double)bench.num_streams * (bench.num_tokens - 3);
     double loop = bench.loop_end - bench.loop_begin, wall = bench.end - bench.begin;
     printf("%s: %u streams, %u tokens each, %.0f bytes a token; loop %.2f us a token, "
-           "%.2f of them outside the kernel, %.0f%% of a core; %.0f tok/s\n",
+           "%.2f of them outside the kernel, %.0f%% of a core; all threads %.2f us; %.0f tok/s\n",
            bench.path, bench.num_streams, bench.num_tokens,
-           (double)bench.num_bytes / (double)bench.num_streams / bench.num_tokens,
-           loop / tokens * 1e6, (bench.user_end - bench.user_begin) / tokens * 1e6,
-           loop / wall * 100, tokens / wall);
+           (double)num_bytes / (double)bench.num_streams / bench.num_tokens, loop / tokens * 1e6,
+           (bench.user_end - bench.user_begin) / tokens * 1e6, loop / wall * 100,
+           (bench.all_end - bench.all_begin) / tokens * 1e6, tokens / wall);
 }
 
-static void *run_client(void *arg) {
+static void *run_bench(void *arg) {
     (void)arg;
     bool is_chat = strcmp(bench.path, "/v1/completions") != 0;
     bool is_responses = strcmp(bench.path, "/v1/responses") == 0;
@@ -317,9 +357,8 @@ static void *run_client(void *arg) {
     struct addrinfo *address;
     CHECK(getaddrinfo("127.0.0.1", strrchr(bench.url, ':') + 1, &hints, &address) == 0,
           "no address in %s", bench.url);
-    drain(address, request);
+    report(run_all_clients(address, request));
     freeaddrinfo(address);
-    report();
     kill(getpid(), SIGTERM);
     return NULL;
 }
@@ -327,7 +366,7 @@ static void *run_client(void *arg) {
 static void on_ready(const char *url, void *user_data) {
     (void)user_data;
     snprintf(bench.url, sizeof bench.url, "%s", url);
-    CHECK(pthread_create(&bench.client, NULL, run_client, NULL) == 0, "no thread");
+    CHECK(pthread_create(&bench.client, NULL, run_bench, NULL) == 0, "no thread");
 }
 
 static void write_log(const char *line, size_t len, void *user_data) {
@@ -351,9 +390,9 @@ static uint32_t read_number(const char *text) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 2 || argc > 7) {
-        fprintf(stderr,
-                "usage: bench_server_loop MODEL [PATH [STREAMS [TOKENS [STEP_MS [MEMBERS]]]]]\n");
+    if (argc < 2 || argc > 8) {
+        fprintf(stderr, "usage: bench_server_loop MODEL [PATH [STREAMS [TOKENS [STEP_MS [MEMBERS "
+                        "[SENDERS]]]]]]\n");
         return 2;
     }
     bench.path = argc > 2 ? argv[2] : "/v1/completions";
@@ -361,6 +400,7 @@ int main(int argc, char **argv) {
     bench.num_tokens = argc > 4 ? read_number(argv[4]) : 64;
     bench.step_ms = argc > 5 ? read_number(argv[5]) : 0;
     bench.members = argc > 6 ? argv[6] : "";
+    bench.num_senders = argc > 7 ? read_number(argv[7]) : 0;
     CHECK(bench.num_streams && bench.num_tokens > 3, "no streams, or fewer than 4 tokens");
     raise_descriptors();
     struct nvllm_engine_options engine_options = NVLLM_ENGINE_OPTIONS_INIT;
@@ -379,6 +419,7 @@ int main(int argc, char **argv) {
                                            .tool_call_parser = "auto",
                                            .reasoning_parser = "auto",
                                            .connections_max = bench.num_streams + 16,
+                                           .num_senders = bench.num_senders,
                                            .body_bytes_max = 1 << 20,
                                            .bodies_bytes_max = 1 << 28,
                                            .outputs_max = 64,

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/os/clock.h"
+#include "base/os/cpu.h"
 #include "server/api/endpoints.h"
 #include "server/http/listen.h"
 #include "server/http/tls.h"
@@ -18,7 +19,12 @@
 #include "server/observe/engine_room.h"
 #include "server/route.h"
 
-enum { POOL_THREADS = 4 };
+enum {
+    POOL_THREADS = 4,
+    // The loop's thread is one of the senders. A machine of few cores has none to spare for others.
+    CORES_PER_SENDER = 4,
+    SENDERS_MAX = 4,
+};
 #define FLUSH_SECONDS 2.0 // for the last answers to be read
 #define ABORT_SECONDS 5.0 // for the engine to end what was aborted
 
@@ -201,6 +207,12 @@ static enum status make_loop(struct server *server, struct err *err) {
     return server->options.request_seconds > 0 ? make_deadline(server, err) : OK;
 }
 
+static uint32_t num_senders(const struct server_options *options) {
+    uint32_t count = (uint32_t)cpu_count() / CORES_PER_SENDER;
+    if (options->num_senders) return options->num_senders;
+    return count < 1 ? 1 : count < SENDERS_MAX ? count : SENDERS_MAX;
+}
+
 static enum status make_http(struct server *server, struct err *err) {
     const struct server_options *options = &server->options;
     size_t body_bytes = options->body_bytes_max, bodies_bytes = options->bodies_bytes_max;
@@ -208,7 +220,8 @@ static enum status make_http(struct server *server, struct err *err) {
                                        .body_bytes_max = body_bytes,
                                        .bodies_bytes_max =
                                            bodies_bytes > body_bytes ? bodies_bytes : body_bytes,
-                                       .ping_seconds = options->ping_seconds};
+                                       .ping_seconds = options->ping_seconds,
+                                       .num_senders = num_senders(options)};
     const struct http_handler handler = {.on_head = route_on_head,
                                          .on_request = route_on_request,
                                          .on_full = route_on_full,

@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "base/os/clock.h"
 #include "base/text/c_locale.h"
+#include "base/thread/thread_pool.h"
 #include "server/http/tls.h"
 
 enum http_state {
@@ -42,6 +43,7 @@ struct http_conn {
     void *data;
     enum http_state state;
     struct buf written; // since the loop woke
+    size_t num_sent; // of them, for on_send alone
     bool is_processing; // process is on the stack
     bool is_streaming, is_chunked;
     bool is_out_of_memory; // an append failed: the response is corrupt, so close the connection
@@ -65,6 +67,9 @@ struct http_server {
     struct event *sender; // sends what was written
     struct http_conn_list all, idle, dead;
     struct http_conn_list written; // those that have written
+    struct thread_pool *senders; // the loop's thread and others, which send for it
+    struct http_conn **sending; // [num_sending], at most connections_max: those of on_send
+    uint32_t num_sending;
     uint32_t num_connections, num_unanswered;
     size_t bodies_bytes;
     bool is_draining;
@@ -77,6 +82,8 @@ enum {
     ACCEPTS_AT_ONCE_MAX = 64,
     ACCEPT_PAUSE_MS = 100,
     WRITTEN_BYTES_KEPT = 16 << 10, // of a stream's buffer, for its next write
+    SHARED_SENDS_MIN = 64, // connections; for fewer, it does not pay to wake other threads
+    SENDS_AT_ONCE = 16, // by a thread, before it takes the next ones
 };
 
 // Reads what has come, request by request.
@@ -170,7 +177,10 @@ static void on_reap(evutil_socket_t fd, short what, void *arg) {
 /* Answers gather in conn->written. `sender` is activated with the first of their bytes, so it runs
  * behind all events that the loop woke for: one system call a connection and wake-up, however many
  * tokens came. It tries the socket at once, because nearly every one has room; libevent would ask
- * epoll first, and twice. What the kernel does not take is left to libevent, which waits for it. */
+ * epoll first, and twice. What the kernel does not take is left to libevent, which waits for it.
+ *
+ * These calls are nearly all that a streamed token costs. Where a step wrote to many connections,
+ * other threads make some of them, and the loop waits for all: nothing else changes meanwhile. */
 static void clear_written(struct http_conn *conn) {
     if (conn->written.len) TAILQ_REMOVE(&conn->server->written, conn, written_link);
     // A stream will write again.
@@ -229,7 +239,7 @@ size_t http_conn_num_unsent(const struct http_conn *conn) {
 }
 
 // How much the kernel takes now. A fault is libevent's to find when it writes the rest.
-static size_t send_now(struct http_conn *conn) {
+static size_t send_now(const struct http_conn *conn) {
     if (conn->server->tls || num_left(conn)) return 0;
     ssize_t sent = send(conn->fd, conn->written.data, conn->written.len, MSG_NOSIGNAL);
     return sent > 0 ? (size_t)sent : 0;
@@ -242,14 +252,27 @@ static void go_on(struct http_conn *conn) {
     if (conn->state == HTTP_IDLE) process(conn);
 }
 
-static void send_written(struct http_conn *conn) {
-    size_t sent = send_now(conn);
-    leave_rest(conn, conn->written.data + sent, conn->written.len - sent);
-    clear_written(conn);
-    if (conn->is_out_of_memory) {
-        close_conn(conn);
+// On any of the senders.
+static void send_some(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct http_server *server = arg;
+    uint32_t begin = item * SENDS_AT_ONCE, end = begin + SENDS_AT_ONCE;
+    for (uint32_t i = begin; i < end && i < server->num_sending; i++) {
+        server->sending[i]->num_sent = send_now(server->sending[i]);
+    }
+}
+
+static void send_all(struct http_server *server) {
+    struct http_conn *conn;
+    server->num_sending = 0;
+    TAILQ_FOREACH(conn, &server->written, written_link) {
+        server->sending[server->num_sending++] = conn;
+    }
+    uint32_t num_items = (server->num_sending + SENDS_AT_ONCE - 1) / SENDS_AT_ONCE;
+    if (server->num_sending >= SHARED_SENDS_MIN) {
+        thread_pool_for(server->senders, num_items, send_some, server);
     } else {
-        go_on(conn);
+        for (uint32_t i = 0; i < num_items; i++) send_some(server, i, 0);
     }
 }
 
@@ -257,8 +280,21 @@ static void on_send(evutil_socket_t fd, short what, void *arg) {
     (void)fd;
     (void)what;
     struct http_server *server = arg;
-    struct http_conn *conn;
-    while ((conn = TAILQ_FIRST(&server->written))) send_written(conn);
+    send_all(server);
+    for (uint32_t i = 0; i < server->num_sending; i++) {
+        struct http_conn *conn = server->sending[i];
+        leave_rest(conn, conn->written.data + conn->num_sent, conn->written.len - conn->num_sent);
+        clear_written(conn);
+    }
+    for (uint32_t i = 0; i < server->num_sending; i++) {
+        struct http_conn *conn = server->sending[i];
+        if (!conn->bev) continue; // one before it has closed it; it is freed later
+        if (conn->is_out_of_memory) {
+            close_conn(conn);
+        } else {
+            go_on(conn);
+        }
+    }
 }
 
 // ---- requests ----
@@ -588,6 +624,12 @@ static void fini_accepting(struct http_server *server) {
 
 // ---- the server ----
 
+static bool init_senders(struct http_server *server) {
+    const struct http_limits *limits = &server->limits;
+    server->sending = calloc(limits->connections_max, sizeof(struct http_conn *));
+    return server->sending && !thread_pool_create(&server->senders, limits->num_senders, NULL);
+}
+
 struct http_server *http_server_create(struct event_base *base, int fd, struct tls *tls,
                                        const struct http_limits *limits,
                                        const struct http_handler *handler) {
@@ -604,7 +646,8 @@ struct http_server *http_server_create(struct event_base *base, int fd, struct t
     server->reaper = event_new(base, -1, 0, on_reap, server);
     server->sender = event_new(base, -1, 0, on_send, server);
     server->fd = -1;
-    if (!server->reaper || !server->sender || !init_accepting(server, fd)) {
+    bool has_events = server->reaper && server->sender;
+    if (!has_events || !init_senders(server) || !init_accepting(server, fd)) {
         http_server_destroy(server);
         return NULL;
     }
@@ -638,6 +681,8 @@ void http_server_destroy(struct http_server *server) {
     fini_accepting(server);
     if (server->reaper) event_free(server->reaper);
     if (server->sender) event_free(server->sender);
+    thread_pool_destroy(server->senders);
+    free(server->sending);
     free(server);
 }
 

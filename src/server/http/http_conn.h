@@ -1,5 +1,6 @@
 /* Connections: a listening socket, its clients, their requests one by one, and the bounds on all of
- * them. Runs on the loop's thread alone and never blocks.
+ * them. Runs on the loop's thread and never blocks. Only system calls to send may be made by other
+ * threads, while the loop's thread makes some and waits for the others.
  *
  * Each connection has one deadline at a time: for the head, for the next bytes of the body, for the
  * next request. While a request is answered none runs, but a reader that takes nothing for
@@ -51,6 +52,7 @@ struct http_limits {
     size_t body_bytes_max;
     size_t bodies_bytes_max; // of all bodies together, without small ones
     double ping_seconds; // of silence in a stream
+    uint32_t num_senders; // threads that send together, the loop's among them
 };
 
 struct http_server;

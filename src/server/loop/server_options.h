@@ -27,6 +27,7 @@ struct server_options {
     const char *tool_call_parser;
     const char *reasoning_parser; // "auto", or "none": reasoning stays in the text
     uint32_t connections_max;
+    uint32_t num_senders; // threads that send what a step wrote; 0: as many as fit the machine
     size_t body_bytes_max;
     size_t bodies_bytes_max; // of all requests together; body_bytes_max at least
     bool refuses_unknown; // members of a request: 400; else they are named and ignored
