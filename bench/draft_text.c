@@ -3,23 +3,22 @@
  *
  *   nanovllm tokenize -m MODEL TEXT... | bench_draft_text PROMPT_TOKENS [STREAMS]
  *
- * Each line of the input has the token ids of a text, in any form of list. The first PROMPT_TOKENS
- * are the prompt. With `each` in place of it, a line's first number says how many.
+ * The lines are those of draft_lines.h.
  *
  * So many streams write the texts, with the drafts of `--drafts auto`. A stream that has ended one
  * takes the next. Printed are steps and drafts, and how many times as fast all this is as without
  * drafts, by the table of engine/draft/draft_costs.h. */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "draft_lines.h"
 #include "engine/draft/draft_index.h"
 #include "engine/draft/draft_pool.h"
 #include "engine/draft/drafter.h"
 
-enum { TOKENS_MAX = 1 << 16, TEXTS_MAX = 1 << 12, STREAMS_MAX = 64 };
+enum { STREAMS_MAX = 64 };
 
 static const struct kind {
     const char *name;
@@ -28,11 +27,6 @@ static const struct kind {
     {"0.6B, GPU", {.has_queue = true, .has_cheap_rows = true, .num_parameters = 600000000}},
     {"8B, GPU", {.has_queue = true, .has_cheap_rows = true, .num_parameters = 8000000000}},
     {"0.6B, CPU", {.has_cheap_rows = true, .num_parameters = 600000000}},
-};
-
-struct text {
-    int32_t *tokens; // [num_tokens]
-    uint32_t num_tokens, num_prompt;
 };
 
 // What writes a text.
@@ -58,45 +52,6 @@ struct run {
     uint32_t num_tokens, num_steps, num_drafted, num_right;
     double cost; // in steps of one stream
 };
-
-// False: the input has ended. Its last line may have no end. `buffer` has TOKENS_MAX tokens.
-static bool read_line(struct text *text, int32_t *buffer) {
-    uint32_t count = 0;
-    int c = getchar();
-    while (c != EOF && c != '\n') {
-        uint32_t token = 0;
-        if (!isdigit(c)) {
-            c = getchar();
-            continue;
-        }
-        for (; isdigit(c); c = getchar()) token = token * 10 + (uint32_t)(c - '0');
-        CHECK(count < TOKENS_MAX, "more than %d tokens", TOKENS_MAX);
-        buffer[count++] = (int32_t)token;
-    }
-    text->tokens = malloc((count + 1) * sizeof *buffer);
-    CHECK(text->tokens, "no memory");
-    memcpy(text->tokens, buffer, count * sizeof *buffer);
-    text->num_tokens = count;
-    return c != EOF || count;
-}
-
-// `prompt` is a number, or `each`.
-static uint32_t read_texts(struct text *texts, const char *prompt) {
-    static int32_t buffer[TOKENS_MAX];
-    bool is_each = strcmp(prompt, "each") == 0;
-    uint32_t count = 0;
-    for (struct text text = {0}; read_line(&text, buffer);) {
-        text.num_prompt = (uint32_t)strtoul(prompt, NULL, 10);
-        if (is_each && text.num_tokens) {
-            text.num_prompt = (uint32_t)text.tokens[0];
-            memmove(text.tokens, text.tokens + 1, --text.num_tokens * sizeof *text.tokens);
-        }
-        if (text.num_tokens <= text.num_prompt) continue;
-        CHECK(count < TEXTS_MAX, "more than %d texts", TEXTS_MAX);
-        texts[count++] = text;
-    }
-    return count;
-}
 
 static void next_text(struct run *run, struct stream *stream) {
     *stream = (struct stream){0};
@@ -204,7 +159,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: bench_draft_text PROMPT_TOKENS|each [STREAMS] < LINES\n");
         return 2;
     }
-    uint32_t num_texts = read_texts(texts, argv[1]);
+    uint32_t num_texts = draft_lines_read(texts, argv[1]);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         for (int k = 0; k < 2; k++) {
             runs[k] = (struct run){.kind = &kinds[i],
@@ -219,6 +174,6 @@ int main(int argc, char **argv) {
                kinds[i].name, run->num_tokens, run->num_steps, runs[0].num_steps, run->num_drafted,
                run->num_right, runs[0].cost / run->cost);
     }
-    for (uint32_t i = 0; i < num_texts; i++) free(texts[i].tokens);
+    draft_lines_free(texts, num_texts);
     return 0;
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Measures drafts where a model of any shape writes what it is told to.
 
+    bench/drafts.py lines STREAMS
     bench/drafts.py make CONFIG_FOLDER OUT_FOLDER
     bench/drafts.py run ROUNDS TEXTS PROGRAM MODEL_FOLDER [ARGUMENT...]
 
@@ -10,7 +11,9 @@ library of 5,000 characters, divided into words and signs, in which two names ar
 is kept is a token of its own, and each changed one another. The prompt is the file. So drafts are right in the kept
 parts and wrong where a part begins or ends.
 
-`run` lets it write, and prints the medians of some rounds, in each of which every value of --drafts has its turn:
+`lines` prints prompt and text once for each stream, for bench_draft_engine, which needs no such checkpoint.
+
+`run` lets the model write, and prints the medians of some rounds, in each of which every value of --drafts has its turn:
 tokens a second of all steps, and how many there were. TEXTS are some of these, with commas between:
 
 - edit: as above, greedy, one stream; edit8: 8 streams of it
@@ -48,6 +51,12 @@ def texts():
     for at, to, size in difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks():
         new[to : to + size] = old[at : at + size]
     return old, new
+
+
+def print_lines(streams):
+    old, new = texts()
+    for _ in range(streams):
+        print(len(old) + 1, *old, START, *new)
 
 
 def bf16(value):
@@ -139,7 +148,9 @@ def run(rounds, names, program, model, arguments):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 4 and sys.argv[1] == "make":
+    if len(sys.argv) == 3 and sys.argv[1] == "lines":
+        print_lines(int(sys.argv[2]))
+    elif len(sys.argv) == 4 and sys.argv[1] == "make":
         make(*sys.argv[2:])
     elif len(sys.argv) >= 6 and sys.argv[1] == "run":
         run(int(sys.argv[2]), *sys.argv[3:6], sys.argv[6:])
