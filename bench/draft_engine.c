@@ -3,12 +3,14 @@
  * the text has at that place: two functions are replaced when this program is linked (--wrap). So
  * drafts are right where the text goes on like them.
  *
- *   bench_draft_engine MODEL PROMPT_TOKENS STREAMS ROUNDS [OPTION=VALUE...] < LINES
+ *   bench_draft_engine MODEL ROUNDS [OPTION=VALUE...] STREAMS:FILE...
  *
- * The lines are those of draft_lines.h. The options are the engine's, as in C: load_format=dummy.
+ * The options are the engine's, as in C: load_format=dummy. Each file has lines as in
+ * draft_lines.h, with the number of the prompt's tokens in front. So many streams write its texts,
+ * each the next one when it has ended one.
  *
- * So many streams write the texts, each the next one when it has ended one. Each round does so
- * without drafts, then with --drafts auto, both from empty caches. */
+ * Each round runs all files in turn, without drafts and then with --drafts auto. No text is found
+ * in a prefix cache, and none of another turn is drafted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,32 +122,44 @@ static double run_round(void) {
     return (double)num_tokens / seconds;
 }
 
-static void measure(struct nvllm_engine *const *engines, uint32_t num_rounds) {
-    for (uint32_t round = 0; round < num_rounds; round++) {
-        double rates[WAYS];
-        for (int way = 0; way < WAYS; way++) {
-            struct nvllm_stats before = NVLLM_STATS_INIT, after = NVLLM_STATS_INIT;
-            snprintf(bench.salt, sizeof bench.salt, "%s %u", ways[way], round);
-            bench.engine = engines[way];
-            nvllm_engine_stats(bench.engine, &before);
-            rates[way] = run_round();
-            nvllm_engine_stats(bench.engine, &after);
-            printf("%-5s %9.1f tok/s, %.3f of off; %llu tokens in %llu steps; %llu drafted, "
-                   "%llu right\n",
-                   ways[way], rates[way], rates[way] / rates[0],
-                   (unsigned long long)(after.num_generated_tokens - before.num_generated_tokens),
-                   (unsigned long long)(after.num_steps - before.num_steps),
-                   (unsigned long long)(after.num_draft_tokens - before.num_draft_tokens),
-                   (unsigned long long)(after.num_accepted_tokens - before.num_accepted_tokens));
-            fflush(stdout);
-        }
+// Measures a round of the texts.
+static void measure(struct nvllm_engine *const *engines, const char *name) {
+    double rates[WAYS];
+    static uint32_t turn;
+    for (int way = 0; way < WAYS; way++) {
+        struct nvllm_stats before = NVLLM_STATS_INIT, after = NVLLM_STATS_INIT;
+        snprintf(bench.salt, sizeof bench.salt, "%u", turn++);
+        bench.engine = engines[way];
+        nvllm_engine_stats(bench.engine, &before);
+        rates[way] = run_round();
+        nvllm_engine_stats(bench.engine, &after);
+        printf("%s, %-4s %9.1f tok/s, %.3f of off; %llu tokens in %llu steps; %llu drafted, %llu "
+               "right\n",
+               name, ways[way], rates[way], rates[way] / rates[0],
+               (unsigned long long)(after.num_generated_tokens - before.num_generated_tokens),
+               (unsigned long long)(after.num_steps - before.num_steps),
+               (unsigned long long)(after.num_draft_tokens - before.num_draft_tokens),
+               (unsigned long long)(after.num_accepted_tokens - before.num_accepted_tokens));
+        fflush(stdout);
     }
+}
+
+static void measure_file(struct nvllm_engine *const *engines, const char *arg) {
+    char *path;
+    bench.num_streams = (uint32_t)strtoul(arg, &path, 10);
+    CHECK(bench.num_streams && *path == ':', "%s is no STREAMS:FILE", arg);
+    FILE *input = fopen(path + 1, "r");
+    CHECK(input, "cannot read %s", path + 1);
+    bench.num_texts = draft_lines_read(input, bench.texts, "each");
+    fclose(input);
+    CHECK(bench.num_texts, "%s has no texts", path + 1);
+    measure(engines, arg);
+    draft_lines_free(bench.texts, bench.num_texts);
 }
 
 static void set_option(struct nvllm_engine_options *options, char *pair) {
     struct nvllm_error error = {0};
     char *value = strchr(pair, '=');
-    CHECK(value, "%s is no OPTION=VALUE", pair);
     *value++ = '\0';
     CHECK(nvllm_engine_options_set(options, pair, value, &error) == NVLLM_OK, "%s", error.message);
 }
@@ -154,25 +168,23 @@ int main(int argc, char **argv) {
     struct nvllm_engine_options options = NVLLM_ENGINE_OPTIONS_INIT;
     struct nvllm_engine *engines[WAYS] = {NULL};
     struct nvllm_error error = {0};
-    if (argc < 5) {
-        fprintf(stderr, "usage: bench_draft_engine MODEL PROMPT_TOKENS|each STREAMS ROUNDS "
-                        "[OPTION=VALUE...] < LINES\n");
+    int first = 3;
+    options.skip_tokenizer_init = 1;
+    for (; first < argc && strchr(argv[first], '='); first++) set_option(&options, argv[first]);
+    if (first >= argc) {
+        fprintf(stderr, "usage: bench_draft_engine MODEL ROUNDS [OPTION=VALUE...] "
+                        "STREAMS:FILE...\n");
         return 2;
     }
-    bench.num_streams = (uint32_t)strtoul(argv[3], NULL, 10);
-    CHECK(bench.num_streams, "no streams");
-    bench.num_texts = draft_lines_read(bench.texts, argv[2]);
-    CHECK(bench.num_texts, "no texts");
     options.model = argv[1];
-    options.skip_tokenizer_init = 1;
-    for (int i = 5; i < argc; i++) set_option(&options, argv[i]);
     for (int way = 0; way < WAYS; way++) {
         options.drafts = ways[way];
         CHECK(nvllm_engine_create(&engines[way], &options, &error) == NVLLM_OK, "%s",
               error.message);
     }
-    measure(engines, (uint32_t)strtoul(argv[4], NULL, 10));
+    for (unsigned long round = strtoul(argv[2], NULL, 10); round; round--) {
+        for (int i = first; i < argc; i++) measure_file(engines, argv[i]);
+    }
     for (int way = 0; way < WAYS; way++) nvllm_engine_destroy(engines[way]);
-    draft_lines_free(bench.texts, bench.num_texts);
     return 0;
 }

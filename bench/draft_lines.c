@@ -2,23 +2,22 @@
 
 #include <ctype.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 
 // False: the input has ended. Its last line may have no end. `buffer` has TOKENS_MAX tokens.
-static bool read_line(struct text *text, int32_t *buffer) {
+static bool read_line(FILE *input, struct text *text, int32_t *buffer) {
     uint32_t count = 0;
-    int c = getchar();
+    int c = getc(input);
     while (c != EOF && c != '\n') {
         uint32_t token = 0;
         if (!isdigit(c)) {
-            c = getchar();
+            c = getc(input);
             continue;
         }
-        for (; isdigit(c); c = getchar()) token = token * 10 + (uint32_t)(c - '0');
+        for (; isdigit(c); c = getc(input)) token = token * 10 + (uint32_t)(c - '0');
         CHECK(count < TOKENS_MAX, "more than %d tokens", TOKENS_MAX);
         buffer[count++] = (int32_t)token;
     }
@@ -29,11 +28,11 @@ static bool read_line(struct text *text, int32_t *buffer) {
     return c != EOF || count;
 }
 
-uint32_t draft_lines_read(struct text *texts, const char *prompt) {
+uint32_t draft_lines_read(FILE *input, struct text *texts, const char *prompt) {
     static int32_t buffer[TOKENS_MAX];
     bool is_each = strcmp(prompt, "each") == 0;
     uint32_t count = 0;
-    for (struct text text = {0}; read_line(&text, buffer);) {
+    for (struct text text = {0}; read_line(input, &text, buffer);) {
         text.num_prompt = (uint32_t)strtoul(prompt, NULL, 10);
         if (is_each && text.num_tokens) {
             text.num_prompt = (uint32_t)text.tokens[0];

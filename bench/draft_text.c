@@ -159,7 +159,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: bench_draft_text PROMPT_TOKENS|each [STREAMS] < LINES\n");
         return 2;
     }
-    uint32_t num_texts = draft_lines_read(texts, argv[1]);
+    uint32_t num_texts = draft_lines_read(stdin, texts, argv[1]);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         for (int k = 0; k < 2; k++) {
             runs[k] = (struct run){.kind = &kinds[i],

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures drafts where a model of any shape writes what it is told to.
 
-    bench/drafts.py lines STREAMS
+    bench/drafts.py lines TEXT
     bench/drafts.py make CONFIG_FOLDER OUT_FOLDER
     bench/drafts.py run ROUNDS TEXTS PROGRAM MODEL_FOLDER [ARGUMENT...]
 
@@ -11,8 +11,6 @@ library of 5,000 characters, divided into words and signs, in which two names ar
 is kept is a token of its own, and each changed one another. The prompt is the file. So drafts are right in the kept
 parts and wrong where a part begins or ends.
 
-`lines` prints prompt and text once for each stream, for bench_draft_engine, which needs no such checkpoint.
-
 `run` lets the model write, and prints the medians of some rounds, in each of which every value of --drafts has its turn:
 tokens a second of all steps, and how many there were. TEXTS are some of these, with commas between:
 
@@ -21,6 +19,9 @@ tokens a second of all steps, and how many there were. TEXTS are some of these, 
 - two: tokens at random of the two likeliest, so that the text often seems to repeat itself; two8: 8 streams
 
 The arguments go to `nanovllm generate`.
+
+`lines` prints one of these texts for bench_draft_engine, which lets any model write it: a line for each stream. In this
+`random` a token is one of 100,000, and in this `two` each of 64 tokens has two that may follow it.
 """
 import difflib
 import json
@@ -53,10 +54,16 @@ def texts():
     return old, new
 
 
-def print_lines(streams):
+def print_lines(kind, streams):
     old, new = texts()
+    dice = random.Random(1)
+    follow = [[dice.randrange(64), dice.randrange(64)] for _ in range(64)]
     for _ in range(streams):
-        print(len(old) + 1, *old, START, *new)
+        answer = [7]
+        for _ in range(512):
+            answer.append(dice.randrange(100000) if kind == "random" else dice.choice(follow[answer[-1]]))
+        prompt, answer = ([*old, START], new) if kind == "edit" else ([7], answer[1:])
+        print(len(prompt), *prompt, *answer)
 
 
 def bf16(value):
@@ -117,9 +124,14 @@ def run_once(program, model, arguments, way, request):
         return json.loads(stats.read_text()), json.loads(results.read_text().splitlines()[0])
 
 
-def request_of(name, old, new):
+def split_name(name):
     kind, streams = re.fullmatch(r"(edit|random|two)(\d*)", name).groups()
-    request = {"ignore_eos": True, "seed": 1, "n": int(streams or 1)}
+    return kind, int(streams or 1)
+
+
+def request_of(name, old, new):
+    kind, streams = split_name(name)
+    request = {"ignore_eos": True, "seed": 1, "n": streams}
     if kind == "edit":
         return {**request, "prompt_token_ids": [*old, START], "temperature": 0, "max_tokens": len(new)}
     drawn = {"temperature": 2} if kind == "random" else {"temperature": 1, "top_k": 2}
@@ -149,7 +161,7 @@ def run(rounds, names, program, model, arguments):
 
 if __name__ == "__main__":
     if len(sys.argv) == 3 and sys.argv[1] == "lines":
-        print_lines(int(sys.argv[2]))
+        print_lines(*split_name(sys.argv[2]))
     elif len(sys.argv) == 4 and sys.argv[1] == "make":
         make(*sys.argv[2:])
     elif len(sys.argv) >= 6 and sys.argv[1] == "run":

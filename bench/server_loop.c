@@ -11,6 +11,9 @@
  * '"logprobs":true,"top_logprobs":2'. SENDERS is the number of threads that send (0: the server
  * chooses it).
  *
+ * With the URL of a running server in place of MODEL, http://127.0.0.1:PORT, this program is only
+ * the clients. The time is then that from the first request to the end of the last stream.
+ *
  * The time begins behind the second step and ends before the last, so no stream's head or end is
  * in it. The kernel's work for the writes is, and over loopback most of its work for the reader
  * too. The loop's time is that of its own thread. All threads' time has that of the clients, of the
@@ -337,8 +340,8 @@ static void report(uint64_t num_bytes) {
            (bench.all_end - bench.all_begin) / tokens * 1e6, tokens / wall);
 }
 
-static void *run_bench(void *arg) {
-    (void)arg;
+// Returns how many bytes came.
+static uint64_t run_streams(void) {
     bool is_chat = strcmp(bench.path, "/v1/completions") != 0;
     bool is_responses = strcmp(bench.path, "/v1/responses") == 0;
     const char *messages = "[{\"role\":\"user\",\"content\":\"Hello\"}]";
@@ -357,10 +360,25 @@ static void *run_bench(void *arg) {
     struct addrinfo *address;
     CHECK(getaddrinfo("127.0.0.1", strrchr(bench.url, ':') + 1, &hints, &address) == 0,
           "no address in %s", bench.url);
-    report(run_all_clients(address, request));
+    uint64_t num_bytes = run_all_clients(address, request);
     freeaddrinfo(address);
+    return num_bytes;
+}
+
+static void *run_bench(void *arg) {
+    (void)arg;
+    report(run_streams());
     kill(getpid(), SIGTERM);
     return NULL;
+}
+
+static void load_server(void) {
+    double begin = seconds(CLOCK_MONOTONIC);
+    uint64_t num_bytes = run_streams();
+    double wall = seconds(CLOCK_MONOTONIC) - begin;
+    double tokens = (double)bench.num_streams * bench.num_tokens;
+    printf("%s: %u streams, %u tokens each, %.0f bytes a token; %.0f tok/s\n", bench.path,
+           bench.num_streams, bench.num_tokens, (double)num_bytes / tokens, tokens / wall);
 }
 
 static void on_ready(const char *url, void *user_data) {
@@ -391,8 +409,9 @@ static uint32_t read_number(const char *text) {
 
 int main(int argc, char **argv) {
     if (argc < 2 || argc > 8) {
-        fprintf(stderr, "usage: bench_server_loop MODEL [PATH [STREAMS [TOKENS [STEP_MS [MEMBERS "
-                        "[SENDERS]]]]]]\n");
+        fprintf(stderr,
+                "usage: bench_server_loop MODEL|URL [PATH [STREAMS [TOKENS [STEP_MS [MEMBERS "
+                "[SENDERS]]]]]]\n");
         return 2;
     }
     bench.path = argc > 2 ? argv[2] : "/v1/completions";
@@ -403,6 +422,11 @@ int main(int argc, char **argv) {
     bench.num_senders = argc > 7 ? read_number(argv[7]) : 0;
     CHECK(bench.num_streams && bench.num_tokens > 3, "no streams, or fewer than 4 tokens");
     raise_descriptors();
+    if (strncmp(argv[1], "http://", 7) == 0) {
+        snprintf(bench.url, sizeof bench.url, "%s", argv[1]);
+        load_server();
+        return 0;
+    }
     struct nvllm_engine_options engine_options = NVLLM_ENGINE_OPTIONS_INIT;
     struct nvllm_error error = {0};
     struct nvllm_engine *engine = NULL;
