@@ -31,27 +31,32 @@ enum http_state {
     HTTP_LINGERING, // our side is closed; what still comes is dropped
 };
 
+// What each token of a stream needs stands first, in few cache lines: with many streams the caches
+// hold little else from step to step.
 struct http_conn {
-    TAILQ_ENTRY(http_conn) link; // in all, or in dead
-    TAILQ_ENTRY(http_conn) idle_link; // in HTTP_IDLE
-    TAILQ_ENTRY(http_conn) written_link; // in written
     struct http_server *server;
     struct bufferevent *bev; // NULL: dead
-    int fd; // bev's
-    struct event *timer;
-    struct http_reader *reader; // of the request; NULL in HTTP_IDLE and after the last one
     void *data;
+    int fd; // bev's
     enum http_state state;
-    struct buf written; // since the loop woke
-    size_t num_sent; // of them, for on_send alone
-    bool is_processing; // process is on the stack
     bool is_streaming, is_chunked;
     bool is_out_of_memory; // an append failed: the response is corrupt, so close the connection
+    bool has_left; // bytes to libevent, which it may not have sent yet
+    bool is_processing; // process is on the stack
     bool close_after; // the answer is the connection's last
-    double body_begin, last_write, idle_since; // clock_seconds
+    struct buf written; // since the loop woke
+    size_t num_sent; // of them, for on_send alone
+    TAILQ_ENTRY(http_conn) written_link; // in written
+    double last_write; // clock_seconds, as all times
     uint64_t body_bytes; // of the answer
-    size_t counted_bytes; // of the request's body, in the server's bodies_bytes
     size_t large_bytes; // of large writes that the reader may not have taken
+
+    TAILQ_ENTRY(http_conn) link; // in all, or in dead
+    TAILQ_ENTRY(http_conn) idle_link; // in HTTP_IDLE
+    struct event *timer;
+    struct http_reader *reader; // of the request; NULL in HTTP_IDLE and after the last one
+    double body_begin, idle_since;
+    size_t counted_bytes; // of the request's body, in the server's bodies_bytes
 };
 
 TAILQ_HEAD(http_conn_list, http_conn);
@@ -193,6 +198,7 @@ static void clear_written(struct http_conn *conn) {
 
 static void leave_rest(struct http_conn *conn, const void *bytes, size_t len) {
     if (!len) return;
+    conn->has_left = true;
     if (bufferevent_write(conn->bev, bytes, len)) conn->is_out_of_memory = true;
 }
 
@@ -230,16 +236,19 @@ static void write_format(struct http_conn *conn, const char *format, ...) {
 }
 
 // What libevent has to send; it comes before conn->written.
-static size_t num_left(const struct http_conn *conn) {
-    return evbuffer_get_length(bufferevent_get_output(conn->bev));
+static size_t num_left(struct http_conn *conn) {
+    if (!conn->has_left) return 0;
+    size_t len = evbuffer_get_length(bufferevent_get_output(conn->bev));
+    conn->has_left = len > 0;
+    return len;
 }
 
-size_t http_conn_num_unsent(const struct http_conn *conn) {
+size_t http_conn_num_unsent(struct http_conn *conn) {
     return conn->written.len + num_left(conn);
 }
 
 // How much the kernel takes now. A fault is libevent's to find when it writes the rest.
-static size_t send_now(const struct http_conn *conn) {
+static size_t send_now(struct http_conn *conn) {
     if (conn->server->tls || num_left(conn)) return 0;
     ssize_t sent = send(conn->fd, conn->written.data, conn->written.len, MSG_NOSIGNAL);
     return sent > 0 ? (size_t)sent : 0;

@@ -92,7 +92,7 @@ bool http_conn_stream_write(struct http_conn *conn, const void *bytes, size_t le
 void http_conn_stream_end(struct http_conn *conn);
 // The connection is closed at once, in the middle of an answer. on_gone is called.
 void http_conn_abort(struct http_conn *conn);
-size_t http_conn_num_unsent(const struct http_conn *conn); // bytes that the kernel has not taken
+size_t http_conn_num_unsent(struct http_conn *conn); // bytes that the kernel has not taken
 // Bytes sent of the answer so far, its head not counted.
 uint64_t http_conn_body_bytes(const struct http_conn *conn);
 
