@@ -1,5 +1,5 @@
-/* Texts for the programs that measure drafts. Each line of the input has the token ids of a text, in
- * any form of list. Its first tokens are the prompt. */
+/* Texts for the programs that measure drafts. Each line of the input has the token ids of a text,
+ * in any form of list. Its first tokens are the prompt. */
 #ifndef BENCH_DRAFT_LINES_H
 #define BENCH_DRAFT_LINES_H
 

@@ -420,6 +420,7 @@ int main(int argc, char **argv) {
     bench.step_ms = argc > 5 ? read_number(argv[5]) : 0;
     bench.members = argc > 6 ? argv[6] : "";
     bench.num_senders = argc > 7 ? read_number(argv[7]) : 0;
+    CHECK(bench.path && bench.members, "an argument is missing");
     CHECK(bench.num_streams && bench.num_tokens > 3, "no streams, or fewer than 4 tokens");
     raise_descriptors();
     if (strncmp(argv[1], "http://", 7) == 0) {
