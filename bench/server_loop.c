@@ -341,7 +341,7 @@ static void report(uint64_t num_bytes) {
 }
 
 // Returns how many bytes came.
-static uint64_t run_streams(void) {
+static uint64_t run_streams(const char *url) {
     bool is_chat = strcmp(bench.path, "/v1/completions") != 0;
     bool is_responses = strcmp(bench.path, "/v1/responses") == 0;
     const char *messages = "[{\"role\":\"user\",\"content\":\"Hello\"}]";
@@ -358,8 +358,8 @@ static uint64_t run_streams(void) {
              bench.path, strlen(body), body);
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
     struct addrinfo *address;
-    CHECK(getaddrinfo("127.0.0.1", strrchr(bench.url, ':') + 1, &hints, &address) == 0,
-          "no address in %s", bench.url);
+    CHECK(getaddrinfo("127.0.0.1", strrchr(url, ':') + 1, &hints, &address) == 0,
+          "no address in %s", url);
     uint64_t num_bytes = run_all_clients(address, request);
     freeaddrinfo(address);
     return num_bytes;
@@ -367,14 +367,14 @@ static uint64_t run_streams(void) {
 
 static void *run_bench(void *arg) {
     (void)arg;
-    report(run_streams());
+    report(run_streams(bench.url));
     kill(getpid(), SIGTERM);
     return NULL;
 }
 
-static void load_server(void) {
+static void load_server(const char *url) {
     double begin = seconds(CLOCK_MONOTONIC);
-    uint64_t num_bytes = run_streams();
+    uint64_t num_bytes = run_streams(url);
     double wall = seconds(CLOCK_MONOTONIC) - begin;
     double tokens = (double)bench.num_streams * bench.num_tokens;
     printf("%s: %u streams, %u tokens each, %.0f bytes a token; %.0f tok/s\n", bench.path,
@@ -420,12 +420,10 @@ int main(int argc, char **argv) {
     bench.step_ms = argc > 5 ? read_number(argv[5]) : 0;
     bench.members = argc > 6 ? argv[6] : "";
     bench.num_senders = argc > 7 ? read_number(argv[7]) : 0;
-    CHECK(bench.path && bench.members, "an argument is missing");
     CHECK(bench.num_streams && bench.num_tokens > 3, "no streams, or fewer than 4 tokens");
     raise_descriptors();
     if (strncmp(argv[1], "http://", 7) == 0) {
-        snprintf(bench.url, sizeof bench.url, "%s", argv[1]);
-        load_server();
+        load_server(argv[1]);
         return 0;
     }
     struct nvllm_engine_options engine_options = NVLLM_ENGINE_OPTIONS_INIT;
