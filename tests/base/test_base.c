@@ -11,6 +11,7 @@
 #include "base/os/clock.h"
 #include "base/os/file.h"
 #include "base/os/map.h"
+#include "base/os/pages.h"
 #include "base/text/buf.h"
 #include "base/thread/interrupt.h"
 #include "base/thread/thread_start.h"
@@ -417,6 +418,24 @@ static void test_threads_take_no_signals(void **state) {
     assert_int_equal(sigismember(&after, SIGINT), 0);
 }
 
+static void test_pages_begin_at_a_huge_page(void **state) {
+    (void)state;
+    const size_t sizes[] = {(size_t)sysconf(_SC_PAGESIZE), 2 << 20, (4 << 20) + (64 << 10)};
+    char *memory[3];
+    for (size_t i = 0; i < 3; i++) {
+        memory[i] = pages_map(sizes[i]);
+        assert_non_null(memory[i]);
+        assert_int_equal((uintptr_t)memory[i] % (2 << 20), 0);
+        pages_populate(memory[i], sizes[i]);
+        assert_int_equal(memory[i][0], 0);
+        assert_int_equal(memory[i][sizes[i] - 1], 0);
+        memset(memory[i], 1, sizes[i]);
+    }
+    for (size_t i = 0; i < 3; i++) pages_unmap(memory[i], sizes[i]);
+    assert_null(pages_map(SIZE_MAX / 2));
+    pages_unmap(NULL, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_err_writes_the_sentence),
@@ -436,6 +455,7 @@ int main(void) {
         cmocka_unit_test(test_presence_of_files),
         cmocka_unit_test(test_times_in_the_systems_form),
         cmocka_unit_test(test_threads_take_no_signals),
+        cmocka_unit_test(test_pages_begin_at_a_huge_page),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

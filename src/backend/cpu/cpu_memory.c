@@ -3,14 +3,13 @@
 #include <linux/mempolicy.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/os/cpu.h"
+#include "base/os/pages.h"
 
 enum {
-    HUGE_PAGE = 2 << 20,
     BIG = 1 << 20,
     ALIGNMENT = 64,
     NODE_BITS = 65, // the kernel takes one for itself
@@ -28,19 +27,10 @@ static void *with_header(void *base, size_t mapped_bytes) {
     return (char *)base + ALIGNMENT;
 }
 
-// The mapping starts at a multiple of the huge page. Otherwise the kernel could not use huge pages
-// for its first and last parts.
 static void *map_big(size_t bytes, uint64_t nodes) {
-    size_t reserved = bytes + HUGE_PAGE;
-    char *start = mmap(NULL, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (start == MAP_FAILED) return NULL;
-    size_t before = (HUGE_PAGE - ((uintptr_t)start & (HUGE_PAGE - 1))) & (HUGE_PAGE - 1);
-    char *base = start + before;
-    if (before) munmap(start, before);
-    if (reserved - before > bytes) munmap(base + bytes, reserved - before - bytes);
-    // Where the system refuses one of these: slower, not wrong.
-    madvise(base, bytes, MADV_HUGEPAGE);
-    if (nodes) syscall(SYS_mbind, base, bytes, MPOL_INTERLEAVE, &nodes, NODE_BITS, 0);
+    void *base = pages_map(bytes);
+    // Where the system refuses: slower, not wrong.
+    if (base && nodes) syscall(SYS_mbind, base, bytes, MPOL_INTERLEAVE, &nodes, NODE_BITS, 0);
     return base;
 }
 
@@ -69,7 +59,7 @@ void cpu_memory_free(void *memory) {
     struct header header;
     memcpy(&header, (char *)memory - ALIGNMENT, sizeof header);
     if (header.mapped_bytes) {
-        munmap(header.base, header.mapped_bytes);
+        pages_unmap(header.base, header.mapped_bytes);
     } else {
         free(header.base);
     }

@@ -4,6 +4,26 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { HUGE_PAGE = 2 << 20 };
+
+// The mapping starts at a multiple of the huge page. Otherwise the kernel could not use huge pages
+// for its first and last parts.
+void *pages_map(size_t bytes) {
+    size_t reserved = bytes + HUGE_PAGE;
+    char *start = mmap(NULL, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) return NULL;
+    size_t before = (HUGE_PAGE - ((uintptr_t)start & (HUGE_PAGE - 1))) & (HUGE_PAGE - 1);
+    char *base = start + before;
+    if (before) munmap(start, before);
+    if (reserved - before > bytes) munmap(base + bytes, reserved - before - bytes);
+    madvise(base, bytes, MADV_HUGEPAGE); // where the system refuses: slower, not wrong
+    return base;
+}
+
+void pages_unmap(void *memory, size_t bytes) {
+    if (memory) munmap(memory, bytes);
+}
+
 void pages_populate(void *memory, size_t bytes) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t start = ((uintptr_t)memory + page - 1) / page * page;

@@ -3,6 +3,7 @@
 #include "backend/cuda/staging.h"
 
 #include <cuda_runtime_api.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,20 +59,33 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     return cudaSuccess;
 }
 
-cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags) {
-    (void)flags;
-    *out = malloc(bytes);
-    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
-}
+// The pinned memory. Only it may be copied from.
+static char *pinned;
+static size_t pinned_bytes;
+static bool is_refused; // as where a process may pin no more memory
 
-cudaError_t cudaFreeHost(void *p) {
-    free(p);
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags) {
+    (void)flags;
+    if (is_refused) return cudaErrorMemoryAllocation;
+    pinned = p;
+    pinned_bytes = bytes;
     return cudaSuccess;
 }
+
+cudaError_t cudaHostUnregister(void *p) {
+    if (p != pinned) return cudaErrorInvalidValue;
+    pinned = NULL;
+    return cudaSuccess;
+}
+
+static atomic_uint num_copies;
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream) {
     (void)kind, (void)stream;
+    const char *begin = from;
+    if (begin < pinned || begin + bytes > pinned + pinned_bytes) return cudaErrorInvalidValue;
+    num_copies++;
     memcpy(to, from, bytes);
     return cudaSuccess;
 }
@@ -109,6 +123,7 @@ static int setup(void **state) {
 static int teardown(void **state) {
     struct source *source = *state;
     cuda_staging_destroy(source->staging);
+    if (pinned) return -1;
     free(source->bytes);
     return unlink(source->path);
 }
@@ -153,6 +168,39 @@ static void test_every_type_and_stride(void **state) {
     }
     file_close(&file);
     free(dev);
+}
+
+// A matrix of 1 MiB is copied by both threads, one of a few rows by one, and so is a bias.
+static void test_parts_of_small_matrices(void **state) {
+    const struct source *source = *state;
+    const uint32_t sizes[][3] = {{512, 1024, 2}, {1024, 1024, 2}, {16, 1024, 1}, {1, 4096, 1}};
+    struct err err = {0};
+    char *dev = malloc(2 << 20);
+    assert_non_null(dev);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const struct matrix_slice slice = {.source = {.data = source->bytes},
+                                           .dtype = DTYPE_BF16,
+                                           .rows = sizes[i][0],
+                                           .cols = sizes[i][1],
+                                           .row_stride = sizes[i][1]};
+        num_copies = 0;
+        if (cuda_staging_copy(source->staging, dev, &slice, &err)) fail_msg("%s", err.message);
+        assert_int_equal(num_copies, sizes[i][2]);
+        assert_memory_equal(dev, source->bytes, (size_t)sizes[i][0] * sizes[i][1] * 2);
+    }
+    free(dev);
+}
+
+static void test_memory_that_cannot_be_pinned(void **state) {
+    (void)state;
+    char *before = pinned;
+    struct cuda_staging *staging = NULL;
+    struct err err = {0};
+    is_refused = true;
+    assert_int_equal(cuda_staging_create(&staging, 2, &err), ERR_DEVICE);
+    is_refused = false;
+    assert_null(staging);
+    assert_ptr_equal(pinned, before);
 }
 
 // Element [r][c] of the whole matrix is 2 r - c; row BROKEN of it cannot be read.
@@ -218,6 +266,8 @@ static void test_shorter_file_is_an_error(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_type_and_stride),
+        cmocka_unit_test(test_parts_of_small_matrices),
+        cmocka_unit_test(test_memory_that_cannot_be_pinned),
         cmocka_unit_test(test_a_format_that_is_decoded),
         cmocka_unit_test(test_shorter_file_is_an_error),
     };
