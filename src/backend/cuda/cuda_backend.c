@@ -8,6 +8,7 @@
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/linear/e4m3_run.h"
 #include "backend/cuda/linear/gemm.h"
+#include "backend/cuda/linear/gemm_library.h"
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/linear/packed_load.h"
 #include "backend/cuda/ranks/collective.h"
@@ -507,13 +508,19 @@ static void *find_in_driver(const char *name) {
     return address;
 }
 
+static enum status count_devices(int *count, struct err *err) {
+    enum status status = OK;
+    CU(cudaGetDeviceCount(count));
+fail:
+    return status;
+}
+
 static enum status find_device(struct cuda_backend *cuda, const struct backend_options *options,
-                               char *name, size_t name_size, struct err *err) {
+                               int count, char *name, size_t name_size, struct err *err) {
     enum status status = OK;
     struct cudaDeviceProp properties;
-    int code_major = 0, count = 0;
+    int code_major = 0;
     uint32_t gpu;
-    CU(cudaGetDeviceCount(&count));
     CHECK(gpu_choice_parse(&cuda->gpus, "cuda", options->device), "%s", options->device);
     cuda->rank_on_host = options->rank_on_host;
     status = gpu_choice_of_rank(&cuda->gpus, cuda->rank_on_host, (uint32_t)count, &gpu, err);
@@ -548,7 +555,13 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
     if (!cuda) return err_nomem(err, "CUDA backend");
     char name[256] = "";
-    enum status status = find_device(cuda, options, name, sizeof name, err);
+    int count = 0;
+    enum status status = count_devices(&count, err);
+    if (status) goto fail;
+    struct gemm_library_load library;
+    gemm_library_begin(&library); // while the driver makes its context
+    status = find_device(cuda, options, count, name, sizeof name, err);
+    gemm_library_wait(&library);
     if (status) goto fail;
     cuda->base = (struct backend){
         .ops = &cuda_ops,

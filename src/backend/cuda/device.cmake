@@ -42,6 +42,7 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/linear/gemm_contest.c
       backend/cuda/linear/gemm_e4m3.c
       backend/cuda/linear/gemm_library.c
+      backend/cuda/linear/gemm_preload.c
       backend/cuda/linear/gemm_product.c
       backend/cuda/linear/gemm_trial.c
       backend/cuda/linear/batch_sm90.cu

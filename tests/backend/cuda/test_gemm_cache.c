@@ -55,6 +55,11 @@ static void test_ways_come_back(void **state) {
     assert_int_equal(way.split, 4);
     const struct gemm_key plain = {.rows = 64, .out = 6144, .in = 1024};
     assert_false(gemm_cache_get(cache, &plain, &way));
+    struct gemm_key key;
+    assert_true(gemm_cache_at(cache, 1, &key, &way));
+    assert_memory_equal(&key, &second, sizeof key);
+    assert_int_equal(way.kind, KERNEL_BATCH);
+    assert_false(gemm_cache_at(cache, 2, &key, &way));
     gemm_cache_close(cache);
     temp_folder_remove(&folder);
 }

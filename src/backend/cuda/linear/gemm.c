@@ -16,9 +16,14 @@ static struct gemm_key key_of(const struct cuda_linear_task *task) {
     };
 }
 
+void cuda_gemm_expect(struct cuda_gemm *g, uint32_t out, uint32_t in) {
+    gemm_preload_shape(&g->preload, g, out, in);
+}
+
 bool cuda_gemm_run(struct cuda_gemm *g, const struct cuda_linear_task *task, cudaStream_t stream) {
     const struct gemm_key key = key_of(task);
     struct gemm_way way;
+    gemm_preload_finish(&g->preload);
     if (!gemm_cache_get(g->cache, &key, &way)) {
         bool is_timed = false;
         if (!gemm_choose(g, task, stream, &way, &is_timed)) return false;
@@ -33,10 +38,12 @@ bool cuda_gemm_run(struct cuda_gemm *g, const struct cuda_linear_task *task, cud
 }
 
 void cuda_gemm_write_timings(struct cuda_gemm *g) {
+    gemm_preload_finish(&g->preload);
     gemm_cache_write(g->cache);
 }
 
 void cuda_gemm_read_timings(struct cuda_gemm *g) {
+    gemm_preload_finish(&g->preload);
     gemm_cache_read(g->cache);
 }
 
@@ -73,6 +80,7 @@ fail:
 
 void cuda_gemm_destroy(struct cuda_gemm *g) {
     if (!g) return;
+    gemm_preload_stop(&g->preload);
     gemm_cache_close(g->cache);
     if (g->start) cudaEventDestroy(g->start);
     if (g->stop) cudaEventDestroy(g->stop);

@@ -39,6 +39,14 @@ bool gemm_cache_get(const struct gemm_cache *cache, const struct gemm_key *key,
     return true;
 }
 
+bool gemm_cache_at(const struct gemm_cache *cache, uint32_t index, struct gemm_key *key,
+                   struct gemm_way *way) {
+    if (index >= cache->num_entries) return false;
+    *key = cache->entries[index].key;
+    *way = cache->entries[index].way;
+    return true;
+}
+
 void gemm_cache_put(struct gemm_cache *cache, const struct gemm_key *key,
                     const struct gemm_way *way) {
     struct gemm_way known;

@@ -43,6 +43,9 @@ void gemm_cache_read(struct gemm_cache *cache);
 
 bool gemm_cache_get(const struct gemm_cache *cache, const struct gemm_key *key,
                     struct gemm_way *way);
+// Entry number `index`, in the order in which they came. False: there are no more.
+bool gemm_cache_at(const struct gemm_cache *cache, uint32_t index, struct gemm_key *key,
+                   struct gemm_way *way);
 // Does nothing if the key is already known or the cache is full.
 void gemm_cache_put(struct gemm_cache *cache, const struct gemm_key *key,
                     const struct gemm_way *way);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/thread/thread_start.h"
 
 // The file name has the major version whose types this was compiled with.
 #define STRING_OF_(x) #x
@@ -29,13 +30,33 @@ static enum status find(struct gemm_library *library, const struct symbol *symbo
     return OK;
 }
 
-enum status gemm_library_open(struct gemm_library *library, struct err *err) {
+// It stays loaded: bench and chat make a second backend, and loading takes a while.
+static void *load_library(void) {
     static const char *const paths[] = {LIBRARY, "/usr/local/cuda/lib64/" LIBRARY};
-    *library = (struct gemm_library){0};
-    for (size_t i = 0; i < ARRAY_LEN(paths) && !library->handle; i++) {
-        // It stays loaded: bench and chat make a second backend, and loading takes a while.
-        library->handle = dlopen(paths[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    void *handle = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(paths) && !handle; i++) {
+        handle = dlopen(paths[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     }
+    return handle;
+}
+
+static void *load_and_close(void *arg) {
+    void *handle = load_library();
+    if (handle) dlclose(handle);
+    return arg;
+}
+
+void gemm_library_begin(struct gemm_library_load *load) {
+    load->is_started = thread_start(&load->thread, NULL, load_and_close, NULL) == 0;
+}
+
+void gemm_library_wait(struct gemm_library_load *load) {
+    if (load->is_started) pthread_join(load->thread, NULL);
+    load->is_started = false;
+}
+
+enum status gemm_library_open(struct gemm_library *library, struct err *err) {
+    *library = (struct gemm_library){.handle = load_library()};
     if (!library->handle) {
         return err_set(err, ERR_UNSUPPORTED,
                        "device cuda needs " LIBRARY " (cuBLAS), which is neither in the library "

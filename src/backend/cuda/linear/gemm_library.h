@@ -3,6 +3,8 @@
 #define BACKEND_CUDA_LINEAR_GEMM_LIBRARY_H
 
 #include <cublasLt.h>
+#include <pthread.h>
+#include <stdbool.h>
 
 #include "base/err.h"
 
@@ -32,6 +34,14 @@ struct gemm_library {
                                 cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
                                 cublasLtMatmulHeuristicResult_t[], int *);
 };
+
+// Loads the library on a thread of its own, which takes 50 ms. It stays loaded.
+struct gemm_library_load {
+    pthread_t thread;
+    bool is_started;
+};
+void gemm_library_begin(struct gemm_library_load *load);
+void gemm_library_wait(struct gemm_library_load *load);
 
 // ERR_UNSUPPORTED if the library or a function is missing; the message names it.
 MUST_USE enum status gemm_library_open(struct gemm_library *library, struct err *err);

@@ -5,6 +5,7 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/linear/gemm_cache.h"
 #include "backend/cuda/linear/gemm_library.h"
+#include "backend/cuda/linear/gemm_preload.h"
 
 struct cuda_gemm {
     struct gemm_library library;
@@ -13,6 +14,7 @@ struct cuda_gemm {
     void *workspace; // dev [GEMM_WORKSPACE_BYTES]
     cudaEvent_t start, stop;
     struct gemm_cache *cache;
+    struct gemm_preload *preload; // NULL: none, or it has ended
     uint32_t num_timed; // number of shapes timed
 };
 

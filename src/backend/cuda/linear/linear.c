@@ -36,6 +36,7 @@ enum status cuda_linear_create(struct backend *backend, const struct linear_spec
     if (!linear) return err_nomem(err, "linear");
     linear->in = spec->parts[0].cols;
     for (uint32_t i = 0; i < spec->num_parts; i++) linear->out += spec->parts[i].rows;
+    cuda_gemm_expect(cuda->gemm, linear->out, linear->in);
     linear->format = cuda_packed_kept(spec->format, linear->out, linear->in);
     bool is_packed = weight_format_is_packed(linear->format);
     if (linear->in % 8) {
