@@ -1,4 +1,4 @@
-/* Reads tokenizer.json on a thread of its own, beside the weights. */
+/* Reads tokenizer.json on a thread of its own, beside the weights and the warm-up. */
 #ifndef ENGINE_TOKENIZER_LOAD_H
 #define ENGINE_TOKENIZER_LOAD_H
 
