@@ -10,6 +10,7 @@
 #include "checkpoint/quantized/compressed_config.h"
 
 enum { BLOCK_MAX = 1 << 16, PATTERN_MAX = 1024 };
+enum { KIND_FP8, KIND_NVFP4, NUM_KINDS }; // groups of ModelOpt's "MIXED_PRECISION"
 
 // Formats of others that are no "quantization_config" of transformers.
 static enum status check_other_keys(const json_t *root, const char *what, struct err *err) {
@@ -130,7 +131,6 @@ static enum status read_fp8(struct quantization_config *out, const json_t *objec
     out->method = QUANTIZED_FP8;
     out->bits = 8;
     out->rounds_inputs = true;
-    out->has_kv_scales = jread_get(object, "kv_cache_scheme") != NULL;
     enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
     if (!status) status = quantization_config_want(object, "fmt", formats, 2, NULL, what, err);
     if (!status) status = quantization_config_want(object, "scale_fmt", scales, 2, NULL, what, err);
@@ -326,13 +326,27 @@ static enum status read_awq(struct quantization_config *out, const json_t *objec
                   : quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
 }
 
-// "config_groups" repeat what "quant_algo" says.
+// Of several kinds, each module's tensors say which one it has.
+static enum status read_modelopt_kinds(struct quantization_config *out, struct err *err) {
+    out->groups = calloc(NUM_KINDS, sizeof *out->groups);
+    if (!out->groups) return err_nomem(err, "quantized_layers");
+    out->num_groups = NUM_KINDS;
+    out->is_by_tensors = true;
+    out->groups[KIND_FP8] = (struct quantization_config){
+        .method = QUANTIZED_FP8, .bits = 8, .rounds_inputs = true, .is_symmetric = true};
+    out->groups[KIND_NVFP4] =
+        (struct quantization_config){.method = QUANTIZED_NVFP4, .bits = 4, .is_symmetric = true};
+    return OK;
+}
+
+// "config_groups" and "quantized_layers" repeat what "quant_algo" and the tensors say.
 static enum status read_modelopt(struct quantization_config *out, const json_t *object,
                                  const char *what, struct err *err) {
     static const char *const known[] = {"quant_method",    "quant_algo", "config_groups",
                                         "ignore",          "producer",   "kv_cache_scheme",
-                                        "exclude_modules", "group_size", "kv_cache_quant_algo"};
-    static const char *const algos[] = {"FP8", "NVFP4"};
+                                        "exclude_modules", "group_size", "kv_cache_quant_algo",
+                                        "quantized_layers"};
+    static const char *const algos[] = {"FP8", "NVFP4", "W4A16_NVFP4", "MIXED_PRECISION"};
     size_t algo = ARRAY_LEN(algos);
     enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
     if (!status) {
@@ -347,9 +361,8 @@ static enum status read_modelopt(struct quantization_config *out, const json_t *
     out->bits = algo == 0 ? 8 : 4;
     out->rounds_inputs = out->method == QUANTIZED_FP8;
     out->is_symmetric = true;
-    out->has_kv_scales =
-        jread_get(object, "kv_cache_scheme") || jread_get(object, "kv_cache_quant_algo");
-    status = quantization_config_skip_list(out, object, "ignore", what, err);
+    if (algo == 3) status = read_modelopt_kinds(out, err);
+    if (!status) status = quantization_config_skip_list(out, object, "ignore", what, err);
     return status ? status
                   : quantization_config_skip_list(out, object, "exclude_modules", what, err);
 }
@@ -397,6 +410,12 @@ enum status quantization_config_read(struct quantization_config *out, const json
     status = read_method(out, object, what, err);
     if (status) quantization_config_fini(out);
     return status;
+}
+
+const struct quantization_config *quantization_config_kind(const struct quantization_config *config,
+                                                           bool is_fp8) {
+    if (!config->is_by_tensors) return config;
+    return &config->groups[is_fp8 ? KIND_FP8 : KIND_NVFP4];
 }
 
 void quantization_config_fini(struct quantization_config *config) {
@@ -463,7 +482,7 @@ enum status quantization_config_of(const struct quantization_config **out,
     if (quantization_config_skips(config, own_name)) return OK;
     enum status status = find_target(&kind, &group, &config->skip_patterns, module, own_name, err);
     if (status || kind != TARGET_NONE) return status;
-    if (!config->groups) {
+    if (!config->groups || config->is_by_tensors) {
         *out = config;
         return OK;
     }

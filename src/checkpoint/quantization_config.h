@@ -40,7 +40,6 @@ struct quantization_config {
     bool is_symmetric; // the zero of all codes is the middle one
     bool is_zero_less_one; // gptq, first version
     bool rounds_inputs; // of 8-bit floats: inputs of linears are rounded to them
-    bool has_kv_scales; // the checkpoint has scales of keys and values, which are not needed
     char **skipped; // [num_skipped] modules whose weights are not quantized
     uint32_t num_skipped;
     struct module_targets skip_patterns; // more of them
@@ -49,6 +48,7 @@ struct quantization_config {
     struct quantization_config *groups; // [num_groups]; NULL: all modules are stored alike
     uint32_t num_groups;
     struct module_targets targets;
+    bool is_by_tensors; // a module's group is the one of its tensors, quantization_config_kind
 };
 
 // Reads root's "quantization_config". None: all zero. After an error it is all zero too.
@@ -65,5 +65,9 @@ MUST_USE enum status quantization_config_of(const struct quantization_config **o
                                             const struct quantization_config *config,
                                             const char *module, const char *own_name,
                                             struct err *err);
+// Of a configuration that quantization_config_of gave: itself, or the group of the module's tensors.
+// is_fp8: the weight is of that type.
+const struct quantization_config *quantization_config_kind(const struct quantization_config *config,
+                                                           bool is_fp8);
 
 #endif

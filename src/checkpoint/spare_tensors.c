@@ -31,10 +31,8 @@ enum status spare_tensor_check(bool *is_spare, const struct tensor *tensor,
     static const char *const kv_scales[] = {".q_scale", ".k_scale", ".v_scale",
                                             ".k_proj.output_scale", ".v_proj.output_scale"};
     *is_spare = has_ending(tensor->name, tables, ARRAY_LEN(tables));
-    if (config->has_kv_scales && has_ending(tensor->name, kv_scales, ARRAY_LEN(kv_scales))) {
-        *is_spare = true;
-    }
-    bool is_bias = config->method != QUANTIZED_NOT && tensor->rank == 1 &&
-                   file_name_ends(tensor->name, ".bias");
+    if (config->method == QUANTIZED_NOT) return OK;
+    if (has_ending(tensor->name, kv_scales, ARRAY_LEN(kv_scales))) *is_spare = true;
+    bool is_bias = tensor->rank == 1 && file_name_ends(tensor->name, ".bias");
     return is_bias ? check_zeros(is_spare, tensor, err) : OK;
 }

@@ -3,6 +3,9 @@
  *
  *   X.rotary_emb.inv_freq   tables that old versions of transformers saved; they follow from
  *                           config.json
+ *
+ * and of quantized checkpoints
+ *
  *   X.k_scale, ...          scales of keys and values, which the KV cache does not need
  *   X.bias, all zeros       AutoGPTQ gave one to every linear that it quantized */
 #ifndef CHECKPOINT_SPARE_TENSORS_H

@@ -323,7 +323,10 @@ static enum status find_module(const struct quantization_config **config,
     enum status status =
         quantization_config_of(config, &weights->quantization, module, own_name, err);
     bool has_scales = out->parts[PART_WEIGHT_SCALE_INV] || out->parts[PART_WEIGHT_SCALE];
-    if (status || !*config || (*config)->method != QUANTIZED_FP8 || has_scales) return status;
+    if (status || !*config) return status;
+    const struct tensor *codes = out->parts[PART_WEIGHT];
+    *config = quantization_config_kind(*config, codes && codes->dtype == DTYPE_F8_E4M3);
+    if ((*config)->method != QUANTIZED_FP8 || has_scales) return status;
     struct expert_place place;
     const struct entry *of_all = find_scales_of_all(weights, module, &place);
     if (!of_all) return OK;

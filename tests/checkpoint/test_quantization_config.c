@@ -102,7 +102,6 @@ static void test_modelopt(void **state) {
                 "[\"lm_head\"], \"producer\": {\"name\": \"modelopt\"}, \"kv_cache_scheme\": "
                 "{\"num_bits\": 8}}");
     assert_int_equal(c.method, QUANTIZED_NVFP4);
-    assert_true(c.has_kv_scales);
     assert_true(quantization_config_skips(&c, "lm_head"));
     quantization_config_fini(&c);
     c = read_ok("{\"quant_method\": \"mxfp4\", \"modules_to_not_convert\": "
@@ -120,6 +119,19 @@ static void test_modelopt(void **state) {
     refused(ERR_UNSUPPORTED, "{\"quant_method\": \"modelopt\", \"quant_algo\": \"W4A8_AWQ\"}",
             "W4A8_AWQ");
     refused(ERR_FORMAT, "{\"quant_method\": \"modelopt\"}", "\"quant_algo\"");
+    c = read_ok(
+        "{\"quant_method\": \"modelopt\", \"quant_algo\": \"W4A16_NVFP4\", \"group_size\": 16}");
+    assert_int_equal(c.method, QUANTIZED_NVFP4);
+    // Each module's tensors say which of the two it is.
+    c = read_ok("{\"quant_method\": \"modelopt\", \"quant_algo\": \"MIXED_PRECISION\", \"ignore\": "
+                "[\"mtp*\"], \"quantized_layers\": {\"a\": {\"quant_algo\": \"FP8\"}}}");
+    const struct quantization_config *found = NULL;
+    assert_int_equal(quantization_config_of(&found, &c, "b", "b", NULL), OK);
+    assert_int_equal(quantization_config_kind(found, true)->method, QUANTIZED_FP8);
+    assert_int_equal(quantization_config_kind(found, false)->method, QUANTIZED_NVFP4);
+    assert_int_equal(quantization_config_of(&found, &c, "mtp.b", "mtp.b", NULL), OK);
+    assert_null(found);
+    quantization_config_fini(&c);
 }
 
 #define COMPRESSED(format, weights)                                                                \
@@ -310,29 +322,27 @@ static void test_keys_of_other_versions(void **state) {
     static const struct {
         const char *text;
         enum quantization_method method;
-        bool has_kv_scales;
     } cases[] = {
         {"{\"quant_method\": \"fp8\", \"activation_scheme\": \"static\", \"ignored_layers\": [], "
          "\"kv_cache_scheme\": \"static\"}",
-         QUANTIZED_FP8, true},
+         QUANTIZED_FP8},
         {"{\"quant_method\": \"gptq\", \"bits\": 4, \"method\": \"gptq\", \"format\": \"gptq\", "
          "\"act_group_aware\": true, \"hyb_act\": false, \"offload_to_disk\": true}",
-         QUANTIZED_GPTQ, false},
+         QUANTIZED_GPTQ},
         {"{\"quant_method\": \"awq\", \"bits\": 4, \"method\": \"awq\", \"format\": \"gemm\", "
          "\"checkpoint_format\": \"gemm\", \"pack_dtype\": \"int32\", \"desc_act\": false, "
          "\"lm_head\": false}",
-         QUANTIZED_AWQ, false},
+         QUANTIZED_AWQ},
         {"{\"quant_method\": \"compressed-tensors\", \"format\": \"naive-quantized\", "
          "\"quantization_status\": \"frozen\", \"sparsity_config\": {\"format\": \"dense\"}, "
          "\"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": "
          "8, "
          "\"type\": \"float\", \"strategy\": \"tensor\"}}}}",
-         QUANTIZED_FP8, false},
+         QUANTIZED_FP8},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct quantization_config c = read_ok(cases[i].text);
         assert_int_equal(c.method, cases[i].method);
-        assert_int_equal(c.has_kv_scales, cases[i].has_kv_scales);
         quantization_config_fini(&c);
     }
     struct quantization_config c =

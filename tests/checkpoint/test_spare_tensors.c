@@ -8,8 +8,8 @@ enum { BYTES = 10000 }; // over two reads of a bias
 static char zeros[BYTES], one[BYTES];
 
 static bool is_spare(const char *name, uint32_t rank, const char *bytes,
-                     enum quantization_method method, bool has_kv_scales) {
-    const struct quantization_config config = {.method = method, .has_kv_scales = has_kv_scales};
+                     enum quantization_method method) {
+    const struct quantization_config config = {.method = method};
     const struct tensor tensor = {.name = name,
                                   .path = "file",
                                   .dtype = DTYPE_F16,
@@ -27,21 +27,21 @@ static bool is_spare(const char *name, uint32_t rank, const char *bytes,
 static void test_biases_of_zeros(void **state) {
     (void)state;
     one[BYTES - 1] = 0x3c;
-    assert_true(is_spare("a.bias", 1, zeros, QUANTIZED_GPTQ, false));
-    assert_true(is_spare("a.bias", 1, zeros, QUANTIZED_AWQ, false));
-    assert_false(is_spare("a.bias", 1, one, QUANTIZED_GPTQ, false));
-    assert_false(is_spare("a.bias", 1, zeros, QUANTIZED_NOT, false));
-    assert_false(is_spare("a.bias", 2, zeros, QUANTIZED_GPTQ, false));
-    assert_false(is_spare("a.weight", 1, zeros, QUANTIZED_GPTQ, false));
+    assert_true(is_spare("a.bias", 1, zeros, QUANTIZED_GPTQ));
+    assert_true(is_spare("a.bias", 1, zeros, QUANTIZED_AWQ));
+    assert_false(is_spare("a.bias", 1, one, QUANTIZED_GPTQ));
+    assert_false(is_spare("a.bias", 1, zeros, QUANTIZED_NOT));
+    assert_false(is_spare("a.bias", 2, zeros, QUANTIZED_GPTQ));
+    assert_false(is_spare("a.weight", 1, zeros, QUANTIZED_GPTQ));
 }
 
 static void test_tables_and_scales(void **state) {
     (void)state;
-    assert_true(is_spare("m.rotary_emb.inv_freq", 1, one, QUANTIZED_NOT, false));
-    assert_false(is_spare("inv_freq", 1, one, QUANTIZED_NOT, false));
-    assert_true(is_spare("m.self_attn.k_scale", 1, one, QUANTIZED_NOT, true));
-    assert_true(is_spare("m.v_proj.output_scale", 1, one, QUANTIZED_FP8, true));
-    assert_false(is_spare("m.self_attn.k_scale", 1, one, QUANTIZED_FP8, false));
+    assert_true(is_spare("m.rotary_emb.inv_freq", 1, one, QUANTIZED_NOT));
+    assert_false(is_spare("inv_freq", 1, one, QUANTIZED_NOT));
+    assert_true(is_spare("m.self_attn.k_scale", 1, one, QUANTIZED_FP8));
+    assert_true(is_spare("m.v_proj.output_scale", 1, one, QUANTIZED_NVFP4));
+    assert_false(is_spare("m.self_attn.k_scale", 1, one, QUANTIZED_NOT));
 }
 
 int main(void) {

@@ -250,7 +250,6 @@ enum status compressed_config_read(struct quantization_config *out, const json_t
         status = quantization_config_want(object, "format", formats, ARRAY_LEN(formats), &format,
                                           what, err);
     }
-    out->has_kv_scales = jread_get(object, "kv_cache_scheme") != NULL;
     if (!status) status = read_groups(out, object, format, what, err);
     return status ? status : quantization_config_skip_list(out, object, "ignore", what, err);
 }
