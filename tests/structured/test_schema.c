@@ -147,6 +147,8 @@ static void objects(void **state) {
          "{'a':1,'b':2,'c':3}|{'b':2,'c':3,'d':4}", "{'a':1,'b':2}|{'b':2,'c':3,'c':4}"},
         {"{'type':'object','minProperties':2,'propertyNames':{'pattern':'^[ab]$'}}",
          "{'a':1,'b':2}|{'b':1,'a':2}", "{'a':1}|{'a':1,'a':2}|{'b':1,'c':2}"},
+        {"{'type':'object','minProperties':2,'propertyNames':{'pattern':'^x-'}}",
+         "{'x-':1,'x-a':2}", "{'x-a':1}|{'x-a':1,'x-a':2}|{'x-a':1,'y-b':2}"},
         {"{'type':'object','properties':{'a':true,'b':true},'dependentRequired':{'a':['b']}}",
          "{}|{'b':1}|{'a':1,'b':1}", "{'a':1}|{'a':1,'x':1}"},
         {"{'type':'object','properties':{'a':true},'dependencies':{'a':{'properties':{'b':"

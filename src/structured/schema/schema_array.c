@@ -352,20 +352,31 @@ static void add_value(struct schema_reader *reader, struct plenty *plenty, const
     plenty->is_enough |= plenty->num_values == plenty->count;
 }
 
-// Looks for texts that differ in their length or their first character.
+static bool has_both(struct schema_reader *reader, uint32_t a, uint32_t b) {
+    bool nothing = true;
+    if (schema_failed(reader)) return false;
+    uint32_t both = expr_and(reader->exprs, a, b);
+    return expr_is_nothing(reader->exprs, both, &nothing, NULL) == OK && !nothing;
+}
+
+// Looks for texts that differ in their length, and then for those that differ in their length or
+// their first character.
 bool schema_has_many_texts(struct schema_reader *reader, uint32_t expr, size_t count) {
     enum { LENGTHS = 64 };
     static const char firsts[] = "1234567890abcdefghijklm-";
     struct exprs *exprs = reader->exprs;
     uint32_t any = expr_any_char(exprs);
     size_t found = 0;
+    for (uint32_t len = 0; len <= LENGTHS && found < count; len++) {
+        found += has_both(reader, expr, expr_repeat(exprs, any, len, len));
+    }
+    if (found >= count) return true;
+    found = 0;
     for (uint32_t len = 0; len < LENGTHS && found < count && !schema_failed(reader); len++) {
         uint32_t rest = expr_repeat(exprs, any, len, len);
+        if (!has_both(reader, expr, expr_concat(exprs, any, rest))) continue;
         for (const char *c = firsts; *c && found < count; c++) {
-            bool nothing = true;
-            uint32_t texts = expr_concat(exprs, expr_literal(exprs, c, 1), rest);
-            if (expr_is_nothing(exprs, expr_and(exprs, expr, texts), &nothing, NULL)) return false;
-            found += !nothing;
+            found += has_both(reader, expr, expr_concat(exprs, expr_literal(exprs, c, 1), rest));
         }
     }
     return found >= count;
