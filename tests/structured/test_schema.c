@@ -52,6 +52,7 @@ static void numbers(void **state) {
          "2|6|10|102"},
         {"{'type':'number','multipleOf':0.25}", "0|0.25|1.5|2.750|-3", "0.3|1.26|0.251"},
         {"{'type':'number','multipleOf':3}", "0|3|9.0|-12", "1|3.5|10.0"},
+        {"{'type':'number','multipleOf':1e-9}", "0|1|-3.000000001|0.5", "0.0000000001"},
         {"{'type':'integer','minimum':10,'multipleOf':5}", "10|15|100", "5|0|12"},
         {"{'type':'integer','not':{'multipleOf':3}}", "1|2|10", "0|3|12"},
         {"{'type':'number','not':{'type':'integer'}}", "0.5|-1.25", "1|1.0|1.00000000000000000001"},

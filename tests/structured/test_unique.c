@@ -78,6 +78,15 @@ static void equal_values(void **state) {
          "[1,\"1\",\"2\"]", true},
         {"{'properties':{'a':{'uniqueItems':true},'b':true}}", "{\"a\":[1,2],\"b\":[1,1]}", true},
         {"{'properties':{'a':{'uniqueItems':true},'b':true}}", "{\"a\":[1,1]}", false},
+        // So many items are known to exist: of several lengths, or with other keys or ends.
+        {"{'uniqueItems':true,'minItems':2,'items':{'type':'object'}}", "[{},{\"a\":1}]", true},
+        {"{'uniqueItems':true,'minItems':2,'items':{'type':'object'}}", "[{}]", false},
+        {"{'uniqueItems':true,'minItems':3,'items':{'items':{'enum':[1]},'type':'array'}}",
+         "[[1,1],[],[1]]", true},
+        {"{'uniqueItems':true,'minItems':3,'items':{'items':{'enum':[1]},'type':'array'}}",
+         "[[1],[],[1]]", false},
+        {"{'uniqueItems':true,'minItems':2,'items':{'type':'string','pattern':'^#[0-9]$'}}",
+         "[\"#1\",\"#2\"]", true},
         // So many keys differ.
         {"{'minProperties':2}", "{\"a\":1,\"b\":1}", true},
         {"{'minProperties':2}", "{\"a\":1,\"a\":2}", false},
@@ -110,7 +119,7 @@ static void equal_values(void **state) {
 static bool repeats(const json_t *value) {
     size_t i, j;
     json_t *a, *b;
-    if (json_is_object(value)) return json_object_size(value) < 3;
+    if (json_is_object(value)) return json_object_size(value) < 3; // of which minProperties counts
     if (!json_is_array(value)) return false;
     json_array_foreach(value, i, a) {
         json_array_foreach(value, j, b) {
@@ -178,6 +187,11 @@ static void random_answers(void **state) {
         "{'type':'array','uniqueItems':true,'items':{'type':'object','maxProperties':2,"
         "'additionalProperties':{'type':'array','uniqueItems':true,'items':{'enum':['a',1]}}}}",
         "{'type':'object','minProperties':3,'additionalProperties':{'type':'boolean'}}",
+        "{'type':'array','uniqueItems':true,'minItems':3,'items':{'type':'array','minItems':1,"
+        "'items':{'enum':[1]}}}",
+        "{'type':'array','uniqueItems':true,'minItems':3,'items':{'type':'object','maxProperties':"
+        "1,"
+        "'additionalProperties':{'enum':[1]}}}",
         "{'type':'object','minProperties':3,'maxProperties':4,'patternProperties':{"
         "'^[akl]$':{'enum':[1]}},'additionalProperties':false}",
         "{'type':'object','properties':{'k':{'enum':[1]}},'minProperties':3,'propertyNames':{"

@@ -421,7 +421,11 @@ uint32_t schema_object_item(struct schema_reader *reader, const struct schema_ob
 uint32_t schema_item_node(struct schema_reader *reader, const struct schema_array *array,
                           size_t index);
 uint32_t schema_array_item(struct schema_reader *reader, const struct schema_array *array);
-// Whether the expression surely has so many texts.
+
+// ---- numbers of values (schema_plenty.c) ----
+
+// Whether the expression surely has so many texts, and the node so many values that differ.
 bool schema_has_many_texts(struct schema_reader *reader, uint32_t expr, size_t count);
+bool schema_node_has_many(struct schema_reader *reader, uint32_t node, size_t count);
 
 #endif

@@ -287,6 +287,7 @@ struct multiple {
     bool is_integer; // texts have no fraction
     uint32_t
         *memo; // [DIGITS_MAX + 1][divisor], by digits that may follow and remainder; 0: unknown
+    uint32_t *decimals; // the same by digits that count behind the point, [num_decimals + 1]
 };
 
 static uint32_t zero_fraction(const struct multiple *m) {
@@ -296,17 +297,21 @@ static uint32_t zero_fraction(const struct multiple *m) {
 
 // The digits behind the point; `left` of them count.
 static uint32_t decimals(const struct multiple *m, uint32_t remainder, uint32_t left, bool first) {
+    uint32_t *known = &m->decimals[left * m->divisor + remainder], all = EXPR_NOTHING;
+    if (!first && *known) return *known - 1;
     uint32_t power = 1 % m->divisor;
     for (uint32_t i = 0; i < left; i++) power = power * 10 % m->divisor;
     bool may_end = remainder * power % m->divisor == 0;
     if (!left) return may_end ? zeros(m->exprs, 0) : EXPR_NOTHING;
-    uint32_t all = EXPR_NOTHING;
     for (uint32_t digit = 0; digit < 10; digit++) {
         uint32_t rest = decimals(m, (remainder * 10 + digit) % m->divisor, left - 1, false);
         char c = (char)('0' + digit);
         all = expr_alt(m->exprs, all, join(m->exprs, digit_range(m->exprs, c, c), rest));
     }
-    return may_end && !first ? expr_optional(m->exprs, all) : all;
+    if (first) return all; // at least one digit
+    if (may_end) all = expr_optional(m->exprs, all);
+    *known = all + 1;
+    return all;
 }
 
 // What may follow the last digit of a whole part with this remainder.
@@ -350,6 +355,10 @@ static uint32_t multiple_magnitude(struct schema_reader *reader, struct multiple
     }
     *is_exact = rest == 1;
     size_t memo_bytes = (DIGITS_MAX + 1) * m->divisor * sizeof *m->memo;
+    size_t decimals_bytes = (m->num_decimals + 1) * m->divisor * sizeof *m->decimals;
+    m->decimals = schema_alloc(reader, decimals_bytes);
+    if (!m->decimals) return EXPR_NOTHING;
+    memset(m->decimals, 0, decimals_bytes);
     uint32_t zero = join(exprs, digit_range(exprs, '0', '0'), zero_fraction(m));
     if (m->num_decimals) {
         zero = join(exprs, digit_range(exprs, '0', '0'), end_of_whole(m, 0));
