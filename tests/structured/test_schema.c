@@ -74,7 +74,6 @@ static void strings(void **state) {
          "''|'a'|'/a'|'a/'|'a/b'|'../b/c'", "'/'|'a///b'|'.'|'A'|'a/b.'"},
         {"{'type':'string','pattern':'^(^a|b|c$)+$'}", "'a'|'ab'|'bbc'|'abbc'|'c'|'ac'",
          "''|'ba'|'aa'|'cb'|'cc'"},
-        {"{'type':'string','pattern':'(^a|,a){2}'}", "'a,a'|',a,a'|'x,a,a,a'", "'aa'|'a'|',a a'"},
         {"{'type':'string','pattern':'^(?=.*[0-9])(?=.*[a-z]).{3,}$'}", "'ab1'|'1xx'",
          "'abc'|'a1'"},
         {"{'type':'string','pattern':'\\\\bcat\\\\b'}", "'cat'|'a cat!'", "'cats'|'concat'"},
@@ -387,7 +386,8 @@ static void refused(void **state) {
         {"{'pattern':'^((?!a).)*b$'}", ERR_UNSUPPORTED,
          "#: pattern '^((?!a).)*b$' cannot be enforced: a repeated assertion in an expression"},
         {"{'pattern':'(?<=a)b'}", ERR_UNSUPPORTED,
-         "#: pattern '(?<=a)b' cannot be enforced: lookbehind in an expression"},
+         "#: pattern '(?<=a)b' cannot be enforced: lookbehind further than the parts before it in "
+         "an expression"},
         {"{'pattern':'a('}", ERR_FORMAT,
          "#: pattern 'a(' is not an expression of ECMA-262: a '(' without its ')' at byte 2 of an "
          "expression"},

@@ -213,6 +213,20 @@ static void guarded_repetitions(void **state) {
          "''|'a'|'ba'|'bb'|'abb'|'abcbc'|'x'"},
         {"{'type':'string','pattern':'^((?=[ab]+c).)*$'}", "''", "'ab'|'abc'|'c'"},
         {"{'type':'string','pattern':'^x((?!a).)+$'}", "'xb'|'xxb'", "'x'|'xa'|'xba'"},
+        {"{'type':'string','pattern':'(^a|,a){2}'}", "'a,a'|',a,a'|'x,a,a,a'", "'aa'|'a'|',a a'"},
+    };
+    schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
+}
+
+static void lookbehind(void **state) {
+    (void)state;
+    static const struct schema_row rows[] = {
+        {"{'type':'string','pattern':'^(?!-)[a-z-]{1,3}(?<!-)$'}", "'a'|'a-b'|'abc'",
+         "''|'-a'|'a-'|'-'|'ab-'|'abcd'"},
+        {"{'type':'string','pattern':'^a*b?(?<=aa|b)(?<!aab)c'}", "'bc'|'aac'|'abcx'|'aaac'",
+         "'c'|'ac'|'aabc'|'aaabc'"},
+        {"{'type':'string','pattern':'[ab]{2}(?<!aa)$'}", "'ab'|'aab'|'xbb'|'aba'", "'aa'|'baa'"},
+        {"{'type':'string','pattern':'^(?<!x)a(?<=a)$'}", "'a'", "'xa'|''"},
     };
     schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
 }
@@ -389,6 +403,7 @@ int main(void) {
         cmocka_unit_test(negated_types),
         cmocka_unit_test(pointers),
         cmocka_unit_test(guarded_repetitions),
+        cmocka_unit_test(lookbehind),
         cmocka_unit_test(options_with_own_keys),
         cmocka_unit_test(closed_and_open),
         cmocka_unit_test(the_easiest_is_in_the_middle),

@@ -7,8 +7,10 @@
  * that is not enough, as for a part in a group, the expression is refused. In a repetition only the
  * first round can go through ^ and only the last one through $.
  *
+ * Lookbehind intersects the texts of the parts before it, and is refused where it may reach further.
+ *
  * \d, \w and \s have ECMA-262's meaning. What means different things in different languages (\A,
- * \Z, (?i)) is refused, and so are lookbehind and backward references. */
+ * \Z, (?i)) is refused, and so are backward references. */
 #include <string.h>
 
 #include "structured/schema/schema_pattern.h"
@@ -148,6 +150,53 @@ static uint32_t match_before_edge(struct pattern *pattern, const struct pattern_
     return expr_alt(exprs, all, match_word_edge(pattern, before, wants_edge, rest));
 }
 
+static bool is_behind(const struct pattern_node *node) {
+    return node->kind == PATTERN_BEHIND || node->kind == PATTERN_NOT_BEHIND;
+}
+
+// The fewest or the most characters of a text of the node, which has no assertion.
+static size_t text_len(const struct pattern_node *node, bool most) {
+    enum { LEN_MAX = 1 << 20 };
+    size_t len = node->kind == PATTERN_SET, count = most ? node->max : node->min;
+    bool is_first = true;
+    for (const struct pattern_node *at = node->child; at; at = at->next, is_first = false) {
+        size_t one = text_len(at, most);
+        bool is_better = most ? one > len : one < len;
+        if (node->kind == PATTERN_REPEAT) one *= count < LEN_MAX ? count : LEN_MAX;
+        if (node->kind != PATTERN_CHOICE) {
+            len += one;
+        } else if (is_first || is_better) {
+            len = one;
+        }
+    }
+    return len < LEN_MAX ? len : LEN_MAX;
+}
+
+// The parts [first, behind) of a sequence, which have no assertion, then lookbehinds up to `end`,
+// then `rest`.
+static uint32_t match_before_behind(struct pattern *pattern, const struct pattern_node **parts,
+                                    size_t first, size_t behind, size_t end, unsigned before,
+                                    uint32_t rest) {
+    struct exprs *exprs = pattern->exprs;
+    uint32_t begin = EXPR_EPSILON;
+    size_t least = 0;
+    for (size_t i = behind; i-- > first;) {
+        begin = expr_concat(exprs, plain(pattern, parts[i]), begin);
+        least += text_len(parts[i], false);
+    }
+    for (size_t i = behind; i < end; i++) {
+        const struct pattern_node *body = parts[i]->child;
+        if (has_assertion(body)) return refuse(pattern, "an assertion in lookbehind");
+        if (before != BEFORE_START && text_len(body, true) > least) {
+            return refuse(pattern, "lookbehind further than the parts before it");
+        }
+        uint32_t ends = expr_concat(exprs, pattern->any_text, plain(pattern, body));
+        bool is_negated = parts[i]->kind == PATTERN_NOT_BEHIND;
+        begin = is_negated ? expr_minus(exprs, begin, ends) : expr_and(exprs, begin, ends);
+    }
+    return expr_concat(exprs, begin, rest);
+}
+
 static uint32_t match_sequence(struct pattern *pattern, const struct pattern_node *node,
                                unsigned before, uint32_t rest) {
     size_t len;
@@ -157,12 +206,21 @@ static uint32_t match_sequence(struct pattern *pattern, const struct pattern_nod
         if (!pattern->status) pattern->status = err_nomem(pattern->err, "expression");
         return EXPR_NOTHING;
     }
+    if (len && list[0]->kind == PATTERN_START && !(before & BEFORE_START)) return EXPR_NOTHING;
     for (size_t i = 0; i < len; i++) {
         befores[i] = before;
         before = last_of(list[i], before);
     }
     while (len-- > 0) {
         size_t first = len;
+        if (is_behind(list[len])) {
+            size_t behind = len;
+            while (behind > 0 && is_behind(list[behind - 1])) behind--;
+            for (first = behind; first > 0 && !has_assertion(list[first - 1]);) first--;
+            rest = match_before_behind(pattern, list, first, behind, len + 1, befores[first], rest);
+            len = first;
+            continue;
+        }
         while (is_word_edge(list[len]) && first > 0 && !has_assertion(list[first - 1])) first--;
         if (first == len) {
             rest = match(pattern, list[len], befores[len], rest);
@@ -297,6 +355,9 @@ static uint32_t match(struct pattern *pattern, const struct pattern_node *node, 
         return expr_and(exprs, rest, match(pattern, node->child, before, pattern->any_text));
     case PATTERN_NOT_AHEAD:
         return expr_minus(exprs, rest, match(pattern, node->child, before, pattern->any_text));
+    case PATTERN_BEHIND:
+    case PATTERN_NOT_BEHIND:
+        return refuse(pattern, "a repeated lookbehind"); // others are for match_sequence
     }
     return EXPR_NOTHING;
 }

@@ -18,6 +18,8 @@ enum pattern_kind {
     PATTERN_NO_WORD_EDGE,
     PATTERN_AHEAD, // the child matches what follows
     PATTERN_NOT_AHEAD,
+    PATTERN_BEHIND, // the child matches what is before
+    PATTERN_NOT_BEHIND,
 };
 
 struct pattern_node {

@@ -359,7 +359,8 @@ static struct pattern_node *parse_group(struct pattern *pattern) {
     } else if (at(pattern, "?:")) {
         pattern->p += 2;
     } else if (at(pattern, "?<=") || at(pattern, "?<!")) {
-        return refuse(pattern, "lookbehind");
+        look = node_make(pattern, at(pattern, "?<=") ? PATTERN_BEHIND : PATTERN_NOT_BEHIND);
+        pattern->p += 3;
     } else if (at(pattern, "?<")) {
         const char *end = memchr(pattern->p, '>', (size_t)(pattern->end - pattern->p));
         if (!end) return wrong(pattern, "a group's name without its end");
