@@ -252,7 +252,8 @@ static void test_unsupported_architecture_is_named_b14(void **state) {
     free(text);
     struct nvllm_engine_options options = bundled();
     options.model = folder.path;
-    expect_error(&options, NVLLM_ERR_UNSUPPORTED, "GPT2LMHeadModel is not supported, want one of these");
+    expect_error(&options, NVLLM_ERR_UNSUPPORTED,
+                 "GPT2LMHeadModel is not supported, want one of these");
     temp_folder_remove(&folder);
 }
 
