@@ -54,8 +54,9 @@ enum status model_folder_check(const char *path, struct err *err) {
 bool model_folder_find(const char *folder, const char *suffix, char *name, size_t size) {
     bool found = false;
     DIR *dir = opendir(folder);
-    for (struct dirent *item; !found && dir && (item = readdir(dir));) {
+    for (struct dirent *item; dir && (item = readdir(dir));) {
         if (!file_name_ends(item->d_name, suffix)) continue;
+        if (found && strcmp(item->d_name, name) > 0) continue; // of a model's parts the first
         snprintf(name, size, "%s", item->d_name);
         found = true;
     }

@@ -20,8 +20,8 @@ bool model_folder_is_other_format(const char *name);
 // in another format or a LoRA adapter (ERR_UNSUPPORTED), or the Hugging Face cache's folders
 // (ERR_IO). OK: none of them.
 MUST_USE enum status model_folder_explain(const char *folder, const char *wanted, struct err *err);
-// Copies the name of a file in `folder` that ends in `suffix`. False: there is none, or no such
-// folder.
+// Copies the name of a file in `folder` that ends in `suffix`, of several the first by name. False:
+// there is none, or no such folder.
 bool model_folder_find(const char *folder, const char *suffix, char *name, size_t size);
 // The snapshot in a model's folder of the Hugging Face cache: that of refs/main, else the only one.
 // False: there is none with a config.json, or there are several.

@@ -73,6 +73,11 @@ static void test_a_folder_without_a_model_is_explained(void **state) {
     assert_int_equal(model_folder_explain(folder.path, "config.json", &err), ERR_UNSUPPORTED);
     assert_non_null(
         strstr(err.message, "has no config.json; it has m.Q4_K_M.gguf, which is llama"));
+    static const char *const parts[] = {"a-00002-of-00003.gguf", "a-00001-of-00003.gguf",
+                                        "a-00003-of-00003.gguf"};
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) temp_folder_write_text(&folder, parts[i], "");
+    assert_int_equal(model_folder_explain(folder.path, "config.json", &err), ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "it has a-00001-of-00003.gguf")); // the one to give
     temp_folder_remove(&folder);
 }
 
