@@ -163,26 +163,32 @@ static enum status read_bits(struct quantization_config *out, const json_t *obje
 // Keys of AWQ and GPTQ that say how the weights were made or which program ran them. Their values
 // do not change what the numbers mean.
 #define INFORMATION                                                                                \
-    "act_group_aware", "autoround_version", "backend", "batch_size", "block_name_to_quantize",     \
+    "act_bits", "act_data_type", "act_dynamic", "act_group_aware", "act_group_size", "act_sym",    \
+        "amp", "autoround_version", "backend", "batch_size", "block_name_to_quantize",             \
         "cache_block_outputs", "damp_auto_increment", "damp_percent", "dataset",                   \
         "disable_exllama", "do_fuse", "enable_minmax_tuning", "enable_norm_bias_tuning",           \
-        "enable_quanted_input", "exllama_config", "fuse_max_seq_len", "hyb_act", "iters",          \
-        "low_cpu_mem_usage", "low_gpu_mem_usage", "lr", "max_input_length", "meta", "minmax_lr",   \
-        "model_file_base_name", "model_name_or_path", "model_seqlen",                              \
-        "module_name_preceding_first_block", "mse", "nsamples", "offload_to_disk", "pad_token_id", \
-        "provider", "quant_block_list", "seqlen", "static_groups", "tokenizer", "true_sequential", \
-        "use_cuda_fp16", "use_exllama", "supported_types"
+        "enable_quanted_input", "exllama_config", "fuse_max_seq_len", "gradient_accumulate_steps", \
+        "hyb_act", "iters", "low_cpu_mem_usage", "low_gpu_mem_usage", "lr", "max_input_length",    \
+        "meta", "minmax_lr", "model_file_base_name", "model_free", "model_name_or_path",           \
+        "model_seqlen", "module_name_preceding_first_block", "mse", "nsamples", "offload_to_disk", \
+        "pad_token_id", "provider", "quant_block_list", "scale_dtype", "seqlen",                   \
+        "static_attention_dtype", "static_attention_granularity", "static_groups",                 \
+        "static_kv_dtype", "static_kv_granularity", "supported_types", "to_quant_block_names",     \
+        "tokenizer", "true_sequential", "use_cuda_fp16", "use_exllama"
 
-// Other sizes for the modules that a key of "dynamic" matches.
+// Other sizes for the modules that a key of `list` matches.
 static enum status read_override(struct quantization_config *out, const json_t *object,
-                                 const char *what, struct err *err) {
-    static const char *const known[] = {INFORMATION, "bits", "group_size", "desc_act", "sym"};
+                                 const char *list, const char *what, struct err *err) {
+    static const char *const known[] = {INFORMATION, "bits", "group_size",
+                                        "desc_act",  "sym",  "data_type"};
+    static const char *const types[] = {"int"};
     if (!json_is_object(object)) {
         return err_set(err, ERR_FORMAT,
-                       "%s: \"dynamic\" of \"quantization_config\" has %s, want objects", what,
+                       "%s: \"%s\" of \"quantization_config\" has %s, want objects", what, list,
                        jread_type_name(object));
     }
     enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
+    if (!status) status = quantization_config_want(object, "data_type", types, 1, NULL, what, err);
     if (!status && jread_get(object, "bits")) status = read_bits(out, object, 8, what, err);
     if (!status && jread_get(object, "group_size")) {
         status = quantization_config_group(out, object, what, err);
@@ -190,44 +196,64 @@ static enum status read_override(struct quantization_config *out, const json_t *
     return status ? status : jread_bool(object, "sym", &out->is_symmetric, what, err);
 }
 
-// GPTQModel's "dynamic": patterns of modules with other sizes, of which the first one that matches
-// counts. "+:" before a pattern changes nothing. Modules of one with "-:" are not quantized, which
-// their tensors say too, so it is passed over.
-static enum status read_dynamic(struct quantization_config *out, json_t *dynamic, const char *what,
-                                struct err *err) {
+// GPTQModel's "dynamic" has patterns that the beginning of a name matches, with "+:" or nothing
+// before them. AutoRound's "extra_config" has names, and patterns that any part of a name matches.
+// False: it is too long.
+static bool write_target(char out[PATTERN_MAX], const char *key, bool is_dynamic) {
+    const char *prefix = "re:", *suffix = "";
+    if (is_dynamic) {
+        if (strncmp(key, "+:", 2) == 0) key += 2;
+    } else if (!strpbrk(key, "*+?[](){}|^$\\")) {
+        prefix = "";
+    } else if (*key != '^') {
+        prefix = "re:.*?(?:";
+        suffix = ")";
+    }
+    return snprintf(out, PATTERN_MAX, "%s%s%s", prefix, key, suffix) < PATTERN_MAX;
+}
+
+// Modules that are not quantized: their tensors say so too.
+static bool is_left_out(const char *key, const json_t *override) {
+    enum { BITS_OF_FLOATS = 16 };
+    return strncmp(key, "-:", 2) == 0 ||
+           json_integer_value(json_object_get(override, "bits")) >= BITS_OF_FLOATS;
+}
+
+// Modules with other sizes; the first key that matches counts.
+static enum status read_overrides(struct quantization_config *out, const json_t *object,
+                                  const char *list, const char *what, struct err *err) {
     const char *key;
-    json_t *override;
-    if (!dynamic) return OK;
-    if (!json_is_object(dynamic)) {
+    json_t *override, *overrides = jread_get(object, list);
+    if (!overrides) return OK;
+    if (!json_is_object(overrides)) {
         return err_set(err, ERR_FORMAT,
-                       "%s: \"dynamic\" of \"quantization_config\" is %s, want an object", what,
-                       jread_type_name(dynamic));
+                       "%s: \"%s\" of \"quantization_config\" is %s, want an object", what, list,
+                       jread_type_name(overrides));
     }
     struct quantization_config all = *out;
     all.skipped = NULL;
     all.num_skipped = 0;
     all.skip_patterns = (struct module_targets){0};
-    out->groups = calloc(json_object_size(dynamic) + 1, sizeof *out->groups);
-    if (!out->groups) return err_nomem(err, "dynamic");
+    out->groups = calloc(json_object_size(overrides) + 1, sizeof *out->groups);
+    if (!out->groups) return err_nomem(err, list);
     out->groups[out->num_groups++] = all;
     out->targets.keeps_order = true;
     enum status status = module_targets_add(&out->targets, "Linear", 0, what, err);
-    json_object_foreach(dynamic, key, override) {
+    json_object_foreach(overrides, key, override) {
+        char target[PATTERN_MAX];
         if (status) break;
-        if (strncmp(key, "-:", 2) == 0) continue;
-        char pattern[PATTERN_MAX];
-        int len =
-            snprintf(pattern, sizeof pattern, "re:%s", strncmp(key, "+:", 2) == 0 ? key + 2 : key);
-        if (len >= (int)sizeof pattern) {
+        if (is_left_out(key, override)) continue;
+        if (!write_target(target, key, strcmp(list, "dynamic") == 0)) {
             return err_set(err, ERR_UNSUPPORTED,
-                           "%s: \"dynamic\" of \"quantization_config\" has a key of over %d bytes",
-                           what, PATTERN_MAX - 4);
+                           "%s: \"%s\" of \"quantization_config\" has a key of %zu bytes, want at "
+                           "most %d",
+                           what, list, strlen(key), PATTERN_MAX - 16);
         }
         struct quantization_config *group = &out->groups[out->num_groups];
         *group = all;
-        status = read_override(group, override, what, err);
+        status = read_override(group, override, list, what, err);
         if (!status) {
-            status = module_targets_add(&out->targets, pattern, out->num_groups++, what, err);
+            status = module_targets_add(&out->targets, target, out->num_groups++, what, err);
         }
     }
     return status;
@@ -286,7 +312,7 @@ static enum status read_gptq(struct quantization_config *out, const json_t *obje
                        what);
     }
     status = quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
-    return status ? status : read_dynamic(out, jread_get(object, "dynamic"), what, err);
+    return status ? status : read_overrides(out, object, "dynamic", what, err);
 }
 
 static enum status read_awq(struct quantization_config *out, const json_t *object, const char *what,
@@ -324,6 +350,41 @@ static enum status read_awq(struct quantization_config *out, const json_t *objec
     }
     return status ? status
                   : quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
+}
+
+// AutoRound's own format packs as GPTQ or AWQ do.
+static enum status read_auto_round(struct quantization_config *out, const json_t *object,
+                                   const char *what, struct err *err) {
+    static const char *const known[] = {INFORMATION,      "quant_method", "bits",
+                                        "group_size",     "sym",          "data_type",
+                                        "packing_format", "extra_config", "modules_to_not_convert"};
+    static const char *const types[] = {"int"};
+    static const char *const packings[] = {"auto_round:auto_gptq", "auto_round:gptq",
+                                           "auto_round",           "auto_round:gptqmodel",
+                                           "auto_round:auto_awq",  "auto_round:awq"};
+    enum { FIRST_OF_V2 = 2, FIRST_OF_AWQ = 4 };
+    size_t packing = ARRAY_LEN(packings);
+    out->is_symmetric = true;
+    enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
+    if (!status) {
+        status = quantization_config_want(object, "packing_format", packings, ARRAY_LEN(packings),
+                                          &packing, what, err);
+    }
+    if (!status && packing == ARRAY_LEN(packings)) {
+        status =
+            err_set(err, ERR_FORMAT, "%s: \"quantization_config\" has no \"packing_format\"", what);
+    }
+    if (!status) status = quantization_config_want(object, "data_type", types, 1, NULL, what, err);
+    if (status) return status;
+    out->method = packing < FIRST_OF_AWQ ? QUANTIZED_GPTQ : QUANTIZED_AWQ;
+    out->is_zero_less_one = packing < FIRST_OF_V2;
+    status = read_bits(out, object, packing < FIRST_OF_AWQ ? 8 : 4, what, err);
+    if (!status) status = quantization_config_group(out, object, what, err);
+    if (!status) status = jread_bool(object, "sym", &out->is_symmetric, what, err);
+    if (!status) {
+        status = quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
+    }
+    return status ? status : read_overrides(out, object, "extra_config", what, err);
 }
 
 // Of several kinds, each module's tensors say which one it has.
@@ -385,19 +446,24 @@ static enum status read_method(struct quantization_config *out, const json_t *ob
         const char *name;
         enum status (*read)(struct quantization_config *out, const json_t *object, const char *what,
                             struct err *err);
-    } methods[] = {{"fp8", read_fp8},     {"gptq", read_gptq},
-                   {"awq", read_awq},     {"modelopt", read_modelopt},
-                   {"mxfp4", read_mxfp4}, {"compressed-tensors", compressed_config_read}};
+    } methods[] = {{"fp8", read_fp8},
+                   {"gptq", read_gptq},
+                   {"awq", read_awq},
+                   {"modelopt", read_modelopt},
+                   {"mxfp4", read_mxfp4},
+                   {"compressed-tensors", compressed_config_read},
+                   {"auto-round", read_auto_round},
+                   {"intel/auto-round", read_auto_round}};
     const char *method = json_string_value(json_object_get(object, "quant_method"));
     for (size_t i = 0; method && i < ARRAY_LEN(methods); i++) {
         if (strcmp(methods[i].name, method) == 0) return methods[i].read(out, object, what, err);
     }
-    return err_set(
-        err, ERR_UNSUPPORTED,
-        "%s: \"quantization_config\" says that the weights are quantized (%.60s), which "
-        "is not supported; want fp8, gptq, awq, modelopt, mxfp4, compressed-tensors, or BF16, "
-        "F16 or F32 weights",
-        what, method ? method : "no \"quant_method\"");
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: \"quantization_config\" says that the weights are quantized (%.60s), which "
+                   "is not supported; want fp8, gptq, awq, auto-round, modelopt, mxfp4, "
+                   "compressed-tensors, or BF16, "
+                   "F16 or F32 weights",
+                   what, method ? method : "no \"quant_method\"");
 }
 
 enum status quantization_config_read(struct quantization_config *out, const json_t *root,

@@ -4,6 +4,7 @@
  *   fp8                 8-bit floats, a scale for each block or matrix
  *   gptq                4 or 8 bits, packed along the inputs; the first version stores zeros - 1
  *   awq                 4 bits, packed along the outputs ("gemm")
+ *   auto-round          integers packed as gptq's or awq's
  *   modelopt            8-bit floats, a scale for each matrix; NVFP4
  *   mxfp4               the experts of gpt-oss
  *   compressed-tensors  8-bit floats and integers, packed 4 or 8 bits, NVFP4 and MXFP4

@@ -316,6 +316,60 @@ static void test_dynamic(void **state) {
     quantization_config_fini(&c);
 }
 
+// AutoRound's own format: the packing says how zeros are stored, or that it is AWQ's. Modules of its
+// "extra_config" are names, or patterns of any part of a name; those of 16 bits are not quantized.
+static void test_auto_round(void **state) {
+    (void)state;
+    struct quantization_config c = read_ok(
+        "{\"quant_method\": \"auto-round\", \"packing_format\": \"auto_round:auto_gptq\", "
+        "\"bits\": 4, "
+        "\"group_size\": 128, \"sym\": true, \"data_type\": \"int\", \"block_name_to_quantize\": "
+        "\"model.layers\", \"extra_config\": {\"lm_head\": {\"bits\": 16, \"data_type\": "
+        "\"float\"}, "
+        "\"m.down\": {\"bits\": 8}, \"down|o_proj\": {\"group_size\": 32}}}");
+    static const struct {
+        const char *module;
+        uint32_t bits, block_cols;
+    } cases[] = {{"m.up", 4, 128}, {"m.down", 8, 128}, {"m.down.x", 4, 32}, {"a.o_proj", 4, 32}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct quantization_config *found = NULL;
+        const char *module = cases[i].module;
+        assert_int_equal(quantization_config_of(&found, &c, module, module, NULL), OK);
+        assert_int_equal(found->method, QUANTIZED_GPTQ);
+        assert_true(found->is_zero_less_one);
+        if (found->bits != cases[i].bits || found->block_cols != cases[i].block_cols) {
+            fail_msg("%s: %u bits, %u columns", module, found->bits, found->block_cols);
+        }
+    }
+    quantization_config_fini(&c);
+    static const char text[] = "{\"quant_method\": \"auto-round\", \"packing_format\": \"%s\", "
+                               "\"bits\": 4, \"group_size\": 32, \"sym\": false}";
+    static const struct {
+        const char *packing;
+        enum quantization_method method;
+        bool is_zero_less_one;
+    } packings[] = {{"auto_round", QUANTIZED_GPTQ, false},
+                    {"auto_round:gptqmodel", QUANTIZED_GPTQ, false},
+                    {"auto_round:gptq", QUANTIZED_GPTQ, true},
+                    {"auto_round:auto_awq", QUANTIZED_AWQ, false}};
+    for (size_t i = 0; i < sizeof packings / sizeof *packings; i++) {
+        char whole[256];
+        snprintf(whole, sizeof whole, text, packings[i].packing);
+        c = read_ok(whole);
+        assert_int_equal(c.method, packings[i].method);
+        assert_int_equal(c.is_zero_less_one, packings[i].is_zero_less_one);
+        assert_false(c.is_symmetric);
+    }
+    refused(ERR_FORMAT, "{\"quant_method\": \"auto-round\", \"bits\": 4}", "packing_format");
+    refused(ERR_UNSUPPORTED,
+            "{\"quant_method\": \"auto-round\", \"bits\": 4, \"packing_format\": \"auto_round:x\"}",
+            "auto_round:x");
+    refused(ERR_UNSUPPORTED,
+            "{\"quant_method\": \"auto-round\", \"bits\": 4, \"packing_format\": \"auto_round\", "
+            "\"extra_config\": {\"a\": {\"bits\": 4, \"data_type\": \"mx_fp\"}}}",
+            "mx_fp");
+}
+
 // Keys that packages of several years wrote, which do not change what the numbers mean.
 static void test_keys_of_other_versions(void **state) {
     (void)state;
@@ -331,7 +385,7 @@ static void test_keys_of_other_versions(void **state) {
          QUANTIZED_GPTQ},
         {"{\"quant_method\": \"awq\", \"bits\": 4, \"method\": \"awq\", \"format\": \"gemm\", "
          "\"checkpoint_format\": \"gemm\", \"pack_dtype\": \"int32\", \"desc_act\": false, "
-         "\"lm_head\": false}",
+         "\"lm_head\": false, \"to_quant_block_names\": \"model.layers\", \"act_bits\": 16}",
          QUANTIZED_AWQ},
         {"{\"quant_method\": \"compressed-tensors\", \"format\": \"naive-quantized\", "
          "\"quantization_status\": \"frozen\", \"sparsity_config\": {\"format\": \"dense\"}, "
@@ -390,6 +444,7 @@ int main(void) {
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_dynamic),
+        cmocka_unit_test(test_auto_round),
         cmocka_unit_test(test_keys_of_other_versions),
         cmocka_unit_test(test_compression_config),
         cmocka_unit_test(test_skipped_modules_are_whole_components),
