@@ -51,8 +51,8 @@ MUST_USE enum status expert_stack_bias(const struct expert_place *place,
                                        const struct tensor *tensor, uint64_t count, void **memory,
                                        struct err *err);
 // The scales of the expert's matrix in `tensor`, as a tensor that borrows from it. `rows`: of the
-// matrix; block_rows 0: the matrix has one scale. ERR_FORMAT: other shapes; ERR_UNSUPPORTED: a block
-// has rows of gate and up.
+// matrix; block_rows 0: the matrix has one scale. ERR_FORMAT: other shapes. ERR_UNSUPPORTED: a
+// block has rows of gate and up.
 MUST_USE enum status expert_stack_scales(struct tensor *out, const struct expert_place *place,
                                          const struct tensor *tensor, uint64_t rows,
                                          uint32_t block_rows, struct err *err);

@@ -66,8 +66,8 @@ MUST_USE enum status quantization_config_of(const struct quantization_config **o
                                             const struct quantization_config *config,
                                             const char *module, const char *own_name,
                                             struct err *err);
-// Of a configuration that quantization_config_of gave: itself, or the group of the module's tensors.
-// is_fp8: the weight is of that type.
+// Of a configuration that quantization_config_of gave: itself, or the group of the module's
+// tensors. is_fp8: the weight is of that type.
 const struct quantization_config *quantization_config_kind(const struct quantization_config *config,
                                                            bool is_fp8);
 

@@ -316,8 +316,9 @@ static void test_dynamic(void **state) {
     quantization_config_fini(&c);
 }
 
-// AutoRound's own format: the packing says how zeros are stored, or that it is AWQ's. Modules of its
-// "extra_config" are names, or patterns of any part of a name; those of 16 bits are not quantized.
+// AutoRound's own format: the packing says how zeros are stored, or that it is AWQ's. Modules of
+// its "extra_config" are names, or patterns of any part of a name; those of 16 bits are not
+// quantized.
 static void test_auto_round(void **state) {
     (void)state;
     struct quantization_config c = read_ok(
