@@ -1,5 +1,5 @@
-// Arrays with unique items and objects with unique keys: which values are equal, what masks allow, and that no answer gets
-// stuck. ' stands for " in the rows.
+// Arrays with unique items and objects with unique keys: which values are equal, what masks allow,
+// and that no answer gets stuck. ' stands for " in the rows.
 #include <stdlib.h>
 #include <string.h>
 

@@ -128,8 +128,8 @@ enum unique_begins {
     UNIQUE_KEYS = 2, // if it is an object: its keys
 };
 
-// Reads one byte. `begins`: bits of enum unique_begins, for a value that begins with it. False: with
-// this byte, something is there for the second time.
+// Reads one byte. `begins`: bits of enum unique_begins, for a value that begins with it. False:
+// with this byte, something is there for the second time.
 bool unique_step(struct unique_log *log, struct unique_position *position, unsigned char byte,
                  unsigned begins);
 
