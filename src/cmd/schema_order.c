@@ -200,8 +200,8 @@ static void note_lost(struct order *order, struct members *members) {
     if (members->lost) members->lost[members->num_lost++] = lost_here(order, members);
 }
 
-// The members that are left, and the end of the object. First those are tried behind which no other is lost. It may only seem
-// lost, where one key requires others.
+// The members that are left, and the end of the object. First those are tried behind which no other
+// is lost. It may only seem lost, where one key requires others.
 static bool put_members(struct order *order, struct members *members, size_t num_written) {
     if (num_written == members->len) return put(order, "}", 1);
     if (order->num_open == OPEN_MAX || is_lost(order, members)) return false;

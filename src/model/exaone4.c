@@ -1,5 +1,5 @@
-/* EXAONE 4: norms behind attention and MLP, q and k normed by head. In the large model three of four
- * layers have a window, and only these have a rotary embedding.
+/* EXAONE 4: norms behind attention and MLP, q and k normed by head. In the large model three of
+ * four layers have a window, and only these have a rotary embedding.
  * Source: EXAONE 4.0, arXiv 2507.11407, and transformers' Exaone4. */
 #include "model/family.h"
 

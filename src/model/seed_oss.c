@@ -1,5 +1,5 @@
-/* Seed-OSS: Llama's layers with biases on q, k and v, and keys of config.json for those of the other
- * linears. Source: the published config.json and transformers' SeedOss. */
+/* Seed-OSS: Llama's layers with biases on q, k and v, and keys of config.json for those of the
+ * other linears. Source: the published config.json and transformers' SeedOss. */
 #include "model/family.h"
 
 const struct model_family family_seed_oss = {

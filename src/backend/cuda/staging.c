@@ -8,8 +8,8 @@
 #include "base/os/pages.h"
 #include "base/thread/thread_pool.h"
 
-// BUFFER_BYTES: the largest copy. PART_BYTES: the smallest one, so that all threads have a part of a
-// matrix of 2 MiB. SCRATCH_BYTES: data of another type is converted in parts of this size, which
+// BUFFER_BYTES: the largest copy. PART_BYTES: the smallest one, so that all threads have a part of
+// a matrix of 2 MiB. SCRATCH_BYTES: data of another type is converted in parts of this size, which
 // stay in a core's cache.
 enum {
     BUFFER_BYTES = 4 << 20,

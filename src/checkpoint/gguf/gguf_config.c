@@ -287,8 +287,8 @@ static enum status write_windows(const struct gguf *gguf, const struct gguf_mode
     return status;
 }
 
-// Gemma 2 and 3 scale scores by the width of a head; their models of 27B, which have so many layers,
-// by that of all heads' mean.
+// Gemma 2 and 3 scale scores by the width of a head; their models of 27B, which have so many
+// layers, by that of all heads' mean.
 static void write_query_scale(const struct gguf_model *model, struct json_out *out) {
     bool is_2 = strcmp(model->name, "gemma2") == 0;
     if (!is_2 && strcmp(model->name, "gemma3") != 0) return;

@@ -7,7 +7,8 @@
  * that is not enough, as for a part in a group, the expression is refused. In a repetition only the
  * first round can go through ^ and only the last one through $.
  *
- * Lookbehind intersects the texts of the parts before it, and is refused where it may reach further.
+ * Lookbehind intersects the texts of the parts before it, and is refused where it may reach
+ * further.
  *
  * \d, \w and \s have ECMA-262's meaning. What means different things in different languages (\A,
  * \Z, (?i)) is refused, and so are backward references. */

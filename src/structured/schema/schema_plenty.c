@@ -1,5 +1,5 @@
-/* Whether a schema surely has so many different values, and an expression so many texts: unique items
- * that must be there must exist. False where that is not plain to see. */
+/* Whether a schema surely has so many different values, and an expression so many texts: unique
+ * items that must be there must exist. False where that is not plain to see. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,8 +34,8 @@ static bool has_both(struct schema_reader *reader, uint32_t a, uint32_t b) {
     return expr_is_nothing(reader->exprs, both, &nothing, NULL) == OK && !nothing;
 }
 
-// Looks for texts that differ in their length, in their last character, and in their length or first
-// character.
+// Looks for texts that differ in their length, in their last character, and in their length or
+// first character.
 bool schema_has_many_texts(struct schema_reader *reader, uint32_t expr, size_t count) {
     enum { LENGTHS = 64 };
     static const char chars[] = "1234567890abcdefghijklm-";

@@ -1,5 +1,5 @@
-/* unevaluatedProperties and unevaluatedItems: about the keys and items that neither their schema nor
- * one that it applies to the same value says something about.
+/* unevaluatedProperties and unevaluatedItems: about the keys and items that neither their schema
+ * nor one that it applies to the same value says something about.
  *
  * A branch has the keywords of the schemas that hold, in the order in which they were applied. So
  * those of a schema and of all that it applies stand behind each other: its scope. */

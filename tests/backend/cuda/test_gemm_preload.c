@@ -1,5 +1,6 @@
 // Which products are launched to load cuBLASLt's kernels: those of the cache for the model's
-// shapes, once each, small, within the workspace. The library is replaced by functions that take notes.
+// shapes, once each, small, within the workspace. The library is replaced by functions that take
+// notes.
 #include <stdio.h>
 #include <string.h>
 
