@@ -28,6 +28,9 @@ static const double extra_most = 1.8;
 static const double extra_least = 0.2;
 // Of `extra` each step with a prompt keeps this share, so that a slow size is tried again.
 static const double extra_kept = 0.995;
+// Of sizes with nearly as many prompt tokens a second as the best, this share or more, the largest
+// is taken. Else a size that only seems better is taken for ever, for no other one is measured.
+static const double nearly = 0.95;
 // A size that was not measured is tried if the step takes this share of the target or more.
 static const double try_share = 0.5;
 // The machine has changed where changed_steps steps in a row take `changed` times what the fit
@@ -251,8 +254,8 @@ static uint32_t class_end(const struct step_work *work, uint32_t num_tokens, uin
     return end < most ? (uint32_t)end : most;
 }
 
-// Of the numbers of tokens, up to `most`, with which the step stays within the target, the one with
-// the most prompt tokens a second.
+// Of the numbers of tokens, up to `most`, with which the step stays within the target, the largest
+// one with nearly the most prompt tokens a second.
 static uint32_t budget_of_target(const struct pacer *pacer, const struct step_work *work,
                                  uint32_t start, uint32_t most) {
     double target = pacer->options.target_seconds / pacer->excess, best_rate = 0;
@@ -269,8 +272,8 @@ static uint32_t budget_of_target(const struct pacer *pacer, const struct step_wo
         uint32_t class = class_of(&with);
         bool is_new = class < PACER_CLASSES && !pacer->classes[class].num_measured;
         if (is_new && seconds >= try_share * target) rate = HUGE_VAL;
-        if (rate < best_rate) continue;
-        best_rate = rate;
+        if (rate < nearly * best_rate) continue;
+        if (rate > best_rate) best_rate = rate;
         best = num_tokens;
     }
     return best;
