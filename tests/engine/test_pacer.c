@@ -241,8 +241,8 @@ static void test_no_size_is_kept_by_chance(void **state) {
     assert_true(most <= 1.15 * whole);
 }
 
-// The part where steps of 736 tokens have `better` times the prompt tokens a second of those of 992,
-// the longest within the target, and all others have fewer.
+// The part where steps of 736 tokens have `better` times the prompt tokens a second of those of
+// 992, the longest within the target, and all others have fewer.
 static uint32_t part_where_736_is_better(double better) {
     struct pacer pacer = made(PACE_TARGET, 0.0305);
     struct step_work work = decodes(DECODES);
