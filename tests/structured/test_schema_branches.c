@@ -258,6 +258,56 @@ static void options_with_own_keys(void **state) {
           "{}|{'k0':'a'}|{'k0':1,'k1':2}|{'x':1}|{'k3':1,'k4':4}");
 }
 
+// Each option fails in five ways. Eight options would have 5^7 objects beside each of them, but
+// each way is a member's, and members come one behind the other.
+static void options_with_many_keys(void **state) {
+    (void)state;
+    struct buf schema = {0};
+    append(&schema, "{'oneOf':[", false, 0);
+    for (int i = 0; i < 8; i++) {
+        append(&schema,
+               "{'type':'object','required':['a#'],'properties':{'id':{'type':'integer'},"
+               "'a#':{'type':'string'},'b#':{'type':'integer'},'c#':{'maxLength':1},'d#':{'enum':"
+               "[1,2]}}}",
+               i, i);
+    }
+    append(&schema, "],'properties':{'z':true},'maxProperties':4}", false, 0);
+    check(
+        &schema,
+        "{'a0':'x'}|{'id':1,'a3':'x','b3':2,'z':0}|{'a0':'x','a1':1}|{'a2':'x','a1':'y','c1':'long'"
+        "}|"
+        "{'a2':'x','a5':'','d5':3,'o':1}|{'a7':'x','b6':'y'}|{'a1':'x','o':1,'p':2}",
+        "{}|{'id':1}|{'a0':1}|{'a0':'x','a1':'y'}|{'id':'x','a0':'x'}|{'a2':'x','a1':'y','c1':'s'}|"
+        "{'a2':'x','a5':'','d5':2}|{'a2':'x','a2':1}|{'a2':'x','a5':'','d5':3,'d5':1}|"
+        "{'a0':'x','o':1,'p':2,'q':3,'r':4}");
+    static const struct schema_row rows[] = {
+        // A key that is not named, beside so many ways; and values that are listed.
+        {"{'type':'object','allOf':[{'not':{'additionalProperties':{'type':'integer'}}},"
+         "{'not':{'properties':{'a':{'const':1},'b':{'const':1}}}},"
+         "{'not':{'properties':{'c':{'const':1},'d':{'const':1}}}},"
+         "{'not':{'properties':{'e':{'const':1},'f':{'const':1}}}},"
+         "{'not':{'properties':{'g':{'const':1},'h':{'const':1}}}},"
+         "{'not':{'properties':{'i':{'const':1},'j':{'const':1}}}},"
+         "{'not':{'properties':{'k':{'const':1},'l':{'const':1}}}},"
+         "{'not':{'properties':{'m':{'const':1},'n':{'const':1}}}},"
+         "{'not':{'properties':{'p':{'const':1},'q':{'const':1}}}}]}",
+         "{'a':2,'c':2,'e':2,'g':2,'i':2,'k':2,'m':2,'p':2,'x':''}|"
+         "{'a':'','c':2,'e':2,'g':2,'i':2,'k':2,'m':2,'p':2}",
+         "{}|{'a':2,'c':2,'e':2,'g':2,'i':2,'k':2,'m':2,'p':2}|{'x':''}"},
+        {"{'enum':[{},{'a':2,'c':2,'e':2,'g':2,'i':2,'k':2,'m':2,'p':2},{'a':2}],'allOf':["
+         "{'not':{'properties':{'a':{'const':1},'b':{'const':1}}}},"
+         "{'not':{'properties':{'c':{'const':1},'d':{'const':1}}}},"
+         "{'not':{'properties':{'e':{'const':1},'f':{'const':1}}}},"
+         "{'not':{'properties':{'g':{'const':1},'h':{'const':1}}}},"
+         "{'not':{'properties':{'i':{'const':1},'j':{'const':1}}}},"
+         "{'not':{'properties':{'k':{'const':1},'l':{'const':1}}}},"
+         "{'not':{'properties':{'m':{'const':1},'n':{'const':1}}}},"
+         "{'not':{'properties':{'p':{'const':1},'q':{'const':1}}}}]}",
+         "{'a':2,'c':2,'e':2,'g':2,'i':2,'k':2,'m':2,'p':2}", "{}|{'a':2}"},
+    };
+    schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
+}
+
 // A key that the open schema forbids is unknown to the closed ones, so it is chosen first.
 static void closed_and_open(void **state) {
     (void)state;
@@ -405,6 +455,7 @@ int main(void) {
         cmocka_unit_test(guarded_repetitions),
         cmocka_unit_test(lookbehind),
         cmocka_unit_test(options_with_own_keys),
+        cmocka_unit_test(options_with_many_keys),
         cmocka_unit_test(closed_and_open),
         cmocka_unit_test(the_easiest_is_in_the_middle),
         cmocka_unit_test(equal_references),

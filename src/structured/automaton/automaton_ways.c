@@ -169,8 +169,8 @@ bool ways_step(struct try *try, struct place *place, unsigned char byte) {
 // ---- ways out ----
 
 // The bytes to try at a place, closing ones first, as a search could add items to inner arrays
-// without end. And how many of them are tried before those that only serve where
-// none of the others lives.
+// without end. And how many of them are tried before those that only serve where none of the others
+// lives.
 static const char *choices_at(const struct unique_position *at, size_t *num_first) {
     static const char between[] = "]}\":,1234567890-tfn{[ \n\t\r",
                       number[] = "]}, \n\t\r1234567890.eE+-";

@@ -156,7 +156,8 @@ static bool keep_literals(struct schema_reader *reader, const struct schema_lite
             continue;
         }
         size_t j = 0;
-        while (j < count && memcmp(&kept[j], &literal, sizeof literal) != 0) j++;
+        while (j < count && kept[j].schema != literal.schema) j++;
+        if (j < count && kept[j].negated != literal.negated) return false;
         if (j == count) kept[count++] = literal;
     }
     *num_kept = count;
@@ -245,7 +246,7 @@ static void emission_add_expr(struct schema_reader *reader, struct emission *emi
 static bool object_equals(const struct schema_object *a, const struct schema_object *b) {
     return a->groups == b->groups && a->members == b->members && a->required == b->required &&
            a->names == b->names && a->min == b->min && a->max == b->max && a->extra == b->extra &&
-           a->refused == b->refused;
+           a->clauses == b->clauses && a->refused == b->refused;
 }
 
 static bool array_equals(const struct schema_array *a, const struct schema_array *b) {

@@ -360,6 +360,17 @@ static void take_branch(struct schema_reader *reader, const struct schema_work *
         }
         run_extra_key(reader, work, at->key, at->len, sink);
     }
+    for (const struct schema_clause *clause = extra ? object->clauses : NULL; clause;
+         clause = clause->next) {
+        for (const struct schema_way *way = clause->ways; way; way = way->next) {
+            if (is_listed(object->required, way->key, way->len) ||
+                is_listed(object->members, way->key, way->len) ||
+                is_named_in(object->groups, way->key, way->len)) {
+                continue;
+            }
+            run_extra_key(reader, work, way->key, way->len, sink);
+        }
+    }
     if (!schema_failed(reader)) sink->take(reader, &work->branch, sink->arg);
 }
 
@@ -370,9 +381,7 @@ static bool was_applied(const struct schema_agenda *applied, const json_t *schem
     return false;
 }
 
-// In how many ways a schema can fail to hold, but for keywords that all have few. SIZE_MAX: it has
-// schemas of the same value, and that is not known.
-static size_t num_failures(struct schema_reader *reader, const json_t *schema) {
+size_t schema_num_failures(struct schema_reader *reader, const json_t *schema) {
     schema = schema_follow_refs(reader, schema);
     const char *key;
     json_t *value;
@@ -396,7 +405,7 @@ static void put_easiest_first(struct schema_reader *reader, const struct schema_
     size_t left = LOOK_AHEAD;
     for (const struct schema_agenda *at = *list; at && left && (!best || fewest);
          at = at->next, left--) {
-        size_t count = num_failures(reader, at->literal.schema);
+        size_t count = schema_num_failures(reader, at->literal.schema);
         if (best && count >= fewest) continue;
         best = at;
         fewest = count;
@@ -430,6 +439,10 @@ void schema_run(struct schema_reader *reader, const struct schema_work *work,
         if (item) {
             if (!apply_schema(reader, &local, item, sink)) return;
             continue;
+        }
+        if (!local.is_counted && !local.has_clauses) {
+            local.is_counted = true;
+            local.has_clauses = schema_has_many_ways(reader, &local);
         }
         put_easiest_first(reader, &local.negated);
         if (!next_object(reader, &local.negated, &item)) return;

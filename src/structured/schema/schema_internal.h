@@ -110,6 +110,21 @@ struct schema_extra {
     const struct schema_member *required;
 };
 
+// One way for an object to violate a schema: the value of the key does not satisfy `schema`, or the
+// key is absent.
+struct schema_way {
+    const char *key;
+    size_t len;
+    const json_t *schema; // NULL: the key must be absent
+    bool may_be_absent;
+    const struct schema_way *next;
+};
+// The object goes one of these ways. So alternatives need no branches (schema_clause.c).
+struct schema_clause {
+    const struct schema_way *ways;
+    const struct schema_clause *next;
+};
+
 struct schema_object {
     const struct schema_group *groups;
     const struct schema_member *members; // more about single keys, from negations
@@ -117,6 +132,7 @@ struct schema_object {
     const struct schema_literals *names; // propertyNames
     uint32_t min, max;
     const struct schema_extra *extra; // has such a member; NULL: need not
+    const struct schema_clause *clauses;
     const char *refused; // a sentence, if no object can be enforced
 };
 
@@ -279,12 +295,16 @@ struct schema_work {
     struct schema_branch branch;
     size_t num_refs, num_splits; // references followed, alternatives chosen
     size_t num_scopes; // that have not ended
+    bool is_counted, has_clauses; // negated schemas: their ways to fail were counted, and are many
     const struct schema_agenda *agenda, *negated;
     const struct schema_agenda *applied; // negated ones that were applied
     // The object's lists when schema_drop_dead looked at them last.
     const struct schema_group *seen_groups;
     const struct schema_member *seen_members, *seen_required;
 };
+// In how many ways a schema can fail to hold, but for keywords that all have few. SIZE_MAX: it has
+// schemas of the same value, and that is not known.
+size_t schema_num_failures(struct schema_reader *reader, const json_t *schema);
 void schema_run(struct schema_reader *reader, const struct schema_work *work,
                 const struct schema_sink *sink);
 // Applies a negated schema object, and runs what is left of the work.
@@ -373,6 +393,11 @@ enum schema_format schema_format_expr(struct schema_reader *reader, const char *
 
 // ---- objects and arrays (schema_object.c, schema_order.c, schema_array.c) ----
 
+// A value for a key that meets some clauses.
+struct schema_choice {
+    uint64_t met; // bits of clauses
+    uint32_t item; // key, colon and value
+};
 // A key that the schema names.
 struct schema_name {
     const char *key;
@@ -381,6 +406,11 @@ struct schema_name {
     uint32_t node; // of the value; SCHEMA_NOTHING: the key must not be there
     uint32_t item; // key, colon and value
     uint32_t number; // of the key
+    // Of an object with clauses, beside `item`.
+    struct schema_choice *choices; // [num_choices]
+    size_t num_choices;
+    uint64_t met_absent; // clauses that are met without the key
+    uint64_t mentioned; // clauses with a way for the key
 };
 struct schema_order {
     struct schema_reader *reader;
@@ -394,9 +424,25 @@ struct schema_order {
     size_t min, max; // of members
     uint32_t *memo; // [num_names + 1][num_counts], items
     size_t num_counts;
+    uint64_t clauses; // bits of all
+    uint64_t *behind; // [num_names + 1], clauses that the names from there on mention
+    struct strmap states; // place, count and clauses met -> item
 };
 // The members, with commas between.
 uint32_t schema_order_members(struct schema_order *order);
+
+// `"key" : value`
+uint32_t schema_named_member(struct schema_reader *reader, const struct schema_name *name);
+
+// ---- ways to violate schemas (schema_clause.c) ----
+
+// Whether the negated schemas that wait have so many ways to fail that each needs a clause.
+bool schema_has_many_ways(struct schema_reader *reader, const struct schema_work *work);
+// Fills the choices of the names.
+void schema_clause_choices(struct schema_reader *reader, const struct schema_object *object,
+                           struct schema_name *names, size_t num_names);
+bool schema_clauses_have(struct schema_reader *reader, const struct schema_object *object,
+                         const json_t *value);
 
 // ---- unevaluatedProperties, unevaluatedItems (schema_unevaluated.c) ----
 

@@ -517,8 +517,11 @@ void schema_negate(struct schema_reader *reader, const struct schema_work *work,
     }
     const char *key;
     json_t *value;
+    bool has_clause = work->has_clauses && negation_clause(&n);
     json_object_foreach((json_t *)(uintptr_t)schema, key, value) {
         if (schema_failed(reader)) return;
+        bool is_in_clause = strcmp(key, "properties") == 0 || strcmp(key, "required") == 0;
+        if (has_clause && is_in_clause) continue;
         if (negate_in_place(&n, key, value) || negate_values(&n, key, value) ||
             negate_number(&n, key, value) || negate_string(&n, key, value) ||
             negate_object(&n, key, value)) {

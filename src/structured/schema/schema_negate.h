@@ -19,6 +19,9 @@ void negation_run(const struct negation *n, const struct schema_work *work);
 struct schema_work negation_copy(const struct negation *n, unsigned types);
 // The keyword cannot be negated, if values of these types are left.
 void negation_refuse(const struct negation *n, unsigned types, const char *key);
+// Runs one alternative with a clause for "properties" and "required". False: they have fewer than
+// two ways to fail.
+bool negation_clause(const struct negation *n);
 // Runs the alternatives in which a keyword of arrays fails.
 void negation_array(const struct negation *n, const char *key, const json_t *value);
 

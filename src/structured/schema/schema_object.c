@@ -154,6 +154,9 @@ static void collect_names(struct object *object) {
     }
     size_t num_required = 0;
     for (const struct schema_member *at = limits->members; at; at = at->next) count++;
+    for (const struct schema_clause *at = limits->clauses; at; at = at->next) {
+        for (const struct schema_way *way = at->ways; way; way = way->next) count++;
+    }
     for (const struct schema_member *at = limits->required; at; at = at->next) num_required++;
     object->names = schema_alloc(object->reader, (count + num_required) * sizeof *object->names);
     const struct schema_member **required =
@@ -177,6 +180,11 @@ static void collect_names(struct object *object) {
     for (const struct schema_member *at = limits->members; at; at = at->next) {
         add_name(object, &known, at->key, at->len, false);
     }
+    for (const struct schema_clause *at = limits->clauses; at; at = at->next) {
+        for (const struct schema_way *way = at->ways; way; way = way->next) {
+            add_name(object, &known, way->key, way->len, false);
+        }
+    }
     strmap_fini(&known);
 }
 
@@ -189,7 +197,7 @@ static uint32_t key_expr(struct schema_reader *reader, uint32_t content) {
 }
 
 // `"key" : value`, from its end: the bytes of a key are most of a schema's nodes.
-static uint32_t named_member(struct schema_reader *reader, const struct schema_name *name) {
+uint32_t schema_named_member(struct schema_reader *reader, const struct schema_name *name) {
     struct exprs *exprs = reader->exprs;
     uint32_t value = schema_node_item(reader, name->node), expr = EXPR_EPSILON;
     bool is_expr = grammar_as_expr(reader->grammar, value, &expr);
@@ -496,8 +504,9 @@ static uint32_t make_object(struct object *object) {
     for (size_t i = 0; i < object->num_names && !schema_failed(reader); i++) {
         struct schema_name *name = &object->names[i];
         if (name->node == SCHEMA_NOTHING) continue;
-        name->item = named_member(reader, name);
+        name->item = schema_named_member(reader, name);
     }
+    schema_clause_choices(reader, object->limits, object->names, object->num_names);
     make_others(object);
     if (schema_failed(reader)) return GRAMMAR_EMPTY;
     struct schema_order order = {.reader = reader,
@@ -524,7 +533,8 @@ static uint32_t make_object(struct object *object) {
 // Makes the object, or takes the one that has the same parts.
 static uint32_t share_object(struct object *object) {
     struct schema_reader *reader = object->reader;
-    if (object->limits->extra) return make_object(object); // its parts are not in the key
+    // Their parts are not in the key.
+    if (object->limits->extra || object->limits->clauses) return make_object(object);
     size_t len;
     const char *parts = object_parts(object, &len);
     if (!parts) return GRAMMAR_EMPTY;

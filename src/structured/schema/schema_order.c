@@ -2,6 +2,8 @@
  *
  * Names have a comma before them unless they are the first. Where members are counted, what may
  * follow is a state for each place and count. */
+#include <string.h>
+
 #include "structured/schema/schema_internal.h"
 
 enum { STATES_MAX = 4000, RULE_EVERY = 16 };
@@ -149,17 +151,96 @@ static uint32_t counted_members(struct schema_order *order, size_t num_required)
     return order->memo[0];
 }
 
+// ---- clauses ----
+
+static uint32_t clause_members(struct schema_order *order, size_t index, size_t count,
+                               uint64_t met);
+
+// A state of its own, which several texts lead to.
+static uint32_t clause_state(struct schema_order *order, uint32_t members) {
+    uint32_t expr;
+    struct grammar *grammar = order->reader->grammar;
+    if (members == GRAMMAR_EMPTY) return members;
+    if (grammar_as_expr(grammar, members, &expr) && expr == EXPR_NOTHING) return members;
+    uint32_t rule = grammar_rule(grammar, "the members of an object");
+    grammar_define(grammar, rule, members);
+    return grammar_call(grammar, rule);
+}
+
+static uint32_t with_member(struct schema_order *order, size_t index, size_t count, uint64_t met,
+                            uint32_t item) {
+    size_t most = order->num_counts - 1, more = count < most ? count + 1 : most;
+    uint32_t member = count ? behind_comma(order, item) : item;
+    return sequence(order, member, clause_members(order, index + 1, more, met));
+}
+
+static uint32_t make_clause_members(struct schema_order *order, size_t index, size_t count,
+                                    uint64_t met) {
+    uint32_t all = nothing(order);
+    if (order->max != EXPR_FOREVER && count > order->max) return all;
+    if ((met | order->behind[index]) != order->clauses) return all; // no name left can meet it
+    if (index == order->num_names) return end_of_members(order, count);
+    const struct schema_name *name = &order->names[index];
+    if (name->node != SCHEMA_NOTHING) {
+        all = choose(order, all, with_member(order, index, count, met, name->item));
+    }
+    for (size_t i = 0; i < name->num_choices && !schema_failed(order->reader); i++) {
+        uint64_t more = met | name->choices[i].met;
+        if (more == met) continue;
+        all = choose(order, all, with_member(order, index, count, more, name->choices[i].item));
+    }
+    if (name->required) return all;
+    uint64_t absent = met | name->met_absent;
+    return choose(order, all, clause_members(order, index + 1, count, absent));
+}
+
+// The members from `index` on, behind `count` others, where the clauses `met` were met.
+static uint32_t clause_members(struct schema_order *order, size_t index, size_t count,
+                               uint64_t met) {
+    struct schema_reader *reader = order->reader;
+    const uint64_t parts[] = {index, count, met};
+    uint32_t item = GRAMMAR_EMPTY;
+    if (schema_failed(reader)) return item;
+    if (strmap_get(&order->states, (const char *)parts, sizeof parts, &item)) return item;
+    item = clause_state(order, make_clause_members(order, index, count, met));
+    uint64_t *key = schema_alloc(reader, sizeof parts);
+    if (!key) return item;
+    memcpy(key, parts, sizeof parts);
+    enum status status =
+        strmap_put(&order->states, (const char *)key, sizeof parts, item, NULL, reader->err);
+    if (status && !reader->status) reader->status = status;
+    schema_count_part(reader);
+    return item;
+}
+
+static uint32_t members_with_clauses(struct schema_order *order) {
+    size_t num_clauses = 0;
+    for (const struct schema_clause *at = order->limits->clauses; at; at = at->next) num_clauses++;
+    order->clauses = (UINT64_C(1) << num_clauses) - 1;
+    order->behind = schema_alloc(order->reader, (order->num_names + 1) * sizeof *order->behind);
+    if (!order->behind) return GRAMMAR_EMPTY;
+    order->behind[order->num_names] = 0;
+    for (size_t i = order->num_names; i-- > 0;) {
+        order->behind[i] = order->behind[i + 1] | order->names[i].mentioned;
+    }
+    uint32_t members = clause_members(order, 0, 0, 0);
+    strmap_fini(&order->states);
+    return members;
+}
+
 uint32_t schema_order_members(struct schema_order *order) {
     size_t num_required = 0;
     for (size_t i = 0; i < order->num_names; i++) num_required += order->names[i].required;
     order->min = order->limits->min > num_required ? order->limits->min : 0;
     order->max = order->limits->max;
     if (!order->has_others && order->max >= order->num_names) order->max = EXPR_FOREVER;
-    if (order->min <= 1 && order->max == EXPR_FOREVER) return uncounted_members(order);
+    bool is_counted = order->min > 1 || order->max != EXPR_FOREVER;
+    if (!is_counted && !order->limits->clauses) return uncounted_members(order);
     // Counts from 0 up to the largest that makes a difference.
     size_t most = order->min > 1 ? order->min : 1;
     if (order->max != EXPR_FOREVER && order->max + 1 > most) most = order->max + 1;
     if (most > order->num_names + 1) most = order->num_names + 1;
     order->num_counts = most + 1;
+    if (order->limits->clauses) return members_with_clauses(order);
     return counted_members(order, num_required);
 }

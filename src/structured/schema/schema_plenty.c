@@ -80,7 +80,7 @@ static uint32_t shortest_numbers(struct exprs *exprs) {
 static bool takes_member(struct schema_reader *reader, const struct schema_object *object,
                          const char *key) {
     uint32_t num_others = 0;
-    if (object->refused || object->names || object->extra) return false;
+    if (object->refused || object->names || object->extra || object->clauses) return false;
     for (const struct schema_member *at = object->required; at; at = at->next) {
         if (schema_member_node(reader, object, at->key, at->len) == SCHEMA_NOTHING) return false;
         num_others += strcmp(at->key, key) != 0;

@@ -54,13 +54,15 @@ uint32_t schema_text_expr(struct schema_reader *reader, const struct schema_bran
         text = text == reader->any_text ? length : expr_and(exprs, text, length);
     }
     const struct schema_value_set *excluded = branch->excluded;
-    for (size_t i = 0; excluded && i < excluded->num_values; i++) {
+    if (!excluded) return text;
+    struct expr_text *texts = schema_alloc(reader, (excluded->num_values + 1) * sizeof *texts);
+    size_t len = 0;
+    for (size_t i = 0; texts && i < excluded->num_values; i++) {
         const json_t *value = excluded->values[i];
         if (!json_is_string(value)) continue;
-        uint32_t one = expr_literal(exprs, json_string_value(value), json_string_length(value));
-        text = expr_minus(exprs, text, one);
+        texts[len++] = (struct expr_text){json_string_value(value), json_string_length(value)};
     }
-    return text;
+    return len ? expr_minus(exprs, text, expr_one_of(exprs, texts, len)) : text;
 }
 
 uint32_t schema_string_expr(struct schema_reader *reader, const struct schema_branch *branch) {

@@ -86,7 +86,7 @@ static bool object_has(struct schema_reader *reader, const struct schema_object 
                         schema_node_has(reader, schema_node(reader, literal, 1), member);
         }
     }
-    return has_extra;
+    return has_extra && schema_clauses_have(reader, object, value);
 }
 
 static bool array_has(struct schema_reader *reader, const struct schema_array *array,

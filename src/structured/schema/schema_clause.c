@@ -1,0 +1,163 @@
+/* Negated schemas as clauses: an object violates a schema by one of several keys.
+ *
+ * Each way could be a branch, and then several negated schemas have as many branches as their ways
+ * multiplied. A clause keeps the ways together. The members are written with a state for each
+ * set of clauses that were met so far (schema_order.c). Keys of one schema follow each other, so
+ * there are few such sets at a time. Where there are few ways, branches say more about the other
+ * keywords. */
+#include "structured/schema/schema_negate.h"
+
+#include <string.h>
+
+enum {
+    WAYS_MAX = 64, // of branches
+    CLAUSES_MAX = 60,
+    WAYS_OF_KEY_MAX = 4, // in different clauses: each set of them is a choice
+};
+
+bool schema_has_many_ways(struct schema_reader *reader, const struct schema_work *work) {
+    size_t all = 1, open = 1;
+    for (const struct schema_agenda *at = work->negated; at && all <= WAYS_MAX; at = at->next) {
+        if (!json_is_object(at->literal.schema)) continue;
+        size_t count = schema_num_failures(reader, at->literal.schema);
+        if (count != SIZE_MAX && count > 1) all *= count;
+    }
+    if (all <= WAYS_MAX) return false;
+    for (const struct schema_agenda *at = work->negated; at && open <= WAYS_MAX; at = at->next) {
+        if (!json_is_object(at->literal.schema)) continue;
+        size_t count = schema_num_failures(reader, at->literal.schema);
+        if (count == SIZE_MAX || count < 2) continue;
+        if (!schema_is_disjoint(reader, &work->branch, at->literal.schema, 0)) open *= count;
+    }
+    return open > WAYS_MAX;
+}
+
+// ---- from a negated schema to a clause ----
+
+// In the order of the schema, in which the keys come.
+struct ways {
+    struct schema_way *first, *last;
+};
+
+static void add_way(struct schema_reader *reader, struct ways *ways, struct schema_way way) {
+    struct schema_way *added = schema_alloc(reader, sizeof *added);
+    if (!added) return;
+    *added = way;
+    if (ways->last) ways->last->next = added;
+    if (!ways->last) ways->first = added;
+    ways->last = added;
+}
+
+static bool says_nothing(const json_t *schema) {
+    return json_is_true(schema) || (json_is_object(schema) && !json_object_size(schema));
+}
+
+bool negation_clause(const struct negation *n) {
+    const json_t *properties = json_object_get(n->schema, "properties");
+    const json_t *required = json_object_get(n->schema, "required");
+    struct ways ways = {NULL, NULL};
+    struct schema_work copy = negation_copy(n, SCHEMA_OBJECT);
+    size_t num_clauses = 0;
+    for (const struct schema_clause *at = copy.branch.object.clauses; at; at = at->next) {
+        num_clauses++;
+    }
+    if (!copy.branch.types || num_clauses == CLAUSES_MAX) return false;
+    const char *key;
+    size_t len;
+    json_t *value;
+    json_object_keylen_foreach((json_t *)(uintptr_t)properties, key, len, value) {
+        if (says_nothing(value)) continue;
+        bool may_be_absent = schema_lists_required(n->schema, key, len);
+        add_way(n->reader, &ways, (struct schema_way){key, len, value, may_be_absent, NULL});
+    }
+    for (size_t i = 0; i < json_array_size(required); i++) {
+        const json_t *name = json_array_get(required, i);
+        if (!json_is_string(name)) continue;
+        key = json_string_value(name);
+        len = json_string_length(name);
+        const json_t *named = json_object_getn(properties, key, len);
+        if (named && !says_nothing(named)) continue;
+        add_way(n->reader, &ways, (struct schema_way){key, len, NULL, true, NULL});
+    }
+    struct schema_clause *clause = schema_alloc(n->reader, sizeof *clause);
+    if (!ways.first || !ways.first->next || !clause) return false;
+    *clause = (struct schema_clause){ways.first, copy.branch.object.clauses};
+    copy.branch.object.clauses = clause;
+    negation_run(n, &copy);
+    return true;
+}
+
+// ---- from clauses to choices of a key ----
+
+// The ways of one key.
+struct key_ways {
+    const struct schema_way *ways[CLAUSES_MAX]; // [len]
+    uint64_t bits[CLAUSES_MAX];
+    size_t len;
+};
+
+static void add_choice(struct schema_reader *reader, const struct schema_object *object,
+                       struct schema_name *name, const struct key_ways *ways, size_t set) {
+    struct schema_object with = *object; // each way is one more rule about the key
+    struct schema_choice choice = {0};
+    uint32_t expr;
+    for (size_t i = 0; i < ways->len; i++) {
+        if (!(set >> i & 1)) continue;
+        struct schema_member *member = schema_alloc(reader, sizeof *member);
+        if (!member) return;
+        *member =
+            (struct schema_member){name->key, name->len, {ways->ways[i]->schema, 1}, with.members};
+        with.members = member;
+        choice.met |= ways->bits[i];
+    }
+    struct schema_name chosen = *name;
+    chosen.node = schema_member_node(reader, &with, name->key, name->len);
+    if (chosen.node == SCHEMA_NOTHING) return;
+    uint32_t value = schema_node_item(reader, chosen.node);
+    if (schema_failed(reader)) return;
+    if (grammar_as_expr(reader->grammar, value, &expr) && expr == EXPR_NOTHING) return;
+    choice.item = schema_named_member(reader, &chosen);
+    name->choices[name->num_choices++] = choice;
+}
+
+void schema_clause_choices(struct schema_reader *reader, const struct schema_object *object,
+                           struct schema_name *names, size_t num_names) {
+    for (size_t k = 0; k < num_names && object->clauses && !schema_failed(reader); k++) {
+        struct schema_name *name = &names[k];
+        struct key_ways ways = {.len = 0};
+        uint64_t bit = 1;
+        for (const struct schema_clause *at = object->clauses; at; at = at->next, bit <<= 1) {
+            for (const struct schema_way *way = at->ways; way; way = way->next) {
+                if (way->len != name->len || memcmp(way->key, name->key, way->len) != 0) continue;
+                name->mentioned |= bit;
+                if (way->may_be_absent) name->met_absent |= bit;
+                if (!way->schema || name->node == SCHEMA_NOTHING) continue;
+                ways.ways[ways.len] = way;
+                ways.bits[ways.len++] = bit;
+            }
+        }
+        bool takes_all = ways.len <= WAYS_OF_KEY_MAX; // else one way at a time
+        size_t num_sets = takes_all ? (size_t)1 << ways.len : ways.len + 1;
+        name->choices = schema_alloc(reader, num_sets * sizeof *name->choices);
+        if (!name->choices) return;
+        for (size_t i = 1; i < num_sets; i++) {
+            add_choice(reader, object, name, &ways, takes_all ? i : (size_t)1 << (i - 1));
+        }
+    }
+}
+
+bool schema_clauses_have(struct schema_reader *reader, const struct schema_object *object,
+                         const json_t *value) {
+    for (const struct schema_clause *at = object->clauses; at; at = at->next) {
+        bool is_met = false;
+        for (const struct schema_way *way = at->ways; way && !is_met; way = way->next) {
+            const json_t *member = json_object_getn(value, way->key, way->len);
+            const struct schema_literal literal = {way->schema, 1};
+            is_met = member ? way->schema &&
+                                  schema_node_has(reader, schema_node(reader, &literal, 1), member)
+                            : way->may_be_absent;
+        }
+        if (!is_met) return false;
+    }
+    return true;
+}
