@@ -171,7 +171,7 @@ static enum status read_bits(struct quantization_config *out, const json_t *obje
         "hyb_act", "iters", "low_cpu_mem_usage", "low_gpu_mem_usage", "lr", "max_input_length",    \
         "meta", "minmax_lr", "model_file_base_name", "model_free", "model_name_or_path",           \
         "model_seqlen", "module_name_preceding_first_block", "mse", "nsamples", "offload_to_disk", \
-        "pad_token_id", "provider", "quant_block_list", "scale_dtype", "seqlen",                   \
+        "pack_impl", "pad_token_id", "provider", "quant_block_list", "scale_dtype", "seqlen",      \
         "static_attention_dtype", "static_attention_granularity", "static_groups",                 \
         "static_kv_dtype", "static_kv_granularity", "supported_types", "to_quant_block_names",     \
         "tokenizer", "true_sequential", "use_cuda_fp16", "use_exllama"
@@ -357,7 +357,8 @@ static enum status read_auto_round(struct quantization_config *out, const json_t
                                    const char *what, struct err *err) {
     static const char *const known[] = {INFORMATION,      "quant_method", "bits",
                                         "group_size",     "sym",          "data_type",
-                                        "packing_format", "extra_config", "modules_to_not_convert"};
+                                        "packing_format", "extra_config", "modules_to_not_convert",
+                                        "desc_act"};
     static const char *const types[] = {"int"};
     static const char *const packings[] = {"auto_round:auto_gptq", "auto_round:gptq",
                                            "auto_round",           "auto_round:gptqmodel",

@@ -343,8 +343,9 @@ static void test_auto_round(void **state) {
         }
     }
     quantization_config_fini(&c);
-    static const char text[] = "{\"quant_method\": \"auto-round\", \"packing_format\": \"%s\", "
-                               "\"bits\": 4, \"group_size\": 32, \"sym\": false}";
+    static const char text[] =
+        "{\"quant_method\": \"auto-round\", \"packing_format\": \"%s\", "
+        "\"bits\": 4, \"group_size\": 32, \"sym\": false, \"desc_act\": false}";
     static const struct {
         const char *packing;
         enum quantization_method method;
@@ -382,7 +383,8 @@ static void test_keys_of_other_versions(void **state) {
          "\"kv_cache_scheme\": \"static\"}",
          QUANTIZED_FP8},
         {"{\"quant_method\": \"gptq\", \"bits\": 4, \"method\": \"gptq\", \"format\": \"gptq\", "
-         "\"act_group_aware\": true, \"hyb_act\": false, \"offload_to_disk\": true}",
+         "\"act_group_aware\": true, \"hyb_act\": false, \"offload_to_disk\": true, \"pack_impl\": "
+         "\"cpu\"}",
          QUANTIZED_GPTQ},
         {"{\"quant_method\": \"awq\", \"bits\": 4, \"method\": \"awq\", \"format\": \"gemm\", "
          "\"checkpoint_format\": \"gemm\", \"pack_dtype\": \"int32\", \"desc_act\": false, "
