@@ -280,6 +280,17 @@ static void options_with_many_keys(void **state) {
         "{}|{'id':1}|{'a0':1}|{'a0':'x','a1':'y'}|{'id':'x','a0':'x'}|{'a2':'x','a1':'y','c1':'s'}|"
         "{'a2':'x','a5':'','d5':2}|{'a2':'x','a2':1}|{'a2':'x','a5':'','d5':3,'d5':1}|"
         "{'a0':'x','o':1,'p':2,'q':3,'r':4}");
+    append(&schema, "{'properties':{", false, 0);
+    for (int i = 0; i < 2500; i++) append(&schema, "'p#':true", i, i);
+    append(&schema, "},'type':'object','allOf':[", false, 0);
+    for (int i = 0; i < 8; i++) {
+        append(&schema, "{'not':{'properties':{'a#':{'const':1},'b#':{'const':1}}}}", i, i);
+    }
+    append(&schema, "]}", false, 0);
+    struct grammar *grammar;
+    assert_int_equal(schema_fixture_add(&grammar, schema.data, NULL, NULL, NULL), ERR_CAPACITY);
+    grammar_destroy(grammar);
+    buf_fini(&schema);
     static const struct schema_row rows[] = {
         // A key that is not named, beside so many ways; and values that are listed.
         {"{'type':'object','allOf':[{'not':{'additionalProperties':{'type':'integer'}}},"

@@ -214,7 +214,13 @@ static uint32_t clause_members(struct schema_order *order, size_t index, size_t 
 }
 
 static uint32_t members_with_clauses(struct schema_order *order) {
+    enum { NAMES_MAX = 2000 }; // calls inside of each other
     size_t num_clauses = 0;
+    if (order->num_names > NAMES_MAX) {
+        schema_fail(order->reader, ERR_CAPACITY,
+                    "the JSON schema has too many combinations of schemas");
+        return GRAMMAR_EMPTY;
+    }
     for (const struct schema_clause *at = order->limits->clauses; at; at = at->next) num_clauses++;
     order->clauses = (UINT64_C(1) << num_clauses) - 1;
     order->behind = schema_alloc(order->reader, (order->num_names + 1) * sizeof *order->behind);
