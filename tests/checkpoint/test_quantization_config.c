@@ -168,6 +168,18 @@ static void test_compressed_tensors(void **state) {
                            "\"group_size\": 32, \"symmetric\": false"));
     assert_int_equal(c.method, QUANTIZED_PACKED);
     assert_false(c.is_symmetric);
+    // The strategy follows from the size of groups where it is missing.
+    c = read_ok(COMPRESSED("pack-quantized",
+                           "\"num_bits\": 4, \"type\": \"int\", \"group_size\": 64, "
+                           "\"actorder\": \"dynamic\""));
+    assert_int_equal(c.block_rows, 1);
+    assert_int_equal(c.block_cols, 64);
+    c = read_ok(
+        COMPRESSED("int-quantized", "\"num_bits\": 8, \"type\": \"int\", \"group_size\": -1"));
+    assert_int_equal(c.block_rows, 1);
+    assert_int_equal(c.block_cols, 0);
+    c = read_ok(COMPRESSED("float-quantized", "\"num_bits\": 8, \"type\": \"float\""));
+    assert_int_equal(c.block_rows, 0);
 }
 
 static void test_refused(void **state) {
@@ -221,8 +233,10 @@ static void test_refused(void **state) {
             COMPRESSED("int-quantized", "\"num_bits\": 8, \"type\": \"int\", \"strategy\": "
                                         "\"channel\", \"symmetric\": false"),
             "\"symmetric\"");
-    refused(ERR_FORMAT, COMPRESSED("pack-quantized", "\"num_bits\": 4, \"type\": \"int\""),
-            "\"strategy\"");
+    refused(
+        ERR_FORMAT,
+        COMPRESSED("pack-quantized", "\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\""),
+        "\"strategy\" group");
     refused(ERR_UNSUPPORTED,
             COMPRESSED("pack-quantized", "\"num_bits\": 4, \"type\": \"int\", \"strategy\": "
                                          "\"channel\", \"twist\": 1"),

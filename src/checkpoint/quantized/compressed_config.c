@@ -36,13 +36,19 @@ static enum status check_empty(const json_t *object, const char *key, const char
                    what, key);
 }
 
+// The strategy that the package takes where the configuration has none.
+static enum strategy strategy_of_size(const json_t *size) {
+    if (!size) return BY_TENSOR;
+    return json_integer_value(size) == -1 ? BY_CHANNEL : BY_GROUP;
+}
+
 static enum status read_scheme(struct scheme *scheme, struct quantization_config *out,
                                const json_t *weights, const char *what, struct err *err) {
     static const char *const known[] = {
         "num_bits", "type",     "symmetric", "strategy",        "group_size",  "block_structure",
         "dynamic",  "actorder", "observer",  "observer_kwargs", "scale_dtype", "zp_dtype"};
     static const char *const types[] = {"int", "float"};
-    static const char *const orders[] = {"group", "weight", "static"};
+    static const char *const orders[] = {"group", "dynamic", "weight", "static"};
     size_t type = 0;
     bool is_dynamic = false;
     scheme->strategy = NO_STRATEGY;
@@ -54,7 +60,8 @@ static enum status read_scheme(struct scheme *scheme, struct quantization_config
     if (!status) status = jread_bool(weights, "symmetric", &out->is_symmetric, what, err);
     if (!status) status = jread_bool(weights, "dynamic", &is_dynamic, what, err);
     if (!status && !json_is_boolean(jread_get(weights, "actorder"))) {
-        status = quantization_config_want(weights, "actorder", orders, 3, NULL, what, err);
+        status = quantization_config_want(weights, "actorder", orders, ARRAY_LEN(orders), NULL,
+                                          what, err);
     }
     if (!status) {
         status = quantization_config_want(weights, "strategy", strategies, ARRAY_LEN(strategies),
@@ -68,6 +75,9 @@ static enum status read_scheme(struct scheme *scheme, struct quantization_config
                        what);
     }
     scheme->is_float = type == 1;
+    if (scheme->strategy == NO_STRATEGY) {
+        scheme->strategy = strategy_of_size(jread_get(weights, "group_size"));
+    }
     switch (scheme->strategy) {
     case BY_TENSOR:
         return OK;
@@ -84,10 +94,11 @@ static enum status read_scheme(struct scheme *scheme, struct quantization_config
     default:
         break;
     }
-    return err_set(err, ERR_FORMAT,
-                   "%s: the weights of \"quantization_config\" have no \"strategy\", or none of "
-                   "the sizes that it needs",
-                   what);
+    return err_set(
+        err, ERR_FORMAT,
+        "%s: the weights of \"quantization_config\" have the \"strategy\" %s, but not the "
+        "size that it needs",
+        what, strategies[scheme->strategy]);
 }
 
 // The method is what the format and the weights' type and bits say together.
