@@ -16,16 +16,16 @@
 
 // ALWAYS_INLINE makes a copy of a function for each set of constant arguments. UNROLL before a loop
 // unrolls it whole, so that its arrays stay in registers. The loop runs a constant number of times,
-// at most 16. Neither with AddressSanitizer or KERNEL_ROLLED: with a check of every access, or with
+// at most 16. Neither with these sanitizers or KERNEL_ROLLED: with a check of every access, or with
 // emulated vectors, the copies take minutes to compile. KERNEL_UNROLLED in a file brings both back.
 #if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define COMPILER_ASAN 1
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define COMPILER_CHECKS 1
 #endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define COMPILER_ASAN 1
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COMPILER_CHECKS 1
 #endif
-#if defined(KERNEL_ROLLED) || (defined(COMPILER_ASAN) && !defined(KERNEL_UNROLLED))
+#if defined(KERNEL_ROLLED) || (defined(COMPILER_CHECKS) && !defined(KERNEL_UNROLLED))
 #define ALWAYS_INLINE inline
 #define UNROLL
 #else
