@@ -158,7 +158,8 @@ class Http(ServerTest):
         self.assertEqual(num_answers, num_requests)
 
     def test_one_write_a_step(self):
-        """What one step brings a connection, here a token of each of 8 outputs, comes in one segment of TCP."""
+        """What one step brings a connection, here a token of each of 8 outputs, comes in one segment of TCP, or in
+        two where the writer wakes up in the middle of it."""
         body = json.dumps({"prompt": "Once", "max_tokens": 12, "n": 8, "ignore_eos": True, "stream": True}).encode()
         with socket.create_connection(("127.0.0.1", self.server.port), timeout=20) as connection:
             connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
@@ -171,8 +172,8 @@ class Http(ServerTest):
             self.skipTest("this kernel does not count segments")
         (num_segments,) = struct.unpack_from("=I", info, TCP_DATA_SEGMENTS_IN)
         self.assertGreaterEqual(answer.count(b"data: {"), 8 * 12 // 2)
-        # The head, 12 steps, perhaps one more in which the prompt is shared.
-        self.assertLessEqual(num_segments, 15)
+        # The head, 12 steps, perhaps one more in which the prompt is shared. Each token alone would be 96.
+        self.assertLessEqual(num_segments, 2 * 14)
 
     def test_http_1_0(self):
         answer = self.server.raw(b"GET /health HTTP/1.0\r\n\r\n")
