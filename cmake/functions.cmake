@@ -22,15 +22,18 @@ if(CMAKE_CROSSCOMPILING_EMULATOR)
   set(TEST_TIMEOUT 3600)
 endif()
 
-# unit_test(NAME LABEL SOURCES ... LINK ...): a cmocka program run from the source folder. Its own code is not
-# optimised: it hardly runs, and to optimise it took most of the time to compile all tests, with sanitizers above all.
+# To optimise the tests' own code with sanitizers takes most of the time to compile them, and it hardly runs. Else it is
+# optimised, because valgrind runs it.
+set(TEST_OPTIMIZE $<$<BOOL:${NANOVLLM_SANITIZE}>:-O0>)
+
+# unit_test(NAME LABEL SOURCES ... LINK ...): a cmocka program run from the source folder.
 function(unit_test name label)
   cmake_parse_arguments(T "" "" "SOURCES;LINK;ARGS" ${ARGN})
   if(NOT NANOVLLM_TESTS)
     return()
   endif()
   add_executable(${name} ${T_SOURCES})
-  target_compile_options(${name} PRIVATE -O0)
+  target_compile_options(${name} PRIVATE ${TEST_OPTIMIZE})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE set_locale test_support ${T_LINK} PkgConfig::CMOCKA)
   add_test(NAME ${name} COMMAND ${name} ${T_ARGS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
