@@ -67,8 +67,8 @@ static void test_each_matrix_has_its_own(void **state) {
             assert_int_equal(
                 weight.reader->read(weight.reader, (uint64_t)row, 0, COLS, values, NULL), OK);
             for (int col = 0; col < COLS; col++) {
-                float want = (float)(4 * i + row / BLOCK_ROWS * 2 + col / BLOCK_COLS);
-                assert_true(values[col] == want);
+                int scale = 4 * i + row / BLOCK_ROWS * 2 + col / BLOCK_COLS;
+                assert_true(values[col] == (float)scale);
             }
         }
     }
