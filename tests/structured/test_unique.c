@@ -215,7 +215,7 @@ static void random_answers(void **state) {
             if (!matcher.ended) assert_int_equal(buf_append(&answer, text, len, NULL), OK);
         }
         // Jansson takes no key with the character 0.
-        if (matcher.ended && !memmem(answer.data, answer.len, "\\u0000", 6)) {
+        if (matcher.ended && answer.data && !memmem(answer.data, answer.len, "\\u0000", 6)) {
             json_t *value = json_loadb(answer.data, answer.len, JSON_REJECT_DUPLICATES, NULL);
             if (!value || repeats(value)) fail_msg("%.*s", (int)answer.len, answer.data);
             json_decref(value);
