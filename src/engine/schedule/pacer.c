@@ -34,9 +34,11 @@ static const double nearly = 0.95;
 // A size that was not measured is tried if the step takes this share of the target or more.
 static const double try_share = 0.5;
 // The machine has changed where changed_steps steps in a row take `changed` times what the fit
-// says, or longer, or what it says divided by `changed`, or less.
+// says, or longer, or what it says divided by `changed`, or less. Once there were known_steps steps
+// with prompts that took try_share of the target, only such ones count, and those without prompts.
 static const uint32_t changed_steps = 4;
 static const double changed = 1.2;
+static const uint32_t known_steps = 60;
 
 void pacer_init(struct pacer *pacer, const struct pace_options *options, uint32_t max_num_tokens) {
     *pacer = (struct pacer){.options = *options, .max_num_tokens = max_num_tokens, .excess = 1};
@@ -195,7 +197,13 @@ double pacer_measure(struct pacer *pacer, const struct step_work *work, double s
     uint32_t class = class_of(work);
     bool is_new = class < PACER_CLASSES && !pacer->classes[class].num_measured;
     bool differs = seconds >= changed * predicted || predicted >= changed * seconds;
-    double change = predicted > 0 && !is_new ? learn_change(equations, seconds / predicted) : 1;
+    // Short steps tell little of long ones: what a step costs besides its rows is most of them.
+    bool is_long = fmax(seconds, predicted) >= try_share * pacer->options.target_seconds;
+    bool is_known = pacer->num_long == known_steps;
+    if (work->num_prompt_tokens && is_long && !is_known) pacer->num_long++;
+    bool is_short = work->num_prompt_tokens && is_known && !is_long;
+    bool tells_change = predicted > 0 && !is_new && !is_short;
+    double change = tells_change ? learn_change(equations, seconds / predicted) : 1;
     if (change != 1) change_past(pacer, equations, change);
     factors_of(factors, work);
     double fitted = seconds - extra_of(pacer, work);

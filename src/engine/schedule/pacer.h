@@ -74,6 +74,7 @@ struct pacer {
         double extra;
         uint32_t num_measured; // until they are many
     } classes[PACER_CLASSES];
+    uint32_t num_long; // steps with prompts that took long; until they are many
     uint32_t num_missed; // steps in a row that even the shortest part made longer than the target
     // The share of steps that take longer than the target, and than this times the fit, is small.
     double excess;
