@@ -508,19 +508,13 @@ static void *find_in_driver(const char *name) {
     return address;
 }
 
-static enum status count_devices(int *count, struct err *err) {
-    enum status status = OK;
-    CU(cudaGetDeviceCount(count));
-fail:
-    return status;
-}
-
 static enum status find_device(struct cuda_backend *cuda, const struct backend_options *options,
-                               int count, char *name, size_t name_size, struct err *err) {
+                               char *name, size_t name_size, struct err *err) {
     enum status status = OK;
     struct cudaDeviceProp properties;
-    int code_major = 0;
+    int code_major = 0, count = 0;
     uint32_t gpu;
+    CU(cudaGetDeviceCount(&count));
     CHECK(gpu_choice_parse(&cuda->gpus, "cuda", options->device), "%s", options->device);
     cuda->rank_on_host = options->rank_on_host;
     status = gpu_choice_of_rank(&cuda->gpus, cuda->rank_on_host, (uint32_t)count, &gpu, err);
@@ -555,12 +549,9 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
     if (!cuda) return err_nomem(err, "CUDA backend");
     char name[256] = "";
-    int count = 0;
-    enum status status = count_devices(&count, err);
-    if (status) goto fail;
     struct gemm_library_load library;
-    gemm_library_begin(&library); // while the driver makes its context
-    status = find_device(cuda, options, count, name, sizeof name, err);
+    gemm_library_begin(&library); // while the driver, which has been started, makes its context
+    enum status status = find_device(cuda, options, name, sizeof name, err);
     gemm_library_wait(&library);
     if (status) goto fail;
     cuda->base = (struct backend){
