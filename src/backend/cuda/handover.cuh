@@ -15,7 +15,7 @@
  *   3. let_next_start() only allows the next kernel's blocks to start. It does not publish results.
  *      It may come before the kernel's own wait, except where rule 5 forbids it. If it comes behind
  *      that wait in all blocks, the next kernel may read before its own wait what kernels before
- *      this one wrote: down's of experts/packed_few_tokens.cu reads the routing.
+ *      this one wrote: down of experts/few_tokens.cu reads the routing.
  *   4. Every block that has work waits in at least one thread. So a kernel ends only after all
  *      earlier ones, and a wait for the previous kernel is a wait for all of them. In a step of
  *      padding alone, attention/decode_cluster.cu may have no waiting thread. Nobody reads the
@@ -43,10 +43,10 @@
  *      finished reading.
  *  10. After threads store to shared memory, they call shared_stores_done() and pass a barrier.
  *      Only then may wgmma or bulk copies read that memory, or copies overwrite it.
- *  11. Grid barrier (layers/block.cuh): a block's threads pass a barrier, then one thread arrives
- *      with release. One thread waits with acquire, then the threads pass a barrier. After that,
- *      other blocks' earlier stores are read past the L1. The counter is 0 between launches.
- *      (checked)
+ *  11. Grid barrier (layers/block.cuh, experts/packed_few_tokens.cu), in cooperative launches: a
+ *      block's threads pass a barrier, then one thread arrives with release. One thread waits with
+ *      acquire, then the threads pass a barrier. After that, other blocks' earlier stores are read
+ *      past the L1. The counter is 0 between launches. (checked)
  *  12. A thread waits for a flagged value (layers/flagged.cuh) only if some block of the same
  *      launch is certain to store it without first waiting for the reader. The next value goes to
  *      the same place only after all readers have read this one. (checked: a later value in its

@@ -201,7 +201,7 @@ static const struct kernel_row rows[] = {
     {OP_EXPERTS, KERNEL_SORTED_SM90, BY_RULE, DEVICE_SM90A, FORMAT_BF16, 0, 0, 0,
      .takes = has_room_for_ring},
     {OP_EXPERTS, KERNEL_SORTED, BY_RULE, DEVICE_ANY, FORMAT_BF16, 0, 0, 0, .takes = NULL},
-    {OP_EXPERTS, KERNEL_PACKED_FEW_TOKENS, BY_RULE, DEVICE_ANY, FORMAT_PACKED, 4, 0, 0,
+    {OP_EXPERTS, KERNEL_PACKED_FEW_TOKENS, BY_RULE, DEVICE_SM90, FORMAT_PACKED, 4, 0, 0,
      .takes = fits_packed_few_tokens},
     {OP_EXPERTS, KERNEL_PACKED_SORTED, BY_RULE, DEVICE_SM90A, FORMAT_PACKED, 0, 0, 0,
      .takes = has_room_for_ring},

@@ -290,7 +290,7 @@ struct cuda_experts_scratch {
     int32_t *source; // [rows] token of each row
     int32_t *position; // [num_tokens][top_k] row of each pair
     int32_t *items; // [max_items][4] tiles: expert, first row, number of rows, 0
-    int32_t *num_items; // [1]
+    int32_t *num_items; // [1]; for packed_few_tokens.cu [2]: its counters, which are not scratch
     void *activated; // bf16 [rows][intermediate]
     void *down; // bf16 [rows][hidden]
     void *gathered; // the same memory: sorted rows of x, which are read before `down` is written

@@ -25,6 +25,7 @@ struct experts {
     struct linear gate_up; // [num_experts][2 * intermediate]
     struct linear down; // [num_experts][hidden]
     enum activation activation;
+    int32_t *arrived; // [2]: counters of experts/packed_few_tokens.cu; NULL: not packed
 };
 
 static void linear_free(struct linear *linear) {
@@ -38,6 +39,7 @@ void cuda_experts_destroy(struct backend *backend, struct experts *experts) {
     if (!experts) return;
     linear_free(&experts->gate_up);
     linear_free(&experts->down);
+    cudaFree(experts->arrived);
     free(experts);
 }
 
@@ -198,6 +200,16 @@ fail:
     return status;
 }
 
+static enum status create_counters(struct cuda_backend *cuda, struct experts *experts,
+                                   struct err *err) {
+    enum { BYTES = 2 * sizeof *experts->arrived };
+    enum status status = OK;
+    CU(cudaMalloc((void **)&experts->arrived, BYTES));
+    CU(cudaMemsetAsync(experts->arrived, 0, BYTES, cuda->stream));
+fail:
+    return status;
+}
+
 enum status cuda_experts_create(struct backend *backend, const struct experts_spec *spec,
                                 struct experts **out, struct err *err) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
@@ -210,6 +222,9 @@ enum status cuda_experts_create(struct backend *backend, const struct experts_sp
     experts->activation = spec->activation;
     status = load_weights(cuda, spec, experts, err);
     if (!status && spec->shape.has_bias) status = create_biases(cuda, spec, experts, err);
+    if (!status && weight_format_is_packed(experts->gate_up.format)) {
+        status = create_counters(cuda, experts, err);
+    }
     if (status) {
         cuda_experts_destroy(backend, experts); // cudaFree waits for copies in flight
     } else {
@@ -338,7 +353,7 @@ void cuda_experts(struct backend *backend, const struct experts_args *args) {
         if (args->shared.gate) view.shared_gate = cuda_linear_view_of(args->shared.gate);
     }
     size_t bytes, row_bytes = experts->shape.hidden * sizeof(uint16_t);
-    const struct cuda_experts_scratch scratch =
+    struct cuda_experts_scratch scratch =
         layout_of(args->scratch, &experts->shape, args->num_tokens, args->top_k, &bytes);
     if (args->num_tokens == 0) return;
     enum cuda_kernel kernel = kernel_for(cuda, args, &view);
@@ -347,6 +362,7 @@ void cuda_experts(struct backend *backend, const struct experts_args *args) {
         return;
     }
     if (kernel == KERNEL_PACKED_FEW_TOKENS) {
+        scratch.num_items = experts->arrived;
         cuda_experts_packed_few_launch(args, &view, &scratch, &cuda->info, cuda->stream);
         return;
     }

@@ -1,80 +1,65 @@
-/* Experts for 1 to 4 tokens whose weights are packed (linear/packed.h), without sorting or tiles of
- * tokens. As in experts/few_tokens.cu, the first kernel computes activated[pair] = silu(gate x) *
- * (up x), or another activation, and the second out = sum over slots of weight * (down activated).
+/* Experts for 1 to 4 tokens whose weights are packed (linear/packed.h), in one kernel (sm_90 and
+ * later): activated[pair] = silu(gate x) * (up x), or another activation, then out = sum over slots
+ * of weight * (down activated).
  *
- * The products are those of linear/packed_steps.cuh. A unit of the first kernel is a tile of a
- * pair's gates and the same tile of its ups. A unit of the second is a tile of a token's outputs:
- * its steps go through the token's experts, two at a time. They are the two halves of the left
- * operand, and two columns of the right one have the activated values of each.
+ * Weights stream through a ring in shared memory by bulk copies, those of down behind those of gate
+ * and up. So memory stays busy while blocks wait for each other between the two products: down's
+ * first weights come meanwhile. Each warp has its own part of the ring and refills a slot when it
+ * has multiplied it, so no warp waits for another within a round.
  *
- * A block takes several units in turn, and its warps take the steps of a unit in turn. Each lane
- * has the loads of AHEAD steps in flight, across the ends of units. The warps' sums of a unit are
- * joined in shared memory, in order. So a token's bits do not depend on the other tokens. Where a
- * token has units of the first kernel for at least half of all warps, each warp takes units of its
- * own instead, and nothing is joined.
+ * The products are those of linear/packed_steps.cuh. A unit of gate and up is a tile of a pair's
+ * gates and the same tile of its ups. A unit of down is a tile of a token's outputs and two of its
+ * experts: they are the two halves of the left operand, and two columns of the right one have the
+ * activated values of each. A round is a block's units of one token and one product, or some of
+ * them. Warps have equal shares of a round's steps, so a unit's sums may be those of several warps.
+ * They are added in order. Rounds do not depend on the number of tokens, nor do a token's bits.
  *
- * Launch: a block per multiprocessor, each with the same number of units or one less. Both kernels
- * start early. The first lets the second start after its own wait, so the second may read ids and
- * weights of the routing before it waits (rule 3 of handover.cuh).
+ * Launch: a block per multiprocessor, cooperative, since blocks wait for each other at a grid
+ * barrier. The kernel starts early.
  *
  * Bytes: those of each pair's codes and scales; pairs with the same expert share them in the L2. */
 #include "backend/cuda/activation.cuh"
-#include "backend/cuda/linear/packed_steps.cuh"
+#include "backend/cuda/experts/packed_rounds.cuh"
+#include "backend/cuda/hopper.cuh"
+
+#include <nv/target>
+
+#pragma nv_diag_suppress 177 // before sm_90 the kernel is empty and nothing here is used
 
 namespace {
 
-constexpr int WARPS = 16, AHEAD = 4, TILE = CUDA_PACKED_TILE;
-constexpr int UNIT_BARRIER = 1;
+// Sums of gate's and up's outputs, or of a token's in the first half.
+using unit_sums = float[2 * TILE];
 
-struct few_params {
-    packed_matrix weights; // of all experts
-    int expert_tiles; // tiles of an expert
-    int units, passes; // passes: of a unit over the matrix' steps, with two slots each
-    int x_stride; // bytes between rows of x in shared memory
-    const __nv_bfloat16 *x; // [num_tokens][columns], or activated [num_tokens][top_k][columns]
-    int columns, in; // of x; of the matrix, a multiple of 128
-    const int32_t *ids; // [num_tokens][top_k]
-    const float *token_weights; // [num_tokens][top_k]
-    const __nv_bfloat16 *bias; // [num_experts][outputs] or NULL
-    __nv_bfloat16 *out;
-    int num_tokens, top_k;
-    int outputs; // of a unit's row: intermediate, or hidden
-    enum activation activation;
+// Bytes of a step's scales that go through the ring. Kinds with a word for several steps read it
+// from memory: many tiles may share it.
+template <typename K>
+constexpr int SCALE_BYTES = K::GROUP && !(K::BITS == 8 && K::WORDS == 1) ? TILE * K::WORDS * 4 : 0;
+template <typename K> constexpr int SLOT_BYTES = CHUNK * 2 * (STEP_BYTES + SCALE_BYTES<K>);
+
+struct block_shared {
+    // Of a round's parity. Unit u's sums by warp w are number u + w: units and warps both ascend.
+    unit_sums found[2][UNITS_MAX + WARPS];
+    uint64_t full[WARPS][SLOTS_MAX];
+    // Each warp has its own, so that it waits for no other before its first copies.
+    cursor starts[WARPS][2]; // of the first rounds of gate and up, and of down
+    int32_t ids[WARPS][TOKENS_MAX * TOP_K_MAX];
+    float token_weights[WARPS][TOKENS_MAX * TOP_K_MAX];
 };
 
-// The sums of a unit, of each warp: of the low tile's outputs, then of the high one's.
-using unit_sums = float[WARPS][2 * TILE];
-
-// Brings rows of x to shared memory, times X_SCALE, with the sums of their groups.
-template <typename K>
-__device__ __forceinline__ void bring_rows(const few_params &p, const __nv_bfloat16 *from, int rows,
-                                           uint32_t x) {
-    constexpr int BATCH = 4; // loads that are issued together
-    uint32_t x_sums = x + rows * p.x_stride;
-    int chunks = p.in / 8, all = rows * chunks;
-    for (int begin = threadIdx.x / 32 * 32; begin < all; begin += BATCH * WARPS * 32) {
-        uint4 v[BATCH];
-#pragma unroll
-        for (int b = 0; b < BATCH; b++) {
-            int i = begin + b * WARPS * 32 + threadIdx.x % 32, row = i / chunks, chunk = i % chunks;
-            v[b] = make_uint4(0, 0, 0, 0);
-            if (i < all && chunk * 8 < p.columns) {
-                const __nv_bfloat16 *of_row = of_step(from) + (size_t)row * p.columns;
-                v[b] = __ldcg(reinterpret_cast<const uint4 *>(of_row) + chunk);
-            }
-        }
-#pragma unroll
-        for (int b = 0; b < BATCH; b++) {
-            int i = begin + b * WARPS * 32 + threadIdx.x % 32, row = i / chunks, chunk = i % chunks;
-            bool is_there = i < all;
-            float unused = 0;
-            v[b] = prepare_inputs<K>(v[b], nullptr, unused);
-            if (is_there) store_inputs(x + row * p.x_stride, chunk, v[b]);
-            if constexpr (K::ZEROS || K::OFFSETS) {
-                keep_group_sums<K>(v[b], x_sums, row, chunk, is_there);
-            }
-        }
+// Where a warp begins in a round.
+__device__ __forceinline__ cursor enter(const few_params &p, const block_shared &s, int round,
+                                        int warp) {
+    int before = p.num_tokens * p.gate_up.rounds;
+    bool is_down = round >= before;
+    cursor c;
+    if ((is_down ? p.down.rounds : p.gate_up.rounds) > 1) {
+        c.find(p, round, warp);
+        return c;
     }
+    c = s.starts[warp][is_down];
+    c.round = round, c.r.token = round - (is_down ? before : 0);
+    return c;
 }
 
 // The two tiles of a unit.
@@ -82,370 +67,428 @@ struct unit_tiles {
     int low, high;
 };
 
-// A step of a warp: of a unit, and of a pair of the token's slots (`pass`) in the second kernel.
-struct cursor {
-    int unit, pass, step;
+__device__ __forceinline__ unit_tiles tiles_of(const few_params &p, const block_shared &s,
+                                               const cursor &at, int warp) {
+    const int32_t *ids = s.ids[warp] + at.r.token * p.top_k;
+    int tiles = at.r.is_down ? p.down.expert_tiles : p.gate_up.expert_tiles;
+    int low = ids[at.slot] * tiles + at.tile;
+    if (!at.r.is_down) return {low, low + tiles / 2};
+    return {low, ids[min(at.slot + 1, p.top_k - 1)] * tiles + at.tile};
+}
 
-    __device__ __forceinline__ void begin_unit(const few_params &p, int number, int warp) {
-        unit = number, pass = 0, step = warp;
-        carry(p);
-    }
-    __device__ __forceinline__ void carry(const few_params &p) {
-        while (step >= p.weights.steps) step -= p.weights.steps, pass++;
-    }
-    // Moves to the warp's next step. Returns whether it is of the same unit.
-    __device__ __forceinline__ bool advance(const few_params &p, int warp) {
-        step += WARPS;
-        carry(p);
-        if (pass < p.passes) return true;
-        begin_unit(p, unit + 1, warp);
-        return false;
+// A warp's part of the ring: its slots are filled in the order of its steps.
+template <typename K> struct warp_ring {
+    const few_params &p;
+    const block_shared &s;
+    uint32_t slots, full; // shared
+    int warp, lane, num_rounds;
+    cursor next; // to copy
+    int fills; // the slot that is filled next
+    uint64_t policy;
+
+    __device__ __forceinline__ void fill() {
+        while (next.at == next.end) {
+            if (next.round + 1 >= num_rounds) return;
+            next = enter(p, s, next.round + 1, warp);
+        }
+        const product_params &m = next.r.is_down ? p.down : p.gate_up;
+        int count = next.chunk(p);
+        unit_tiles t = tiles_of(p, s, next, warp);
+        uint32_t barrier = full + fills * 8, to = slots + fills * SLOT_BYTES<K>;
+        if (lane == 0) barrier_expect(barrier, count * 2 * (STEP_BYTES + SCALE_BYTES<K>)); // rule 8
+        __syncwarp();
+        size_t step = static_cast<size_t>(lane % 2 ? t.high : t.low) * m.weights.steps + next.step;
+        if (lane < 2) {
+            copy_bulk(to + lane * CHUNK * STEP_BYTES, m.weights.codes + step * 32,
+                      count * STEP_BYTES, barrier, policy);
+        } else if (SCALE_BYTES<K> && lane < 4) {
+            copy_bulk(to + CHUNK * 2 * STEP_BYTES + lane % 2 * (CHUNK * SCALE_BYTES<K>),
+                      m.weights.scales.words + step * (SCALE_BYTES<K> / 4), count * SCALE_BYTES<K>,
+                      barrier, policy);
+        }
+        next.advance(p, count);
+        fills = fills + 1 == p.slots ? 0 : fills + 1;
     }
 };
 
-// Walks over the block's units. WORK has the differences between the two kernels:
-//   tiles(cursor)                   the tiles of a step
-//   begin(unit)                     prepares a unit; called by all threads
-//   multiply(cursor, loads, sums)   adds the products of a step
-//   end(unit, found)                writes the results; called by one warp
-template <typename K, typename WORK>
-__device__ __forceinline__ void walk_units(const few_params &p, WORK work) {
-    __shared__ unit_sums found[2]; // of alternate units
-    int warp = __shfl_sync(FULL_WARP, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-    int begin = static_cast<int>(static_cast<long long>(p.units) * blockIdx.x / gridDim.x);
-    int end = static_cast<int>(static_cast<long long>(p.units) * (blockIdx.x + 1) / gridDim.x);
-    cursor now, next; // `next`: to load
-    next.begin_unit(p, begin, warp);
-    bool has_steps = next.pass < p.passes; // in each unit
-    int unit = begin, parity = 0;
-    const step_source<K> source(p.weights, lane);
-    step_loads<K> loads[AHEAD] = {};
-    auto load_next = [&](step_loads<K> &to) {
-        if (next.unit >= end) return;
-        unit_tiles t = work.tiles(next);
-        source.load(to, t.low * p.weights.steps + next.step, t.high * p.weights.steps + next.step);
-        next.advance(p, warp);
-    };
-    now = next;
-    if (has_steps) {
+// Step number i of a slot. `number`: that of the step among all of the low and the high tile.
+template <typename K>
+__device__ __forceinline__ void load_step(step_loads<K> &to, const lane_scales<K> &scales,
+                                          uint32_t slot, int i, const int (&number)[2], int lane) {
+    constexpr int OWN = K::IS_SPREAD ? K::LANE_WORDS : K::WORDS; // words between lanes, or outputs
+    uint32_t own = (K::IS_SPREAD ? lane : lane / 4) * (OWN * 4);
 #pragma unroll
-        for (int a = 0; a < AHEAD; a++) load_next(loads[a]);
-    }
-    work.begin(unit);
-    float sums[2] = {}; // of this lane's output in both tiles; of lanes 0, 4, 8 ..
-    auto end_unit = [&]() {
-        if (lane % 4 == 0) {
-            found[parity][warp][lane / 4] = sums[0];
-            found[parity][warp][TILE + lane / 4] = sums[1];
-        }
-        // A named barrier: warps come here from different turns of the unrolled loop.
-        named_wait(UNIT_BARRIER, WARPS * 32);
-        if (warp == unit % WARPS) work.end(unit, found[parity]);
-        unit++, parity ^= 1;
-        if (unit < end) work.begin(unit);
-        sums[0] = sums[1] = 0;
-    };
-    while (unit < end) {
-        if (!has_steps) {
-            end_unit();
-            continue;
-        }
-#pragma unroll
-        for (int a = 0; a < AHEAD; a++) {
-            if (unit >= end) break;
-            work.multiply(now, loads[a], sums);
-            load_next(loads[a]);
-            if (!now.advance(p, warp)) end_unit();
+    for (int half = 0; half < 2; half++) {
+        to.codes[half] =
+            load_shared16(slot + half * (CHUNK * STEP_BYTES) + i * STEP_BYTES + lane * 16);
+        if constexpr (SCALE_BYTES<K> == 0) {
+            scales.load(to.scales[half], number[half] / (K::SPAN / K::STEP));
+        } else {
+            static_assert(K::SPAN == K::STEP, "a step has words of its own");
+            uint32_t from = slot + CHUNK * 2 * STEP_BYTES +
+                            half * (CHUNK * SCALE_BYTES<K>)+i * SCALE_BYTES<K> + own;
+            if constexpr (K::LANE_WORDS == 1) {
+                to.scales[half][0] = load_shared(from);
+            } else if constexpr (K::LANE_WORDS == 2) {
+                uint2 two = load_shared8(from);
+                to.scales[half][0] = two.x, to.scales[half][1] = two.y;
+            } else {
+                static_assert(K::LANE_WORDS == 4, "words");
+                uint4 four = load_shared16(from);
+                to.scales[half][0] = four.x, to.scales[half][1] = four.y;
+                to.scales[half][2] = four.z, to.scales[half][3] = four.w;
+            }
         }
     }
 }
 
-// The sum over warps of a value of 16; lanes 16 to 31 have none.
-__device__ __forceinline__ float total_of(const unit_sums &found, int lane) {
-    float sum = 0;
+// Brings rows of x to shared memory, times X_SCALE, with the sums of their groups.
+template <typename K>
+__device__ __forceinline__ void bring_rows(const product_params &m, const __nv_bfloat16 *from,
+                                           int rows, uint32_t x) {
+    constexpr int BATCH = 4; // loads that are issued together
+    int chunks = m.in / 8;
+    for (int begin = threadIdx.x / 32 * 32; begin < chunks; begin += THREADS) {
+        int chunk = begin + threadIdx.x % 32;
+        bool is_there = chunk < chunks, has_data = chunk * 8 < m.columns;
+        for (int first = 0; first < rows; first += BATCH) {
+            uint4 v[BATCH];
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) sum += found[w][lane % (2 * TILE)];
+            for (int b = 0; b < BATCH; b++) {
+                v[b] = make_uint4(0, 0, 0, 0);
+                if (first + b >= rows || !has_data) continue;
+                const __nv_bfloat16 *row = of_step(from) + (size_t)(first + b) * m.columns;
+                v[b] = __ldcg(reinterpret_cast<const uint4 *>(row) + chunk);
+            }
+#pragma unroll
+            for (int b = 0; b < BATCH; b++) {
+                if (first + b >= rows) break;
+                float unused = 0;
+                v[b] = prepare_inputs<K>(v[b], nullptr, unused);
+                if (is_there) store_inputs(x + (first + b) * m.x_stride, chunk, v[b]);
+                if constexpr (K::ZEROS || K::OFFSETS) {
+                    keep_group_sums<K>(v[b], x + rows * m.x_stride, first + b, chunk, is_there);
+                }
+            }
+        }
+    }
+}
+
+// Where the right operand of a unit is: its even columns are row `even` of x, the others row `odd`.
+struct unit_inputs {
+    uint32_t x, sums; // of this lane, at step 0
+
+    __device__ __forceinline__ unit_inputs(const product_params &m, uint32_t region, int rows,
+                                           int even, int odd, int lane) {
+        int row = lane / 4 % 2 ? odd : even;
+        x = region + row * m.x_stride + lane % 4 * 16;
+        sums = region + rows * m.x_stride + even * 4;
+    }
+};
+
+// Of four lanes with the same products of four groups, each scales those of one: sums[0] of the low
+// tile with the even row, sums[3] of the high tile with the odd row.
+template <typename K>
+__device__ __forceinline__ void multiply_four_groups(float (&sums)[4], const step_loads<K> &s,
+                                                     uint32_t x, int lane) {
+    static_assert(K::EXPONENTS && K::STEP == 4 * K::GROUP, "a word has the scales of a step");
+    float part[4][4] = {};
+#pragma unroll
+    for (int g = 0; g < 4; g++) {
+        uint4 v = load_shared16(x + g * 64);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint32_t a[4];
+            unpack_pairs<K>(s.codes[0], g * 2 + i, a[0], a[2]);
+            unpack_pairs<K>(s.codes[1], g * 2 + i, a[1], a[3]);
+            multiply(part[g], a, i ? v.z : v.x, i ? v.w : v.y);
+        }
+    }
+    int group = lane % 4;
+    float low[2], high[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        low[i] = group & 1 ? part[i * 2 + 1][0] : part[i * 2][0];
+        high[i] = group & 1 ? part[i * 2 + 1][3] : part[i * 2][3];
+    }
+    sums[0] = fmaf(group & 2 ? low[1] : low[0], factors_of_exponent(s.scales[0][0], group).scale,
+                   sums[0]);
+    sums[3] = fmaf(group & 2 ? high[1] : high[0], factors_of_exponent(s.scales[1][0], group).scale,
+                   sums[3]);
+}
+
+__device__ __forceinline__ float quad_sum(float v) {
+    v += __shfl_xor_sync(FULL_WARP, v, 1);
+    return v + __shfl_xor_sync(FULL_WARP, v, 2);
+}
+
+// Multiplies this warp's steps of a round, and keeps the sums of each unit.
+template <typename K>
+__device__ __forceinline__ void multiply_round(const few_params &p, block_shared &s,
+                                               warp_ring<K> &ring, cursor now, uint32_t region,
+                                               int &slot, uint32_t &parity) {
+    constexpr int GROUPS = K::GROUP ? K::SPAN / K::GROUP : 0; // of a span
+    int warp = ring.warp, lane = ring.lane;
+    const product_params &m = now.r.is_down ? p.down : p.gate_up;
+    const lane_scales<K> scales(m.weights.scales, lane);
+    int rows = now.r.is_down ? p.top_k : p.num_tokens;
+    // Sums of groups are loaded for an even row and the next.
+    int token = K::EXPONENTS ? now.r.token : now.r.token & ~1;
+    bool is_odd = !K::EXPONENTS && now.r.token & 1;
+    float sums[4] = {};
+    while (now.at < now.end) {
+        int count = now.chunk(p), unit = now.unit, begin = now.step;
+        int first = now.r.is_down ? now.slot : token;
+        int second = K::EXPONENTS && !now.r.is_down ? token : min(first + 1, rows - 1);
+        const unit_inputs inputs(m, region, rows, first, second, lane);
+        int number[2] = {};
+        unit_tiles t = {};
+        if constexpr (SCALE_BYTES<K> == 0) {
+            t = tiles_of(p, s, now, warp);
+            number[0] = t.low * m.weights.steps + begin;
+            number[1] = t.high * m.weights.steps + begin;
+        }
+        barrier_wait(ring.full + slot * 8, parity, "weights in slot", slot);
+        uint32_t from = ring.slots + slot * SLOT_BYTES<K>;
+#pragma unroll
+        for (int i = 0; i < CHUNK; i++) {
+            if (i >= count) break;
+            step_loads<K> loads;
+            load_step<K>(loads, scales, from, i, number, lane);
+            uint32_t x_sums = inputs.sums + (begin + i) * K::STEP / K::SPAN * (GROUPS * 32);
+            uint32_t x = inputs.x + (begin + i) * (K::STEP * 2);
+            if constexpr (K::EXPONENTS) {
+                multiply_four_groups<K>(sums, loads, x, lane);
+            } else {
+                multiply_step<K>(sums, loads, x, x_sums, lane);
+            }
+            number[0]++, number[1]++;
+        }
+        __syncwarp(); // all lanes have read the slot
+        ring.fill();
+        if (++slot == p.slots) slot = 0, parity ^= 1;
+        if (!now.advance(p, count) && now.at < now.end) continue;
+        if constexpr (K::EXPONENTS) {
+            sums[0] = quad_sum(sums[0]);
+            sums[2] = sums[3] = quad_sum(sums[3]);
+        }
+        float low = is_odd ? sums[1] : sums[0], high = is_odd ? sums[3] : sums[2];
+        if (now.r.is_down) {
+            int pair = now.r.token * p.top_k + first;
+            bool has_high = first + 1 < p.top_k;
+            low = sums[0] * s.token_weights[warp][pair];
+            high = has_high ? sums[3] * s.token_weights[warp][pair + 1] : 0;
+            if constexpr (K::GROUP == 0) {
+                low *= m.weights.scales.rows[t.low * TILE + lane / 4];
+                high *= m.weights.scales.rows[t.high * TILE + lane / 4];
+            }
+            low += high;
+        }
+        if (lane % 4 == 0) {
+            float *found = s.found[now.round & 1][unit + warp];
+            found[lane / 4] = low;
+            if (!now.r.is_down) found[TILE + lane / 4] = high;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[i] = 0;
+    }
+}
+
+// The sums of a unit by all warps that have steps of it: number `i` of each.
+__device__ __forceinline__ float total_of(const unit_sums *found, int unit, int steps, int all,
+                                          int i) {
+    int begin = unit * steps;
+    int first = (WARPS * (begin + 1) - 1) / all, last = (WARPS * (begin + steps) - 1) / all;
+    float sum = 0;
+    for (int w = first; w <= last; w++) {
+        // Of fewer steps than warps some warps have none.
+        if (all * w / WARPS < all * (w + 1) / WARPS) sum += found[unit + w][i];
+    }
     return sum;
 }
 
-// Products of a step: column 0 of the right operand is row `x_row` of x, column 1 the next.
-template <typename K>
-__device__ __forceinline__ void multiply_rows(float (&sums)[4], const few_params &p, uint32_t x,
-                                              int x_row, int rows, int step,
-                                              const step_loads<K> &loads, int lane) {
-    constexpr int GROUPS = K::GROUP ? K::SPAN / K::GROUP : 0; // of a span
-    int row = min(x_row + lane / 4 % 2, rows - 1);
-    uint32_t from = x + row * p.x_stride + lane % 4 * 16 + step * (K::STEP * 2);
-    uint32_t x_sums = x + rows * p.x_stride + x_row * 4;
-    multiply_step<K>(sums, loads, from, x_sums + step * K::STEP / K::SPAN * (GROUPS * 32), lane);
-}
-
-template <typename K> struct gate_up_work {
-    const few_params &p;
-    uint32_t x; // of all tokens
-    int lane;
-    bool has_x;
-    int pair, token; // of the unit
-    int loaded_unit, loaded_tile; // of the last step that was loaded
-
-    __device__ __forceinline__ int half_tiles() const {
-        return p.expert_tiles / 2;
-    }
-    __device__ __forceinline__ unit_tiles tiles(const cursor &at) {
-        if (at.unit != loaded_unit) {
-            int expert = of_step(p.ids)[at.unit / half_tiles()];
-            loaded_unit = at.unit;
-            loaded_tile = expert * p.expert_tiles + at.unit % half_tiles();
-        }
-        return {loaded_tile, loaded_tile + half_tiles()};
-    }
-    __device__ __forceinline__ void begin(int unit) {
-        pair = unit / half_tiles();
-        token = pair / p.top_k;
-        if (has_x) return;
-        bring_rows<K>(p, p.x, p.num_tokens, x);
-        __syncthreads();
-        has_x = true;
-    }
-    __device__ __forceinline__ void multiply(const cursor &at, const step_loads<K> &loads,
-                                             float (&sums)[2]) const {
-        float found[4] = {};
-        multiply_rows<K>(found, p, x, token & ~1, p.num_tokens, at.step, loads, lane);
-        sums[0] += token & 1 ? found[1] : found[0];
-        sums[1] += token & 1 ? found[3] : found[2];
-    }
-    __device__ __forceinline__ void end(int unit, const unit_sums &found) const {
-        int output = unit % half_tiles() * TILE + lane % TILE, expert = of_step(p.ids)[pair];
-        int row = (lane / TILE % 2) * p.outputs + output; // of the expert's gates and ups
-        float y = total_of(found, lane) * K::SUM_SCALE;
-        if (K::GROUP == 0) y *= p.weights.scales.rows[expert * p.expert_tiles * TILE + row];
-        if (p.bias) y += __bfloat162float(p.bias[(size_t)expert * 2 * p.outputs + row]);
-        float up = __shfl_down_sync(FULL_WARP, y, TILE);
-        if (lane >= TILE) return;
-        y = activated(p.activation, y, up);
-        of_step(p.out)[(size_t)pair * p.outputs + output] = __float2bfloat16(y);
-    }
-};
-
-template <typename K> struct down_work {
-    const few_params &p;
-    uint32_t x; // shared: the inputs of `token`, for each of its slots
-    int lane;
-    int token; // -1: x is not loaded yet
-    int loaded_unit, loaded_pass; // of the last step that was loaded
-    unit_tiles loaded;
-    float bias; // of some slots and one of the unit's outputs, times the slots' weights
-
-    // Not through of_step: the kernel before this one has waited for the routing (the head).
-    __device__ __forceinline__ int tile_of(int of_token, int slot, int tile) const {
-        return p.ids[of_token * p.top_k + min(slot, p.top_k - 1)] * p.expert_tiles + tile;
-    }
-    __device__ __forceinline__ unit_tiles tiles(const cursor &at) {
-        if (at.unit != loaded_unit || at.pass != loaded_pass) {
-            int of_token = at.unit / p.expert_tiles, tile = at.unit % p.expert_tiles;
-            loaded_unit = at.unit, loaded_pass = at.pass;
-            loaded = {tile_of(of_token, at.pass * 2, tile),
-                      tile_of(of_token, at.pass * 2 + 1, tile)};
-        }
-        return loaded;
-    }
-    // Biases are loaded at a unit's begin, by the warp that writes its results.
-    __device__ __forceinline__ void find_bias(int unit) {
-        int of_token = unit / p.expert_tiles;
-        int output = unit % p.expert_tiles * TILE + lane % TILE;
-        bias = 0;
-        for (int slot = lane / TILE; slot < p.top_k; slot += 32 / TILE) {
-            int pair = of_token * p.top_k + slot;
-            float value = __bfloat162float(p.bias[(size_t)p.ids[pair] * p.outputs + output]);
-            bias = fmaf(p.token_weights[pair], value, bias);
-        }
-    }
-    __device__ __forceinline__ void begin(int unit) {
-        int next = unit / p.expert_tiles;
-        if (p.bias && threadIdx.x / 32 == unit % WARPS) find_bias(unit);
-        if (next == token) return;
-        if (token < 0) {
-            let_next_start();
-            wait_for_earlier();
-        } else {
-            __syncthreads(); // all have read the token before
-        }
-        token = next;
-        bring_rows<K>(p, p.x + (size_t)token * p.top_k * p.columns, p.top_k, x);
-        __syncthreads();
-    }
-    __device__ __forceinline__ void multiply(const cursor &at, const step_loads<K> &loads,
-                                             float (&sums)[2]) const {
-        int slot = at.pass * 2, pair = token * p.top_k + slot, tile = at.unit % p.expert_tiles;
-        float found[4] = {};
-        multiply_rows<K>(found, p, x, slot, p.top_k, at.step, loads, lane);
-        float low = p.token_weights[pair];
-        if (K::GROUP == 0) low *= row_scale(tile_of(token, slot, tile));
-        sums[0] = fmaf(low, found[0], sums[0]);
-        if (slot + 1 == p.top_k) return;
-        float high = p.token_weights[pair + 1];
-        if (K::GROUP == 0) high *= row_scale(tile_of(token, slot + 1, tile));
-        sums[1] = fmaf(high, found[3], sums[1]);
-    }
-    // Of this lane's output in a tile.
-    __device__ __forceinline__ float row_scale(int tile) const {
-        return p.weights.scales.rows[tile * TILE + lane / 4];
-    }
-    __device__ __forceinline__ void end(int unit, const unit_sums &found) const {
-        int output = unit % p.expert_tiles * TILE + lane % TILE;
-        float y = total_of(found, lane);
-        y = (y + __shfl_down_sync(FULL_WARP, y, TILE)) * K::SUM_SCALE;
-        if (p.bias) {
-            float sum = bias + __shfl_down_sync(FULL_WARP, bias, 2 * TILE);
-            y += sum + __shfl_down_sync(FULL_WARP, sum, TILE);
-        }
-        if (lane >= TILE) return;
-        of_step(p.out)[(size_t)token * p.outputs + output] = __float2bfloat16(y);
-    }
+// What a thread writes at the end of a round: an activated value, or an output of a token.
+struct result {
+    bool is_there;
+    int unit, i; // the unit, or the first of down's; of a tile
+    size_t at; // in memory
+    float bias, up_bias, scale, up_scale;
 };
 
 template <typename K>
-__global__ void __launch_bounds__(WARPS * 32, 1)
-    packed_gate_up_kernel(const __grid_constant__ few_params p) {
-    extern __shared__ __align__(128) char memory[]; // x [rows][x_stride], sums of groups
-    int lane = threadIdx.x % 32;
-    wait_for_earlier();
-    let_next_start();
-    walk_units<K>(p, gate_up_work<K>{p, shared_address(memory), lane, false, 0, 0, -1, 0});
-}
-
-// The walk of a warp that has units of its own.
-struct warp_walk {
-    int unit, step, tile; // tile: of the unit's gates
-
-    __device__ __forceinline__ void find(const few_params &p) {
-        int half = p.expert_tiles / 2;
-        if (unit < p.units) {
-            int expert = of_step(p.ids)[unit / half], output = unit % half * TILE;
-            tile = expert * p.expert_tiles + unit % half;
-            if (!p.bias) return;
-            const __nv_bfloat16 *bias = p.bias + (size_t)expert * 2 * p.outputs + output;
-            prefetch_line(bias);
-            prefetch_line(bias + p.outputs);
+__device__ __forceinline__ result result_of(const few_params &p, const block_shared &s,
+                                            const round_units &r) {
+    result y = {};
+    int passes = r.is_down ? p.passes : 1;
+    y.unit = threadIdx.x / TILE * passes, y.i = threadIdx.x % TILE;
+    y.scale = y.up_scale = K::SUM_SCALE;
+    y.is_there = y.unit < r.count;
+    if (!y.is_there) return y;
+    const product_params &m = r.is_down ? p.down : p.gate_up;
+    const int32_t *ids = s.ids[threadIdx.x / 32] + r.token * p.top_k;
+    const float *weights = s.token_weights[threadIdx.x / 32] + r.token * p.top_k;
+    int unit = r.first + y.unit;
+    if (r.is_down) {
+        int output = unit / passes * TILE + y.i;
+        y.at = (size_t)r.token * m.outputs + output;
+        for (int slot = 0; m.bias && slot < p.top_k; slot++) {
+            float value = __bfloat162float(m.bias[(size_t)ids[slot] * m.outputs + output]);
+            y.bias = fmaf(weights[slot], value, y.bias);
         }
+        return y;
     }
-    // Returns whether the unit is done.
-    __device__ __forceinline__ bool advance(const few_params &p) {
-        if (++step < p.weights.steps) return false;
-        step = 0;
-        unit += gridDim.x * WARPS;
-        find(p);
-        return true;
+    int half = m.expert_tiles / 2, slot = unit / half, output = unit % half * TILE + y.i;
+    y.at = ((size_t)r.token * p.top_k + slot) * m.outputs + output;
+    if (m.bias) {
+        const __nv_bfloat16 *bias = m.bias + (size_t)ids[slot] * 2 * m.outputs + output;
+        y.bias = __bfloat162float(bias[0]), y.up_bias = __bfloat162float(bias[m.outputs]);
     }
-};
-
-// Writes the outputs of a unit. A lane of four has the sums of a gate and its up.
-template <typename K>
-__device__ __forceinline__ void write_unit(const few_params &p, const warp_walk &at,
-                                           const float (&sums)[4], int lane) {
-    int half = p.expert_tiles / 2, pair = at.unit / half, expert = of_step(p.ids)[pair];
-    bool is_second = pair / p.top_k & 1;
-    int output = at.unit % half * TILE + lane / 4;
-    float y = (is_second ? sums[1] : sums[0]) * K::SUM_SCALE;
-    float up = (is_second ? sums[3] : sums[2]) * K::SUM_SCALE;
-    if (K::GROUP == 0) {
-        y *= p.weights.scales.rows[at.tile * TILE + lane / 4];
-        up *= p.weights.scales.rows[(at.tile + half) * TILE + lane / 4];
+    if constexpr (K::GROUP == 0) {
+        const float *rows = m.weights.scales.rows + (size_t)ids[slot] * 2 * m.outputs + output;
+        y.scale *= rows[0], y.up_scale *= rows[m.outputs];
     }
-    if (p.bias) {
-        const __nv_bfloat16 *bias = p.bias + (size_t)expert * 2 * p.outputs + output;
-        y += __bfloat162float(bias[0]), up += __bfloat162float(bias[p.outputs]);
-    }
-    if (lane % 4) return;
-    y = activated(p.activation, y, up);
-    of_step(p.out)[(size_t)pair * p.outputs + output] = __float2bfloat16(y);
+    return y;
 }
 
-// The same as packed_gate_up_kernel, for so many units that most warps have one of their own: no
-// warp waits for another.
-template <typename K>
-__global__ void __launch_bounds__(WARPS * 32, 1)
-    packed_gate_up_warps_kernel(const __grid_constant__ few_params p) {
-    extern __shared__ __align__(128) char memory[]; // x [rows][x_stride], sums of groups
-    int warp = __shfl_sync(FULL_WARP, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-    int steps = p.weights.steps, high = p.expert_tiles / 2 * steps;
-    uint32_t x = shared_address(memory);
-    const step_source<K> source(p.weights, lane);
-    step_loads<K> loads[AHEAD] = {};
-    wait_for_earlier();
-    let_next_start();
-    warp_walk now = {static_cast<int>(blockIdx.x + gridDim.x * warp), 0, 0};
-    now.find(p);
-    warp_walk next = now; // to load
-    auto load_next = [&](step_loads<K> &to) {
-        if (next.unit >= p.units) return;
-        int low = next.tile * steps + next.step;
-        source.load(to, low, low + high);
-        next.advance(p);
-    };
-#pragma unroll
-    for (int a = 0; a < AHEAD; a++) load_next(loads[a]);
-    bring_rows<K>(p, p.x, p.num_tokens, x);
+__device__ __forceinline__ void write_result(const few_params &p, const unit_sums *found,
+                                             const round_units &r, const result &y) {
+    if (!y.is_there) return;
+    int steps = r.is_down ? p.down.weights.steps : p.gate_up.weights.steps, all = r.count * steps;
+    float value = total_of(found, y.unit, steps, all, y.i);
+    if (!r.is_down) {
+        float up = total_of(found, y.unit, steps, all, TILE + y.i);
+        value =
+            activated(p.activation, fmaf(value, y.scale, y.bias), fmaf(up, y.up_scale, y.up_bias));
+        of_step(p.activated)[y.at] = __float2bfloat16(value);
+        return;
+    }
+    for (int pass = 1; pass < p.passes; pass++) {
+        value += total_of(found, y.unit + pass, steps, all, y.i);
+    }
+    of_step(p.out)[y.at] = __float2bfloat16(fmaf(value, y.scale, y.bias));
+}
+
+// Waits until all blocks have stored their activated values (rule 11).
+__device__ __forceinline__ void wait_for_blocks(const few_params &p) {
     __syncthreads();
-    float sums[4] = {};
-    // Returns false behind the last step.
-    auto multiply_next = [&](step_loads<K> &from) {
-        if (now.unit >= p.units) return false;
-        int token = now.unit / (p.expert_tiles / 2) / p.top_k;
-        multiply_rows<K>(sums, p, x, token & ~1, p.num_tokens, now.step, from, lane);
-        load_next(from);
-        const warp_walk at = now;
-        if (now.advance(p)) {
-            write_unit<K>(p, at, sums, lane);
-#pragma unroll
-            for (int i = 0; i < 4; i++) sums[i] = 0;
+    if (threadIdx.x == 0) {
+        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(p.arrived) : "memory");
+        uint32_t arrived = 0;
+        wait_watch watch;
+        while (arrived < gridDim.x) {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                         : "=r"(arrived)
+                         : "l"(p.arrived)
+                         : "memory");
+            check_rule(arrived <= gridDim.x, 11, gridDim.x, arrived);
+            if (arrived < gridDim.x) watch.turn("all blocks", 0, gridDim.x, arrived);
         }
-        return true;
-    };
-    static_assert(AHEAD == 4, "loads");
-    while (multiply_next(loads[0]) && multiply_next(loads[1]) && multiply_next(loads[2]) &&
-           multiply_next(loads[3])) {
+        // The last block behind the barrier: none reads the counters any more.
+        if (atomicAdd(p.arrived + 1, 1) == gridDim.x - 1) p.arrived[0] = p.arrived[1] = 0;
+    }
+    __syncthreads();
+}
+
+template <typename K>
+__device__ void run_block(const few_params &p, char *memory, block_shared &s) {
+    int warp = __shfl_sync(FULL_WARP, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+    int slots_bytes = p.slots * SLOT_BYTES<K>;
+    uint32_t slots = shared_address(memory), region = slots + WARPS * slots_bytes;
+    int before = p.num_tokens * p.gate_up.rounds, rounds = before + p.num_tokens * p.down.rounds;
+    warp_ring<K> ring = {
+        p,  s, slots + warp * slots_bytes, shared_address(s.full[warp]), warp, lane, rounds,
+        {}, 0, evict_first_policy()};
+    if (lane < p.slots) barrier_init(ring.full + lane * 8, 1);
+    barrier_init_done();
+    cursor start;
+    start.find(p, 0, warp);
+    if (lane == 0) s.starts[warp][0] = start;
+    start.find(p, before, warp);
+    if (lane == 0) s.starts[warp][1] = start;
+    __syncwarp();
+    wait_for_earlier();
+    let_next_start();
+    if (lane < p.num_tokens * p.top_k) {
+        s.ids[warp][lane] = of_step(p.ids)[lane];
+        s.token_weights[warp][lane] = of_step(p.token_weights)[lane];
+    }
+    __syncwarp();
+    ring.next = enter(p, s, 0, warp);
+    for (int i = 0; i < p.slots; i++) ring.fill();
+    bring_rows<K>(p.gate_up, p.x, p.num_tokens, region);
+    __syncthreads();
+    int slot = 0; // of this warp, to multiply next
+    uint32_t parity = 0;
+    for (int round = 0; round < rounds; round++) {
+        cursor now = enter(p, s, round, warp);
+        result y = result_of<K>(p, s, now.r);
+        if (round == before) wait_for_blocks(p);
+        if (now.r.is_down && (round - before) % p.down.rounds == 0) {
+            // All have read the rows before: they passed a barrier since.
+            const __nv_bfloat16 *rows = p.activated;
+            rows += (size_t)now.r.token * p.top_k * p.down.columns;
+            bring_rows<K>(p.down, rows, p.top_k, region);
+            __syncthreads();
+        }
+        multiply_round<K>(p, s, ring, now, region, slot, parity);
+        __syncthreads();
+        write_result(p, s.found[round & 1], now.r, y);
     }
 }
 
 template <typename K>
-__global__ void __launch_bounds__(WARPS * 32, 1)
-    packed_down_kernel(const __grid_constant__ few_params p) {
-    extern __shared__ __align__(128) char memory[];
-    int lane = threadIdx.x % 32;
-    walk_units<K>(p, down_work<K>{p, shared_address(memory), lane, -1, -1, 0, {0, 0}, 0});
+__global__ void __launch_bounds__(THREADS, 1)
+    packed_few_tokens_kernel(const __grid_constant__ few_params p) {
+    extern __shared__ __align__(128) char memory[]; // ring, rows of x, sums of their groups
+    __shared__ block_shared shared;
+    NV_IF_TARGET(NV_PROVIDES_SM_90, (run_block<K>(p, memory, shared);))
 }
 
-few_params params_of(const cuda_linear_view &v, const experts_args *args, uint32_t num_experts) {
-    few_params p = {};
-    p.weights = packed_matrix_of(v);
-    p.expert_tiles = p.weights.tiles / static_cast<int>(num_experts);
-    p.in = static_cast<int>(v.in);
-    p.x_stride = p.in * 2 + X_PAD;
-    p.ids = args->ids;
-    p.token_weights = args->weights;
-    p.bias = static_cast<const __nv_bfloat16 *>(v.bias);
-    p.num_tokens = static_cast<int>(args->num_tokens);
-    p.top_k = static_cast<int>(args->top_k);
-    return p;
+product_params product_of(const cuda_linear_view &v, uint32_t num_experts) {
+    product_params m = {};
+    m.weights = packed_matrix_of(v);
+    m.bias = static_cast<const __nv_bfloat16 *>(v.bias);
+    m.expert_tiles = m.weights.tiles / static_cast<int>(num_experts);
+    m.in = static_cast<int>(v.in);
+    m.x_stride = m.in * 2 + X_PAD;
+    return m;
 }
 
-// Static shared memory.
-constexpr size_t STATIC_BYTES = 2 * sizeof(unit_sums);
+int divided_up(int a, int b) {
+    return (a + b - 1) / b;
+}
 
-void launch(void (*kernel)(few_params), const few_params &p, int rows, const cuda_linear_view &v,
-            const cuda_device_info *info, cudaStream_t stream) {
-    int blocks = info->num_sms < p.units ? info->num_sms : p.units;
-    launch_packed(kernel, p, blocks, WARPS * 32, packed_x_bytes(static_cast<size_t>(rows), v),
-                  STATIC_BYTES, info, stream);
+// Static shared memory, rounded up to the alignment of the dynamic one.
+constexpr size_t STATIC_BYTES = (sizeof(block_shared) + 127) / 128 * 128;
+
+template <typename K>
+void launch_kind(few_params p, size_t x_bytes, const cuda_device_info *info, cudaStream_t stream) {
+    size_t room = static_cast<size_t>(info->shared_bytes_max) - STATIC_BYTES - x_bytes;
+    size_t slots = room / (WARPS * SLOT_BYTES<K>);
+    p.slots = slots < SLOTS_MAX ? static_cast<int>(slots) : SLOTS_MAX;
+    auto kernel = packed_few_tokens_kernel<K>;
+    allow_shared_memory(kernel, STATIC_BYTES, info);
+    // Cooperative: blocks start together, once there is room for all. Otherwise two engines of a
+    // process could each hold some multiprocessors and wait for the others for ever.
+    cudaLaunchAttribute attributes[] = {dependent_attribute(), {}};
+    attributes[1].id = cudaLaunchAttributeCooperative;
+    attributes[1].val.cooperative = 1;
+    cudaLaunchConfig_t config = launch_config(
+        dim3(static_cast<unsigned>(info->num_sms)), THREADS,
+        static_cast<size_t>(p.slots) * WARPS * SLOT_BYTES<K> + x_bytes, stream, attributes, 2);
+    cudaLaunchKernelEx(&config, kernel, p);
 }
 
 } // namespace
 
 extern "C" size_t cuda_experts_packed_few_bytes(uint32_t rows, uint32_t in,
                                                 const struct weight_format *format) {
-    return packed_x_bytes(rows, in, format->code, format->group, format->has_offsets) +
-           STATIC_BYTES;
+    uint32_t step = cuda_packed_step(weight_code_bits(format->code)), group = format->group;
+    uint32_t groups = group && group <= step ? step / group : 0;
+    size_t scales =
+        groups * TILE * cuda_packed_group_bytes(format->code, group, format->has_offsets);
+    return packed_x_bytes(rows, in, format->code, group, format->has_offsets) + STATIC_BYTES +
+           WARPS * CHUNK * 2 * (STEP_BYTES + scales);
 }
 
 extern "C" void cuda_experts_packed_few_launch(const struct experts_args *args,
@@ -453,27 +496,29 @@ extern "C" void cuda_experts_packed_few_launch(const struct experts_args *args,
                                                const struct cuda_experts_scratch *scratch,
                                                const struct cuda_device_info *info,
                                                cudaStream_t stream) {
-    few_params first = params_of(view->gate_up, args, view->shape.num_experts);
-    first.x = static_cast<const __nv_bfloat16 *>(args->x);
-    first.columns = static_cast<int>(view->shape.hidden);
-    first.outputs = static_cast<int>(view->shape.intermediate);
-    first.out = static_cast<__nv_bfloat16 *>(scratch->activated);
-    first.activation = view->activation;
-    first.passes = 1;
-    first.units = first.num_tokens * first.top_k * (first.expert_tiles / 2);
-    few_params second = params_of(view->down, args, view->shape.num_experts);
-    second.x = first.out;
-    second.columns = first.outputs;
-    second.outputs = first.columns;
-    second.out = static_cast<__nv_bfloat16 *>(args->out);
-    second.passes = (second.top_k + 1) / 2;
-    second.units = second.num_tokens * second.expert_tiles;
-    with_kind(view->gate_up, [&](auto kind) {
-        using K = decltype(kind);
-        // Not by the number of tokens, so that a token's bits do not depend on the others.
-        bool has_many = first.top_k * (first.expert_tiles / 2) >= info->num_sms * WARPS / 2;
-        launch(has_many ? packed_gate_up_warps_kernel<K> : packed_gate_up_kernel<K>, first,
-               first.num_tokens, view->gate_up, info, stream);
-        launch(packed_down_kernel<K>, second, second.top_k, view->down, info, stream);
-    });
+    few_params p = {};
+    p.gate_up = product_of(view->gate_up, view->shape.num_experts);
+    p.gate_up.columns = static_cast<int>(view->shape.hidden);
+    p.gate_up.outputs = static_cast<int>(view->shape.intermediate);
+    p.down = product_of(view->down, view->shape.num_experts);
+    p.down.columns = p.gate_up.outputs;
+    p.down.outputs = p.gate_up.columns;
+    p.x = static_cast<const __nv_bfloat16 *>(args->x);
+    p.activated = static_cast<__nv_bfloat16 *>(scratch->activated);
+    p.out = static_cast<__nv_bfloat16 *>(args->out);
+    p.ids = args->ids;
+    p.token_weights = args->weights;
+    p.arrived = reinterpret_cast<uint32_t *>(scratch->num_items);
+    p.num_tokens = static_cast<int>(args->num_tokens);
+    p.top_k = static_cast<int>(args->top_k);
+    p.passes = divided_up(p.top_k, 2);
+    p.activation = view->activation;
+    int units = divided_up(p.top_k * (p.gate_up.expert_tiles / 2), info->num_sms);
+    int tiles = divided_up(p.down.expert_tiles, info->num_sms);
+    p.gate_up.rounds = divided_up(units, UNITS_MAX);
+    p.down.rounds = divided_up(tiles, UNITS_MAX / p.passes);
+    size_t first = packed_x_bytes(args->num_tokens, view->gate_up);
+    size_t second = packed_x_bytes(args->top_k, view->down), most = first > second ? first : second;
+    with_kind(view->gate_up,
+              [&](auto kind) { launch_kind<decltype(kind)>(p, most, info, stream); });
 }

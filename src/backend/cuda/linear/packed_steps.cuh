@@ -190,16 +190,22 @@ inline size_t packed_x_bytes(size_t rows, const cuda_linear_view &v) {
     return packed_x_bytes(rows, v.in, v.code, v.group, v.has_offsets);
 }
 
+// Lets blocks have all shared memory of a multiprocessor, static_bytes of it static. The same values
+// at every launch: attributes belong to the process.
+template <typename P>
+void allow_shared_memory(void (*kernel)(P), size_t static_bytes, const cuda_device_info *info) {
+    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                         cudaSharedmemCarveoutMaxShared);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         info->shared_bytes_max - static_cast<int>(static_bytes));
+}
+
 // Launches `blocks` blocks of `threads`, one on each multiprocessor, with `bytes` of shared memory
 // besides static_bytes.
 template <typename P>
 void launch_packed(void (*kernel)(P), const P &p, int blocks, unsigned threads, size_t bytes,
                    size_t static_bytes, const cuda_device_info *info, cudaStream_t stream) {
-    // The same values at every launch: attributes belong to the process.
-    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                         cudaSharedmemCarveoutMaxShared);
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         info->shared_bytes_max - static_cast<int>(static_bytes));
+    allow_shared_memory(kernel, static_bytes, info);
     launch_dependent(kernel, dim3(static_cast<unsigned>(blocks)), threads, bytes, info, stream, p);
 }
 
