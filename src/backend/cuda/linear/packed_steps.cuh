@@ -190,8 +190,8 @@ inline size_t packed_x_bytes(size_t rows, const cuda_linear_view &v) {
     return packed_x_bytes(rows, v.in, v.code, v.group, v.has_offsets);
 }
 
-// Lets blocks have all shared memory of a multiprocessor, static_bytes of it static. The same values
-// at every launch: attributes belong to the process.
+// Lets blocks have all shared memory of a multiprocessor, static_bytes of it static. The same
+// values at every launch: attributes belong to the process.
 template <typename P>
 void allow_shared_memory(void (*kernel)(P), size_t static_bytes, const cuda_device_info *info) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
