@@ -24,7 +24,10 @@ endif()
 
 # To optimise the tests' own code with sanitizers takes most of the time to compile them, and it hardly runs. Else it is
 # optimised, because valgrind runs it.
-set(TEST_OPTIMIZE $<$<BOOL:${NANOVLLM_SANITIZE}>:-O0>)
+set(TEST_OPTIMIZE)
+if(NANOVLLM_SANITIZE)
+  set(TEST_OPTIMIZE -O0)
+endif()
 
 # unit_test(NAME LABEL SOURCES ... LINK ...): a cmocka program run from the source folder.
 function(unit_test name label)
