@@ -10,12 +10,13 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <xxhash.h>
 
 #include "backend/cuda/linear/gemm_cache.h"
 #include "backend/cuda/linear/gemm_trial.h"
 #include "support/temp_folder.h"
 
-enum { PATH_BYTES = 256 };
+enum { PATH_BYTES = 256, LINE_BYTES = 512 };
 
 static const struct gemm_key first = {.rows = 48, .out = 4096, .in = 1024};
 static const struct gemm_key second = {.rows = 64, .out = 6144, .in = 1024, .is_gated = 1};
@@ -95,22 +96,18 @@ static void test_another_device_is_measured_anew(void **state) {
     temp_folder_remove(&folder);
 }
 
-// Replaces the numbers of the second way in a file. Returns whether the way is accepted.
-static bool is_believed(const char *numbers) {
+// Puts another line in place of a file's two. Returns whether its way of `second` is accepted.
+static bool is_believed(const char *line) {
     struct temp_folder folder;
-    char path[PATH_BYTES], text[4096], line[1024];
+    char path[PATH_BYTES], text[4096];
     temp_folder_create(&folder);
     write_two(&folder, "gemm.txt", path);
     FILE *file = fopen(path, "re");
     assert_non_null(file);
     assert_non_null(fgets(text, sizeof text, file)); // the title
-    assert_non_null(fgets(line, sizeof line, file));
     fclose(file);
-    // "rows out in float bias gated kind split has_algo algorithm": nine numbers, then hex.
-    const char *hex = line;
-    for (int i = 0; i < 9; i++) hex = strchr(hex, ' ') + 1;
     size_t len = strlen(text);
-    snprintf(text + len, sizeof text - len, "64 6144 1024 0 0 1 %s %s", numbers, hex);
+    snprintf(text + len, sizeof text - len, "%s", line);
     temp_folder_write_text(&folder, "gemm.txt", text);
     struct gemm_cache *cache = open_cache(path, "GPU");
     struct gemm_way way;
@@ -120,15 +117,44 @@ static bool is_believed(const char *numbers) {
     return found;
 }
 
+// "rows out in float bias gated kind split has_algo algorithm hash": nine numbers, then hex.
+static void make_line(char line[LINE_BYTES], const char *numbers) {
+    int len = snprintf(line, LINE_BYTES, "64 6144 1024 0 0 1 %s ", numbers);
+    for (size_t i = 0; i < sizeof(cublasLtMatmulAlgo_t); i++, len += 2) strcpy(line + len, "a5");
+    unsigned long long hash = XXH3_64bits(line, (size_t)len);
+    snprintf(line + len, LINE_BYTES - (size_t)len, " %016llx\n", hash);
+}
+
 static void test_what_was_never_chosen_is_not_believed(void **state) {
     (void)state;
     static const char *const good[] = {"0 0 1", "1 1 0", "1 8 0", "2 0 0"};
     static const char *const bad[] = {"1 0 0",  "1 9 0",          "3 0 0", "0 0 0",
                                       "1 -1 0", "1 4294967297 0", "x 0 0", "1 4"};
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++) assert_true(is_believed(good[i]));
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        if (is_believed(bad[i])) fail_msg("'%s' is believed", bad[i]);
+    char line[LINE_BYTES];
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        make_line(line, good[i]);
+        assert_true(is_believed(line));
     }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        make_line(line, bad[i]);
+        if (is_believed(line)) fail_msg("'%s' is believed", bad[i]);
+    }
+}
+
+// cuBLASLt would crash on a damaged algorithm.
+static void test_damaged_lines_are_not_believed(void **state) {
+    (void)state;
+    char line[LINE_BYTES];
+    make_line(line, "0 0 1");
+    for (size_t i = 0, len = strlen(line); i < len; i += 5) {
+        char was = line[i];
+        line[i] = was == '1' ? '2' : '1';
+        if (is_believed(line)) fail_msg("'%s' is believed", line);
+        line[i] = '\0'; // a file that ends here
+        if (is_believed(line)) fail_msg("'%s' is believed", line);
+        line[i] = was;
+    }
+    assert_true(is_believed(line));
 }
 
 // A bucket's name is its largest row count, which is timed for the whole bucket.
@@ -160,6 +186,7 @@ int main(void) {
         cmocka_unit_test(test_folders_above_the_file_are_made),
         cmocka_unit_test(test_another_device_is_measured_anew),
         cmocka_unit_test(test_what_was_never_chosen_is_not_believed),
+        cmocka_unit_test(test_damaged_lines_are_not_believed),
         cmocka_unit_test(test_a_bucket_is_its_largest_row_count),
         cmocka_unit_test(test_padding_goes_the_same_way),
     };

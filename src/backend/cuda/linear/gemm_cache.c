@@ -70,8 +70,13 @@ static int hex_digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-// A line has the numbers of key and way, then the algorithm's bytes in hex.
-enum { NUMBERS = 9 };
+// A line has the numbers of key and way, the algorithm's bytes in hex, and a hash of all of these.
+// cuBLASLt does not check an algorithm: a damaged one would end the process.
+enum { NUMBERS = 9, HASH_DIGITS = 16 };
+
+static void format_hash(const char *text, size_t len, char hash[HASH_DIGITS + 1]) {
+    snprintf(hash, HASH_DIGITS + 1, "%016llx", (unsigned long long)XXH3_64bits(text, len));
+}
 
 static void numbers_of(struct gemm_entry *e, uint32_t *numbers[NUMBERS]) {
     struct gemm_key *k = &e->key;
@@ -103,7 +108,10 @@ static bool parse_line(const char *line, struct gemm_entry *entry) {
         bytes[i] = (unsigned char)(high * 16 + low);
     }
     memcpy(&entry->way.algo, bytes, sizeof entry->way.algo);
-    return is_way(&entry->way);
+    char hash[HASH_DIGITS + 1];
+    format_hash(line, (size_t)(at - line), hash);
+    bool is_whole = at[0] == ' ' && strncmp(at + 1, hash, HASH_DIGITS) == 0;
+    return is_whole && strcmp(at + 1 + HASH_DIGITS, "\n") == 0 && is_way(&entry->way);
 }
 
 void gemm_cache_read(struct gemm_cache *cache) {
@@ -120,16 +128,29 @@ void gemm_cache_read(struct gemm_cache *cache) {
     cache->has_grown = had_grown;
 }
 
+static void format_line(char line[LINE_BYTES], struct gemm_entry *entry) {
+    unsigned char bytes[ALGO_BYTES];
+    uint32_t *numbers[NUMBERS];
+    char hash[HASH_DIGITS + 1];
+    size_t len = 0;
+    memcpy(bytes, &entry->way.algo, sizeof bytes);
+    numbers_of(entry, numbers);
+    for (int i = 0; i < NUMBERS; i++) {
+        len += (size_t)snprintf(line + len, LINE_BYTES - len, "%u ", *numbers[i]);
+    }
+    for (size_t i = 0; i < ALGO_BYTES; i++) {
+        len += (size_t)snprintf(line + len, LINE_BYTES - len, "%02x", bytes[i]);
+    }
+    format_hash(line, len, hash);
+    snprintf(line + len, LINE_BYTES - len, " %s\n", hash);
+}
+
 static bool write_entries(struct gemm_cache *cache, FILE *file) {
     bool good = fputs(cache->title, file) >= 0;
+    char line[LINE_BYTES];
     for (uint32_t i = 0; i < cache->num_entries; i++) {
-        unsigned char bytes[ALGO_BYTES];
-        uint32_t *numbers[NUMBERS];
-        memcpy(bytes, &cache->entries[i].way.algo, sizeof bytes);
-        numbers_of(&cache->entries[i], numbers);
-        for (int n = 0; n < NUMBERS; n++) good = good && fprintf(file, "%u ", *numbers[n]) > 0;
-        for (size_t b = 0; b < ALGO_BYTES; b++) good = good && fprintf(file, "%02x", bytes[b]) > 0;
-        good = good && fputc('\n', file) != EOF;
+        format_line(line, &cache->entries[i]);
+        good = good && fputs(line, file) >= 0;
     }
     return good;
 }
@@ -169,8 +190,8 @@ enum status gemm_cache_open(struct gemm_cache **out, const char *path, const cha
         return status;
     }
     if (path) snprintf(cache->path, sizeof cache->path, "%s", path);
-    // Increase the number when our kernels or the choice of a way change.
-    snprintf(cache->title, sizeof cache->title, "nanovllm gemm 4: %s, cublasLt %zu\n", device_name,
+    // Increase the number when our kernels, the choice of a way or the lines change.
+    snprintf(cache->title, sizeof cache->title, "nanovllm gemm 5: %s, cublasLt %zu\n", device_name,
              library_version);
     gemm_cache_read(cache);
     *out = cache;
