@@ -635,8 +635,9 @@ static void fini_accepting(struct http_server *server) {
 
 static bool init_senders(struct http_server *server) {
     const struct http_limits *limits = &server->limits;
+    uint32_t num_threads = server->tls ? 1 : limits->num_senders; // libevent writes TLS
     server->sending = calloc(limits->connections_max, sizeof(struct http_conn *));
-    return server->sending && !thread_pool_create(&server->senders, limits->num_senders, NULL);
+    return server->sending && !thread_pool_create(&server->senders, num_threads, NULL);
 }
 
 struct http_server *http_server_create(struct event_base *base, int fd, struct tls *tls,
