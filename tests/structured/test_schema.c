@@ -398,7 +398,7 @@ static void refused(void **state) {
         {"{'anyOf':[{},{},{},{},{},{}],'unevaluatedProperties':false}", ERR_UNSUPPORTED,
          "#: keyword 'unevaluatedProperties' or 'unevaluatedItems' cannot be enforced above an "
          "'anyOf' of more than 5 options"},
-        {"{'contains':{'type':'null'},'unevaluatedItems':false}", ERR_UNSUPPORTED,
+        {"{'contains':{},'minContains':0,'minItems':1,'unevaluatedItems':false}", ERR_UNSUPPORTED,
          "#: keyword 'unevaluatedItems' cannot be enforced beside 'contains'"},
         {"{'$id':'http://x.y/a','$dynamicAnchor':'n','items':{'$ref':'b'},'$defs':{'b':{'$id':'b',"
          "'$dynamicAnchor':'n','items':{'$dynamicRef':'#n'}}}}",

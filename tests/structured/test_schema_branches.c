@@ -315,6 +315,15 @@ static void options_with_many_keys(void **state) {
          "{'not':{'properties':{'m':{'const':1},'n':{'const':1}}}},"
          "{'not':{'properties':{'p':{'const':1},'q':{'const':1}}}}]}",
          "{'a':2,'c':2,'e':2,'g':2,'i':2,'k':2,'m':2,'p':2}", "{}|{'a':2}"},
+        // One value of a key violates several of the schemas.
+        {"{'oneOf':[{'properties':{'a':{'const':1},'b':{'const':0}},'required':['a','b']},"
+         "{'properties':{'a':{'const':2},'b':{'const':0}},'required':['a','b']},"
+         "{'properties':{'a':{'const':3},'b':{'const':0}},'required':['a','b']},"
+         "{'properties':{'a':{'const':4},'b':{'const':0}},'required':['a','b']},"
+         "{'properties':{'a':{'const':5},'b':{'const':0}},'required':['a','b']},"
+         "{'properties':{'a':{'const':6},'b':{'const':0}},'required':['a','b']},"
+         "{'properties':{'a':{'type':'integer'},'b':{'type':'integer'}},'required':['a','b']}]}",
+         "{'a':9,'b':0}|{'a':9,'b':1}|{'a':1,'b':1}", "{'a':1,'b':0}|{'a':6,'b':0}|{'a':9}"},
     };
     schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
 }

@@ -315,6 +315,7 @@ static void apply_contains(struct schema_reader *reader, struct schema_branch *b
         !schema_count(reader, schema, "maxContains", &contains->max)) {
         return;
     }
+    branch->array.num_contains++;
     if (contains->min > contains->max) branch->types &= ~(unsigned)SCHEMA_ARRAY;
     if (contains->min || contains->max != EXPR_FOREVER) branch->array.contains = contains;
 }

@@ -12,7 +12,7 @@
 enum {
     WAYS_MAX = 64, // of branches
     CLAUSES_MAX = 60,
-    WAYS_OF_KEY_MAX = 4, // in different clauses: each set of them is a choice
+    CHOICES_MAX = 64, // of a key
 };
 
 bool schema_has_many_ways(struct schema_reader *reader, const struct schema_work *work) {
@@ -96,28 +96,38 @@ struct key_ways {
     size_t len;
 };
 
-static void add_choice(struct schema_reader *reader, const struct schema_object *object,
-                       struct schema_name *name, const struct key_ways *ways, size_t set) {
-    struct schema_object with = *object; // each way is one more rule about the key
-    struct schema_choice choice = {0};
-    uint32_t expr;
-    for (size_t i = 0; i < ways->len; i++) {
-        if (!(set >> i & 1)) continue;
-        struct schema_member *member = schema_alloc(reader, sizeof *member);
-        if (!member) return;
-        *member =
-            (struct schema_member){name->key, name->len, {ways->ways[i]->schema, 1}, with.members};
-        with.members = member;
-        choice.met |= ways->bits[i];
-    }
+// Choices for the values of the key by which ways of them go, from `next` on: each value either goes
+// it or not. Sets of ways that no value goes have no choice. So has the set without any.
+static void add_choices(struct schema_reader *reader, const struct schema_object *object,
+                        struct schema_name *name, const struct key_ways *ways, size_t next,
+                        uint64_t met) {
     struct schema_name chosen = *name;
-    chosen.node = schema_member_node(reader, &with, name->key, name->len);
+    uint32_t expr;
+    if (schema_failed(reader)) return;
+    chosen.node = schema_member_node(reader, object, name->key, name->len);
     if (chosen.node == SCHEMA_NOTHING) return;
     uint32_t value = schema_node_item(reader, chosen.node);
     if (schema_failed(reader)) return;
     if (grammar_as_expr(reader->grammar, value, &expr) && expr == EXPR_NOTHING) return;
-    choice.item = schema_named_member(reader, &chosen);
-    name->choices[name->num_choices++] = choice;
+    if (next == ways->len && !met) return;
+    if (next == ways->len && name->num_choices == CHOICES_MAX) {
+        schema_fail(reader, ERR_CAPACITY, "the JSON schema has too many combinations of schemas");
+        return;
+    }
+    if (next == ways->len) {
+        uint32_t item = schema_named_member(reader, &chosen);
+        name->choices[name->num_choices++] = (struct schema_choice){.item = item, .met = met};
+        return;
+    }
+    for (size_t goes = 2; goes-- > 0;) {
+        struct schema_object with = *object; // one more rule about the key
+        struct schema_member *member = schema_alloc(reader, sizeof *member);
+        if (!member) return;
+        *member = (struct schema_member){
+            name->key, name->len, {ways->ways[next]->schema, goes}, with.members};
+        with.members = member;
+        add_choices(reader, &with, name, ways, next + 1, met | (goes ? ways->bits[next] : 0));
+    }
 }
 
 void schema_clause_choices(struct schema_reader *reader, const struct schema_object *object,
@@ -136,13 +146,10 @@ void schema_clause_choices(struct schema_reader *reader, const struct schema_obj
                 ways.bits[ways.len++] = bit;
             }
         }
-        bool takes_all = ways.len <= WAYS_OF_KEY_MAX; // else one way at a time
-        size_t num_sets = takes_all ? (size_t)1 << ways.len : ways.len + 1;
-        name->choices = schema_alloc(reader, num_sets * sizeof *name->choices);
+        if (!ways.len) continue;
+        name->choices = schema_alloc(reader, CHOICES_MAX * sizeof *name->choices);
         if (!name->choices) return;
-        for (size_t i = 1; i < num_sets; i++) {
-            add_choice(reader, object, name, &ways, takes_all ? i : (size_t)1 << (i - 1));
-        }
+        add_choices(reader, object, name, &ways, 0, 0);
     }
 }
 

@@ -138,7 +138,8 @@ struct schema_object {
 
 struct schema_array {
     const struct schema_group *groups;
-    const struct schema_contains *contains;
+    const struct schema_contains *contains; // those that demand something
+    size_t num_contains; // all that were applied
     const struct schema_item *items; // more about items, from negations
     uint32_t min, max;
     const json_t *unique; // the schema with uniqueItems; NULL: none
@@ -278,7 +279,7 @@ void schema_expand(struct schema_reader *reader, const struct schema_literal *li
 struct schema_scope {
     const json_t *schema;
     const struct schema_group *properties, *items;
-    const struct schema_contains *contains;
+    size_t num_contains;
 };
 
 struct schema_agenda {

@@ -20,7 +20,7 @@ struct schema_agenda *schema_scope_push(struct schema_reader *reader,
     *scope = (struct schema_scope){.schema = schema,
                                    .properties = work->branch.object.groups,
                                    .items = work->branch.array.groups,
-                                   .contains = work->branch.array.contains};
+                                   .num_contains = work->branch.array.num_contains};
     agenda->scope = scope;
     return agenda;
 }
@@ -41,11 +41,12 @@ void schema_scope_end(struct schema_reader *reader, struct schema_branch *branch
         add_rest(reader, &branch->object.groups, schema, scope->properties);
     }
     if (!json_object_get(schema, "unevaluatedItems")) return;
-    add_rest(reader, &branch->array.groups, schema, scope->items);
-    if (branch->array.contains != scope->contains) { // items that match are evaluated
+    if (branch->array.num_contains != scope->num_contains) { // items that match are evaluated
         branch->array.refused = schema_say(
             reader, schema, "keyword \"unevaluatedItems\" cannot be enforced beside \"contains\"");
+        return;
     }
+    add_rest(reader, &branch->array.groups, schema, scope->items);
 }
 
 // A branch for each set of options: all of the set hold, and others may.
