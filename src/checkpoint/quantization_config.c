@@ -189,7 +189,10 @@ static enum status read_override(struct quantization_config *out, const json_t *
     }
     enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
     if (!status) status = quantization_config_want(object, "data_type", types, 1, NULL, what, err);
-    if (!status && jread_get(object, "bits")) status = read_bits(out, object, 8, what, err);
+    uint32_t other_bits = out->method == QUANTIZED_GPTQ ? 8 : 4;
+    if (!status && jread_get(object, "bits")) {
+        status = read_bits(out, object, other_bits, what, err);
+    }
     if (!status && jread_get(object, "group_size")) {
         status = quantization_config_group(out, object, what, err);
     }

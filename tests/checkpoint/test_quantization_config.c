@@ -384,6 +384,10 @@ static void test_auto_round(void **state) {
             "{\"quant_method\": \"auto-round\", \"bits\": 4, \"packing_format\": \"auto_round\", "
             "\"extra_config\": {\"a\": {\"bits\": 4, \"data_type\": \"mx_fp\"}}}",
             "mx_fp");
+    refused(ERR_UNSUPPORTED, // AWQ's order of codes is one of 4 bits
+            "{\"quant_method\": \"auto-round\", \"bits\": 4, \"packing_format\": "
+            "\"auto_round:awq\", \"extra_config\": {\"a\": {\"bits\": 8}}}",
+            "\"bits\"");
 }
 
 // Keys that packages of several years wrote, which do not change what the numbers mean.
