@@ -96,8 +96,8 @@ struct key_ways {
     size_t len;
 };
 
-// Choices for the values of the key by which ways of them go, from `next` on: each value either goes
-// it or not. Sets of ways that no value goes have no choice. So has the set without any.
+// Choices for the values of the key by which ways of them go, from `next` on: each value either
+// goes it or not. Sets of ways that no value goes have no choice. So has the set without any.
 static void add_choices(struct schema_reader *reader, const struct schema_object *object,
                         struct schema_name *name, const struct key_ways *ways, size_t next,
                         uint64_t met) {
