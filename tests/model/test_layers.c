@@ -113,10 +113,31 @@ static void test_hidden_size_has_room_for_sums_of_squares(void **state) {
     model_config_fini(&config);
 }
 
+// Only EXAONE 4's large model, which has windows, has layers without a rotary embedding.
+static void test_ropes_of_exaone4(void **state) {
+    (void)state;
+    static const char *const folders[] = {"bench/configs/exaone-4-1.2b",
+                                          "bench/configs/exaone-4-32b"};
+    for (uint32_t large = 0; large < 2; large++) {
+        struct model_config config;
+        struct generation_config generation;
+        struct layer_table table;
+        assert_int_equal(folder_model_config(&config, &generation, folders[large], NULL), OK);
+        assert_int_equal(family_resolve(&table, &config, NULL), OK);
+        for (uint32_t i = 0; i < table.num_layers; i++) {
+            bool has_rope = !large || i % 4 != 3;
+            assert_int_equal(table.layers[i].rope, has_rope ? 0 : ROPE_NONE);
+        }
+        layer_table_fini(&table);
+        model_config_fini(&config);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers_without_rope_do_not_see_positions),
         cmocka_unit_test(test_hidden_size_has_room_for_sums_of_squares),
+        cmocka_unit_test(test_ropes_of_exaone4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
