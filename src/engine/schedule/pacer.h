@@ -10,7 +10,8 @@
  * so that one wrong time moves little. Each step weighs a little less than the next one of its
  * kind, with prompts or without. Where several steps of a kind in a row took much longer than the
  * fit says, or much less, all before them are taken to have done so too: the machine has become
- * slower or faster. The context is the sum of the tokens' positions: attention's work.
+ * slower or faster. Short steps with prompts do not tell that, once there were many long ones. The
+ * context is the sum of the tokens' positions: attention's work.
  *
  * Kernels compute rows in tiles, and tiles in waves, so a step of 1,280 rows may take twice as long
  * as one of 1,024. So what the fit leaves over of steps with prompts is kept by their rows, in
