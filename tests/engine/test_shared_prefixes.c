@@ -136,6 +136,35 @@ static void test_the_length_that_saves_most(void **state) {
     fini(&f);
 }
 
+// Many rows, each with a length of its own: the one that saves most is found whatever their order.
+static void test_many_lengths_in_any_order(void **state) {
+    (void)state;
+    struct fixture f;
+    init(&f, (struct shared_prefix_limits){2, 2 * BLOCK_SIZE, 0});
+    uint32_t nums[BLOCKS_MAX + 1] = {0}, num_seqs = 0, num_blocks = 0;
+    for (uint32_t i = 0; i < ROWS_MAX; i++) {
+        uint32_t common = i ? 3 + i * i * 7 % 37 : BLOCKS_MAX;
+        add_row(&f, BLOCKS_MAX, 0, i ? common : 0);
+        nums[common]++;
+    }
+    for (uint32_t blocks = BLOCKS_MAX, num = 0, most = 0; blocks >= 2; blocks--) {
+        num += nums[blocks];
+        if ((num - 1) * blocks <= most) continue;
+        most = (num - 1) * blocks;
+        num_seqs = num;
+        num_blocks = blocks;
+    }
+    find(&f);
+    expect(&f, 0, num_seqs, num_blocks);
+    // The longest first; of the same length, in the order of rows.
+    for (uint32_t i = 1, before = BLOCKS_MAX; i < num_seqs; i++) {
+        uint32_t row = 1000 - f.finder.seqs[i], common = 3 + row * row * 7 % 37;
+        assert_true(common < before || (common == before && row > 1000 - f.finder.seqs[i - 1]));
+        before = common;
+    }
+    fini(&f);
+}
+
 // Rows that a prefix leaves out may have one of their own.
 static void test_rows_that_are_left_share_too(void **state) {
     (void)state;
@@ -233,6 +262,7 @@ int main(void) {
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_limits_of_steps),
         cmocka_unit_test(test_the_length_that_saves_most),
+        cmocka_unit_test(test_many_lengths_in_any_order),
         cmocka_unit_test(test_rows_that_are_left_share_too),
         cmocka_unit_test(test_rows_without_a_prefix_come_first),
         cmocka_unit_test(test_only_blocks_that_may_be_shared),

@@ -62,10 +62,24 @@ static uint32_t num_common(const struct shared_prefix_row *a, const struct share
 }
 
 // The longest first; of the same length, in the order of rows.
-static int compare_common(const void *a, const void *b) {
-    const struct common_row *x = a, *y = b;
-    if (x->num_blocks != y->num_blocks) return x->num_blocks < y->num_blocks ? 1 : -1;
-    return (x->row > y->row) - (x->row < y->row);
+static bool comes_before(const struct common_row *a, const struct common_row *b) {
+    return a->num_blocks != b->num_blocks ? a->num_blocks > b->num_blocks : a->row < b->row;
+}
+
+// Shell sort. glibc's qsort allocates memory for so many rows, and the step loop allocates nothing.
+static void sort_rows(struct common_row *rows, uint32_t count) {
+    uint32_t gap = 1;
+    while (gap < count / 3) gap = 3 * gap + 1;
+    for (; gap; gap /= 3) {
+        for (uint32_t i = gap; i < count; i++) {
+            const struct common_row row = rows[i];
+            uint32_t to = i;
+            for (; to >= gap && comes_before(&row, &rows[to - gap]); to -= gap) {
+                rows[to] = rows[to - gap];
+            }
+            rows[to] = row;
+        }
+    }
 }
 
 // Fills `common` with the rows that share at least min_blocks blocks with `leader`, which is the
@@ -81,7 +95,7 @@ static uint32_t compare_rows(struct shared_prefix_finder *f, uint32_t leader, ui
         if (count && num_blocks > f->common[count - 1].num_blocks) is_sorted = false;
         f->common[count++] = (struct common_row){.row = row, .num_blocks = num_blocks};
     }
-    if (!is_sorted) qsort(f->common, count, sizeof *f->common, compare_common);
+    if (!is_sorted) sort_rows(f->common, count);
     return count;
 }
 
