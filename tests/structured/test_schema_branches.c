@@ -457,6 +457,13 @@ static void unevaluated(void **state) {
         {"{'type':'array','anyOf':[{'items':{'type':'integer'}},{'prefixItems':[true]}],"
          "'unevaluatedItems':false}",
          "[]|[1,2]|['a']", "['a',1]|[1,'a']"},
+        // What a schema below says about all that is left is said of it.
+        {"{'type':'object','required':['a'],'allOf':[{'unevaluatedProperties':{'type':'integer'}}],"
+         "'unevaluatedProperties':false}",
+         "{'a':1}|{'a':1,'b':2}", "{}|{'a':'x'}|{'a':1,'b':'x'}"},
+        {"{'type':'array','allOf':[{'unevaluatedItems':{'type':'integer'}}],"
+         "'unevaluatedItems':false}",
+         "[]|[1,2]", "['a']"},
     };
     schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
 }

@@ -258,6 +258,20 @@ static void items_are_taken_back(void **state) {
     automaton_release(automaton);
 }
 
+// Behind an object that was watched for its keys nothing is watched: masks are remembered again.
+static void keys_are_watched_within_their_object(void **state) {
+    (void)state;
+    struct automaton *automaton = compile("{'additionalProperties':{'minProperties':2}}");
+    struct matcher matcher;
+    assert_int_equal(matcher_init(&matcher, automaton, NULL), OK);
+    take(&matcher, "{\"k\":{\"a\":1,\"b\":[1]");
+    assert_int_not_equal(matcher.positions[matcher.num_tokens].mode, UNIQUE_OUTSIDE);
+    take(&matcher, "}");
+    assert_int_equal(matcher.positions[matcher.num_tokens].mode, UNIQUE_OUTSIDE);
+    matcher_fini(&matcher);
+    automaton_release(automaton);
+}
+
 // An item that must end as one that is there is not begun, and a string goes on instead.
 static void looks_ahead(void **state) {
     (void)state;
@@ -366,9 +380,13 @@ static void long_arrays_end(void **state) {
 int main(void) {
     vocabulary = fixture_vocabulary(texts, ARRAY_LEN(texts));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_values),         cmocka_unit_test(random_answers),
-        cmocka_unit_test(items_are_taken_back), cmocka_unit_test(looks_ahead),
-        cmocka_unit_test(searches_are_limited), cmocka_unit_test(long_arrays_end),
+        cmocka_unit_test(equal_values),
+        cmocka_unit_test(random_answers),
+        cmocka_unit_test(items_are_taken_back),
+        cmocka_unit_test(keys_are_watched_within_their_object),
+        cmocka_unit_test(looks_ahead),
+        cmocka_unit_test(searches_are_limited),
+        cmocka_unit_test(long_arrays_end),
     };
     int num_failed = cmocka_run_group_tests(tests, NULL, NULL);
     vocabulary_destroy(vocabulary);
