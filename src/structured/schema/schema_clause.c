@@ -13,6 +13,7 @@ enum {
     WAYS_MAX = 64, // of branches
     CLAUSES_MAX = 60,
     CHOICES_MAX = 64, // of a key
+    FEW_SCHEMAS = 4,
 };
 
 bool schema_has_many_ways(struct schema_reader *reader, const struct schema_work *work) {
@@ -91,13 +92,14 @@ bool negation_clause(const struct negation *n) {
 
 // The ways of one key.
 struct key_ways {
-    const struct schema_way *ways[CLAUSES_MAX]; // [len]
-    uint64_t bits[CLAUSES_MAX];
+    const json_t *schemas[CLAUSES_MAX]; // [len], different ones
+    uint64_t bits[CLAUSES_MAX]; // clauses with a way by which the value violates the schema
     size_t len;
 };
 
-// Choices for the values of the key by which ways of them go, from `next` on: each value either
-// goes it or not. Sets of ways that no value goes have no choice. So has the set without any.
+// Choices by which of the schemas from `next` on a value violates. Sets that no value violates have
+// no choice. So has the set of none. Where there are few schemas, a value of a choice may violate
+// more of them. Where there are many, it satisfies the others, as otherwise each set would be one.
 static void add_choices(struct schema_reader *reader, const struct schema_object *object,
                         struct schema_name *name, const struct key_ways *ways, size_t next,
                         uint64_t met) {
@@ -123,9 +125,9 @@ static void add_choices(struct schema_reader *reader, const struct schema_object
         struct schema_object with = *object; // one more rule about the key
         struct schema_member *member = schema_alloc(reader, sizeof *member);
         if (!member) return;
-        *member = (struct schema_member){
-            name->key, name->len, {ways->ways[next]->schema, goes}, with.members};
-        with.members = member;
+        *member =
+            (struct schema_member){name->key, name->len, {ways->schemas[next], goes}, with.members};
+        if (goes || ways->len > FEW_SCHEMAS) with.members = member;
         add_choices(reader, &with, name, ways, next + 1, met | (goes ? ways->bits[next] : 0));
     }
 }
@@ -134,7 +136,7 @@ void schema_clause_choices(struct schema_reader *reader, const struct schema_obj
                            struct schema_name *names, size_t num_names) {
     for (size_t k = 0; k < num_names && object->clauses && !schema_failed(reader); k++) {
         struct schema_name *name = &names[k];
-        struct key_ways ways = {.len = 0};
+        struct key_ways ways = {.bits = {0}};
         uint64_t bit = 1;
         for (const struct schema_clause *at = object->clauses; at; at = at->next, bit <<= 1) {
             for (const struct schema_way *way = at->ways; way; way = way->next) {
@@ -142,8 +144,10 @@ void schema_clause_choices(struct schema_reader *reader, const struct schema_obj
                 name->mentioned |= bit;
                 if (way->may_be_absent) name->met_absent |= bit;
                 if (!way->schema || name->node == SCHEMA_NOTHING) continue;
-                ways.ways[ways.len] = way;
-                ways.bits[ways.len++] = bit;
+                size_t i = 0;
+                while (i < ways.len && !schema_is_same(reader, ways.schemas[i], way->schema)) i++;
+                if (i == ways.len) ways.schemas[ways.len++] = way->schema;
+                ways.bits[i] |= bit;
             }
         }
         if (!ways.len) continue;
