@@ -13,7 +13,6 @@ enum {
     WAYS_MAX = 64, // of branches
     CLAUSES_MAX = 60,
     CHOICES_MAX = 64, // of a key
-    FEW_SCHEMAS = 4,
 };
 
 bool schema_has_many_ways(struct schema_reader *reader, const struct schema_work *work) {
@@ -97,9 +96,9 @@ struct key_ways {
     size_t len;
 };
 
-// Choices by which of the schemas from `next` on a value violates. Sets that no value violates have
-// no choice. So has the set of none. Where there are few schemas, a value of a choice may violate
-// more of them. Where there are many, it satisfies the others, as otherwise each set would be one.
+// Choices by which of the schemas from `next` on a value violates. It satisfies the others, so that
+// no value has two choices: texts with many readings take many steps. Sets that no value violates
+// have no choice. So has the set of none.
 static void add_choices(struct schema_reader *reader, const struct schema_object *object,
                         struct schema_name *name, const struct key_ways *ways, size_t next,
                         uint64_t met) {
@@ -127,7 +126,7 @@ static void add_choices(struct schema_reader *reader, const struct schema_object
         if (!member) return;
         *member =
             (struct schema_member){name->key, name->len, {ways->schemas[next], goes}, with.members};
-        if (goes || ways->len > FEW_SCHEMAS) with.members = member;
+        with.members = member;
         add_choices(reader, &with, name, ways, next + 1, met | (goes ? ways->bits[next] : 0));
     }
 }
