@@ -45,17 +45,20 @@ static void test_methods(void **state) {
     assert_int_equal(c.block_cols, 128);
     assert_false(c.is_symmetric);
     assert_true(c.is_zero_less_one);
+    quantization_config_fini(&c);
     c = read_ok("{\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": -1, "
                 "\"checkpoint_format\": \"gptq_v2\"}");
     assert_int_equal(c.bits, 8);
     assert_int_equal(c.block_cols, 0);
     assert_true(c.is_symmetric);
     assert_false(c.is_zero_less_one);
+    quantization_config_fini(&c);
     c = read_ok(
         "{\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 64, \"zero_point\": true, "
         "\"version\": \"gemm\", \"modules_to_not_convert\": null}");
     assert_int_equal(c.method, QUANTIZED_AWQ);
     assert_int_equal(c.block_cols, 64);
+    quantization_config_fini(&c);
     c = read_ok("{\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": \"static\", "
                 "\"weight_block_size\": null, \"modules_to_not_convert\": [\"lm_head\"]}");
     assert_int_equal(c.method, QUANTIZED_FP8);
