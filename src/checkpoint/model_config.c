@@ -12,7 +12,7 @@
 #include "checkpoint/config_read.h"
 #include "checkpoint/moe_config.h"
 #include "checkpoint/own_config.h"
-#include "checkpoint/quantization_document.h"
+#include "checkpoint/quantized/quantization_document.h"
 #include "checkpoint/rope_config.h"
 #include "checkpoint/text_part.h"
 #include "checkpoint/window_config.h"

@@ -27,7 +27,7 @@
 #include "base/err.h"
 #include "checkpoint/expert_stack.h"
 #include "checkpoint/own_config.h"
-#include "checkpoint/quantization_config.h"
+#include "checkpoint/quantized/quantization_config.h"
 #include "nanovllm.h"
 
 struct checkpoint;

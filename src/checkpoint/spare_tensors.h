@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-#include "checkpoint/quantization_config.h"
+#include "checkpoint/quantized/quantization_config.h"
 #include "checkpoint/tensor.h"
 
 // Whether the tensor, which was not taken, may remain. Reads a bias. ERR_IO: it cannot be read.

@@ -19,7 +19,7 @@
 #include "base/err.h"
 #include "base/matrix_reader.h"
 #include "checkpoint/expert_stack.h"
-#include "checkpoint/quantization_config.h"
+#include "checkpoint/quantized/quantization_config.h"
 
 struct checkpoint;
 struct weights; // not thread-safe; the weights it hands out may be read from any thread

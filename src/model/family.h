@@ -48,6 +48,9 @@ MUST_USE enum status family_apply(struct layer_table *out, const struct model_fa
 // All families; NULL is the end. The list is in a file of its own, so that tests can link another.
 extern const struct model_family *const model_families[];
 
+// Qwen's experts beside a shared one with a gate (qwen3_next.c).
+extern const struct expert_names qwen_expert_names;
+
 extern const struct model_family family_exaone4;
 extern const struct model_family family_gemma2;
 extern const struct model_family family_gemma3;

@@ -3,17 +3,6 @@
  * others. Source: Qwen2 Technical Report, arXiv 2407.10671, and the published checkpoints. */
 #include "model/family.h"
 
-static const struct expert_names names = {
-    .router = "mlp.gate",
-    .shared = {"mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj",
-               "mlp.shared_expert.down_proj"},
-    .shared_gate = "mlp.shared_expert_gate",
-    .experts = "mlp.experts",
-    .gate = "gate_proj",
-    .up = "up_proj",
-    .down = "down_proj",
-};
-
 const struct model_family family_qwen2 = {
     .name = "Qwen2",
     .architecture = "Qwen2ForCausalLM",
@@ -24,5 +13,5 @@ const struct model_family family_qwen2_moe = {
     .name = "Qwen2 MoE",
     .architecture = "Qwen2MoeForCausalLM",
     .qkv_bias = {.by_default = true},
-    .expert_names = &names,
+    .expert_names = &qwen_expert_names,
 };

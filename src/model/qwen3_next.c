@@ -5,7 +5,7 @@
  * transformers' Qwen3Next and Qwen3_5. */
 #include "model/family.h"
 
-static const struct expert_names names = {
+const struct expert_names qwen_expert_names = {
     .router = "mlp.gate",
     .shared = {"mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj",
                "mlp.shared_expert.down_proj"},
@@ -40,7 +40,7 @@ const struct model_family family_qwen3_next = {
     .name = "Qwen3-Next",
     .architecture = "Qwen3NextForCausalLM",
     .head_norm = HEAD_NORM_EACH,
-    .expert_names = &names,
+    .expert_names = &qwen_expert_names,
     .change = change_next,
 };
 
@@ -55,6 +55,6 @@ const struct model_family family_qwen3_5_moe = {
     .name = "Qwen3.5 MoE",
     .architecture = "Qwen3_5MoeForCausalLM",
     .head_norm = HEAD_NORM_EACH,
-    .expert_names = &names,
+    .expert_names = &qwen_expert_names,
     .change = change,
 };

@@ -1,6 +1,6 @@
 // "quantization_config": what each method's keys mean, and that other keys and kinds are refused by
 // name.
-#include "checkpoint/quantization_config.h"
+#include "checkpoint/quantized/quantization_config.h"
 
 #include <stdio.h>
 #include <string.h>

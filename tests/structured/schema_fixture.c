@@ -30,6 +30,20 @@ enum status schema_fixture_add(struct grammar **grammar, const char *schema,
     return status;
 }
 
+struct automaton *schema_compile(const json_t *schema, const struct vocabulary *vocabulary,
+                                 struct err *err) {
+    struct grammar *grammar;
+    struct automaton *automaton = NULL;
+    uint32_t rule;
+    assert_int_equal(grammar_create(&grammar, NULL, NULL), OK);
+    if (schema_add(grammar, schema, NULL, &rule, NULL, err)) {
+        grammar_destroy(grammar);
+        return NULL;
+    }
+    grammar_start(grammar, rule);
+    return automaton_create(&automaton, grammar, vocabulary, NULL, err) ? NULL : automaton;
+}
+
 void schema_check_list(struct automaton *automaton, const char *texts, bool expected) {
     char *list = schema_with_quotes(texts), *rest = list, *text;
     while ((text = strsep(&rest, "|")) && *texts) fixture_check(automaton, text, expected);

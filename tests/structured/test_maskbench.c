@@ -10,8 +10,7 @@
 #include "base/json/jread.h"
 #include "base/os/file.h"
 #include "cmd/schema_order.h"
-#include "structured/schema/schema.h"
-#include "structured/structured_fixture.h"
+#include "structured/schema_fixture.h"
 #include "support/cmocka_all.h"
 
 static const char sample[] = "tests/structured/maskbench/sample.jsonl";
@@ -42,20 +41,6 @@ static const char *expected_of(const char *name) {
         if (strcmp(exceptions[i].name, name) == 0) return exceptions[i].reason;
     }
     return NULL;
-}
-
-// NULL: the schema is refused.
-static struct automaton *compile(const json_t *schema, struct err *err) {
-    struct grammar *grammar;
-    struct automaton *automaton = NULL;
-    uint32_t rule;
-    assert_int_equal(grammar_create(&grammar, NULL, NULL), OK);
-    if (schema_add(grammar, schema, NULL, &rule, NULL, err)) {
-        grammar_destroy(grammar);
-        return NULL;
-    }
-    grammar_start(grammar, rule);
-    return automaton_create(&automaton, grammar, vocabulary, NULL, err) ? NULL : automaton;
 }
 
 // `text` with a blank behind each comma and colon that is not in a string.
@@ -122,7 +107,7 @@ static const char *check_texts(struct automaton *automaton, const json_t *line, 
 static void run_line(const json_t *line, struct counts *counts) {
     struct err err = {0};
     const char *name = json_string_value(json_object_get(line, "name")), *found = err.message;
-    struct automaton *automaton = compile(json_object_get(line, "schema"), &err);
+    struct automaton *automaton = schema_compile(json_object_get(line, "schema"), vocabulary, &err);
     counts->schemas++;
     counts->refused += !automaton;
     if (automaton) found = check_texts(automaton, line, name, counts);

@@ -10,8 +10,7 @@
 #include "base/json/jread.h"
 #include "base/json/jwrite.h"
 #include "base/os/file.h"
-#include "structured/schema/schema.h"
-#include "structured/structured_fixture.h"
+#include "structured/schema_fixture.h"
 #include "support/cmocka_all.h"
 
 static const char debian_folder[] = "/usr/share/json-schema-test-suite/tests";
@@ -24,20 +23,6 @@ struct counts {
     size_t schemas, accepted;
     size_t right, refused, valid_rejected, invalid_accepted;
 };
-
-// NULL: the schema is refused.
-static struct automaton *compile(const json_t *schema) {
-    struct grammar *grammar;
-    struct automaton *automaton = NULL;
-    uint32_t rule;
-    assert_int_equal(grammar_create(&grammar, NULL, NULL), OK);
-    if (schema_add(grammar, schema, NULL, &rule, NULL, NULL)) {
-        grammar_destroy(grammar);
-        return NULL;
-    }
-    grammar_start(grammar, rule);
-    return automaton_create(&automaton, grammar, vocabulary, NULL, NULL) ? NULL : automaton;
-}
 
 static bool fits(struct automaton *automaton, const json_t *data) {
     struct buf text = {0};
@@ -58,7 +43,7 @@ static void run_group(json_t *group, const char *draft, const char *name, struct
                  draft + strlen("draft"));
         assert_int_equal(json_object_set_new(schema, "$schema", json_string(uri)), 0);
     }
-    struct automaton *automaton = compile(schema);
+    struct automaton *automaton = schema_compile(schema, vocabulary, NULL);
     counts->schemas++;
     counts->accepted += automaton != NULL;
     size_t i;

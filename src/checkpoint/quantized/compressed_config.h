@@ -2,7 +2,7 @@
 #ifndef CHECKPOINT_QUANTIZED_COMPRESSED_CONFIG_H
 #define CHECKPOINT_QUANTIZED_COMPRESSED_CONFIG_H
 
-#include "checkpoint/quantization_config.h"
+#include "checkpoint/quantized/quantization_config.h"
 
 MUST_USE enum status compressed_config_read(struct quantization_config *out, const json_t *object,
                                             const char *what, struct err *err);

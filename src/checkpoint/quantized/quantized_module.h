@@ -5,7 +5,7 @@
 #define CHECKPOINT_QUANTIZED_QUANTIZED_MODULE_H
 
 #include "base/matrix_reader.h"
-#include "checkpoint/quantization_config.h"
+#include "checkpoint/quantized/quantization_config.h"
 #include "checkpoint/tensor.h"
 
 enum module_part {

@@ -4,11 +4,11 @@
  *   quantize_config.json   AutoGPTQ: {"bits": 4, "group_size": 128, ...}
  *   quant_config.json      AutoAWQ: {"w_bit": 4, "q_group_size": 128, ...}
  */
-#ifndef CHECKPOINT_QUANTIZATION_DOCUMENT_H
-#define CHECKPOINT_QUANTIZATION_DOCUMENT_H
+#ifndef CHECKPOINT_QUANTIZED_QUANTIZATION_DOCUMENT_H
+#define CHECKPOINT_QUANTIZED_QUANTIZATION_DOCUMENT_H
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/quantization_config.h"
+#include "checkpoint/quantized/quantization_config.h"
 
 // Reads the first of them that there is. None: all zero, as after an error.
 MUST_USE enum status quantization_document_read(struct quantization_config *out,

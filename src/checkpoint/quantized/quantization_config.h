@@ -13,8 +13,8 @@
  * rounding GPUs make use of. A scale for the inputs that is the same for all tokens is not needed:
  * each row, or group of a row, gets one that fits it. Of other formats inputs are not rounded to
  * the codes' type, which is only closer to the model before it was quantized. */
-#ifndef CHECKPOINT_QUANTIZATION_CONFIG_H
-#define CHECKPOINT_QUANTIZATION_CONFIG_H
+#ifndef CHECKPOINT_QUANTIZED_QUANTIZATION_CONFIG_H
+#define CHECKPOINT_QUANTIZED_QUANTIZATION_CONFIG_H
 
 #include <jansson.h>
 #include <stdbool.h>

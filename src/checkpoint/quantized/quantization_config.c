@@ -1,4 +1,4 @@
-#include "checkpoint/quantization_config.h"
+#include "checkpoint/quantized/quantization_config.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "checkpoint/quantization_document.h"
+#include "checkpoint/quantized/quantization_document.h"
 
 #include <string.h>
 
