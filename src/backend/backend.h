@@ -71,7 +71,13 @@ struct matrix_slice {
     // element [0][0] at [first_row][first_col].
     const struct matrix_reader *reader;
     uint64_t first_row, first_col;
+    uint32_t skipped_rows; // of its matrix, between two rows of the slice
 };
+
+// The row of the reader's matrix that is the slice's row `row`.
+static inline uint64_t matrix_slice_row(const struct matrix_slice *slice, uint64_t row) {
+    return slice->first_row + row * (1 + (uint64_t)slice->skipped_rows);
+}
 
 // W is the parts stacked along the outputs: [sum of rows][in]. The slices select a rank's share.
 struct linear_spec {

@@ -21,17 +21,20 @@ static const struct {
      {"final_logit_softcapping", "global_head_dim", "use_bidirectional_attention"}},
     {"Glm4MoeForCausalLM", {"partial_rotary_factor", "use_qk_norm"}},
     {"GraniteForCausalLM",
-     {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}},
+     {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
+      "rope_interleave"}},
     {"GraniteMoeHybridForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
       "position_embedding_type"}},
+    {"LlamaForCausalLM", {"rope_interleave"}}, // of GGUF files, as of the four others that have it
     {"MiniMaxM2ForCausalLM", {"partial_rotary_factor", "rotary_dim"}},
-    {"Ministral3ForCausalLM", {"llama_4_scaling_beta"}},
+    {"Ministral3ForCausalLM", {"llama_4_scaling_beta", "rope_interleave"}},
+    {"MixtralForCausalLM", {"rope_interleave"}},
     {"Phi3ForCausalLM", {"partial_rotary_factor"}},
     {"Qwen3NextForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
     {"Qwen3_5ForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
     {"Qwen3_5MoeForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
-    {"SmolLM3ForCausalLM", {"no_rope_layers", "no_rope_layer_interval"}},
+    {"SmolLM3ForCausalLM", {"no_rope_layers", "no_rope_layer_interval", "rope_interleave"}},
 };
 
 bool own_config_has(const char *architecture, const char *key) {
@@ -378,6 +381,9 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
     }
     if (!status && own_config_has(architecture, "use_qk_norm")) {
         status = jread_bool(root, "use_qk_norm", &out->use_qk_norm, what, err);
+    }
+    if (!status && own_config_has(architecture, "rope_interleave")) {
+        status = jread_bool(root, "rope_interleave", &out->has_interleaved_rope, what, err);
     }
     if (!status && own_config_has(architecture, "position_embedding_type")) {
         const char *type = "none";

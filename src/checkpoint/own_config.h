@@ -31,6 +31,7 @@ struct own_config {
     bool has_wide_shared_layers;
     bool use_qk_norm; // q and k are normed by head
     bool lacks_rope; // no layer has a rotary embedding
+    bool has_interleaved_rope; // its pairs in a head are neighbours
     bool *has_no_rope; // [num_layers]; NULL: all layers have a rotary embedding
     struct delta_config delta; // all zero: the architecture has no such layers
     bool *is_linear; // [num_layers] whether the layer is a gated delta net; NULL: none is

@@ -13,6 +13,7 @@ enum status layer_table_init(struct layer_table *table, const struct model_confi
         .logits_scale = 1,
         .ropes = {config->rope},
         .num_ropes = 1,
+        .is_rope_interleaved = config->own.has_interleaved_rope,
         .num_layers = config->num_layers,
         .layers = calloc(config->num_layers, sizeof *table->layers),
         .num_kv_groups = 1,

@@ -118,6 +118,7 @@ struct layer_table {
     struct rope_config ropes[ROPE_TABLES_MAX]; // [num_ropes]
     uint32_t num_ropes;
     bool is_qkv_stacked; // the checkpoint has q, k and v in one tensor
+    bool is_rope_interleaved; // pairs of its heads of q and k that are rotated are neighbours
     struct mlp_names mlp; // of dense layers
     struct delta_config delta; // of layers that are gated delta nets, of all ranks
     // A checkpoint may have q, k, v and z of such a layer in one tensor, and b and a, by key head.

@@ -9,7 +9,7 @@
 #include "checkpoint/safetensors.h"
 #include "support/cmocka_all.h"
 
-enum { BLOCKS = 4, HEAD_DIM = 4 };
+enum { BLOCKS = 4 };
 
 static const uint32_t numbers[] = {2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 15, 20, 23, 39};
 
@@ -176,8 +176,8 @@ static void test_rows_of_codes(void **state) {
     for (int i = 0; i < 3; i++) {
         struct gguf_matrix matrix = {
             .type = type, .source = {.data = rows}, .cols = (uint64_t)ROW_BLOCKS * type->elements};
-        if (i == 1) matrix.row_order = gguf_order_interleaved(HEAD_DIM);
-        if (i == 2) matrix.col_order = gguf_order_tiled(0, 2, 2, 4 * GROUP);
+        if (i == 1) matrix.row_order = (struct gguf_order){0, 2, 2, STORED / 4};
+        if (i == 2) matrix.col_order = (struct gguf_order){0, 2, 2, 4 * GROUP};
         gguf_matrix_init(&matrix);
         check_rows(&matrix, 0);
         check_rows(&matrix, GROUP);
@@ -207,13 +207,13 @@ static void test_plain_types(void **state) {
     check(block_type_of(30), got, want, 2);
 }
 
-// Rows of two heads of four, stored for a rotation of neighbours: 2i + j holds j * 2 + i.
-static void test_permuted_rows(void **state) {
+// Rows of two pairs of heads of two rows, stored as the first of each pair and then the second.
+static void test_tiled_rows(void **state) {
     (void)state;
-    static const float rows[2 * HEAD_DIM] = {0, 2, 1, 3, 10, 12, 11, 13};
-    static const float want[2 * HEAD_DIM] = {0, 1, 2, 3, 10, 11, 12, 13};
+    static const float rows[] = {0, 1, 20, 21, 10, 11, 30, 31};
+    static const float want[] = {0, 1, 10, 11, 20, 21, 30, 31};
     struct gguf_matrix matrix = {.type = block_type_of(0), .source = {.data = rows}, .cols = 1};
-    matrix.row_order = gguf_order_interleaved(HEAD_DIM);
+    matrix.row_order = (struct gguf_order){0, 2, 2, 2};
     gguf_matrix_init(&matrix);
     for (size_t row = 0; row < ARRAY_LEN(want); row++) {
         float got = -1;
@@ -238,7 +238,7 @@ static void test_tiled_columns(void **state) {
             memcpy(want + head * run, stored + from, run * sizeof *want);
         }
         struct gguf_matrix matrix = {.type = type, .source = {.data = blocks}, .cols = cols};
-        matrix.col_order = gguf_order_tiled(0, keys, 2, run);
+        matrix.col_order = (struct gguf_order){0, keys, 2, run};
         gguf_matrix_init(&matrix);
         assert_int_equal(matrix.base.read(&matrix.base, 0, 5, cols - 5, got, NULL), OK);
         check(type, got, want + 5, cols - 5);
@@ -256,7 +256,7 @@ static void test_tiled_columns(void **state) {
 static void test_order_behind_others(void **state) {
     (void)state;
     static const uint64_t want[] = {0, 1, 2, 3, 6, 4, 7, 5, 8};
-    struct gguf_order order = gguf_order_tiled(3, 3, 2, 1);
+    struct gguf_order order = {3, 3, 2, 1};
     for (size_t i = 0; i < ARRAY_LEN(want); i++) {
         assert_int_equal(gguf_stored_at(&order, i), want[i]);
     }
@@ -278,7 +278,7 @@ int main(void) {
         cmocka_unit_test(test_rows_of_codes),
         cmocka_unit_test(test_types_without_codes),
         cmocka_unit_test(test_plain_types),
-        cmocka_unit_test(test_permuted_rows),
+        cmocka_unit_test(test_tiled_rows),
         cmocka_unit_test(test_tiled_columns),
         cmocka_unit_test(test_order_behind_others),
         cmocka_unit_test(test_types_that_are_not_supported),

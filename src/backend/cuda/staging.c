@@ -67,7 +67,8 @@ static enum status fill_decoded_row(const struct matrix_slice *s, uint32_t row, 
         uint32_t count = s->cols - col, most = SCRATCH_BYTES / sizeof *floats;
         if (count > most) count = most;
         enum status status =
-            s->reader->read(s->reader, s->first_row + row, s->first_col + col, count, floats, err);
+            s->reader->read(s->reader, matrix_slice_row(s, row), s->first_col + col, count, floats,
+                            err);
         if (status) return status;
         convert(out + col, scratch, DTYPE_F32, count);
         col += count;
@@ -127,8 +128,8 @@ static enum status fill_codes(const struct copy *copy, uint32_t first, uint32_t 
         struct matrix_codes codes = {.codes = row,
                                      .scales = to->scales + at,
                                      .offsets = to->offsets ? to->offsets + at : NULL};
-        status = s->reader->read_codes(s->reader, s->first_row + first + r, s->first_col, s->cols,
-                                       to->group, &codes, err);
+        status = s->reader->read_codes(s->reader, matrix_slice_row(s, first + r), s->first_col,
+                                       s->cols, to->group, &codes, err);
     }
     return status;
 }

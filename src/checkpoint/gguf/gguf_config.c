@@ -414,6 +414,7 @@ static void write_flags(const struct gguf_files *files, const struct gguf_model 
         json_out_raw(out, ", \"attention_out_bias\": true");
     }
     if (gguf_files_find(files, "blk.0.ffn_gate.bias")) json_out_raw(out, ", \"mlp_bias\": true");
+    if (model->is_interleaved) json_out_raw(out, ", \"rope_interleave\": true");
 }
 
 enum status gguf_write_config(const struct gguf_files *files, struct json_out *out,

@@ -240,10 +240,6 @@ enum status gguf_model_read(struct gguf_model *model, const struct gguf *gguf, s
         return gguf_missing(gguf, key, err);
     }
     status = gguf_read_int(gguf, key, 2, 1 << 12, &model->head_dim, err);
-    if (!status && model->is_interleaved && model->head_dim % 2) {
-        return err_set(err, ERR_FORMAT, "%s: heads have %lld elements, want an even number",
-                       gguf_path(gguf), (long long)model->head_dim);
-    }
     if (status || !model->has_global_heads) return status;
     model->global_head_dim = model->head_dim;
     return require(gguf, model, "attention.key_length_swa", 1 << 12, &model->head_dim, err);

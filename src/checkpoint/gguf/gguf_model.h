@@ -14,8 +14,7 @@ struct gguf_delta {
 struct gguf_model {
     const char *name; // general.architecture: "llama"
     const char *architecture; // of config.json: "LlamaForCausalLM"
-    // The rows of q and k are stored for a rotation of neighbours, not of halves.
-    bool is_interleaved;
+    bool is_interleaved; // of each head neighbours are rotated, in folders elements of both halves
     bool has_norms_around; // attention and MLP: "ffn_norm" is the one in front of the MLP
     bool has_norms_plus_one; // weights of norms are stored with 1 added
     bool is_stacked; // q, k and v are one tensor, gate and up another

@@ -272,16 +272,17 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
     const struct layer *described = &d->table->layers[i];
     const struct layer_formats formats = linear_formats_layer(&d->formats, i);
     bool is_stacked = d->table->is_qkv_stacked, has_gate = described->has_output_gate;
-    uint32_t dim = described->head_dim, rotary = described->rotary_dim;
+    uint32_t dim = described->head_dim;
+    struct head_rotation rotation = loader_rotation(d->table, described), none = {0};
     uint32_t stride = has_gate ? 2 * dim : dim;
     uint32_t kv_heads = described->num_kv_heads;
     uint32_t q = c->num_heads * stride, kv = kv_heads * dim;
     uint32_t kv_start = loader_kv_head_start(d, described) * dim;
     uint32_t kv_count = layer_kv_heads(described, s->world_size) * dim;
     struct row_part parts[] = {
-        {qkv_modules[0], q, s->head_start * stride, s->num_heads * dim, dim, stride, rotary},
-        {qkv_modules[1], kv, kv_start, kv_count, dim, dim, rotary},
-        {qkv_modules[described->has_keys_as_values ? 1 : 2], kv, kv_start, kv_count, 0, 0, 0},
+        {qkv_modules[0], q, s->head_start * stride, s->num_heads * dim, dim, stride, rotation},
+        {qkv_modules[1], kv, kv_start, kv_count, dim, dim, rotation},
+        {qkv_modules[described->has_keys_as_values ? 1 : 2], kv, kv_start, kv_count, 0, 0, none},
     };
     for (uint32_t k = 0, at = 0; is_stacked && k < ARRAY_LEN(parts); k++) {
         uint32_t rows = parts[k].rows;
@@ -292,7 +293,7 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
     }
     struct row_part gate = parts[0];
     gate.start += dim;
-    gate.rotary_dim = 0;
+    gate.rotation = none;
     bool has_kv = described->kv_source == KV_OWN;
     const struct row_linear linears[] = {{parts, has_kv ? 3 : 1, formats.qkv, &layer->qkv},
                                          {&gate, 1, formats.gates, &layer->gates}};

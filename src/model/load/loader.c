@@ -64,32 +64,62 @@ struct matrix_slice loader_bias_of(const struct weight *weight, uint32_t start, 
     };
 }
 
-static bool is_partly_rotated(const struct row_part *part) {
-    return part->rotary_dim && part->rotary_dim < part->run;
+// Rows start, start + step and so on of a tensor, `count` of them.
+struct row_run {
+    uint32_t start, count, step;
+};
+
+// The kernels rotate pairs (i, i + head_dim / 2) of a head. A checkpoint has pairs of the first
+// rotary_dim elements r, which are (i, i + rotary_dim / 2) or, interleaved, neighbours; the others
+// u are not rotated. So heads of q and k get another order: the first elements of r's pairs, half
+// of u, the second elements, the other half. Scores stay the same.
+struct head_runs {
+    uint32_t num;
+    struct row_run runs[4];
+};
+
+static struct head_runs head_runs_of(uint32_t head_dim, struct head_rotation rotation) {
+    uint32_t pairs = rotation.dim / 2, others = head_dim / 2 - pairs;
+    uint32_t step = rotation.is_interleaved ? 2 : 1, second = rotation.is_interleaved ? 1 : pairs;
+    const struct row_run all[] = {{0, pairs, step},
+                                  {rotation.dim, others, 1},
+                                  {second, pairs, step},
+                                  {rotation.dim + others, others, 1}};
+    struct head_runs found = {0};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        if (all[i].count) found.runs[found.num++] = all[i];
+    }
+    return found;
 }
 
-static uint32_t num_slices(const struct row_part *part) {
-    if (is_partly_rotated(part)) return part->count / part->run * 4;
+static bool is_reordered(const struct row_part *part) {
+    return part->rotation.dim && (part->rotation.is_interleaved || part->rotation.dim < part->run);
+}
+
+static uint32_t num_runs(const struct row_part *part) {
+    if (is_reordered(part)) {
+        return part->count / part->run * head_runs_of(part->run, part->rotation).num;
+    }
     return part->run && part->run != part->stride ? part->count / part->run : 1;
 }
 
-// The kernels rotate pairs (i, i + head_dim / 2). Where only the first rotary_dim elements r of a
-// head are rotated, in pairs (i, i + rotary_dim / 2), and the others u are not, heads of q and k
-// get another order: the first halves of r and of u, then the second halves. Scores stay the same.
-struct head_runs {
-    uint32_t start[4], count[4];
-};
-
-static struct head_runs head_runs_of(uint32_t head_dim, uint32_t rotary_dim) {
-    uint32_t rotated = rotary_dim / 2, others = head_dim / 2 - rotated;
-    return (struct head_runs){{0, rotary_dim, rotated, rotary_dim + others},
-                              {rotated, others, rotated, others}};
+static struct row_run run_of(const struct row_part *part, uint32_t i) {
+    if (is_reordered(part)) {
+        const struct head_runs heads = head_runs_of(part->run, part->rotation);
+        struct row_run run = heads.runs[i % heads.num];
+        run.start += part->start + i / heads.num * part->stride;
+        return run;
+    }
+    uint32_t count = num_runs(part) == 1 ? part->count : part->run;
+    return (struct row_run){part->start + i * part->stride, count, 1};
 }
 
 // A tensor and its bias.
 struct taken {
     const char *module;
-    struct weight weight, bias;
+    struct weight weight;
+    float *bias; // [rows], or NULL
+    bool is_repeated; // an earlier one has the same tensor, and owns the bias
 };
 
 // Takes the tensor of `part`, unless one of the others [num] is the same one.
@@ -99,6 +129,7 @@ static enum status take_part(struct loader *l, uint32_t layer, const struct row_
     for (uint32_t i = 0; i < num; i++) {
         if (strcmp(others[i].module, part->module) != 0) continue;
         *out = others[i];
+        out->is_repeated = true;
         return OK;
     }
     char name[WEIGHT_NAME_BYTES];
@@ -108,50 +139,65 @@ static enum status take_part(struct loader *l, uint32_t layer, const struct row_
     if (status || !has_bias) return status;
     const uint64_t shape[1] = {part->rows};
     layer_weight_name(name, layer, part->module, ".bias");
-    return weights_take(l->weights, name, 1, shape, &out->bias, l->err);
+    return loader_read_floats(l, name, 1, shape, &out->bias);
 }
 
-static void slice_rows(const struct taken *taken, uint32_t start, uint32_t count,
-                       struct matrix_slice *slice, struct matrix_slice *bias) {
-    *slice = loader_rows_of(&taken->weight, start, count);
-    if (taken->bias.rank) *bias = loader_bias_of(&taken->bias, start, count);
+static struct matrix_slice slice_run(const struct weight *weight, struct row_run run) {
+    struct matrix_slice slice = loader_rows_of(weight, run.start, run.count);
+    slice.row_stride *= run.step;
+    slice.skipped_rows = run.step - 1;
+    return slice;
 }
 
-static void slice_part(const struct row_part *part, const struct taken *taken,
-                       struct matrix_slice *slices, struct matrix_slice *biases) {
-    uint32_t num = num_slices(part);
-    if (num == 1) {
-        slice_rows(taken, part->start, part->count, slices, biases);
-    } else if (is_partly_rotated(part)) {
-        const struct head_runs runs = head_runs_of(part->run, part->rotary_dim);
-        for (uint32_t i = 0; i < num; i++) {
-            uint32_t start = part->start + i / 4 * part->stride + runs.start[i % 4];
-            slice_rows(taken, start, runs.count[i % 4], slices + i, biases + i);
-        }
-    } else {
-        for (uint32_t i = 0; i < num; i++) {
-            slice_rows(taken, part->start + i * part->stride, part->run, slices + i, biases + i);
+// Copies elements of a vector in the order of a run. Returns the end of the copy.
+static float *copy_run(float *out, const float *from, struct row_run run) {
+    for (uint32_t i = 0; i < run.count; i++) *out++ = from[run.start + i * run.step];
+    return out;
+}
+
+// Slices of the parts' runs, and their biases, which are copied to `bias` [rows of all parts].
+static void slice_parts(const struct row_linear *linear, const struct taken *taken,
+                        struct matrix_slice *slice, struct matrix_slice *bias_slice, float *bias) {
+    for (uint32_t i = 0; i < linear->num_parts; i++) {
+        for (uint32_t k = 0; k < num_runs(&linear->parts[i]); k++) {
+            struct row_run run = run_of(&linear->parts[i], k);
+            *slice++ = slice_run(&taken[i].weight, run);
+            if (!taken[i].bias) continue;
+            *bias_slice++ = (struct matrix_slice){.source = {.data = bias},
+                                                  .dtype = DTYPE_F32,
+                                                  .rows = 1,
+                                                  .cols = run.count,
+                                                  .row_stride = run.count};
+            bias = copy_run(bias, taken[i].bias, run);
         }
     }
 }
 
 static enum status create_row_linear(struct loader *l, const struct row_linear *linear,
                                      const struct taken *taken, bool has_bias) {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < linear->num_parts; i++) count += num_slices(&linear->parts[i]);
+    uint32_t count = 0, rows = 0;
+    for (uint32_t i = 0; i < linear->num_parts; i++) {
+        count += num_runs(&linear->parts[i]);
+        rows += linear->parts[i].count;
+    }
     CHECK(count > 0, "no rows of %s", linear->parts->module);
     struct matrix_slice *slices = calloc(2 * (size_t)count, sizeof *slices);
-    if (!slices) return err_nomem(l->err, linear->parts->module);
-    struct matrix_slice *biases = slices + count;
-    for (uint32_t i = 0, at = 0; i < linear->num_parts; at += num_slices(&linear->parts[i++])) {
-        slice_part(&linear->parts[i], &taken[i], slices + at, biases + at);
+    float *bias = has_bias ? malloc(rows * sizeof *bias) : NULL;
+    struct code_reader *readers = NULL;
+    enum status status = OK;
+    if (!slices || (has_bias && !bias)) {
+        status = err_nomem(l->err, linear->parts->module);
+        goto end;
     }
+    struct matrix_slice *biases = slices + count;
+    slice_parts(linear, taken, slices, biases, bias);
     struct backend *backend = l->decoder->backend;
     const struct linear_spec spec = {slices, has_bias ? biases : NULL, count, linear->format};
-    struct code_reader *readers = NULL;
-    enum status status = code_readers_make(&readers, slices, count, linear->format, l->err);
+    status = code_readers_make(&readers, slices, count, linear->format, l->err);
     if (!status) status = backend->ops->linear_create(backend, &spec, linear->out, l->err);
+end:
     free(readers);
+    free(bias);
     free(slices);
     return status;
 }
@@ -159,8 +205,9 @@ static enum status create_row_linear(struct loader *l, const struct row_linear *
 enum status loader_load_rows(struct loader *l, uint32_t layer, const struct row_linear *linears,
                              uint32_t num_linears, uint32_t cols, bool has_bias) {
     struct taken taken[ROW_PARTS_MAX];
+    uint32_t num = 0;
     enum status status = OK;
-    for (uint32_t i = 0, num = 0; i < num_linears && !status; i++) {
+    for (uint32_t i = 0; i < num_linears && !status; i++) {
         uint32_t first = num;
         CHECK(first + linears[i].num_parts <= ROW_PARTS_MAX, "layer=%u", layer);
         for (uint32_t k = 0; k < linears[i].num_parts && !status; k++, num++) {
@@ -168,6 +215,9 @@ enum status loader_load_rows(struct loader *l, uint32_t layer, const struct row_
                 take_part(l, layer, &linears[i].parts[k], cols, has_bias, taken, num, &taken[num]);
         }
         if (!status) status = create_row_linear(l, &linears[i], taken + first, has_bias);
+    }
+    for (uint32_t i = 0; i < num; i++) {
+        if (!taken[i].is_repeated) free(taken[i].bias);
     }
     weights_release(l->weights);
     return status;
@@ -286,17 +336,15 @@ enum status loader_load_head_norm(struct loader *l, uint32_t layer,
                                   const struct head_norm_part *part, float **out) {
     char name[WEIGHT_NAME_BYTES];
     layer_weight_name(name, layer, part->module, ".weight");
-    const struct head_runs runs = head_runs_of(part->head_dim, part->rotary_dim);
-    enum { RUNS = ARRAY_LEN(runs.start) };
-    uint32_t count = part->count * part->head_dim, num_runs = part->count * RUNS;
+    const struct head_runs runs = head_runs_of(part->head_dim, part->rotation);
+    uint32_t count = part->count * part->head_dim;
     float *values = NULL;
-    float *ordered = malloc(count * sizeof *ordered);
+    float *ordered = malloc(count * sizeof *ordered), *at = ordered;
     if (!ordered) return err_nomem(l->err, name);
     enum status status = read_norm(l, name, part->num_heads * part->head_dim, 1, &values);
-    for (uint32_t i = 0, at = 0; i < num_runs && values; i++) {
-        uint32_t run = i % RUNS, head = (part->start + i / RUNS) * part->head_dim;
-        memcpy(ordered + at, values + head + runs.start[run], runs.count[run] * sizeof *ordered);
-        at += runs.count[run];
+    for (uint32_t i = 0; i < part->count * runs.num && values; i++) {
+        const float *head = values + (part->start + i / runs.num) * part->head_dim;
+        at = copy_run(at, head, runs.runs[i % runs.num]);
     }
     if (!status) status = loader_to_device(l->decoder, ordered, count, out, l->err);
     free(values);

@@ -16,14 +16,19 @@ struct loader {
     uint64_t num_loaded, num_parameters; // of the whole model, also where a rank keeps a part
 };
 
+// Which elements of a head are rotated: the first `dim`. All zero: no rotation.
+struct head_rotation {
+    uint32_t dim;
+    bool is_interleaved; // in pairs of neighbours; else the second half has the pairs' others
+};
+
 // `count` rows of a tensor [rows][cols] and, where has_bias, of its bias [rows]: from `start` on,
 // or with `run` in runs of so many, of which each begins `stride` rows behind the one before.
 struct row_part {
     const char *module; // "self_attn.q_proj": ".weight" and ".bias" are appended
     uint32_t rows, start, count;
     uint32_t run, stride; // 0: all rows follow each other
-    // The first elements that are rotated of heads, which the runs are; 0: no rotation.
-    uint32_t rotary_dim;
+    struct head_rotation rotation; // of heads, which the runs are
 };
 
 enum { ROW_PARTS_MAX = 8 };
@@ -42,6 +47,12 @@ struct col_part {
     uint32_t rows, cols, start, count;
     struct weight_format format;
 };
+
+// What the checkpoint's heads of q and k want.
+static inline struct head_rotation loader_rotation(const struct layer_table *table,
+                                                   const struct layer *layer) {
+    return (struct head_rotation){layer->rotary_dim, table->is_rope_interleaved};
+}
 
 // The first key/value head that this rank takes.
 static inline uint32_t loader_kv_head_start(const struct decoder *d, const struct layer *layer) {
@@ -92,12 +103,13 @@ MUST_USE enum status loader_to_device(struct decoder *d, const float *values, si
 // A norm's weights, times `factor`, as the table's kind of norm has them.
 MUST_USE enum status loader_load_norm(struct loader *l, const char *name, uint32_t count,
                                       float factor, float **out);
-// The same of heads of which the first rotary_dim elements are rotated, in the order of their rows.
+// The same of heads, in the order of their rows.
 struct head_norm_part {
     const char *module;
     uint32_t num_heads; // of the tensor
     uint32_t start, count; // heads that this rank takes
-    uint32_t head_dim, rotary_dim;
+    uint32_t head_dim;
+    struct head_rotation rotation;
 };
 MUST_USE enum status loader_load_head_norm(struct loader *l, uint32_t layer,
                                            const struct head_norm_part *part, float **out);

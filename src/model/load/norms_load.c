@@ -5,9 +5,11 @@
 static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct decoder *d = l->decoder;
     const struct layer *described = &d->table->layers[i];
-    uint32_t dim = described->head_dim, rotary = described->rotary_dim;
+    uint32_t dim = described->head_dim;
     if (described->head_norm == HEAD_NORM_NONE) return OK;
-    struct head_norm_part q = {"self_attn.q_norm", 1, 0, 1, dim, rotary}, k = q;
+    struct head_norm_part q = {"self_attn.q_norm", 1, 0, 1, dim,
+                               loader_rotation(d->table, described)},
+                          k = q;
     if (described->head_norm == HEAD_NORM_ROW) {
         q.num_heads = d->config->num_heads;
         q.start = d->shape.head_start;

@@ -26,7 +26,7 @@ static enum status decode_rows(const struct matrix_slice *part, uint32_t first, 
                                unsigned char *scratch, struct source_row *rows, struct err *err) {
     for (uint32_t i = 0; i < count; i++) {
         float *out = (float *)(void *)scratch + (size_t)i * part->cols;
-        enum status status = part->reader->read(part->reader, part->first_row + first + i,
+        enum status status = part->reader->read(part->reader, matrix_slice_row(part, first + i),
                                                 part->first_col, part->cols, out, err);
         if (status) return status;
         rows[i] = (struct source_row){.data = (const unsigned char *)out, .dtype = DTYPE_F32};
@@ -47,7 +47,6 @@ static enum status read_codes(const struct matrix_slice *part, struct weight_for
     const struct matrix_reader *reader = part->reader;
     size_t groups = format.group ? (part->cols + format.group - 1) / format.group : 1;
     struct matrix_codes codes[LANES];
-    uint64_t row = part->first_row + first;
     for (uint32_t i = 0; i < count; i++, scratch += code_row_bytes(part->cols, format)) {
         float *floats = (float *)(void *)scratch;
         codes[i] = (struct matrix_codes){.codes = scratch + 2 * groups * sizeof(float),
@@ -56,13 +55,14 @@ static enum status read_codes(const struct matrix_slice *part, struct weight_for
         rows[i] = (struct source_row){
             .data = codes[i].codes, .scales = codes[i].scales, .offsets = codes[i].offsets};
     }
-    if (reader->read_code_rows) {
-        return reader->read_code_rows(reader, row, count, part->first_col, part->cols, format.group,
-                                      codes, err);
+    if (reader->read_code_rows && !part->skipped_rows) {
+        return reader->read_code_rows(reader, part->first_row + first, count, part->first_col,
+                                      part->cols, format.group, codes, err);
     }
     for (uint32_t i = 0; i < count; i++) {
-        enum status status = reader->read_codes(reader, row + i, part->first_col, part->cols,
-                                                format.group, &codes[i], err);
+        enum status status =
+            reader->read_codes(reader, matrix_slice_row(part, first + i), part->first_col,
+                               part->cols, format.group, &codes[i], err);
         if (status) return status;
     }
     return OK;

@@ -15,7 +15,7 @@ struct gguf_matrix {
     struct byte_source source;
     uint64_t cols; // a multiple of the type's block
     struct gguf_order row_order;
-    struct gguf_order col_order; // its stride is 1
+    struct gguf_order col_order;
 };
 
 // Nothing is to be freed: the owner keeps the struct and what it borrows until it is not read.

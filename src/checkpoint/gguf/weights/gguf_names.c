@@ -75,7 +75,7 @@ static void set_delta_order(const struct gguf_delta *delta, enum delta_heads hea
     uint64_t keys = delta->num_keys, members = delta->num_heads / keys;
     uint64_t first = heads == HEAD_ROWS_BEHIND_KEYS ? 2 * keys * delta->key_dim : 0;
     uint64_t run = heads == HEADS ? 1 : delta->value_dim;
-    struct gguf_order order = gguf_order_tiled(first, keys, members, run);
+    struct gguf_order order = {first, keys, members, run};
     if (heads == NO_HEADS || members == 1) return;
     *(heads == HEAD_COLS ? &out->cols : &out->rows) = order;
 }
@@ -202,10 +202,6 @@ static bool name_layer(const struct gguf_model *model, const char *name, struct 
     const char *known = name_module(model, module);
     if (!known) return false;
     snprintf(out->name, sizeof out->name, "model.layers.%ld.%s%s", layer, known, suffix);
-    bool is_rotated = strcmp(module, "attn_q") == 0 || strcmp(module, "attn_k") == 0;
-    if (is_rotated && model->is_interleaved) {
-        out->rows = gguf_order_interleaved((uint64_t)model->head_dim);
-    }
     return true;
 }
 

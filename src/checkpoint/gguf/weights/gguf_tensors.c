@@ -1,6 +1,6 @@
-/* The tensors of a GGUF model, as checkpoints have them: experts one by one, and q and k in the
- * order of a rotation of halves. Plain tensors are read from the file as they are; matrices in
- * blocks, and permuted ones, have a reader. Permuted vectors, such as biases, are copied. */
+/* The tensors of a GGUF model, as checkpoints have them: experts one by one, and the heads of gated
+ * delta nets in their order. Plain tensors are read from the file as they are; matrices in blocks,
+ * and those with heads in another order, have a reader. Such vectors are copied. */
 #include "checkpoint/gguf/weights/gguf_tensors.h"
 
 #include <stdio.h>
