@@ -19,6 +19,8 @@ static const struct {
     {"GptOssForCausalLM", {"swiglu_limit", "swiglu_alpha"}},
     {"Gemma4ForCausalLM",
      {"final_logit_softcapping", "global_head_dim", "use_bidirectional_attention"}},
+    {"GlmForCausalLM", {"partial_rotary_factor"}},
+    {"Glm4ForCausalLM", {"partial_rotary_factor"}},
     {"Glm4MoeForCausalLM", {"partial_rotary_factor", "use_qk_norm"}},
     {"GraniteForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",

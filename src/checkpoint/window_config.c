@@ -38,11 +38,18 @@ static const struct window_rule rules[] = {
 };
 
 // In transformers these have no windows, whatever their configuration says.
-static const char *const without_windows[] = {
-    "Glm4MoeForCausalLM",   "GraniteForCausalLM",   "GraniteMoeHybridForCausalLM",
-    "LlamaForCausalLM",     "MiniMaxM2ForCausalLM", "Olmo2ForCausalLM",
-    "SeedOssForCausalLM",   "Qwen3NextForCausalLM", "Qwen3_5ForCausalLM",
-    "Qwen3_5MoeForCausalLM"};
+static const char *const without_windows[] = {"GlmForCausalLM",
+                                              "Glm4ForCausalLM",
+                                              "Glm4MoeForCausalLM",
+                                              "GraniteForCausalLM",
+                                              "GraniteMoeHybridForCausalLM",
+                                              "LlamaForCausalLM",
+                                              "MiniMaxM2ForCausalLM",
+                                              "Olmo2ForCausalLM",
+                                              "SeedOssForCausalLM",
+                                              "Qwen3NextForCausalLM",
+                                              "Qwen3_5ForCausalLM",
+                                              "Qwen3_5MoeForCausalLM"};
 
 static const struct window_rule other_rule = {.use = true};
 

@@ -55,6 +55,8 @@ extern const struct model_family family_exaone4;
 extern const struct model_family family_gemma2;
 extern const struct model_family family_gemma3;
 extern const struct model_family family_gemma4;
+extern const struct model_family family_glm;
+extern const struct model_family family_glm4;
 extern const struct model_family family_glm4_moe;
 extern const struct model_family family_gpt_oss;
 extern const struct model_family family_granite;

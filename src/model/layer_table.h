@@ -87,6 +87,12 @@ struct layer {
 #define SHARED_POST_NORM "post_feedforward_layernorm_1"
 #define EXPERTS_POST_NORM "post_feedforward_layernorm_2"
 
+// Names of a layer's norms, below "model.layers.N.".
+struct norm_names {
+    const char *attention, *attention_post; // before and behind it
+    const char *mlp, *mlp_post;
+};
+
 // Tensor names of an MLP, below "model.layers.N.".
 struct mlp_names {
     const char *gate, *up; // the same pointer: one tensor has gate's rows, then up's
@@ -120,6 +126,7 @@ struct layer_table {
     bool is_qkv_stacked; // the checkpoint has q, k and v in one tensor
     bool is_rope_interleaved; // pairs of its heads of q and k that are rotated are neighbours
     struct mlp_names mlp; // of dense layers
+    const struct norm_names *norms; // static; NULL: those of most models with the norms' places
     struct delta_config delta; // of layers that are gated delta nets, of all ranks
     // A checkpoint may have q, k, v and z of such a layer in one tensor, and b and a, by key head.
     bool is_delta_stacked;

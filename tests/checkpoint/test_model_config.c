@@ -451,6 +451,8 @@ static void test_both_forms_of_every_family(void **state) {
         {"mistral3", "MistralForCausalLM", ROPE_DEFAULT, 1e4},
         {"ministral3", "Ministral3ForCausalLM", ROPE_YARN, 1e4},
         {"glm4-moe", "Glm4MoeForCausalLM", ROPE_DEFAULT, 1e4},
+        {"glm", "GlmForCausalLM", ROPE_DEFAULT, 1e4},
+        {"glm4", "Glm4ForCausalLM", ROPE_DEFAULT, 1e4},
         {"minimax-m2", "MiniMaxM2ForCausalLM", ROPE_DEFAULT, 5e6},
         {"gemma2", "Gemma2ForCausalLM", ROPE_DEFAULT, 1e4},
         {"seed-oss", "SeedOssForCausalLM", ROPE_DEFAULT, 1e4},

@@ -215,6 +215,16 @@ static void test_glm4_moe(void **state) {
     check_unrounded("glm4-moe");
 }
 
+static void test_glm(void **state) {
+    (void)state;
+    check_unrounded("glm");
+}
+
+static void test_glm4(void **state) {
+    (void)state;
+    check_unrounded("glm4");
+}
+
 static void test_gemma4(void **state) {
     (void)state;
     check_unrounded("gemma4");
@@ -297,6 +307,8 @@ static void test_qwen3_5_with_experts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_glm),
+        cmocka_unit_test(test_glm4),
         cmocka_unit_test(test_glm4_moe),
         cmocka_unit_test(test_minimax_m2),
         cmocka_unit_test(test_ministral3_in_fp8),

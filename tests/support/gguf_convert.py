@@ -32,6 +32,7 @@ MODULES = {
     "post_attention_layernorm": "ffn_norm",
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
+    "post_mlp_layernorm": "post_ffw_norm",
     "self_attn.qkv_proj": "attn_qkv",
     "mlp.gate_up_proj": "ffn_up",
     "mlp.gate_proj": "ffn_gate",
@@ -82,7 +83,7 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "GptOssForCausalLM": "gpt-oss", "Qwen3_5ForConditionalGeneration": "qwen35",
                  "Qwen3_5MoeForCausalLM": "qwen35moe", "Qwen3NextForCausalLM": "qwen3next",
                  "Gemma4ForCausalLM": "gemma4", "Gemma2ForCausalLM": "gemma2",
-                 "SeedOssForCausalLM": "seed_oss", "Exaone4ForCausalLM": "exaone4"}
+                 "Glm4ForCausalLM": "glm4", "SeedOssForCausalLM": "seed_oss", "Exaone4ForCausalLM": "exaone4"}
 # Rows of q and k are stored for a rotation of neighbours.
 DELTA = ("qwen35", "qwen35moe", "qwen3next")
 INTERLEAVED = ("llama", "granite", "smollm3", "mistral3")
@@ -289,6 +290,8 @@ def tensor_name(name: str, arch: str) -> str:
     if whole in WHOLE_NAMES:
         return f"blk.{layer}.{WHOLE_NAMES[whole]}"
     layer, _, module = module.removeprefix("model.layers.").partition(".")
+    if arch == "glm4" and module == "post_self_attn_layernorm":
+        return f"blk.{layer}.post_attention_norm.{suffix}"
     if arch in ("glm4moe", "gpt-oss", *DELTA) and module == "post_attention_layernorm":
         return f"blk.{layer}.post_attention_norm.{suffix}"
     return f"blk.{layer}.{MODULES[module]}.{suffix}"
@@ -403,15 +406,19 @@ def config_entries(config: dict, arch: str) -> list:
 
 def tokenizer_entries(tokenizer: dict, config: dict, vocab_size: int) -> list:
     """Byte-level BPE with Qwen2's pattern, or a model converted from SentencePiece. Gemma 4's adds no blank in front
-    of a text, and its files have the merges."""
+    of a text, and its files have the merges. Tokens beyond the vocabulary are left out."""
     model = tokenizer["model"]
     is_spm = bool(model.get("byte_fallback"))
     size = vocab_size or max(model["vocab"].values()) + 1
     tokens, types = [f"[PAD{i}]" for i in range(size)], [5] * size
     for text, i in model["vocab"].items():
+        if i >= size:
+            continue
         is_byte = is_spm and len(text) == 6 and text.startswith("<0x")
         tokens[i], types[i] = text, 6 if is_byte else 1
     for token in tokenizer["added_tokens"]:
+        if token["id"] >= size:
+            continue
         tokens[token["id"]], types[token["id"]] = token["content"], 3 if token["special"] else 4
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
     is_gemma4 = is_spm and "Prepend" not in json.dumps(tokenizer["normalizer"])

@@ -233,6 +233,10 @@ def tiny_families(t):
             "mscale_all_dim": 1.0, "original_max_position_embeddings": 64,
             "llama_4_scaling_beta": 0.3}
     return {
+        "glm": (t.GlmForCausalLM, t.GlmConfig(
+            **{**tiny, "num_hidden_layers": 1}, head_dim=16, attention_bias=True, rope_parameters=half)),
+        "glm4": (t.Glm4ForCausalLM, t.Glm4Config(
+            **tiny, head_dim=16, attention_bias=False, rope_parameters=half)),
         "glm4-moe": (t.Glm4MoeForCausalLM, t.Glm4MoeConfig(
             **tiny, **experts, n_routed_experts=4, moe_intermediate_size=16, n_shared_experts=1,
             first_k_dense_replace=1, routed_scaling_factor=1.5, use_qk_norm=True,

@@ -266,8 +266,7 @@ static enum status write_windows(const struct gguf *gguf, const struct gguf_mode
                                  struct json_out *out, struct err *err) {
     char key[GGUF_KEY_MAX];
     int64_t window = 0;
-    bool is_stacked = model->is_stacked; // Phi-3: all layers have it
-    if (!model->window_pattern && !is_stacked) return OK;
+    if (!model->window_pattern && !model->has_longrope) return OK;
     gguf_model_key(model, "attention.sliding_window", key, sizeof key);
     enum status status = gguf_read_int(gguf, key, 0, INT32_MAX, &window, err);
     if (status) return status;
@@ -276,7 +275,7 @@ static enum status write_windows(const struct gguf *gguf, const struct gguf_mode
         return OK;
     }
     json_out_rawf(out, ", \"sliding_window\": %lld", (long long)window);
-    if (is_stacked) return OK;
+    if (model->has_longrope) return OK; // in all layers
     json_out_raw(out, ", \"layer_types\": [");
     for (uint32_t i = 0; i < model->num_layers && !status; i++) {
         bool slides = false;
@@ -407,9 +406,10 @@ static void write_flags(const struct gguf_files *files, const struct gguf_model 
     bool is_tied = !gguf_files_find(files, "output.weight");
     json_out_rawf(out, ", \"tie_word_embeddings\": %s", is_tied ? "true" : "false");
     // Qwen2 always has these biases, and its configuration has no key for them.
-    bool has_bias = strcmp(model->architecture, "Qwen2ForCausalLM") != 0 &&
-                    gguf_files_find(files, "blk.0.attn_q.bias");
-    if (has_bias) json_out_raw(out, ", \"attention_bias\": true");
+    bool has_bias = gguf_files_find(files, "blk.0.attn_q.bias");
+    if (strcmp(model->architecture, "Qwen2ForCausalLM") != 0) {
+        json_out_rawf(out, ", \"attention_bias\": %s", has_bias ? "true" : "false");
+    }
     if (gguf_files_find(files, "blk.0.attn_output.bias")) {
         json_out_raw(out, ", \"attention_out_bias\": true");
     }

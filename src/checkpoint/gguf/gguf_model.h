@@ -15,9 +15,8 @@ struct gguf_model {
     const char *name; // general.architecture: "llama"
     const char *architecture; // of config.json: "LlamaForCausalLM"
     bool is_interleaved; // of each head neighbours are rotated, in folders elements of both halves
-    bool has_norms_around; // attention and MLP: "ffn_norm" is the one in front of the MLP
     bool has_norms_plus_one; // weights of norms are stored with 1 added
-    bool is_stacked; // q, k and v are one tensor, gate and up another
+    bool has_longrope; // Phi-3's: lists of divisors may be there, and all layers have the window
     bool has_sections; // a rotation in sections, which differ for images only
     bool is_partial; // a part of each head may be rotated
     bool has_one_rope; // layers with a window have the rotation of the others

@@ -63,7 +63,7 @@ static enum status check_keys(const struct gguf *gguf, const struct gguf_model *
         snprintf(full, sizeof full, "%sdimension_sections", prefix);
         is_good = is_good || (model->has_sections && gguf_string_is(key, full));
         snprintf(full, sizeof full, "%sscaling.attn_factor", prefix);
-        is_good = is_good || (model->is_stacked && gguf_string_is(key, full)); // write_long
+        is_good = is_good || (model->has_longrope && gguf_string_is(key, full)); // write_long
         if (is_good) continue;
         return err_set(err, ERR_UNSUPPORTED, "%s: \"%.*s\" is not supported, or not its value",
                        gguf_path(gguf), (int)key.len, key.text);
@@ -232,7 +232,7 @@ static enum status write_scaling(const struct gguf *gguf, const struct gguf_mode
     gguf_model_key(model, "rope.scaling.type", key, sizeof key);
     if (!status) status = gguf_read_string(gguf, key, &type, err);
     if (status) return status;
-    if (model->is_stacked && gguf_string_is(type, "longrope")) return OK; // write_long
+    if (model->has_longrope && gguf_string_is(type, "longrope")) return OK; // write_long
     bool is_linear = gguf_string_is(type, "linear"), is_yarn = gguf_string_is(type, "yarn");
     if (!is_linear && !is_yarn && !gguf_string_is(type, "none")) {
         return err_set(err, ERR_UNSUPPORTED,
@@ -281,10 +281,10 @@ static enum status write_long(const struct gguf_files *files, const struct gguf_
     const struct gguf_tensor *shorts = gguf_files_find(files, "rope_factors_short.weight");
     const struct gguf_tensor *longs = gguf_files_find(files, "rope_factors_long.weight");
     if (!shorts && !longs) return OK;
-    if (!model->is_stacked || !shorts || !longs) {
+    if (!model->has_longrope || !shorts || !longs) {
         return err_set(err, ERR_UNSUPPORTED, "%s: \"rope_factors_%s.weight\" is not supported%s",
                        gguf_path(gguf), shorts ? "short" : "long",
-                       model->is_stacked ? " without the other list" : "");
+                       model->has_longrope ? " without the other list" : "");
     }
     char key[GGUF_KEY_MAX];
     double original_length = 0, factor = 0;
@@ -357,7 +357,7 @@ enum status gguf_write_rope(const struct gguf_files *files, const struct gguf_mo
                          key, (long long)local_dims, (long long)model->head_dim);
     }
     if (status) return status;
-    bool has_parts = model->is_stacked || model->is_partial;
+    bool has_parts = model->has_longrope || model->is_partial;
     bool may_be_partial = has_parts && dims > 0 && dims < width && dims % 2 == 0;
     gguf_model_key(model, "rope.dimension_count", key, sizeof key);
     if (dims != width && !may_be_partial) {

@@ -7,7 +7,11 @@ static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_
     const struct layer *described = &d->table->layers[i];
     uint32_t dim = described->head_dim;
     if (described->head_norm == HEAD_NORM_NONE) return OK;
-    struct head_norm_part q = {"self_attn.q_norm", 1, 0, 1, dim,
+    struct head_norm_part q = {"self_attn.q_norm",
+                               1,
+                               0,
+                               1,
+                               dim,
                                loader_rotation(d->table, described)},
                           k = q;
     if (described->head_norm == HEAD_NORM_ROW) {
@@ -25,21 +29,25 @@ static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_
 }
 
 enum status norms_load(struct loader *l, uint32_t i, struct decoder_layer *layer) {
-    // Where a norm is behind attention, that is this one, else the MLP's.
-    static const char after_attention[] = "post_attention_layernorm";
+    static const struct norm_names before = {"input_layernorm", NULL, "post_attention_layernorm",
+                                             NULL};
+    static const struct norm_names around = {"input_layernorm", "post_attention_layernorm",
+                                             "pre_feedforward_layernorm",
+                                             "post_feedforward_layernorm"};
     uint32_t hidden = l->decoder->config->hidden_size;
     enum norm_place place = l->decoder->table->layers[i].norm_place;
+    const struct norm_names *names = l->decoder->table->norms;
+    if (!names) names = place == NORM_BEFORE ? &before : &around;
     bool has_branches = l->decoder->table->layers[i].has_branches;
     const struct {
         const char *module;
         bool is_there;
         float **out;
     } norms[] = {
-        {"input_layernorm", place != NORM_AFTER, &layer->input_norm},
-        {after_attention, place == NORM_BEFORE, &layer->mlp_norm},
-        {after_attention, place != NORM_BEFORE, &layer->input_post_norm},
-        {"pre_feedforward_layernorm", place == NORM_AROUND, &layer->mlp_norm},
-        {"post_feedforward_layernorm", place != NORM_BEFORE, &layer->mlp_post_norm},
+        {names->attention, place != NORM_AFTER, &layer->input_norm},
+        {names->attention_post, place != NORM_BEFORE, &layer->input_post_norm},
+        {names->mlp, place != NORM_AFTER, &layer->mlp_norm},
+        {names->mlp_post, place != NORM_BEFORE, &layer->mlp_post_norm},
         {EXPERTS_NORM, has_branches, &layer->experts_norm},
         {SHARED_POST_NORM, has_branches, &layer->shared_post_norm},
         {EXPERTS_POST_NORM, has_branches, &layer->experts_post_norm},

@@ -223,7 +223,7 @@ static void test_memory_that_cannot_be_pinned(void **state) {
 }
 
 // Element [r][c] of the whole matrix is 2 r - c; row BROKEN of it cannot be read.
-enum { FIRST_ROW = 3, FIRST_COL = 5, BROKEN = FIRST_ROW + ROWS };
+enum { FIRST_ROW = 3, FIRST_COL = 5, BROKEN = FIRST_ROW + 2 * ROWS };
 
 static enum status read_numbers(const struct matrix_reader *reader, uint64_t row, uint64_t col,
                                 size_t count, float *out, struct err *err) {
@@ -241,14 +241,15 @@ static void test_a_format_that_is_decoded(void **state) {
                                  .dtype = DTYPE_F32,
                                  .reader = &reader,
                                  .first_row = FIRST_ROW,
-                                 .first_col = FIRST_COL};
+                                 .first_col = FIRST_COL,
+                                 .skipped_rows = 1};
     struct err err = {0};
     uint16_t *dev = malloc((size_t)(ROWS + 1) * COLS * sizeof *dev);
     assert_non_null(dev);
     if (cuda_staging_copy(source->staging, dev, &slice, &err)) fail_msg("%s", err.message);
     for (size_t r = 0; r < ROWS; r++) {
         for (size_t c = 0; c < COLS; c++) {
-            float want = (float)(2 * (r + FIRST_ROW)) - (float)(c + FIRST_COL);
+            float want = (float)(2 * (2 * r + FIRST_ROW)) - (float)(c + FIRST_COL);
             if (dev[r * COLS + c] != f32_to_bf16(want)) fail_msg("element [%zu][%zu]", r, c);
         }
     }

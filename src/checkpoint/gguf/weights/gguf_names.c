@@ -42,13 +42,19 @@ static const struct {
     {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
 };
 
-// Of models with norms around attention and MLP.
-static const char norm_before_mlp[] = "pre_feedforward_layernorm";
-
-// Of models with stacked tensors.
+// Modules of which models have other names.
 static const struct {
-    const char *gguf, *module;
-} stacked[] = {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}};
+    const char *model, *gguf, *module;
+} own_modules[] = {
+    {"gemma2", "ffn_norm", "pre_feedforward_layernorm"},
+    {"gemma3", "ffn_norm", "pre_feedforward_layernorm"},
+    {"gemma4", "ffn_norm", "pre_feedforward_layernorm"},
+    {"glm4", "post_attention_norm", "post_self_attn_layernorm"},
+    {"glm4", "post_ffw_norm", "post_mlp_layernorm"},
+    {"glm4", "ffn_up", "mlp.gate_up_proj"},
+    {"phi3", "attn_qkv", "self_attn.qkv_proj"},
+    {"phi3", "ffn_up", "mlp.gate_up_proj"},
+};
 
 // Of a gated delta net: what is of its heads, and so may be stored tiled.
 enum delta_heads { NO_HEADS, HEADS, HEAD_ROWS, HEAD_ROWS_BEHIND_KEYS, HEAD_COLS };
@@ -114,10 +120,10 @@ static bool name_whole(const struct gguf_model *model, long layer, const char *r
 }
 
 static const char *name_module(const struct gguf_model *model, const char *module) {
-    for (size_t i = 0; i < ARRAY_LEN(stacked) && model->is_stacked; i++) {
-        if (strcmp(module, stacked[i].gguf) == 0) return stacked[i].module;
+    for (size_t i = 0; i < ARRAY_LEN(own_modules); i++) {
+        if (strcmp(model->name, own_modules[i].model) != 0) continue;
+        if (strcmp(module, own_modules[i].gguf) == 0) return own_modules[i].module;
     }
-    if (model->has_norms_around && strcmp(module, "ffn_norm") == 0) return norm_before_mlp;
     for (size_t i = 0; i < ARRAY_LEN(modules); i++) {
         if (strcmp(module, modules[i].gguf) == 0) return modules[i].module;
     }
