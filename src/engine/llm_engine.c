@@ -138,15 +138,44 @@ enum status llm_engine_plan(struct llm_engine **out, const struct nvllm_engine_o
 // What needs no tokenizer: the weights and the warm-up.
 static enum status load_model(struct llm_engine *engine, const struct nvllm_engine_options *options,
                               double *warm_up_seconds, struct err *err) {
+    const struct interrupt interrupt = llm_engine_interrupt(options->interrupt);
     enum status status = executor_load(engine->executor, options, err);
     if (status) return status;
     if ((status = create_inflight_steps(engine, err))) return status;
     if ((status = create_row_buffers(engine, err))) return status;
     if ((status = llm_engine_init_drafts(engine, err))) return status;
+    if ((status = interrupt_check(&interrupt, err))) return status; // nothing ends a warm-up early
     double start = clock_seconds();
     status = executor_warm_up(engine->executor, &engine->inflight_steps[0].batch, err);
     *warm_up_seconds = clock_seconds() - start;
     return status;
+}
+
+// Why load_model may have to end early: the caller interrupts, or the tokenizer is broken.
+struct load_end {
+    const struct nvllm_interrupt *interrupt; // the caller's; NULL: none
+    const struct tokenizer_load *tokenizer;
+};
+
+static int is_load_to_end(void *user_data) {
+    const struct load_end *end = user_data;
+    if (tokenizer_load_has_failed(end->tokenizer)) return 1;
+    const struct interrupt interrupt = llm_engine_interrupt(end->interrupt);
+    return interrupt_check(&interrupt, NULL) != OK;
+}
+
+static enum status load_beside(struct llm_engine *engine, const struct nvllm_engine_options *given,
+                               struct tokenizer_load *tokenizer, double *warm_up_seconds,
+                               struct err *err) {
+    struct load_end end = {given->interrupt, tokenizer};
+    const struct nvllm_interrupt interrupt = {.is_wanted = is_load_to_end, .user_data = &end};
+    struct nvllm_engine_options options = *given;
+    options.interrupt = &interrupt;
+    enum status status = load_model(engine, &options, warm_up_seconds, err);
+    bool is_model_at_fault = status && status != ERR_INTERRUPTED;
+    enum status tokenizer_status =
+        tokenizer_load_finish(tokenizer, &engine->tokenizer, is_model_at_fault ? NULL : err);
+    return tokenizer_status && !is_model_at_fault ? tokenizer_status : status;
 }
 
 // The model, and beside it the tokenizer: that of Qwen3 takes 0.1 s.
@@ -160,12 +189,7 @@ static enum status load_both(struct llm_engine *engine, const struct nvllm_engin
     if (has_text && !options->skip_tokenizer_init) {
         status = tokenizer_load_start(load, engine->plan.checkpoint, err);
     }
-    if (!status) {
-        status = load_model(engine, options, warm_up_seconds, err);
-        enum status tokenizer_status =
-            tokenizer_load_finish(load, &engine->tokenizer, status ? NULL : err);
-        if (!status) status = tokenizer_status;
-    }
+    if (!status) status = load_beside(engine, options, load, warm_up_seconds, err);
     free(load);
     return status;
 }

@@ -5,6 +5,7 @@
 static void *run(void *arg) {
     struct tokenizer_load *load = arg;
     load->status = tokenizer_open(&load->tokenizer, load->checkpoint, &load->err);
+    atomic_store(&load->has_failed, load->status != OK);
     return NULL;
 }
 
@@ -26,6 +27,10 @@ enum status tokenizer_load_start(struct tokenizer_load *load, const struct check
     load->started = thread_start(&load->thread, NULL, run, load) == 0;
     if (!load->started) run(load); // no thread could be started: load it here
     return OK;
+}
+
+bool tokenizer_load_has_failed(const struct tokenizer_load *load) {
+    return atomic_load(&load->has_failed);
 }
 
 enum status tokenizer_load_finish(struct tokenizer_load *load, struct tokenizer **out,

@@ -3,6 +3,7 @@
 #define ENGINE_TOKENIZER_LOAD_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/err.h"
@@ -16,11 +17,15 @@ struct tokenizer_load {
     struct err err;
     pthread_t thread;
     bool started;
+    atomic_bool has_failed;
 };
 
 // The checkpoint is borrowed until the finish. After an error there is nothing to finish.
 MUST_USE enum status tokenizer_load_start(struct tokenizer_load *load,
                                           const struct checkpoint *checkpoint, struct err *err);
+// Whether the file is already known to be broken, so that nobody loads weights for nothing. The finish
+// says why.
+bool tokenizer_load_has_failed(const struct tokenizer_load *load);
 // Call it once after the start. *out: the caller's, also after an error.
 MUST_USE enum status tokenizer_load_finish(struct tokenizer_load *load, struct tokenizer **out,
                                            struct err *err);

@@ -1,8 +1,10 @@
 /* The start of a device: what its warm-up says, and how many KV blocks it gets, which is what is
  * left once all else has its memory, recorded steps too. Two of these are recorded with a small
  * cache first, and all of them with the one that fills the rest. */
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "support/captured.h"
@@ -10,6 +12,7 @@
 #include "support/engine_fixture.h"
 #include "support/fake_device.h"
 #include "support/mixed_workload.h"
+#include "support/temp_folder.h"
 
 // SIZES: of the steps that are recorded, for 1, 2, 4, 8, 16 and 24 sequences. LATER: left for what
 // is loaded later. PIECE: left for each step, beside what the largest one took. PARTS: graphs of a
@@ -220,6 +223,76 @@ static void test_a_first_start_says_what_it_does(void **state) {
     assert_int_equal(strcspn(said.text, "\n") + 1, strlen(said.text));
 }
 
+// Waits in one of its calls until the tokenizer's thread has ended.
+struct waiting_progress {
+    bool waits_at_end; // else in the first call
+    uint32_t num_threads; // of the process before the engine was created
+    uint64_t num_loaded; // when it was last called
+};
+
+static uint32_t count_threads(void) {
+    DIR *folder = opendir("/proc/self/task");
+    assert_non_null(folder);
+    uint32_t count = 0;
+    struct dirent *entry;
+    while ((entry = readdir(folder))) count += entry->d_name[0] != '.';
+    closedir(folder);
+    return count;
+}
+
+static void wait_for_tokenizer(uint64_t num_loaded, uint64_t num_parameters, void *user_data) {
+    struct waiting_progress *progress = user_data;
+    bool waits = num_loaded == (progress->waits_at_end ? num_parameters : 0);
+    progress->num_loaded = num_loaded;
+    while (waits && count_threads() > progress->num_threads) usleep(1000);
+}
+
+// The bundled model with half of its tokenizer.json.
+static void write_half_tokenizer(struct temp_folder *folder) {
+    static char text[32 << 10];
+    temp_folder_create(folder);
+    FILE *from = fopen("models/tiny-qwen3/tokenizer.json", "r");
+    assert_non_null(from);
+    assert_int_equal(fread(text, 1, sizeof text, from), sizeof text);
+    fclose(from);
+    temp_folder_write(folder, "tokenizer.json", text, sizeof text);
+    char here[256], to_here[512], link[512];
+    assert_non_null(getcwd(here, sizeof here));
+    snprintf(to_here, sizeof to_here, "%s/models/tiny-qwen3/config.json", here);
+    snprintf(link, sizeof link, "%s/config.json", folder->path);
+    assert_int_equal(symlink(to_here, link), 0);
+}
+
+static struct waiting_progress start_without_tokenizer(bool waits_at_end) {
+    struct temp_folder folder;
+    struct waiting_progress waiting = {.waits_at_end = waits_at_end,
+                                       .num_threads = count_threads()};
+    const struct nvllm_load_progress progress = {wait_for_tokenizer, &waiting};
+    struct nvllm_engine_options options = filling_options();
+    struct nvllm_engine *engine = NULL;
+    struct nvllm_error error = {0};
+    write_half_tokenizer(&folder);
+    reset(MEMORY, 0);
+    options.model = folder.path;
+    options.load_format = "dummy";
+    options.load_progress = &progress;
+    assert_int_equal(nvllm_engine_create(&engine, &options, &error), NVLLM_ERR_FORMAT);
+    assert_non_null(strstr(error.message, "tokenizer.json"));
+    assert_int_equal(fake_device_counts().num_graphs, 0);
+    temp_folder_remove(&folder);
+    return waiting;
+}
+
+static void test_a_broken_tokenizer_ends_the_load(void **state) {
+    (void)state;
+    assert_int_equal(start_without_tokenizer(false).num_loaded, 0);
+}
+
+static void test_a_broken_tokenizer_leaves_no_warm_up(void **state) {
+    (void)state;
+    (void)start_without_tokenizer(true);
+}
+
 static void test_memory_that_is_not_to_be_had(void **state) {
     (void)state;
     const struct nvllm_engine_options options = filling_options();
@@ -248,6 +321,8 @@ int main(void) {
         cmocka_unit_test(test_recording_may_fail),
         cmocka_unit_test(test_no_room_for_one_sequence_is_an_error),
         cmocka_unit_test(test_a_first_start_says_what_it_does),
+        cmocka_unit_test(test_a_broken_tokenizer_ends_the_load),
+        cmocka_unit_test(test_a_broken_tokenizer_leaves_no_warm_up),
         cmocka_unit_test(test_memory_that_is_not_to_be_had),
     };
     return cmocka_run_group_tests(tests, mixed_workload_expected_make,
