@@ -228,10 +228,10 @@ static enum status make_http(struct server *server, struct err *err) {
                                          .on_gone = route_on_gone,
                                          .on_fault = route_on_fault,
                                          .user_data = &server->api};
-    server->api.http = http_server_create(server->base, server->fd, server->tls, &limits, &handler);
-    if (!server->api.http) return err_nomem(err, "server");
-    server->fd = -1;
-    return OK;
+    enum status status = http_server_create(&server->api.http, server->base, server->fd,
+                                            server->tls, &limits, &handler, err);
+    if (!status) server->fd = -1;
+    return status;
 }
 
 static enum status start(struct server *server, struct nvllm_engine *engine, struct err *err) {

@@ -155,8 +155,8 @@ static void start(struct fixture *fixture) {
                                          .user_data = fixture};
     fixture->base = event_base_new();
     fixture->step = evtimer_new(fixture->base, on_step, fixture);
-    fixture->http = http_server_create(fixture->base, fd, NULL, &limits, &handler);
-    assert_non_null(fixture->http);
+    assert_int_equal(
+        http_server_create(&fixture->http, fixture->base, fd, NULL, &limits, &handler, NULL), OK);
     assert_int_equal(sem_init(&fixture->is_written, 0, 0), 0);
     fixture->long_line = malloc(LONG_BYTES);
     assert_non_null(fixture->long_line);
@@ -262,7 +262,32 @@ static void test_threads_send(void **state) {
     free(fixture.long_line);
 }
 
+// Stacks larger than any address space: no thread can be started.
+static void test_a_thread_that_cannot_start_is_said(void **state) {
+    (void)state;
+    struct event_base *base = event_base_new();
+    struct http_server *http = NULL;
+    struct err err = {0};
+    const struct http_limits limits = {.connections_max = 1, .num_senders = 2};
+    const struct http_handler handler = {.on_head = on_head};
+    pthread_attr_t usual, huge;
+    assert_int_equal(pthread_getattr_default_np(&usual), 0);
+    assert_int_equal(pthread_attr_init(&huge), 0);
+    assert_int_equal(pthread_attr_setstacksize(&huge, (size_t)1 << 60), 0);
+    assert_int_equal(pthread_setattr_default_np(&huge), 0);
+    enum status status = http_server_create(&http, base, -1, NULL, &limits, &handler, &err);
+    assert_int_equal(pthread_setattr_default_np(&usual), 0);
+    assert_int_equal(status, ERR_NOMEM);
+    assert_non_null(strstr(err.message, "thread 1 of 2 could not be started"));
+    pthread_attr_destroy(&huge);
+    pthread_attr_destroy(&usual);
+    event_base_free(base);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_threads_send)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads_send),
+        cmocka_unit_test(test_a_thread_that_cannot_start_is_said),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

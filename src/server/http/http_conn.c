@@ -613,12 +613,12 @@ static void accept_waiting(struct http_server *server) {
     if (server->others_wait) event_active(server->retry, 0, 0);
 }
 
-static bool init_accepting(struct http_server *server, int fd) {
+static enum status init_accepting(struct http_server *server, int fd, struct err *err) {
     server->acceptor = event_new(server->base, fd, EV_READ | EV_PERSIST, on_acceptable, server);
     server->retry = evtimer_new(server->base, on_retry, server);
-    if (!server->acceptor || !server->retry) return false;
+    if (!server->acceptor || !server->retry) return err_nomem(err, "server");
     server->fd = fd;
-    return true;
+    return OK;
 }
 
 static void start_accepting(struct http_server *server) {
@@ -633,18 +633,19 @@ static void fini_accepting(struct http_server *server) {
 
 // ---- the server ----
 
-static bool init_senders(struct http_server *server) {
+static enum status init_senders(struct http_server *server, struct err *err) {
     const struct http_limits *limits = &server->limits;
     uint32_t num_threads = server->tls ? 1 : limits->num_senders; // libevent writes TLS
     server->sending = calloc(limits->connections_max, sizeof(struct http_conn *));
-    return server->sending && !thread_pool_create(&server->senders, num_threads, NULL);
+    if (!server->sending) return err_nomem(err, "server");
+    return thread_pool_create(&server->senders, num_threads, err);
 }
 
-struct http_server *http_server_create(struct event_base *base, int fd, struct tls *tls,
-                                       const struct http_limits *limits,
-                                       const struct http_handler *handler) {
+enum status http_server_create(struct http_server **out, struct event_base *base, int fd,
+                               struct tls *tls, const struct http_limits *limits,
+                               const struct http_handler *handler, struct err *err) {
     struct http_server *server = calloc(1, sizeof *server);
-    if (!server) return NULL;
+    if (!server) return err_nomem(err, "server");
     server->base = base;
     server->tls = tls;
     server->limits = *limits;
@@ -657,11 +658,14 @@ struct http_server *http_server_create(struct event_base *base, int fd, struct t
     server->sender = event_new(base, -1, 0, on_send, server);
     server->fd = -1;
     bool has_events = server->reaper && server->sender;
-    if (!has_events || !init_senders(server) || !init_accepting(server, fd)) {
+    enum status status = has_events ? init_senders(server, err) : err_nomem(err, "server");
+    if (!status) status = init_accepting(server, fd, err);
+    if (status) {
         http_server_destroy(server);
-        return NULL;
+        return status;
     }
-    return server;
+    *out = server;
+    return OK;
 }
 
 void http_server_start(struct http_server *server) {

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/err.h"
 #include "base/text/buf.h"
 #include "server/http/http_reader.h"
 
@@ -58,11 +59,11 @@ struct http_limits {
 struct http_server;
 struct tls;
 
-// `fd` is a listening socket, which the server closes. It is asked only after http_server_start.
-// `tls` is borrowed; NULL: connections are plain.
-struct http_server *http_server_create(struct event_base *base, int fd, struct tls *tls,
-                                       const struct http_limits *limits,
-                                       const struct http_handler *handler);
+// `fd` is a listening socket, which the server closes; after an error it is the caller's. It is
+// asked only after http_server_start. `tls` is borrowed; NULL: connections are plain.
+MUST_USE enum status http_server_create(struct http_server **out, struct event_base *base, int fd,
+                                        struct tls *tls, const struct http_limits *limits,
+                                        const struct http_handler *handler, struct err *err);
 void http_server_start(struct http_server *server);
 // Each connection ends with its next answer. Idle ones are closed. New ones are not: the first
 // request may be on its way.
