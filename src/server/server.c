@@ -21,8 +21,9 @@
 
 enum {
     POOL_THREADS = 4,
-    // The loop's thread is one of the senders. A machine of few cores has none to spare for others.
-    CORES_PER_SENDER = 4,
+    // CPUs that the affinity mask and the cgroups leave. The loop's thread is one of the senders. A
+    // machine of few CPUs has none to spare for others.
+    CPUS_PER_SENDER = 4,
     SENDERS_MAX = 4,
 };
 #define FLUSH_SECONDS 2.0 // for the last answers to be read
@@ -208,7 +209,7 @@ static enum status make_loop(struct server *server, struct err *err) {
 }
 
 static uint32_t num_senders(const struct server_options *options) {
-    uint32_t count = (uint32_t)cpu_count() / CORES_PER_SENDER;
+    uint32_t count = (uint32_t)cpu_count() / CPUS_PER_SENDER;
     if (options->num_senders) return options->num_senders;
     return count < 1 ? 1 : count < SENDERS_MAX ? count : SENDERS_MAX;
 }
