@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "support/cmocka_all.h"
 
 static enum status read_text(struct quantization_config *config, const char *text,
@@ -183,6 +184,28 @@ static void test_compressed_tensors(void **state) {
     assert_int_equal(c.block_cols, 0);
     c = read_ok(COMPRESSED("float-quantized", "\"num_bits\": 8, \"type\": \"float\""));
     assert_int_equal(c.block_rows, 0);
+}
+
+// AutoRound writes its name of the packing into GPTQ's and AWQ's configurations too.
+static void test_packing_names(void **state) {
+    (void)state;
+    static const struct {
+        const char *method, *known, *unknown;
+    } cases[] = {{"gptq", "auto_round:auto_gptq", "auto_round:gptqmodel"},
+                 {"gptq", "gptq", "gptq_marlin"},
+                 {"awq", "auto_round:auto_awq", "auto_round:auto_gptq"},
+                 {"awq", "awq", "ipex"}};
+    static const char form[] =
+        "{\"quant_method\": \"%s\", \"bits\": 4, \"packing_format\": \"%s\"}";
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char text[256];
+        snprintf(text, sizeof text, form, cases[i].method, cases[i].known);
+        struct quantization_config c = read_ok(text);
+        assert_int_equal(c.bits, 4);
+        quantization_config_fini(&c);
+        snprintf(text, sizeof text, form, cases[i].method, cases[i].unknown);
+        refused(ERR_UNSUPPORTED, text, cases[i].unknown);
+    }
 }
 
 static void test_refused(void **state) {
@@ -466,6 +489,7 @@ int main(void) {
         cmocka_unit_test(test_modelopt),
         cmocka_unit_test(test_compressed_tensors),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_packing_names),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_dynamic),
         cmocka_unit_test(test_auto_round),

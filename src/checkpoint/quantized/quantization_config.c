@@ -283,7 +283,10 @@ static enum status read_gptq(struct quantization_config *out, const json_t *obje
                                         "modules_to_not_convert"};
     static const char *const methods[] = {"gptq"};
     static const char *const formats[] = {"gptq", "gptq_v2"};
-    static const char *const packings[] = {"int32"};
+    static const char *const words[] = {"int32"};
+    // AutoRound's names of what "checkpoint_format" calls "gptq".
+    static const char *const packings[] = {"auto_round:auto_gptq", "auto_round:gptq", "auto_gptq",
+                                           "gptq"};
     static const char *const types[] = {"int"};
     out->method = QUANTIZED_GPTQ;
     bool is_marlin = false;
@@ -303,7 +306,11 @@ static enum status read_gptq(struct quantization_config *out, const json_t *obje
             quantization_config_want(object, "checkpoint_format", formats, 2, &format, what, err);
     }
     if (!status) {
-        status = quantization_config_want(object, "pack_dtype", packings, 1, NULL, what, err);
+        status = quantization_config_want(object, "pack_dtype", words, 1, NULL, what, err);
+    }
+    if (!status) {
+        status = quantization_config_want(object, "packing_format", packings, ARRAY_LEN(packings),
+                                          NULL, what, err);
     }
     if (!status) status = quantization_config_want(object, "data_type", types, 1, NULL, what, err);
     if (status) return status;
@@ -343,6 +350,8 @@ static enum status read_awq(struct quantization_config *out, const json_t *objec
     } strings[] = {{"version", {"gemm", "GEMM"}},      {"checkpoint_format", {"gemm", "GEMM"}},
                    {"format", {"gemm", "GEMM"}},       {"method", {"awq", "awq"}},
                    {"pack_dtype", {"int32", "int32"}}, {"data_type", {"int", "int"}}};
+    static const char *const packings[] = {"auto_round:auto_awq", "auto_round:awq", "auto_awq",
+                                           "awq"};
     out->method = QUANTIZED_AWQ;
     enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
     if (!status) status = read_bits(out, object, 4, what, err);
@@ -350,6 +359,10 @@ static enum status read_awq(struct quantization_config *out, const json_t *objec
     for (size_t i = 0; i < ARRAY_LEN(strings) && !status; i++) {
         status =
             quantization_config_want(object, strings[i].key, strings[i].values, 2, NULL, what, err);
+    }
+    if (!status) {
+        status = quantization_config_want(object, "packing_format", packings, ARRAY_LEN(packings),
+                                          NULL, what, err);
     }
     return status ? status
                   : quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
