@@ -131,24 +131,74 @@ static void add_choices(struct schema_reader *reader, const struct schema_object
     }
 }
 
+// The ways of a name, in the order of the clauses.
+struct named_ways {
+    struct named_way {
+        const struct schema_way *way;
+        uint64_t bit; // of its clause
+        struct named_way *next;
+    } * first, *last;
+};
+
+static void add_named_way(struct schema_reader *reader, struct named_ways *ways,
+                          const struct schema_way *way, uint64_t bit) {
+    struct named_way *added = schema_alloc(reader, sizeof *added);
+    if (!added) return;
+    *added = (struct named_way){way, bit, NULL};
+    if (ways->last) ways->last->next = added;
+    if (!ways->last) ways->first = added;
+    ways->last = added;
+}
+
+// Finds the ways of each name. Each way's key is among the names. NULL after an error.
+static struct named_ways *find_named_ways(struct schema_reader *reader,
+                                          const struct schema_object *object,
+                                          const struct schema_name *names, size_t num_names) {
+    struct named_ways *all = schema_alloc(reader, num_names * sizeof *all);
+    struct strmap index_of = {0};
+    enum status status = OK;
+    for (size_t k = 0; all && k < num_names && !status; k++) {
+        all[k] = (struct named_ways){NULL, NULL};
+        status = strmap_put(&index_of, names[k].key, names[k].len, (uint32_t)k, NULL, reader->err);
+    }
+    if (status && !reader->status) reader->status = status;
+    uint64_t bit = 1;
+    for (const struct schema_clause *at = object->clauses; at; at = at->next, bit <<= 1) {
+        for (const struct schema_way *way = at->ways; way && !schema_failed(reader);
+             way = way->next) {
+            uint32_t index;
+            if (!strmap_get(&index_of, way->key, way->len, &index)) continue;
+            add_named_way(reader, &all[index], way, bit);
+        }
+    }
+    strmap_fini(&index_of);
+    return schema_failed(reader) ? NULL : all;
+}
+
+// Brings the ways of a name together by their schemas.
+static struct key_ways join_ways(struct schema_reader *reader, struct schema_name *name,
+                                 const struct named_ways *list) {
+    struct key_ways ways = {.bits = {0}};
+    for (const struct named_way *at = list->first; at; at = at->next) {
+        const struct schema_way *way = at->way;
+        name->mentioned |= at->bit;
+        if (way->may_be_absent) name->met_absent |= at->bit;
+        if (!way->schema || name->node == SCHEMA_NOTHING) continue;
+        size_t i = 0;
+        while (i < ways.len && !schema_is_same(reader, ways.schemas[i], way->schema)) i++;
+        if (i == ways.len) ways.schemas[ways.len++] = way->schema;
+        ways.bits[i] |= at->bit;
+    }
+    return ways;
+}
+
 void schema_clause_choices(struct schema_reader *reader, const struct schema_object *object,
                            struct schema_name *names, size_t num_names) {
-    for (size_t k = 0; k < num_names && object->clauses && !schema_failed(reader); k++) {
+    if (!object->clauses || schema_failed(reader)) return;
+    const struct named_ways *all = find_named_ways(reader, object, names, num_names);
+    for (size_t k = 0; all && k < num_names && !schema_failed(reader); k++) {
         struct schema_name *name = &names[k];
-        struct key_ways ways = {.bits = {0}};
-        uint64_t bit = 1;
-        for (const struct schema_clause *at = object->clauses; at; at = at->next, bit <<= 1) {
-            for (const struct schema_way *way = at->ways; way; way = way->next) {
-                if (way->len != name->len || memcmp(way->key, name->key, way->len) != 0) continue;
-                name->mentioned |= bit;
-                if (way->may_be_absent) name->met_absent |= bit;
-                if (!way->schema || name->node == SCHEMA_NOTHING) continue;
-                size_t i = 0;
-                while (i < ways.len && !schema_is_same(reader, ways.schemas[i], way->schema)) i++;
-                if (i == ways.len) ways.schemas[ways.len++] = way->schema;
-                ways.bits[i] |= bit;
-            }
-        }
+        const struct key_ways ways = join_ways(reader, name, &all[k]);
         if (!ways.len) continue;
         name->choices = schema_alloc(reader, CHOICES_MAX * sizeof *name->choices);
         if (!name->choices) return;
