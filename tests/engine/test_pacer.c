@@ -258,6 +258,33 @@ static void test_short_steps_do_not_tell_that_the_machine_has_changed(void **sta
     assert_true(before.worst <= 0.0405 && after.worst <= 0.045);
 }
 
+// Some steps of prompts that take the target, then short ones that are faster than the fit says.
+// Returns what the long ones are then expected to take, as a share of before.
+static double expected_after_fast_short_steps(uint32_t num_long) {
+    struct pacer pacer = made(PACE_TARGET, 0.04);
+    struct step_work long_one = decodes(DECODES), short_one = long_one;
+    step_work_add_prompt(&long_one, 0, 896);
+    step_work_add_prompt(&short_one, 0, 64);
+    pacer_measure(&pacer, &short_one, seconds_of(&gpu, &short_one)); // its size is not new later
+    for (uint32_t i = 0; i < num_long; i++) {
+        pacer_measure(&pacer, &long_one, seconds_of(&gpu, &long_one));
+    }
+    double before = pacer_predict(&pacer, &long_one);
+    for (int i = 0; i < 4; i++) {
+        pacer_measure(&pacer, &short_one, 0.7 * pacer_predict(&pacer, &short_one));
+    }
+    return pacer_predict(&pacer, &long_one) / before;
+}
+
+// As long as there were fewer than 60 long steps, short ones tell too that the machine has changed.
+static void test_short_steps_tell_a_change_while_few_were_long(void **state) {
+    (void)state;
+    print_message("%.3f and %.3f\n", expected_after_fast_short_steps(59),
+                  expected_after_fast_short_steps(60));
+    assert_true(expected_after_fast_short_steps(59) < 0.8);
+    assert_true(expected_after_fast_short_steps(60) > 0.9);
+}
+
 // The part where steps of 736 tokens have `better` times the prompt tokens a second of those of
 // 992, the longest within the target, and all others have fewer.
 static uint32_t part_where_736_is_better(double better) {
@@ -390,6 +417,7 @@ int main(void) {
         cmocka_unit_test(test_sizes_that_pay_are_taken),
         cmocka_unit_test(test_no_size_is_kept_by_chance),
         cmocka_unit_test(test_short_steps_do_not_tell_that_the_machine_has_changed),
+        cmocka_unit_test(test_short_steps_tell_a_change_while_few_were_long),
         cmocka_unit_test(test_a_size_that_is_hardly_better_is_not_taken),
         cmocka_unit_test(test_what_stays_within_the_target_needs_no_margin),
         cmocka_unit_test(test_several_prompts_share_the_room),
