@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/compiler.h"
 #include "engine/draft/draft_options.h"
@@ -256,6 +257,36 @@ static void test_prompts_are_counted(void **state) {
     }
 }
 
+// Each prompt is far behind its first token: together they have more positions than 32 bits count.
+static void test_the_sum_of_positions_stays_at_its_bound(void **state) {
+    (void)state;
+    static const uint32_t num_tokens[NUM_SEQS] = {2, 2, 2, 2, 2};
+    const uint32_t start = 0x38000000, block_size = 0x40000000; // so all is in the first block
+    const size_t bytes = ((size_t)start + 2) * sizeof(int32_t);
+    // Zeroes without memory.
+    int32_t *ids = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_ptr_not_equal(ids, MAP_FAILED);
+    struct fixture f;
+    init(&f, 1000, num_tokens);
+    int32_t *own_ids[NUM_SEQS];
+    for (uint32_t i = 0; i < NUM_SEQS; i++) {
+        own_ids[i] = f.seqs[i]->token_ids;
+        f.seqs[i]->token_ids = ids;
+        f.seqs[i]->num_computed_tokens = start;
+        f.seqs[i]->num_sent = 1;
+        f.items[i].needs_token = false;
+    }
+    f.schedule.num_items = 4;
+    batch_build(&f.batch, &f.schedule, block_size, row_of, 0);
+    assert_int_equal(f.batch.header->prompt_positions, 4 * (start + 2));
+    f.schedule.num_items = 5;
+    batch_build(&f.batch, &f.schedule, block_size, row_of, 0);
+    assert_int_equal(f.batch.header->prompt_positions, UINT32_MAX);
+    for (uint32_t i = 0; i < NUM_SEQS; i++) f.seqs[i]->token_ids = own_ids[i];
+    fini(&f);
+    munmap(ids, bytes);
+}
+
 static void test_the_largest_step_fits(void **state) {
     (void)state;
     static const uint32_t all_tokens[NUM_SEQS] = {12, 12, 12, 12, 12};
@@ -466,6 +497,7 @@ int main(void) {
         cmocka_unit_test(test_nothing_to_find),
         cmocka_unit_test(test_pooled_rows_are_the_last_of_an_item),
         cmocka_unit_test(test_prompts_are_counted),
+        cmocka_unit_test(test_the_sum_of_positions_stays_at_its_bound),
         cmocka_unit_test(test_the_largest_step_fits),
         cmocka_unit_test(test_padded_rows_keep_their_places),
         cmocka_unit_test(test_shared_prefixes),
