@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "engine/plan/engine_plan.h"
 #include "support/captured.h"
 #include "support/cmocka_all.h"
 #include "support/engine_fixture.h"
@@ -124,6 +125,30 @@ static void test_a_number_of_blocks_is_taken_as_it_is(void **state) {
     options.num_kvcache_blocks = 64;
     assert_int_equal(fill(3 << 20, &options).stats.num_kv_blocks, 64);
     assert_int_equal(fake_device_counts().num_graphs, PARTS * SIZES);
+}
+
+static enum status check_shared(const char *device, int32_t num_blocks, struct err *err) {
+    struct nvllm_engine_options options = filling_options();
+    struct engine_plan plan;
+    reset(MEMORY, 0);
+    options.device = device;
+    options.data_parallel_size = 2;
+    options.num_kvcache_blocks = num_blocks;
+    enum status status = engine_plan_make(&plan, &options, 1, 0, err);
+    if (!status) status = engine_plan_check_memory(&plan, err);
+    engine_plan_fini(&plan);
+    return status;
+}
+
+// Each would take what is left.
+static void test_ranks_that_share_a_device_need_a_number_of_blocks(void **state) {
+    (void)state;
+    struct err err = {0};
+    assert_int_equal(check_shared("cuda:0,0", 0, &err), ERR_INVALID);
+    assert_non_null(strstr(err.message, "2 ranks share a GPU"));
+    assert_non_null(strstr(err.message, "num_kvcache_blocks"));
+    assert_int_equal(check_shared("cuda:0,0", 64, &err), OK);
+    assert_int_equal(check_shared("cuda:0,1", 0, &err), OK);
 }
 
 static void test_eager_steps_leave_more(void **state) {
@@ -316,6 +341,7 @@ int main(void) {
         cmocka_unit_test(test_nothing_is_recorded_before_it_has_run),
         cmocka_unit_test(test_a_low_estimate_is_put_right),
         cmocka_unit_test(test_a_number_of_blocks_is_taken_as_it_is),
+        cmocka_unit_test(test_ranks_that_share_a_device_need_a_number_of_blocks),
         cmocka_unit_test(test_eager_steps_leave_more),
         cmocka_unit_test(test_steps_recorded_again_have_the_new_cache),
         cmocka_unit_test(test_recording_may_fail),

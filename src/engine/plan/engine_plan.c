@@ -119,8 +119,12 @@ static enum status choose_backend(struct engine_plan *plan,
     const struct device_kind *kind = device_list_find(options->device);
     struct gpu_choice gpus;
     enum status status = OK;
+    plan->num_on_gpu = 1;
     if (kind && kind->has_numbers && gpu_choice_parse(&gpus, kind->name, options->device)) {
         status = gpu_choice_check(&gpus, plan->num_on_host, err);
+        if (!status && gpus.count > 1) {
+            plan->num_on_gpu = gpu_choice_num_sharing(&gpus, gpus.listed[plan->rank_on_host]);
+        }
     }
     if (!status) status = backend_create(&plan->backend, &backend_options, err);
     if (status) return status;
@@ -420,19 +424,6 @@ static enum status find_longest(struct engine_plan *plan,
     return OK;
 }
 
-// Finds the memory that this process may take. On a device that is its share, or what is free if
-// that is less.
-static enum status find_memory(struct engine_plan *plan, double utilization, struct err *err) {
-    plan->memory_available_bytes = cpu_memory_available_bytes() / plan->num_on_host;
-    if (!plan->backend->queue) return OK;
-    size_t left = 0, total = 0;
-    enum status status = plan->backend->queue->memory(plan->backend, &left, &total, err);
-    size_t share = (size_t)(utilization * (double)total);
-    plan->memory_available_bytes = left < share ? left : share;
-    plan->memory_left_bytes = left;
-    return status;
-}
-
 // Memory that a rank needs only because there are other ranks.
 static size_t bytes_for_ranks(const struct engine_plan *plan,
                               const struct nvllm_engine_options *options) {
@@ -532,7 +523,7 @@ enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine
     decoder->table = &plan->layers;
     decoder->shape = &plan->shape;
     decoder->backend = plan->backend;
-    if ((status = find_memory(plan, options->gpu_memory_utilization, err))) goto fail;
+    if ((status = engine_plan_find_memory(plan, options->gpu_memory_utilization, err))) goto fail;
     plan->weights_bytes = decoder_weights_bytes(&plan->config, &plan->layers, &plan->shape,
                                                 plan->backend, &decoder->formats);
     fit_states(plan, options);

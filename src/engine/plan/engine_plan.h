@@ -54,6 +54,7 @@ struct engine_plan {
     // On a device whose KV cache takes the memory that is left: until warm_up_run,
     // scheduler.num_blocks is an upper bound, and the runner has a small trial cache.
     bool fills_memory;
+    uint32_t num_on_gpu; // ranks that share this one's GPU, itself included
     bool is_one_host; // all ranks of the group are on this host, their numbers there in a row
     enum collective_kind collective_kind; // how the ranks' devices reach each other
 };
@@ -71,7 +72,12 @@ MUST_USE enum status engine_plan_open_weights(const struct engine_plan *plan, st
                                               struct err *err);
 // The format of most layers' weights: the checkpoint's, if they stay packed, else plan->format.
 struct weight_format engine_plan_weight_format(const struct engine_plan *plan);
-// ERR_NOMEM: the plan needs more memory than there is.
+// Finds the memory that this process may take. On a device that is its share, or what is free if
+// that is less.
+MUST_USE enum status engine_plan_find_memory(struct engine_plan *plan, double utilization,
+                                             struct err *err);
+// ERR_NOMEM: the plan needs more memory than there is. ERR_INVALID: nothing says how ranks share a
+// GPU's memory.
 MUST_USE enum status engine_plan_check_memory(const struct engine_plan *plan, struct err *err);
 // Most KV blocks that a sequence of num_tokens tokens holds at a time, over all KV groups.
 uint64_t engine_plan_blocks_for(const struct engine_plan *plan, uint32_t num_tokens);

@@ -1,8 +1,20 @@
-/* Whether a plan fits the memory, and what to change where it does not. */
+/* How much memory there is for a plan, whether it fits, and what to change where it does not. */
+#include "base/os/cpu.h"
 #include "base/text/c_locale.h"
 #include "engine/plan/engine_plan.h"
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
+
+enum status engine_plan_find_memory(struct engine_plan *plan, double utilization, struct err *err) {
+    plan->memory_available_bytes = cpu_memory_available_bytes() / plan->num_on_host;
+    if (!plan->backend->queue) return OK;
+    size_t left = 0, total = 0;
+    enum status status = plan->backend->queue->memory(plan->backend, &left, &total, err);
+    size_t share = (size_t)(utilization * (double)total);
+    plan->memory_available_bytes = left < share ? left : share;
+    plan->memory_left_bytes = left;
+    return status;
+}
 
 // What makes the largest part of the memory smaller.
 static const char *smaller_part(const struct engine_plan *plan, size_t kv_bytes) {
@@ -34,6 +46,12 @@ size_t engine_plan_spare_bytes(const struct engine_plan *plan) {
 }
 
 enum status engine_plan_check_memory(const struct engine_plan *plan, struct err *err) {
+    if (plan->fills_memory && plan->num_on_gpu > 1) {
+        return err_set(err, ERR_INVALID,
+                       "%u ranks share a GPU, and the KV cache of each would take what is left of "
+                       "its memory; num_kvcache_blocks or kv_cache_gib says how large each is",
+                       plan->num_on_gpu);
+    }
     size_t needed = engine_plan_total_bytes(plan);
     size_t available = plan->memory_available_bytes;
     if (!available || needed <= available) return OK;
