@@ -1,6 +1,6 @@
-/* The engine's own struct, shared by llm_engine.c (life, step), llm_engine_prompt.c and
- * llm_engine_request.c (what goes in), llm_engine_output.c (events) and llm_engine_pooling.c
- * (vectors in place of text).
+/* The engine's own struct, shared by llm_engine_load.c (start), llm_engine.c (steps, end),
+ * llm_engine_prompt.c and llm_engine_request.c (what goes in), llm_engine_output.c (events),
+ * llm_engine_drafts.c and llm_engine_pooling.c (vectors in place of text).
  *
  * Any thread reads what does not change after llm_engine_load, and uses the inbox. Everything else
  * is touched by the engine's thread alone. */
@@ -72,6 +72,9 @@ struct llm_engine {
     struct nvllm_stats stats; // what neither the scheduler nor the inbox counts
     atomic_ullong num_step_tokens; // of `stats`, prefill and decode; any thread reads it
 };
+
+// Leaves a copy of the statistics in the inbox, where any thread reads it.
+void llm_engine_publish_stats(struct llm_engine *engine);
 
 // Finds the prompt's ids and checks them: the caller's, or those of its text or chat in *encoded.
 // `echo` (NULL: not wanted) gets the prompt's text. Any thread. `is_rendered`: see
