@@ -2,7 +2,9 @@
  * however a step is cut or batched. Activations are bfloat16 there. So logits may be off
  * by 3e-2 of the largest, and ids are compared only where the reference's choice was not close
  * (EXPECTED_MARGIN_RULE). Needs a GPU: exits with 77, which ctest counts as skipped, if there is
- * none. An argument: only tests whose names match. */
+ * none.
+ *   test_cuda_model [PATTERN [FAMILY]]     only tests whose names match PATTERN, and only families
+ *                                          whose names have FAMILY in them */
 #include <limits.h>
 #include <math.h>
 #include <setjmp.h>
@@ -30,6 +32,8 @@ static const float windowed_bound = 5e-2f; // the same, over many tokens and aga
 static const float int8_cache_bound = 6e-2f, fp8_cache_bound = 0.2f; // of the largest logit
 static const char *device; // as mini_gpus says
 static const char *program; // this one
+static const char *only_family = ""; // part of the names of families to check
+static int num_checked;
 
 // Families with a head_dim that device cuda has kernels for.
 static const char *const families[] = {
@@ -85,6 +89,8 @@ static void open_engine(struct mini_engine *engine, const struct nvllm_engine_op
 // Runs steps of at most `step_tokens`; with 1 every token is a decode. Prints how far it is off.
 static void check_family_with(const char *family, int step_tokens, bool runs_fused,
                               const char *kv_cache_dtype, float bound) {
+    if (!strstr(family, only_family)) return;
+    num_checked++;
     char folder[128];
     snprintf(folder, sizeof folder, "tests/reference/data/%s", family);
     struct nvllm_engine_options options = cuda_options(folder);
@@ -438,6 +444,12 @@ int main(int argc, char **argv) {
     };
     device = mini_gpus();
     if (!device) return SKIPPED;
-    if (argc == 2) cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    if (argc > 2) only_family = argv[2];
+    int num_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (argc > 2 && num_checked == 0) {
+        fprintf(stderr, "no family with %s was checked\n", only_family);
+        return EXIT_FAILURE;
+    }
+    return num_failed;
 }
