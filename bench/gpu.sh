@@ -190,22 +190,22 @@ many="--max-num-batched-tokens 16384"
 ops
 # shellcheck disable=SC2086 # flags are words
 {
-    measure qwen3-0.6b nano-vllm throughput_tok_s 26000 $many
-    measure qwen3-0.6b one-stream decode_tok_s 1800 --workload one-stream
-    measure qwen3-0.6b batch-8 throughput_tok_s 10000 --workload batch-8 --input-len 512 --output-len 512
-    measure qwen3-0.6b prefill-128x1024 prefill_tok_s 450000 --workload prefill --batch-size 128 \
+    measure qwen3-0.6b nano-vllm throughput_tok_s 32000 $many
+    measure qwen3-0.6b one-stream decode_tok_s 2600 --workload one-stream
+    measure qwen3-0.6b batch-8 throughput_tok_s 13000 --workload batch-8 --input-len 512 --output-len 512
+    measure qwen3-0.6b prefill-128x1024 prefill_tok_s 620000 --workload prefill --batch-size 128 \
         --input-len 1024 $many
-    measure qwen3-0.6b batch-256 throughput_tok_s 65000 --workload batch-256 --input-len 32 \
+    measure qwen3-0.6b batch-256 throughput_tok_s 85000 --workload batch-256 --input-len 32 \
         --output-len 512 $many
     host_time qwen3-0.6b batch-256 50
-    measure qwen3-0.6b shared-prefix time_seconds 0.9 --workload shared-prefix $many
-    measure qwen3-8b nano-vllm throughput_tok_s 10500 $many
-    measure qwen3-8b one-stream decode_tok_s 240 --workload one-stream
+    measure qwen3-0.6b shared-prefix time_seconds 0.45 --workload shared-prefix $many
+    measure qwen3-8b nano-vllm throughput_tok_s 11000 $many
+    measure qwen3-8b one-stream decode_tok_s 268 --workload one-stream
     measure qwen3-8b batch-64 throughput_tok_s 9000 --workload batch-64 --input-len 128 --output-len 256
     measure qwen3-8b prefill-16x1024 prefill_tok_s 47000 --workload prefill --batch-size 16 \
         --input-len 1024 $many
-    start qwen3-0.6b 1.5
-    start qwen3-8b 4
+    start qwen3-0.6b 1.0
+    start qwen3-8b 1.5
 }
 
 [[ $(nvidia-smi --list-gpus 2>/dev/null | wc -l) -lt 2 ]] || two_gpus
