@@ -207,7 +207,7 @@ static void reply_result(struct api_request *request, const struct json_out *out
 static void cut_stream(struct api_request *request, int status) {
     struct http_conn *conn = let_go(request);
     request_info_log(request->api, &request->info, status);
-    http_conn_abort(conn);
+    http_conn_close(conn);
 }
 
 static void end_stream(struct api_request *request) {
