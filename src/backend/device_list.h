@@ -1,11 +1,10 @@
 /* The kinds of devices that run models: one line each, here. Everything else asks the list. CMake
  * reads the names from it as well (cmake/devices.cmake).
  *
- * DEVICE(name): the files of src/backend/<name>/ define device_<name>. toolchain.cmake there finds
- * what they need, and device.cmake builds them; those of cpu are in src/CMakeLists.txt. A build may
- * leave a device out: device.cmake then builds a device_<name> that refuses, so that the option
- * says why. The option's own text is in include/nanovllm.h, and a test sees that it names every
- * device. */
+ * DEVICE(name): the files of src/backend/<name>/ define device_<name>. device.cmake there builds
+ * them; toolchain.cmake, if there is one, finds what they need. A build may leave a device out:
+ * device.cmake then builds a device_<name> that refuses, so that the option says why. The option's
+ * own text is in include/nanovllm.h, and a test sees that it names every device. */
 #ifndef BACKEND_DEVICE_LIST_H
 #define BACKEND_DEVICE_LIST_H
 
