@@ -52,6 +52,25 @@ enum status quantization_config_want(const json_t *object, const char *key,
                    what, key, text);
 }
 
+// The texts that a key may have.
+struct wanted {
+    const char *key;
+    const char *values[4]; // up to the first NULL
+    size_t *found; // which of them it has; stays as it is where the key is absent; NULL: not asked
+};
+
+static enum status want_all(const json_t *object, const struct wanted *list, size_t count,
+                            const char *what, struct err *err) {
+    enum status status = OK;
+    for (size_t i = 0; i < count && !status; i++) {
+        size_t num_values = 0;
+        while (num_values < ARRAY_LEN(list[i].values) && list[i].values[num_values]) num_values++;
+        status = quantization_config_want(object, list[i].key, list[i].values, num_values,
+                                          list[i].found, what, err);
+    }
+    return status;
+}
+
 enum status quantization_config_skip_list(struct quantization_config *out, const json_t *object,
                                           const char *key, const char *what, struct err *err) {
     const json_t *list = jread_get(object, key);
@@ -124,22 +143,16 @@ static enum status read_fp8(struct quantization_config *out, const json_t *objec
         "quant_method",           "activation_scheme", "weight_block_size", "fmt",
         "modules_to_not_convert", "ignored_layers",    "scale_fmt",         "dequantize",
         "expert_dtype",           "kv_cache_scheme"};
-    static const char *const formats[] = {"e4m3", "float8_e4m3fn"};
-    static const char *const experts[] = {"fp8"};
-    static const char *const scales[] = {"float", "ue8m0"}; // the tensor's type says which
-    static const char *const schemes[] = {"dynamic", "static"}; // none: dynamic
+    static const struct wanted wanted[] = {
+        {"fmt", {"e4m3", "float8_e4m3fn"}, NULL},
+        {"scale_fmt", {"float", "ue8m0"}, NULL}, // the tensor's type says which
+        {"expert_dtype", {"fp8"}, NULL},
+        {"activation_scheme", {"dynamic", "static"}, NULL}}; // none: dynamic
     out->method = QUANTIZED_FP8;
     out->bits = 8;
     out->rounds_inputs = true;
     enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
-    if (!status) status = quantization_config_want(object, "fmt", formats, 2, NULL, what, err);
-    if (!status) status = quantization_config_want(object, "scale_fmt", scales, 2, NULL, what, err);
-    if (!status) {
-        status = quantization_config_want(object, "expert_dtype", experts, 1, NULL, what, err);
-    }
-    if (!status) {
-        status = quantization_config_want(object, "activation_scheme", schemes, 2, NULL, what, err);
-    }
+    if (!status) status = want_all(object, wanted, ARRAY_LEN(wanted), what, err);
     if (!status) status = quantization_config_block(out, object, "weight_block_size", what, err);
     if (!status) {
         status = quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
@@ -281,38 +294,24 @@ static enum status read_gptq(struct quantization_config *out, const json_t *obje
                                         "lm_head",
                                         "modules_in_block_to_quantize",
                                         "modules_to_not_convert"};
-    static const char *const methods[] = {"gptq"};
-    static const char *const formats[] = {"gptq", "gptq_v2"};
-    static const char *const words[] = {"int32"};
-    // AutoRound's names of what "checkpoint_format" calls "gptq".
-    static const char *const packings[] = {"auto_round:auto_gptq", "auto_round:gptq", "auto_gptq",
-                                           "gptq"};
-    static const char *const types[] = {"int"};
     out->method = QUANTIZED_GPTQ;
     bool is_marlin = false;
-    size_t format = 0;
+    size_t format = 0; // "gptq"
+    const struct wanted wanted[] = {
+        {"method", {"gptq"}, NULL},
+        {"format", {"gptq", "gptq_v2"}, &format},
+        {"checkpoint_format", {"gptq", "gptq_v2"}, &format},
+        {"pack_dtype", {"int32"}, NULL},
+        // AutoRound's names of what "checkpoint_format" calls "gptq".
+        {"packing_format", {"auto_round:auto_gptq", "auto_round:gptq", "auto_gptq", "gptq"}, NULL},
+        {"data_type", {"int"}, NULL}};
     out->is_symmetric = true;
     enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
     if (!status) status = read_bits(out, object, 8, what, err);
     if (!status) status = quantization_config_group(out, object, what, err);
     if (!status) status = jread_bool(object, "sym", &out->is_symmetric, what, err);
     if (!status) status = jread_bool(object, "is_marlin_format", &is_marlin, what, err);
-    if (!status) status = quantization_config_want(object, "method", methods, 1, NULL, what, err);
-    if (!status) {
-        status = quantization_config_want(object, "format", formats, 2, &format, what, err);
-    }
-    if (!status) {
-        status =
-            quantization_config_want(object, "checkpoint_format", formats, 2, &format, what, err);
-    }
-    if (!status) {
-        status = quantization_config_want(object, "pack_dtype", words, 1, NULL, what, err);
-    }
-    if (!status) {
-        status = quantization_config_want(object, "packing_format", packings, ARRAY_LEN(packings),
-                                          NULL, what, err);
-    }
-    if (!status) status = quantization_config_want(object, "data_type", types, 1, NULL, what, err);
+    if (!status) status = want_all(object, wanted, ARRAY_LEN(wanted), what, err);
     if (status) return status;
     out->is_zero_less_one = format == 0;
     if (is_marlin) {
@@ -344,26 +343,19 @@ static enum status read_awq(struct quantization_config *out, const json_t *objec
                                         "desc_act",
                                         "modules_to_fuse",
                                         "modules_to_not_convert"};
-    static const struct {
-        const char *key;
-        const char *values[2];
-    } strings[] = {{"version", {"gemm", "GEMM"}},      {"checkpoint_format", {"gemm", "GEMM"}},
-                   {"format", {"gemm", "GEMM"}},       {"method", {"awq", "awq"}},
-                   {"pack_dtype", {"int32", "int32"}}, {"data_type", {"int", "int"}}};
-    static const char *const packings[] = {"auto_round:auto_awq", "auto_round:awq", "auto_awq",
-                                           "awq"};
+    static const struct wanted wanted[] = {
+        {"version", {"gemm", "GEMM"}, NULL},
+        {"checkpoint_format", {"gemm", "GEMM"}, NULL},
+        {"format", {"gemm", "GEMM"}, NULL},
+        {"method", {"awq"}, NULL},
+        {"pack_dtype", {"int32"}, NULL},
+        {"packing_format", {"auto_round:auto_awq", "auto_round:awq", "auto_awq", "awq"}, NULL},
+        {"data_type", {"int"}, NULL}};
     out->method = QUANTIZED_AWQ;
     enum status status = quantization_config_check_keys(object, known, ARRAY_LEN(known), what, err);
     if (!status) status = read_bits(out, object, 4, what, err);
     if (!status) status = quantization_config_group(out, object, what, err);
-    for (size_t i = 0; i < ARRAY_LEN(strings) && !status; i++) {
-        status =
-            quantization_config_want(object, strings[i].key, strings[i].values, 2, NULL, what, err);
-    }
-    if (!status) {
-        status = quantization_config_want(object, "packing_format", packings, ARRAY_LEN(packings),
-                                          NULL, what, err);
-    }
+    if (!status) status = want_all(object, wanted, ARRAY_LEN(wanted), what, err);
     return status ? status
                   : quantization_config_skip_list(out, object, "modules_to_not_convert", what, err);
 }
