@@ -1,4 +1,4 @@
-/* Looks up each key: the three of the request here, a chat's in request_chat.c, all others in the
+/* Looks up each key: those of the request and of a chat are named here, all others are in the
  * library's sampling table. An unknown key is an error: with a typo in "temperature" the request
  * would otherwise silently run with another one. The library checks the types and ranges of values
  * in the same way for C, flags and lines. */

@@ -1,5 +1,5 @@
 /* `nanovllm completion` prints a shell script with which Tab completes commands, flags and their
- * values. The frame of each script is here. options_shell.c makes each command's part from its
+ * values. The frame of each script is here. options_print.c makes each command's part from its
  * options. */
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Parses flags. Each is looked up in the groups' rows, and its group's setter sets it. The values
  * of a list are collected first and set once, because a setter replaces a list instead of appending
- * to it. --help is printed by options_help.c, options_man.c and options_shell.c. */
+ * to it. options_print.c prints --help, man pages and completions. */
 #include "cmd/options/options.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* Prints --help from the tables that parsing uses, wrapped to 80 columns. */
+/* Prints what the tables that parsing uses say: --help, wrapped to 80 columns, man pages, and a
+ * command's part of the shells' completions. */
 #include <stdbool.h>
 #include <string.h>
 

@@ -429,6 +429,20 @@ static uint32_t fill_rows(const struct step *a, uint32_t logit, uint32_t token, 
     return scheduled_num_rows(item);
 }
 
+// Rows from `row` on that stand for no sequence: they write nowhere and see nothing.
+static void fill_padding(const struct step *a, uint32_t num_kv_groups, uint32_t row) {
+    for (; row < a->num_seqs; row++) {
+        a->tokens[row] = 0;
+        a->positions[row] = 0;
+        for (uint32_t group = 0; group < num_kv_groups; group++) step_slots(a, group)[row] = -1;
+        a->query_start[row + 1] = (int32_t)row + 1;
+        a->context_len[row] = 0;
+        a->table_row[row] = a->state_row[row] = 0;
+        a->logit_index[row] = (int32_t)row;
+        a->rows[row] = greedy_row(-1);
+    }
+}
+
 void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t block_size,
                  batch_row_fn row_of, uint32_t padded_seqs) {
     struct batch_header header = count_schedule(batch, schedule, block_size, row_of);
@@ -477,18 +491,7 @@ void batch_build(struct batch *batch, const struct schedule *schedule, uint32_t 
         batch->is_late[logit] = is_late;
         logit += fill_rows(&a, logit, token, &tail, item, how, is_late);
     }
-    for (; row < header.num_seqs; row++) {
-        a.tokens[row] = 0;
-        a.positions[row] = 0;
-        for (uint32_t group = 0; group < header.num_kv_groups; group++) {
-            step_slots(&a, group)[row] = -1;
-        }
-        a.query_start[row + 1] = (int32_t)row + 1;
-        a.context_len[row] = 0;
-        a.table_row[row] = a.state_row[row] = 0;
-        a.logit_index[row] = (int32_t)row;
-        a.rows[row] = greedy_row(-1);
-    }
+    fill_padding(&a, header.num_kv_groups, row);
 }
 
 struct late_masks {

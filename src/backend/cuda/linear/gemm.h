@@ -38,7 +38,7 @@ void cuda_gemm_read_timings(struct cuda_gemm *gemm);
 // Number of shapes timed so far.
 uint32_t cuda_gemm_num_timed(const struct cuda_gemm *gemm);
 // Says that the model that is being loaded has a matrix [out][in]. What cuBLASLt will need for it
-// is loaded beside the weights, until the first product.
+// is loaded beside the weights, in the workspace of products. The first product waits for it.
 void cuda_gemm_expect(struct cuda_gemm *gemm, uint32_t out, uint32_t in);
 // Enqueues the task. Nothing is timed while a graph is being captured: unknown shapes then get the
 // heuristic's first choice. False: cuBLASLt refused.

@@ -39,7 +39,7 @@ bool cuda_gemm_run_e4m3(struct cuda_gemm *g, const struct cuda_linear_task *task
     if (!r) {
         r = g->library.matmul(g->handle, p.desc, &one, task->linear.plain, p.weight, x->codes, p.x,
                               task->is_added ? &one : &zero, out, p.out, out, p.out, NULL,
-                              g->workspace, GEMM_WORKSPACE_BYTES, stream);
+                              gemm_workspace(g), GEMM_WORKSPACE_BYTES, stream);
     }
     gemm_product_fini(g, &p);
     return !r;
