@@ -1,4 +1,4 @@
-/* What this program can run models on, for people: no model is needed. */
+/* Describes the devices on which this program can run models. */
 #ifndef ENGINE_DEVICES_H
 #define ENGINE_DEVICES_H
 

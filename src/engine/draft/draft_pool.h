@@ -1,5 +1,5 @@
-/* The latest texts of an engine's outputs. A text with a run of tokens from one of
- * them may go on as that did. draft_index.h does the same with an output's own text.
+/* The latest texts of an engine's outputs. Where an output repeats a run of tokens from one of
+ * them, it may go on as that text did. draft_index.h does the same with an output's own text.
  *
  * A text is the end of a prompt with what was generated behind it: tokens that are right, never
  * drafts. It enters when its output ends, in place of the oldest one. A search sees only texts with

@@ -1,13 +1,13 @@
 /* The start of a runner that has its weights: what happens on a first use happens before the first
  * request, and a device's KV cache fills the memory that all else leaves.
  *
- * Nothing of that memory is guessed, but the order is a circle. Recorded steps take memory, so the
- * cache comes after them. They have the cache's address, so they come after the cache. To record
- * all of them twice would make the start longer. So the smallest and the largest step are recorded
- * first, beside a cache of one block. Each step is assumed to take what the largest took, and 2 MiB
- * more. A cache is made that leaves memory for that, all steps are recorded, and what is left is
- * measured. If the assumption was too low, the cache is made again, smaller, by what was measured,
- * and all steps are recorded again.
+ * What is left is measured, and the measurement has a circle. Recorded steps take memory, so the
+ * cache should be made after them. But they contain the cache's address, so they are recorded after
+ * it. To record all of them twice would make the start longer. So the smallest and the largest step
+ * are recorded first, beside a cache of one block. Each step is assumed to take what the largest
+ * took, and 2 MiB more. A cache is made that leaves memory for that, all steps are recorded, and
+ * what is left is measured. If the assumption was too low, the cache is made again, smaller, by
+ * what was measured, and all steps are recorded again.
  *
  * Ranks of a group decide together: the one with the least memory decides for all. */
 #ifndef ENGINE_WARM_UP_H

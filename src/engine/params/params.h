@@ -1,4 +1,4 @@
-/* The tables of nanovllm.h at work: names, types, ranges and help for the command line and JSON.
+/* Sets, checks and describes parameters by the tables of nanovllm.h, for the command line and JSON.
  *
  * Setters take JSON text. A boolean may also be 1 or 0, and null puts the field back to its
  * default. Where a string is wanted (stop), text that is not JSON is the string itself, unless it

@@ -22,7 +22,7 @@
  * - a target: the step takes at most so long. Of all sizes that do, it is the largest one with
  *   nearly the most prompt tokens a second. Where decodes alone take nearly that long, it takes a
  *   quarter longer than they do.
- * - auto: the same, but a long prompt takes at most SLOWER times as long as in steps of
+ * - auto: the same, but a long prompt takes at most 1.15 times as long as in steps of
  *   max_num_batched_tokens, by the fit. What a step costs besides its prompt tokens is paid for
  *   each part. Where that is much, parts are as long as that demands, and steps take longer.
  *

@@ -1,5 +1,5 @@
-/* Chats of other APIs than chat completions, made into its members: the rest of the way is the
- * same. Functions that return NULL or false have set request->error. */
+/* Turns the bodies of other chat APIs into those of chat completions, so that all code behind it is
+ * shared. Functions that return NULL or false have set request->error. */
 #ifndef SERVER_CONVERT_H
 #define SERVER_CONVERT_H
 

@@ -1,4 +1,4 @@
-/* What route.c's table has of this folder: endpoints, which are answered through an API request,
+/* This folder's entries of route.c's table: endpoints, which are answered through an API request,
  * and pages, which are answered at once. */
 #ifndef SERVER_ENDPOINTS_H
 #define SERVER_ENDPOINTS_H

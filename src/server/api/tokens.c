@@ -1,5 +1,5 @@
-/* POST /tokenize, /detokenize and /apply-template: what a text or a chat becomes. They take vLLM's
- * members and llama-server's. */
+/* POST /tokenize, /detokenize and /apply-template: a text's token ids, the text of ids, and a
+ * chat's prompt. They take vLLM's members and llama-server's. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,13 +5,13 @@
  *   <arg_value>VALUE</arg_value>            any number of such pairs, with white space between tags
  *   </tool_call>
  *
- * tool_format.h has the tags of each format. Gemma 4's calls are call:NAME{...}, and what is in the
- * braces is call_notation.h's. Its events are those of tool_calls.h. A call is
- * decided when its name is there; until then it is held, and what turns out to be no call is text.
+ * tool_format.h has the tags of each format. Gemma 4's calls are call:NAME{...}; call_notation.h
+ * reads what is in the braces. Events are those of tool_calls.h. A call is decided when its name is
+ * there; until then it is held, and what turns out to be no call is text.
  *
  * A value has no type of its own. It is a string where the function's parameters say so, and is
  * handed out as it comes. Any other is held to its end: it is JSON if it can be read as such, else
- * a string. It is a string too where the parameters allow one and not what is read, and where it
+ * a string. It is a string too where the parameters allow a string and no such JSON, and where it
  * takes more than TAG_VALUE_HELD_MAX bytes. */
 #ifndef SERVER_TAG_CALLS_H
 #define SERVER_TAG_CALLS_H

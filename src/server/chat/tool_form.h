@@ -5,10 +5,10 @@
  *   text has a form        that form, or nothing but calls
  *   else                   free text, with calls behind their marks
  *
- * In channels (harmony.h) the same stands behind reasoning, of which there may be none. In formats
- * with tags (tag_calls.h) a call has the properties of its function's parameters in their order:
- * strings as they are, others as JSON. So they have in Gemma 4's notation (call_notation.h), where
- * strings are between its marks. */
+ * In channels (harmony.h) the same stands behind the reasoning, if there is any. In formats with
+ * tags (tag_calls.h) a call has the properties of its function's parameters in their order: strings
+ * as they are, others as JSON. In Gemma 4's notation (call_notation.h) the order is the same, and
+ * strings stand between marks. */
 #ifndef SERVER_TOOL_FORM_H
 #define SERVER_TOOL_FORM_H
 

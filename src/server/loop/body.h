@@ -1,6 +1,6 @@
-/* The JSON body of an API request, member by member. null is as good as absent, and leaves *out as
- * it is; what nobody asks for is ignored and named; a wrong type or range sets
- * the request's error, with the member's name, and returns false. */
+/* The JSON body of an API request, member by member. A member that is null counts as absent, and
+ * leaves *out as it is. Members that nobody reads are ignored, and named in the log. A wrong type
+ * or range sets the request's error, with the member's name, and returns false. */
 #ifndef SERVER_BODY_H
 #define SERVER_BODY_H
 

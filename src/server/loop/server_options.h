@@ -1,4 +1,4 @@
-/* What `nanovllm serve` gives the server, as all of it sees it. Constant while the server runs. */
+/* The server's options, from `nanovllm serve`. Constant while the server runs. */
 #ifndef SERVER_SERVER_OPTIONS_H
 #define SERVER_SERVER_OPTIONS_H
 

@@ -1,7 +1,7 @@
-/* Whether the engine's thread may step: pause, step by step, go on. For the page's engine room.
+/* Whether the engine's thread may step: pause, single steps, resume. For the page's engine room.
  *
- * A pause must not outlive the one who wants it: engine_pause_end ends it and is called when nobody
- * watches any more, and when the server ends. */
+ * A pause must not outlive its viewer: engine_pause_end ends it, and is called when nobody watches
+ * any more and when the server ends. */
 #ifndef SERVER_ENGINE_PAUSE_H
 #define SERVER_ENGINE_PAUSE_H
 

@@ -1,5 +1,5 @@
-/* The engine room: whoever may, watches the engine as a stream of events, and may pause it. The
- * page at / shows it; doc/serving.md has the form of the events.
+/* The engine room: viewers watch the engine as a stream of events, and pause it if the options
+ * allow that. The page at / shows it; doc/serving.md has the form of the events.
  *
  *     engine's thread: engine_room_may_step, before each step -> engine_view, engine_pause
  *     loop: a timer takes what changed 20 times a second, writes it as JSON once, sends it to all

@@ -1,6 +1,7 @@
-/* What the engine looks like, for those who watch it. The engine's thread keeps the picture from
- * step to step, the loop takes what changed, at its own rate. Both hold one lock, to copy and for
- * nothing else. While nobody watches, the engine has no observer and a step pays an atomic load.
+/* A picture of the engine's blocks, sequences and steps, for those who watch it. The engine's
+ * thread updates it after each step, and the loop takes the changes at its own rate. Both hold one
+ * lock, to copy and for nothing else. While nobody watches, the engine has no observer and a step
+ * pays an atomic load.
  *
  * Blocks carry their tokens, so that the loop can show any one of them without asking the
  * engine. */

@@ -1,5 +1,5 @@
-/* GET / and the two files that the page there loads: what a browser shows. They are the same for
- * everybody and carry no secret, so they need no key; what the page asks for does. */
+/* GET / and the two files that its page loads. They are the same for everybody and have no secret,
+ * so they need no key. The requests that the page sends do. */
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
