@@ -264,8 +264,8 @@ static uint32_t count_global_layers(const json_t *types, uint32_t num_layers) {
     return count;
 }
 
-// transformers 5 writes the heads of each layer without a window, by its number. All are the same,
-// and none is left out: a layer that is has the heads of those with a window.
+// transformers 5 writes in what each layer without a window differs from those with one, by its
+// number. All are the same: a layer that is left out would have the heads of those with a window.
 static enum status read_layer_heads(struct own_config *out, const json_t *root, uint32_t num_layers,
                                     const char *what, struct err *err) {
     const json_t *first = NULL, *types = jread_get(root, "layer_types");
@@ -273,7 +273,8 @@ static enum status read_layer_heads(struct own_config *out, const json_t *root, 
     uint32_t num_global = count_global_layers(types, num_layers);
     const char *number;
     json_t *layer;
-    if (json_is_object(layers) && json_object_size(layers) != num_global) {
+    if (!json_is_object(layers)) return OK;
+    if (json_object_size(layers) && json_object_size(layers) != num_global) {
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: \"per_layer_config\" has %zu layers, but %u have no window; that some "
                        "are left out is not supported",
@@ -290,7 +291,7 @@ static enum status read_layer_heads(struct own_config *out, const json_t *root, 
         }
         first = layer;
     }
-    if (!first) return OK;
+    out->global_head_dim = out->num_global_kv_heads = 0;
     enum status status =
         config_read_u32(first, "head_dim", 16, 512, &out->global_head_dim, what, err);
     return status ? status

@@ -8,12 +8,19 @@
 #include "base/json/jread.h"
 #include "checkpoint/config_read.h"
 
+// What max_window_layers says.
+enum window_limit {
+    LIMIT_IGNORED,
+    LIMIT_IS_FIRST, // the first layer with a window
+    LIMIT_IS_END, // no layer from it on has a window
+};
+
 struct window_rule {
     const char *architecture;
     uint32_t window; // default of sliding_window, tokens; an explicit null means no window
     bool use; // default of use_sliding_window
-    uint32_t first; // default of max_window_layers, the first layer with a window
-    bool ignores_first; // max_window_layers has no effect: every layer has the window
+    enum window_limit limit_kind;
+    uint32_t limit; // default of max_window_layers
     // Default of sliding_window_pattern: each such layer has none; 0: all have one.
     uint32_t pattern;
     bool last_is_full; // the last layer has none, whatever the configuration says
@@ -22,19 +29,19 @@ struct window_rule {
 // Qwen's configurations give a window that is off by default, SmolLM3's too. Mistral's have only
 // sliding_window.
 static const struct window_rule rules[] = {
-    {"Qwen2ForCausalLM", 4096, false, 28, false, 0, false},
-    {"Qwen2MoeForCausalLM", 4096, false, 28, false, 0, false},
-    {"Qwen3ForCausalLM", 4096, false, 28, false, 0, false},
-    {"Qwen3MoeForCausalLM", 4096, false, 0, true, 0, false},
-    {"MistralForCausalLM", 4096, true, 0, true, 0, false},
-    {"Ministral3ForCausalLM", 0, true, 0, true, 0, false},
-    {"Olmo3ForCausalLM", 4096, true, 0, true, 4, false},
-    {"Exaone4ForCausalLM", 4096, true, 0, true, 4, false},
-    {"Gemma2ForCausalLM", 4096, true, 0, true, 2, false},
-    {"Gemma3ForCausalLM", 4096, true, 0, true, 6, false},
-    {"Gemma4ForCausalLM", 512, true, 0, true, 6, true},
-    {"GptOssForCausalLM", 128, true, 0, true, 2, false},
-    {"SmolLM3ForCausalLM", 0, false, 0, true, 0, false},
+    {"Qwen2ForCausalLM", 4096, false, LIMIT_IS_FIRST, 28, 0, false},
+    {"Qwen2MoeForCausalLM", 4096, false, LIMIT_IS_END, 28, 2, false},
+    {"Qwen3ForCausalLM", 4096, false, LIMIT_IS_FIRST, 28, 0, false},
+    {"Qwen3MoeForCausalLM", 4096, false, LIMIT_IGNORED, 0, 0, false},
+    {"MistralForCausalLM", 4096, true, LIMIT_IGNORED, 0, 0, false},
+    {"Ministral3ForCausalLM", 0, true, LIMIT_IGNORED, 0, 0, false},
+    {"Olmo3ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 4, false},
+    {"Exaone4ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 4, false},
+    {"Gemma2ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 2, false},
+    {"Gemma3ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 6, false},
+    {"Gemma4ForCausalLM", 512, true, LIMIT_IGNORED, 0, 6, true},
+    {"GptOssForCausalLM", 128, true, LIMIT_IGNORED, 0, 2, false},
+    {"SmolLM3ForCausalLM", 0, false, LIMIT_IGNORED, 0, 0, false},
 };
 
 // In transformers these have no windows, whatever their configuration says.
@@ -101,8 +108,7 @@ static enum status read_pattern(uint32_t *pattern, const json_t *root, const cha
     return OK;
 }
 
-// layer_types says which layers have a window. Without it, layers from max_window_layers on have
-// one.
+// layer_types says which layers have a window. Without it, max_window_layers and the pattern do.
 enum status window_config_read(struct model_config *config, const json_t *root, const char *what,
                                struct err *err) {
     for (size_t i = 0; i < ARRAY_LEN(without_windows); i++) {
@@ -112,7 +118,7 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
     const bool *has_no_rope = config->own.has_no_rope; // SmolLM3's windows are in these layers
     bool use = rule->use;
     uint32_t window = json_object_get(root, "sliding_window") ? 0 : rule->window;
-    uint32_t first = rule->first;
+    uint32_t limit = rule->limit;
     enum status status = jread_bool(root, "use_sliding_window", &use, what, err);
     // Qwen2 MoE's class writes 0 where windows are off.
     uint32_t least = use ? 1 : 0;
@@ -120,7 +126,7 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
         status = config_read_u32(root, "sliding_window", least, INT32_MAX, &window, what, err);
     }
     if (!status)
-        status = config_read_u32(root, "max_window_layers", 0, INT32_MAX, &first, what, err);
+        status = config_read_u32(root, "max_window_layers", 0, INT32_MAX, &limit, what, err);
     uint32_t pattern = rule->pattern;
     if (!status && pattern) status = read_pattern(&pattern, root, what, err);
     if (status) return status;
@@ -128,13 +134,14 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
     if (!config->is_sliding) return err_nomem(err, "layers with a window");
     const json_t *types = jread_get(root, "layer_types");
     if (types) status = read_layer_types(config, types, what, err);
-    if (rule->ignores_first) first = 0;
+    uint32_t first = rule->limit_kind == LIMIT_IS_FIRST ? limit : 0;
+    uint32_t end = rule->limit_kind == LIMIT_IS_END ? limit : UINT32_MAX;
     bool has_window = false;
     for (uint32_t i = 0; i < config->num_layers; i++) {
         if (!types && has_no_rope) {
             config->is_sliding[i] = has_no_rope[i];
         } else if (!types) {
-            config->is_sliding[i] = i >= first && (!pattern || (i + 1) % pattern);
+            config->is_sliding[i] = i >= first && i < end && (!pattern || (i + 1) % pattern);
         }
         if (rule->last_is_full && i + 1 == config->num_layers) config->is_sliding[i] = false;
         has_window |= config->is_sliding[i];

@@ -46,7 +46,7 @@ static void change(struct layer_table *table, const struct model_config *config)
         layer->has_branches = layer->is_sparse;
         layer->rope = layer->window ? 1 : 0;
         if (layer->window) continue;
-        layer->head_dim = layer->rotary_dim = own->global_head_dim;
+        if (own->global_head_dim) layer->head_dim = layer->rotary_dim = own->global_head_dim;
         layer->has_keys_as_values = own->has_keys_as_values;
         if (own->num_global_kv_heads) layer->num_kv_heads = own->num_global_kv_heads;
     }
