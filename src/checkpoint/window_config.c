@@ -95,14 +95,15 @@ static enum status read_layer_types(struct model_config *config, const json_t *t
     return OK;
 }
 
-// EXAONE's files have "LLLG", local and global, in place of a number.
-static enum status read_pattern(uint32_t *pattern, const json_t *root, const char *what,
-                                struct err *err) {
+// EXAONE's files have "LLLG", local and global, in place of a number. transformers writes 0 for it
+// where there is no window.
+static enum status read_pattern(uint32_t *pattern, const json_t *root, bool is_needed,
+                                const char *what, struct err *err) {
     static const char key[] = "sliding_window_pattern";
     const char *text = json_string_value(jread_get(root, key));
     size_t len = text ? strspn(text, "L") : 0;
     if (!text || strcmp(text + len, "G") != 0) {
-        return config_read_u32(root, key, 1, INT32_MAX, pattern, what, err);
+        return config_read_u32(root, key, is_needed, INT32_MAX, pattern, what, err);
     }
     *pattern = (uint32_t)len + 1;
     return OK;
@@ -128,11 +129,11 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
     if (!status)
         status = config_read_u32(root, "max_window_layers", 0, INT32_MAX, &limit, what, err);
     uint32_t pattern = rule->pattern;
-    if (!status && pattern) status = read_pattern(&pattern, root, what, err);
+    const json_t *types = jread_get(root, "layer_types");
+    if (!status && pattern) status = read_pattern(&pattern, root, window && !types, what, err);
     if (status) return status;
     config->is_sliding = calloc(config->num_layers, sizeof *config->is_sliding);
     if (!config->is_sliding) return err_nomem(err, "layers with a window");
-    const json_t *types = jread_get(root, "layer_types");
     if (types) status = read_layer_types(config, types, what, err);
     uint32_t first = rule->limit_kind == LIMIT_IS_FIRST ? limit : 0;
     uint32_t end = rule->limit_kind == LIMIT_IS_END ? limit : UINT32_MAX;

@@ -10,6 +10,7 @@ static void test_sliding_window(void **state) {
     static const char llama[] = "[\"LlamaForCausalLM\"]";
     static const char moe[] = "[\"Qwen3MoeForCausalLM\"]";
     static const char qwen2_moe[] = "[\"Qwen2MoeForCausalLM\"]";
+    static const char exaone4[] = "[\"Exaone4ForCausalLM\"]";
     static const char full[] = "[\"full_attention\", \"full_attention\", \"full_attention\"]";
     static const char mixed[] = "[\"full_attention\", \"sliding_attention\", \"full_attention\"]";
     static const struct {
@@ -61,6 +62,14 @@ static void test_sliding_window(void **state) {
         {{{"architectures", mistral}, {"sliding_window", "null"}}, 0, NULL},
         {{{"architectures", mistral}}, 4096, NULL}, // transformers' default, on
         {{{"architectures", mistral}, {"use_sliding_window", "false"}}, 0, NULL},
+        {{{"architectures", exaone4},
+          {"sliding_window", "512"},
+          {"sliding_window_pattern", "\"LG\""}},
+         512,
+         "sfs"},
+        {{{"architectures", exaone4}, {"sliding_window", "null"}, {"sliding_window_pattern", "0"}},
+         0,
+         NULL},
         {{{"architectures", llama}}, 0, NULL},
         {{{"architectures", llama}, {"sliding_window", "512"}}, 0, NULL},
         {{{"architectures", llama}, {"sliding_window", "512"}, {"use_sliding_window", "true"}},
@@ -92,6 +101,9 @@ static void test_bad_sliding_window(void **state) {
         {{{"sliding_window", "-1"}}, ERR_FORMAT, "sliding_window|-1"},
         {{{"sliding_window", "true"}}, ERR_FORMAT, "sliding_window|a boolean"},
         {{{"use_sliding_window", "1"}}, ERR_FORMAT, "use_sliding_window|true or false"},
+        {{{"architectures", "[\"Exaone4ForCausalLM\"]"}, {"sliding_window_pattern", "0"}},
+         ERR_FORMAT,
+         "sliding_window_pattern|0"},
         {{{"max_window_layers", "\"all\""}}, ERR_FORMAT, "max_window_layers|a string"},
         {{{"layer_types", "\"full_attention\""}}, ERR_FORMAT, "layer_types|a string"},
         {{{"layer_types", "[\"full_attention\"]"}}, ERR_FORMAT, "layer_types|1 entries|3 layers"},
