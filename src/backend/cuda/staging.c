@@ -66,9 +66,8 @@ static enum status fill_decoded_row(const struct matrix_slice *s, uint32_t row, 
     for (uint32_t col = 0; col < s->cols;) {
         uint32_t count = s->cols - col, most = SCRATCH_BYTES / sizeof *floats;
         if (count > most) count = most;
-        enum status status =
-            s->reader->read(s->reader, matrix_slice_row(s, row), s->first_col + col, count, floats,
-                            err);
+        enum status status = s->reader->read(s->reader, matrix_slice_row(s, row),
+                                             s->first_col + col, count, floats, err);
         if (status) return status;
         convert(out + col, scratch, DTYPE_F32, count);
         col += count;
