@@ -1,20 +1,11 @@
 #include "engine/event_turn.h"
 
-#include <errno.h>
-
-#include "base/os/clock.h"
-
-// Later deadlines do not exist: a time_t could not hold their seconds.
-static const double deadline_max = 1e9;
+#include "base/thread/timed_cond.h"
 
 enum status event_turn_init(struct event_turn *turn, struct err *err) {
     *turn = (struct event_turn){0};
-    pthread_condattr_t attributes;
-    if (pthread_condattr_init(&attributes)) return err_nomem(err, "engines");
-    int failed = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    if (!failed) failed = pthread_cond_init(&turn->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
-    if (failed) return err_nomem(err, "engines");
+    enum status status = timed_cond_init(&turn->changed, "engines", err);
+    if (status) return status;
     if (pthread_mutex_init(&turn->mutex, NULL)) {
         pthread_cond_destroy(&turn->changed);
         return err_nomem(err, "engines");
@@ -57,15 +48,12 @@ void event_turn_signal(struct event_turn *turn) {
 }
 
 void event_turn_wait(struct event_turn *turn, unsigned *num_signals, double deadline) {
-    bool has_end = deadline >= 0 && deadline < deadline_max;
-    const struct timespec until = clock_timespec(has_end ? deadline : 0);
-    int error = 0;
+    bool is_in_time = true;
     pthread_mutex_lock(&turn->mutex);
     turn->is_open = true;
     pthread_cond_broadcast(&turn->changed);
-    while (turn->num_signals == *num_signals && error != ETIMEDOUT) {
-        error = has_end ? pthread_cond_timedwait(&turn->changed, &turn->mutex, &until)
-                        : pthread_cond_wait(&turn->changed, &turn->mutex);
+    while (turn->num_signals == *num_signals && is_in_time) {
+        is_in_time = timed_cond_wait(&turn->changed, &turn->mutex, deadline);
     }
     turn->is_open = false;
     while (turn->is_taken) pthread_cond_wait(&turn->changed, &turn->mutex);

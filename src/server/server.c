@@ -48,8 +48,7 @@ struct server {
 // ---- the end ----
 
 static void arm(struct server *server, double seconds) {
-    struct timeval time = {.tv_sec = (time_t)seconds,
-                           .tv_usec = (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
+    const struct timeval time = clock_timeval(seconds);
     event_add(server->timer, &time);
 }
 
@@ -183,8 +182,8 @@ enum status server_create(struct server **out, const struct server_options *opti
 static enum status make_deadline(struct server *server, struct err *err) {
     double period = server->options.request_seconds / 10;
     if (period < 0.001) period = 0.001;
-    struct timeval time = {.tv_sec = period < 1 ? 0 : 1,
-                           .tv_usec = period < 1 ? (suseconds_t)(period * 1e6) : 0};
+    if (period > 1) period = 1;
+    const struct timeval time = clock_timeval(period);
     server->deadline = event_new(server->base, -1, EV_PERSIST, on_deadline, server);
     bool is_good = server->deadline && event_add(server->deadline, &time) == 0;
     return is_good ? OK : err_nomem(err, "event loop");

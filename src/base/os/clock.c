@@ -10,3 +10,8 @@ struct timespec clock_timespec(double seconds) {
     time_t whole = (time_t)seconds;
     return (struct timespec){whole, (long)((seconds - (double)whole) * 1e9)};
 }
+
+struct timeval clock_timeval(double seconds) {
+    time_t whole = (time_t)seconds;
+    return (struct timeval){whole, (suseconds_t)((seconds - (double)whole) * 1e6)};
+}

@@ -1,23 +1,15 @@
 #include "engine/request/inbox.h"
 
-#include <errno.h>
-
 #include "base/check.h"
 #include "base/os/clock.h"
-
-// A longer wait counts as endless, because time_t may not hold its end.
-static const double wait_seconds_max = 1e9;
+#include "base/thread/timed_cond.h"
 
 enum status inbox_init(struct inbox *inbox, struct inbox_bounds bounds, uint64_t *next_id,
                        struct err *err) {
     *inbox = (struct inbox){.bounds = bounds, .first_id = 1};
     inbox->next_id = next_id ? next_id : &inbox->first_id;
-    pthread_condattr_t attributes;
-    if (pthread_condattr_init(&attributes)) return err_nomem(err, "inbox");
-    int failed = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    if (!failed) failed = pthread_cond_init(&inbox->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
-    if (failed) return err_nomem(err, "inbox");
+    enum status status = timed_cond_init(&inbox->changed, "inbox", err);
+    if (status) return status;
     if (pthread_mutex_init(&inbox->mutex, NULL)) {
         pthread_cond_destroy(&inbox->changed);
         return err_nomem(err, "inbox");
@@ -203,13 +195,11 @@ struct inbox_changes inbox_take(struct inbox *inbox) {
 }
 
 void inbox_wait(struct inbox *inbox, double seconds) {
-    bool has_end = seconds >= 0 && seconds < wait_seconds_max;
-    const struct timespec deadline = clock_timespec(has_end ? clock_seconds() + seconds : 0);
+    const double deadline = seconds < 0 ? -1 : clock_seconds() + seconds;
+    bool is_in_time = true;
     lock(inbox);
-    int error = 0;
-    while (!inbox->is_woken && !num_unfinished(inbox) && error != ETIMEDOUT) {
-        error = has_end ? pthread_cond_timedwait(&inbox->changed, &inbox->mutex, &deadline)
-                        : pthread_cond_wait(&inbox->changed, &inbox->mutex);
+    while (!inbox->is_woken && !num_unfinished(inbox) && is_in_time) {
+        is_in_time = timed_cond_wait(&inbox->changed, &inbox->mutex, deadline);
     }
     inbox->is_woken = false;
     unlock(inbox);

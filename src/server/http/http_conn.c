@@ -18,8 +18,7 @@ enum { READ_BYTES_MAX = 64 << 10 }; // taken off the socket before the request a
 // ---- states and deadlines ----
 
 void http_conn_arm(struct http_conn *conn, double seconds) {
-    struct timeval time = {.tv_sec = (time_t)seconds,
-                           .tv_usec = (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
+    const struct timeval time = clock_timeval(seconds);
     event_add(conn->timer, &time);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/os/clock.h"
+#include "base/thread/timed_cond.h"
 
 struct engine_pause {
     pthread_mutex_t lock;
@@ -16,12 +17,11 @@ struct engine_pause {
 struct engine_pause *engine_pause_create(void) {
     struct engine_pause *pause = calloc(1, sizeof *pause);
     if (!pause) return NULL;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    if (timed_cond_init(&pause->changed, "pause", NULL)) {
+        free(pause);
+        return NULL;
+    }
     pthread_mutex_init(&pause->lock, NULL);
-    pthread_cond_init(&pause->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
     return pause;
 }
 
@@ -61,8 +61,8 @@ bool engine_pause_may_step(struct engine_pause *pause, bool has_work) {
     if (!has_work || !atomic_load(&pause->is_paused)) return true;
     pthread_mutex_lock(&pause->lock);
     if (pause->is_paused && !pause->num_allowed) {
-        struct timespec until = clock_timespec(clock_seconds() + ENGINE_PAUSE_WAIT_MS * 1e-3);
-        pthread_cond_timedwait(&pause->changed, &pause->lock, &until);
+        timed_cond_wait(&pause->changed, &pause->lock,
+                        clock_seconds() + ENGINE_PAUSE_WAIT_MS * 1e-3);
     }
     bool may_step = !pause->is_paused || pause->num_allowed;
     if (may_step && pause->num_allowed) pause->num_allowed--;
