@@ -4,17 +4,12 @@
 #include <string.h>
 
 #include "backend/device_list.h"
-#include "base/check.h"
-#include "base/log.h"
 #include "base/os/cpu.h"
 #include "base/os/file.h"
 #include "comm/mpi_comm.h"
-#include "engine/params/params.h"
 #include "engine/plan/kv_dtype.h"
 #include "engine/plan/plan_drafts.h"
-#include "engine/plan/rank_layout.h"
 #include "engine/plan/target_itl.h"
-#include "engine/step/rank_sampling.h"
 
 enum {
     DEFAULT_MODEL_LEN_MAX = 4096,
@@ -35,8 +30,7 @@ static enum collective_kind collective_kind_of(const char *name) {
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 static const double default_kv_gib_max = 4.0;
 
-// Ranks of all engines of a data-parallel group.
-static uint32_t num_ranks(const struct nvllm_engine_options *options) {
+uint32_t engine_plan_num_ranks(const struct nvllm_engine_options *options) {
     return (uint32_t)options->tensor_parallel_size * (uint32_t)options->data_parallel_size;
 }
 
@@ -50,7 +44,7 @@ static enum status find_host(struct engine_plan *plan, const struct nvllm_engine
     uint32_t first = plan->engine * plan->world_size;
     plan->rank_on_host = first + plan->rank;
     plan->is_one_host = true;
-    plan->num_on_host = plan->num_sharing = num_ranks(options);
+    plan->num_on_host = plan->num_sharing = engine_plan_num_ranks(options);
     if (!engine_plan_uses_mpi(options)) return OK;
     const struct mpi_wire *wire;
     struct mpi_world world;
@@ -63,18 +57,18 @@ static enum status find_host(struct engine_plan *plan, const struct nvllm_engine
                         first + plan->world_size <= world.last_on_host + 1;
     plan->num_on_host = world.num_on_host;
     plan->num_sharing = world.num_sharing;
-    if (world.size == num_ranks(options)) return OK;
+    if (world.size == engine_plan_num_ranks(options)) return OK;
     return err_set(err, ERR_INVALID,
                    "mpirun has started %u processes, but tensor_parallel_size %d x "
                    "data_parallel_size %d is %u",
                    world.size, options->tensor_parallel_size, options->data_parallel_size,
-                   num_ranks(options));
+                   engine_plan_num_ranks(options));
 }
 
 // The CPU threads of one rank. With one rank, 0 means one for each core.
 static int threads_of_rank(const struct engine_plan *plan,
                            const struct nvllm_engine_options *options) {
-    uint32_t world_size = num_ranks(options);
+    uint32_t world_size = engine_plan_num_ranks(options);
     uint32_t threads = (uint32_t)options->threads, num_sharing = world_size;
     if (world_size == 1) return options->threads;
     if (!threads) {
@@ -424,21 +418,6 @@ static enum status find_longest(struct engine_plan *plan,
     return OK;
 }
 
-// Memory that a rank needs only because there are other ranks.
-static size_t bytes_for_ranks(const struct engine_plan *plan,
-                              const struct nvllm_engine_options *options) {
-    if (plan->backend->collective) {
-        struct collective_spec spec;
-        rank_layout_collective_spec(plan, &spec);
-        return plan->backend->collective->bytes(plan->backend, &spec);
-    }
-    uint32_t max_num_seqs = plan->runner.decoder.limits.max_num_seqs;
-    size_t bytes = rank_sampling_bytes(max_num_seqs, plan->config.vocab_size);
-    if (!engine_plan_uses_mpi(options)) return bytes + rank_layout_share_bytes(plan);
-    const struct shm_comm_shape shape = rank_layout_comm_shape(plan);
-    return bytes + mpi_comm_bytes(&shape);
-}
-
 // Models of embeddings are published without the matrix that they do not use.
 static void find_lm_head(struct engine_plan *plan) {
     struct model_config *config = &plan->config;
@@ -450,100 +429,67 @@ static void find_lm_head(struct engine_plan *plan) {
     weights_close(weights);
 }
 
-// Where the options are at their defaults, states of recurrent layers take at most a quarter of the
-// memory that the weights leave: fewer sequences run at once, and fewer snapshots are kept. Several
-// ranks would have to agree on that; there the options stand, and too much is refused.
-static void fit_states(struct engine_plan *plan, const struct nvllm_engine_options *options) {
-    static const struct nvllm_engine_options usual = NVLLM_ENGINE_OPTIONS_INIT;
-    struct step_limits *limits = &plan->runner.decoder.limits;
-    size_t slot = decoder_state_bytes(&plan->layers, &plan->shape, plan->backend);
-    size_t available = plan->memory_available_bytes;
-    if (!slot || !available || num_ranks(options) > 1) return;
-    size_t weights = plan->weights_bytes;
-    size_t num_slots = available > weights ? (available - weights) / 4 / slot : 0;
-    uint32_t seqs = limits->max_num_seqs, snapshots = limits->num_snapshots;
-    if (seqs + (size_t)snapshots <= num_slots) return;
-    if (snapshots && options->num_state_snapshots == usual.num_state_snapshots) {
-        snapshots = num_slots / 5 ? (uint32_t)(num_slots / 5) : 1;
-        if (snapshots > limits->num_snapshots) snapshots = limits->num_snapshots;
-    }
-    if (options->max_num_seqs == usual.max_num_seqs) {
-        size_t most = num_slots > snapshots ? num_slots - snapshots : 1;
-        if (seqs > most) seqs = (uint32_t)most;
-    }
-    log_write(LOG_NOTICE,
-              "a sequence's state takes %.1f MiB: max_num_seqs is %u, num_state_snapshots %u",
-              (double)slot / (1 << 20), seqs, snapshots);
-    limits->max_num_seqs = plan->scheduler.max_num_seqs = seqs;
-    limits->num_snapshots = plan->scheduler.num_snapshots = snapshots;
+static enum status open_model(struct engine_plan *plan, const char *model, struct err *err) {
+    enum status status = checkpoint_open(&plan->checkpoint, model, err);
+    if (status) return status;
+    status = model_config_load(&plan->config, &plan->generation, plan->checkpoint, err);
+    if (!status) status = pooling_config_load(&plan->pooling, plan->checkpoint, err);
+    if (status) return status;
+    status = family_resolve(&plan->layers, &plan->config, err);
+    if (!status) return OK;
+    struct document_name what;
+    bool present = false;
+    enum status found = checkpoint_find(plan->checkpoint, "config.json", &what, &present, NULL);
+    return err_prefix(err, status, "%s", found ? model : what.text);
 }
 
-enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine_options *options,
-                             uint32_t engine, uint32_t rank, struct err *err) {
-    *plan = (struct engine_plan){0};
-    enum status status = checkpoint_open(&plan->checkpoint, options->model, err);
-    if (status) goto fail;
-    status = model_config_load(&plan->config, &plan->generation, plan->checkpoint, err);
-    if (status) goto fail;
-    if ((status = pooling_config_load(&plan->pooling, plan->checkpoint, err))) goto fail;
-    if ((status = family_resolve(&plan->layers, &plan->config, err))) {
-        struct document_name what;
-        bool present = false;
-        enum status found = checkpoint_find(plan->checkpoint, "config.json", &what, &present, NULL);
-        status = err_prefix(err, status, "%s", found ? options->model : what.text);
-        goto fail;
-    }
-    plan->engine = engine;
-    plan->rank = rank;
+// Async scheduling needs `mixed`: prefill-first may admit a sequence in the step that preempted it,
+// while its last token is pending.
+static bool is_async(const struct engine_plan *plan, const struct nvllm_engine_options *options) {
+    if (strcmp(options->schedule, "mixed") != 0) return false;
+    if (strcmp(options->async_scheduling, "on") == 0) return true;
+    return plan->backend->queue && strcmp(options->async_scheduling, "off") != 0;
+}
+
+static enum status make(struct engine_plan *plan, const struct nvllm_engine_options *options,
+                        struct err *err) {
+    enum status status = open_model(plan, options->model, err);
+    if (status) return status;
     plan->world_size = (uint32_t)options->tensor_parallel_size;
     plan->collective_kind = collective_kind_of(options->comm);
-    status =
-        decoder_shape_of(&plan->shape, &plan->config, &plan->layers, rank, plan->world_size, err);
-    if (status) goto fail;
-    if ((status = find_host(plan, options, err))) goto fail;
-    if ((status = choose_backend(plan, options, err))) goto fail;
-    if ((status = choose_format(plan, options, err))) goto fail;
-    if ((status = check_ranks(plan, options->comm, err))) goto fail;
+    status = decoder_shape_of(&plan->shape, &plan->config, &plan->layers, plan->rank,
+                              plan->world_size, err);
+    if (status) return status;
+    if ((status = find_host(plan, options, err))) return status;
+    if ((status = choose_backend(plan, options, err))) return status;
+    if ((status = choose_format(plan, options, err))) return status;
+    if ((status = check_ranks(plan, options->comm, err))) return status;
     plan->dummy_weights = strcmp(options->load_format, "dummy") == 0;
     plan->seed = (uint64_t)options->seed;
-    // Async scheduling needs `mixed`: prefill-first may admit a sequence in the step that preempted
-    // it, while its last token is pending.
-    bool has_queue = plan->backend->queue != NULL;
-    bool is_mixed = strcmp(options->schedule, "mixed") == 0;
-    plan->is_async = is_mixed && (strcmp(options->async_scheduling, "on") == 0 ||
-                                  (has_queue && strcmp(options->async_scheduling, "off") != 0));
+    plan->is_async = is_async(plan, options);
     find_lm_head(plan);
-    if ((status = choose_formats(plan, options, err))) goto fail;
-    if ((status = plan_drafts(plan, options, err))) goto fail;
-    if ((status = choose_lengths(plan, options, err))) goto fail;
-    if ((status = target_itl_read(&plan->scheduler.pace, options, err))) goto fail;
+    if ((status = choose_formats(plan, options, err))) return status;
+    if ((status = plan_drafts(plan, options, err))) return status;
+    if ((status = choose_lengths(plan, options, err))) return status;
+    if ((status = target_itl_read(&plan->scheduler.pace, options, err))) return status;
 
     struct decoder_options *decoder = &plan->runner.decoder;
     decoder->config = &plan->config;
     decoder->table = &plan->layers;
     decoder->shape = &plan->shape;
     decoder->backend = plan->backend;
-    if ((status = engine_plan_find_memory(plan, options->gpu_memory_utilization, err))) goto fail;
-    plan->weights_bytes = decoder_weights_bytes(&plan->config, &plan->layers, &plan->shape,
-                                                plan->backend, &decoder->formats);
-    fit_states(plan, options);
-    plan->runner.batch_bytes = batch_capacity_bytes(&decoder->limits, plan->config.vocab_size);
-    plan->runner.enforce_eager = options->enforce_eager != 0;
-    plan->runner.max_num_seqs = plan->scheduler.max_num_seqs;
-    if (plan->drafts.num_tokens) {
-        uint32_t rows = decoder->limits.max_num_seqs;
-        plan->runner.draft_rows = rows < DRAFT_ROWS_MAX ? rows : DRAFT_ROWS_MAX;
-    }
-    plan->workspace_bytes = model_runner_workspace_bytes(&plan->runner);
-    if (plan->world_size > 1) plan->workspace_bytes += bytes_for_ranks(plan, options);
-    plan->state_bytes = ((size_t)decoder->limits.max_num_seqs + decoder->limits.num_snapshots) *
-                        decoder_state_bytes(&plan->layers, &plan->shape, plan->backend);
-    if ((status = choose_kv_cache(plan, options, err))) goto fail;
-    if ((status = find_longest(plan, options, err))) goto fail;
+    if ((status = engine_plan_find_memory(plan, options, err))) return status;
+    if ((status = choose_kv_cache(plan, options, err))) return status;
+    if ((status = find_longest(plan, options, err))) return status;
     decoder->spare_bytes = engine_plan_spare_bytes(plan);
     return OK;
-fail:
-    engine_plan_fini(plan);
+}
+
+enum status engine_plan_make(struct engine_plan *plan, const struct nvllm_engine_options *options,
+                             uint32_t engine, uint32_t rank, struct err *err) {
+    *plan = (struct engine_plan){.engine = engine, .rank = rank};
+    enum status status = make(plan, options, err);
+    if (status) engine_plan_fini(plan);
     return status;
 }
 
@@ -576,13 +522,4 @@ void engine_plan_fini(struct engine_plan *plan) {
     pooling_config_fini(&plan->pooling);
     checkpoint_close(plan->checkpoint);
     *plan = (struct engine_plan){0};
-}
-
-size_t engine_plan_scheduler_bytes(const struct engine_plan *plan) {
-    return plan->backend->queue || plan->rank > 0 ? 0 : scheduler_bytes(&plan->scheduler);
-}
-
-size_t engine_plan_total_bytes(const struct engine_plan *plan) {
-    return engine_plan_scheduler_bytes(plan) + plan->weights_bytes + plan->workspace_bytes +
-           plan->state_bytes + plan->kv_block_bytes * plan->scheduler.num_blocks;
 }

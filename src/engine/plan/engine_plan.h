@@ -64,6 +64,8 @@ struct engine_plan {
 MUST_USE enum status engine_plan_make(struct engine_plan *plan,
                                       const struct nvllm_engine_options *options, uint32_t engine,
                                       uint32_t rank, struct err *err);
+// Ranks of all engines of a data-parallel group.
+uint32_t engine_plan_num_ranks(const struct nvllm_engine_options *options);
 // Whether mpirun starts the ranks.
 bool engine_plan_uses_mpi(const struct nvllm_engine_options *options);
 void engine_plan_fini(struct engine_plan *plan); // all-zero is fine
@@ -72,9 +74,10 @@ MUST_USE enum status engine_plan_open_weights(const struct engine_plan *plan, st
                                               struct err *err);
 // The format of most layers' weights: the checkpoint's, if they stay packed, else plan->format.
 struct weight_format engine_plan_weight_format(const struct engine_plan *plan);
-// Finds the memory that this process may take. On a device that is its share, or what is free if
-// that is less.
-MUST_USE enum status engine_plan_find_memory(struct engine_plan *plan, double utilization,
+// Finds the memory that this process may take, and what all parts but the KV cache take of it. Of
+// engine_plan_make.
+MUST_USE enum status engine_plan_find_memory(struct engine_plan *plan,
+                                             const struct nvllm_engine_options *options,
                                              struct err *err);
 // ERR_NOMEM: the plan needs more memory than there is. ERR_INVALID: nothing says how ranks share a
 // GPU's memory.

@@ -1,11 +1,18 @@
-/* How much memory there is for a plan, whether it fits, and what to change where it does not. */
+/* The memory of a plan: how much there is, how much each part takes, whether that fits, and what to
+ * change where it does not. */
+#include "base/log.h"
 #include "base/os/cpu.h"
 #include "base/text/c_locale.h"
+#include "comm/mpi_comm.h"
 #include "engine/plan/engine_plan.h"
+#include "engine/plan/rank_layout.h"
+#include "engine/step/rank_sampling.h"
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
-enum status engine_plan_find_memory(struct engine_plan *plan, double utilization, struct err *err) {
+// Finds the memory that this process may take. On a device that is its share, or what is free if
+// that is less.
+static enum status find_available(struct engine_plan *plan, double utilization, struct err *err) {
     plan->memory_available_bytes = cpu_memory_available_bytes() / plan->num_on_host;
     if (!plan->backend->queue) return OK;
     size_t left = 0, total = 0;
@@ -14,6 +21,80 @@ enum status engine_plan_find_memory(struct engine_plan *plan, double utilization
     plan->memory_available_bytes = left < share ? left : share;
     plan->memory_left_bytes = left;
     return status;
+}
+
+// Memory that a rank needs only because there are other ranks.
+static size_t bytes_for_ranks(const struct engine_plan *plan,
+                              const struct nvllm_engine_options *options) {
+    if (plan->backend->collective) {
+        struct collective_spec spec;
+        rank_layout_collective_spec(plan, &spec);
+        return plan->backend->collective->bytes(plan->backend, &spec);
+    }
+    uint32_t max_num_seqs = plan->runner.decoder.limits.max_num_seqs;
+    size_t bytes = rank_sampling_bytes(max_num_seqs, plan->config.vocab_size);
+    if (!engine_plan_uses_mpi(options)) return bytes + rank_layout_share_bytes(plan);
+    const struct shm_comm_shape shape = rank_layout_comm_shape(plan);
+    return bytes + mpi_comm_bytes(&shape);
+}
+
+// Where the options are at their defaults, states of recurrent layers take at most a quarter of the
+// memory that the weights leave: fewer sequences run at once, and fewer snapshots are kept. Several
+// ranks would have to agree on that; there the options stand, and too much is refused.
+static void fit_states(struct engine_plan *plan, const struct nvllm_engine_options *options) {
+    static const struct nvllm_engine_options usual = NVLLM_ENGINE_OPTIONS_INIT;
+    struct step_limits *limits = &plan->runner.decoder.limits;
+    size_t slot = decoder_state_bytes(&plan->layers, &plan->shape, plan->backend);
+    size_t available = plan->memory_available_bytes;
+    if (!slot || !available || engine_plan_num_ranks(options) > 1) return;
+    size_t weights = plan->weights_bytes;
+    size_t num_slots = available > weights ? (available - weights) / 4 / slot : 0;
+    uint32_t seqs = limits->max_num_seqs, snapshots = limits->num_snapshots;
+    if (seqs + (size_t)snapshots <= num_slots) return;
+    if (snapshots && options->num_state_snapshots == usual.num_state_snapshots) {
+        snapshots = num_slots / 5 ? (uint32_t)(num_slots / 5) : 1;
+        if (snapshots > limits->num_snapshots) snapshots = limits->num_snapshots;
+    }
+    if (options->max_num_seqs == usual.max_num_seqs) {
+        size_t most = num_slots > snapshots ? num_slots - snapshots : 1;
+        if (seqs > most) seqs = (uint32_t)most;
+    }
+    log_write(LOG_NOTICE,
+              "a sequence's state takes %.1f MiB: max_num_seqs is %u, num_state_snapshots %u",
+              (double)slot / (1 << 20), seqs, snapshots);
+    limits->max_num_seqs = plan->scheduler.max_num_seqs = seqs;
+    limits->num_snapshots = plan->scheduler.num_snapshots = snapshots;
+}
+
+enum status engine_plan_find_memory(struct engine_plan *plan,
+                                    const struct nvllm_engine_options *options, struct err *err) {
+    struct decoder_options *decoder = &plan->runner.decoder;
+    enum status status = find_available(plan, options->gpu_memory_utilization, err);
+    if (status) return status;
+    plan->weights_bytes = decoder_weights_bytes(&plan->config, &plan->layers, &plan->shape,
+                                                plan->backend, &decoder->formats);
+    fit_states(plan, options);
+    plan->runner.batch_bytes = batch_capacity_bytes(&decoder->limits, plan->config.vocab_size);
+    plan->runner.enforce_eager = options->enforce_eager != 0;
+    plan->runner.max_num_seqs = plan->scheduler.max_num_seqs;
+    if (plan->drafts.num_tokens) {
+        uint32_t rows = decoder->limits.max_num_seqs;
+        plan->runner.draft_rows = rows < DRAFT_ROWS_MAX ? rows : DRAFT_ROWS_MAX;
+    }
+    plan->workspace_bytes = model_runner_workspace_bytes(&plan->runner);
+    if (plan->world_size > 1) plan->workspace_bytes += bytes_for_ranks(plan, options);
+    plan->state_bytes = ((size_t)decoder->limits.max_num_seqs + decoder->limits.num_snapshots) *
+                        decoder_state_bytes(&plan->layers, &plan->shape, plan->backend);
+    return OK;
+}
+
+size_t engine_plan_scheduler_bytes(const struct engine_plan *plan) {
+    return plan->backend->queue || plan->rank > 0 ? 0 : scheduler_bytes(&plan->scheduler);
+}
+
+size_t engine_plan_total_bytes(const struct engine_plan *plan) {
+    return engine_plan_scheduler_bytes(plan) + plan->weights_bytes + plan->workspace_bytes +
+           plan->state_bytes + plan->kv_block_bytes * plan->scheduler.num_blocks;
 }
 
 // What makes the largest part of the memory smaller.
