@@ -37,7 +37,7 @@ static bool is_number_above(const char *text, long least) {
     return end && end != text && !*end && number > least;
 }
 
-// What the launcher says of this process's rank; NULL: there is none.
+// The rank that a launcher gave this process; NULL: no launcher has started it.
 static const char *rank_by_launcher(void) {
     for (size_t i = 0; i < ARRAY_LEN(launchers); i++) {
         const char *rank = getenv(launchers[i].rank);

@@ -350,8 +350,8 @@ static enum status check_engine_room(const struct serve *serve, struct err *err)
                    serve->host);
 }
 
-// Makes the engine. A load shows as a bar where there is a terminal to draw on, else as a line of
-// the log, and so does what the library has to say.
+// Makes the engine. On a terminal a bar shows the load, and the library writes its lines itself.
+// Elsewhere both go into the log.
 static enum status make_engine(struct serve *serve, struct err *err) {
     struct nvllm_engine_options options = serve->engine_options;
     const struct nvllm_load_progress progress = {.on_loaded = on_loaded, .user_data = serve};

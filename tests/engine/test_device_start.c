@@ -269,7 +269,11 @@ static void wait_for_tokenizer(uint64_t num_loaded, uint64_t num_parameters, voi
     struct waiting_progress *progress = user_data;
     bool waits = num_loaded == (progress->waits_at_end ? num_parameters : 0);
     progress->num_loaded = num_loaded;
-    while (waits && count_threads() > progress->num_threads) usleep(1000);
+    // Bounded, as a sanitizer may have started a thread of its own that does not end.
+    const uint32_t turns_max = waits ? 10000 : 0;
+    for (uint32_t i = 0; i < turns_max && count_threads() > progress->num_threads; i++) {
+        usleep(1000);
+    }
 }
 
 // The bundled model with half of its tokenizer.json.

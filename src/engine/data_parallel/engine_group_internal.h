@@ -29,7 +29,7 @@ struct engine_group {
     uint32_t num_engines;
     struct llm_engine *engines[NVLLM_ENGINES_MAX]; // [num_engines]
 
-    // What follows is of several engines only.
+    // From here on: used with several engines only.
     struct nvllm_engine_options options; // of each
     struct member members[NVLLM_ENGINES_MAX];
     struct event_turn turn;

@@ -3,8 +3,8 @@
  *
  * A text is the end of a prompt with what was generated behind it: tokens that are right, never
  * drafts. It enters when its output ends, in place of the oldest one. A search sees only texts with
- * the same salt, as in the prefix cache, so that users whose salts differ learn nothing from each
- * other, not even by the time that an answer takes.
+ * the same salt, as in the prefix cache. So users whose salts differ learn nothing from each other,
+ * not even by the time that an answer takes.
  *
  * Runs of DRAFT_POOL_RUN_LEN tokens are hashed, with the salt. Heads, links and lasts are as in
  * draft_index.h. When a text is overwritten, links may lead to places with another hash; all tokens

@@ -88,7 +88,7 @@ void drafter_learn(struct drafter *drafter, struct draft_record *record, uint32_
     }
     drafter->num_expected = trust_kept * drafter->num_expected + expected;
     drafter->num_right = trust_kept * drafter->num_right + num_right;
-    // What stands behind the first wrong one says nothing.
+    // Tokens behind the first wrong one tell nothing: they were guessed from it.
     for (uint32_t i = 0; i < num_tokens && i <= num_right; i++) {
         learn_token(drafter, record, match_len + i, i < num_right);
     }

@@ -14,7 +14,7 @@
  * of their probabilities. The m with the most tokens for its cost is taken, if that is more than n.
  *
  * An account bounds what wrong guesses cost, whatever the text is. A step with drafts takes its
- * c(n, m) - 1 from it, a step that waited for drafts and has none takes the cost of waiting, and a
+ * c(n, m) - 1 from it. A step that waited for drafts and has none takes the cost of waiting. A
  * right token gives 1 / n. Each step gives a small share of itself. Nothing is guessed while the
  * balance is below 0. So the loss is that share at most, and a few steps at the beginning, as long
  * as the table is not too low. */

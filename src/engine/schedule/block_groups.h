@@ -22,8 +22,8 @@ static inline uint32_t block_groups_first(const struct block_groups *groups, uin
     return window && position >= window ? (position + 1 - window) / block_size : 0;
 }
 
-// Most blocks that a sequence holds in `group` with `num_entries` entries in its table, if the
-// entries before `first` are not read and each step has at most `max_query` of its tokens.
+// Most blocks that a sequence holds in `group` when its table has `num_entries` entries. Those
+// before `first` are not read, and each step has at most `max_query` of its tokens.
 static inline uint32_t block_groups_need(const struct block_groups *groups, uint32_t group,
                                          uint32_t block_size, uint32_t num_entries, uint32_t first,
                                          uint32_t max_query) {

@@ -9,9 +9,9 @@
  * block is published once it is full and its KV is computed. A published block that is freed can
  * still be found until it is allocated again.
  *
- * What was computed is known by prefixes. A prefix is the tokens of a sequence's first k full
- * blocks. It has the tokens of the k-th, the prefix of k - 1 blocks as its parent, and for each
- * group the published block with the KV of its last tokens, or none. Its key is a chain hash: a
+ * The cache knows prefixes. A prefix is the tokens of a sequence's first k full blocks. It keeps
+ * the tokens of the k-th block alone, and has the prefix of k - 1 blocks as its parent. For each
+ * group it has the published block with the KV of these tokens, or none. Its key is a chain hash: a
  * hash of its last tokens and of its parent's hash.
  *
  * A hit is exact, not probable. The hash only finds a candidate. Then its tokens are compared, and

@@ -112,7 +112,7 @@ static void learn_extra(struct pacer *pacer, const struct step_work *work, doubl
     if (own->num_measured < extra_steps) own->num_measured++;
     if (left < -extra_least * fit) left = -extra_least * fit;
     own->extra += (left - own->extra) / own->num_measured;
-    // What all classes have in common comes to be the fit's to explain.
+    // So that the fit comes to explain what all classes have in common.
     for (uint32_t i = 0; i < PACER_CLASSES; i++) pacer->classes[i].extra *= extra_kept;
 }
 

@@ -155,7 +155,7 @@ void page_models(struct api *api, const struct request_info *info, struct http_c
     request_info_reply_json(api, info, conn, 200, out);
 }
 
-// What a request gets that says nothing, under llama-server's names.
+// The parameters of a request that sets none, under llama-server's names.
 static void write_default_sampling(const struct api *api, struct json_out *out) {
     struct nvllm_sampling_params params = NVLLM_SAMPLING_PARAMS_INIT;
     nvllm_engine_default_sampling(api->engine, &params);

@@ -141,7 +141,8 @@ static bool convert_reasoning(struct api_request *request) {
 
 // ---- all ----
 
-// What the answer is to contain beside its text. Reasoning comes as it is, never encrypted.
+// Refuses parts of the answer that are not built. Encrypted reasoning may be asked for, but
+// reasoning comes as it is.
 static bool refuse_include(struct api_request *request) {
     const json_t *include = body_get(request, "include");
     if (include && !json_is_array(include)) {

@@ -8,7 +8,7 @@
  *
  * A recipient may also stand before the channel. Commentary without one is content. A message to
  * any other recipient is reasoning: nothing here runs the model's own tools. The prompt may have
- * begun a message. What begins as no message is content.
+ * begun a message. Text that is in no message is content.
  *
  * A call ends with its arguments' last brace, because <|call|> ends the answer and has no text.
  * Arguments that are no JSON go on to the end of their message. */
