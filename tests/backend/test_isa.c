@@ -84,30 +84,34 @@ static void check_linears(const struct cpu_kernels *k, uint32_t f) {
 }
 
 static void check_attention(const struct cpu_kernels *k, uint32_t f) {
-    EXPECT(k->attention_bf16.span, f, {KERNEL(amx_attention), TILES_BF16},
+    EXPECT(k->attention_bf16.span, f, {KERNEL(amx_attention_bf16), TILES_BF16},
            {KERNEL(avx512_attention_bf16), AVX512}, {KERNEL(avx2_attention_bf16), CPU_AVX2},
            {KERNEL(neon_attention_bf16), CPU_NEON},
            {KERNEL(cpu_kernels_scalar.attention_bf16.span), 0});
-    EXPECT(k->attention_bf16.begin, f, {KERNEL(amx_attention_begin), TILES_BF16}, {NULL, 0});
-    EXPECT(k->attention_bf16.end, f, {KERNEL(amx_attention_end), TILES_BF16}, {NULL, 0});
-    bool has_tiles = (f & TILES_BF16) == TILES_BF16;
-    assert_int_equal(k->attention_bf16.queries, has_tiles ? QUERIES_BF16 : QUERIES_F32);
-    assert_int_equal(k->attention_bf16.panel_rows, has_tiles ? 384 : k->panel_rows);
     EXPECT(k->attention_f32.span, f, {KERNEL(avx512_attention_f32), AVX512},
            {KERNEL(avx2_attention_f32), CPU_AVX2}, {KERNEL(neon_attention_f32), CPU_NEON},
            {KERNEL(cpu_kernels_scalar.attention_f32.span), 0});
-    EXPECT(k->attention_int8.span, f, {KERNEL(avx512_attention_int8), AVX512},
-           {KERNEL(avx2_attention_int8), CPU_AVX2}, {KERNEL(neon_attention_int8), CPU_NEON},
+    EXPECT(k->attention_int8.span, f, {KERNEL(amx_attention_int8), TILES_BF16},
+           {KERNEL(avx512_attention_int8), AVX512}, {KERNEL(avx2_attention_int8), CPU_AVX2},
+           {KERNEL(neon_attention_int8), CPU_NEON},
            {KERNEL(cpu_kernels_scalar.attention_int8.span), 0});
-    EXPECT(k->attention_e4m3.span, f, {KERNEL(avx512_attention_e4m3), AVX512},
-           {KERNEL(avx2_attention_e4m3), CPU_AVX2}, {KERNEL(neon_attention_e4m3), CPU_NEON},
+    EXPECT(k->attention_e4m3.span, f, {KERNEL(amx_attention_e4m3), TILES_BF16},
+           {KERNEL(avx512_attention_e4m3), AVX512}, {KERNEL(avx2_attention_e4m3), CPU_AVX2},
+           {KERNEL(neon_attention_e4m3), CPU_NEON},
            {KERNEL(cpu_kernels_scalar.attention_e4m3.span), 0});
     EXPECT(k->store_key, f, {KERNEL(avx512_store_key), AVX512}, {KERNEL(scalar_store_key), 0});
     EXPECT(k->store_value, f, {KERNEL(avx512_store_value), AVX512},
            {KERNEL(scalar_store_value), 0});
     assert_int_equal(k->attention_f32.panel_rows, k->panel_rows);
-    assert_int_equal(k->attention_int8.panel_rows, k->panel_rows);
-    assert_int_equal(k->attention_e4m3.panel_rows, k->panel_rows);
+    const struct attention_kernels *by_tiles[] = {&k->attention_bf16, &k->attention_int8,
+                                                  &k->attention_e4m3};
+    bool has_tiles = (f & TILES_BF16) == TILES_BF16;
+    for (size_t i = 0; i < ARRAY_LEN(by_tiles); i++) {
+        EXPECT(by_tiles[i]->begin, f, {KERNEL(amx_attention_begin), TILES_BF16}, {NULL, 0});
+        EXPECT(by_tiles[i]->end, f, {KERNEL(amx_attention_end), TILES_BF16}, {NULL, 0});
+        assert_int_equal(by_tiles[i]->queries, has_tiles ? QUERIES_BF16 : QUERIES_F32);
+        assert_int_equal(by_tiles[i]->panel_rows, has_tiles ? 384 : k->panel_rows);
+    }
 }
 
 static void check_rows(const struct cpu_kernels *k, uint32_t f) {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "backend/attention_util.h"
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/ops.h"
 
 // Bounds for a float32 cache; for a bf16, int8 or e4m3 cache, whose keys double precision may round
 // the other way; and for kernels that also round queries and exponentials to bf16.
@@ -20,14 +20,15 @@
 static double bound_of(const struct attend_inputs *in, const char *isa) {
     struct cpu_isa table[CPU_ISA_COUNT];
     cpu_isa_table(table);
-    if (in->dtype == DTYPE_F32) return ATTENTION_NMSE;
-    if (in->dtype == DTYPE_I8) return ATTENTION_NMSE_INT8;
-    if (in->dtype == DTYPE_F8_E4M3) return ATTENTION_NMSE_E4M3;
     for (int i = 0; i < CPU_ISA_COUNT; i++) {
         if (strcmp(table[i].name, isa) || !table[i].is_here) continue;
-        if (table[i].kernels.attention_bf16.queries != QUERIES_F32) return ATTENTION_NMSE_ALL_BF16;
+        const struct attention_kernels *kernels =
+            attention_kernels_of(&table[i].kernels, in->dtype);
+        if (kernels->queries != QUERIES_F32) return ATTENTION_NMSE_ALL_BF16;
     }
-    return ATTENTION_NMSE_BF16;
+    if (in->dtype == DTYPE_F32) return ATTENTION_NMSE;
+    if (in->dtype == DTYPE_I8) return ATTENTION_NMSE_INT8;
+    return in->dtype == DTYPE_F8_E4M3 ? ATTENTION_NMSE_E4M3 : ATTENTION_NMSE_BF16;
 }
 
 static const struct attend_shape shapes[] = {
@@ -148,6 +149,10 @@ static void test_same_bits_int8(void **state) {
     check_same_bits(*state, DTYPE_I8);
 }
 
+static void test_same_bits_e4m3(void **state) {
+    check_same_bits(*state, DTYPE_F8_E4M3);
+}
+
 // Tokens of NaN or inf do not change the tokens before them, and those that see them are NaN.
 static void check_nonfinite_tokens(const char *isa, enum dtype dtype) {
     const struct attend_shape shape = {4, 2, 64, 16, false, 1, .len = {40}};
@@ -254,7 +259,9 @@ static void test_nonfinite_tokens(void **state) {
     check_nonfinite_before_window(*state, DTYPE_BF16, 0);
     check_nonfinite_before_window(*state, DTYPE_BF16, 3);
     check_nonfinite_before_window(*state, DTYPE_I8, 0);
+    check_nonfinite_before_window(*state, DTYPE_I8, 3);
     check_nonfinite_head(*state, DTYPE_BF16);
+    check_nonfinite_head(*state, DTYPE_I8);
 }
 
 // Queries and keys times `factor`. The running maximum keeps exp in range and rises often.
@@ -325,6 +332,8 @@ int main(void) {
         {"same bits for any schedule and block size, bf16 cache", test_same_bits_bf16,
          ISA_ATTENTION},
         {"same bits for any schedule and block size, int8 cache", test_same_bits_int8,
+         ISA_ATTENTION},
+        {"same bits for any schedule and block size, e4m3 cache", test_same_bits_e4m3,
          ISA_ATTENTION},
         {"non-finite tokens leave earlier ones alone", test_nonfinite_tokens, ISA_ATTENTION},
         {"large scores", test_large_scores, ISA_ATTENTION},

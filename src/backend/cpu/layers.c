@@ -267,8 +267,8 @@ void cpu_layers(struct backend *backend, struct fused_model *model,
                 const struct layers_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     const struct fused_model_spec *spec = &model->spec;
-    bool has_narrow_cache = args->cache->spec.dtype == DTYPE_BF16 &&
-                            cpu->kernels.attention_bf16.queries == QUERIES_BF16;
+    enum dtype dtype = args->cache->spec.dtype;
+    bool has_narrow_queries = attention_kernels_of(&cpu->kernels, dtype)->queries == QUERIES_BF16;
     kv_cache_touch(cpu, args->cache, args->step, 0);
     for (uint32_t i = 0; i < spec->num_layers; i++) {
         const struct fused_layer *layer = &model->layers[i];
@@ -292,7 +292,7 @@ void cpu_layers(struct backend *backend, struct fused_model *model,
                             .x = model->x,
                             .next_qkv = i + 1 < spec->num_layers ? layer[1].qkv : NULL};
         pass.kv = kv_cache_layer(&pass.attention);
-        if (has_narrow_cache && args->step->num_tokens >= MANY_ROWS) {
+        if (has_narrow_queries && args->step->num_tokens >= MANY_ROWS) {
             pass.narrow.queries = args->qkv;
         }
         if (model->x == X_BF16) pass.narrow.out = args->attended;

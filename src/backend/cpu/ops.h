@@ -204,6 +204,9 @@ struct attention_narrow {
         *queries; // [num_kv_heads][num_tokens][group][head_dim], scaled; NULL: in args->qkv
     unsigned char *out; // x of the next linear, packed; NULL: args->out
 };
+// The kernels for a KV cache.
+const struct attention_kernels *attention_kernels_of(const struct cpu_kernels *kernels,
+                                                     enum dtype dtype);
 void attention_run(struct cpu_backend *cpu, const struct attention_args *args,
                    const struct attention_narrow *narrow);
 

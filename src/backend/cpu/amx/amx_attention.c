@@ -8,13 +8,16 @@
  *
  * A tile product of 16 positions of V would take as long as one of 32, and a chunk has 16. So the
  * part's V is copied once, as tiles, and all rows use the copy. K and V are loaded with the hint
- * that they are not used again soon: then queries, scores and acc of 32 rows stay in the L1. */
+ * that they are not used again soon: then queries, scores and acc of 32 rows stay in the L1.
+ *
+ * K and V in int8 or e4m3 are copied as bf16, without their scales: that is exact. The scales of
+ * keys multiply the scores, those of values the exponentials before these are rounded. All numbers
+ * of such a cache are finite, only scales may be NaN. */
 #include <stdbool.h>
 #include <string.h>
 
 #include "backend/cpu/amx/amx_attention.h"
-#include "backend/cpu/avx512/avx512_vector.h"
-
+#include "backend/cpu/attention/attention_part.h"
 #include "backend/cpu/attention/attention_softcap.h"
 
 enum {
@@ -57,6 +60,7 @@ void amx_attention_end(unsigned before) {
 struct fetch {
     const struct attention_tile *tile; // the whole part
     uint32_t next, end; // lines of all chunks of K and V, one after the other
+    uint32_t lines; // of a chunk
     uint32_t step; // lines that are fetched at once
 };
 
@@ -64,12 +68,11 @@ static ALWAYS_INLINE void fetch_lines(struct fetch *fetch) {
     const struct attention_tile *tile = fetch->tile;
     uint32_t end = fetch->next + fetch->step;
     if (end > fetch->end) end = fetch->end;
-    uint32_t lines = tile->head_dim / 2; // of a chunk
     for (uint32_t line = fetch->next; line < end; line++) {
-        uint32_t c = line / lines;
+        uint32_t c = line / fetch->lines;
         const char *chunk =
             c < ATTENTION_PART_CHUNKS ? tile->next_k[c] : tile->next_v[c - ATTENTION_PART_CHUNKS];
-        _mm_prefetch(chunk + (size_t)(line - c * lines) * 64, _MM_HINT_T1);
+        _mm_prefetch(chunk + (size_t)(line - c * fetch->lines) * 64, _MM_HINT_T1);
     }
     fetch->next = end;
 }
@@ -217,6 +220,28 @@ static void value_group(const struct attention_tile *tile, uint32_t chunks, bool
     }
 }
 
+// A line of numbers and its neighbour, of 16 lanes, as pairs of bf16.
+static ALWAYS_INLINE __m512i load_pairs(const char *at, size_t to_second, enum vector_part kind) {
+    if (kind == PART_BF16_FIRST) return _mm512_loadu_si512(at);
+    __m512i first = _mm512_castps_si512(vector_part_of(at, kind));
+    __m512i second = _mm512_castps_si512(vector_part_of(at + to_second, kind));
+    return _mm512_or_si512(_mm512_srli_epi32(first, 16), second);
+}
+
+// Copies the chunks of K from the one of position `begin` on, up to position `end`, to tile->keys
+// as a cache of bf16 has them.
+static ALWAYS_INLINE void copy_keys(const struct attention_tile *tile, uint32_t begin, uint32_t end,
+                                    enum vector_part kind) {
+    size_t head_dim = tile->head_dim, step = pair_bytes(LANES, kind);
+    for (uint32_t c = begin / LANES; c * LANES < end; c++) {
+        const char *from = tile->k[c];
+        uint16_t *to = (uint16_t *)tile->keys + c * LANES * head_dim;
+        for (size_t d = 0; d < head_dim; d += 2, from += step, to += 2 * LANES) {
+            _mm512_storeu_si512(to, load_pairs(from, second_bytes(LANES, kind), kind));
+        }
+    }
+}
+
 // How copy_values lays out V.
 struct layout {
     size_t chunk, pair; // numbers from an even chunk to the next one, and to the one after it
@@ -251,18 +276,20 @@ static bool is_in(struct range range, uint32_t position) {
 
 // Copies a chunk of V, of which position 0 is `first`: the positions in `seen`, and zeros. Returns
 // whether all numbers are finite.
-static bool copy_chunk(const uint16_t *from, uint32_t first, struct range seen, size_t head_dim,
-                       const struct layout *layout, uint16_t *to) {
+static ALWAYS_INLINE bool copy_chunk(const char *from, uint32_t first, struct range seen,
+                                     size_t head_dim, const struct layout *layout, uint16_t *to,
+                                     enum vector_part kind) {
     __mmask32 bad = 0;
-    for (uint32_t line = 0; line < LANES; line += 2, to += layout->line) {
+    size_t to_second = second_bytes(head_dim, kind), step = line_bytes(LANES, kind);
+    for (uint32_t line = 0; line < LANES; line += 2, to += layout->line, from += to_second) {
         uint32_t low = is_in(seen, first + line) ? 0xffff : 0;
         uint32_t high = is_in(seen, first + line + 1) ? 0xffff0000 : 0;
         __m512i mask = _mm512_set1_epi32((int32_t)(low | high));
         uint16_t *out = to;
-        for (size_t d = 0; d < head_dim; d += LANES, from += 2 * LANES, out += layout->block) {
-            __m512i value = _mm512_and_si512(_mm512_loadu_si512(from), mask);
+        for (size_t d = 0; d < head_dim; d += LANES, from += step, out += layout->block) {
+            __m512i value = _mm512_and_si512(load_pairs(from, to_second, kind), mask);
             _mm512_storeu_si512(out, value);
-            bad |= find_bad(value);
+            if (!has_scales(kind)) bad |= find_bad(value);
         }
     }
     return bad == 0;
@@ -270,14 +297,15 @@ static bool copy_chunk(const uint16_t *from, uint32_t first, struct range seen, 
 
 // Copies V of the positions in `seen` to tile->values, and zeros from the beginning of a span up to
 // a multiple of 32. Returns a bit for each chunk that has a number that is not finite.
-static uint32_t copy_values(const struct attention_tile *tile, struct range seen,
-                            struct layout layout) {
+static ALWAYS_INLINE uint32_t copy_values(const struct attention_tile *tile, struct range seen,
+                                          struct layout layout, enum vector_part kind) {
     uint32_t bad = 0, chunks = (seen.end + 2 * LANES - 1) / (2 * LANES) * 2;
     for (uint32_t c = seen.begin / AMX_SPAN * CHUNKS; c < chunks; c++) {
         uint16_t *to = (uint16_t *)tile->values + c / 2 * layout.pair + c % 2 * layout.chunk;
         // A chunk that is not seen need not be there.
-        const uint16_t *from = tile->v[c * LANES < seen.end ? c : c - 1];
-        bad |= (uint32_t)!copy_chunk(from, c * LANES, seen, tile->head_dim, &layout, to) << c;
+        const char *from = tile->v[c * LANES < seen.end ? c : c - 1];
+        bool finite = copy_chunk(from, c * LANES, seen, tile->head_dim, &layout, to, kind);
+        bad |= (uint32_t)!finite << c;
     }
     return bad;
 }
@@ -288,8 +316,9 @@ static uint32_t partly_seen(const struct attention_tile *tile) {
     return ~0u << tile->visible[0] / LANES | ((1u << hidden) - 1);
 }
 
-// value_group for when positions after a row's own hold NaN or inf: multiplied by 0 they would give
-// NaN. Works row by row, over a copy in which those positions are 0. Overwrites tile->values.
+// value_group for when positions after a row's own hold NaN or inf, as they can in bf16: multiplied
+// by 0 these would give NaN. Works row by row, over a copy in which those positions are 0.
+// Overwrites tile->values.
 static void value_group_masked(const struct attention_tile *tile) {
     struct layout layout = cache_layout(tile->head_dim);
     struct attention_tile one = *tile;
@@ -298,8 +327,8 @@ static void value_group_masked(const struct attention_tile *tile) {
     for (uint32_t row = 0; row < tile->rows; row++) {
         struct range seen = {tile->hidden[row], tile->visible[row]};
         if (seen.begin < seen.end) {
-            copy_values(tile, seen, layout);
-            amx_value_few(&one, (seen.end + LANES - 1) / LANES);
+            copy_values(tile, seen, layout, PART_BF16_FIRST);
+            amx_value_few(&one, (seen.end + LANES - 1) / LANES, PART_BF16_FIRST);
         }
         one.acc += tile->head_dim;
         one.scores += AMX_SPAN;
@@ -319,6 +348,7 @@ struct group {
     struct attention_tile tile;
     uint32_t hidden[GROUP], visible[GROUP];
     uint32_t chunks; // up to the last one that any of its rows sees; 0: none sees the span
+    struct amx_scales scales; // of bytes
 };
 
 static void find_group(const struct attention_tile *part, uint32_t row, struct group *group) {
@@ -343,8 +373,27 @@ static uint32_t in_span(uint32_t begin, uint32_t position) {
     return before < AMX_SPAN ? before : AMX_SPAN;
 }
 
-static void find_span(const struct attention_tile *part, uint32_t row, uint32_t chunk,
-                      struct group *group) {
+// Copies the scales of the span whose first chunk is `chunk`, and fetches those of the next one:
+// nothing else reads their lines.
+static void find_scales(const struct attention_tile *part, uint32_t chunk, struct group *group) {
+    for (uint32_t c = 0; c < CHUNKS; c++) {
+        const void *k = part->k[chunk + c], *v = part->v[chunk + c];
+        vector_store(group->scales.keys + c * LANES,
+                     vector_load(attention_scales(k, part->head_dim)));
+        vector_store(group->scales.values + c * LANES,
+                     vector_load(attention_scales(v, part->head_dim)));
+        uint32_t next = chunk + CHUNKS + c;
+        bool is_inside = next < ATTENTION_PART_CHUNKS;
+        next %= ATTENTION_PART_CHUNKS;
+        k = is_inside ? part->k[next] : part->next_k[next];
+        v = is_inside ? part->v[next] : part->next_v[next];
+        _mm_prefetch((const char *)attention_scales(k, part->head_dim), _MM_HINT_T0);
+        _mm_prefetch((const char *)attention_scales(v, part->head_dim), _MM_HINT_T0);
+    }
+}
+
+static ALWAYS_INLINE void find_span(const struct attention_tile *part, uint32_t row, uint32_t chunk,
+                                    struct group *group, enum vector_part kind) {
     for (uint32_t i = 0; i < group->tile.rows; i++) {
         group->hidden[i] = in_span(chunk * LANES, part->hidden[row + i]);
         group->visible[i] = in_span(chunk * LANES, part->visible[row + i]);
@@ -356,6 +405,9 @@ static void find_span(const struct attention_tile *part, uint32_t row, uint32_t 
         uint32_t next = chunk + CHUNKS_AHEAD + c;
         bool is_inside = next < ATTENTION_PART_CHUNKS;
         group->tile.k[c] = part->k[chunk + c];
+        if (has_scales(kind) && group->tile.rows > AMX_FEW_ROWS) { // tiles read the copy
+            group->tile.k[c] = (uint16_t *)part->keys + (chunk + c) * LANES * part->head_dim;
+        }
         group->tile.v[c] = part->v[chunk + c];
         next %= ATTENTION_PART_CHUNKS;
         group->tile.next_k[c] = is_inside ? part->k[next] : part->next_k[next];
@@ -367,35 +419,63 @@ static void clear_acc(const struct attention_tile *tile) {
     memset(tile->acc, 0, (size_t)tile->rows * tile->head_dim * sizeof *tile->acc);
 }
 
-static void softmax(const struct attention_tile *tile, uint32_t chunks) {
-    for (uint32_t row = 0; row < tile->rows && tile->softcap != 0; row++) {
-        softcap_scores(tile->scores + (size_t)row * AMX_SPAN, chunks * LANES, tile->softcap);
-    }
-    amx_softmax(tile, chunks + chunks % 2);
+// The queries of few rows as floats. K's copy is not needed any more: few rows come last.
+static void widen_queries(const struct attention_tile *part, struct attention_tile *tile) {
+    amx_widen(tile->q, (size_t)tile->rows * tile->head_dim, part->keys);
+    tile->q = part->keys;
 }
 
-static void attend_few(const struct attention_tile *tile, uint32_t chunks) {
-    amx_score_few(tile, chunks);
-    softmax(tile, chunks);
+// Multiplies scores by the scales of their keys, which become 1.
+static void scale_scores(const struct attention_tile *tile, uint32_t count, float *scales) {
+    for (uint32_t i = 0; i < count; i += LANES) {
+        const vector scale = vector_load(scales + i);
+        float *scores = tile->scores + i;
+        for (uint32_t row = 0; row < tile->rows; row++, scores += AMX_SPAN) {
+            vector_store(scores, vector_mul(vector_load(scores), scale));
+        }
+        vector_store(scales + i, vector_set(1.0f));
+    }
+}
+
+static void softmax(struct group *group, enum vector_part kind) {
+    const struct attention_tile *tile = &group->tile;
+    if (tile->softcap != 0) {
+        uint32_t count = group->chunks * LANES;
+        if (has_scales(kind)) scale_scores(tile, count, group->scales.keys);
+        for (uint32_t row = 0; row < tile->rows; row++) {
+            softcap_scores(tile->scores + (size_t)row * AMX_SPAN, count, tile->softcap);
+        }
+    }
+    amx_softmax(tile, group->chunks + group->chunks % 2, has_scales(kind) ? &group->scales : NULL);
+}
+
+static void attend_few(struct group *group, enum vector_part kind) {
+    const struct attention_tile *tile = &group->tile;
+    uint32_t chunks = group->chunks;
+    amx_score_few(tile, chunks, kind);
+    softmax(group, kind);
     bool finite = true;
-    uint32_t partly = partly_seen(tile);
+    uint32_t partly = has_scales(kind) ? 0 : partly_seen(tile);
     for (uint32_t c = 0; c < chunks; c++) {
         if (partly >> c & 1) {
             finite = finite && is_finite(tile->v[c], (size_t)LANES * tile->head_dim);
         }
     }
     if (finite) {
-        amx_value_few(tile, chunks);
+        amx_value_few(tile, chunks, kind);
     } else {
         value_group_masked(tile);
     }
 }
 
-void amx_attention(const struct attention_tile *part) {
-    const struct range seen = {part->hidden[0], part->visible[part->rows - 1]};
-    uint32_t bad = 0;
-    if (part->rows > AMX_FEW_ROWS) bad = copy_values(part, seen, tile_layout(part->head_dim));
-    struct fetch fetch = {.tile = part, .end = ATTENTION_PART_CHUNKS * part->head_dim};
+// Plans to fetch the next part while the rows walk this one, of which they see the positions
+// `seen`.
+static ALWAYS_INLINE struct fetch plan_fetch(const struct attention_tile *part, struct range seen,
+                                             enum vector_part kind) {
+    size_t bytes = pair_bytes(LANES, kind) * part->head_dim / 2; // of a chunk
+    if (has_scales(kind)) bytes += LANES * sizeof(float);
+    struct fetch fetch = {.tile = part, .lines = (uint32_t)(bytes / 64)};
+    fetch.end = 2 * ATTENTION_PART_CHUNKS * fetch.lines;
     // Past the last position, all chunks are the last one.
     if (part->next_k[0] == part->next_k[ATTENTION_PART_CHUNKS - 1]) fetch.end = 0;
     // All groups together have at most this many steps.
@@ -403,31 +483,55 @@ void amx_attention(const struct attention_tile *part) {
                      ((seen.end - seen.begin / AMX_SPAN * AMX_SPAN + 2 * LANES - 1) / (2 * LANES)) *
                      ((part->head_dim + AMX_DEPTH - 1) / AMX_DEPTH);
     fetch.step = (fetch.end + steps - 1) / steps;
+    return fetch;
+}
+
+static ALWAYS_INLINE void attend_part(const struct attention_tile *part, enum vector_part kind) {
+    const struct range seen = {part->hidden[0], part->visible[part->rows - 1]};
+    bool has_tiles = part->rows > AMX_FEW_ROWS;
+    uint32_t bad = 0;
+    if (has_tiles && has_scales(kind)) copy_keys(part, seen.begin, seen.end, kind);
+    if (has_tiles) bad = copy_values(part, seen, tile_layout(part->head_dim), kind);
+    struct fetch fetch = plan_fetch(part, seen, kind);
     for (uint32_t row = 0; row < part->rows; row += GROUP) {
         struct group group;
         const struct attention_tile *tile = &group.tile;
         find_group(part, row, &group);
+        if (tile->rows <= AMX_FEW_ROWS) widen_queries(part, &group.tile);
         uint32_t first = part->hidden[row] / AMX_SPAN * CHUNKS; // chunk of the group's first span
         for (uint32_t chunk = first; chunk < ATTENTION_PART_CHUNKS; chunk += CHUNKS) {
-            find_span(part, row, chunk, &group);
+            find_span(part, row, chunk, &group, kind);
             if (group.chunks == 0) break;
+            if (has_scales(kind)) find_scales(part, chunk, &group);
             if (tile->rows <= AMX_FEW_ROWS) {
                 if (chunk == first) clear_acc(tile);
-                attend_few(tile, group.chunks);
+                attend_few(&group, kind);
                 continue;
             }
             score_group(tile, group.chunks, &fetch);
-            softmax(tile, group.chunks);
+            softmax(&group, kind);
             uint32_t bad_here = bad >> chunk & ((1u << CHUNKS) - 1); // chunks of the span
             if (bad_here & partly_seen(tile)) {
                 if (chunk == first) clear_acc(tile);
                 value_group_masked(tile);
                 struct range of_span = {in_span(chunk * LANES, seen.begin),
                                         in_span(chunk * LANES, seen.end)};
-                copy_values(tile, of_span, tile_layout(tile->head_dim));
+                copy_values(tile, of_span, tile_layout(tile->head_dim), PART_BF16_FIRST);
             } else {
                 value_group(tile, group.chunks, chunk == first);
             }
         }
     }
+}
+
+void amx_attention_bf16(const struct attention_tile *part) {
+    attend_part(part, PART_BF16_FIRST);
+}
+
+void amx_attention_int8(const struct attention_tile *part) {
+    attend_part(part, PART_INT8);
+}
+
+void amx_attention_e4m3(const struct attention_tile *part) {
+    attend_part(part, PART_E4M3);
 }

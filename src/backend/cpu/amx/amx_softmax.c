@@ -41,27 +41,34 @@ static ALWAYS_INLINE __m512 largest_of(const __m512 rows[LANES]) {
                          _mm512_shuffle_ps(half[0], half[1], 0xdd));
 }
 
-// How many positions before `count` are not before `position`.
-static ALWAYS_INLINE uint32_t count_from(uint32_t position, uint32_t count) {
-    return count > position ? count - position : 0;
+// The scores from position `at` of the span on, times the scales of their keys.
+static ALWAYS_INLINE __m512 load_scores(const float *scores, const struct amx_scales *scales,
+                                        uint32_t at) {
+    __m512 value = _mm512_loadu_ps(scores + at);
+    return scales ? _mm512_mul_ps(value, _mm512_loadu_ps(scales->keys + at)) : value;
+}
+
+// Which of 16 positions from `at` on are hidden .. visible - 1.
+static ALWAYS_INLINE __mmask16 seen_from(uint32_t at, uint32_t hidden, uint32_t visible) {
+    return (__mmask16)(avx512_first_lanes(visible > at ? visible - at : 0) &
+                       ~avx512_first_lanes(hidden > at ? hidden - at : 0));
 }
 
 // The largest scores that a row sees, in any lanes.
-static ALWAYS_INLINE __m512 row_top(const float *scores, uint32_t chunks, uint32_t hidden,
-                                    uint32_t visible) {
+static ALWAYS_INLINE __m512 row_top(const float *scores, const struct amx_scales *scales,
+                                    uint32_t chunks, uint32_t hidden, uint32_t visible) {
     __m512 top = _mm512_set1_ps(-__builtin_inff());
-    for (uint32_t c = 0; c < chunks; c++, scores += LANES) {
-        __mmask16 mask = avx512_first_lanes(count_from(c * LANES, visible));
-        mask &= (__mmask16)~avx512_first_lanes(count_from(c * LANES, hidden));
-        top = _mm512_mask_max_ps(top, mask, top, _mm512_loadu_ps(scores));
+    for (uint32_t at = 0; at < chunks * LANES; at += LANES) {
+        __mmask16 mask = seen_from(at, hidden, visible);
+        top = _mm512_mask_max_ps(top, mask, top, load_scores(scores, scales, at));
     }
     return top;
 }
 
-static ALWAYS_INLINE __m512 full_row_top(const float *scores) {
-    __m512 top = _mm512_loadu_ps(scores);
-    UNROLL for (uint32_t c = 1; c < AMX_SPAN / LANES; c++) {
-        top = _mm512_max_ps(top, _mm512_loadu_ps(scores + (size_t)c * LANES));
+static ALWAYS_INLINE __m512 full_row_top(const float *scores, const struct amx_scales *scales) {
+    __m512 top = load_scores(scores, scales, 0);
+    UNROLL for (uint32_t at = LANES; at < AMX_SPAN; at += LANES) {
+        top = _mm512_max_ps(top, load_scores(scores, scales, at));
     }
     return top;
 }
@@ -91,46 +98,50 @@ static ALWAYS_INLINE void raise_maxima(const struct attention_tile *tile, uint32
     }
 }
 
-// The exponentials of a pair of chunks of one row.
-static ALWAYS_INLINE __m512i pair_of(const float *scores, __m512 bias) {
+// Replaces a row's scores at 32 positions from `at` on by the exponentials of those in the masks,
+// and zeros. Returns `sum` with them added.
+static ALWAYS_INLINE __m512 finish_pair(float *scores, const struct amx_scales *scales, uint32_t at,
+                                        __mmask16 first_mask, __mmask16 second_mask, __m512 bias,
+                                        __m512 sum) {
     const __m512 log2_e = _mm512_set1_ps(LOG2_E);
-    __m512 first = _mm512_fmsub_ps(_mm512_loadu_ps(scores), log2_e, bias);
-    __m512 second = _mm512_fmsub_ps(_mm512_loadu_ps(scores + LANES), log2_e, bias);
-    return (__m512i)_mm512_cvtne2ps_pbh(exp2_short(second), exp2_short(first));
-}
-
-// The sum adds exponentials as rounded, so that the weights of the values add up to 1.
-static ALWAYS_INLINE __m512 add_pair(__m512 sum, __m512i pair) {
-    const __m512i ones = _mm512_set1_epi16(0x3f80);
-    return _mm512_dpbf16_ps(sum, (__m512bh)pair, (__m512bh)ones);
-}
-
-// The first `count` of 32 lanes.
-static ALWAYS_INLINE __mmask32 first_of_pair(uint32_t count) {
-    return count < 32 ? (1u << count) - 1 : ~0u;
+    __m512 first = _mm512_fmsub_ps(load_scores(scores, scales, at), log2_e, bias);
+    __m512 second = _mm512_fmsub_ps(load_scores(scores, scales, at + LANES), log2_e, bias);
+    first = _mm512_maskz_mov_ps(first_mask, exp2_short(first));
+    second = _mm512_maskz_mov_ps(second_mask, exp2_short(second));
+    if (scales) {
+        sum = _mm512_add_ps(sum, _mm512_add_ps(first, second));
+        const float *values = scales->values + at;
+        // Scales out of the masks may be NaN.
+        first = _mm512_maskz_mul_ps(first_mask, first, _mm512_loadu_ps(values));
+        second = _mm512_maskz_mul_ps(second_mask, second, _mm512_loadu_ps(values + LANES));
+    }
+    __m512i rounded = (__m512i)_mm512_cvtne2ps_pbh(second, first);
+    if (!scales) {
+        // The sum adds exponentials as rounded, so that the weights of the values add up to 1.
+        const __m512i ones = _mm512_set1_epi16(0x3f80);
+        sum = _mm512_dpbf16_ps(sum, (__m512bh)rounded, (__m512bh)ones);
+    }
+    _mm512_storeu_si512(scores + at / 2, rounded); // over scores that have been read
+    return sum;
 }
 
 static ALWAYS_INLINE void finish_row(const struct attention_tile *tile, uint32_t row,
-                                     uint32_t chunks, bool is_full) {
+                                     uint32_t chunks, const struct amx_scales *scales,
+                                     bool is_full) {
     float *scores = tile->scores + (size_t)row * AMX_SPAN;
     float *sums = tile->sum + (size_t)row * ATTENTION_SUMS;
     const __m512 bias = _mm512_mul_ps(_mm512_set1_ps(tile->max[row]), _mm512_set1_ps(LOG2_E));
     __m512 sum = _mm512_loadu_ps(sums);
     if (is_full) {
-        UNROLL for (uint32_t c = 0; c < AMX_SPAN / LANES; c += 2) {
-            __m512i pair = pair_of(scores + (size_t)c * LANES, bias);
-            // Overwrites scores that have been read.
-            _mm512_storeu_si512(scores + (size_t)c / 2 * LANES, pair);
-            sum = add_pair(sum, pair);
+        UNROLL for (uint32_t at = 0; at < AMX_SPAN; at += 2 * LANES) {
+            sum = finish_pair(scores, scales, at, 0xffff, 0xffff, bias, sum);
         }
     } else {
-        for (uint32_t c = 0; c < chunks; c += 2) {
-            __mmask32 mask = first_of_pair(count_from(c * LANES, tile->visible[row])) &
-                             ~first_of_pair(count_from(c * LANES, tile->hidden[row]));
-            __m512i pair = pair_of(scores + (size_t)c * LANES, bias);
-            pair = _mm512_maskz_mov_epi16(mask, pair);
-            _mm512_storeu_si512(scores + (size_t)c / 2 * LANES, pair);
-            sum = add_pair(sum, pair);
+        uint32_t hidden = tile->hidden[row], visible = tile->visible[row];
+        for (uint32_t at = 0; at < chunks * LANES; at += 2 * LANES) {
+            __mmask16 first = seen_from(at, hidden, visible);
+            __mmask16 second = seen_from(at + LANES, hidden, visible);
+            sum = finish_pair(scores, scales, at, first, second, bias, sum);
         }
     }
     _mm512_storeu_ps(sums, sum);
@@ -138,33 +149,48 @@ static ALWAYS_INLINE void finish_row(const struct attention_tile *tile, uint32_t
 
 // The largest scores of 16 rows from `row` on. Lanes of rows that are not there are -inf.
 static ALWAYS_INLINE __m512 find_tops(const struct attention_tile *tile, uint32_t row,
-                                      uint32_t rows, uint32_t chunks, bool is_full) {
+                                      uint32_t rows, uint32_t chunks,
+                                      const struct amx_scales *scales, bool is_full) {
     const float *scores = tile->scores + (size_t)row * AMX_SPAN;
     __m512 tops[LANES];
     if (is_full && rows == LANES) {
-        UNROLL for (uint32_t i = 0; i < LANES; i++) tops[i] = full_row_top(scores + i * AMX_SPAN);
+        UNROLL for (uint32_t i = 0; i < LANES; i++) {
+            tops[i] = full_row_top(scores + i * AMX_SPAN, scales);
+        }
         return largest_of(tops);
     }
     for (uint32_t i = 0; i < LANES; i++) tops[i] = _mm512_set1_ps(-__builtin_inff());
     for (uint32_t i = 0; i < rows; i++, scores += AMX_SPAN) {
-        tops[i] = is_full ? full_row_top(scores)
-                          : row_top(scores, chunks, tile->hidden[row + i], tile->visible[row + i]);
+        tops[i] = is_full ? full_row_top(scores, scales)
+                          : row_top(scores, scales, chunks, tile->hidden[row + i],
+                                    tile->visible[row + i]);
     }
     return largest_of(tops);
 }
 
-void amx_softmax(const struct attention_tile *tile, uint32_t chunks) {
+// 16 rows or less from `row` on.
+static ALWAYS_INLINE void softmax_rows(const struct attention_tile *tile, uint32_t row,
+                                       uint32_t chunks, const struct amx_scales *scales) {
+    uint32_t left = tile->rows - row, rows = left < LANES ? left : LANES;
+    // Then every row sees the whole span.
+    bool is_full = tile->visible[row] == AMX_SPAN && tile->hidden[row + rows - 1] == 0;
+    raise_maxima(tile, row, rows, find_tops(tile, row, rows, chunks, scales, is_full));
+    for (uint32_t i = row; i < row + rows; i++) {
+        if (is_full) {
+            finish_row(tile, i, chunks, scales, true);
+        } else {
+            finish_row(tile, i, chunks, scales, false);
+        }
+    }
+}
+
+void amx_softmax(const struct attention_tile *tile, uint32_t chunks,
+                 const struct amx_scales *scales) {
     for (uint32_t row = 0; row < tile->rows; row += LANES) {
-        uint32_t left = tile->rows - row, rows = left < LANES ? left : LANES;
-        // Then every row sees the whole span.
-        bool is_full = tile->visible[row] == AMX_SPAN && tile->hidden[row + rows - 1] == 0;
-        raise_maxima(tile, row, rows, find_tops(tile, row, rows, chunks, is_full));
-        for (uint32_t i = 0; i < rows; i++) {
-            if (is_full) {
-                finish_row(tile, row + i, chunks, true);
-            } else {
-                finish_row(tile, row + i, chunks, false);
-            }
+        if (scales) {
+            softmax_rows(tile, row, chunks, scales);
+        } else {
+            softmax_rows(tile, row, chunks, NULL);
         }
     }
 }

@@ -26,7 +26,7 @@ struct attention_scratch {
     struct attention_state total; // of all parts so far
     struct attention_state part; // of one part
     float *scores; // [ATTENTION_SCORES_FLOATS]
-    void *values; // bf16 [ATTENTION_PART][head_dim]
+    void *keys, *values; // bf16 [ATTENTION_PART][head_dim]
 };
 
 // The rows of one item.
@@ -55,7 +55,7 @@ static struct attention_state state_at(float *memory, uint32_t rows, uint32_t he
 size_t attention_scratch_floats(uint32_t head_dim) {
     return (size_t)ATTENTION_ROWS_MAX * head_dim +
            2 * attention_state_floats(ATTENTION_ROWS_MAX, head_dim) + ATTENTION_SCORES_FLOATS +
-           (size_t)ATTENTION_PART / 2 * head_dim;
+           (size_t)ATTENTION_PART * head_dim;
 }
 
 static struct attention_scratch scratch_of(const struct cpu_backend *cpu, uint32_t thread,
@@ -65,7 +65,8 @@ static struct attention_scratch scratch_of(const struct cpu_backend *cpu, uint32
     struct attention_scratch scratch;
     scratch.q = cpu->attention_scratch + thread * floats;
     scratch.scores = scratch.q + (size_t)ATTENTION_ROWS_MAX * head_dim;
-    scratch.values = scratch.scores + ATTENTION_SCORES_FLOATS;
+    scratch.keys = scratch.scores + ATTENTION_SCORES_FLOATS;
+    scratch.values = (float *)scratch.keys + (size_t)ATTENTION_PART / 2 * head_dim;
     float *states = (float *)scratch.values + (size_t)ATTENTION_PART / 2 * head_dim;
     scratch.total = state_at(states, ATTENTION_ROWS_MAX, head_dim);
     scratch.part = state_at(states + state_floats, ATTENTION_ROWS_MAX, head_dim);
@@ -275,6 +276,7 @@ static void walk_part(const struct attention_job *job, const struct attention_it
     struct position_range seen = seen_by_item(job, item), next = seen;
     struct attention_tile tile = {.head_dim = head_dim,
                                   .scores = scratch->scores,
+                                  .keys = scratch->keys,
                                   .values = scratch->values,
                                   .softcap = job->args->softcap};
     uint32_t step = job->kernels->span_positions;
@@ -428,9 +430,8 @@ void cpu_attention(struct backend *backend, const struct attention_args *args) {
     attention_run(cpu_backend_of(backend), args, &(struct attention_narrow){0});
 }
 
-// The kernels for a KV cache.
-static const struct attention_kernels *kernels_of(const struct cpu_kernels *kernels,
-                                                  enum dtype dtype) {
+const struct attention_kernels *attention_kernels_of(const struct cpu_kernels *kernels,
+                                                     enum dtype dtype) {
     if (dtype == DTYPE_I8) return &kernels->attention_int8;
     if (dtype == DTYPE_F8_E4M3) return &kernels->attention_e4m3;
     return dtype == DTYPE_F32 ? &kernels->attention_f32 : &kernels->attention_bf16;
@@ -454,7 +455,7 @@ void attention_run(struct cpu_backend *cpu, const struct attention_args *args,
     struct attention_job job = {
         .cpu = cpu,
         .narrow = narrow,
-        .kernels = kernels_of(&cpu->kernels, spec->dtype),
+        .kernels = attention_kernels_of(&cpu->kernels, spec->dtype),
         .args = args,
         .layer = kv_cache_layer(args),
         .group = args->num_heads / args->num_kv_heads,

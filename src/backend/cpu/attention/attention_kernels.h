@@ -65,7 +65,7 @@ struct attention_tile {
     float *sum; // [rows][16] sum of exponentials, by lane of the position
     float *acc; // [rows][head_dim] weighted sum of values
     float *scores; // [ATTENTION_SCORES_FLOATS] scratch, 64-byte aligned
-    void *values; // scratch for a part's V in bf16, 64-byte aligned
+    void *keys, *values; // scratch for a part's K and V in bf16, 64-byte aligned
     uint32_t rows; // 1 .. panel_rows
     uint32_t head_dim; // a multiple of 16
 };

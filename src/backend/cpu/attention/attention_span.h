@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "backend/cpu/attention/attention_part.h"
 #include "backend/cpu/attention/attention_softcap.h"
 
 enum {
@@ -25,31 +26,6 @@ enum {
     SUM_VECTORS = ATTENTION_SUMS / VECTOR_LANES,
     CACHE_LINE = 64, // bytes
 };
-
-// Whether numbers are bytes, with a scale for each position.
-static ALWAYS_INLINE bool has_scales(enum vector_part part) {
-    return part == PART_INT8 || part == PART_E4M3;
-}
-
-// Bytes of a line of `lanes` numbers, or pairs of bf16. `part` says here and below what the first
-// of two neighbours along the summed index is.
-static ALWAYS_INLINE size_t line_bytes(size_t lanes, enum vector_part part) {
-    return has_scales(part) ? lanes : lanes * sizeof(float);
-}
-
-// Bytes from a number to its neighbour.
-static ALWAYS_INLINE size_t second_bytes(size_t lanes, enum vector_part part) {
-    return part == PART_BF16_FIRST ? 0 : line_bytes(lanes, part);
-}
-
-// Bytes of two neighbours, in `lanes` lanes.
-static ALWAYS_INLINE size_t pair_bytes(size_t lanes, enum vector_part part) {
-    return second_bytes(lanes, part) + line_bytes(lanes, part);
-}
-
-static ALWAYS_INLINE enum vector_part second_part(enum vector_part part) {
-    return part == PART_BF16_FIRST ? PART_BF16_SECOND : part;
-}
 
 // The most vectors, a power of two, for which all sums and one factor stay in registers.
 static ALWAYS_INLINE uint32_t most_vectors(uint32_t rows, uint32_t limit) {

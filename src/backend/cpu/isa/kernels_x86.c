@@ -93,20 +93,27 @@ static void add_amx_int8(struct cpu_kernels *k) {
     k->linear_bytes = amx_linear_bytes;
 }
 
-static void add_amx_bf16(struct cpu_kernels *k) {
-    drop_fixed(k);
-    k->linear_pairs = amx_linear_pairs;
-    k->narrow_bf16 = avx512_bf16_narrow;
-    k->attention_bf16 = (struct attention_kernels){
+static struct attention_kernels amx_attention_by_parts(
+    void (*kernel)(const struct attention_tile *tile)) {
+    return (struct attention_kernels){
         .span_positions = ATTENTION_PART,
         .panel_rows = 384,
         .item_rows = 32,
         .item_rows_max = 384,
         .queries = QUERIES_BF16,
-        .span = amx_attention,
+        .span = kernel,
         .begin = amx_attention_begin,
         .end = amx_attention_end,
     };
+}
+
+static void add_amx_bf16(struct cpu_kernels *k) {
+    drop_fixed(k);
+    k->linear_pairs = amx_linear_pairs;
+    k->narrow_bf16 = avx512_bf16_narrow;
+    k->attention_bf16 = amx_attention_by_parts(amx_attention_bf16);
+    k->attention_int8 = amx_attention_by_parts(amx_attention_int8);
+    k->attention_e4m3 = amx_attention_by_parts(amx_attention_e4m3);
 }
 
 static const struct layer {

@@ -68,7 +68,9 @@ void avx512_bf16_narrow(const float *x, float scale, uint32_t count, unsigned ch
 // Tiles, and AVX-512. Attention needs AVX512_BF16 too.
 void amx_linear_bytes(const struct linear_item *item);
 void amx_linear_pairs(const struct linear_item *item);
-void amx_attention(const struct attention_tile *tile);
+void amx_attention_bf16(const struct attention_tile *tile);
+void amx_attention_int8(const struct attention_tile *tile);
+void amx_attention_e4m3(const struct attention_tile *tile);
 unsigned amx_attention_begin(void);
 void amx_attention_end(unsigned before);
 
