@@ -8,10 +8,10 @@
 struct experts;
 struct linear;
 
-// Chooses a token's experts and their weights. Without `bias` the scores are the softmax of all its
-// logits, and the top_k largest are chosen, best first (ties: the smaller id first). With it they
-// are sigmoid(logit), chosen by score + bias. The weights are the chosen scores, with `normalize`
-// divided by their sum, then times `factor` and the expert's own of `scales`.
+// Chooses a token's experts and their weights. The scores are the softmax of all its logits, or
+// sigmoid(logit). The top_k with the largest score + bias are chosen, best first (ties: the smaller
+// id first). The weights are the chosen scores, with `normalize` divided by their sum, then times
+// `factor` and the expert's own of `scales`.
 struct route_args {
     float *logits; // dev [num_tokens][num_experts], of the router; overwritten
     const float *bias; // dev [num_experts] or NULL
@@ -20,7 +20,7 @@ struct route_args {
     float *weights; // dev [num_tokens][top_k]
     uint32_t num_tokens, num_experts;
     uint32_t top_k; // 1 .. num_experts
-    bool normalize;
+    bool is_sigmoid, normalize;
     float factor;
 };
 

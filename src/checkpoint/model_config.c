@@ -174,6 +174,15 @@ static struct class_defaults defaults_of(const char *architecture) {
          .rms_norm_eps = 1e-5,
          .head_dim = 128,
          .rope = MINISTRAL3_ROPE},
+        {.architecture = "Ernie4_5ForCausalLM",
+         .rms_norm_eps = 1e-5,
+         .rope_theta = 5e5,
+         .ties_embeddings = true,
+         .head_dim = 128},
+        {.architecture = "Ernie4_5_MoeForCausalLM",
+         .rms_norm_eps = 1e-5,
+         .rope_theta = 5e5,
+         .ties_embeddings = true},
         {.architecture = "Exaone4ForCausalLM", .rms_norm_eps = 1e-5},
         {.architecture = "SeedOssForCausalLM", .head_dim = 128},
         {.architecture = "SmolLM3ForCausalLM", .rope_theta = 2e6, .ties_embeddings = true},
@@ -480,6 +489,8 @@ static enum status read_draft_layers(struct model_config *config, const json_t *
     static const struct {
         const char *architecture, *key;
     } keys[] = {{"Glm4MoeForCausalLM", "num_nextn_predict_layers"},
+                // Those of a folder have names of their own, "model.mtp_".
+                {"Ernie4_5_MoeForCausalLM", "num_nextn_predict_layers"},
                 {"MiniMaxM2ForCausalLM", "num_mtp_modules"},
                 // Those of a folder have names of their own, "mtp.". A GGUF file has layers.
                 {"Qwen3_5ForCausalLM", "mtp_num_hidden_layers"},
@@ -512,7 +523,8 @@ static enum status read_config(struct model_config *config, const json_t *root, 
     if (!status) status = read_rope_or_default(config, root, what, err);
     if (!status) status = read_draft_layers(config, root, what, err);
     if (!status) status = read_tokens(config, root, what, err);
-    config->has_other_parts |= config->own.delta.num_heads != 0; // drafts, in the same file
+    // Drafts, in the same file.
+    config->has_other_parts |= config->own.delta.num_heads || config->num_draft_layers;
     return status;
 }
 

@@ -71,7 +71,7 @@ struct moe_config {
     uint32_t intermediate_size; // of one expert
     // Of the expert that all tokens go to, besides theirs; 0: there is none.
     uint32_t shared_intermediate_size;
-    bool is_always_sparse; // every layer is, and the keys that say otherwise are not the class's
+    bool is_sigmoid; // scores of experts are sigmoids of the router's logits, not their softmax
     bool norm_topk_prob; // scale the weights of a token's experts so that they sum to 1
     float weights_factor; // then multiply them by this; 1 by default
     enum expert_layout layout; // of a checkpoint that has experts in one tensor

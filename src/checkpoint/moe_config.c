@@ -15,74 +15,121 @@ enum {
     LAYER_SIZE_MAX = 1 << 26, // sum of one layer's experts: keeps a model's bytes below 2^62
 };
 
+// The class's names of keys; NULL: it has none, and the default holds.
+struct moe_keys {
+    const char *count, *top_k;
+    const char *size; // of an expert; NULL: intermediate_size
+    const char *norm; // norm_topk_prob
+    const char *shared_size; // of the shared expert
+    const char *num_shared; // or it is as large as so many of the others
+    const char *num_dense; // the first layers, which are dense
+    const char *last_sparse; // the layers behind this one are dense; -1: there are none
+    const char *step; // of the others every step-th layer is sparse
+    bool has_list; // mlp_only_layers has dense layers
+};
+
+static const struct moe_keys mixtral = {.count = "num_experts", .top_k = "num_experts_per_tok"};
+static const struct moe_keys deepseek = {.count = "n_routed_experts",
+                                         .top_k = "num_experts_per_tok",
+                                         .size = "moe_intermediate_size",
+                                         .norm = "norm_topk_prob",
+                                         .num_shared = "n_shared_experts",
+                                         .num_dense = "first_k_dense_replace"};
+static const struct moe_keys ernie = {.count = "moe_num_experts",
+                                      .top_k = "moe_k",
+                                      .size = "moe_intermediate_size",
+                                      .num_shared = "moe_num_shared_experts",
+                                      .num_dense = "moe_layer_start_index",
+                                      .last_sparse = "moe_layer_end_index",
+                                      .step = "moe_layer_interval"};
+static const struct moe_keys gemma4 = {
+    .count = "num_experts", .top_k = "top_k_experts", .size = "moe_intermediate_size"};
+static const struct moe_keys qwen3 = {.count = "num_experts",
+                                      .top_k = "num_experts_per_tok",
+                                      .size = "moe_intermediate_size",
+                                      .norm = "norm_topk_prob",
+                                      .step = "decoder_sparse_step",
+                                      .has_list = true};
+static const struct moe_keys qwen2 = {.count = "num_experts",
+                                      .top_k = "num_experts_per_tok",
+                                      .size = "moe_intermediate_size",
+                                      .norm = "norm_topk_prob",
+                                      .shared_size = "shared_expert_intermediate_size",
+                                      .step = "decoder_sparse_step",
+                                      .has_list = true};
+static const struct moe_keys qwen3_5 = {.count = "num_experts",
+                                        .top_k = "num_experts_per_tok",
+                                        .size = "moe_intermediate_size",
+                                        .shared_size = "shared_expert_intermediate_size"};
+
 struct moe_defaults {
     const char *architecture;
-    bool only_counts; // no keys but the two counts: every layer has experts of intermediate_size
-    bool has_routed; // keys as DeepSeek's: n_routed_experts, n_shared_experts and others
-    bool has_block; // Gemma 4's keys: experts are beside the dense MLP, and may be switched off
+    const struct moe_keys *keys;
+    uint32_t num_shared, num_dense; // of the keys of these names
+    bool has_block; // Gemma 4's experts are beside the dense MLP, and may be switched off
     struct moe_config config;
 };
 
 static const struct moe_defaults defaults[] = {
-    {"Gemma4ForCausalLM", false, false, true, {.norm_topk_prob = true, .is_always_sparse = true}},
-    {"Glm4MoeForCausalLM",
-     false,
-     true,
-     false,
-     {.num_experts = 128,
-      .num_experts_per_tok = 8,
-      .intermediate_size = 1408,
-      .norm_topk_prob = true}},
-    {"GptOssForCausalLM",
-     true,
-     false,
-     false,
-     {.num_experts = 128,
-      .num_experts_per_tok = 4,
-      .norm_topk_prob = true,
-      .layout = EXPERTS_INTERLEAVED}},
-    {"MiniMaxM2ForCausalLM",
-     true,
-     false,
-     false,
-     {.num_experts = 256, .num_experts_per_tok = 8, .norm_topk_prob = true}},
-    {"MixtralForCausalLM",
-     true,
-     false,
-     false,
-     {.num_experts = 8, .num_experts_per_tok = 2, .norm_topk_prob = true}},
-    {"Qwen2MoeForCausalLM",
-     false,
-     false,
-     false,
-     {.num_experts = 60,
-      .num_experts_per_tok = 4,
-      .intermediate_size = 1408,
-      .shared_intermediate_size = 5632}},
-    {"Qwen3MoeForCausalLM",
-     false,
-     false,
-     false,
-     {.num_experts = 128, .num_experts_per_tok = 8, .intermediate_size = 768}},
-    {"Qwen3NextForCausalLM",
-     false,
-     false,
-     false,
-     {.num_experts = 512,
-      .num_experts_per_tok = 10,
-      .intermediate_size = 512,
-      .shared_intermediate_size = 512,
-      .norm_topk_prob = true}},
-    {"Qwen3_5MoeForCausalLM",
-     false,
-     false,
-     false,
-     {.num_experts = 256,
-      .num_experts_per_tok = 8,
-      .intermediate_size = 512,
-      .shared_intermediate_size = 512,
-      .norm_topk_prob = true,
-      .is_always_sparse = true}},
+    {.architecture = "Ernie4_5_MoeForCausalLM",
+     .keys = &ernie,
+     .num_shared = 2,
+     .num_dense = 1,
+     .config = {.num_experts = 64,
+                .num_experts_per_tok = 6,
+                .intermediate_size = 1536,
+                .norm_topk_prob = true}},
+    {.architecture = "Gemma4ForCausalLM",
+     .keys = &gemma4,
+     .has_block = true,
+     .config = {.norm_topk_prob = true}},
+    {.architecture = "Glm4MoeForCausalLM",
+     .keys = &deepseek,
+     .num_shared = 1,
+     .num_dense = 1,
+     .config = {.num_experts = 128,
+                .num_experts_per_tok = 8,
+                .intermediate_size = 1408,
+                .is_sigmoid = true,
+                .norm_topk_prob = true}},
+    {.architecture = "GptOssForCausalLM",
+     .keys = &mixtral,
+     .config = {.num_experts = 128,
+                .num_experts_per_tok = 4,
+                .norm_topk_prob = true,
+                .layout = EXPERTS_INTERLEAVED}},
+    {.architecture = "MiniMaxM2ForCausalLM",
+     .keys = &mixtral,
+     .config = {.num_experts = 256,
+                .num_experts_per_tok = 8,
+                .is_sigmoid = true,
+                .norm_topk_prob = true}},
+    {.architecture = "MixtralForCausalLM",
+     .keys = &mixtral,
+     .config = {.num_experts = 8, .num_experts_per_tok = 2, .norm_topk_prob = true}},
+    {.architecture = "Qwen2MoeForCausalLM",
+     .keys = &qwen2,
+     .config = {.num_experts = 60,
+                .num_experts_per_tok = 4,
+                .intermediate_size = 1408,
+                .shared_intermediate_size = 5632}},
+    {.architecture = "Qwen3MoeForCausalLM",
+     .keys = &qwen3,
+     .config = {.num_experts = 128, .num_experts_per_tok = 8, .intermediate_size = 768}},
+    {.architecture = "Qwen3NextForCausalLM",
+     .keys = &qwen2,
+     .config = {.num_experts = 512,
+                .num_experts_per_tok = 10,
+                .intermediate_size = 512,
+                .shared_intermediate_size = 512,
+                .norm_topk_prob = true}},
+    {.architecture = "Qwen3_5MoeForCausalLM",
+     .keys = &qwen3_5,
+     .config = {.num_experts = 256,
+                .num_experts_per_tok = 8,
+                .intermediate_size = 512,
+                .shared_intermediate_size = 512,
+                .norm_topk_prob = true}},
 };
 
 static const struct moe_defaults *defaults_of(const char *architecture) {
@@ -92,11 +139,10 @@ static const struct moe_defaults *defaults_of(const char *architecture) {
     return NULL;
 }
 
-// The count has two names: num_experts in published checkpoints, or n_routed_experts, and
-// num_local_experts in transformers 5.
-static enum status read_count(struct moe_config *moe, const json_t *root, bool has_routed,
+// The count has two names: the class's in published checkpoints, and num_local_experts in
+// transformers 5.
+static enum status read_count(struct moe_config *moe, const json_t *root, const char *key,
                               const char *what, struct err *err) {
-    const char *key = has_routed ? "n_routed_experts" : "num_experts";
     uint32_t local = moe->num_experts;
     enum status status = config_read_u32(root, key, 0, EXPERTS_MAX, &moe->num_experts, what, err);
     if (!status) {
@@ -111,43 +157,14 @@ static enum status read_count(struct moe_config *moe, const json_t *root, bool h
     return OK;
 }
 
-static enum status read_sizes(struct moe_config *moe, const json_t *root,
-                              const struct moe_defaults *known, const char *what, struct err *err) {
-    const char *top_k = known->has_block ? "top_k_experts" : "num_experts_per_tok";
-    bool only_counts = known->only_counts;
-    enum status status =
-        config_read_u32(root, top_k, 1, EXPERTS_PER_TOK_MAX, &moe->num_experts_per_tok, what, err);
-    if (!status && !only_counts) {
-        status = config_read_u32(root, "moe_intermediate_size", 1, EXPERT_SIZE_MAX,
-                                 &moe->intermediate_size, what, err);
-    }
-    // Qwen3.5's class does not know the key: it always normalizes.
-    if (!status && !only_counts && !moe->is_always_sparse) {
-        status = jread_bool(root, "norm_topk_prob", &moe->norm_topk_prob, what, err);
-    }
-    if (!status && moe->shared_intermediate_size) {
-        status = config_read_u32(root, "shared_expert_intermediate_size", 1, EXPERT_SIZE_MAX,
-                                 &moe->shared_intermediate_size, what, err);
-    }
-    if (status) return status;
-    if (moe->num_experts_per_tok > moe->num_experts) {
-        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %u, more than the %u of \"num_experts\"",
-                       what, top_k, moe->num_experts_per_tok, moe->num_experts);
-    }
-    if ((uint64_t)moe->num_experts * moe->intermediate_size > LAYER_SIZE_MAX) {
-        return err_set(err, ERR_FORMAT, "%s: %u experts of intermediate size %u are too many", what,
-                       moe->num_experts, moe->intermediate_size);
-    }
-    return OK;
-}
-
 // The shared expert is as large as so many of the others; a factor is of all their weights.
-static enum status read_routed(struct moe_config *moe, const json_t *root, const char *what,
+static enum status read_routed(struct moe_config *moe, const json_t *root,
+                               const struct moe_defaults *known, const char *what,
                                struct err *err) {
-    uint32_t num_shared = 1;
+    uint32_t num_shared = known->num_shared;
     double factor = 1;
     enum status status =
-        config_read_u32(root, "n_shared_experts", 0, EXPERTS_MAX, &num_shared, what, err);
+        config_read_u32(root, known->keys->num_shared, 0, EXPERTS_MAX, &num_shared, what, err);
     if (!status) {
         status = config_read_double(root, "routed_scaling_factor", 1e-6, 1e6, &factor, what, err);
     }
@@ -157,6 +174,35 @@ static enum status read_routed(struct moe_config *moe, const json_t *root, const
     if (status || size <= LAYER_SIZE_MAX) return status;
     return err_set(err, ERR_FORMAT, "%s: %u shared experts of intermediate size %u are too many",
                    what, num_shared, moe->intermediate_size);
+}
+
+static enum status read_sizes(struct moe_config *moe, const json_t *root,
+                              const struct moe_defaults *known, const char *what, struct err *err) {
+    const struct moe_keys *keys = known->keys;
+    enum status status = config_read_u32(root, keys->top_k, 1, EXPERTS_PER_TOK_MAX,
+                                         &moe->num_experts_per_tok, what, err);
+    if (!status && keys->size) {
+        status = config_read_u32(root, keys->size, 1, EXPERT_SIZE_MAX, &moe->intermediate_size,
+                                 what, err);
+    }
+    if (!status && keys->norm) {
+        status = jread_bool(root, keys->norm, &moe->norm_topk_prob, what, err);
+    }
+    if (!status && keys->shared_size) {
+        status = config_read_u32(root, keys->shared_size, 1, EXPERT_SIZE_MAX,
+                                 &moe->shared_intermediate_size, what, err);
+    }
+    if (!status && keys->num_shared) status = read_routed(moe, root, known, what, err);
+    if (status) return status;
+    if (moe->num_experts_per_tok > moe->num_experts) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %u, more than the %u of \"num_experts\"",
+                       what, keys->top_k, moe->num_experts_per_tok, moe->num_experts);
+    }
+    if ((uint64_t)moe->num_experts * moe->intermediate_size > LAYER_SIZE_MAX) {
+        return err_set(err, ERR_FORMAT, "%s: %u experts of intermediate size %u are too many", what,
+                       moe->num_experts, moe->intermediate_size);
+    }
+    return OK;
 }
 
 // The class has no sizes of its own.
@@ -202,24 +248,24 @@ static enum status read_layers(struct model_config *config, const json_t *root,
                                const struct moe_defaults *known, const char *what,
                                struct err *err) {
     struct moe_config *moe = &config->moe;
-    uint32_t step = 1; // every step-th layer is sparse
-    uint32_t num_dense = 0; // but not the first ones
+    const struct moe_keys *keys = known->keys;
+    uint32_t step = 1, num_dense = known->num_dense;
+    int64_t last = -1;
     enum status status = OK;
-    bool has_list = !known->only_counts && !known->has_routed && !moe->is_always_sparse;
-    if (known->has_routed) {
-        num_dense = 1;
-        status =
-            config_read_u32(root, "first_k_dense_replace", 0, INT32_MAX, &num_dense, what, err);
-    } else if (has_list) {
-        status = config_read_u32(root, "decoder_sparse_step", 1, INT32_MAX, &step, what, err);
+    if (keys->step) status = config_read_u32(root, keys->step, 1, INT32_MAX, &step, what, err);
+    if (!status && keys->num_dense) {
+        status = config_read_u32(root, keys->num_dense, 0, INT32_MAX, &num_dense, what, err);
+    }
+    if (!status && keys->last_sparse) {
+        status = jread_int(root, keys->last_sparse, -1, INT32_MAX, &last, what, err);
     }
     if (status) return status;
     moe->is_sparse = calloc(config->num_layers, sizeof *moe->is_sparse);
     if (!moe->is_sparse) return err_nomem(err, "sparse layers");
     for (uint32_t i = 0; i < config->num_layers; i++) {
-        moe->is_sparse[i] = i >= num_dense && (i + 1) % step == 0;
+        moe->is_sparse[i] = i >= num_dense && (last < 0 || i <= last) && (i + 1) % step == 0;
     }
-    if (has_list) status = read_dense_layers(config, root, what, err);
+    if (keys->has_list) status = read_dense_layers(config, root, what, err);
     for (uint32_t i = 0; i < config->num_layers; i++) moe->num_sparse_layers += moe->is_sparse[i];
     return status;
 }
@@ -236,13 +282,10 @@ enum status moe_config_read(struct model_config *config, const json_t *root, con
     }
     *moe = known->config;
     moe->weights_factor = 1;
-    if (known->only_counts) moe->intermediate_size = config->intermediate_size;
-    enum status status = read_count(moe, root, known->has_routed, what, err);
+    if (!known->keys->size) moe->intermediate_size = config->intermediate_size;
+    enum status status = read_count(moe, root, known->keys->count, what, err);
     if (!status && moe->num_experts) {
         status = read_sizes(moe, root, known, what, err);
-    }
-    if (!status && moe->num_experts && known->has_routed) {
-        status = read_routed(moe, root, what, err);
     }
     if (!status && known->has_block) status = check_block(moe, root, what, err);
     if (known->has_block) moe->shared_intermediate_size = config->intermediate_size;

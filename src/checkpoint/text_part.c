@@ -158,12 +158,17 @@ bool text_part_tensor_name(const char *name, char *out, size_t size) {
         {"layers.", "model.layers."},
         {"norm.", "model.norm."},
     };
-    static const char *const others[] = {
-        "model.visual.",          "visual.",
-        "model.vision_tower.",    "vision_tower.",
-        "model.embed_vision.",    "model.audio_tower.",
-        "model.embed_audio.",     "model.multi_modal_projector.",
-        "multi_modal_projector.", "mtp."}; // drafts of the tokens behind the next one
+    static const char *const others[] = {"model.visual.",
+                                         "visual.",
+                                         "model.vision_tower.",
+                                         "vision_tower.",
+                                         "model.embed_vision.",
+                                         "model.audio_tower.",
+                                         "model.embed_audio.",
+                                         "model.multi_modal_projector.",
+                                         "multi_modal_projector.",
+                                         "mtp.",
+                                         "model.mtp_"}; // drafts of the tokens behind the next one
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         if (strncmp(name, others[i], strlen(others[i])) == 0) return false;
     }

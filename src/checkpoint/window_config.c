@@ -46,6 +46,8 @@ static const struct window_rule rules[] = {
 
 // In transformers these have no windows, whatever their configuration says.
 static const char *const without_windows[] = {"GlmForCausalLM",
+                                              "Ernie4_5ForCausalLM",
+                                              "Ernie4_5_MoeForCausalLM",
                                               "Glm4ForCausalLM",
                                               "Glm4MoeForCausalLM",
                                               "GraniteForCausalLM",

@@ -251,6 +251,7 @@ static void route(struct pass *pass, uint32_t layer_index) {
                                                       .num_tokens = num_tokens,
                                                       .num_experts = moe->num_experts,
                                                       .top_k = moe->num_experts_per_tok,
+                                                      .is_sigmoid = moe->is_sigmoid,
                                                       .normalize = moe->norm_topk_prob,
                                                       .factor = moe->weights_factor});
 }

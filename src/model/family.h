@@ -51,6 +51,8 @@ extern const struct model_family *const model_families[];
 // Qwen's experts beside a shared one with a gate (qwen3_next.c).
 extern const struct expert_names qwen_expert_names;
 
+extern const struct model_family family_ernie4_5;
+extern const struct model_family family_ernie4_5_moe;
 extern const struct model_family family_exaone4;
 extern const struct model_family family_gemma2;
 extern const struct model_family family_gemma3;

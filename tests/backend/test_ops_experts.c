@@ -102,6 +102,28 @@ static void test_ties_take_the_smaller_id(void **state) {
     backend_destroy(backend);
 }
 
+// Probabilities 1/2, 1/4, 1/8 and 1/8 with a bias of the third: it is chosen first, and its weight
+// is its probability.
+static void test_probabilities_are_chosen_with_their_bias(void **state) {
+    struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
+    enum { EXPERTS = 4, TOP = 2 };
+    const float bias[EXPERTS] = {0, 0, 0.5f, 0};
+    float logits[EXPERTS] = {logf(4), logf(2), 0, 0}, weights[TOP];
+    int32_t ids[TOP];
+    backend->moe->route(backend, &(struct route_args){.logits = logits,
+                                                      .bias = bias,
+                                                      .ids = ids,
+                                                      .weights = weights,
+                                                      .num_tokens = 1,
+                                                      .num_experts = EXPERTS,
+                                                      .top_k = TOP,
+                                                      .factor = 1});
+    assert_true(ids[0] == 2 && ids[1] == 0);
+    assert_float_equal(weights[0], 0.125f, 1e-6f);
+    assert_float_equal(weights[1], 0.5f, 1e-6f);
+    backend_destroy(backend);
+}
+
 // The largest score + bias is chosen, and the weight is the score. A bias as large as that of the
 // last expert has it chosen first, though its score is the smallest.
 static void test_sigmoids_are_chosen_with_their_bias(void **state) {
@@ -124,6 +146,7 @@ static void test_sigmoids_are_chosen_with_their_bias(void **state) {
                                                           .num_tokens = TOKENS,
                                                           .num_experts = EXPERTS,
                                                           .top_k = TOP,
+                                                          .is_sigmoid = true,
                                                           .normalize = normalize != 0,
                                                           .factor = 2.5f});
         assert_memory_equal(ids, want_ids, sizeof ids);
@@ -549,6 +572,8 @@ int main(void) {
     static const struct ops_case cases[] = {
         {"routing matches double precision", test_route_matches, ISA_FLOAT_WEIGHTS | ISA_ROWS},
         {"ties take the smaller id", test_ties_take_the_smaller_id, ISA_FLOAT_WEIGHTS | ISA_ROWS},
+        {"probabilities are chosen with their bias", test_probabilities_are_chosen_with_their_bias,
+         ISA_FLOAT_WEIGHTS | ISA_ROWS},
         {"sigmoids are chosen with their bias", test_sigmoids_are_chosen_with_their_bias,
          ISA_FLOAT_WEIGHTS | ISA_ROWS},
         {"routing of non-numbers", test_route_of_non_numbers, ISA_FLOAT_WEIGHTS | ISA_ROWS},

@@ -93,6 +93,29 @@ static void test_glm4_moe(void **state) {
     model_config_fini(&config);
 }
 
+#define ERNIE4_5                                                                                   \
+    { "architectures", "[\"Ernie4_5_MoeForCausalLM\"]" }
+
+static void test_ernie4_5(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK(ERNIE4_5, {"num_nextn_predict_layers", "1"});
+    assert_int_equal(config.moe.num_experts, 64);
+    assert_int_equal(config.moe.num_experts_per_tok, 6);
+    assert_int_equal(config.moe.intermediate_size, 1536);
+    assert_int_equal(config.moe.shared_intermediate_size, 3072);
+    assert_true(config.moe.norm_topk_prob && !config.moe.is_sigmoid);
+    assert_true(!config.moe.is_sparse[0] && config.moe.is_sparse[1] && config.moe.is_sparse[2]);
+    assert_true(config.rope.theta == 5e5 && config.tie_word_embeddings && config.has_other_parts);
+    model_config_fini(&config);
+    config = PARSE_OK(ERNIE4_5, {"num_hidden_layers", "6"}, {"moe_k", "2"},
+                      {"moe_layer_start_index", "2"}, {"moe_layer_end_index", "4"},
+                      {"moe_layer_interval", "2"});
+    assert_int_equal(config.moe.num_experts_per_tok, 2);
+    assert_int_equal(config.moe.num_sparse_layers, 1);
+    assert_true(config.moe.is_sparse[3] && !config.has_other_parts);
+    model_config_fini(&config);
+}
+
 static void test_minimax_m2(void **state) {
     (void)state;
     struct model_config config = PARSE_OK({"architectures", "[\"MiniMaxM2ForCausalLM\"]"},
@@ -208,6 +231,8 @@ static void test_malformed(void **state) {
          ERR_FORMAT,
          "mlp_only_layers|a boolean at 1|layer number"},
         {{QWEN3_MOE, {"norm_topk_prob", "1"}}, ERR_FORMAT, "norm_topk_prob|true or false"},
+        {{ERNIE4_5, {"use_bias", "true"}}, ERR_UNSUPPORTED, "use_bias|true"},
+        {{ERNIE4_5, {"moe_layer_end_index", "-2"}}, ERR_FORMAT, "moe_layer_end_index|-2"},
     };
     REFUSE_ALL(cases);
 }
@@ -219,6 +244,7 @@ int main(void) {
         cmocka_unit_test(test_mixtral),
         cmocka_unit_test(test_gpt_oss),
         cmocka_unit_test(test_glm4_moe),
+        cmocka_unit_test(test_ernie4_5),
         cmocka_unit_test(test_minimax_m2),
         cmocka_unit_test(test_both_names_of_the_count),
         cmocka_unit_test(test_sparse_layers),

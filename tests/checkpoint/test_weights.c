@@ -166,7 +166,7 @@ static void test_names_of_a_text_model_in_another(void **state) {
 // Of models for images, and of layers that draft tokens behind the others.
 static void test_tensors_to_ignore(void **state) {
     (void)state;
-    static const char *const names[] = {"model.visual.a", "vision_tower.b",
+    static const char *const names[] = {"model.visual.a", "model.mtp_block.0.b",
                                         "multi_modal_projector.c", "model.layers.2.a",
                                         "layers.3.b"};
     write_names(names, 5);

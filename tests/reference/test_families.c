@@ -215,6 +215,16 @@ static void test_glm4_moe(void **state) {
     check_unrounded("glm4-moe");
 }
 
+static void test_ernie4_5(void **state) {
+    (void)state;
+    check_unrounded("ernie4-5");
+}
+
+static void test_ernie4_5_with_experts(void **state) {
+    (void)state;
+    check_unrounded("ernie4-5-moe");
+}
+
 static void test_glm(void **state) {
     (void)state;
     check_unrounded("glm");
@@ -307,6 +317,8 @@ static void test_qwen3_5_with_experts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ernie4_5),
+        cmocka_unit_test(test_ernie4_5_with_experts),
         cmocka_unit_test(test_glm),
         cmocka_unit_test(test_glm4),
         cmocka_unit_test(test_glm4_moe),

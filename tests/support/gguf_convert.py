@@ -66,6 +66,7 @@ MODULES = {
 }
 # Tensors with names that are no module's.
 WHOLE_NAMES = {"self_attn.sinks": "attn_sinks.weight", "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+               "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
                "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias", "linear_attn.A_log": "ssm_a",
                "linear_attn.dt_bias": "ssm_dt.bias", "layer_scalar": "layer_output_scale.weight",
                "router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"}
@@ -83,7 +84,8 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "GptOssForCausalLM": "gpt-oss", "Qwen3_5ForConditionalGeneration": "qwen35",
                  "Qwen3_5MoeForCausalLM": "qwen35moe", "Qwen3NextForCausalLM": "qwen3next",
                  "Gemma4ForCausalLM": "gemma4", "Gemma2ForCausalLM": "gemma2",
-                 "Glm4ForCausalLM": "glm4", "SeedOssForCausalLM": "seed_oss", "Exaone4ForCausalLM": "exaone4"}
+                 "Glm4ForCausalLM": "glm4", "Ernie4_5ForCausalLM": "ernie4_5",
+                 "Ernie4_5_MoeForCausalLM": "ernie4_5-moe", "SeedOssForCausalLM": "seed_oss", "Exaone4ForCausalLM": "exaone4"}
 # Rows of q and k are stored for a rotation of neighbours.
 DELTA = ("qwen35", "qwen35moe", "qwen3next")
 INTERLEAVED = ("llama", "granite", "smollm3", "mistral3")
@@ -384,6 +386,12 @@ def config_entries(config: dict, arch: str) -> list:
                    ("leading_dense_block_count", U32, config["first_k_dense_replace"]),
                    ("expert_group_count", U32, 1), ("expert_weights_norm", BOOL, config["norm_topk_prob"]),
                    ("expert_weights_scale", F32, config["routed_scaling_factor"])]
+    if arch == "ernie4_5-moe":
+        values += [("expert_shared_count", U32, config["moe_num_shared_experts"]),
+                   ("leading_dense_block_count", U32, config["moe_layer_start_index"]),
+                   ("interleave_moe_layer_step", U32, config["moe_layer_interval"]),
+                   ("expert_shared_feed_forward_length", U32,
+                    config["moe_num_shared_experts"] * config["moe_intermediate_size"])]
     if arch in ("glm4moe", "minimax-m2"):
         values += [("expert_gating_func", U32, 2)]
     if arch in DELTA:
@@ -395,9 +403,11 @@ def config_entries(config: dict, arch: str) -> list:
             values += [("expert_shared_feed_forward_length", U32, config["shared_expert_intermediate_size"])]
         if arch != "qwen3next":
             values += [("rope.dimension_sections", I32, rope["mrope_section"] + [0])]
-    experts = config.get("num_local_experts") or config.get("num_experts") or config.get("n_routed_experts")
+    experts = next((config[key] for key in ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+                    if config.get(key)), 0)
+    top_k = next((config[key] for key in ("num_experts_per_tok", "top_k_experts", "moe_k") if config.get(key)), 0)
     if experts:
-        values += [("expert_count", U32, experts), ("expert_used_count", U32, config.get("num_experts_per_tok") or config["top_k_experts"])]
+        values += [("expert_count", U32, experts), ("expert_used_count", U32, top_k)]
     if config.get("moe_intermediate_size"):
         values += [("expert_feed_forward_length", U32, config["moe_intermediate_size"])]
     return [entry("general.architecture", STRING, arch), entry("general.type", STRING, "model")] + [
@@ -516,6 +526,8 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
             data = delta_tensor(name, shape, data, config)
         if name.endswith("conv1d.weight"):
             shape, dtype, data = [shape[0], shape[2]], "F32", floats(dtype, data).tobytes()
+        if name.endswith("moe_statics.e_score_correction_bias"):
+            shape = shape[1:]
         number, data = convert_data(dtype, shape, data, kind_of(name, kind))
         if name.endswith("A_log"):
             data = array.array("f", [-math.exp(value) for value in array.array("f", data)]).tobytes()

@@ -233,6 +233,11 @@ def tiny_families(t):
             "mscale_all_dim": 1.0, "original_max_position_embeddings": 64,
             "llama_4_scaling_beta": 0.3}
     return {
+        "ernie4-5": (t.Ernie4_5ForCausalLM, t.Ernie4_5Config(
+            **{**tiny, "num_hidden_layers": 1}, head_dim=16)),
+        "ernie4-5-moe": (t.Ernie4_5_MoeForCausalLM, t.Ernie4_5_MoeConfig(
+            **{**tiny, "hidden_size": 64}, moe_num_experts=4, moe_k=2, moe_intermediate_size=16,
+            moe_num_shared_experts=2)),
         "glm": (t.GlmForCausalLM, t.GlmConfig(
             **{**tiny, "num_hidden_layers": 1}, head_dim=16, attention_bias=True, rope_parameters=half)),
         "glm4": (t.Glm4ForCausalLM, t.Glm4Config(

@@ -107,10 +107,10 @@ static void score_token(const struct route_args *args, float *values) {
     float largest = -INFINITY, sum = 0;
     for (uint32_t i = 0; i < count; i++) largest = fmaxf(largest, values[i]);
     for (uint32_t i = 0; i < count; i++) {
-        values[i] = args->bias ? 1 / (1 + expf(-values[i])) : expf(values[i] - largest);
+        values[i] = args->is_sigmoid ? 1 / (1 + expf(-values[i])) : expf(values[i] - largest);
         sum += values[i];
     }
-    float divisor = args->bias && !isnan(sum) ? 1 : sum;
+    float divisor = args->is_sigmoid && !isnan(sum) ? 1 : sum;
     for (uint32_t i = 0; i < count; i++) values[i] /= divisor;
 }
 

@@ -26,19 +26,45 @@ static const struct size_key sizes[] = {
     {"expert_feed_forward_length", "moe_intermediate_size", false, false},
 };
 
+// Names that a class has for keys of config.json.
+static const struct {
+    const char *model, *usual, *name;
+} own_names[] = {
+    {"ernie4_5-moe", "num_experts_per_tok", "moe_k"},
+    {"ernie4_5-moe", "n_shared_experts", "moe_num_shared_experts"},
+    {"ernie4_5-moe", "first_k_dense_replace", "moe_layer_start_index"},
+    {"gemma4", "num_experts_per_tok", "top_k_experts"},
+};
+
+static const char *own_name(const struct gguf_model *model, const char *usual) {
+    for (size_t i = 0; i < ARRAY_LEN(own_names); i++) {
+        if (strcmp(own_names[i].model, model->name) != 0) continue;
+        if (strcmp(own_names[i].usual, usual) == 0) return own_names[i].name;
+    }
+    return usual;
+}
+
 // Keys that change the computation, and the only value that does not. Others that are known are
 // read here or do not matter.
 static const struct {
     const char *key;
     double neutral;
 } neutral_keys[] = {
-    {"attention.causal", 1},         {"attention.clamp_kqv", 0},
-    {"attention.max_alibi_bias", 0}, {"use_parallel_residual", 0},
-    {"expert_shared_count", 0},      {"leading_dense_block_count", 0},
-    {"nextn_predict_layers", 0},     {"attn_logit_softcapping", 0},
-    {"final_logit_softcapping", 0},  {"logit_scale", 1},
-    {"residual_scale", 1},           {"embedding_scale", 1},
-    {"attention.sliding_window", 0}, {"expert_gating_func", 1}, // softmax
+    {"attention.causal", 1},
+    {"attention.clamp_kqv", 0},
+    {"attention.max_alibi_bias", 0},
+    {"use_parallel_residual", 0},
+    {"expert_shared_count", 0},
+    {"leading_dense_block_count", 0},
+    {"nextn_predict_layers", 0},
+    {"attn_logit_softcapping", 0},
+    {"final_logit_softcapping", 0},
+    {"logit_scale", 1},
+    {"residual_scale", 1},
+    {"embedding_scale", 1},
+    {"attention.sliding_window", 0},
+    {"expert_gating_func", 1}, // softmax
+    {"interleave_moe_layer_step", 1},
 };
 
 // Keys that only some architectures have. Those with config.json's name are required.
@@ -50,7 +76,10 @@ static const struct {
     {"granite", "residual_scale", "residual_multiplier"},
     {"granite", "logit_scale", "logits_scaling"},
     {"mistral3", "attention.temperature_scale", NULL}, // gguf_rope.c
-    {"glm4moe", "expert_shared_count", NULL}, // write_routed
+    {"ernie4_5-moe", "expert_shared_count", NULL}, // write_routed
+    {"ernie4_5-moe", "leading_dense_block_count", NULL},
+    {"ernie4_5-moe", "expert_shared_feed_forward_length", NULL}, // that of so many experts
+    {"glm4moe", "expert_shared_count", NULL},
     {"glm4moe", "leading_dense_block_count", NULL},
     {"glm4moe", "nextn_predict_layers", NULL},
     {"glm4moe", "expert_gating_func", NULL}, // check_gating
@@ -155,9 +184,8 @@ static enum status write_sizes(const struct gguf *gguf, const struct gguf_model 
     char key[GGUF_KEY_MAX];
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         int64_t number = -1;
-        const char *name = sizes[i].name;
+        const char *name = own_name(model, sizes[i].name);
         if (model->has_global_heads && strcmp(name, "num_key_value_heads") == 0) continue;
-        if (model->has_global_heads && sizes[i].is_of_experts) name = "top_k_experts";
         gguf_model_key(model, sizes[i].key, key, sizeof key);
         enum status status = gguf_read_int(gguf, key, 0, INT32_MAX, &number, err);
         if (status) return status;
@@ -317,7 +345,7 @@ static enum status check_gating(const struct gguf *gguf, const struct gguf_model
                    gguf_path(gguf), key, (long long)num_groups);
 }
 
-// Keys of GLM's mixtures, with the file's numbers.
+// Keys of mixtures with a shared expert and dense layers, with the file's numbers.
 static enum status write_routed(const struct gguf_files *files, const struct gguf_model *model,
                                 struct json_out *out, struct err *err) {
     const struct gguf *gguf = files->files[0];
@@ -335,7 +363,8 @@ static enum status write_routed(const struct gguf_files *files, const struct ggu
         if (!gguf_find(gguf, key, &value)) return gguf_missing(gguf, key, err);
         enum status status = gguf_read_int(gguf, key, 0, INT32_MAX, &number, err);
         if (status) return status;
-        json_out_rawf(out, ", \"%s\": %lld", numbers[i].name, (long long)number);
+        const char *name = own_name(model, numbers[i].name);
+        json_out_rawf(out, ", \"%s\": %lld", name, (long long)number);
     }
     gguf_model_key(model, "expert_weights_norm", key, sizeof key);
     enum status status = gguf_read_bool(gguf, key, &norm, err);

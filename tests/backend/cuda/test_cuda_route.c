@@ -98,8 +98,11 @@ static void test_matches(void **state) {
         args.bias = bias;
         args.factor = 2.5f;
         check_route(pair, args, logits, 2e-6);
+        args.is_sigmoid = true;
+        check_route(pair, args, logits, 2e-6);
         for (uint32_t k = 0; k < args.num_experts; k++) bias[k] = 0.5f + (float)(k % 7);
         args.bias = NULL;
+        args.is_sigmoid = false;
         args.scales = bias;
         if (pair->device->moe->has_branches) check_route(pair, args, logits, 2e-6);
         free(bias);
@@ -125,6 +128,8 @@ static void test_non_numbers(void **state) {
     for (int i = 0; i < EXPERTS; i++) bias[i] = (float)(i % 3);
     struct route_args args = route_shape(TOKENS, EXPERTS, TOP, true);
     args.bias = bias;
+    check_route(*state, args, &logits[0][0], 2e-6);
+    args.is_sigmoid = true;
     check_route(*state, args, &logits[0][0], 2e-6);
 }
 

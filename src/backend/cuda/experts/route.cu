@@ -1,6 +1,6 @@
-/* Routing: softmax over a token's logits, then the top_k largest probabilities, best first, ties to
- * the smaller id. With a bias the scores are sigmoids instead, ranked by score + bias. Optionally
- * the chosen scores are divided by their sum. Factors come last: one for all, one for each expert.
+/* Routing: softmax over a token's logits, or their sigmoids, then the top_k largest scores, best
+ * first, ties to the smaller id. With a bias they are ranked by score + bias. Optionally the chosen
+ * scores are divided by their sum. Factors come last: one for all, one for each expert.
  *
  * Bytes: num_tokens x num_experts x 4, which is little. The time is the chain of top_k choices.
  * Launch: a warp per token; it starts early, and what is constant is loaded before the wait. Each
@@ -19,11 +19,11 @@ namespace {
 constexpr int WARPS = 4;
 
 struct route_params {
-    const float *logits, *bias, *scales; // bias: NULL for softmax; scales: or NULL
+    const float *logits, *bias, *scales; // bias, scales: or NULL
     int32_t *ids;
     float *weights;
     int num_tokens, num_experts, top_k;
-    bool normalize;
+    bool is_sigmoid, normalize;
     float factor;
 };
 
@@ -74,17 +74,17 @@ __device__ __forceinline__ bool score(lane_experts<PER_LANE> &mine, const route_
     }
 #pragma unroll
     for (int i = 0; i < PER_LANE; i++) largest = fmaxf(largest, logit[i]);
-    if (!p.bias) largest = warp_max(largest);
+    if (!p.is_sigmoid) largest = warp_max(largest);
 #pragma unroll
     for (int i = 0; i < PER_LANE; i++) {
         bool is_there = i * 32 + lane < p.num_experts;
-        float v = p.bias ? 1.0f / (1.0f + expf(-logit[i])) : expf(logit[i] - largest);
+        float v = p.is_sigmoid ? 1.0f / (1.0f + expf(-logit[i])) : expf(logit[i] - largest);
         mine.score[i] = is_there ? v : 0.0f;
         sum += mine.score[i];
     }
     sum = warp_sum(sum);
     bool is_number = sum == sum;
-    float factor = p.bias ? 1.0f : 1.0f / sum;
+    float factor = p.is_sigmoid ? 1.0f : 1.0f / sum;
 #pragma unroll
     for (int i = 0; i < PER_LANE; i++) {
         bool is_there = i * 32 + lane < p.num_experts;
@@ -151,6 +151,7 @@ extern "C" void cuda_route_launch(const struct route_args *args,
     p.num_tokens = static_cast<int>(args->num_tokens);
     p.num_experts = static_cast<int>(args->num_experts);
     p.top_k = static_cast<int>(args->top_k);
+    p.is_sigmoid = args->is_sigmoid;
     p.normalize = args->normalize;
     p.factor = args->factor;
     unsigned blocks = (args->num_tokens + WARPS - 1) / WARPS;
