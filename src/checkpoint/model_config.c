@@ -149,6 +149,7 @@ static struct class_defaults defaults_of(const char *architecture) {
     static const struct class_defaults others[] = {
         {.architecture = "MixtralForCausalLM", .rms_norm_eps = 1e-5, .rope_theta = 1e6},
         {.architecture = "Phi3ForCausalLM", .rms_norm_eps = 1e-5},
+        {.architecture = "OlmoeForCausalLM", .rms_norm_eps = 1e-5},
         {.architecture = "Olmo2ForCausalLM", .rms_norm_eps = 1e-5},
         {.architecture = "Olmo3ForCausalLM",
          .rms_norm_eps = 1e-5,

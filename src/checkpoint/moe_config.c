@@ -44,6 +44,8 @@ static const struct moe_keys ernie = {.count = "moe_num_experts",
                                       .step = "moe_layer_interval"};
 static const struct moe_keys gemma4 = {
     .count = "num_experts", .top_k = "top_k_experts", .size = "moe_intermediate_size"};
+static const struct moe_keys olmoe = {
+    .count = "num_experts", .top_k = "num_experts_per_tok", .norm = "norm_topk_prob"};
 static const struct moe_keys qwen3 = {.count = "num_experts",
                                       .top_k = "num_experts_per_tok",
                                       .size = "moe_intermediate_size",
@@ -107,6 +109,9 @@ static const struct moe_defaults defaults[] = {
     {.architecture = "MixtralForCausalLM",
      .keys = &mixtral,
      .config = {.num_experts = 8, .num_experts_per_tok = 2, .norm_topk_prob = true}},
+    {.architecture = "OlmoeForCausalLM",
+     .keys = &olmoe,
+     .config = {.num_experts = 64, .num_experts_per_tok = 8}},
     {.architecture = "Qwen2MoeForCausalLM",
      .keys = &qwen2,
      .config = {.num_experts = 60,

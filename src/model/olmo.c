@@ -1,7 +1,16 @@
-/* OLMo 2 and 3: norms behind attention and MLP instead of in front, and norms of q and k over all
- * heads. In OLMo 3 three of four layers have a window, and only the others a scaled rotary
- * embedding. Sources: arXiv 2501.00656, arXiv 2512.13961 and transformers' Olmo2 and Olmo3. */
+/* OLMo 2, 3 and OLMoE: norms of q and k over all heads. OLMo 2 and 3 have norms behind attention and
+ * MLP instead of in front. In OLMo 3 three of four layers have a window, and only the others a
+ * scaled rotary embedding. OLMoE has experts in every layer. Sources: arXiv 2501.00656, arXiv
+ * 2512.13961, arXiv 2409.02060, and transformers' Olmo2, Olmo3 and Olmoe. */
 #include "model/family.h"
+
+static const struct expert_names names = {
+    .router = "mlp.gate",
+    .experts = "mlp.experts",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
+};
 
 static void change(struct layer_table *table, const struct model_config *config) {
     table->ropes[1] = config->local_rope;
@@ -28,4 +37,13 @@ const struct model_family family_olmo3 = {
     .qkv_bias = {.key = BIAS_ATTENTION},
     .o_bias = {.key = BIAS_ATTENTION},
     .change = change,
+};
+
+const struct model_family family_olmoe = {
+    .name = "OLMoE",
+    .architecture = "OlmoeForCausalLM",
+    .head_norm = HEAD_NORM_ROW,
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .o_bias = {.key = BIAS_ATTENTION},
+    .expert_names = &names,
 };

@@ -225,6 +225,11 @@ static void test_ernie4_5_with_experts(void **state) {
     check_unrounded("ernie4-5-moe");
 }
 
+static void test_olmoe(void **state) {
+    (void)state;
+    check_unrounded("olmoe");
+}
+
 static void test_glm(void **state) {
     (void)state;
     check_unrounded("glm");
@@ -319,6 +324,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ernie4_5),
         cmocka_unit_test(test_ernie4_5_with_experts),
+        cmocka_unit_test(test_olmoe),
         cmocka_unit_test(test_glm),
         cmocka_unit_test(test_glm4),
         cmocka_unit_test(test_glm4_moe),

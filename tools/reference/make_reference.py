@@ -238,6 +238,8 @@ def tiny_families(t):
         "ernie4-5-moe": (t.Ernie4_5_MoeForCausalLM, t.Ernie4_5_MoeConfig(
             **{**tiny, "hidden_size": 64}, moe_num_experts=4, moe_k=2, moe_intermediate_size=16,
             moe_num_shared_experts=2)),
+        "olmoe": (t.OlmoeForCausalLM, t.OlmoeConfig(
+            **{**tiny, "hidden_size": 64, "num_key_value_heads": 2}, num_experts=5, num_experts_per_tok=3)),
         "glm": (t.GlmForCausalLM, t.GlmConfig(
             **{**tiny, "num_hidden_layers": 1}, head_dim=16, attention_bias=True, rope_parameters=half)),
         "glm4": (t.Glm4ForCausalLM, t.Glm4Config(

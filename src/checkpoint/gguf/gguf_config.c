@@ -379,12 +379,12 @@ static enum status write_routed(const struct gguf_files *files, const struct ggu
     return status;
 }
 
-// The other families scale a token's weights to the sum 1.
+// The other families scale a token's weights to the sum 1, or all of them do not.
 static enum status write_experts(const struct gguf_files *files, const struct gguf_model *model,
                                  struct json_out *out, struct err *err) {
     const struct gguf *gguf = files->files[0];
     char key[GGUF_KEY_MAX];
-    bool norm = true;
+    bool norm = !model->has_plain_weights;
     double scale = 1;
     if (!model->experts) return OK;
     enum status status = check_gating(gguf, model, err);
@@ -396,11 +396,11 @@ static enum status write_experts(const struct gguf_files *files, const struct gg
     gguf_model_key(model, "expert_weights_scale", key, sizeof key);
     if (!status) status = gguf_read_real(gguf, key, &scale, err);
     if (status) return status;
-    if (!norm || (scale != 0 && scale != 1)) {
+    if (norm == model->has_plain_weights || (scale != 0 && scale != 1)) {
         return err_set(err, ERR_UNSUPPORTED, "%s: other weights of experts are not supported (%s)",
                        gguf_path(gguf), key);
     }
-    json_out_raw(out, ", \"norm_topk_prob\": true");
+    json_out_rawf(out, ", \"norm_topk_prob\": %s", norm ? "true" : "false");
     return OK;
 }
 

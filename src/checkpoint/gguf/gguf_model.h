@@ -34,6 +34,7 @@ struct gguf_model {
     const char *router_norm, *expert_scales;
     const char *choice_bias; // of the router; its scores are sigmoids
     bool has_expert_bias;
+    bool has_plain_weights; // those of experts are not divided by their sum
     int64_t head_dim; // where global_head_dim is not 0: of layers with a window
     int64_t global_head_dim; // of the others; 0: the same
     int64_t heads_width; // hidden_size / number of heads
