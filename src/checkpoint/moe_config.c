@@ -73,6 +73,7 @@ struct moe_defaults {
 };
 
 static const struct moe_defaults defaults[] = {
+    {.architecture = "Dots1ForCausalLM", .keys = &deepseek, .config = {.is_sigmoid = true}},
     {.architecture = "Ernie4_5_MoeForCausalLM",
      .keys = &ernie,
      .num_shared = 2,

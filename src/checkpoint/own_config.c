@@ -54,6 +54,8 @@ static const struct {
     const char *architecture, *key, *want;
     bool is_required; // the class has another default
 } only_values[] = {
+    {"Dots1ForCausalLM", "n_group", "1", false},
+    {"Dots1ForCausalLM", "topk_group", "1", false},
     {"Ernie4_5ForCausalLM", "use_bias", "false", false},
     {"Ernie4_5_MoeForCausalLM", "use_bias", "false", false},
     {"Gemma4ForCausalLM", "use_bidirectional_attention", "\"vision\"", false}, // of images

@@ -33,6 +33,7 @@ static const struct window_rule rules[] = {
     {"Qwen2MoeForCausalLM", 4096, false, LIMIT_IS_END, 28, 2, false},
     {"Qwen3ForCausalLM", 4096, false, LIMIT_IS_FIRST, 28, 0, false},
     {"Qwen3MoeForCausalLM", 4096, false, LIMIT_IGNORED, 0, 0, false},
+    {"Dots1ForCausalLM", 4096, true, LIMIT_IS_FIRST, 62, 0, false},
     {"MistralForCausalLM", 4096, true, LIMIT_IGNORED, 0, 0, false},
     {"Ministral3ForCausalLM", 0, true, LIMIT_IGNORED, 0, 0, false},
     {"Olmo3ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 4, false},

@@ -3,7 +3,7 @@
  * where config.json says so. Source: GLM-4.5, arXiv 2508.06471, and transformers' Glm4Moe. */
 #include "model/family.h"
 
-static const struct expert_names names = {
+const struct expert_names deepseek_expert_names = {
     .router = "mlp.gate",
     .choice_bias = "mlp.gate.e_score_correction_bias",
     .shared = {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj",
@@ -24,6 +24,6 @@ const struct model_family family_glm4_moe = {
     .name = "GLM-4.5",
     .architecture = "Glm4MoeForCausalLM",
     .qkv_bias = {.key = BIAS_ATTENTION},
-    .expert_names = &names,
+    .expert_names = &deepseek_expert_names,
     .change = change,
 };

@@ -230,6 +230,11 @@ static void test_olmoe(void **state) {
     check_unrounded("olmoe");
 }
 
+static void test_dots1(void **state) {
+    (void)state;
+    check_unrounded("dots1");
+}
+
 static void test_glm(void **state) {
     (void)state;
     check_unrounded("glm");
@@ -325,6 +330,7 @@ int main(void) {
         cmocka_unit_test(test_ernie4_5),
         cmocka_unit_test(test_ernie4_5_with_experts),
         cmocka_unit_test(test_olmoe),
+        cmocka_unit_test(test_dots1),
         cmocka_unit_test(test_glm),
         cmocka_unit_test(test_glm4),
         cmocka_unit_test(test_glm4_moe),

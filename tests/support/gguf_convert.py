@@ -84,7 +84,7 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "GptOssForCausalLM": "gpt-oss", "Qwen3_5ForConditionalGeneration": "qwen35",
                  "Qwen3_5MoeForCausalLM": "qwen35moe", "Qwen3NextForCausalLM": "qwen3next",
                  "Gemma4ForCausalLM": "gemma4", "Gemma2ForCausalLM": "gemma2",
-                 "Glm4ForCausalLM": "glm4", "OlmoeForCausalLM": "olmoe", "Ernie4_5ForCausalLM": "ernie4_5",
+                 "Glm4ForCausalLM": "glm4", "Dots1ForCausalLM": "dots1", "OlmoeForCausalLM": "olmoe", "Ernie4_5ForCausalLM": "ernie4_5",
                  "Ernie4_5_MoeForCausalLM": "ernie4_5-moe", "SeedOssForCausalLM": "seed_oss", "Exaone4ForCausalLM": "exaone4"}
 # Rows of q and k are stored for a rotation of neighbours.
 DELTA = ("qwen35", "qwen35moe", "qwen3next")
@@ -382,7 +382,9 @@ def config_entries(config: dict, arch: str) -> list:
         values += [("rope.scaling.yarn_log_multiplier", F32, rope["mscale_all_dim"]),
                    ("attention.temperature_scale", F32, rope["llama_4_scaling_beta"])]
     if arch == "glm4moe":
-        values += [("expert_shared_count", U32, config["n_shared_experts"]), ("nextn_predict_layers", U32, 0),
+        values += [("nextn_predict_layers", U32, 0)]
+    if arch in ("dots1", "glm4moe"):
+        values += [("expert_shared_count", U32, config["n_shared_experts"]),
                    ("leading_dense_block_count", U32, config["first_k_dense_replace"]),
                    ("expert_group_count", U32, 1), ("expert_weights_norm", BOOL, config["norm_topk_prob"]),
                    ("expert_weights_scale", F32, config["routed_scaling_factor"])]
@@ -392,7 +394,7 @@ def config_entries(config: dict, arch: str) -> list:
                    ("interleave_moe_layer_step", U32, config["moe_layer_interval"]),
                    ("expert_shared_feed_forward_length", U32,
                     config["moe_num_shared_experts"] * config["moe_intermediate_size"])]
-    if arch in ("glm4moe", "minimax-m2"):
+    if arch in ("dots1", "glm4moe", "minimax-m2"):
         values += [("expert_gating_func", U32, 2)]
     if arch in DELTA:
         heads, width = config["linear_num_value_heads"], config["linear_value_head_dim"]

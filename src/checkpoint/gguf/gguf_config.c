@@ -76,13 +76,16 @@ static const struct {
     {"granite", "residual_scale", "residual_multiplier"},
     {"granite", "logit_scale", "logits_scaling"},
     {"mistral3", "attention.temperature_scale", NULL}, // gguf_rope.c
-    {"ernie4_5-moe", "expert_shared_count", NULL}, // write_routed
+    {"dots1", "expert_shared_count", NULL}, // write_routed
+    {"dots1", "leading_dense_block_count", NULL},
+    {"dots1", "expert_gating_func", NULL}, // check_gating
+    {"ernie4_5-moe", "expert_shared_count", NULL},
     {"ernie4_5-moe", "leading_dense_block_count", NULL},
     {"ernie4_5-moe", "expert_shared_feed_forward_length", NULL}, // that of so many experts
     {"glm4moe", "expert_shared_count", NULL},
     {"glm4moe", "leading_dense_block_count", NULL},
     {"glm4moe", "nextn_predict_layers", NULL},
-    {"glm4moe", "expert_gating_func", NULL}, // check_gating
+    {"glm4moe", "expert_gating_func", NULL},
     {"minimax-m2", "expert_gating_func", NULL},
     {"gpt-oss", "expert_gating_func", NULL},
     {"gpt-oss", "attention.sliding_window", NULL}, // write_windows
