@@ -25,10 +25,13 @@ static const struct {
     {"GraniteForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
       "rope_interleave"}},
+    {"GraniteMoeForCausalLM",
+     {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
+      "rope_interleave"}},
     {"GraniteMoeHybridForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
       "position_embedding_type"}},
-    {"LlamaForCausalLM", {"rope_interleave"}}, // of GGUF files, as of the four others that have it
+    {"LlamaForCausalLM", {"rope_interleave"}}, // of GGUF files, as of the five others that have it
     {"MiniMaxM2ForCausalLM", {"partial_rotary_factor", "rotary_dim"}},
     {"Ministral3ForCausalLM", {"llama_4_scaling_beta", "rope_interleave"}},
     {"MixtralForCausalLM", {"rope_interleave"}},

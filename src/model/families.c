@@ -1,12 +1,15 @@
 #include "model/family.h"
 
 const struct model_family *const model_families[] = {
-    &family_dots1,          &family_ernie4_5, &family_ernie4_5_moe, &family_exaone4,
-    &family_gemma2,         &family_gemma3,   &family_gemma4,       &family_glm,
-    &family_glm4,           &family_glm4_moe, &family_gpt_oss,      &family_granite,
-    &family_granite_hybrid, &family_llama,    &family_minimax_m2,   &family_ministral3,
-    &family_mistral,        &family_mixtral,  &family_olmo2,        &family_olmo3,
-    &family_olmoe,          &family_phi3,     &family_qwen2,        &family_qwen2_moe,
-    &family_qwen3,          &family_qwen3_5,  &family_qwen3_5_moe,  &family_qwen3_moe,
-    &family_qwen3_next,     &family_seed_oss, &family_smollm3,      NULL,
+    &family_dots1,          &family_ernie4_5,    &family_ernie4_5_moe,
+    &family_exaone4,        &family_gemma2,      &family_gemma3,
+    &family_gemma4,         &family_glm,         &family_glm4,
+    &family_glm4_moe,       &family_gpt_oss,     &family_granite,
+    &family_granite_hybrid, &family_granite_moe, &family_llama,
+    &family_minimax_m2,     &family_ministral3,  &family_mistral,
+    &family_mixtral,        &family_olmo2,       &family_olmo3,
+    &family_olmoe,          &family_phi3,        &family_qwen2,
+    &family_qwen2_moe,      &family_qwen3,       &family_qwen3_5,
+    &family_qwen3_5_moe,    &family_qwen3_moe,   &family_qwen3_next,
+    &family_seed_oss,       &family_smollm3,     NULL,
 };

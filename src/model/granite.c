@@ -1,8 +1,18 @@
 /* Granite 3 and 4: Llama's layers with four factors, of the embeddings, the scores, what is added
- * to the residual, and the logits. Granite 4 has the class of models with Mamba layers and experts,
+ * to the residual, and the logits. Two small models of Granite 3 have experts. Granite 4 has the class of models with Mamba layers and experts,
  * and another name of its MLP; only models without both run, config.json of others is refused.
  * Source: the published config.json files and transformers' Granite and GraniteMoeHybrid. */
 #include "model/family.h"
+
+static const struct expert_names names = {
+    .router = "block_sparse_moe.router.layer",
+    .experts = "block_sparse_moe",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
+    .stacked_gate_up = "input_linear.weight",
+    .stacked_down = "output_linear.weight",
+};
 
 static void change(struct layer_table *table, const struct model_config *config) {
     const struct own_config *own = &config->own;
@@ -39,5 +49,14 @@ const struct model_family family_granite = {
     .qkv_bias = {.key = BIAS_ATTENTION},
     .o_bias = {.key = BIAS_ATTENTION},
     .mlp_bias = {.key = BIAS_MLP},
+    .change = change,
+};
+
+const struct model_family family_granite_moe = {
+    .name = "Granite 3 MoE",
+    .architecture = "GraniteMoeForCausalLM",
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .o_bias = {.key = BIAS_ATTENTION},
+    .expert_names = &names,
     .change = change,
 };

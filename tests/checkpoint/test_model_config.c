@@ -364,6 +364,7 @@ static void test_both_forms_of_every_family(void **state) {
         {"ernie4-5-moe", "Ernie4_5_MoeForCausalLM", ROPE_DEFAULT, 5e5},
         {"olmoe", "OlmoeForCausalLM", ROPE_DEFAULT, 1e4},
         {"dots1", "Dots1ForCausalLM", ROPE_DEFAULT, 1e4},
+        {"granite-moe", "GraniteMoeForCausalLM", ROPE_DEFAULT, 1e4},
         {"glm", "GlmForCausalLM", ROPE_DEFAULT, 1e4},
         {"glm4", "Glm4ForCausalLM", ROPE_DEFAULT, 1e4},
         {"minimax-m2", "MiniMaxM2ForCausalLM", ROPE_DEFAULT, 5e6},

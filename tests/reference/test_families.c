@@ -235,6 +235,11 @@ static void test_dots1(void **state) {
     check_unrounded("dots1");
 }
 
+static void test_granite_with_experts(void **state) {
+    (void)state;
+    check_unrounded("granite-moe");
+}
+
 static void test_glm(void **state) {
     (void)state;
     check_unrounded("glm");
@@ -331,6 +336,7 @@ int main(void) {
         cmocka_unit_test(test_ernie4_5_with_experts),
         cmocka_unit_test(test_olmoe),
         cmocka_unit_test(test_dots1),
+        cmocka_unit_test(test_granite_with_experts),
         cmocka_unit_test(test_glm),
         cmocka_unit_test(test_glm4),
         cmocka_unit_test(test_glm4_moe),

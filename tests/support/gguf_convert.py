@@ -41,6 +41,7 @@ MODULES = {
     "mlp.gate": "ffn_gate_inp",
     "block_sparse_moe.gate": "ffn_gate_inp",
     "mlp.router": "ffn_gate_inp",
+    "block_sparse_moe.router.layer": "ffn_gate_inp",
     "router.proj": "ffn_gate_inp",
     "per_layer_input_gate": "inp_gate",
     "per_layer_projection": "proj",
@@ -84,11 +85,11 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "GptOssForCausalLM": "gpt-oss", "Qwen3_5ForConditionalGeneration": "qwen35",
                  "Qwen3_5MoeForCausalLM": "qwen35moe", "Qwen3NextForCausalLM": "qwen3next",
                  "Gemma4ForCausalLM": "gemma4", "Gemma2ForCausalLM": "gemma2",
-                 "Glm4ForCausalLM": "glm4", "Dots1ForCausalLM": "dots1", "OlmoeForCausalLM": "olmoe", "Ernie4_5ForCausalLM": "ernie4_5",
+                 "Glm4ForCausalLM": "glm4", "GraniteMoeForCausalLM": "granitemoe", "Dots1ForCausalLM": "dots1", "OlmoeForCausalLM": "olmoe", "Ernie4_5ForCausalLM": "ernie4_5",
                  "Ernie4_5_MoeForCausalLM": "ernie4_5-moe", "SeedOssForCausalLM": "seed_oss", "Exaone4ForCausalLM": "exaone4"}
 # Rows of q and k are stored for a rotation of neighbours.
 DELTA = ("qwen35", "qwen35moe", "qwen3next")
-INTERLEAVED = ("llama", "granite", "smollm3", "mistral3")
+INTERLEAVED = ("llama", "granite", "granitemoe", "smollm3", "mistral3")
 
 
 def string(text) -> bytes:
@@ -465,6 +466,15 @@ def expert_tensors(tensors: dict, kind: str) -> list:
         if name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
             part = "ffn_gate_up_exps" if name.endswith("gate_up_proj") else "ffn_down_exps"
             out.append((f"blk.{name.split('.')[2]}.{part}.weight", PLAIN[dtype], shape, data))
+        elif name.endswith((".input_linear.weight", ".output_linear.weight")):
+            half, size = shape[1] // 2, len(data) // shape[0]
+            experts = [data[i:i + size] for i in range(0, len(data), size)]
+            parts = {"ffn_gate": [e[:size // 2] for e in experts], "ffn_up": [e[size // 2:] for e in experts]}
+            if ".output_linear." in name:
+                half, parts = shape[1], {"ffn_down": experts}
+            for part, made in parts.items():
+                out.append((f"blk.{name.split('.')[2]}.{part}_exps.weight", PLAIN[dtype], [shape[0], half, shape[2]],
+                            b"".join(made)))
         elif ".experts." in name:
             layer, _, rest = name.removeprefix("model.layers.").partition(".")
             expert, part, _ = rest.rpartition("experts.")[2].split(".")
@@ -517,7 +527,7 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
     tensors = decode_fp8(read_safetensors(folder))
     made = []
     for name, (dtype, shape, data) in tensors.items():
-        if ".experts." in name or (name == "lm_head.weight" and config["tie_word_embeddings"]):
+        if ".experts." in name or "put_linear." in name or (name == "lm_head.weight" and config["tie_word_embeddings"]):
             continue
         if arch in INTERLEAVED and (".q_proj." in name or ".k_proj." in name):
             data = interleave(shape, data, head_dim)

@@ -244,6 +244,10 @@ def tiny_families(t):
             **tiny, **experts, n_routed_experts=5, moe_intermediate_size=16, n_shared_experts=2,
             first_k_dense_replace=1, routed_scaling_factor=2.5, norm_topk_prob=True, sliding_window=48,
             max_window_layers=1)),
+        "granite-moe": (t.GraniteMoeForCausalLM, t.GraniteMoeConfig(
+            **{**tiny, "hidden_size": 64, "num_hidden_layers": 1}, num_local_experts=5, num_experts_per_tok=3,
+            embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.1,
+            logits_scaling=8.0)),
         "glm": (t.GlmForCausalLM, t.GlmConfig(
             **{**tiny, "num_hidden_layers": 1}, head_dim=16, attention_bias=True, rope_parameters=half)),
         "glm4": (t.Glm4ForCausalLM, t.Glm4Config(

@@ -75,6 +75,10 @@ static const struct {
     {"granite", "embedding_scale", "embedding_multiplier"},
     {"granite", "residual_scale", "residual_multiplier"},
     {"granite", "logit_scale", "logits_scaling"},
+    {"granitemoe", "attention.scale", "attention_multiplier"},
+    {"granitemoe", "embedding_scale", "embedding_multiplier"},
+    {"granitemoe", "residual_scale", "residual_multiplier"},
+    {"granitemoe", "logit_scale", "logits_scaling"},
     {"mistral3", "attention.temperature_scale", NULL}, // gguf_rope.c
     {"dots1", "expert_shared_count", NULL}, // write_routed
     {"dots1", "leading_dense_block_count", NULL},
