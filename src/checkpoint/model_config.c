@@ -9,6 +9,7 @@
 #include "base/json/jread.h"
 #include "base/text/c_locale.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/class_defaults.h"
 #include "checkpoint/config_read.h"
 #include "checkpoint/moe_config.h"
 #include "checkpoint/own_config.h"
@@ -115,112 +116,6 @@ static enum status check_unsupported(const json_t *root, const char *architectur
     return OK;
 }
 
-enum { SAME_THETA = -1 }; // the rope of layers with a window has the theta of the others
-
-#define GPT_OSS_ROPE                                                                               \
-    "{\"rope_type\": \"yarn\", \"factor\": 32, \"truncate\": false, "                              \
-    "\"original_max_position_embeddings\": 4096}"
-#define MINISTRAL3_ROPE                                                                            \
-    "{\"rope_type\": \"yarn\", \"rope_theta\": 1000000, \"factor\": 16, \"mscale\": 1, "           \
-    "\"mscale_all_dim\": 1, \"original_max_position_embeddings\": 16384, "                         \
-    "\"llama_4_scaling_beta\": 0.1}"
-
-#define GEMMA4_ROPE                                                                                \
-    "{\"sliding_attention\": {\"rope_theta\": 10000}, \"full_attention\": {\"rope_theta\": "       \
-    "1000000, "                                                                                    \
-    "\"rope_type\": \"proportional\", \"partial_rotary_factor\": 0.25}}"
-
-// Defaults of keys that differ between transformers' configuration classes, and what a class does
-// without a key.
-struct class_defaults {
-    const char *architecture;
-    double rms_norm_eps, rope_theta; // 0: 1e-6 and 10000
-    double local_theta; // of layers with a window; 0: they have the rope of all layers
-    bool ties_embeddings;
-    bool is_gelu; // the activation is GELU
-    uint32_t head_dim; // 0: hidden_size / num_attention_heads
-    double partial; // partial_rotary_factor; 0: 1
-    const char *rope; // the section of the rotary embedding, as JSON; NULL: a plain one
-    const char *mlp_key; // the size of a dense MLP; NULL: intermediate_size
-    bool has_no_dense_layer; // that key may be missing
-};
-
-static struct class_defaults defaults_of(const char *architecture) {
-    static const struct class_defaults others[] = {
-        {.architecture = "MixtralForCausalLM", .rms_norm_eps = 1e-5, .rope_theta = 1e6},
-        {.architecture = "Phi3ForCausalLM", .rms_norm_eps = 1e-5},
-        {.architecture = "OlmoeForCausalLM", .rms_norm_eps = 1e-5},
-        {.architecture = "Olmo2ForCausalLM", .rms_norm_eps = 1e-5},
-        {.architecture = "Olmo3ForCausalLM",
-         .rms_norm_eps = 1e-5,
-         .rope_theta = 5e5,
-         .local_theta = SAME_THETA},
-        {.architecture = "GptOssForCausalLM",
-         .rms_norm_eps = 1e-5,
-         .rope_theta = 1.5e5,
-         .head_dim = 64,
-         .rope = GPT_OSS_ROPE},
-        {.architecture = "GraniteMoeHybridForCausalLM", .mlp_key = "shared_intermediate_size"},
-        {.architecture = "GlmForCausalLM",
-         .rms_norm_eps = 1.5625e-7,
-         .head_dim = 128,
-         .partial = 0.5},
-        {.architecture = "Glm4ForCausalLM",
-         .rms_norm_eps = 1.5625e-7,
-         .head_dim = 128,
-         .partial = 0.5},
-        {.architecture = "Glm4MoeForCausalLM", .rms_norm_eps = 1e-5, .partial = 0.5},
-        {.architecture = "MiniMaxM2ForCausalLM", .rope_theta = 5e6, .head_dim = 128},
-        {.architecture = "Ministral3ForCausalLM",
-         .rms_norm_eps = 1e-5,
-         .head_dim = 128,
-         .rope = MINISTRAL3_ROPE},
-        {.architecture = "Ernie4_5ForCausalLM",
-         .rms_norm_eps = 1e-5,
-         .rope_theta = 5e5,
-         .ties_embeddings = true,
-         .head_dim = 128},
-        {.architecture = "Ernie4_5_MoeForCausalLM",
-         .rms_norm_eps = 1e-5,
-         .rope_theta = 5e5,
-         .ties_embeddings = true},
-        {.architecture = "Exaone4ForCausalLM", .rms_norm_eps = 1e-5},
-        {.architecture = "SeedOssForCausalLM", .head_dim = 128},
-        {.architecture = "SmolLM3ForCausalLM", .rope_theta = 2e6, .ties_embeddings = true},
-        {.architecture = "Gemma2ForCausalLM",
-         .ties_embeddings = true,
-         .is_gelu = true,
-         .head_dim = 256},
-        {.architecture = "Gemma3ForCausalLM",
-         .rope_theta = 1e6,
-         .local_theta = 1e4,
-         .ties_embeddings = true,
-         .is_gelu = true,
-         .head_dim = 256},
-        {.architecture = "Gemma4ForCausalLM",
-         .rope_theta = 1e6,
-         .local_theta = 1e4,
-         .ties_embeddings = true,
-         .is_gelu = true,
-         .head_dim = 256,
-         .rope = GEMMA4_ROPE},
-        {.architecture = "Qwen3NextForCausalLM", .head_dim = 256, .partial = 0.25},
-        {.architecture = "Qwen3_5ForCausalLM", .head_dim = 256, .partial = 0.25},
-        {.architecture = "Qwen3_5MoeForCausalLM",
-         .head_dim = 256,
-         .partial = 0.25,
-         .has_no_dense_layer = true},
-    };
-    struct class_defaults found = {0};
-    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
-        if (strcmp(others[i].architecture, architecture) == 0) found = others[i];
-    }
-    if (found.rms_norm_eps == 0) found.rms_norm_eps = 1e-6;
-    if (found.rope_theta == 0) found.rope_theta = 1e4;
-    if (!found.mlp_key) found.mlp_key = "intermediate_size";
-    return found;
-}
-
 static enum status read_architecture(struct model_config *config, const json_t *root,
                                      const char *what, struct err *err) {
     const json_t *list = jread_get(root, "architectures");
@@ -273,7 +168,7 @@ static enum status read_dtype(struct model_config *config, const json_t *root, c
 
 static enum status read_sizes(struct model_config *config, const json_t *root, const char *what,
                               struct err *err) {
-    const struct class_defaults defaults = defaults_of(config->architecture);
+    const struct class_defaults defaults = class_defaults_of(config->architecture);
     const struct {
         const char *key;
         uint32_t max;
@@ -309,7 +204,7 @@ static enum status read_heads(struct model_config *config, const json_t *root, c
                        "\"num_key_value_heads\", %u",
                        what, num_heads, config->num_kv_heads);
     }
-    config->head_dim = defaults_of(config->architecture).head_dim;
+    config->head_dim = class_defaults_of(config->architecture).head_dim;
     if (!jread_get(root, "head_dim") && !config->head_dim) {
         if (config->hidden_size % num_heads || config->hidden_size / num_heads > HEAD_DIM_MAX) {
             return err_set(err, ERR_FORMAT,
@@ -328,7 +223,7 @@ static enum status read_heads(struct model_config *config, const json_t *root, c
 static enum status read_activation(struct model_config *config, const json_t *root,
                                    const char *what, struct err *err) {
     static const char *const keys[] = {"hidden_act", "hidden_activation"};
-    bool wants_gelu = defaults_of(config->architecture).is_gelu;
+    bool wants_gelu = class_defaults_of(config->architecture).is_gelu;
     const char *want = wants_gelu ? "gelu_pytorch_tanh" : "silu";
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         const char *name = want;
@@ -363,7 +258,7 @@ static enum status read_flag(const json_t *root, const char *key, enum config_fl
 
 static enum status read_flags(struct model_config *config, const json_t *root, const char *what,
                               struct err *err) {
-    double eps = defaults_of(config->architecture).rms_norm_eps;
+    double eps = class_defaults_of(config->architecture).rms_norm_eps;
     enum status status = config_read_double(root, "rms_norm_eps", 1e-30, 1, &eps, what, err);
     config->rms_norm_eps = (float)eps;
     const struct {
@@ -378,7 +273,7 @@ static enum status read_flags(struct model_config *config, const json_t *root, c
         status = read_flag(root, flags[i].key, flags[i].out, what, err);
     }
     if (status) return status;
-    config->tie_word_embeddings = defaults_of(config->architecture).ties_embeddings;
+    config->tie_word_embeddings = class_defaults_of(config->architecture).ties_embeddings;
     return jread_bool(root, "tie_word_embeddings", &config->tie_word_embeddings, what, err);
 }
 
@@ -411,7 +306,7 @@ static bool has_partial(const json_t *root) {
 // The share of a head that is rotated, where no key has it.
 static enum status default_partial(struct model_config *config, const json_t *root,
                                    const char *what, struct err *err) {
-    double partial = defaults_of(config->architecture).partial;
+    double partial = class_defaults_of(config->architecture).partial;
     uint32_t dim = config->head_dim;
     if (has_partial(root)) return OK;
     if (partial != 0) config->rope.partial = partial;
@@ -423,8 +318,8 @@ static enum status default_partial(struct model_config *config, const json_t *ro
 
 static enum status read_rope(struct model_config *config, const json_t *root, const char *what,
                              struct err *err) {
-    double theta = defaults_of(config->architecture).rope_theta;
-    double local_theta = defaults_of(config->architecture).local_theta;
+    double theta = class_defaults_of(config->architecture).rope_theta;
+    double local_theta = class_defaults_of(config->architecture).local_theta;
     uint32_t positions = config->max_position_embeddings;
     const char *layer_type = local_theta != 0 ? "full_attention" : NULL;
     enum status status =
@@ -471,7 +366,7 @@ static enum status read_rope(struct model_config *config, const json_t *root, co
 // Reads the rotary embedding, or without any section the one that the class has then.
 static enum status read_rope_or_default(struct model_config *config, const json_t *root,
                                         const char *what, struct err *err) {
-    const char *section = defaults_of(config->architecture).rope;
+    const char *section = class_defaults_of(config->architecture).rope;
     if (!section || jread_get(root, "rope_scaling") || jread_get(root, "rope_parameters")) {
         return read_rope(config, root, what, err);
     }

@@ -116,6 +116,18 @@ static void test_ernie4_5(void **state) {
     model_config_fini(&config);
 }
 
+// Experts have the size of a dense MLP, and norm_topk_prob is a key of the class.
+static void test_olmoe(void **state) {
+    (void)state;
+    struct model_config config = PARSE_OK({"architectures", "[\"OlmoeForCausalLM\"]"});
+    assert_int_equal(config.moe.intermediate_size, config.intermediate_size);
+    assert_false(config.moe.norm_topk_prob);
+    model_config_fini(&config);
+    config = PARSE_OK({"architectures", "[\"OlmoeForCausalLM\"]"}, {"norm_topk_prob", "true"});
+    assert_true(config.moe.norm_topk_prob);
+    model_config_fini(&config);
+}
+
 static void test_minimax_m2(void **state) {
     (void)state;
     struct model_config config = PARSE_OK({"architectures", "[\"MiniMaxM2ForCausalLM\"]"},
@@ -231,6 +243,9 @@ static void test_malformed(void **state) {
          ERR_FORMAT,
          "mlp_only_layers|a boolean at 1|layer number"},
         {{QWEN3_MOE, {"norm_topk_prob", "1"}}, ERR_FORMAT, "norm_topk_prob|true or false"},
+        {{{"architectures", "[\"Dots1ForCausalLM\"]"}, {"n_group", "8"}},
+         ERR_UNSUPPORTED,
+         "n_group|8"},
         {{ERNIE4_5, {"use_bias", "true"}}, ERR_UNSUPPORTED, "use_bias|true"},
         {{ERNIE4_5, {"moe_layer_end_index", "-2"}}, ERR_FORMAT, "moe_layer_end_index|-2"},
     };
@@ -245,6 +260,7 @@ int main(void) {
         cmocka_unit_test(test_gpt_oss),
         cmocka_unit_test(test_glm4_moe),
         cmocka_unit_test(test_ernie4_5),
+        cmocka_unit_test(test_olmoe),
         cmocka_unit_test(test_minimax_m2),
         cmocka_unit_test(test_both_names_of_the_count),
         cmocka_unit_test(test_sparse_layers),

@@ -547,7 +547,7 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
         if (arch in ("gemma2", "gemma3") and len(shape) == 1) or (arch in DELTA and is_norm):
             data = array.array("f", [value + 1 for value in array.array("f", data)]).tobytes()
         made.append((tensor_name(name, arch), number, shape, data))
-        if arch == "olmo2" and name == "model.embed_tokens.weight" and config["tie_word_embeddings"]:
+        if arch in ("dots1", "olmo2", "olmoe") and name == "model.embed_tokens.weight" and config["tie_word_embeddings"]:
             made.append(("output.weight", number, shape, data))  # llama.cpp wants it
     made += gpt_oss_experts(tensors) if arch == "gpt-oss" else expert_tensors(tensors, kind)
     rope = full_rope(config)

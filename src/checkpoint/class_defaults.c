@@ -1,0 +1,94 @@
+#include "checkpoint/class_defaults.h"
+
+#include <string.h>
+
+#include "base/compiler.h"
+
+#define GPT_OSS_ROPE                                                                               \
+    "{\"rope_type\": \"yarn\", \"factor\": 32, \"truncate\": false, "                              \
+    "\"original_max_position_embeddings\": 4096}"
+#define MINISTRAL3_ROPE                                                                            \
+    "{\"rope_type\": \"yarn\", \"rope_theta\": 1000000, \"factor\": 16, \"mscale\": 1, "           \
+    "\"mscale_all_dim\": 1, \"original_max_position_embeddings\": 16384, "                         \
+    "\"llama_4_scaling_beta\": 0.1}"
+
+#define GEMMA4_ROPE                                                                                \
+    "{\"sliding_attention\": {\"rope_theta\": 10000}, \"full_attention\": {\"rope_theta\": "       \
+    "1000000, "                                                                                    \
+    "\"rope_type\": \"proportional\", \"partial_rotary_factor\": 0.25}}"
+
+struct class_defaults class_defaults_of(const char *architecture) {
+    static const struct class_defaults others[] = {
+        {.architecture = "MixtralForCausalLM", .rms_norm_eps = 1e-5, .rope_theta = 1e6},
+        {.architecture = "Phi3ForCausalLM", .rms_norm_eps = 1e-5},
+        {.architecture = "OlmoeForCausalLM", .rms_norm_eps = 1e-5},
+        {.architecture = "Olmo2ForCausalLM", .rms_norm_eps = 1e-5},
+        {.architecture = "Olmo3ForCausalLM",
+         .rms_norm_eps = 1e-5,
+         .rope_theta = 5e5,
+         .local_theta = SAME_THETA},
+        {.architecture = "GptOssForCausalLM",
+         .rms_norm_eps = 1e-5,
+         .rope_theta = 1.5e5,
+         .head_dim = 64,
+         .rope = GPT_OSS_ROPE},
+        {.architecture = "GraniteMoeHybridForCausalLM", .mlp_key = "shared_intermediate_size"},
+        {.architecture = "GlmForCausalLM",
+         .rms_norm_eps = 1.5625e-7,
+         .head_dim = 128,
+         .partial = 0.5},
+        {.architecture = "Glm4ForCausalLM",
+         .rms_norm_eps = 1.5625e-7,
+         .head_dim = 128,
+         .partial = 0.5},
+        {.architecture = "Glm4MoeForCausalLM", .rms_norm_eps = 1e-5, .partial = 0.5},
+        {.architecture = "MiniMaxM2ForCausalLM", .rope_theta = 5e6, .head_dim = 128},
+        {.architecture = "Ministral3ForCausalLM",
+         .rms_norm_eps = 1e-5,
+         .head_dim = 128,
+         .rope = MINISTRAL3_ROPE},
+        {.architecture = "Ernie4_5ForCausalLM",
+         .rms_norm_eps = 1e-5,
+         .rope_theta = 5e5,
+         .ties_embeddings = true,
+         .head_dim = 128},
+        {.architecture = "Ernie4_5_MoeForCausalLM",
+         .rms_norm_eps = 1e-5,
+         .rope_theta = 5e5,
+         .ties_embeddings = true},
+        {.architecture = "Exaone4ForCausalLM", .rms_norm_eps = 1e-5},
+        {.architecture = "SeedOssForCausalLM", .head_dim = 128},
+        {.architecture = "SmolLM3ForCausalLM", .rope_theta = 2e6, .ties_embeddings = true},
+        {.architecture = "Gemma2ForCausalLM",
+         .ties_embeddings = true,
+         .is_gelu = true,
+         .head_dim = 256},
+        {.architecture = "Gemma3ForCausalLM",
+         .rope_theta = 1e6,
+         .local_theta = 1e4,
+         .ties_embeddings = true,
+         .is_gelu = true,
+         .head_dim = 256},
+        {.architecture = "Gemma4ForCausalLM",
+         .rope_theta = 1e6,
+         .local_theta = 1e4,
+         .ties_embeddings = true,
+         .is_gelu = true,
+         .head_dim = 256,
+         .rope = GEMMA4_ROPE},
+        {.architecture = "Qwen3NextForCausalLM", .head_dim = 256, .partial = 0.25},
+        {.architecture = "Qwen3_5ForCausalLM", .head_dim = 256, .partial = 0.25},
+        {.architecture = "Qwen3_5MoeForCausalLM",
+         .head_dim = 256,
+         .partial = 0.25,
+         .has_no_dense_layer = true},
+    };
+    struct class_defaults found = {0};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        if (strcmp(others[i].architecture, architecture) == 0) found = others[i];
+    }
+    if (found.rms_norm_eps == 0) found.rms_norm_eps = 1e-6;
+    if (found.rope_theta == 0) found.rope_theta = 1e4;
+    if (!found.mlp_key) found.mlp_key = "intermediate_size";
+    return found;
+}

@@ -1,0 +1,28 @@
+/* Defaults of config.json's keys that differ between transformers' configuration classes. Those of
+ * experts are in moe_config.c, those of windows in window_config.c. */
+#ifndef CHECKPOINT_CLASS_DEFAULTS_H
+#define CHECKPOINT_CLASS_DEFAULTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { SAME_THETA = -1 }; // the rope of layers with a window has the theta of the others
+
+// What a class does without a key.
+struct class_defaults {
+    const char *architecture;
+    double rms_norm_eps, rope_theta; // 0: 1e-6 and 10000
+    double local_theta; // of layers with a window; 0: they have the rope of all layers
+    bool ties_embeddings;
+    bool is_gelu; // the activation is GELU
+    uint32_t head_dim; // 0: hidden_size / num_attention_heads
+    double partial; // partial_rotary_factor; 0: 1
+    const char *rope; // the section of the rotary embedding, as JSON; NULL: a plain one
+    const char *mlp_key; // the size of a dense MLP; NULL: intermediate_size
+    bool has_no_dense_layer; // that key may be missing
+};
+
+// Of a class without a row: those that most have.
+struct class_defaults class_defaults_of(const char *architecture);
+
+#endif
