@@ -237,9 +237,9 @@ struct linear_args {
  * fusion's attend, which does both.
  *
  * attention_prepare does for each token: an optional RMS norm of each head of q and k, then the
- * rotary embedding (half-split, "NeoX" form) of q and k at the token's position. k and v are
- * written to the cache at the token's slot; q stays in qkv. nano-vllm: store_kvcache, and
- * the norm and rotation before it.
+ * rotary embedding (half-split, "NeoX" form) of q and k at the token's position, or the embedding
+ * and then the norm. k and v are written to the cache at the token's slot; q stays in qkv.
+ * nano-vllm: store_kvcache, and the norm and rotation before it.
  *
  * attention is causal grouped-query attention, softmax(scale * q k^T) v. A query at position p sees
  * the positions p - window + 1 .. p of its sequence, without a window 0 .. p. Positions before the
@@ -256,6 +256,7 @@ struct attention_args {
     bool reads_kv;
     void *out; // dev [num_tokens][num_heads * head_dim], written by attention
     const float *q_norm, *k_norm; // dev [head_dim] or NULL
+    bool has_norm_after_rope; // the norms come behind the rotation
     const float *rope; // dev [max_positions][head_dim]: head_dim/2 cosines, then sines
     const float *q_rope; // the same for q, where q is scaled by its position; NULL: rope
     float eps; // of the norms

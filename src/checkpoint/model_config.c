@@ -2,6 +2,7 @@
  * keep every product of them far from overflow, and checks the relations between sizes. */
 #include "checkpoint/model_config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -350,6 +351,15 @@ static enum status read_rope(struct model_config *config, const json_t *root, co
         status = err_set(err, ERR_UNSUPPORTED,
                          "%s: \"llama_4_scaling_beta\" is %.9g, which is not supported, want it 0",
                          what, config->rope.query_beta);
+    }
+    if (!status && config->rope.alpha != 0) {
+        if (!own_config_has(config->architecture, "alpha")) {
+            return err_set(err, ERR_UNSUPPORTED,
+                           "%s: \"alpha\" is %.9g, which is not supported, want it absent", what,
+                           config->rope.alpha);
+        }
+        double dim = config->head_dim;
+        config->rope.theta *= pow(config->rope.alpha, dim / (dim - 2));
     }
     if (!status) status = check_rotary_dim(config, what, err);
     if (status || config->rope.type != ROPE_YARN) return status;

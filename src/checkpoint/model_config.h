@@ -57,6 +57,7 @@ struct rope_config {
     double proportion; // proportional: the share of the pairs that are rotated
     // Of Ministral 3: q times 1 + beta ln(1 + floor(position / length)); beta 0: as it is.
     double query_beta, query_length;
+    double alpha; // Hunyuan's, with which theta is theta alpha^(dim / (dim - 2)); 0: none
     double partial; // the share of a head that is rotated: its first elements; 1 by default
     // long: each frequency is divided by its factor, a short one for up to
     // original_max_position_embeddings positions.

@@ -44,6 +44,7 @@ static const struct moe_keys ernie = {.count = "moe_num_experts",
                                       .step = "moe_layer_interval"};
 static const struct moe_keys gemma4 = {
     .count = "num_experts", .top_k = "top_k_experts", .size = "moe_intermediate_size"};
+static const struct moe_keys hunyuan = {.count = "num_experts", .top_k = "moe_topk"};
 static const struct moe_keys olmoe = {
     .count = "num_experts", .top_k = "num_experts_per_tok", .norm = "norm_topk_prob"};
 static const struct moe_keys qwen3 = {.count = "num_experts",
@@ -69,6 +70,7 @@ struct moe_defaults {
     const struct moe_keys *keys;
     uint32_t num_shared, num_dense; // of the keys of these names
     bool has_block; // Gemma 4's experts are beside the dense MLP, and may be switched off
+    bool has_dense_size; // the shared expert is as large as a dense MLP
     struct moe_config config;
 };
 
@@ -85,6 +87,7 @@ static const struct moe_defaults defaults[] = {
     {.architecture = "Gemma4ForCausalLM",
      .keys = &gemma4,
      .has_block = true,
+     .has_dense_size = true,
      .config = {.norm_topk_prob = true}},
     {.architecture = "Glm4MoeForCausalLM",
      .keys = &deepseek,
@@ -104,6 +107,10 @@ static const struct moe_defaults defaults[] = {
     {.architecture = "GraniteMoeForCausalLM",
      .keys = &mixtral,
      .config = {.num_experts = 8, .num_experts_per_tok = 2, .norm_topk_prob = true}},
+    {.architecture = "HunYuanMoEV1ForCausalLM",
+     .keys = &hunyuan,
+     .has_dense_size = true,
+     .config = {.num_experts = 1, .num_experts_per_tok = 1, .norm_topk_prob = true}},
     {.architecture = "MiniMaxM2ForCausalLM",
      .keys = &mixtral,
      .config = {.num_experts = 256,
@@ -185,11 +192,30 @@ static enum status read_routed(struct moe_config *moe, const json_t *root,
                    what, num_shared, moe->intermediate_size);
 }
 
+// A number, or a list that has the same one for each layer.
+static enum status read_top_k(struct moe_config *moe, const json_t *root, const char *key,
+                              const char *what, struct err *err) {
+    uint32_t *out = &moe->num_experts_per_tok;
+    const json_t *value = jread_get(root, key), *first = json_array_get(value, 0);
+    if (!first) return config_read_u32(root, key, 1, EXPERTS_PER_TOK_MAX, out, what, err);
+    for (size_t i = 1; i < json_array_size(value); i++) {
+        if (json_equal((json_t *)(uintptr_t)first, json_array_get(value, i))) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"%s\" differs between layers, which is not supported", what, key);
+    }
+    json_int_t count = json_integer_value(first);
+    if (count < 1 || count > EXPERTS_PER_TOK_MAX) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is a list of %lld, want 1 to %d", what, key,
+                       (long long)count, EXPERTS_PER_TOK_MAX);
+    }
+    *out = (uint32_t)count;
+    return OK;
+}
+
 static enum status read_sizes(struct moe_config *moe, const json_t *root,
                               const struct moe_defaults *known, const char *what, struct err *err) {
     const struct moe_keys *keys = known->keys;
-    enum status status = config_read_u32(root, keys->top_k, 1, EXPERTS_PER_TOK_MAX,
-                                         &moe->num_experts_per_tok, what, err);
+    enum status status = read_top_k(moe, root, keys->top_k, what, err);
     if (!status && keys->size) {
         status = config_read_u32(root, keys->size, 1, EXPERT_SIZE_MAX, &moe->intermediate_size,
                                  what, err);
@@ -297,7 +323,7 @@ enum status moe_config_read(struct model_config *config, const json_t *root, con
         status = read_sizes(moe, root, known, what, err);
     }
     if (!status && known->has_block) status = check_block(moe, root, what, err);
-    if (known->has_block) moe->shared_intermediate_size = config->intermediate_size;
+    if (known->has_dense_size) moe->shared_intermediate_size = config->intermediate_size;
     if (!status && moe->num_experts) status = read_layers(config, root, known, what, err);
     if (status || moe->num_sparse_layers) return status;
     free(moe->is_sparse);

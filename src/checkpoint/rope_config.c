@@ -39,6 +39,7 @@ static enum status check_keys(const struct section *section, struct err *err) {
         "short_factor",
         "long_factor",
         "llama_4_scaling_beta",
+        "alpha",
         "max_position_embeddings", // repeats the key of config.json itself
         "finetuned", // only a note about how the checkpoint was made
     };
@@ -59,6 +60,8 @@ static enum status read_type(const struct section *section, enum rope_type *type
         [ROPE_YARN] = "yarn",       [ROPE_LONG] = "longrope", [ROPE_PROPORTIONAL] = "proportional"};
     const char *name = NULL;
     const char *old_name = NULL;
+    // Hunyuan's "dynamic", where alpha is a number, depends on nothing that changes.
+    bool has_alpha = jread_get(section->object, "alpha");
     enum status status = jread_string(section->object, "rope_type", &name, section->what, err);
     if (!status) status = jread_string(section->object, "type", &old_name, section->what, err);
     if (status) return status;
@@ -75,7 +78,7 @@ static enum status read_type(const struct section *section, enum rope_type *type
             "llama3, yarn, longrope or proportional",
             section->what);
     }
-    if (!name) name = names[ROPE_DEFAULT];
+    if (!name || (has_alpha && strcmp(name, "dynamic") == 0)) name = names[ROPE_DEFAULT];
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (strcmp(name, names[i]) != 0) continue;
         *type = (enum rope_type)i;
@@ -231,6 +234,10 @@ static enum status read_section(struct section *section, double theta, struct ro
     if (!status) status = read_type(section, &rope->type, err);
     if (!status) status = read_query_scale(section, rope, err);
     if (!status) {
+        status = config_read_double(section->object, "alpha", 1, factor_max, &rope->alpha,
+                                    section->what, err);
+    }
+    if (!status) {
         status = config_read_double(section->object, "rope_theta", 1, 1e12, &rope->theta,
                                     section->what, err);
     }
@@ -299,9 +306,9 @@ static bool rope_equal(const struct rope_config *a, const struct rope_config *b)
            a->beta_fast == b->beta_fast && a->beta_slow == b->beta_slow &&
            a->attention_factor == b->attention_factor && a->mscale == b->mscale &&
            a->mscale_all_dim == b->mscale_all_dim && a->truncate == b->truncate &&
-           a->query_beta == b->query_beta && a->query_length == b->query_length &&
-           a->partial == b->partial && a->proportion == b->proportion &&
-           a->num_factors == b->num_factors &&
+           a->alpha == b->alpha && a->query_beta == b->query_beta &&
+           a->query_length == b->query_length && a->partial == b->partial &&
+           a->proportion == b->proportion && a->num_factors == b->num_factors &&
            factors_equal(a->short_factors, b->short_factors, a->num_factors) &&
            factors_equal(a->long_factors, b->long_factors, a->num_factors);
 }

@@ -46,15 +46,24 @@ static const struct window_rule rules[] = {
 };
 
 // In transformers these have no windows, whatever their configuration says.
-static const char *const without_windows[] = {
-    "GlmForCausalLM",          "Ernie4_5ForCausalLM",
-    "Ernie4_5_MoeForCausalLM", "Glm4ForCausalLM",
-    "Glm4MoeForCausalLM",      "GraniteForCausalLM",
-    "GraniteMoeForCausalLM",   "GraniteMoeHybridForCausalLM",
-    "LlamaForCausalLM",        "MiniMaxM2ForCausalLM",
-    "Olmo2ForCausalLM",        "OlmoeForCausalLM",
-    "SeedOssForCausalLM",      "Qwen3NextForCausalLM",
-    "Qwen3_5ForCausalLM",      "Qwen3_5MoeForCausalLM"};
+static const char *const without_windows[] = {"GlmForCausalLM",
+                                              "Ernie4_5ForCausalLM",
+                                              "Ernie4_5_MoeForCausalLM",
+                                              "Glm4ForCausalLM",
+                                              "Glm4MoeForCausalLM",
+                                              "GraniteForCausalLM",
+                                              "GraniteMoeForCausalLM",
+                                              "GraniteMoeHybridForCausalLM",
+                                              "HunYuanDenseV1ForCausalLM",
+                                              "HunYuanMoEV1ForCausalLM",
+                                              "LlamaForCausalLM",
+                                              "MiniMaxM2ForCausalLM",
+                                              "Olmo2ForCausalLM",
+                                              "OlmoeForCausalLM",
+                                              "SeedOssForCausalLM",
+                                              "Qwen3NextForCausalLM",
+                                              "Qwen3_5ForCausalLM",
+                                              "Qwen3_5MoeForCausalLM"};
 
 static const struct window_rule other_rule = {.use = true};
 

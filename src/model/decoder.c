@@ -99,6 +99,7 @@ static void softmax_attention(struct pass *pass, uint32_t layer_index) {
                              .out = w->attended,
                              .q_norm = norms_each ? layer->q_norm : NULL,
                              .k_norm = norms_each ? layer->k_norm : NULL,
+                             .has_norm_after_rope = described->has_norm_after_rope,
                              .rope = layer->rope,
                              .q_rope = layer->q_rope,
                              .eps = d->config->rms_norm_eps,

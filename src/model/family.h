@@ -67,6 +67,8 @@ extern const struct model_family family_gpt_oss;
 extern const struct model_family family_granite;
 extern const struct model_family family_granite_hybrid;
 extern const struct model_family family_granite_moe;
+extern const struct model_family family_hunyuan_dense;
+extern const struct model_family family_hunyuan_moe;
 extern const struct model_family family_llama;
 extern const struct model_family family_minimax_m2;
 extern const struct model_family family_ministral3;

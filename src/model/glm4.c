@@ -5,8 +5,10 @@
 
 static const char gate_up[] = "mlp.gate_up_proj";
 
-static const struct norm_names norms = {"input_layernorm", "post_self_attn_layernorm",
-                                        "post_attention_layernorm", "post_mlp_layernorm"};
+static const struct norm_names norms = {.attention = "input_layernorm",
+                                        .attention_post = "post_self_attn_layernorm",
+                                        .mlp = "post_attention_layernorm",
+                                        .mlp_post = "post_mlp_layernorm"};
 
 static void change(struct layer_table *table, const struct model_config *config) {
     (void)config;

@@ -250,7 +250,7 @@ bool layer_table_is_even(const struct layer_table *table) {
                         layer->residual_scale == 1;
         const struct rope_config *rope = layer_table_rope(table, i);
         if (!is_same || !is_plain || layer->has_sinks || layer->has_output_gate) return false;
-        if (layer->has_v_norm || layer->has_scalar) return false;
+        if (layer->has_v_norm || layer->has_scalar || layer->has_norm_after_rope) return false;
         if (rope && rope->query_beta != 0) return false;
     }
     return true;

@@ -30,7 +30,7 @@ enum norm_place {
     NORM_AROUND, // residual += norm(f(norm(residual)))
 };
 
-// The norm of q and of k, before the rotary embedding.
+// The norm of q and of k, before the rotary embedding unless has_norm_after_rope says otherwise.
 enum head_norm {
     HEAD_NORM_NONE,
     HEAD_NORM_EACH, // of each head, with a weight [head_dim] for all
@@ -59,6 +59,7 @@ struct layer {
     float query_scale; // factor of the scores q k^T
     float residual_scale; // factor of what attention and MLP add to the residual
     float softcap; // scores become softcap * tanh(score / softcap); 0: none
+    bool has_norm_after_rope; // with HEAD_NORM_EACH
     bool has_sinks; // each head has one more logit in its softmax, without a value
     bool has_qkv_bias, has_o_bias;
     bool has_v_norm; // each head of v is normed, without a weight
@@ -91,6 +92,7 @@ struct layer {
 struct norm_names {
     const char *attention, *attention_post; // before and behind it
     const char *mlp, *mlp_post;
+    const char *q, *k; // of heads
 };
 
 // Tensor names of an MLP, below "model.layers.N.".

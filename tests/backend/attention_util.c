@@ -59,11 +59,15 @@ static void oracle_head(const struct attend_inputs *in, const float *head, const
     for (uint32_t d = 0; d < head_dim; d++) mean += (double)head[d] * (double)head[d] / head_dim;
     double scale = norm ? 1 / sqrt(mean + 1e-6) : 1;
     const float *rope = in->rope + (size_t)position * head_dim;
+    const float *before = in->shape.has_norm_after_rope ? NULL : norm;
+    const float *after = in->shape.has_norm_after_rope ? norm : NULL;
     for (uint32_t d = 0; d < half; d++) {
-        double a = (double)head[d] * scale * (norm ? (double)norm[d] : 1);
-        double b = (double)head[half + d] * scale * (norm ? (double)norm[half + d] : 1);
+        double a = (double)head[d] * scale * (before ? (double)before[d] : 1);
+        double b = (double)head[half + d] * scale * (before ? (double)before[half + d] : 1);
         out[d] = a * (double)rope[d] - b * (double)rope[half + d];
         out[half + d] = b * (double)rope[d] + a * (double)rope[half + d];
+        out[d] *= after ? (double)after[d] : 1;
+        out[half + d] *= after ? (double)after[half + d] : 1;
     }
 }
 
@@ -266,6 +270,7 @@ static void run_step(struct attend_runner *runner, const uint32_t tokens[ATTEND_
                                         .out = out,
                                         .q_norm = in->q_norm,
                                         .k_norm = in->k_norm,
+                                        .has_norm_after_rope = shape->has_norm_after_rope,
                                         .rope = in->rope,
                                         .eps = 1e-6f,
                                         .scale = in->scale,

@@ -16,6 +16,7 @@ struct attend_shape {
     uint32_t window; // 0: none
     float softcap; // 0: none
     bool has_sinks;
+    bool has_norm_after_rope;
     // The first tokens of each sequence whose results are not wanted: they only fill the cache, so
     // that a long sequence costs little. NANOVLLM_TEST_ALL=1 wants all results.
     uint32_t skip[ATTEND_SEQS_MAX];

@@ -49,6 +49,7 @@ static const struct attend_shape shapes[] = {
      .skip = {1020, 490}},
     {1, 1, 32, 16, true, 2, .len = {80, 200}, .window = 1, .has_sinks = true},
     {5, 1, 32, 16, true, 2, .len = {90, 13}, .softcap = 2, .has_sinks = true},
+    {4, 2, 64, 16, true, 2, .len = {70, 9}, .has_norm_after_rope = true},
     {10, 1, 16, 48, false, 2, .len = {130, 21}, .window = 64, .softcap = 3},
 };
 

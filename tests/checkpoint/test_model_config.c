@@ -2,6 +2,7 @@
 // transformers, and a key that would silently change the computation is refused by name.
 #include "checkpoint/model_config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -365,6 +366,8 @@ static void test_both_forms_of_every_family(void **state) {
         {"olmoe", "OlmoeForCausalLM", ROPE_DEFAULT, 1e4},
         {"dots1", "Dots1ForCausalLM", ROPE_DEFAULT, 1e4},
         {"granite-moe", "GraniteMoeForCausalLM", ROPE_DEFAULT, 1e4},
+        {"hunyuan", "HunYuanDenseV1ForCausalLM", ROPE_DEFAULT, 874339.3107950698},
+        {"hunyuan-moe", "HunYuanMoEV1ForCausalLM", ROPE_DEFAULT, 874339.3107950698},
         {"glm", "GlmForCausalLM", ROPE_DEFAULT, 1e4},
         {"glm4", "Glm4ForCausalLM", ROPE_DEFAULT, 1e4},
         {"minimax-m2", "MiniMaxM2ForCausalLM", ROPE_DEFAULT, 5e6},
@@ -386,7 +389,7 @@ static void test_both_forms_of_every_family(void **state) {
         assert_string_equal(now.architecture, cases[i].architecture);
         assert_int_equal(now.dtype, DTYPE_BF16);
         assert_int_equal(now.rope.type, cases[i].rope);
-        assert_true(now.rope.theta == cases[i].theta);
+        assert_true(fabs(now.rope.theta / cases[i].theta - 1) < 1e-12);
         assert_int_equal(now.sliding_window, now.is_sliding ? 48 : 0);
         assert_int_equal(now.num_eos_token_ids, 1);
         assert_equal(&now, &before);

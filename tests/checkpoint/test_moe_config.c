@@ -1,5 +1,6 @@
 // The keys of a mixture of experts: transformers' defaults, both names of the count, which layers
 // are sparse, and the message for each malformed configuration.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,6 +129,24 @@ static void test_olmoe(void **state) {
     model_config_fini(&config);
 }
 
+#define HUNYUAN                                                                                    \
+    { "architectures", "[\"HunYuanMoEV1ForCausalLM\"]" }
+
+static void test_hunyuan(void **state) {
+    (void)state;
+    struct model_config config =
+        PARSE_OK(HUNYUAN, {"num_experts", "16"}, {"moe_topk", "[3, 3, 3]"},
+                 {"num_shared_expert", "[1, 1, 1]"}, {"head_dim", "64"},
+                 {"rope_scaling", "{\"type\": \"dynamic\", \"alpha\": 2.0, \"factor\": 1.0}"});
+    assert_int_equal(config.moe.num_experts_per_tok, 3);
+    assert_int_equal(config.moe.intermediate_size, config.intermediate_size);
+    assert_int_equal(config.moe.shared_intermediate_size, config.intermediate_size);
+    assert_int_equal(config.moe.num_sparse_layers, 3);
+    assert_int_equal(config.rope.type, ROPE_DEFAULT);
+    assert_true(fabs(config.rope.theta - 1e4 * pow(2, 64.0 / 62)) < 1e-6);
+    model_config_fini(&config);
+}
+
 static void test_minimax_m2(void **state) {
     (void)state;
     struct model_config config = PARSE_OK({"architectures", "[\"MiniMaxM2ForCausalLM\"]"},
@@ -246,6 +265,17 @@ static void test_malformed(void **state) {
         {{{"architectures", "[\"Dots1ForCausalLM\"]"}, {"n_group", "8"}},
          ERR_UNSUPPORTED,
          "n_group|8"},
+        {{HUNYUAN, {"num_experts", "16"}, {"moe_topk", "[3, 2]"}},
+         ERR_UNSUPPORTED,
+         "moe_topk|differs"},
+        {{HUNYUAN, {"num_experts", "16"}, {"moe_topk", "[0]"}}, ERR_FORMAT, "moe_topk|0|1 to 256"},
+        {{HUNYUAN, {"num_shared_expert", "[1, 2, 1]"}}, ERR_UNSUPPORTED, "num_shared_expert|2"},
+        {{HUNYUAN, {"rope_scaling", "{\"type\": \"dynamic\", \"factor\": 2.0}"}},
+         ERR_UNSUPPORTED,
+         "rope_scaling|dynamic"},
+        {{QWEN3_MOE, {"rope_scaling", "{\"type\": \"dynamic\", \"alpha\": 2.0}"}},
+         ERR_UNSUPPORTED,
+         "alpha|2"},
         {{ERNIE4_5, {"use_bias", "true"}}, ERR_UNSUPPORTED, "use_bias|true"},
         {{ERNIE4_5, {"moe_layer_end_index", "-2"}}, ERR_FORMAT, "moe_layer_end_index|-2"},
     };
@@ -261,6 +291,7 @@ int main(void) {
         cmocka_unit_test(test_glm4_moe),
         cmocka_unit_test(test_ernie4_5),
         cmocka_unit_test(test_olmoe),
+        cmocka_unit_test(test_hunyuan),
         cmocka_unit_test(test_minimax_m2),
         cmocka_unit_test(test_both_names_of_the_count),
         cmocka_unit_test(test_sparse_layers),

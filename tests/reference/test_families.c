@@ -240,6 +240,16 @@ static void test_granite_with_experts(void **state) {
     check_unrounded("granite-moe");
 }
 
+static void test_hunyuan(void **state) {
+    (void)state;
+    check_unrounded("hunyuan");
+}
+
+static void test_hunyuan_with_experts(void **state) {
+    (void)state;
+    check_unrounded("hunyuan-moe");
+}
+
 static void test_glm(void **state) {
     (void)state;
     check_unrounded("glm");
@@ -337,6 +347,8 @@ int main(void) {
         cmocka_unit_test(test_olmoe),
         cmocka_unit_test(test_dots1),
         cmocka_unit_test(test_granite_with_experts),
+        cmocka_unit_test(test_hunyuan),
+        cmocka_unit_test(test_hunyuan_with_experts),
         cmocka_unit_test(test_glm),
         cmocka_unit_test(test_glm4),
         cmocka_unit_test(test_glm4_moe),

@@ -28,6 +28,8 @@ MODULES = {
     "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm",
+    "self_attn.query_layernorm": "attn_q_norm",
+    "self_attn.key_layernorm": "attn_k_norm",
     "self_attn.k_norm": "attn_k_norm",
     "post_attention_layernorm": "ffn_norm",
     "pre_feedforward_layernorm": "ffn_norm",
@@ -41,6 +43,10 @@ MODULES = {
     "mlp.gate": "ffn_gate_inp",
     "block_sparse_moe.gate": "ffn_gate_inp",
     "mlp.router": "ffn_gate_inp",
+    "mlp.gate.wg": "ffn_gate_inp",
+    "mlp.shared_mlp.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_mlp.up_proj": "ffn_up_shexp",
+    "mlp.shared_mlp.down_proj": "ffn_down_shexp",
     "block_sparse_moe.router.layer": "ffn_gate_inp",
     "router.proj": "ffn_gate_inp",
     "per_layer_input_gate": "inp_gate",
@@ -85,7 +91,8 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "GptOssForCausalLM": "gpt-oss", "Qwen3_5ForConditionalGeneration": "qwen35",
                  "Qwen3_5MoeForCausalLM": "qwen35moe", "Qwen3NextForCausalLM": "qwen3next",
                  "Gemma4ForCausalLM": "gemma4", "Gemma2ForCausalLM": "gemma2",
-                 "Glm4ForCausalLM": "glm4", "GraniteMoeForCausalLM": "granitemoe", "Dots1ForCausalLM": "dots1", "OlmoeForCausalLM": "olmoe", "Ernie4_5ForCausalLM": "ernie4_5",
+                 "Glm4ForCausalLM": "glm4", "HunYuanDenseV1ForCausalLM": "hunyuan-dense",
+                 "HunYuanMoEV1ForCausalLM": "hunyuan-moe", "GraniteMoeForCausalLM": "granitemoe", "Dots1ForCausalLM": "dots1", "OlmoeForCausalLM": "olmoe", "Ernie4_5ForCausalLM": "ernie4_5",
                  "Ernie4_5_MoeForCausalLM": "ernie4_5-moe", "SeedOssForCausalLM": "seed_oss", "Exaone4ForCausalLM": "exaone4"}
 # Rows of q and k are stored for a rotation of neighbours.
 DELTA = ("qwen35", "qwen35moe", "qwen3next")
@@ -337,7 +344,7 @@ def config_entries(config: dict, arch: str) -> list:
         ("attention.key_length", U32, head_dim),
         ("attention.value_length", U32, head_dim),
         ("attention.layer_norm_rms_epsilon", F32, config["rms_norm_eps"]),
-        ("rope.freq_base", F32, rope["rope_theta"]),
+        ("rope.freq_base", F32, rope["rope_theta"] * rope.get("alpha", 1) ** (head_dim / (head_dim - 2))),
         ("rope.dimension_count", U32, int(head_dim * rope.get("partial_rotary_factor", 1))),
     ]
     if arch == "gemma4":
@@ -384,6 +391,12 @@ def config_entries(config: dict, arch: str) -> list:
                    ("attention.temperature_scale", F32, rope["llama_4_scaling_beta"])]
     if arch == "glm4moe":
         values += [("nextn_predict_layers", U32, 0)]
+    top_k = next((config[key] for key in ("num_experts_per_tok", "top_k_experts", "moe_k", "moe_topk")
+                  if config.get(key)), 0)
+    if arch == "hunyuan-moe":
+        top_k = top_k if isinstance(top_k, int) else top_k[0]
+        values += [("expert_shared_count", U32, 1), ("expert_feed_forward_length", U32, config["intermediate_size"]),
+                   ("expert_shared_feed_forward_length", U32, config["intermediate_size"])]
     if arch in ("dots1", "glm4moe"):
         values += [("expert_shared_count", U32, config["n_shared_experts"]),
                    ("leading_dense_block_count", U32, config["first_k_dense_replace"]),
@@ -408,7 +421,6 @@ def config_entries(config: dict, arch: str) -> list:
             values += [("rope.dimension_sections", I32, rope["mrope_section"] + [0])]
     experts = next((config[key] for key in ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
                     if config.get(key)), 0)
-    top_k = next((config[key] for key in ("num_experts_per_tok", "top_k_experts", "moe_k") if config.get(key)), 0)
     if experts:
         values += [("expert_count", U32, experts), ("expert_used_count", U32, top_k)]
     if config.get("moe_intermediate_size"):

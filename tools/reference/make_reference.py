@@ -232,6 +232,7 @@ def tiny_families(t):
     yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "mscale": 1.0,
             "mscale_all_dim": 1.0, "original_max_position_embeddings": 64,
             "llama_4_scaling_beta": 0.3}
+    alpha = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}
     return {
         "ernie4-5": (t.Ernie4_5ForCausalLM, t.Ernie4_5Config(
             **{**tiny, "num_hidden_layers": 1}, head_dim=16)),
@@ -248,6 +249,11 @@ def tiny_families(t):
             **{**tiny, "hidden_size": 64, "num_hidden_layers": 1}, num_local_experts=5, num_experts_per_tok=3,
             embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.1,
             logits_scaling=8.0)),
+        "hunyuan": (t.HunYuanDenseV1ForCausalLM, t.HunYuanDenseV1Config(
+            **tiny, head_dim=16, rope_parameters=alpha)),
+        "hunyuan-moe": (t.HunYuanMoEV1ForCausalLM, t.HunYuanMoEV1Config(
+            **{**tiny, "num_hidden_layers": 1}, head_dim=16, num_experts=5, moe_topk=[3],
+            rope_parameters=alpha)),
         "glm": (t.GlmForCausalLM, t.GlmConfig(
             **{**tiny, "num_hidden_layers": 1}, head_dim=16, attention_bias=True, rope_parameters=half)),
         "glm4": (t.Glm4ForCausalLM, t.Glm4Config(

@@ -34,6 +34,7 @@ static const struct {
     {"ernie4_5-moe", "n_shared_experts", "moe_num_shared_experts"},
     {"ernie4_5-moe", "first_k_dense_replace", "moe_layer_start_index"},
     {"gemma4", "num_experts_per_tok", "top_k_experts"},
+    {"hunyuan-moe", "num_experts_per_tok", "moe_topk"},
 };
 
 static const char *own_name(const struct gguf_model *model, const char *usual) {
@@ -79,6 +80,8 @@ static const struct {
     {"granitemoe", "embedding_scale", "embedding_multiplier"},
     {"granitemoe", "residual_scale", "residual_multiplier"},
     {"granitemoe", "logit_scale", "logits_scaling"},
+    {"hunyuan-moe", "expert_shared_count", NULL}, // 1
+    {"hunyuan-moe", "expert_shared_feed_forward_length", NULL}, // that of a dense MLP
     {"mistral3", "attention.temperature_scale", NULL}, // gguf_rope.c
     {"dots1", "expert_shared_count", NULL}, // write_routed
     {"dots1", "leading_dense_block_count", NULL},
@@ -397,7 +400,7 @@ static enum status write_experts(const struct gguf_files *files, const struct gg
     enum status status = check_gating(gguf, model, err);
     if (status) return status;
     json_out_rawf(out, ", \"num_local_experts\": %lld", (long long)model->num_experts);
-    if (model->shared && !model->has_delta) return write_routed(files, model, out, err);
+    if (is_own(model, "leading_dense_block_count")) return write_routed(files, model, out, err);
     gguf_model_key(model, "expert_weights_norm", key, sizeof key);
     status = gguf_read_bool(gguf, key, &norm, err);
     gguf_model_key(model, "expert_weights_scale", key, sizeof key);

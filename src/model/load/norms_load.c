@@ -2,18 +2,32 @@
 
 #include <stdlib.h>
 
+static const struct norm_names *names_of(const struct layer_table *table, uint32_t i) {
+    static const struct norm_names before = {.attention = "input_layernorm",
+                                             .mlp = "post_attention_layernorm",
+                                             .q = "self_attn.q_norm",
+                                             .k = "self_attn.k_norm"};
+    static const struct norm_names around = {.attention = "input_layernorm",
+                                             .attention_post = "post_attention_layernorm",
+                                             .mlp = "pre_feedforward_layernorm",
+                                             .mlp_post = "post_feedforward_layernorm",
+                                             .q = "self_attn.q_norm",
+                                             .k = "self_attn.k_norm"};
+    if (table->norms) return table->norms;
+    return table->layers[i].norm_place == NORM_BEFORE ? &before : &around;
+}
+
 static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct decoder *d = l->decoder;
     const struct layer *described = &d->table->layers[i];
-    uint32_t dim = described->head_dim;
+    const struct norm_names *names = names_of(d->table, i);
     if (described->head_norm == HEAD_NORM_NONE) return OK;
-    struct head_norm_part q = {"self_attn.q_norm",
-                               1,
-                               0,
-                               1,
-                               dim,
-                               loader_rotation(d->table, described)},
-                          k = q;
+    struct head_norm_part q = {.module = names->q,
+                               .num_heads = 1,
+                               .count = 1,
+                               .head_dim = described->head_dim,
+                               .rotation = loader_rotation(d->table, described)};
+    struct head_norm_part k = q;
     if (described->head_norm == HEAD_NORM_ROW) {
         q.num_heads = d->config->num_heads;
         q.start = d->shape.head_start;
@@ -22,22 +36,16 @@ static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_
         k.start = loader_kv_head_start(d, described);
         k.count = layer_kv_heads(described, d->shape.world_size);
     }
-    k.module = "self_attn.k_norm";
+    k.module = names->k;
     enum status status = loader_load_head_norm(l, i, &q, &layer->q_norm);
     if (status || described->kv_source != KV_OWN) return status;
     return loader_load_head_norm(l, i, &k, &layer->k_norm);
 }
 
 enum status norms_load(struct loader *l, uint32_t i, struct decoder_layer *layer) {
-    static const struct norm_names before = {"input_layernorm", NULL, "post_attention_layernorm",
-                                             NULL};
-    static const struct norm_names around = {"input_layernorm", "post_attention_layernorm",
-                                             "pre_feedforward_layernorm",
-                                             "post_feedforward_layernorm"};
     uint32_t hidden = l->decoder->config->hidden_size;
     enum norm_place place = l->decoder->table->layers[i].norm_place;
-    const struct norm_names *names = l->decoder->table->norms;
-    if (!names) names = place == NORM_BEFORE ? &before : &around;
+    const struct norm_names *names = names_of(l->decoder->table, i);
     bool has_branches = l->decoder->table->layers[i].has_branches;
     const struct {
         const char *module;

@@ -25,7 +25,7 @@ struct shape {
 struct special {
     uint32_t window;
     float softcap;
-    bool has_sinks;
+    bool has_sinks, has_norm_after_rope;
 };
 
 struct seq {

@@ -147,6 +147,22 @@ static void test_more_sequences_than_a_plan_round(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(many_shapes); i++) check(*state, &many_shapes[i], &work);
 }
 
+// Decodes and prompts. The fused attend leaves them to attention_prepare.
+static void test_norms_behind_the_rotation(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct shape normed_shapes[] = {
+        {4, 2, 64, 16, true}, {16, 8, 128, 256, true}, {6, 6, 96, 32, true}};
+    const struct work works[] = {{.num_seqs = 3, .seqs = {{40, 1}, {1, 1}, {300, 1}}},
+                                 {.num_seqs = 3, .seqs = {{40, 40}, {1, 1}, {90, 30}}}};
+    const struct variant variants[] = {{0}, {.is_fused = true}};
+    const struct special special = {.has_norm_after_rope = true};
+    size_t num_variants = has_attend(pair->device) ? ARRAY_LEN(variants) : 1;
+    for (size_t i = 0; i < ARRAY_LEN(normed_shapes) * ARRAY_LEN(works); i++) {
+        check_all_with(pair, &normed_shapes[i / 2], &special, &works[i % 2], variants,
+                       num_variants);
+    }
+}
+
 // Checks q of every token. Checks v of a token with one visible position, where its weight is 1.
 static void test_prepare(void **state) {
     const struct device_pair *pair = *state;
@@ -479,6 +495,7 @@ static void test_shared_prefixes_that_are_not_taken(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prepare),
+        cmocka_unit_test(test_norms_behind_the_rotation),
         cmocka_unit_test(test_decode),
         cmocka_unit_test(test_decode_of_many),
         cmocka_unit_test(test_fused_decode),

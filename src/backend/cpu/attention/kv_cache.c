@@ -206,6 +206,15 @@ void kv_cache_store(const struct cpu_kernels *kernels, const struct kv_layer *la
     }
 }
 
+static void prepare_head(const struct prepare_job *job, float *head, const float *norm,
+                         const float *rope) {
+    const struct attention_args *args = job->args;
+    uint32_t head_dim = args->head_dim;
+    bool is_last = norm && args->has_norm_after_rope;
+    job->kernels->rope_head(head, is_last ? NULL : norm, rope, head_dim, args->eps);
+    if (is_last) job->kernels->rms_norm(head, NULL, norm, head, head_dim, args->eps);
+}
+
 static void prepare_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct prepare_job *job = arg;
@@ -225,11 +234,11 @@ static void prepare_item(void *arg, uint32_t item, uint32_t thread) {
         size_t row = (size_t)args->step->positions[token] * head_dim;
         const float *q_rope = attention_q_rope(args) + row;
         for (float *head = q; head < k; head += head_dim) {
-            job->kernels->rope_head(head, args->q_norm, q_rope, head_dim, args->eps);
+            prepare_head(job, head, args->q_norm, q_rope);
         }
         if (args->reads_kv) continue;
         for (float *head = k; head < v; head += head_dim) {
-            job->kernels->rope_head(head, args->k_norm, args->rope + row, head_dim, args->eps);
+            prepare_head(job, head, args->k_norm, args->rope + row);
         }
         int32_t slot = slots[token];
         for (uint32_t head = 0; slot >= 0 && head < args->num_kv_heads; head++) {

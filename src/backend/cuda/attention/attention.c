@@ -476,6 +476,7 @@ void cuda_attention(struct backend *backend, const struct attention_args *args) 
 bool cuda_attend(struct backend *backend, const struct attention_args *args) {
     const struct step *step = args->step;
     if (step->max_query_len > 1 || step->shared.num || args->q_rope || args->reads_kv) return false;
+    if (args->has_norm_after_rope) return false;
     attend(cuda_backend_of(backend), args, true);
     return true;
 }

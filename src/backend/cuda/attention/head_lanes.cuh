@@ -67,10 +67,11 @@ template <int D> struct half_codes {
 
 // Called by all lanes of a warp. Lanes without work hold zeros and read the first chunk's
 // constants. `norm`: weights [D] or NULL. `rope`: the position's row [2][D / 2], cosines, then
-// sines.
+// sines. The rotation keeps the sum of squares, so a norm behind it differs in its weights alone.
 template <int D>
 __device__ __forceinline__ void normalize_and_rotate(half_pair<D> &h, const float *norm, float eps,
-                                                     const float *rope, int chunk) {
+                                                     const float *rope, int chunk,
+                                                     bool is_norm_last = false) {
     int first = chunk < head_lanes<D>::LANES ? chunk * 8 : 0;
     float sum = 0, low[8], high[8];
 #pragma unroll
@@ -86,10 +87,13 @@ __device__ __forceinline__ void normalize_and_rotate(half_pair<D> &h, const floa
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         float a = low[i], b = high[i];
-        if (norm) a *= scale * norm[first + i], b *= scale * norm[first + i + D / 2];
+        float weight_a = norm ? scale * norm[first + i] : 1.0f;
+        float weight_b = norm ? scale * norm[first + i + D / 2] : 1.0f;
+        if (norm && !is_norm_last) a *= weight_a, b *= weight_b;
         float c = rope[first + i], s = rope[first + i + D / 2];
         low[i] = a * c - b * s;
         high[i] = b * c + a * s;
+        if (norm && is_norm_last) low[i] *= weight_a, high[i] *= weight_b;
     }
     h.low = pack_bf16(low);
     h.high = pack_bf16(high);

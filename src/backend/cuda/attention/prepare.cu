@@ -1,5 +1,5 @@
 /* The work between the qkv projection and attention, in one pass: RMS norm of every q and k head if
- * the model has one, rotary embedding (attention/head_lanes.cuh), q stored back in place, k and v
+ * the model has one, before or behind the rotary embedding (attention/head_lanes.cuh), q stored back in place, k and v
  * stored into the paged cache at slot_mapping. Where the cache has them (reads_kv), a row has q
  * alone. In steps of decodes alone, the attention kernel does this instead.
  *
@@ -21,6 +21,7 @@ struct prepare_params {
     int num_heads, num_kv_heads, row_heads, num_tokens, block_size;
     uint32_t block_chunks; // as in cuda_kv_view
     float eps;
+    bool has_norm_after_rope;
     kv_codec codec; // for kernels with CODES
 };
 
@@ -83,7 +84,8 @@ __global__ void __launch_bounds__(WARPS_MAX * 32) prepare_kernel(prepare_params 
             half_pair<D> turned = h[t];
             bool is_query = head[t] < p.num_heads;
             normalize_and_rotate(turned, is_query ? p.q_norm : p.k_norm, p.eps,
-                                 (is_query ? p.q_rope : p.rope) + angles, chunk);
+                                 (is_query ? p.q_rope : p.rope) + angles, chunk,
+                                 p.has_norm_after_rope);
             if (head[t] < p.num_heads + p.num_kv_heads) h[t] = turned;
             int end = start + (t * warps + 1) * shape::HEADS; // of the warp's heads of this turn
             if (CODES && end > p.num_heads) {
@@ -132,6 +134,7 @@ extern "C" void cuda_attention_prepare_launch(const struct attention_args *args,
     p.block_size = static_cast<int>(kv->block_size);
     p.block_chunks = kv->block_chunks;
     p.eps = args->eps;
+    p.has_norm_after_rope = args->has_norm_after_rope;
     p.codec = kv_codec_of(kv->dtype);
     bool has_codes = cuda_kv_has_codes(kv->dtype);
     switch (args->head_dim) {

@@ -52,6 +52,10 @@ static const struct {
     {"glm4", "post_attention_norm", "post_self_attn_layernorm"},
     {"glm4", "post_ffw_norm", "post_mlp_layernorm"},
     {"glm4", "ffn_up", "mlp.gate_up_proj"},
+    {"hunyuan-dense", "attn_q_norm", "self_attn.query_layernorm"},
+    {"hunyuan-dense", "attn_k_norm", "self_attn.key_layernorm"},
+    {"hunyuan-moe", "attn_q_norm", "self_attn.query_layernorm"},
+    {"hunyuan-moe", "attn_k_norm", "self_attn.key_layernorm"},
     {"phi3", "attn_qkv", "self_attn.qkv_proj"},
     {"phi3", "ffn_up", "mlp.gate_up_proj"},
 };
