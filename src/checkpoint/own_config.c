@@ -32,6 +32,9 @@ static const struct {
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
       "position_embedding_type"}},
     {"HunYuanDenseV1ForCausalLM", {"alpha"}},
+    {"HyperCLOVAXForCausalLM",
+     {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
+      "use_post_norm"}},
     {"HunYuanMoEV1ForCausalLM", {"alpha"}},
     {"LlamaForCausalLM", {"rope_interleave"}}, // of GGUF files, as of the five others that have it
     {"MiniMaxM2ForCausalLM", {"partial_rotary_factor", "rotary_dim"}},
@@ -75,6 +78,8 @@ static const struct {
     {"HunYuanMoEV1ForCausalLM", "num_shared_expert", "1", false},
     {"HunYuanMoEV1ForCausalLM", "use_cla", "false", false},
     {"HunYuanMoEV1ForCausalLM", "use_qk_norm", "true", false},
+    {"SolarOpenForCausalLM", "n_group", "1", false},
+    {"SolarOpenForCausalLM", "topk_group", "1", false},
     {"MiniMaxM2ForCausalLM", "attn_type_list", "1", false},
     {"MiniMaxM2ForCausalLM", "qk_norm_type", "\"per_layer\"", false},
     {"MiniMaxM2ForCausalLM", "scoring_func", "\"sigmoid\"", false},
@@ -399,6 +404,11 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
     }
     if (!status && own_config_has(architecture, "use_qk_norm")) {
         status = jread_bool(root, "use_qk_norm", &out->use_qk_norm, what, err);
+    }
+    if (!status && own_config_has(architecture, "use_post_norm")) {
+        bool has_post_norm = true;
+        status = jread_bool(root, "use_post_norm", &has_post_norm, what, err);
+        out->lacks_post_norm = !has_post_norm;
     }
     if (!status && own_config_has(architecture, "rope_interleave")) {
         status = jread_bool(root, "rope_interleave", &out->has_interleaved_rope, what, err);

@@ -30,6 +30,7 @@ struct own_config {
     uint32_t layer_input_size, num_shared_kv_layers;
     bool has_wide_shared_layers;
     bool use_qk_norm; // q and k are normed by head
+    bool lacks_post_norm; // there are no norms behind attention and MLP
     bool lacks_rope; // no layer has a rotary embedding
     bool has_interleaved_rope; // its pairs in a head are neighbours
     bool *has_no_rope; // [num_layers]; NULL: all layers have a rotary embedding

@@ -67,8 +67,10 @@ extern const struct model_family family_gpt_oss;
 extern const struct model_family family_granite;
 extern const struct model_family family_granite_hybrid;
 extern const struct model_family family_granite_moe;
+extern const struct model_family family_helium;
 extern const struct model_family family_hunyuan_dense;
 extern const struct model_family family_hunyuan_moe;
+extern const struct model_family family_hyperclovax;
 extern const struct model_family family_llama;
 extern const struct model_family family_minimax_m2;
 extern const struct model_family family_ministral3;
@@ -87,5 +89,6 @@ extern const struct model_family family_qwen3_moe;
 extern const struct model_family family_qwen3_next;
 extern const struct model_family family_seed_oss;
 extern const struct model_family family_smollm3;
+extern const struct model_family family_solar_open;
 
 #endif

@@ -1,7 +1,11 @@
 /* Granite 3 and 4: Llama's layers with four factors, of the embeddings, the scores, what is added
  * to the residual, and the logits. Two small models of Granite 3 have experts. Granite 4 has the class of models with Mamba layers and experts,
  * and another name of its MLP; only models without both run, config.json of others is refused.
- * Source: the published config.json files and transformers' Granite and GraniteMoeHybrid. */
+ * HyperCLOVA X has Granite's factors, but multiplies the logits, and norms behind attention and MLP
+ * too. Source: the published config.json files and transformers' Granite, GraniteMoe,
+ * GraniteMoeHybrid and HyperCLOVAX. */
+#include <math.h>
+
 #include "model/family.h"
 
 static const struct expert_names names = {
@@ -23,6 +27,23 @@ static void change(struct layer_table *table, const struct model_config *config)
         table->layers[i].query_scale =
             own->attention_multiplier > 0 ? own->attention_multiplier : 1;
         table->layers[i].residual_scale = own->residual_multiplier;
+    }
+}
+
+static void change_clovax(struct layer_table *table, const struct model_config *config) {
+    static const struct norm_names norms = {.attention = "input_layernorm",
+                                            .attention_post = "post_norm1",
+                                            .mlp = "post_attention_layernorm",
+                                            .mlp_post = "post_norm2"};
+    change(table, config);
+    table->logits_scale = config->own.logits_scaling;
+    table->norms = &norms;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        struct layer *layer = &table->layers[i];
+        if (config->own.attention_multiplier == 0) {
+            layer->query_scale = 1 / sqrtf((float)layer->head_dim);
+        }
+        if (!config->own.lacks_post_norm) layer->norm_place = NORM_AROUND;
     }
 }
 
@@ -59,4 +80,13 @@ const struct model_family family_granite_moe = {
     .o_bias = {.key = BIAS_ATTENTION},
     .expert_names = &names,
     .change = change,
+};
+
+const struct model_family family_hyperclovax = {
+    .name = "HyperCLOVA X",
+    .architecture = "HyperCLOVAXForCausalLM",
+    .qkv_bias = {.key = BIAS_ATTENTION},
+    .o_bias = {.key = BIAS_ATTENTION},
+    .mlp_bias = {.key = BIAS_MLP},
+    .change = change_clovax,
 };

@@ -210,6 +210,20 @@ static void test_scales_of_q_by_position(void **state) {
     }
 }
 
+static void test_hyperclovax_may_have_no_norms_behind(void **state) {
+    (void)state;
+    struct field changes[CHANGES_MAX] = {{"architectures", "[\"HyperCLOVAXForCausalLM\"]"},
+                                         {"logits_scaling", "0.125"}};
+    for (int has_norms = 0; has_norms < 2; has_norms++) {
+        changes[2] = (struct field){"use_post_norm", has_norms ? "true" : "false"};
+        struct layer_table table = resolve(changes);
+        assert_int_equal(table.layers[2].norm_place, has_norms ? NORM_AROUND : NORM_BEFORE);
+        assert_true(table.logits_scale == 0.125f);
+        assert_true(table.layers[2].query_scale < 1); // without the key that of the heads' width
+        layer_table_fini(&table);
+    }
+}
+
 static void test_granite4_may_have_no_rope(void **state) {
     (void)state;
     static const char *const types[] = {"\"rope\"", "\"nope\"", "null"};
@@ -412,6 +426,8 @@ static void test_bench_configs(void **state) {
         {"gemma-4-31b", 30697345340, 0, 1024},    {"gemma-2-2b", 2614341888, 0, 4096},
         {"gemma-2-9b", 9241705984, 0, 4096},      {"gemma-2-27b", 27227128320, 0, 4096},
         {"glm-4-9b-chat", 9399951360, 0, 0},      {"glm-4-32b-0414", 32566081536, 0, 0},
+        {"glm-4-9b-0414", 9400279040, 0, 0},      {"hyperclovax-14b", 14748112896, 0, 0},
+        {"helium-1-2b", 2172643840, 0, 0},        {"solar-open-100b", 102651799552, 12.0, 0},
         {"hunyuan-7b", 7504568320, 0, 0},         {"hunyuan-a13b", 80393183232, 12.7, 0},
         {"olmoe-1b-7b", 6919161856, 1.3, 0},      {"granite-3.1-1b-a400m", 1334628352, 0.4, 0},
         {"dots.llm1", 142774381696, 14.0, 0},     {"granite-3.1-3b-a800m", 3298793472, 0.8, 0},
@@ -490,6 +506,7 @@ int main(void) {
         cmocka_unit_test(test_layers_are_described_one_by_one),
         cmocka_unit_test(test_layers_with_changed_scores_are_not_even),
         cmocka_unit_test(test_scales_of_q_by_position),
+        cmocka_unit_test(test_hyperclovax_may_have_no_norms_behind),
         cmocka_unit_test(test_granite4_may_have_no_rope),
         cmocka_unit_test(test_heads_of_gemma4),
         cmocka_unit_test(test_layers_of_gemma4_by_number),

@@ -250,6 +250,21 @@ static void test_hunyuan_with_experts(void **state) {
     check_unrounded("hunyuan-moe");
 }
 
+static void test_solar_open(void **state) {
+    (void)state;
+    check_unrounded("solar-open");
+}
+
+static void test_helium(void **state) {
+    (void)state;
+    check_unrounded("helium");
+}
+
+static void test_hyperclovax(void **state) {
+    (void)state;
+    check_unrounded("hyperclovax");
+}
+
 static void test_glm(void **state) {
     (void)state;
     check_unrounded("glm");
@@ -349,6 +364,9 @@ int main(void) {
         cmocka_unit_test(test_granite_with_experts),
         cmocka_unit_test(test_hunyuan),
         cmocka_unit_test(test_hunyuan_with_experts),
+        cmocka_unit_test(test_solar_open),
+        cmocka_unit_test(test_helium),
+        cmocka_unit_test(test_hyperclovax),
         cmocka_unit_test(test_glm),
         cmocka_unit_test(test_glm4),
         cmocka_unit_test(test_glm4_moe),

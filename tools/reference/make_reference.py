@@ -254,6 +254,14 @@ def tiny_families(t):
         "hunyuan-moe": (t.HunYuanMoEV1ForCausalLM, t.HunYuanMoEV1Config(
             **{**tiny, "num_hidden_layers": 1}, head_dim=16, num_experts=5, moe_topk=[3],
             rope_parameters=alpha)),
+        "solar-open": (t.SolarOpenForCausalLM, t.SolarOpenConfig(
+            **{**{k: v for k, v in tiny.items() if k != "intermediate_size"}, "num_hidden_layers": 1},
+            **experts, n_routed_experts=5, moe_intermediate_size=16, routed_scaling_factor=1.5)),
+        "helium": (t.HeliumForCausalLM, t.HeliumConfig(
+            **{**tiny, "num_hidden_layers": 1, "hidden_size": 64}, head_dim=16, attention_bias=True)),
+        "hyperclovax": (t.HyperCLOVAXForCausalLM, t.HyperCLOVAXConfig(
+            **{**tiny, "hidden_size": 64}, embedding_multiplier=10.0,
+            residual_multiplier=0.5, attention_multiplier=0.1, logits_scaling=0.125)),
         "glm": (t.GlmForCausalLM, t.GlmConfig(
             **{**tiny, "num_hidden_layers": 1}, head_dim=16, attention_bias=True, rope_parameters=half)),
         "glm4": (t.Glm4ForCausalLM, t.Glm4Config(
