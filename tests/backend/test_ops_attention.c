@@ -287,6 +287,27 @@ static void test_large_scores(void **state) {
     check_large_scores(*state, DTYPE_BF16, 3.0f, 1e-2);
 }
 
+// The weights of values add up to 1 as they were rounded: a row that sees one position gives its
+// value, also where queries and exponentials are rounded to bf16.
+static void check_single_position(const char *isa, enum dtype dtype) {
+    const struct attend_shape shape = {4, 2, 64, 16, true, 2, .len = {40, 5}, .window = 1};
+    struct attend_inputs in = attend_inputs_make(&shape, dtype);
+    double *want = attend_oracle(&in);
+    const uint32_t chunks[] = {0, 1}; // many rows, and few
+    for (size_t i = 0; i < ARRAY_LEN(chunks); i++) {
+        float *got = attend_run(isa, &in, &(struct attend_schedule){chunks[i], false, 1});
+        assert_nmse(got, want, in.num_tokens * in.out_floats, ATTENTION_NMSE_INT8);
+        free(got);
+    }
+    free(want);
+    attend_inputs_free(&in);
+}
+
+static void test_single_position(void **state) {
+    check_single_position(*state, DTYPE_BF16);
+    check_single_position(*state, DTYPE_I8);
+}
+
 // Slot -1 writes nothing: the cache still holds what was written before.
 static void test_skipped_slot(void **state) {
     const struct attend_shape shape = {2, 1, 32, 16, false, 1, .len = {20}};
@@ -338,6 +359,7 @@ int main(void) {
          ISA_ATTENTION},
         {"non-finite tokens leave earlier ones alone", test_nonfinite_tokens, ISA_ATTENTION},
         {"large scores", test_large_scores, ISA_ATTENTION},
+        {"one position gives its value", test_single_position, ISA_ATTENTION},
         {"slot -1 writes nothing", test_skipped_slot, ISA_ATTENTION},
     };
     return ops_run("attention", cases, ARRAY_LEN(cases));

@@ -348,7 +348,7 @@ struct group {
     struct attention_tile tile;
     uint32_t hidden[GROUP], visible[GROUP];
     uint32_t chunks; // up to the last one that any of its rows sees; 0: none sees the span
-    struct amx_scales scales; // of bytes
+    const struct amx_scales *scales; // of bytes
 };
 
 static void find_group(const struct attention_tile *part, uint32_t row, struct group *group) {
@@ -373,22 +373,32 @@ static uint32_t in_span(uint32_t begin, uint32_t position) {
     return before < AMX_SPAN ? before : AMX_SPAN;
 }
 
-// Copies the scales of the span whose first chunk is `chunk`, and fetches those of the next one:
-// nothing else reads their lines.
-static void find_scales(const struct attention_tile *part, uint32_t chunk, struct group *group) {
-    for (uint32_t c = 0; c < CHUNKS; c++) {
-        const void *k = part->k[chunk + c], *v = part->v[chunk + c];
-        vector_store(group->scales.keys + c * LANES,
-                     vector_load(attention_scales(k, part->head_dim)));
-        vector_store(group->scales.values + c * LANES,
-                     vector_load(attention_scales(v, part->head_dim)));
+// The scales of the span whose first chunk is `chunk`. Fetches those of the next one: nothing else
+// reads their lines.
+static void find_scales(const struct attention_tile *part, uint32_t chunk,
+                        struct amx_scales *scales) {
+    size_t head_dim = part->head_dim;
+    for (uint32_t c = 0, at = 0; c < CHUNKS; c++, at += LANES) {
+        vector_store(scales->keys + at,
+                     vector_load(attention_scales(part->k[chunk + c], head_dim)));
+        // Smaller scales become 2^-100, so that all inverses are finite: their values are as good
+        // as 0. NaN stays.
+        vector value = vector_load(attention_scales(part->v[chunk + c], head_dim));
+        value = vector_max(vector_set(0x1p-100f), value);
+        vector_store(scales->values + at, value);
+        vector inverse = vector_div(vector_set(1.0f), value);
+        __m256i rounded = (__m256i)_mm512_cvtneps_pbh(inverse);
+        __m512i wide = _mm512_slli_epi32(_mm512_cvtepu16_epi32(rounded), 16);
+        vector rest = vector_sub(inverse, _mm512_castsi512_ps(wide));
+        _mm256_storeu_si256((void *)(scales->inverses + at), rounded);
+        _mm256_storeu_si256((void *)(scales->rests + at), (__m256i)_mm512_cvtneps_pbh(rest));
         uint32_t next = chunk + CHUNKS + c;
         bool is_inside = next < ATTENTION_PART_CHUNKS;
         next %= ATTENTION_PART_CHUNKS;
-        k = is_inside ? part->k[next] : part->next_k[next];
-        v = is_inside ? part->v[next] : part->next_v[next];
-        _mm_prefetch((const char *)attention_scales(k, part->head_dim), _MM_HINT_T0);
-        _mm_prefetch((const char *)attention_scales(v, part->head_dim), _MM_HINT_T0);
+        const void *k = is_inside ? part->k[next] : part->next_k[next];
+        const void *v = is_inside ? part->v[next] : part->next_v[next];
+        _mm_prefetch((const char *)attention_scales(k, head_dim), _MM_HINT_T0);
+        _mm_prefetch((const char *)attention_scales(v, head_dim), _MM_HINT_T0);
     }
 }
 
@@ -425,31 +435,43 @@ static void widen_queries(const struct attention_tile *part, struct attention_ti
     tile->q = part->keys;
 }
 
-// Multiplies scores by the scales of their keys, which become 1.
-static void scale_scores(const struct attention_tile *tile, uint32_t count, float *scales) {
+// Multiplies scores by the scales of their keys.
+static void scale_scores(const struct attention_tile *tile, uint32_t count, const float *scales) {
     for (uint32_t i = 0; i < count; i += LANES) {
         const vector scale = vector_load(scales + i);
         float *scores = tile->scores + i;
         for (uint32_t row = 0; row < tile->rows; row++, scores += AMX_SPAN) {
             vector_store(scores, vector_mul(vector_load(scores), scale));
         }
-        vector_store(scales + i, vector_set(1.0f));
     }
 }
 
-static void softmax(struct group *group, enum vector_part kind) {
+// The softmax of scores with a cap, which comes behind the scales of keys.
+static void softmax_capped(const struct group *group, enum vector_part kind) {
     const struct attention_tile *tile = &group->tile;
-    if (tile->softcap != 0) {
-        uint32_t count = group->chunks * LANES;
-        if (has_scales(kind)) scale_scores(tile, count, group->scales.keys);
-        for (uint32_t row = 0; row < tile->rows; row++) {
-            softcap_scores(tile->scores + (size_t)row * AMX_SPAN, count, tile->softcap);
-        }
+    uint32_t chunks = group->chunks, count = chunks * LANES;
+    struct amx_scales scales;
+    if (has_scales(kind)) {
+        scale_scores(tile, count, group->scales->keys);
+        scales = *group->scales;
+        for (uint32_t i = 0; i < AMX_SPAN; i++) scales.keys[i] = 1.0f;
     }
-    amx_softmax(tile, group->chunks + group->chunks % 2, has_scales(kind) ? &group->scales : NULL);
+    for (uint32_t row = 0; row < tile->rows; row++) {
+        softcap_scores(tile->scores + (size_t)row * AMX_SPAN, count, tile->softcap);
+    }
+    amx_softmax(tile, chunks + chunks % 2, has_scales(kind) ? &scales : NULL);
 }
 
-static void attend_few(struct group *group, enum vector_part kind) {
+static void softmax(const struct group *group, enum vector_part kind) {
+    if (group->tile.softcap != 0) {
+        softmax_capped(group, kind);
+    } else {
+        amx_softmax(&group->tile, group->chunks + group->chunks % 2,
+                    has_scales(kind) ? group->scales : NULL);
+    }
+}
+
+static void attend_few(const struct group *group, enum vector_part kind) {
     const struct attention_tile *tile = &group->tile;
     uint32_t chunks = group->chunks;
     amx_score_few(tile, chunks, kind);
@@ -493,6 +515,8 @@ static ALWAYS_INLINE void attend_part(const struct attention_tile *part, enum ve
     if (has_tiles && has_scales(kind)) copy_keys(part, seen.begin, seen.end, kind);
     if (has_tiles) bad = copy_values(part, seen, tile_layout(part->head_dim), kind);
     struct fetch fetch = plan_fetch(part, seen, kind);
+    struct amx_scales scales[ATTENTION_PART / AMX_SPAN];
+    uint32_t found = 0; // a bit for each span whose scales are there
     for (uint32_t row = 0; row < part->rows; row += GROUP) {
         struct group group;
         const struct attention_tile *tile = &group.tile;
@@ -502,7 +526,10 @@ static ALWAYS_INLINE void attend_part(const struct attention_tile *part, enum ve
         for (uint32_t chunk = first; chunk < ATTENTION_PART_CHUNKS; chunk += CHUNKS) {
             find_span(part, row, chunk, &group, kind);
             if (group.chunks == 0) break;
-            if (has_scales(kind)) find_scales(part, chunk, &group);
+            uint32_t span = chunk / CHUNKS;
+            if (has_scales(kind) && !(found >> span & 1)) find_scales(part, chunk, &scales[span]);
+            found |= 1u << span;
+            group.scales = &scales[span];
             if (tile->rows <= AMX_FEW_ROWS) {
                 if (chunk == first) clear_acc(tile);
                 attend_few(&group, kind);

@@ -25,6 +25,8 @@ void amx_value_few(const struct attention_tile *tile, uint32_t chunks, enum vect
 // What the positions of a span multiply scores and exponentials by.
 struct amx_scales {
     _Alignas(64) float keys[AMX_SPAN], values[AMX_SPAN];
+    // 1 / values in bf16, and what that lacks.
+    _Alignas(64) uint16_t inverses[AMX_SPAN], rests[AMX_SPAN];
 };
 
 // The online softmax of up to 32 rows: replaces a row's scores by their exponentials as bf16

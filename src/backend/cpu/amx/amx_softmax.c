@@ -98,31 +98,31 @@ static ALWAYS_INLINE void raise_maxima(const struct attention_tile *tile, uint32
     }
 }
 
-// Replaces a row's scores at 32 positions from `at` on by the exponentials of those in the masks,
-// and zeros. Returns `sum` with them added.
+static ALWAYS_INLINE __m512 add_pairs(__m512 sum, __m512i pairs, __m512i factors) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)pairs, (__m512bh)factors);
+}
+
+// Replaces a row's scores at 32 positions from `at` on by the exponentials of those in the mask,
+// and zeros. Returns `sum` with them added as rounded, so that the weights of the values add up to
+// 1: the exponentials that are multiplied by scales are divided by them.
 static ALWAYS_INLINE __m512 finish_pair(float *scores, const struct amx_scales *scales, uint32_t at,
-                                        __mmask16 first_mask, __mmask16 second_mask, __m512 bias,
-                                        __m512 sum) {
+                                        __mmask32 mask, __m512 bias, __m512 sum) {
     const __m512 log2_e = _mm512_set1_ps(LOG2_E);
     __m512 first = _mm512_fmsub_ps(load_scores(scores, scales, at), log2_e, bias);
     __m512 second = _mm512_fmsub_ps(load_scores(scores, scales, at + LANES), log2_e, bias);
-    first = _mm512_maskz_mov_ps(first_mask, exp2_short(first));
-    second = _mm512_maskz_mov_ps(second_mask, exp2_short(second));
+    first = exp2_short(first);
+    second = exp2_short(second);
     if (scales) {
-        sum = _mm512_add_ps(sum, _mm512_add_ps(first, second));
-        const float *values = scales->values + at;
-        // Scales out of the masks may be NaN.
-        first = _mm512_maskz_mul_ps(first_mask, first, _mm512_loadu_ps(values));
-        second = _mm512_maskz_mul_ps(second_mask, second, _mm512_loadu_ps(values + LANES));
+        first = _mm512_mul_ps(first, _mm512_loadu_ps(scales->values + at));
+        second = _mm512_mul_ps(second, _mm512_loadu_ps(scales->values + at + LANES));
     }
-    __m512i rounded = (__m512i)_mm512_cvtne2ps_pbh(second, first);
-    if (!scales) {
-        // The sum adds exponentials as rounded, so that the weights of the values add up to 1.
-        const __m512i ones = _mm512_set1_epi16(0x3f80);
-        sum = _mm512_dpbf16_ps(sum, (__m512bh)rounded, (__m512bh)ones);
-    }
-    _mm512_storeu_si512(scores + at / 2, rounded); // over scores that have been read
-    return sum;
+    __m512i pair = _mm512_maskz_mov_epi16(mask, (__m512i)_mm512_cvtne2ps_pbh(second, first));
+    _mm512_storeu_si512(scores + at / 2, pair); // over scores that have been read
+    if (!scales) return add_pairs(sum, pair, _mm512_set1_epi16(0x3f80)); // ones
+    // Scales out of the mask may be NaN.
+    __m512i inverse = _mm512_maskz_mov_epi16(mask, _mm512_loadu_si512(scales->inverses + at));
+    __m512i rest = _mm512_maskz_mov_epi16(mask, _mm512_loadu_si512(scales->rests + at));
+    return add_pairs(add_pairs(sum, pair, inverse), pair, rest);
 }
 
 static ALWAYS_INLINE void finish_row(const struct attention_tile *tile, uint32_t row,
@@ -134,14 +134,14 @@ static ALWAYS_INLINE void finish_row(const struct attention_tile *tile, uint32_t
     __m512 sum = _mm512_loadu_ps(sums);
     if (is_full) {
         UNROLL for (uint32_t at = 0; at < AMX_SPAN; at += 2 * LANES) {
-            sum = finish_pair(scores, scales, at, 0xffff, 0xffff, bias, sum);
+            sum = finish_pair(scores, scales, at, ~0u, bias, sum);
         }
     } else {
         uint32_t hidden = tile->hidden[row], visible = tile->visible[row];
         for (uint32_t at = 0; at < chunks * LANES; at += 2 * LANES) {
-            __mmask16 first = seen_from(at, hidden, visible);
-            __mmask16 second = seen_from(at + LANES, hidden, visible);
-            sum = finish_pair(scores, scales, at, first, second, bias, sum);
+            __mmask32 second = seen_from(at + LANES, hidden, visible);
+            __mmask32 mask = seen_from(at, hidden, visible) | second << LANES;
+            sum = finish_pair(scores, scales, at, mask, bias, sum);
         }
     }
     _mm512_storeu_ps(sums, sum);
