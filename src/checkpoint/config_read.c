@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/json/jread.h"
+#include "base/log.h"
 #include "checkpoint/model_config.h"
 
 enum status config_read_u32(const json_t *object, const char *key, uint32_t min, uint32_t max,
@@ -49,9 +50,16 @@ static enum status add_eos(struct model_config *config, const json_t *value, boo
     }
     json_int_t id = json_integer_value(value);
     json_int_t limit = config->vocab_size ? (json_int_t)config->vocab_size : INT32_MAX;
-    if (id < 0 || id >= limit) {
-        return err_set(err, ERR_FORMAT, "%s: \"eos_token_id\" %s %lld, want 0 to %lld", what, verb,
-                       (long long)id, (long long)limit - 1);
+    if (id < 0) {
+        return err_set(err, ERR_FORMAT, "%s: \"eos_token_id\" %s %lld, want 0 or more", what, verb,
+                       (long long)id);
+    }
+    // Small models often keep the id of the vocabulary that their configuration class began with.
+    if (id >= limit) {
+        log_warning("%s: \"eos_token_id\" %s %lld, which the vocabulary of %lld tokens lacks; it "
+                    "ends no output",
+                    what, verb, (long long)id, (long long)limit);
+        return OK;
     }
     for (uint32_t i = 0; i < config->num_eos_token_ids; i++) {
         if (config->eos_token_ids[i] == id) return OK;

@@ -238,15 +238,6 @@ static enum status read_activation(struct model_config *config, const json_t *ro
     return OK;
 }
 
-static enum status read_tokens(struct model_config *config, const json_t *root, const char *what,
-                               struct err *err) {
-    int64_t bos = -1;
-    enum status status =
-        jread_int(root, "bos_token_id", -1, (int64_t)config->vocab_size - 1, &bos, what, err);
-    config->bos_token_id = (int32_t)bos;
-    return status ? status : config_read_eos(root, config, what, err);
-}
-
 static enum status read_flag(const json_t *root, const char *key, enum config_flag *out,
                              const char *what, struct err *err) {
     *out = FLAG_ABSENT;
@@ -428,7 +419,7 @@ static enum status read_config(struct model_config *config, const json_t *root, 
     if (!status) status = quantization_config_read(&config->quantization, root, what, err);
     if (!status) status = read_rope_or_default(config, root, what, err);
     if (!status) status = read_draft_layers(config, root, what, err);
-    if (!status) status = read_tokens(config, root, what, err);
+    if (!status) status = config_read_eos(root, config, what, err);
     // Drafts, in the same file.
     config->has_other_parts |= config->own.delta.num_heads || config->num_draft_layers;
     return status;

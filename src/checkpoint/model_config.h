@@ -112,7 +112,6 @@ struct model_config {
     struct own_config own;
     struct moe_config moe;
     struct quantization_config quantization;
-    int32_t bos_token_id; // -1: none
     // [num_eos_token_ids]: those of config.json, then others of generation_config.json
     int32_t *eos_token_ids;
     uint32_t num_eos_token_ids;

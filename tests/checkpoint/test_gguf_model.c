@@ -497,7 +497,6 @@ static void test_ends_of_an_answer(void **state) {
     put_bpe(&file, "qwen2");
     write_file(&file, NULL);
     assert_int_equal(load(&config, &generation, NULL), OK);
-    assert_int_equal(config.bos_token_id, 6);
     assert_int_equal(config.num_eos_token_ids, 2);
     assert_int_equal(config.eos_token_ids[0], 6);
     assert_int_equal(config.eos_token_ids[1], 5);

@@ -35,7 +35,6 @@ static void test_defaults(void **state) {
     assert_int_equal(config.sliding_window, 0);
     assert_int_equal(config.rope.type, ROPE_DEFAULT);
     assert_true(config.rope.theta == 10000);
-    assert_int_equal(config.bos_token_id, -1);
     assert_int_equal(config.num_eos_token_ids, 0);
     model_config_fini(&config);
     model_config_fini(&config); // again is fine
@@ -50,10 +49,8 @@ static void test_null_is_absent(void **state) {
     assert_int_equal(config.num_kv_heads, 4);
     assert_int_equal(config.rope.type, ROPE_DEFAULT);
     model_config_fini(&config);
-    config = PARSE_OK({"eos_token_id", "null"}, {"bos_token_id", "null"}, {"hidden_act", "null"},
-                      {"attention_bias", "null"});
+    config = PARSE_OK({"eos_token_id", "null"}, {"hidden_act", "null"}, {"attention_bias", "null"});
     assert_int_equal(config.num_eos_token_ids, 0);
-    assert_int_equal(config.bos_token_id, -1);
     assert_int_equal(config.attention_bias, FLAG_ABSENT);
     model_config_fini(&config);
 }
@@ -68,12 +65,11 @@ static void test_values(void **state) {
     assert_true(config.rms_norm_eps == 1e-5f);
     assert_true(config.tie_word_embeddings);
     model_config_fini(&config);
-    config = PARSE_OK({"attention_bias", "true"}, {"mlp_bias", "false"}, {"bos_token_id", "7"},
-                      {"hidden_act", "\"swish\""});
+    config =
+        PARSE_OK({"attention_bias", "true"}, {"mlp_bias", "false"}, {"hidden_act", "\"swish\""});
     assert_int_equal(config.attention_bias, FLAG_TRUE);
     assert_int_equal(config.attention_out_bias, FLAG_ABSENT);
     assert_int_equal(config.mlp_bias, FLAG_FALSE);
-    assert_int_equal(config.bos_token_id, 7);
     model_config_fini(&config);
     config = PARSE_OK({"attention_out_bias", "true"}, {"pretraining_tp", "2"},
                       {"partial_rotary_factor", "1.0"}, {"use_mrope", "false"});
@@ -215,9 +211,6 @@ static void test_wrong_types(void **state) {
         {{{"torch_dtype", "{}"}}, ERR_FORMAT, "torch_dtype|an object"},
         {{{"dtype", "\"float64\""}}, ERR_UNSUPPORTED, "dtype|float64|bfloat16"},
         {{{"torch_dtype", "\"float8_e4m3fn\""}}, ERR_UNSUPPORTED, "torch_dtype|float8_e4m3fn"},
-        {{{"bos_token_id", "[1]"}}, ERR_FORMAT, "bos_token_id|a list"},
-        {{{"bos_token_id", "1000"}}, ERR_FORMAT, "bos_token_id|1000|999"},
-        {{{"bos_token_id", "-2"}}, ERR_FORMAT, "bos_token_id|-2"},
     };
     REFUSE_ALL(cases);
 }
@@ -325,7 +318,6 @@ static void assert_equal(const struct model_config *a, const struct model_config
     for (uint32_t i = 0; i < a->num_layers && a->moe.num_experts; i++) {
         assert_int_equal(a->moe.is_sparse[i], b->moe.is_sparse[i]);
     }
-    assert_int_equal(a->bos_token_id, b->bos_token_id);
     assert_int_equal(a->num_eos_token_ids, b->num_eos_token_ids);
     for (uint32_t i = 0; i < a->num_eos_token_ids; i++) {
         assert_int_equal(a->eos_token_ids[i], b->eos_token_ids[i]);

@@ -431,7 +431,6 @@ static enum status write_vocabulary(const struct gguf_files *files, struct json_
                        (unsigned long long)embedding->shape[0]);
     }
     json_out_rawf(out, ", \"vocab_size\": %llu", (unsigned long long)embedding->shape[0]);
-    if (special.bos >= 0) json_out_rawf(out, ", \"bos_token_id\": %lld", (long long)special.bos);
     json_out_raw(out, ", \"eos_token_id\": [");
     for (size_t i = 0; i < special.num_ends; i++) {
         json_out_rawf(out, "%s%lld", i ? ", " : "", (long long)special.ends[i]);
