@@ -107,18 +107,29 @@ static int drop_parts_of_rope(json_t *text) {
     return failed;
 }
 
-// A checkpoint of a text model alone may have the positions of three parts too.
+// A checkpoint of a text model alone may have the positions of three parts too. Qwen2-VL and
+// Qwen2.5-VL are published with the text model's keys beside "vision_config".
 static enum status text_model_config(json_t **out, json_t *root, const char *what,
                                      struct err *err) {
     const char *type = NULL;
     enum status status = jread_string(root, "model_type", &type, what, err);
     if (status) return status;
-    if (!type || strncmp(type, "qwen3_5_", strlen("qwen3_5_")) != 0) {
+    bool is_flat = type && (strcmp(type, "qwen2_vl") == 0 || strcmp(type, "qwen2_5_vl") == 0);
+    if (!is_flat && (!type || strncmp(type, "qwen3_5_", strlen("qwen3_5_")) != 0)) {
         *out = json_incref(root);
         return OK;
     }
-    *out = copy_object(root);
-    if (!*out || drop_parts_of_rope(*out)) return err_nomem(err, "config.json");
+    json_t *text = copy_object(root);
+    int failed = text ? drop_parts_of_rope(text) : -1;
+    if (is_flat && !failed) {
+        (void)json_object_del(text, "vision_config");
+        failed = json_object_set_new(text, "architectures", json_pack("[s]", "Qwen2ForCausalLM"));
+    }
+    if (failed) {
+        json_decref(text);
+        return err_nomem(err, "config.json");
+    }
+    *out = text;
     return OK;
 }
 

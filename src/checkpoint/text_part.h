@@ -1,6 +1,7 @@
 /* The text model inside a checkpoint of several models, such as Qwen3-VL or Mistral Small 3: its
- * configuration is "text_config", its tensors have a prefix of their own. What belongs to images,
- * video and sound is left out knowingly: text is answered as if the rest were not there. */
+ * configuration is "text_config", or in Qwen2-VL and 2.5 the rest of config.json, and its tensors
+ * may have a prefix of their own. What belongs to images, video and sound is left out knowingly:
+ * text is answered as if the rest were not there. */
 #ifndef CHECKPOINT_TEXT_PART_H
 #define CHECKPOINT_TEXT_PART_H
 
@@ -11,7 +12,7 @@
 #include "base/err.h"
 
 // *out: a configuration of the text model alone, as a checkpoint of it would have; the caller
-// decrefs it. Without a "text_config" it is `root` itself.
+// decrefs it. Of a text model alone it is `root` itself, or a copy with an ordinary rope.
 MUST_USE enum status text_part_config(json_t **out, json_t *root, const char *what,
                                       struct err *err);
 

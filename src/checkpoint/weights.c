@@ -427,7 +427,15 @@ static bool is_quantized(const struct weights *weights, const struct entry *entr
 }
 
 bool weights_has(const struct weights *weights, const char *name) {
-    return weights->dummy || find_entry(weights, name);
+    static const char ending[] = ".weight";
+    if (weights->dummy || find_entry(weights, name)) return true;
+    if (!file_name_ends(name, ending)) return false;
+    char module[NAME_MAX_BYTES], packed[PART_NAME_BYTES];
+    name_in_file(module, name, ending);
+    name_part(packed, module, PART_WEIGHT_PACKED);
+    if (find_entry(weights, packed)) return true;
+    name_part(packed, module, PART_QWEIGHT);
+    return find_entry(weights, packed) != NULL;
 }
 
 enum status weights_form(const struct weights *weights, const char *name, uint64_t rows,

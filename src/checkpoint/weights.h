@@ -49,7 +49,7 @@ void weights_ignore_layers(struct weights *weights, uint32_t first, uint32_t cou
 // Tensors of models for images or sound may remain. Without this call none may.
 void weights_ignore_other_parts(struct weights *weights);
 
-// Whether there is a tensor of this name. Dummy: yes.
+// Whether there is a tensor of this name, or the packed one of a quantized linear. Dummy: yes.
 bool weights_has(const struct weights *weights, const char *name);
 
 // Frees what readers handed out so far keep in memory: the weights that have one are read.

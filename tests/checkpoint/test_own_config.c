@@ -232,6 +232,23 @@ static void test_scale_of_q(void **state) {
     model_config_fini(&config);
 }
 
+// Qwen2.5-VL as published: the text model's keys are beside those of images.
+static void test_text_model_beside_images(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"], \"model_type\": "
+        "\"qwen2_5_vl\", \"vocab_size\": 99, \"hidden_size\": 64, \"intermediate_size\": 96, "
+        "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"max_position_embeddings\": 512, "
+        "\"vision_config\": {\"depth\": 32}, \"rope_scaling\": {\"type\": \"mrope\", "
+        "\"mrope_section\": [2, 3, 3]}}";
+    struct model_config config;
+    assert_int_equal(model_config_parse(&config, text, sizeof text - 1, "c.json", NULL), OK);
+    assert_string_equal(config.architecture, "Qwen2ForCausalLM");
+    assert_true(config.has_other_parts);
+    assert_int_equal(config.rope.type, ROPE_DEFAULT);
+    model_config_fini(&config);
+}
+
 // The size of its MLP has the name of a shared expert's.
 static void test_granite4(void **state) {
     (void)state;
@@ -381,6 +398,7 @@ int main(void) {
         cmocka_unit_test(test_gemma4),
         cmocka_unit_test(test_experts_of_gemma4),
         cmocka_unit_test(test_scale_of_q),
+        cmocka_unit_test(test_text_model_beside_images),
         cmocka_unit_test(test_granite4),
         cmocka_unit_test(test_delta_nets),
         cmocka_unit_test(test_defaults_of_delta_nets),
