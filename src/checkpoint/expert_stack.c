@@ -57,14 +57,15 @@ static enum status check(const struct expert_place *place, const struct tensor *
                    t->path, t->name, found, place->num_experts, want);
 }
 
-// to[r][c] = from[c][num_parts r + part], `TURNED` rows of `from` at a time: what they become are
+// to[r][c] = from[c][num_parts r + part], or of halves from[c][rows part + r], `TURNED` rows of `from` at a time: what they become are
 // lines of the cache.
 static enum status turn_round(const struct expert_place *place, const struct byte_source *from,
                               uint64_t rows, uint64_t cols, size_t size, char *to,
                               struct err *err) {
     enum { TURNED = 64 };
-    uint32_t step = place->num_parts;
-    size_t row_bytes = rows * step * size;
+    uint64_t step = place->is_halved ? 1 : place->num_parts;
+    uint64_t start = place->is_halved ? rows * place->part : place->part;
+    size_t row_bytes = rows * place->num_parts * size;
     char *buffer = malloc(TURNED * row_bytes);
     if (!buffer) return err_nomem(err, "experts");
     enum status status = OK;
@@ -73,7 +74,7 @@ static enum status turn_round(const struct expert_place *place, const struct byt
         const char *bytes = byte_source_get(from, c * row_bytes, count * row_bytes, buffer, err);
         if (!bytes) status = ERR_IO;
         for (uint64_t r = 0; bytes && r < rows; r++) {
-            const char *first = bytes + (r * step + place->part) * size;
+            const char *first = bytes + (r * step + start) * size;
             for (uint64_t k = 0; k < count; k++) {
                 memcpy(to + (r * cols + c + k) * size, first + k * row_bytes, size);
             }
@@ -83,15 +84,26 @@ static enum status turn_round(const struct expert_place *place, const struct byt
     return status;
 }
 
+// Copies rows of the expert, which are not transposed.
+static enum status copy_rows(const struct expert_place *place, const struct byte_source *from,
+                             size_t bytes, char *to, struct err *err) {
+    const char *found = byte_source_get(from, place->part * bytes, bytes, to, err);
+    if (found && found != to) memcpy(to, found, bytes);
+    return found ? OK : ERR_IO;
+}
+
 enum status expert_stack_matrix(const struct expert_place *place, const struct tensor *t,
                                 uint64_t rows, uint64_t cols, void **memory, struct err *err) {
-    const uint64_t shape[] = {0, cols, rows * place->num_parts};
-    size_t size = dtype_size(t->dtype), expert_bytes = shape[1] * shape[2] * size;
+    uint64_t all_rows = rows * place->num_parts;
+    bool has_rows = place->is_halved && t->rank == 3 && t->shape[1] == all_rows;
+    const uint64_t shape[] = {0, has_rows ? all_rows : cols, has_rows ? cols : all_rows};
+    size_t size = dtype_size(t->dtype), expert_bytes = all_rows * cols * size;
     enum status status = check(place, t, ARRAY_LEN(shape), shape, err);
     if (status) return status;
     *memory = malloc(rows * cols * size);
     if (!*memory) return err_nomem(err, "experts");
     const struct byte_source expert = byte_source_skip(t->source, place->expert * expert_bytes);
+    if (has_rows) return copy_rows(place, &expert, rows * cols * size, *memory, err);
     return turn_round(place, &expert, rows, cols, size, *memory, err);
 }
 

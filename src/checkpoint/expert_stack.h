@@ -6,6 +6,11 @@
  *   P.experts.down_proj [E][I][H]
  *   P.experts.gate_up_proj_bias [E][2 I], P.experts.down_proj_bias [E][H]
  *
+ * In Qwen3-VL's the columns do not take turns: all of gate's are before up's. transformers
+ * 5 writes them not transposed, which their shapes tell:
+ *
+ *   P.experts.gate_up_proj [E][2 I][H], P.experts.down_proj [E][H][I]
+ *
  * In MXFP4 the matrices are not transposed, and gate's and up's rows take turns:
  *
  *   P.experts.gate_up_proj_blocks [E][2 I][H / 32][16], _scales [E][2 I][H / 32]
@@ -26,7 +31,11 @@
 #include "base/matrix_reader.h"
 #include "checkpoint/tensor.h"
 
-enum expert_layout { EXPERTS_APART, EXPERTS_INTERLEAVED };
+enum expert_layout {
+    EXPERTS_APART,
+    EXPERTS_INTERLEAVED, // gate's and up's take turns
+    EXPERTS_HALVED, // gate's are before up's
+};
 
 enum { EXPERT_MODULE_BYTES = 256 };
 
@@ -36,6 +45,7 @@ struct expert_place {
     uint32_t expert, num_experts; // num_experts: the caller's, of config.json
     uint32_t part, num_parts; // of the matrix: gate is 0 and up is 1 of 2, down is 0 of 1
     bool is_bias;
+    bool is_halved; // EXPERTS_HALVED
 };
 
 // False: it is not the name of an expert's weight or bias.

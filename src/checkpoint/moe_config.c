@@ -139,7 +139,10 @@ static const struct moe_defaults defaults[] = {
                 .shared_intermediate_size = 5632}},
     {.architecture = "Qwen3MoeForCausalLM",
      .keys = &qwen3,
-     .config = {.num_experts = 128, .num_experts_per_tok = 8, .intermediate_size = 768}},
+     .config = {.num_experts = 128,
+                .num_experts_per_tok = 8,
+                .intermediate_size = 768,
+                .layout = EXPERTS_HALVED}}, // of Qwen3-VL's text part
     {.architecture = "Qwen3NextForCausalLM",
      .keys = &qwen2,
      .config = {.num_experts = 512,
@@ -325,6 +328,8 @@ enum status moe_config_read(struct model_config *config, const json_t *root, con
     }
     *moe = known->config;
     moe->weights_factor = 1;
+    // A checkpoint of the text model alone has its experts apart.
+    if (moe->layout == EXPERTS_HALVED && !config->has_other_parts) moe->layout = EXPERTS_APART;
     if (!known->keys->size) moe->intermediate_size = config->intermediate_size;
     enum status status = read_count(moe, root, known->keys->count, what, err);
     if (!status && moe->num_experts) {

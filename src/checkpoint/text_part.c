@@ -15,6 +15,9 @@
     "{\"vocab_size\": 262144, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "            \
     "\"max_position_embeddings\": 131072}"
 
+// Its class has no such key, and always does.
+#define QWEN3_VL_MOE_DEFAULTS "{\"norm_topk_prob\": true}"
+
 // Text models and the architecture that computes them. Qwen's position of a token has three parts,
 // for time, height and width. Of text they are equal, so it is an ordinary rotary embedding.
 static const struct {
@@ -32,6 +35,7 @@ static const struct {
     {"qwen3", "Qwen3ForCausalLM", NULL},
     {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", NULL},
     {"qwen3_5_text", "Qwen3_5ForCausalLM", NULL},
+    {"qwen3_vl_moe_text", "Qwen3MoeForCausalLM", QWEN3_VL_MOE_DEFAULTS},
     {"qwen3_vl_text", "Qwen3ForCausalLM", NULL},
 };
 

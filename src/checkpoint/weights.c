@@ -384,6 +384,7 @@ static bool find_stack(const struct weights *weights, const char *name, struct s
     if (weights->expert_layout == EXPERTS_APART) return false;
     if (!expert_place_parse(&out->place, name)) return false;
     out->place.num_experts = weights->num_experts;
+    out->place.is_halved = weights->expert_layout == EXPERTS_HALVED;
     const char *module = out->place.module;
     out->floats = find_beside(weights, module, out->place.is_bias ? "_bias" : "");
     if (out->floats || out->place.is_bias) return out->floats != NULL;
@@ -427,15 +428,11 @@ static bool is_quantized(const struct weights *weights, const struct entry *entr
 }
 
 bool weights_has(const struct weights *weights, const char *name) {
-    static const char ending[] = ".weight";
-    if (weights->dummy || find_entry(weights, name)) return true;
-    if (!file_name_ends(name, ending)) return false;
-    char module[NAME_MAX_BYTES], packed[PART_NAME_BYTES];
-    name_in_file(module, name, ending);
-    name_part(packed, module, PART_WEIGHT_PACKED);
-    if (find_entry(weights, packed)) return true;
-    name_part(packed, module, PART_QWEIGHT);
-    return find_entry(weights, packed) != NULL;
+    char module[NAME_MAX_BYTES] = "";
+    if (file_name_ends(name, ".weight")) name_in_file(module, name, ".weight");
+    return weights->dummy || find_entry(weights, name) ||
+           find_beside(weights, module, ".weight_packed") ||
+           find_beside(weights, module, ".qweight");
 }
 
 enum status weights_form(const struct weights *weights, const char *name, uint64_t rows,

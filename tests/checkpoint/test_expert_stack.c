@@ -1,0 +1,64 @@
+// Experts in one tensor: gate's and up's columns take turns or are halves, or rows are.
+#include <string.h>
+
+#include "checkpoint/weights.h"
+#include "support/cmocka_all.h"
+#include "support/folder_model.h"
+#include "support/temp_folder.h"
+
+enum { EXPERTS = 2, INPUTS = 3, SIZE = 2, COUNT = EXPERTS * INPUTS * 2 * SIZE };
+
+// Number n of m.experts.gate_up_proj [EXPERTS][INPUTS][2 SIZE] is n, and of n.experts.gate_up_proj
+// [EXPERTS][2 SIZE][INPUTS] too.
+static void write_model(const struct temp_folder *folder) {
+    static const char header[] = "{\"m.experts.gate_up_proj\":{\"dtype\":\"F32\",\"shape\":[2,3,4],"
+                                 "\"data_offsets\":[0,96]},"
+                                 "\"n.experts.gate_up_proj\":{\"dtype\":\"F32\",\"shape\":[2,4,3],"
+                                 "\"data_offsets\":[96,192]}}";
+    enum { LEN = sizeof header - 1 };
+    unsigned char bytes[8 + LEN + 2 * 4 * COUNT] = {LEN};
+    memcpy(bytes + 8, header, LEN);
+    for (int i = 0; i < 2 * COUNT; i++) {
+        float value = (float)(i % COUNT);
+        memcpy(bytes + 8 + LEN + 4 * i, &value, sizeof value);
+    }
+    temp_folder_write(folder, "model.safetensors", bytes, sizeof bytes);
+}
+
+static void test_columns_of_gate_and_up(void **state) {
+    (void)state;
+    static const struct {
+        enum expert_layout layout;
+        const char *name;
+        float want[SIZE][INPUTS];
+    } cases[] = {
+        {EXPERTS_INTERLEAVED, "m.experts.1.gate_proj.weight", {{12, 16, 20}, {14, 18, 22}}},
+        {EXPERTS_INTERLEAVED, "m.experts.1.up_proj.weight", {{13, 17, 21}, {15, 19, 23}}},
+        {EXPERTS_HALVED, "m.experts.1.gate_proj.weight", {{12, 16, 20}, {13, 17, 21}}},
+        {EXPERTS_HALVED, "m.experts.1.up_proj.weight", {{14, 18, 22}, {15, 19, 23}}},
+        {EXPERTS_HALVED, "n.experts.1.gate_proj.weight", {{12, 13, 14}, {15, 16, 17}}},
+        {EXPERTS_HALVED, "n.experts.1.up_proj.weight", {{18, 19, 20}, {21, 22, 23}}},
+    };
+    struct temp_folder folder;
+    temp_folder_create(&folder);
+    write_model(&folder);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const uint64_t shape[] = {SIZE, INPUTS};
+        struct weights *weights = NULL;
+        struct weight weight;
+        struct err err = {0};
+        if (folder_model_weights(&weights, folder.path, &err)) fail_msg("%s", err.message);
+        weights_set_experts(weights, cases[i].layout, EXPERTS);
+        if (weights_take(weights, cases[i].name, 2, shape, &weight, &err)) {
+            fail_msg("%s", err.message);
+        }
+        assert_memory_equal(weight.source.data, cases[i].want, sizeof cases[i].want);
+        weights_close(weights);
+    }
+    temp_folder_remove(&folder);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_columns_of_gate_and_up)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
