@@ -101,6 +101,23 @@ static void test_mistral_calls(void **state) {
     mistral("[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{}text", "B(f) A({}) E(complete) T(text)");
 }
 
+static void hunyuan(const char *answer, const char *wanted) {
+    tool_trace_expect("hunyuan_a13b", answer, wanted);
+}
+
+// A list of calls, and one end mark behind it.
+static void test_hunyuan_calls(void **state) {
+    (void)state;
+    hunyuan("<tool_calls>[{\"name\": \"f\", \"arguments\": {\"a\": [1]}}]</tool_calls>",
+            "B(f) A({\"a\": [1]}) E(complete)");
+    hunyuan("Hm\n<tool_calls>\n[{\"name\": \"f\", \"arguments\": {}},\n{\"name\": \"g\", "
+            "\"arguments\": {}}]\n</tool_calls>",
+            "T(Hm) B(f) A({}) E(complete) B(g) A({}) E(complete)");
+    hunyuan("<tool_calls>[{\"name\": \"f\", \"arguments\": {}}] more",
+            "B(f) A({}) E(complete) T(more)");
+    hunyuan("<tool_calls>[]</tool_calls>", "T(<tool_calls>[]</tool_calls>)");
+}
+
 // What one call leaves behind does not change how the next is read.
 static void test_calls_of_different_kinds(void **state) {
     (void)state;
@@ -271,6 +288,7 @@ int main(void) {
         cmocka_unit_test(test_no_arguments),
         cmocka_unit_test(test_llama_calls),
         cmocka_unit_test(test_mistral_calls),
+        cmocka_unit_test(test_hunyuan_calls),
         cmocka_unit_test(test_calls_of_different_kinds),
         cmocka_unit_test(test_text_without_calls_keeps_every_byte),
         cmocka_unit_test(test_look_alikes),

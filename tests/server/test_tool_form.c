@@ -68,6 +68,8 @@ static struct automaton *run_form(const char *format, enum way way,
 #define MINIMAX(inside)                                                                            \
     "<minimax:tool_call>\n<invoke name=\"" inside "</invoke>\n</minimax:tool_call>"
 
+#define LISTED(inside) "\1<tool_calls>\1[" inside "]\1</tool_calls>\1"
+
 #define NOTED(inside) "\1<|tool_call>\1call:" inside "}\1<tool_call|>\1"
 #define NOTED_TEXT(text) "\1<|\"|>\1" text "\1<|\"|>\1"
 
@@ -120,6 +122,11 @@ static const struct {
     {"mistral", DEMANDED, "[", 0, false},
     {"mistral", DEMANDED_ONE, "\1[TOOL_CALLS]\1[" MISTRAL ",", 0, false},
     {"mistral", TEXT, "yes", 0, true},
+    {"hunyuan_a13b", AUTO, "Hm " LISTED(MISTRAL), 1, true},
+    {"hunyuan_a13b", AUTO, LISTED(""), 0, false},
+    {"hunyuan_a13b", DEMANDED, LISTED(MISTRAL ", " MISTRAL), 2, true},
+    {"hunyuan_a13b", DEMANDED, "\1<tool_calls>\1[" MISTRAL "]", 0, false},
+    {"hunyuan_a13b", DEMANDED_ONE, LISTED(MISTRAL ", " MISTRAL), 0, false},
     {"mistral_args", AUTO, "Hm" ARGS ARGS, 2, true},
     {"mistral_args", AUTO, "\1[TOOL_CALLS]\1f[ARGS]", 0, false},
     {"mistral_args", DEMANDED, ARGS, 1, true},

@@ -31,6 +31,7 @@ static void test_templates(void **state) {
     expect_format("<|start|>assistant<|channel|>final<|message|>", "harmony");
     expect_format("{{ \"[TOOL_CALLS][\" }}", "mistral");
     expect_format("{{ '[TOOL_CALLS]' + name + '[ARGS]' }}", "mistral_args");
+    expect_format("{{- '<tool_calls>[' }}", "hunyuan_a13b");
 }
 
 static void test_source_is_read_to_its_length(void **state) {
@@ -100,7 +101,7 @@ static void test_names(void **state) {
     for (const char *name; (name = tool_format_name(i)); i++) {
         assert_string_equal(tool_format_find(name)->name, name);
     }
-    assert_int_equal(i, 9);
+    assert_int_equal(i, 10);
     assert_null(tool_format_find("none"));
 }
 

@@ -427,6 +427,10 @@ static bool feed_after(struct tool_calls *calls, char byte) {
         return false;
     }
     bool closes = byte == ']' && calls->in_list;
+    if (closes && end_mark) {
+        calls->in_list = false;
+        return false;
+    }
     to_text(calls);
     return !closes;
 }

@@ -341,11 +341,17 @@ static json_t *list_tag(struct builder *b) {
     put(b, tag, "begin",
         b->options->mark_is_token ? text_part(b, b->format->mark, true)
                                   : json_string(b->format->mark));
-    append(b, elements, regex_part(b, " ?"));
+    const char *end_mark = b->format->end_mark;
+    append(b, elements, regex_part(b, end_mark ? "[ \\n]?" : " ?"));
     append(b, elements, const_part(b, "["));
     append(b, elements, separated(b, false));
+    append(b, elements, const_part(b, "]"));
+    if (end_mark) {
+        append(b, elements, regex_part(b, "[ \\n]?"));
+        append(b, elements, text_part(b, end_mark, b->options->end_mark_is_token));
+    }
     put(b, tag, "content", sequence(b, elements));
-    put(b, tag, "end", json_string("]"));
+    put(b, tag, "end", json_string(""));
     return tag;
 }
 

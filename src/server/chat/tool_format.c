@@ -5,7 +5,18 @@
 #include "base/compiler.h"
 #include "server/chat/call_notation.h"
 
-enum { HERMES, LLAMA3_JSON, MISTRAL, MISTRAL_ARGS, HARMONY, GLM45, MINIMAX_M2, QWEN3_XML, GEMMA4 };
+enum {
+    HERMES,
+    LLAMA3_JSON,
+    MISTRAL,
+    MISTRAL_ARGS,
+    HARMONY,
+    GLM45,
+    MINIMAX_M2,
+    QWEN3_XML,
+    GEMMA4,
+    HUNYUAN
+};
 
 static const struct tool_tags glm45_tags = {
     .before_name = "",
@@ -113,6 +124,14 @@ static const struct tool_format formats[] = {
                    .after_name = "",
                    .after_arguments = "",
                    .between = "\n"},
+    [HUNYUAN] = {.name = "hunyuan_a13b",
+                 .mark = "<tool_calls>",
+                 .end_mark = "</tool_calls>",
+                 .list = true,
+                 .before_name = "{\"name\": \"",
+                 .after_name = "\", \"arguments\":",
+                 .after_arguments = "}",
+                 .between = ", "},
     [GEMMA4] = {.name = "gemma4",
                 .mark = "<|tool_call>",
                 .end_mark = "<tool_call|>",
@@ -137,6 +156,7 @@ static const struct {
     {QWEN3_XML, {"<tool_call>", "<function="}, {NULL}},
     {GLM45, {"<tool_call>", "<arg_key>"}, {NULL}},
     {HERMES, {"<tool_call>"}, {NULL}},
+    {HUNYUAN, {"<tool_calls>"}, {NULL}},
     {LLAMA3_JSON, {"<|python_tag|>"}, {NULL}},
     {LLAMA3_JSON, {"{\"name\": function name, \"parameters\":"}, {NULL}},
 };

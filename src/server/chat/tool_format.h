@@ -18,7 +18,7 @@ struct tool_tags {
 struct tool_format {
     const char *name; // for --tool-call-parser; vLLM's where it has the format
     const char *mark; // stands before a call. Its first byte stands nowhere else in it.
-    const char *end_mark; // stands behind each call, likewise; NULL: there is none
+    const char *end_mark; // stands behind each call, or list of calls; NULL: there is none
     bool bare; // an object at the answer's start is a call without its mark
     bool list; // behind the mark: a list of objects, or a name and its arguments
     char separator; // may stand between two calls; '\0': none
