@@ -18,10 +18,17 @@
 
 enum { DEVICE_TEXT_BYTES = 160 };
 
+// Of the environment. `name` is NULL where there is none.
+struct device_variable {
+    const char *name, *value;
+};
+
 struct device_kind {
     const char *name; // of the option: "cuda"
     const char *title; // for people: "GPU"
     bool has_numbers; // there may be several, "cuda:N"
+    // Makes a start with one such device shorter. A program may set it before the first call.
+    struct device_variable variable;
     // OK where the program has the backend and there is a device that it can use. Otherwise
     // ERR_UNSUPPORTED says which of them is missing. A device that is present but broken is OK
     // here: create reports it.

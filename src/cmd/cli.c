@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/devices.h"
 #include "base/compiler.h"
 #include "base/os/file.h"
 #include "base/os/secret.h"
@@ -114,10 +115,19 @@ enum status cli_options_status(enum nvllm_status status, const struct nvllm_erro
     return own;
 }
 
+// Under mpirun the program may have threads already.
+void cli_begin_device(const struct nvllm_engine_options *options) {
+    const char *name, *value;
+    bool is_one = options->tensor_parallel_size == 1 && options->data_parallel_size == 1;
+    if (!is_one || mpirun_is_there()) return;
+    for (uint32_t i = 0; api_devices_variable(i, &name, &value); i++) (void)setenv(name, value, 0);
+}
+
 enum status cli_engine_create(struct nvllm_engine **out, const struct nvllm_engine_options *options,
                               const char *name, struct err *err) {
     char path[FILE_PATH_MAX];
     struct nvllm_engine_options own = *options;
+    cli_begin_device(options);
     const struct nvllm_engine_options defaults = NVLLM_ENGINE_OPTIONS_INIT;
     if (strcmp(own.worker_program, defaults.worker_program) == 0)
         own.worker_program = "/proc/self/exe";

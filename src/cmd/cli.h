@@ -63,6 +63,9 @@ void cli_note(const char *format, ...) PRINTF_LIKE(1, 2);
 int cli_print(const char *text, size_t len);
 // Calls `print` with a file in memory, then cli_print with its content.
 int cli_print_whole(void (*print)(FILE *out, const void *user_data), const void *user_data);
+// Before the program opens a device, and before it has threads: sets the variables of
+// api_devices_variable, unless the user has.
+void cli_begin_device(const struct nvllm_engine_options *options);
 // Calls nvllm_engine_create, and shows that a load of the model `name` is under way unless the
 // options have a load_progress of their own. Without --cache-dir it uses the user's cache folder,
 // $XDG_CACHE_HOME/nanovllm or ~/.cache/nanovllm.

@@ -20,6 +20,17 @@ static enum status describe_kind(const struct device_kind *kind, struct buf *out
     }
 }
 
+bool devices_variable(uint32_t index, const char **name, const char **value) {
+    for (uint32_t i = 0; i < device_list_count(); i++) {
+        const struct device_variable *variable = &device_list_get(i)->variable;
+        if (!variable->name || index--) continue;
+        *name = variable->name;
+        *value = variable->value;
+        return true;
+    }
+    return false;
+}
+
 // From the last device of the list, the CPU, to the first.
 enum status devices_describe(struct buf *out, int width, struct err *err) {
     enum status status = OK;

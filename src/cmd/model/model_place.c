@@ -90,6 +90,7 @@ enum status model_info_read(char **text, json_t **info, const struct nvllm_engin
     *text = NULL;
     *info = NULL;
     struct nvllm_error error = {0};
+    cli_begin_device(options);
     enum status status = cli_options_status(nvllm_inspect(options, text, &error), &error, err);
     if (status) return status;
     status = jread_text(info, *text, strlen(*text), "the model's description", err);
