@@ -324,7 +324,10 @@ struct nvllm_logit_bias {
     CHOICE(target_itl, "off", "auto|off|MS",                                                       \
         "aims at so many milliseconds between two tokens while prompts run, which go through in "  \
         "parts: MS, or auto, 40 ms but a long prompt should take at most 15 % longer; the "        \
-        "default of serve is auto")
+        "default of serve is auto")                                                                \
+    ROW(BOOL, full_warm_up, 0, 0, 1,                                                               \
+        "load all kernels of the GPU and record all steps before the engine is ready, not beside " \
+        "the first requests; the default of bench is true")
 
 // clang-format on
 

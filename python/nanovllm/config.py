@@ -61,6 +61,7 @@ class ConfigArgs(TypedDict, total=False):
     drafts: str | int
     speculative_config: Mapping[str, Any] | str | None
     target_itl: str | float
+    full_warm_up: bool
     trace: PathOrStr | None
     # parameter-tables: end
 
@@ -175,6 +176,9 @@ class Config:
     target_itl: str | float = "off"
     """Aims at so many milliseconds between two tokens while prompts run, which go through in
     parts; or "auto", 40 ms but a long prompt should take at most 15 % longer, or "off"."""
+    full_warm_up: bool = False
+    """Load all kernels of the GPU and record all steps before the engine is ready, not beside
+    the first requests. For measurements."""
     trace: PathOrStr | None = None
     """File that each step is written to, for ui.perfetto.dev; whole after exit(). None:
     none."""

@@ -353,13 +353,15 @@ struct backend_queue {
     enum status (*register_host)(struct backend *backend, void *host, size_t bytes,
                                  struct err *err);
     void (*unregister_host)(struct backend *backend, void *host); // NULL is fine
+    // Optional. Returns when threads of the backend have loaded the kernels that they load.
+    void (*wait_loaded)(struct backend *backend);
     // Writes timings of ops to the file of the options, and reads what another process wrote.
     void (*timings_write)(struct backend *backend);
     void (*timings_read)(struct backend *backend);
     // Whether a failure of the device is known, without waiting.
     enum status (*poll)(struct backend *backend, struct err *err);
-    // The device's memory now: what this process can still allocate, and the total. Where ranks
-    // share a GPU, this one's share of them.
+    // The device's memory now: what this process can still allocate, beside what wait_loaded waits
+    // for, and the total. Where ranks share a GPU, this one's share of them.
     enum status (*memory)(struct backend *backend, size_t *free_bytes, size_t *total_bytes,
                           struct err *err);
     // Call after the last linear and experts were created: waits until all weights are on the
@@ -556,6 +558,9 @@ struct backend {
     bool has_windows; // attention_args may have a window
     bool has_kv_shapes; // layers may differ in num_kv_heads and head_dim: kv_cache_spec.shapes
     uint32_t kv_cache_dtypes; // 1 << dtype of the others that a KV cache can have
+    // The caller sets it while it calls linears only to load their kernels. A linear whose kernel a
+    // thread of the backend loads, now or later, does not run then.
+    bool leaves_loading;
     uint32_t num_timed; // shapes for which ops were timed, because no file knew the fastest
 };
 

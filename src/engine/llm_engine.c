@@ -126,6 +126,8 @@ static enum status launch(struct llm_engine *engine, struct inflight_step *infli
     uint32_t padded_seqs = 0;
     if (schedule->num_prefill_tokens == 0) {
         padded_seqs = model_runner_padded_seqs(&engine->plan.runner, schedule->num_tokens);
+        executor_record_later(engine->executor, &inflight->batch, padded_seqs,
+                              schedule->num_draft_tokens > 0);
     }
     begin_counts(engine, schedule);
     want_prompt_rows(schedule);

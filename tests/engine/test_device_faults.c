@@ -84,6 +84,7 @@ static void test_recorded_steps_with_drafts(void **state) {
     options.async_scheduling = "off"; // with overlap, certain tokens of forms are drafts too
     uint32_t num_plain = expect_cpu_results(expected, &options, false).num_graphs;
     options.async_scheduling = "on";
+    options.full_warm_up = 1; // sizes that do not occur are recorded too
     options.speculative_config = "{\"method\": \"ngram\", \"num_speculative_tokens\": 6, "
                                  "\"prompt_lookup_min\": 1}";
     struct nvllm_stats stats = NVLLM_STATS_INIT;

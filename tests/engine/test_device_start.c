@@ -1,8 +1,10 @@
 /* The start of a device: what its warm-up says, and how many KV blocks it gets, which is what is
  * left once all else has its memory, recorded steps too. Two of these are recorded with a small
- * cache first, and all of them with the one that fills the rest. */
+ * cache first, and all of them with the one that fills the rest. Of many sizes some are recorded
+ * later, beside the requests. */
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -218,6 +220,116 @@ static void test_no_room_for_one_sequence_is_an_error(void **state) {
     assert_int_equal(fake_device_counts().live, 0);
 }
 
+// MANY_SIZES: of 1, 2, 4, 8, 16, 32, 48 and 64 sequences. All but 32 and 48 are recorded at the
+// start.
+enum { MANY_SEQS = 64, MANY_SIZES = 8, FIRST_SIZES = 6, MANY_REQUESTS = 40, MANY_TOKENS_MAX = 24 };
+
+static struct nvllm_engine_options many_options(void) {
+    struct nvllm_engine_options options = filling_options();
+    options.max_num_seqs = MANY_SEQS;
+    return options;
+}
+
+struct many_tokens {
+    int32_t ids[MANY_REQUESTS][MANY_TOKENS_MAX];
+};
+
+static void run_many(struct many_tokens *tokens, struct nvllm_engine *engine) {
+    struct nvllm_sampling_params params[MANY_REQUESTS];
+    struct nvllm_request requests[MANY_REQUESTS];
+    int32_t prompts[MANY_REQUESTS][2];
+    struct nvllm_result *results = NULL;
+    struct nvllm_error error = {0};
+    for (int i = 0; i < MANY_REQUESTS; i++) {
+        prompts[i][0] = 300 + i;
+        prompts[i][1] = 400 + 7 * i;
+        params[i] = greedy_params(MANY_TOKENS_MAX - i % 20); // two end at a time
+        params[i].ignore_eos = 1;
+        requests[i] = ids_request(prompts[i], 2, &params[i]);
+    }
+    if (nvllm_engine_generate(engine, requests, MANY_REQUESTS, &results, NULL, &error)) {
+        fail_msg("%s", error.message);
+    }
+    memset(tokens, 0, sizeof *tokens);
+    for (int i = 0; i < MANY_REQUESTS; i++) {
+        memcpy(tokens->ids[i], results[i].token_ids, results[i].num_tokens * sizeof(int32_t));
+    }
+    nvllm_results_free(results, MANY_REQUESTS);
+}
+
+static struct many_tokens *run_many_on_cpu(void) {
+    struct nvllm_engine_options options = many_options();
+    struct many_tokens *tokens = malloc(sizeof *tokens);
+    assert_non_null(tokens);
+    options.device = "cpu";
+    options.num_kvcache_blocks = 256;
+    struct nvllm_engine *engine = open_engine(&options);
+    run_many(tokens, engine);
+    nvllm_engine_destroy(engine);
+    return tokens;
+}
+
+// The second step of such a size is recorded, whatever runs meanwhile, and nothing else changes.
+static void test_steps_recorded_later(void **state) {
+    (void)state;
+    struct many_tokens *want = run_many_on_cpu(), got;
+    for (int full = 0; full < 2; full++) {
+        for (int overlaps = 0; overlaps < 2; overlaps++) {
+            struct nvllm_engine_options options = many_options();
+            options.full_warm_up = full;
+            options.async_scheduling = overlaps ? "on" : "off";
+            reset(MEMORY, 1 << 20);
+            struct nvllm_engine *engine = open_engine(&options);
+            uint32_t num_first = fake_device_counts().num_graphs;
+            uint32_t num_later = full ? 0 : PARTS * (MANY_SIZES - FIRST_SIZES);
+            for (int i = 0; i < 2; i++) {
+                run_many(&got, engine);
+                assert_memory_equal(&got, want, sizeof got);
+                assert_int_equal(fake_device_counts().num_graphs, num_first + num_later);
+            }
+            nvllm_engine_destroy(engine);
+            assert_int_equal(fake_device_counts().num_recorded_cold, 0);
+            assert_int_equal(fake_device_counts().num_given_back_early, 0);
+            assert_int_equal(fake_device_counts().live, 0);
+        }
+    }
+    free(want);
+}
+
+static void test_steps_recorded_later_have_their_memory(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = many_options();
+    struct filled some = fill(1 << 20, &options);
+    options.full_warm_up = 1;
+    struct filled all = fill(1 << 20, &options);
+    assert_int_equal(some.stats.num_kv_blocks, all.stats.num_kv_blocks);
+    assert_int_equal(all.taken_bytes - some.taken_bytes, (MANY_SIZES - FIRST_SIZES) << 20);
+}
+
+// A warning says so, and such steps and larger ones run eagerly.
+static void test_a_later_recording_may_fail(void **state) {
+    (void)state;
+    struct many_tokens *want = run_many_on_cpu(), got;
+    for (uint32_t n = 1; n <= PARTS; n++) {
+        struct nvllm_engine_options options = many_options();
+        options.async_scheduling = "on"; // a larger step runs meanwhile
+        struct captured said;
+        reset(MEMORY, 0);
+        struct nvllm_engine *engine = open_engine(&options);
+        fake_device_fail_at(FAKE_FAULT_GRAPH_END, n);
+        captured_begin(&said, false);
+        run_many(&got, engine);
+        captured_end(&said);
+        assert_memory_equal(&got, want, sizeof got);
+        assert_true(fake_device_has_failed());
+        assert_non_null(strstr(said.text, "steps of 48 sequences and more are not recorded"));
+        nvllm_engine_destroy(engine);
+        assert_int_equal(fake_device_counts().num_given_back_early, 0);
+        assert_int_equal(fake_device_counts().live, 0);
+    }
+    free(want);
+}
+
 static struct captured start_captured(bool times, bool is_terminal) {
     const struct nvllm_engine_options options = filling_options();
     struct captured said;
@@ -350,6 +462,9 @@ int main(void) {
         cmocka_unit_test(test_steps_recorded_again_have_the_new_cache),
         cmocka_unit_test(test_recording_may_fail),
         cmocka_unit_test(test_no_room_for_one_sequence_is_an_error),
+        cmocka_unit_test(test_steps_recorded_later),
+        cmocka_unit_test(test_steps_recorded_later_have_their_memory),
+        cmocka_unit_test(test_a_later_recording_may_fail),
         cmocka_unit_test(test_a_first_start_says_what_it_does),
         cmocka_unit_test(test_a_broken_tokenizer_ends_the_load),
         cmocka_unit_test(test_a_broken_tokenizer_leaves_no_warm_up),

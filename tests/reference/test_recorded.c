@@ -38,12 +38,13 @@ struct run {
     uint64_t num_replays;
 };
 
-// Different lengths, prompts and numbers of tokens to generate.
-static void make_requests(struct run *run, uint32_t num_requests, uint32_t vocab) {
+// Different lengths, prompts of at most `prompt_max` tokens, and numbers of tokens to generate.
+static void make_requests(struct run *run, uint32_t num_requests, uint32_t prompt_max,
+                          uint32_t vocab) {
     for (uint32_t i = 0; i < num_requests; i++) {
         struct mini_request *r = &run->requests[i];
         *r = (struct mini_request){.prompt = run->prompts[i],
-                                   .num_prompt = 1 + i * 41 % PROMPT_MAX,
+                                   .num_prompt = 1 + i * 41 % prompt_max,
                                    .max_new = NEW_MIN + i % NEW_KINDS};
         for (uint32_t t = 0; t < r->num_prompt; t++) {
             run->prompts[i][t] = (int32_t)((i * 977 + t * 131 + 7) % vocab);
@@ -59,12 +60,13 @@ static void make_requests(struct run *run, uint32_t num_requests, uint32_t vocab
     }
 }
 
-static struct run *run_all(const struct nvllm_engine_options *options, uint32_t num_requests) {
+static struct run *run_all(const struct nvllm_engine_options *options, uint32_t num_requests,
+                           uint32_t prompt_max) {
     struct run *run = calloc(1, sizeof *run);
     struct mini_engine engine;
     assert_non_null(run);
     mini_open(&engine, options);
-    make_requests(run, num_requests, engine.plan.config.vocab_size);
+    make_requests(run, num_requests, prompt_max, engine.plan.config.vocab_size);
     mini_warm_up(&engine);
     mini_run(&engine, run->requests, num_requests);
     run->num_replays = model_runner_num_replays(engine.executor->runner);
@@ -98,9 +100,9 @@ static void expect_same(const struct run *recorded, const struct run *eager,
 // `options` with a folder for timings, which the recorded run fills and the eager one reads.
 static void check(struct nvllm_engine_options options, uint32_t num_requests) {
     options.enforce_eager = 0;
-    struct run *recorded = run_all(&options, num_requests);
+    struct run *recorded = run_all(&options, num_requests, PROMPT_MAX);
     options.enforce_eager = 1;
-    struct run *eager = run_all(&options, num_requests);
+    struct run *eager = run_all(&options, num_requests, PROMPT_MAX);
     assert_true(recorded->num_replays > 0);
     assert_int_equal(eager->num_replays, 0);
     expect_same(recorded, eager, num_requests);
@@ -145,6 +147,25 @@ static void test_recorded_again(void **state) {
     temp_folder_remove(&cache);
 }
 
+// A size that is recorded when it occurs for the second time: the step before that was eager. Short
+// prompts, so that 17 to 24 requests decode at a time.
+static void test_recorded_later(void **state) {
+    (void)state;
+    struct temp_folder cache;
+    temp_folder_create(&cache);
+    struct nvllm_engine_options options = options_of("models/tiny-qwen3", &cache);
+    options.max_num_seqs = 64; // so the size of 32 is not the largest
+    options.full_warm_up = 1;
+    struct run *before = run_all(&options, REQUESTS_MAX, 8);
+    options.full_warm_up = 0;
+    struct run *later = run_all(&options, REQUESTS_MAX, 8);
+    assert_int_equal(later->num_replays, before->num_replays - 1);
+    expect_same(later, before, REQUESTS_MAX);
+    run_free(before);
+    run_free(later);
+    temp_folder_remove(&cache);
+}
+
 static void check_large(const char *kv_cache_dtype) {
     struct temp_folder model, cache;
     temp_folder_create(&model);
@@ -172,11 +193,13 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_small_matrices),
         cmocka_unit_test(test_recorded_again),
+        cmocka_unit_test(test_recorded_later),
         cmocka_unit_test(test_large_matrices),
         cmocka_unit_test(test_large_matrices_and_a_cache_of_codes),
     };
     const struct CMUnitTest small[] = {cmocka_unit_test(test_small_matrices),
-                                       cmocka_unit_test(test_recorded_again)};
+                                       cmocka_unit_test(test_recorded_again),
+                                       cmocka_unit_test(test_recorded_later)};
     device = mini_gpus();
     if (!device) return SKIPPED;
     if (argc == 2 && strcmp(argv[1], "small") == 0) {

@@ -116,6 +116,7 @@ static void step(struct mini_engine *e) {
     uint32_t padded_seqs = schedule->num_prefill_tokens == 0
                                ? model_runner_padded_seqs(&e->plan.runner, schedule->num_items)
                                : 0;
+    if (padded_seqs) executor_record_later(e->executor, &e->batch, padded_seqs, false);
     batch_build(&e->batch, schedule, e->plan.scheduler.block_size, greedy_of, padded_seqs);
     const struct sample_result *results = NULL, *prompt_results = NULL;
     struct model_runner_times times = {0};

@@ -123,6 +123,8 @@ static enum status cuda_memory(struct backend *backend, size_t *free_bytes, size
     uint32_t num_sharing = gpu_choice_num_sharing(&cuda->gpus, (uint32_t)cuda->device);
     *free_bytes /= num_sharing;
     *total_bytes /= num_sharing;
+    size_t later_bytes = cuda_gemm_later_bytes(cuda->gemm); // not free for others
+    *free_bytes -= *free_bytes < later_bytes ? *free_bytes : later_bytes;
     return OK;
 fail:
     return status;
@@ -156,6 +158,10 @@ fail:
 static void cuda_unregister_host(struct backend *backend, void *host) {
     cuda_enter(backend);
     if (host) cudaHostUnregister(host);
+}
+
+static void cuda_wait_loaded(struct backend *backend) {
+    cuda_gemm_wait_loaded(cuda_backend_of(backend)->gemm);
 }
 
 static void cuda_timings_write(struct backend *backend) {
@@ -425,6 +431,7 @@ static const struct backend_queue cuda_queue = {
     .release_host = cuda_release_host,
     .register_host = cuda_register_host,
     .unregister_host = cuda_unregister_host,
+    .wait_loaded = cuda_wait_loaded,
     .timings_write = cuda_timings_write,
     .timings_read = cuda_timings_read,
     .poll = cuda_poll,

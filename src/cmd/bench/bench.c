@@ -304,6 +304,7 @@ int cmd_bench(int argc, char **argv) {
                       .options.scale = 1,
                       .temperature = 0.6,
                       .repeat = 1};
+    b.engine_options.full_warm_up = 1; // so that no run has a part of it
     const struct option_group groups[] = {
         {.title = "Workload", .row = own_option, .target = &b},
         cli_engine_group(&b.engine_options),

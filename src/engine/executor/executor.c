@@ -159,6 +159,12 @@ enum status executor_warm_up(struct executor *executor, struct batch *batch, str
     return executor->ops->warm_up(executor, batch, err);
 }
 
+void executor_record_later(struct executor *executor, struct batch *batch, uint32_t num_seqs,
+                           bool drafts) {
+    if (executor->plan->world_size > 1) return;
+    if (executor->runner) model_runner_record_later(executor->runner, batch, num_seqs, drafts);
+}
+
 void executor_begin_counts(struct executor *executor, uint32_t slot, const int32_t *ids,
                            uint32_t num_prompt, uint32_t num_ids) {
     executor->ops->begin_counts(executor, slot, ids, num_prompt, num_ids);

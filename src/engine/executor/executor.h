@@ -30,6 +30,9 @@ struct batch_header *executor_batch(struct executor *executor, uint32_t slot);
 // where they fill a device's memory. `batch` is overwritten.
 MUST_USE enum status executor_warm_up(struct executor *executor, struct batch *batch,
                                       struct err *err);
+// As model_runner_record_later. Several ranks have recorded everything before.
+void executor_record_later(struct executor *executor, struct batch *batch, uint32_t num_seqs,
+                           bool drafts);
 // As model_runner_begin_counts, on all ranks.
 void executor_begin_counts(struct executor *executor, uint32_t slot, const int32_t *ids,
                            uint32_t num_prompt, uint32_t num_ids);

@@ -22,20 +22,19 @@ static enum status find_left(const struct engine_plan *plan, size_t given_back, 
     return status;
 }
 
-// Estimates the memory of the steps that are still to be recorded. The smallest step is recorded
-// before the largest, so that memory that only a first recording takes is not counted for all.
-static enum status find_recordings(const struct engine_plan *plan, struct model_runner *runner,
-                                   struct batch *batch, size_t *bytes, struct err *err) {
-    uint32_t num_sizes = model_runner_num_sizes(runner);
+// Estimates the memory of a recorded step. The smallest step is recorded before the largest, so
+// that memory that only a first recording takes is not counted for all.
+static enum status find_recording(const struct engine_plan *plan, struct model_runner *runner,
+                                  struct batch *batch, size_t *bytes, struct err *err) {
     size_t before = 0, after = 0;
     *bytes = 0;
-    if (!num_sizes) return OK;
-    enum status status = model_runner_record(runner, batch, 0, 1, err);
+    if (!model_runner_num_sizes(runner)) return OK;
+    enum status status = model_runner_record(runner, batch, 0, err);
     if (!status) status = find_left(plan, 0, &before, err);
-    if (!status) status = model_runner_record(runner, batch, num_sizes - 1, num_sizes, err);
+    uint32_t num_sizes = model_runner_num_sizes(runner);
+    if (!status && num_sizes) status = model_runner_record(runner, batch, num_sizes - 1, err);
     if (!status) status = find_left(plan, 0, &after, err);
-    size_t one = GRANULE_BYTES + (before > after ? before - after : 0);
-    *bytes = num_sizes * one;
+    *bytes = GRANULE_BYTES + (before > after ? before - after : 0);
     return status;
 }
 
@@ -64,21 +63,19 @@ static enum status fill(struct engine_plan *plan, struct model_runner *runner, s
     return model_runner_set_cache(runner, cache, err);
 }
 
-static enum status record_all(struct model_runner *runner, struct batch *batch, struct err *err) {
-    return model_runner_record(runner, batch, 0, model_runner_num_sizes(runner), err);
-}
-
 static enum status fill_and_record(struct engine_plan *plan, struct model_runner *runner,
                                    struct batch *batch, struct err *err) {
-    size_t recordings = 0, left = 0;
-    enum status status = find_recordings(plan, runner, batch, &recordings, err);
-    if (!status) status = fill(plan, runner, LATER_BYTES + recordings, err);
-    if (!status) status = record_all(runner, batch, err);
+    size_t recording = 0, left = 0;
+    enum status status = find_recording(plan, runner, batch, &recording, err);
+    size_t all = model_runner_num_sizes(runner) * recording;
+    if (!status) status = fill(plan, runner, LATER_BYTES + all, err);
+    if (!status) status = model_runner_record_first(runner, batch, err);
     if (!status) status = find_left(plan, 0, &left, err);
-    if (status || comm_minimum(model_runner_comm(runner), left) >= LATER_BYTES) return status;
-    // The recordings took more than was assumed. Now all of them are there.
-    status = fill(plan, runner, LATER_BYTES, err);
-    return status ? status : record_all(runner, batch, err);
+    size_t later = LATER_BYTES + model_runner_num_unrecorded(runner) * recording;
+    if (status || comm_minimum(model_runner_comm(runner), left) >= later) return status;
+    // The recordings took more than was assumed. Now they are there.
+    status = fill(plan, runner, later, err);
+    return status ? status : model_runner_record_first(runner, batch, err);
 }
 
 enum status warm_up_run(struct engine_plan *plan, struct model_runner *runner, struct batch *batch,
@@ -88,7 +85,7 @@ enum status warm_up_run(struct engine_plan *plan, struct model_runner *runner, s
     if (plan->fills_memory) {
         status = fill_and_record(plan, runner, batch, err);
     } else {
-        status = record_all(runner, batch, err);
+        status = model_runner_record_first(runner, batch, err);
     }
     if (status || !plan->backend->queue) return status;
     comm_minimum(model_runner_comm(runner), 0); // all ranks are ready

@@ -9,6 +9,10 @@
  * what is left is measured. If the assumption was too low, the cache is made again, smaller, by
  * what was measured, and all steps are recorded again.
  *
+ * Unless the plan wants the full warm-up, not all of this comes before the first request. Steps of
+ * more than 16 sequences, but the largest, are recorded when they occur for the second time
+ * (model_runner_record_later). The memory for that is left free.
+ *
  * Ranks of a group decide together: the one with the least memory decides for all. */
 #ifndef ENGINE_WARM_UP_H
 #define ENGINE_WARM_UP_H

@@ -76,6 +76,8 @@ enum status engine_plan_find_memory(struct engine_plan *plan,
     fit_states(plan, options);
     plan->runner.batch_bytes = batch_capacity_bytes(&decoder->limits, plan->config.vocab_size);
     plan->runner.enforce_eager = options->enforce_eager != 0;
+    // Ranks record their steps at the same time, before the first request.
+    plan->runner.full_warm_up = options->full_warm_up || plan->world_size > 1;
     plan->runner.max_num_seqs = plan->scheduler.max_num_seqs;
     if (plan->drafts.num_tokens) {
         uint32_t rows = decoder->limits.max_num_seqs;

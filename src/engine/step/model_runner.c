@@ -105,9 +105,9 @@ static enum status alloc_buffers(struct model_runner *r, const struct model_runn
     for (uint32_t i = 0; i < MODEL_RUNNER_SLOTS; i++) {
         if ((status = alloc_slot(r, &r->slots[i], err))) return status;
     }
+    r->num_plain_graphs = graph_index(options->max_num_seqs) + 1;
     // A recorded step includes sampling: without a sampler on the device none is recorded.
     if (!r->backend->queue || !samples_on_device(r) || options->enforce_eager) return OK;
-    r->num_plain_graphs = graph_index(options->max_num_seqs) + 1;
     uint32_t num_graphs = r->num_plain_graphs;
     if (r->draft_rows) num_graphs += graph_index(r->draft_rows); // from 2 rows on
     r->graphs = calloc(num_graphs, sizeof *r->graphs);
@@ -132,6 +132,7 @@ enum status model_runner_create(struct model_runner **out,
         .max_num_tokens = options->decoder.limits.max_num_tokens,
         .table_stride = options->decoder.limits.max_blocks_per_seq,
         .draft_rows = options->draft_rows,
+        .full_warm_up = options->full_warm_up,
     };
     struct decoder_options decoder = options->decoder;
     if (!decoder.comm) decoder.comm = &r->alone;
@@ -380,25 +381,19 @@ void model_runner_begin_counts(struct model_runner *r, uint32_t slot, const int3
     r->sampler->sampler->counts_begin(r->sampler, r->counts, slot, ids, num_prompt, num_ids);
 }
 
-// The recorded step that serves this one; NULL: none does.
-static const struct step_graph *graph_of(const struct model_runner *r, const struct step *step) {
+// Where the step that serves this one is recorded, or will be; NULL: none does.
+static struct step_graph *graph_of(const struct model_runner *r, const struct step *step) {
     bool is_decode = step->num_tokens == step->num_seqs && step->num_logits == step->num_seqs;
     if (!is_decode || step->num_prompt_logits || step->shared.num) return NULL;
     if (step->num_seqs != padded_seqs(r->max_num_logits, step->num_seqs)) return NULL;
-    uint32_t index = graph_index(step->num_seqs), end = r->num_plain_graphs;
-    if (has_drafts(step)) {
-        index += r->num_plain_graphs - 1;
-        end = r->num_graphs;
-    }
-    if (index >= end) return NULL;
-    return index < r->num_graphs && r->graphs[index].sample ? &r->graphs[index] : NULL;
+    return graph_place(r, step->num_seqs, has_drafts(step));
 }
 
 // From embedding to logits. nano-vllm: run_model.
 static void run_forward(struct model_runner *r, const struct step *step,
                         struct model_runner_times *times) {
-    const struct step_graph *graph = graph_of(r, step);
-    if (graph) {
+    struct step_graph *graph = graph_of(r, step);
+    if (graph && graph->forward) {
         r->logits = graph->logits;
         r->num_replays++;
         r->backend->queue->graph_launch(r->backend, graph->forward);
@@ -406,6 +401,7 @@ static void run_forward(struct model_runner *r, const struct step *step,
     }
     double start = clock_seconds();
     r->logits = decoder_forward(r->decoder, r->cache, step);
+    if (graph) graph->has_run = true;
     times->forward_seconds += clock_seconds() - start;
 }
 
@@ -413,7 +409,7 @@ static void run_forward(struct model_runner *r, const struct step *step,
 static void run_sampling(struct model_runner *r, const struct step *step,
                          struct model_runner_times *times) {
     const struct step_graph *graph = graph_of(r, step);
-    if (graph) {
+    if (graph && graph->sample) {
         r->backend->queue->graph_launch(r->backend, graph->sample);
         return;
     }

@@ -15,6 +15,7 @@ struct model_runner_options {
     struct kv_cache_spec kv_cache;
     size_t batch_bytes; // capacity of the flat batch
     bool enforce_eager; // record no steps
+    bool full_warm_up; // leave nothing of the warm-up for later
     uint32_t max_num_seqs; // that run at once; the decoder's limits have room for drafts besides
     uint32_t draft_rows; // most rows of a recorded step with drafts; 0: there are no drafts
     // [max_num_seqs + max_num_tokens] that all ranks of a group have mapped; NULL: the runner is
@@ -33,19 +34,29 @@ struct comm *model_runner_comm(struct model_runner *runner); // where it meets o
 
 // The parts of a start, which warm_up.h puts together. `batch` is overwritten.
 //
-// Does now what a device does at the first use of a shape, so that no request waits for it: loads
-// kernels, and times the matrix products that its cache file does not know. nano-vllm:
+// Does now what a device does at the first use of a shape, so that no request waits for it: times
+// the matrix products that the device's cache file does not know, and loads kernels. The device may
+// load some of them later, beside the first requests, unless full_warm_up forbids it. nano-vllm:
 // warmup_model.
 MUST_USE enum status model_runner_warm_up(struct model_runner *runner, struct batch *batch,
                                           struct err *err);
 // Sizes of steps of decodes that are recorded, those without drafts first; 0: none are, every step
 // runs eagerly.
 uint32_t model_runner_num_sizes(const struct model_runner *runner);
-// Records steps of sizes first .. end - 1, with the present KV cache; size 0 has the fewest
-// sequences. If a recording fails, a warning says so: steps of its size and larger ones run
-// eagerly, and no longer count as sizes.
+// How many of them are not recorded yet.
+uint32_t model_runner_num_unrecorded(const struct model_runner *runner);
+// Records a size, with the present KV cache; size 0 has the fewest sequences. If a recording fails,
+// a warning says so: steps of its size and larger ones run eagerly, and no longer count as sizes.
 MUST_USE enum status model_runner_record(struct model_runner *runner, struct batch *batch,
-                                         uint32_t first, uint32_t end, struct err *err);
+                                         uint32_t index, struct err *err);
+// Records the sizes that come before the first request: with full_warm_up all, else those of few
+// rows and the largest.
+MUST_USE enum status model_runner_record_first(struct model_runner *runner, struct batch *batch,
+                                               struct err *err);
+// Records the size of a step of decodes, padded to `num_seqs`, if it is still to be recorded and
+// such a step has run. Call it before the step is built in `batch`, which is overwritten.
+void model_runner_record_later(struct model_runner *runner, struct batch *batch, uint32_t num_seqs,
+                               bool drafts);
 // Replaces the runner's KV cache. After an error the runner has none. Every recorded step must be
 // recorded again.
 MUST_USE enum status model_runner_set_cache(struct model_runner *runner,

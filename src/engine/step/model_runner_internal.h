@@ -11,6 +11,7 @@
 struct step_graph {
     struct backend_graph *forward, *sample; // both or none: NULL: such steps run eagerly
     const float *logits; // dev: where the recorded pass writes them
+    bool has_run; // eagerly, which has loaded the kernels
 };
 
 struct slot {
@@ -48,9 +49,11 @@ struct model_runner {
     // [num_graphs] by graph_index: num_plain_graphs of steps without drafts, then those of steps
     // with drafts, from 2 rows on.
     struct step_graph *graphs;
-    uint32_t num_graphs; // sizes of steps that are recorded; a failure leaves those before it
-    uint32_t num_plain_graphs;
+    uint32_t num_graphs; // sizes of steps that are recorded, now or at their second use; a failure
+        // leaves those before it
+    uint32_t num_plain_graphs; // also where none is recorded
     uint32_t draft_rows; // as in the options
+    bool full_warm_up; // likewise
     uint64_t num_replays;
     const float *logits; // dev, of the last pass
 };
@@ -74,6 +77,17 @@ static inline uint32_t graph_rows(uint32_t index) {
 static inline uint32_t padded_seqs(uint32_t max_num_seqs, uint32_t num_seqs) {
     uint32_t rows = graph_rows(graph_index(num_seqs));
     return rows < max_num_seqs ? rows : max_num_seqs;
+}
+
+// The place for the recording of such a step of decodes; NULL: it has none. num_seqs: as padded.
+static inline struct step_graph *graph_place(const struct model_runner *r, uint32_t num_seqs,
+                                             bool drafts) {
+    uint32_t index = graph_index(num_seqs), end = r->num_plain_graphs;
+    if (drafts) {
+        index += r->num_plain_graphs - 1;
+        end = r->num_graphs;
+    }
+    return index < end && index < r->num_graphs ? &r->graphs[index] : NULL;
 }
 
 // A step of decodes some of which have drafts: they come as sequences of one token each.

@@ -20,10 +20,12 @@ static enum status try_record(struct model_runner *r, const struct step *step,
     return queue->graph_end(r->backend, &graph->sample, err);
 }
 
-// If it fails, warns: such steps and larger ones are to run eagerly.
+// If it fails, warns: such steps and larger ones are to run eagerly. A larger one may still be
+// running.
 static void record(struct model_runner *r, const struct step *step, uint32_t index) {
     struct err why = {0};
     if (!try_record(r, step, &r->graphs[index], &why)) return;
+    (void)!r->backend->ops->synchronize(r->backend, NULL);
     while (r->num_graphs > index) {
         model_runner_drop_recording(r, &r->graphs[--r->num_graphs]);
     }
@@ -43,6 +45,9 @@ static uint32_t next_warm_rows(const struct model_runner *r, uint32_t rows) {
 static void warm_up_linears(struct model_runner *r) {
     struct log_progress progress = {0};
     uint32_t total = 0, done = 0;
+    const struct backend_queue *queue = r->backend->queue;
+    if (r->full_warm_up && queue->wait_loaded) queue->wait_loaded(r->backend);
+    r->backend->leaves_loading = !r->full_warm_up;
     for (uint32_t rows = 0; rows < r->max_num_tokens; total++) rows = next_warm_rows(r, rows);
     for (uint32_t rows = 0; rows < r->max_num_tokens;) {
         rows = next_warm_rows(r, rows);
@@ -53,6 +58,7 @@ static void warm_up_linears(struct model_runner *r) {
                      "first start of this model on %s: timing matrix products",
                      r->backend->description);
     }
+    r->backend->leaves_loading = false;
     log_progress_end(&progress);
 }
 
@@ -64,10 +70,18 @@ static struct step padding_of(const struct model_runner *r, struct batch *batch,
     return bind_step(r, batch->header);
 }
 
+// Whether steps of decodes of this size are warmed up before the first request: those of few rows,
+// which answer it, and the largest, for a burst of requests. A recording takes some 3 ms.
+static bool is_first(const struct model_runner *r, uint32_t num_seqs, bool drafts) {
+    uint32_t largest = drafts ? graph_index(r->draft_rows) : r->num_plain_graphs - 1;
+    return r->full_warm_up || num_seqs <= GRAPH_ROWS_STEP || graph_index(num_seqs) == largest;
+}
+
 // Loads the kernels of a step of decodes.
 static enum status warm_up_decodes(struct model_runner *r, struct batch *batch, uint32_t num_seqs,
                                    bool drafts, struct err *err) {
     const struct backend_ops *ops = r->backend->ops;
+    if (!is_first(r, num_seqs, drafts)) return OK;
     if (!comm_is_alive(r->comm)) return err_set(err, ERR_DEVICE, "another rank was lost");
     const struct step step = padding_of(r, batch, num_seqs, drafts);
     const struct update_tables_args nothing = batch_table_update(batch->header, r->batch, NULL);
@@ -106,15 +120,43 @@ uint32_t model_runner_num_sizes(const struct model_runner *r) {
     return r->num_graphs;
 }
 
-enum status model_runner_record(struct model_runner *r, struct batch *batch, uint32_t first,
-                                uint32_t end, struct err *err) {
-    if (!r->num_graphs) return OK;
-    for (uint32_t i = first; i < end && i < r->num_graphs; i++) {
-        bool drafts = i >= r->num_plain_graphs;
-        uint32_t size = drafts ? i - r->num_plain_graphs + 1 : i;
-        const struct step step =
-            padding_of(r, batch, padded_seqs(r->max_num_logits, graph_rows(size)), drafts);
-        record(r, &step, i);
-    }
+uint32_t model_runner_num_unrecorded(const struct model_runner *r) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < r->num_graphs; i++) count += !r->graphs[i].sample;
+    return count;
+}
+
+// The sequences of a size, padding included.
+static uint32_t seqs_of(const struct model_runner *r, uint32_t index, bool *drafts) {
+    *drafts = index >= r->num_plain_graphs;
+    uint32_t rows = graph_rows(*drafts ? index - r->num_plain_graphs + 1 : index);
+    return padded_seqs(r->max_num_logits, rows);
+}
+
+enum status model_runner_record(struct model_runner *r, struct batch *batch, uint32_t index,
+                                struct err *err) {
+    bool drafts;
+    uint32_t num_seqs = seqs_of(r, index, &drafts);
+    const struct step step = padding_of(r, batch, num_seqs, drafts);
+    record(r, &step, index);
     return r->backend->ops->synchronize(r->backend, err);
+}
+
+enum status model_runner_record_first(struct model_runner *r, struct batch *batch,
+                                      struct err *err) {
+    enum status status = OK;
+    for (uint32_t i = 0; i < r->num_graphs && !status; i++) {
+        bool drafts;
+        uint32_t num_seqs = seqs_of(r, i, &drafts);
+        if (is_first(r, num_seqs, drafts)) status = model_runner_record(r, batch, i, err);
+    }
+    return status;
+}
+
+void model_runner_record_later(struct model_runner *r, struct batch *batch, uint32_t num_seqs,
+                               bool drafts) {
+    struct step_graph *graph = graph_place(r, num_seqs, drafts);
+    if (!graph || graph->sample || !graph->has_run) return;
+    const struct step step = padding_of(r, batch, num_seqs, drafts);
+    record(r, &step, (uint32_t)(graph - r->graphs));
 }

@@ -1,6 +1,5 @@
-// Which products are launched to load cuBLASLt's kernels: those of the cache for the model's
-// shapes, once each, small, within the workspace. The library is replaced by functions that take
-// notes.
+// Which products are recorded to load cuBLASLt's kernels: those of the cache for the model's
+// shapes, once each. The library is replaced by functions that take notes.
 #include <stdio.h>
 #include <string.h>
 
@@ -110,6 +109,11 @@ static void gemm_init(struct cuda_gemm *gemm, void *workspace) {
     put(gemm, 48, 64, 64, &other);
 }
 
+static bool has(const struct cuda_gemm *gemm, uint32_t rows, uint32_t out, uint32_t in) {
+    const struct gemm_key key = {.rows = rows, .out = out, .in = in};
+    return gemm_preload_has(gemm->preload, &key);
+}
+
 static void test_kernels_of_the_model(void **state) {
     (void)state;
     struct cuda_gemm gemm;
@@ -119,53 +123,51 @@ static void test_kernels_of_the_model(void **state) {
     assert_non_null(gemm.preload);
     gemm_preload_shape(&gemm.preload, &gemm, 128, 64); // unknown to the cache
     gemm_preload_shape(&gemm.preload, &gemm, 3000, 64); // the next layer's
-    gemm_preload_finish(&gemm.preload);
-    assert_null(gemm.preload);
+    gemm_preload_wait(gemm.preload);
+    assert_int_equal(gemm_preload_later_bytes(gemm.preload), 0);
+    gemm_preload_need(gemm.preload, &(struct gemm_key){.rows = 1024, .out = 3000, .in = 64});
     assert_int_equal(notes.num_calls, 3);
     assert_int_equal(notes.num_open, 0);
     for (uint32_t i = 0; i < 3; i++) {
         const struct gemm_way way = way_of((unsigned char)(i + 1));
         assert_memory_equal(&notes.calls[i].algo, &way.algo, sizeof way.algo);
-        // [in][outputs] and [in][rows]: a smaller product, of the same alignment
+        // [in][outputs] and [in][rows]
         assert_int_equal(notes.rows[3 * i], 64);
-        assert_int_equal(notes.cols[3 * i] % 8, 3000 % 8);
-        assert_in_range(notes.cols[3 * i], 256, 1024);
-        assert_in_range(notes.cols[3 * i + 1], 1, 512);
+        assert_int_equal(notes.cols[3 * i], 3000);
+        assert_int_equal(notes.cols[3 * i + 1], 1024 * (i + 1));
         assert_ptr_equal(notes.calls[i].weight, workspace);
-        // Results do not reach what the library takes for its own use.
-        size_t used = (size_t)((const char *)notes.calls[i].workspace - workspace);
-        assert_true(notes.rows[3 * i + 2] * notes.cols[3 * i + 2] * sizeof(float) <= used);
-        assert_true(used + notes.calls[i].workspace_bytes <= GEMM_WORKSPACE_BYTES);
+        assert_int_equal(notes.calls[i].workspace_bytes, GEMM_WORKSPACE_BYTES);
+        assert_true(has(&gemm, 1024 * (i + 1), 3000, 64));
     }
-    gemm_preload_finish(&gemm.preload); // there is none
+    assert_false(has(&gemm, 16, 3000, 64)); // a kernel of ours
+    assert_false(has(&gemm, 32, 3000, 64)); // unknown
+    assert_false(has(&gemm, 48, 64, 64)); // of another model
+    gemm_preload_destroy(gemm.preload);
     gemm_cache_close(gemm.cache);
 }
 
-// No product of 2^20 inputs fits the workspace.
-static void test_too_large_or_unknown(void **state) {
+static void test_nothing_to_load(void **state) {
     (void)state;
     struct cuda_gemm gemm;
     gemm_init(&gemm, NULL);
-    const struct gemm_way way = way_of(5);
-    put(&gemm, 512, 4096, 1u << 20, &way);
-    gemm_preload_shape(&gemm.preload, &gemm, 4096, 1u << 20);
-    gemm_preload_finish(&gemm.preload);
-    assert_int_equal(notes.num_calls, 0);
     gemm_cache_close(gemm.cache);
     assert_int_equal(gemm_cache_open(&gemm.cache, NULL, "GPU", 1, NULL), OK);
-    gemm_preload_shape(&gemm.preload, &gemm, 3000, 64); // without a cache there is nothing to do
+    gemm_preload_shape(&gemm.preload, &gemm, 3000, 64); // without a cache
     assert_null(gemm.preload);
+    gemm_preload_wait(NULL);
+    gemm_preload_need(NULL, &(struct gemm_key){.rows = 1024, .out = 3000, .in = 64});
+    assert_int_equal(gemm_preload_later_bytes(NULL), 0);
+    assert_false(has(&gemm, 1024, 3000, 64));
+    gemm_preload_destroy(NULL);
     gemm_cache_close(gemm.cache);
 }
 
-static void test_stop(void **state) {
+static void test_an_end_while_it_loads(void **state) {
     (void)state;
     struct cuda_gemm gemm;
     gemm_init(&gemm, NULL);
-    gemm_preload_stop(&gemm.preload); // there is none
     gemm_preload_shape(&gemm.preload, &gemm, 3000, 64);
-    gemm_preload_stop(&gemm.preload);
-    assert_null(gemm.preload);
+    gemm_preload_destroy(gemm.preload);
     assert_in_range(notes.num_calls, 0, 3);
     assert_int_equal(notes.num_open, 0);
     gemm_cache_close(gemm.cache);
@@ -174,8 +176,8 @@ static void test_stop(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kernels_of_the_model),
-        cmocka_unit_test(test_too_large_or_unknown),
-        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_nothing_to_load),
+        cmocka_unit_test(test_an_end_while_it_loads),
     };
     return device_pair_run(argc, argv, "cuda gemm preload", tests, ARRAY_LEN(tests));
 }

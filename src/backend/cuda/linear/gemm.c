@@ -20,17 +20,29 @@ void cuda_gemm_expect(struct cuda_gemm *g, uint32_t out, uint32_t in) {
     gemm_preload_shape(&g->preload, g, out, in);
 }
 
-bool cuda_gemm_run(struct cuda_gemm *g, const struct cuda_linear_task *task, cudaStream_t stream) {
+void cuda_gemm_wait_loaded(struct cuda_gemm *g) {
+    gemm_preload_wait(g->preload);
+}
+
+size_t cuda_gemm_later_bytes(const struct cuda_gemm *g) {
+    return gemm_preload_later_bytes(g->preload);
+}
+
+bool cuda_gemm_run(struct cuda_gemm *g, const struct cuda_linear_task *task, bool leaves_loading,
+                   cudaStream_t stream) {
     const struct gemm_key key = key_of(task);
     struct gemm_way way;
-    gemm_preload_finish(&g->preload);
-    if (!gemm_cache_get(g->cache, &key, &way)) {
+    bool is_known = gemm_cache_get(g->cache, &key, &way);
+    if (is_known && leaves_loading && gemm_preload_has(g->preload, &key)) return true;
+    if (!is_known) {
         bool is_timed = false;
+        gemm_preload_wait(g->preload); // loading would delay what is timed
         if (!gemm_choose(g, task, stream, &way, &is_timed)) return false;
         // An untimed choice is not kept for the next start.
         if (is_timed) gemm_cache_put(g->cache, &key, &way);
         g->num_timed += is_timed;
     }
+    gemm_preload_need(g->preload, &key);
     if (gemm_run_way(g, task, &way, stream)) return true;
     // A cached algorithm may not support every row count of its bucket.
     const struct gemm_way any = {.kind = KERNEL_CUBLAS};
@@ -38,12 +50,10 @@ bool cuda_gemm_run(struct cuda_gemm *g, const struct cuda_linear_task *task, cud
 }
 
 void cuda_gemm_write_timings(struct cuda_gemm *g) {
-    gemm_preload_finish(&g->preload);
     gemm_cache_write(g->cache);
 }
 
 void cuda_gemm_read_timings(struct cuda_gemm *g) {
-    gemm_preload_finish(&g->preload);
     gemm_cache_read(g->cache);
 }
 
@@ -80,7 +90,7 @@ fail:
 
 void cuda_gemm_destroy(struct cuda_gemm *g) {
     if (!g) return;
-    gemm_preload_stop(&g->preload);
+    gemm_preload_destroy(g->preload);
     gemm_cache_close(g->cache);
     if (g->start) cudaEventDestroy(g->start);
     if (g->stop) cudaEventDestroy(g->stop);

@@ -38,11 +38,15 @@ void cuda_gemm_read_timings(struct cuda_gemm *gemm);
 // Number of shapes timed so far.
 uint32_t cuda_gemm_num_timed(const struct cuda_gemm *gemm);
 // Says that the model that is being loaded has a matrix [out][in]. What cuBLASLt will need for it
-// is loaded beside the weights, in the workspace of products. The first product waits for it.
+// is loaded by a thread (linear/gemm_preload.h).
 void cuda_gemm_expect(struct cuda_gemm *gemm, uint32_t out, uint32_t in);
+// Returns when that is loaded.
+void cuda_gemm_wait_loaded(struct cuda_gemm *gemm);
+// Most bytes of device memory that it will take from now on.
+size_t cuda_gemm_later_bytes(const struct cuda_gemm *gemm);
 // Enqueues the task. Nothing is timed while a graph is being captured: unknown shapes then get the
-// heuristic's first choice. False: cuBLASLt refused.
-bool cuda_gemm_run(struct cuda_gemm *gemm, const struct cuda_linear_task *task,
+// heuristic's first choice. False: cuBLASLt refused. `leaves_loading`: as in struct backend.
+bool cuda_gemm_run(struct cuda_gemm *gemm, const struct cuda_linear_task *task, bool leaves_loading,
                    cudaStream_t stream);
 // Products of e4m3 weights by rounded rows of x, to bf16 [task->rows][out]; added to `out` if
 // task->is_added. Rows are a multiple of CUDA_E4M3_UNIT, and x->scales_stride is so many or 0.

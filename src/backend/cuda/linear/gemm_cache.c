@@ -26,6 +26,10 @@ struct gemm_cache {
     char title[256]; // the file's first line
 };
 
+bool gemm_key_equal(const struct gemm_key *a, const struct gemm_key *b) {
+    return memcmp(a, b, sizeof *a) == 0; // there is no padding
+}
+
 static uint64_t hash_of(const struct gemm_key *key) {
     return XXH3_64bits(key, sizeof *key);
 }
@@ -34,7 +38,7 @@ bool gemm_cache_get(const struct gemm_cache *cache, const struct gemm_key *key,
                     struct gemm_way *way) {
     uint32_t i;
     if (!u64map_get(&cache->index, hash_of(key), &i)) return false;
-    if (memcmp(&cache->entries[i].key, key, sizeof *key) != 0) return false;
+    if (!gemm_key_equal(&cache->entries[i].key, key)) return false;
     *way = cache->entries[i].way;
     return true;
 }

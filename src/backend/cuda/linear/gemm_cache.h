@@ -30,6 +30,8 @@ struct gemm_way {
     cublasLtMatmulAlgo_t algo;
 };
 
+bool gemm_key_equal(const struct gemm_key *a, const struct gemm_key *b);
+
 // `path` NULL: memory only. An unreadable file is not an error.
 MUST_USE enum status gemm_cache_open(struct gemm_cache **out, const char *path,
                                      const char *device_name, size_t library_version,

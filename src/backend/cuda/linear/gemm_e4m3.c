@@ -33,13 +33,12 @@ bool cuda_gemm_run_e4m3(struct cuda_gemm *g, const struct cuda_linear_task *task
                         const struct cuda_rounded_rows *x, void *out, cudaStream_t stream) {
     const float one = 1.0f, zero = 0.0f;
     struct gemm_product p;
-    gemm_preload_finish(&g->preload); // which uses the workspace
     cublasStatus_t r = gemm_product_init(g, &p, task, CUDA_R_8F_E4M3, CUDA_R_16BF);
     if (!r) r = set_scales(g, &p, &task->linear, x->scales);
     if (!r) {
         r = g->library.matmul(g->handle, p.desc, &one, task->linear.plain, p.weight, x->codes, p.x,
                               task->is_added ? &one : &zero, out, p.out, out, p.out, NULL,
-                              gemm_workspace(g), GEMM_WORKSPACE_BYTES, stream);
+                              g->workspace, GEMM_WORKSPACE_BYTES, stream);
     }
     gemm_product_fini(g, &p);
     return !r;

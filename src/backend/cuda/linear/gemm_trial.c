@@ -37,7 +37,7 @@ static bool run_cublas(const struct cuda_gemm *g, const struct cuda_linear_task 
     if (!r) {
         r = g->library.matmul(g->handle, p.desc, &one, task->linear.weight, p.weight, task->x, p.x,
                               task->is_added ? &one : &zero, out, p.out, out, p.out, algo,
-                              gemm_workspace(g), GEMM_WORKSPACE_BYTES, stream);
+                              g->workspace, GEMM_WORKSPACE_BYTES, stream);
     }
     gemm_product_fini(g, &p);
     if (!r && task->is_gated) {

@@ -6,26 +6,19 @@
 #include "backend/cuda/linear/gemm_cache.h"
 #include "backend/cuda/linear/gemm_library.h"
 #include "backend/cuda/linear/gemm_preload.h"
-#include "base/check.h"
 
 struct cuda_gemm {
     struct gemm_library library;
     cublasLtHandle_t handle;
     const struct cuda_device_info *info; // borrowed
-    void *workspace; // dev [GEMM_WORKSPACE_BYTES], the preload's until it has ended
+    void *workspace; // dev [GEMM_WORKSPACE_BYTES]
     cudaEvent_t start, stop;
     struct gemm_cache *cache;
-    struct gemm_preload *preload; // NULL: none, or it has ended
+    struct gemm_preload *preload; // NULL: nothing is loaded ahead
     uint32_t num_timed; // number of shapes timed
 };
 
 enum { GEMM_WORKSPACE_BYTES = 64 << 20 }; // enough for split-K of the largest products
-
-// A product's workspace. gemm_preload_finish comes before.
-static inline void *gemm_workspace(const struct cuda_gemm *gemm) {
-    CHECK(!gemm->preload, "%s", "kernels are still loaded in the workspace");
-    return gemm->workspace;
-}
 
 // The row count that stands for `rows` in the cache: up to 8, then multiples of 16, then powers of
 // two. So few shapes need timing.

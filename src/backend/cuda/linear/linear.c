@@ -108,7 +108,7 @@ static void run_many(struct cuda_backend *cuda, const struct cuda_linear_task *t
     bool adds_bias = task->linear.bias && task->out_is_float;
     struct cuda_linear_task product = *task;
     if (adds_bias) product.linear.bias = NULL;
-    if (!cuda_gemm_run(cuda->gemm, &product, cuda->stream)) {
+    if (!cuda_gemm_run(cuda->gemm, &product, cuda->base.leaves_loading, cuda->stream)) {
         cuda_fail(cuda, "cuBLASLt refused a matrix product");
     }
     if (adds_bias) cuda_add_bias_launch(task, &cuda->info, cuda->stream);
