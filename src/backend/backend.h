@@ -322,6 +322,10 @@ struct backend_ops {
     void (*embed)(struct backend *backend, const struct embed_args *args);
     void (*rms_norm)(struct backend *backend, const struct rms_norm_args *args);
     void (*linear)(struct backend *backend, const struct linear_args *args);
+    // Optional. `next` is the linear that a step runs behind `linear`, on as many rows: a backend may
+    // fetch its weights early. `next` is borrowed until the last run of `linear`.
+    void (*linear_set_next)(struct backend *backend, struct linear *linear,
+                            const struct linear *next);
     // Optional. Call it once for each cache that a step's layers attend over, before the first of
     // them: it may make work lists of the step. Each layer then attends once.
     void (*attention_begin)(struct backend *backend, struct kv_cache *cache,
@@ -447,6 +451,9 @@ struct backend_moe {
                                     uint32_t top_k);
     void (*route)(struct backend *backend, const struct route_args *args);
     void (*experts)(struct backend *backend, const struct experts_args *args);
+    // There with linear_set_next: the same for the linear behind the experts.
+    void (*experts_set_next)(struct backend *backend, struct experts *experts,
+                             const struct linear *next);
     bool (*takes_shared)(const struct backend *backend, const struct experts_args *args); // or NULL
     bool has_branches; // experts may have ACTIVATION_GELU_TANH, and route_args scales
 };

@@ -1,7 +1,6 @@
-// Mixture of experts on every instruction set. Routing is compared with double precision, also with
-// ties and with rows of NaN or inf. Experts are compared with double precision over odd shapes,
-// experts without tokens, and more rows than a wave. They must have the same bits in any batch and
-// for any thread count.
+// Mixture of experts on every instruction set, compared with double precision over odd shapes,
+// experts without tokens, and more rows than a wave. They must have the same bits in any batch, for
+// any thread count, and as the ops that they consist of.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,181 +13,6 @@
 #define EXPERTS_NMSE 1e-10
 // Where x and the second linear's input are rounded to bf16: each is off by at most 2^-8, squared.
 #define EXPERTS_NMSE_BF16 3e-5
-
-static void route(struct backend *backend, float *logits, int32_t *ids, float *weights,
-                  uint32_t num_tokens, uint32_t num_experts, uint32_t top_k, bool normalize) {
-    struct route_args args = {.logits = logits,
-                              .ids = ids,
-                              .weights = weights,
-                              .num_tokens = num_tokens,
-                              .num_experts = num_experts,
-                              .top_k = top_k,
-                              .normalize = normalize,
-                              .factor = 1};
-    backend->moe->route(backend, &args);
-}
-
-// The oracle's choice for one token.
-static void choose(const float *logits, uint32_t num_experts, uint32_t top_k, bool normalize,
-                   int32_t *ids, double *weights) {
-    double sum = 0, chosen = 0;
-    for (uint32_t i = 0; i < num_experts; i++) sum += exp((double)logits[i]);
-    for (uint32_t slot = 0; slot < top_k; slot++) {
-        int32_t best = -1;
-        for (int32_t i = 0; i < (int32_t)num_experts; i++) {
-            bool taken = false;
-            for (uint32_t k = 0; k < slot; k++) taken = taken || ids[k] == i;
-            if (!taken && (best < 0 || logits[i] > logits[best])) best = i;
-        }
-        ids[slot] = best;
-        weights[slot] = exp((double)logits[best]) / sum;
-        chosen += weights[slot];
-    }
-    for (uint32_t slot = 0; normalize && slot < top_k; slot++) weights[slot] /= chosen;
-}
-
-static void check_route(const char *isa, uint32_t num_tokens, uint32_t num_experts, uint32_t top_k,
-                        bool normalize) {
-    struct backend *backend = ops_backend(isa, 2, DTYPE_BF16);
-    size_t count = (size_t)num_tokens * num_experts, pairs = (size_t)num_tokens * top_k;
-    float *logits = ops_guard_alloc(count), *weights = ops_guard_alloc(pairs);
-    float *ids_memory = ops_guard_alloc(pairs);
-    int32_t *ids = (int32_t *)(void *)ids_memory;
-    float *copy = malloc(count * sizeof *copy);
-    int32_t *want_ids = malloc(top_k * sizeof *want_ids);
-    double *want = malloc(top_k * sizeof *want);
-    struct ops_rng rng = ops_rng_of(num_tokens * 1000 + num_experts);
-    for (size_t i = 0; i < count; i++) copy[i] = logits[i] = 8 * ops_rng_float(&rng);
-    route(backend, logits, ids, weights, num_tokens, num_experts, top_k, normalize);
-    for (uint32_t token = 0; token < num_tokens; token++) {
-        choose(copy + (size_t)token * num_experts, num_experts, top_k, normalize, want_ids, want);
-        for (uint32_t slot = 0; slot < top_k; slot++) {
-            size_t pair = (size_t)token * top_k + slot;
-            assert_int_equal(ids[pair], want_ids[slot]);
-            if (!(fabs((double)weights[pair] - want[slot]) <= 1e-6 * want[slot])) {
-                fail_msg("token %u slot %u: %.9g, want %.9g", token, slot, (double)weights[pair],
-                         want[slot]);
-            }
-        }
-    }
-    ops_guard_free(logits, count);
-    ops_guard_free(weights, pairs);
-    ops_guard_free(ids_memory, pairs);
-    free(copy);
-    free(want_ids);
-    free(want);
-    backend_destroy(backend);
-}
-
-static void test_route_matches(void **state) {
-    check_route(*state, 1, 1, 1, true);
-    check_route(*state, 1, 128, 8, true);
-    check_route(*state, 3, 7, 7, false);
-    check_route(*state, 200, 60, 4, false);
-    check_route(*state, 65, 33, 5, true);
-    check_route(*state, 500, 2, 1, true);
-}
-
-static void test_ties_take_the_smaller_id(void **state) {
-    struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
-    enum { EXPERTS = 6, TOP = 4 };
-    float logits[2 * EXPERTS] = {1, 3, 1, 3, 1, 0, -2, -2, -2, -2, -2, -2};
-    int32_t ids[2 * TOP];
-    float weights[2 * TOP];
-    route(backend, logits, ids, weights, 2, EXPERTS, TOP, true);
-    const int32_t want[2 * TOP] = {1, 3, 0, 2, 0, 1, 2, 3};
-    assert_memory_equal(ids, want, sizeof want);
-    assert_true(weights[0] == weights[1] && weights[2] == weights[3] && weights[4] == 0.25f);
-    backend_destroy(backend);
-}
-
-// Probabilities 1/2, 1/4, 1/8 and 1/8 with a bias of the third: it is chosen first, and its weight
-// is its probability.
-static void test_probabilities_are_chosen_with_their_bias(void **state) {
-    struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
-    enum { EXPERTS = 4, TOP = 2 };
-    const float bias[EXPERTS] = {0, 0, 0.5f, 0};
-    float logits[EXPERTS] = {logf(4), logf(2), 0, 0}, weights[TOP];
-    int32_t ids[TOP];
-    backend->moe->route(backend, &(struct route_args){.logits = logits,
-                                                      .bias = bias,
-                                                      .ids = ids,
-                                                      .weights = weights,
-                                                      .num_tokens = 1,
-                                                      .num_experts = EXPERTS,
-                                                      .top_k = TOP,
-                                                      .factor = 1});
-    assert_true(ids[0] == 2 && ids[1] == 0);
-    assert_float_equal(weights[0], 0.125f, 1e-6f);
-    assert_float_equal(weights[1], 0.5f, 1e-6f);
-    backend_destroy(backend);
-}
-
-// The largest score + bias is chosen, and the weight is the score. A bias as large as that of the
-// last expert has it chosen first, though its score is the smallest.
-static void test_sigmoids_are_chosen_with_their_bias(void **state) {
-    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
-    enum { TOKENS = 3, EXPERTS = 5, TOP = 3 };
-    const float bias[EXPERTS] = {0, -0.5f, 0.125f, 0, 2};
-    float logits[TOKENS][EXPERTS] = {
-        {0.5f, 3, 0.25f, -1, -4}, {-200, -200, -200, -200, -200}, {INFINITY, 0, 0, 0, -INFINITY}};
-    const int32_t want_ids[TOKENS][TOP] = {{4, 2, 0}, {4, 2, 0}, {4, 0, 2}};
-    const double want_scores[TOKENS][TOP] = {
-        {1 / (1 + exp(4)), 1 / (1 + exp(-0.25)), 1 / (1 + exp(-0.5))}, {0, 0, 0}, {0, 1, 0.5}};
-    for (int normalize = 0; normalize < 2; normalize++) {
-        float copy[TOKENS][EXPERTS], weights[TOKENS][TOP];
-        int32_t ids[TOKENS][TOP];
-        memcpy(copy, logits, sizeof copy);
-        backend->moe->route(backend, &(struct route_args){.logits = &copy[0][0],
-                                                          .bias = bias,
-                                                          .ids = &ids[0][0],
-                                                          .weights = &weights[0][0],
-                                                          .num_tokens = TOKENS,
-                                                          .num_experts = EXPERTS,
-                                                          .top_k = TOP,
-                                                          .is_sigmoid = true,
-                                                          .normalize = normalize != 0,
-                                                          .factor = 2.5f});
-        assert_memory_equal(ids, want_ids, sizeof ids);
-        for (int t = 0; t < TOKENS; t++) {
-            const double *score = want_scores[t];
-            double sum = score[0] + score[1] + score[2];
-            for (int k = 0; k < TOP; k++) {
-                double want = 2.5 * score[k] / (normalize && sum > 0 ? sum : 1);
-                assert_true(fabs((double)weights[t][k] - want) <= 1e-6 * want);
-            }
-        }
-    }
-    backend_destroy(backend);
-}
-
-// Whatever the logits are, the ids are valid, and other rows do not change.
-static void test_route_of_non_numbers(void **state) {
-    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
-    enum { EXPERTS = 5, TOP = 3, TOKENS = 5 };
-    const float bad[TOKENS][EXPERTS] = {
-        {1, 2, 3, 4, 5},
-        {NAN, NAN, NAN, NAN, NAN},
-        {1, INFINITY, 0, NAN, INFINITY},
-        {-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY},
-        {1, 2, 3, 4, 5},
-    };
-    float logits[TOKENS][EXPERTS], weights[TOKENS][TOP];
-    int32_t ids[TOKENS][TOP];
-    memcpy(logits, bad, sizeof bad);
-    route(backend, &logits[0][0], &ids[0][0], &weights[0][0], TOKENS, EXPERTS, TOP, true);
-    for (int token = 0; token < TOKENS; token++) {
-        for (int slot = 0; slot < TOP; slot++) {
-            assert_in_range(ids[token][slot], 0, EXPERTS - 1);
-            for (int k = 0; k < slot; k++) assert_int_not_equal(ids[token][slot], ids[token][k]);
-        }
-    }
-    assert_true(isnan(weights[1][0]) && isnan(weights[2][0]) && isnan(weights[3][0]));
-    assert_memory_equal(ids[4], ids[0], sizeof ids[0]);
-    assert_memory_equal(weights[4], weights[0], sizeof weights[0]);
-    assert_int_equal(ids[0][0], 4);
-    backend_destroy(backend);
-}
 
 // The weights of all experts as a checkpoint has them, and their values once rounded.
 struct model {
@@ -231,8 +55,8 @@ static void model_free(struct model *model) {
 }
 
 // Experts of rows (of down: columns) begin .. end-1 of the intermediate size.
-static struct experts *slice_of(struct backend *backend, const struct model *model, uint32_t begin,
-                                uint32_t end) {
+static struct experts *experts_in(struct backend *backend, const struct model *model,
+                                  uint32_t begin, uint32_t end, struct weight_format format) {
     uint32_t hidden = model->shape.hidden, size = model->shape.intermediate;
     struct matrix_slice *slices = calloc(model->shape.num_experts, 6 * sizeof *slices);
     struct matrix_slice *parts[3], *biases[3];
@@ -273,12 +97,17 @@ static struct experts *slice_of(struct backend *backend, const struct model *mod
         .up_bias = biases[1],
         .down_bias = begin == 0 ? biases[2] : NULL, // of the first rank alone
         .activation = shape.has_bias ? ACTIVATION_CLAMPED_SILU : ACTIVATION_SILU,
-        .format = WEIGHTS_NATIVE};
+        .format = format};
     struct experts *experts = NULL;
     struct err err = {0};
     if (backend->moe->experts_create(backend, &spec, &experts, &err)) fail_msg("%s", err.message);
     free(slices);
     return experts;
+}
+
+static struct experts *slice_of(struct backend *backend, const struct model *model, uint32_t begin,
+                                uint32_t end) {
+    return experts_in(backend, model, begin, end, WEIGHTS_NATIVE);
 }
 
 static struct experts *experts_of(struct backend *backend, const struct model *model) {
@@ -394,6 +223,7 @@ static const struct {
     {{4, 35, 18, true}, 700, 2, 4},  {{3, 16, 16, false}, 1500, 1, 1},
     {{2, 8, 19, false}, 1100, 2, 2}, {{9, 600, 33, true}, 13, 3, 9},
     {{6, 48, 530, false}, 13, 2, 5}, {{128, 32, 16, false}, 130, 8, 128},
+    {{5, 70, 48, true}, 50, 3, 5},   {{3, 64, 112, false}, 200, 2, 3},
 };
 
 static void check_shapes(const char *isa, enum dtype weight_dtype) {
@@ -431,15 +261,14 @@ static void test_f32_matches(void **state) {
 }
 
 // Runs every token of a batch again alone and in other batches, with 1, 2 and 3 threads.
-static void test_same_bits(void **state) {
+static void check_same_bits(const char *isa, struct experts_shape shape) {
     enum { TOKENS = 90, TOP = 3 };
-    const struct experts_shape shape = {7, 130, 41, true};
     struct model model = model_make(shape, 1);
     struct call call = call_make(TOKENS, TOP, shape.hidden, shape.num_experts, 2);
     size_t count = (size_t)TOKENS * shape.hidden;
     float *want = ops_guard_alloc(count);
     for (int threads = 1; threads <= 3; threads++) {
-        struct backend *backend = ops_backend(*state, threads, DTYPE_BF16);
+        struct backend *backend = ops_backend(isa, threads, DTYPE_BF16);
         struct experts *experts = experts_of(backend, &model);
         const uint32_t batches[] = {TOKENS, 1, 2, 13, 40};
         for (size_t b = 0; b < ARRAY_LEN(batches); b++) {
@@ -456,6 +285,81 @@ static void test_same_bits(void **state) {
     ops_guard_free(want, count);
     call_free(&call);
     model_free(&model);
+}
+
+static void test_same_bits(void **state) {
+    check_same_bits(*state, (struct experts_shape){7, 130, 41, true});
+    check_same_bits(*state, (struct experts_shape){7, 130, 48, true}); // of whole blocks
+}
+
+// The one expert of `model` as two linears and an activation.
+static void run_linears(struct backend *backend, const struct model *model,
+                        struct weight_format format, const float *x, uint32_t rows, float *out) {
+    uint32_t hidden = model->shape.hidden, size = model->shape.intermediate;
+    struct matrix_slice parts[3], biases[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t outs = outputs(&model->shape, (int)i), ins = i == 2 ? size : hidden;
+        parts[i] = (struct matrix_slice){.source = {.data = model->bits[i]},
+                                         .dtype = DTYPE_BF16,
+                                         .rows = outs,
+                                         .cols = ins,
+                                         .row_stride = ins};
+        biases[i] = (struct matrix_slice){.source = {.data = model->bias[i]},
+                                          .dtype = DTYPE_F32,
+                                          .rows = 1,
+                                          .cols = outs,
+                                          .row_stride = outs};
+    }
+    const struct linear_spec specs[] = {{parts, biases, 2, format},
+                                        {parts + 2, biases + 2, 1, format}};
+    struct linear *linears[2];
+    struct err err = {0};
+    for (int i = 0; i < 2; i++) {
+        if (backend->ops->linear_create(backend, &specs[i], &linears[i], &err)) {
+            fail_msg("%s", err.message);
+        }
+    }
+    float *gate_up = malloc((size_t)rows * 2 * size * sizeof *gate_up);
+    float *activated = malloc((size_t)rows * size * sizeof *activated);
+    backend->ops->linear(
+        backend, &(struct linear_args){.linear = linears[0], .x = x, .out = gate_up, .rows = rows});
+    backend->ops->silu_mul(backend, &(struct silu_mul_args){.gate_up = gate_up,
+                                                            .out = activated,
+                                                            .rows = rows,
+                                                            .cols = size,
+                                                            .activation = ACTIVATION_CLAMPED_SILU});
+    backend->ops->linear(
+        backend,
+        &(struct linear_args){.linear = linears[1], .x = activated, .out = out, .rows = rows});
+    free(gate_up);
+    free(activated);
+    for (int i = 0; i < 2; i++) backend->ops->linear_destroy(backend, linears[i]);
+}
+
+// An expert has the bits of the ops that it consists of, though gate and up may run side by side.
+static void test_an_expert_is_its_linears(void **state) {
+    const struct weight_format formats[] = {WEIGHTS_NATIVE, WEIGHTS_INT8, WEIGHTS_INT4};
+    // Hidden and intermediate. The last is cut into many items.
+    const uint32_t sizes[][2] = {{96, 41}, {96, 160}, {2080, 48}}, rows[] = {1, 3, 70};
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    for (size_t i = 0; i < ARRAY_LEN(formats) * ARRAY_LEN(sizes) * ARRAY_LEN(rows); i++) {
+        const struct experts_shape shape = {1, sizes[i % 3][0], sizes[i % 3][1], true};
+        struct weight_format format = formats[i / 9];
+        uint32_t count = rows[i / 3 % 3];
+        struct model model = model_make(shape, i);
+        struct call call = call_make(count, 1, shape.hidden, 1, i);
+        for (uint32_t token = 0; token < count; token++) call.weights[token] = 1;
+        struct experts *experts = experts_in(backend, &model, 0, shape.intermediate, format);
+        float *want = ops_guard_alloc((size_t)count * shape.hidden);
+        run(backend, experts, &shape, &call, 0, count);
+        run_linears(backend, &model, format, call.x, count, want);
+        ops_assert_same_bits(call.out, want, count, shape.hidden, "an expert");
+        ops_guard_free(want, (size_t)count * shape.hidden);
+        backend->moe->experts_destroy(backend, experts);
+        call_free(&call);
+        model_free(&model);
+    }
+    backend_destroy(backend);
 }
 
 // Weights of experts without tokens are not read, and a token of NaN changes no other token.
@@ -570,16 +474,11 @@ static void test_bad_specs(void **state) {
 
 int main(void) {
     static const struct ops_case cases[] = {
-        {"routing matches double precision", test_route_matches, ISA_FLOAT_WEIGHTS | ISA_ROWS},
-        {"ties take the smaller id", test_ties_take_the_smaller_id, ISA_FLOAT_WEIGHTS | ISA_ROWS},
-        {"probabilities are chosen with their bias", test_probabilities_are_chosen_with_their_bias,
-         ISA_FLOAT_WEIGHTS | ISA_ROWS},
-        {"sigmoids are chosen with their bias", test_sigmoids_are_chosen_with_their_bias,
-         ISA_FLOAT_WEIGHTS | ISA_ROWS},
-        {"routing of non-numbers", test_route_of_non_numbers, ISA_FLOAT_WEIGHTS | ISA_ROWS},
         {"bf16 experts match double precision", test_bf16_matches, ISA_FLOAT_WEIGHTS | ISA_ROWS},
         {"f32 experts match double precision", test_f32_matches, ISA_FLOAT_WEIGHTS | ISA_ROWS},
         {"same bits in any batch, any thread count", test_same_bits, ISA_FLOAT_WEIGHTS | ISA_ROWS},
+        {"an expert has the bits of its linears", test_an_expert_is_its_linears,
+         ISA_FLOAT_WEIGHTS | ISA_ROWS},
         {"other experts and tokens do not matter", test_other_experts_and_tokens_do_not_matter,
          ISA_FLOAT_WEIGHTS | ISA_ROWS},
         {"parts of experts add up", test_parts_of_experts_add_up, ISA_FLOAT_WEIGHTS | ISA_ROWS},

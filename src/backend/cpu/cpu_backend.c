@@ -64,6 +64,7 @@ static const struct backend_ops cpu_ops = {
     .embed = cpu_embed,
     .rms_norm = cpu_rms_norm,
     .linear = cpu_linear,
+    .linear_set_next = cpu_linear_set_next,
     .attention_prepare = cpu_attention_prepare,
     .attention = cpu_attention,
     .silu_mul = cpu_silu_mul,
@@ -92,6 +93,7 @@ static const struct backend_moe cpu_moe = {
     .experts_scratch_bytes = cpu_experts_scratch_bytes,
     .route = cpu_route,
     .experts = cpu_experts,
+    .experts_set_next = cpu_experts_set_next,
     .has_branches = true,
 };
 

@@ -1,10 +1,9 @@
 /* Mixture of experts: choosing each token's experts, and running them.
  *
  * The (token, slot) pairs are sorted by expert. Then the experts that have rows run in waves, as
- * many at a time as the scratch memory holds. In a wave all first linears are one parallel loop; so
- * are the SiLUs, and the second linears. An expert's weights are read in one wave only. In the end
- * each token adds up its own rows, slots ascending, so its bits do not depend on the other tokens
- * of the call. */
+ * many at a time as the scratch memory holds. In a wave all first linears are one parallel loop, and
+ * so are the second ones. An expert's weights are read in one wave only. In the end each token adds
+ * up its own rows, slots ascending, so its bits do not depend on the other tokens of the call. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -61,6 +60,7 @@ static enum status create_expert(struct backend *backend, const struct experts_s
         status = check_shape(experts->gate_up[i], 2 * intermediate, hidden, "gate and up", err);
     }
     if (!status) status = check_shape(experts->down[i], hidden, intermediate, "down", err);
+    if (!status) cpu_linear_set_next(backend, experts->gate_up[i], experts->down[i]);
     return status;
 }
 
@@ -94,6 +94,13 @@ size_t cpu_experts_bytes(const struct backend *backend, const struct experts_sha
         cpu_linear_bytes(backend, 2 * shape->intermediate, shape->hidden, shape->has_bias, format) +
         cpu_linear_bytes(backend, shape->hidden, shape->intermediate, shape->has_bias, format);
     return expert * shape->num_experts;
+}
+
+void cpu_experts_set_next(struct backend *backend, struct experts *experts,
+                          const struct linear *next) {
+    for (uint32_t i = 0; i < experts->shape.num_experts; i++) {
+        cpu_linear_set_next(backend, experts->down[i], next);
+    }
 }
 
 struct route_job {
@@ -176,7 +183,7 @@ struct layout {
     void *packed; // [wave_rows][larger depth] floats, or narrower numbers
     float *x_scale; // [wave_rows]
     float *gate_up; // [wave_rows][2 intermediate]
-    float *activated; // [wave_rows][intermediate]
+    float *activated; // [wave_rows][intermediate], or x of the second linears, packed
     float *down; // [rows][hidden]
     uint32_t wave_rows; // at least num_tokens, the most rows of one expert
     size_t bytes;
@@ -196,8 +203,10 @@ static struct layout layout_of(char *base, const struct experts_shape *shape, ui
     size_t wave = num_tokens > WAVE_ROWS ? num_tokens : WAVE_ROWS;
     if (wave > rows) wave = rows;
     size_t hidden = shape->hidden, intermediate = shape->intermediate;
-    size_t depth = hidden > intermediate ? hidden : intermediate;
-    depth = (depth + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES; // the most that any kind pads
+    // The most that any kind pads.
+    size_t padded = (intermediate + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES;
+    size_t depth = (hidden + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES;
+    if (depth < padded) depth = padded;
     struct layout l = {.wave_rows = (uint32_t)wave};
     l.source = take(base, &l.bytes, rows * sizeof *l.source);
     l.position = take(base, &l.bytes, rows * sizeof *l.position);
@@ -206,7 +215,7 @@ static struct layout layout_of(char *base, const struct experts_shape *shape, ui
     l.packed = take(base, &l.bytes, wave * depth * sizeof(float));
     l.x_scale = take(base, &l.bytes, wave * sizeof *l.x_scale);
     l.gate_up = take(base, &l.bytes, wave * 2 * intermediate * sizeof(float));
-    l.activated = take(base, &l.bytes, wave * intermediate * sizeof(float));
+    l.activated = take(base, &l.bytes, wave * padded * sizeof(float));
     l.down = take(base, &l.bytes, rows * hidden * sizeof(float));
     return l;
 }
@@ -263,6 +272,11 @@ static bool next_wave(const struct experts *experts, const struct layout *l, str
     return wave->num_groups > 0;
 }
 
+// Whether gate and up run side by side: x is narrow, and each has whole blocks.
+static bool is_gated_run(const struct cpu_backend *cpu, const struct experts *experts) {
+    return linear_is_narrow(cpu, experts->down[0]) && experts->shape.intermediate % LANES == 0;
+}
+
 // Changes the groups from the first linears to the second ones of the same experts, in the same
 // order.
 static void use_down(const struct experts *experts, const struct layout *l,
@@ -274,29 +288,50 @@ static void use_down(const struct experts *experts, const struct layout *l,
     }
 }
 
-static void run_wave(struct backend *backend, const struct experts_args *args,
-                     const struct layout *l, const struct wave *wave) {
+// activated = activation(gate(x), up(x)). Where x is narrow, the threads that multiply do that too,
+// and `activated` is packed if the second linears take bf16.
+static void run_gate_up(struct backend *backend, const struct experts_args *args,
+                        const struct layout *l, const struct wave *wave) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
-    const struct experts_shape *shape = &args->experts->shape;
-    linear_run(cpu, &(struct linear_run){.groups = l->groups,
-                                         .num_groups = wave->num_groups,
-                                         .x = args->x,
-                                         .source = l->source + wave->first_row,
-                                         .packed = l->packed,
-                                         .x_scale = l->x_scale,
-                                         .out = l->gate_up});
+    const struct experts *experts = args->experts;
+    struct gated_sink sink = {cpu, experts->activation, experts->down[0], l->activated};
+    struct linear_run run = {.groups = l->groups,
+                             .num_groups = wave->num_groups,
+                             .x = args->x,
+                             .source = l->source + wave->first_row,
+                             .packed = l->packed,
+                             .x_scale = l->x_scale};
+    if (is_gated_run(cpu, experts)) {
+        run.is_gated = true;
+        run.sink = linear_sink_gated;
+        run.sink_arg = &sink;
+        linear_run(cpu, &run);
+        return;
+    }
+    run.out = l->gate_up;
+    linear_run(cpu, &run);
     cpu_silu_mul(backend, &(struct silu_mul_args){.gate_up = l->gate_up,
                                                   .out = l->activated,
                                                   .rows = wave->num_rows,
-                                                  .cols = shape->intermediate,
-                                                  .activation = args->experts->activation});
-    use_down(args->experts, l, wave);
+                                                  .cols = experts->shape.intermediate,
+                                                  .activation = experts->activation});
+}
+
+static void run_wave(struct backend *backend, const struct experts_args *args,
+                     const struct layout *l, const struct wave *wave) {
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    const struct experts *experts = args->experts;
+    bool is_packed = is_gated_run(cpu, experts) && linear_is_pairs(cpu, experts->down[0]);
+    float *down = l->down + (size_t)wave->first_row * experts->shape.hidden;
+    run_gate_up(backend, args, l, wave);
+    use_down(experts, l, wave);
     linear_run(cpu, &(struct linear_run){.groups = l->groups,
                                          .num_groups = wave->num_groups,
                                          .x = l->activated,
-                                         .packed = l->packed,
+                                         .packed = is_packed ? (void *)l->activated : l->packed,
+                                         .is_packed = is_packed,
                                          .x_scale = l->x_scale,
-                                         .out = l->down + (size_t)wave->first_row * shape->hidden});
+                                         .out = down});
 }
 
 struct combine_job {

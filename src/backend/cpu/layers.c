@@ -40,7 +40,6 @@ struct pass {
     struct kv_layer kv;
     struct attention_narrow narrow;
     enum x_kind x; // of linears
-    const struct linear *next_qkv; // of the layer after this one; NULL: this is the last
 };
 
 static enum x_kind x_kind_of(const struct cpu_backend *cpu, const struct linear *linear) {
@@ -99,35 +98,6 @@ static void add_to_residual(void *arg, const struct linear_part *part) {
     }
 }
 
-// Gate and up of some rows, which become rows of `activated`.
-struct gated_sink {
-    const struct pass *pass;
-    uint32_t num_rows;
-};
-
-static void take_gated(void *arg, const struct linear_part *part) {
-    const struct gated_sink *gated = arg;
-    const struct pass *pass = gated->pass;
-    const struct cpu_kernels *kernels = &pass->cpu->kernels;
-    size_t intermediate = pass->spec->intermediate, depth = pass->layer->down->depth;
-    for (uint32_t i = 0; i < part->num_rows; i++) {
-        float *sums = part->sums + i * part->stride;
-        const float *up = part->gated + i * part->stride;
-        uint32_t row = part->row + i;
-        if (pass->x != X_BF16) {
-            float *out = (float *)pass->args->activated + row * intermediate + part->col;
-            kernels->silu_mul(sums, up, out, part->num_cols);
-            continue;
-        }
-        size_t stride;
-        unsigned char *packed = packed_row(pass->args->activated, depth * sizeof(uint16_t),
-                                           gated->num_rows, row, &stride);
-        packed += part->col / (CHUNK_BYTES / 2) * stride;
-        kernels->silu_mul(sums, up, sums, part->num_cols);
-        kernels->narrow_bf16(sums, 1.0f, part->num_cols, packed, stride);
-    }
-}
-
 // q, k, v of some rows, the first of which is row `first` of the step.
 struct head_sink {
     const struct pass *pass;
@@ -175,20 +145,17 @@ static uint32_t qkv_part(const struct pass *pass) {
     return pass->narrow.queries ? pass->attention.head_dim / LANES : 0;
 }
 
-// A run over the rows of `x`, converted into the linears' scratch memory. `next` is what is run
-// after it, or NULL.
+// A run over the rows of `x`, converted into the linears' scratch memory.
 static void run(const struct pass *pass, const struct linear *linear, struct linear_run *run,
-                uint32_t num_rows, const struct linear *next) {
+                uint32_t num_rows) {
     struct linear_group group = {.linear = linear, .num_rows = num_rows};
-    struct linear_group next_group = {.linear = next};
-    struct linear_run next_run = {
-        .groups = &next_group, .num_groups = 1, .is_gated = next == pass->layer->gate_up};
-    if (next && next == pass->next_qkv) {
-        next_run.blocks_per_part = qkv_part(pass);
+    struct linear_run next = {.num_groups = 1, .is_gated = linear->next == pass->layer->gate_up};
+    if (linear == pass->layer->down) { // the next layer's q, k, v
+        next.blocks_per_part = qkv_part(pass);
     } else {
-        next_run.sink = add_to_residual; // any: its items have memory for sums
+        next.sink = add_to_residual; // any: its items have memory for sums
     }
-    run->next = next ? &next_run : NULL;
+    run->next = &next;
     run->groups = &group;
     run->num_groups = 1;
     if (!run->is_packed) {
@@ -219,14 +186,13 @@ static void project_qkv(struct pass *pass) {
         } else {
             qkv.out = (float *)a->qkv + first * cols;
         }
-        run(pass, pass->layer->qkv, &qkv, left < rows_max(pass) ? left : rows_max(pass),
-            pass->layer->o);
+        run(pass, pass->layer->qkv, &qkv, left < rows_max(pass) ? left : rows_max(pass));
     }
 }
 
 // residual += linear(x) for rows from `first` on, where x is packed already, or floats.
 static void project_out(struct pass *pass, const struct linear *linear, void *x, uint32_t first,
-                        uint32_t num_rows, const struct linear *next) {
+                        uint32_t num_rows) {
     struct pass part = *pass; // the sink counts rows from `first`
     struct layers_args args = *pass->args;
     part.args = &args;
@@ -241,7 +207,7 @@ static void project_out(struct pass *pass, const struct linear *linear, void *x,
             out.packed = x;
             out.is_packed = true;
         }
-        run(pass, linear, &out, count, next);
+        run(pass, linear, &out, count);
         row += count;
     }
 }
@@ -250,16 +216,17 @@ static void run_mlp(struct pass *pass) {
     uint32_t num_tokens = pass->args->step->num_tokens;
     for (uint32_t first = 0; first < num_tokens; first += rows_max(pass)) {
         uint32_t left = num_tokens - first;
-        struct gated_sink gated = {pass, left < rows_max(pass) ? left : rows_max(pass)};
+        uint32_t num_rows = left < rows_max(pass) ? left : rows_max(pass);
+        struct gated_sink gated = {pass->cpu, ACTIVATION_SILU, pass->layer->down,
+                                   pass->args->activated};
         struct linear_run gate_up = {.x = residual_row(pass, first),
                                      .norm = pass->layer->mlp_norm,
                                      .eps = pass->spec->eps,
                                      .is_gated = true,
-                                     .sink = take_gated,
+                                     .sink = linear_sink_gated,
                                      .sink_arg = &gated};
-        run(pass, pass->layer->gate_up, &gate_up, gated.num_rows, pass->layer->down);
-        project_out(pass, pass->layer->down, pass->args->activated, first, gated.num_rows,
-                    pass->next_qkv);
+        run(pass, pass->layer->gate_up, &gate_up, num_rows);
+        project_out(pass, pass->layer->down, pass->args->activated, first, num_rows);
     }
 }
 
@@ -289,8 +256,7 @@ void cpu_layers(struct backend *backend, struct fused_model *model,
                                           .rope = args->rope,
                                           .eps = spec->eps,
                                           .scale = args->scale},
-                            .x = model->x,
-                            .next_qkv = i + 1 < spec->num_layers ? layer[1].qkv : NULL};
+                            .x = model->x};
         pass.kv = kv_cache_layer(&pass.attention);
         if (has_narrow_queries && args->step->num_tokens >= MANY_ROWS) {
             pass.narrow.queries = args->qkv;
@@ -299,7 +265,7 @@ void cpu_layers(struct backend *backend, struct fused_model *model,
         project_qkv(&pass);
         if (!pass.narrow.queries) cpu_attention_prepare(backend, &pass.attention);
         attention_run(cpu, &pass.attention, &pass.narrow);
-        project_out(&pass, layer->o, args->attended, 0, args->step->num_tokens, layer->gate_up);
+        project_out(&pass, layer->o, args->attended, 0, args->step->num_tokens);
         run_mlp(&pass);
     }
 }

@@ -30,6 +30,7 @@ struct linear {
     float *start; // [num_blocks][16] the bias, or zeros
     float *scale; // [num_blocks][16], where x is bytes
     int32_t *sum128; // [num_blocks][16], where x is bytes: 128 times the sum of the 8-bit weights
+    const struct linear *next; // that a step runs behind this one, on as many rows; NULL: not known
 };
 
 // Items of one size: each has up to blocks_per_item blocks of outputs and one of num_panel_items
@@ -66,6 +67,7 @@ struct linear_part {
     float *sums; // [num_rows][num_cols], rows `stride` floats apart
     float *gated; // of a gated run: the same outputs of the other half, in the same way
     size_t stride; // a multiple of 16, at least num_cols
+    const struct linear_group *group; // that the rows are of
     uint32_t row, num_rows; // of the run
     uint32_t col, num_cols; // of the linear; gated: of its first half, and col is a multiple of 32
 };
@@ -84,8 +86,8 @@ struct linear_run {
     float *out; // [rows][out]; NULL with a sink
     const float *norm; // [in] rows of x are normalised with these weights first; NULL: they are not
     float eps; // of the norm
-    // Probably the next run, on as many rows; NULL: not known. Of it only the first group's linear,
-    // is_gated, blocks_per_part and whether there is a sink are read.
+    // How `next` of the first group's linear will run: is_gated, blocks_per_part and whether there
+    // is a sink are read. NULL: plainly.
     const struct linear_run *next;
     bool is_packed; // `packed`, and x_scale for bytes, hold the rows already
     // The linear has two halves of whole blocks, whose outputs a part has side by side.
@@ -94,6 +96,16 @@ struct linear_run {
     linear_sink *sink; // takes the outputs instead of `out`; called by all threads
     void *sink_arg;
 };
+
+// A sink of a gated run: keeps activation(gate) * up.
+struct gated_sink {
+    const struct cpu_backend *cpu;
+    enum activation activation;
+    // The linear that reads them. Where its x is bf16, `out` is that x, packed; else floats.
+    const struct linear *reader;
+    void *out; // [rows][reader->in] floats or [rows][reader->depth] bf16
+};
+void linear_sink_gated(void *arg, const struct linear_part *part);
 
 void linear_run(struct cpu_backend *cpu, struct linear_run *run);
 void linear_narrow_run(struct cpu_backend *cpu,
@@ -109,6 +121,12 @@ static inline bool linear_is_fixed(const struct cpu_backend *cpu, const struct l
 static inline bool linear_is_narrow(const struct cpu_backend *cpu, const struct linear *linear) {
     if (weight_format_has_bytes(linear->format) || linear_is_fixed(cpu, linear)) return true;
     return linear->format.bits <= 16 && cpu->kernels.linear_pairs;
+}
+
+// Whether x is converted to bf16.
+static inline bool linear_is_pairs(const struct cpu_backend *cpu, const struct linear *linear) {
+    return linear_is_narrow(cpu, linear) && !linear_is_fixed(cpu, linear) &&
+           !weight_format_has_bytes(linear->format);
 }
 
 static inline const float *linear_source_row(const struct linear_run *run, uint32_t row) {
@@ -162,6 +180,7 @@ bool cpu_has_format(const struct backend *backend, struct weight_format format);
 size_t cpu_linear_bytes(const struct backend *backend, uint32_t out, uint32_t in, bool bias,
                         struct weight_format format);
 void cpu_linear(struct backend *backend, const struct linear_args *args);
+void cpu_linear_set_next(struct backend *backend, struct linear *linear, const struct linear *next);
 void cpu_embed(struct backend *backend, const struct embed_args *args);
 
 enum status cpu_experts_create(struct backend *backend, const struct experts_spec *spec,
@@ -173,6 +192,8 @@ size_t cpu_experts_scratch_bytes(const struct backend *backend, const struct exp
                                  uint32_t num_tokens, uint32_t top_k);
 void cpu_route(struct backend *backend, const struct route_args *args);
 void cpu_experts(struct backend *backend, const struct experts_args *args);
+void cpu_experts_set_next(struct backend *backend, struct experts *experts,
+                          const struct linear *next);
 
 // gated_delta.c
 size_t cpu_gated_delta_bytes(const struct backend *backend, const struct gated_delta_shape *shape);
@@ -237,6 +258,9 @@ void cpu_cut_norm(struct backend *backend, const struct cut_norm_args *args);
 void cpu_softcap(struct backend *backend, const struct softcap_args *args);
 void cpu_gelu_mul(struct backend *backend, const struct gelu_mul_args *args);
 void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args);
+// out = activation(gate) * up; out may be gate or up.
+void activate(const struct cpu_kernels *kernels, enum activation activation, const float *gate,
+              const float *up, float *out, uint32_t count);
 void cpu_sum(struct backend *backend, const struct sum_args *args);
 void cpu_update_tables(struct backend *backend, const struct update_tables_args *args);
 void cpu_gather_rows(struct backend *backend, const struct gather_rows_args *args);

@@ -80,21 +80,25 @@ static void before_clamped_silu(float *gate, float *up, uint32_t count) {
     }
 }
 
-// Activations that are silu(another gate) * another up.
-static void activate(const struct silu_mul_job *job, const float *gate, const float *up, float *out,
-                     uint32_t count) {
+void activate(const struct cpu_kernels *kernels, enum activation activation, const float *gate,
+              const float *up, float *out, uint32_t count) {
     enum { CHUNK = 256 };
     float gates[CHUNK], ups[CHUNK];
+    if (activation == ACTIVATION_SILU) {
+        kernels->silu_mul(gate, up, out, count);
+        return;
+    }
+    // The others are silu(another gate) * another up.
     for (uint32_t start = 0; start < count; start += CHUNK) {
         uint32_t len = count - start < CHUNK ? count - start : CHUNK;
         memcpy(gates, gate + start, len * sizeof *gates);
         memcpy(ups, up + start, len * sizeof *ups);
-        if (job->args->activation == ACTIVATION_GELU_TANH) {
+        if (activation == ACTIVATION_GELU_TANH) {
             before_gelu(gates, ups, len);
         } else {
             before_clamped_silu(gates, ups, len);
         }
-        job->kernels->silu_mul(gates, ups, out + start, len);
+        kernels->silu_mul(gates, ups, out + start, len);
     }
 }
 
@@ -105,13 +109,8 @@ static void silu_mul_item(void *arg, uint32_t item, uint32_t thread) {
     struct row_range range = item_rows(item, job->per_item, args->rows);
     for (uint32_t row = range.begin; row < range.end; row++) {
         const float *gate = (const float *)args->gate_up + (size_t)row * 2 * args->cols;
-        const float *up = gate + args->cols;
-        float *out = (float *)args->out + (size_t)row * args->cols;
-        if (args->activation == ACTIVATION_SILU) {
-            job->kernels->silu_mul(gate, up, out, args->cols);
-        } else {
-            activate(job, gate, up, out, args->cols);
-        }
+        activate(job->kernels, args->activation, gate, gate + args->cols,
+                 (float *)args->out + (size_t)row * args->cols, args->cols);
     }
 }
 
@@ -122,18 +121,19 @@ void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args) {
 }
 
 struct gelu_mul_job {
-    struct silu_mul_job silu;
+    const struct cpu_kernels *kernels;
     const struct gelu_mul_args *args;
+    uint32_t per_item;
 };
 
 static void gelu_mul_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct gelu_mul_job *job = arg;
     const struct gelu_mul_args *args = job->args;
-    struct row_range range = item_rows(item, job->silu.per_item, args->rows);
+    struct row_range range = item_rows(item, job->per_item, args->rows);
     for (uint32_t row = range.begin; row < range.end; row++) {
         size_t at = (size_t)row * args->cols;
-        activate(&job->silu, (const float *)args->gate + at,
+        activate(job->kernels, ACTIVATION_GELU_TANH, (const float *)args->gate + at,
                  (const float *)args->up + (size_t)row * args->up_stride, (float *)args->out + at,
                  args->cols);
     }
@@ -141,11 +141,8 @@ static void gelu_mul_item(void *arg, uint32_t item, uint32_t thread) {
 
 void cpu_gelu_mul(struct backend *backend, const struct gelu_mul_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
-    const struct silu_mul_args gelu = {.activation = ACTIVATION_GELU_TANH};
-    struct gelu_mul_job job = {{&cpu->kernels, &gelu, rows_per_item(cpu, args->rows, args->cols)},
-                               args};
-    uint32_t per_item = job.silu.per_item;
-    thread_pool_for(cpu->pool, (args->rows + per_item - 1) / per_item, gelu_mul_item, &job);
+    struct gelu_mul_job job = {&cpu->kernels, args, rows_per_item(cpu, args->rows, args->cols)};
+    thread_pool_for(cpu->pool, (args->rows + job.per_item - 1) / job.per_item, gelu_mul_item, &job);
 }
 
 struct sigmoid_mul_job {

@@ -327,6 +327,12 @@ void cpu_linear(struct backend *backend, const struct linear_args *args) {
     run_linear(backend, args->linear, args->x, args->out, args->rows);
 }
 
+void cpu_linear_set_next(struct backend *backend, struct linear *linear,
+                         const struct linear *next) {
+    (void)backend;
+    linear->next = next;
+}
+
 struct embed_job {
     const struct embed_args *args;
     uint32_t tokens_per_item;

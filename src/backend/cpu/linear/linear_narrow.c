@@ -138,6 +138,28 @@ static void multiply_strip(const struct narrow_job *job, const struct strip *str
     multiply_by(&job->cpu->kernels, &item, is_fixed);
 }
 
+void linear_sink_gated(void *arg, const struct linear_part *part) {
+    const struct gated_sink *sink = arg;
+    const struct cpu_kernels *kernels = &sink->cpu->kernels;
+    const struct linear *reader = sink->reader;
+    bool is_packed = linear_is_pairs(sink->cpu, reader);
+    const struct linear_group *group = part->group;
+    size_t row_bytes = reader->depth * sizeof(uint16_t), stride;
+    for (uint32_t i = 0; i < part->num_rows; i++) {
+        float *gate = part->sums + i * part->stride;
+        const float *up = part->gated + i * part->stride;
+        uint32_t row = part->row + i;
+        float *out = is_packed ? gate : (float *)sink->out + (size_t)row * reader->in + part->col;
+        activate(kernels, sink->activation, gate, up, out, part->num_cols);
+        if (!is_packed) continue;
+        unsigned char *rows = (unsigned char *)sink->out + group->first_row * row_bytes;
+        unsigned char *packed =
+            packed_row(rows, row_bytes, group->num_rows, row - group->first_row, &stride);
+        packed += part->col / (CHUNK_BYTES / 2) * stride;
+        kernels->narrow_bf16(gate, 1.0f, part->num_cols, packed, stride);
+    }
+}
+
 static void copy_out(const struct linear_run *run, const struct linear_part *part) {
     size_t out_cols = run->groups[0].linear->out;
     float *out = run->out + part->row * out_cols + part->col;
@@ -153,6 +175,7 @@ static void run_strip(const struct narrow_job *job, struct strip strip, uint32_t
     struct linear_part part = {
         .sums = sums_of(job->cpu, thread),
         .stride = (size_t)strip.num_blocks * LANES,
+        .group = strip.group,
         .row = strip.group->first_row + strip.first,
         .num_rows = num_rows,
         .col = strip.block * LANES,
@@ -347,11 +370,17 @@ static void fetch_ahead(struct cpu_backend *cpu, const struct linear_run *run,
     thread_pool_set_ahead(cpu->pool, &ahead);
 }
 
-// The same for a run that comes next.
-static void fetch_next(struct cpu_backend *cpu, const struct linear_run *next, uint32_t num_rows) {
-    struct linear_group group = {.linear = next->groups[0].linear, .num_rows = num_rows};
-    plan_group(cpu, next, &group, narrow_row_bytes(cpu, group.linear));
-    fetch_ahead(cpu, next, &group);
+// The same for the linear that comes next, if it is known.
+static void fetch_next(struct cpu_backend *cpu, const struct linear_run *run) {
+    const struct linear *next = run->groups[0].linear->next;
+    const struct linear_run plain = {.num_groups = 1}, *how = run->next ? run->next : &plain;
+    struct linear_group group = {.linear = next, .num_rows = run->groups[0].num_rows};
+    if (!next || !linear_is_narrow(cpu, next)) {
+        thread_pool_set_ahead(cpu->pool, &(struct thread_pool_ahead){0});
+        return;
+    }
+    plan_group(cpu, how, &group, narrow_row_bytes(cpu, next));
+    fetch_ahead(cpu, how, &group);
 }
 
 void linear_narrow_run(struct cpu_backend *cpu, struct linear_run *run) {
@@ -374,10 +403,6 @@ void linear_narrow_run(struct cpu_backend *cpu, struct linear_run *run) {
         fetch_ahead(cpu, run, &run->groups[0]);
         thread_pool_for(cpu->pool, num_pack_items, pack_rows_item, &job);
     }
-    if (run->next) {
-        fetch_next(cpu, run->next, run->groups[0].num_rows);
-    } else {
-        thread_pool_set_ahead(cpu->pool, &(struct thread_pool_ahead){0});
-    }
+    fetch_next(cpu, run);
     thread_pool_for(cpu->pool, num_items, narrow_item, &job);
 }
