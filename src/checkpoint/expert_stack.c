@@ -57,8 +57,8 @@ static enum status check(const struct expert_place *place, const struct tensor *
                    t->path, t->name, found, place->num_experts, want);
 }
 
-// to[r][c] = from[c][num_parts r + part], or of halves from[c][rows part + r], `TURNED` rows of `from` at a time: what they become are
-// lines of the cache.
+// to[r][c] = from[c][num_parts r + part], or from[c][rows part + r] of halves. `TURNED` rows of
+// `from` at a time become whole lines of the cache.
 static enum status turn_round(const struct expert_place *place, const struct byte_source *from,
                               uint64_t rows, uint64_t cols, size_t size, char *to,
                               struct err *err) {

@@ -23,8 +23,8 @@ struct tokenizer_load {
 // The checkpoint is borrowed until the finish. After an error there is nothing to finish.
 MUST_USE enum status tokenizer_load_start(struct tokenizer_load *load,
                                           const struct checkpoint *checkpoint, struct err *err);
-// Whether the file is already known to be broken, so that nobody loads weights for nothing. The finish
-// says why.
+// Whether the file is already known to be broken, so that nobody loads weights for nothing. The
+// finish says why.
 bool tokenizer_load_has_failed(const struct tokenizer_load *load);
 // Call it once after the start. *out: the caller's, also after an error.
 MUST_USE enum status tokenizer_load_finish(struct tokenizer_load *load, struct tokenizer **out,

@@ -1,6 +1,6 @@
 /* GLM-4 and GLM-4-0414, of which GLM-Z1 is one: half of each head is rotated, in pairs of
- * neighbours, and gate and up are one tensor. 0414 has norms around attention and MLP. Source: GLM-4,
- * arXiv 2406.12793, and transformers' Glm and Glm4. */
+ * neighbours, and gate and up are one tensor. 0414 has norms around attention and MLP. Source:
+ * GLM-4, arXiv 2406.12793, and transformers' Glm and Glm4. */
 #include "model/family.h"
 
 static const char gate_up[] = "mlp.gate_up_proj";

@@ -1,7 +1,7 @@
-/* GLM-4.5, 4.5-Air, 4.6 and 4.7, and Solar Open: experts are chosen by sigmoids with a bias for each, beside a
- * shared expert. GLM's first layers are dense, half of each head is rotated, and q and k are normed
- * where config.json says so. Source: GLM-4.5, arXiv 2508.06471, and transformers' Glm4Moe and
- * SolarOpen. */
+/* GLM-4.5, 4.5-Air, 4.6 and 4.7, and Solar Open: experts are chosen by sigmoids with a bias for
+ * each, beside a shared expert. In GLM the first layers are dense, half of each head is rotated,
+ * and q and k are normed where config.json says so. Source: GLM-4.5, arXiv 2508.06471, and
+ * transformers' Glm4Moe and SolarOpen. */
 #include "model/family.h"
 
 const struct expert_names deepseek_expert_names = {

@@ -1,9 +1,10 @@
 /* Granite 3 and 4: Llama's layers with four factors, of the embeddings, the scores, what is added
- * to the residual, and the logits. Two small models of Granite 3 have experts. Granite 4 has the class of models with Mamba layers and experts,
- * and another name of its MLP; only models without both run, config.json of others is refused.
- * HyperCLOVA X has Granite's factors, but multiplies the logits, and norms behind attention and MLP
- * too. Source: the published config.json files and transformers' Granite, GraniteMoe,
- * GraniteMoeHybrid and HyperCLOVAX. */
+ * to the residual, and the logits. Two small models of Granite 3 have experts. Granite 4 has the
+ * class of models with Mamba layers and experts, and another name of its MLP; only models without
+ * both run, config.json of others is refused. HyperCLOVA X has Granite's factors, but multiplies
+ * the logits where Granite divides them, and has norms behind attention and MLP too. Source: the
+ * published config.json files and transformers' Granite, GraniteMoe, GraniteMoeHybrid and
+ * HyperCLOVAX. */
 #include <math.h>
 
 #include "model/family.h"

@@ -1,5 +1,5 @@
-/* OLMo 2, 3 and OLMoE: norms of q and k over all heads. OLMo 2 and 3 have norms behind attention and
- * MLP instead of in front. In OLMo 3 three of four layers have a window, and only the others a
+/* OLMo 2, 3 and OLMoE: norms of q and k over all heads. OLMo 2 and 3 have norms behind attention
+ * and MLP instead of in front. In OLMo 3 three of four layers have a window, and only the others a
  * scaled rotary embedding. OLMoE has experts in every layer. Sources: arXiv 2501.00656, arXiv
  * 2512.13961, arXiv 2409.02060, and transformers' Olmo2, Olmo3 and Olmoe. */
 #include "model/family.h"

@@ -1,5 +1,5 @@
-/* The life of an API request: made from an HTTP request, prepared on a thread of the pool, and freed
- * when nobody has it any more. */
+/* The life of an API request: made from an HTTP request, prepared on a thread of the pool, and
+ * freed when nobody has it any more. */
 #include "server/loop/api_request.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* The answer to an API request, on the loop's thread: deltas are counted, then written to the stream
- * or kept for an answer at the end; and what the client gets where something fails. */
+/* The answer to an API request, on the loop's thread. Deltas are counted, then written to the
+ * stream or kept for an answer at the end. A request that fails gets its error here too. */
 #include <stdlib.h>
 #include <string.h>
 

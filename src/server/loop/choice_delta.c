@@ -1,4 +1,5 @@
-/* An event of the engine, copied into one allocation and sent to the loop. On the engine's thread. */
+/* An event of the engine, copied into one allocation and sent to the loop. Runs on the engine's
+ * thread. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* The order in which a file stores the rows, or the columns, of a tensor. In GGUF, the heads of gated
- * delta nets may be in another order than in Hugging Face's checkpoints. */
+/* The order in which a file stores the rows, or the columns, of a tensor. In GGUF, the heads of
+ * gated delta nets may be in another order than in Hugging Face's checkpoints. */
 #ifndef CHECKPOINT_GGUF_GGUF_ORDER_H
 #define CHECKPOINT_GGUF_GGUF_ORDER_H
 
