@@ -96,6 +96,11 @@ enum status expert_stack_matrix(const struct expert_place *place, const struct t
                                 uint64_t rows, uint64_t cols, void **memory, struct err *err) {
     uint64_t all_rows = rows * place->num_parts;
     bool has_rows = place->is_halved && t->rank == 3 && t->shape[1] == all_rows;
+    if (has_rows && all_rows == cols) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: the shape of tensor \"%.150s\" does not tell rows from columns",
+                       t->path, t->name);
+    }
     const uint64_t shape[] = {0, has_rows ? all_rows : cols, has_rows ? cols : all_rows};
     size_t size = dtype_size(t->dtype), expert_bytes = all_rows * cols * size;
     enum status status = check(place, t, ARRAY_LEN(shape), shape, err);

@@ -60,8 +60,7 @@ static enum status read_type(const struct section *section, enum rope_type *type
         [ROPE_YARN] = "yarn",       [ROPE_LONG] = "longrope", [ROPE_PROPORTIONAL] = "proportional"};
     const char *name = NULL;
     const char *old_name = NULL;
-    // Hunyuan's "dynamic", where alpha is a number, depends on nothing that changes.
-    bool has_alpha = jread_get(section->object, "alpha");
+    bool has_alpha = jread_get(section->object, "alpha") != NULL;
     enum status status = jread_string(section->object, "rope_type", &name, section->what, err);
     if (!status) status = jread_string(section->object, "type", &old_name, section->what, err);
     if (status) return status;
@@ -78,7 +77,18 @@ static enum status read_type(const struct section *section, enum rope_type *type
             "llama3, yarn, longrope or proportional",
             section->what);
     }
-    if (!name || (has_alpha && strcmp(name, "dynamic") == 0)) name = names[ROPE_DEFAULT];
+    if (!name) name = names[ROPE_DEFAULT];
+    if (has_alpha) {
+        // Hunyuan's "dynamic" only changes theta, by alpha.
+        if (strcmp(name, "dynamic") == 0) {
+            *type = ROPE_DEFAULT;
+            return OK;
+        }
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"alpha\" is given and \"rope_type\" is \"%.40s\"; alpha is only "
+                       "supported with dynamic",
+                       section->what, name);
+    }
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (strcmp(name, names[i]) != 0) continue;
         *type = (enum rope_type)i;

@@ -58,7 +58,32 @@ static void test_columns_of_gate_and_up(void **state) {
     temp_folder_remove(&folder);
 }
 
+// Where rows and columns are equally many, the shape does not say which of the two forms it is.
+static void test_square_halves_are_refused(void **state) {
+    (void)state;
+    static const char header[] = "{\"m.experts.gate_up_proj\":{\"dtype\":\"F32\",\"shape\":[2,4,4],"
+                                 "\"data_offsets\":[0,128]}}";
+    enum { LEN = sizeof header - 1 };
+    unsigned char bytes[8 + LEN + 128] = {LEN};
+    const uint64_t shape[] = {2, 4};
+    struct temp_folder folder;
+    struct weights *weights = NULL;
+    struct weight weight;
+    struct err err = {0};
+    memcpy(bytes + 8, header, LEN);
+    temp_folder_create(&folder);
+    temp_folder_write(&folder, "model.safetensors", bytes, sizeof bytes);
+    if (folder_model_weights(&weights, folder.path, &err)) fail_msg("%s", err.message);
+    weights_set_experts(weights, EXPERTS_HALVED, EXPERTS);
+    assert_int_equal(weights_take(weights, "m.experts.1.up_proj.weight", 2, shape, &weight, &err),
+                     ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "m.experts.gate_up_proj"));
+    weights_close(weights);
+    temp_folder_remove(&folder);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_columns_of_gate_and_up)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_columns_of_gate_and_up),
+                                       cmocka_unit_test(test_square_halves_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

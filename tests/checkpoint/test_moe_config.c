@@ -279,6 +279,9 @@ static void test_malformed(void **state) {
         {{QWEN3_MOE, {"rope_scaling", "{\"type\": \"dynamic\", \"alpha\": 2.0}"}},
          ERR_UNSUPPORTED,
          "alpha|2"},
+        {{HUNYUAN, {"rope_scaling", "{\"type\": \"linear\", \"alpha\": 2.0, \"factor\": 2.0}"}},
+         ERR_UNSUPPORTED,
+         "alpha|linear|dynamic"},
         {{ERNIE4_5, {"use_bias", "true"}}, ERR_UNSUPPORTED, "use_bias|true"},
         {{ERNIE4_5, {"moe_layer_end_index", "-2"}}, ERR_FORMAT, "moe_layer_end_index|-2"},
     };
