@@ -336,7 +336,7 @@ static float *logits_of(const char *model, const char *quantization, const char 
     struct weight_format format = engine_plan_weight_format(&engine.plan);
     assert_int_equal(format.code, want_code);
     int32_t prompt[PROMPT];
-    for (int32_t i = 0; i < PROMPT; i++) prompt[i] = 10 + i * 7;
+    for (int32_t i = 0; i < PROMPT; i++) prompt[i] = (10 + i * 7) % 61;
     *count = (size_t)ANSWER * engine.plan.config.vocab_size;
     float *logits = malloc(*count * sizeof *logits);
     assert_non_null(logits);
@@ -369,6 +369,9 @@ static void test_packed(void **state) {
     (void)state;
     check_family("qwen3", STORED_FP8, "none", "auto", WEIGHT_CODE_E4M3);
     check_family("qwen2", STORED_INT4, "none", "auto", WEIGHT_CODE_INT4); // with biases
+    // Its rows are reordered.
+    check_family("glm4", STORED_FP8, "none", "auto", WEIGHT_CODE_E4M3);
+    check_family("glm4", STORED_INT4, "none", "auto", WEIGHT_CODE_INT4);
 }
 
 static void test_packed_experts(void **state) {
