@@ -6,8 +6,8 @@
  *   P.experts.down_proj [E][I][H]
  *   P.experts.gate_up_proj_bias [E][2 I], P.experts.down_proj_bias [E][H]
  *
- * In Qwen3-VL's the columns do not take turns: all of gate's are before up's. transformers
- * 5 writes them not transposed, which their shapes tell:
+ * Those are gpt-oss' tensors. In Qwen3-VL's, as published, all of gate's columns are before up's.
+ * transformers 5 writes Qwen3-VL's without the transposition; shapes tell the two forms apart:
  *
  *   P.experts.gate_up_proj [E][2 I][H], P.experts.down_proj [E][H][I]
  *

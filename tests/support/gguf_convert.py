@@ -92,8 +92,10 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "Qwen3_5MoeForCausalLM": "qwen35moe", "Qwen3NextForCausalLM": "qwen3next",
                  "Gemma4ForCausalLM": "gemma4", "Gemma2ForCausalLM": "gemma2",
                  "Glm4ForCausalLM": "glm4", "HunYuanDenseV1ForCausalLM": "hunyuan-dense",
-                 "HunYuanMoEV1ForCausalLM": "hunyuan-moe", "GraniteMoeForCausalLM": "granitemoe", "Dots1ForCausalLM": "dots1", "OlmoeForCausalLM": "olmoe", "Ernie4_5ForCausalLM": "ernie4_5",
-                 "Ernie4_5_MoeForCausalLM": "ernie4_5-moe", "SeedOssForCausalLM": "seed_oss", "Exaone4ForCausalLM": "exaone4"}
+                 "HunYuanMoEV1ForCausalLM": "hunyuan-moe", "GraniteMoeForCausalLM": "granitemoe",
+                 "Dots1ForCausalLM": "dots1", "OlmoeForCausalLM": "olmoe", "Ernie4_5ForCausalLM": "ernie4_5",
+                 "Ernie4_5_MoeForCausalLM": "ernie4_5-moe", "SeedOssForCausalLM": "seed_oss",
+                 "Exaone4ForCausalLM": "exaone4"}
 # Rows of q and k are stored for a rotation of neighbours.
 DELTA = ("qwen35", "qwen35moe", "qwen3next")
 INTERLEAVED = ("llama", "granite", "granitemoe", "smollm3", "mistral3")
@@ -559,7 +561,8 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
         if (arch in ("gemma2", "gemma3") and len(shape) == 1) or (arch in DELTA and is_norm):
             data = array.array("f", [value + 1 for value in array.array("f", data)]).tobytes()
         made.append((tensor_name(name, arch), number, shape, data))
-        if arch in ("dots1", "olmo2", "olmoe") and name == "model.embed_tokens.weight" and config["tie_word_embeddings"]:
+        is_tied = name == "model.embed_tokens.weight" and config["tie_word_embeddings"]
+        if arch in ("dots1", "olmo2", "olmoe") and is_tied:
             made.append(("output.weight", number, shape, data))  # llama.cpp wants it
     made += gpt_oss_experts(tensors) if arch == "gpt-oss" else expert_tensors(tensors, kind)
     rope = full_rope(config)

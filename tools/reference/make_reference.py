@@ -242,7 +242,8 @@ def tiny_families(t):
         "olmoe": (t.OlmoeForCausalLM, t.OlmoeConfig(
             **{**tiny, "hidden_size": 64, "num_key_value_heads": 4}, num_experts=5, num_experts_per_tok=3)),
         "dots1": (t.Dots1ForCausalLM, t.Dots1Config(
-            **{**tiny, "num_key_value_heads": 4}, **experts, n_routed_experts=5, moe_intermediate_size=16, n_shared_experts=2,
+            **{**tiny, "num_key_value_heads": 4}, **experts, n_routed_experts=5,
+            moe_intermediate_size=16, n_shared_experts=2,
             first_k_dense_replace=1, routed_scaling_factor=2.5, norm_topk_prob=True, sliding_window=48,
             max_window_layers=1)),
         "granite-moe": (t.GraniteMoeForCausalLM, t.GraniteMoeConfig(
