@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
 #include "base/os/clock.h"
 #include "base/thread/thread_start.h"
+#include "base/thread/timed_cond.h"
 
 struct background {
     background_fn run;
@@ -45,8 +45,7 @@ static void *run(void *arg) {
             continue;
         }
         if (clock_seconds() < b->paused_until) {
-            const struct timespec until = clock_timespec(b->paused_until);
-            pthread_cond_timedwait(&b->changed, &b->mutex, &until);
+            timed_cond_wait(&b->changed, &b->mutex, b->paused_until);
             continue;
         }
         take(b);
@@ -71,21 +70,15 @@ static void release(struct background *b) {
     free(b);
 }
 
-static void init_changed(struct background *b) {
-    pthread_condattr_t monotonic;
-    int failed = pthread_condattr_init(&monotonic);
-    if (!failed) failed = pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    if (!failed) failed = pthread_cond_init(&b->changed, &monotonic);
-    CHECK(!failed, "error %d", failed);
-    pthread_condattr_destroy(&monotonic);
-}
-
 struct background *background_create(background_fn fn, void *context, size_t job_bytes) {
     struct background *b = calloc(1, sizeof *b);
     if (!b) return NULL;
     *b = (struct background){.run = fn, .context = context, .job_bytes = job_bytes};
+    if (timed_cond_init(&b->changed, "thread", NULL)) {
+        free(b);
+        return NULL;
+    }
     pthread_mutex_init(&b->mutex, NULL);
-    init_changed(b);
     pthread_cond_init(&b->ended, NULL);
     b->current = malloc(job_bytes);
     if (b->current && thread_start(&b->thread, NULL, run, b) == 0) return b;
