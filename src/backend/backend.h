@@ -455,6 +455,7 @@ struct backend_moe {
     void (*experts_set_next)(struct backend *backend, struct experts *experts,
                              const struct linear *next);
     bool (*takes_shared)(const struct backend *backend, const struct experts_args *args); // or NULL
+    bool (*adds_sums)(const struct backend *backend, const struct experts_args *args); // or NULL
     bool has_branches; // experts may have ACTIVATION_GELU_TANH, and route_args scales
 };
 

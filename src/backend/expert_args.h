@@ -42,6 +42,7 @@ struct experts_args {
     void *scratch; // dev [experts_scratch_bytes(shape, num_tokens, top_k)]
     uint32_t num_tokens, top_k;
     struct shared_expert shared; // only where backend_moe.takes_shared says so of these args
+    bool is_added; // the sum is added to out; only where backend_moe.adds_sums says so of them
 };
 
 #endif

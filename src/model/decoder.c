@@ -257,10 +257,10 @@ static void route(struct pass *pass, uint32_t layer_index) {
                                                       .factor = moe->weights_factor});
 }
 
-// out = the chosen experts of workspace.hidden, and the shared one if the backend does it with
-// them. Returns whether it did.
-static bool run_experts(struct pass *pass, uint32_t layer_index, void *out) {
-    struct decoder *d = pass->d;
+// The op of the chosen experts of workspace.hidden, and of the shared one if the backend does it
+// with them.
+static struct experts_args experts_args_of(const struct pass *pass, uint32_t layer_index) {
+    const struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
     const struct decoder_workspace *w = &d->workspace;
     const struct backend_moe *moe = d->backend->moe;
@@ -268,7 +268,6 @@ static bool run_experts(struct pass *pass, uint32_t layer_index, void *out) {
                                 .x = w->hidden,
                                 .ids = w->expert_ids,
                                 .weights = w->expert_weights,
-                                .out = out,
                                 .scratch = w->experts_scratch,
                                 .num_tokens = pass->step->num_tokens,
                                 .top_k = d->config->moe.num_experts_per_tok};
@@ -279,8 +278,7 @@ static bool run_experts(struct pass *pass, uint32_t layer_index, void *out) {
     bool takes_shared =
         args.shared.down && moe->takes_shared && moe->takes_shared(d->backend, &args);
     if (!takes_shared) args.shared = (struct shared_expert){0};
-    moe->experts(d->backend, &args);
-    return takes_shared;
+    return args;
 }
 
 // residual += norm(norm(shared expert(norm(residual))) + norm(experts(norm(residual)))). The router
@@ -294,7 +292,9 @@ static void branched_mlp(struct pass *pass, uint32_t layer_index) {
     compose_norm(pass, layer->router_norm);
     route(pass, layer_index);
     compose_norm(pass, layer->experts_norm);
-    (void)run_experts(pass, layer_index, compose_projected(pass));
+    struct experts_args args = experts_args_of(pass, layer_index);
+    args.out = compose_projected(pass);
+    pass->d->backend->moe->experts(pass->d->backend, &args);
     compose_norm_projected(pass, layer->experts_post_norm, w->projected);
     add_shared(pass, w->projected);
     compose_add_whole(pass,
@@ -309,17 +309,28 @@ static void sparse_mlp(struct pass *pass, uint32_t layer_index) {
         branched_mlp(pass, layer_index);
         return;
     }
+    const struct block_end end = {layer->mlp_post_norm,
+                                  d->table->layers[layer_index].residual_scale};
+    const struct backend_moe *moe = d->backend->moe;
     compose_norm(pass, layer->mlp_norm);
     route(pass, layer_index);
-    void *projected = compose_projected(pass);
-    bool has_shared = run_experts(pass, layer_index, projected);
-    if (layer->shared_down && !has_shared) {
+    struct experts_args args = experts_args_of(pass, layer_index);
+    bool is_all = !layer->shared_down || args.shared.down;
+    if (is_all && compose_is_fused_out(pass, &end) && moe->adds_sums &&
+        moe->adds_sums(d->backend, &args)) {
+        args.out = d->workspace.residual;
+        args.is_added = true;
+        moe->experts(d->backend, &args);
+        return;
+    }
+    args.out = compose_projected(pass);
+    moe->experts(d->backend, &args);
+    if (!is_all) {
         shared_mlp(pass, layer_index, d->workspace.shared);
         gate_shared_expert(pass, layer_index, d->workspace.shared);
-        add_shared(pass, projected);
+        add_shared(pass, args.out);
     }
-    compose_add_projected(pass, &(struct block_end){layer->mlp_post_norm,
-                                                    d->table->layers[layer_index].residual_scale});
+    compose_add_projected(pass, &end);
 }
 
 static void gather(struct decoder *d, const int32_t *index, uint32_t rows, const void *x,

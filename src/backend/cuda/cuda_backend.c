@@ -467,6 +467,7 @@ static const struct backend_moe cuda_moe = {
     .route = cuda_route,
     .experts = cuda_experts,
     .takes_shared = cuda_experts_take_shared,
+    .adds_sums = cuda_experts_add_sums,
     .has_branches = true,
 };
 

@@ -69,6 +69,7 @@ size_t cuda_experts_scratch_bytes(const struct backend *backend, const struct ex
 void cuda_route(struct backend *backend, const struct route_args *args);
 void cuda_experts(struct backend *backend, const struct experts_args *args);
 bool cuda_experts_take_shared(const struct backend *backend, const struct experts_args *args);
+bool cuda_experts_add_sums(const struct backend *backend, const struct experts_args *args);
 
 enum status cuda_fused_model_create(struct backend *backend, const struct fused_model_spec *spec,
                                     struct fused_model **out, struct err *err);

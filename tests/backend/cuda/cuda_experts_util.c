@@ -55,6 +55,13 @@ static void upload(const struct tensor *tensor, const void *host) {
     if (tensor->backend->ops->synchronize(tensor->backend, &err)) fail_msg("%s", err.message);
 }
 
+static void upload_bf16(const struct tensor *tensor, const float *values, size_t count) {
+    uint16_t *rounded = test_alloc(tensor->bytes);
+    for (size_t i = 0; i < count; i++) rounded[i] = f32_to_bf16(values[i]);
+    upload(tensor, rounded);
+    free(rounded);
+}
+
 void experts_buffers_fill(const struct experts_buffers *b, const struct experts_call *call,
                           uint32_t first) {
     size_t pair = (size_t)first * call->top_k, count = (size_t)b->args.num_tokens * call->hidden;
@@ -65,10 +72,7 @@ void experts_buffers_fill(const struct experts_buffers *b, const struct experts_
         upload(&b->x, x);
         return;
     }
-    uint16_t *rounded = test_alloc(b->x.bytes);
-    for (size_t i = 0; i < count; i++) rounded[i] = f32_to_bf16(x[i]);
-    upload(&b->x, rounded);
-    free(rounded);
+    upload_bf16(&b->x, x, count);
 }
 
 void experts_buffers_free(struct experts_buffers *b) {
@@ -88,14 +92,31 @@ struct experts *experts_of(struct backend *backend, const struct experts_spec *s
     return experts;
 }
 
+static void run_call(struct backend *backend, const struct experts_shape *shape,
+                     const struct experts *experts, const struct experts_call *call, uint32_t first,
+                     uint32_t count, bool is_added, float *out) {
+    struct experts_buffers b = experts_buffers_make(backend, shape, experts, count, call->top_k);
+    size_t num_results = (size_t)count * call->hidden;
+    float *results = out + (size_t)first * call->hidden;
+    experts_buffers_fill(&b, call, first);
+    if (is_added) upload_bf16(&b.out, results, num_results);
+    b.args.is_added = is_added;
+    if (is_added) assert_true(backend->moe->adds_sums(backend, &b.args));
+    backend->moe->experts(backend, &b.args);
+    float *got = tensor_read(&b.out);
+    memcpy(results, got, num_results * sizeof *got);
+    free(got);
+    experts_buffers_free(&b);
+}
+
 void experts_run(struct backend *backend, const struct experts_shape *shape,
                  const struct experts *experts, const struct experts_call *call, uint32_t first,
                  uint32_t count, float *out) {
-    struct experts_buffers b = experts_buffers_make(backend, shape, experts, count, call->top_k);
-    experts_buffers_fill(&b, call, first);
-    backend->moe->experts(backend, &b.args);
-    float *got = tensor_read(&b.out);
-    memcpy(out + (size_t)first * call->hidden, got, (size_t)count * call->hidden * sizeof *got);
-    free(got);
-    experts_buffers_free(&b);
+    run_call(backend, shape, experts, call, first, count, false, out);
+}
+
+void experts_run_added(struct backend *backend, const struct experts_shape *shape,
+                       const struct experts *experts, const struct experts_call *call,
+                       uint32_t first, uint32_t count, float *out) {
+    run_call(backend, shape, experts, call, first, count, true, out);
 }

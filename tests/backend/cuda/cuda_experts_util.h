@@ -37,5 +37,9 @@ struct experts *experts_of(struct backend *backend, const struct experts_spec *s
 void experts_run(struct backend *backend, const struct experts_shape *shape,
                  const struct experts *experts, const struct experts_call *call, uint32_t first,
                  uint32_t count, float *out);
+// The same, but the sums are added to what `out` has, numbers of bfloat16.
+void experts_run_added(struct backend *backend, const struct experts_shape *shape,
+                       const struct experts *experts, const struct experts_call *call,
+                       uint32_t first, uint32_t count, float *out);
 
 #endif

@@ -149,6 +149,39 @@ static void check_shape(const struct device_pair *pair, size_t i, bool is_gelu) 
     model_free(&model);
 }
 
+// Sums that are added to what `out` has.
+static void test_added(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct {
+        struct experts_shape shape;
+        uint32_t num_tokens, top_k;
+    } added[] = {{{12, 2048, 768, false}, 1, 8}, {{6, 264, 136, true}, 4, 3}};
+    if (!pair->device->moe->adds_sums) skip();
+    for (size_t i = 0; i < ARRAY_LEN(added); i++) {
+        const struct experts_shape *shape = &added[i].shape;
+        uint32_t num_tokens = added[i].num_tokens;
+        size_t count = (size_t)num_tokens * shape->hidden;
+        struct model model = model_make(*shape, i);
+        struct experts *on_cpu = model_experts(pair->scalar, &model);
+        struct experts *on_cuda = model_experts(pair->device, &model);
+        struct experts_call call =
+            experts_call_make(num_tokens, added[i].top_k, shape->hidden, shape->num_experts, i);
+        struct ops_rng rng = ops_rng_of(i);
+        float *got = bf16_values(&rng, count, 1), *want = test_alloc(count * sizeof *want);
+        experts_run(pair->scalar, shape, on_cpu, &call, 0, num_tokens, want);
+        for (size_t k = 0; k < count; k++) want[k] += got[k];
+        experts_run_added(pair->device, shape, on_cuda, &call, 0, num_tokens, got);
+        double nmse = ops_nmse_f32(got, want, count);
+        if (!(nmse <= EXPERTS_NMSE)) fail_msg("%u tokens, added: nmse %g", num_tokens, nmse);
+        free(got);
+        free(want);
+        experts_call_free(&call);
+        pair->scalar->moe->experts_destroy(pair->scalar, on_cpu);
+        pair->device->moe->experts_destroy(pair->device, on_cuda);
+        model_free(&model);
+    }
+}
+
 // While it is gone, the device runs what GPUs before sm_90 do.
 static void *hidden_encode_tensor_map;
 
@@ -522,6 +555,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_experts_with_gelu),
         cmocka_unit_test_setup_teardown(test_experts_match_elsewhere, hide_tensor_maps,
                                         show_tensor_maps),
+        cmocka_unit_test(test_added),
         cmocka_unit_test(test_shared_expert),
         cmocka_unit_test(test_shared_expert_refused),
         cmocka_unit_test(test_same_bits),

@@ -3,6 +3,7 @@
 // many. A token's bits are the same in any batch of few, or of many, tokens.
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "backend/coded_matrix.h"
 #include "backend/cuda/cuda_experts_util.h"
@@ -12,7 +13,7 @@
 // tokens.
 #define PACKED_NMSE 8e-5
 
-enum { EXPERTS = 5, TOP_K = 3, USED = 4, TOKENS_MAX = 300 };
+enum { EXPERTS = 5, TOP_K = 3, USED = 4, TOKENS_MAX = 300, FEW_TOKENS = 4 };
 
 static const uint32_t token_counts[] = {1, 2, 3, 4, 5, 40, 100, TOKENS_MAX};
 
@@ -172,12 +173,17 @@ static void want_token(const struct packed_experts *p, const struct experts_call
     free(activated);
 }
 
+// before: what the sums were added to, or NULL.
 static void check_call(const struct packed_case *c, const struct packed_experts *p,
-                       const struct experts_call *call, const float *got, uint32_t count) {
+                       const struct experts_call *call, const float *before, const float *got,
+                       uint32_t count) {
     double *want = test_alloc(c->hidden * sizeof *want);
     for (uint32_t token = 0; token < count; token++) {
         if (token > 4 && token + 2 < count && token % 37) continue; // the others cost time
         want_token(p, call, token, want);
+        for (uint32_t i = 0; before && i < c->hidden; i++) {
+            want[i] += (double)before[(size_t)token * c->hidden + i];
+        }
         double error = ops_nmse(got + (size_t)token * c->hidden, want, c->hidden);
         if (error <= PACKED_NMSE) continue;
         fail_msg("code %d, group %u, %u x %u, %u tokens: token %u has nmse %g", (int)c->form.code,
@@ -195,8 +201,16 @@ static void test_match(void **state) {
         float *got = test_alloc((size_t)TOKENS_MAX * c->hidden * sizeof *got);
         for (size_t n = 0; n < ARRAY_LEN(token_counts); n++) {
             experts_run(backend, &p.shape, p.experts, &call, 0, token_counts[n], got);
-            check_call(c, &p, &call, got, token_counts[n]);
+            check_call(c, &p, &call, NULL, got, token_counts[n]);
         }
+        struct ops_rng rng = ops_rng_of(i);
+        float *before = bf16_values(&rng, (size_t)FEW_TOKENS * c->hidden, 1);
+        for (uint32_t n = 1; backend->moe->adds_sums && n <= FEW_TOKENS; n += FEW_TOKENS - 1) {
+            memcpy(got, before, (size_t)n * c->hidden * sizeof *got);
+            experts_run_added(backend, &p.shape, p.experts, &call, 0, n, got);
+            check_call(c, &p, &call, before, got, n);
+        }
+        free(before);
         free(got);
         experts_call_free(&call);
         packed_free(backend, &p);

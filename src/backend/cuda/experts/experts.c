@@ -308,6 +308,15 @@ bool cuda_experts_take_shared(const struct backend *backend, const struct expert
            kernel_for(cuda, args, &view) == KERNEL_FEW_TOKENS;
 }
 
+bool cuda_experts_add_sums(const struct backend *backend, const struct experts_args *args) {
+    const struct experts *experts = args->experts;
+    const struct cuda_experts_view view = {.gate_up = cuda_linear_view_of(&experts->gate_up),
+                                           .down = cuda_linear_view_of(&experts->down),
+                                           .shape = experts->shape};
+    enum cuda_kernel kernel = kernel_for(cuda_backend_of(backend), args, &view);
+    return kernel == KERNEL_FEW_TOKENS || kernel == KERNEL_PACKED_FEW_TOKENS;
+}
+
 static uint32_t tile_rows_of(enum cuda_kernel kernel, uint32_t rows, uint32_t num_experts) {
     switch (kernel) {
     case KERNEL_SORTED_SM90:
@@ -366,6 +375,7 @@ void cuda_experts(struct backend *backend, const struct experts_args *args) {
         cuda_experts_packed_few_launch(args, &view, &scratch, &cuda->info, cuda->stream);
         return;
     }
+    CHECK(!args->is_added, "%u tokens", args->num_tokens);
     for (uint32_t first = 0; first < args->num_tokens; first += CHUNK_TOKENS) {
         uint32_t left = args->num_tokens - first;
         struct experts_args part = *args;

@@ -2,10 +2,10 @@
  * the weights of its own experts, once.
  *
  * The first kernel computes activated[pair] = silu(gate x) * (up x), or another activation. The
- * second computes out = sum over slots of weight * (down activated), slots ascending. Biases are
- * added to the sums. An expert that all tokens share is one more slot, the last; the first kernel
- * computes its weight too. Bytes: pairs x 3 x hidden x intermediate x 2; two tokens with the same
- * expert share its weights in the L2.
+ * second computes out = sum over slots of weight * (down activated), slots ascending, or adds it
+ * to out. Biases are added to the sums. An expert that all tokens share is one more slot, the last;
+ * the first kernel computes its weight too. Bytes: pairs x 3 x hidden x intermediate x 2; two
+ * tokens with the same expert share its weights in the L2.
  *
  * Launch: both start early. In the first a warp takes a row of gate and the same row of up, slots
  * along y, the shared expert first: its blocks load weights before the wait. In the second a warp
@@ -248,7 +248,7 @@ __device__ __forceinline__ float add_slots(const few_tokens_params &p, slot_vect
 
 template <int AHEAD>
 __global__ void __launch_bounds__(WARPS * 32)
-    few_tokens_down_kernel(const __grid_constant__ few_tokens_params p) {
+    few_tokens_down_kernel(const __grid_constant__ few_tokens_params p, bool is_added) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int n = blockIdx.x * WARPS + warp, token = blockIdx.y;
     bool is_there = n < p.hidden;
@@ -261,13 +261,15 @@ __global__ void __launch_bounds__(WARPS * 32)
     let_next_start();
     wait_for_earlier();
     if (!is_there) return;
+    __nv_bfloat16 *to = of_step(p.out) + (size_t)token * p.hidden + n;
+    float before = is_added && lane == 0 ? __bfloat162float(*to) : 0.0f;
     float out = 0.0f;
     for (int first = 0; first < p.slots; first += AHEAD) {
         if (first) slots.choose(p, token, first, n), slots.load(p, lane);
         out = add_slots(p, slots, token, first, n, lane, out);
     }
     out = warp_sum(out);
-    if (lane == 0) of_step(p.out)[(size_t)token * p.hidden + n] = __float2bfloat16(out);
+    if (lane == 0) *to = __float2bfloat16(before + out);
 }
 
 } // namespace
@@ -304,5 +306,5 @@ extern "C" void cuda_experts_few_tokens_launch(const struct experts_args *args,
     dim3 second((view->shape.hidden + WARPS - 1) / WARPS, args->num_tokens);
     auto down = p.slots == DOWN_AHEAD + 1 ? few_tokens_down_kernel<DOWN_AHEAD + 1>
                                           : few_tokens_down_kernel<DOWN_AHEAD>;
-    launch_dependent(down, second, WARPS * 32, 0, info, stream, p);
+    launch_dependent(down, second, WARPS * 32, 0, info, stream, p, args->is_added);
 }

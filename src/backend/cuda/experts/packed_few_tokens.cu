@@ -1,6 +1,6 @@
 /* Experts for 1 to 4 tokens whose weights are packed (linear/packed.h), in one kernel (sm_90 and
  * later): activated[pair] = silu(gate x) * (up x), or another activation, then out = sum over slots
- * of weight * (down activated).
+ * of weight * (down activated), or the sum is added to out.
  *
  * Weights stream through a ring in shared memory by bulk copies, those of down behind those of gate
  * and up. So memory stays busy while blocks wait for each other between the two products: down's
@@ -312,7 +312,7 @@ struct result {
     bool is_there;
     int unit, i; // the unit, or the first of down's; of a tile
     size_t at; // in memory
-    float bias, up_bias, scale, up_scale;
+    float bias, up_bias, scale, up_scale; // bias: with what the output is added to
 };
 
 template <typename K>
@@ -331,6 +331,7 @@ __device__ __forceinline__ result result_of(const few_params &p, const block_sha
     if (r.is_down) {
         int output = unit / passes * TILE + y.i;
         y.at = (size_t)r.token * m.outputs + output;
+        if (p.is_added) y.bias = __bfloat162float(of_step(p.out)[y.at]);
         for (int slot = 0; m.bias && slot < p.top_k; slot++) {
             float value = __bfloat162float(m.bias[(size_t)ids[slot] * m.outputs + output]);
             y.bias = fmaf(weights[slot], value, y.bias);
@@ -506,6 +507,7 @@ extern "C" void cuda_experts_packed_few_launch(const struct experts_args *args,
     p.x = static_cast<const __nv_bfloat16 *>(args->x);
     p.activated = static_cast<__nv_bfloat16 *>(scratch->activated);
     p.out = static_cast<__nv_bfloat16 *>(args->out);
+    p.is_added = args->is_added;
     p.ids = args->ids;
     p.token_weights = args->weights;
     p.arrived = reinterpret_cast<uint32_t *>(scratch->num_items);

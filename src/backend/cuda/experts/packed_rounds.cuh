@@ -29,6 +29,7 @@ struct few_params {
     const __nv_bfloat16 *x; // [num_tokens][gate_up.columns]
     __nv_bfloat16 *activated; // [num_tokens][top_k][down.columns]
     __nv_bfloat16 *out; // [num_tokens][down.outputs]
+    bool is_added; // to out
     const int32_t *ids; // [num_tokens][top_k]
     const float *token_weights; // [num_tokens][top_k]
     uint32_t *arrived; // [2]: blocks at the grid barrier, blocks behind it; 0 between launches
