@@ -51,6 +51,7 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/linear/e4m3_run.c
       backend/cuda/linear/round_rows.cu
       backend/cuda/linear/few_rows.cu
+      backend/cuda/linear/few_rows_ring.cu
       backend/cuda/linear/few_rows_sm90.cu
       backend/cuda/linear/packed.cu
       backend/cuda/linear/packed_batch_sm90.cu

@@ -129,6 +129,14 @@ __device__ __forceinline__ void copy_box(uint32_t shared, const CUtensorMap *map
                  "l"(map), "r"(column), "r"(row), "r"(barrier), "l"(policy)
                  : "memory");
 }
+// The same with a map of four dimensions, of which the first and the third begin at 0.
+__device__ __forceinline__ void copy_lines(uint32_t shared, const CUtensorMap *map, int row,
+                                           int line, uint32_t barrier, uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%2, %3, %2, %4}], [%5], %6;" ::"r"(shared),
+                 "l"(map), "r"(0), "r"(row), "r"(line), "r"(barrier), "l"(policy)
+                 : "memory");
+}
 // The same with a map of five dimensions; two of the coordinates are 0.
 __device__ __forceinline__ void copy_gated_box(uint32_t shared, const CUtensorMap *map, int column,
                                                int group, int expert, uint32_t barrier) {

@@ -29,6 +29,15 @@ static bool fits_few_rows_sm90(const struct kernel_row *row, const struct kernel
            cuda_linear_few_rows_sm90_bytes(row->number) <= info->shared_bytes_max;
 }
 
+static bool fits_few_rows_ring(const struct kernel_row *row, const struct kernel_job *job,
+                               const struct cuda_device_info *info) {
+    enum { LARGE_BYTES = 8 << 20, MANY_INPUTS = 2048 }; // measurements: doc/log-cuda.md
+    bool is_gated = job->features & FEATURE_GATED;
+    (void)row;
+    return (size_t)job->out * job->in * sizeof(uint16_t) >= LARGE_BYTES && job->in >= MANY_INPUTS &&
+           cuda_linear_few_rows_ring_fits(job->rows, job->out, job->in, is_gated, info);
+}
+
 // The kernels for many rows read large matrices faster. But they need a separate kernel for the
 // norm, which costs more than that on smaller matrices (measurements: doc/log-cuda.md).
 static bool is_not_large(const struct kernel_row *row, const struct kernel_job *job,
@@ -160,6 +169,9 @@ static const struct kernel_row rows[] = {
      HEADS_64_128, 0, .takes = is_worth_one_kernel},
 
     FEW_ROWS_SM90_KERNELS(FEW_ROWS_SM90_ROW)
+    {OP_LINEAR, KERNEL_FEW_ROWS_RING, BY_RULE, DEVICE_SM90A, FORMAT_BF16, CUDA_RING_ROWS, 0,
+     FEATURE_NORM | FEATURE_GATED | FEATURE_ACTIVATION | FEATURE_ADDED | FEATURE_BIAS,
+     .takes = fits_few_rows_ring},
     {OP_LINEAR, KERNEL_FEW_ROWS, BY_RULE, DEVICE_ANY, FORMAT_BF16, CUDA_FEW_ROWS, 0,
      LINEAR_ALL | FEATURE_NORM, .takes = is_not_large},
     // Earlier rows win ties: ours come first, because they move less data through memory.

@@ -21,6 +21,7 @@ enum cuda_kernel {
     KERNEL_BATCH = 1, // linear/batch_sm90.cu
     KERNEL_GATED = 2, // linear/gated_sm90.cu
     KERNEL_FEW_ROWS_SM90,
+    KERNEL_FEW_ROWS_RING,
     KERNEL_FEW_ROWS,
     KERNEL_PACKED_FEW_ROWS, // linear/packed_few_rows.cu
     KERNEL_E4M3, // linear/round_rows.cu, then cuBLASLt

@@ -98,8 +98,9 @@ struct cuda_logit_slices {
 enum { CUDA_COPY_BYTES = 1 << 20 }; // larger copies are faster on the copy engines
 
 // A linear layer with the norm before it and the sum after it. Kernels of few rows:
-// linear/few_rows.cu, linear/few_rows_sm90.cu and linear/packed_few_rows.cu. cuda_e4m3_run and
-// cuda_round_rows_launch take it too, with any number of rows.
+// linear/few_rows.cu, linear/few_rows_sm90.cu, linear/few_rows_ring.cu and
+// linear/packed_few_rows.cu. cuda_e4m3_run and cuda_round_rows_launch take it too, with any number
+// of rows.
 struct cuda_few_rows_linear {
     struct cuda_linear_view linear;
     const void *x; // bf16 [rows][in]
@@ -114,6 +115,7 @@ struct cuda_few_rows_linear {
     float eps;
 };
 enum { CUDA_FEW_ROWS = 8 }; // most rows of the kernels of few rows
+enum { CUDA_RING_ROWS = 4 }; // of linear/few_rows_ring.cu
 enum { CUDA_DECODE_ROWS = 4 }; // most rows that layers/all_layers.cu takes
 // Limits of attention/decode_cluster.cu: blocks of a cluster, head_dim of its compact form.
 enum { CUDA_DECODE_CLUSTER_MAX = 8, CUDA_DECODE_CLUSTER_DIM_MAX = 128 };
@@ -361,6 +363,11 @@ void cuda_linear_few_rows_launch(const struct cuda_few_rows_linear *args,
                                  const struct cuda_device_info *info, cudaStream_t stream);
 // `number`: of linear/few_rows_kernels.h.
 void cuda_linear_few_rows_sm90_launch(const struct cuda_few_rows_linear *args, uint32_t number,
+                                      const struct cuda_device_info *info, cudaStream_t stream);
+// Whether there are as many rows at most, the shape suits the tiles, and x fits in shared memory.
+bool cuda_linear_few_rows_ring_fits(uint32_t rows, uint32_t out, uint32_t in, bool is_gated,
+                                    const struct cuda_device_info *info);
+void cuda_linear_few_rows_ring_launch(const struct cuda_few_rows_linear *args,
                                       const struct cuda_device_info *info, cudaStream_t stream);
 // Adds the bias to a result in float32.
 void cuda_add_bias_launch(const struct cuda_linear_task *task, const struct cuda_device_info *info,

@@ -5,8 +5,6 @@
 
 #include "base/compiler.h"
 
-#define FUSED_EPS 1e-5f
-
 enum { FUSED_OUT_MAX = 6144, NORM_ROWS_MAX = 9 };
 
 uint32_t fused_columns(const struct fused_case *c) {
@@ -30,6 +28,11 @@ static double fused_x(const struct fused_case *c, const struct fused_inputs *v, 
     return normed_first ? 1 : scale;
 }
 
+static double fused_activated(enum activation activation, double gate, double up) {
+    double slope = 2 * sqrt(2 / acos(-1)) * (1 + 0.044715 * gate * gate); // of GELU
+    return gate / (1 + exp(-gate * (activation == ACTIVATION_GELU_TANH ? slope : 1))) * up;
+}
+
 // The result of a case's op for row r, in float64 except for fused_x.
 static void fused_row(const struct fused_case *c, const struct fused_inputs *v, uint32_t r,
                       bool normed_first, float *row) {
@@ -44,7 +47,7 @@ static void fused_row(const struct fused_case *c, const struct fused_inputs *v, 
     }
     for (uint32_t o = 0; o < columns; o++) {
         double y = sums[o];
-        if (c->is_gated) y = y / (1 + exp(-y)) * sums[o + columns];
+        if (c->is_gated) y = fused_activated(c->activation, y, sums[o + columns]);
         if (c->has_residual) y += (double)v->residual[(size_t)r * columns + o];
         row[o] = (float)y;
     }
@@ -127,6 +130,7 @@ static struct projection projection_run(struct backend *backend, const struct fu
                                            .gate_up = c->is_gated ? p.gate_up.dev : NULL,
                                            .rows = rows,
                                            .is_gated = c->is_gated,
+                                           .activation = c->activation,
                                            .eps = FUSED_EPS}));
     return p;
 }

@@ -8,6 +8,7 @@
 // Rounding of the result. It allows the worst case for each number, because a row may have few
 // numbers.
 #define LINEAR_NMSE (3 * BF16_NMSE)
+#define FUSED_EPS 1e-5f // of the norms
 // With two kernels both halves are rounded in between, and SiLU of a negative number amplifies
 // that.
 #define GATED_TWICE_NMSE (6 * LINEAR_NMSE)
@@ -17,6 +18,7 @@
 struct fused_case {
     uint32_t out, in; // of the matrix
     bool has_norm, is_gated, has_residual, has_bias;
+    enum activation activation; // of a gated case
 };
 
 // All but the norm are rounded to bfloat16. `columns` is out, or out / 2 for a gated case.

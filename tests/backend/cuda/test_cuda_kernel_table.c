@@ -112,21 +112,41 @@ static void test_devices(void **state) {
     assert_false(takes(&fewer, 4096, 1024, NORMED));
 }
 
-// 16 MiB of weights with 1 to 4 rows, 96 MiB with 5 to 8, and 2,048 inputs are where matrices go to
-// the kernels for many rows.
+// From 8 MiB of weights and 2,048 inputs on, 1 to 4 rows go to linear/few_rows_ring.cu.
+static void test_what_few_rows_ring_takes(void **state) {
+    (void)state;
+    enum { ALL = NORMED | GATED | FEATURE_ADDED | FEATURE_BIAS | FEATURE_ACTIVATION };
+    for (uint32_t rows = 1; rows <= CUDA_RING_ROWS; rows++) {
+        assert_int_equal(linear_kernel(rows, 1024, 4096, PLAIN), KERNEL_FEW_ROWS_RING);
+        assert_int_equal(linear_kernel(rows, 1016, 4096, PLAIN), KERNEL_FEW_ROWS);
+        assert_int_equal(linear_kernel(rows, 2048, 2048, ALL), KERNEL_FEW_ROWS_RING);
+        assert_int_equal(linear_kernel(rows, 4096, 1984, PLAIN), KERNEL_FEW_ROWS);
+        assert_int_equal(linear_kernel(rows, 151936, 4096, FEATURE_FLOAT_OUT), KERNEL_CUBLAS);
+    }
+    assert_int_equal(linear_kernel(CUDA_RING_ROWS + 1, 1024, 4096, PLAIN), KERNEL_FEW_ROWS);
+    const struct kernel_job job = linear_of(1, 1024, 4096, PLAIN);
+    assert_int_equal(kernel_for(&job, &ampere), KERNEL_FEW_ROWS);
+    // x of four rows leaves no room for two stages.
+    assert_int_equal(linear_kernel(1, 1024, 24576, PLAIN), KERNEL_FEW_ROWS_RING);
+    assert_int_equal(linear_kernel(4, 1024, 24576, PLAIN), KERNEL_BATCH);
+}
+
+// 16 MiB of weights with 1 to 4 rows, 96 MiB with 5 to 8, and 2,048 inputs are where other matrices
+// go to the kernels for many rows.
 static void test_few_rows_of_large_matrices(void **state) {
     (void)state;
+    enum { IN = 4104 }; // no whole lines
     for (uint32_t rows = 1; rows <= 9; rows++) {
-        uint32_t large = ((rows <= 4 ? 16u : 96u) << 20) / 2 / 4096;
+        uint32_t less = ((rows <= 4 ? 16u : 96u) << 20) / 2 / IN / 8 * 8, large = less + 8;
         int few = rows <= 8 ? KERNEL_FEW_ROWS : KERNEL_BATCH;
-        assert_int_equal(linear_kernel(rows, large - 8, 4096, PLAIN), few);
+        assert_int_equal(linear_kernel(rows, less, IN, PLAIN), few);
         assert_int_equal(linear_kernel(rows, 151936, 2040, PLAIN), few);
         assert_int_equal(linear_kernel(rows, 151936, 1024, FEATURE_FLOAT_OUT),
                          rows <= 8 ? KERNEL_FEW_ROWS : KERNEL_CUBLAS);
-        assert_int_equal(linear_kernel(rows, large, 4096, PLAIN), KERNEL_BATCH);
-        assert_int_equal(linear_kernel(rows, large, 4096, FEATURE_ADDED), KERNEL_BATCH);
-        assert_int_equal(linear_kernel(rows, large, 4096, FEATURE_FLOAT_OUT), KERNEL_CUBLAS);
-        assert_int_equal(linear_kernel(rows, large, 4096, GATED), NONE);
+        assert_int_equal(linear_kernel(rows, large, IN, PLAIN), KERNEL_BATCH);
+        assert_int_equal(linear_kernel(rows, large, IN, FEATURE_ADDED), KERNEL_BATCH);
+        assert_int_equal(linear_kernel(rows, large, IN, FEATURE_FLOAT_OUT), KERNEL_CUBLAS);
+        assert_int_equal(linear_kernel(rows, large, IN, GATED), NONE);
     }
 }
 
@@ -517,6 +537,7 @@ int main(void) {
         cmocka_unit_test(test_what_few_rows_sm90_leaves),
         cmocka_unit_test(test_the_smallest_few_rows_sm90_kernel),
         cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_what_few_rows_ring_takes),
         cmocka_unit_test(test_few_rows_of_large_matrices),
         cmocka_unit_test(test_many_rows_have_no_norm),
         cmocka_unit_test(test_contests),

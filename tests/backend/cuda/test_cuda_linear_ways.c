@@ -156,15 +156,91 @@ static void test_gated_tile_after_tile(void **state) {
     }
 }
 
-// Of large matrices 5 to 8 rows go to linear/few_rows.cu, of huge ones none.
+// The results of linear/few_rows_ring.cu for `rows` rows from row `first` on. `num_sms`: as if the
+// device had so many multiprocessors.
+static float *ring_on(struct backend *backend, const struct fused_case *c,
+                      const struct fused_inputs *v, uint32_t first, uint32_t rows, int num_sms) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    struct cuda_device_info info = cuda->info;
+    struct fused_inputs part = *v;
+    part.x += (size_t)first * c->in;
+    part.residual += (size_t)first * fused_columns(c);
+    struct buffers b = buffers_make(backend, c, &part, rows);
+    struct tensor norm = tensor_raw(backend, v->norm, c->in * sizeof *v->norm);
+    info.num_sms = num_sms;
+    assert_true(cuda_linear_few_rows_ring_fits(rows, c->out, c->in, c->is_gated, &info));
+    const struct cuda_few_rows_linear args = {.linear = cuda_linear_view_of(b.linear),
+                                              .x = b.x.dev,
+                                              .norm = c->has_norm ? norm.dev : NULL,
+                                              .residual = c->has_residual ? b.out.dev : NULL,
+                                              .out = c->has_residual ? NULL : b.out.dev,
+                                              .rows = rows,
+                                              .is_gated = c->is_gated,
+                                              .activation = c->activation,
+                                              .eps = FUSED_EPS};
+    cuda_linear_few_rows_ring_launch(&args, &info, cuda->stream);
+    float *values = tensor_read(&b.out);
+    tensor_free(&norm);
+    buffers_free(backend, &b);
+    return values;
+}
+
+// With few multiprocessors, blocks have several bands. There are bands of 1 to 6 tiles, or 1 to 3
+// of gates and ups; bands that the matrix's end cuts; chunks of 1 to 4 lines, of which the last may
+// lack some; fewer chunks than warps; and inputs that leave no room for two blocks on a
+// multiprocessor. A row's bits do not depend on the others.
+static void test_few_rows_ring(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct {
+        struct fused_case c;
+        int num_sms;
+    } rings[] = {{{64, 64, true, false, false, false}, 132},
+                 {{160, 576, true, false, false, true}, 4},
+                 {{192, 2048, false, false, false, true}, 4},
+                 {{104, 1024, false, false, true, false}, 4},
+                 {{72, 2880, true, false, false, true}, 4},
+                 {{64, 1344, false, false, true, true}, 4},
+                 {{2000, 512, false, false, true, true}, 4},
+                 {{1560, 4096, true, false, false, false}, 17},
+                 {{480, 640, true, true, false, true}, 4},
+                 {{192, 2560, false, true, false, false, ACTIVATION_GELU_TANH}, 4},
+                 {{1040, 512, true, true, false, true, ACTIVATION_GELU_TANH}, 4},
+                 {{264, 12288, false, false, true, false}, 132},
+                 {{8, 4160, true, false, false, false}, 132}};
+    if (!is_hopper(pair)) skip();
+    for (size_t i = 0; i < ARRAY_LEN(rings); i++) {
+        const struct fused_case *c = &rings[i].c;
+        struct fused_inputs v = fused_inputs_make(c, 500 + i, CUDA_RING_ROWS);
+        float *alone[CUDA_RING_ROWS];
+        for (uint32_t r = 0; r < CUDA_RING_ROWS; r++) {
+            alone[r] = ring_on(pair->device, c, &v, r, 1, rings[i].num_sms);
+        }
+        for (uint32_t rows = 1; rows <= CUDA_RING_ROWS; rows++) {
+            float *got = ring_on(pair->device, c, &v, 0, rows, rings[i].num_sms);
+            fused_check(c, v.want, got, rows, LINEAR_NMSE, "by the ring");
+            for (uint32_t r = 0; r < rows; r++) {
+                ops_assert_same_bits(got + (size_t)r * fused_columns(c), alone[r], 1,
+                                     fused_columns(c), "a row alone");
+            }
+            free(got);
+        }
+        for (uint32_t r = 0; r < CUDA_RING_ROWS; r++) free(alone[r]);
+        fused_inputs_free(&v);
+    }
+}
+
+// 1 to 4 rows go to linear/few_rows_ring.cu if the inputs are whole lines. Of large matrices 5 to 8
+// rows go to linear/few_rows.cu, of huge ones none.
 static void test_fused_of_large_matrices(void **state) {
     const struct device_pair *pair = *state;
     static const struct {
         struct fused_case c;
         uint32_t few_rows;
     } large[] = {{{6144, 2736, true, true, false, false}, 4},
-                 {{4096, 4160, false, false, true, false}, 4},
-                 {{6144, 8200, true, true, false, false}, 0}};
+                 {{6144, 2752, true, true, false, false}, 8},
+                 {{4096, 4160, false, false, true, false}, 8},
+                 {{6144, 8200, true, true, false, false}, 0},
+                 {{6144, 8256, true, true, false, false}, 4}};
     static const uint32_t counts[] = {4, 5, 8, 9, 16};
     for (size_t i = 0; i < ARRAY_LEN(large); i++) {
         size_t num_counts = large[i].few_rows ? ARRAY_LEN(counts) : 3;
@@ -291,6 +367,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_batch),
         cmocka_unit_test(test_gated),
         cmocka_unit_test(test_gated_tile_after_tile),
+        cmocka_unit_test(test_few_rows_ring),
         cmocka_unit_test(test_fused_of_large_matrices),
         cmocka_unit_test(test_many_rounded_rows),
     };

@@ -144,6 +144,9 @@ static void run(struct cuda_backend *cuda, const struct kernel_row *row,
     case KERNEL_FEW_ROWS_SM90:
         cuda_linear_few_rows_sm90_launch(few, row->number, &cuda->info, cuda->stream);
         break;
+    case KERNEL_FEW_ROWS_RING:
+        cuda_linear_few_rows_ring_launch(few, &cuda->info, cuda->stream);
+        break;
     case KERNEL_FEW_ROWS:
         cuda_linear_few_rows_launch(few, &cuda->info, cuda->stream);
         break;
