@@ -322,8 +322,8 @@ struct backend_ops {
     void (*embed)(struct backend *backend, const struct embed_args *args);
     void (*rms_norm)(struct backend *backend, const struct rms_norm_args *args);
     void (*linear)(struct backend *backend, const struct linear_args *args);
-    // Optional. `next` is the linear that a step runs behind `linear`, on as many rows: a backend may
-    // fetch its weights early. `next` is borrowed until the last run of `linear`.
+    // Optional. `next` is the linear that a step runs behind `linear`, on as many rows: a backend
+    // may fetch its weights early. `next` is borrowed until the last run of `linear`.
     void (*linear_set_next)(struct backend *backend, struct linear *linear,
                             const struct linear *next);
     // Optional. Call it once for each cache that a step's layers attend over, before the first of

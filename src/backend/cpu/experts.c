@@ -1,9 +1,9 @@
 /* Mixture of experts: choosing each token's experts, and running them.
  *
  * The (token, slot) pairs are sorted by expert. Then the experts that have rows run in waves, as
- * many at a time as the scratch memory holds. In a wave all first linears are one parallel loop, and
- * so are the second ones. An expert's weights are read in one wave only. In the end each token adds
- * up its own rows, slots ascending, so its bits do not depend on the other tokens of the call. */
+ * many at a time as the scratch memory holds. In a wave all first linears are one parallel loop,
+ * and so are the second ones. An expert's weights are read in one wave only. In the end each token
+ * adds up its own rows, slots ascending: its bits do not depend on the other tokens of the call. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
