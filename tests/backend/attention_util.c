@@ -22,11 +22,12 @@ struct attend_inputs attend_inputs_make(const struct attend_shape *shape, enum d
     ops_rng_fill(&rng, in.qkv, in.num_tokens * in.row_floats);
     for (size_t i = 0; i < in.num_tokens * in.row_floats; i++) in.qkv[i] *= 2.0f;
     in.rope = malloc((size_t)in.max_len * head_dim * sizeof(float));
+    double factor = shape->has_norm_after_rope ? 1.25 : 1; // as yarn's
     for (uint32_t position = 0; position < in.max_len; position++) {
         for (uint32_t i = 0; i < head_dim / 2; i++) {
             double angle = position * pow(10000.0, -2.0 * i / head_dim);
-            in.rope[(size_t)position * head_dim + i] = (float)cos(angle);
-            in.rope[(size_t)position * head_dim + head_dim / 2 + i] = (float)sin(angle);
+            in.rope[(size_t)position * head_dim + i] = (float)(factor * cos(angle));
+            in.rope[(size_t)position * head_dim + head_dim / 2 + i] = (float)(factor * sin(angle));
         }
     }
     if (shape->norm) {
@@ -52,23 +53,25 @@ void attend_inputs_free(struct attend_inputs *in) {
     free(in->k_norm);
 }
 
+static void oracle_norm(const float *norm, uint32_t head_dim, double *head) {
+    double mean = 0;
+    for (uint32_t d = 0; d < head_dim; d++) mean += head[d] * head[d] / head_dim;
+    for (uint32_t d = 0; d < head_dim; d++) head[d] *= (double)norm[d] / sqrt(mean + 1e-6);
+}
+
 static void oracle_head(const struct attend_inputs *in, const float *head, const float *norm,
                         uint32_t position, double *out) {
     uint32_t head_dim = in->shape.head_dim, half = head_dim / 2;
-    double mean = 0;
-    for (uint32_t d = 0; d < head_dim; d++) mean += (double)head[d] * (double)head[d] / head_dim;
-    double scale = norm ? 1 / sqrt(mean + 1e-6) : 1;
     const float *rope = in->rope + (size_t)position * head_dim;
-    const float *before = in->shape.has_norm_after_rope ? NULL : norm;
-    const float *after = in->shape.has_norm_after_rope ? norm : NULL;
+    bool is_last = in->shape.has_norm_after_rope;
+    for (uint32_t d = 0; d < head_dim; d++) out[d] = (double)head[d];
+    if (norm && !is_last) oracle_norm(norm, head_dim, out);
     for (uint32_t d = 0; d < half; d++) {
-        double a = (double)head[d] * scale * (before ? (double)before[d] : 1);
-        double b = (double)head[half + d] * scale * (before ? (double)before[half + d] : 1);
+        double a = out[d], b = out[half + d];
         out[d] = a * (double)rope[d] - b * (double)rope[half + d];
         out[half + d] = b * (double)rope[d] + a * (double)rope[half + d];
-        out[d] *= after ? (double)after[d] : 1;
-        out[half + d] *= after ? (double)after[half + d] : 1;
     }
+    if (norm && is_last) oracle_norm(norm, head_dim, out);
 }
 
 // The nearest number of e4m3; ties go to the even one.

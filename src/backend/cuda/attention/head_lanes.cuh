@@ -67,7 +67,8 @@ template <int D> struct half_codes {
 
 // Called by all lanes of a warp. Lanes without work hold zeros and read the first chunk's
 // constants. `norm`: weights [D] or NULL. `rope`: the position's row [2][D / 2], cosines, then
-// sines. The rotation keeps the sum of squares, so a norm behind it differs in its weights alone.
+// sines. The rotation makes the sum of a pair's squares c^2 + s^2 times as large, which is not 1
+// with a factor such as yarn's. A norm behind it takes that into its sum.
 template <int D>
 __device__ __forceinline__ void normalize_and_rotate(half_pair<D> &h, const float *norm, float eps,
                                                      const float *rope, int chunk,
@@ -77,7 +78,12 @@ __device__ __forceinline__ void normalize_and_rotate(half_pair<D> &h, const floa
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         low[i] = bf16_element(h.low, i), high[i] = bf16_element(h.high, i);
-        sum += low[i] * low[i] + high[i] * high[i];
+        float squares = low[i] * low[i] + high[i] * high[i];
+        if (is_norm_last) {
+            float c = rope[first + i], s = rope[first + i + D / 2];
+            squares *= c * c + s * s;
+        }
+        sum += squares;
     }
 #pragma unroll
     for (int offset = head_lanes<D>::WIDTH / 2; offset; offset >>= 1) {
