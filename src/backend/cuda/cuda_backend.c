@@ -119,11 +119,12 @@ static enum status cuda_memory(struct backend *backend, size_t *free_bytes, size
                                struct err *err) {
     struct cuda_backend *cuda = cuda_enter(backend);
     enum status status = OK;
+    // Not free for others. Read first: what is loaded meanwhile is counted twice, not left out.
+    size_t later_bytes = cuda_gemm_later_bytes(cuda->gemm);
     CU(cudaMemGetInfo(free_bytes, total_bytes));
     uint32_t num_sharing = gpu_choice_num_sharing(&cuda->gpus, (uint32_t)cuda->device);
     *free_bytes /= num_sharing;
     *total_bytes /= num_sharing;
-    size_t later_bytes = cuda_gemm_later_bytes(cuda->gemm); // not free for others
     *free_bytes -= *free_bytes < later_bytes ? *free_bytes : later_bytes;
     return OK;
 fail:

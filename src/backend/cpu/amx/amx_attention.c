@@ -302,7 +302,7 @@ static ALWAYS_INLINE uint32_t copy_values(const struct attention_tile *tile, str
     uint32_t bad = 0, chunks = (seen.end + 2 * LANES - 1) / (2 * LANES) * 2;
     for (uint32_t c = seen.begin / AMX_SPAN * CHUNKS; c < chunks; c++) {
         uint16_t *to = (uint16_t *)tile->values + c / 2 * layout.pair + c % 2 * layout.chunk;
-        // A chunk that is not seen need not be there.
+        // Numbers of a chunk that is not seen are not read.
         const char *from = tile->v[c * LANES < seen.end ? c : c - 1];
         bool finite = copy_chunk(from, c * LANES, seen, tile->head_dim, &layout, to, kind);
         bad |= (uint32_t)!finite << c;

@@ -56,8 +56,8 @@ struct attention_tile {
     const void *next_k[ATTENTION_PART_CHUNKS];
     const void *next_v[ATTENTION_PART_CHUNKS];
     // [rows] A row sees the span's positions hidden .. visible - 1, none if both are equal. Neither
-    // is smaller than for the row before, and visible is at most the span. Chunks that no row sees
-    // are not read.
+    // is smaller than for the row before, and visible is at most the span. Of chunks that no row
+    // sees at most the scales are read.
     const uint32_t *hidden, *visible;
     float softcap; // not 0: scores become softcap * tanh(scores / softcap)
     float *max; // [rows] subtracted from scores: the largest so far or, by AMX, up to 8 less; -inf

@@ -1,5 +1,5 @@
-/* Shared by linear/few_rows.cu and linear/few_rows_sm90.cu: their parameters, a step of the
- * products, and writing a result with the work that surrounds a linear. */
+/* Shared by few_rows.cu, few_rows_sm90.cu and few_rows_ring.cu: their parameters; by the first two
+ * also a step of the products, and writing a result with the work that surrounds a linear. */
 #pragma once
 
 #include "backend/cuda/device.cuh"
