@@ -388,6 +388,7 @@ def config_entries(config: dict, arch: str) -> list:
         values += [("rope.scaling.type", STRING, rope["rope_type"]), ("rope.scaling.factor", F32, rope["factor"])]
     if rope["rope_type"] == "yarn":
         values += [("rope.scaling.original_context_length", U32, rope["original_max_position_embeddings"])]
+        values += [("rope.scaling.yarn_attn_factor", F32, rope.get("attention_factor", 1))]
     if arch == "mistral3":
         values += [("rope.scaling.yarn_log_multiplier", F32, rope["mscale_all_dim"]),
                    ("attention.temperature_scale", F32, rope["llama_4_scaling_beta"])]
@@ -558,7 +559,7 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
         if name.endswith("A_log"):
             data = array.array("f", [-math.exp(value) for value in array.array("f", data)]).tobytes()
         is_norm = name.endswith("norm.weight") and "linear_attn." not in name
-        if (arch in ("gemma2", "gemma3") and len(shape) == 1) or (arch in DELTA and is_norm):
+        if is_norm and arch in ("gemma2", "gemma3", *DELTA):
             data = array.array("f", [value + 1 for value in array.array("f", data)]).tobytes()
         made.append((tensor_name(name, arch), number, shape, data))
         is_tied = name == "model.embed_tokens.weight" and config["tie_word_embeddings"]

@@ -39,7 +39,7 @@ static const struct {
     {"scaling.yarn_beta_fast", true, 0},
     {"scaling.yarn_beta_slow", true, 0},
     {"scaling.attn_factor", false, 1},
-    {"scaling.yarn_attn_factor", false, 1},
+    {"scaling.yarn_attn_factor", true, 0},
     {"scaling.yarn_ext_factor", false, 1},
     {"scaling.yarn_log_multiplier", true, 0},
 };
@@ -182,6 +182,20 @@ static enum status write_mscale(const struct gguf *gguf, const struct gguf_model
     return OK;
 }
 
+// The factor of q and k that config.json has, as llama.cpp's converter writes it. 1 is also what
+// llama.cpp writes where config.json has none; it then follows from the scaling's factor.
+static enum status write_attention_factor(const struct gguf *gguf, const struct gguf_model *model,
+                                          struct json_out *out, struct err *err) {
+    char key[GGUF_KEY_MAX];
+    double factor = 1;
+    gguf_model_key(model, "rope.scaling.yarn_attn_factor", key, sizeof key);
+    enum status status = gguf_read_real(gguf, key, &factor, err);
+    if (status || factor == 1) return status;
+    json_out_raw(out, ", \"attention_factor\": ");
+    json_out_float(out, (float)factor);
+    return OK;
+}
+
 // Ministral 3's scale of q by its position, which begins at the original length.
 static enum status write_temperature(const struct gguf *gguf, const struct gguf_model *model,
                                      struct json_out *out, struct err *err) {
@@ -215,7 +229,8 @@ static enum status write_yarn(const struct gguf *gguf, const struct gguf_model *
         if (status) return status;
         if (number > 0) json_out_rawf(out, ", \"%s\": %.17g", numbers[i].name, number);
     }
-    return write_mscale(gguf, model, out, err);
+    enum status status = write_attention_factor(gguf, model, out, err);
+    return status ? status : write_mscale(gguf, model, out, err);
 }
 
 // As in llama.cpp the type is linear unless the file says otherwise, and a factor of 0 or 1 scales
