@@ -11,11 +11,11 @@
 bool expert_place_parse(struct expert_place *out, const char *name) {
     static const char infix[] = ".experts.";
     static const struct {
-        const char *name, *module;
+        const char *name;
         uint32_t part, num_parts;
-    } parts[] = {{"gate_proj", "gate_up_proj", 0, 2}, {"w1", "gate_up_proj", 0, 2},
-                 {"up_proj", "gate_up_proj", 1, 2},   {"w3", "gate_up_proj", 1, 2},
-                 {"down_proj", "down_proj", 0, 1},    {"w2", "down_proj", 0, 1}};
+    } parts[] = {{"gate_proj", 0, 2}, {"w1", 0, 2},        {"up_proj", 1, 2},
+                 {"w3", 1, 2},        {"down_proj", 0, 1}, {"w2", 0, 1}};
+    static const char *const modules[] = {"down_proj", "gate_up_proj"};
     const char *at = strstr(name, infix);
     if (!at) return false;
     int prefix = (int)(at - name) + (int)strlen(infix);
@@ -31,9 +31,13 @@ bool expert_place_parse(struct expert_place *out, const char *name) {
                                      .part = parts[i].part,
                                      .num_parts = parts[i].num_parts,
                                      .is_bias = is_bias};
+        uint32_t own = out->num_parts - 1;
         int written =
-            snprintf(out->module, sizeof out->module, "%.*s%s", prefix, name, parts[i].module);
-        return written > 0 && (size_t)written < sizeof out->module;
+            snprintf(out->module, sizeof out->module, "%.*s%s", prefix, name, modules[own]);
+        int other = snprintf(out->other_module, sizeof out->other_module, "%.*s%s", prefix, name,
+                             modules[1 - own]);
+        return written > 0 && other > 0 && written < EXPERT_MODULE_BYTES &&
+               other < EXPERT_MODULE_BYTES;
     }
     return false;
 }
@@ -97,9 +101,13 @@ enum status expert_stack_matrix(const struct expert_place *place, const struct t
     uint64_t all_rows = rows * place->num_parts;
     bool has_rows = place->is_halved && t->rank == 3 && t->shape[1] == all_rows;
     if (has_rows && all_rows == cols) {
-        return err_set(err, ERR_UNSUPPORTED,
-                       "%s: the shape of tensor \"%.150s\" does not tell rows from columns",
-                       t->path, t->name);
+        if (!place->other || place->other->rank != 3) {
+            return err_set(err, ERR_UNSUPPORTED,
+                           "%s: the shape of tensor \"%.150s\" does not tell rows from columns",
+                           t->path, t->name);
+        }
+        uint64_t other_rows = place->num_parts == 1 ? 2 * cols : cols; // see expert_stack.h
+        has_rows = place->other->shape[1] == other_rows;
     }
     const uint64_t shape[] = {0, has_rows ? all_rows : cols, has_rows ? cols : all_rows};
     size_t size = dtype_size(t->dtype), expert_bytes = all_rows * cols * size;

@@ -7,9 +7,11 @@
  *   P.experts.gate_up_proj_bias [E][2 I], P.experts.down_proj_bias [E][H]
  *
  * Those are gpt-oss' tensors. In Qwen3-VL's, as published, all of gate's columns are before up's.
- * transformers 5 writes Qwen3-VL's without the transposition; shapes tell the two forms apart:
+ * transformers 5 writes Qwen3-VL's without the transposition:
  *
  *   P.experts.gate_up_proj [E][2 I][H], P.experts.down_proj [E][H][I]
+ *
+ * Shapes tell the two forms apart. Where a matrix is square, the layer's other one is not.
  *
  * In MXFP4 the matrices are not transposed, and gate's and up's rows take turns:
  *
@@ -42,10 +44,12 @@ enum { EXPERT_MODULE_BYTES = 256 };
 // A matrix or a bias of one expert.
 struct expert_place {
     char module[EXPERT_MODULE_BYTES]; // "P.experts.gate_up_proj"
+    char other_module[EXPERT_MODULE_BYTES]; // then "P.experts.down_proj", and the reverse
     uint32_t expert, num_experts; // num_experts: the caller's, of config.json
     uint32_t part, num_parts; // of the matrix: gate is 0 and up is 1 of 2, down is 0 of 1
     bool is_bias;
     bool is_halved; // EXPERTS_HALVED
+    const struct tensor *other; // the caller's: of other_module, or NULL
 };
 
 // False: it is not the name of an expert's weight or bias.

@@ -385,12 +385,13 @@ static bool find_stack(const struct weights *weights, const char *name, struct s
     if (!expert_place_parse(&out->place, name)) return false;
     out->place.num_experts = weights->num_experts;
     out->place.is_halved = weights->expert_layout == EXPERTS_HALVED;
-    const char *module = out->place.module;
-    out->floats = find_beside(weights, module, out->place.is_bias ? "_bias" : "");
+    const struct entry *beside = find_beside(weights, out->place.other_module, "");
+    if (beside) out->place.other = beside->tensor;
+    out->floats = find_beside(weights, out->place.module, out->place.is_bias ? "_bias" : "");
     if (out->floats || out->place.is_bias) return out->floats != NULL;
     if (weights->quantization.method != QUANTIZED_MXFP4) return false;
-    out->blocks = find_beside(weights, module, "_blocks");
-    out->scales = find_beside(weights, module, "_scales");
+    out->blocks = find_beside(weights, out->place.module, "_blocks");
+    out->scales = find_beside(weights, out->place.module, "_scales");
     return out->blocks && out->scales;
 }
 
@@ -581,8 +582,7 @@ enum status weights_finish(const struct weights *weights, struct err *err) {
     }
     if (!status && weights->set) status = weights->set->check_unchanged(weights->set, err);
     if (status || !first) return status;
-    char text[SHAPE_TEXT_MAX];
-    char others[64] = "";
+    char text[SHAPE_TEXT_MAX], others[64] = "";
     if (more) snprintf(others, sizeof others, " (and %zu more)", more);
     return err_set(err, ERR_FORMAT,
                    "%s has the tensor \"%.150s\" of shape %s%s, which the model does not use",
