@@ -198,17 +198,14 @@ static void run(struct backend *backend, const struct experts *experts,
     size_t floats = bytes / sizeof(float);
     float *scratch = ops_guard_alloc(floats);
     size_t pair = (size_t)first * call->top_k, at = (size_t)first * call->hidden;
-    struct experts_args args = {
-        experts,
-        call->x + at,
-        call->ids + pair,
-        call->weights + pair,
-        call->out + at,
-        scratch,
-        count,
-        call->top_k,
-        {0},
-    };
+    struct experts_args args = {.experts = experts,
+                                .x = call->x + at,
+                                .ids = call->ids + pair,
+                                .weights = call->weights + pair,
+                                .out = call->out + at,
+                                .scratch = scratch,
+                                .num_tokens = count,
+                                .top_k = call->top_k};
     backend->moe->experts(backend, &args);
     ops_guard_free(scratch, floats);
 }

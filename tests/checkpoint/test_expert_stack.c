@@ -58,7 +58,7 @@ static void test_columns_of_gate_and_up(void **state) {
     temp_folder_remove(&folder);
 }
 
-// A square gate_up_proj [2][4][4] for 4 inputs and an intermediate size of 2. Returns expert 1's up.
+// Takes expert 1's up from a square gate_up_proj [2][4][4]: 4 inputs, an intermediate size of 2.
 static void take_square(const char *header, size_t data_bytes, enum status want,
                         const float *want_up) {
     static float data[64];

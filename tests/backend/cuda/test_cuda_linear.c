@@ -205,17 +205,27 @@ static void test_logits(void **state) {
 static void test_fused(void **state) {
     const struct device_pair *pair = *state;
     static const struct fused_case cases[] = {
-        {2112, 1024, true, false, false, false}, {1064, 576, true, false, false, true},
-        {48, 64, true, false, false, false},     {4096, 1024, true, false, false, false},
-        {3200, 896, true, false, false, true},   {2400, 320, true, false, false, false},
-        {4224, 1024, true, true, false, false},  {1072, 448, true, true, false, false},
-        {6144, 1024, true, true, false, false},  {6000, 960, true, true, false, false},
-        {1024, 1024, false, false, true, false}, {24, 64, false, false, true, true},
-        {1024, 2048, false, false, true, false}, {520, 1088, false, false, false, true},
-        {1024, 3072, false, false, true, true},  {1056, 2112, false, false, false, false},
-        {1064, 3072, false, false, true, false}, {5200, 320, true, false, false, true},
-        {3200, 1088, true, false, false, false}, {2112, 576, true, true, false, true},
-        {272, 1160, true, true, false, false}};
+        {2112, 1024, true, false, false, false, ACTIVATION_SILU},
+        {1064, 576, true, false, false, true, ACTIVATION_SILU},
+        {48, 64, true, false, false, false, ACTIVATION_SILU},
+        {4096, 1024, true, false, false, false, ACTIVATION_SILU},
+        {3200, 896, true, false, false, true, ACTIVATION_SILU},
+        {2400, 320, true, false, false, false, ACTIVATION_SILU},
+        {4224, 1024, true, true, false, false, ACTIVATION_SILU},
+        {1072, 448, true, true, false, false, ACTIVATION_SILU},
+        {6144, 1024, true, true, false, false, ACTIVATION_SILU},
+        {6000, 960, true, true, false, false, ACTIVATION_SILU},
+        {1024, 1024, false, false, true, false, ACTIVATION_SILU},
+        {24, 64, false, false, true, true, ACTIVATION_SILU},
+        {1024, 2048, false, false, true, false, ACTIVATION_SILU},
+        {520, 1088, false, false, false, true, ACTIVATION_SILU},
+        {1024, 3072, false, false, true, true, ACTIVATION_SILU},
+        {1056, 2112, false, false, false, false, ACTIVATION_SILU},
+        {1064, 3072, false, false, true, false, ACTIVATION_SILU},
+        {5200, 320, true, false, false, true, ACTIVATION_SILU},
+        {3200, 1088, true, false, false, false, ACTIVATION_SILU},
+        {2112, 576, true, true, false, true, ACTIVATION_SILU},
+        {272, 1160, true, true, false, false, ACTIVATION_SILU}};
     static const uint32_t counts[] = {1, 3, 6, 8, 9, 16};
     if (!pair->device->fusion || !pair->device->fusion->project_in) skip();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -228,10 +238,11 @@ static void test_fused(void **state) {
 // The same for up to the most rows, with whatever kernel is found to be fastest.
 static void test_fused_many(void **state) {
     const struct device_pair *pair = *state;
-    static const struct fused_case cases[] = {{1024, 256, true, true, false, false},
-                                              {1040, 200, true, true, false, true},
-                                              {528, 640, false, false, true, false},
-                                              {136, 72, false, false, true, true}};
+    static const struct fused_case cases[] = {
+        {1024, 256, true, true, false, false, ACTIVATION_SILU},
+        {1040, 200, true, true, false, true, ACTIVATION_SILU},
+        {528, 640, false, false, true, false, ACTIVATION_SILU},
+        {136, 72, false, false, true, true, ACTIVATION_SILU}};
     static const uint32_t counts[] = {1, 16, 17, 33, 130, 300, 600};
     if (!pair->device->fusion || !pair->device->fusion->project_in) skip();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -34,21 +34,11 @@ static ALWAYS_INLINE void end_chains(struct sums *sums, uint32_t rows, uint32_t 
     }
 }
 
-// Adds products with the numbers at `at` and their neighbours. The factors of rows are floats,
-// `stride` apart.
-static ALWAYS_INLINE void add_products(struct sums *sums, const float *x, size_t stride,
-                                       const char *const y[VECTORS_MAX], size_t at,
-                                       size_t to_second, uint32_t rows, uint32_t vectors,
-                                       enum vector_part part) {
-    vector_multiply_add(sums->first, x, stride, y, at, rows, vectors, part);
-    vector_multiply_add(sums->second, x + 1, stride, y, at + to_second, rows, vectors,
-                        second_part(part));
-}
-
 // Scores of all rows against `chunks` K chunks from `chunk` on.
 static ALWAYS_INLINE void score_group(const struct attention_tile *tile, uint32_t chunk,
                                       uint32_t rows, uint32_t chunks, enum vector_part part) {
     size_t head_dim = tile->head_dim, step = pair_bytes(LANES, part), at = 0;
+    size_t to_second = second_bytes(LANES, part);
     const float *q = tile->q;
     const char *k[VECTORS_MAX], *next[VECTORS_MAX];
     struct sums sums;
@@ -61,8 +51,9 @@ static ALWAYS_INLINE void score_group(const struct attention_tile *tile, uint32_
         size_t end = d + AMX_DEPTH < head_dim ? d + AMX_DEPTH : head_dim;
         begin_chains(&sums, rows, chunks);
         for (; d < end; d += 2, at += step) {
-            add_products(&sums, q + d, head_dim, k, at, second_bytes(LANES, part), rows, chunks,
-                         part);
+            vector_multiply_add(sums.first, q + d, head_dim, k, at, rows, chunks, part);
+            vector_multiply_add(sums.second, q + d + 1, head_dim, k, at + to_second, rows, chunks,
+                                second_part(part));
             UNROLL for (uint32_t c = 0; c < chunks; c++) fetch(next[c] + at, step);
         }
         end_chains(&sums, rows, chunks);
@@ -97,7 +88,9 @@ static ALWAYS_INLINE void add_chunk(const struct attention_tile *tile, uint32_t 
         v[i] = (const char *)tile->v[c] + line_bytes(dim + i * LANES, part);
     }
     for (uint32_t j = 0; j < LANES / 2; j++, p += 2, next += step) {
-        add_products(sums, p, AMX_SPAN, v, j * step, to_second, rows, vectors, part);
+        vector_multiply_add(sums->first, p, AMX_SPAN, v, j * step, rows, vectors, part);
+        vector_multiply_add(sums->second, p + 1, AMX_SPAN, v, j * step + to_second, rows, vectors,
+                            second_part(part));
         fetch(next, bytes);
         if (to_second) fetch(next + to_second, bytes);
     }
