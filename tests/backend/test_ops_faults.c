@@ -134,8 +134,14 @@ static void run_experts_ops(const struct objects *objects, uint32_t rows) {
                                .top_k = TOP,
                                .normalize = true,
                                .factor = 1};
-    struct experts_args experts = {objects->experts, objects->x, ids, chosen, objects->out,
-                                   objects->scratch, rows,       TOP, {0}};
+    struct experts_args experts = {.experts = objects->experts,
+                                   .x = objects->x,
+                                   .ids = ids,
+                                   .weights = chosen,
+                                   .out = objects->out,
+                                   .scratch = objects->scratch,
+                                   .num_tokens = rows,
+                                   .top_k = TOP};
     backend->moe->route(backend, &route);
     backend->moe->experts(backend, &experts);
 }
