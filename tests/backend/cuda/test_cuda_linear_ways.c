@@ -19,10 +19,13 @@ struct buffers {
 };
 
 static const struct fused_case cases[] = {
-    {1024, 1024, false, false, false, false}, {264, 200, false, false, false, true},
-    {520, 640, false, false, true, false},    {136, 72, false, false, true, true},
-    {1040, 512, false, true, false, true},    {528, 1096, false, true, false, false},
-    {16, 8, false, true, false, false},
+    {1024, 1024, false, false, false, false, ACTIVATION_SILU},
+    {264, 200, false, false, false, true, ACTIVATION_SILU},
+    {520, 640, false, false, true, false, ACTIVATION_SILU},
+    {136, 72, false, false, true, true, ACTIVATION_SILU},
+    {1040, 512, false, true, false, true, ACTIVATION_SILU},
+    {528, 1096, false, true, false, false, ACTIVATION_SILU},
+    {16, 8, false, true, false, false, ACTIVATION_SILU},
 };
 
 static struct buffers buffers_make(struct backend *backend, const struct fused_case *c,
@@ -135,8 +138,8 @@ static void test_gated_tile_after_tile(void **state) {
     static const struct {
         struct fused_case c;
         uint32_t rows;
-    } long_ways[] = {{{1040, 328, false, true, false, true}, 600},
-                     {{16, 72, false, true, false, false}, 2305}};
+    } long_ways[] = {{{1040, 328, false, true, false, true, ACTIVATION_SILU}, 600},
+                     {{16, 72, false, true, false, false, ACTIVATION_SILU}, 2305}};
     if (!is_hopper(pair)) skip();
     struct cuda_backend *cuda = cuda_backend_of(pair->device);
     struct cuda_device_info few = cuda->info;
@@ -194,19 +197,19 @@ static void test_few_rows_ring(void **state) {
     static const struct {
         struct fused_case c;
         int num_sms;
-    } rings[] = {{{64, 64, true, false, false, false}, 132},
-                 {{160, 576, true, false, false, true}, 4},
-                 {{192, 2048, false, false, false, true}, 4},
-                 {{104, 1024, false, false, true, false}, 4},
-                 {{72, 2880, true, false, false, true}, 4},
-                 {{64, 1344, false, false, true, true}, 4},
-                 {{2000, 512, false, false, true, true}, 4},
-                 {{1560, 4096, true, false, false, false}, 17},
-                 {{480, 640, true, true, false, true}, 4},
+    } rings[] = {{{64, 64, true, false, false, false, ACTIVATION_SILU}, 132},
+                 {{160, 576, true, false, false, true, ACTIVATION_SILU}, 4},
+                 {{192, 2048, false, false, false, true, ACTIVATION_SILU}, 4},
+                 {{104, 1024, false, false, true, false, ACTIVATION_SILU}, 4},
+                 {{72, 2880, true, false, false, true, ACTIVATION_SILU}, 4},
+                 {{64, 1344, false, false, true, true, ACTIVATION_SILU}, 4},
+                 {{2000, 512, false, false, true, true, ACTIVATION_SILU}, 4},
+                 {{1560, 4096, true, false, false, false, ACTIVATION_SILU}, 17},
+                 {{480, 640, true, true, false, true, ACTIVATION_SILU}, 4},
                  {{192, 2560, false, true, false, false, ACTIVATION_GELU_TANH}, 4},
                  {{1040, 512, true, true, false, true, ACTIVATION_GELU_TANH}, 4},
-                 {{264, 12288, false, false, true, false}, 132},
-                 {{8, 4160, true, false, false, false}, 132}};
+                 {{264, 12288, false, false, true, false, ACTIVATION_SILU}, 132},
+                 {{8, 4160, true, false, false, false, ACTIVATION_SILU}, 132}};
     if (!is_hopper(pair)) skip();
     for (size_t i = 0; i < ARRAY_LEN(rings); i++) {
         const struct fused_case *c = &rings[i].c;
@@ -236,11 +239,11 @@ static void test_fused_of_large_matrices(void **state) {
     static const struct {
         struct fused_case c;
         uint32_t few_rows;
-    } large[] = {{{6144, 2736, true, true, false, false}, 4},
-                 {{6144, 2752, true, true, false, false}, 8},
-                 {{4096, 4160, false, false, true, false}, 8},
-                 {{6144, 8200, true, true, false, false}, 0},
-                 {{6144, 8256, true, true, false, false}, 4}};
+    } large[] = {{{6144, 2736, true, true, false, false, ACTIVATION_SILU}, 4},
+                 {{6144, 2752, true, true, false, false, ACTIVATION_SILU}, 8},
+                 {{4096, 4160, false, false, true, false, ACTIVATION_SILU}, 8},
+                 {{6144, 8200, true, true, false, false, ACTIVATION_SILU}, 0},
+                 {{6144, 8256, true, true, false, false, ACTIVATION_SILU}, 4}};
     static const uint32_t counts[] = {4, 5, 8, 9, 16};
     for (size_t i = 0; i < ARRAY_LEN(large); i++) {
         size_t num_counts = large[i].few_rows ? ARRAY_LEN(counts) : 3;
