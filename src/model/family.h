@@ -52,6 +52,8 @@ extern const struct model_family *const model_families[];
 extern const struct expert_names deepseek_expert_names;
 // Qwen's experts beside a shared one with a gate (qwen3_next.c).
 extern const struct expert_names qwen_expert_names;
+// Experts alone (qwen3_moe.c).
+extern const struct expert_names plain_expert_names;
 
 extern const struct model_family family_dots1;
 extern const struct model_family family_ernie4_5;

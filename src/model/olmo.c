@@ -4,14 +4,6 @@
  * 2512.13961, arXiv 2409.02060, and transformers' Olmo2, Olmo3 and Olmoe. */
 #include "model/family.h"
 
-static const struct expert_names names = {
-    .router = "mlp.gate",
-    .experts = "mlp.experts",
-    .gate = "gate_proj",
-    .up = "up_proj",
-    .down = "down_proj",
-};
-
 static void change(struct layer_table *table, const struct model_config *config) {
     table->ropes[1] = config->local_rope;
     table->num_ropes = 2;
@@ -45,5 +37,5 @@ const struct model_family family_olmoe = {
     .head_norm = HEAD_NORM_ROW,
     .qkv_bias = {.key = BIAS_ATTENTION},
     .o_bias = {.key = BIAS_ATTENTION},
-    .expert_names = &names,
+    .expert_names = &plain_expert_names,
 };

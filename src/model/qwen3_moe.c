@@ -2,7 +2,7 @@
  * (moe_config.h). Otherwise like Qwen3. Source: Qwen3 Technical Report, arXiv 2505.09388. */
 #include "model/family.h"
 
-static const struct expert_names names = {
+const struct expert_names plain_expert_names = {
     .router = "mlp.gate",
     .experts = "mlp.experts",
     .gate = "gate_proj",
@@ -16,5 +16,5 @@ const struct model_family family_qwen3_moe = {
     .head_norm = HEAD_NORM_EACH,
     .qkv_bias = {.key = BIAS_ATTENTION},
     .o_bias = {.key = BIAS_ATTENTION},
-    .expert_names = &names,
+    .expert_names = &plain_expert_names,
 };
