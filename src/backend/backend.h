@@ -1,10 +1,10 @@
 /* The seam between the model and a device: memory, packed weights, the paged KV cache and the ops
  * of a transformer on flat arrays.
  *
- * A backend is a required table of ops and seven groups of capabilities. A group that a device
+ * A backend is a required table of ops and eight groups of capabilities. A group that a device
  * lacks is NULL as a whole: queue (work that runs beside the host), sampler, moe (mixtures of
- * experts), recurrent (layers with a state), peers (other ranks' memory), collective (other ranks'
- * devices) and fusion (several ops as one).
+ * experts), recurrent (layers with a state), latent (latent attention), peers (other ranks'
+ * memory), collective (other ranks' devices) and fusion (several ops as one).
  * Members that are marked optional may be NULL by themselves.
  * doc/adding-a-backend.md shows how to write a backend.
  *
@@ -31,6 +31,7 @@
 #include "backend/collective.h"
 #include "backend/expert_args.h"
 #include "backend/kv_cache_spec.h"
+#include "backend/latent.h"
 #include "backend/recurrent.h"
 #include "backend/row_args.h"
 #include "backend/sample_args.h"
@@ -457,6 +458,7 @@ struct backend_moe {
     bool (*takes_shared)(const struct backend *backend, const struct experts_args *args); // or NULL
     bool (*adds_sums)(const struct backend *backend, const struct experts_args *args); // or NULL
     bool has_branches; // experts may have ACTIVATION_GELU_TANH, and route_args scales
+    bool has_groups; // route_args may have groups
 };
 
 // A layer's weights for its fused ops. The pointers are borrowed for the fused model's life.
@@ -552,6 +554,7 @@ struct backend {
     const struct backend_sampler *sampler;
     const struct backend_moe *moe;
     const struct backend_recurrent *recurrent;
+    const struct backend_latent *latent;
     const struct backend_peers *peers;
     const struct backend_collective *collective;
     const struct backend_fusion *fusion;

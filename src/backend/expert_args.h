@@ -8,9 +8,12 @@
 struct experts;
 struct linear;
 
+enum { ROUTE_GROUPS_MAX = 64 };
+
 // Chooses a token's experts and their weights. The scores are the softmax of all its logits, or
 // sigmoid(logit). The top_k with the largest score + bias are chosen, best first (ties: the smaller
-// id first). The weights are the chosen scores, with `normalize` divided by their sum, then times
+// id first). With groups, which are equally many experts in a row, only those of the top_groups best
+// groups can be: a group is as good as the sum of its group_best largest score + bias. The weights are the chosen scores, with `normalize` divided by their sum, then times
 // `factor` and the expert's own of `scales`.
 struct route_args {
     float *logits; // dev [num_tokens][num_experts], of the router; overwritten
@@ -20,6 +23,8 @@ struct route_args {
     float *weights; // dev [num_tokens][top_k]
     uint32_t num_tokens, num_experts;
     uint32_t top_k; // 1 .. num_experts
+    uint32_t num_groups; // 0: none; only where backend_moe.has_groups
+    uint32_t top_groups, group_best; // group_best: 1 or 2
     bool is_sigmoid, normalize;
     float factor;
 };

@@ -39,6 +39,8 @@ struct kv_cache_spec {
     uint32_t num_kv_heads; // of a layer, or the most of one
     uint32_t head_dim; // of a layer, or the largest; a multiple of 16
     uint32_t num_heads; // query heads of the attention over this cache
+    // Of latent attention: values are the first elements of keys, so many. 0: they are apart.
+    uint32_t latent_rank;
     struct step_limits limits; // of the steps that attend over this cache, for work lists
     // Of K and V: DTYPE_BF16, DTYPE_F32, DTYPE_I8 or DTYPE_F8_E4M3 with a scale for each head and
     // position, or DTYPE_NONE for the backend's kv_cache_dtype.

@@ -42,6 +42,7 @@ struct class_defaults class_defaults_of(const char *architecture) {
          .head_dim = 128,
          .partial = 0.5},
         {.architecture = "Glm4MoeForCausalLM", .rms_norm_eps = 1e-5, .partial = 0.5},
+        {.architecture = "Glm4MoeLiteForCausalLM", .rms_norm_eps = 1e-5},
         {.architecture = "HunYuanDenseV1ForCausalLM", .rms_norm_eps = 1e-5},
         {.architecture = "HunYuanMoEV1ForCausalLM", .rms_norm_eps = 1e-5},
         {.architecture = "MiniMaxM2ForCausalLM", .rope_theta = 5e6, .head_dim = 128},

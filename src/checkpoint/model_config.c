@@ -206,6 +206,12 @@ static enum status read_heads(struct model_config *config, const json_t *root, c
                        what, num_heads, config->num_kv_heads);
     }
     config->head_dim = class_defaults_of(config->architecture).head_dim;
+    if (own_config_has(config->architecture, "kv_lora_rank")) {
+        config->num_kv_heads = 1; // of latents
+        config->head_dim = 64; // what is rotated; own_config.c has the other parts of a head
+        return config_read_u32(root, "qk_rope_head_dim", 1, HEAD_DIM_MAX, &config->head_dim, what,
+                               err);
+    }
     if (!jread_get(root, "head_dim") && !config->head_dim) {
         if (config->hidden_size % num_heads || config->hidden_size / num_heads > HEAD_DIM_MAX) {
             return err_set(err, ERR_FORMAT,
@@ -385,7 +391,9 @@ static enum status read_draft_layers(struct model_config *config, const json_t *
                                      const char *what, struct err *err) {
     static const struct {
         const char *architecture, *key;
-    } keys[] = {{"Glm4MoeForCausalLM", "num_nextn_predict_layers"},
+    } keys[] = {{"DeepseekV3ForCausalLM", "num_nextn_predict_layers"},
+                {"Glm4MoeForCausalLM", "num_nextn_predict_layers"},
+                {"Glm4MoeLiteForCausalLM", "num_nextn_predict_layers"},
                 // Those of a folder have names of their own, "model.mtp_".
                 {"Ernie4_5_MoeForCausalLM", "num_nextn_predict_layers"},
                 {"MiniMaxM2ForCausalLM", "num_mtp_modules"},

@@ -12,6 +12,7 @@ enum {
     EXPERTS_MAX = 1 << 12,
     EXPERTS_PER_TOK_MAX = 1 << 8,
     EXPERT_SIZE_MAX = 1 << 21,
+    GROUPS_MAX = 64,
     LAYER_SIZE_MAX = 1 << 26, // sum of one layer's experts: keeps a model's bytes below 2^62
 };
 
@@ -26,6 +27,8 @@ struct moe_keys {
     const char *last_sparse; // the layers behind this one are dense; -1: there are none
     const char *step; // of the others every step-th layer is sparse
     bool has_list; // mlp_only_layers has dense layers
+    bool has_types; // mlp_layer_types may say of each layer whether it is dense
+    bool has_groups; // n_group and topk_group
 };
 
 static const struct moe_keys mixtral = {.count = "num_experts", .top_k = "num_experts_per_tok"};
@@ -35,6 +38,14 @@ static const struct moe_keys deepseek = {.count = "n_routed_experts",
                                          .norm = "norm_topk_prob",
                                          .num_shared = "n_shared_experts",
                                          .num_dense = "first_k_dense_replace"};
+static const struct moe_keys deepseek_groups = {.count = "n_routed_experts",
+                                                .top_k = "num_experts_per_tok",
+                                                .size = "moe_intermediate_size",
+                                                .norm = "norm_topk_prob",
+                                                .num_shared = "n_shared_experts",
+                                                .num_dense = "first_k_dense_replace",
+                                                .has_types = true,
+                                                .has_groups = true};
 static const struct moe_keys ernie = {.count = "moe_num_experts",
                                       .top_k = "moe_k",
                                       .size = "moe_intermediate_size",
@@ -69,12 +80,30 @@ struct moe_defaults {
     const char *architecture;
     const struct moe_keys *keys;
     uint32_t num_shared, num_dense; // of the keys of these names
+    double factor; // routed_scaling_factor; 0: 1
     bool has_block; // Gemma 4's experts are beside the dense MLP, and may be switched off
     bool has_dense_size; // the shared expert is as large as a dense MLP
     struct moe_config config;
 };
 
 static const struct moe_defaults defaults[] = {
+    {.architecture = "DeepseekV2ForCausalLM",
+     .keys = &deepseek_groups,
+     .num_shared = 2,
+     .config = {.num_experts = 64, .intermediate_size = 1407, .group_best = 1}},
+    {.architecture = "DeepseekV3ForCausalLM",
+     .keys = &deepseek_groups,
+     .num_shared = 1,
+     .num_dense = 3,
+     .factor = 2.5,
+     .config = {.num_experts = 256,
+                .num_experts_per_tok = 8,
+                .intermediate_size = 2048,
+                .num_groups = 8,
+                .top_groups = 4,
+                .group_best = 2,
+                .is_sigmoid = true,
+                .norm_topk_prob = true}},
     {.architecture = "Dots1ForCausalLM", .keys = &deepseek, .config = {.is_sigmoid = true}},
     {.architecture = "Ernie4_5_MoeForCausalLM",
      .keys = &ernie,
@@ -96,6 +125,17 @@ static const struct moe_defaults defaults[] = {
      .config = {.num_experts = 128,
                 .num_experts_per_tok = 8,
                 .intermediate_size = 1408,
+                .is_sigmoid = true,
+                .norm_topk_prob = true}},
+    {.architecture = "Glm4MoeLiteForCausalLM",
+     .keys = &deepseek_groups,
+     .num_shared = 1,
+     .num_dense = 1,
+     .factor = 1.8,
+     .config = {.num_experts = 64,
+                .num_experts_per_tok = 4,
+                .intermediate_size = 1536,
+                .group_best = 2,
                 .is_sigmoid = true,
                 .norm_topk_prob = true}},
     {.architecture = "GptOssForCausalLM",
@@ -189,7 +229,7 @@ static enum status read_routed(struct moe_config *moe, const json_t *root,
                                const struct moe_defaults *known, const char *what,
                                struct err *err) {
     uint32_t num_shared = known->num_shared;
-    double factor = 1;
+    double factor = known->factor != 0 ? known->factor : 1;
     enum status status =
         config_read_u32(root, known->keys->num_shared, 0, EXPERTS_MAX, &num_shared, what, err);
     if (!status) {
@@ -201,6 +241,41 @@ static enum status read_routed(struct moe_config *moe, const json_t *root,
     if (status || size <= LAYER_SIZE_MAX) return status;
     return err_set(err, ERR_FORMAT, "%s: %u shared experts of intermediate size %u are too many",
                    what, num_shared, moe->intermediate_size);
+}
+
+// DeepSeek-V2 has groups only where "topk_method" says so.
+static enum status read_groups(struct moe_config *moe, const json_t *root, const char *what,
+                               struct err *err) {
+    bool is_by_method = moe->group_best == 1;
+    const char *method = "greedy";
+    uint32_t count = moe->num_groups ? moe->num_groups : 1;
+    uint32_t top = moe->num_groups ? moe->top_groups : 1;
+    enum status status = OK;
+    if (is_by_method) status = jread_string(root, "topk_method", &method, what, err);
+    if (status) return status;
+    bool is_limited = strcmp(method, "group_limited_greedy") == 0;
+    if (is_by_method && !is_limited && strcmp(method, "greedy") != 0) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"topk_method\" is \"%.40s\", only greedy and group_limited_greedy are "
+                       "supported",
+                       what, method);
+    }
+    moe->num_groups = moe->top_groups = 0;
+    if (is_by_method && !is_limited) return OK;
+    status = config_read_u32(root, "n_group", 1, GROUPS_MAX, &count, what, err);
+    if (!status) status = config_read_u32(root, "topk_group", 1, count, &top, what, err);
+    if (status || top == count) return status;
+    uint32_t size = moe->num_experts / count;
+    if (moe->num_experts % count || size < moe->group_best ||
+        size * top < moe->num_experts_per_tok) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"n_group\" is %u and \"topk_group\" %u, which does not suit %u "
+                       "experts of which a token has %u",
+                       what, count, top, moe->num_experts, moe->num_experts_per_tok);
+    }
+    moe->num_groups = count;
+    moe->top_groups = top;
+    return OK;
 }
 
 // A number, or a list that has the same one for each layer.
@@ -248,7 +323,7 @@ static enum status read_sizes(struct moe_config *moe, const json_t *root,
         return err_set(err, ERR_FORMAT, "%s: %u experts of intermediate size %u are too many", what,
                        moe->num_experts, moe->intermediate_size);
     }
-    return OK;
+    return keys->has_groups ? read_groups(moe, root, what, err) : OK;
 }
 
 // The class has no sizes of its own.
@@ -290,6 +365,26 @@ static enum status read_dense_layers(const struct model_config *config, const js
     return OK;
 }
 
+// mlp_layer_types has a word for each layer.
+static enum status read_layer_types(const struct model_config *config, const json_t *root,
+                                    const char *what, struct err *err) {
+    const json_t *list = jread_get(root, "mlp_layer_types");
+    if (!list) return OK;
+    for (uint32_t i = 0; i < config->num_layers; i++) {
+        const char *type = json_string_value(json_array_get(list, i));
+        bool is_sparse = type && strcmp(type, "sparse") == 0;
+        if (json_array_size(list) != config->num_layers ||
+            (!is_sparse && (!type || strcmp(type, "dense") != 0))) {
+            return err_set(err, ERR_FORMAT,
+                           "%s: \"mlp_layer_types\" is %s of %zu, want dense or sparse for each of "
+                           "the %u layers",
+                           what, jread_type_name(list), json_array_size(list), config->num_layers);
+        }
+        config->moe.is_sparse[i] = is_sparse;
+    }
+    return OK;
+}
+
 static enum status read_layers(struct model_config *config, const json_t *root,
                                const struct moe_defaults *known, const char *what,
                                struct err *err) {
@@ -312,6 +407,7 @@ static enum status read_layers(struct model_config *config, const json_t *root,
         moe->is_sparse[i] = i >= num_dense && (last < 0 || i <= last) && (i + 1) % step == 0;
     }
     if (keys->has_list) status = read_dense_layers(config, root, what, err);
+    if (keys->has_types) status = read_layer_types(config, root, what, err);
     for (uint32_t i = 0; i < config->num_layers; i++) moe->num_sparse_layers += moe->is_sparse[i];
     return status;
 }

@@ -13,6 +13,9 @@ static const struct {
     const char *architecture;
     const char *keys[KEYS_MAX];
 } owners[] = {
+    {"DeepseekV2ForCausalLM", {"kv_lora_rank", "q_lora_rank"}},
+    {"DeepseekV3ForCausalLM", {"kv_lora_rank", "q_lora_rank", "rope_interleave"}},
+    {"Glm4MoeLiteForCausalLM", {"kv_lora_rank", "q_lora_rank", "rope_interleave"}},
     {"Gemma2ForCausalLM",
      {"query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"}},
     {"Gemma3ForCausalLM", {"query_pre_attn_scalar", "rope_local_base_freq"}},
@@ -62,6 +65,12 @@ static const struct {
     const char *architecture, *key, *want;
     bool is_required; // the class has another default
 } only_values[] = {
+    {"DeepseekV2ForCausalLM", "moe_layer_freq", "1", false},
+    {"DeepseekV2ForCausalLM", "norm_topk_prob", "false", false},
+    {"DeepseekV2ForCausalLM", "scoring_func", "\"softmax\"", false},
+    {"DeepseekV3ForCausalLM", "moe_layer_freq", "1", false},
+    {"DeepseekV3ForCausalLM", "scoring_func", "\"sigmoid\"", false},
+    {"DeepseekV3ForCausalLM", "topk_method", "\"noaux_tc\"", false},
     {"Dots1ForCausalLM", "n_group", "1", false},
     {"Dots1ForCausalLM", "topk_group", "1", false},
     {"Ernie4_5ForCausalLM", "use_bias", "false", false},
@@ -69,6 +78,7 @@ static const struct {
     {"Gemma4ForCausalLM", "use_bidirectional_attention", "\"vision\"", false}, // of images
     {"Glm4MoeForCausalLM", "n_group", "1", false},
     {"Glm4MoeForCausalLM", "topk_group", "1", false},
+    {"Glm4MoeLiteForCausalLM", "topk_method", "\"noaux_tc\"", false},
     {"GraniteMoeHybridForCausalLM", "layer_types", "\"attention\"", true},
     {"GraniteMoeHybridForCausalLM", "num_local_experts", "0", true},
     {"Qwen2MoeForCausalLM", "qkv_bias", "true", false},
@@ -392,6 +402,36 @@ static enum status read_is_linear(struct own_config *out, const json_t *root, ui
     return OK;
 }
 
+// A key that is null is "none" for q_lora_rank alone; where it is missing, the class has one.
+static enum status read_latent(struct latent_config *out, const json_t *root,
+                               const char *architecture, const char *what, struct err *err) {
+    enum { RANK_MAX = 1 << 14, LATENT_MAX = 1 << 11, DIM_MAX = 512 };
+    bool is_lite = strcmp(architecture, "Glm4MoeLiteForCausalLM") == 0;
+    *out = (struct latent_config){.query_rank = is_lite ? 768 : 1536,
+                                  .rank = 512,
+                                  .nope_dim = is_lite ? 192 : 128,
+                                  .rope_dim = 64,
+                                  .value_dim = is_lite ? 256 : 128};
+    if (json_is_null(json_object_get(root, "q_lora_rank"))) out->query_rank = 0;
+    const struct {
+        const char *key;
+        uint32_t step, max, *out;
+    } sizes[] = {{"q_lora_rank", 8, RANK_MAX, &out->query_rank},
+                 {"kv_lora_rank", 16, LATENT_MAX, &out->rank},
+                 {"qk_nope_head_dim", 16, DIM_MAX, &out->nope_dim},
+                 {"qk_rope_head_dim", 16, DIM_MAX, &out->rope_dim},
+                 {"v_head_dim", 16, DIM_MAX, &out->value_dim}};
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        enum status status = config_read_u32(root, sizes[i].key, sizes[i].step, sizes[i].max,
+                                             sizes[i].out, what, err);
+        if (status) return status;
+        if (*sizes[i].out % sizes[i].step == 0) continue;
+        return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %u, only multiples of %u are supported",
+                       what, sizes[i].key, *sizes[i].out, sizes[i].step);
+    }
+    return OK;
+}
+
 enum status own_config_read(struct own_config *out, const json_t *root, const char *architecture,
                             uint32_t num_layers, const char *what, struct err *err) {
     *out = (struct own_config){0};
@@ -409,6 +449,10 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
         bool has_post_norm = true;
         status = jread_bool(root, "use_post_norm", &has_post_norm, what, err);
         out->lacks_post_norm = !has_post_norm;
+    }
+    if (!status && own_config_has(architecture, "kv_lora_rank")) {
+        out->has_interleaved_rope = true;
+        status = read_latent(&out->latent, root, architecture, what, err);
     }
     if (!status && own_config_has(architecture, "rope_interleave")) {
         status = jread_bool(root, "rope_interleave", &out->has_interleaved_rope, what, err);

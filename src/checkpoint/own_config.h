@@ -15,6 +15,13 @@ struct delta_config {
     uint32_t key_dim, value_dim; // of a head
 };
 
+// Multi-head latent attention (backend/latent.h).
+struct latent_config {
+    uint32_t query_rank; // q is made of a latent of so many elements; 0: of the residual
+    uint32_t rank; // elements of the latent of keys and values
+    uint32_t nope_dim, rope_dim, value_dim; // of a head
+};
+
 struct own_config {
     float embedding_multiplier; // factor of the embeddings; 1 by default
     float residual_multiplier; // of what attention and MLP add to the residual; 1 by default
@@ -35,6 +42,7 @@ struct own_config {
     bool has_interleaved_rope; // its pairs in a head are neighbours
     bool *has_no_rope; // [num_layers]; NULL: all layers have a rotary embedding
     struct delta_config delta; // all zero: the architecture has no such layers
+    struct latent_config latent; // all zero: the architecture has none
     bool *is_linear; // [num_layers] whether the layer is a gated delta net; NULL: none is
 };
 

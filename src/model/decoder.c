@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "model/compose.h"
+#include "model/latent.h"
 
 static void gated_delta(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
@@ -114,6 +115,10 @@ static void project_mixer(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
     const struct decoder_workspace *w = &d->workspace;
+    if (layer->latent) {
+        latent_project(pass, layer_index);
+        return;
+    }
     if (!layer->gates) {
         compose_project_in(
             pass,
@@ -139,6 +144,9 @@ static void mix(struct pass *pass, uint32_t layer_index) {
     switch (described->mixer) {
     case MIXER_GATED_DELTA_NET:
         gated_delta(pass, layer_index);
+        return;
+    case MIXER_LATENT_ATTENTION:
+        latent_attend(pass, layer_index);
         return;
     case MIXER_ATTENTION:
         softmax_attention(pass, layer_index);
@@ -252,6 +260,9 @@ static void route(struct pass *pass, uint32_t layer_index) {
                                                       .num_tokens = num_tokens,
                                                       .num_experts = moe->num_experts,
                                                       .top_k = moe->num_experts_per_tok,
+                                                      .num_groups = moe->num_groups,
+                                                      .top_groups = moe->top_groups,
+                                                      .group_best = moe->group_best,
                                                       .is_sigmoid = moe->is_sigmoid,
                                                       .normalize = moe->norm_topk_prob,
                                                       .factor = moe->weights_factor});

@@ -26,6 +26,11 @@ struct decoder_layer {
     // [num_heads head_dim][hidden] gates of attention's result; delta net: b and a; NULL: none
     struct linear *gates;
     struct linear *o; // [hidden][num_heads head_dim]
+    // Of latent attention, where qkv is [rank + rope_dim][hidden], and q_norm, k_norm are those of
+    // the latents: [query_rank][hidden] or NULL, then of q [num_heads nope_dim][query_rank, or
+    // hidden] and [num_heads rope_dim][the same].
+    struct linear *query_latent, *query_nope, *query_rope;
+    struct latent *latent;
     struct delta_weights delta; // of a gated delta net
     float *rope; // dev [max_positions][head_dim]; NULL: of a recurrent layer
     float *q_rope; // behind it: of q, as in attention_args; NULL: the same
@@ -60,6 +65,10 @@ struct decoder_workspace {
     // dev [T][num_heads head_dim]; of a delta net float [T][2 heads]. They share this memory.
     void *gates;
     void *delta_scratch; // dev, of a delta net
+    // Of latent attention, where qkv is [T][rank + rope_dim]: dev [T][query_rank],
+    // [T][num_heads][nope_dim], [T][num_heads][rope_dim].
+    void *q_latent, *q_nope, *q_rope;
+    void *latent_scratch; // dev
     void *gate_up; // dev [T][2 intermediate]
     void *activated; // dev [T][intermediate]
     // Of sparse layers. They share memory with qkv and gate_up.
@@ -78,6 +87,9 @@ struct decoder_workspace {
     float *logits; // dev [R][vocab]; NULL with several ranks: comm has memory for them
     size_t size_bytes;
 };
+
+// The norms of latents have one eps in all models.
+#define LATENT_EPS 1e-6f
 
 struct decoder {
     const struct model_config *config;
@@ -108,6 +120,13 @@ struct decoder {
 struct experts_shape decoder_experts_shape(const struct model_config *config,
                                            const struct layer *layer,
                                            const struct decoder_shape *shape);
+
+// This rank's share of layers with latent attention.
+static inline struct latent_shape decoder_latent_shape(const struct layer_table *table,
+                                                       const struct decoder_shape *shape) {
+    const struct latent_config *c = &table->latent;
+    return (struct latent_shape){shape->num_heads, c->rank, c->nope_dim, c->rope_dim, c->value_dim};
+}
 
 // Bytes of one slot of a layer's states; 0: the layer has none.
 size_t decoder_slot_bytes(const struct layer *layer, const struct decoder_shape *shape,

@@ -40,7 +40,8 @@ uint32_t decoder_vocab_start(const struct model_config *config, uint32_t rank,
 static enum status check_heads(const struct layer *layer, uint32_t heads, uint32_t world_size,
                                struct err *err) {
     uint32_t kv_heads = layer->num_kv_heads;
-    if (layer->head_dim % 16 != 0 || layer->head_dim > 512) {
+    uint32_t dim_max = layer->mixer == MIXER_LATENT_ATTENTION ? UINT16_MAX : 512;
+    if (layer->head_dim % 16 != 0 || layer->head_dim > dim_max) {
         return err_set(err, ERR_UNSUPPORTED,
                        "head_dim %u is not supported (a multiple of 16 up to 512)",
                        layer->head_dim);
@@ -125,6 +126,7 @@ enum status decoder_shape_of(struct decoder_shape *out, const struct model_confi
 
 static uint32_t qkv_size(const struct layer *layer, const struct decoder_shape *s) {
     uint32_t kv_heads = layer->kv_source == KV_OWN ? layer_kv_heads(layer, s->world_size) : 0;
+    if (layer->mixer == MIXER_LATENT_ATTENTION) return layer->head_dim;
     return (s->num_heads + 2 * kv_heads) * layer->head_dim;
 }
 
@@ -182,6 +184,21 @@ static void add_attention(struct linears_bytes *all, const struct model_config *
     add_linear(all, attended, c->hidden_size, layer->has_qkv_bias, formats->gates);
 }
 
+static void add_latent(struct linears_bytes *all, const struct model_config *c,
+                       const struct layer_table *table, const struct decoder_shape *s,
+                       const struct layer_formats *formats) {
+    const struct latent_shape shape = decoder_latent_shape(table, s);
+    uint32_t rank = table->latent.query_rank, hidden = c->hidden_size, heads = s->num_heads;
+    uint32_t q_in = rank ? rank : hidden;
+    if (rank) add_linear(all, rank, hidden, false, formats->q_latent);
+    add_linear(all, heads * shape.nope_dim, q_in, false, formats->q);
+    add_linear(all, heads * shape.rope_dim, q_in, false, formats->q);
+    add_linear(all, latent_row_dim(&shape), hidden, false, formats->qkv);
+    add_linear(all, hidden, heads * shape.value_dim, false, formats->o);
+    all->sum += all->backend->latent->bytes(all->backend, &shape);
+    all->sum += ((size_t)rank + shape.rank) * sizeof(float);
+}
+
 static void add_delta(struct linears_bytes *all, const struct model_config *c,
                       const struct gated_delta_shape *delta, const struct layer_formats *formats) {
     uint32_t heads = delta->num_heads;
@@ -207,9 +224,14 @@ static size_t norm_size(const struct model_config *c, const struct layer *layer,
 static void add_layer(struct linears_bytes *all, const struct model_config *c,
                       const struct layer_table *table, const struct layer *layer,
                       const struct decoder_shape *s, const struct layer_formats *formats) {
-    if (layer->mixer == MIXER_GATED_DELTA_NET) {
+    switch (layer->mixer) {
+    case MIXER_GATED_DELTA_NET:
         add_delta(all, c, &s->delta, formats);
-    } else {
+        break;
+    case MIXER_LATENT_ATTENTION:
+        add_latent(all, c, table, s, formats);
+        break;
+    case MIXER_ATTENTION:
         add_attention(all, c, layer, s, formats);
     }
     all->sum += norm_size(c, layer, s->world_size) * sizeof(float);
@@ -276,6 +298,15 @@ static uint64_t attention_parameters(const struct model_config *c, const struct 
     return layer->has_o_bias ? sum + hidden : sum;
 }
 
+static uint64_t latent_parameters(const struct model_config *c,
+                                  const struct latent_config *latent) {
+    uint64_t hidden = c->hidden_size, heads = c->num_heads, rank = latent->query_rank;
+    uint64_t q = heads * (latent->nope_dim + latent->rope_dim), values = heads * latent->value_dim;
+    uint64_t sum = rank ? hidden * rank + rank + rank * q : hidden * q;
+    sum += hidden * (latent->rank + latent->rope_dim) + latent->rank;
+    return sum + latent->rank * (heads * latent->nope_dim + values) + values * hidden;
+}
+
 static uint64_t delta_parameters(const struct model_config *c) {
     const struct delta_config *delta = &c->own.delta;
     uint64_t keys = (uint64_t)delta->num_key_heads * delta->key_dim, heads = delta->num_heads;
@@ -288,9 +319,17 @@ static uint64_t delta_parameters(const struct model_config *c) {
 static uint64_t layer_parameters(const struct model_config *c, const struct layer_table *table,
                                  const struct layer *layer, uint64_t num_experts) {
     uint64_t hidden = c->hidden_size, inter = (uint64_t)layer->mlp_factor * c->intermediate_size;
-    bool is_delta = layer->mixer == MIXER_GATED_DELTA_NET;
     uint64_t sum = norm_size(c, layer, 1);
-    sum += is_delta ? delta_parameters(c) : attention_parameters(c, layer);
+    switch (layer->mixer) {
+    case MIXER_GATED_DELTA_NET:
+        sum += delta_parameters(c);
+        break;
+    case MIXER_LATENT_ATTENTION:
+        sum += latent_parameters(c, &table->latent);
+        break;
+    case MIXER_ATTENTION:
+        sum += attention_parameters(c, layer);
+    }
     if (layer->has_sinks) sum += c->num_heads;
     sum += layer->has_scalar;
     if (table->layer_input_size) sum += hidden * (2 * (uint64_t)table->layer_input_size + 1);
@@ -392,7 +431,7 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     for (uint32_t i = 0; i < table->num_layers; i++) {
         const struct layer *layer = &table->layers[i];
         qkv = larger(qkv, qkv_size(layer, s));
-        attended = larger(attended, (size_t)s->num_heads * layer->head_dim);
+        attended = larger(attended, (size_t)s->num_heads * layer_value_dim(table, layer));
         mlp_factor = larger(mlp_factor, layer->mlp_factor);
     }
     size_t values = (size_t)s->delta.num_heads * s->delta.value_dim;
@@ -406,6 +445,16 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
                 ? b->recurrent->gated_delta_scratch_bytes(b, &s->delta, limits->max_num_tokens)
                 : 0;
         w.delta_scratch = take(base, &attention_at, scratch, 1, 1);
+    }
+    if (layer_table_has_latents(table)) {
+        const struct latent_shape shape = decoder_latent_shape(table, s);
+        size_t scratch = b->latent->scratch_bytes(b, &shape, limits->max_num_tokens);
+        size_t nope = (size_t)s->num_heads * shape.nope_dim;
+        w.q_latent = take(base, &attention_at, T, table->latent.query_rank, element_size);
+        w.q_nope = take(base, &attention_at, T, nope, element_size);
+        w.q_rope =
+            take(base, &attention_at, T, (size_t)s->num_heads * shape.rope_dim, element_size);
+        w.latent_scratch = take(base, &attention_at, scratch, 1, 1);
     }
     if (c->moe.num_sparse_layers < c->num_layers) {
         size_t size = mlp_factor * s->intermediate_size;
@@ -443,7 +492,7 @@ size_t decoder_workspace_bytes(const struct model_config *config, const struct l
         const struct rope_config *rope = layer_table_rope(table, i);
         uint32_t num_tables = rope && rope->query_beta != 0 ? 2 : 1;
         if (layer_table_first_with_rope(table, i) != i) continue;
-        ropes += num_tables * (size_t)table->layers[i].head_dim;
+        ropes += num_tables * (size_t)layer_rope_dim(&table->layers[i]);
     }
     return workspace.size_bytes + ropes * limits->max_positions * sizeof(float);
 }

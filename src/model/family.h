@@ -55,6 +55,8 @@ extern const struct expert_names qwen_expert_names;
 // Experts alone (qwen3_moe.c).
 extern const struct expert_names plain_expert_names;
 
+extern const struct model_family family_deepseek_v2;
+extern const struct model_family family_deepseek_v3;
 extern const struct model_family family_dots1;
 extern const struct model_family family_ernie4_5;
 extern const struct model_family family_ernie4_5_moe;
@@ -64,6 +66,7 @@ extern const struct model_family family_gemma3;
 extern const struct model_family family_gemma4;
 extern const struct model_family family_glm4;
 extern const struct model_family family_glm4_moe;
+extern const struct model_family family_glm4_moe_lite;
 extern const struct model_family family_glm;
 extern const struct model_family family_gpt_oss;
 extern const struct model_family family_granite;

@@ -49,17 +49,20 @@ bool layer_table_has_windows(const struct layer_table *table) {
     return false;
 }
 
-static bool attends(const struct layer *layer) {
-    return layer->mixer == MIXER_ATTENTION;
+static bool has_kv(const struct layer *layer) {
+    return layer_attends(layer) && layer->kv_source == KV_OWN;
 }
 
-static bool has_kv(const struct layer *layer) {
-    return attends(layer) && layer->kv_source == KV_OWN;
+bool layer_table_has_latents(const struct layer_table *table) {
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        if (table->layers[i].mixer == MIXER_LATENT_ATTENTION) return true;
+    }
+    return false;
 }
 
 uint32_t layer_table_num_states(const struct layer_table *table) {
     uint32_t num = 0;
-    for (uint32_t i = 0; i < table->num_layers; i++) num += !attends(&table->layers[i]);
+    for (uint32_t i = 0; i < table->num_layers; i++) num += !layer_attends(&table->layers[i]);
     return num;
 }
 
@@ -113,12 +116,12 @@ uint32_t layer_table_first_with_rope(const struct layer_table *table, uint32_t i
     const struct layer *layer = &table->layers[i];
     for (uint32_t k = 0; k < i; k++) {
         const struct layer *other = &table->layers[k];
-        if (attends(other) && other->rope == layer->rope && other->head_dim == layer->head_dim &&
-            other->rotary_dim == layer->rotary_dim) {
+        if (layer_attends(other) && other->rope == layer->rope &&
+            other->head_dim == layer->head_dim && other->rotary_dim == layer->rotary_dim) {
             return k;
         }
     }
-    return attends(layer) ? i : table->num_layers;
+    return layer_attends(layer) ? i : table->num_layers;
 }
 
 const struct rope_config *layer_table_rope(const struct layer_table *table, uint32_t i) {
@@ -226,7 +229,7 @@ void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint
     }
     for (uint32_t i = 0; i < table->num_layers; i++) {
         struct layer *layer = &table->layers[i];
-        if (!attends(layer) || has_kv(layer)) continue;
+        if (!layer_attends(layer) || has_kv(layer)) continue;
         const struct layer *source = &table->layers[layer->kv_source];
         layer->kv_group = source->kv_group;
         layer->kv_index = source->kv_index;
@@ -244,8 +247,8 @@ bool layer_table_is_even(const struct layer_table *table) {
         bool is_same = layer->rope == first->rope && layer->head_dim == first->head_dim &&
                        layer->num_kv_heads == first->num_kv_heads &&
                        layer->query_scale == first->query_scale;
-        bool is_plain = !layer->is_sparse && has_kv(layer) && !layer->window &&
-                        layer->softcap == 0 && layer->norm_place == NORM_BEFORE &&
+        bool is_plain = !layer->is_sparse && layer->mixer == MIXER_ATTENTION && has_kv(layer) &&
+                        !layer->window && layer->softcap == 0 && layer->norm_place == NORM_BEFORE &&
                         layer->head_norm != HEAD_NORM_ROW && layer->activation == ACTIVATION_SILU &&
                         layer->residual_scale == 1;
         const struct rope_config *rope = layer_table_rope(table, i);
@@ -268,8 +271,9 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
     } cases[] = {
         {"experts with gelu",
          layer->is_sparse && !layer->has_branches && layer->activation == ACTIVATION_GELU_TANH},
-        {"linear attention with a rotary embedding", !attends(layer) && layer->rope != ROPE_NONE},
-        {"linear attention over a window", !attends(layer) && layer->window},
+        {"linear attention with a rotary embedding",
+         !layer_attends(layer) && layer->rope != ROPE_NONE},
+        {"linear attention over a window", !layer_attends(layer) && layer->window},
         {"no earlier layer of its kind whose keys it could read",
          layer->kv_source != KV_OWN && layer->kv_source >= index},
     };

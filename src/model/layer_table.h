@@ -41,6 +41,9 @@ enum head_norm {
 enum mixer {
     MIXER_ATTENTION, // softmax attention over the KV cache
     MIXER_GATED_DELTA_NET, // a state in place of keys and values, of the shape layer_table.delta
+    // Softmax attention over latents (backend/latent.h), of the shape layer_table.latent. The KV
+    // cache has one head of a latent and a rotated part of the key.
+    MIXER_LATENT_ATTENTION,
 };
 
 enum { ROPE_TABLES_MAX = 4 };
@@ -130,6 +133,7 @@ struct layer_table {
     struct mlp_names mlp; // of dense layers
     const struct norm_names *norms; // static; NULL: those of most models with the norms' places
     struct delta_config delta; // of layers that are gated delta nets, of all ranks
+    struct latent_config latent; // of layers with latent attention
     // A checkpoint may have q, k, v and z of such a layer in one tensor, and b and a, by key head.
     bool is_delta_stacked;
     uint32_t num_layers;
@@ -149,6 +153,21 @@ struct layer_table {
 MUST_USE enum status layer_table_init(struct layer_table *table, const struct model_config *config,
                                       struct err *err);
 void layer_table_fini(struct layer_table *table); // all-zero is fine
+
+// Whether a layer has a place in the KV cache. Else it has a state.
+static inline bool layer_attends(const struct layer *layer) {
+    return layer->mixer != MIXER_GATED_DELTA_NET;
+}
+
+// Elements of a head of attention's result.
+static inline uint32_t layer_value_dim(const struct layer_table *table, const struct layer *layer) {
+    return layer->mixer == MIXER_LATENT_ATTENTION ? table->latent.value_dim : layer->head_dim;
+}
+
+// Elements of a position's row in the table of rotary angles.
+static inline uint32_t layer_rope_dim(const struct layer *layer) {
+    return layer->mixer == MIXER_LATENT_ATTENTION ? layer->rotary_dim : layer->head_dim;
+}
 
 // The KV heads of a rank. Where there are more ranks than heads, several have the same one.
 static inline uint32_t layer_kv_heads(const struct layer *layer, uint32_t world_size) {
@@ -174,6 +193,8 @@ bool layer_table_has_branches(const struct layer_table *table);
 bool layer_table_shares_kv(const struct layer_table *table); // some kv_source is not KV_OWN
 // Layers that keep a state of each sequence in place of keys and values.
 uint32_t layer_table_num_states(const struct layer_table *table);
+
+bool layer_table_has_latents(const struct layer_table *table); // latent attention
 
 // All layers are dense and have KV, the same shape, rope and scale, and no window, soft limit of
 // scores, scale of q by its position or sinks: ops that run all of them at once (backend.h,

@@ -142,6 +142,26 @@ static enum status find_delta(const struct finder *f, uint32_t i, const struct m
     return find_cols(f, i, DELTA_OUT_MODULE, hidden, values, first, &out->o);
 }
 
+static enum status find_latent(const struct finder *f, uint32_t i, const struct model_config *c,
+                               const struct layer_table *table, const struct decoder_shape *s,
+                               struct layer_formats *out) {
+    static const char *const kv[] = {LATENT_KV_MODULE}, *const q_latent[] = {LATENT_Q_MODULE};
+    const struct latent_config *latent = &table->latent;
+    const char *const q[] = {latent_q_module(latent)};
+    uint32_t hidden = c->hidden_size, query_rank = latent->query_rank, heads = c->num_heads;
+    uint32_t kv_rows = latent->rank + latent->rope_dim;
+    uint32_t q_rows = heads * (latent->nope_dim + latent->rope_dim), dim = latent->value_dim;
+    enum status status = find_rows(f, i, kv, &kv_rows, 1, hidden, &out->qkv);
+    if (!status && query_rank) {
+        status = find_rows(f, i, q_latent, &query_rank, 1, hidden, &out->q_latent);
+    }
+    if (!status) {
+        status = find_rows(f, i, q, &q_rows, 1, query_rank ? query_rank : hidden, &out->q);
+    }
+    if (status) return status;
+    return find_cols(f, i, O_MODULE, hidden, heads * dim, s->head_start * dim, &out->o);
+}
+
 // An MLP of `size`, of which this rank keeps what is from first_col on.
 static enum status find_mlp(const struct finder *f, uint32_t i, const struct mlp_names *names,
                             uint32_t hidden, uint32_t size, uint32_t first_col,
@@ -169,9 +189,17 @@ static enum status find_layer(const struct finder *f, uint32_t i, const struct m
                               const struct layer_table *table, const struct decoder_shape *s,
                               struct layer_formats *out) {
     const struct layer *layer = &table->layers[i];
-    enum status status = layer->mixer == MIXER_GATED_DELTA_NET
-                             ? find_delta(f, i, c, table, s, out)
-                             : find_attention(f, i, c, table, s, out);
+    enum status status = OK;
+    switch (layer->mixer) {
+    case MIXER_GATED_DELTA_NET:
+        status = find_delta(f, i, c, table, s, out);
+        break;
+    case MIXER_LATENT_ATTENTION:
+        status = find_latent(f, i, c, table, s, out);
+        break;
+    case MIXER_ATTENTION:
+        status = find_attention(f, i, c, table, s, out);
+    }
     if (status) return status;
     if (layer->is_sparse) return find_sparse(f, i, c, table->expert_names, s, out);
     return find_mlp(f, i, &table->mlp, c->hidden_size, layer->mlp_factor * c->intermediate_size,
@@ -217,7 +245,7 @@ void linear_formats_fini(struct linear_formats *formats) {
 struct layer_formats linear_formats_layer(const struct linear_formats *formats, uint32_t layer) {
     if (formats->layers) return formats->layers[layer];
     struct weight_format all = formats->format;
-    return (struct layer_formats){all, all, all, all, all, all, all, all};
+    return (struct layer_formats){all, all, all, all, all, all, all, all, all, all};
 }
 
 struct weight_format linear_formats_router(void) {

@@ -14,6 +14,7 @@ struct layer_formats {
     struct weight_format qkv, o, gate_up, down; // as in struct decoder_layer
     struct weight_format gates; // of attention's result
     struct weight_format experts, shared_gate_up, shared_down;
+    struct weight_format q_latent, q; // of latent attention
 };
 
 // All-zero: floats.
@@ -34,6 +35,12 @@ extern const char *const delta_modules[2];
 #define DELTA_OUT_MODULE "linear_attn.out_proj"
 #define STACKED_QKV_MODULE "self_attn.qkv_proj" // of layer_table.is_qkv_stacked
 #define O_MODULE "self_attn.o_proj"
+#define LATENT_Q_MODULE "self_attn.q_a_proj" // of latent attention
+#define LATENT_KV_MODULE "self_attn.kv_a_proj_with_mqa"
+// q of a latent, or of the residual.
+static inline const char *latent_q_module(const struct latent_config *config) {
+    return config->query_rank ? "self_attn.q_b_proj" : "self_attn.q_proj";
+}
 #define SINKS_MODULE "self_attn.sinks"
 
 enum { WEIGHT_NAME_BYTES = 128 };

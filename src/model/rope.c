@@ -22,17 +22,17 @@ static double yarn_dimension(double rotations, double head_dim, double theta, do
     return head_dim * log(context / (rotations * 2 * pi)) / (2 * log(theta));
 }
 
-static double yarn_mscale(double factor, double mscale) {
+double rope_yarn_mscale(double factor, double mscale) {
     return factor > 1 ? 0.1 * mscale * log(factor) + 1 : 1;
 }
 
 static double yarn_attention_factor(const struct rope_config *rope) {
     if (rope->attention_factor > 0) return rope->attention_factor;
     if (rope->mscale > 0 && rope->mscale_all_dim > 0) {
-        return yarn_mscale(rope->factor, rope->mscale) /
-               yarn_mscale(rope->factor, rope->mscale_all_dim);
+        return rope_yarn_mscale(rope->factor, rope->mscale) /
+               rope_yarn_mscale(rope->factor, rope->mscale_all_dim);
     }
-    return yarn_mscale(rope->factor, 1);
+    return rope_yarn_mscale(rope->factor, 1);
 }
 
 struct yarn_ramp {

@@ -16,6 +16,9 @@ enum { ROPE_HEAD_DIM_MAX = 1024 };
 float rope_frequencies(const struct rope_config *rope, uint32_t rotary_dim, uint32_t num_positions,
                        float *inv_freq);
 
+// YaRN's factor of cosines and sines, as DeepSeek-V2 has it: 0.1 mscale ln(factor) + 1.
+double rope_yarn_mscale(double factor, double mscale);
+
 // table[num_positions][head_dim]: head_dim / 2 cosines, then head_dim / 2 sines, of the pairs
 // (i, i + head_dim / 2). The first rotary_dim / 2 pairs are rotated, the others stay.
 void rope_fill_table(const struct rope_config *rope, uint32_t head_dim, uint32_t rotary_dim,

@@ -115,6 +115,40 @@ static void test_probabilities_are_chosen_with_their_bias(void **state) {
     backend_destroy(backend);
 }
 
+// Groups of three experts. Of V3's kind (the sum of the two best, with their bias) the second and
+// the third group are best; of V2's (the best one) the first and the third.
+static void test_experts_are_chosen_in_the_best_groups(void **state) {
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    enum { TOKENS = 2, EXPERTS = 9, TOP = 4, GROUPS = 3 };
+    static const float token[EXPERTS] = {3, -5, -5, 1, 0.5f, -9, 1.5f, 1, -1};
+    static const float bias[EXPERTS] = {0, 0, 0, 0, 0, 0.25f, 0, 0, 0};
+    static const int32_t want[2][TOP] = {{0, 6, 7, 8}, {6, 3, 7, 4}};
+    for (uint32_t best = 1; best <= 2; best++) {
+        float logits[TOKENS * EXPERTS], weights[TOKENS * TOP];
+        int32_t ids[TOKENS * TOP];
+        for (int i = 0; i < TOKENS * EXPERTS; i++) logits[i] = i < EXPERTS ? token[i] : NAN;
+        backend->moe->route(backend, &(struct route_args){.logits = logits,
+                                                          .bias = best == 2 ? bias : NULL,
+                                                          .ids = ids,
+                                                          .weights = weights,
+                                                          .num_tokens = TOKENS,
+                                                          .num_experts = EXPERTS,
+                                                          .top_k = TOP,
+                                                          .num_groups = GROUPS,
+                                                          .top_groups = 2,
+                                                          .group_best = best,
+                                                          .is_sigmoid = true,
+                                                          .factor = 2});
+        assert_memory_equal(ids, want[best - 1], sizeof want[0]);
+        for (int k = 0; k < TOP; k++) {
+            double score = 2 / (1 + exp(-(double)token[ids[k]]));
+            assert_true(fabs((double)weights[k] - score) <= 1e-6);
+            assert_int_equal(ids[TOP + k], k); // NaN: any that are distinct
+        }
+    }
+    backend_destroy(backend);
+}
+
 // The largest score + bias is chosen, and the weight is the score. A bias as large as that of the
 // last expert has it chosen first, though its score is the smallest.
 static void test_sigmoids_are_chosen_with_their_bias(void **state) {
@@ -186,6 +220,8 @@ int main(void) {
         {"routing matches double precision", test_route_matches, ISA_FLOAT_WEIGHTS | ISA_ROWS},
         {"ties take the smaller id", test_ties_take_the_smaller_id, ISA_FLOAT_WEIGHTS | ISA_ROWS},
         {"probabilities are chosen with their bias", test_probabilities_are_chosen_with_their_bias,
+         ISA_FLOAT_WEIGHTS | ISA_ROWS},
+        {"experts are chosen in the best groups", test_experts_are_chosen_in_the_best_groups,
          ISA_FLOAT_WEIGHTS | ISA_ROWS},
         {"sigmoids are chosen with their bias", test_sigmoids_are_chosen_with_their_bias,
          ISA_FLOAT_WEIGHTS | ISA_ROWS},

@@ -129,6 +129,9 @@ static void test_olmoe(void **state) {
     model_config_fini(&config);
 }
 
+#define DEEPSEEK_V3                                                                                \
+    { "architectures", "[\"DeepseekV3ForCausalLM\"]" }
+
 #define HUNYUAN                                                                                    \
     { "architectures", "[\"HunYuanMoEV1ForCausalLM\"]" }
 
@@ -265,6 +268,17 @@ static void test_malformed(void **state) {
         {{{"architectures", "[\"Dots1ForCausalLM\"]"}, {"n_group", "8"}},
          ERR_UNSUPPORTED,
          "n_group|8"},
+        {{DEEPSEEK_V3, {"n_group", "7"}}, ERR_FORMAT, "n_group|7|topk_group|256 experts"},
+        {{DEEPSEEK_V3, {"n_group", "64"}, {"topk_group", "1"}}, ERR_FORMAT, "n_group|64|8"},
+        {{DEEPSEEK_V3, {"topk_group", "9"}}, ERR_FORMAT, "topk_group|9|1 to 8"},
+        {{DEEPSEEK_V3, {"topk_method", "\"greedy\""}}, ERR_UNSUPPORTED, "topk_method|greedy"},
+        {{DEEPSEEK_V3, {"kv_lora_rank", "40"}}, ERR_UNSUPPORTED, "kv_lora_rank|40|16"},
+        {{DEEPSEEK_V3, {"mlp_layer_types", "[\"dense\"]"}},
+         ERR_FORMAT,
+         "mlp_layer_types|1|3 layers"},
+        {{{"architectures", "[\"DeepseekV2ForCausalLM\"]"}, {"topk_method", "\"noaux_tc\""}},
+         ERR_UNSUPPORTED,
+         "topk_method|noaux_tc"},
         {{HUNYUAN, {"num_experts", "16"}, {"moe_topk", "[3, 2]"}},
          ERR_UNSUPPORTED,
          "moe_topk|differs"},

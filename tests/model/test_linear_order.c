@@ -65,6 +65,7 @@ static void test_steps_run_in_the_known_order(void **state) {
     check_family("qwen3-moe", 6); // 3 layers: q, k, v; o; router
     check_family("qwen3-moe-mixed", 20);
     check_family("glm4-moe", 7); // a dense layer, then one with a shared expert
+    check_family("deepseek-v3", 13); // latent attention
     check_family("qwen2-moe", 8); // the shared expert has a gate
     check_family("gpt-oss", 8);
     check_family("gemma4-moe", 8); // the shared expert comes before the router

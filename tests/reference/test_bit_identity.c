@@ -292,11 +292,13 @@ static void check_isa(const char *isa, bool all_families) {
     check_model("tests/reference/data/qwen3-next", isa, "auto"); // layers with a state
     check_model("tests/reference/data/glm4-moe", isa, "auto"); // experts chosen by sigmoids
     check_model("tests/reference/data/hunyuan", isa, "auto"); // norms behind the rotation
+    check_model("tests/reference/data/deepseek-v3", isa, "auto"); // latent attention
     // Heads of two shapes, and layers that read the keys of others.
     check_with("tests/reference/data/gemma4-e2b", isa, "auto", 48);
     if (!all_families) return;
     check_with("tests/reference/data/gemma4", isa, "auto", 48); // keys that are values
     check_with("tests/reference/data/gemma4-moe", isa, "auto", 48); // experts beside a dense MLP
+    check_model("tests/reference/data/deepseek-v2", isa, "int8");
     check_model("tests/reference/data/ernie4-5-moe", isa, "auto"); // probabilities with a bias
     check_model("tests/reference/data/qwen3", isa, "int8");
     check_model("tests/reference/data/qwen2", isa, "auto");

@@ -230,6 +230,21 @@ static void test_olmoe(void **state) {
     check_unrounded("olmoe");
 }
 
+static void test_deepseek_v2(void **state) {
+    (void)state;
+    check_unrounded("deepseek-v2");
+}
+
+static void test_deepseek_v3(void **state) {
+    (void)state;
+    check_unrounded("deepseek-v3");
+}
+
+static void test_glm4_moe_lite(void **state) {
+    (void)state;
+    check_unrounded("glm4-moe-lite");
+}
+
 static void test_dots1(void **state) {
     (void)state;
     check_unrounded("dots1");
@@ -360,6 +375,9 @@ int main(void) {
         cmocka_unit_test(test_ernie4_5),
         cmocka_unit_test(test_ernie4_5_with_experts),
         cmocka_unit_test(test_olmoe),
+        cmocka_unit_test(test_deepseek_v2),
+        cmocka_unit_test(test_deepseek_v3),
+        cmocka_unit_test(test_glm4_moe_lite),
         cmocka_unit_test(test_dots1),
         cmocka_unit_test(test_granite_with_experts),
         cmocka_unit_test(test_hunyuan),

@@ -232,6 +232,11 @@ def tiny_families(t):
     yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "mscale": 1.0,
             "mscale_all_dim": 1.0, "original_max_position_embeddings": 64,
             "llama_4_scaling_beta": 0.3}
+    mscale = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "mscale": 0.9,
+              "mscale_all_dim": 0.707, "original_max_position_embeddings": 64}
+    latent = dict(tiny, hidden_size=64, num_key_value_heads=4, kv_lora_rank=48, qk_nope_head_dim=32,
+                  qk_rope_head_dim=16, v_head_dim=16, n_routed_experts=8, num_experts_per_tok=3,
+                  moe_intermediate_size=16, first_k_dense_replace=1)
     alpha = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}
     return {
         "ernie4-5": (t.Ernie4_5ForCausalLM, t.Ernie4_5Config(
@@ -241,6 +246,15 @@ def tiny_families(t):
             moe_num_shared_experts=2)),
         "olmoe": (t.OlmoeForCausalLM, t.OlmoeConfig(
             **{**tiny, "hidden_size": 64, "num_key_value_heads": 4}, num_experts=5, num_experts_per_tok=3)),
+        "deepseek-v2": (t.DeepseekV2ForCausalLM, t.DeepseekV2Config(
+            **latent, q_lora_rank=None, n_shared_experts=2, routed_scaling_factor=2.0, n_group=4,
+            topk_group=2, topk_method="group_limited_greedy", rope_parameters=mscale)),
+        "deepseek-v3": (t.DeepseekV3ForCausalLM, t.DeepseekV3Config(
+            **latent, q_lora_rank=24, n_shared_experts=1, routed_scaling_factor=2.5, n_group=4,
+            topk_group=2, norm_topk_prob=True, rope_parameters=dict(mscale, mscale=1.0))),
+        "glm4-moe-lite": (t.Glm4MoeLiteForCausalLM, t.Glm4MoeLiteConfig(
+            **{**latent, "v_head_dim": 48}, q_lora_rank=40, n_shared_experts=1,
+            routed_scaling_factor=1.5)),
         "dots1": (t.Dots1ForCausalLM, t.Dots1Config(
             **{**tiny, "num_key_value_heads": 4}, **experts, n_routed_experts=5,
             moe_intermediate_size=16, n_shared_experts=2,

@@ -95,11 +95,20 @@ static const struct backend_moe cpu_moe = {
     .experts = cpu_experts,
     .experts_set_next = cpu_experts_set_next,
     .has_branches = true,
+    .has_groups = true,
 };
 
 static const struct backend_recurrent cpu_recurrent = {
     .gated_delta_bytes = cpu_gated_delta_bytes,
     .gated_delta = cpu_gated_delta,
+};
+
+static const struct backend_latent cpu_latent = {
+    .create = cpu_latent_create,
+    .destroy = cpu_latent_destroy,
+    .bytes = cpu_latent_bytes,
+    .scratch_bytes = cpu_latent_scratch_bytes,
+    .attend = cpu_latent_attend,
 };
 
 static const struct backend_peers cpu_peers = {.sum = cpu_sum};
@@ -166,6 +175,7 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
         .sampler = &cpu_sampler,
         .moe = &cpu_moe,
         .recurrent = &cpu_recurrent,
+        .latent = &cpu_latent,
         .peers = &cpu_peers,
         .fusion = &cpu_fusion,
         .name = "cpu",

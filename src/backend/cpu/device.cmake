@@ -11,6 +11,7 @@ list(APPEND BACKEND_SOURCES
   backend/cpu/attention/kv_cache.c
   backend/cpu/layers.c
   backend/cpu/gated_delta.c
+  backend/cpu/latent.c
   backend/cpu/linear/linear.c
   backend/cpu/linear/linear_narrow.c
   backend/cpu/linear/linear_pack.c

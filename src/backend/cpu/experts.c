@@ -121,6 +121,42 @@ static void score_token(const struct route_args *args, float *values) {
     for (uint32_t i = 0; i < count; i++) values[i] /= divisor;
 }
 
+static float rank_of(const struct route_args *args, const float *values, uint32_t i) {
+    return args->bias ? fmaxf(values[i] + args->bias[i], -FLT_MAX) : values[i];
+}
+
+// How good the group of experts from `first` on is.
+static float group_rank(const struct route_args *args, const float *values, uint32_t first,
+                        uint32_t size) {
+    float best = -INFINITY, second = -INFINITY;
+    for (uint32_t i = first; i < first + size; i++) {
+        float rank = rank_of(args, values, i);
+        if (rank > best) {
+            second = best;
+            best = rank;
+        } else if (rank > second) {
+            second = rank;
+        }
+    }
+    return args->group_best == 2 ? best + second : best;
+}
+
+// Overwrites the scores of all but the best groups' experts.
+static void drop_groups(const struct route_args *args, float *values, float dropped) {
+    uint32_t count = args->num_groups, size = args->num_experts / count;
+    float ranks[ROUTE_GROUPS_MAX];
+    for (uint32_t g = 0; g < count; g++) ranks[g] = group_rank(args, values, g * size, size);
+    for (uint32_t g = 0; g < count; g++) {
+        uint32_t better = 0;
+        for (uint32_t k = 0; k < count; k++) {
+            better += k < g ? !(ranks[k] < ranks[g]) : ranks[k] > ranks[g];
+        }
+        for (uint32_t i = 0; i < size && better >= args->top_groups; i++) {
+            values[g * size + i] = dropped;
+        }
+    }
+}
+
 // values: logits on entry; they become scores, and those of the chosen experts are overwritten.
 static void route_token(const struct route_args *args, float *values, int32_t *ids,
                         float *weights) {
@@ -128,13 +164,13 @@ static void route_token(const struct route_args *args, float *values, int32_t *i
     const float taken = -1; // no score
     float chosen = 0;
     score_token(args, values);
+    if (args->num_groups) drop_groups(args, values, taken);
     for (uint32_t slot = 0; slot < args->top_k; slot++) {
         uint32_t best = count;
         float best_rank = 0;
         for (uint32_t i = 0; i < count; i++) {
             if (values[i] == taken) continue;
-            float rank = values[i];
-            if (args->bias) rank = fmaxf(rank + args->bias[i], -FLT_MAX);
+            float rank = rank_of(args, values, i);
             if (best < count && !(rank > best_rank)) continue;
             best = i;
             best_rank = rank;
@@ -169,6 +205,7 @@ static void route_item(void *arg, uint32_t item, uint32_t thread) {
 void cpu_route(struct backend *backend, const struct route_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     CHECK(args->top_k >= 1 && args->top_k <= args->num_experts, "top_k=%u", args->top_k);
+    CHECK(args->num_groups <= ROUTE_GROUPS_MAX, "num_groups=%u", args->num_groups);
     struct route_job job = {args, thread_pool_grain(cpu->pool, args->num_tokens, 16)};
     uint32_t num_items = (args->num_tokens + job.tokens_per_item - 1) / job.tokens_per_item;
     thread_pool_for(cpu->pool, num_items, route_item, &job);

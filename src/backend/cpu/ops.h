@@ -199,6 +199,15 @@ void cpu_experts_set_next(struct backend *backend, struct experts *experts,
 size_t cpu_gated_delta_bytes(const struct backend *backend, const struct gated_delta_shape *shape);
 void cpu_gated_delta(struct backend *backend, const struct gated_delta_args *args);
 
+// latent.c
+enum status cpu_latent_create(struct backend *backend, const struct latent_spec *spec,
+                              struct latent **out, struct err *err);
+void cpu_latent_destroy(struct backend *backend, struct latent *latent);
+size_t cpu_latent_bytes(const struct backend *backend, const struct latent_shape *shape);
+size_t cpu_latent_scratch_bytes(const struct backend *backend, const struct latent_shape *shape,
+                                uint32_t num_tokens);
+void cpu_latent_attend(struct backend *backend, const struct latent_args *args);
+
 enum status cpu_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
                                 struct kv_cache **out, struct err *err);
 void cpu_kv_cache_destroy(struct backend *backend, struct kv_cache *cache);

@@ -138,6 +138,10 @@ static enum status choose_backend(struct engine_plan *plan,
              !plan->backend->ops->cut_norm},
         {"recurrent layers (linear attention)",
          layer_table_num_states(&plan->layers) && !plan->backend->recurrent},
+        {"layers with latent attention",
+         layer_table_has_latents(&plan->layers) && !plan->backend->latent},
+        {"groups of experts",
+         plan->config.moe.num_groups && !(plan->backend->moe && plan->backend->moe->has_groups)},
     };
     for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
         if (!groups[i].is_missing) continue;
@@ -328,7 +332,8 @@ static void set_kv_layers(struct kv_cache_spec *spec, const struct layer_table *
     spec->num_kv_heads = spec->head_dim = 0;
     for (uint32_t i = 0; i < layers->num_layers; i++) {
         const struct layer *layer = &layers->layers[i];
-        if (layer->mixer != MIXER_ATTENTION) continue;
+        if (!layer_attends(layer)) continue;
+        if (layer->mixer == MIXER_LATENT_ATTENTION) spec->latent_rank = layers->latent.rank;
         uint32_t heads = layer_kv_heads(layer, world_size);
         if (heads > spec->num_kv_heads) spec->num_kv_heads = heads;
         if (layer->head_dim > spec->head_dim) spec->head_dim = layer->head_dim;

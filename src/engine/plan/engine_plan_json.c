@@ -141,6 +141,8 @@ static const char *kv_cache_name(enum dtype dtype) {
 
 enum status engine_plan_json(const struct engine_plan *plan, char **json, struct err *err) {
     const struct model_config *c = &plan->config;
+    bool has_latents = layer_table_has_latents(&plan->layers);
+    uint32_t head_dim = has_latents ? plan->layers.layers[0].head_dim : c->head_dim;
     json_t *root = json_pack(
         "{s:s s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:b s:s s:f s:o s:o s:s s:o}",
         "family", plan->layers.family, "architecture", c->architecture, "dtype",
@@ -150,7 +152,7 @@ enum status engine_plan_json(const struct engine_plan *plan, char **json, struct
         (json_int_t)c->vocab_size, "hidden_size", (json_int_t)c->hidden_size, "intermediate_size",
         (json_int_t)c->intermediate_size, "num_layers", (json_int_t)c->num_layers, "num_heads",
         (json_int_t)c->num_heads, "num_kv_heads", (json_int_t)c->num_kv_heads, "head_dim",
-        (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->max_position_embeddings,
+        (json_int_t)head_dim, "max_position_embeddings", (json_int_t)c->max_position_embeddings,
         "max_model_len", (json_int_t)plan->max_model_len, "tie_word_embeddings",
         (int)c->tie_word_embeddings, "rope_type", rope_name(c->rope.type), "rope_theta",
         c->rope.theta, "eos_token_ids", eos_json(c), "sampling_defaults",

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "model/code_reader.h"
 #include "model/load/delta_load.h"
+#include "model/load/latent_load.h"
 #include "model/load/layer_inputs_load.h"
 #include "model/load/loader.h"
 #include "model/load/norms_load.h"
@@ -317,8 +318,16 @@ static enum status load_layer(struct loader *l, uint32_t i) {
     if (!status && described->has_scalar) status = load_scalar(l, i, layer);
     if (!status) status = layer_inputs_load_layer(l, i);
     if (status) return status;
-    status = described->mixer == MIXER_GATED_DELTA_NET ? delta_load(l, i, layer)
-                                                       : load_attention(l, i, layer);
+    switch (described->mixer) {
+    case MIXER_GATED_DELTA_NET:
+        status = delta_load(l, i, layer);
+        break;
+    case MIXER_LATENT_ATTENTION:
+        status = latent_load(l, i, layer);
+        break;
+    case MIXER_ATTENTION:
+        status = load_attention(l, i, layer);
+    }
     if (status) return status;
     return described->is_sparse ? load_sparse_mlp(l, i, layer) : load_dense_mlp(l, i, layer);
 }
@@ -348,14 +357,15 @@ static enum status load_ends(struct loader *l) {
 static enum status make_rope(struct decoder *d, uint32_t i, struct err *err) {
     const struct layer *layer = &d->table->layers[i];
     uint32_t num_positions = d->limits.max_positions;
-    size_t count = (size_t)num_positions * layer->head_dim;
+    uint32_t dim = layer_rope_dim(layer);
+    size_t count = (size_t)num_positions * dim;
     const struct rope_config *rope = layer_table_rope(d->table, i);
     bool scales_q = rope && rope->query_beta != 0;
     float *table = malloc((scales_q ? 2 : 1) * count * sizeof *table);
     if (!table) return err_nomem(err, "rotary embedding table");
-    rope_fill_table(rope ? rope : d->table->ropes, layer->head_dim, rope ? layer->rotary_dim : 0,
-                    num_positions, table);
-    if (scales_q) rope_scale_table(rope, layer->head_dim, num_positions, table, table + count);
+    rope_fill_table(rope ? rope : d->table->ropes, dim, rope ? layer->rotary_dim : 0, num_positions,
+                    table);
+    if (scales_q) rope_scale_table(rope, dim, num_positions, table, table + count);
     enum status status =
         loader_to_device(d, table, (scales_q ? 2 : 1) * count, &d->layers[i].rope, err);
     d->layers[i].owns_rope = !status;
@@ -366,7 +376,7 @@ static enum status make_rope(struct decoder *d, uint32_t i, struct err *err) {
 
 static enum status make_ropes(struct decoder *d, struct err *err) {
     for (uint32_t i = 0; i < d->table->num_layers; i++) {
-        if (d->table->layers[i].mixer != MIXER_ATTENTION) continue;
+        if (!layer_attends(&d->table->layers[i])) continue;
         uint32_t first = layer_table_first_with_rope(d->table, i);
         enum status status = first == i ? make_rope(d, i, err) : OK;
         if (status) return status;
@@ -428,8 +438,9 @@ static void order_linears(struct decoder *d) {
     if (!d->backend->ops->linear_set_next) return;
     for (uint32_t i = 0; i < d->config->num_layers; i++) {
         const struct decoder_layer *layer = &d->layers[i];
-        struct linear *const mixer[] = {layer->qkv, layer->gates, layer->o, layer->gate_up,
-                                        layer->down};
+        struct linear *const mixer[] = {layer->qkv,        layer->gates,      layer->query_latent,
+                                        layer->query_nope, layer->query_rope, layer->o,
+                                        layer->gate_up,    layer->down};
         struct linear *const shared[] = {layer->shared_gate_up, layer->shared_down,
                                          layer->shared_gate};
         bool has_branches = d->table->layers[i].has_branches; // the shared expert comes first
@@ -543,6 +554,10 @@ void decoder_destroy(struct decoder *d) {
         ops->linear_destroy(d->backend, layer->qkv);
         ops->linear_destroy(d->backend, layer->gates);
         ops->linear_destroy(d->backend, layer->o);
+        ops->linear_destroy(d->backend, layer->query_latent);
+        ops->linear_destroy(d->backend, layer->query_nope);
+        ops->linear_destroy(d->backend, layer->query_rope);
+        if (layer->latent) d->backend->latent->destroy(d->backend, layer->latent);
         ops->linear_destroy(d->backend, layer->shared_gate_up);
         ops->linear_destroy(d->backend, layer->shared_down);
         ops->linear_destroy(d->backend, layer->shared_gate);
