@@ -551,41 +551,43 @@ void decoder_destroy(struct decoder *d) {
     if (d->fused) d->backend->fusion->model_destroy(d->backend, d->fused);
     for (uint32_t i = 0; d->layers && i < d->config->num_layers; i++) {
         struct decoder_layer *layer = &d->layers[i];
-        ops->linear_destroy(d->backend, layer->qkv);
-        ops->linear_destroy(d->backend, layer->gates);
-        ops->linear_destroy(d->backend, layer->o);
-        ops->linear_destroy(d->backend, layer->query_latent);
-        ops->linear_destroy(d->backend, layer->query_nope);
-        ops->linear_destroy(d->backend, layer->query_rope);
+        struct linear *const linears[] = {layer->qkv,
+                                          layer->gates,
+                                          layer->o,
+                                          layer->query_latent,
+                                          layer->query_nope,
+                                          layer->query_rope,
+                                          layer->shared_gate_up,
+                                          layer->shared_down,
+                                          layer->shared_gate,
+                                          layer->input_gate,
+                                          layer->input_projection,
+                                          layer->gate_up,
+                                          layer->down,
+                                          layer->router};
+        void *const vectors[] = {layer->input_end_norm,
+                                 layer->delta.conv,
+                                 layer->delta.decay,
+                                 layer->delta.dt_bias,
+                                 layer->delta.norm,
+                                 layer->choice_bias,
+                                 layer->expert_scales,
+                                 layer->router_norm,
+                                 layer->experts_norm,
+                                 layer->shared_post_norm,
+                                 layer->experts_post_norm,
+                                 layer->input_norm,
+                                 layer->mlp_norm,
+                                 layer->input_post_norm,
+                                 layer->mlp_post_norm,
+                                 layer->q_norm,
+                                 layer->k_norm,
+                                 layer->v_norm,
+                                 layer->sinks};
+        for (size_t k = 0; k < ARRAY_LEN(linears); k++) ops->linear_destroy(d->backend, linears[k]);
+        for (size_t k = 0; k < ARRAY_LEN(vectors); k++) ops->release(d->backend, vectors[k]);
         if (layer->latent) d->backend->latent->destroy(d->backend, layer->latent);
-        ops->linear_destroy(d->backend, layer->shared_gate_up);
-        ops->linear_destroy(d->backend, layer->shared_down);
-        ops->linear_destroy(d->backend, layer->shared_gate);
-        ops->linear_destroy(d->backend, layer->input_gate);
-        ops->linear_destroy(d->backend, layer->input_projection);
-        ops->release(d->backend, layer->input_end_norm);
-        ops->release(d->backend, layer->delta.conv);
-        ops->release(d->backend, layer->delta.decay);
-        ops->release(d->backend, layer->delta.dt_bias);
-        ops->release(d->backend, layer->delta.norm);
-        ops->linear_destroy(d->backend, layer->gate_up);
-        ops->linear_destroy(d->backend, layer->down);
-        ops->linear_destroy(d->backend, layer->router);
-        ops->release(d->backend, layer->choice_bias);
-        ops->release(d->backend, layer->expert_scales);
-        ops->release(d->backend, layer->router_norm);
-        ops->release(d->backend, layer->experts_norm);
-        ops->release(d->backend, layer->shared_post_norm);
-        ops->release(d->backend, layer->experts_post_norm);
         if (layer->experts) d->backend->moe->experts_destroy(d->backend, layer->experts);
-        ops->release(d->backend, layer->input_norm);
-        ops->release(d->backend, layer->mlp_norm);
-        ops->release(d->backend, layer->input_post_norm);
-        ops->release(d->backend, layer->mlp_post_norm);
-        ops->release(d->backend, layer->q_norm);
-        ops->release(d->backend, layer->k_norm);
-        ops->release(d->backend, layer->v_norm);
-        ops->release(d->backend, layer->sinks);
         if (layer->owns_rope) ops->release(d->backend, layer->rope);
     }
     if (d->lm_head != d->embedding) ops->linear_destroy(d->backend, d->lm_head);
