@@ -12,9 +12,10 @@ enum { ROUTE_GROUPS_MAX = 64 };
 
 // Chooses a token's experts and their weights. The scores are the softmax of all its logits, or
 // sigmoid(logit). The top_k with the largest score + bias are chosen, best first (ties: the smaller
-// id first). With groups, which are equally many experts in a row, only those of the top_groups best
-// groups can be: a group is as good as the sum of its group_best largest score + bias. The weights are the chosen scores, with `normalize` divided by their sum, then times
-// `factor` and the expert's own of `scales`.
+// id first). With groups, which are equally many experts in a row, only experts of the top_groups
+// best groups are chosen: a group is as good as the sum of its group_best largest score + bias. The
+// weights are the chosen scores, with `normalize` divided by their sum, then times `factor` and the
+// expert's own of `scales`.
 struct route_args {
     float *logits; // dev [num_tokens][num_experts], of the router; overwritten
     const float *bias; // dev [num_experts] or NULL

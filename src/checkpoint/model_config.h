@@ -73,8 +73,8 @@ struct moe_config {
     // Of the expert that all tokens go to, besides theirs; 0: there is none.
     uint32_t shared_intermediate_size;
     bool is_sigmoid; // scores of experts are sigmoids of the router's logits, not their softmax
-    // Experts are chosen in the top_groups best of num_groups groups, which are as good as the sum of
-    // their group_best best experts; num_groups 0: there are none.
+    // Experts are chosen in the top_groups best of num_groups groups, which are as good as the sum
+    // of their group_best best experts; num_groups 0: there are none.
     uint32_t num_groups, top_groups, group_best;
     bool norm_topk_prob; // scale the weights of a token's experts so that they sum to 1
     float weights_factor; // then multiply them by this; 1 by default
