@@ -88,20 +88,6 @@ struct linear_spec {
     struct weight_format format; // one that the backend has
 };
 
-// What makes one number of gate g and up u.
-//   silu(g) * u           silu(v) = v / (1 + exp(-v))
-//   gelu(g) * u           gelu by its tanh form, Hendrycks and Gimpel 2016:
-//                         gelu(v) = v / (1 + exp(-2 sqrt(2 / pi) (v + 0.044715 v^3)))
-//   clamped: g / (1 + exp(-1.702 g)) * (u + 1), g at most 7, u from -7 to 7
-enum activation {
-    ACTIVATION_SILU,
-    ACTIVATION_GELU_TANH,
-    ACTIVATION_CLAMPED_SILU,
-};
-
-#define CLAMPED_SILU_ALPHA 1.702f
-#define CLAMPED_SILU_LIMIT 7.0f
-
 // Of one rank: `intermediate` is its share of each expert.
 struct experts_shape {
     uint32_t num_experts;
@@ -342,6 +328,9 @@ struct backend_ops {
     void (*square_sums)(struct backend *backend, const struct cut_norm_args *args);
     void (*cut_norm)(struct backend *backend, const struct cut_norm_args *args);
     void (*softcap)(struct backend *backend, const struct softcap_args *args);
+    // Optional. Without it models with LayerNorms are refused, or with MLPs without a gate.
+    void (*layer_norm)(struct backend *backend, const struct layer_norm_args *args);
+    void (*activate)(struct backend *backend, const struct activate_args *args);
     // Optional. Call it behind a step's last layer: later ops are not part of the layers.
     void (*layers_end)(struct backend *backend, const struct step *step);
     void (*gather_rows)(struct backend *backend, const struct gather_rows_args *args);

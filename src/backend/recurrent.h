@@ -57,6 +57,27 @@ struct gated_delta_args {
     void *scratch; // dev [gated_delta_scratch_bytes]
 };
 
+enum { SHORT_CONV_TAPS = 3 }; // a token and the two before it
+
+/* A gated short convolution (LFM2). Of each channel by itself, for a row b, c, x of the input:
+ *   out[t] = c[t] * sum over SHORT_CONV_TAPS i of taps[i] * (b x)[t - SHORT_CONV_TAPS + 1 + i]
+ * The state is b x of the last two tokens, zero at the sequence's start. Slots and snapshots are as
+ * of gated_delta. A token's result is the same to the bit in any step. */
+struct short_conv_args {
+    const struct step *step;
+    float *states; // dev [slots][short_conv_floats], of this layer: [SHORT_CONV_TAPS - 1][channels]
+    const void *bcx; // dev [num_tokens][3 * channels]
+    const float *taps; // dev [SHORT_CONV_TAPS][channels], the oldest token's first
+    void *out; // dev [num_tokens][channels], not overlapping bcx
+    uint32_t channels; // a multiple of 8
+};
+
+// Floats of one slot.
+static inline size_t short_conv_floats(uint32_t channels) {
+    enum { ALIGN = 16 };
+    return ((size_t)(SHORT_CONV_TAPS - 1) * channels + ALIGN - 1) / ALIGN * ALIGN;
+}
+
 // Without this group models with such layers are refused.
 struct backend_recurrent {
     // Bytes of one slot of a layer; a multiple of 64.
@@ -66,6 +87,7 @@ struct backend_recurrent {
     size_t (*gated_delta_scratch_bytes)(const struct backend *backend,
                                         const struct gated_delta_shape *shape, uint32_t num_tokens);
     void (*gated_delta)(struct backend *backend, const struct gated_delta_args *args);
+    void (*short_conv)(struct backend *backend, const struct short_conv_args *args);
 };
 
 #endif

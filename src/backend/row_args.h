@@ -6,6 +6,49 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// What makes one number of gate g and up u.
+//   silu(g) * u           silu(v) = v / (1 + exp(-v))
+//   gelu(g) * u           gelu by its tanh form, Hendrycks and Gimpel 2016:
+//                         gelu(v) = v / (1 + exp(-2 sqrt(2 / pi) (v + 0.044715 v^3)))
+//   clamped: g / (1 + exp(-1.702 g)) * (u + 1), g at most 7, u from -7 to 7
+// The last two have no gate: see activate_args.
+enum activation {
+    ACTIVATION_SILU,
+    ACTIVATION_GELU_TANH,
+    ACTIVATION_CLAMPED_SILU,
+    ACTIVATION_RELU_SQUARED,
+    ACTIVATION_XIELU,
+};
+
+#define CLAMPED_SILU_ALPHA 1.702f
+#define CLAMPED_SILU_LIMIT 7.0f
+
+// LayerNorm (Ba and others 2016): out = (x - m) / sqrt(mean((x - m)^2) + eps) * weight + bias, with
+// m = mean(x). With `residual`: residual += x, then out is the norm of it.
+struct layer_norm_args {
+    const void *x; // dev [rows][cols]
+    void *residual; // dev [rows][cols] in/out, or NULL
+    const float *weight; // dev [cols]
+    const float *bias; // dev [cols] or NULL
+    void *out; // dev [rows][cols]; may be x when residual is NULL
+    uint32_t rows, cols;
+    float eps;
+};
+
+// x = activation(x), of an MLP without a gate:
+//   ACTIVATION_GELU_TANH     as in backend.h
+//   ACTIVATION_RELU_SQUARED  max(x, 0)^2
+//   ACTIVATION_XIELU         xIELU (Huang and Schlag 2024, arXiv 2411.13010): x / 2 plus, above 0,
+//                            positive x^2, else negative (exp(min(x, XIELU_EPS)) - 1 - x)
+struct activate_args {
+    void *x; // dev [count] in/out
+    size_t count; // a multiple of 8 on devices other than the CPU
+    enum activation activation;
+    float positive, negative; // of ACTIVATION_XIELU
+};
+
+#define XIELU_EPS (-1e-6f)
+
 // out = ACTIVATION_GELU_TANH of gate and up, which are apart.
 struct gelu_mul_args {
     const void *gate; // dev [rows][cols]

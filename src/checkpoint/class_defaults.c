@@ -19,6 +19,15 @@
 
 struct class_defaults class_defaults_of(const char *architecture) {
     static const struct class_defaults others[] = {
+        {.architecture = "CohereForCausalLM",
+         .rms_norm_eps = 1e-5,
+         .eps_key = "layer_norm_eps",
+         .rope_theta = 5e5,
+         .ties_embeddings = true},
+        {.architecture = "Cohere2ForCausalLM",
+         .rms_norm_eps = 1e-5,
+         .eps_key = "layer_norm_eps",
+         .ties_embeddings = true},
         {.architecture = "MixtralForCausalLM", .rms_norm_eps = 1e-5, .rope_theta = 1e6},
         {.architecture = "Phi3ForCausalLM", .rms_norm_eps = 1e-5},
         {.architecture = "OlmoeForCausalLM", .rms_norm_eps = 1e-5},
@@ -73,19 +82,19 @@ struct class_defaults class_defaults_of(const char *architecture) {
         {.architecture = "SmolLM3ForCausalLM", .rope_theta = 2e6, .ties_embeddings = true},
         {.architecture = "Gemma2ForCausalLM",
          .ties_embeddings = true,
-         .is_gelu = true,
+         .activation = "gelu_pytorch_tanh",
          .head_dim = 256},
         {.architecture = "Gemma3ForCausalLM",
          .rope_theta = 1e6,
          .local_theta = 1e4,
          .ties_embeddings = true,
-         .is_gelu = true,
+         .activation = "gelu_pytorch_tanh",
          .head_dim = 256},
         {.architecture = "Gemma4ForCausalLM",
          .rope_theta = 1e6,
          .local_theta = 1e4,
          .ties_embeddings = true,
-         .is_gelu = true,
+         .activation = "gelu_pytorch_tanh",
          .head_dim = 256,
          .rope = GEMMA4_ROPE},
         {.architecture = "Qwen3NextForCausalLM", .head_dim = 256, .partial = 0.25},
@@ -101,6 +110,8 @@ struct class_defaults class_defaults_of(const char *architecture) {
     }
     if (found.rms_norm_eps == 0) found.rms_norm_eps = 1e-6;
     if (found.rope_theta == 0) found.rope_theta = 1e4;
+    if (!found.eps_key) found.eps_key = "rms_norm_eps";
+    if (!found.activation) found.activation = "silu";
     if (!found.mlp_key) found.mlp_key = "intermediate_size";
     return found;
 }

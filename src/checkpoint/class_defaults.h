@@ -12,9 +12,10 @@ enum { SAME_THETA = -1 }; // the rope of layers with a window has the theta of t
 struct class_defaults {
     const char *architecture;
     double rms_norm_eps, rope_theta; // 0: 1e-6 and 10000
+    const char *eps_key; // the name of rms_norm_eps; NULL: that
     double local_theta; // of layers with a window; 0: they have the rope of all layers
     bool ties_embeddings;
-    bool is_gelu; // the activation is GELU
+    const char *activation; // the only one; NULL: silu
     uint32_t head_dim; // 0: hidden_size / num_attention_heads
     double partial; // partial_rotary_factor; 0: 1
     const char *rope; // the section of the rotary embedding, as JSON; NULL: a plain one

@@ -230,14 +230,14 @@ static enum status read_heads(struct model_config *config, const json_t *root, c
 static enum status read_activation(struct model_config *config, const json_t *root,
                                    const char *what, struct err *err) {
     static const char *const keys[] = {"hidden_act", "hidden_activation"};
-    bool wants_gelu = class_defaults_of(config->architecture).is_gelu;
-    const char *want = wants_gelu ? "gelu_pytorch_tanh" : "silu";
+    const char *want = class_defaults_of(config->architecture).activation;
+    bool is_silu = strcmp(want, "silu") == 0;
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         const char *name = want;
         enum status status = jread_string(root, keys[i], &name, what, err);
         if (status) return status;
         if (strcmp(name, want) == 0) continue;
-        if (!wants_gelu && strcmp(name, "swish") == 0) continue; // the same function as silu
+        if (is_silu && strcmp(name, "swish") == 0) continue; // the same function as silu
         return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is \"%.40s\", only %s is supported", what,
                        keys[i], name, want);
     }
@@ -256,8 +256,9 @@ static enum status read_flag(const json_t *root, const char *key, enum config_fl
 
 static enum status read_flags(struct model_config *config, const json_t *root, const char *what,
                               struct err *err) {
-    double eps = class_defaults_of(config->architecture).rms_norm_eps;
-    enum status status = config_read_double(root, "rms_norm_eps", 1e-30, 1, &eps, what, err);
+    const struct class_defaults defaults = class_defaults_of(config->architecture);
+    double eps = defaults.rms_norm_eps;
+    enum status status = config_read_double(root, defaults.eps_key, 1e-30, 1, &eps, what, err);
     config->rms_norm_eps = (float)eps;
     const struct {
         const char *key;
@@ -271,7 +272,7 @@ static enum status read_flags(struct model_config *config, const json_t *root, c
         status = read_flag(root, flags[i].key, flags[i].out, what, err);
     }
     if (status) return status;
-    config->tie_word_embeddings = class_defaults_of(config->architecture).ties_embeddings;
+    config->tie_word_embeddings = defaults.ties_embeddings;
     return jread_bool(root, "tie_word_embeddings", &config->tie_word_embeddings, what, err);
 }
 

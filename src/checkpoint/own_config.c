@@ -13,6 +13,8 @@ static const struct {
     const char *architecture;
     const char *keys[KEYS_MAX];
 } owners[] = {
+    {"CohereForCausalLM", {"logit_scale"}},
+    {"Cohere2ForCausalLM", {"logit_scale"}},
     {"DeepseekV2ForCausalLM", {"kv_lora_rank", "q_lora_rank"}},
     {"DeepseekV3ForCausalLM", {"kv_lora_rank", "q_lora_rank", "rope_interleave"}},
     {"Glm4MoeLiteForCausalLM", {"kv_lora_rank", "q_lora_rank", "rope_interleave"}},
@@ -65,6 +67,9 @@ static const struct {
     const char *architecture, *key, *want;
     bool is_required; // the class has another default
 } only_values[] = {
+    {"CohereForCausalLM", "use_qk_norm", "false", false}, // LayerNorms of heads
+    {"Cohere2ForCausalLM", "use_parallel_block", "true", false},
+    {"Cohere2ForCausalLM", "use_gated_activation", "true", false},
     {"DeepseekV2ForCausalLM", "moe_layer_freq", "1", false},
     {"DeepseekV2ForCausalLM", "norm_topk_prob", "false", false},
     {"DeepseekV2ForCausalLM", "scoring_func", "\"softmax\"", false},
@@ -156,6 +161,8 @@ static enum status read_factors(struct own_config *out, const json_t *root,
         {"residual_multiplier", 1, &out->residual_multiplier},
         {"attention_multiplier", 0, &out->attention_multiplier},
         {"logits_scaling", 1, &out->logits_scaling},
+        {"logit_scale", own_config_has(architecture, "logit_scale") ? 0.0625 : 1,
+         &out->logit_scale},
         {"query_pre_attn_scalar", 0, &out->query_pre_attn_scalar},
     };
     for (size_t i = 0; i < ARRAY_LEN(factors); i++) {

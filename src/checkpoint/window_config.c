@@ -33,6 +33,7 @@ static const struct window_rule rules[] = {
     {"Qwen2MoeForCausalLM", 4096, false, LIMIT_IS_END, 28, 2, false},
     {"Qwen3ForCausalLM", 4096, false, LIMIT_IS_FIRST, 28, 0, false},
     {"Qwen3MoeForCausalLM", 4096, false, LIMIT_IGNORED, 0, 0, false},
+    {"Cohere2ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 4, false},
     {"Dots1ForCausalLM", 4096, true, LIMIT_IS_FIRST, 62, 0, false},
     {"MistralForCausalLM", 4096, true, LIMIT_IGNORED, 0, 0, false},
     {"Ministral3ForCausalLM", 0, true, LIMIT_IGNORED, 0, 0, false},
@@ -46,27 +47,15 @@ static const struct window_rule rules[] = {
 };
 
 // In transformers these have no windows, whatever their configuration says.
-static const char *const without_windows[] = {"GlmForCausalLM",
-                                              "Ernie4_5ForCausalLM",
-                                              "Ernie4_5_MoeForCausalLM",
-                                              "Glm4ForCausalLM",
-                                              "Glm4MoeForCausalLM",
-                                              "GraniteForCausalLM",
-                                              "GraniteMoeForCausalLM",
-                                              "GraniteMoeHybridForCausalLM",
-                                              "HunYuanDenseV1ForCausalLM",
-                                              "HunYuanMoEV1ForCausalLM",
-                                              "SolarOpenForCausalLM",
-                                              "HeliumForCausalLM",
-                                              "HyperCLOVAXForCausalLM",
-                                              "LlamaForCausalLM",
-                                              "MiniMaxM2ForCausalLM",
-                                              "Olmo2ForCausalLM",
-                                              "OlmoeForCausalLM",
-                                              "SeedOssForCausalLM",
-                                              "Qwen3NextForCausalLM",
-                                              "Qwen3_5ForCausalLM",
-                                              "Qwen3_5MoeForCausalLM"};
+static const char *const without_windows[] = {
+    "CohereForCausalLM",         "GlmForCausalLM",          "Ernie4_5ForCausalLM",
+    "Ernie4_5_MoeForCausalLM",   "Glm4ForCausalLM",         "Glm4MoeForCausalLM",
+    "GraniteForCausalLM",        "GraniteMoeForCausalLM",   "GraniteMoeHybridForCausalLM",
+    "HunYuanDenseV1ForCausalLM", "HunYuanMoEV1ForCausalLM", "SolarOpenForCausalLM",
+    "HeliumForCausalLM",         "HyperCLOVAXForCausalLM",  "LlamaForCausalLM",
+    "MiniMaxM2ForCausalLM",      "Olmo2ForCausalLM",        "OlmoeForCausalLM",
+    "SeedOssForCausalLM",        "Qwen3NextForCausalLM",    "Qwen3_5ForCausalLM",
+    "Qwen3_5MoeForCausalLM"};
 
 static const struct window_rule other_rule = {.use = true};
 

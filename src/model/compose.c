@@ -34,22 +34,39 @@ static bool has_partials(const struct pass *pass) {
     return pass->has_unadded && pass->d->comm->world_size > 1;
 }
 
+void compose_run_norm(const struct decoder *d, const struct rms_norm_args *args) {
+    if (!d->table->is_layer_norm) {
+        d->backend->ops->rms_norm(d->backend, args);
+        return;
+    }
+    d->backend->ops->layer_norm(
+        d->backend, &(struct layer_norm_args){
+                        .x = args->x,
+                        .residual = args->residual,
+                        .weight = args->weight,
+                        .bias = d->table->has_norm_bias ? args->weight + args->cols : NULL,
+                        .out = args->out,
+                        .rows = args->rows,
+                        .cols = args->cols,
+                        .eps = args->eps});
+}
+
 void compose_norm(struct pass *pass, const float *weight) {
     struct decoder *d = pass->d;
     const struct decoder_workspace *w = &d->workspace;
+    bool is_layer_norm = d->table->is_layer_norm;
     if (has_partials(pass)) {
-        reduce_add(pass, weight);
-        return;
+        reduce_add(pass, is_layer_norm ? NULL : weight);
+        if (!is_layer_norm) return;
     }
-    d->backend->ops->rms_norm(
-        d->backend, &(struct rms_norm_args){.x = pass->has_unadded ? w->projected : w->residual,
-                                            .residual = pass->has_unadded ? w->residual : NULL,
-                                            .x_norm = pass->unadded_norm,
-                                            .weight = weight,
-                                            .out = w->hidden,
-                                            .rows = pass->step->num_tokens,
-                                            .cols = d->config->hidden_size,
-                                            .eps = d->config->rms_norm_eps});
+    compose_run_norm(d, &(struct rms_norm_args){.x = pass->has_unadded ? w->projected : w->residual,
+                                                .residual = pass->has_unadded ? w->residual : NULL,
+                                                .x_norm = pass->unadded_norm,
+                                                .weight = weight,
+                                                .out = w->hidden,
+                                                .rows = pass->step->num_tokens,
+                                                .cols = d->config->hidden_size,
+                                                .eps = d->config->rms_norm_eps});
     pass->has_unadded = false;
     pass->unadded_norm = NULL;
 }
@@ -89,13 +106,11 @@ void compose_project_in(struct pass *pass, const struct project_in *in) {
     bool is_normed = has_partials(pass) || !norm, is_gated = in->is_gated;
     if (!norm) {
         compose_settle(pass);
-    } else if (is_normed) {
-        reduce_add(pass, norm);
-    } else if (pass->unadded_norm) {
+    } else if (is_normed || pass->unadded_norm || d->table->is_layer_norm) {
         compose_norm(pass, norm);
         is_normed = true;
     }
-    void *hidden = norm ? w->hidden : w->residual, *out = in->out;
+    void *hidden = norm || in->reads_hidden ? w->hidden : w->residual, *out = in->out;
     const struct project_in_args fused = {
         .linear = linear,
         .residual = w->residual,

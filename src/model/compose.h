@@ -24,10 +24,14 @@ struct pass {
 void compose_begin(struct pass *pass);
 // workspace.hidden = norm(residual).
 void compose_norm(struct pass *pass, const float *weight);
+// A norm in front of attention, MLP or logits, of the model's kind. No stride, groups and x_norm
+// where that is a LayerNorm.
+void compose_run_norm(const struct decoder *d, const struct rms_norm_args *args);
 // out = linear(norm(residual)); with is_gated activation(first half) * second half of that product.
 struct project_in {
     const struct linear *linear;
     const float *norm; // NULL: out = linear(residual)
+    bool reads_hidden; // workspace.hidden has norm(residual) already; norm is NULL
     void *out;
     bool is_gated;
     uint32_t gated_size; // with is_gated: of a half

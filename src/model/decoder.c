@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "model/compose.h"
 #include "model/latent.h"
+#include "model/mlp.h"
 
 static void gated_delta(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
@@ -119,7 +120,7 @@ static void project_mixer(struct pass *pass, uint32_t layer_index) {
         latent_project(pass, layer_index);
         return;
     }
-    if (!layer->gates) {
+    if (!layer->gates && !d->table->layers[layer_index].is_parallel) {
         compose_project_in(
             pass,
             &(struct project_in){.linear = layer->qkv, .norm = layer->input_norm, .out = w->qkv});
@@ -135,7 +136,9 @@ static void project_mixer(struct pass *pass, uint32_t layer_index) {
          .rows = pass->step->num_tokens,
          .out_is_float = is_delta},
     };
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) d->backend->ops->linear(d->backend, &all[i]);
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        if (all[i].linear) d->backend->ops->linear(d->backend, &all[i]);
+    }
 }
 
 static void mix(struct pass *pass, uint32_t layer_index) {
@@ -161,6 +164,27 @@ static void mix(struct pass *pass, uint32_t layer_index) {
                                                             .gate_stride = cols});
 }
 
+// Attention and MLP of the same normed residual. Several ranks sum both results at once.
+static void parallel_block(struct pass *pass, uint32_t layer_index) {
+    struct decoder *d = pass->d;
+    const struct linear *o = d->layers[layer_index].o;
+    const struct block_end end = {NULL, d->table->layers[layer_index].residual_scale};
+    const void *attended = d->workspace.attended;
+    project_mixer(pass, layer_index);
+    mix(pass, layer_index);
+    if (d->comm->world_size == 1) {
+        compose_project_out(pass, o, attended, &end);
+        mlp_dense(pass, layer_index);
+        return;
+    }
+    void *sum = compose_projected(pass);
+    d->backend->ops->linear(
+        d->backend, &(struct linear_args){
+                        .linear = o, .x = attended, .out = sum, .rows = pass->step->num_tokens});
+    mlp_add_to(pass, layer_index, sum);
+    compose_add_projected(pass, &end);
+}
+
 static void attention_block(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
@@ -170,23 +194,6 @@ static void attention_block(struct pass *pass, uint32_t layer_index) {
     mix(pass, layer_index);
     compose_project_out(pass, layer->o, w->attended,
                         &(struct block_end){layer->input_post_norm, described->residual_scale});
-}
-
-static void dense_mlp(struct pass *pass, uint32_t layer_index) {
-    const struct decoder_layer *layer = &pass->d->layers[layer_index];
-    const struct layer *described = &pass->d->table->layers[layer_index];
-    const struct decoder_workspace *w = &pass->d->workspace;
-    const struct block_end end = {layer->mlp_post_norm, described->residual_scale};
-    bool is_fused = compose_is_fused_out(pass, &end);
-    compose_project_in(pass, &(struct project_in){.linear = layer->gate_up,
-                                                  .norm = layer->mlp_norm,
-                                                  .out = w->activated,
-                                                  .is_gated = true,
-                                                  .gated_size = described->mlp_factor *
-                                                                pass->d->shape.intermediate_size,
-                                                  .activation = described->activation,
-                                                  .reader = is_fused ? layer->down : NULL});
-    compose_project_out(pass, layer->down, w->activated, &end);
 }
 
 // x *= sigmoid(shared_gate(hidden)).
@@ -372,7 +379,6 @@ static const float *project_logits(struct decoder *d, uint32_t rows) {
 
 const void *decoder_hidden(struct decoder *d, const int32_t *index, uint32_t rows) {
     const struct decoder_workspace *w = &d->workspace;
-    const struct backend_ops *ops = d->backend->ops;
     CHECK(rows > 0 && rows <= d->limits.max_num_seqs, "rows=%u", rows);
     const void *last = w->last_residual;
     if (rows == d->num_rows && !d->has_unadded) {
@@ -381,15 +387,14 @@ const void *decoder_hidden(struct decoder *d, const int32_t *index, uint32_t row
         gather(d, index, rows, w->residual, w->last_residual);
     }
     if (d->has_unadded) gather(d, index, rows, w->projected, w->last_projected);
-    ops->rms_norm(d->backend, &(struct rms_norm_args){
-                                  .x = d->has_unadded ? w->last_projected : last,
-                                  .residual = d->has_unadded ? w->last_residual : NULL,
-                                  .weight = d->final_norm,
-                                  .out = w->last_hidden,
-                                  .rows = rows,
-                                  .cols = d->config->hidden_size,
-                                  .eps = d->config->rms_norm_eps,
-                              });
+    compose_run_norm(d,
+                     &(struct rms_norm_args){.x = d->has_unadded ? w->last_projected : last,
+                                             .residual = d->has_unadded ? w->last_residual : NULL,
+                                             .weight = d->final_norm,
+                                             .out = w->last_hidden,
+                                             .rows = rows,
+                                             .cols = d->config->hidden_size,
+                                             .eps = d->config->rms_norm_eps});
     return w->last_hidden;
 }
 
@@ -426,7 +431,7 @@ void decoder_warm_up_linears(struct decoder *d, uint32_t rows) {
         if (layer->experts || is_mlp_done) continue;
         pass.has_unadded = false;
         pass.unadded_norm = NULL;
-        dense_mlp(&pass, i);
+        mlp_dense(&pass, i);
         is_mlp_done = true; // all dense layers have the same shapes
     }
     project_logits(d, rows < d->limits.max_num_seqs ? rows : d->limits.max_num_seqs);
@@ -541,11 +546,15 @@ static void run_layers(struct pass *pass, uint32_t most_of_a_kind) {
     const struct decoder *d = pass->d;
     for (uint32_t i = 0; i < d->config->num_layers; i++) {
         if (i >= most_of_a_kind && num_alike(d, i) >= most_of_a_kind) continue;
-        attention_block(pass, i);
-        if (is_sparse(d, i)) {
-            sparse_mlp(pass, i);
+        if (d->table->layers[i].is_parallel) {
+            parallel_block(pass, i);
         } else {
-            dense_mlp(pass, i);
+            attention_block(pass, i);
+            if (is_sparse(d, i)) {
+                sparse_mlp(pass, i);
+            } else {
+                mlp_dense(pass, i);
+            }
         }
         if (d->layers[i].input_gate) add_layer_input(pass, i);
         compose_scale_residual(pass, d->layers[i].scalar);

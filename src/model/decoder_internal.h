@@ -14,8 +14,9 @@ struct delta_weights {
 };
 
 struct decoder_layer {
+    // Norms with biases have these behind the weights: dev [2][hidden].
     float *input_norm; // dev [hidden]; NULL: no norm in front of attention
-    float *mlp_norm; // dev [hidden]; NULL: none in front of the MLP
+    float *mlp_norm; // dev [hidden]; NULL: none in front of the MLP, or the same one
     float *input_post_norm, *mlp_post_norm; // dev [hidden]: behind them; NULL: none
     // dev [head_dim] or, of all heads together, [heads head_dim]; NULL: none
     float *q_norm, *k_norm;
@@ -38,8 +39,9 @@ struct decoder_layer {
     // dev [max_num_seqs + num_snapshots][bytes of a slot]: of a recurrent layer, else NULL
     void *states;
     // A dense layer has the first two, a sparse one the next three; the others are NULL.
-    struct linear *gate_up; // [2 intermediate][hidden]
+    struct linear *gate_up; // [2 intermediate][hidden]; without a gate [intermediate][hidden]
     struct linear *down; // [hidden][intermediate]
+    float xielu[2]; // of ACTIVATION_XIELU: activate_args' positive and negative
     struct linear *router; // [num_experts][hidden]
     float *choice_bias; // dev [num_experts], as in route_args; NULL: none
     struct experts *experts;
@@ -102,7 +104,7 @@ struct decoder {
 
     struct linear *embedding; // [vocab of this rank][hidden]
     struct linear *lm_head; // the embedding when tied
-    float *final_norm; // dev [hidden]
+    float *final_norm; // as a layer's
     // Of models with inputs of layers: [vocab][num_layers layer_input_size] and the same rows
     // [hidden], and a norm of the latter's result, times 1 / sqrt(2).
     struct linear *layer_embedding, *layer_projection;

@@ -210,15 +210,26 @@ static void add_delta(struct linears_bytes *all, const struct model_config *c,
 }
 
 // Elements of a layer's norms, of so many ranks.
-static size_t norm_size(const struct model_config *c, const struct layer *layer,
-                        uint32_t world_size) {
-    size_t norms = layer->norm_place == NORM_AROUND ? 4 : 2, heads = 0;
+static size_t norm_size(const struct model_config *c, const struct layer_table *table,
+                        const struct layer *layer, uint32_t world_size) {
+    size_t norms = layer->norm_place == NORM_AROUND ? 4 : layer->is_parallel ? 1 : 2, heads = 0;
+    if (table->has_norm_bias) norms *= 2;
     if (layer->has_branches) norms += 4;
     if (layer->head_norm == HEAD_NORM_EACH) heads = layer->kv_source == KV_OWN ? 2 : 1;
     if (layer->head_norm == HEAD_NORM_ROW) {
         heads = (size_t)c->num_heads / world_size + layer_kv_heads(layer, world_size);
     }
     return norms * c->hidden_size + heads * layer->head_dim;
+}
+
+// Gate and up, or up alone.
+static uint32_t num_mlp_inputs(const struct layer_table *table) {
+    return layer_table_lacks_gate(table) ? 1 : 2;
+}
+
+// Elements of the last norm.
+static size_t final_norm_size(const struct model_config *c, const struct layer_table *table) {
+    return (size_t)c->hidden_size * (table->has_norm_bias ? 2 : 1);
 }
 
 static void add_layer(struct linears_bytes *all, const struct model_config *c,
@@ -234,7 +245,7 @@ static void add_layer(struct linears_bytes *all, const struct model_config *c,
     case MIXER_ATTENTION:
         add_attention(all, c, layer, s, formats);
     }
-    all->sum += norm_size(c, layer, s->world_size) * sizeof(float);
+    all->sum += norm_size(c, table, layer, s->world_size) * sizeof(float);
     if (layer->has_sinks) all->sum += s->num_heads * sizeof(float);
     if (layer->has_v_norm) all->sum += layer->head_dim * sizeof(float);
     if (table->layer_input_size) {
@@ -247,14 +258,15 @@ static void add_layer(struct linears_bytes *all, const struct model_config *c,
         return;
     }
     uint32_t size = layer->mlp_factor * s->intermediate_size;
-    add_linear(all, 2 * size, c->hidden_size, layer->has_mlp_bias, formats->gate_up);
+    uint32_t rows = num_mlp_inputs(table) * size;
+    add_linear(all, rows, c->hidden_size, layer->has_mlp_bias, formats->gate_up);
     add_linear(all, c->hidden_size, size, layer->has_mlp_bias, formats->down);
 }
 
 size_t decoder_weights_bytes(const struct model_config *c, const struct layer_table *table,
                              const struct decoder_shape *s, const struct backend *b,
                              const struct linear_formats *formats) {
-    struct linears_bytes all = {.backend = b, .sum = c->hidden_size * sizeof(float)};
+    struct linears_bytes all = {.backend = b, .sum = final_norm_size(c, table) * sizeof(float)};
     for (uint32_t i = 0; i < table->num_layers; i++) {
         const struct layer_formats layer = linear_formats_layer(formats, i);
         add_layer(&all, c, table, &table->layers[i], s, &layer);
@@ -319,7 +331,7 @@ static uint64_t delta_parameters(const struct model_config *c) {
 static uint64_t layer_parameters(const struct model_config *c, const struct layer_table *table,
                                  const struct layer *layer, uint64_t num_experts) {
     uint64_t hidden = c->hidden_size, inter = (uint64_t)layer->mlp_factor * c->intermediate_size;
-    uint64_t sum = norm_size(c, layer, 1);
+    uint64_t sum = norm_size(c, table, layer, 1);
     switch (layer->mixer) {
     case MIXER_GATED_DELTA_NET:
         sum += delta_parameters(c);
@@ -345,13 +357,14 @@ static uint64_t layer_parameters(const struct model_config *c, const struct laye
         }
         return sum + hidden * c->moe.num_experts + expert * num_experts;
     }
-    if (layer->has_mlp_bias) sum += 2 * inter + hidden;
-    return sum + 3 * hidden * inter;
+    uint64_t inputs = num_mlp_inputs(table);
+    if (layer->has_mlp_bias) sum += inputs * inter + hidden;
+    return sum + (inputs + 1) * hidden * inter;
 }
 
 static uint64_t num_parameters(const struct model_config *c, const struct layer_table *table,
                                uint64_t num_experts) {
-    uint64_t sum = c->hidden_size;
+    uint64_t sum = final_norm_size(c, table);
     for (uint32_t i = 0; i < table->num_layers; i++) {
         sum += layer_parameters(c, table, &table->layers[i], num_experts);
     }

@@ -1,6 +1,8 @@
 #include "model/family.h"
 
 const struct model_family *const model_families[] = {
+    &family_cohere,
+    &family_cohere2,
     &family_deepseek_v2,
     &family_deepseek_v3,
     &family_dots1,

@@ -55,6 +55,8 @@ extern const struct expert_names qwen_expert_names;
 // Experts alone (qwen3_moe.c).
 extern const struct expert_names plain_expert_names;
 
+extern const struct model_family family_cohere;
+extern const struct model_family family_cohere2;
 extern const struct model_family family_deepseek_v2;
 extern const struct model_family family_deepseek_v3;
 extern const struct model_family family_dots1;

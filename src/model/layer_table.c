@@ -242,6 +242,7 @@ void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint
 
 bool layer_table_is_even(const struct layer_table *table) {
     const struct layer *first = &table->layers[0];
+    if (table->is_layer_norm || layer_table_lacks_gate(table)) return false;
     for (uint32_t i = 0; i < table->num_layers; i++) {
         const struct layer *layer = &table->layers[i];
         bool is_same = layer->rope == first->rope && layer->head_dim == first->head_dim &&
@@ -254,6 +255,7 @@ bool layer_table_is_even(const struct layer_table *table) {
         const struct rope_config *rope = layer_table_rope(table, i);
         if (!is_same || !is_plain || layer->has_sinks || layer->has_output_gate) return false;
         if (layer->has_v_norm || layer->has_scalar || layer->has_norm_after_rope) return false;
+        if (layer->is_parallel) return false;
         if (rope && rope->query_beta != 0) return false;
     }
     return true;
@@ -271,6 +273,9 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
     } cases[] = {
         {"experts with gelu",
          layer->is_sparse && !layer->has_branches && layer->activation == ACTIVATION_GELU_TANH},
+        {"a LayerNorm behind attention or MLP",
+         table->is_layer_norm && (layer->norm_place != NORM_BEFORE || layer->has_branches)},
+        {"attention beside experts", layer->is_parallel && layer->is_sparse},
         {"linear attention with a rotary embedding",
          !layer_attends(layer) && layer->rope != ROPE_NONE},
         {"linear attention over a window", !layer_attends(layer) && layer->window},

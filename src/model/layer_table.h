@@ -17,7 +17,7 @@
 #include "base/err.h"
 #include "checkpoint/model_config.h"
 
-// rms_norm(x) = x / sqrt(mean(x^2) + eps), times this.
+// rms_norm(x) = x / sqrt(mean(x^2) + eps), or the same of x - mean(x), times this.
 enum norm_kind {
     NORM_WEIGHT, // weight
     NORM_ONE_PLUS_WEIGHT, // 1 + weight
@@ -58,7 +58,9 @@ struct layer {
     uint32_t rotary_dim; // the leading elements of a head that are rotated; <= head_dim
     enum norm_place norm_place;
     enum head_norm head_norm;
-    enum activation activation; // the MLP and each expert are down(activation(gate, up))
+    // The MLP and each expert are down(activation(gate, up)), or without a gate
+    // down(activation(up)).
+    enum activation activation;
     float query_scale; // factor of the scores q k^T
     float residual_scale; // factor of what attention and MLP add to the residual
     float softcap; // scores become softcap * tanh(score / softcap); 0: none
@@ -71,6 +73,8 @@ struct layer {
     bool has_output_gate; // attention's result *= sigmoid(gate(norm(residual)))
     bool has_mlp_bias; // gate, up and down of a dense MLP
     bool is_sparse; // experts instead of the dense MLP
+    // residual += attention(h) + mlp(h), where h = norm(residual): one norm, by NORM_BEFORE.
+    bool is_parallel;
     // Of a sparse layer: the shared expert and the others both begin at the residual, each with
     // norms of its own around it. The router has one too, and a factor for each expert's weight.
     bool has_branches;
@@ -100,7 +104,8 @@ struct norm_names {
 
 // Tensor names of an MLP, below "model.layers.N.".
 struct mlp_names {
-    const char *gate, *up; // the same pointer: one tensor has gate's rows, then up's
+    // The same pointer: one tensor has gate's rows, then up's. gate is NULL: there is none.
+    const char *gate, *up;
     const char *down;
 };
 
@@ -121,6 +126,8 @@ struct layer_table {
     const char *family; // static, for people: "Qwen3"
     const struct expert_names *expert_names; // static; NULL: no layer is sparse
     enum norm_kind norm_kind; // of all norms, the last one included
+    // LayerNorms (row_args.h), the last one too, but not those of heads; has_norm_bias: with biases
+    bool is_layer_norm, has_norm_bias;
     float embedding_scale, logits_scale; // factors of the embeddings and of the logits
     float logits_softcap; // as a layer's softcap; 0: none
     // Each layer ends with residual += norm(W2(gelu(W1 residual) * input)), where a token's inputs
@@ -190,6 +197,10 @@ uint32_t layer_table_first_with_rope(const struct layer_table *table, uint32_t i
 const struct rope_config *layer_table_rope(const struct layer_table *table, uint32_t i);
 bool layer_table_has_row_norms(const struct layer_table *table); // some head_norm is of all heads
 bool layer_table_has_branches(const struct layer_table *table);
+// The dense MLPs have no gate.
+static inline bool layer_table_lacks_gate(const struct layer_table *table) {
+    return !table->mlp.gate;
+}
 bool layer_table_shares_kv(const struct layer_table *table); // some kv_source is not KV_OWN
 // Layers that keep a state of each sequence in place of keys and values.
 uint32_t layer_table_num_states(const struct layer_table *table);

@@ -167,9 +167,10 @@ static enum status find_mlp(const struct finder *f, uint32_t i, const struct mlp
                             uint32_t hidden, uint32_t size, uint32_t first_col,
                             struct weight_format *gate_up, struct weight_format *down) {
     bool is_stacked = names->gate == names->up;
+    uint32_t first = names->gate ? 0 : 1, num = is_stacked || first ? 1 : 2;
     const char *const modules[] = {names->gate, names->up};
     const uint32_t rows[] = {is_stacked ? 2 * size : size, size};
-    enum status status = find_rows(f, i, modules, rows, is_stacked ? 1 : 2, hidden, gate_up);
+    enum status status = find_rows(f, i, modules + first, rows + first, num, hidden, gate_up);
     return status ? status : find_cols(f, i, names->down, hidden, size, first_col, down);
 }
 

@@ -363,6 +363,8 @@ static void test_both_forms_of_every_family(void **state) {
         {"granite-moe", "GraniteMoeForCausalLM", ROPE_DEFAULT, 1e4},
         {"hunyuan", "HunYuanDenseV1ForCausalLM", ROPE_DEFAULT, 874339.3107950698},
         {"hunyuan-moe", "HunYuanMoEV1ForCausalLM", ROPE_DEFAULT, 874339.3107950698},
+        {"cohere", "CohereForCausalLM", ROPE_DEFAULT, 5e5},
+        {"cohere2", "Cohere2ForCausalLM", ROPE_DEFAULT, 1e4},
         {"solar-open", "SolarOpenForCausalLM", ROPE_DEFAULT, 1e6},
         {"helium", "HeliumForCausalLM", ROPE_DEFAULT, 1e5},
         {"hyperclovax", "HyperCLOVAXForCausalLM", ROPE_DEFAULT, 1e4},

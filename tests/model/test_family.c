@@ -180,12 +180,14 @@ static void test_layers_with_changed_scores_are_not_even(void **state) {
     assert_true(layer_table_is_even(&table));
     const struct layer usual = table.layers[0];
     struct layer windowed = usual, capped = usual, sunk = usual, normed = usual, scaled = usual;
+    struct layer parallel = usual;
     windowed.window = 8;
     capped.softcap = 50;
     sunk.has_sinks = true;
     normed.has_v_norm = true;
     scaled.has_scalar = true;
-    const struct layer *cases[] = {&windowed, &capped, &sunk, &normed, &scaled};
+    parallel.is_parallel = true;
+    const struct layer *cases[] = {&windowed, &capped, &sunk, &normed, &scaled, &parallel};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         for (uint32_t l = 0; l < table.num_layers; l++) table.layers[l] = *cases[i];
         assert_false(layer_table_is_even(&table));
@@ -222,6 +224,22 @@ static void test_hyperclovax_may_have_no_norms_behind(void **state) {
         assert_true(table.layers[2].query_scale < 1); // without the key that of the heads' width
         layer_table_fini(&table);
     }
+}
+
+// Attention and MLP share one norm. Only layers with a window have a rotary embedding.
+static void test_parallel_layers_of_command_a(void **state) {
+    (void)state;
+    struct layer_table table = resolve((const struct field[CHANGES_MAX]){
+        {"architectures", "[\"Cohere2ForCausalLM\"]"}, {"num_hidden_layers", "4"}});
+    assert_true(table.is_layer_norm && !table.has_norm_bias && table.is_rope_interleaved);
+    assert_true(table.logits_scale == 0.0625f); // the class' default
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_true(table.layers[i].is_parallel);
+        assert_int_equal(table.layers[i].window, i == 3 ? 0 : 4096);
+        assert_int_equal(layer_table_rope(&table, i) == NULL, i == 3);
+    }
+    assert_false(layer_table_is_even(&table));
+    layer_table_fini(&table);
 }
 
 static void test_granite4_may_have_no_rope(void **state) {
@@ -321,8 +339,9 @@ static void test_what_has_no_code_is_refused(void **state) {
         struct layer layer;
     } cases[] = {
         {"experts with gelu", usual},
+        {"attention beside experts", usual},
     };
-    cases[0].layer.is_sparse = true;
+    cases[0].layer.is_sparse = cases[1].layer.is_sparse = cases[1].layer.is_parallel = true;
     cases[0].layer.activation = ACTIVATION_GELU_TANH;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         changed = cases[i].layer;
@@ -436,7 +455,8 @@ static void test_bench_configs(void **state) {
         {"exaone-4-32b", 32003216384, 0, 4096},   {"qwen1.5-moe-a2.7b", 14315784192, 2.7, 0},
         {"qwen2-57b-a14b", 57408658944, 14.2, 0}, {"deepseek-v2-lite", 15706484224, 2.7, 0},
         {"deepseek-v3", 671026419200, 37.6, 0},   {"kimi-k2", 1026408232448, 32.9, 0},
-        {"glm-4.7-flash", 29943393920, 3.9, 0},
+        {"glm-4.7-flash", 29943393920, 3.9, 0},   {"command-r", 34980831232, 0, 0},
+        {"command-r7b", 8028033024, 0, 4096},     {"command-a", 111057580032, 0, 4096},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char folder[256];
@@ -509,6 +529,7 @@ int main(void) {
         cmocka_unit_test(test_layers_with_changed_scores_are_not_even),
         cmocka_unit_test(test_scales_of_q_by_position),
         cmocka_unit_test(test_hyperclovax_may_have_no_norms_behind),
+        cmocka_unit_test(test_parallel_layers_of_command_a),
         cmocka_unit_test(test_granite4_may_have_no_rope),
         cmocka_unit_test(test_heads_of_gemma4),
         cmocka_unit_test(test_layers_of_gemma4_by_number),

@@ -215,6 +215,16 @@ static void test_glm4_moe(void **state) {
     check_unrounded("glm4-moe");
 }
 
+static void test_cohere(void **state) {
+    (void)state;
+    check_on_every_isa("cohere");
+}
+
+static void test_cohere2(void **state) {
+    (void)state;
+    check_on_every_isa("cohere2");
+}
+
 static void test_ernie4_5(void **state) {
     (void)state;
     check_unrounded("ernie4-5");
@@ -372,6 +382,8 @@ static void test_qwen3_5_with_experts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cohere),
+        cmocka_unit_test(test_cohere2),
         cmocka_unit_test(test_ernie4_5),
         cmocka_unit_test(test_ernie4_5_with_experts),
         cmocka_unit_test(test_olmoe),

@@ -239,6 +239,11 @@ def tiny_families(t):
                   moe_intermediate_size=16, first_k_dense_replace=1)
     alpha = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}
     return {
+        "cohere": (t.CohereForCausalLM, t.CohereConfig(
+            **{**tiny, "hidden_size": 64}, layer_norm_eps=0.04, attention_bias=True)),
+        "cohere2": (t.Cohere2ForCausalLM, t.Cohere2Config(
+            **{**tiny, "num_hidden_layers": 4, "hidden_size": 64}, layer_norm_eps=0.03, logit_scale=0.25,
+            sliding_window=48)),
         "ernie4-5": (t.Ernie4_5ForCausalLM, t.Ernie4_5Config(
             **{**tiny, "num_hidden_layers": 1}, head_dim=16)),
         "ernie4-5-moe": (t.Ernie4_5_MoeForCausalLM, t.Ernie4_5_MoeConfig(

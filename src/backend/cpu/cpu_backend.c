@@ -72,6 +72,8 @@ static const struct backend_ops cpu_ops = {
     .sigmoid_mul = cpu_sigmoid_mul,
     .scale = cpu_scale,
     .softcap = cpu_softcap,
+    .layer_norm = cpu_layer_norm,
+    .activate = cpu_activate,
     .square_sums = cpu_square_sums,
     .cut_norm = cpu_cut_norm,
     .gather_rows = cpu_gather_rows,
@@ -101,6 +103,7 @@ static const struct backend_moe cpu_moe = {
 static const struct backend_recurrent cpu_recurrent = {
     .gated_delta_bytes = cpu_gated_delta_bytes,
     .gated_delta = cpu_gated_delta,
+    .short_conv = cpu_short_conv,
 };
 
 static const struct backend_latent cpu_latent = {

@@ -21,6 +21,7 @@ list(APPEND BACKEND_SOURCES
   backend/cpu/sample/log_softmax.c
   backend/cpu/sample/philox.c
   backend/cpu/row_ops.c
+  backend/cpu/short_conv.c
   backend/cpu/sample/sample.c
   backend/cpu/sample/sample_select.c
   backend/cpu/sample/sample_weigh.c

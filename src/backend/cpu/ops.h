@@ -198,6 +198,7 @@ void cpu_experts_set_next(struct backend *backend, struct experts *experts,
 // gated_delta.c
 size_t cpu_gated_delta_bytes(const struct backend *backend, const struct gated_delta_shape *shape);
 void cpu_gated_delta(struct backend *backend, const struct gated_delta_args *args);
+void cpu_short_conv(struct backend *backend, const struct short_conv_args *args);
 
 // latent.c
 enum status cpu_latent_create(struct backend *backend, const struct latent_spec *spec,
@@ -265,6 +266,8 @@ void cpu_scale(struct backend *backend, const struct scale_args *args);
 void cpu_square_sums(struct backend *backend, const struct cut_norm_args *args);
 void cpu_cut_norm(struct backend *backend, const struct cut_norm_args *args);
 void cpu_softcap(struct backend *backend, const struct softcap_args *args);
+void cpu_layer_norm(struct backend *backend, const struct layer_norm_args *args);
+void cpu_activate(struct backend *backend, const struct activate_args *args);
 void cpu_gelu_mul(struct backend *backend, const struct gelu_mul_args *args);
 void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args);
 // out = activation(gate) * up; out may be gate or up.

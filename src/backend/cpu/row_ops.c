@@ -297,6 +297,104 @@ void cpu_cut_norm(struct backend *backend, const struct cut_norm_args *args) {
                     cut_norm_item, &job);
 }
 
+// Lanes are added in their order, as in square_sum. `center` is subtracted first.
+static float centered_sum(const float *x, float center, bool squares, uint32_t count) {
+    float lanes[SUM_LANES] = {0}, sum = 0;
+    uint32_t i = 0;
+    for (; i + SUM_LANES <= count; i += SUM_LANES) {
+        for (uint32_t k = 0; k < SUM_LANES; k++) {
+            float v = x[i + k] - center;
+            lanes[k] += squares ? v * v : v;
+        }
+    }
+    for (uint32_t k = 0; i + k < count; k++) {
+        float v = x[i + k] - center;
+        lanes[k] += squares ? v * v : v;
+    }
+    for (uint32_t k = 0; k < SUM_LANES; k++) sum += lanes[k];
+    return sum;
+}
+
+struct layer_norm_job {
+    const struct layer_norm_args *args;
+    uint32_t per_item;
+};
+
+static void layer_norm_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct layer_norm_job *job = arg;
+    const struct layer_norm_args *args = job->args;
+    struct row_range range = item_rows(item, job->per_item, args->rows);
+    uint32_t cols = args->cols;
+    for (uint32_t row = range.begin; row < range.end; row++) {
+        const float *x = (const float *)args->x + (size_t)row * cols;
+        float *residual = args->residual ? (float *)args->residual + (size_t)row * cols : NULL;
+        float *out = (float *)args->out + (size_t)row * cols;
+        for (uint32_t i = 0; residual && i < cols; i++) residual[i] += x[i];
+        if (residual) x = residual;
+        float mean = centered_sum(x, 0, false, cols) / (float)cols;
+        float variance = centered_sum(x, mean, true, cols) / (float)cols;
+        float scale = 1 / sqrtf(variance + args->eps);
+        for (uint32_t i = 0; i < cols; i++) {
+            float bias = args->bias ? args->bias[i] : 0;
+            out[i] = (x[i] - mean) * scale * args->weight[i] + bias;
+        }
+    }
+}
+
+void cpu_layer_norm(struct backend *backend, const struct layer_norm_args *args) {
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    struct layer_norm_job job = {args, rows_per_item(cpu, args->rows, args->cols)};
+    uint32_t num_items = (args->rows + job.per_item - 1) / job.per_item;
+    thread_pool_for(cpu->pool, num_items, layer_norm_item, &job);
+}
+
+struct activate_job {
+    const struct cpu_kernels *kernels;
+    const struct activate_args *args;
+};
+
+// Gelu with an up of 1 is gelu alone.
+static void gelu_alone(const struct cpu_kernels *kernels, float *x, size_t count) {
+    enum { CHUNK = 256 };
+    float ones[CHUNK];
+    for (uint32_t i = 0; i < CHUNK; i++) ones[i] = 1;
+    for (size_t start = 0; start < count; start += CHUNK) {
+        uint32_t len = count - start < CHUNK ? (uint32_t)(count - start) : CHUNK;
+        activate(kernels, ACTIVATION_GELU_TANH, x + start, ones, x + start, len);
+    }
+}
+
+static void activate_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct activate_job *job = arg;
+    const struct activate_args *args = job->args;
+    size_t begin = (size_t)item * ITEM_FLOATS, left = args->count - begin;
+    size_t count = left < ITEM_FLOATS ? left : ITEM_FLOATS;
+    float *x = (float *)args->x + begin;
+    if (args->activation == ACTIVATION_GELU_TANH) {
+        gelu_alone(job->kernels, x, count);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        float v = x[i], bounded = v > 0 ? v : 0;
+        if (args->activation == ACTIVATION_RELU_SQUARED) {
+            x[i] = bounded * bounded;
+        } else if (v > 0) {
+            x[i] = v / 2 + args->positive * v * v;
+        } else {
+            x[i] = v / 2 + args->negative * (expm1f(v < XIELU_EPS ? v : XIELU_EPS) - v);
+        }
+    }
+}
+
+void cpu_activate(struct backend *backend, const struct activate_args *args) {
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    struct activate_job job = {&cpu->kernels, args};
+    uint32_t num_items = (uint32_t)((args->count + ITEM_FLOATS - 1) / ITEM_FLOATS);
+    thread_pool_for(cpu->pool, num_items, activate_item, &job);
+}
+
 struct gather_rows_job {
     const struct gather_rows_args *args;
     uint32_t per_item;

@@ -338,46 +338,6 @@ static void cuda_embed(struct backend *backend, const struct embed_args *args) {
     }
 }
 
-static void cuda_rms_norm(struct backend *backend, const struct rms_norm_args *args) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
-    cuda_rms_norm_launch(args, &cuda->info, cuda->stream);
-}
-
-static void cuda_silu_mul(struct backend *backend, const struct silu_mul_args *args) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
-    cuda_silu_mul_launch(args, &cuda->info, cuda->stream);
-}
-
-static void cuda_gelu_mul(struct backend *backend, const struct gelu_mul_args *args) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
-    cuda_gelu_mul_launch(args, &cuda->info, cuda->stream);
-}
-
-static void cuda_sigmoid_mul(struct backend *backend, const struct sigmoid_mul_args *args) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
-    cuda_sigmoid_mul_launch(args, &cuda->info, cuda->stream);
-}
-
-static void cuda_scale(struct backend *backend, const struct scale_args *args) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
-    cuda_scale_launch(args, &cuda->info, cuda->stream);
-}
-
-static void cuda_softcap(struct backend *backend, const struct softcap_args *args) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
-    cuda_softcap_launch(args, &cuda->info, cuda->stream);
-}
-
-static void cuda_square_sums(struct backend *backend, const struct cut_norm_args *args) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
-    cuda_square_sums_launch(args, &cuda->info, cuda->stream);
-}
-
-static void cuda_cut_norm(struct backend *backend, const struct cut_norm_args *args) {
-    struct cuda_backend *cuda = cuda_backend_of(backend);
-    cuda_cut_norm_launch(args, &cuda->info, cuda->stream);
-}
-
 static void cuda_update_tables(struct backend *backend, const struct update_tables_args *args) {
     cuda_update_tables_launch(args, cuda_backend_of(backend)->stream);
 }
@@ -421,6 +381,8 @@ static const struct backend_ops cuda_ops = {
     .sigmoid_mul = cuda_sigmoid_mul,
     .scale = cuda_scale,
     .softcap = cuda_softcap,
+    .layer_norm = cuda_layer_norm,
+    .activate = cuda_activate,
     .square_sums = cuda_square_sums,
     .cut_norm = cuda_cut_norm,
     .layers_end = cuda_layers_end,
@@ -494,6 +456,7 @@ static const struct backend_recurrent cuda_recurrent = {
     .gated_delta_bytes = cuda_gated_delta_bytes,
     .gated_delta_scratch_bytes = cuda_gated_delta_scratch_bytes,
     .gated_delta = cuda_gated_delta,
+    .short_conv = cuda_short_conv,
 };
 
 static const struct backend_fusion cuda_fusion = {

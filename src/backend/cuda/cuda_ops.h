@@ -103,4 +103,16 @@ void cuda_attention_begin(struct backend *backend, struct kv_cache *cache, const
 void cuda_attention(struct backend *backend, const struct attention_args *args);
 bool cuda_attend(struct backend *backend, const struct attention_args *args);
 
+void cuda_rms_norm(struct backend *backend, const struct rms_norm_args *args);
+void cuda_silu_mul(struct backend *backend, const struct silu_mul_args *args);
+void cuda_gelu_mul(struct backend *backend, const struct gelu_mul_args *args);
+void cuda_sigmoid_mul(struct backend *backend, const struct sigmoid_mul_args *args);
+void cuda_scale(struct backend *backend, const struct scale_args *args);
+void cuda_softcap(struct backend *backend, const struct softcap_args *args);
+void cuda_square_sums(struct backend *backend, const struct cut_norm_args *args);
+void cuda_cut_norm(struct backend *backend, const struct cut_norm_args *args);
+void cuda_layer_norm(struct backend *backend, const struct layer_norm_args *args);
+void cuda_short_conv(struct backend *backend, const struct short_conv_args *args);
+void cuda_activate(struct backend *backend, const struct activate_args *args);
+
 #endif

@@ -67,9 +67,13 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/recurrent/delta_parts.cu
       backend/cuda/recurrent/delta_scan.cu
       backend/cuda/recurrent/gated_delta.cu
+      backend/cuda/recurrent/short_conv.cu
       backend/cuda/sample/download_results.cu
       backend/cuda/sample/sample.cu
       backend/cuda/device_cuda.c
+      backend/cuda/rows/activate.cu
+      backend/cuda/rows/layer_norm.cu
+      backend/cuda/rows/row_ops.c
       backend/cuda/rows/scale.cu
       backend/cuda/rows/softcap.cu
       backend/cuda/rows/sigmoid_mul.cu

@@ -310,6 +310,12 @@ void cuda_scale_launch(const struct scale_args *args, const struct cuda_device_i
                        cudaStream_t stream);
 void cuda_softcap_launch(const struct softcap_args *args, const struct cuda_device_info *info,
                          cudaStream_t stream);
+void cuda_layer_norm_launch(const struct layer_norm_args *args, const struct cuda_device_info *info,
+                            cudaStream_t stream);
+void cuda_activate_launch(const struct activate_args *args, const struct cuda_device_info *info,
+                          cudaStream_t stream);
+void cuda_short_conv_launch(const struct short_conv_args *args, const struct cuda_device_info *info,
+                            cudaStream_t stream);
 void cuda_square_sums_launch(const struct cut_norm_args *args, const struct cuda_device_info *info,
                              cudaStream_t stream);
 void cuda_cut_norm_launch(const struct cut_norm_args *args, const struct cuda_device_info *info,

@@ -28,11 +28,13 @@ static enum status load_mlp(struct loader *l, uint32_t i, const struct mlp *mlp)
     bool is_stacked = names->gate == names->up;
     uint32_t size = mlp->size, hidden = l->decoder->config->hidden_size;
     uint32_t rows = is_stacked ? 2 * size : size, up_start = is_stacked ? size : 0;
+    bool lacks_gate = !names->gate;
     const struct row_part parts[] = {
         {.module = names->gate, .rows = rows, .start = mlp->start, .count = mlp->count},
         {.module = names->up, .rows = rows, .start = up_start + mlp->start, .count = mlp->count},
     };
-    const struct row_linear gate_up = {parts, 2, mlp->gate_up_format, mlp->out_gate_up};
+    const struct row_linear gate_up = {parts + lacks_gate, lacks_gate ? 1 : 2, mlp->gate_up_format,
+                                       mlp->out_gate_up};
     const struct col_part down = {names->down, hidden,     size,
                                   mlp->start,  mlp->count, mlp->down_format};
     enum status status = loader_load_rows(l, i, &gate_up, 1, hidden, mlp->has_bias);
@@ -351,8 +353,7 @@ static enum status load_ends(struct loader *l) {
     }
     if (!status) status = layer_inputs_load(l);
     if (status) return status;
-    return loader_load_norm(l, "model.norm.weight", d->config->hidden_size, d->table->logits_scale,
-                            &d->final_norm);
+    return loader_load_hidden_norm(l, "model.norm", d->table->logits_scale, &d->final_norm);
 }
 
 static enum status make_rope(struct decoder *d, uint32_t i, struct err *err) {

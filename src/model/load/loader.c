@@ -1,5 +1,6 @@
 #include "model/load/loader.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -329,6 +330,30 @@ enum status loader_load_norm(struct loader *l, const char *name, uint32_t count,
     enum status status = read_norm(l, name, count, factor, &values);
     if (!status) status = loader_to_device(l->decoder, values, count, out, l->err);
     free(values);
+    return status;
+}
+
+enum status loader_load_hidden_norm(struct loader *l, const char *module, float factor,
+                                    float **out) {
+    uint32_t hidden = l->decoder->config->hidden_size;
+    const uint64_t shape[1] = {hidden};
+    char name[WEIGHT_NAME_BYTES];
+    float *weight = NULL, *bias = NULL;
+    snprintf(name, sizeof name, "%s.weight", module);
+    if (!l->decoder->table->has_norm_bias) return loader_load_norm(l, name, hidden, factor, out);
+    enum status status = read_norm(l, name, hidden, factor, &weight);
+    snprintf(name, sizeof name, "%s.bias", module);
+    if (!status) status = loader_read_floats(l, name, 1, shape, &bias);
+    float *both = status ? NULL : malloc(2 * (size_t)hidden * sizeof *both);
+    if (!status && !both) status = err_nomem(l->err, name);
+    for (uint32_t i = 0; i < hidden && both; i++) {
+        both[i] = weight[i];
+        both[hidden + i] = factor * bias[i];
+    }
+    if (!status) status = loader_to_device(l->decoder, both, 2 * (size_t)hidden, out, l->err);
+    free(both);
+    free(bias);
+    free(weight);
     return status;
 }
 

@@ -103,6 +103,10 @@ MUST_USE enum status loader_to_device(struct decoder *d, const float *values, si
 // A norm's weights, times `factor`, as the table's kind of norm has them.
 MUST_USE enum status loader_load_norm(struct loader *l, const char *name, uint32_t count,
                                       float factor, float **out);
+// The same of a norm in front of attention, MLP or logits, with its biases behind them where the
+// table has any. `module` is its whole name.
+MUST_USE enum status loader_load_hidden_norm(struct loader *l, const char *module, float factor,
+                                             float **out);
 // The same of heads, in the order of their rows.
 struct head_norm_part {
     const char *module;

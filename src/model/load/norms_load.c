@@ -43,10 +43,10 @@ static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_
 }
 
 enum status norms_load(struct loader *l, uint32_t i, struct decoder_layer *layer) {
-    uint32_t hidden = l->decoder->config->hidden_size;
     enum norm_place place = l->decoder->table->layers[i].norm_place;
     const struct norm_names *names = names_of(l->decoder->table, i);
     bool has_branches = l->decoder->table->layers[i].has_branches;
+    bool is_parallel = l->decoder->table->layers[i].is_parallel;
     const struct {
         const char *module;
         bool is_there;
@@ -54,7 +54,7 @@ enum status norms_load(struct loader *l, uint32_t i, struct decoder_layer *layer
     } norms[] = {
         {names->attention, place != NORM_AFTER, &layer->input_norm},
         {names->attention_post, place != NORM_BEFORE, &layer->input_post_norm},
-        {names->mlp, place != NORM_AFTER, &layer->mlp_norm},
+        {names->mlp, place != NORM_AFTER && !is_parallel, &layer->mlp_norm},
         {names->mlp_post, place != NORM_BEFORE, &layer->mlp_post_norm},
         {EXPERTS_NORM, has_branches, &layer->experts_norm},
         {SHARED_POST_NORM, has_branches, &layer->shared_post_norm},
@@ -62,7 +62,9 @@ enum status norms_load(struct loader *l, uint32_t i, struct decoder_layer *layer
     };
     for (size_t k = 0; k < ARRAY_LEN(norms); k++) {
         if (!norms[k].is_there) continue;
-        enum status status = loader_load_layer_norm(l, i, norms[k].module, hidden, norms[k].out);
+        char name[WEIGHT_NAME_BYTES];
+        layer_weight_name(name, i, norms[k].module, "");
+        enum status status = loader_load_hidden_norm(l, name, 1, norms[k].out);
         if (status) return status;
     }
     return load_head_norms(l, i, layer);

@@ -1,0 +1,13 @@
+/* The dense MLP of a layer: down(activation(gate, up)), or without a gate down(activation(up)). */
+#ifndef MODEL_MLP_H
+#define MODEL_MLP_H
+
+#include "model/compose.h"
+
+// residual += mlp(norm(residual)). In a parallel layer workspace.hidden has the norm already.
+void mlp_dense(struct pass *pass, uint32_t layer_index);
+// sum += this rank's part of mlp(workspace.hidden). `sum`: dev [num_tokens][hidden], not
+// workspace.projected.
+void mlp_add_to(struct pass *pass, uint32_t layer_index, void *sum);
+
+#endif
