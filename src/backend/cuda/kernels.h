@@ -53,7 +53,8 @@ struct cuda_linear_view {
 enum {
     CUDA_RANKS_MAX = 8, // of ranks that reach each other's memory
     CUDA_REDUCE_BLOCKS = 512, // most blocks of ranks/reduce.cu
-    CUDA_REDUCE_SMALL_ROWS = 256, // most rows of a small sum
+    CUDA_REDUCE_SMALL_ROWS = 2048, // most rows of a small sum
+    CUDA_REDUCE_ABSENT_BYTE = 0xff, // fills inboxes of small sums before the first
 };
 
 // What a kernel needs to know of the other ranks. Each rank has one allocation with the same
@@ -65,9 +66,9 @@ struct cuda_ranks {
     char *memory[CUDA_RANKS_MAX]; // of each rank
     // Where in the allocation, in bytes:
     size_t flags_at; // uint32_t [CUDA_RANKS_MAX][CUDA_REDUCE_BLOCKS + 1], by the rank that writes
-    size_t counts_at; // uint32_t [CUDA_REDUCE_BLOCKS + 1], then [CUDA_REDUCE_SMALL_ROWS]; own
+    size_t counts_at; // own words: [CUDA_REDUCE_BLOCKS + 1], next inboxes [CUDA_REDUCE_SMALL_ROWS]
     size_t exchange_at; // uint64_t [2][world_size][CUDA_DECODE_ROWS][hidden]: layers/all_layers.cu
-    size_t inbox_at; // [2][world_size][small_bytes * 2]: parts of small sums, as flagged values
+    size_t inbox_at; // [2][world_size - 1][small_bytes]: parts of small sums, by the other ranks
     size_t partial_at; // bf16 [max_num_tokens][hidden]
     size_t small_bytes; // most of a small sum's part
 };

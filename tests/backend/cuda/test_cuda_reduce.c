@@ -16,7 +16,6 @@ enum { ROWS_MAX = 300, COLS_MAX = 4104, COUNT_MAX = ROWS_MAX * COLS_MAX, SMALL_B
 // The ranks of one group. What a rank reads and writes is [rows][cols] bf16.
 struct group {
     struct cuda_device_info info; // with so few multiprocessors that the blocks of all ranks fit
-    uint32_t most_small_rows; // the same for small sums, which have a block a row
     uint32_t world_size;
     struct cuda_ranks ranks[CUDA_RANKS_MAX];
     cudaStream_t streams[CUDA_RANKS_MAX];
@@ -37,18 +36,27 @@ static void *device_zeros(size_t bytes) {
     return memory;
 }
 
-static void group_make(struct group *g, const struct device_pair *pair, uint32_t world_size) {
+static void fill_words(char *at, uint32_t value, size_t count) {
+    uint32_t *words = test_alloc(count * sizeof *words);
+    for (size_t i = 0; i < count; i++) words[i] = value;
+    check(cudaMemcpy(at, words, count * sizeof *words, cudaMemcpyHostToDevice));
+    free(words);
+}
+
+// num_meetings: how often the blocks have met before, as far as they know.
+static void group_make(struct group *g, const struct device_pair *pair, uint32_t world_size,
+                       uint32_t num_meetings) {
     *g = (struct group){.info = ((struct cuda_backend *)pair->device)->info,
                         .world_size = world_size};
-    g->most_small_rows = (uint32_t)g->info.num_sms / world_size;
-    g->info.num_sms = (int)(g->most_small_rows + 1) / 2; // large sums: up to 2 blocks on each
+    g->info.num_sms = (g->info.num_sms / (int)world_size + 1) / 2;
     struct cuda_ranks ranks = {.world_size = world_size, .small_bytes = SMALL_BYTES};
-    size_t at = CUDA_RANKS_MAX * (CUDA_REDUCE_BLOCKS + 1) * sizeof(uint32_t);
+    size_t num_counts = CUDA_REDUCE_BLOCKS + 1, at = CUDA_RANKS_MAX * num_counts * sizeof(uint32_t);
     ranks.counts_at = at;
     ranks.lost_at = at + 16384 - 64;
     at += 16384;
     ranks.inbox_at = at;
-    at += (size_t)2 * world_size * SMALL_BYTES * 2;
+    size_t inbox_bytes = (size_t)2 * (world_size - 1) * SMALL_BYTES;
+    at += inbox_bytes;
     ranks.partial_at = at;
     at += COUNT_MAX * sizeof(uint16_t);
     void *word = NULL;
@@ -56,7 +64,13 @@ static void group_make(struct group *g, const struct device_pair *pair, uint32_t
     memset(word, 0, 64);
     g->has_failed = word;
     ranks.has_failed = word;
-    for (uint32_t r = 0; r < world_size; r++) ranks.memory[r] = device_zeros(at);
+    for (uint32_t r = 0; r < world_size; r++) {
+        char *memory = device_zeros(at);
+        ranks.memory[r] = memory;
+        fill_words(memory + ranks.flags_at, num_meetings, CUDA_RANKS_MAX * num_counts);
+        fill_words(memory + ranks.counts_at, num_meetings, num_counts);
+        check(cudaMemset(memory + ranks.inbox_at, CUDA_REDUCE_ABSENT_BYTE, inbox_bytes));
+    }
     for (uint32_t r = 0; r < world_size; r++) {
         g->ranks[r] = ranks;
         g->ranks[r].rank = r;
@@ -184,12 +198,12 @@ static void check_sums(struct group *g, struct ops_rng *rng, uint32_t cols) {
         {.rows = 7, .has_norm = true},
         {.rows = 1, .is_small = true, .has_norm = true},
         {.rows = 100, .has_norm = true}, // more than there are blocks
+        {.rows = 100, .is_small = true, .has_norm = true},
     };
     for (int round = 0; round < 2; round++) {
         for (size_t i = 0; i < ARRAY_LEN(sums); i++) {
             struct sum sum = sums[i];
             sum.cols = cols;
-            if (sum.is_small && sum.rows > g->most_small_rows) sum.rows = g->most_small_rows;
             run_sum(g, rng, &sum);
         }
     }
@@ -201,17 +215,54 @@ static void test_sums(void **state) {
     for (uint32_t world_size = 2; world_size <= CUDA_RANKS_MAX; world_size++) {
         for (size_t i = 0; i < ARRAY_LEN(cols); i++) {
             struct group g;
-            group_make(&g, *state, world_size);
+            group_make(&g, *state, world_size, 0);
             check_sums(&g, &rng, cols[i]);
             group_free(&g);
         }
     }
 }
 
+// The counts of meetings go through 2^31 and through 2^32.
+static void test_counts_wrap_around(void **state) {
+    static const uint32_t num_meetings[] = {0x7ffffffb, 0xfffffffb};
+    struct ops_rng rng = ops_rng_of(6);
+    for (uint32_t world_size = 2; world_size <= 3; world_size++) {
+        for (size_t i = 0; i < ARRAY_LEN(num_meetings); i++) {
+            struct group g;
+            group_make(&g, *state, world_size, num_meetings[i]);
+            check_sums(&g, &rng, 1024);
+            group_free(&g);
+        }
+    }
+}
+
+// A part that has the bits of a place that waits for a part: nobody waits for ever, and NaNs stay.
+static void test_absent_parts(void **state) {
+    const struct sum sum = {.rows = 100, .cols = 1024, .is_small = true};
+    size_t count = (size_t)sum.rows * sum.cols;
+    struct ops_rng rng = ops_rng_of(7);
+    struct group g;
+    group_make(&g, *state, 2, 0);
+    for (int round = 0; round < 3; round++) {
+        check(cudaMemset(g.ranks[0].memory[0] + g.ranks[0].partial_at, CUDA_REDUCE_ABSENT_BYTE,
+                         count * sizeof(uint16_t)));
+        check(cudaDeviceSynchronize());
+        for (uint32_t r = 0; r < 2; r++) launch(&g, r, &sum);
+        check(cudaDeviceSynchronize());
+        for (uint32_t r = 0; r < 2; r++) {
+            float *residual = read_floats(g.residual[r], count);
+            for (size_t i = 0; i < count; i++) assert_true(isnan(residual[i]));
+            free(residual);
+        }
+        run_sum(&g, &rng, &sum);
+    }
+    group_free(&g);
+}
+
 // A rank that waits for one that never comes ends once has_failed is set.
 static void test_lost_rank(void **state) {
     struct group g;
-    group_make(&g, *state, 3);
+    group_make(&g, *state, 3, 0);
     const struct sum small = {2, 1024, true, false, true}, large = {20, 1024, false, false, true};
     launch(&g, 0, &small);
     launch(&g, 0, &large);
@@ -377,10 +428,9 @@ int main(int argc, char **argv) {
     // Before CUDA starts: ranks wait for each other, so no two of their streams may share a queue.
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_lost_rank),
-        cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_counts_of_pinned_ids),
+        cmocka_unit_test(test_sums),         cmocka_unit_test(test_counts_wrap_around),
+        cmocka_unit_test(test_absent_parts), cmocka_unit_test(test_lost_rank),
+        cmocka_unit_test(test_slices),       cmocka_unit_test(test_counts_of_pinned_ids),
     };
     return device_pair_run(argc, argv, "cuda_reduce", tests, ARRAY_LEN(tests));
 }

@@ -2,23 +2,36 @@
  * others: residual += the parts of all ranks, and the RMS norm that follows. Every rank adds the
  * parts in the order of the ranks, so all have the same bits.
  *
- * Small sums: each rank stores its part to the inboxes of the others, and adds what comes to its
- * own. 8 bytes hold 4 bytes of values and the number of the sum, and are stored as one access
- * (NCCL's LL protocol). So a sum takes one trip over the link, without a fence or a flag. There are
- * two inboxes, used in turn. The one that a sum writes has been read:
- * the ranks read it two sums ago, and they sent their values of the last sum only after that.
+ * Small sums: each rank stores its part to an inbox at each of the others, 16 bytes at a time, and
+ * adds what comes to its own inboxes. A word of an inbox that has not come yet is ABSENT, which no
+ * part contains. So a sum takes one trip over the link, without a fence, a flag or a number, and
+ * sends no byte more than the part. Whoever has read a word makes it ABSENT again. (The idea is
+ * Lamport's; TensorRT-LLM sums so.)
+ *
+ * Each row has two inboxes for each writer, used in turn. A word in device memory says which is
+ * next, and each sum of the row flips it. Nothing is counted, so nothing can wrap around. When rank
+ * A writes to rank B in sum n of a row, that inbox is ABSENT: B has read it in sum n - 2 of the row.
+ * The kernel in which B did so had ended before B sent its part of sum n - 1. A has waited for that
+ * part, in a kernel that ended before this one stores anything. Large sums and sums of fewer rows
+ * may come in between: they touch neither the row's inboxes nor its word.
  *
  * Large sums of two ranks: the ranks meet, each reads the other's part while it adds, and they meet
  * again before a part is overwritten. With more ranks each adds every n-th row and stores the sum
  * to all ranks' parts. They meet again, and each adds the sums to its residual. So a rank reads and
  * writes each row once over the link, whatever the number of ranks.
  *
- * The blocks of one number on all ranks meet: each stores a count to a flag of every other and
- * waits for theirs. All counts are in device memory, so a recorded launch can be repeated. All
- * ranks launch the same grids in the same order, and all sums of a group have as many columns.
+ * The blocks of one number on all ranks meet: each counts its meetings, stores the count to a flag
+ * of every other, and waits for theirs. The flags that it sees are at most 1 away from its own
+ * count: another block has stored the count of the meeting before, and to store that of the next
+ * one it has to see this block's count. So the sign of the difference is right, also after the
+ * counts have wrapped around.
  *
- * Launch: small sums: a block per row. Large ones: two blocks per multiprocessor, which take rows
- * in turn. The next kernel may start and load its weights meanwhile. */
+ * All state is in device memory, so a recorded launch can be repeated. All ranks launch the same
+ * sums in the same order, and all sums of a group have as many columns.
+ *
+ * Launch: as many blocks as run at the same time, which take rows in turn. In a small sum a block
+ * sends its next row before it waits for the present one. The next kernel may start and load its
+ * weights meanwhile. */
 #include "backend/cuda/ranks/ranks.cuh"
 #include "backend/cuda/rows/row_norm.cuh"
 
@@ -42,7 +55,7 @@ __device__ __forceinline__ void store_release(uint32_t *to, uint32_t value) {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 
-// 16 bytes of another rank, not from the L1.
+// 16 bytes that another rank reads or writes, not from the L1. Each 4 bytes are one access.
 __device__ __forceinline__ uint4 load_part(const uint4 *from) {
     uint4 v;
     asm volatile("ld.relaxed.sys.global.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -51,25 +64,20 @@ __device__ __forceinline__ uint4 load_part(const uint4 *from) {
                  : "memory");
     return v;
 }
+__device__ __forceinline__ void store_part(uint4 *to, uint4 v) {
+    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(v.x), "r"(v.y),
+                 "r"(v.z), "r"(v.w)
+                 : "memory");
+}
 
-// Two flagged values of 8 bytes: `low` and `high` with the number of the sum.
-__device__ __forceinline__ void store_flagged(ulonglong2 *to, uint32_t low, uint32_t high,
-                                              uint32_t number) {
-    uint64_t flag = static_cast<uint64_t>(number) << 32;
-    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1,%2};" ::"l"(to), "l"(flag | low),
-                 "l"(flag | high)
-                 : "memory");
+// Two NaNs. A part that has just these bits is sent as two other NaNs.
+constexpr uint32_t ABSENT = CUDA_REDUCE_ABSENT_BYTE * 0x01010101u, OTHER_NANS = 0x7fff7fff;
+
+__device__ __forceinline__ uint32_t without_absent(uint32_t word) {
+    return word == ABSENT ? OTHER_NANS : word;
 }
-__device__ __forceinline__ ulonglong2 load_flagged(const ulonglong2 *from) {
-    ulonglong2 v;
-    asm volatile("ld.relaxed.sys.global.v2.u64 {%0,%1}, [%2];"
-                 : "=l"(v.x), "=l"(v.y)
-                 : "l"(from)
-                 : "memory");
-    return v;
-}
-__device__ __forceinline__ bool has_flag(const ulonglong2 &v, uint32_t number) {
-    return static_cast<uint32_t>(v.x >> 32) == number && static_cast<uint32_t>(v.y >> 32) == number;
+__device__ __forceinline__ bool has_come(uint4 v) {
+    return v.x != ABSENT && v.y != ABSENT && v.z != ABSENT && v.w != ABSENT;
 }
 
 __device__ __forceinline__ uint32_t *flag_of(const cuda_ranks &r, uint32_t owner, uint32_t writer,
@@ -132,73 +140,99 @@ __device__ __forceinline__ void norm_row(const params &p, const norm_weights<TUR
     weights.store(p.out + start, row, scale, p.vectors);
 }
 
-// This row of rank `writer`'s inbox at rank `owner`.
-__device__ __forceinline__ ulonglong2 *inbox_of(const params &p, uint32_t owner, uint32_t writer,
-                                                uint32_t number) {
-    const cuda_ranks &r = p.ranks;
-    size_t inbox = (number % 2 * r.world_size + writer) * r.small_bytes * 2;
-    char *at = r.memory[owner] + r.inbox_at + inbox;
-    return reinterpret_cast<ulonglong2 *>(at) + (size_t)blockIdx.x * p.vectors * 2;
+// Which of its two inboxes a row uses next, 0 or 1. Behind the counts of meetings.
+__device__ __forceinline__ volatile uint32_t *next_inbox(const cuda_ranks &r, int row) {
+    return of_step(counts_of(r)) + CUDA_REDUCE_BLOCKS + 1 + row;
 }
 
-// A vector of another rank, once it has come.
-__device__ __forceinline__ uint4 take_vector(const params &p, const ulonglong2 *from,
-                                             uint32_t number, uint32_t writer) {
+// The inbox of a row at rank `owner` for the part of rank `writer`, another one.
+__device__ __forceinline__ uint4 *inbox_of(const params &p, uint32_t owner, uint32_t writer,
+                                           uint32_t which, int row) {
+    const cuda_ranks &r = p.ranks;
+    uint32_t among_others = writer < owner ? writer : writer - 1;
+    size_t at = (which * (r.world_size - 1) + among_others) * r.small_bytes;
+    return reinterpret_cast<uint4 *>(r.memory[owner] + r.inbox_at + at) + (size_t)row * p.vectors;
+}
+
+// Sends this rank's part of a row to all others. Returns which inbox it is in.
+__device__ __forceinline__ uint32_t send_row(const params &p, int row) {
+    const cuda_ranks &r = p.ranks;
+    uint32_t which = *next_inbox(r, row);
+    for (int i = threadIdx.x; i < p.vectors; i += blockDim.x) {
+        uint4 v = partial_of(r, r.rank)[(size_t)row * p.vectors + i];
+        v = make_uint4(without_absent(v.x), without_absent(v.y), without_absent(v.z),
+                       without_absent(v.w));
+        for (uint32_t k = 0; k < r.world_size; k++) {
+            if (k != r.rank) store_part(inbox_of(p, k, r.rank, which, row) + i, v);
+        }
+    }
+    return which;
+}
+
+// A vector of another rank, once it has come. Empties its place.
+__device__ __forceinline__ uint4 take_vector(const cuda_ranks &r, uint4 *from, uint32_t writer) {
     wait_watch watch;
     for (uint32_t polls = 1;; polls++) {
-        ulonglong2 low = load_flagged(from), high = load_flagged(from + 1);
-        if (has_flag(low, number) && has_flag(high, number)) {
-            return make_uint4(static_cast<uint32_t>(low.x), static_cast<uint32_t>(low.y),
-                              static_cast<uint32_t>(high.x), static_cast<uint32_t>(high.y));
+        uint4 v = load_part(from);
+        if (has_come(v)) {
+            store_part(from, make_uint4(ABSENT, ABSENT, ABSENT, ABSENT));
+            return v;
         }
-        if (is_lost(p.ranks, polls)) return make_uint4(0, 0, 0, 0);
-        watch.turn("a part of rank", static_cast<int>(writer), number, low.x >> 32);
+        if (is_lost(r, polls)) return make_uint4(0, 0, 0, 0);
+        watch.turn("a part of rank", static_cast<int>(writer), 0, v.x);
     }
 }
 
+// Adds the parts of a row that this rank has sent to the residual, and norms it.
 template <int TURNS>
-__global__ void __launch_bounds__(NORM_THREADS_MAX)
-    reduce_small_kernel(const __grid_constant__ params p) {
-    let_next_start();
-    norm_weights<TURNS> weights;
-    weights.load_ahead(p.norm, p.vectors);
-    wait_for_earlier();
-    const cuda_ranks &r = p.ranks;
-    volatile uint32_t *count = of_step(counts_of(r)) + CUDA_REDUCE_BLOCKS + 1 + blockIdx.x;
-    uint32_t number = *count + 1;
+__device__ void take_row(const params &p, const norm_weights<TURNS> &weights, int r,
+                         uint32_t which) {
+    const cuda_ranks &ranks = p.ranks;
     uint4 row[TURNS], residual[TURNS]; // row: this rank's part, then the new residual
     float squares = 0;
-    size_t start = (size_t)blockIdx.x * p.vectors;
+    size_t start = (size_t)r * p.vectors;
 #pragma unroll
     for (int t = 0; t < TURNS; t++) {
         int i = t * blockDim.x + threadIdx.x;
         if (i >= p.vectors) break;
-        row[t] = partial_of(r, r.rank)[start + i];
+        row[t] = partial_of(ranks, ranks.rank)[start + i];
         residual[t] = load_residual(p, start + i); // while the others' parts are on their way
-        for (uint32_t other = 0; other < r.world_size; other++) {
-            if (other == r.rank) continue;
-            ulonglong2 *to = inbox_of(p, other, r.rank, number) + i * 2;
-            store_flagged(to, row[t].x, row[t].y, number);
-            store_flagged(to + 1, row[t].z, row[t].w, number);
-        }
     }
 #pragma unroll
     for (int t = 0; t < TURNS; t++) {
         int i = t * blockDim.x + threadIdx.x;
         if (i >= p.vectors) break;
         float sums[8] = {};
-        for (uint32_t k = 0; k < r.world_size; k++) {
-            bool is_own = k == r.rank;
+        for (uint32_t k = 0; k < ranks.world_size; k++) {
+            bool is_own = k == ranks.rank;
             add_part(sums, is_own
                                ? row[t]
-                               : take_vector(p, inbox_of(p, r.rank, k, number) + i * 2, number, k));
+                               : take_vector(ranks, inbox_of(p, ranks.rank, k, which, r) + i, k));
         }
         row[t] = add_to_residual(p, start + i, residual[t], sums);
         squares += sum_of_squares(row[t]);
     }
     norm_row(p, weights, row, squares, start);
-    __syncthreads(); // all have read the count
-    if (threadIdx.x == 0) *count = number;
+    __syncthreads(); // all have read which inbox it is; the norm's shared memory is free again
+    if (threadIdx.x == 0) *next_inbox(ranks, r) = which ^ 1;
+}
+
+template <int TURNS>
+__global__ void __launch_bounds__(NORM_THREADS_MAX, TURNS <= 2 ? 2 : 1)
+    reduce_small_kernel(const __grid_constant__ params p) {
+    let_next_start();
+    norm_weights<TURNS> weights;
+    weights.load_ahead(p.norm, p.vectors);
+    wait_for_earlier();
+    int row = blockIdx.x;
+    uint32_t which = send_row(p, row);
+    while (row < p.rows) {
+        int next = row + gridDim.x;
+        uint32_t next_which = next < p.rows ? send_row(p, next) : 0;
+        take_row(p, weights, row, which);
+        row = next;
+        which = next_which;
+    }
 }
 
 // The sum of a vector over all ranks.
@@ -214,20 +248,29 @@ __device__ __forceinline__ void sum_parts(const cuda_ranks &r, size_t at, float 
     }
 }
 
-// Two ranks: adds the other's part on the way to the residual.
+// Two ranks: adds the other's part on the way to the residual. (a + b and b + a have the same bits.)
+// Loads of the next row's are under way while this row is normed.
 template <int TURNS>
 __device__ void reduce_pair(const params &p, const norm_weights<TURNS> &weights) {
-    const uint4 *first = partial_of(p.ranks, 0), *second = partial_of(p.ranks, 1);
+    const uint4 *own = partial_of(p.ranks, p.ranks.rank);
+    const uint4 *others = partial_of(p.ranks, p.ranks.rank ^ 1);
+    uint4 other[TURNS];
+#pragma unroll
+    for (int t = 0; t < TURNS; t++) {
+        int i = t * blockDim.x + threadIdx.x;
+        if (i >= p.vectors) break;
+        other[t] = load_part(others + (size_t)blockIdx.x * p.vectors + i);
+    }
     for (int r = blockIdx.x; r < p.rows; r += gridDim.x) {
-        uint4 row[TURNS], other[TURNS], residual[TURNS];
+        uint4 row[TURNS], residual[TURNS];
         float squares = 0;
-        size_t start = (size_t)r * p.vectors;
+        size_t start = (size_t)r * p.vectors, next = start + (size_t)gridDim.x * p.vectors;
+        bool has_next = r + gridDim.x < p.rows;
 #pragma unroll
         for (int t = 0; t < TURNS; t++) {
             int i = t * blockDim.x + threadIdx.x;
             if (i >= p.vectors) break;
-            row[t] = load_part(first + start + i);
-            other[t] = load_part(second + start + i);
+            row[t] = load_part(own + start + i);
             residual[t] = load_residual(p, start + i);
         }
 #pragma unroll
@@ -237,6 +280,7 @@ __device__ void reduce_pair(const params &p, const norm_weights<TURNS> &weights)
             float sums[8] = {};
             add_part(sums, row[t]);
             add_part(sums, other[t]);
+            if (has_next) other[t] = load_part(others + next + i);
             row[t] = add_to_residual(p, start + i, residual[t], sums);
             squares += sum_of_squares(row[t]);
         }
@@ -317,6 +361,16 @@ params params_of(const cuda_reduce *args) {
     return p;
 }
 
+// As many blocks as run at the same time, on GPUs of any size: a block that waits for one of another
+// rank must not keep the one that the other rank waits for from running.
+dim3 blocks_of(const params &p, const cuda_device_info *info) {
+    unsigned threads = norm_turns(p.vectors) <= 2 ? 2 * NORM_THREADS_MAX : NORM_THREADS_MAX;
+    unsigned blocks = static_cast<unsigned>(info->num_sms) * (threads / norm_threads(p.vectors));
+    if (blocks > CUDA_REDUCE_BLOCKS) blocks = CUDA_REDUCE_BLOCKS;
+    if (blocks > static_cast<unsigned>(p.rows)) blocks = static_cast<unsigned>(p.rows);
+    return dim3(blocks);
+}
+
 } // namespace
 
 extern "C" void cuda_reduce_small_launch(const struct cuda_reduce *args,
@@ -326,7 +380,7 @@ extern "C" void cuda_reduce_small_launch(const struct cuda_reduce *args,
     auto kernel = turns == 1   ? reduce_small_kernel<1>
                   : turns == 2 ? reduce_small_kernel<2>
                                : reduce_small_kernel<NORM_TURNS_MAX>;
-    launch_dependent(kernel, dim3(args->rows), norm_threads(p.vectors), 0, info, stream, p);
+    launch_dependent(kernel, blocks_of(p, info), norm_threads(p.vectors), 0, info, stream, p);
 }
 
 extern "C" void cuda_reduce_large_launch(const struct cuda_reduce *args,
@@ -336,12 +390,7 @@ extern "C" void cuda_reduce_large_launch(const struct cuda_reduce *args,
     auto kernel = turns == 1   ? reduce_large_kernel<1>
                   : turns == 2 ? reduce_large_kernel<2>
                                : reduce_large_kernel<NORM_TURNS_MAX>;
-    // All blocks must run at the same time, on GPUs of any size.
-    uint32_t blocks = CUDA_REDUCE_BLOCKS, most = static_cast<uint32_t>(info->num_sms) * 2;
-    if (turns > 2) most /= 2;
-    if (blocks > most) blocks = most;
-    if (blocks > args->rows) blocks = args->rows;
-    launch_dependent(kernel, dim3(blocks), norm_threads(p.vectors), 0, info, stream, p);
+    launch_dependent(kernel, blocks_of(p, info), norm_threads(p.vectors), 0, info, stream, p);
 }
 
 extern "C" void cuda_ranks_meet_launch(const struct cuda_ranks *ranks,
