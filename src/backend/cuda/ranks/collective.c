@@ -9,8 +9,10 @@
 
 enum {
     ALIGN = 256,
-    // What a rank sends in a small sum. Measured with two ranks; more send larger sums whole to each.
-    SMALL_BYTES_MAX = 8 << 20,
+    // Measured (doc/parallel.md). Larger inboxes would cost more memory and save little time.
+    SMALL_BYTES_OF_TWO = 16 << 20,
+    // What goes over a link in the time of a large sum's meetings, 8 us.
+    MEETING_BYTES = 5 << 19,
 };
 
 // What other ranks need to reach this one.
@@ -79,6 +81,14 @@ static size_t take(size_t *size, size_t bytes) {
     return at;
 }
 
+// The largest part of a small sum. There a rank of n sends n - 1 parts. In a large sum it sends
+// 2 (n - 1) / n parts, but meets the others twice. With two ranks that is as much. With more, sums
+// are small while what they send beyond large ones takes less time than meetings: an estimate.
+static size_t small_bytes_max(uint32_t n) {
+    if (n == 2) return SMALL_BYTES_OF_TWO;
+    return (size_t)MEETING_BYTES * n / ((n - 1) * (n - 2));
+}
+
 // Two inboxes for each of the others.
 static size_t inbox_bytes(const struct collective_spec *spec, const struct layout *l) {
     return 2 * (spec->world_size - 1) * l->ranks.small_bytes;
@@ -97,7 +107,7 @@ static struct layout lay_out(const struct collective_spec *spec, bool is_p2p) {
     l.ranks.counts_at = take(&size, (counts + CUDA_REDUCE_SMALL_ROWS) * sizeof(uint32_t));
     l.ranks.lost_at = take(&size, sizeof(uint32_t));
     size_t sum_bytes = (size_t)spec->max_num_tokens * spec->hidden * sizeof(uint16_t);
-    size_t small = SMALL_BYTES_MAX / (spec->world_size - 1);
+    size_t small = small_bytes_max(spec->world_size);
     l.ranks.small_bytes = (small < sum_bytes ? small : sum_bytes) / ALIGN * ALIGN;
     if (is_p2p) {
         l.ranks.exchange_at = take(&size, (size_t)2 * spec->world_size * CUDA_DECODE_ROWS *

@@ -248,29 +248,20 @@ __device__ __forceinline__ void sum_parts(const cuda_ranks &r, size_t at, float 
     }
 }
 
-// Two ranks: adds the other's part on the way to the residual. (a + b and b + a have the same bits.)
-// Loads of the next row's are under way while this row is normed.
+// Two ranks: adds the other's part on the way to the residual.
 template <int TURNS>
 __device__ void reduce_pair(const params &p, const norm_weights<TURNS> &weights) {
-    const uint4 *own = partial_of(p.ranks, p.ranks.rank);
-    const uint4 *others = partial_of(p.ranks, p.ranks.rank ^ 1);
-    uint4 other[TURNS];
-#pragma unroll
-    for (int t = 0; t < TURNS; t++) {
-        int i = t * blockDim.x + threadIdx.x;
-        if (i >= p.vectors) break;
-        other[t] = load_part(others + (size_t)blockIdx.x * p.vectors + i);
-    }
+    const uint4 *first = partial_of(p.ranks, 0), *second = partial_of(p.ranks, 1);
     for (int r = blockIdx.x; r < p.rows; r += gridDim.x) {
-        uint4 row[TURNS], residual[TURNS];
+        uint4 row[TURNS], other[TURNS], residual[TURNS];
         float squares = 0;
-        size_t start = (size_t)r * p.vectors, next = start + (size_t)gridDim.x * p.vectors;
-        bool has_next = r + gridDim.x < p.rows;
+        size_t start = (size_t)r * p.vectors;
 #pragma unroll
         for (int t = 0; t < TURNS; t++) {
             int i = t * blockDim.x + threadIdx.x;
             if (i >= p.vectors) break;
-            row[t] = load_part(own + start + i);
+            row[t] = load_part(first + start + i);
+            other[t] = load_part(second + start + i);
             residual[t] = load_residual(p, start + i);
         }
 #pragma unroll
@@ -280,7 +271,6 @@ __device__ void reduce_pair(const params &p, const norm_weights<TURNS> &weights)
             float sums[8] = {};
             add_part(sums, row[t]);
             add_part(sums, other[t]);
-            if (has_next) other[t] = load_part(others + next + i);
             row[t] = add_to_residual(p, start + i, residual[t], sums);
             squares += sum_of_squares(row[t]);
         }
