@@ -10,10 +10,10 @@
  *
  * Each row has two inboxes for each writer, used in turn. A word in device memory says which is
  * next, and each sum of the row flips it. Nothing is counted, so nothing can wrap around. When rank
- * A writes to rank B in sum n of a row, that inbox is ABSENT: B has read it in sum n - 2 of the row.
- * The kernel in which B did so had ended before B sent its part of sum n - 1. A has waited for that
- * part, in a kernel that ended before this one stores anything. Large sums and sums of fewer rows
- * may come in between: they touch neither the row's inboxes nor its word.
+ * A writes to rank B in sum n of a row, that inbox is ABSENT: B has read it in sum n - 2 of that
+ * row. The kernel in which B did so had ended before B sent its part of sum n - 1. A has waited for
+ * that part, in a kernel that ended before this one stores anything. Large sums and sums of fewer
+ * rows may come in between: they touch neither the row's inboxes nor its word.
  *
  * Large sums of two ranks: the ranks meet, each reads the other's part while it adds, and they meet
  * again before a part is overwritten. With more ranks each adds every n-th row and stores the sum
@@ -351,8 +351,8 @@ params params_of(const cuda_reduce *args) {
     return p;
 }
 
-// As many blocks as run at the same time, on GPUs of any size: a block that waits for one of another
-// rank must not keep the one that the other rank waits for from running.
+// As many blocks as run at the same time, on GPUs of any size: a block that waits for another rank
+// must not keep a block from running that the other rank waits for.
 dim3 blocks_of(const params &p, const cuda_device_info *info) {
     unsigned threads = norm_turns(p.vectors) <= 2 ? 2 * NORM_THREADS_MAX : NORM_THREADS_MAX;
     unsigned blocks = static_cast<unsigned>(info->num_sms) * (threads / norm_threads(p.vectors));
