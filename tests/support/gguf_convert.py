@@ -95,7 +95,11 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "HunYuanMoEV1ForCausalLM": "hunyuan-moe", "GraniteMoeForCausalLM": "granitemoe",
                  "Dots1ForCausalLM": "dots1", "OlmoeForCausalLM": "olmoe", "Ernie4_5ForCausalLM": "ernie4_5",
                  "Ernie4_5_MoeForCausalLM": "ernie4_5-moe", "SeedOssForCausalLM": "seed_oss",
-                 "Exaone4ForCausalLM": "exaone4"}
+                 "Exaone4ForCausalLM": "exaone4", "DeepseekV2ForCausalLM": "deepseek2",
+                 "DeepseekV3ForCausalLM": "deepseek2", "Glm4MoeLiteForCausalLM": "deepseek2"}
+LATENT_MODULES = {"self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
+                  "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+                  "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b"}
 # Rows of q and k are stored for a rotation of neighbours.
 DELTA = ("qwen35", "qwen35moe", "qwen3next")
 INTERLEAVED = ("llama", "granite", "granitemoe", "smollm3", "mistral3")
@@ -306,7 +310,45 @@ def tensor_name(name: str, arch: str) -> str:
         return f"blk.{layer}.post_attention_norm.{suffix}"
     if arch in ("glm4moe", "gpt-oss", *DELTA) and module == "post_attention_layernorm":
         return f"blk.{layer}.post_attention_norm.{suffix}"
-    return f"blk.{layer}.{MODULES[module]}.{suffix}"
+    return f"blk.{layer}.{LATENT_MODULES.get(module) or MODULES[module]}.{suffix}"
+
+
+def latent_heads(name: str, dtype: str, shape: list, data: bytes, config: dict) -> list:
+    """Keys and values of heads made of latents, as newer files have them: in two tensors, the keys' transposed."""
+    layer, heads, width = name.split(".")[2], config["num_attention_heads"], len(data) // shape[0] // shape[1]
+    key, value, rank = config["qk_nope_head_dim"], config["v_head_dim"], shape[1]
+    rows = [data[i * rank * width:(i + 1) * rank * width] for i in range(shape[0])]
+    keys, values = [], []
+    for head in range(heads):
+        own = rows[head * (key + value):(head + 1) * (key + value)]
+        keys += [row[r * width:(r + 1) * width] for r in range(rank) for row in own[:key]]
+        values += own[key:]
+    return [(f"blk.{layer}.attn_k_b.weight", PLAIN[dtype], [heads, rank, key], b"".join(keys)),
+            (f"blk.{layer}.attn_v_b.weight", PLAIN[dtype], [heads, value, rank], b"".join(values))]
+
+
+def latent_entries(config: dict) -> list:
+    """V2 in the older form, with one tensor for keys and values of heads; the others in the newer one."""
+    is_v2 = "DeepseekV2ForCausalLM" in config["architectures"]
+    key, rope, value, rank = (config[name] for name in
+                              ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "kv_lora_rank"))
+    values = [("rope.dimension_count", U32, rope), ("attention.kv_lora_rank", U32, rank),
+              ("attention.head_count_kv", U32, config["num_attention_heads"] if is_v2 else 1),
+              ("attention.key_length", U32, key + rope if is_v2 else rank + rope),
+              ("attention.value_length", U32, value if is_v2 else rank),
+              ("expert_gating_func", U32, 1 if is_v2 else 2),
+              ("expert_group_count", U32, config["n_group"]), ("expert_group_used_count", U32, config["topk_group"]),
+              ("expert_shared_count", U32, config["n_shared_experts"]),
+              ("leading_dense_block_count", U32, config["first_k_dense_replace"]),
+              ("expert_weights_norm", BOOL, config["norm_topk_prob"]),
+              ("expert_weights_scale", F32, config["routed_scaling_factor"])]
+    if config["q_lora_rank"]:
+        values += [("attention.q_lora_rank", U32, config["q_lora_rank"])]
+    if not is_v2:
+        values += [("attention.key_length_mla", U32, key + rope), ("attention.value_length_mla", U32, value)]
+    if "mscale_all_dim" in config["rope_parameters"]:
+        values += [("rope.scaling.yarn_log_multiplier", F32, 0.1 * config["rope_parameters"]["mscale_all_dim"])]
+    return values
 
 
 def llama3_divisors(rope: dict, head_dim: int) -> bytes:
@@ -370,6 +412,9 @@ def config_entries(config: dict, arch: str) -> list:
             values += [("feed_forward_length", I32, [width] * own + [2 * width] * shared)]
         if config["final_logit_softcapping"]:
             values += [("final_logit_softcapping", F32, config["final_logit_softcapping"])]
+    if arch == "deepseek2":
+        own = latent_entries(config)
+        values = [value for value in values if value[0] not in [key for key, _, _ in own]] + own
     if arch == "gemma2":
         values += [("attn_logit_softcapping", F32, config["attn_logit_softcapping"]),
                    ("final_logit_softcapping", F32, config["final_logit_softcapping"])]
@@ -546,6 +591,9 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
             continue
         if arch in INTERLEAVED and (".q_proj." in name or ".k_proj." in name):
             data = interleave(shape, data, head_dim)
+        if name.endswith("kv_b_proj.weight") and "DeepseekV2ForCausalLM" not in config["architectures"]:
+            made += latent_heads(name, dtype, shape, data, config)
+            continue
         if name.endswith("in_proj_qkvz.weight"):
             made += next_tensors(name, dtype, shape, data, config)
             continue

@@ -83,6 +83,14 @@ static const struct {
     {"hunyuan-moe", "expert_shared_count", NULL}, // 1
     {"hunyuan-moe", "expert_shared_feed_forward_length", NULL}, // that of a dense MLP
     {"mistral3", "attention.temperature_scale", NULL}, // gguf_rope.c
+    {"deepseek2", "expert_shared_count", NULL}, // write_routed
+    {"deepseek2", "leading_dense_block_count", NULL},
+    {"deepseek2", "nextn_predict_layers", NULL},
+    {"deepseek2", "expert_gating_func", NULL}, // gguf_latent_read
+    {"deepseek2", "attention.q_lora_rank", NULL}, // gguf_write_latent
+    {"deepseek2", "attention.kv_lora_rank", NULL},
+    {"deepseek2", "attention.key_length_mla", NULL},
+    {"deepseek2", "attention.value_length_mla", NULL},
     {"dots1", "expert_shared_count", NULL}, // write_routed
     {"dots1", "leading_dense_block_count", NULL},
     {"dots1", "expert_gating_func", NULL}, // check_gating
@@ -340,6 +348,7 @@ static enum status check_gating(const struct gguf *gguf, const struct gguf_model
     char key[GGUF_KEY_MAX];
     int64_t want = model->choice_bias ? 2 : 3, function = want, num_groups = 1;
     enum status status = OK;
+    if (model->has_latents && !model->choice_bias) want = function = 1;
     gguf_model_key(model, "expert_gating_func", key, sizeof key);
     if (is_own(model, "expert_gating_func")) {
         status = gguf_read_int(gguf, key, 0, INT32_MAX, &function, err);
@@ -350,7 +359,7 @@ static enum status check_gating(const struct gguf *gguf, const struct gguf_model
     }
     gguf_model_key(model, "expert_group_count", key, sizeof key);
     if (!status) status = gguf_read_int(gguf, key, 0, INT32_MAX, &num_groups, err);
-    if (status || num_groups <= 1) return status;
+    if (status || num_groups <= 1 || model->has_latents) return status;
     return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %lld, only 1 group is supported",
                    gguf_path(gguf), key, (long long)num_groups);
 }
@@ -363,7 +372,7 @@ static enum status write_routed(const struct gguf_files *files, const struct ggu
         const char *key, *name;
     } numbers[] = {{"expert_shared_count", "n_shared_experts"},
                    {"leading_dense_block_count", "first_k_dense_replace"}};
-    bool norm = true;
+    bool norm = !model->has_latents || model->choice_bias; // where the file does not say
     double factor = 1;
     char key[GGUF_KEY_MAX];
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
@@ -467,7 +476,8 @@ enum status gguf_write_config(const struct gguf_files *files, struct json_out *o
     write_flags(files, &model, out);
     status = write_sizes(gguf, &model, out, err);
     if (!status) status = write_intermediate_size(gguf, &model, out, err);
-    if (!status) status = write_head_dim(gguf, &model, out, err);
+    if (!status && !model.has_latents) status = write_head_dim(gguf, &model, out, err);
+    if (!status && model.has_latents) status = gguf_write_latent(files, &model, out, err);
     if (!status) status = write_eps(gguf, &model, out, err);
     if (!status) status = write_experts(files, &model, out, err);
     if (!status && model.has_global_heads) status = gguf_write_gemma4(files, &model, out, err);

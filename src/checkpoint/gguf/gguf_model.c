@@ -42,6 +42,16 @@ static const struct gguf_model models[] = {
      .gate = "gate_proj",
      .up = "up_proj",
      .down = "down_proj"},
+    {.name = "deepseek2",
+     .architecture = "DeepseekV3ForCausalLM",
+     .has_latents = true,
+     .router = "mlp.gate",
+     .experts = "mlp.experts",
+     .gate = "gate_proj",
+     .up = "up_proj",
+     .down = "down_proj",
+     .shared = "mlp.shared_experts",
+     .choice_bias = "mlp.gate.e_score_correction_bias"},
     {.name = "dots1",
      .architecture = "Dots1ForCausalLM",
      .router = "mlp.gate",
@@ -220,7 +230,7 @@ static void list_known(char *out, size_t size) {
 
 static enum status find_model(struct gguf_model *model, const struct gguf *gguf,
                               struct gguf_string name, struct err *err) {
-    char known[300], key[GGUF_KEY_MAX];
+    char known[400], key[GGUF_KEY_MAX];
     for (size_t i = 0; i < ARRAY_LEN(models); i++) {
         int64_t num_experts = 0, window = 0;
         *model = models[i];
@@ -274,6 +284,7 @@ enum status gguf_model_read(struct gguf_model *model, const struct gguf *gguf, s
     model->num_layers -= model->num_draft_layers;
     if (model->has_delta) status = gguf_delta_read(model, gguf, err);
     if (status) return status;
+    if (model->has_latents) return gguf_latent_read(model, gguf, err);
     model->head_dim = model->heads_width = hidden_size / num_heads;
     gguf_model_key(model, "attention.key_length", key, sizeof key);
     struct gguf_value value;

@@ -22,6 +22,7 @@ struct gguf_model {
     bool has_one_rope; // layers with a window have the rotation of the others
     bool has_global_heads; // Gemma 4's keys
     bool has_delta; // layers that are gated delta nets
+    bool has_latents; // latent attention; head_dim is that of what is rotated
     bool has_tiled_heads; // of them: the first head of each key head, then the second of each ...
     // Layers without a window, counted from 1, are multiples of this; 0: the family has no windows
     // or no such layers. Their rotation is not that of the others.
@@ -68,6 +69,12 @@ MUST_USE enum status gguf_write_delta(const struct gguf_files *files,
 bool gguf_delta_has_key(const char *key); // that gguf_write_delta or gguf_delta_read knows
 MUST_USE enum status gguf_delta_read(struct gguf_model *model, const struct gguf *gguf,
                                      struct err *err);
+// Of a model with latents: finds out which it is, and adds its keys to config.json.
+MUST_USE enum status gguf_latent_read(struct gguf_model *model, const struct gguf *gguf,
+                                      struct err *err);
+MUST_USE enum status gguf_write_latent(const struct gguf_files *files,
+                                       const struct gguf_model *model, struct json_out *out,
+                                       struct err *err);
 // Whether layer `layer` has a window, in a model that may have some.
 MUST_USE enum status gguf_layer_slides(bool *out, const struct gguf *gguf,
                                        const struct gguf_model *model, uint32_t layer,

@@ -178,6 +178,13 @@ static enum status write_mscale(const struct gguf *gguf, const struct gguf_model
     gguf_model_key(model, "rope.scaling.yarn_log_multiplier", key, sizeof key);
     enum status status = gguf_read_real(gguf, key, &mscale, err);
     if (status || mscale == 0) return status;
+    if (model->has_latents) { // a tenth of both, which are equal
+        json_out_raw(out, ", \"mscale\": ");
+        json_out_float(out, (float)(mscale / 0.1));
+        json_out_raw(out, ", \"mscale_all_dim\": ");
+        json_out_float(out, (float)(mscale / 0.1));
+        return OK;
+    }
     json_out_rawf(out, ", \"mscale\": 1, \"mscale_all_dim\": %.17g", mscale);
     return OK;
 }

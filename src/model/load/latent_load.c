@@ -6,6 +6,8 @@
 
 #include <stdlib.h>
 
+#define HEADS_MODULE "self_attn.kv_b_heads"
+
 static enum status load_queries(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct decoder *d = l->decoder;
     const struct latent_config *c = &d->table->latent;
@@ -77,6 +79,42 @@ static enum status create_heads(struct loader *l, const float *matrix, float *ke
     return d->backend->latent->create(d->backend, &spec, out, l->err);
 }
 
+// Takes the matrices of each head, which GGUF files have apart, the keys' transposed.
+static enum status slice_heads(struct loader *l, uint32_t i, struct matrix_slice *slices) {
+    const struct decoder *d = l->decoder;
+    const struct latent_config *c = &d->table->latent;
+    uint32_t first = d->shape.head_start, heads = d->shape.num_heads;
+    const struct {
+        const char *part;
+        uint32_t rows, cols;
+    } parts[] = {{"key", c->rank, c->nope_dim}, {"value", c->value_dim, c->rank}};
+    for (uint32_t h = 0; h < d->config->num_heads; h++) {
+        for (uint32_t k = 0; k < 2; k++) {
+            char name[WEIGHT_NAME_BYTES];
+            struct weight weight;
+            expert_weight_name(name, i, HEADS_MODULE, h, parts[k].part, ".weight");
+            enum status status = loader_take_matrix(l, name, parts[k].rows, parts[k].cols, &weight);
+            if (status) return status;
+            if (h < first || h >= first + heads) continue;
+            slices[k * heads + h - first] = loader_rows_of(&weight, 0, parts[k].rows);
+        }
+    }
+    return OK;
+}
+
+static enum status load_apart(struct loader *l, uint32_t i, struct decoder_layer *layer) {
+    const struct decoder *d = l->decoder;
+    const struct latent_shape shape = decoder_latent_shape(d->table, &d->shape);
+    struct matrix_slice *slices = calloc(2 * (size_t)shape.num_heads, sizeof *slices);
+    if (!slices) return err_nomem(l->err, "latent attention");
+    enum status status = slice_heads(l, i, slices);
+    const struct latent_spec spec = {shape, slices, slices + shape.num_heads};
+    if (!status) status = d->backend->latent->create(d->backend, &spec, &layer->latent, l->err);
+    weights_release(l->weights);
+    free(slices);
+    return status;
+}
+
 static enum status load_heads(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct decoder *d = l->decoder;
     const struct latent_config *c = &d->table->latent;
@@ -84,6 +122,8 @@ static enum status load_heads(struct loader *l, uint32_t i, struct decoder_layer
                                c->rank};
     size_t heads = d->shape.num_heads;
     char name[WEIGHT_NAME_BYTES];
+    expert_weight_name(name, i, HEADS_MODULE, 0, "key", ".weight");
+    if (weights_has(l->weights, name)) return load_apart(l, i, layer);
     layer_weight_name(name, i, "self_attn.kv_b_proj", ".weight");
     float *matrix = NULL, *keys = malloc(heads * c->rank * c->nope_dim * sizeof *keys);
     struct matrix_slice *slices = calloc(2 * heads, sizeof *slices);

@@ -46,6 +46,12 @@ static const struct {
 static const struct {
     const char *model, *gguf, *module;
 } own_modules[] = {
+    {"deepseek2", "attn_q_a", "self_attn.q_a_proj"},
+    {"deepseek2", "attn_q_a_norm", "self_attn.q_a_layernorm"},
+    {"deepseek2", "attn_q_b", "self_attn.q_b_proj"},
+    {"deepseek2", "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+    {"deepseek2", "attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+    {"deepseek2", "attn_kv_b", "self_attn.kv_b_proj"},
     {"gemma2", "ffn_norm", "pre_feedforward_layernorm"},
     {"gemma3", "ffn_norm", "pre_feedforward_layernorm"},
     {"gemma4", "ffn_norm", "pre_feedforward_layernorm"},
@@ -181,6 +187,16 @@ static bool name_expert(const struct gguf_model *model, long layer, const char *
     return false;
 }
 
+// The matrices of heads that latent attention has: those of keys, transposed, and of values.
+static bool name_latent(const struct gguf_model *model, long layer, const char *rest,
+                        struct gguf_place *out) {
+    bool is_key = strcmp(rest, "attn_k_b.weight") == 0;
+    if (!model->has_latents || (!is_key && strcmp(rest, "attn_v_b.weight") != 0)) return false;
+    snprintf(out->name, sizeof out->name, "model.layers.%ld.self_attn.kv_b_heads", layer);
+    out->expert_part = is_key ? "key" : "value";
+    return true;
+}
+
 static bool name_layer(const struct gguf_model *model, const char *name, struct gguf_place *out) {
     if (strncmp(name, "blk.", 4) != 0) return false;
     const char *p = name + 4;
@@ -188,6 +204,7 @@ static bool name_layer(const struct gguf_model *model, const char *name, struct 
     const char *suffix = strrchr(name, '.');
     if (layer < 0 || *p++ != '.') return false;
     if (name_delta(model, layer, p, out) || name_whole(model, layer, p, out)) return true;
+    if (name_latent(model, layer, p, out)) return true;
     if (!suffix || suffix < p) return false;
     if (strcmp(suffix, ".weight") != 0 && strcmp(suffix, ".bias") != 0) return false;
     char module[64];
