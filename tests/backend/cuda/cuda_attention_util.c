@@ -546,7 +546,7 @@ static float *run_step(const struct run *run, const struct batch *batch) {
     ops_assert_same_bits(values, first, batch->num_results, row, "the second layer");
     free(first);
     bool is_fused = run->variant->is_fused && batch->max_query_len == 1 && !run->variant->shares;
-    // Where attend refuses the step, q was prepared in place. Preparing it again would turn it twice.
+    // A step that attend refuses has its q prepared in place: a second time would turn it twice.
     is_fused = is_fused && !run->in->special.has_norm_after_rope;
     if (is_fused) check_cache(run, batch, &d, values);
     bool has_few = run->in->work->num_seqs <= READER_SEQS_MAX; // more would take long
