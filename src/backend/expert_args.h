@@ -8,7 +8,7 @@
 struct experts;
 struct linear;
 
-enum { ROUTE_GROUPS_MAX = 64 };
+enum { ROUTE_GROUPS_MAX = 32 };
 
 // Chooses a token's experts and their weights. The scores are the softmax of all its logits, or
 // sigmoid(logit). The top_k with the largest score + bias are chosen, best first (ties: the smaller

@@ -3,6 +3,7 @@
 #ifndef BACKEND_LATENT_H
 #define BACKEND_LATENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,7 +47,7 @@ struct latent_args {
     struct kv_place place;
     const struct latent *latent;
     const void *q_nope; // dev [num_tokens][num_heads][nope_dim]
-    const void *q_rope; // dev [num_tokens][num_heads][rope_dim]
+    void *q_rope; // dev [num_tokens][num_heads][rope_dim], overwritten
     void *kv; // dev [num_tokens][rank + rope_dim], overwritten
     const float *norm; // dev [rank]
     const float *rope; // dev [max_positions][rope_dim]: cosines, then sines
@@ -66,6 +67,7 @@ struct backend_latent {
     size_t (*scratch_bytes)(const struct backend *backend, const struct latent_shape *shape,
                             uint32_t num_tokens);
     void (*attend)(struct backend *backend, const struct latent_args *args);
+    bool has_narrow_caches; // rows may be kept as I8 and F8_E4M3
 };
 
 #endif

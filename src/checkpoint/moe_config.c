@@ -12,7 +12,7 @@ enum {
     EXPERTS_MAX = 1 << 12,
     EXPERTS_PER_TOK_MAX = 1 << 8,
     EXPERT_SIZE_MAX = 1 << 21,
-    GROUPS_MAX = 64,
+    GROUPS_MAX = 32,
     LAYER_SIZE_MAX = 1 << 26, // sum of one layer's experts: keeps a model's bytes below 2^62
 };
 

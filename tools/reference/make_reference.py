@@ -257,8 +257,11 @@ def tiny_families(t):
         "deepseek-v3": (t.DeepseekV3ForCausalLM, t.DeepseekV3Config(
             **latent, q_lora_rank=24, n_shared_experts=1, routed_scaling_factor=2.5, n_group=4,
             topk_group=2, norm_topk_prob=True, rope_parameters=dict(mscale, mscale=1.0))),
+        # Lengths as device cuda wants them. A token has all experts, so rounding chooses none.
         "glm4-moe-lite": (t.Glm4MoeLiteForCausalLM, t.Glm4MoeLiteConfig(
-            **{**latent, "v_head_dim": 48}, q_lora_rank=40, n_shared_experts=1,
+            **{**latent, "kv_lora_rank": 512, "qk_nope_head_dim": 64, "qk_rope_head_dim": 64,
+               "v_head_dim": 64, "n_routed_experts": 3, "num_attention_heads": 2,
+               "num_key_value_heads": 2}, q_lora_rank=40, n_shared_experts=1,
             routed_scaling_factor=1.5)),
         "dots1": (t.Dots1ForCausalLM, t.Dots1Config(
             **{**tiny, "num_key_value_heads": 4}, **experts, n_routed_experts=5,

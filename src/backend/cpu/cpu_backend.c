@@ -112,6 +112,7 @@ static const struct backend_latent cpu_latent = {
     .bytes = cpu_latent_bytes,
     .scratch_bytes = cpu_latent_scratch_bytes,
     .attend = cpu_latent_attend,
+    .has_narrow_caches = true,
 };
 
 static const struct backend_peers cpu_peers = {.sum = cpu_sum};

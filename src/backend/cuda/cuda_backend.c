@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/latent/latent.h"
 #include "backend/cuda/linear/e4m3_run.h"
 #include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/linear/gemm_library.h"
@@ -432,6 +433,7 @@ static const struct backend_moe cuda_moe = {
     .takes_shared = cuda_experts_take_shared,
     .adds_sums = cuda_experts_add_sums,
     .has_branches = true,
+    .has_groups = true,
 };
 
 static size_t cuda_gated_delta_bytes(const struct backend *backend,
@@ -532,6 +534,7 @@ enum status cuda_backend_create(struct backend **out, const struct backend_optio
         .sampler = &cuda_sampler,
         .moe = &cuda_moe,
         .recurrent = &cuda_recurrent,
+        .latent = &cuda_latent,
         .collective = &cuda_collective,
         .fusion = &cuda_fusion,
         .name = "cuda",

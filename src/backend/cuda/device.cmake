@@ -22,6 +22,10 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/sample/sampler.c
       backend/cuda/experts/experts.c
       backend/cuda/linear/linear.c
+      backend/cuda/latent/attention.cu
+      backend/cuda/latent/heads.cu
+      backend/cuda/latent/latent.c
+      backend/cuda/latent/prepare.cu
       backend/cuda/layers/all_layers.cu
       backend/cuda/layers/layers_bytes_min.c
       backend/cuda/layers/layers_end.cu

@@ -392,6 +392,36 @@ uint32_t cuda_decode_layers_rows_max(const struct cuda_decode_layers *args,
                                      const struct cuda_device_info *info);
 void cuda_decode_layers_launch(const struct cuda_decode_layers *args,
                                const struct cuda_device_info *info, cudaStream_t stream);
+// Latent attention: backend/latent.h, of these lengths alone.
+enum { CUDA_LATENT_RANK = 512, CUDA_LATENT_ROPE = 64, CUDA_LATENT_DIM = 576 };
+
+// out[t][h] = weight[h] x[t][h]; `in` and `outs` are multiples of 64.
+struct cuda_latent_heads {
+    const void *x, *weight; // bf16 [num_tokens][num_heads][in], [num_heads][outs][in]
+    void *out; // bf16 [num_tokens][num_heads][outs]
+    uint32_t num_tokens, num_heads, in, outs;
+};
+
+// Attention of the tokens first_token .. first_token + num_tokens - 1 of the step.
+struct cuda_latent_attend {
+    const struct step *step;
+    uint32_t kv_group;
+    const void *latents, *q_rope; // bf16 [num_tokens][num_heads][512] and [64]
+    const void *rows; // bf16 [slots][576] of the layer
+    void *out; // bf16 [num_tokens][num_heads][512]
+    void *partial; // [cuda_latent_partial_bytes]
+    uint32_t first_token, num_tokens, num_heads, block_size;
+    float scale;
+};
+
+bool cuda_latent_fits(const struct cuda_device_info *info); // whether the device has the memory
+size_t cuda_latent_partial_bytes(const struct cuda_device_info *info);
+void cuda_latent_prepare_launch(const struct latent_args *args, void *rows, uint32_t num_heads,
+                                const struct cuda_device_info *info, cudaStream_t stream);
+void cuda_latent_heads_launch(const struct cuda_latent_heads *args,
+                              const struct cuda_device_info *info, cudaStream_t stream);
+void cuda_latent_attend_launch(const struct cuda_latent_attend *args,
+                               const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_route_launch(const struct route_args *args, const struct cuda_device_info *info,
                        cudaStream_t stream);
 // `experts` for 1 to 4 tokens. Uses only `activated` of the scratch memory.

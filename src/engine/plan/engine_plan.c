@@ -355,6 +355,13 @@ static enum status choose_kv_cache(struct engine_plan *plan,
     set_kv_layers(&spec, &plan->layers, plan->world_size);
     enum status status = kv_dtype_choose(&spec.dtype, plan->backend, options->kv_cache_dtype, err);
     if (status) return status;
+    if (spec.latent_rank && dtype_size(spec.dtype) == 1 &&
+        !plan->backend->latent->has_narrow_caches) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "kv_cache_dtype is \"%s\", which is not supported for latent attention on "
+                       "the device %s",
+                       options->kv_cache_dtype, plan->backend->name);
+    }
     const struct backend_ops *ops = plan->backend->ops;
     if (ops->kv_cache_workspace_bytes) {
         plan->workspace_bytes += ops->kv_cache_workspace_bytes(plan->backend, &spec);

@@ -110,6 +110,37 @@ static void test_matches(void **state) {
     }
 }
 
+// A token's groups, also of experts that are spread over several warps' registers.
+static void test_groups(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct {
+        uint32_t num_tokens, num_experts, top_k, num_groups, top_groups;
+    } cases[] = {{64, 256, 8, 8, 4}, {33, 64, 6, 8, 3}, {5, 20, 4, 4, 2},
+                 {7, 128, 8, 32, 5}, {3, 160, 6, 8, 3}, {2, 1024, 9, 2, 1}};
+    if (!pair->device->moe->has_groups) skip();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct route_args args =
+            route_shape(cases[i].num_tokens, cases[i].num_experts, cases[i].top_k, true);
+        struct ops_rng rng = ops_rng_of(i + 1);
+        size_t count = (size_t)args.num_tokens * args.num_experts;
+        float *logits = test_alloc(count * sizeof *logits);
+        float *bias = test_alloc(args.num_experts * sizeof *bias);
+        for (size_t k = 0; k < count; k++) logits[k] = 3 * ops_rng_float(&rng);
+        for (uint32_t k = 0; k < args.num_experts; k++) bias[k] = ops_rng_float(&rng);
+        logits[count - 1] = NAN; // the last token's
+        args.num_groups = cases[i].num_groups;
+        args.top_groups = cases[i].top_groups;
+        args.group_best = 1;
+        check_route(pair, args, logits, 4e-6);
+        args.group_best = 2;
+        args.is_sigmoid = true;
+        args.bias = bias;
+        check_route(pair, args, logits, 4e-6);
+        free(bias);
+        free(logits);
+    }
+}
+
 static void test_non_numbers(void **state) {
     enum { EXPERTS = 40, TOP = 35, TOKENS = 6 };
     float logits[TOKENS][EXPERTS];
@@ -136,6 +167,7 @@ static void test_non_numbers(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_matches),
+        cmocka_unit_test(test_groups),
         cmocka_unit_test(test_non_numbers),
     };
     return device_pair_run(argc, argv, "cuda route", tests, ARRAY_LEN(tests));

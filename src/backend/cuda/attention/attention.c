@@ -15,6 +15,11 @@ static struct kv_shape shape_of(const struct kv_cache_spec *spec, uint32_t index
     return (struct kv_shape){spec->num_kv_heads, spec->head_dim};
 }
 
+// The rows of one layer: values are parts of keys (latent/latent.c).
+static size_t latent_bytes(const struct kv_cache_spec *spec, size_t num_blocks) {
+    return num_blocks * spec->block_size * spec->head_dim * sizeof(uint16_t);
+}
+
 // Size of the keys, or of the values, of one layer.
 static size_t part_bytes(const struct kv_cache_spec *spec, struct kv_shape shape,
                          size_t num_blocks) {
@@ -226,10 +231,31 @@ static enum status check_head_dim(const struct cuda_device_info *info,
                    shape.head_dim);
 }
 
+static enum status create_latent(const struct kv_cache_spec *spec, struct kv_cache **out,
+                                 struct err *err) {
+    enum status status = OK;
+    if (spec->dtype != DTYPE_NONE && spec->dtype != DTYPE_BF16) {
+        return err_set(err, ERR_UNSUPPORTED, "a KV cache of latents in %s, device cuda stores BF16",
+                       dtype_name(spec->dtype));
+    }
+    struct kv_cache *cache = calloc(1, sizeof *cache);
+    if (!cache) return err_nomem(err, "KV cache");
+    cache->spec = *spec;
+    cache->part_bytes = latent_bytes(spec, spec->num_blocks);
+    cache->block_bytes = latent_bytes(spec, 1) * spec->num_layers;
+    CU(cudaMalloc((void **)&cache->data, cache->block_bytes * spec->num_blocks));
+    *out = cache;
+    return OK;
+fail:
+    free(cache);
+    return status;
+}
+
 enum status cuda_kv_cache_create(struct backend *backend, const struct kv_cache_spec *spec,
                                  struct kv_cache **out, struct err *err) {
     enum status status = OK;
     *out = NULL;
+    if (spec->latent_rank) return create_latent(spec, out, err);
     uint32_t num_shapes = has_shapes(spec) ? spec->num_shapes : 1;
     CHECK(num_shapes <= KV_SHAPES_MAX, "%u shapes", num_shapes);
     for (uint32_t i = 0; i < num_shapes; i++) {
@@ -275,6 +301,7 @@ void cuda_kv_cache_destroy(struct backend *backend, struct kv_cache *cache) {
 
 size_t cuda_kv_cache_block_bytes(const struct backend *backend, const struct kv_cache_spec *spec) {
     (void)backend;
+    if (spec->latent_rank) return latent_bytes(spec, 1) * spec->num_layers;
     if (has_shapes(spec)) return bytes_before(spec, &spec->block_end);
     return 2 * part_bytes(spec, shape_of(spec, 0), 1) * spec->num_layers;
 }
@@ -282,6 +309,7 @@ size_t cuda_kv_cache_block_bytes(const struct backend *backend, const struct kv_
 size_t cuda_kv_cache_workspace_bytes(const struct backend *backend,
                                      const struct kv_cache_spec *spec) {
     const struct cuda_device_info *info = &cuda_backend_of(backend)->info;
+    if (spec->latent_rank) return 0; // latent/latent.c has scratch memory of its own
     uint32_t blocks = copy_blocks(info, spec);
     return partial_bytes(info, spec) + (blocks ? blocks * copy_block_bytes(spec) : 0);
 }
@@ -329,6 +357,7 @@ static struct cuda_kv_view view_of_copy(const struct kv_cache *cache) {
 
 bool cuda_shares_prefixes(const struct backend *backend, const struct kv_cache_spec *spec) {
     const struct cuda_backend *cuda = cuda_backend_of(backend);
+    if (spec->latent_rank) return false;
     return !has_shapes(spec) && row_for(&cuda->info, OP_SHARED, spec, shape_of(spec, 0), 1, 0);
 }
 
@@ -373,6 +402,7 @@ void cuda_attention_begin(struct backend *backend, struct kv_cache *cache,
     const struct kv_shape shape = shape_of(spec, 0); // clusters take no other
     uint32_t mixed = mixed_of(step);
     cuda->step = (struct cuda_step){.is_compact = cuda->step.is_compact};
+    if (spec->latent_rank) return;
     if (is_by_clusters(row_for(&cuda->info, OP_DECODE, spec, shape, step->num_seqs, mixed))) {
         cuda->step.cluster_size = cuda_attention_cluster_size(
             &cuda->info, step->num_seqs, spec->num_heads, shape.num_kv_heads, shape.head_dim);

@@ -1,6 +1,7 @@
 /* Routing: softmax over a token's logits, or their sigmoids, then the top_k largest scores, best
- * first, ties to the smaller id. With a bias they are ranked by score + bias. Optionally the chosen
- * scores are divided by their sum. Factors come last: one for all, one for each expert.
+ * first, ties to the smaller id. With a bias they are ranked by score + bias. With groups only
+ * experts of the best ones can be chosen. Optionally the chosen scores are divided by their sum.
+ * Factors come last: one for all, one for each expert.
  *
  * Bytes: num_tokens x num_experts x 4, which is little. The time is the chain of top_k choices.
  * Launch: a warp per token; it starts early, and what is constant is loaded before the wait. Each
@@ -23,6 +24,7 @@ struct route_params {
     int32_t *ids;
     float *weights;
     int num_tokens, num_experts, top_k;
+    int num_groups, top_groups, group_best; // num_groups: 0, or at most 32
     bool is_sigmoid, normalize;
     float factor;
 };
@@ -97,6 +99,41 @@ __device__ __forceinline__ bool score(lane_experts<PER_LANE> &mine, const route_
     return is_number;
 }
 
+// Takes away the experts of all but the best groups, of which lane g knows how good group g is.
+template <int PER_LANE>
+__device__ __forceinline__ void drop_groups(lane_experts<PER_LANE> &mine, const route_params &p,
+                                            int lane) {
+    int size = p.num_experts / p.num_groups, better = 0;
+    float own = 0.0f;
+    for (int g = 0; g < p.num_groups; g++) {
+        float best = -INFINITY, second = -INFINITY;
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++) {
+            if ((i * 32 + lane) / size != g) continue;
+            second = fmaxf(second, fminf(best, mine.rank[i]));
+            best = fmaxf(best, mine.rank[i]);
+        }
+        for (int offset = 16; offset; offset >>= 1) {
+            float other = __shfl_xor_sync(FULL_WARP, best, offset);
+            second = fmaxf(second, __shfl_xor_sync(FULL_WARP, second, offset));
+            second = fmaxf(second, fminf(best, other));
+            best = fmaxf(best, other);
+        }
+        if (lane == g) own = p.group_best == 2 ? best + second : best;
+    }
+    for (int g = 0; g < p.num_groups; g++) {
+        float other = __shfl_sync(FULL_WARP, own, g);
+        better += g < lane ? !(other < own) : other > own;
+    }
+    unsigned kept = __ballot_sync(FULL_WARP, lane < p.num_groups && better < p.top_groups);
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) {
+        int expert = i * 32 + lane;
+        bool is_kept = expert < p.num_experts && kept >> expert / size & 1;
+        if (!is_kept) mine.rank[i] = -INFINITY;
+    }
+}
+
 template <int PER_LANE> __global__ void __launch_bounds__(WARPS * 32) route_kernel(route_params p) {
     let_next_start();
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -113,6 +150,7 @@ template <int PER_LANE> __global__ void __launch_bounds__(WARPS * 32) route_kern
     float *weights = of_step(p.weights) + (size_t)token * p.top_k;
     lane_experts<PER_LANE> mine;
     bool is_number = score(mine, p, of_step(p.logits) + (size_t)token * p.num_experts, bias, lane);
+    if (p.num_groups) drop_groups(mine, p, lane);
     float sum = 0.0f, weight = 0.0f; // weight and id: of slot `lane` of the last 32 slots
     int id = 0;
     for (int slot = 0; slot < p.top_k; slot++) {
@@ -151,6 +189,9 @@ extern "C" void cuda_route_launch(const struct route_args *args,
     p.num_tokens = static_cast<int>(args->num_tokens);
     p.num_experts = static_cast<int>(args->num_experts);
     p.top_k = static_cast<int>(args->top_k);
+    p.num_groups = static_cast<int>(args->num_groups);
+    p.top_groups = static_cast<int>(args->top_groups);
+    p.group_best = static_cast<int>(args->group_best);
     p.is_sigmoid = args->is_sigmoid;
     p.normalize = args->normalize;
     p.factor = args->factor;
