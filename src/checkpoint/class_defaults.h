@@ -16,6 +16,8 @@ struct class_defaults {
     double local_theta; // of layers with a window; 0: they have the rope of all layers
     bool ties_embeddings;
     const char *activation; // the only one; NULL: silu
+    // Other names of attention_bias and mlp_bias; NULL: the class has none.
+    const char *attention_bias_key, *mlp_bias_key;
     uint32_t head_dim; // 0: hidden_size / num_attention_heads
     double partial; // partial_rotary_factor; 0: 1
     const char *rope; // the section of the rotary embedding, as JSON; NULL: a plain one

@@ -261,15 +261,17 @@ static enum status read_flags(struct model_config *config, const json_t *root, c
     enum status status = config_read_double(root, defaults.eps_key, 1e-30, 1, &eps, what, err);
     config->rms_norm_eps = (float)eps;
     const struct {
-        const char *key;
+        const char *key, *other;
         enum config_flag *out;
     } flags[] = {
-        {"attention_bias", &config->attention_bias},
-        {"attention_out_bias", &config->attention_out_bias},
-        {"mlp_bias", &config->mlp_bias},
+        {"attention_bias", defaults.attention_bias_key, &config->attention_bias},
+        {"attention_out_bias", NULL, &config->attention_out_bias},
+        {"mlp_bias", defaults.mlp_bias_key, &config->mlp_bias},
     };
     for (size_t i = 0; i < ARRAY_LEN(flags) && !status; i++) {
         status = read_flag(root, flags[i].key, flags[i].out, what, err);
+        if (status || !flags[i].other || *flags[i].out != FLAG_ABSENT) continue;
+        status = read_flag(root, flags[i].other, flags[i].out, what, err);
     }
     if (status) return status;
     config->tie_word_embeddings = defaults.ties_embeddings;
@@ -410,12 +412,35 @@ static enum status read_draft_layers(struct model_config *config, const json_t *
     return OK;
 }
 
+// LFM2's MLP is two thirds of that size, times a factor, rounded up to a multiple.
+static enum status adjust_mlp_size(struct model_config *config, const json_t *root,
+                                   const char *what, struct err *err) {
+    bool adjusts = true;
+    uint32_t multiple = 256;
+    double factor = 1;
+    if (!own_config_has(config->architecture, "block_auto_adjust_ff_dim")) return OK;
+    enum status status = config_read_u32(root, "block_ff_dim", 1, INTERMEDIATE_MAX,
+                                         &config->intermediate_size, what, err);
+    if (!status) status = jread_bool(root, "block_auto_adjust_ff_dim", &adjusts, what, err);
+    if (!status) {
+        status = config_read_u32(root, "block_multiple_of", 1, UINT16_MAX, &multiple, what, err);
+    }
+    if (!status) {
+        status = config_read_double(root, "block_ffn_dim_multiplier", 1e-3, 64, &factor, what, err);
+    }
+    if (status || !adjusts) return status;
+    uint32_t size = (uint32_t)(factor * (2 * config->intermediate_size / 3));
+    config->intermediate_size = (size + multiple - 1) / multiple * multiple;
+    return OK;
+}
+
 static enum status read_config(struct model_config *config, const json_t *root, const char *what,
                                struct err *err) {
     enum status status = read_architecture(config, root, what, err);
     if (!status) status = check_unsupported(root, config->architecture, what, err);
     if (!status) status = read_dtype(config, root, what, err);
     if (!status) status = read_sizes(config, root, what, err);
+    if (!status) status = adjust_mlp_size(config, root, what, err);
     if (!status) status = read_heads(config, root, what, err);
     if (!status) status = read_activation(config, root, what, err);
     if (!status) status = read_flags(config, root, what, err);

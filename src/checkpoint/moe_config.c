@@ -23,6 +23,7 @@ struct moe_keys {
     const char *norm; // norm_topk_prob
     const char *shared_size; // of the shared expert
     const char *num_shared; // or it is as large as so many of the others
+    bool has_factor; // routed_scaling_factor, without that
     const char *num_dense; // the first layers, which are dense
     const char *last_sparse; // the layers behind this one are dense; -1: there are none
     const char *step; // of the others every step-th layer is sparse
@@ -56,6 +57,12 @@ static const struct moe_keys ernie = {.count = "moe_num_experts",
 static const struct moe_keys gemma4 = {
     .count = "num_experts", .top_k = "top_k_experts", .size = "moe_intermediate_size"};
 static const struct moe_keys hunyuan = {.count = "num_experts", .top_k = "moe_topk"};
+static const struct moe_keys lfm2 = {.count = "num_experts",
+                                     .top_k = "num_experts_per_tok",
+                                     .size = "moe_intermediate_size",
+                                     .norm = "norm_topk_prob",
+                                     .num_dense = "num_dense_layers",
+                                     .has_factor = true};
 static const struct moe_keys olmoe = {
     .count = "num_experts", .top_k = "num_experts_per_tok", .norm = "norm_topk_prob"};
 static const struct moe_keys qwen3 = {.count = "num_experts",
@@ -151,6 +158,14 @@ static const struct moe_defaults defaults[] = {
      .keys = &hunyuan,
      .has_dense_size = true,
      .config = {.num_experts = 1, .num_experts_per_tok = 1, .norm_topk_prob = true}},
+    {.architecture = "Lfm2MoeForCausalLM",
+     .keys = &lfm2,
+     .num_dense = 2,
+     .config = {.num_experts = 32,
+                .num_experts_per_tok = 4,
+                .intermediate_size = 1792,
+                .is_sigmoid = true,
+                .norm_topk_prob = true}},
     {.architecture = "MiniMaxM2ForCausalLM",
      .keys = &mixtral,
      .config = {.num_experts = 256,
@@ -230,8 +245,11 @@ static enum status read_routed(struct moe_config *moe, const json_t *root,
                                struct err *err) {
     uint32_t num_shared = known->num_shared;
     double factor = known->factor != 0 ? known->factor : 1;
-    enum status status =
-        config_read_u32(root, known->keys->num_shared, 0, EXPERTS_MAX, &num_shared, what, err);
+    enum status status = OK;
+    if (known->keys->num_shared) {
+        status =
+            config_read_u32(root, known->keys->num_shared, 0, EXPERTS_MAX, &num_shared, what, err);
+    }
     if (!status) {
         status = config_read_double(root, "routed_scaling_factor", 1e-6, 1e6, &factor, what, err);
     }
@@ -313,7 +331,9 @@ static enum status read_sizes(struct moe_config *moe, const json_t *root,
         status = config_read_u32(root, keys->shared_size, 1, EXPERT_SIZE_MAX,
                                  &moe->shared_intermediate_size, what, err);
     }
-    if (!status && keys->num_shared) status = read_routed(moe, root, known, what, err);
+    if (!status && (keys->num_shared || keys->has_factor)) {
+        status = read_routed(moe, root, known, what, err);
+    }
     if (status) return status;
     if (moe->num_experts_per_tok > moe->num_experts) {
         return err_set(err, ERR_FORMAT, "%s: \"%s\" is %u, more than the %u of \"num_experts\"",

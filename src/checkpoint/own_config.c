@@ -41,14 +41,18 @@ static const struct {
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
       "use_post_norm"}},
     {"HunYuanMoEV1ForCausalLM", {"alpha"}},
+    {"Lfm2ForCausalLM", {"conv_L_cache", "block_auto_adjust_ff_dim"}},
+    {"Lfm2MoeForCausalLM", {"conv_L_cache"}},
     {"LlamaForCausalLM", {"rope_interleave"}}, // of GGUF files, as of the five others that have it
     {"MiniMaxM2ForCausalLM", {"partial_rotary_factor", "rotary_dim"}},
     {"Ministral3ForCausalLM", {"llama_4_scaling_beta", "rope_interleave"}},
     {"MixtralForCausalLM", {"rope_interleave"}},
+    {"NemotronForCausalLM", {"partial_rotary_factor"}},
     {"Phi3ForCausalLM", {"partial_rotary_factor"}},
     {"Qwen3NextForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
     {"Qwen3_5ForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
     {"Qwen3_5MoeForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
+    {"StableLmForCausalLM", {"partial_rotary_factor", "use_parallel_residual"}},
     {"SmolLM3ForCausalLM", {"no_rope_layers", "no_rope_layer_interval", "rope_interleave"}},
 };
 
@@ -67,6 +71,8 @@ static const struct {
     const char *architecture, *key, *want;
     bool is_required; // the class has another default
 } only_values[] = {
+    {"ApertusForCausalLM", "qk_norm", "true", false},
+    {"ApertusForCausalLM", "post_norm", "false", false},
     {"CohereForCausalLM", "use_qk_norm", "false", false}, // LayerNorms of heads
     {"Cohere2ForCausalLM", "use_parallel_block", "true", false},
     {"Cohere2ForCausalLM", "use_gated_activation", "true", false},
@@ -93,6 +99,12 @@ static const struct {
     {"HunYuanMoEV1ForCausalLM", "num_shared_expert", "1", false},
     {"HunYuanMoEV1ForCausalLM", "use_cla", "false", false},
     {"HunYuanMoEV1ForCausalLM", "use_qk_norm", "true", false},
+    {"Lfm2ForCausalLM", "conv_bias", "false", false},
+    {"Lfm2ForCausalLM", "conv_L_cache", "3", false},
+    {"Lfm2MoeForCausalLM", "conv_bias", "false", false},
+    {"Lfm2MoeForCausalLM", "conv_L_cache", "3", false},
+    {"Lfm2MoeForCausalLM", "use_expert_bias", "true", false},
+    {"StableLmForCausalLM", "qk_layernorm", "false", false}, // LayerNorms of heads
     {"SolarOpenForCausalLM", "n_group", "1", false},
     {"SolarOpenForCausalLM", "topk_group", "1", false},
     {"MiniMaxM2ForCausalLM", "attn_type_list", "1", false},
@@ -439,6 +451,36 @@ static enum status read_latent(struct latent_config *out, const json_t *root,
     return OK;
 }
 
+// LFM2's layers with a short convolution: those that "layer_types" names, or the others than
+// "full_attn_idxs".
+static enum status read_has_conv(struct own_config *out, const json_t *root, uint32_t num_layers,
+                                 const char *what, struct err *err) {
+    const json_t *types = jread_get(root, "layer_types");
+    const json_t *attended = jread_get(root, "full_attn_idxs");
+    const json_t *list = types ? types : attended;
+    if (list && (!json_is_array(list) || (types && json_array_size(types) != num_layers))) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %s of %zu, want a list for the %u layers",
+                       what, types ? "layer_types" : "full_attn_idxs", jread_type_name(list),
+                       json_array_size(list), num_layers);
+    }
+    out->is_linear = calloc(num_layers, sizeof *out->is_linear);
+    if (!out->is_linear) return err_nomem(err, "layers with a state");
+    for (uint32_t i = 0; i < num_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        out->is_linear[i] = types ? type && strcmp(type, "conv") == 0 : attended != NULL;
+        if (!types || out->is_linear[i] || (type && strcmp(type, "full_attention") == 0)) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"layer_types\" has %.60s at %u, only full_attention and conv are "
+                       "supported",
+                       what, type ? type : "no string", i);
+    }
+    for (size_t i = 0; !types && i < json_array_size(attended); i++) {
+        json_int_t index = json_integer_value(json_array_get(attended, i));
+        if (index >= 0 && index < num_layers) out->is_linear[index] = false;
+    }
+    return OK;
+}
+
 enum status own_config_read(struct own_config *out, const json_t *root, const char *architecture,
                             uint32_t num_layers, const char *what, struct err *err) {
     *out = (struct own_config){0};
@@ -460,6 +502,12 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
     if (!status && own_config_has(architecture, "kv_lora_rank")) {
         out->has_interleaved_rope = true;
         status = read_latent(&out->latent, root, architecture, what, err);
+    }
+    if (!status && own_config_has(architecture, "use_parallel_residual")) {
+        status = jread_bool(root, "use_parallel_residual", &out->is_parallel, what, err);
+    }
+    if (!status && own_config_has(architecture, "conv_L_cache")) {
+        status = read_has_conv(out, root, num_layers, what, err);
     }
     if (!status && own_config_has(architecture, "rope_interleave")) {
         status = jread_bool(root, "rope_interleave", &out->has_interleaved_rope, what, err);

@@ -39,12 +39,15 @@ struct own_config {
     bool has_wide_shared_layers;
     bool use_qk_norm; // q and k are normed by head
     bool lacks_post_norm; // there are no norms behind attention and MLP
+    bool is_parallel; // attention and MLP read the same norm
     bool lacks_rope; // no layer has a rotary embedding
     bool has_interleaved_rope; // its pairs in a head are neighbours
     bool *has_no_rope; // [num_layers]; NULL: all layers have a rotary embedding
     struct delta_config delta; // all zero: the architecture has no such layers
     struct latent_config latent; // all zero: the architecture has none
-    bool *is_linear; // [num_layers] whether the layer is a gated delta net; NULL: none is
+    // [num_layers] whether the layer is a gated delta net or, of LFM2, a short convolution; NULL:
+    // none is.
+    bool *is_linear;
 };
 
 bool own_config_has(const char *architecture, const char *key);

@@ -89,6 +89,8 @@ static enum status read_type(const struct section *section, enum rope_type *type
                        "supported with dynamic",
                        section->what, name);
     }
+    // It differs only behind max_position_embeddings, where no sequence goes.
+    if (strcmp(name, "dynamic") == 0) name = names[ROPE_DEFAULT];
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (strcmp(name, names[i]) != 0) continue;
         *type = (enum rope_type)i;

@@ -188,9 +188,9 @@ static enum status check_shape(const struct entry *entry, uint32_t rank, const u
     const struct tensor *tensor = entry->tensor;
     bool equal = tensor->rank == rank;
     for (uint32_t i = 0; i < rank && equal; i++) equal = tensor->shape[i] == shape[i];
-    if (rank == 1 && tensor->rank == 2 && tensor->shape[0] == 1) {
-        equal = tensor->shape[1] == shape[0]; // a matrix of one row is a vector too
-    }
+    // A number, and a matrix of one row, are vectors too.
+    if (rank == 1 && tensor->rank == 0) equal = shape[0] == 1;
+    if (rank == 1 && tensor->rank == 2 && tensor->shape[0] == 1) equal = tensor->shape[1] == *shape;
     if (rank == 2 && tensor->rank == 3 && tensor->shape[2] == shape[1]) {
         uint64_t rows = 0;
         equal =

@@ -43,19 +43,40 @@ static const struct window_rule rules[] = {
     {"Gemma3ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 6, false},
     {"Gemma4ForCausalLM", 512, true, LIMIT_IGNORED, 0, 6, true},
     {"GptOssForCausalLM", 128, true, LIMIT_IGNORED, 0, 2, false},
+    {"Starcoder2ForCausalLM", 0, true, LIMIT_IGNORED, 0, 0, false},
     {"SmolLM3ForCausalLM", 0, false, LIMIT_IGNORED, 0, 0, false},
 };
 
 // In transformers these have no windows, whatever their configuration says.
-static const char *const without_windows[] = {
-    "CohereForCausalLM",         "GlmForCausalLM",          "Ernie4_5ForCausalLM",
-    "Ernie4_5_MoeForCausalLM",   "Glm4ForCausalLM",         "Glm4MoeForCausalLM",
-    "GraniteForCausalLM",        "GraniteMoeForCausalLM",   "GraniteMoeHybridForCausalLM",
-    "HunYuanDenseV1ForCausalLM", "HunYuanMoEV1ForCausalLM", "SolarOpenForCausalLM",
-    "HeliumForCausalLM",         "HyperCLOVAXForCausalLM",  "LlamaForCausalLM",
-    "MiniMaxM2ForCausalLM",      "Olmo2ForCausalLM",        "OlmoeForCausalLM",
-    "SeedOssForCausalLM",        "Qwen3NextForCausalLM",    "Qwen3_5ForCausalLM",
-    "Qwen3_5MoeForCausalLM"};
+static const char *const without_windows[] = {"ApertusForCausalLM",
+                                              "ArceeForCausalLM",
+                                              "InternLM3ForCausalLM",
+                                              "Lfm2ForCausalLM",
+                                              "Lfm2MoeForCausalLM",
+                                              "NemotronForCausalLM",
+                                              "StableLmForCausalLM",
+                                              "CohereForCausalLM",
+                                              "GlmForCausalLM",
+                                              "Ernie4_5ForCausalLM",
+                                              "Ernie4_5_MoeForCausalLM",
+                                              "Glm4ForCausalLM",
+                                              "Glm4MoeForCausalLM",
+                                              "GraniteForCausalLM",
+                                              "GraniteMoeForCausalLM",
+                                              "GraniteMoeHybridForCausalLM",
+                                              "HunYuanDenseV1ForCausalLM",
+                                              "HunYuanMoEV1ForCausalLM",
+                                              "SolarOpenForCausalLM",
+                                              "HeliumForCausalLM",
+                                              "HyperCLOVAXForCausalLM",
+                                              "LlamaForCausalLM",
+                                              "MiniMaxM2ForCausalLM",
+                                              "Olmo2ForCausalLM",
+                                              "OlmoeForCausalLM",
+                                              "SeedOssForCausalLM",
+                                              "Qwen3NextForCausalLM",
+                                              "Qwen3_5ForCausalLM",
+                                              "Qwen3_5MoeForCausalLM"};
 
 static const struct window_rule other_rule = {.use = true};
 

@@ -6,25 +6,7 @@
 #include "model/compose.h"
 #include "model/latent.h"
 #include "model/mlp.h"
-
-static void gated_delta(struct pass *pass, uint32_t layer_index) {
-    struct decoder *d = pass->d;
-    const struct decoder_layer *layer = &d->layers[layer_index];
-    const struct delta_weights *delta = &layer->delta;
-    d->backend->recurrent->gated_delta(
-        d->backend, &(struct gated_delta_args){.step = pass->step,
-                                               .states = layer->states,
-                                               .shape = d->shape.delta,
-                                               .qkvz = d->workspace.qkv,
-                                               .gates = d->workspace.gates,
-                                               .out = d->workspace.attended,
-                                               .conv = delta->conv,
-                                               .decay = delta->decay,
-                                               .dt_bias = delta->dt_bias,
-                                               .norm = delta->norm,
-                                               .scratch = d->workspace.delta_scratch,
-                                               .eps = d->config->rms_norm_eps});
-}
+#include "model/recurrent.h"
 
 // Norms q and k of a token over all heads, in place.
 static void norm_rows(struct pass *pass, uint32_t layer_index) {
@@ -145,8 +127,11 @@ static void mix(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct layer *described = &d->table->layers[layer_index];
     switch (described->mixer) {
+    case MIXER_SHORT_CONV:
+        recurrent_short_conv(pass, layer_index);
+        return;
     case MIXER_GATED_DELTA_NET:
-        gated_delta(pass, layer_index);
+        recurrent_gated_delta(pass, layer_index);
         return;
     case MIXER_LATENT_ATTENTION:
         latent_attend(pass, layer_index);

@@ -38,6 +38,7 @@ struct decoder_shape {
     uint32_t expert_start, expert_size; // of every expert's intermediate size
     uint32_t shared_start, shared_size; // of the shared expert's
     uint32_t vocab_start, vocab_size;
+    uint32_t conv_start, conv_size; // of the channels of short convolutions
     struct gated_delta_shape delta;
     uint32_t delta_key_start; // its first key head
 };

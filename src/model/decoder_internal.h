@@ -23,7 +23,8 @@ struct decoder_layer {
     float *v_norm; // dev [head_dim] ones; NULL: v is not normed
     float *sinks; // dev [num_heads]; NULL: none
     float scalar; // factor of the residual behind the layer
-    struct linear *qkv; // [(num_heads + 2 num_kv_heads) head_dim][hidden]; delta net: q, k, v, z
+    // [(num_heads + 2 num_kv_heads) head_dim][hidden]; delta net: q, k, v, z; convolution: b, c, x
+    struct linear *qkv;
     // [num_heads head_dim][hidden] gates of attention's result; delta net: b and a; NULL: none
     struct linear *gates;
     struct linear *o; // [hidden][num_heads head_dim]
@@ -33,6 +34,7 @@ struct decoder_layer {
     struct linear *query_latent, *query_nope, *query_rope;
     struct latent *latent;
     struct delta_weights delta; // of a gated delta net
+    float *conv_taps; // dev [SHORT_CONV_TAPS][channels] of a short convolution; NULL: it is none
     float *rope; // dev [max_positions][head_dim]; NULL: of a recurrent layer
     float *q_rope; // behind it: of q, as in attention_args; NULL: the same
     bool owns_rope; // else it is that of a layer before

@@ -104,6 +104,9 @@ enum status decoder_shape_of(struct decoder_shape *out, const struct model_confi
     }
     if (!status) status = check_shares(config, table, world_size, err);
     struct decoder_shape shape = {.rank = rank, .world_size = world_size};
+    struct share conv = share_of(config->hidden_size, rank, world_size);
+    shape.conv_start = conv.start;
+    shape.conv_size = conv.size;
     if (!status) status = share_delta_heads(&shape, &config->own.delta, rank, world_size, err);
     if (status) return status;
     shape.num_heads = config->num_heads / world_size;
@@ -236,6 +239,11 @@ static void add_layer(struct linears_bytes *all, const struct model_config *c,
                       const struct layer_table *table, const struct layer *layer,
                       const struct decoder_shape *s, const struct layer_formats *formats) {
     switch (layer->mixer) {
+    case MIXER_SHORT_CONV:
+        add_linear(all, 3 * s->conv_size, c->hidden_size, false, formats->qkv);
+        add_linear(all, c->hidden_size, s->conv_size, false, formats->o);
+        all->sum += (size_t)SHORT_CONV_TAPS * s->conv_size * sizeof(float);
+        break;
     case MIXER_GATED_DELTA_NET:
         add_delta(all, c, &s->delta, formats);
         break;
@@ -287,8 +295,16 @@ size_t decoder_weights_bytes(const struct model_config *c, const struct layer_ta
 
 size_t decoder_slot_bytes(const struct layer *layer, const struct decoder_shape *s,
                           const struct backend *b) {
-    if (layer->mixer != MIXER_GATED_DELTA_NET) return 0;
-    return b->recurrent->gated_delta_bytes(b, &s->delta);
+    switch (layer->mixer) {
+    case MIXER_SHORT_CONV:
+        return short_conv_floats(s->conv_size) * sizeof(float);
+    case MIXER_GATED_DELTA_NET:
+        return b->recurrent->gated_delta_bytes(b, &s->delta);
+    case MIXER_LATENT_ATTENTION:
+    case MIXER_ATTENTION:
+        break;
+    }
+    return 0;
 }
 
 size_t decoder_state_bytes(const struct layer_table *table, const struct decoder_shape *s,
@@ -333,6 +349,9 @@ static uint64_t layer_parameters(const struct model_config *c, const struct laye
     uint64_t hidden = c->hidden_size, inter = (uint64_t)layer->mlp_factor * c->intermediate_size;
     uint64_t sum = norm_size(c, table, layer, 1);
     switch (layer->mixer) {
+    case MIXER_SHORT_CONV:
+        sum += (4 * hidden + SHORT_CONV_TAPS) * hidden;
+        break;
     case MIXER_GATED_DELTA_NET:
         sum += delta_parameters(c);
         break;
@@ -342,6 +361,7 @@ static uint64_t layer_parameters(const struct model_config *c, const struct laye
     case MIXER_ATTENTION:
         sum += attention_parameters(c, layer);
     }
+    if (layer->activation == ACTIVATION_XIELU) sum += 2;
     if (layer->has_sinks) sum += c->num_heads;
     sum += layer->has_scalar;
     if (table->layer_input_size) sum += hidden * (2 * (uint64_t)table->layer_input_size + 1);
@@ -443,8 +463,10 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     size_t qkv = qkvz_size(&s->delta), attended = 0, mlp_factor = 1;
     for (uint32_t i = 0; i < table->num_layers; i++) {
         const struct layer *layer = &table->layers[i];
-        qkv = larger(qkv, qkv_size(layer, s));
-        attended = larger(attended, (size_t)s->num_heads * layer_value_dim(table, layer));
+        bool is_conv = layer->mixer == MIXER_SHORT_CONV;
+        qkv = larger(qkv, is_conv ? 3 * (size_t)s->conv_size : qkv_size(layer, s));
+        attended = larger(attended, is_conv ? s->conv_size
+                                            : (size_t)s->num_heads * layer_value_dim(table, layer));
         mlp_factor = larger(mlp_factor, layer->mlp_factor);
     }
     size_t values = (size_t)s->delta.num_heads * s->delta.value_dim;

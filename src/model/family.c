@@ -5,6 +5,8 @@
 
 #include "base/check.h"
 
+static const char suffix[] = "ForCausalLM";
+
 static const struct model_family *find(const char *architecture) {
     for (size_t i = 0; model_families[i]; i++) {
         if (strcmp(model_families[i]->architecture, architecture) == 0) return model_families[i];
@@ -12,19 +14,38 @@ static const struct model_family *find(const char *architecture) {
     return NULL;
 }
 
+// A name without "ForCausalLM".
+struct stem {
+    const char *text;
+    int len;
+};
+
+static struct stem stem_of(const char *architecture) {
+    const char *end = strstr(architecture, suffix);
+    size_t len = end ? (size_t)(end - architecture) : strlen(architecture);
+    return (struct stem){architecture, (int)len};
+}
+
+// The list is sorted, so that a name's variants follow it: "Qwen3 (Moe Next)".
 static enum status unknown_architecture(const char *architecture, struct err *err) {
-    static const char suffix[] = "ForCausalLM";
     char known[420] = "";
     size_t used = 0;
+    struct stem first = {"", 0};
+    bool is_open = false; // a name's variants are being written
     for (size_t i = 0; model_families[i] && used < sizeof known; i++) {
-        const char *name = model_families[i]->architecture, *end = strstr(name, suffix);
-        int len = (int)(end ? (size_t)(end - name) : strlen(name));
-        int n = snprintf(known + used, sizeof known - used, "%s%.*s", i ? ", " : "", len, name);
+        struct stem name = stem_of(model_families[i]->architecture);
+        bool is_variant = first.len && strncmp(name.text, first.text, (size_t)first.len) == 0;
+        const char *between = !i ? "" : is_open == is_variant ? " " : is_variant ? " (" : ") ";
+        if (!is_variant) first = name;
+        int skipped = is_variant ? first.len : 0;
+        int n = snprintf(known + used, sizeof known - used, "%s%.*s", between, name.len - skipped,
+                         name.text + skipped);
         used += n > 0 ? (size_t)n : 0;
+        is_open = is_variant;
     }
     return err_set(err, ERR_UNSUPPORTED,
-                   "architecture %s is not supported, want one of these with %s behind: %s",
-                   architecture, suffix, known);
+                   "architecture %s is not supported, want one of these with %s behind: %s%s",
+                   architecture, suffix, known, is_open ? ")" : "");
 }
 
 static bool has_bias(struct bias_rule rule, const struct model_config *config) {

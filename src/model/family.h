@@ -55,6 +55,8 @@ extern const struct expert_names qwen_expert_names;
 // Experts alone (qwen3_moe.c).
 extern const struct expert_names plain_expert_names;
 
+extern const struct model_family family_apertus;
+extern const struct model_family family_arcee;
 extern const struct model_family family_cohere;
 extern const struct model_family family_cohere2;
 extern const struct model_family family_deepseek_v2;
@@ -78,11 +80,15 @@ extern const struct model_family family_helium;
 extern const struct model_family family_hunyuan_dense;
 extern const struct model_family family_hunyuan_moe;
 extern const struct model_family family_hyperclovax;
+extern const struct model_family family_internlm3;
+extern const struct model_family family_lfm2;
+extern const struct model_family family_lfm2_moe;
 extern const struct model_family family_llama;
 extern const struct model_family family_minimax_m2;
 extern const struct model_family family_ministral3;
 extern const struct model_family family_mistral;
 extern const struct model_family family_mixtral;
+extern const struct model_family family_nemotron;
 extern const struct model_family family_olmo2;
 extern const struct model_family family_olmo3;
 extern const struct model_family family_olmoe;
@@ -97,5 +103,7 @@ extern const struct model_family family_qwen3_next;
 extern const struct model_family family_seed_oss;
 extern const struct model_family family_smollm3;
 extern const struct model_family family_solar_open;
+extern const struct model_family family_stablelm;
+extern const struct model_family family_starcoder2;
 
 #endif

@@ -9,6 +9,8 @@ enum status layer_table_init(struct layer_table *table, const struct model_confi
                              struct err *err) {
     *table = (struct layer_table){
         .mlp = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"},
+        .final_norm = "model.norm",
+        .o_module = "self_attn.o_proj",
         .embedding_scale = 1,
         .logits_scale = 1,
         .ropes = {config->rope},

@@ -40,6 +40,7 @@ enum head_norm {
 // How a layer's tokens see the ones before them.
 enum mixer {
     MIXER_ATTENTION, // softmax attention over the KV cache
+    MIXER_SHORT_CONV, // a gated convolution over a few tokens (recurrent.h), whose state they are
     MIXER_GATED_DELTA_NET, // a state in place of keys and values, of the shape layer_table.delta
     // Softmax attention over latents (backend/latent.h), of the shape layer_table.latent. The KV
     // cache has one head of a latent and a rotated part of the key.
@@ -139,6 +140,7 @@ struct layer_table {
     bool is_rope_interleaved; // pairs of its heads of q and k that are rotated are neighbours
     struct mlp_names mlp; // of dense layers
     const struct norm_names *norms; // static; NULL: those of most models with the norms' places
+    const char *final_norm, *o_module; // static: "model.norm", "self_attn.o_proj"
     struct delta_config delta; // of layers that are gated delta nets, of all ranks
     struct latent_config latent; // of layers with latent attention
     // A checkpoint may have q, k, v and z of such a layer in one tensor, and b and a, by key head.
@@ -163,7 +165,7 @@ void layer_table_fini(struct layer_table *table); // all-zero is fine
 
 // Whether a layer has a place in the KV cache. Else it has a state.
 static inline bool layer_attends(const struct layer *layer) {
-    return layer->mixer != MIXER_GATED_DELTA_NET;
+    return layer->mixer == MIXER_ATTENTION || layer->mixer == MIXER_LATENT_ATTENTION;
 }
 
 // Elements of a head of attention's result.

@@ -123,7 +123,7 @@ static enum status find_attention(const struct finder *f, uint32_t i, const stru
         status = find_rows(f, i, qkv_modules, heads, 1, hidden, &out->gates);
     }
     if (status) return status;
-    return find_cols(f, i, O_MODULE, hidden, attended, s->head_start * dim, &out->o);
+    return find_cols(f, i, table->o_module, hidden, attended, s->head_start * dim, &out->o);
 }
 
 static enum status find_delta(const struct finder *f, uint32_t i, const struct model_config *c,
@@ -159,7 +159,16 @@ static enum status find_latent(const struct finder *f, uint32_t i, const struct 
         status = find_rows(f, i, q, &q_rows, 1, query_rank ? query_rank : hidden, &out->q);
     }
     if (status) return status;
-    return find_cols(f, i, O_MODULE, hidden, heads * dim, s->head_start * dim, &out->o);
+    return find_cols(f, i, table->o_module, hidden, heads * dim, s->head_start * dim, &out->o);
+}
+
+static enum status find_conv(const struct finder *f, uint32_t i, uint32_t hidden,
+                             const struct decoder_shape *s, struct layer_formats *out) {
+    static const char *const in[] = {CONV_IN_MODULE};
+    const uint32_t rows = 3 * hidden;
+    enum status status = find_rows(f, i, in, &rows, 1, hidden, &out->qkv);
+    if (status) return status;
+    return find_cols(f, i, CONV_OUT_MODULE, hidden, hidden, s->conv_start, &out->o);
 }
 
 // An MLP of `size`, of which this rank keeps what is from first_col on.
@@ -192,6 +201,9 @@ static enum status find_layer(const struct finder *f, uint32_t i, const struct m
     const struct layer *layer = &table->layers[i];
     enum status status = OK;
     switch (layer->mixer) {
+    case MIXER_SHORT_CONV:
+        status = find_conv(f, i, c->hidden_size, s, out);
+        break;
     case MIXER_GATED_DELTA_NET:
         status = find_delta(f, i, c, table, s, out);
         break;

@@ -34,13 +34,14 @@ extern const char *const delta_modules[2];
 #define STACKED_DELTA_MODULE "linear_attn.in_proj_qkvz"
 #define DELTA_OUT_MODULE "linear_attn.out_proj"
 #define STACKED_QKV_MODULE "self_attn.qkv_proj" // of layer_table.is_qkv_stacked
-#define O_MODULE "self_attn.o_proj"
 #define LATENT_Q_MODULE "self_attn.q_a_proj" // of latent attention
 #define LATENT_KV_MODULE "self_attn.kv_a_proj_with_mqa"
 // q of a latent, or of the residual.
 static inline const char *latent_q_module(const struct latent_config *config) {
     return config->query_rank ? "self_attn.q_b_proj" : "self_attn.q_proj";
 }
+#define CONV_IN_MODULE "conv.in_proj" // of a short convolution: b, c and x
+#define CONV_OUT_MODULE "conv.out_proj"
 #define SINKS_MODULE "self_attn.sinks"
 
 enum { WEIGHT_NAME_BYTES = 128 };

@@ -53,6 +53,63 @@ static void test_layers_without_rope(void **state) {
     model_config_fini(&config);
 }
 
+// LFM2 names the layers with attention, or all layers' types. Its MLP is rounded up.
+static void test_layers_of_lfm2(void **state) {
+    (void)state;
+    static const char *const lists[][2] = {
+        {"full_attn_idxs", "[1]"}, {"layer_types", "[\"conv\", \"full_attention\", \"conv\"]"}};
+    for (size_t i = 0; i < 2; i++) {
+        struct model_config config = PARSE_OK(
+            {"architectures", "[\"Lfm2ForCausalLM\"]"}, {lists[i][0], lists[i][1]},
+            {"num_hidden_layers", "3"}, {"block_ff_dim", "600"}, {"block_multiple_of", "64"});
+        for (int k = 0; k < 3; k++) assert_int_equal(config.own.is_linear[k], k != 1);
+        assert_int_equal(config.intermediate_size, 448); // 7 x 64, for 400
+        model_config_fini(&config);
+    }
+}
+
+static void test_what_new_classes_may_not_have(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {{{"architectures", "[\"CohereForCausalLM\"]"}, {"use_qk_norm", "true"}},
+         ERR_UNSUPPORTED,
+         "use_qk_norm|true"},
+        {{{"architectures", "[\"Cohere2ForCausalLM\"]"}, {"use_parallel_block", "false"}},
+         ERR_UNSUPPORTED,
+         "use_parallel_block"},
+        {{{"architectures", "[\"Cohere2ForCausalLM\"]"}, {"hidden_act", "\"gelu\""}},
+         ERR_UNSUPPORTED,
+         "hidden_act|gelu|silu"},
+        {{{"architectures", "[\"ArceeForCausalLM\"]"}, {"hidden_act", "\"silu\""}},
+         ERR_UNSUPPORTED,
+         "hidden_act|silu|relu2"},
+        {{{"architectures", "[\"StableLmForCausalLM\"]"}, {"qk_layernorm", "true"}},
+         ERR_UNSUPPORTED,
+         "qk_layernorm"},
+        {{{"architectures", "[\"Lfm2ForCausalLM\"]"}, {"conv_bias", "true"}},
+         ERR_UNSUPPORTED,
+         "conv_bias"},
+        {{{"architectures", "[\"Lfm2ForCausalLM\"]"}, {"conv_L_cache", "4"}},
+         ERR_UNSUPPORTED,
+         "conv_L_cache|4"},
+        {{{"architectures", "[\"Lfm2ForCausalLM\"]"}, {"layer_types", "[\"conv\"]"}},
+         ERR_FORMAT,
+         "layer_types|1"},
+        {{{"architectures", "[\"Lfm2ForCausalLM\"]"},
+          {"num_hidden_layers", "1"},
+          {"layer_types", "[\"linear_attention\"]"}},
+         ERR_UNSUPPORTED,
+         "layer_types|linear_attention|conv"},
+        {{{"architectures", "[\"Lfm2MoeForCausalLM\"]"}, {"use_expert_bias", "false"}},
+         ERR_UNSUPPORTED,
+         "use_expert_bias"},
+        {{{"architectures", "[\"ApertusForCausalLM\"]"}, {"qk_norm", "false"}},
+         ERR_UNSUPPORTED,
+         "qk_norm"},
+    };
+    REFUSE_ALL(cases);
+}
+
 static void test_factors(void **state) {
     (void)state;
     struct model_config config =
@@ -391,6 +448,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_both_forms_of_local_ropes),
         cmocka_unit_test(test_layers_without_rope),
+        cmocka_unit_test(test_layers_of_lfm2),
+        cmocka_unit_test(test_what_new_classes_may_not_have),
         cmocka_unit_test(test_factors),
         cmocka_unit_test(test_soft_limits),
         cmocka_unit_test(test_windows_in_letters),

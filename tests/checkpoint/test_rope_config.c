@@ -82,6 +82,16 @@ static void test_yarn(void **state) {
     model_config_fini(&config);
 }
 
+// Its angles differ from the plain ones only for positions that the model does not have.
+static void test_dynamic_is_plain(void **state) {
+    (void)state;
+    struct model_config config =
+        PARSE_OK({"rope_scaling", "{\"rope_type\": \"dynamic\", \"factor\": 6.0}"});
+    assert_int_equal(config.rope.type, ROPE_DEFAULT);
+    assert_int_equal(config.max_position_embeddings, 2048);
+    model_config_fini(&config);
+}
+
 static void test_bad_rope(void **state) {
     (void)state;
     static const struct refusal cases[] = {
@@ -96,9 +106,6 @@ static void test_bad_rope(void **state) {
         {{{"rope_scaling", "{\"type\": \"su\", \"factor\": 2}"}},
          ERR_UNSUPPORTED,
          "rope_scaling|rope_type|su"},
-        {{{"rope_scaling", "{\"rope_type\": \"dynamic\"}"}},
-         ERR_UNSUPPORTED,
-         "rope_scaling|dynamic"},
         {{{"rope_scaling", "{\"rope_type\": \"longrope\"}"}}, ERR_FORMAT, "short_factor|missing"},
         {{{"rope_scaling",
            "{\"rope_type\": \"longrope\", \"short_factor\": [1, 0], \"long_factor\": [1, 1]}"}},
@@ -112,9 +119,6 @@ static void test_bad_rope(void **state) {
            "{\"rope_type\": \"longrope\", \"short_factor\": [1, 1], \"long_factor\": [1, 1]}"}},
          ERR_FORMAT,
          "short_factor|2 numbers, want 32"},
-        {{{"rope_scaling", "{\"rope_type\": \"dynamic\", \"factor\": 2}"}},
-         ERR_UNSUPPORTED,
-         "dynamic"},
         {{{"rope_scaling", "{\"type\": \"mrope\"}"}}, ERR_UNSUPPORTED, "mrope"},
         {{{"rope_scaling", "{\"rope_type\": \"default\", \"mrope_section\": [1, 2]}"}},
          ERR_UNSUPPORTED,
@@ -170,6 +174,7 @@ int main(void) {
         cmocka_unit_test(test_rope_forms_agree),
         cmocka_unit_test(test_rope_types),
         cmocka_unit_test(test_yarn),
+        cmocka_unit_test(test_dynamic_is_plain),
         cmocka_unit_test(test_bad_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -290,6 +290,9 @@ static void check_isa(const char *isa, bool all_families) {
     check_model("tests/reference/data/qwen3", isa, "auto"); // head_dim 128
     check_with("tests/reference/data/gpt-oss", isa, "auto", 48); // two groups of blocks
     check_model("tests/reference/data/qwen3-next", isa, "auto"); // layers with a state
+    check_model("tests/reference/data/lfm2", isa, "auto"); // short convolutions
+    check_with("tests/reference/data/cohere2", isa, "auto", 48); // LayerNorms, parallel layers
+    check_model("tests/reference/data/apertus", isa, "auto"); // an MLP without a gate
     check_model("tests/reference/data/glm4-moe", isa, "auto"); // experts chosen by sigmoids
     check_model("tests/reference/data/hunyuan", isa, "auto"); // norms behind the rotation
     check_model("tests/reference/data/deepseek-v3", isa, "auto"); // latent attention

@@ -37,9 +37,11 @@ static int num_checked;
 
 // Families with a head_dim that device cuda has kernels for.
 static const char *const families[] = {
-    "qwen3",      "qwen3-tied-bias", "qwen3-yarn",      "qwen2",      "llama3-rope",   "llama-mha",
-    "mistral",    "qwen3-moe",       "qwen3-moe-mixed", "smollm3",    "granite",       "olmo2",
-    "phi3-short", "mistral3",        "qwen3-5",         "qwen3-next", "glm4-moe-lite",
+    "qwen3",      "qwen3-tied-bias", "qwen3-yarn", "qwen2",           "llama3-rope",
+    "llama-mha",  "mistral",         "qwen3-moe",  "qwen3-moe-mixed", "smollm3",
+    "granite",    "olmo2",           "phi3-short", "mistral3",        "qwen3-5",
+    "qwen3-next", "glm4-moe-lite",   "apertus",    "arcee",           "cohere",
+    "lfm2",       "nemotron",
 };
 
 // Prompts whose last token's router has two experts so near each other that rounding chooses: the
@@ -60,8 +62,9 @@ static bool is_near_tie(const char *family, uint32_t num_tokens) {
 }
 
 // A window in all layers or in some.
-static const char *const windowed_families[] = {"mistral-window", "gemma2",  "gemma3",
-                                                "olmo3",          "gpt-oss", "gpt-oss-bf16"};
+static const char *const windowed_families[] = {"cohere2", "starcoder2",  "mistral-window",
+                                                "gemma2",  "gemma3",      "olmo3",
+                                                "gpt-oss", "gpt-oss-bf16"};
 
 static struct nvllm_engine_options cuda_options(const char *model) {
     struct nvllm_engine_options options = mini_options(model);

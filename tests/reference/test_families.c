@@ -215,6 +215,51 @@ static void test_glm4_moe(void **state) {
     check_unrounded("glm4-moe");
 }
 
+static void test_apertus(void **state) {
+    (void)state;
+    check_on_every_isa("apertus");
+}
+
+static void test_arcee(void **state) {
+    (void)state;
+    check_on_every_isa("arcee");
+}
+
+static void test_internlm3(void **state) {
+    (void)state;
+    check_unrounded("internlm3");
+}
+
+static void test_lfm2(void **state) {
+    (void)state;
+    check_on_every_isa("lfm2");
+}
+
+static void test_lfm2_moe(void **state) {
+    (void)state;
+    check_unrounded("lfm2-moe");
+}
+
+static void test_nemotron(void **state) {
+    (void)state;
+    check_on_every_isa("nemotron");
+}
+
+static void test_stablelm(void **state) {
+    (void)state;
+    check_on_every_isa("stablelm");
+}
+
+static void test_stablelm_parallel(void **state) {
+    (void)state;
+    check_on_every_isa("stablelm-parallel");
+}
+
+static void test_starcoder2(void **state) {
+    (void)state;
+    check_on_every_isa("starcoder2");
+}
+
 static void test_cohere(void **state) {
     (void)state;
     check_on_every_isa("cohere");
@@ -382,6 +427,15 @@ static void test_qwen3_5_with_experts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_apertus),
+        cmocka_unit_test(test_arcee),
+        cmocka_unit_test(test_internlm3),
+        cmocka_unit_test(test_lfm2),
+        cmocka_unit_test(test_lfm2_moe),
+        cmocka_unit_test(test_nemotron),
+        cmocka_unit_test(test_stablelm),
+        cmocka_unit_test(test_stablelm_parallel),
+        cmocka_unit_test(test_starcoder2),
         cmocka_unit_test(test_cohere),
         cmocka_unit_test(test_cohere2),
         cmocka_unit_test(test_ernie4_5),

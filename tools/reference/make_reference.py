@@ -125,6 +125,15 @@ def kv_shapes_class(t):
     return Qwen3ForCausalLM
 
 
+def internlm3_class(t):
+    """transformers runs InternLM3 by Llama's class."""
+
+    class InternLM3ForCausalLM(t.LlamaForCausalLM):  # the name becomes config.json's architecture
+        config_class = t.InternLM3Config
+
+    return InternLM3ForCausalLM
+
+
 def families(vocab_size):
     """{name: (model class, config)}"""
     import transformers as t
@@ -238,11 +247,32 @@ def tiny_families(t):
                   qk_rope_head_dim=16, v_head_dim=16, n_routed_experts=8, num_experts_per_tok=3,
                   moe_intermediate_size=16, first_k_dense_replace=1)
     alpha = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}
+    small_tiny = {**tiny, "hidden_size": 64}
+    lfm2 = dict({k: v for k, v in tiny.items() if k != "rms_norm_eps"}, norm_eps=0.04, num_hidden_layers=4,
+                layer_types=["conv", "full_attention", "conv", "conv"])
     return {
+        "apertus": (t.ApertusForCausalLM, t.ApertusConfig(**small_tiny, head_dim=32)),
+        "arcee": (t.ArceeForCausalLM, t.ArceeConfig(
+            **small_tiny, head_dim=32, attention_bias=True, mlp_bias=True)),
+        "internlm3": (internlm3_class(t), t.InternLM3Config(
+            **{**tiny, "num_hidden_layers": 1}, head_dim=16, attention_bias=True, mlp_bias=True)),
+        "lfm2": (t.Lfm2ForCausalLM, t.Lfm2Config(
+            **{**lfm2, "hidden_size": 64, "intermediate_size": 60}, head_dim=32, block_multiple_of=24)),
+        "lfm2-moe": (t.Lfm2MoeForCausalLM, t.Lfm2MoeConfig(
+            **{**lfm2, "hidden_size": 64}, num_dense_layers=1, num_experts=5, num_experts_per_tok=3,
+            moe_intermediate_size=16, routed_scaling_factor=1.5)),
+        "nemotron": (t.NemotronForCausalLM, t.NemotronConfig(
+            **tiny, head_dim=32, norm_eps=0.04, attention_bias=True, mlp_bias=True)),
+        "stablelm": (t.StableLmForCausalLM, t.StableLmConfig(
+            **small_tiny, layer_norm_eps=0.04, use_qkv_bias=True, partial_rotary_factor=0.25)),
+        "stablelm-parallel": (t.StableLmForCausalLM, t.StableLmConfig(
+            **{**small_tiny, "num_hidden_layers": 3}, layer_norm_eps=0.04, use_parallel_residual=True)),
+        "starcoder2": (t.Starcoder2ForCausalLM, t.Starcoder2Config(
+            **small_tiny, head_dim=32, norm_epsilon=0.04, sliding_window=48)),
         "cohere": (t.CohereForCausalLM, t.CohereConfig(
-            **{**tiny, "hidden_size": 64}, layer_norm_eps=0.04, attention_bias=True)),
+            **small_tiny, head_dim=32, layer_norm_eps=0.04, attention_bias=True)),
         "cohere2": (t.Cohere2ForCausalLM, t.Cohere2Config(
-            **{**tiny, "num_hidden_layers": 4, "hidden_size": 64}, layer_norm_eps=0.03, logit_scale=0.25,
+            **{**small_tiny, "num_hidden_layers": 4}, head_dim=32, layer_norm_eps=0.03, logit_scale=0.25,
             sliding_window=48)),
         "ernie4-5": (t.Ernie4_5ForCausalLM, t.Ernie4_5Config(
             **{**tiny, "num_hidden_layers": 1}, head_dim=16)),
@@ -417,7 +447,13 @@ def write_published_config(folder):
             text.pop("_sliding_window_pattern", None)
     text["rope_theta"] = rope.pop("rope_theta")
     config["torch_dtype"] = config.pop("dtype")
-    text.pop("layer_types", None)
+    types = text.pop("layer_types", [])
+    if config["model_type"] == "lfm2":
+        text["full_attn_idxs"] = [i for i, kind in enumerate(types) if kind == "full_attention"]
+    if config["model_type"] == "lfm2_moe":
+        text["layer_types"] = types
+    if config["model_type"] == "internlm3":
+        text["qkv_bias"], text["bias"] = text.pop("attention_bias"), text.pop("mlp_bias")
     is_plain = rope.get("rope_type", "default") == "default" and "mrope_section" not in rope
     text["rope_scaling"] = None if is_plain else rope
     if "partial_rotary_factor" in rope:
@@ -494,10 +530,12 @@ def write_family(out, name, model_class, config, seed):
                 parameter.copy_(torch.randn_like(parameter) * 2)
             elif parameter_name.endswith("experts.gate_up_proj") and "gpt-oss" in name:
                 parameter.mul_(6)  # so that some numbers reach the activation's limit
+            elif parameter_name.endswith(("alpha_p", "alpha_n")):
+                parameter.copy_(torch.randn_like(parameter))
             elif parameter_name.endswith("A_log"):
                 parameter.copy_(torch.randn_like(parameter) - 3)  # states that last
         for buffer_name, buffer in model.named_buffers():
-            if buffer_name.endswith("e_score_correction_bias"):
+            if buffer_name.endswith(("e_score_correction_bias", "expert_bias")):
                 buffer.copy_(torch.randn_like(buffer) * 0.2)
             elif buffer_name.endswith("layer_scalar"):
                 buffer.copy_(torch.rand_like(buffer) + 0.3)

@@ -6,12 +6,14 @@
 
 #include "base/check.h"
 #include "model/code_reader.h"
+#include "model/load/conv_load.h"
 #include "model/load/delta_load.h"
 #include "model/load/latent_load.h"
 #include "model/load/layer_inputs_load.h"
 #include "model/load/linear_order.h"
 #include "model/load/loader.h"
 #include "model/load/norms_load.h"
+#include "model/load/xielu_load.h"
 #include "model/rope.h"
 
 // An MLP's tensors, and this rank's share [start, start + count) of its intermediate size.
@@ -301,9 +303,8 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
     bool has_kv = described->kv_source == KV_OWN;
     const struct row_linear linears[] = {{parts, has_kv ? 3 : 1, formats.qkv, &layer->qkv},
                                          {&gate, 1, formats.gates, &layer->gates}};
-    const struct col_part o = {O_MODULE,           c->hidden_size,
-                               c->num_heads * dim, s->head_start * dim,
-                               s->num_heads * dim, formats.o};
+    const struct col_part o = {d->table->o_module,  c->hidden_size,     c->num_heads * dim,
+                               s->head_start * dim, s->num_heads * dim, formats.o};
     enum status status =
         loader_load_rows(l, i, linears, has_gate ? 2 : 1, c->hidden_size, described->has_qkv_bias);
     if (!status) status = loader_load_cols(l, i, &o, described->has_o_bias, &layer->o);
@@ -322,6 +323,9 @@ static enum status load_layer(struct loader *l, uint32_t i) {
     if (!status) status = layer_inputs_load_layer(l, i);
     if (status) return status;
     switch (described->mixer) {
+    case MIXER_SHORT_CONV:
+        status = conv_load(l, i, layer);
+        break;
     case MIXER_GATED_DELTA_NET:
         status = delta_load(l, i, layer);
         break;
@@ -331,6 +335,7 @@ static enum status load_layer(struct loader *l, uint32_t i) {
     case MIXER_ATTENTION:
         status = load_attention(l, i, layer);
     }
+    if (!status) status = xielu_load(l, i, layer);
     if (status) return status;
     return described->is_sparse ? load_sparse_mlp(l, i, layer) : load_dense_mlp(l, i, layer);
 }
@@ -353,7 +358,7 @@ static enum status load_ends(struct loader *l) {
     }
     if (!status) status = layer_inputs_load(l);
     if (status) return status;
-    return loader_load_hidden_norm(l, "model.norm", d->table->logits_scale, &d->final_norm);
+    return loader_load_hidden_norm(l, d->table->final_norm, d->table->logits_scale, &d->final_norm);
 }
 
 static enum status make_rope(struct decoder *d, uint32_t i, struct err *err) {
@@ -521,25 +526,16 @@ void decoder_destroy(struct decoder *d) {
                                           layer->gate_up,
                                           layer->down,
                                           layer->router};
-        void *const vectors[] = {layer->input_end_norm,
-                                 layer->delta.conv,
-                                 layer->delta.decay,
-                                 layer->delta.dt_bias,
-                                 layer->delta.norm,
-                                 layer->choice_bias,
-                                 layer->expert_scales,
-                                 layer->router_norm,
-                                 layer->experts_norm,
-                                 layer->shared_post_norm,
-                                 layer->experts_post_norm,
-                                 layer->input_norm,
-                                 layer->mlp_norm,
-                                 layer->input_post_norm,
-                                 layer->mlp_post_norm,
-                                 layer->q_norm,
-                                 layer->k_norm,
-                                 layer->v_norm,
-                                 layer->sinks};
+        void *const vectors[] = {layer->input_end_norm,   layer->conv_taps,
+                                 layer->delta.conv,       layer->delta.decay,
+                                 layer->delta.dt_bias,    layer->delta.norm,
+                                 layer->choice_bias,      layer->expert_scales,
+                                 layer->router_norm,      layer->experts_norm,
+                                 layer->shared_post_norm, layer->experts_post_norm,
+                                 layer->input_norm,       layer->mlp_norm,
+                                 layer->input_post_norm,  layer->mlp_post_norm,
+                                 layer->q_norm,           layer->k_norm,
+                                 layer->v_norm,           layer->sinks};
         for (size_t k = 0; k < ARRAY_LEN(linears); k++) ops->linear_destroy(d->backend, linears[k]);
         for (size_t k = 0; k < ARRAY_LEN(vectors); k++) ops->release(d->backend, vectors[k]);
         if (layer->latent) d->backend->latent->destroy(d->backend, layer->latent);

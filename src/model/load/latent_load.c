@@ -140,7 +140,7 @@ static enum status load_heads(struct loader *l, uint32_t i, struct decoder_layer
 enum status latent_load(struct loader *l, uint32_t i, struct decoder_layer *layer) {
     const struct decoder *d = l->decoder;
     uint32_t dim = d->table->latent.value_dim;
-    const struct col_part o = {.module = O_MODULE,
+    const struct col_part o = {.module = d->table->o_module,
                                .rows = d->config->hidden_size,
                                .cols = d->config->num_heads * dim,
                                .start = d->shape.head_start * dim,

@@ -1,0 +1,94 @@
+// What families with LayerNorms, MLPs without a gate or parallel layers make of a configuration.
+#include "model/family.h"
+#include "support/cmocka_all.h"
+#include "support/config_text.h"
+
+static struct layer_table resolve(const struct field changes[CHANGES_MAX]) {
+    struct model_config config = parse_ok(changes);
+    struct layer_table table;
+    struct err err = {0};
+    if (family_resolve(&table, &config, &err)) fail_msg("%s", err.message);
+    model_config_fini(&config);
+    return table;
+}
+
+// Classes have names of their own for the keys of biases, and other defaults.
+static void test_biases_by_other_keys(void **state) {
+    (void)state;
+    static const struct {
+        struct field changes[CHANGES_MAX];
+        bool qkv, o, mlp;
+    } cases[] = {
+        {{{"architectures", "[\"Starcoder2ForCausalLM\"]"}}, true, true, true},
+        {{{"architectures", "[\"Starcoder2ForCausalLM\"]"}, {"use_bias", "false"}},
+         false,
+         false,
+         false},
+        {{{"architectures", "[\"StableLmForCausalLM\"]"}}, false, false, false},
+        {{{"architectures", "[\"StableLmForCausalLM\"]"}, {"use_qkv_bias", "true"}},
+         true,
+         false,
+         false},
+        {{{"architectures", "[\"InternLM3ForCausalLM\"]"}, {"qkv_bias", "true"}, {"bias", "true"}},
+         true,
+         true,
+         true},
+        {{{"architectures", "[\"NemotronForCausalLM\"]"}, {"mlp_bias", "true"}},
+         false,
+         false,
+         true},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct layer_table table = resolve(cases[i].changes);
+        assert_int_equal(table.layers[0].has_qkv_bias, cases[i].qkv);
+        assert_int_equal(table.layers[0].has_o_bias, cases[i].o);
+        assert_int_equal(table.layers[0].has_mlp_bias, cases[i].mlp);
+        layer_table_fini(&table);
+    }
+}
+
+static void test_mlps_without_a_gate(void **state) {
+    (void)state;
+    static const struct {
+        const char *architecture;
+        enum activation activation;
+        bool is_layer_norm;
+    } cases[] = {{"[\"ArceeForCausalLM\"]", ACTIVATION_RELU_SQUARED, false},
+                 {"[\"NemotronForCausalLM\"]", ACTIVATION_RELU_SQUARED, true},
+                 {"[\"Starcoder2ForCausalLM\"]", ACTIVATION_GELU_TANH, true},
+                 {"[\"ApertusForCausalLM\"]", ACTIVATION_XIELU, false}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct layer_table table =
+            resolve((const struct field[CHANGES_MAX]){{"architectures", cases[i].architecture}});
+        assert_true(layer_table_lacks_gate(&table) && !layer_table_is_even(&table));
+        assert_int_equal(table.layers[0].activation, cases[i].activation);
+        assert_true(table.is_layer_norm == cases[i].is_layer_norm);
+        assert_true(table.has_norm_bias == cases[i].is_layer_norm);
+        layer_table_fini(&table);
+    }
+}
+
+// Attention and MLP share one norm. Only layers with a window have a rotary embedding.
+static void test_parallel_layers_of_command_a(void **state) {
+    (void)state;
+    struct layer_table table = resolve((const struct field[CHANGES_MAX]){
+        {"architectures", "[\"Cohere2ForCausalLM\"]"}, {"num_hidden_layers", "4"}});
+    assert_true(table.is_layer_norm && !table.has_norm_bias && table.is_rope_interleaved);
+    assert_true(table.logits_scale == 0.0625f); // the class' default
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_true(table.layers[i].is_parallel);
+        assert_int_equal(table.layers[i].window, i == 3 ? 0 : 4096);
+        assert_int_equal(layer_table_rope(&table, i) == NULL, i == 3);
+    }
+    assert_false(layer_table_is_even(&table));
+    layer_table_fini(&table);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_biases_by_other_keys),
+        cmocka_unit_test(test_mlps_without_a_gate),
+        cmocka_unit_test(test_parallel_layers_of_command_a),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
