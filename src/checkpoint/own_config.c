@@ -13,6 +13,7 @@ static const struct {
     const char *architecture;
     const char *keys[KEYS_MAX];
 } owners[] = {
+    {"ArceeForCausalLM", {"rope_interleave"}},
     {"CohereForCausalLM", {"logit_scale"}},
     {"Cohere2ForCausalLM", {"logit_scale"}},
     {"DeepseekV2ForCausalLM", {"kv_lora_rank", "q_lora_rank"}},

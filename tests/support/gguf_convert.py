@@ -67,6 +67,20 @@ MODULES = {
     "linear_attn.conv1d": "ssm_conv1d",
     "linear_attn.norm": "ssm_norm",
     "linear_attn.out_proj": "ssm_out",
+    "operator_norm": "attn_norm",
+    "ffn_norm": "ffn_norm",
+    "self_attn.out_proj": "attn_output",
+    "self_attn.q_layernorm": "attn_q_norm",
+    "self_attn.k_layernorm": "attn_k_norm",
+    "feed_forward.w1": "ffn_gate",
+    "feed_forward.w2": "ffn_down",
+    "feed_forward.w3": "ffn_up",
+    "feed_forward.gate": "ffn_gate_inp",
+    "conv.conv": "shortconv.conv",
+    "conv.in_proj": "shortconv.in_proj",
+    "conv.out_proj": "shortconv.out_proj",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
     "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
     "mlp.shared_experts.up_proj": "ffn_up_shexp",
     "mlp.shared_experts.down_proj": "ffn_down_shexp",
@@ -76,12 +90,12 @@ WHOLE_NAMES = {"self_attn.sinks": "attn_sinks.weight", "mlp.gate.e_score_correct
                "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
                "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias", "linear_attn.A_log": "ssm_a",
                "linear_attn.dt_bias": "ssm_dt.bias", "layer_scalar": "layer_output_scale.weight",
-               "router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"}
+               "feed_forward.expert_bias": "exp_probs_b.bias", "router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"}
 EXPERT_PARTS = {"gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down",
                 "w1": "ffn_gate", "w3": "ffn_up", "w2": "ffn_down"}
 GLOBALS = {"model.embed_tokens_per_layer": "per_layer_token_embd",
            "model.per_layer_model_projection": "per_layer_model_proj",
-           "model.per_layer_projection_norm": "per_layer_proj_norm", "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+           "model.per_layer_projection_norm": "per_layer_proj_norm", "model.embed_tokens": "token_embd", "model.norm": "output_norm", "model.embedding_norm": "token_embd_norm", "lm_head": "output"}
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "MixtralForCausalLM": "llama",
                  "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3moe",
                  "Gemma3ForCausalLM": "gemma3", "GraniteForCausalLM": "granite", "Olmo2ForCausalLM": "olmo2",
@@ -95,6 +109,10 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "HunYuanMoEV1ForCausalLM": "hunyuan-moe", "GraniteMoeForCausalLM": "granitemoe",
                  "Dots1ForCausalLM": "dots1", "OlmoeForCausalLM": "olmoe", "Ernie4_5ForCausalLM": "ernie4_5",
                  "Ernie4_5_MoeForCausalLM": "ernie4_5-moe", "SeedOssForCausalLM": "seed_oss",
+                 "ArceeForCausalLM": "arcee", "CohereForCausalLM": "command-r",
+                 "Cohere2ForCausalLM": "cohere2", "Lfm2ForCausalLM": "lfm2", "Lfm2MoeForCausalLM": "lfm2moe",
+                 "NemotronForCausalLM": "nemotron", "StableLmForCausalLM": "stablelm",
+                 "Starcoder2ForCausalLM": "starcoder2", "InternLM3ForCausalLM": "llama",
                  "Exaone4ForCausalLM": "exaone4", "DeepseekV2ForCausalLM": "deepseek2",
                  "DeepseekV3ForCausalLM": "deepseek2", "Glm4MoeLiteForCausalLM": "deepseek2"}
 LATENT_MODULES = {"self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
@@ -102,7 +120,8 @@ LATENT_MODULES = {"self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "
                   "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b"}
 # Rows of q and k are stored for a rotation of neighbours.
 DELTA = ("qwen35", "qwen35moe", "qwen3next")
-INTERLEAVED = ("llama", "granite", "granitemoe", "smollm3", "mistral3")
+LAYER_NORMS = ("command-r", "cohere2", "nemotron", "stablelm", "starcoder2")
+INTERLEAVED = ("llama", "arcee", "granite", "granitemoe", "smollm3", "mistral3")
 
 
 def string(text) -> bytes:
@@ -378,6 +397,8 @@ def config_entries(config: dict, arch: str) -> list:
     heads = config["num_attention_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     rope = full_rope(config)
+    eps = next(config[key] for key in ("layer_norm_eps", "norm_epsilon", "norm_eps", "rms_norm_eps") if key in config)
+    eps_key = "layer_norm_epsilon" if arch in LAYER_NORMS else "layer_norm_rms_epsilon"
     values = [
         ("context_length", U32, config["max_position_embeddings"]),
         ("embedding_length", U32, config["hidden_size"]),
@@ -387,10 +408,26 @@ def config_entries(config: dict, arch: str) -> list:
         ("attention.head_count_kv", U32, config["num_key_value_heads"]),
         ("attention.key_length", U32, head_dim),
         ("attention.value_length", U32, head_dim),
-        ("attention.layer_norm_rms_epsilon", F32, config["rms_norm_eps"]),
+        (f"attention.{eps_key}", F32, eps),
         ("rope.freq_base", F32, rope["rope_theta"] * rope.get("alpha", 1) ** (head_dim / (head_dim - 2))),
         ("rope.dimension_count", U32, int(head_dim * rope.get("partial_rotary_factor", 1))),
     ]
+    if arch in ("lfm2", "lfm2moe"):
+        size, multiple = config["intermediate_size"], config.get("block_multiple_of")
+        if multiple:
+            size = -(-int(config["block_ffn_dim_multiplier"] * int(2 * size / 3)) // multiple) * multiple
+        values = [value for value in values if value[0] not in ("attention.head_count_kv", "feed_forward_length")]
+        values += [("attention.head_count_kv", I32, [config["num_key_value_heads"] * (kind == "full_attention")
+                                                     for kind in config["layer_types"]]),
+                   ("feed_forward_length", U32, size), ("shortconv.l_cache", U32, config["conv_L_cache"])]
+    if arch == "lfm2moe":
+        values += [("leading_dense_block_count", U32, config["num_dense_layers"]), ("expert_gating_func", U32, 2),
+                   ("expert_weights_norm", BOOL, config["norm_topk_prob"]),
+                   ("expert_weights_scale", F32, config["routed_scaling_factor"])]
+    if arch == "stablelm":
+        values += [("use_parallel_residual", BOOL, config["use_parallel_residual"])]
+    if arch in ("command-r", "cohere2"):
+        values += [("logit_scale", F32, config["logit_scale"])]
     if arch == "gemma4":
         shared = config["num_kv_shared_layers"]
         other = next(iter(config["per_layer_config"].values()))
@@ -424,7 +461,8 @@ def config_entries(config: dict, arch: str) -> list:
             values += [(key, F32, config[name])]
     if arch == "qwen3vl":
         values += [("n_deepstack_layers", U32, 1), ("rope.dimension_sections", I32, [head_dim // 2 - 8, 4, 4, 0])]
-    if config.get("sliding_window") and arch in ("gemma2", "gemma3", "gemma4", "olmo2", "phi3", "gpt-oss", "exaone4"):
+    if config.get("sliding_window") and arch in ("gemma2", "gemma3", "gemma4", "olmo2", "phi3", "gpt-oss", "exaone4",
+                                                 "cohere2"):
         values += [("attention.sliding_window", U32, config["sliding_window"])]
     if rope["rope_type"] == "longrope":
         values += [("rope.scaling.original_context_length", U32, rope["original_max_position_embeddings"]),
@@ -599,7 +637,7 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
             continue
         if "linear_attn." in name and arch != "qwen3next":
             data = delta_tensor(name, shape, data, config)
-        if name.endswith("conv1d.weight"):
+        if name.endswith(("conv1d.weight", "conv.conv.weight")):
             shape, dtype, data = [shape[0], shape[2]], "F32", floats(dtype, data).tobytes()
         if name.endswith("moe_statics.e_score_correction_bias"):
             shape = shape[1:]
@@ -607,7 +645,7 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
         if name.endswith("A_log"):
             data = array.array("f", [-math.exp(value) for value in array.array("f", data)]).tobytes()
         is_norm = name.endswith("norm.weight") and "linear_attn." not in name
-        if is_norm and arch in ("gemma2", "gemma3", *DELTA):
+        if is_norm and arch in ("gemma2", "gemma3", "nemotron", *DELTA):
             data = array.array("f", [value + 1 for value in array.array("f", data)]).tobytes()
         made.append((tensor_name(name, arch), number, shape, data))
         is_tied = name == "model.embed_tokens.weight" and config["tie_word_embeddings"]

@@ -6,6 +6,7 @@
 
 #include "base/compiler.h"
 #include "base/json/json_out.h"
+#include "checkpoint/class_defaults.h"
 #include "checkpoint/gguf/file/gguf_read.h"
 #include "checkpoint/gguf/gguf_model.h"
 #include "checkpoint/gguf/tokens/gguf_tokens.h"
@@ -35,6 +36,7 @@ static const struct {
     {"ernie4_5-moe", "first_k_dense_replace", "moe_layer_start_index"},
     {"gemma4", "num_experts_per_tok", "top_k_experts"},
     {"hunyuan-moe", "num_experts_per_tok", "moe_topk"},
+    {"lfm2moe", "first_k_dense_replace", "num_dense_layers"},
 };
 
 static const char *own_name(const struct gguf_model *model, const char *usual) {
@@ -72,6 +74,15 @@ static const struct {
 static const struct {
     const char *model, *key, *name; // NULL: it is read elsewhere, or does not matter
 } own_keys[] = {
+    {"command-r", "logit_scale", "logit_scale"},
+    {"cohere2", "logit_scale", "logit_scale"},
+    {"cohere2", "attention.sliding_window", NULL}, // write_windows
+    {"cohere2", "attention.sliding_window_pattern", NULL},
+    {"lfm2", "shortconv.l_cache", NULL}, // gguf_write_convs
+    {"lfm2moe", "shortconv.l_cache", NULL},
+    {"lfm2moe", "leading_dense_block_count", NULL}, // write_routed
+    {"lfm2moe", "expert_gating_func", NULL}, // check_gating
+    {"stablelm", "use_parallel_residual", NULL}, // write_parallel
     {"granite", "attention.scale", "attention_multiplier"},
     {"granite", "embedding_scale", "embedding_multiplier"},
     {"granite", "residual_scale", "residual_multiplier"},
@@ -203,7 +214,8 @@ static enum status write_sizes(const struct gguf *gguf, const struct gguf_model 
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         int64_t number = -1;
         const char *name = own_name(model, sizes[i].name);
-        if (model->has_global_heads && strcmp(name, "num_key_value_heads") == 0) continue;
+        bool has_lists = model->has_global_heads || model->has_convs;
+        if (has_lists && strcmp(name, "num_key_value_heads") == 0) continue;
         gguf_model_key(model, sizes[i].key, key, sizeof key);
         enum status status = gguf_read_int(gguf, key, 0, INT32_MAX, &number, err);
         if (status) return status;
@@ -260,11 +272,13 @@ static enum status write_eps(const struct gguf *gguf, const struct gguf_model *m
                              struct json_out *out, struct err *err) {
     char key[GGUF_KEY_MAX];
     double eps = 0;
-    gguf_model_key(model, "attention.layer_norm_rms_epsilon", key, sizeof key);
+    const char *kind =
+        model->has_layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+    gguf_model_key(model, kind, key, sizeof key);
     enum status status = gguf_read_real(gguf, key, &eps, err);
     if (status) return status;
     if (eps <= 0) return gguf_missing(gguf, key, err);
-    json_out_raw(out, ", \"rms_norm_eps\": ");
+    json_out_rawf(out, ", \"%s\": ", class_defaults_of(model->architecture).eps_key);
     json_out_float(out, (float)eps);
     return OK;
 }
@@ -379,6 +393,7 @@ static enum status write_routed(const struct gguf_files *files, const struct ggu
         struct gguf_value value;
         int64_t number = 0;
         gguf_model_key(model, numbers[i].key, key, sizeof key);
+        if (!model->shared && i == 0) continue;
         if (!gguf_find(gguf, key, &value)) return gguf_missing(gguf, key, err);
         enum status status = gguf_read_int(gguf, key, 0, INT32_MAX, &number, err);
         if (status) return status;
@@ -460,8 +475,20 @@ static void write_flags(const struct gguf_files *files, const struct gguf_model 
     if (gguf_files_find(files, "blk.0.attn_output.bias")) {
         json_out_raw(out, ", \"attention_out_bias\": true");
     }
-    if (gguf_files_find(files, "blk.0.ffn_gate.bias")) json_out_raw(out, ", \"mlp_bias\": true");
+    if (gguf_files_find(files, "blk.0.ffn_up.bias")) json_out_raw(out, ", \"mlp_bias\": true");
     if (model->is_interleaved) json_out_raw(out, ", \"rope_interleave\": true");
+}
+
+// StableLM's attention and MLP may read the same norm.
+static enum status write_parallel(const struct gguf *gguf, const struct gguf_model *model,
+                                  struct json_out *out, struct err *err) {
+    char key[GGUF_KEY_MAX];
+    bool is_parallel = false;
+    if (!is_own(model, "use_parallel_residual")) return OK;
+    gguf_model_key(model, "use_parallel_residual", key, sizeof key);
+    enum status status = gguf_read_bool(gguf, key, &is_parallel, err);
+    json_out_rawf(out, ", \"use_parallel_residual\": %s", is_parallel ? "true" : "false");
+    return status;
 }
 
 enum status gguf_write_config(const struct gguf_files *files, struct json_out *out,
@@ -481,6 +508,8 @@ enum status gguf_write_config(const struct gguf_files *files, struct json_out *o
     if (!status) status = write_eps(gguf, &model, out, err);
     if (!status) status = write_experts(files, &model, out, err);
     if (!status && model.has_global_heads) status = gguf_write_gemma4(files, &model, out, err);
+    if (!status && model.has_convs) status = gguf_write_convs(gguf, &model, out, err);
+    if (!status) status = write_parallel(gguf, &model, out, err);
     if (!status && model.has_delta) status = gguf_write_delta(files, &model, out, err);
     if (!status) status = write_own(gguf, &model, out, err);
     if (!status) status = write_windows(gguf, &model, out, err);

@@ -12,6 +12,7 @@ static const struct {
 } globals[] = {
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.norm"},
+    {"token_embd_norm", "model.embedding_norm"}, // of LFM2, behind the layers
     {"output", "lm_head"},
     {"per_layer_token_embd", "model.embed_tokens_per_layer"},
     {"per_layer_model_proj", "model.per_layer_model_projection"},
@@ -62,6 +63,30 @@ static const struct {
     {"hunyuan-dense", "attn_k_norm", "self_attn.key_layernorm"},
     {"hunyuan-moe", "attn_q_norm", "self_attn.query_layernorm"},
     {"hunyuan-moe", "attn_k_norm", "self_attn.key_layernorm"},
+    {"lfm2", "attn_norm", "operator_norm"},
+    {"lfm2", "ffn_norm", "ffn_norm"},
+    {"lfm2", "attn_output", "self_attn.out_proj"},
+    {"lfm2", "attn_q_norm", "self_attn.q_layernorm"},
+    {"lfm2", "attn_k_norm", "self_attn.k_layernorm"},
+    {"lfm2", "ffn_gate", "feed_forward.w1"},
+    {"lfm2", "ffn_up", "feed_forward.w3"},
+    {"lfm2", "ffn_down", "feed_forward.w2"},
+    {"lfm2", "shortconv.conv", "conv.conv"},
+    {"lfm2", "shortconv.in_proj", "conv.in_proj"},
+    {"lfm2", "shortconv.out_proj", "conv.out_proj"},
+    {"lfm2moe", "attn_norm", "operator_norm"},
+    {"lfm2moe", "ffn_norm", "ffn_norm"},
+    {"lfm2moe", "attn_output", "self_attn.out_proj"},
+    {"lfm2moe", "attn_q_norm", "self_attn.q_layernorm"},
+    {"lfm2moe", "attn_k_norm", "self_attn.k_layernorm"},
+    {"lfm2moe", "ffn_gate", "feed_forward.w1"},
+    {"lfm2moe", "ffn_up", "feed_forward.w3"},
+    {"lfm2moe", "ffn_down", "feed_forward.w2"},
+    {"lfm2moe", "shortconv.conv", "conv.conv"},
+    {"lfm2moe", "shortconv.in_proj", "conv.in_proj"},
+    {"lfm2moe", "shortconv.out_proj", "conv.out_proj"},
+    {"starcoder2", "ffn_up", "mlp.c_fc"},
+    {"starcoder2", "ffn_down", "mlp.c_proj"},
     {"phi3", "attn_qkv", "self_attn.qkv_proj"},
     {"phi3", "ffn_up", "mlp.gate_up_proj"},
 };
@@ -240,10 +265,11 @@ void gguf_name_tensor(const struct gguf_model *model, struct gguf_string name,
     if (name_layer(model, text, out)) return;
     for (size_t i = 0; i < ARRAY_LEN(globals); i++) {
         size_t len = strlen(globals[i].gguf);
-        if (strncmp(text, globals[i].gguf, len) != 0 || strcmp(text + len, ".weight") != 0) {
-            continue;
-        }
-        snprintf(out->name, sizeof out->name, "%s.weight", globals[i].module);
+        const char *suffix = text + len;
+        if (strncmp(text, globals[i].gguf, len) != 0) continue;
+        bool is_bias = strcmp(text, "output_norm.bias") == 0; // of a LayerNorm
+        if (strcmp(suffix, ".weight") != 0 && !is_bias) continue;
+        snprintf(out->name, sizeof out->name, "%s%s", globals[i].module, suffix);
         return;
     }
     memcpy(out->name, text, sizeof text);

@@ -1,0 +1,40 @@
+/* LFM2's short convolutions in a file's metadata: layers without KV heads. */
+#include "base/json/json_out.h"
+#include "checkpoint/gguf/file/gguf_read.h"
+#include "checkpoint/gguf/gguf_model.h"
+
+// The size of the MLP is the one in use.
+enum status gguf_write_convs(const struct gguf *gguf, const struct gguf_model *model,
+                             struct json_out *out, struct err *err) {
+    char key[GGUF_KEY_MAX];
+    struct gguf_value list;
+    int64_t taps = 0, num_kv_heads = 0;
+    gguf_model_key(model, "shortconv.l_cache", key, sizeof key);
+    enum status status = gguf_read_int(gguf, key, 1, INT32_MAX, &taps, err);
+    if (status) return status;
+    if (!taps) return gguf_missing(gguf, key, err);
+    gguf_model_key(model, "attention.head_count_kv", key, sizeof key);
+    bool is_found = gguf_find(gguf, key, &list);
+    if (!is_found || !list.is_array || list.count < (uint64_t)model->num_layers) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is not a list of a number for each layer",
+                       gguf_path(gguf), key);
+    }
+    json_out_rawf(out,
+                  ", \"conv_L_cache\": %lld, \"block_auto_adjust_ff_dim\": false, "
+                  "\"layer_types\": [",
+                  (long long)taps);
+    for (int64_t i = 0; i < model->num_layers; i++) {
+        int64_t heads = 0;
+        bool is_number = gguf_integer(&list, (uint64_t)i, &heads);
+        bool is_other = heads && num_kv_heads && heads != num_kv_heads;
+        if (!is_number || heads < 0 || heads > INT32_MAX || is_other) {
+            return err_set(err, ERR_UNSUPPORTED,
+                           "%s: \"%s\" has another number than 0 and %lld, which is not supported",
+                           gguf_path(gguf), key, (long long)num_kv_heads);
+        }
+        if (heads) num_kv_heads = heads;
+        json_out_rawf(out, "%s\"%s\"", i ? ", " : "", heads ? "full_attention" : "conv");
+    }
+    json_out_rawf(out, "], \"num_key_value_heads\": %lld", (long long)num_kv_heads);
+    return OK;
+}
