@@ -29,16 +29,17 @@ begin_generating() {
         --tensor-parallel-size "$ranks" --max-num-seqs 2 --input "$scratch/many.jsonl" \
         --output "$scratch/got.jsonl" >"$scratch/out" 2>"$scratch/err" &
     mpirun=$!
-    for ((i = 0; i < 1000; i++)); do
-        [[ ! -s $scratch/got.jsonl ]] || break
+    for ((i = 0; i < 6000; i++)); do
+        [[ ! -s $scratch/got.jsonl ]] || return 0
         sleep 0.01
     done
+    failed "no result after a minute"
 }
 
-# ends PID: within 5 seconds.
+# ends PID: within 30 seconds, for a machine may be busy.
 ends() {
     local i
-    for ((i = 0; i < 500; i++)); do
+    for ((i = 0; i < 3000; i++)); do
         kill -0 "$1" 2>/dev/null || return 0
         sleep 0.01
     done
