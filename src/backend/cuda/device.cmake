@@ -84,7 +84,7 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/rows/silu_mul.cu
       backend/cuda/sample/token_counts.cu
       backend/cuda/staging.c
-    LINK gpu_choice CUDA::cudart_static Threads::Threads m)
+    LINK gpu_choice Threads::Threads m)
   # A check without a GPU may leave out kernels that did not change. For each such file the folder has one that defines
   # its symbols, so that the link is checked (.ci/run writes it). A call of one ends the program with its name.
   set(NANOVLLM_CUDA_KERNELS all CACHE STRING "The .cu files to compile: all, or a list")
@@ -101,7 +101,9 @@ if(NANOVLLM_HAS_CUDA)
     endforeach()
     set_target_properties(backend_cuda PROPERTIES SOURCES "${sources}")
   endif()
-  target_link_libraries(backend_cuda PRIVATE cuda_flags)
+  # Private, so that CUDA's headers are in the commands of its own files alone: all others are compiled as without CUDA,
+  # and ccache has them.
+  target_link_libraries(backend_cuda PRIVATE cuda_flags CUDA::cudart_static)
   # Host code cannot ask the compiler whether there are kernels for 90a.
   target_compile_definitions(backend_cuda PRIVATE
     "CUDA_HAS_SM90A=$<IN_LIST:90a,${NANOVLLM_CUDA_ARCHITECTURES}>"
