@@ -261,6 +261,11 @@ class Deadline(ServerTest):
         self.assertEqual(error["error"]["code"], "request_timeout")
         self.server.wait_metric("nanovllm:calls_in_flight", 0)
 
+
+class InTime(ServerTest):
+    """A deadline that a busy machine keeps, too."""
+    flags = ("--log", "none", "--request-timeout", "60")
+
     def test_in_time(self):
         self.assertEqual(self.server.post(PATH, {**LONG, "max_tokens": 2})[0], 200)
 
