@@ -129,7 +129,9 @@ static void test_every_way_is_the_same(void **state) {
         {.device = "cuda", .async_scheduling = "off", .max_num_seqs = 5},
         {.device = "cuda", .async_scheduling = "on", .max_num_seqs = 8, .num_blocks = 12},
     };
-    ways_expect_same(*state, ways, ARRAY_LEN(ways));
+    // Ranks share each step alike, however it came to be: one of the ways by day.
+    bool is_one = getenv("NANOVLLM_TEST_RANKS") && !getenv("NANOVLLM_TEST_ALL");
+    ways_expect_same(*state, is_one ? &ways[4] : ways, is_one ? 1 : ARRAY_LEN(ways));
 }
 
 // The number of steps of two requests, steps overlapping. One has a bad word of several tokens.
