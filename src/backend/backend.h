@@ -249,6 +249,9 @@ struct attention_args {
     float eps; // of the norms
     float scale; // factor of the scores
     uint32_t window; // positions; 0: none
+    // The window of a position p begins at the last multiple of `window` up to p instead; only if
+    // the backend has_chunks.
+    bool is_chunked;
     float softcap; // not 0: scores become softcap * tanh(scores / softcap), after the scale
     const float *sinks; // dev [num_heads]: a score that has no position and no value; or NULL
 };
@@ -328,9 +331,11 @@ struct backend_ops {
     void (*square_sums)(struct backend *backend, const struct cut_norm_args *args);
     void (*cut_norm)(struct backend *backend, const struct cut_norm_args *args);
     void (*softcap)(struct backend *backend, const struct softcap_args *args);
-    // Optional. Without it models with LayerNorms are refused, or with MLPs without a gate.
+    // Optional. Without it models with LayerNorms are refused, or with MLPs without a gate, or with
+    // factors of experts' inputs.
     void (*layer_norm)(struct backend *backend, const struct layer_norm_args *args);
     void (*activate)(struct backend *backend, const struct activate_args *args);
+    void (*scale_rows)(struct backend *backend, const struct scale_rows_args *args);
     // Optional. Call it behind a step's last layer: later ops are not part of the layers.
     void (*layers_end)(struct backend *backend, const struct step *step);
     void (*gather_rows)(struct backend *backend, const struct gather_rows_args *args);
@@ -556,6 +561,7 @@ struct backend {
     bool has_cheap_rows;
     bool has_kv_groups; // false: there is one KV group
     bool has_windows; // attention_args may have a window
+    bool has_chunks; // attention_args may be chunked
     bool has_kv_shapes; // layers may differ in num_kv_heads and head_dim: kv_cache_spec.shapes
     uint32_t kv_cache_dtypes; // 1 << dtype of the others that a KV cache can have
     // The caller sets it while it calls linears only to load their kernels. A linear whose kernel a

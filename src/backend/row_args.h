@@ -74,6 +74,13 @@ struct scale_args {
     bool adds;
 };
 
+// Each row of x times its factor.
+struct scale_rows_args {
+    void *x; // dev [rows][cols] in/out; cols: a multiple of 8
+    const float *factors; // dev [rows]
+    uint32_t rows, cols;
+};
+
 // x = cap * tanh(x / cap)
 struct softcap_args {
     float *x; // dev [count] in/out

@@ -49,14 +49,15 @@ struct rope_config {
     double theta;
     double factor; // linear, llama3, yarn, long, proportional; >= 1
     double original_max_position_embeddings; // llama3, yarn, long
-    double low_freq_factor, high_freq_factor; // llama3; low < high
+    double low_freq_factor, high_freq_factor; // llama3; low <= high
     double beta_fast, beta_slow; // yarn; 32 and 1 by default
     double attention_factor; // yarn, long; 0: from factor (and mscale, mscale_all_dim)
     double mscale, mscale_all_dim; // yarn; 0: absent
     bool truncate; // yarn; true by default
     double proportion; // proportional: the share of the pairs that are rotated
-    // Of Ministral 3: q times 1 + beta ln(1 + floor(position / length)); beta 0: as it is.
-    double query_beta, query_length;
+    // Of Ministral 3 and Llama 4: q times 1 + beta ln(1 + floor((position + offset) / length)).
+    // beta 0: as it is.
+    double query_beta, query_length, query_offset;
     double alpha; // Hunyuan's, with which theta is theta alpha^(dim / (dim - 2)); 0: none
     double partial; // the share of a head that is rotated: its first elements; 1 by default
     // long: each frequency is divided by its factor, a short one for up to

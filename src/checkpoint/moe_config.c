@@ -28,6 +28,7 @@ struct moe_keys {
     const char *last_sparse; // the layers behind this one are dense; -1: there are none
     const char *step; // of the others every step-th layer is sparse
     bool has_list; // mlp_only_layers has dense layers
+    bool has_sparse_list; // moe_layers has the sparse ones; missing: the step says it
     bool has_types; // mlp_layer_types may say of each layer whether it is dense
     bool has_groups; // n_group and topk_group
 };
@@ -63,6 +64,12 @@ static const struct moe_keys lfm2 = {.count = "num_experts",
                                      .norm = "norm_topk_prob",
                                      .num_dense = "num_dense_layers",
                                      .has_factor = true};
+static const struct moe_keys llama4 = {.count = "num_experts",
+                                       .top_k = "num_experts_per_tok",
+                                       .size = "intermediate_size",
+                                       .step = "interleave_moe_layer_step",
+                                       .has_factor = true,
+                                       .has_sparse_list = true};
 static const struct moe_keys olmoe = {
     .count = "num_experts", .top_k = "num_experts_per_tok", .norm = "norm_topk_prob"};
 static const struct moe_keys qwen3 = {.count = "num_experts",
@@ -89,6 +96,7 @@ struct moe_defaults {
     uint32_t num_shared, num_dense; // of the keys of these names
     double factor; // routed_scaling_factor; 0: 1
     bool has_block; // Gemma 4's experts are beside the dense MLP, and may be switched off
+    bool is_always_stacked; // its layout holds for a checkpoint of the text model alone, too
     bool has_dense_size; // the shared expert is as large as a dense MLP
     struct moe_config config;
 };
@@ -166,6 +174,15 @@ static const struct moe_defaults defaults[] = {
                 .intermediate_size = 1792,
                 .is_sigmoid = true,
                 .norm_topk_prob = true}},
+    {.architecture = "Llama4ForCausalLM",
+     .keys = &llama4,
+     .num_shared = 1,
+     .is_always_stacked = true,
+     .config = {.num_experts = 16,
+                .num_experts_per_tok = 1,
+                .intermediate_size = 8192,
+                .is_sigmoid = true,
+                .layout = EXPERTS_HALVED}},
     {.architecture = "MiniMaxM2ForCausalLM",
      .keys = &mixtral,
      .config = {.num_experts = 256,
@@ -359,28 +376,29 @@ static enum status check_block(const struct moe_config *moe, const json_t *root,
     return OK;
 }
 
-// mlp_only_layers lists dense layers.
-static enum status read_dense_layers(const struct model_config *config, const json_t *root,
-                                     const char *what, struct err *err) {
-    const json_t *list = jread_get(root, "mlp_only_layers");
+// A list of layers that are dense, or sparse.
+static enum status read_list(const struct model_config *config, const json_t *root, const char *key,
+                             bool is_sparse, const char *what, struct err *err) {
+    const json_t *list = jread_get(root, key);
     if (list && !json_is_array(list)) {
-        return err_set(err, ERR_FORMAT,
-                       "%s: \"mlp_only_layers\" is %s, want a list of layer numbers", what,
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %s, want a list of layer numbers", what, key,
                        jread_type_name(list));
+    }
+    for (uint32_t i = 0; i < config->num_layers && list && is_sparse; i++) {
+        config->moe.is_sparse[i] = false; // all but those that follow
     }
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *value = json_array_get(list, i);
         json_int_t layer = json_integer_value(value);
         if (!json_is_integer(value)) {
-            return err_set(err, ERR_FORMAT,
-                           "%s: \"mlp_only_layers\" has %s at %zu, want a layer number", what,
-                           jread_type_name(value), i);
+            return err_set(err, ERR_FORMAT, "%s: \"%s\" has %s at %zu, want a layer number", what,
+                           key, jread_type_name(value), i);
         }
         if (layer < 0 || layer >= config->num_layers) {
-            return err_set(err, ERR_FORMAT, "%s: \"mlp_only_layers\" has %lld, want 0 to %u", what,
+            return err_set(err, ERR_FORMAT, "%s: \"%s\" has %lld, want 0 to %u", what, key,
                            (long long)layer, config->num_layers - 1);
         }
-        config->moe.is_sparse[layer] = false;
+        config->moe.is_sparse[layer] = is_sparse;
     }
     return OK;
 }
@@ -426,7 +444,8 @@ static enum status read_layers(struct model_config *config, const json_t *root,
     for (uint32_t i = 0; i < config->num_layers; i++) {
         moe->is_sparse[i] = i >= num_dense && (last < 0 || i <= last) && (i + 1) % step == 0;
     }
-    if (keys->has_list) status = read_dense_layers(config, root, what, err);
+    if (keys->has_list) status = read_list(config, root, "mlp_only_layers", false, what, err);
+    if (keys->has_sparse_list) status = read_list(config, root, "moe_layers", true, what, err);
     if (keys->has_types) status = read_layer_types(config, root, what, err);
     for (uint32_t i = 0; i < config->num_layers; i++) moe->num_sparse_layers += moe->is_sparse[i];
     return status;
@@ -445,7 +464,8 @@ enum status moe_config_read(struct model_config *config, const json_t *root, con
     *moe = known->config;
     moe->weights_factor = 1;
     // A checkpoint of the text model alone has its experts apart.
-    if (moe->layout == EXPERTS_HALVED && !config->has_other_parts) moe->layout = EXPERTS_APART;
+    bool is_stacked = known->is_always_stacked || config->has_other_parts;
+    if (moe->layout == EXPERTS_HALVED && !is_stacked) moe->layout = EXPERTS_APART;
     if (!known->keys->size) moe->intermediate_size = config->intermediate_size;
     enum status status = read_count(moe, root, known->keys->count, what, err);
     if (!status && moe->num_experts) {

@@ -44,6 +44,9 @@ static const struct {
     {"HunYuanMoEV1ForCausalLM", {"alpha"}},
     {"Lfm2ForCausalLM", {"conv_L_cache", "block_auto_adjust_ff_dim"}},
     {"Lfm2MoeForCausalLM", {"conv_L_cache"}},
+    {"Llama4ForCausalLM",
+     {"attention_chunk_size", "attn_temperature_tuning", "no_rope_layers", "no_rope_layer_interval",
+      "use_qk_norm"}},
     {"LlamaForCausalLM", {"rope_interleave"}}, // of GGUF files, as of the five others that have it
     {"MiniMaxM2ForCausalLM", {"partial_rotary_factor", "rotary_dim"}},
     {"Ministral3ForCausalLM", {"llama_4_scaling_beta", "rope_interleave"}},
@@ -106,6 +109,7 @@ static const struct {
     {"Lfm2MoeForCausalLM", "conv_L_cache", "3", false},
     {"Lfm2MoeForCausalLM", "use_expert_bias", "true", false},
     {"StableLmForCausalLM", "qk_layernorm", "false", false}, // LayerNorms of heads
+    {"Llama4ForCausalLM", "num_experts_per_tok", "1", false},
     {"SolarOpenForCausalLM", "n_group", "1", false},
     {"SolarOpenForCausalLM", "topk_group", "1", false},
     {"MiniMaxM2ForCausalLM", "attn_type_list", "1", false},
@@ -234,6 +238,7 @@ static enum status read_no_rope(struct own_config *out, const json_t *root, uint
                                 const char *what, struct err *err) {
     const json_t *list = jread_get(root, "no_rope_layers");
     uint32_t interval = 4;
+    if (json_is_array(list) && !json_array_size(list)) list = NULL; // as Llama 4 is published
     enum status status =
         config_read_u32(root, "no_rope_layer_interval", 1, UINT16_MAX, &interval, what, err);
     if (status) return status;
@@ -482,6 +487,25 @@ static enum status read_has_conv(struct own_config *out, const json_t *root, uin
     return OK;
 }
 
+// Llama 4's scale of q in layers without a rotary embedding. The switch is a number in its files.
+static enum status read_temperature(struct own_config *out, const json_t *root, const char *what,
+                                    struct err *err) {
+    static const char key[] = "attn_temperature_tuning";
+    const json_t *value = jread_get(root, key);
+    bool is_on = !value || json_is_true(value) || json_integer_value(value) != 0;
+    uint32_t length = 8192;
+    double scale = 0.1;
+    if (value && !json_is_boolean(value) && !json_is_integer(value)) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %s, want true or false", what, key,
+                       jread_type_name(value));
+    }
+    enum status status = config_read_u32(root, "floor_scale", 1, INT32_MAX, &length, what, err);
+    if (!status) status = config_read_double(root, "attn_scale", 0, 1e3, &scale, what, err);
+    out->temperature_length = length;
+    out->temperature_scale = is_on ? scale : 0;
+    return status;
+}
+
 enum status own_config_read(struct own_config *out, const json_t *root, const char *architecture,
                             uint32_t num_layers, const char *what, struct err *err) {
     *out = (struct own_config){0};
@@ -491,6 +515,10 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
     if (!status && own_config_has(architecture, "global_head_dim")) {
         status = read_global_heads(out, root, num_layers, what, err);
         if (!status) status = read_layer_inputs(out, root, num_layers, what, err);
+    }
+    if (!status && own_config_has(architecture, "attn_temperature_tuning")) {
+        out->use_qk_norm = true;
+        status = read_temperature(out, root, what, err);
     }
     if (!status && own_config_has(architecture, "use_qk_norm")) {
         status = jread_bool(root, "use_qk_norm", &out->use_qk_norm, what, err);

@@ -37,6 +37,8 @@ struct own_config {
     // at the end read the keys and values of earlier ones; whether their MLPs are twice as wide.
     uint32_t layer_input_size, num_shared_kv_layers;
     bool has_wide_shared_layers;
+    // In layers without a rotary embedding q is scaled by its position, as rope_config has it.
+    double temperature_scale, temperature_length; // 0: it is not
     bool use_qk_norm; // q and k are normed by head
     bool lacks_post_norm; // there are no norms behind attention and MLP
     bool is_parallel; // attention and MLP read the same norm

@@ -132,9 +132,9 @@ static enum status read_llama3(const struct section *section, struct rope_config
             require(section, "high_freq_factor", 1e-6, factor_max, &rope->high_freq_factor, err);
     }
     if (!status) status = read_original(section, rope, err);
-    if (status || rope->high_freq_factor > rope->low_freq_factor) return status;
+    if (status || rope->high_freq_factor >= rope->low_freq_factor) return status;
     return err_set(err, ERR_FORMAT,
-                   "%s: \"high_freq_factor\" is %.9g, want more than \"low_freq_factor\", %.9g",
+                   "%s: \"high_freq_factor\" is %.9g, want at least \"low_freq_factor\", %.9g",
                    section->what, rope->high_freq_factor, rope->low_freq_factor);
 }
 

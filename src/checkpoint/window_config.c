@@ -115,6 +115,36 @@ static enum status read_layer_types(struct model_config *config, const json_t *t
     return OK;
 }
 
+// Llama 4's chunks, in layers with a rotary embedding unless "layer_types" names others.
+static enum status read_chunks(struct model_config *config, const json_t *root, const char *what,
+                               struct err *err) {
+    static const char key[] = "attention_chunk_size";
+    const json_t *types = jread_get(root, "layer_types");
+    uint32_t size = 8192;
+    if (json_is_null(json_object_get(root, key))) size = 0;
+    enum status status = config_read_u32(root, key, 1, INT32_MAX, &size, what, err);
+    if (status || !size) return status;
+    if (types && json_array_size(types) != config->num_layers) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"layer_types\" has %zu entries, want one for each of the %u layers",
+                       what, json_array_size(types), config->num_layers);
+    }
+    config->is_sliding = calloc(config->num_layers, sizeof *config->is_sliding);
+    if (!config->is_sliding) return err_nomem(err, "layers with chunks");
+    for (uint32_t i = 0; i < config->num_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        bool is_chunked = type && strcmp(type, "chunked_attention") == 0;
+        config->is_sliding[i] = types ? is_chunked : !config->own.has_no_rope[i];
+        if (!types || is_chunked || (type && strcmp(type, "full_attention") == 0)) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"layer_types\" has \"%.60s\" at %u, only full_attention and "
+                       "chunked_attention are supported",
+                       what, type ? type : "no string", i);
+    }
+    config->sliding_window = size;
+    return OK;
+}
+
 // EXAONE's files have "LLLG", local and global, in place of a number. transformers writes 0 for it
 // where there is no window.
 static enum status read_pattern(uint32_t *pattern, const json_t *root, bool is_needed,
@@ -134,6 +164,9 @@ enum status window_config_read(struct model_config *config, const json_t *root, 
                                struct err *err) {
     for (size_t i = 0; i < ARRAY_LEN(without_windows); i++) {
         if (strcmp(without_windows[i], config->architecture) == 0) return OK;
+    }
+    if (own_config_has(config->architecture, "attention_chunk_size")) {
+        return read_chunks(config, root, what, err);
     }
     const struct window_rule *rule = rule_of(config->architecture);
     const bool *has_no_rope = config->own.has_no_rope; // SmolLM3's windows are in these layers

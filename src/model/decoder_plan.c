@@ -362,6 +362,8 @@ static uint64_t layer_parameters(const struct model_config *c, const struct laye
         sum += attention_parameters(c, layer);
     }
     if (layer->activation == ACTIVATION_XIELU) sum += 2;
+    bool has_ones = table->has_plain_head_norms && layer->head_norm == HEAD_NORM_EACH;
+    if (has_ones) sum -= 2 * (uint64_t)layer->head_dim; // norm_size counts them
     if (layer->has_sinks) sum += c->num_heads;
     sum += layer->has_scalar;
     if (table->layer_input_size) sum += hidden * (2 * (uint64_t)table->layer_input_size + 1);

@@ -205,7 +205,9 @@ void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint
         if (table->layers[i].window >= max_positions) table->layers[i].window = 0;
     }
     for (uint32_t k = 0; k < table->num_ropes; k++) {
-        if (table->ropes[k].query_length >= max_positions) table->ropes[k].query_beta = 0;
+        const struct rope_config *rope = &table->ropes[k];
+        bool is_behind = rope->query_length - rope->query_offset >= max_positions;
+        if (is_behind) table->ropes[k].query_beta = 0;
     }
     struct grouping g = {.world_size = world_size, .max_groups = max_groups};
     if (!group_layers(table, &g, SIZE_MAX)) {

@@ -136,6 +136,10 @@ struct layer_table {
     uint32_t layer_input_size;
     struct rope_config ropes[ROPE_TABLES_MAX]; // [num_ropes]
     uint32_t num_ropes;
+    bool is_chunked; // windows begin at their multiples: attention_args
+    // A token's one expert reads its input times the router's weight.
+    bool scales_expert_inputs;
+    bool has_plain_head_norms; // those of HEAD_NORM_EACH have no weights
     bool is_qkv_stacked; // the checkpoint has q, k and v in one tensor
     bool is_rope_interleaved; // pairs of its heads of q and k that are rotated are neighbours
     struct mlp_names mlp; // of dense layers

@@ -11,7 +11,7 @@ static double llama3_frequency(const struct rope_config *rope, double frequency)
     double wavelength = 2 * pi / frequency;
     double original = rope->original_max_position_embeddings;
     if (wavelength < original / rope->high_freq_factor) return frequency;
-    if (wavelength > original / rope->low_freq_factor) return frequency / rope->factor;
+    if (wavelength >= original / rope->low_freq_factor) return frequency / rope->factor;
     double smooth = (original / wavelength - rope->low_freq_factor) /
                     (rope->high_freq_factor - rope->low_freq_factor);
     return (1 - smooth) * frequency / rope->factor + smooth * frequency;
@@ -122,7 +122,7 @@ void rope_fill_table(const struct rope_config *rope, uint32_t head_dim, uint32_t
 void rope_scale_table(const struct rope_config *rope, uint32_t head_dim, uint32_t num_positions,
                       const float *table, float *out) {
     for (uint32_t position = 0; position < num_positions; position++) {
-        double turns = floor(position / rope->query_length);
+        double turns = floor((position + rope->query_offset) / rope->query_length);
         float scale = (float)(1 + rope->query_beta * log(1 + turns));
         size_t at = (size_t)position * head_dim;
         for (uint32_t i = 0; i < head_dim; i++) out[at + i] = scale * table[at + i];

@@ -123,9 +123,24 @@ static void test_activate(void **state) {
     backend_destroy(backend);
 }
 
+static void test_scale_rows(void **state) {
+    enum { ROWS = 5, COLS = 40 };
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    float *x = ops_guard_alloc(ROWS * COLS), before[ROWS * COLS];
+    const float factors[ROWS] = {0, 1, 0.5f, -2, 3};
+    struct ops_rng rng = ops_rng_of(2);
+    ops_rng_fill(&rng, x, ROWS * COLS);
+    memcpy(before, x, sizeof before);
+    backend->ops->scale_rows(backend, &(struct scale_rows_args){x, factors, ROWS, COLS});
+    for (int i = 0; i < ROWS * COLS; i++) assert_true(x[i] == before[i] * factors[i / COLS]);
+    ops_guard_free(x, ROWS * COLS);
+    backend_destroy(backend);
+}
+
 int main(void) {
     static const struct ops_case cases[] = {
         {"layer_norm matches double precision", test_layer_norm, ISA_ROWS},
+        {"rows are scaled", test_scale_rows, ISA_ROWS},
         {"activations without a gate match double precision", test_activate, ISA_ROWS},
     };
     return ops_run("layer_norm", cases, ARRAY_LEN(cases));

@@ -148,9 +148,9 @@ static void test_bad_rope(void **state) {
          ERR_FORMAT,
          "rope_scaling|low_freq_factor|missing"},
         {{{"rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4,"
-                           " \"high_freq_factor\": 4}"}},
+                           " \"high_freq_factor\": 3}"}},
          ERR_FORMAT,
-         "high_freq_factor|4|low_freq_factor"},
+         "high_freq_factor|3|low_freq_factor|4"},
         {{{"rope_scaling", "{\"type\": \"yarn\"}"}}, ERR_FORMAT, "rope_scaling|factor|missing"},
         {{{"rope_scaling", "{\"type\": \"yarn\", \"factor\": 2, \"beta_fast\": 0.5}"}},
          ERR_FORMAT,

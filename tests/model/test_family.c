@@ -398,74 +398,117 @@ static void test_biases_that_a_family_lacks(void **state) {
 }
 
 // The counts of the published checkpoints.
+static const struct {
+    const char *name;
+    uint64_t num_parameters;
+    double active; // billions, as the model card says; 0: all
+    uint32_t window;
+} bench_configs[] = {
+    {"llama-3.1-8b", 8030261248, 0, 0},
+    {"llama-3.2-1b", 1235814400, 0, 0},
+    {"mistral-7b-v0.3", 7248023552, 0, 0},
+    {"mistral-7b-v0.1", 7241732096, 0, 4096},
+    {"qwen2.5-7b", 7615616512, 0, 0},
+    {"qwen3-0.6b", 596049920, 0, 0},
+    {"qwen3-1.7b", 1720574976, 0, 0},
+    {"qwen3-4b", 4022468096, 0, 0},
+    {"qwen3-8b", 8190735360, 0, 0},
+    {"qwen3-14b", 14768307200, 0, 0},
+    {"qwen3-32b", 32762123264, 0, 0},
+    {"qwen3-30b-a3b", 30532122624, 3.3, 0},
+    {"mixtral-8x7b", 46702792704, 12.9, 0},
+    {"gemma-3-270m", 268098176, 0, 512},
+    {"gemma-3-1b", 999885952, 0, 512},
+    {"gemma-3-4b", 3880263168, 0, 1024},
+    {"gemma-3-12b", 11766034176, 0, 1024},
+    {"gemma-3-27b", 27009346304, 0, 1024},
+    {"smollm3-3b", 3075098624, 0, 0},
+    {"phi-4", 14659507200, 0, 0},
+    {"granite-3.3-8b", 8170864640, 0, 0},
+    {"olmo-2-7b", 7298617344, 0, 0},
+    {"olmo-3-7b", 7298011136, 0, 4096},
+    {"mistral-small-3.1-24b", 23572403200, 0, 0},
+    {"qwen3-vl-4b", 4022468096, 0, 0},
+    {"gpt-oss-20b", 20914757184, 4.2, 128},
+    {"gpt-oss-120b", 116829156672, 5.7, 128},
+    {"glm-4.5-air", 106852251264, 13.4, 0},
+    {"glm-4.6", 352797829024, 33.6, 0},
+    {"minimax-m2", 228689764864, 11.0, 0},
+    {"ministral-3-3b", 3429006336, 0, 0},
+    {"ministral-3-8b", 8489553920, 0, 0},
+    {"ministral-3-14b", 13506073600, 0, 0},
+    {"devstral-small-2-24b", 23572403200, 0, 0},
+    {"granite-4.0-micro", 3402836480, 0, 0},
+    {"granite-4.0-1b", 1631750144, 0, 0},
+    {"granite-4.0-350m", 352379904, 0, 0},
+    {"gemma-4-26b-a4b", 25233141790, 3.8, 1024},
+    {"gemma-4-e2b", 4628569379, 0, 512},
+    {"gemma-4-e4b", 7463013418, 0, 512},
+    {"gemma-4-31b", 30697345340, 0, 1024},
+    {"gemma-2-2b", 2614341888, 0, 4096},
+    {"gemma-2-9b", 9241705984, 0, 4096},
+    {"gemma-2-27b", 27227128320, 0, 4096},
+    {"glm-4-9b-chat", 9399951360, 0, 0},
+    {"glm-4-32b-0414", 32566081536, 0, 0},
+    {"glm-4-9b-0414", 9400279040, 0, 0},
+    {"hyperclovax-14b", 14748112896, 0, 0},
+    {"helium-1-2b", 2172643840, 0, 0},
+    {"solar-open-100b", 102651799552, 12.0, 0},
+    {"hunyuan-7b", 7504568320, 0, 0},
+    {"hunyuan-a13b", 80393183232, 12.7, 0},
+    {"olmoe-1b-7b", 6919161856, 1.3, 0},
+    {"granite-3.1-1b-a400m", 1334628352, 0.4, 0},
+    {"dots.llm1", 142774381696, 14.0, 0},
+    {"granite-3.1-3b-a800m", 3298793472, 0.8, 0},
+    {"ernie-4.5-0.3b", 360748032, 0, 0},
+    {"ernie-4.5-21b-a3b", 21825437888, 3.4, 0},
+    {"seed-oss-36b", 36151104512, 0, 0},
+    {"exaone-4-1.2b", 1279391488, 0, 0},
+    {"exaone-4-32b", 32003216384, 0, 4096},
+    {"qwen1.5-moe-a2.7b", 14315784192, 2.7, 0},
+    {"qwen2-57b-a14b", 57408658944, 14.2, 0},
+    {"deepseek-v2-lite", 15706484224, 2.7, 0},
+    {"deepseek-v3", 671026419200, 37.6, 0},
+    {"kimi-k2", 1026408232448, 32.9, 0},
+    {"glm-4.7-flash", 29943393920, 3.9, 0},
+    {"command-r", 34980831232, 0, 0},
+    {"command-r7b", 8028033024, 0, 4096},
+    {"command-a", 111057580032, 0, 4096},
+    {"llama-4-scout", 107769861120, 17.2, 8192},
+    {"lfm2-350m", 354483968, 0, 0},
+    {"lfm2-1.2b", 1170340608, 0, 0},
+    {"lfm2-8b-a1b", 8339930560, 1.6, 0},
+    {"apertus-8b", 8053338176, 0, 0},
+    {"starcoder2-3b", 3030371328, 0, 4096},
+    {"starcoder2-7b", 7173923840, 0, 4096},
+    {"stablelm-2-1.6b", 1644515328, 0, 0},
+    {"internlm3-8b", 8804241408, 0, 0},
+    {"afm-4.5b", 4619184640, 0, 0},
+    {"nemotron-mini-4b", 4190509056, 0, 0},
+};
+
 static void test_bench_configs(void **state) {
     (void)state;
-    static const struct {
-        const char *name;
-        uint64_t num_parameters;
-        double active; // billions, as the model card says; 0: all
-        uint32_t window;
-    } cases[] = {
-        {"llama-3.1-8b", 8030261248, 0, 0},       {"llama-3.2-1b", 1235814400, 0, 0},
-        {"mistral-7b-v0.3", 7248023552, 0, 0},    {"mistral-7b-v0.1", 7241732096, 0, 4096},
-        {"qwen2.5-7b", 7615616512, 0, 0},         {"qwen3-0.6b", 596049920, 0, 0},
-        {"qwen3-1.7b", 1720574976, 0, 0},         {"qwen3-4b", 4022468096, 0, 0},
-        {"qwen3-8b", 8190735360, 0, 0},           {"qwen3-14b", 14768307200, 0, 0},
-        {"qwen3-32b", 32762123264, 0, 0},         {"qwen3-30b-a3b", 30532122624, 3.3, 0},
-        {"mixtral-8x7b", 46702792704, 12.9, 0},   {"gemma-3-270m", 268098176, 0, 512},
-        {"gemma-3-1b", 999885952, 0, 512},        {"gemma-3-4b", 3880263168, 0, 1024},
-        {"gemma-3-12b", 11766034176, 0, 1024},    {"gemma-3-27b", 27009346304, 0, 1024},
-        {"smollm3-3b", 3075098624, 0, 0},         {"phi-4", 14659507200, 0, 0},
-        {"granite-3.3-8b", 8170864640, 0, 0},     {"olmo-2-7b", 7298617344, 0, 0},
-        {"olmo-3-7b", 7298011136, 0, 4096},       {"mistral-small-3.1-24b", 23572403200, 0, 0},
-        {"qwen3-vl-4b", 4022468096, 0, 0},        {"gpt-oss-20b", 20914757184, 4.2, 128},
-        {"gpt-oss-120b", 116829156672, 5.7, 128}, {"glm-4.5-air", 106852251264, 13.4, 0},
-        {"glm-4.6", 352797829024, 33.6, 0},       {"minimax-m2", 228689764864, 11.0, 0},
-        {"ministral-3-3b", 3429006336, 0, 0},     {"ministral-3-8b", 8489553920, 0, 0},
-        {"ministral-3-14b", 13506073600, 0, 0},   {"devstral-small-2-24b", 23572403200, 0, 0},
-        {"granite-4.0-micro", 3402836480, 0, 0},  {"granite-4.0-1b", 1631750144, 0, 0},
-        {"granite-4.0-350m", 352379904, 0, 0},    {"gemma-4-26b-a4b", 25233141790, 3.8, 1024},
-        {"gemma-4-e2b", 4628569379, 0, 512},      {"gemma-4-e4b", 7463013418, 0, 512},
-        {"gemma-4-31b", 30697345340, 0, 1024},    {"gemma-2-2b", 2614341888, 0, 4096},
-        {"gemma-2-9b", 9241705984, 0, 4096},      {"gemma-2-27b", 27227128320, 0, 4096},
-        {"glm-4-9b-chat", 9399951360, 0, 0},      {"glm-4-32b-0414", 32566081536, 0, 0},
-        {"glm-4-9b-0414", 9400279040, 0, 0},      {"hyperclovax-14b", 14748112896, 0, 0},
-        {"helium-1-2b", 2172643840, 0, 0},        {"solar-open-100b", 102651799552, 12.0, 0},
-        {"hunyuan-7b", 7504568320, 0, 0},         {"hunyuan-a13b", 80393183232, 12.7, 0},
-        {"olmoe-1b-7b", 6919161856, 1.3, 0},      {"granite-3.1-1b-a400m", 1334628352, 0.4, 0},
-        {"dots.llm1", 142774381696, 14.0, 0},     {"granite-3.1-3b-a800m", 3298793472, 0.8, 0},
-        {"ernie-4.5-0.3b", 360748032, 0, 0},      {"ernie-4.5-21b-a3b", 21825437888, 3.4, 0},
-        {"seed-oss-36b", 36151104512, 0, 0},      {"exaone-4-1.2b", 1279391488, 0, 0},
-        {"exaone-4-32b", 32003216384, 0, 4096},   {"qwen1.5-moe-a2.7b", 14315784192, 2.7, 0},
-        {"qwen2-57b-a14b", 57408658944, 14.2, 0}, {"deepseek-v2-lite", 15706484224, 2.7, 0},
-        {"deepseek-v3", 671026419200, 37.6, 0},   {"kimi-k2", 1026408232448, 32.9, 0},
-        {"glm-4.7-flash", 29943393920, 3.9, 0},   {"command-r", 34980831232, 0, 0},
-        {"command-r7b", 8028033024, 0, 4096},     {"command-a", 111057580032, 0, 4096},
-        {"lfm2-350m", 354483968, 0, 0},           {"lfm2-1.2b", 1170340608, 0, 0},
-        {"lfm2-8b-a1b", 8339930560, 1.6, 0},      {"apertus-8b", 8053338176, 0, 0},
-        {"starcoder2-3b", 3030371328, 0, 4096},   {"starcoder2-7b", 7173923840, 0, 4096},
-        {"stablelm-2-1.6b", 1644515328, 0, 0},    {"internlm3-8b", 8804241408, 0, 0},
-        {"afm-4.5b", 4619184640, 0, 0},           {"nemotron-mini-4b", 4190509056, 0, 0},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(bench_configs); i++) {
         char folder[256];
         struct model_config c;
         struct generation_config generation;
         struct layer_table table;
         struct err err = {0};
-        snprintf(folder, sizeof folder, "bench/configs/%s", cases[i].name);
+        snprintf(folder, sizeof folder, "bench/configs/%s", bench_configs[i].name);
         if (folder_model_config(&c, &generation, folder, &err) != OK) fail_msg("%s", err.message);
         if (family_resolve(&table, &c, &err)) fail_msg("%s", err.message);
         uint64_t total = decoder_num_parameters(&c, &table);
-        if (total != cases[i].num_parameters) {
-            fail_msg("%s has %llu parameters, want %llu", cases[i].name, (unsigned long long)total,
-                     (unsigned long long)cases[i].num_parameters);
+        if (total != bench_configs[i].num_parameters) {
+            fail_msg("%s has %llu parameters, want %llu", bench_configs[i].name,
+                     (unsigned long long)total,
+                     (unsigned long long)bench_configs[i].num_parameters);
         }
         double active = (double)decoder_num_active_parameters(&c, &table) / 1e9;
-        double want = cases[i].active > 0 ? cases[i].active : (double)total / 1e9;
+        double want = bench_configs[i].active > 0 ? bench_configs[i].active : (double)total / 1e9;
         assert_true(active > want - 0.1 && active < want + 0.1);
         assert_int_equal(c.dtype, DTYPE_BF16);
-        assert_int_equal(c.sliding_window, cases[i].window);
+        assert_int_equal(c.sliding_window, bench_configs[i].window);
         assert_false(generation.has_temperature);
         layer_table_fini(&table);
         model_config_fini(&c);

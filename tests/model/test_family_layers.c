@@ -84,11 +84,40 @@ static void test_parallel_layers_of_command_a(void **state) {
     layer_table_fini(&table);
 }
 
+// Chunks and norms of heads are in layers with a rotary embedding. The others scale q.
+static void test_layers_of_llama4(void **state) {
+    (void)state;
+    const struct field changes[CHANGES_MAX] = {{"architectures", "[\"Llama4ForCausalLM\"]"},
+                                               {"intermediate_size_mlp", "96"},
+                                               {"num_hidden_layers", "4"},
+                                               {"attention_chunk_size", "64"},
+                                               {"no_rope_layers", "[]"}};
+    struct layer_table table = resolve(changes);
+    assert_true(table.is_chunked && table.scales_expert_inputs);
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct layer *layer = &table.layers[i];
+        const struct rope_config *rope = layer_table_rope(&table, i);
+        assert_int_equal(layer->window, i == 3 ? 0 : 64);
+        assert_int_equal(layer->rotary_dim, i == 3 ? 0 : 128);
+        assert_int_equal(layer->head_norm, i == 3 ? HEAD_NORM_NONE : HEAD_NORM_EACH);
+        assert_true(rope->query_beta == (i == 3 ? 0.1 : 0));
+    }
+    assert_true(layer_table_rope(&table, 3)->query_length == 8192);
+    layer_table_plan_kv(&table, 8191, 8, 1); // q of position 8191 would be the first that is scaled
+    assert_true(layer_table_rope(&table, 3)->query_beta == 0);
+    layer_table_fini(&table);
+    table = resolve(changes);
+    layer_table_plan_kv(&table, 8192, 8, 1);
+    assert_true(layer_table_rope(&table, 3)->query_beta == 0.1);
+    layer_table_fini(&table);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_biases_by_other_keys),
         cmocka_unit_test(test_mlps_without_a_gate),
         cmocka_unit_test(test_parallel_layers_of_command_a),
+        cmocka_unit_test(test_layers_of_llama4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

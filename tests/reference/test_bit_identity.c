@@ -292,6 +292,7 @@ static void check_isa(const char *isa, bool all_families) {
     check_model("tests/reference/data/qwen3-next", isa, "auto"); // layers with a state
     check_model("tests/reference/data/lfm2", isa, "auto"); // short convolutions
     check_with("tests/reference/data/cohere2", isa, "auto", 48); // LayerNorms, parallel layers
+    check_with("tests/reference/data/llama4", isa, "auto", 48); // chunks
     check_model("tests/reference/data/apertus", isa, "auto"); // an MLP without a gate
     check_model("tests/reference/data/deepseek-v3", isa, "auto"); // latent attention
     // Heads of two shapes, and layers that read the keys of others.

@@ -240,6 +240,11 @@ static void test_lfm2_moe(void **state) {
     check_unrounded("lfm2-moe");
 }
 
+static void test_llama4(void **state) {
+    (void)state;
+    check_unrounded("llama4");
+}
+
 static void test_nemotron(void **state) {
     (void)state;
     check_on_every_isa("nemotron");
@@ -432,6 +437,7 @@ int main(void) {
         cmocka_unit_test(test_internlm3),
         cmocka_unit_test(test_lfm2),
         cmocka_unit_test(test_lfm2_moe),
+        cmocka_unit_test(test_llama4),
         cmocka_unit_test(test_nemotron),
         cmocka_unit_test(test_stablelm),
         cmocka_unit_test(test_stablelm_parallel),

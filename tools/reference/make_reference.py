@@ -261,6 +261,10 @@ def tiny_families(t):
         "lfm2-moe": (t.Lfm2MoeForCausalLM, t.Lfm2MoeConfig(
             **{**lfm2, "hidden_size": 64}, num_dense_layers=1, num_experts=5, num_experts_per_tok=3,
             moe_intermediate_size=16, routed_scaling_factor=1.5)),
+        "llama4": (t.Llama4ForCausalLM, t.Llama4TextConfig(
+            **{**tiny, "num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 16}, head_dim=32,
+            intermediate_size_mlp=24, num_local_experts=5, interleave_moe_layer_step=2,
+            attention_chunk_size=48, floor_scale=20, attn_scale=0.3)),
         "nemotron": (t.NemotronForCausalLM, t.NemotronConfig(
             **tiny, head_dim=32, norm_eps=0.04, attention_bias=True, mlp_bias=True)),
         "stablelm": (t.StableLmForCausalLM, t.StableLmConfig(

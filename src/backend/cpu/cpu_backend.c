@@ -74,6 +74,7 @@ static const struct backend_ops cpu_ops = {
     .softcap = cpu_softcap,
     .layer_norm = cpu_layer_norm,
     .activate = cpu_activate,
+    .scale_rows = cpu_scale_rows,
     .square_sums = cpu_square_sums,
     .cut_norm = cpu_cut_norm,
     .gather_rows = cpu_gather_rows,
@@ -189,6 +190,7 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
         .has_cheap_rows = kernels.has_cheap_rows,
         .has_kv_groups = true,
         .has_windows = true,
+        .has_chunks = true,
         .has_kv_shapes = true,
         .kv_cache_dtypes = 1u << DTYPE_F32 | 1u << DTYPE_I8 | 1u << DTYPE_F8_E4M3,
     };

@@ -267,6 +267,7 @@ void cpu_square_sums(struct backend *backend, const struct cut_norm_args *args);
 void cpu_cut_norm(struct backend *backend, const struct cut_norm_args *args);
 void cpu_softcap(struct backend *backend, const struct softcap_args *args);
 void cpu_layer_norm(struct backend *backend, const struct layer_norm_args *args);
+void cpu_scale_rows(struct backend *backend, const struct scale_rows_args *args);
 void cpu_activate(struct backend *backend, const struct activate_args *args);
 void cpu_gelu_mul(struct backend *backend, const struct gelu_mul_args *args);
 void cpu_silu_mul(struct backend *backend, const struct silu_mul_args *args);

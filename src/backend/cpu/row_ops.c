@@ -210,6 +210,29 @@ void cpu_scale(struct backend *backend, const struct scale_args *args) {
     thread_pool_for(cpu->pool, num_items, scale_item, &args);
 }
 
+struct scale_rows_job {
+    const struct scale_rows_args *args;
+    uint32_t per_item;
+};
+
+static void scale_rows_item(void *arg, uint32_t item, uint32_t thread) {
+    (void)thread;
+    const struct scale_rows_job *job = arg;
+    const struct scale_rows_args *args = job->args;
+    struct row_range range = item_rows(item, job->per_item, args->rows);
+    for (uint32_t row = range.begin; row < range.end; row++) {
+        float *x = (float *)args->x + (size_t)row * args->cols;
+        for (uint32_t i = 0; i < args->cols; i++) x[i] *= args->factors[row];
+    }
+}
+
+void cpu_scale_rows(struct backend *backend, const struct scale_rows_args *args) {
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    struct scale_rows_job job = {args, rows_per_item(cpu, args->rows, args->cols)};
+    uint32_t num_items = (args->rows + job.per_item - 1) / job.per_item;
+    thread_pool_for(cpu->pool, num_items, scale_rows_item, &job);
+}
+
 static void softcap_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct softcap_args *args = *(const struct softcap_args *const *)arg;

@@ -384,6 +384,7 @@ static const struct backend_ops cuda_ops = {
     .softcap = cuda_softcap,
     .layer_norm = cuda_layer_norm,
     .activate = cuda_activate,
+    .scale_rows = cuda_scale_rows,
     .square_sums = cuda_square_sums,
     .cut_norm = cuda_cut_norm,
     .layers_end = cuda_layers_end,

@@ -113,6 +113,7 @@ void cuda_square_sums(struct backend *backend, const struct cut_norm_args *args)
 void cuda_cut_norm(struct backend *backend, const struct cut_norm_args *args);
 void cuda_layer_norm(struct backend *backend, const struct layer_norm_args *args);
 void cuda_short_conv(struct backend *backend, const struct short_conv_args *args);
+void cuda_scale_rows(struct backend *backend, const struct scale_rows_args *args);
 void cuda_activate(struct backend *backend, const struct activate_args *args);
 
 #endif

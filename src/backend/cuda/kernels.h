@@ -315,6 +315,8 @@ void cuda_layer_norm_launch(const struct layer_norm_args *args, const struct cud
                             cudaStream_t stream);
 void cuda_activate_launch(const struct activate_args *args, const struct cuda_device_info *info,
                           cudaStream_t stream);
+void cuda_scale_rows_launch(const struct scale_rows_args *args, const struct cuda_device_info *info,
+                            cudaStream_t stream);
 void cuda_short_conv_launch(const struct short_conv_args *args, const struct cuda_device_info *info,
                             cudaStream_t stream);
 void cuda_square_sums_launch(const struct cut_norm_args *args, const struct cuda_device_info *info,

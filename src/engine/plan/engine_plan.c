@@ -137,6 +137,8 @@ static enum status choose_backend(struct engine_plan *plan,
          plan->world_size > 1 && layer_table_has_row_norms(&plan->layers) &&
              !plan->backend->ops->cut_norm},
         {"LayerNorms", plan->layers.is_layer_norm && !plan->backend->ops->layer_norm},
+        {"factors of experts' inputs",
+         plan->layers.scales_expert_inputs && !plan->backend->ops->scale_rows},
         {"MLPs without a gate",
          layer_table_lacks_gate(&plan->layers) && !plan->backend->ops->activate},
         {"recurrent layers (linear attention)",
@@ -200,6 +202,12 @@ static enum status choose_formats(struct engine_plan *plan,
 
 _Static_assert((int)BLOCK_GROUPS_MAX == (int)KV_GROUPS_MAX, "the groups are those of a step");
 
+// Some layer has a window, or chunks, that the device cannot compute.
+static bool lacks_windows(const struct backend *backend, const struct layer_table *layers) {
+    if (!layer_table_has_windows(layers)) return false;
+    return !backend->has_windows || (layers->is_chunked && !backend->has_chunks);
+}
+
 // Needs max_model_len.
 static enum status choose_kv_groups(struct engine_plan *plan,
                                     const struct nvllm_engine_options *options, struct err *err) {
@@ -207,13 +215,13 @@ static enum status choose_kv_groups(struct engine_plan *plan,
     const struct backend *backend = plan->backend;
     layer_table_plan_kv(layers, plan->max_model_len, backend->has_kv_groups ? KV_GROUPS_MAX : 1,
                         plan->world_size);
-    if (layer_table_has_windows(layers) && !backend->has_windows) {
-        return err_set(
-            err, ERR_UNSUPPORTED,
-            "%s/config.json: sliding-window attention (%u tokens) is not supported on the device "
-            "%s; with max_model_len %u or less it has no effect",
-            options->model, plan->config.sliding_window, backend->name,
-            plan->config.sliding_window);
+    if (lacks_windows(backend, layers)) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s/config.json: sliding-window or chunked attention (%u tokens) is not "
+                       "supported on the device "
+                       "%s; with max_model_len %u or less it has no effect",
+                       options->model, plan->config.sliding_window, backend->name,
+                       plan->config.sliding_window);
     }
     if (layer_table_has_kv_shapes(layers) && !backend->has_kv_shapes) {
         return err_set(err, ERR_UNSUPPORTED,
@@ -415,8 +423,7 @@ static enum status find_longest(struct engine_plan *plan,
     struct layer_table layers;
     enum status status = family_resolve(&layers, &plan->config, err);
     if (status) return status;
-    bool has_windows = layer_table_has_windows(&layers);
-    if (has_windows && !backend->has_windows && most > plan->config.sliding_window) {
+    if (lacks_windows(backend, &layers) && most > plan->config.sliding_window) {
         most = plan->config.sliding_window; // a longer one is refused
     }
     layer_table_plan_kv(&layers, most, max_groups, plan->world_size);

@@ -36,6 +36,10 @@ static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_
         k.start = loader_kv_head_start(d, described);
         k.count = layer_kv_heads(described, d->shape.world_size);
     }
+    if (d->table->has_plain_head_norms) {
+        enum status made = norms_make_ones(l, described->head_dim, &layer->q_norm);
+        return made ? made : norms_make_ones(l, described->head_dim, &layer->k_norm);
+    }
     k.module = names->k;
     enum status status = loader_load_head_norm(l, i, &q, &layer->q_norm);
     if (status || described->kv_source != KV_OWN) return status;

@@ -114,6 +114,32 @@ static void test_activate(void **state) {
     free(x);
 }
 
+static float *scale_rows_on(struct backend *backend, const float *values, const float *factors,
+                            uint32_t rows, uint32_t cols) {
+    struct tensor x = tensor_of(backend, values, (size_t)rows * cols);
+    struct tensor f = tensor_raw(backend, factors, rows * sizeof *factors);
+    backend->ops->scale_rows(backend, &(struct scale_rows_args){x.dev, f.dev, rows, cols});
+    float *out = tensor_read(&x);
+    tensor_free(&f);
+    tensor_free(&x);
+    return out;
+}
+
+static void test_scale_rows(void **state) {
+    const struct device_pair *pair = *state;
+    enum { ROWS = 37, COLS = 136 };
+    struct ops_rng rng = ops_rng_of(7);
+    float *x = bf16_values(&rng, ROWS * COLS, 3), factors[ROWS];
+    for (int i = 0; i < ROWS; i++) factors[i] = (float)(i - 9) / 7;
+    float *want = scale_rows_on(pair->scalar, x, factors, ROWS, COLS);
+    float *got = scale_rows_on(pair->device, x, factors, ROWS, COLS);
+    double error = ops_nmse_f32(got, want, ROWS * COLS);
+    if (!(error <= RESULT_NMSE)) fail_msg("nmse %g", error);
+    free(got);
+    free(want);
+    free(x);
+}
+
 enum { CONV_TOKENS = 40, CHANNELS = 1032, SLOTS = 4, NUM_STEPS = 4 };
 
 // Steps of three sequences, as in test_cuda_delta.c: the first has slot 2, the second slot 0, and
@@ -199,6 +225,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layer_norm),
         cmocka_unit_test(test_activate),
+        cmocka_unit_test(test_scale_rows),
         cmocka_unit_test(test_short_conv),
     };
     return device_pair_run(argc, argv, "cuda layer norm", tests, ARRAY_LEN(tests));

@@ -42,6 +42,7 @@ struct attention_job {
 
 // The first position that a query at `position` sees.
 static inline uint32_t attention_first_seen(const struct attention_args *args, uint32_t position) {
+    if (args->is_chunked) return position / args->window * args->window;
     return args->window != 0 && position >= args->window ? position - args->window + 1 : 0;
 }
 

@@ -58,3 +58,8 @@ void cuda_short_conv(struct backend *backend, const struct short_conv_args *args
     struct cuda_backend *cuda = cuda_backend_of(backend);
     cuda_short_conv_launch(args, &cuda->info, cuda->stream);
 }
+
+void cuda_scale_rows(struct backend *backend, const struct scale_rows_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    cuda_scale_rows_launch(args, &cuda->info, cuda->stream);
+}
