@@ -52,6 +52,7 @@ static const struct {
     {"Ministral3ForCausalLM", {"llama_4_scaling_beta", "rope_interleave"}},
     {"MixtralForCausalLM", {"rope_interleave"}},
     {"NemotronForCausalLM", {"partial_rotary_factor"}},
+    {"PhiForCausalLM", {"partial_rotary_factor"}},
     {"Phi3ForCausalLM", {"partial_rotary_factor"}},
     {"Qwen3NextForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
     {"Qwen3_5ForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
@@ -108,6 +109,8 @@ static const struct {
     {"Lfm2MoeForCausalLM", "conv_bias", "false", false},
     {"Lfm2MoeForCausalLM", "conv_L_cache", "3", false},
     {"Lfm2MoeForCausalLM", "use_expert_bias", "true", false},
+    {"PhiForCausalLM", "qk_layernorm", "false", false},
+    {"PhiForCausalLM", "tie_word_embeddings", "false", false}, // lm_head has a bias
     {"StableLmForCausalLM", "qk_layernorm", "false", false}, // LayerNorms of heads
     {"Llama4ForCausalLM", "num_experts_per_tok", "1", false},
     {"SolarOpenForCausalLM", "n_group", "1", false},

@@ -282,7 +282,8 @@ size_t decoder_weights_bytes(const struct model_config *c, const struct layer_ta
     const struct weight_format vocabulary[] = {linear_formats_embedding(formats),
                                                linear_formats_lm_head(formats)};
     for (int i = 0; i < (c->tie_word_embeddings ? 1 : 2); i++) {
-        add_linear(&all, s->vocab_size, c->hidden_size, false, vocabulary[i]);
+        bool has_bias = i == 1 && table->has_lm_head_bias;
+        add_linear(&all, s->vocab_size, c->hidden_size, has_bias, vocabulary[i]);
     }
     if (table->layer_input_size) {
         uint32_t cols = table->num_layers * table->layer_input_size;
@@ -392,6 +393,7 @@ static uint64_t num_parameters(const struct model_config *c, const struct layer_
     }
     uint64_t inputs = (uint64_t)table->num_layers * table->layer_input_size;
     sum += inputs * (c->vocab_size + (uint64_t)c->hidden_size) + table->layer_input_size;
+    if (table->has_lm_head_bias) sum += c->vocab_size;
     return sum + (uint64_t)c->hidden_size * c->vocab_size * (c->tie_word_embeddings ? 1 : 2);
 }
 

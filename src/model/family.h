@@ -93,6 +93,7 @@ extern const struct model_family family_nemotron;
 extern const struct model_family family_olmo2;
 extern const struct model_family family_olmo3;
 extern const struct model_family family_olmoe;
+extern const struct model_family family_phi;
 extern const struct model_family family_phi3;
 extern const struct model_family family_qwen2;
 extern const struct model_family family_qwen2_moe;

@@ -144,6 +144,7 @@ struct layer_table {
     bool is_rope_interleaved; // pairs of its heads of q and k that are rotated are neighbours
     struct mlp_names mlp; // of dense layers
     const struct norm_names *norms; // static; NULL: those of most models with the norms' places
+    bool has_lm_head_bias;
     const char *final_norm, *o_module; // static: "model.norm", "self_attn.o_proj"
     struct delta_config delta; // of layers that are gated delta nets, of all ranks
     struct latent_config latent; // of layers with latent attention

@@ -241,7 +241,8 @@ enum status linear_formats_find(struct linear_formats *out, const struct model_c
     if (!status) status = find_vocabulary(&finder, "lm_head.weight", config, hidden, &out->lm_head);
     if (!status && table->layer_input_size) {
         uint64_t cols = (uint64_t)table->num_layers * table->layer_input_size;
-        status = find_vocabulary(&finder, LAYER_EMBEDDING, config, cols, &out->layer_embedding);
+        status = find_vocabulary(&finder, LAYER_EMBEDDING ".weight", config, cols,
+                                 &out->layer_embedding);
     }
     for (uint32_t i = 0; i < table->num_layers && !status; i++) {
         status = find_layer(&finder, i, config, table, shape, &out->layers[i]);

@@ -70,7 +70,7 @@ struct layer_formats linear_formats_layer(const struct linear_formats *formats, 
 // A router decides between experts by small differences, and is small, so it is never quantized.
 // The vocabulary's rows are embeddings as well as outputs, so made numbers have at least 8 bits.
 struct weight_format linear_formats_router(void);
-#define LAYER_EMBEDDING "model.embed_tokens_per_layer.weight"
+#define LAYER_EMBEDDING "model.embed_tokens_per_layer"
 struct weight_format linear_formats_layer_embedding(const struct linear_formats *formats);
 struct weight_format linear_formats_embedding(const struct linear_formats *formats);
 struct weight_format linear_formats_lm_head(const struct linear_formats *formats);

@@ -56,6 +56,7 @@ static void test_mlps_without_a_gate(void **state) {
     } cases[] = {{"[\"ArceeForCausalLM\"]", ACTIVATION_RELU_SQUARED, false},
                  {"[\"NemotronForCausalLM\"]", ACTIVATION_RELU_SQUARED, true},
                  {"[\"Starcoder2ForCausalLM\"]", ACTIVATION_GELU_TANH, true},
+                 {"[\"PhiForCausalLM\"]", ACTIVATION_GELU_TANH, true},
                  {"[\"ApertusForCausalLM\"]", ACTIVATION_XIELU, false}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct layer_table table =

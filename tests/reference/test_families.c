@@ -245,6 +245,11 @@ static void test_llama4(void **state) {
     check_unrounded("llama4");
 }
 
+static void test_phi(void **state) {
+    (void)state;
+    check_on_every_isa("phi");
+}
+
 static void test_nemotron(void **state) {
     (void)state;
     check_on_every_isa("nemotron");
@@ -438,6 +443,7 @@ int main(void) {
         cmocka_unit_test(test_lfm2),
         cmocka_unit_test(test_lfm2_moe),
         cmocka_unit_test(test_llama4),
+        cmocka_unit_test(test_phi),
         cmocka_unit_test(test_nemotron),
         cmocka_unit_test(test_stablelm),
         cmocka_unit_test(test_stablelm_parallel),

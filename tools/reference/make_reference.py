@@ -267,6 +267,8 @@ def tiny_families(t):
             attention_chunk_size=48, floor_scale=20, attn_scale=0.3)),
         "nemotron": (t.NemotronForCausalLM, t.NemotronConfig(
             **tiny, head_dim=32, norm_eps=0.04, attention_bias=True, mlp_bias=True)),
+        "phi": (t.PhiForCausalLM, t.PhiConfig(
+            **{**small_tiny, "tie_word_embeddings": False}, layer_norm_eps=0.04)),
         "stablelm": (t.StableLmForCausalLM, t.StableLmConfig(
             **small_tiny, layer_norm_eps=0.04, use_qkv_bias=True, partial_rotary_factor=0.25)),
         "stablelm-parallel": (t.StableLmForCausalLM, t.StableLmConfig(

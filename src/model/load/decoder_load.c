@@ -343,7 +343,7 @@ static enum status load_layer(struct loader *l, uint32_t i) {
 static enum status load_ends(struct loader *l) {
     struct decoder *d = l->decoder;
     enum status status =
-        loader_load_vocabulary(l, "model.embed_tokens.weight", d->config->hidden_size,
+        loader_load_vocabulary(l, "model.embed_tokens", d->config->hidden_size, false,
                                linear_formats_embedding(&d->formats), &d->embedding);
     if (status) return status;
     if (d->config->tie_word_embeddings) {
@@ -353,8 +353,9 @@ static enum status load_ends(struct loader *l) {
                                      shape, l->err);
         d->lm_head = d->embedding;
     } else {
-        status = loader_load_vocabulary(l, "lm_head.weight", d->config->hidden_size,
-                                        linear_formats_lm_head(&d->formats), &d->lm_head);
+        status =
+            loader_load_vocabulary(l, "lm_head", d->config->hidden_size, d->table->has_lm_head_bias,
+                                   linear_formats_lm_head(&d->formats), &d->lm_head);
     }
     if (!status) status = layer_inputs_load(l);
     if (status) return status;

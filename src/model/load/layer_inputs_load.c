@@ -20,8 +20,9 @@ enum status layer_inputs_load(struct loader *l) {
     struct decoder *d = l->decoder;
     uint32_t size = d->table->layer_input_size, cols = d->table->num_layers * size;
     if (!size) return OK;
-    enum status status = loader_load_vocabulary(
-        l, LAYER_EMBEDDING, cols, linear_formats_layer_embedding(&d->formats), &d->layer_embedding);
+    enum status status =
+        loader_load_vocabulary(l, LAYER_EMBEDDING, cols, false,
+                               linear_formats_layer_embedding(&d->formats), &d->layer_embedding);
     if (!status) {
         status = load_whole(l, "model.per_layer_model_projection.weight", cols,
                             d->config->hidden_size, &d->layer_projection);

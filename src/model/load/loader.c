@@ -245,15 +245,30 @@ enum status loader_load_cols(struct loader *l, uint32_t layer, const struct col_
     return loader_create_linear(l, &spec, out);
 }
 
-enum status loader_load_vocabulary(struct loader *l, const char *name, uint32_t cols,
-                                   struct weight_format format, struct linear **out) {
+enum status loader_load_vocabulary(struct loader *l, const char *module, uint32_t cols,
+                                   bool has_bias, struct weight_format format,
+                                   struct linear **out) {
     const struct decoder *d = l->decoder;
+    const uint64_t shape[1] = {d->config->vocab_size};
+    uint32_t start = d->shape.vocab_start, count = d->shape.vocab_size;
+    char name[WEIGHT_NAME_BYTES];
     struct weight weight;
+    float *bias = NULL;
+    snprintf(name, sizeof name, "%s.weight", module);
     enum status status = loader_take_matrix(l, name, d->config->vocab_size, cols, &weight);
+    snprintf(name, sizeof name, "%s.bias", module);
+    if (!status && has_bias) status = loader_read_floats(l, name, 1, shape, &bias);
     if (status) return status;
-    struct matrix_slice slice = loader_rows_of(&weight, d->shape.vocab_start, d->shape.vocab_size);
-    const struct linear_spec spec = {&slice, NULL, 1, format};
-    return loader_create_linear(l, &spec, out);
+    struct matrix_slice slice = loader_rows_of(&weight, start, count);
+    struct matrix_slice biases = {.source = {.data = bias + (bias ? start : 0)},
+                                  .dtype = DTYPE_F32,
+                                  .rows = 1,
+                                  .cols = count,
+                                  .row_stride = count};
+    const struct linear_spec spec = {&slice, bias ? &biases : NULL, 1, format};
+    status = loader_create_linear(l, &spec, out);
+    free(bias);
+    return status;
 }
 
 static float element(const char *data, enum dtype dtype, size_t i) {

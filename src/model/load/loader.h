@@ -91,8 +91,9 @@ MUST_USE enum status loader_load_cols(struct loader *l, uint32_t layer, const st
 
 // Takes this rank's rows of a matrix [vocab_size][cols]. nano-vllm: VocabParallelEmbedding,
 // ParallelLMHead.
-MUST_USE enum status loader_load_vocabulary(struct loader *l, const char *name, uint32_t cols,
-                                            struct weight_format format, struct linear **out);
+MUST_USE enum status loader_load_vocabulary(struct loader *l, const char *module, uint32_t cols,
+                                            bool has_bias, struct weight_format format,
+                                            struct linear **out);
 
 // Reads a vector, or a small matrix [shape[0]][shape[1]], as floats; the caller frees *out.
 MUST_USE enum status loader_read_floats(struct loader *l, const char *name, uint32_t rank,
