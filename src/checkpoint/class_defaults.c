@@ -113,6 +113,7 @@ static const struct class_defaults others[] = {
      .rope_theta = 5e5,
      .ties_embeddings = true},
     {.architecture = "Exaone4ForCausalLM", .rms_norm_eps = 1e-5},
+    {.architecture = "ExaoneMoeForCausalLM", .rms_norm_eps = 1e-5},
     {.architecture = "SeedOssForCausalLM", .head_dim = 128},
     {.architecture = "SolarOpenForCausalLM",
      .rms_norm_eps = 1e-5,

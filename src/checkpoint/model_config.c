@@ -401,6 +401,7 @@ static enum status read_draft_layers(struct model_config *config, const json_t *
                 {"Ernie4_5_MoeForCausalLM", "num_nextn_predict_layers"},
                 {"MiniMaxM2ForCausalLM", "num_mtp_modules"},
                 // Those of a folder have names of their own, "mtp.". A GGUF file has layers.
+                {"ExaoneMoeForCausalLM", "num_nextn_predict_layers"},
                 {"Qwen3_5ForCausalLM", "mtp_num_hidden_layers"},
                 {"Qwen3_5MoeForCausalLM", "mtp_num_hidden_layers"},
                 {"Qwen3NextForCausalLM", "mtp_num_hidden_layers"}};

@@ -55,6 +55,14 @@ static const struct moe_keys ernie = {.count = "moe_num_experts",
                                       .num_dense = "moe_layer_start_index",
                                       .last_sparse = "moe_layer_end_index",
                                       .step = "moe_layer_interval"};
+static const struct moe_keys exaone = {.count = "num_experts",
+                                       .top_k = "num_experts_per_tok",
+                                       .size = "moe_intermediate_size",
+                                       .norm = "norm_topk_prob",
+                                       .num_shared = "num_shared_experts",
+                                       .num_dense = "first_k_dense_replace",
+                                       .has_types = true,
+                                       .has_groups = true};
 static const struct moe_keys gemma4 = {
     .count = "num_experts", .top_k = "top_k_experts", .size = "moe_intermediate_size"};
 static const struct moe_keys hunyuan = {.count = "num_experts", .top_k = "moe_topk"};
@@ -127,6 +135,17 @@ static const struct moe_defaults defaults[] = {
      .config = {.num_experts = 64,
                 .num_experts_per_tok = 6,
                 .intermediate_size = 1536,
+                .norm_topk_prob = true}},
+    {.architecture = "ExaoneMoeForCausalLM",
+     .keys = &exaone,
+     .num_shared = 1,
+     .num_dense = 1,
+     .factor = 2.5,
+     .config = {.num_experts = 64,
+                .num_experts_per_tok = 8,
+                .intermediate_size = 1024,
+                .group_best = 2,
+                .is_sigmoid = true,
                 .norm_topk_prob = true}},
     {.architecture = "Gemma4ForCausalLM",
      .keys = &gemma4,

@@ -39,6 +39,7 @@ static const struct window_rule rules[] = {
     {"Ministral3ForCausalLM", 0, true, LIMIT_IGNORED, 0, 0, false},
     {"Olmo3ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 4, false},
     {"Exaone4ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 4, false},
+    {"ExaoneMoeForCausalLM", 4096, true, LIMIT_IGNORED, 0, 4, false},
     {"Gemma2ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 2, false},
     {"Gemma3ForCausalLM", 4096, true, LIMIT_IGNORED, 0, 6, false},
     {"Gemma4ForCausalLM", 512, true, LIMIT_IGNORED, 0, 6, true},

@@ -65,6 +65,7 @@ extern const struct model_family family_dots1;
 extern const struct model_family family_ernie4_5;
 extern const struct model_family family_ernie4_5_moe;
 extern const struct model_family family_exaone4;
+extern const struct model_family family_exaone_moe;
 extern const struct model_family family_gemma2;
 extern const struct model_family family_gemma3;
 extern const struct model_family family_gemma4;

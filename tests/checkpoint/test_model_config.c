@@ -371,6 +371,7 @@ static void test_both_forms_of_every_family(void **state) {
         {"lfm2-moe", "Lfm2MoeForCausalLM", ROPE_DEFAULT, 1e6},
         {"llama4", "Llama4ForCausalLM", ROPE_DEFAULT, 5e5},
         {"phi", "PhiForCausalLM", ROPE_DEFAULT, 1e4},
+        {"exaone-moe", "ExaoneMoeForCausalLM", ROPE_DEFAULT, 1e4},
         {"nemotron", "NemotronForCausalLM", ROPE_DEFAULT, 1e4},
         {"stablelm", "StableLmForCausalLM", ROPE_DEFAULT, 1e4},
         {"stablelm-parallel", "StableLmForCausalLM", ROPE_DEFAULT, 1e4},

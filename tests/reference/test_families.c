@@ -250,6 +250,11 @@ static void test_phi(void **state) {
     check_on_every_isa("phi");
 }
 
+static void test_exaone_moe(void **state) {
+    (void)state;
+    check_unrounded("exaone-moe");
+}
+
 static void test_nemotron(void **state) {
     (void)state;
     check_on_every_isa("nemotron");
@@ -444,6 +449,7 @@ int main(void) {
         cmocka_unit_test(test_lfm2_moe),
         cmocka_unit_test(test_llama4),
         cmocka_unit_test(test_phi),
+        cmocka_unit_test(test_exaone_moe),
         cmocka_unit_test(test_nemotron),
         cmocka_unit_test(test_stablelm),
         cmocka_unit_test(test_stablelm_parallel),

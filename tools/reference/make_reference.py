@@ -360,6 +360,9 @@ def tiny_families(t):
         "exaone4": (t.Exaone4ForCausalLM, t.Exaone4Config(
             **{**tiny, "num_hidden_layers": 4, "hidden_size": 64}, sliding_window=48,
             sliding_window_pattern=4)),
+        "exaone-moe": (t.ExaoneMoeForCausalLM, t.ExaoneMoeConfig(
+            **{**tiny, "num_hidden_layers": 4}, **experts, num_experts=6, moe_intermediate_size=16,
+            n_group=2, topk_group=1, num_shared_experts=2, sliding_window=48)),
         "qwen2-moe": (t.Qwen2MoeForCausalLM, t.Qwen2MoeConfig(
             **{**tiny, "hidden_size": 64}, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
             shared_expert_intermediate_size=24, mlp_only_layers=[0])),
