@@ -169,7 +169,9 @@ static enum status read_dtype(struct model_config *config, const json_t *root, c
 
 static enum status read_sizes(struct model_config *config, const json_t *root, const char *what,
                               struct err *err) {
-    const struct class_defaults defaults = class_defaults_of(config->architecture);
+    struct class_defaults defaults = class_defaults_of(config->architecture);
+    bool has_own_key = own_config_has(config->architecture, "block_ff_dim");
+    if (has_own_key && jread_get(root, "block_ff_dim")) defaults.mlp_key = "block_ff_dim";
     const struct {
         const char *key;
         uint32_t max;
@@ -275,7 +277,9 @@ static enum status read_flags(struct model_config *config, const json_t *root, c
     }
     if (status) return status;
     config->tie_word_embeddings = defaults.ties_embeddings;
-    return jread_bool(root, "tie_word_embeddings", &config->tie_word_embeddings, what, err);
+    status = jread_bool(root, "tie_word_embeddings", &config->tie_word_embeddings, what, err);
+    if (status || !own_config_has(config->architecture, "tie_embedding")) return status;
+    return jread_bool(root, "tie_embedding", &config->tie_word_embeddings, what, err);
 }
 
 // The elements of a head that are rotated are pairs, and of longrope each pair has its factor.
@@ -413,16 +417,14 @@ static enum status read_draft_layers(struct model_config *config, const json_t *
     return OK;
 }
 
-// LFM2's MLP is two thirds of that size, times a factor, rounded up to a multiple.
+// LFM2's MLP is two thirds of the size in config.json, times a factor, rounded up to a multiple.
 static enum status adjust_mlp_size(struct model_config *config, const json_t *root,
                                    const char *what, struct err *err) {
     bool adjusts = true;
     uint32_t multiple = 256;
     double factor = 1;
-    if (!own_config_has(config->architecture, "block_auto_adjust_ff_dim")) return OK;
-    enum status status = config_read_u32(root, "block_ff_dim", 1, INTERMEDIATE_MAX,
-                                         &config->intermediate_size, what, err);
-    if (!status) status = jread_bool(root, "block_auto_adjust_ff_dim", &adjusts, what, err);
+    if (!own_config_has(config->architecture, "block_ff_dim")) return OK;
+    enum status status = jread_bool(root, "block_auto_adjust_ff_dim", &adjusts, what, err);
     if (!status) {
         status = config_read_u32(root, "block_multiple_of", 1, UINT16_MAX, &multiple, what, err);
     }
@@ -431,7 +433,14 @@ static enum status adjust_mlp_size(struct model_config *config, const json_t *ro
     }
     if (status || !adjusts) return status;
     uint32_t size = (uint32_t)(factor * (2 * config->intermediate_size / 3));
-    config->intermediate_size = (size + multiple - 1) / multiple * multiple;
+    size = (size + multiple - 1) / multiple * multiple;
+    if (size < 1 || size > INTERMEDIATE_MAX) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: the MLP's size, %u, becomes %u by \"block_auto_adjust_ff_dim\", want 1 "
+                       "to %d",
+                       what, config->intermediate_size, size, INTERMEDIATE_MAX);
+    }
+    config->intermediate_size = size;
     return OK;
 }
 

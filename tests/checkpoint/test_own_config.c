@@ -11,6 +11,9 @@
 #define SMOLLM3                                                                                    \
     { "architectures", "[\"SmolLM3ForCausalLM\"]" }
 
+#define LFM2                                                                                       \
+    { "architectures", "[\"Lfm2ForCausalLM\"]" }
+
 #define GPT_OSS                                                                                    \
     { "architectures", "[\"GptOssForCausalLM\"]" }
 
@@ -60,10 +63,11 @@ static void test_layers_of_lfm2(void **state) {
         {"full_attn_idxs", "[1]"}, {"layer_types", "[\"conv\", \"full_attention\", \"conv\"]"}};
     for (size_t i = 0; i < 2; i++) {
         struct model_config config = PARSE_OK(
-            {"architectures", "[\"Lfm2ForCausalLM\"]"}, {lists[i][0], lists[i][1]},
-            {"num_hidden_layers", "3"}, {"block_ff_dim", "600"}, {"block_multiple_of", "64"});
+            LFM2, {lists[i][0], lists[i][1]}, {"block_ff_dim", "600"}, {"block_multiple_of", "64"},
+            {"intermediate_size", i ? "512" : "null"}, {"tie_embedding", i ? "false" : "null"});
         for (int k = 0; k < 3; k++) assert_int_equal(config.own.is_linear[k], k != 1);
         assert_int_equal(config.intermediate_size, 448); // 7 x 64, for 400
+        assert_int_equal(config.tie_word_embeddings, i == 0);
         model_config_fini(&config);
     }
 }
@@ -86,9 +90,11 @@ static void test_what_new_classes_may_not_have(void **state) {
         {{{"architectures", "[\"StableLmForCausalLM\"]"}, {"qk_layernorm", "true"}},
          ERR_UNSUPPORTED,
          "qk_layernorm"},
-        {{{"architectures", "[\"Lfm2ForCausalLM\"]"}, {"conv_bias", "true"}},
-         ERR_UNSUPPORTED,
-         "conv_bias"},
+        {{LFM2, {"block_ff_dim", "1"}}, ERR_FORMAT, "size, 1, becomes 0|block_auto_adjust_ff_dim"},
+        {{LFM2, {"block_ff_dim", "2097152"}, {"block_ffn_dim_multiplier", "64"}},
+         ERR_FORMAT,
+         "2097152, becomes 89478656|1 to 2097152"},
+        {{LFM2, {"conv_bias", "true"}}, ERR_UNSUPPORTED, "conv_bias"},
         {{{"architectures", "[\"Lfm2ForCausalLM\"]"}, {"conv_L_cache", "4"}},
          ERR_UNSUPPORTED,
          "conv_L_cache|4"},
