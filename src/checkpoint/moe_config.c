@@ -371,9 +371,13 @@ static enum status read_sizes(struct moe_config *moe, const json_t *root,
         status = read_routed(moe, root, known, what, err);
     }
     if (status) return status;
+    if (!moe->num_experts_per_tok || !moe->intermediate_size) { // the class has no default
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is missing", what,
+                       moe->num_experts_per_tok ? keys->size : keys->top_k);
+    }
     if (moe->num_experts_per_tok > moe->num_experts) {
-        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %u, more than the %u of \"num_experts\"",
-                       what, keys->top_k, moe->num_experts_per_tok, moe->num_experts);
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %u, more than the %u of \"%s\"", what,
+                       keys->top_k, moe->num_experts_per_tok, moe->num_experts, keys->count);
     }
     if ((uint64_t)moe->num_experts * moe->intermediate_size > LAYER_SIZE_MAX) {
         return err_set(err, ERR_FORMAT, "%s: %u experts of intermediate size %u are too many", what,
