@@ -43,6 +43,7 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/rows/gather_rows.cu
       backend/cuda/linear/gemm.c
       backend/cuda/linear/gemm_cache.c
+      backend/cuda/linear/gemm_candidates.c
       backend/cuda/linear/gemm_contest.c
       backend/cuda/linear/gemm_e4m3.c
       backend/cuda/linear/gemm_library.c

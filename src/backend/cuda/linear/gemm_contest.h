@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-enum { GEMM_WAYS_MAX = 16 };
+enum { GEMM_WAYS_MAX = 224 };
 
 #define GEMM_NEVER_MS 1e30f // time of a way that does not run
 

@@ -76,6 +76,8 @@ enum status gemm_library_open(struct gemm_library *library, struct err *err) {
         {"cublasLtMatmulPreferenceDestroy", &library->preference_destroy},
         {"cublasLtMatmulPreferenceSetAttribute", &library->preference_set},
         {"cublasLtMatmulAlgoGetHeuristic", &library->heuristic},
+        {"cublasLtMatmulAlgoConfigSetAttribute", &library->algo_set},
+        {"cublasLtMatmulAlgoCheck", &library->algo_check},
     };
     enum status status = find(library, symbols, ARRAY_LEN(symbols), err);
     if (status) gemm_library_close(library);

@@ -33,6 +33,12 @@ struct gemm_library {
                                 cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                 cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
                                 cublasLtMatmulHeuristicResult_t[], int *);
+    cublasStatus_t (*algo_set)(cublasLtMatmulAlgo_t *, cublasLtMatmulAlgoConfigAttributes_t,
+                               const void *, size_t);
+    cublasStatus_t (*algo_check)(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                 cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                 cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t *,
+                                 cublasLtMatmulHeuristicResult_t *);
 };
 
 // Loads the library on a thread of its own, which takes 50 ms. It stays loaded.

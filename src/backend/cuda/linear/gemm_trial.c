@@ -1,11 +1,11 @@
 #include "backend/cuda/linear/gemm_trial.h"
 
+#include "backend/cuda/linear/gemm_candidates.h"
 #include "backend/cuda/linear/gemm_contest.h"
 #include "backend/cuda/linear/gemm_product.h"
 #include "base/check.h"
 
 enum {
-    ALGORITHMS = 8, // of cuBLASLt, timed per shape
     PADDED_ROWS_MAX = 512, // up to here, ways are timed with the largest row count of a bucket
 };
 
@@ -64,42 +64,6 @@ bool gemm_run_way(const struct cuda_gemm *g, const struct cuda_linear_task *task
     }
 }
 
-// Requires partial sums of split inputs to stay in float32, not in the result's type.
-static cublasStatus_t make_preference(const struct cuda_gemm *g,
-                                      cublasLtMatmulPreference_t *preference) {
-    const struct gemm_library *l = &g->library;
-    const size_t bytes = GEMM_WORKSPACE_BYTES;
-    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    cublasStatus_t r = l->preference_create(preference);
-    if (!r) {
-        r = l->preference_set(*preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
-                              sizeof bytes);
-    }
-    if (!r) {
-        r = l->preference_set(*preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction,
-                              sizeof reduction);
-    }
-    return r;
-}
-
-// Fills in the heuristic's proposals for the task, best first. Returns how many.
-static int propose(const struct cuda_gemm *g, const struct cuda_linear_task *task,
-                   cublasLtMatmulHeuristicResult_t results[ALGORITHMS]) {
-    const struct gemm_library *l = &g->library;
-    cublasLtMatmulPreference_t preference = NULL;
-    struct gemm_product p;
-    int count = 0;
-    cublasStatus_t r = product_init(g, &p, task);
-    if (!r) r = make_preference(g, &preference);
-    if (!r) {
-        r = l->heuristic(g->handle, p.desc, p.weight, p.x, p.out, p.out, preference, ALGORITHMS,
-                         results, &count);
-    }
-    if (preference) l->preference_destroy(preference);
-    gemm_product_fini(g, &p);
-    return r ? 0 : count;
-}
-
 static bool is_capturing(cudaStream_t stream) {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     return cudaStreamIsCapturing(stream, &capture) || capture != cudaStreamCaptureStatusNone;
@@ -145,11 +109,12 @@ static void enter(struct trial *t, const struct gemm_way *way) {
     t->ways[t->num_ways++] = *way;
 }
 
-static void enter_cublas(struct trial *t) {
-    cublasLtMatmulHeuristicResult_t results[ALGORITHMS];
-    int count = propose(t->gemm, t->task, results);
+// Enters at most `max` algorithms.
+static void enter_cublas(struct trial *t, int max) {
+    cublasLtMatmulAlgo_t algos[GEMM_CANDIDATES_MAX];
+    int count = gemm_candidates(t->gemm, t->task, algos, max);
     for (int i = 0; i < count; i++) {
-        enter(t, &(struct gemm_way){.kind = KERNEL_CUBLAS, .has_algo = 1, .algo = results[i].algo});
+        enter(t, &(struct gemm_way){.kind = KERNEL_CUBLAS, .has_algo = 1, .algo = algos[i]});
     }
 }
 
@@ -169,7 +134,7 @@ static void enter_all(struct trial *t) {
     while ((row = kernel_table_next(row, &job, t->gemm->info))) {
         if (row->chosen != BY_CONTEST) continue;
         if (row->kernel == KERNEL_CUBLAS) {
-            enter_cublas(t);
+            enter_cublas(t, GEMM_CANDIDATES_MAX);
         } else {
             enter_ours(t, row);
         }
@@ -213,7 +178,7 @@ static bool time_ways(struct trial *t, struct gemm_way *way) {
 static bool first_proposed(const struct cuda_gemm *g, const struct cuda_linear_task *task,
                            struct gemm_way *way) {
     struct trial trial = {.gemm = g, .task = task};
-    enter_cublas(&trial);
+    enter_cublas(&trial, 1);
     if (trial.num_ways > 0) *way = trial.ways[0];
     return trial.num_ways > 0;
 }
