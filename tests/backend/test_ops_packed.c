@@ -120,8 +120,9 @@ static void check_shape(const char *isa, const struct shape *shape, struct matri
 
 static void check_code(const char *isa, enum weight_code code) {
     static const struct shape shapes[] = {
-        {{1, 1}, 5, 0, 1},     {{17, 24}, 65, 0, 3},  {{48, 16}, 128, 16, 2}, {{70, 74}, 200, 0, 4},
-        {{33, 3}, 300, 32, 9}, {{24, 40}, 96, 48, 8}, {{20, 5}, 33, 16, 40},
+        {{1, 1}, 5, 0, 1},     {{17, 24}, 65, 0, 3},   {{48, 16}, 128, 16, 2},
+        {{70, 74}, 200, 0, 4}, {{33, 3}, 300, 32, 9},  {{24, 40}, 96, 48, 8},
+        {{20, 5}, 33, 16, 40}, {{24, 26}, 556, 0, 75},
     };
     static const uint32_t groups[] = {16, 32, 48, 64, 128, 0};
     for (size_t g = 0; g < ARRAY_LEN(groups); g++) {

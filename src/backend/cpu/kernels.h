@@ -50,6 +50,7 @@ enum {
     INT4_TILE_BYTES = TILE_BYTES / 2, // 4-bit numbers of a tile
     INT4_SCALE_BYTES = LANES * CHUNK_BYTES / INT4_GROUP, // scales of a tile
     ITEM_ROWS_MAX = 512, // most rows of a struct linear_item
+    PACKED_NUMBERS = 8, // scales or offsets of a row that are interleaved at once
 };
 
 /* One thread's share of a linear of narrow numbers. Packed weights (packed.h) become bf16 on the
@@ -150,6 +151,9 @@ struct cpu_kernels {
     // row begin at rows[row] + first. `bits`: 4 or 8.
     void (*pack_codes)(const unsigned char *const rows[LANES], size_t first, uint32_t bits,
                        unsigned char *out);
+    // Interleaves numbers of 16 rows: out[i][row] = rows[row][first + i].
+    void (*pack_numbers)(const float *const rows[LANES], size_t first,
+                         float out[PACKED_NUMBERS][LANES]);
     // By the KV cache.
     struct attention_kernels attention_bf16, attention_f32, attention_int8, attention_e4m3;
     // residual (may be NULL) += x; out = norm(residual or x) * weight. All [cols]; out may be x.

@@ -130,3 +130,31 @@ void avx2_pack_codes(const unsigned char *const rows[LANES], size_t first, uint3
     pack_8bit(rows, first, out);
     pack_8bit(rows, first + PACKED_HALF, out + PACKED_HALF * PACKED_LANES);
 }
+
+// Transposes 8 numbers of rows `row` to row + 7.
+static ALWAYS_INLINE void pack_8_rows(const float *const rows[LANES], uint32_t row, size_t first,
+                                      float *out) {
+    __m256 line[8], t[8];
+    UNROLL for (uint32_t i = 0; i < 4;
+                i++) { // numbers 0 to 3 of rows i and i + 4, and numbers 4 to 7
+        const float *low = rows[row + i] + first, *high = rows[row + i + 4] + first;
+        line[i] = _mm256_set_m128(_mm_loadu_ps(high), _mm_loadu_ps(low));
+        line[i + 4] = _mm256_set_m128(_mm_loadu_ps(high + 4), _mm_loadu_ps(low + 4));
+    }
+    UNROLL for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(line[i], line[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(line[i], line[i + 1]);
+    }
+    UNROLL for (int i = 0; i < 8; i++, out += LANES) {
+        int at = i / 4 * 4 + i / 2 % 2;
+        __m256d low = _mm256_castps_pd(t[at]), high = _mm256_castps_pd(t[at + 2]);
+        __m256d number = i % 2 ? _mm256_unpackhi_pd(low, high) : _mm256_unpacklo_pd(low, high);
+        _mm256_storeu_ps(out, _mm256_castpd_ps(number));
+    }
+}
+
+void avx2_pack_numbers(const float *const rows[LANES], size_t first,
+                       float out[PACKED_NUMBERS][LANES]) {
+    pack_8_rows(rows, 0, first, out[0]);
+    pack_8_rows(rows, 8, first, out[0] + 8);
+}

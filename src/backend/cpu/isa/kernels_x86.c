@@ -19,6 +19,7 @@ static void add_avx2(struct cpu_kernels *k) {
     k->widen_bf16 = avx2_widen_bf16;
     k->unpack = avx2_unpack;
     k->pack_codes = avx2_pack_codes;
+    k->pack_numbers = avx2_pack_numbers;
     k->linear_bytes = avx2_linear_bytes;
     k->narrow_int8 = avx2_narrow_int8;
     k->linear_fixed = avx2_linear_fixed;

@@ -12,6 +12,8 @@ void avx2_widen_bf16(const void *weights, uint32_t depth, float *out);
 void avx2_unpack(const struct packed_chunk *chunk, enum weight_code code, float *out);
 void avx2_pack_codes(const unsigned char *const rows[LANES], size_t first, uint32_t bits,
                      unsigned char *out);
+void avx2_pack_numbers(const float *const rows[LANES], size_t first,
+                       float out[PACKED_NUMBERS][LANES]);
 void avx2_linear_bytes(const struct linear_item *item);
 float avx2_narrow_int8(const float *x, uint32_t count, unsigned char *out, size_t stride);
 void avx2_attention_bf16(const struct attention_tile *tile);

@@ -25,24 +25,45 @@ struct block_rows {
     uint32_t count; // of the outputs
 };
 
-static void pack_numbers(const float *const rows[LANES], uint32_t count, uint32_t group,
-                         float out[LANES]) {
-    for (uint32_t lane = 0; lane < count; lane++) out[lane] = rows[lane][group];
-    for (uint32_t lane = count; lane < LANES; lane++) out[lane] = 0;
+// Numbers of groups first .. first + 7 of all rows.
+struct numbers {
+    float scales[PACKED_NUMBERS][LANES], offsets[PACKED_NUMBERS][LANES];
+};
+
+// The rest of a row, and of a block's rows, is 0.
+static void pack_numbers(const struct cpu_kernels *kernels, const float *const rows[LANES],
+                         uint32_t num_rows, uint32_t first, uint32_t count,
+                         float out[PACKED_NUMBERS][LANES]) {
+    if (num_rows == LANES && count >= PACKED_NUMBERS) {
+        kernels->pack_numbers(rows, first, out);
+        return;
+    }
+    memset(out, 0, PACKED_NUMBERS * sizeof *out);
+    for (uint32_t i = 0; i < PACKED_NUMBERS && i < count; i++) {
+        for (uint32_t lane = 0; lane < num_rows; lane++) out[i][lane] = rows[lane][first + i];
+    }
 }
 
-// Fills the head of the record that begins at `chunk`: [groups][scales, then offsets][16]. Inputs
-// beyond the end have a scale of 0.
-static void pack_head(const struct linear *linear, uint32_t block, uint32_t chunk,
-                      const struct block_rows *rows) {
+// Fills the head of a record: [groups][scales, then offsets][16]. `numbers` has those of 8 groups,
+// and is filled where the record begins with the first of 8. Beyond the end scales are 0.
+static void pack_head(const struct cpu_kernels *kernels, const struct linear *linear,
+                      uint32_t record, const struct block_rows *rows, struct numbers *numbers,
+                      unsigned char *to) {
     const struct packed_shape *shape = &linear->packed;
-    uint32_t group = linear->format.group, num = shape->num_groups;
-    float *out = (void *)(block_of(linear, block) + packed_record_at(shape, chunk));
-    for (uint32_t i = 0; i < num; i++, out += LANES) {
-        uint32_t first = chunk * PACKED_CHUNK + i * group, g = group ? first / group : 0;
-        uint32_t count = first < linear->in ? rows->count : 0;
-        pack_numbers(rows->scales, count, g, out);
-        if (shape->num_numbers == 2) pack_numbers(rows->offsets, count, g, out + num * LANES);
+    uint32_t group = linear->format.group, num = shape->num_groups, first = record * num;
+    uint32_t all = group ? (linear->in + group - 1) / group : 1;
+    bool has_offsets = shape->num_numbers == 2;
+    if (first % PACKED_NUMBERS == 0) {
+        uint32_t left = all - first;
+        pack_numbers(kernels, rows->scales, rows->count, first, left, numbers->scales);
+        if (has_offsets) {
+            pack_numbers(kernels, rows->offsets, rows->count, first, left, numbers->offsets);
+        }
+    }
+    const size_t bytes = sizeof numbers->scales[0];
+    for (uint32_t i = 0; i < num; i++, first++, to += bytes) {
+        memcpy(to, numbers->scales[first % PACKED_NUMBERS], bytes);
+        if (has_offsets) memcpy(to + num * bytes, numbers->offsets[first % PACKED_NUMBERS], bytes);
     }
 }
 
@@ -72,10 +93,14 @@ void linear_pack_packed(const struct cpu_kernels *kernels, const struct linear *
         block_rows.offsets[lane] = rows[lane].offsets;
         block_rows.codes[lane] = rows[lane].data;
     }
-    uint32_t num_chunks = linear->depth / PACKED_CHUNK;
-    uint32_t record_mask = (1u << linear->packed.span_shift) - 1;
+    struct numbers numbers;
+    uint32_t num_chunks = linear->depth / PACKED_CHUNK, shift = linear->packed.span_shift;
     for (uint32_t chunk = 0; chunk < num_chunks; chunk++) {
-        if ((chunk & record_mask) == 0) pack_head(linear, block, chunk, &block_rows);
+        if ((chunk & ((1u << shift) - 1)) == 0) {
+            unsigned char *head =
+                block_of(linear, block) + packed_record_at(&linear->packed, chunk);
+            pack_head(kernels, linear, chunk >> shift, &block_rows, &numbers, head);
+        }
         pack_chunk(kernels, linear, block, chunk, &block_rows);
     }
 }

@@ -115,6 +115,7 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .linear_f32 = scalar_linear_f32,
     .unpack = scalar_unpack,
     .pack_codes = scalar_pack_codes,
+    .pack_numbers = scalar_pack_numbers,
     .linear_bytes = scalar_linear_bytes,
     .narrow_int8 = scalar_narrow_int8,
     .attention_bf16 = ATTENTION_BY_SPANS(4, scalar_attention_bf16),

@@ -14,5 +14,7 @@ float scalar_narrow_int8(const float *x, uint32_t count, unsigned char *out, siz
 void scalar_unpack(const struct packed_chunk *chunk, enum weight_code code, float *out);
 void scalar_pack_codes(const unsigned char *const rows[LANES], size_t first, uint32_t bits,
                        unsigned char *out);
+void scalar_pack_numbers(const float *const rows[LANES], size_t first,
+                         float out[PACKED_NUMBERS][LANES]);
 
 #endif

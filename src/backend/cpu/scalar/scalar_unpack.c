@@ -84,3 +84,10 @@ void scalar_pack_codes(const unsigned char *const rows[LANES], size_t first, uin
         }
     }
 }
+
+void scalar_pack_numbers(const float *const rows[LANES], size_t first,
+                         float out[PACKED_NUMBERS][LANES]) {
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        for (uint32_t i = 0; i < PACKED_NUMBERS; i++) out[i][lane] = rows[lane][first + i];
+    }
+}
