@@ -73,7 +73,7 @@ static enum status read_type(const struct section *section, enum rope_type *type
     if (!name && jread_get(section->object, "factor")) {
         return err_set(
             err, ERR_FORMAT,
-            "%s: \"factor\" is given but \"rope_type\" is missing, want default, linear, "
+            "%s: \"factor\" is given but \"rope_type\" is missing, want default, linear, dynamic, "
             "llama3, yarn, longrope or proportional",
             section->what);
     }
@@ -98,7 +98,7 @@ static enum status read_type(const struct section *section, enum rope_type *type
     }
     return err_set(
         err, ERR_UNSUPPORTED,
-        "%s: \"rope_type\" is \"%.40s\", only default, linear, llama3, yarn, longrope and "
+        "%s: \"rope_type\" is \"%.40s\", only default, linear, dynamic, llama3, yarn, longrope and "
         "proportional are supported",
         section->what, name);
 }
