@@ -430,7 +430,7 @@ static enum status read_is_linear(struct own_config *out, const json_t *root, ui
     return OK;
 }
 
-// A key that is null is "none" for q_lora_rank alone; where it is missing, the class has one.
+// q_lora_rank: null means that q is made of the residual, a missing key the class's default.
 static enum status read_latent(struct latent_config *out, const json_t *root,
                                const char *architecture, const char *what, struct err *err) {
     enum { RANK_MAX = 1 << 14, LATENT_MAX = 1 << 11, DIM_MAX = 512 };
@@ -484,8 +484,14 @@ static enum status read_has_conv(struct own_config *out, const json_t *root, uin
                        what, type ? type : "no string", i);
     }
     for (size_t i = 0; !types && i < json_array_size(attended); i++) {
-        json_int_t index = json_integer_value(json_array_get(attended, i));
-        if (index >= 0 && index < num_layers) out->is_linear[index] = false;
+        const json_t *value = json_array_get(attended, i);
+        json_int_t index = json_integer_value(value);
+        if (!json_is_integer(value) || index < 0 || index >= num_layers) {
+            return err_set(err, ERR_FORMAT,
+                           "%s: \"full_attn_idxs\" has no layer's number at %zu, want 0 to %u",
+                           what, i, num_layers - 1);
+        }
+        out->is_linear[index] = false;
     }
     return OK;
 }

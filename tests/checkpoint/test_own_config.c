@@ -90,6 +90,8 @@ static void test_what_new_classes_may_not_have(void **state) {
         {{{"architectures", "[\"StableLmForCausalLM\"]"}, {"qk_layernorm", "true"}},
          ERR_UNSUPPORTED,
          "qk_layernorm"},
+        {{LFM2, {"full_attn_idxs", "[0, \"x\"]"}}, ERR_FORMAT, "full_attn_idxs|at 1, want 0 to 2"},
+        {{LFM2, {"full_attn_idxs", "[3]"}}, ERR_FORMAT, "full_attn_idxs|at 0, want 0 to 2"},
         {{LFM2, {"block_ff_dim", "1"}}, ERR_FORMAT, "size, 1, becomes 0|block_auto_adjust_ff_dim"},
         {{LFM2, {"block_ff_dim", "2097152"}, {"block_ffn_dim_multiplier", "64"}},
          ERR_FORMAT,

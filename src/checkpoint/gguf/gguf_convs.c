@@ -3,7 +3,7 @@
 #include "checkpoint/gguf/file/gguf_read.h"
 #include "checkpoint/gguf/gguf_model.h"
 
-// The size of the MLP is the one in use.
+// A file has the MLP's size as adjust_mlp_size makes it, so nothing is left to adjust.
 enum status gguf_write_convs(const struct gguf *gguf, const struct gguf_model *model,
                              struct json_out *out, struct err *err) {
     char key[GGUF_KEY_MAX];
