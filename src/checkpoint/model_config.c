@@ -143,6 +143,9 @@ static enum status read_architecture(struct model_config *config, const json_t *
                        what, name, sizeof config->architecture - 1);
     }
     memcpy(config->architecture, name, len + 1);
+    // K-EXAONE is published with this name, transformers' class has another.
+    static const char published[] = "ExaoneMoEForCausalLM", class_name[] = "ExaoneMoeForCausalLM";
+    if (strcmp(name, published) == 0) memcpy(config->architecture, class_name, sizeof class_name);
     return OK;
 }
 

@@ -94,6 +94,17 @@ static void test_glm4_moe(void **state) {
     model_config_fini(&config);
 }
 
+static void test_two_names_of_k_exaone(void **state) {
+    (void)state;
+    static const char *const names[] = {"[\"ExaoneMoeForCausalLM\"]", "[\"ExaoneMoEForCausalLM\"]"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct model_config config = PARSE_OK({"architectures", names[i]});
+        assert_string_equal(config.architecture, "ExaoneMoeForCausalLM");
+        assert_int_equal(config.moe.num_experts, 64);
+        model_config_fini(&config);
+    }
+}
+
 #define ERNIE4_5                                                                                   \
     { "architectures", "[\"Ernie4_5_MoeForCausalLM\"]" }
 
@@ -321,6 +332,7 @@ int main(void) {
         cmocka_unit_test(test_mixtral),
         cmocka_unit_test(test_gpt_oss),
         cmocka_unit_test(test_glm4_moe),
+        cmocka_unit_test(test_two_names_of_k_exaone),
         cmocka_unit_test(test_ernie4_5),
         cmocka_unit_test(test_olmoe),
         cmocka_unit_test(test_hunyuan),
