@@ -1,6 +1,6 @@
 #include "model/family.h"
 
-// By the architectures' names: family.c writes them as a list.
+// By the architectures' names.
 const struct model_family *const model_families[] = {
     &family_apertus,      &family_arcee,
     &family_cohere,       &family_cohere2,

@@ -5,8 +5,6 @@
 
 #include "base/check.h"
 
-static const char suffix[] = "ForCausalLM";
-
 static const struct model_family *find(const char *architecture) {
     for (size_t i = 0; model_families[i]; i++) {
         if (strcmp(model_families[i]->architecture, architecture) == 0) return model_families[i];
@@ -14,38 +12,21 @@ static const struct model_family *find(const char *architecture) {
     return NULL;
 }
 
-// A name without "ForCausalLM".
-struct stem {
-    const char *text;
-    int len;
-};
-
-static struct stem stem_of(const char *architecture) {
-    const char *end = strstr(architecture, suffix);
-    size_t len = end ? (size_t)(end - architecture) : strlen(architecture);
-    return (struct stem){architecture, (int)len};
-}
-
-// The list is sorted, so that a name's variants follow it: "Qwen3 (Moe Next)".
+// A message has no room for all names behind a long path, so it has those that begin alike.
 static enum status unknown_architecture(const char *architecture, struct err *err) {
-    char known[420] = "";
+    enum { ALIKE = 3 }; // letters
+    char names[200] = "";
     size_t used = 0;
-    struct stem first = {"", 0};
-    bool is_open = false; // a name's variants are being written
-    for (size_t i = 0; model_families[i] && used < sizeof known; i++) {
-        struct stem name = stem_of(model_families[i]->architecture);
-        bool is_variant = first.len && strncmp(name.text, first.text, (size_t)first.len) == 0;
-        const char *between = !i ? "" : is_open == is_variant ? " " : is_variant ? " (" : ") ";
-        if (!is_variant) first = name;
-        int skipped = is_variant ? first.len : 0;
-        int n = snprintf(known + used, sizeof known - used, "%s%.*s", between, name.len - skipped,
-                         name.text + skipped);
+    for (size_t i = 0; model_families[i] && used < sizeof names; i++) {
+        const char *name = model_families[i]->architecture;
+        if (strncmp(name, architecture, ALIKE) != 0) continue;
+        int n = snprintf(names + used, sizeof names - used, "%s%s",
+                         used ? ", " : "; supported are ", name);
         used += n > 0 ? (size_t)n : 0;
-        is_open = is_variant;
     }
     return err_set(err, ERR_UNSUPPORTED,
-                   "architecture %s is not supported, want one of these with %s behind: %s%s",
-                   architecture, suffix, known, is_open ? ")" : "");
+                   "architecture %s is not supported%s; README.md lists the models that run",
+                   architecture, names);
 }
 
 static bool has_bias(struct bias_rule rule, const struct model_config *config) {
