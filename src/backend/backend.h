@@ -451,6 +451,8 @@ struct backend_moe {
                              const struct linear *next);
     bool (*takes_shared)(const struct backend *backend, const struct experts_args *args); // or NULL
     bool (*adds_sums)(const struct backend *backend, const struct experts_args *args); // or NULL
+    // Returns false, having done nothing, where there is no kernel for it. Or NULL.
+    bool (*norm_route)(struct backend *backend, const struct norm_route_args *args);
     bool has_branches; // experts may have ACTIVATION_GELU_TANH, and route_args scales
     bool has_groups; // route_args may have groups
 };

@@ -30,6 +30,17 @@ struct route_args {
     float factor;
 };
 
+// What comes before the experts as one op: hidden = norm(residual), and `route` of the router's
+// logits of hidden. route.logits is not used.
+struct norm_route_args {
+    const struct linear *router; // [num_experts][hidden]
+    const float *norm; // dev [hidden], of an RMS norm
+    const void *residual; // dev [num_tokens][hidden]
+    void *hidden; // dev [num_tokens][hidden], not overlapping residual
+    struct route_args route;
+    float eps;
+};
+
 // An expert that every token has. Its weight is the sigmoid of the first output of `gate`, or 1.
 struct shared_expert {
     const struct linear *gate_up, *down; // NULL: there is none

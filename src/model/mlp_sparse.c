@@ -51,33 +51,57 @@ static void add_shared(struct pass *pass, void *projected) {
             .x = d->workspace.shared, .out = projected, .count = count, .factor = 1, .adds = true});
 }
 
-// Chooses the experts of each row of workspace.hidden.
-static void route(struct pass *pass, uint32_t layer_index, bool normalize) {
-    struct decoder *d = pass->d;
+static struct route_args route_args_of(const struct pass *pass, uint32_t layer_index,
+                                       bool normalize) {
+    const struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
-    struct backend *backend = d->backend;
-    uint32_t num_tokens = pass->step->num_tokens;
     const struct decoder_workspace *w = &d->workspace;
     const struct moe_config *moe = &d->config->moe;
-    backend->ops->linear(backend, &(struct linear_args){.linear = layer->router,
-                                                        .x = w->hidden,
-                                                        .out = w->router_logits,
-                                                        .rows = num_tokens,
-                                                        .out_is_float = true});
-    backend->moe->route(backend, &(struct route_args){.logits = w->router_logits,
-                                                      .bias = layer->choice_bias,
-                                                      .scales = layer->expert_scales,
-                                                      .ids = w->expert_ids,
-                                                      .weights = w->expert_weights,
-                                                      .num_tokens = num_tokens,
-                                                      .num_experts = moe->num_experts,
-                                                      .top_k = moe->num_experts_per_tok,
-                                                      .num_groups = moe->num_groups,
-                                                      .top_groups = moe->top_groups,
-                                                      .group_best = moe->group_best,
-                                                      .is_sigmoid = moe->is_sigmoid,
-                                                      .normalize = normalize,
-                                                      .factor = moe->weights_factor});
+    return (struct route_args){.logits = w->router_logits,
+                               .bias = layer->choice_bias,
+                               .scales = layer->expert_scales,
+                               .ids = w->expert_ids,
+                               .weights = w->expert_weights,
+                               .num_tokens = pass->step->num_tokens,
+                               .num_experts = moe->num_experts,
+                               .top_k = moe->num_experts_per_tok,
+                               .num_groups = moe->num_groups,
+                               .top_groups = moe->top_groups,
+                               .group_best = moe->group_best,
+                               .is_sigmoid = moe->is_sigmoid,
+                               .normalize = normalize,
+                               .factor = moe->weights_factor};
+}
+
+// Chooses the experts of each row of workspace.hidden.
+static void route(struct pass *pass, uint32_t layer_index, bool normalize) {
+    struct backend *backend = pass->d->backend;
+    const struct route_args args = route_args_of(pass, layer_index, normalize);
+    backend->ops->linear(backend,
+                         &(struct linear_args){.linear = pass->d->layers[layer_index].router,
+                                               .x = pass->d->workspace.hidden,
+                                               .out = args.logits,
+                                               .rows = args.num_tokens,
+                                               .out_is_float = true});
+    backend->moe->route(backend, &args);
+}
+
+// The norm in front of a layer's MLP, and the choice of experts.
+static void norm_route(struct pass *pass, uint32_t layer_index) {
+    struct decoder *d = pass->d;
+    const struct decoder_layer *layer = &d->layers[layer_index];
+    bool normalize = d->config->moe.norm_topk_prob;
+    const struct norm_route_args args = {.router = layer->router,
+                                         .norm = layer->mlp_norm,
+                                         .residual = d->workspace.residual,
+                                         .hidden = d->workspace.hidden,
+                                         .route = route_args_of(pass, layer_index, normalize),
+                                         .eps = d->config->rms_norm_eps};
+    const struct backend_moe *moe = d->backend->moe;
+    bool is_plain = !pass->has_unadded && !d->table->is_layer_norm; // of the residual alone
+    if (is_plain && moe->norm_route && moe->norm_route(d->backend, &args)) return;
+    compose_norm(pass, layer->mlp_norm);
+    route(pass, layer_index, normalize);
 }
 
 // The op of the chosen experts of workspace.hidden, and of the shared one if the backend does it
@@ -162,8 +186,7 @@ void mlp_sparse(struct pass *pass, uint32_t layer_index) {
     const struct block_end end = {layer->mlp_post_norm,
                                   d->table->layers[layer_index].residual_scale};
     const struct backend_moe *moe = d->backend->moe;
-    compose_norm(pass, layer->mlp_norm);
-    route(pass, layer_index, d->config->moe.norm_topk_prob);
+    norm_route(pass, layer_index);
     struct experts_args args = experts_args_of(pass, layer_index);
     bool is_all = !layer->shared_down || args.shared.down;
     if (is_all && compose_is_fused_out(pass, &end) && moe->adds_sums &&

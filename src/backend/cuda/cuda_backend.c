@@ -430,6 +430,7 @@ static const struct backend_moe cuda_moe = {
     .experts_bytes = cuda_experts_bytes,
     .experts_scratch_bytes = cuda_experts_scratch_bytes,
     .route = cuda_route,
+    .norm_route = cuda_norm_route,
     .experts = cuda_experts,
     .takes_shared = cuda_experts_take_shared,
     .adds_sums = cuda_experts_add_sums,

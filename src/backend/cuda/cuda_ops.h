@@ -67,6 +67,7 @@ size_t cuda_experts_bytes(const struct backend *backend, const struct experts_sh
 size_t cuda_experts_scratch_bytes(const struct backend *backend, const struct experts_shape *shape,
                                   uint32_t num_tokens, uint32_t top_k);
 void cuda_route(struct backend *backend, const struct route_args *args);
+bool cuda_norm_route(struct backend *backend, const struct norm_route_args *args);
 void cuda_experts(struct backend *backend, const struct experts_args *args);
 bool cuda_experts_take_shared(const struct backend *backend, const struct experts_args *args);
 bool cuda_experts_add_sums(const struct backend *backend, const struct experts_args *args);

@@ -68,6 +68,7 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/ranks/reduce.cu
       backend/cuda/rows/cut_norm.cu
       backend/cuda/rows/rms_norm.cu
+      backend/cuda/experts/norm_route.cu
       backend/cuda/experts/route.cu
       backend/cuda/recurrent/delta_parts.cu
       backend/cuda/recurrent/delta_scan.cu

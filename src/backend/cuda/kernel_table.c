@@ -105,6 +105,13 @@ static bool fits_packed_batch(const struct kernel_row *row, const struct kernel_
            !(is_gated && job->features & FEATURE_ADDED);
 }
 
+// A cluster has a block for each 16 experts, and all of the router's weights in registers.
+static bool fits_norm_route(const struct kernel_row *row, const struct kernel_job *job,
+                            const struct cuda_device_info *info) {
+    (void)row, (void)info;
+    return job->out <= CUDA_NORM_ROUTE_EXPERTS && job->in <= CUDA_NORM_ROUTE_INPUTS;
+}
+
 // A block has x of all tokens, and activated values of all experts of one.
 static bool fits_packed_few_tokens(const struct kernel_row *row, const struct kernel_job *job,
                                    const struct cuda_device_info *info) {
@@ -209,6 +216,8 @@ static const struct kernel_row rows[] = {
     {OP_PREFILL, KERNEL_PREFILL, BY_RULE, DEVICE_ANY, 0, 0, HEADS(512), ATTENTION_ALL,
      .takes = fits_wide_heads},
 
+    {OP_NORM_ROUTE, KERNEL_NORM_ROUTE, BY_RULE, DEVICE_SM90, FORMAT_BF16, 4, 0, FEATURE_BIAS,
+     .takes = fits_norm_route},
     {OP_EXPERTS, KERNEL_FEW_TOKENS, BY_RULE, DEVICE_ANY, FORMAT_BF16, 4, 0, 0, .takes = NULL},
     {OP_EXPERTS, KERNEL_SORTED_SM90, BY_RULE, DEVICE_SM90A, FORMAT_BF16, 0, 0, 0,
      .takes = has_room_for_ring},

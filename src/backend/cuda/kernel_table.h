@@ -33,6 +33,7 @@ enum cuda_kernel {
     KERNEL_PREFILL_SM90,
     KERNEL_PREFILL,
     KERNEL_SHARED, // attention/shared_sm90.cu
+    KERNEL_NORM_ROUTE, // experts/norm_route.cu
     KERNEL_FEW_TOKENS, // experts/few_tokens.cu
     KERNEL_SORTED, // experts/sort.cu, gemm.cu and combine.cu
     KERNEL_SORTED_SM90, // experts/sort.cu, spread.cu, gemm_sm90.cu and combine.cu
@@ -46,6 +47,7 @@ enum kernel_op {
     OP_DECODE, // attention of the sequences with one query token
     OP_PREFILL, // and of those with more
     OP_SHARED, // attention of decodes over a prefix that they share
+    OP_NORM_ROUTE, // a norm, the router and the choice of experts as one
     OP_EXPERTS,
 };
 
@@ -80,8 +82,8 @@ struct kernel_job {
     enum kernel_op op;
     uint32_t rows; // tokens; OP_DECODE and OP_LAYERS: sequences, padding included
     uint32_t features; // bits of enum kernel_feature
-    struct weight_format format; // OP_LINEAR, OP_EXPERTS
-    uint32_t out, in; // OP_LINEAR: of the matrix
+    struct weight_format format; // OP_LINEAR, OP_NORM_ROUTE, OP_EXPERTS
+    uint32_t out, in; // OP_LINEAR, OP_NORM_ROUTE: of the matrix
     bool has_plain, has_block_scales; // OP_LINEAR: its view has them
     // OP_EXPERTS; inputs: of gate and up, and of down, as they are kept
     uint32_t top_k, num_experts, inputs[2];

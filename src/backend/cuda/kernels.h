@@ -286,6 +286,8 @@ enum {
     // Most experts of a layer: routing and sorting keep all of them in shared memory.
     CUDA_EXPERTS_MAX = 2048,
     CUDA_EXPERTS_TILE_MIN = 16, // rows of the smallest tile
+    CUDA_NORM_ROUTE_EXPERTS = 256, // most experts of experts/norm_route.cu
+    CUDA_NORM_ROUTE_INPUTS = 3072, // most inputs of its router
 };
 
 // Scratch memory of `experts`. A row is a (token, slot) pair; rows are sorted by expert.
@@ -426,6 +428,9 @@ void cuda_latent_attend_launch(const struct cuda_latent_attend *args,
                                const struct cuda_device_info *info, cudaStream_t stream);
 void cuda_route_launch(const struct route_args *args, const struct cuda_device_info *info,
                        cudaStream_t stream);
+// Only for what kernel_table.c gives it. Returns false if the device refuses the launch.
+bool cuda_norm_route_launch(const struct norm_route_args *args,
+                            const struct cuda_linear_view *router, cudaStream_t stream);
 // `experts` for 1 to 4 tokens. Uses only `activated` of the scratch memory.
 void cuda_experts_few_tokens_launch(const struct experts_args *args,
                                     const struct cuda_experts_view *view,

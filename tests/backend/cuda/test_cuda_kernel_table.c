@@ -325,6 +325,29 @@ static void test_head_dims(void **state) {
     }
 }
 
+static bool has_norm_route(const struct cuda_device_info *info, uint32_t rows, uint32_t experts,
+                           uint32_t in, struct weight_format format) {
+    const struct kernel_job job = {.op = OP_NORM_ROUTE,
+                                   .rows = rows,
+                                   .features = FEATURE_BIAS,
+                                   .format = format,
+                                   .out = experts,
+                                   .in = in};
+    return kernel_table_has(KERNEL_NORM_ROUTE, &job, info);
+}
+
+static void test_norm_route(void **state) {
+    (void)state;
+    const struct weight_format packed = {.code = WEIGHT_CODE_INT8, .bits = 8, .group = 32};
+    assert_true(has_norm_route(&h200, 4, 256, 3072, WEIGHTS_NATIVE));
+    assert_true(has_norm_route(&h200, 1, 5, 8, WEIGHTS_NATIVE));
+    assert_false(has_norm_route(&h200, 5, 256, 3072, WEIGHTS_NATIVE));
+    assert_false(has_norm_route(&h200, 1, 257, 3072, WEIGHTS_NATIVE));
+    assert_false(has_norm_route(&h200, 1, 256, 3080, WEIGHTS_NATIVE));
+    assert_false(has_norm_route(&h200, 1, 256, 3072, packed));
+    assert_false(has_norm_route(&ampere, 1, 256, 3072, WEIGHTS_NATIVE));
+}
+
 static void test_experts(void **state) {
     (void)state;
     for (uint32_t rows = 1; rows <= 6; rows++) {
@@ -549,6 +572,7 @@ int main(void) {
         cmocka_unit_test(test_attention_among_shapes),
         cmocka_unit_test(test_heads_of_512),
         cmocka_unit_test(test_head_dims),
+        cmocka_unit_test(test_norm_route),
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_packed_experts),
         cmocka_unit_test(test_bytes_of_experts),

@@ -275,6 +275,20 @@ void cuda_route(struct backend *backend, const struct route_args *args) {
     if (args->num_tokens) cuda_route_launch(args, &cuda->info, cuda->stream);
 }
 
+bool cuda_norm_route(struct backend *backend, const struct norm_route_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    const struct linear *router = args->router;
+    const struct kernel_job job = {.op = OP_NORM_ROUTE,
+                                   .rows = args->route.num_tokens,
+                                   .features = router->bias ? FEATURE_BIAS : 0u,
+                                   .format = router->format,
+                                   .out = router->out,
+                                   .in = router->in};
+    if (!args->route.num_tokens || !kernel_table_next(NULL, &job, &cuda->info)) return false;
+    const struct cuda_linear_view view = cuda_linear_view_of(router);
+    return cuda_norm_route_launch(args, &view, cuda->stream);
+}
+
 // The kernel for a call.
 static enum cuda_kernel kernel_for(const struct cuda_backend *cuda, const struct experts_args *args,
                                    const struct cuda_experts_view *view) {
