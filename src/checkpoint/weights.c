@@ -101,12 +101,9 @@ enum status weights_open(struct weights **out, const struct checkpoint *checkpoi
     if (!weights) return err_nomem(err, "weights");
     enum status status = checkpoint_open_tensors(checkpoint, &weights->set, err);
     if (!status) status = list_entries(weights, err);
-    if (status) {
-        weights_close(weights);
-        return status;
-    }
-    *out = weights;
-    return OK;
+    if (status) weights_close(weights);
+    if (!status) *out = weights;
+    return status;
 }
 
 enum status weights_open_dummy(struct weights **out, struct err *err) {
@@ -114,12 +111,9 @@ enum status weights_open_dummy(struct weights **out, struct err *err) {
     struct weights *weights = calloc(1, sizeof *weights);
     if (!weights) return err_nomem(err, "weights");
     enum status status = weights_dummy_create(&weights->dummy, err);
-    if (status) {
-        weights_close(weights);
-        return status;
-    }
-    *out = weights;
-    return OK;
+    if (status) weights_close(weights);
+    if (!status) *out = weights;
+    return status;
 }
 
 void weights_close(struct weights *weights) {
@@ -434,6 +428,10 @@ bool weights_has(const struct weights *weights, const char *name) {
     return weights->dummy || find_entry(weights, name) ||
            find_beside(weights, module, ".weight_packed") ||
            find_beside(weights, module, ".qweight");
+}
+
+bool weights_is_dummy(const struct weights *weights) {
+    return weights->dummy;
 }
 
 enum status weights_form(const struct weights *weights, const char *name, uint64_t rows,

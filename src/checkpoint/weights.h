@@ -51,6 +51,7 @@ void weights_ignore_other_parts(struct weights *weights);
 
 // Whether there is a tensor of this name, or the packed one of a quantized linear. Dummy: yes.
 bool weights_has(const struct weights *weights, const char *name);
+bool weights_is_dummy(const struct weights *weights); // of weights_open_dummy
 
 // Frees what readers handed out so far keep in memory: the weights that have one are read.
 void weights_release(struct weights *weights);

@@ -220,6 +220,16 @@ static void test_apertus(void **state) {
     check_on_every_isa("apertus");
 }
 
+// Its constants are checked where a checkpoint has them.
+static void test_apertus_of_dummy_weights(void **state) {
+    (void)state;
+    struct nvllm_engine_options options = mini_options("tests/reference/data/apertus");
+    options.load_format = "dummy";
+    struct mini_engine engine;
+    mini_open(&engine, &options);
+    mini_close(&engine);
+}
+
 static void test_arcee(void **state) {
     (void)state;
     check_on_every_isa("arcee");
@@ -443,6 +453,7 @@ static void test_qwen3_5_with_experts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_apertus),
+        cmocka_unit_test(test_apertus_of_dummy_weights),
         cmocka_unit_test(test_arcee),
         cmocka_unit_test(test_internlm3),
         cmocka_unit_test(test_lfm2),
