@@ -53,7 +53,7 @@ static enum status check_vocabulary(const struct llm_engine *engine, struct err 
     uint32_t vocab_size = engine->plan.config.vocab_size;
     if (num_tokens <= vocab_size) return OK; // models pad their vocabulary
     return err_set(err, ERR_FORMAT,
-                   "tokenizer.json has %u token ids, but the model's vocab_size is %u", num_tokens,
+                   "the tokenizer has %u token ids, but the model's vocab_size is %u", num_tokens,
                    vocab_size);
 }
 

@@ -73,6 +73,8 @@ bool hub_file_is_text(const char *name) {
         "tokenizer.json",
         "tokenizer_config.json",
         "tokenizer.model",
+        "tekken.json",
+        "tiktoken.model",
         "special_tokens_map.json",
         "added_tokens.json",
         "vocab.json",

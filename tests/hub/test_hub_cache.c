@@ -101,10 +101,12 @@ static void test_what_other_programs_need_is_left_out(void **state) {
     choose(".gitattributes LICENSE README.md additional_chat_templates/rag.jinja config.json "
            "consolidated.safetensors generation_config.json hf_quant_config.json "
            "model.safetensors onnx/model.onnx "
-           "original/config.json pytorch_model.bin tokenizer.json tokenizer_config.json",
+           "original/config.json pytorch_model.bin tekken.json tiktoken.model tokenizer.json "
+           "tokenizer_config.json",
            "", HUB_WANT_MODEL,
            "additional_chat_templates/rag.jinja config.json generation_config.json "
-           "hf_quant_config.json model.safetensors tokenizer.json tokenizer_config.json",
+           "hf_quant_config.json model.safetensors tekken.json tiktoken.model tokenizer.json "
+           "tokenizer_config.json",
            "");
 }
 

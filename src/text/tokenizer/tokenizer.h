@@ -32,16 +32,16 @@ struct token_list {
 };
 void token_list_fini(struct token_list *list);
 
-// Whether the checkpoint has a tokenizer.json, which errors call *what. Where it only has another
-// form of a tokenizer (tokenizer.model, tekken.json), ERR_UNSUPPORTED says how to make one.
+// Whether the checkpoint has a tokenizer.json, or a form that it is written from; errors call it
+// *what. Where it only has one that is not read (vocab.json), ERR_UNSUPPORTED says how to make one.
 MUST_USE enum status tokenizer_check_present(const struct checkpoint *checkpoint,
                                              struct document_name *what, bool *present,
                                              struct err *err);
 // As in transformers, "added_tokens_decoder" of tokenizer_config.json is part of the tokenizer.
 MUST_USE enum status tokenizer_open(struct tokenizer **out, const struct checkpoint *checkpoint,
                                     struct err *err);
-// From a file of that form. tokenizer_config.json in the same folder is used if the file is called
-// tokenizer.json.
+// From a file of that form, or from another form by its published name. tokenizer_config.json in
+// the same folder is used unless the file has a name of its own.
 MUST_USE enum status tokenizer_open_file(struct tokenizer **out, const char *path, struct err *err);
 // From text (fuzzing and tests); `what` names it in errors.
 MUST_USE enum status tokenizer_parse(struct tokenizer **out, const char *json, size_t len,

@@ -284,30 +284,23 @@ enum status tokenizer_parse(struct tokenizer **out, const char *json, size_t len
     return parse(out, json, len, what, &none, err);
 }
 
-// The name of another form of the tokenizer in the checkpoint, or NULL.
-static const char *find_other_form(const struct checkpoint *checkpoint) {
-    static const char *const names[] = {"tokenizer.model", "tekken.json", "vocab.json"};
-    struct document_name what;
-    bool present;
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        if (!checkpoint_find(checkpoint, names[i], &what, &present, NULL) && present) {
-            return names[i];
-        }
-    }
-    return NULL;
-}
-
 static enum status check_document(const struct checkpoint *checkpoint, const char *document,
                                   struct document_name *what, bool *present, struct err *err) {
+    // Forms of a tokenizer that no checkpoint is read from.
+    static const char *const others[] = {"tokenizer.model", "vocab.json"};
     enum status status = checkpoint_find(checkpoint, document, what, present, err);
     if (status || *present) return status;
-    const char *other = find_other_form(checkpoint);
-    if (!other) return OK;
-    return err_set(
-        err, ERR_UNSUPPORTED,
-        "%s is missing, and %s in the same folder is not supported: make tokenizer.json with "
-        "Python's AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
-        what->text, other);
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        struct document_name unused;
+        bool is_there = false;
+        if (checkpoint_find(checkpoint, others[i], &unused, &is_there, NULL) || !is_there) continue;
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "%s is missing, and %s in the same folder is not supported: make tokenizer.json with "
+            "Python's AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+            what->text, others[i]);
+    }
+    return OK;
 }
 
 enum status tokenizer_check_present(const struct checkpoint *checkpoint, struct document_name *what,

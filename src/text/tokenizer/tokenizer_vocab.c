@@ -7,16 +7,14 @@
 #include <xxhash.h>
 
 #include "base/os/secret.h"
+#include "base/text/byte_level.h"
 #include "text/unicode/unicode.h"
 
 void vocab_init(struct vocab *vocab) {
     *vocab = (struct vocab){.byte_level = true, .secret = secret_make()};
     memset(vocab->byte_of_char, 0xff, sizeof vocab->byte_of_char);
-    // Printable Latin-1 characters stand for their byte; the other bytes get U+0100 and up.
-    unsigned next = 0x100;
     for (unsigned byte = 0; byte < 256; byte++) {
-        bool printable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
-        unsigned c = printable ? byte : next++;
+        uint32_t c = byte_level_char((unsigned char)byte);
         vocab->char_of_byte[byte] = (uint16_t)c;
         vocab->byte_of_char[c] = (int16_t)byte;
     }

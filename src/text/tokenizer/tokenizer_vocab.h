@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/text/buf.h"
+#include "base/text/byte_level.h"
 
 enum {
     TOKEN_PRESENT = 1,
@@ -45,7 +46,7 @@ struct vocab {
     size_t num_slots; // a power of two, or 0
     uint64_t secret; // keys the hashes: a file cannot choose texts that collide
     uint16_t char_of_byte[256];
-    int16_t byte_of_char[0x144]; // -1: not in the alphabet
+    int16_t byte_of_char[BYTE_LEVEL_END]; // -1: not in the alphabet
 };
 
 void vocab_init(struct vocab *vocab);

@@ -7,6 +7,7 @@
 #include "base/json/json_out.h"
 #include "base/log.h"
 #include "checkpoint/gguf/file/gguf_read.h"
+#include "checkpoint/tokens/token_json.h"
 
 enum { TOKENS_MAX = 1 << 22 };
 
@@ -234,34 +235,6 @@ static void write_post_processor(const struct writer *w) {
     json_out_raw(w->out, "}}, ");
 }
 
-static void write_bpe_components(const struct writer *w) {
-    json_out_raw(w->out, "\"decoder\": {\"type\": \"ByteLevel\"}, \"pre_tokenizer\": {\"type\": "
-                         "\"Sequence\", \"pretokenizers\": [");
-    for (const char *const *pattern = w->rule.patterns; *pattern; pattern++) {
-        json_out_raw(w->out, "{\"type\": \"Split\", \"pattern\": {\"Regex\": ");
-        json_out_cstring(w->out, *pattern);
-        json_out_raw(w->out, "}, \"behavior\": \"Isolated\", \"invert\": false}, ");
-    }
-    json_out_raw(w->out, "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": "
-                         "true, \"use_regex\": false}]}, ");
-}
-
-static void write_spm_components(const struct writer *w) {
-    json_out_raw(w->out, "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [");
-    if (w->adds_space) {
-        json_out_raw(w->out, "{\"type\": \"Prepend\", \"prepend\": \"\xe2\x96\x81\"}, ");
-    }
-    json_out_raw(w->out, "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": "
-                         "\"\xe2\x96\x81\"}]}, \"decoder\": {\"type\": \"Sequence\", \"decoders\": "
-                         "[{\"type\": \"Replace\", \"pattern\": {\"String\": \"\xe2\x96\x81\"}, "
-                         "\"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}");
-    if (w->adds_space) {
-        json_out_raw(w->out, ", {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, "
-                             "\"stop\": 0}");
-    }
-    json_out_raw(w->out, "]}, ");
-}
-
 static enum status write_bpe_merges(const struct writer *w) {
     struct gguf_value merges;
     bool found = false;
@@ -366,9 +339,9 @@ enum status gguf_write_tokenizer(const struct gguf *gguf, struct json_out *out, 
     if (status) return status;
     json_out_raw(out, "{\"version\": \"1.0\", ");
     if (w.special.is_spm) {
-        write_spm_components(&w);
+        token_json_spm_components(out, w.adds_space);
     } else {
-        write_bpe_components(&w);
+        token_json_byte_level_components(out, w.rule.patterns);
     }
     write_post_processor(&w);
     status = write_model(&w);
