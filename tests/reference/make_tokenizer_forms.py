@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/reference/data/tokenizer-forms: a small tokenizer in each form that a folder may have in place of
-tokenizer.json, and texts with the ids that the form's own package gives. Needs mistral-common.
+tokenizer.json, and texts with the ids that the form's own package gives. Needs mistral-common, tiktoken and
+sentencepiece.
 
 usage: tests/reference/make_tokenizer_forms.py
 """
@@ -95,9 +96,72 @@ def make_tekken():
     return cases(lambda text: tokenizer.encode(text, bos=True, eos=False))
 
 
+def make_tiktoken():
+    """The ids from 380 to 390 are special: four have names, and the others are reserved."""
+    import tiktoken
+    from tiktoken.load import load_tiktoken_bpe
+
+    upper, lower = (r"\p{L%s}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]" % kind for kind in "ul")
+    lower = lower.replace(r"\p{Lt}", "")
+    ending = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    pattern = "|".join(
+        [
+            r"[\p{Han}]+",
+            r"[^\r\n\p{L}\p{N}]?[%s]*[%s]+%s" % (upper, lower, ending),
+            r"[^\r\n\p{L}\p{N}]?[%s]+[%s]*%s" % (upper, lower, ending),
+            r"\p{N}{1,3}",
+            r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+            r"\s*[\r\n]+",
+            r"\s+(?!\S)",
+            r"\s+",
+        ]
+    )
+    # The words of training need no exact pattern.
+    tokens = trained_ranks(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+", 380)
+    lines = ["%s %d\n" % (base64.b64encode(token).decode(), rank) for rank, token in enumerate(tokens)]
+    write("tiktoken.model", "".join(lines))
+    names = {380: "[BOS]", 381: "[EOS]", 384: "<think>", 390: "[PAD]"}
+    decoder = {str(id_): {"content": name, "special": name != "<think>"} for id_, name in names.items()}
+    config = {"added_tokens_decoder": decoder, "bos_token": "[BOS]", "model_max_length": 10**30}
+    write("tiktoken_config.json", json.dumps(config, indent=1) + "\n")
+    ranks = load_tiktoken_bpe(os.path.join(OUT, "tiktoken.model"))
+    encoding = tiktoken.Encoding("small", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    return cases(encoding.encode)
+
+
+def make_sentencepiece():
+    """BPE with byte fallback, as Llama 2's."""
+    import io
+
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TRAINING.split("\n")),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=380,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        split_digits=True,
+        user_defined_symbols=["[CALL]"],
+        control_symbols=["[INST]"],
+        minloglevel=2,
+    )
+    with open(os.path.join(OUT, "tokenizer.model"), "wb") as file:
+        file.write(model.getvalue())
+    tokenizer = sentencepiece.SentencePieceProcessor(os.path.join(OUT, "tokenizer.model"))
+    return cases(lambda text: [tokenizer.bos_id()] + tokenizer.encode(text))
+
+
 def main():
     os.makedirs(OUT, exist_ok=True)
-    forms = {"tekken.json": make_tekken()}
+    forms = {
+        "tekken.json": make_tekken(),
+        "tiktoken.model": make_tiktoken(),
+        "tokenizer.model": make_sentencepiece(),
+    }
     rows = [
         '"%s": [\n%s\n]' % (name, ",\n".join(json.dumps(case) for case in of_form))
         for name, of_form in forms.items()

@@ -356,7 +356,6 @@ static void check_other_form(const char *name) {
 
 static void test_other_forms_of_a_tokenizer(void **state) {
     (void)state;
-    check_other_form("tokenizer.model");
     check_other_form("vocab.json");
 }
 

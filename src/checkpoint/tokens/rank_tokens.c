@@ -127,16 +127,6 @@ static void write_added_tokens(const struct special_tokens *special, struct json
     json_out_raw(out, "], ");
 }
 
-static void write_bos(const struct special_tokens *special, size_t bos, struct json_out *out) {
-    json_out_raw(out, "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": "
-                      "[{\"SpecialToken\": {\"id\": ");
-    write_special(special, bos, out);
-    json_out_raw(out, ", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], "
-                      "\"special_tokens\": {");
-    write_special(special, bos, out);
-    json_out_rawf(out, ": {\"ids\": [%llu]}}}, ", (unsigned long long)(special->first_id + bos));
-}
-
 enum status rank_tokens_write(struct rank_tokens *tokens, uint64_t first_id,
                               const struct special_tokens *special, const char *pattern,
                               int64_t bos, struct json_out *out, struct err *err) {
@@ -145,7 +135,11 @@ enum status rank_tokens_write(struct rank_tokens *tokens, uint64_t first_id,
     if (status) return status;
     json_out_raw(out, "{\"version\": \"1.0\", ");
     token_json_byte_level_components(out, patterns);
-    if (bos >= 0) write_bos(special, (size_t)bos - special->first_id, out);
+    if (bos >= 0) {
+        const struct special_token *token = &special->items[bos - (int64_t)special->first_id];
+        const struct token_text text = {.text = token->text, .len = token->len};
+        token_json_post_processor(out, &text, bos, NULL, -1);
+    }
     write_added_tokens(special, out);
     json_out_raw(out, "\"model\": {\"type\": \"BPE\", \"ignore_merges\": true, ");
     write_vocab(tokens, first_id, special, out);

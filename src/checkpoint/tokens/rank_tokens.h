@@ -41,8 +41,8 @@ void rank_tokens_fini(struct rank_tokens *tokens); // all-zero is fine
 // Adds the token of base64 text. Bad base64, an empty token and a rank that is taken are ERR_FORMAT.
 MUST_USE enum status rank_tokens_add(struct rank_tokens *tokens, uint64_t rank, const char *base64,
                                      size_t len, struct err *err);
-// Writes tokenizer.json. The ids are the ranks + first_id. bos: the id of a special token that is
-// put before each text; -1: none. A byte without a token is ERR_FORMAT.
+// Writes tokenizer.json. The ids are the ranks + first_id. bos: the id of a special token with a
+// text of its own that is put before each text; -1: none. A byte without a token is ERR_FORMAT.
 MUST_USE enum status rank_tokens_write(struct rank_tokens *tokens, uint64_t first_id,
                                        const struct special_tokens *special, const char *pattern,
                                        int64_t bos, struct json_out *out, struct err *err);

@@ -46,3 +46,32 @@ void token_json_spm_components(struct json_out *out, bool adds_space) {
     }
     json_out_raw(out, "]}, ");
 }
+
+static void write_template_token(struct json_out *out, const struct token_text *token) {
+    json_out_raw(out, "{\"SpecialToken\": {\"id\": ");
+    json_out_string(out, token->text, token->len);
+    json_out_raw(out, ", \"type_id\": 0}}");
+}
+
+static void write_template_id(struct json_out *out, const struct token_text *token, int64_t id) {
+    json_out_string(out, token->text, token->len);
+    json_out_rawf(out, ": {\"ids\": [%lld]}", (long long)id);
+}
+
+void token_json_post_processor(struct json_out *out, const struct token_text *bos, int64_t bos_id,
+                               const struct token_text *eos, int64_t eos_id) {
+    if (!bos && !eos) return;
+    json_out_raw(out, "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [");
+    if (bos) write_template_token(out, bos);
+    json_out_raw(out, bos ? ", " : "");
+    json_out_raw(out, "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}");
+    json_out_raw(out, eos ? ", " : "");
+    if (eos) write_template_token(out, eos);
+    json_out_raw(out, "], \"special_tokens\": {");
+    if (bos) write_template_id(out, bos, bos_id);
+    if (eos && (!bos || eos_id != bos_id)) {
+        json_out_raw(out, bos ? ", " : "");
+        write_template_id(out, eos, eos_id);
+    }
+    json_out_raw(out, "}}, ");
+}

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -25,6 +26,9 @@ void token_json_byte_level(struct json_out *out, const char *bytes, size_t len);
 void token_json_byte_level_components(struct json_out *out, const char *const *patterns);
 // Normalizer and decoder of a SentencePiece model. adds_space: a text gets a space in front.
 void token_json_spm_components(struct json_out *out, bool adds_space);
+// Writes what puts tokens before and after each text. NULL: no such token.
+void token_json_post_processor(struct json_out *out, const struct token_text *bos, int64_t bos_id,
+                               const struct token_text *eos, int64_t eos_id);
 // Writes "merges": each way to make a token of two others, in the order of the tokens' scores, the
 // highest first. by_bytes: tokens are cut at any byte and written in the byte-level alphabet;
 // without it they are UTF-8 and are cut between characters.

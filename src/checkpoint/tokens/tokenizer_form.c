@@ -4,6 +4,8 @@
 
 const struct tokenizer_form tokenizer_forms[TOKENIZER_FORMS] = {
     {"tekken.json", tekken_write_tokenizer, tekken_write_config},
+    {"tiktoken.model", tiktoken_write_tokenizer, NULL},
+    {"tokenizer.model", sentencepiece_write_tokenizer, sentencepiece_write_config},
 };
 
 const struct tokenizer_form *tokenizer_form_find(const char *file) {

@@ -25,7 +25,7 @@ struct tokenizer_form {
                                 struct err *err);
 };
 
-enum { TOKENIZER_FORMS = 1 };
+enum { TOKENIZER_FORMS = 3 };
 // Where a folder has several, the first one is read.
 extern const struct tokenizer_form tokenizer_forms[TOKENIZER_FORMS];
 
@@ -35,5 +35,11 @@ MUST_USE enum status tekken_write_tokenizer(const struct form_source *source, st
                                             struct err *err);
 MUST_USE enum status tekken_write_config(const struct form_source *source, struct json_out *out,
                                          struct err *err);
+MUST_USE enum status tiktoken_write_tokenizer(const struct form_source *source,
+                                              struct json_out *out, struct err *err);
+MUST_USE enum status sentencepiece_write_tokenizer(const struct form_source *source,
+                                                   struct json_out *out, struct err *err);
+MUST_USE enum status sentencepiece_write_config(const struct form_source *source,
+                                                struct json_out *out, struct err *err);
 
 #endif

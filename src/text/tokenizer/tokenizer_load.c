@@ -286,21 +286,17 @@ enum status tokenizer_parse(struct tokenizer **out, const char *json, size_t len
 
 static enum status check_document(const struct checkpoint *checkpoint, const char *document,
                                   struct document_name *what, bool *present, struct err *err) {
-    // Forms of a tokenizer that no checkpoint is read from.
-    static const char *const others[] = {"tokenizer.model", "vocab.json"};
+    static const char other[] = "vocab.json"; // beside merges.txt: a form that is not read
+    struct document_name unused;
+    bool has_other = false;
     enum status status = checkpoint_find(checkpoint, document, what, present, err);
     if (status || *present) return status;
-    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
-        struct document_name unused;
-        bool is_there = false;
-        if (checkpoint_find(checkpoint, others[i], &unused, &is_there, NULL) || !is_there) continue;
-        return err_set(
-            err, ERR_UNSUPPORTED,
-            "%s is missing, and %s in the same folder is not supported: make tokenizer.json with "
-            "Python's AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
-            what->text, others[i]);
-    }
-    return OK;
+    if (checkpoint_find(checkpoint, other, &unused, &has_other, NULL) || !has_other) return OK;
+    return err_set(
+        err, ERR_UNSUPPORTED,
+        "%s is missing, and %s in the same folder is not supported: make tokenizer.json with "
+        "Python's AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+        what->text, other);
 }
 
 enum status tokenizer_check_present(const struct checkpoint *checkpoint, struct document_name *what,

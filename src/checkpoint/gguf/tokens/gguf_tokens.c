@@ -148,14 +148,15 @@ static void write_string(struct json_out *out, struct gguf_string string) {
 }
 
 // A file may have empty tokens; each needs a text of its own.
+static struct gguf_string text_of(struct gguf_string token, uint64_t id, char own[32]) {
+    if (token.len) return token;
+    int len = snprintf(own, 32, "[EMPTY_%llu]", (unsigned long long)id);
+    return (struct gguf_string){own, (uint64_t)len};
+}
+
 static void write_token(struct json_out *out, struct gguf_string token, uint64_t id) {
-    char text[32];
-    if (token.len) {
-        write_string(out, token);
-    } else {
-        snprintf(text, sizeof text, "[EMPTY_%llu]", (unsigned long long)id);
-        json_out_cstring(out, text);
-    }
+    char own[32];
+    write_string(out, text_of(token, id, own));
 }
 
 // Tokens that pad the vocabulary come last, and no text has them: they are left out.
@@ -210,29 +211,17 @@ static struct gguf_string token_at(const struct gguf_value *tokens, int64_t id) 
     return text;
 }
 
-static void write_template_token(const struct writer *w, int64_t id) {
-    json_out_raw(w->out, "{\"SpecialToken\": {\"id\": ");
-    write_token(w->out, token_at(&w->tokens, id), (uint64_t)id);
-    json_out_raw(w->out, ", \"type_id\": 0}}");
-}
-
 static void write_post_processor(const struct writer *w) {
     const int64_t ids[2] = {w->adds_bos ? w->special.bos : -1, w->adds_eos ? w->special.eos : -1};
-    if (!w->adds_bos && !w->adds_eos) return;
-    json_out_raw(w->out, "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [");
-    if (w->adds_bos) write_template_token(w, ids[0]);
-    json_out_raw(w->out, w->adds_bos ? ", " : "");
-    json_out_raw(w->out, "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}");
-    json_out_raw(w->out, w->adds_eos ? ", " : "");
-    if (w->adds_eos) write_template_token(w, ids[1]);
-    json_out_raw(w->out, "], \"special_tokens\": {");
-    for (int i = 0, written = 0; i < 2; i++) {
-        if (ids[i] < 0 || (i && ids[1] == ids[0])) continue;
-        json_out_raw(w->out, written++ ? ", " : "");
-        write_token(w->out, token_at(&w->tokens, ids[i]), (uint64_t)ids[i]);
-        json_out_rawf(w->out, ": {\"ids\": [%lld]}", (long long)ids[i]);
+    struct token_text texts[2];
+    char own[2][32];
+    for (int i = 0; i < 2; i++) {
+        if (ids[i] < 0) continue;
+        struct gguf_string text = text_of(token_at(&w->tokens, ids[i]), (uint64_t)ids[i], own[i]);
+        texts[i] = (struct token_text){.text = text.text, .len = text.len};
     }
-    json_out_raw(w->out, "}}, ");
+    token_json_post_processor(w->out, ids[0] < 0 ? NULL : &texts[0], ids[0],
+                              ids[1] < 0 ? NULL : &texts[1], ids[1]);
 }
 
 static enum status write_bpe_merges(const struct writer *w) {
