@@ -24,16 +24,18 @@ TEXTS = [
     "for (int j = 0; j < 99; j++) {\n\t cats[j]++;\n}/*x*/\r\n",
     "aaaaaaaaaaaa the the  the   the \u0001\u007f \u00a0\u00ad",
     "unknownwordsandtttthehehethe",
+    "A\u732bb \u4e2dA\u6587c zzqq zzqqa",
 ]
+UNREACHED = [b" zzqq", "A\u732bb".encode()]  # tokens that no merges make: only a whole word is one
 
 
 def trained_ranks(pattern, size):
-    """Tokens by rank: the 256 bytes, then the most frequent pairs of the training text, one by one."""
+    """Tokens by rank: the 256 bytes, the most frequent pairs of the training text one by one, UNREACHED."""
     import regex
 
     words = [[bytes([byte]) for byte in word.encode()] for word in regex.findall(pattern, TRAINING)]
     tokens = [bytes([byte]) for byte in range(256)]
-    while len(tokens) < size:
+    while len(tokens) < size - len(UNREACHED):
         counts = {}
         for word in words:
             for pair in zip(word, word[1:]):
@@ -46,7 +48,7 @@ def trained_ranks(pattern, size):
                 if (word[i], word[i + 1]) == best:
                     word[i : i + 2] = [tokens[-1]]
                 i += 1
-    return tokens
+    return tokens + UNREACHED
 
 
 def write(name, text):
@@ -68,7 +70,7 @@ def make_tekken():
         r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     )
     names = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[THINK]", "<pad>"]
-    tokens = trained_ranks(pattern, 400)
+    tokens = trained_ranks(pattern, 380) + [bytes([65, 66 + i]) for i in range(20)]
     vocab = []
     for rank, token in enumerate(tokens):
         try:
@@ -124,6 +126,7 @@ def make_tiktoken():
     decoder = {str(id_): {"content": name, "special": name != "<think>"} for id_, name in names.items()}
     config = {"added_tokens_decoder": decoder, "bos_token": "[BOS]", "model_max_length": 10**30}
     write("tiktoken_config.json", json.dumps(config, indent=1) + "\n")
+    os.environ["TIKTOKEN_CACHE_DIR"] = ""  # or it reads the file of an earlier run
     ranks = load_tiktoken_bpe(os.path.join(OUT, "tiktoken.model"))
     encoding = tiktoken.Encoding("small", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
     return cases(encoding.encode)
