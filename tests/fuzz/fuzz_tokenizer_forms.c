@@ -1,5 +1,5 @@
 /* Arbitrary bytes as each form of a tokenizer that is read in place of tokenizer.json. What is
- * written from an accepted file is JSON; where it is also a tokenizer, a text comes back from it. */
+ * written from an accepted file is JSON; where it is a tokenizer too, it encodes and decodes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -38,7 +38,7 @@ struct special_tokens {
 MUST_USE enum status rank_tokens_init(struct rank_tokens *tokens, size_t count_max,
                                       size_t bytes_max, const char *what, struct err *err);
 void rank_tokens_fini(struct rank_tokens *tokens); // all-zero is fine
-// Adds the token of base64 text. Bad base64, an empty token and a rank that is taken are ERR_FORMAT.
+// Adds the token of base64 text. ERR_FORMAT: bad base64, an empty token, a rank that is taken.
 MUST_USE enum status rank_tokens_add(struct rank_tokens *tokens, uint64_t rank, const char *base64,
                                      size_t len, struct err *err);
 // Writes tokenizer.json. The ids are the ranks + first_id. bos: the id of a special token with a

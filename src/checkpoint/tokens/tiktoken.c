@@ -1,5 +1,5 @@
-/* tiktoken.model, as Moonshot publishes it for Kimi K2 and Moonlight: on each line a token's bytes in
- * base64 and its rank, which is its id. The expression that cuts words is in the models' Python
+/* tiktoken.model, as Moonshot publishes it for Kimi K2 and Moonlight: on each line a token's bytes
+ * in base64 and its rank, which is its id. The expression that cuts words is in the models' Python
  * file, so it is here. The ids after the vocabulary are special tokens, named by
  * tokenizer_config.json; those between them that have no name there are reserved. */
 #include <stdio.h>
