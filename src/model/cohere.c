@@ -1,7 +1,8 @@
-/* Cohere's Command R, R+ (of 2024-03), R7B, A and Aya: attention and MLP read one LayerNorm without
- * biases, and both results are added to the residual at once. Pairs of neighbours are rotated, and
- * logits have a factor. In R7B and A three of four layers have a window, and only these a rotary
- * embedding. Source: transformers' Cohere and Cohere2, and the published config.json files. */
+/* Cohere's Command R, R7B, A and Aya: attention and MLP read one LayerNorm without biases, and both
+ * results are added to the residual at once. Pairs of neighbours are rotated, and logits have a
+ * factor. In R7B and A three of four layers have a window, and only these a rotary embedding.
+ * Models with norms of heads (R+) are refused. Source: transformers' Cohere and Cohere2, and the
+ * published config.json files. */
 #include "model/family.h"
 
 static void change(struct layer_table *table, const struct model_config *config) {
