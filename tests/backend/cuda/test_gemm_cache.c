@@ -96,6 +96,29 @@ static void test_another_device_is_measured_anew(void **state) {
     temp_folder_remove(&folder);
 }
 
+// Version 5 knew the heuristic's proposals alone, so its choices are measured anew.
+static void test_an_earlier_version_is_measured_anew(void **state) {
+    (void)state;
+    struct temp_folder folder;
+    char path[PATH_BYTES], text[4096];
+    temp_folder_create(&folder);
+    write_two(&folder, "gemm.txt", path);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    size_t len = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[len] = '\0';
+    char *version = strstr(text, "gemm ");
+    assert_non_null(version);
+    version[strlen("gemm ")] = '5';
+    temp_folder_write_text(&folder, "gemm.txt", text);
+    struct gemm_cache *cache = open_cache(path, "GPU");
+    struct gemm_way way;
+    assert_false(gemm_cache_get(cache, &first, &way));
+    gemm_cache_close(cache);
+    temp_folder_remove(&folder);
+}
+
 // Puts another line in place of a file's two. Returns whether its way of `second` is accepted.
 static bool is_believed(const char *line) {
     struct temp_folder folder;
@@ -185,6 +208,7 @@ int main(void) {
         cmocka_unit_test(test_ways_come_back),
         cmocka_unit_test(test_folders_above_the_file_are_made),
         cmocka_unit_test(test_another_device_is_measured_anew),
+        cmocka_unit_test(test_an_earlier_version_is_measured_anew),
         cmocka_unit_test(test_what_was_never_chosen_is_not_believed),
         cmocka_unit_test(test_damaged_lines_are_not_believed),
         cmocka_unit_test(test_a_bucket_is_its_largest_row_count),

@@ -194,8 +194,8 @@ enum status gemm_cache_open(struct gemm_cache **out, const char *path, const cha
         return status;
     }
     if (path) snprintf(cache->path, sizeof cache->path, "%s", path);
-    // Increase the number when our kernels, the choice of a way or the lines change.
-    snprintf(cache->title, sizeof cache->title, "nanovllm gemm 5: %s, cublasLt %zu\n", device_name,
+    // Increase the number when our kernels, the ways that compete or the lines change.
+    snprintf(cache->title, sizeof cache->title, "nanovllm gemm 6: %s, cublasLt %zu\n", device_name,
              library_version);
     gemm_cache_read(cache);
     *out = cache;
