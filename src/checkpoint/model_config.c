@@ -435,7 +435,8 @@ static enum status adjust_mlp_size(struct model_config *config, const json_t *ro
         status = config_read_double(root, "block_ffn_dim_multiplier", 1e-3, 64, &factor, what, err);
     }
     if (status || !adjusts) return status;
-    uint32_t size = (uint32_t)(factor * (2 * config->intermediate_size / 3));
+    uint32_t two_thirds = 2 * config->intermediate_size / 3;
+    uint32_t size = (uint32_t)(factor * two_thirds);
     size = (size + multiple - 1) / multiple * multiple;
     if (size < 1 || size > INTERMEDIATE_MAX) {
         return err_set(err, ERR_FORMAT,

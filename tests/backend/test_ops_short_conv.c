@@ -67,8 +67,8 @@ static void test_matches_double_precision(void **state) {
         want[i] = 0;
         for (int tap = 0; tap < SHORT_CONV_TAPS; tap++) {
             int from = t + tap - SHORT_CONV_TAPS + 1;
-            const float *row = run.bcx + (size_t)from * 3 * CHANNELS + channel;
             if (from < 0) continue;
+            const float *row = run.bcx + (size_t)from * 3 * CHANNELS + channel;
             want[i] += (double)run.taps[tap * CHANNELS + channel] * (double)row[0] *
                        (double)row[2 * CHANNELS];
         }

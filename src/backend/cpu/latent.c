@@ -201,6 +201,7 @@ static bool next_chunk(struct job *job) {
 void cpu_latent_attend(struct backend *backend, const struct latent_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     const struct latent_shape *s = &args->latent->shape;
+    CHECK(args->scratch, "num_tokens=%u", args->step->num_tokens);
     struct job job = {.kernels = &cpu->kernels,
                       .args = args,
                       .shape = s,
