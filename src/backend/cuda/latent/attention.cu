@@ -19,7 +19,7 @@ constexpr int RANK = CUDA_LATENT_RANK, DIM = CUDA_LATENT_DIM, ROPE = CUDA_LATENT
 constexpr int THREADS = 256, TILE = 64, ROW_CHUNKS = DIM / 8, STEPS = DIM / 16;
 constexpr int TILE_BYTES = TILE * DIM * 2;
 constexpr int WEIGHT_BYTES = (TILE + 8) * 2; // of a query's exponentials, padded for the banks
-constexpr int SPLITS_MAX = 128;
+constexpr int SPLITS_MAX = 128, COMBINE_WARPS = 16, COMBINE_COLUMNS = 128;
 
 struct attend_params {
     const uint16_t *latents, *q_rope; // [tokens][heads][RANK], [tokens][heads][ROPE]
@@ -337,30 +337,55 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const attend_params 
     walk.store(blockIdx.y);
 }
 
-// Joins the shares of a query. A block per query, a thread for 4 elements.
-__global__ void __launch_bounds__(RANK / 4) combine_kernel(const attend_params p) {
+// Joins the shares of a query. A block has COMBINE_COLUMNS elements of one query; a warp has every
+// COMBINE_WARPS-th share of them.
+__global__ void __launch_bounds__(COMBINE_WARPS * 32) combine_kernel(const attend_params p) {
+    __shared__ float weights[SPLITS_MAX], highest[SPLITS_MAX / 32], sums[SPLITS_MAX / 32];
+    __shared__ float4 totals[COMBINE_WARPS][32];
     let_next_start();
     wait_for_earlier();
+    int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
     size_t row = blockIdx.x, stride = (size_t)p.tokens * p.heads;
-    const float2 *stats = of_step(p.stats) + row;
-    float best = -INFINITY, sum = 0.0f;
-    float4 total = {};
-    for (int split = 0; split < p.splits; split++) {
-        float2 stat = stats[split * stride];
-        if (stat.y > 0.0f) best = fmaxf(best, stat.x);
+    int column = blockIdx.y * COMBINE_COLUMNS + lane * 4;
+    float2 stat = make_float2(-INFINITY, 0.0f);
+    if (thread < p.splits) stat = of_step(p.stats)[thread * stride + row];
+    if (thread < SPLITS_MAX) {
+        float high = warp_max(stat.y > 0.0f ? stat.x : -INFINITY);
+        if (lane == 0) highest[warp] = high;
     }
-    for (int split = 0; split < p.splits; split++) {
-        float2 stat = stats[split * stride];
-        if (!(stat.y > 0.0f)) continue;
-        float weight = exp2_fast(stat.x - best);
-        const float *partial = of_step(p.partial) + (split * stride + row) * RANK;
-        float4 v = *reinterpret_cast<const float4 *>(partial + threadIdx.x * 4);
-        sum += weight * stat.y;
+    __syncthreads();
+    if (thread < SPLITS_MAX) {
+        float high = -INFINITY;
+        for (int i = 0; i < SPLITS_MAX / 32; i++) high = fmaxf(high, highest[i]);
+        float weight = stat.y > 0.0f ? exp2_fast(stat.x - high) : 0.0f;
+        weights[thread] = stat.y > 0.0f ? weight : -1.0f; // a share without positions
+        float sum = warp_sum(weight * stat.y);
+        if (lane == 0) sums[warp] = sum;
+    }
+    __syncthreads();
+    float4 total = {};
+#pragma unroll
+    for (int i = 0; i < SPLITS_MAX / COMBINE_WARPS; i++) {
+        int split = i * COMBINE_WARPS + warp;
+        if (split >= p.splits || weights[split] < 0.0f) continue;
+        const float *partial = of_step(p.partial) + (split * stride + row) * RANK + column;
+        float4 v = *reinterpret_cast<const float4 *>(partial);
+        float weight = weights[split];
         total.x += weight * v.x, total.y += weight * v.y;
         total.z += weight * v.z, total.w += weight * v.w;
     }
+    totals[warp][lane] = total;
+    __syncthreads();
+    if (warp) return;
+    float sum = 0.0f;
+    for (int i = 0; i < SPLITS_MAX / 32; i++) sum += sums[i];
+#pragma unroll
+    for (int i = 1; i < COMBINE_WARPS; i++) {
+        float4 v = totals[i][lane];
+        total.x += v.x, total.y += v.y, total.z += v.z, total.w += v.w;
+    }
     float scale = sum > 0.0f ? 1.0f / sum : 0.0f;
-    *reinterpret_cast<uint2 *>(of_step(p.out) + row * RANK + threadIdx.x * 4) = make_uint2(
+    *reinterpret_cast<uint2 *>(of_step(p.out) + row * RANK + column) = make_uint2(
         pack_bf16(total.x * scale, total.y * scale), pack_bf16(total.z * scale, total.w * scale));
 }
 
@@ -379,8 +404,8 @@ bool try_launch(attend_params &p, bool has_prompts, const cuda_device_info *info
     dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(p.splits));
     launch_dependent(kernel, grid, THREADS, BYTES, info, stream, p);
     if (p.splits == 1) return true;
-    launch_dependent(combine_kernel, dim3(static_cast<unsigned>(p.tokens * p.heads)), RANK / 4, 0,
-                     info, stream, p);
+    dim3 parts(static_cast<unsigned>(p.tokens * p.heads), RANK / COMBINE_COLUMNS);
+    launch_dependent(combine_kernel, parts, COMBINE_WARPS * 32, 0, info, stream, p);
     return true;
 }
 

@@ -2,7 +2,9 @@
  * two of these products, with `in` or `out` 512 and the other the length of a head.
  *
  * Bytes: all matrices once for each 64 tokens. Launch: a block for 64 outputs of a head and 64
- * tokens; a warp has 16 of the outputs and all tokens. The inputs come 64 at a time, two stages. */
+ * tokens; a warp has 16 of the outputs and all tokens. The inputs come 64 at a time, in four
+ * stages. Matrices do not depend on earlier kernels, so their first stages are fetched before the
+ * wait. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/launch.cuh"
 
@@ -10,7 +12,7 @@ namespace {
 
 constexpr int TOKENS = 64, OUTS = 64, DEPTH = 64, THREADS = 128;
 constexpr int ROW_CHUNKS = DEPTH / 8; // of 16 bytes
-constexpr int STAGE_BYTES = (TOKENS + OUTS) * DEPTH * 2;
+constexpr int STAGES = 4, STAGE_BYTES = (TOKENS + OUTS) * DEPTH * 2;
 
 struct heads_params {
     const uint16_t *x, *weight; // [tokens][heads][in], [heads][out][in]
@@ -23,10 +25,10 @@ __device__ __forceinline__ uint32_t chunk_at(uint32_t base, int row, int chunk) 
     return base + (row * ROW_CHUNKS + (chunk ^ (row & 7))) * 16;
 }
 
-// Copies 64 rows, `stride` elements apart, of which `rows` exist.
+// Copies rows, `stride` elements apart, up to a multiple of 16, of which `rows` exist.
 __device__ __forceinline__ void copy_rows(uint32_t base, const uint16_t *from, size_t stride,
                                           int rows) {
-    for (int i = threadIdx.x; i < 64 * ROW_CHUNKS; i += THREADS) {
+    for (int i = threadIdx.x; i < (rows + 15) / 16 * 16 * ROW_CHUNKS; i += THREADS) {
         int row = i / ROW_CHUNKS, chunk = i % ROW_CHUNKS;
         copy16_async(chunk_at(base, row, chunk),
                      from + (size_t)min(row, rows - 1) * stride + chunk * 8);
@@ -34,30 +36,36 @@ __device__ __forceinline__ void copy_rows(uint32_t base, const uint16_t *from, s
 }
 
 __global__ void __launch_bounds__(THREADS) heads_kernel(heads_params p) {
-    __shared__ __align__(128) unsigned char memory[2 * STAGE_BYTES];
+    extern __shared__ __align__(128) unsigned char heads_memory[];
     let_next_start();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.y;
     int first_out = blockIdx.x * OUTS, first_token = blockIdx.z * TOKENS;
     int tokens = min(TOKENS, p.tokens - first_token);
     size_t x_stride = (size_t)p.heads * p.in;
     const uint16_t *weight = p.weight + ((size_t)head * p.outs + first_out) * p.in;
-    uint32_t base = shared_address(memory), weights_at = TOKENS * DEPTH * 2;
-    copy_rows(base + weights_at, weight, p.in, OUTS);
+    uint32_t base = shared_address(heads_memory), weights_at = TOKENS * DEPTH * 2;
+    int steps = p.in / DEPTH;
+    for (int k = 0; k < min(STAGES - 1, steps); k++) {
+        copy_rows(base + k * STAGE_BYTES + weights_at, weight + k * DEPTH, p.in, OUTS);
+    }
     wait_for_earlier();
     const uint16_t *x = of_step(p.x) + first_token * x_stride + (size_t)head * p.in;
-    copy_rows(base, x, x_stride, tokens);
-    copy_commit();
+    for (int k = 0; k < STAGES - 1; k++) {
+        if (k < steps) copy_rows(base + k * STAGE_BYTES, x + k * DEPTH, x_stride, tokens);
+        copy_commit();
+    }
     float sums[TOKENS / 16][2][4] = {};
-    for (int k = 0, stage = 0; k < p.in; k += DEPTH, stage ^= 1) {
-        copy_wait<0>();
-        __syncthreads(); // the stage is there, and the other one has been read
-        if (k + DEPTH < p.in) {
-            uint32_t next = base + (stage ^ 1) * STAGE_BYTES;
-            copy_rows(next, x + k + DEPTH, x_stride, tokens);
-            copy_rows(next + weights_at, weight + k + DEPTH, p.in, OUTS);
+    for (int k = 0; k < steps; k++) {
+        copy_wait<STAGES - 2>();
+        __syncthreads(); // the stage is there, and the one before has been read
+        int later = k + STAGES - 1;
+        if (later < steps) {
+            uint32_t next = base + later % STAGES * STAGE_BYTES;
+            copy_rows(next, x + later * DEPTH, x_stride, tokens);
+            copy_rows(next + weights_at, weight + later * DEPTH, p.in, OUTS);
         }
         copy_commit();
-        uint32_t at = base + stage * STAGE_BYTES;
+        uint32_t at = base + k % STAGES * STAGE_BYTES;
         for (int step = 0; step < DEPTH / 16; step++) {
             uint32_t b[4];
             load_matrix4(b, chunk_at(at + weights_at, warp * 16 + lane / 16 * 8 + lane % 8,
@@ -102,5 +110,7 @@ extern "C" void cuda_latent_heads_launch(const struct cuda_latent_heads *args,
     p.in = static_cast<int>(args->in);
     p.outs = static_cast<int>(args->outs);
     dim3 grid(args->outs / OUTS, args->num_heads, (args->num_tokens + TOKENS - 1) / TOKENS);
-    launch_dependent(heads_kernel, grid, THREADS, 0, info, stream, p);
+    constexpr int BYTES = STAGES * STAGE_BYTES;
+    cudaFuncSetAttribute(heads_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+    launch_dependent(heads_kernel, grid, THREADS, BYTES, info, stream, p);
 }
