@@ -420,19 +420,21 @@ static void test_threads_take_no_signals(void **state) {
 
 static void test_pages_begin_at_a_huge_page(void **state) {
     (void)state;
-    const size_t sizes[] = {(size_t)sysconf(_SC_PAGESIZE), 2 << 20, (4 << 20) + (64 << 10)};
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t sizes[] = {page, 2 << 20, (4 << 20) + (64 << 10)}, fronts[] = {0, page, 2 << 20};
     char *memory[3];
     for (size_t i = 0; i < 3; i++) {
-        memory[i] = pages_map(sizes[i]);
+        memory[i] = pages_map(fronts[i], sizes[i]);
         assert_non_null(memory[i]);
+        memset(memory[i] - fronts[i], 1, fronts[i]);
         assert_int_equal((uintptr_t)memory[i] % (2 << 20), 0);
         pages_populate(memory[i], sizes[i]);
         assert_int_equal(memory[i][0], 0);
         assert_int_equal(memory[i][sizes[i] - 1], 0);
         memset(memory[i], 1, sizes[i]);
     }
-    for (size_t i = 0; i < 3; i++) pages_unmap(memory[i], sizes[i]);
-    assert_null(pages_map(SIZE_MAX / 2));
+    for (size_t i = 0; i < 3; i++) pages_unmap(memory[i] - fronts[i], fronts[i] + sizes[i]);
+    assert_null(pages_map(0, SIZE_MAX / 2));
     pages_unmap(NULL, 0);
 }
 

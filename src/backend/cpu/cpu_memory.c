@@ -15,39 +15,35 @@ enum {
     NODE_BITS = 65, // the kernel takes one for itself
 };
 
-// Kept in the 64 bytes before the returned memory.
+// Kept in the 64 bytes before the returned memory. Before mapped memory it has a small page of its
+// own, so that it touches none of the huge ones (base/thread/first_touch.h).
 struct header {
     void *base;
     size_t mapped_bytes; // 0: base is malloc's
 };
 
-static void *with_header(void *base, size_t mapped_bytes) {
-    struct header header = {base, mapped_bytes};
-    memcpy(base, &header, sizeof header);
-    return (char *)base + ALIGNMENT;
-}
-
 static void *map_big(size_t bytes, uint64_t nodes) {
-    void *base = pages_map(bytes);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE); // up to 64 KiB on ARM
+    bytes = (bytes + page - 1) / page * page;
+    char *memory = pages_map(page, bytes);
+    if (!memory) return NULL;
     // Where the system refuses: slower, not wrong.
-    if (base && nodes) syscall(SYS_mbind, base, bytes, MPOL_INTERLEAVE, &nodes, NODE_BITS, 0);
-    return base;
+    if (nodes) syscall(SYS_mbind, memory, bytes, MPOL_INTERLEAVE, &nodes, NODE_BITS, 0);
+    struct header header = {memory - page, page + bytes};
+    memcpy(memory - ALIGNMENT, &header, sizeof header);
+    return memory;
 }
 
 void *cpu_memory_alloc_on(size_t bytes, uint64_t nodes) {
     if (bytes > SIZE_MAX / 2) return NULL;
-    size_t total = bytes + ALIGNMENT;
-    if (total < BIG) {
-        total = (total + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-        void *base = aligned_alloc(ALIGNMENT, total);
-        if (!base) return NULL;
-        memset(base, 0, total);
-        return with_header(base, 0);
-    }
-    size_t page = (size_t)sysconf(_SC_PAGESIZE); // up to 64 KiB on ARM
-    total = (total + page - 1) / page * page;
-    void *base = map_big(total, nodes);
-    return base ? with_header(base, total) : NULL;
+    if (bytes >= BIG) return map_big(bytes, nodes);
+    size_t total = (bytes + ALIGNMENT + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    void *base = aligned_alloc(ALIGNMENT, total);
+    if (!base) return NULL;
+    memset(base, 0, total);
+    struct header header = {base, 0};
+    memcpy(base, &header, sizeof header);
+    return (char *)base + ALIGNMENT;
 }
 
 void *cpu_memory_alloc(size_t bytes) {

@@ -218,7 +218,7 @@ static void populate(void *arg, uint32_t item, uint32_t thread) {
 // Huge pages that all threads have written take 5 ms to get and to pin; cudaHostAlloc takes 28.
 static enum status make_pinned(struct cuda_staging *st, struct err *err) {
     size_t bytes = (size_t)st->num_buffers * BUFFER_BYTES;
-    st->pinned = pages_map(bytes);
+    st->pinned = pages_map(0, bytes);
     if (!st->pinned) return err_nomem(err, "weight copies");
     thread_pool_for(st->pool, st->num_buffers, populate, st->pinned);
     // A system may refuse to pin memory of a program. The driver then copies by buffers of its own,

@@ -8,14 +8,15 @@ enum { HUGE_PAGE = 2 << 20 };
 
 // The mapping starts at a multiple of the huge page. Otherwise the kernel could not use huge pages
 // for its first and last parts.
-void *pages_map(size_t bytes) {
-    size_t reserved = bytes + HUGE_PAGE;
+void *pages_map(size_t front, size_t bytes) {
+    size_t reserved = front + bytes + HUGE_PAGE;
     char *start = mmap(NULL, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) return NULL;
-    size_t before = (HUGE_PAGE - ((uintptr_t)start & (HUGE_PAGE - 1))) & (HUGE_PAGE - 1);
-    char *base = start + before;
+    size_t past = ((uintptr_t)start + front) & (HUGE_PAGE - 1);
+    size_t before = past ? HUGE_PAGE - past : 0;
+    char *base = start + before + front;
     if (before) munmap(start, before);
-    if (reserved - before > bytes) munmap(base + bytes, reserved - before - bytes);
+    if (HUGE_PAGE > before) munmap(base + bytes, HUGE_PAGE - before);
     madvise(base, bytes, MADV_HUGEPAGE); // where the system refuses: slower, not wrong
     return base;
 }

@@ -9,9 +9,10 @@
 // nothing before Linux 5.14, which is slower but not wrong.
 void pages_populate(void *memory, size_t bytes);
 
-// Zeroed memory that begins at a huge page and consists of such where the system has them. NULL: no
-// memory. `bytes`: a multiple of the page size.
-void *pages_map(size_t bytes);
+// Zeroed memory that begins at a huge page and consists of such where the system has them. `front`
+// bytes before it are there too, in small pages. NULL: no memory. Both are multiples of the page
+// size. pages_unmap takes `front` bytes less, and all bytes.
+void *pages_map(size_t front, size_t bytes);
 void pages_unmap(void *memory, size_t bytes); // NULL is fine
 
 #endif

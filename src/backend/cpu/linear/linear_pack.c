@@ -10,6 +10,7 @@
 #include "backend/cpu/linear/linear_packing.h"
 #include "backend/cpu/ops.h"
 #include "base/check.h"
+#include "base/thread/first_touch.h"
 
 struct pack_job {
     const struct cpu_kernels *kernels;
@@ -18,6 +19,7 @@ struct pack_job {
     uint32_t blocks_per_item;
     unsigned char *scratch; // [num_threads][scratch_bytes] for rows of files, or NULL
     size_t scratch_bytes;
+    struct first_touch touch; // of the linear's weights
     struct thread_pool_fault fault;
 };
 
@@ -128,6 +130,8 @@ static void pack_item(void *arg, uint32_t item, uint32_t thread) {
     uint32_t left = linear->num_blocks - begin;
     uint32_t count = left < job->blocks_per_item ? left : job->blocks_per_item;
     unsigned char *scratch = job->scratch ? job->scratch + thread * job->scratch_bytes : NULL;
+    size_t begin_byte = begin * linear->block_bytes;
+    first_touch_range(&job->touch, begin_byte, begin_byte + count * linear->block_bytes);
     for (uint32_t block = begin; block < begin + count; block++) {
         struct source_row rows[LANES];
         struct err err;
@@ -157,11 +161,17 @@ static enum status pack_weights(struct cpu_backend *cpu, const struct linear_spe
         job.scratch = malloc(thread_pool_num_threads(cpu->pool) * job.scratch_bytes);
         if (!job.scratch) return err_nomem(err, "rows of weights");
     }
-    uint32_t num_items = (linear->num_blocks + job.blocks_per_item - 1) / job.blocks_per_item;
-    thread_pool_for(cpu->pool, num_items, pack_item, &job);
+    size_t bytes = linear->num_blocks * linear->block_bytes;
+    enum status status = first_touch_init(&job.touch, linear->weights, bytes, err);
+    if (!status) {
+        uint32_t num_items = (linear->num_blocks + job.blocks_per_item - 1) / job.blocks_per_item;
+        thread_pool_for(cpu->pool, num_items, pack_item, &job);
+        status = job.fault.status;
+        if (status && err) *err = job.fault.err;
+    }
+    first_touch_fini(&job.touch);
     free(job.scratch);
-    if (job.fault.status && err) *err = job.fault.err;
-    return job.fault.status;
+    return status;
 }
 
 static enum status load_biases(const struct linear_spec *spec, float *start, struct err *err) {
