@@ -48,11 +48,11 @@ MUST_USE enum status family_apply(struct layer_table *out, const struct model_fa
 // All families; NULL is the end. The list is in a file of its own, so that tests can link another.
 extern const struct model_family *const model_families[];
 
-// DeepSeek's experts beside shared ones, ranked with a bias (glm4_moe.c).
+// DeepSeek's experts beside shared ones, ranked with a bias (families/glm4_moe.c).
 extern const struct expert_names deepseek_expert_names;
-// Qwen's experts beside a shared one with a gate (qwen3_next.c).
+// Qwen's experts beside a shared one with a gate (families/qwen3_next.c).
 extern const struct expert_names qwen_expert_names;
-// Experts alone (qwen3_moe.c).
+// Experts alone (families/qwen3_moe.c).
 extern const struct expert_names plain_expert_names;
 
 extern const struct model_family family_apertus;

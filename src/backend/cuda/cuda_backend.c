@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/gemm/gemm.h"
+#include "backend/cuda/gemm/gemm_library.h"
 #include "backend/cuda/latent/latent.h"
 #include "backend/cuda/linear/e4m3_run.h"
-#include "backend/cuda/linear/gemm.h"
-#include "backend/cuda/linear/gemm_library.h"
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/linear/packed_load.h"
 #include "backend/cuda/ranks/collective.h"

@@ -41,15 +41,15 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/experts/spread.cu
       backend/cuda/experts/sort.cu
       backend/cuda/rows/gather_rows.cu
-      backend/cuda/linear/gemm.c
-      backend/cuda/linear/gemm_cache.c
-      backend/cuda/linear/gemm_candidates.c
-      backend/cuda/linear/gemm_contest.c
-      backend/cuda/linear/gemm_e4m3.c
-      backend/cuda/linear/gemm_library.c
-      backend/cuda/linear/gemm_preload.c
-      backend/cuda/linear/gemm_product.c
-      backend/cuda/linear/gemm_trial.c
+      backend/cuda/gemm/gemm.c
+      backend/cuda/gemm/gemm_cache.c
+      backend/cuda/gemm/gemm_candidates.c
+      backend/cuda/gemm/gemm_contest.c
+      backend/cuda/gemm/gemm_e4m3.c
+      backend/cuda/gemm/gemm_library.c
+      backend/cuda/gemm/gemm_preload.c
+      backend/cuda/gemm/gemm_product.c
+      backend/cuda/gemm/gemm_trial.c
       backend/cuda/linear/batch_sm90.cu
       backend/cuda/linear/gated_sm90.cu
       backend/cuda/linear/add_bias.cu

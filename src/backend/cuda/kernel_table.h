@@ -2,7 +2,7 @@
  * asks it. A row says what its kernel takes: the op, the formats of the weights, the most rows,
  * head sizes, features and devices. `takes` has the rest. The first row that takes a job has it. If
  * that row is chosen by contest, all later rows of a contest that take the job compete on the
- * device (linear/gemm_trial.c).
+ * device (gemm/gemm_trial.c).
  *
  * A kernel for another weight format is a row with that format's bit in `formats`
  * (kernel_format_bits), in front of the rows that it should win against.
@@ -16,7 +16,7 @@
 #include "backend/weight_format.h"
 
 enum cuda_kernel {
-    // The numbers of these three are in the file of timings (linear/gemm_cache.h).
+    // The numbers of these three are in the file of timings (gemm/gemm_cache.h).
     KERNEL_CUBLAS = 0, // an algorithm of cuBLASLt
     KERNEL_BATCH = 1, // linear/batch_sm90.cu
     KERNEL_GATED = 2, // linear/gated_sm90.cu

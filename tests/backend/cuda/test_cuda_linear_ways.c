@@ -1,4 +1,4 @@
-// Tests every way to compute a linear of many rows (linear/gemm_trial.h), not only the fastest on
+// Tests every way to compute a linear of many rows (gemm/gemm_trial.h), not only the fastest on
 // this device. Outputs do not fill a block, inputs do not fill a stage or are shared by a cluster,
 // row counts lie on both sides of each kernel's limits. Also tests which way project_in takes.
 #include <math.h>
@@ -8,8 +8,8 @@
 
 #include "backend/cuda/cuda_linear_util.h"
 #include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/gemm/gemm_trial.h"
 #include "backend/cuda/linear/e4m3.h"
-#include "backend/cuda/linear/gemm_trial.h"
 #include "base/compiler.h"
 
 // A linear's inputs and output on the device.

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 #include <xxhash.h>
 
-#include "backend/cuda/linear/gemm_cache.h"
-#include "backend/cuda/linear/gemm_trial.h"
+#include "backend/cuda/gemm/gemm_cache.h"
+#include "backend/cuda/gemm/gemm_trial.h"
 #include "support/temp_folder.h"
 
 enum { PATH_BYTES = 256, LINE_BYTES = 512 };

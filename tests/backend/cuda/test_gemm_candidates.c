@@ -1,6 +1,6 @@
 // Which of cuBLASLt's algorithms compete. The library is replaced by functions whose algorithms
 // have a tile, a cluster and an option.
-#include "backend/cuda/linear/gemm_candidates.h"
+#include "backend/cuda/gemm/gemm_candidates.h"
 
 #include "support/cmocka_all.h"
 

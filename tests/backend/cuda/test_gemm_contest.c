@@ -1,6 +1,6 @@
 // Which way wins, with made-up times and noise. The winner is seldom much slower than the best, and
 // is found in few runs.
-#include "backend/cuda/linear/gemm_contest.h"
+#include "backend/cuda/gemm/gemm_contest.h"
 
 #include <math.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda_linear_util.h"
-#include "backend/cuda/linear/gemm_trial.h"
+#include "backend/cuda/gemm/gemm_trial.h"
 #include "base/compiler.h"
 
 enum { CALLS_MAX = 16 };

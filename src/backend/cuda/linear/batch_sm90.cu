@@ -1,6 +1,6 @@
 /* Linear layers of up to 128 rows on sm_90, for decode batches: y = x W^T + b by wgmma
  * (hopper.cuh). The SwiGLU product of the two halves or the addition to the residual is included.
- * cuBLASLt is the alternative; linear/gemm_trial.c times both for each shape.
+ * cuBLASLt is the alternative; gemm/gemm_trial.c times both for each shape.
  *
  * Algorithm: weights are the left operand and rows of x the right one (linear/ring_sm90.cuh). So
  * each weight, which is most of the data, goes to one block once. A block multiplies 128 outputs by

@@ -1,6 +1,6 @@
 #include "backend/cuda/linear/e4m3_run.h"
 
-#include "backend/cuda/linear/gemm.h"
+#include "backend/cuda/gemm/gemm.h"
 
 enum { PLAIN_PART = 8 }; // plain rows take at most this part of the spare memory
 

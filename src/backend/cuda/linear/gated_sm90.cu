@@ -1,6 +1,6 @@
 /* Gated linear layer of many rows on sm_90: out = silu(x G^T) * (x U^T), where W is G's rows, then
  * U's (SwiGLU, Shazeer 2020), by wgmma (hopper.cuh). cuBLASLt would have to write both halves to
- * memory before the gating. linear/gemm_trial.c times both for each shape.
+ * memory before the gating. gemm/gemm_trial.c times both for each shape.
  *
  * Algorithm: a tile is 128 rows of x by 128 outputs of each half. Rows of x are the left operand,
  * outputs the right one (linear/ring_sm90.cuh). The two blocks of a cluster have the same outputs:

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/gemm/gemm.h"
 #include "backend/cuda/linear/e4m3_run.h"
-#include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/linear/packed_load.h"
 #include "base/check.h"

@@ -1,11 +1,11 @@
-/* cuBLASLt's algorithms that compete for a product (linear/gemm_trial.h): those that its heuristic
+/* cuBLASLt's algorithms that compete for a product (gemm/gemm_trial.h): those that its heuristic
  * proposes; and for some hundred rows by a large matrix the same tiles with other clusters and
  * options too. The heuristic does not propose these, and some are faster by up to a fifth. Each is
  * a kernel to load and to time, so a first start does it only where it is worth a millisecond. */
 #ifndef BACKEND_CUDA_LINEAR_GEMM_CANDIDATES_H
 #define BACKEND_CUDA_LINEAR_GEMM_CANDIDATES_H
 
-#include "backend/cuda/linear/gemm_trial.h"
+#include "backend/cuda/gemm/gemm_trial.h"
 
 enum {
     GEMM_PROPOSALS_MAX = 8, // the heuristic has no more

@@ -3,7 +3,7 @@
 #ifndef BACKEND_CUDA_LINEAR_GEMM_PRODUCT_H
 #define BACKEND_CUDA_LINEAR_GEMM_PRODUCT_H
 
-#include "backend/cuda/linear/gemm_trial.h"
+#include "backend/cuda/gemm/gemm_trial.h"
 
 struct gemm_product {
     cublasLtMatmulDesc_t desc;

@@ -1,4 +1,4 @@
-#include "backend/cuda/linear/gemm_library.h"
+#include "backend/cuda/gemm/gemm_library.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

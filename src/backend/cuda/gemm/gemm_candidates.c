@@ -1,8 +1,8 @@
-#include "backend/cuda/linear/gemm_candidates.h"
+#include "backend/cuda/gemm/gemm_candidates.h"
 
 #include <string.h>
 
-#include "backend/cuda/linear/gemm_product.h"
+#include "backend/cuda/gemm/gemm_product.h"
 #include "base/compiler.h"
 
 // A product whose algorithms are listed.

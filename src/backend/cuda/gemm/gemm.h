@@ -3,7 +3,7 @@
  * kernel of ours does both.
  *
  * For a shape, cuBLASLt's heuristic proposes algorithms. When a shape first occurs, the best few
- * are timed on the device against our kernels (linear/gemm_trial.c). The winner is kept in memory,
+ * are timed on the device against our kernels (gemm/gemm_trial.c). The winner is kept in memory,
  * and in a file for the next start. Row counts are grouped into buckets, so that few shapes need
  * timing. A choice is never changed during a run, so results do not depend on timing noise within
  * the run.
@@ -38,7 +38,7 @@ void cuda_gemm_read_timings(struct cuda_gemm *gemm);
 // Number of shapes timed so far.
 uint32_t cuda_gemm_num_timed(const struct cuda_gemm *gemm);
 // Says that the model that is being loaded has a matrix [out][in]. What cuBLASLt will need for it
-// is loaded by a thread (linear/gemm_preload.h).
+// is loaded by a thread (gemm/gemm_preload.h).
 void cuda_gemm_expect(struct cuda_gemm *gemm, uint32_t out, uint32_t in);
 // Returns when that is loaded.
 void cuda_gemm_wait_loaded(struct cuda_gemm *gemm);

@@ -1,4 +1,4 @@
-#include "backend/cuda/linear/gemm_contest.h"
+#include "backend/cuda/gemm/gemm_contest.h"
 
 enum { ROUNDS = 5, RUNS_MAX = 4 };
 

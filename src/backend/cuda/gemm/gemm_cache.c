@@ -1,4 +1,4 @@
-#include "backend/cuda/linear/gemm_cache.h"
+#include "backend/cuda/gemm/gemm_cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>

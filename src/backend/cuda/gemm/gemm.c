@@ -1,8 +1,8 @@
-#include "backend/cuda/linear/gemm.h"
+#include "backend/cuda/gemm/gemm.h"
 
 #include <stdlib.h>
 
-#include "backend/cuda/linear/gemm_trial.h"
+#include "backend/cuda/gemm/gemm_trial.h"
 
 // is_added is not part of the key: it does not change which way is fastest.
 static struct gemm_key key_of(const struct cuda_linear_task *task) {

@@ -2,10 +2,10 @@
 #ifndef BACKEND_CUDA_LINEAR_GEMM_TRIAL_H
 #define BACKEND_CUDA_LINEAR_GEMM_TRIAL_H
 
+#include "backend/cuda/gemm/gemm_cache.h"
+#include "backend/cuda/gemm/gemm_library.h"
+#include "backend/cuda/gemm/gemm_preload.h"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/linear/gemm_cache.h"
-#include "backend/cuda/linear/gemm_library.h"
-#include "backend/cuda/linear/gemm_preload.h"
 
 struct cuda_gemm {
     struct gemm_library library;

@@ -2,9 +2,9 @@
  * weights as plain rows (linear/e4m3.h). cuBLASLt applies the scales: one for 128 x 128 weights and
  * one for 128 inputs of a row of x, or one for each output and one for each row. It chooses the
  * algorithm: of those that its heuristic proposes, the first was always the fastest on an H200. */
+#include "backend/cuda/gemm/gemm.h"
+#include "backend/cuda/gemm/gemm_product.h"
 #include "backend/cuda/linear/e4m3.h"
-#include "backend/cuda/linear/gemm.h"
-#include "backend/cuda/linear/gemm_product.h"
 
 // cuBLASLt reads the row-major matrices as transposed ones: A is the weights, B is x.
 static cublasStatus_t set_scales(const struct cuda_gemm *g, const struct gemm_product *p,

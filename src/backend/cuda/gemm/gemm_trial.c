@@ -1,8 +1,8 @@
-#include "backend/cuda/linear/gemm_trial.h"
+#include "backend/cuda/gemm/gemm_trial.h"
 
-#include "backend/cuda/linear/gemm_candidates.h"
-#include "backend/cuda/linear/gemm_contest.h"
-#include "backend/cuda/linear/gemm_product.h"
+#include "backend/cuda/gemm/gemm_candidates.h"
+#include "backend/cuda/gemm/gemm_contest.h"
+#include "backend/cuda/gemm/gemm_product.h"
 #include "base/check.h"
 
 enum {

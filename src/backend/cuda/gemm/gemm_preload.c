@@ -1,9 +1,9 @@
-#include "backend/cuda/linear/gemm_preload.h"
+#include "backend/cuda/gemm/gemm_preload.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "backend/cuda/linear/gemm_product.h"
+#include "backend/cuda/gemm/gemm_product.h"
 #include "base/thread/background.h"
 
 enum {

@@ -1,4 +1,4 @@
-#include "backend/cuda/linear/gemm_product.h"
+#include "backend/cuda/gemm/gemm_product.h"
 
 static cublasStatus_t set_bias(const struct cuda_gemm *g, const struct gemm_product *p,
                                const void *bias) {
