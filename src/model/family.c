@@ -25,7 +25,7 @@ static enum status unknown_architecture(const char *architecture, struct err *er
         used += n > 0 ? (size_t)n : 0;
     }
     return err_set(err, ERR_UNSUPPORTED,
-                   "architecture %s is not supported%s; README.md lists the models that run",
+                   "architecture %s is not supported%s; doc/models.md lists the models that run",
                    architecture, names);
 }
 

@@ -253,7 +253,7 @@ static void test_unsupported_architecture_is_named_b14(void **state) {
     struct nvllm_engine_options options = bundled();
     options.model = folder.path;
     expect_error(&options, NVLLM_ERR_UNSUPPORTED,
-                 "GPT2LMHeadModel is not supported, want one of these");
+                 "GPT2LMHeadModel is not supported; doc/models.md lists the models that run");
     temp_folder_remove(&folder);
 }
 

@@ -260,11 +260,9 @@ enum status loader_load_vocabulary(struct loader *l, const char *module, uint32_
     if (!status && has_bias) status = loader_read_floats(l, name, 1, shape, &bias);
     if (status) return status;
     struct matrix_slice slice = loader_rows_of(&weight, start, count);
-    struct matrix_slice biases = {.source = {.data = bias + (bias ? start : 0)},
-                                  .dtype = DTYPE_F32,
-                                  .rows = 1,
-                                  .cols = count,
-                                  .row_stride = count};
+    struct matrix_slice biases = {
+        .dtype = DTYPE_F32, .rows = 1, .cols = count, .row_stride = count};
+    if (bias) biases.source.data = bias + start;
     const struct linear_spec spec = {&slice, bias ? &biases : NULL, 1, format};
     status = loader_create_linear(l, &spec, out);
     free(bias);
