@@ -1,8 +1,8 @@
 /* The table of families for tests of layers whose keys and values have different shapes. Linked
- * into a program, it replaces src/model/families/families.c. In it every second layer of a model of Qwen3
- * has one KV head, a rotary embedding of its own, and heads of half as many elements more, or of
- * 512 where the others have 256. From the fourth layer on there is a window. Gemma 4 is as always.
- * tools/reference/make_reference.py has the same in transformers. */
+ * into a program, it replaces src/model/families/families.c. In it every second layer of a model
+ * of Qwen3 has one KV head, a rotary embedding of its own, and heads of half as many elements
+ * more, or of 512 where the others have 256. From the fourth layer on there is a window. Gemma 4
+ * is as always. tools/reference/make_reference.py has the same in transformers. */
 #include <math.h>
 
 #include "model/family.h"
