@@ -112,6 +112,80 @@ static void test_gemma4(void **state) {
     buf_fini(&out);
 }
 
+#define CALLS "<｜tool▁calls▁begin｜>"
+#define CALLS_END "<｜tool▁calls▁end｜>"
+#define CALL_BEGIN "<｜tool▁call▁begin｜>"
+#define CALL_END "<｜tool▁call▁end｜>"
+#define SEP "<｜tool▁sep｜>"
+#define V31(name, arguments) CALL_BEGIN name SEP arguments CALL_END
+#define V3(name, arguments) CALL_BEGIN "function" SEP name "\n```json\n" arguments "\n```" CALL_END
+#define DEEPSEEK(calls) CALLS calls CALLS_END
+#define KIMI(id, arguments)                                                                        \
+    "<|tool_call_begin|>" id "<|tool_call_argument_begin|>" arguments "<|tool_call_end|>"
+#define KIMI_SECTION(calls) "<|tool_calls_section_begin|>" calls "<|tool_calls_section_end|>"
+
+static void test_deepseek(void **state) {
+    (void)state;
+    static const struct {
+        const char *format, *answer, *want;
+    } cases[] = {
+        {"deepseek_v31",
+         "I add.\n" DEEPSEEK(V31("add", "{\"a\": [37, {}],  \"s\": \"" CALL_END "}\"}")
+                                 V31("now", "{}")) "\nDone.",
+         "I add.[0 add({\"a\": [37, {}],  \"s\": \"" CALL_END "}\"})][1 now({})]Done."},
+        {"deepseek_v3", DEEPSEEK(V3("add", "{\"s\": \"```\"}") "\n" V3("now", "{}")),
+         "[0 add({\"s\": \"```\"})][1 now({})]"},
+        // Calls without arguments, and without the marks behind them.
+        {"deepseek_v31", DEEPSEEK(CALL_BEGIN "now" CALL_END V31("now", "")),
+         "[0 now({})][1 now({})]"},
+        {"deepseek_v31", CALLS CALL_BEGIN "now" SEP " {} So", "[0 now({})]So"},
+        {"deepseek_v31", DEEPSEEK(CALL_BEGIN "now" SEP "{}" V31("now", "{}")),
+         "[0 now({})][1 now({})]"},
+        {"deepseek_v3", DEEPSEEK(V3("now", "")) "So", "[0 now({})]So"},
+        // Arguments that are no JSON, or have no end.
+        {"deepseek_v31", DEEPSEEK(V31("add", "{\"a\": <b>}") V31("now", "{}")),
+         "[0 add({\"a\": <b>})broken][1 now({})]"},
+        {"deepseek_v31", DEEPSEEK(V31("add", "{\"a\": \"\n\"}")), "[0 add({\"a\": \"\n\"})broken]"},
+        {"deepseek_v31", DEEPSEEK(V31("add", "[1]")), "[0 add([1])broken]"},
+        {"deepseek_v31", CALLS CALL_BEGIN "add" SEP "{\"a\": 3", "[0 add({\"a\": 3...]"},
+        {"deepseek_v31", CALLS CALL_BEGIN "add" SEP "a <｜tool", "[0 add(a <｜tool)broken]"},
+        {"deepseek_v3", DEEPSEEK(CALL_BEGIN "function" SEP "now\n{}"),
+         "[0 now({})broken]\n{}" CALLS_END},
+        {"deepseek_v31", DEEPSEEK("add"), DEEPSEEK("add")},
+        {"deepseek_v3", DEEPSEEK(V31("add", "{}")), DEEPSEEK(V31("add", "{}"))},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        check(cases[i].format, cases[i].answer, cases[i].want);
+    }
+}
+
+static enum status write_id(void *user_data, const struct tool_event *event, struct err *err) {
+    if (event->kind != TOOL_EVENT_BEGIN) return OK;
+    return buf_appendf(user_data, err, "%s %s;", event->id, event->name);
+}
+
+// The template writes the ids of earlier calls as they are, so they are those of the model.
+static void test_kimi_k2(void **state) {
+    (void)state;
+    static const char answer[] = "I add. " KIMI_SECTION(KIMI("functions.add:0", "{\"a\": 1}")
+                                                            KIMI("functions.a.b-c:12", "{}"))
+        KIMI_SECTION(KIMI("now:3", "{}") KIMI("functions.now", "{}") KIMI("now:", "{}"));
+    check("kimi_k2", answer,
+          "I add.[0 add({\"a\": 1})][1 a.b-c({})][2 now({})][3 now({})][4 now:({})]");
+    check("kimi_k2", KIMI_SECTION(KIMI("a b:0", "{}")), KIMI_SECTION(KIMI("a b:0", "{}")));
+    struct buf out = {0};
+    struct tag_calls calls;
+    tag_calls_init(&calls, &(struct tag_calls_options){.format = tool_format_find("kimi_k2"),
+                                                       .emit = write_id,
+                                                       .user_data = &out});
+    assert_int_equal(tag_calls_push(&calls, answer, strlen(answer), NULL), OK);
+    tag_calls_fini(&calls);
+    assert_int_equal(buf_append(&out, "", 1, NULL), OK);
+    assert_string_equal(out.data, "functions.add:0 add;functions.a.b-c:12 a.b-c;now:3 now;"
+                                  "functions.now:3 now;functions.now::4 now:;");
+    buf_fini(&out);
+}
+
 // What can be read as JSON is a string where the parameters allow only that.
 static void test_values_by_their_schema(void **state) {
     (void)state;
@@ -182,6 +256,7 @@ int main(void) {
         cmocka_unit_test(test_qwen3_xml), cmocka_unit_test(test_gemma4),
         cmocka_unit_test(test_no_calls),  cmocka_unit_test(test_broken_calls),
         cmocka_unit_test(test_limits),    cmocka_unit_test(test_values_by_their_schema),
+        cmocka_unit_test(test_deepseek),  cmocka_unit_test(test_kimi_k2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,6 +118,14 @@ static void test_hunyuan_calls(void **state) {
     hunyuan("<tool_calls>[]</tool_calls>", "T(<tool_calls>[]</tool_calls>)");
 }
 
+static void test_nemotron_calls(void **state) {
+    (void)state;
+    tool_trace_expect("nemotron_json",
+                      "Hm\n\n<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": "
+                      "\"g\", \"arguments\": {}}]</TOOLCALL>",
+                      "T(Hm) B(f) A({\"a\": 1}) E(complete) B(g) A({}) E(complete)");
+}
+
 // What one call leaves behind does not change how the next is read.
 static void test_calls_of_different_kinds(void **state) {
     (void)state;
@@ -289,6 +297,7 @@ int main(void) {
         cmocka_unit_test(test_llama_calls),
         cmocka_unit_test(test_mistral_calls),
         cmocka_unit_test(test_hunyuan_calls),
+        cmocka_unit_test(test_nemotron_calls),
         cmocka_unit_test(test_calls_of_different_kinds),
         cmocka_unit_test(test_text_without_calls_keeps_every_byte),
         cmocka_unit_test(test_look_alikes),

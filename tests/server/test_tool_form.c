@@ -73,6 +73,21 @@ static struct automaton *run_form(const char *format, enum way way,
 #define NOTED(inside) "\1<|tool_call>\1call:" inside "}\1<tool_call|>\1"
 #define NOTED_TEXT(text) "\1<|\"|>\1" text "\1<|\"|>\1"
 
+#define CALLS "\1<｜tool▁calls▁begin｜>\1"
+#define CALLS_END "\1<｜tool▁calls▁end｜>\1"
+#define CALL_BEGIN "\1<｜tool▁call▁begin｜>\1"
+#define CALL_END "\1<｜tool▁call▁end｜>\1"
+#define SEP "\1<｜tool▁sep｜>\1"
+#define V31(inside) CALLS inside CALLS_END
+#define V31_CALL(name, arguments) CALL_BEGIN name SEP arguments CALL_END
+#define V3_CALL(name, arguments)                                                                   \
+    CALL_BEGIN "function" SEP name "\n```json\n" arguments "\n```" CALL_END
+#define KIMI(inside) "\1<|tool_calls_section_begin|>\1" inside "\1<|tool_calls_section_end|>\1"
+#define KIMI_CALL(id, arguments)                                                                   \
+    "\1<|tool_call_begin|>\1" id "\1<|tool_call_argument_begin|>\1" arguments                      \
+    "\1<|tool_call_end|>\1"
+#define TOOLCALL(inside) "\1<TOOLCALL>\1[" inside "]\1</TOOLCALL>\1"
+
 static const struct {
     const char *format;
     enum way way;
@@ -127,6 +142,25 @@ static const struct {
     {"hunyuan_a13b", DEMANDED, LISTED(MISTRAL ", " MISTRAL), 2, true},
     {"hunyuan_a13b", DEMANDED, "\1<tool_calls>\1[" MISTRAL "]", 0, false},
     {"hunyuan_a13b", DEMANDED_ONE, LISTED(MISTRAL ", " MISTRAL), 0, false},
+    {"nemotron_json", DEMANDED, TOOLCALL(MISTRAL ", " MISTRAL), 2, true},
+    {"deepseek_v31", AUTO, "Hm " V31(V31_CALL("f", "{\"a\": 5}") V31_CALL("get", "{}")), 2, true},
+    {"deepseek_v31", AUTO, V31(""), 0, false},
+    {"deepseek_v31", AUTO, "<｜tool▁calls▁begin｜>", 0, false}, // spelled
+    {"deepseek_v31", AUTO, CALLS "<｜tool", 0, false},
+    {"deepseek_v31", DEMANDED, V31(V31_CALL("f", "{\"a\": 5}")), 1, true},
+    {"deepseek_v31", DEMANDED, V31(V31_CALL("f", "{\"a\": 6}")), 0, false},
+    {"deepseek_v31", DEMANDED, V31(V31_CALL("g", "{}")), 0, false},
+    {"deepseek_v31", DEMANDED, "Hm", 0, false},
+    {"deepseek_v31", DEMANDED_ONE, V31(V31_CALL("get", "{}") V31_CALL("get", "{}")), 0, false},
+    {"deepseek_v31", TEXT, V31(V31_CALL("say", "{\"s\": \"<\", \"t\": \"x\"}")), 1, true},
+    {"deepseek_v3", AUTO, "Hm " V31(V3_CALL("f", "{\"a\": 5}") "\n" V3_CALL("get", "{}")), 2, true},
+    {"deepseek_v3", DEMANDED_ONE, V31(V3_CALL("get", "{}")), 1, true},
+    {"deepseek_v3", DEMANDED, V31(V31_CALL("get", "{}")), 0, false},
+    {"kimi_k2", DEMANDED,
+     KIMI(KIMI_CALL("functions.f:0", "{\"a\": 5}") KIMI_CALL("functions.get:17", "{}")), 2, true},
+    {"kimi_k2", DEMANDED, KIMI(KIMI_CALL("f:0", "{\"a\": 5}")), 0, false},
+    {"kimi_k2", DEMANDED, KIMI(KIMI_CALL("functions.get:", "{}")), 0, false},
+    {"kimi_k2", DEMANDED_ONE, KIMI(KIMI_CALL("functions.get:0", "{}")), 1, true},
     {"mistral_args", AUTO, "Hm" ARGS ARGS, 2, true},
     {"mistral_args", AUTO, "\1[TOOL_CALLS]\1f[ARGS]", 0, false},
     {"mistral_args", DEMANDED, ARGS, 1, true},

@@ -32,6 +32,11 @@ static void test_templates(void **state) {
     expect_format("{{ \"[TOOL_CALLS][\" }}", "mistral");
     expect_format("{{ '[TOOL_CALLS]' + name + '[ARGS]' }}", "mistral_args");
     expect_format("{{- '<tool_calls>[' }}", "hunyuan_a13b");
+    expect_format("{{- '<TOOLCALL>[' }}", "nemotron_json");
+    expect_format("'<｜tool▁calls▁begin｜>' + name + '<｜tool▁sep｜>'", "deepseek_v31");
+    expect_format("'<｜tool▁calls▁begin｜>' + type + '<｜tool▁sep｜>' + name + '```json'",
+                  "deepseek_v3");
+    expect_format("<|tool_calls_section_begin|> {{ id }}<|tool_call_argument_begin|>", "kimi_k2");
 }
 
 static void test_source_is_read_to_its_length(void **state) {
@@ -70,7 +75,7 @@ static void test_published_templates(void **state) {
         {"Qwen-Qwen2.5-7B-Instruct", "hermes"},
         {"Qwen-Qwen3-0.6B", "hermes"},
         {"Qwen3-Coder", "qwen3_xml"},
-        {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "none"},
+        {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek_v3"},
         {"google-gemma-2-2b-it", "none"},
         {"ibm-granite-granite-3.3-2B-Instruct", "none"},
         {"meta-llama-Llama-3.1-8B-Instruct", "llama3_json"},
@@ -101,7 +106,7 @@ static void test_names(void **state) {
     for (const char *name; (name = tool_format_name(i)); i++) {
         assert_string_equal(tool_format_find(name)->name, name);
     }
-    assert_int_equal(i, 10);
+    assert_int_equal(i, 14);
     assert_null(tool_format_find("none"));
 }
 

@@ -332,6 +332,71 @@ class InTags(Scripted):
             self.assertIn(sentence, answer["error"]["message"])
 
 
+class KimiK2(Scripted):
+    """The template writes the ids of earlier calls, so they are the model's own."""
+
+    call_id = "^functions[.](add:0|get_time:1)$"
+    section = ('<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>'
+               '{"a": 37, "b": 58}<|tool_call_end|><|tool_call_begin|>functions.get_time:1'
+               '<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>')
+
+    @classmethod
+    def write_model(cls, folder):
+        script = Script(thinks=False)
+        script.start("<|call|>")
+        script.answer("<|call|>", "I add. " + cls.section)
+        script.write(folder, TEMPLATE + "{#- <|tool_calls_section_begin|><|tool_call_argument_begin|> #}")
+
+    def test_calls(self):
+        choice = self.ask_chat("<|call|>", tools=[TOOL, OTHER])
+        calls = [(call["id"], call["function"]["name"], json.loads(call["function"]["arguments"]))
+                 for call in choice["message"]["tool_calls"]]
+        self.assertEqual(calls, [("functions.add:0", "add", ARGUMENTS), ("functions.get_time:1", "get_time", {})])
+        self.assertEqual((choice["message"]["content"], choice["finish_reason"]), ("I add.", "tool_calls"))
+
+
+class DeepSeek(Scripted):
+    """R1's form of a call, and that of V3.1 by its name. A demanded call is one, whatever the model likes."""
+
+    calls = {
+        "deepseek_v3": '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n'
+                       '{"a": 37, "b": 58}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+        "deepseek_v31": '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>'
+                        '{"a": 37, "b": 58}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    }
+
+    @classmethod
+    def write_model(cls, folder):
+        script = Script(thinks=False)
+        for name, call in cls.calls.items():
+            script.start(f"<|{name}|>")
+            script.answer(f"<|{name}|>", "I add. " + call)
+        script.write(folder, TEMPLATE + "{#- <｜tool▁calls▁begin｜> ```json #}")
+
+    def check(self, choice):
+        (call,) = choice["message"]["tool_calls"]
+        self.assertEqual((call["function"]["name"], json.loads(call["function"]["arguments"])), ("add", ARGUMENTS))
+        self.assertEqual((choice["message"]["content"], choice["finish_reason"]), ("I add.", "tool_calls"))
+
+    def test_auto(self):
+        self.check(self.ask_chat("<|deepseek_v3|>", tools=[TOOL]))
+
+    def test_by_name(self):
+        server = Server("--log", "none", "--tool-call-parser", "deepseek_v31", model=self.model)
+        self.check(server.post(CHAT, self.body("<|deepseek_v31|>", tools=[TOOL]))[1]["choices"][0])
+        self.assertIsNone(server.stop())
+
+    def test_required(self):
+        """The schema leaves one text of arguments."""
+        one = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"], "additionalProperties": False}
+        tool = {"type": "function", "function": {"name": "add", "parameters": one}}
+        for wanted in ("required", NAMED):
+            choice = self.ask_chat("", tools=[tool], tool_choice=wanted, parallel_tool_calls=False)
+            (call,) = choice["message"]["tool_calls"]
+            self.assertEqual((call["function"]["name"], json.loads(call["function"]["arguments"])), ("add", {"a": 1}))
+            self.assertEqual(choice["finish_reason"], "tool_calls")
+
+
 class ByName(Scripted):
     """--tool-call-parser against the template, which teaches Hermes."""
 

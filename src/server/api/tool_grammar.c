@@ -49,7 +49,8 @@ static bool is_strict(const json_t *tool) {
 static bool check_tags(struct api_request *request, const struct tool_form_function *function) {
     const struct tool_format *format = request->api->tool_format;
     bool has_properties = json_object_size(json_object_get(function->parameters, "properties"));
-    if (!format->tags || (!function->is_strict && has_properties)) return true;
+    if (!format->tags || format->tags->has_json) return true;
+    if (!function->is_strict && has_properties) return true;
     const struct tool_form_loose loose = tool_form_find_loose(format, function);
     if (!loose.keyword) return true;
     char place[100] = "parameters";

@@ -1,5 +1,6 @@
 /* A machine with one state at a time, fed byte by byte, as tool_calls.c:
- *   TEXT, MARKED, NAME, BODY, KEY, BEFORE_VALUE, VALUE, BODY ..., BETWEEN, TEXT */
+ *   TEXT, MARKED, NAME, BODY, KEY, BEFORE_VALUE, VALUE, BODY ..., BETWEEN, TEXT
+ *   TEXT, MARKED, NAME, BODY, JSON, BETWEEN, NAME ..., BETWEEN, TEXT       arguments in JSON */
 #include "server/chat/tag_calls.h"
 
 #include <stdio.h>
@@ -20,6 +21,8 @@ enum {
     BEFORE_VALUE,
     VALUE,
     NOTATION, // in place of the four above
+    JSON, // behind BODY in place of the three others
+    RAW, // in arguments that are no JSON; `held` has the beginning of the mark behind the call
     BETWEEN, // behind a call: another of the same mark, or the end mark
 };
 
@@ -73,10 +76,34 @@ static void emit_escaped(struct tag_calls *calls, const char *text, size_t len) 
     }
 }
 
+// `word` is functions.NAME:INDEX, or what of it the model writes: sets the name and a whole id.
+static void divide_id(struct tag_calls *calls, char id[TOOL_CALL_ID_MAX + 1]) {
+    static const char prefix[] = "functions.";
+    const char *name = calls->word.data;
+    size_t len = calls->word.len, digits = 0;
+    if (len > strlen(prefix) && memcmp(name, prefix, strlen(prefix)) == 0) {
+        name += strlen(prefix);
+        len -= strlen(prefix);
+    }
+    while (digits < len && name[len - digits - 1] >= '0' && name[len - digits - 1] <= '9') digits++;
+    bool has_index = digits > 0 && len > digits + 1 && name[len - digits - 1] == ':';
+    if (has_index) len -= digits + 1;
+    snprintf(calls->name, sizeof calls->name, "%.*s", (int)len, name);
+    if (has_index) {
+        snprintf(id, TOOL_CALL_ID_MAX + 1, "%.*s", (int)calls->word.len, calls->word.data);
+    } else {
+        snprintf(id, TOOL_CALL_ID_MAX + 1, "%s%s:%u", prefix, calls->name, calls->num_calls);
+    }
+}
+
 static void begin_call(struct tag_calls *calls) {
     char id[TOOL_CALL_ID_MAX + 1];
-    snprintf(calls->name, sizeof calls->name, "%.*s", (int)calls->word.len, calls->word.data);
-    tool_call_make_id(&calls->options.seed, calls->options.format->short_ids, id);
+    if (tags_of(calls)->has_id) {
+        divide_id(calls, id);
+    } else {
+        snprintf(calls->name, sizeof calls->name, "%.*s", (int)calls->word.len, calls->word.data);
+        tool_call_make_id(&calls->options.seed, calls->options.format->short_ids, id);
+    }
     flush(calls);
     buf_clear(&calls->held);
     calls->num_argument_bytes = calls->num_values = 0;
@@ -84,13 +111,18 @@ static void begin_call(struct tag_calls *calls) {
     send(calls,
          &(struct tool_event){
              .kind = TOOL_EVENT_BEGIN, .index = calls->num_calls++, .id = id, .name = calls->name});
-    emit_arguments(calls, "{", 1);
+    if (!tags_of(calls)->has_json) emit_arguments(calls, "{", 1);
+    calls->json = (struct jstream){0};
     calls->state = tags_of(calls)->has_notation ? NOTATION : BODY;
     call_notation_begin(&calls->notation);
 }
 
 static void end_call(struct tag_calls *calls, enum tool_end end) {
-    if (end != TOOL_END_UNFINISHED) emit_arguments(calls, "}", 1);
+    if (!tags_of(calls)->has_json) {
+        if (end != TOOL_END_UNFINISHED) emit_arguments(calls, "}", 1);
+    } else if (!calls->num_argument_bytes && end != TOOL_END_UNFINISHED) {
+        emit_arguments(calls, "{}", 2);
+    }
     flush(calls);
     if (calls->too_long) end = TOOL_END_TOO_LONG;
     send(calls,
@@ -303,7 +335,9 @@ static bool feed_name(struct tag_calls *calls, char byte) {
         if (*after && !after[1]) buf_clear(&calls->held);
         return !*after;
     }
-    if (!tool_format_is_name_byte(byte) || calls->word.len == TOOL_CALL_NAME_MAX) {
+    bool has_id = tags_of(calls)->has_id, is_good = tool_format_is_name_byte(byte);
+    size_t max = TOOL_CALL_NAME_MAX + (has_id ? strlen("functions.:0000") : 0);
+    if ((!is_good && !(has_id && byte == ':')) || calls->word.len == max) {
         to_text(calls, false);
         return true;
     }
@@ -317,14 +351,15 @@ static bool feed_tags(struct tag_calls *calls, char byte) {
     const struct tool_tags *tags = tags_of(calls);
     const char *end_mark = calls->options.format->end_mark;
     bool in_call = calls->state == BODY, has_end = *tags->end_call != '\0', is_whole = false;
+    const uint8_t behind_name = tags->has_json ? JSON : BODY;
     const struct {
         const char *tag;
         uint8_t next;
         bool is_there;
     } choices[] = {
-        {tags->after_name, BODY, in_call && calls->held.len && *tags->after_name},
+        {tags->after_name, behind_name, in_call && calls->held.len && *tags->after_name},
         {tags->before_key, KEY, in_call},
-        {tags->end_call, BETWEEN, in_call && has_end},
+        {tags->end_call, BETWEEN, has_end && (in_call || tags->has_json)},
         {end_mark, TEXT, !in_call || !has_end},
         {tags->before_name, NAME, !in_call && *tags->before_name},
     };
@@ -335,7 +370,7 @@ static bool feed_tags(struct tag_calls *calls, char byte) {
         if (!is_whole) return false;
         if (choices[i].next != NAME) buf_clear(&calls->held); // else it may be text after all
         buf_clear(&calls->word);
-        if (in_call && choices[i].next != BODY && choices[i].next != KEY) {
+        if (in_call && choices[i].next != behind_name && choices[i].next != KEY) {
             end_call(calls, TOOL_END_COMPLETE);
         }
         calls->state = choices[i].next;
@@ -416,11 +451,53 @@ static bool feed_notation(struct tag_calls *calls, char byte) {
     return true;
 }
 
+// Arguments in JSON end with their '}'. White space before them is left out.
+static bool feed_json(struct tag_calls *calls, char byte) {
+    bool is_first = !calls->num_argument_bytes && !calls->json.depth;
+    if (is_first && is_blank(byte)) return false;
+    if (is_first && byte == *tags_of(calls)->end_call) {
+        calls->state = BODY;
+        return true;
+    }
+    enum jstream_event event = jstream_push(&calls->json, byte);
+    if (event == JSTREAM_BAD) {
+        calls->state = RAW;
+        return true;
+    }
+    emit_arguments(calls, &byte, 1);
+    if (event != JSTREAM_CLOSE || calls->json.depth) return false;
+    end_call(calls, calls->json.raw_control ? TOOL_END_BROKEN : TOOL_END_COMPLETE);
+    calls->state = BETWEEN;
+    return false;
+}
+
+// The mark in end_call ends arguments that are no JSON. Its first byte stands nowhere else in it.
+static bool feed_raw(struct tag_calls *calls, char byte) {
+    const char *mark = strchr(tags_of(calls)->end_call, '<');
+    bool is_whole = false;
+    if (fits(calls, byte, mark, 0, &is_whole)) {
+        append(calls, &calls->held, &byte, 1);
+        if (!is_whole) return false;
+        buf_clear(&calls->held);
+        end_call(calls, TOOL_END_BROKEN);
+        calls->state = BETWEEN;
+        return false;
+    }
+    if (calls->held.len) {
+        emit_arguments(calls, calls->held.data, calls->held.len);
+        buf_clear(&calls->held);
+        return true;
+    }
+    emit_arguments(calls, &byte, 1);
+    return false;
+}
+
 static void feed(struct tag_calls *calls, char byte) {
     static bool (*const functions[])(struct tag_calls *, char) = {
         [TEXT] = feed_text,   [MARKED] = feed_marked,     [NAME] = feed_name,
         [BODY] = feed_tags,   [KEY] = feed_key,           [BEFORE_VALUE] = feed_before_value,
         [VALUE] = feed_value, [NOTATION] = feed_notation, [BETWEEN] = feed_tags,
+        [JSON] = feed_json,   [RAW] = feed_raw,
     };
     while (!calls->status && functions[calls->state](calls, byte)) continue;
 }
@@ -449,6 +526,9 @@ enum status tag_calls_finish(struct tag_calls *calls, struct err *err) {
     calls->err = err;
     if (calls->state <= NAME) {
         emit_held(calls);
+    } else if (calls->state == RAW) {
+        emit_arguments(calls, calls->held.data, calls->held.len);
+        end_call(calls, TOOL_END_BROKEN);
     } else if (calls->state != BETWEEN) {
         end_call(calls, TOOL_END_UNFINISHED);
     }

@@ -1,4 +1,4 @@
-/* Finds tool calls that are written in tags, not as JSON, and writes their arguments as JSON:
+/* Finds tool calls that are written in tags, and writes their arguments as JSON:
  *
  *   <tool_call>NAME                         the mark and the name
  *   <arg_key>KEY</arg_key>
@@ -6,8 +6,9 @@
  *   </tool_call>
  *
  * tool_format.h has the tags of each format. Gemma 4's calls are call:NAME{...}; call_notation.h
- * reads what is in the braces. Events are those of tool_calls.h. A call is decided when its name is
- * there; until then it is held, and what turns out to be no call is text.
+ * reads what is in the braces. DeepSeek's and Kimi's arguments are JSON, which is handed out as the
+ * model wrote it, as tool_calls.c does. Events are those of tool_calls.h. A call is decided when
+ * its name is there; until then it is held, and what turns out to be no call is text.
  *
  * A value has no type of its own. It is a string where the function's parameters say so, and is
  * handed out as it comes. Any other is held to its end: it is JSON if it can be read as such, else
@@ -18,6 +19,7 @@
 
 #include <jansson.h>
 
+#include "base/json/jstream.h"
 #include "server/chat/call_notation.h"
 #include "server/chat/tool_calls.h"
 
@@ -46,6 +48,7 @@ struct tag_calls {
     size_t num_argument_bytes;
     bool too_long;
     struct buf held; // a call that is not decided, from its mark on, or the beginning of a tag
+    struct jstream json; // of a format with arguments in JSON
     struct call_notation notation; // of a format with one: it reads the arguments
     struct buf word; // the name, the key or a value that is held
     struct buf pending; // text or arguments not handed out yet

@@ -98,9 +98,9 @@ static uint64_t next_random(uint64_t *seed) {
     return z ^ (z >> 31);
 }
 
-void tool_call_make_id(uint64_t *seed, bool is_short, char id[TOOL_CALL_ID_MAX + 1]) {
+void tool_call_make_id(uint64_t *seed, bool is_short, char id[TOOL_CALL_OWN_ID_MAX + 1]) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-    size_t prefix = is_short ? 0 : 5, len = is_short ? 9 : TOOL_CALL_ID_MAX;
+    size_t prefix = is_short ? 0 : 5, len = is_short ? 9 : TOOL_CALL_OWN_ID_MAX;
     memcpy(id, "call_", 5);
     for (size_t i = prefix; i < len; i++) {
         id[i] = letters[next_random(seed) % (sizeof letters - 1)];
@@ -110,7 +110,7 @@ void tool_call_make_id(uint64_t *seed, bool is_short, char id[TOOL_CALL_ID_MAX +
 
 // The call is decided: what is held is its beginning. Leaves `held` to the caller.
 static void begin_call(struct tool_calls *calls) {
-    char id[TOOL_CALL_ID_MAX + 1];
+    char id[TOOL_CALL_OWN_ID_MAX + 1];
     memcpy(calls->name, calls->held.data + calls->name_at, calls->name_len);
     calls->name[calls->name_len] = '\0';
     tool_call_make_id(&calls->options.seed, calls->options.format->short_ids, id);

@@ -19,7 +19,8 @@ enum {
     TOOL_CALL_HELD_MAX = 64 << 10, // bytes of a call that is not decided: more are text
     TOOL_CALL_ARGUMENTS_MAX = 1 << 20, // bytes of a call's arguments: the rest is left out
     TOOL_CALL_NAME_MAX = 256, // bytes: a call with a longer name is text
-    TOOL_CALL_ID_MAX = 29, // "call_" and 24 letters and digits
+    TOOL_CALL_OWN_ID_MAX = 29, // "call_" and 24 letters and digits
+    TOOL_CALL_ID_MAX = 288, // functions.NAME:INDEX of a format with ids
 };
 
 enum tool_event_kind {
@@ -85,7 +86,7 @@ struct tool_calls {
 };
 
 // A new id. The seed decides it, and changes. Short: 9 letters and digits.
-void tool_call_make_id(uint64_t *seed, bool is_short, char id[TOOL_CALL_ID_MAX + 1]);
+void tool_call_make_id(uint64_t *seed, bool is_short, char id[TOOL_CALL_OWN_ID_MAX + 1]);
 
 void tool_calls_init(struct tool_calls *calls, const struct tool_calls_options *options);
 void tool_calls_fini(struct tool_calls *calls); // all-zero is fine

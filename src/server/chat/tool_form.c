@@ -272,6 +272,47 @@ static void append_call_in_notation(struct builder *b, json_t *elements,
     append(b, elements, const_part(b, tags->end_call));
 }
 
+// ---- a call with marks around its name and its JSON ----
+
+// The mark that the text begins with, or what stands before its next one. Moves *text behind it.
+static json_t *next_text(struct builder *b, const char **text) {
+    bool is_mark = **text == '<';
+    size_t len = strcspn(*text, is_mark ? ">" : "<") + is_mark;
+    json_t *piece = json_stringn(*text, len);
+    *text += len;
+    if (is_mark && b->options->mark_is_token) return part_of(b, "token", "token", piece);
+    return is_mark ? piece : part_of(b, "const_string", "value", piece);
+}
+
+static void append_texts(struct builder *b, json_t *elements, const char *text) {
+    while (*text) {
+        json_t *part = next_text(b, &text);
+        bool is_bare = json_is_string(part);
+        append(b, elements, is_bare ? part_of(b, "const_string", "value", part) : part);
+    }
+}
+
+// A call between the marks of all calls. It begins with a mark of its own.
+static json_t *call_among_marks(struct builder *b, const struct tool_form_function *function) {
+    const struct tool_tags *tags = b->format->tags;
+    const char *before = tags->before_name, *pad = tags->is_padded ? "\n" : "";
+    json_t *tag = json_object(), *elements = json_array();
+    put(b, tag, "begin", next_text(b, &before));
+    append_texts(b, elements, before);
+    json_t *name = json_sprintf("%s%s%s", tags->has_id ? "functions." : "", function->name,
+                                tags->has_id ? ":" : "");
+    append(b, elements, part_of(b, "const_string", "value", name));
+    if (tags->has_id) append(b, elements, regex_part(b, "[0-9]{1,4}"));
+    append_texts(b, elements, tags->after_name);
+    append_texts(b, elements, pad);
+    append(b, elements, parameters_part(b, function));
+    append_texts(b, elements, pad);
+    append_texts(b, elements, tags->end_call);
+    put(b, tag, "content", sequence(b, elements));
+    put(b, tag, "end", json_string(""));
+    return tag;
+}
+
 // A call in JSON, with the white space that models write around it.
 static void append_call(struct builder *b, json_t *elements,
                         const struct tool_form_function *function) {
@@ -318,11 +359,18 @@ static json_t *bare_tag(struct builder *b, const struct tool_form_function *func
 
 // ---- calls ----
 
+static bool is_among_marks(const struct tool_format *format) {
+    return format->tags && format->tags->has_json;
+}
+
 static json_t *tags(struct builder *b, bool are_marked) {
     json_t *list = json_array();
     for (size_t i = 0; i < b->options->num_functions; i++) {
         const struct tool_form_function *function = &b->options->functions[i];
-        append(b, list, are_marked ? marked_tag(b, function) : bare_tag(b, function));
+        append(b, list,
+               are_marked                  ? marked_tag(b, function)
+               : is_among_marks(b->format) ? call_among_marks(b, function)
+                                           : bare_tag(b, function));
     }
     return list;
 }
@@ -335,28 +383,35 @@ static json_t *separated(struct builder *b, bool are_marked) {
     return part;
 }
 
-// One mark before a list of calls.
+static void append_list(struct builder *b, json_t *elements) {
+    const char *space = b->format->end_mark ? "[ \\n]?" : " ?";
+    append(b, elements, regex_part(b, space));
+    append(b, elements, const_part(b, "["));
+    append(b, elements, separated(b, false));
+    append(b, elements, const_part(b, "]"));
+    if (b->format->end_mark) append(b, elements, regex_part(b, space));
+}
+
+// One mark before all calls, which are a list or have marks of their own.
 static json_t *list_tag(struct builder *b) {
     json_t *tag = make_part(b, "tag"), *elements = json_array();
     put(b, tag, "begin",
         b->options->mark_is_token ? text_part(b, b->format->mark, true)
                                   : json_string(b->format->mark));
     const char *end_mark = b->format->end_mark;
-    append(b, elements, regex_part(b, end_mark ? "[ \\n]?" : " ?"));
-    append(b, elements, const_part(b, "["));
-    append(b, elements, separated(b, false));
-    append(b, elements, const_part(b, "]"));
-    if (end_mark) {
-        append(b, elements, regex_part(b, "[ \\n]?"));
-        append(b, elements, text_part(b, end_mark, b->options->end_mark_is_token));
+    if (is_among_marks(b->format)) {
+        append(b, elements, separated(b, false));
+    } else {
+        append_list(b, elements);
     }
+    if (end_mark) append(b, elements, text_part(b, end_mark, b->options->end_mark_is_token));
     put(b, tag, "content", sequence(b, elements));
     put(b, tag, "end", json_string(""));
     return tag;
 }
 
 static bool has_list(const struct tool_format *format) {
-    return format->list && format->before_name[0];
+    return is_among_marks(format) || (format->list && format->before_name[0]);
 }
 
 // Nothing but calls. Those of a bare format need no mark, but may have one.

@@ -15,7 +15,11 @@ enum {
     MINIMAX_M2,
     QWEN3_XML,
     GEMMA4,
-    HUNYUAN
+    HUNYUAN,
+    NEMOTRON,
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
+    KIMI_K2
 };
 
 static const struct tool_tags glm45_tags = {
@@ -58,6 +62,47 @@ static const struct tool_tags gemma4_tags = {
     .after_value = NOTATION_QUOTE,
     .end_call = "}",
     .has_notation = true,
+};
+
+#define DEEPSEEK_CALLS "<｜tool▁calls▁begin｜>"
+#define DEEPSEEK_CALLS_END "<｜tool▁calls▁end｜>"
+#define DEEPSEEK_CALL "<｜tool▁call▁begin｜>"
+#define DEEPSEEK_CALL_END "<｜tool▁call▁end｜>"
+#define DEEPSEEK_SEP "<｜tool▁sep｜>"
+
+static const struct tool_tags deepseek_v3_tags = {
+    .before_name = DEEPSEEK_CALL "function" DEEPSEEK_SEP,
+    .after_name = "\n```json",
+    .before_key = "",
+    .after_key = "",
+    .before_value = "",
+    .after_value = "",
+    .end_call = "```" DEEPSEEK_CALL_END,
+    .is_padded = true,
+    .has_json = true,
+};
+
+static const struct tool_tags deepseek_v31_tags = {
+    .before_name = DEEPSEEK_CALL,
+    .after_name = DEEPSEEK_SEP,
+    .before_key = "",
+    .after_key = "",
+    .before_value = "",
+    .after_value = "",
+    .end_call = DEEPSEEK_CALL_END,
+    .has_json = true,
+};
+
+static const struct tool_tags kimi_k2_tags = {
+    .before_name = "<|tool_call_begin|>",
+    .after_name = "<|tool_call_argument_begin|>",
+    .before_key = "",
+    .after_key = "",
+    .before_value = "",
+    .after_value = "",
+    .end_call = "<|tool_call_end|>",
+    .has_json = true,
+    .has_id = true,
 };
 
 static const struct tool_format formats[] = {
@@ -132,6 +177,38 @@ static const struct tool_format formats[] = {
                  .after_name = "\", \"arguments\":",
                  .after_arguments = "}",
                  .between = ", "},
+    [NEMOTRON] = {.name = "nemotron_json",
+                  .mark = "<TOOLCALL>",
+                  .end_mark = "</TOOLCALL>",
+                  .list = true,
+                  .before_name = "{\"name\": \"",
+                  .after_name = "\", \"arguments\":",
+                  .after_arguments = "}",
+                  .between = ", "},
+    [DEEPSEEK_V3] = {.name = "deepseek_v3",
+                     .mark = DEEPSEEK_CALLS,
+                     .end_mark = DEEPSEEK_CALLS_END,
+                     .tags = &deepseek_v3_tags,
+                     .before_name = "",
+                     .after_name = "",
+                     .after_arguments = "",
+                     .between = "\n"},
+    [DEEPSEEK_V31] = {.name = "deepseek_v31",
+                      .mark = DEEPSEEK_CALLS,
+                      .end_mark = DEEPSEEK_CALLS_END,
+                      .tags = &deepseek_v31_tags,
+                      .before_name = "",
+                      .after_name = "",
+                      .after_arguments = "",
+                      .between = ""},
+    [KIMI_K2] = {.name = "kimi_k2",
+                 .mark = "<|tool_calls_section_begin|>",
+                 .end_mark = "<|tool_calls_section_end|>",
+                 .tags = &kimi_k2_tags,
+                 .before_name = "",
+                 .after_name = "",
+                 .after_arguments = "",
+                 .between = ""},
     [GEMMA4] = {.name = "gemma4",
                 .mark = "<|tool_call>",
                 .end_mark = "<tool_call|>",
@@ -149,6 +226,10 @@ static const struct {
 } rows[] = {
     {HARMONY, {"<|channel|>", "<|message|>"}, {NULL}},
     {GEMMA4, {"<|tool_call>", NOTATION_QUOTE}, {NULL}},
+    // DeepSeek-V3 and R1 fence the arguments.
+    {DEEPSEEK_V3, {DEEPSEEK_CALLS, "```json"}, {NULL}},
+    {DEEPSEEK_V31, {DEEPSEEK_CALLS, DEEPSEEK_SEP}, {NULL}},
+    {KIMI_K2, {"<|tool_calls_section_begin|>", "<|tool_call_argument_begin|>"}, {NULL}},
     {MISTRAL_ARGS, {"[TOOL_CALLS]", "[ARGS]"}, {NULL}},
     {MISTRAL, {"[TOOL_CALLS]"}, {NULL}},
     {MINIMAX_M2, {"<minimax:tool_call>", "<invoke name="}, {NULL}},
@@ -157,6 +238,7 @@ static const struct {
     {GLM45, {"<tool_call>", "<arg_key>"}, {NULL}},
     {HERMES, {"<tool_call>"}, {NULL}},
     {HUNYUAN, {"<tool_calls>"}, {NULL}},
+    {NEMOTRON, {"<TOOLCALL>"}, {NULL}},
     {LLAMA3_JSON, {"<|python_tag|>"}, {NULL}},
     {LLAMA3_JSON, {"{\"name\": function name, \"parameters\":"}, {NULL}},
 };

@@ -13,6 +13,10 @@ struct tool_tags {
     const char *end_call;
     bool is_padded; // a newline before and behind each value is not part of it
     bool has_notation; // behind after_name, "{", are arguments as call_notation.h has them
+    // Behind after_name are arguments in JSON. One pair of marks stands around all calls. Texts
+    // consist of marks, "<...>", which are all tokens or all none, and of other bytes between them.
+    bool has_json;
+    bool has_id; // a name is functions.NAME:INDEX, which is the call's id too
 };
 
 struct tool_format {
