@@ -63,6 +63,27 @@ static void test_content_that_is_left_out(void **state) {
     chat_template_close(chat_template);
 }
 
+// A template that appends them to a text gets text, others an object.
+static void test_arguments_that_are_text(void **state) {
+    (void)state;
+    static const char source[] = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}"
+                                 "{{ '<' + c.function.arguments + '>' }}{% endfor %}{% endfor %}";
+    static const char *const cases[][2] = {
+        {"\"arguments\": \"{\\\"a\\\":  1}\"", "<{\"a\":  1}>"},
+        {"\"arguments\": {\"a\": [1]}", "<{\"a\": [1]}>"},
+        {"\"arguments\": \"\"", "<{}>"},
+        {"\"name\": \"f\"", "<{}>"},
+        {"\"arguments\": \"no JSON\"", "<no JSON>"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char chat[200];
+        snprintf(chat, sizeof chat,
+                 "[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {%s}}]}]",
+                 cases[i][0]);
+        render_once(source, chat, cases[i][1]);
+    }
+}
+
 static void test_integers_of_any_size(void **state) {
     (void)state;
     static const char source[] =
@@ -166,6 +187,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_content_that_is_null),
         cmocka_unit_test(test_content_that_is_left_out),
+        cmocka_unit_test(test_arguments_that_are_text),
         cmocka_unit_test(test_integers_of_any_size),
         cmocka_unit_test(test_bounds_of_a_chat),
         cmocka_unit_test(test_tool_calls),

@@ -54,7 +54,7 @@ static enum status render(const struct chat_template *chat_template,
     return status;
 }
 
-// ---- Finds out which forms of content a template reads, by rendering small chats with it once.
+// ---- Finds out which forms of content and arguments a template reads, by rendering small chats.
 
 struct probe {
     const struct chat_template *chat_template;
@@ -117,20 +117,31 @@ struct answer {
 
 static enum status ask_content(struct probe *probe, enum chat_shape shape, const char *content,
                                struct answer *answer) {
-    static const char *const rest[] = {
-        [CHAT_WITH_CALLS] =
-            ", \"tool_calls\": [{\"id\": \"abcdefghi\", \"type\": \"function\", \"function\": "
-            "{\"name\": \"f\", \"arguments\": {}}}]}, {\"role\": \"tool\", \"tool_call_id\": "
-            "\"abcdefghi\", \"name\": \"f\", \"content\": \"r\"}",
-        [CHAT_WITHOUT_CALLS] =
-            ", \"reasoning_content\": \"t\"}, {\"role\": \"user\", \"content\": \"q\"}",
-    };
-    char messages[512];
+    static const char calls[] =
+        ", \"tool_calls\": [{\"id\": \"abcdefghi\", \"type\": \"function\", \"function\": "
+        "{\"name\": \"f\", \"arguments\": %s}}]}, {\"role\": \"tool\", \"tool_call_id\": "
+        "\"abcdefghi\", \"name\": \"f\", \"content\": \"r\"}";
+    static const char thought[] =
+        ", \"reasoning_content\": \"t\"}, {\"role\": \"user\", \"content\": \"q\"}";
+    char messages[512], rest[256];
+    snprintf(rest, sizeof rest, calls, probe->variant->forms.text_arguments ? "\"{}\"" : "{}");
     snprintf(messages, sizeof messages,
              "{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\"%s%s", content,
-             rest[shape]);
+             shape == CHAT_WITH_CALLS ? rest : thought);
     enum status status = ask(probe, messages);
     *answer = (struct answer){probe->rendered, has_printed(probe, "None")};
+    return status;
+}
+
+// DeepSeek's templates append the arguments to a text, which fails with an object.
+static enum status probe_arguments(struct probe *probe) {
+    bool *text_arguments = &probe->variant->forms.text_arguments;
+    struct answer answer;
+    enum status status = ask_content(probe, CHAT_WITH_CALLS, ", \"content\": \"\"", &answer);
+    if (status || answer.rendered) return status;
+    *text_arguments = true;
+    status = ask_content(probe, CHAT_WITH_CALLS, ", \"content\": \"\"", &answer);
+    *text_arguments = answer.rendered;
     return status;
 }
 
@@ -157,6 +168,7 @@ static enum status probe(const struct chat_template *chat_template, struct chat_
     struct probe probe = {.chat_template = chat_template, .variant = variant, .err = err};
     enum status status = probe_tools(&probe);
     if (!status) status = probe_parts(&probe);
+    if (!status) status = probe_arguments(&probe);
     for (enum chat_shape shape = 0; shape < NUM_CHAT_SHAPES && !status; shape++) {
         status = probe_no_content(&probe, shape);
     }

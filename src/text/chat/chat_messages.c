@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json/jread.h"
+#include "base/json/jwrite.h"
 #include "base/text/suggest.h"
 
 static const char *const members[] = {"messages",
@@ -282,9 +283,9 @@ static enum status join_parts(const struct chat *chat, size_t index, const json_
     return status;
 }
 
-/* In OpenAI's API the arguments of a call are JSON text. Templates loop over an object, so the text
- * is parsed; missing or empty arguments become an empty object. Text that is no valid object stays,
- * also where only a duplicate key is wrong: the template may print it as it is. */
+/* In OpenAI's API the arguments of a call are JSON text. Most templates loop over an object, so the
+ * text is parsed; missing or empty arguments become an empty object. Text that is no valid object
+ * stays, also where only a duplicate key is wrong: the template may print it as it is. */
 static enum status parse_arguments(struct chat *chat, json_t *call, struct err *err) {
     json_t *function = json_object_get(call, "function");
     if (!jread_is_object(function)) return OK;
@@ -307,7 +308,27 @@ static enum status parse_arguments(struct chat *chat, json_t *call, struct err *
     return json_object_set_new(function, "arguments", object) ? err_nomem(err, "message") : OK;
 }
 
-static enum status normalize_tool_calls(struct chat *chat, size_t index, struct err *err) {
+// For templates that append the arguments to a text. Anthropic's API has them as objects.
+static enum status print_arguments(struct chat *chat, json_t *call, struct err *err) {
+    json_t *function = json_object_get(call, "function");
+    if (!jread_is_object(function)) return OK;
+    const json_t *arguments = jread_get(function, "arguments");
+    if (json_string_length(arguments)) return OK;
+    struct buf text = {0};
+    enum status status = arguments && !json_is_string(arguments)
+                             ? jwrite(&text, arguments, JSON_ENCODE_ANY, "message", err)
+                             : buf_append_str(&text, "{}", err);
+    if (!status) {
+        function = chat_own_member(chat, call, "function");
+        json_t *string = json_stringn_nocheck(text.data, text.len);
+        if (json_object_set_new(function, "arguments", string)) status = err_nomem(err, "message");
+    }
+    buf_fini(&text);
+    return status;
+}
+
+static enum status normalize_tool_calls(struct chat *chat, size_t index,
+                                        const struct chat_forms *forms, struct err *err) {
     json_t *message = json_array_get(chat->messages, index);
     json_t *calls = json_object_get(message, "tool_calls");
     if (!calls) return OK;
@@ -321,7 +342,9 @@ static enum status normalize_tool_calls(struct chat *chat, size_t index, struct 
     enum status status = calls ? OK : err_nomem(err, "message");
     for (size_t i = 0; i < json_array_size(calls) && !status; i++) {
         json_t *call = chat_own_item(chat, calls, i);
-        status = call ? parse_arguments(chat, call, err) : err_nomem(err, "message");
+        if (!call) return err_nomem(err, "message");
+        status = forms->text_arguments ? print_arguments(chat, call, err)
+                                       : parse_arguments(chat, call, err);
     }
     return status;
 }
@@ -348,7 +371,7 @@ enum status chat_normalize(struct chat *chat, const struct chat_forms *forms, st
         } else if (json_is_array(content) && !forms->parts) {
             status = join_parts(chat, i, content, err);
         }
-        if (!status) status = normalize_tool_calls(chat, i, err);
+        if (!status) status = normalize_tool_calls(chat, i, forms, err);
     }
     return status;
 }

@@ -11,8 +11,9 @@
 // Kinds of an assistant's message without content: it calls tools, or it does not.
 enum chat_shape { CHAT_WITH_CALLS, CHAT_WITHOUT_CALLS, NUM_CHAT_SHAPES };
 
-// Which forms of content a template reads.
+// Which forms of content and of arguments a template reads.
 struct chat_forms {
+    bool text_arguments; // a call's arguments as text of JSON, as they are in the API; else objects
     bool parts; // a list of parts; else strings only
     bool null[NUM_CHAT_SHAPES]; // an assistant's null content; else replaced by an empty string
     bool missing[NUM_CHAT_SHAPES]; // an assistant's missing content; else treated as null
@@ -34,8 +35,8 @@ MUST_USE enum status chat_read(struct chat *chat, const char *text, size_t len, 
 MUST_USE enum status chat_read_json(struct chat *chat, const json_t *root, size_t memory_left,
                                     struct err *err);
 void chat_fini(struct chat *chat); // all-zero is fine
-// Brings the messages into the forms that the template reads. Arguments of tool calls become
-// objects. Lists of text parts, null content and missing content become what `forms` say.
+// Brings the messages into the forms that the template reads: arguments of tool calls become
+// objects, or text. Lists of text parts, null content and missing content become what `forms` say.
 // ERR_UNSUPPORTED: the text of arguments is nested too deep or takes too much memory.
 MUST_USE enum status chat_normalize(struct chat *chat, const struct chat_forms *forms,
                                     struct err *err);
