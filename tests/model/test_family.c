@@ -377,12 +377,12 @@ static void refused(const struct field changes[CHANGES_MAX], const char *words) 
 static void test_unknown_architecture_tells_those_alike(void **state) {
     (void)state;
     refused((const struct field[CHANGES_MAX]){{"architectures", "[\"NopeForCausalLM\"]"}},
-            "architecture NopeForCausalLM is not supported; README.md");
+            "architecture NopeForCausalLM is not supported; doc/models.md");
     refused((const struct field[CHANGES_MAX]){{"architectures", "[\"MixtalForCausalLM\"]"}},
-            "MixtalForCausalLM is not supported; supported are MixtralForCausalLM; README.md");
-    refused(
-        (const struct field[CHANGES_MAX]){{"architectures", "[\"Qwen4ForCausalLM\"]"}},
-        "supported are Qwen2ForCausalLM, |, Qwen3_5MoeForCausalLM|Qwen3NextForCausalLM; README.md");
+            "MixtalForCausalLM is not supported; supported are MixtralForCausalLM; doc/models.md");
+    refused((const struct field[CHANGES_MAX]){{"architectures", "[\"Qwen4ForCausalLM\"]"}},
+            "supported are Qwen2ForCausalLM, |, Qwen3_5MoeForCausalLM|"
+            "Qwen3NextForCausalLM; doc/models.md");
 }
 
 // A bias that the family cannot have is refused.
