@@ -198,6 +198,8 @@ void cpu_experts_set_next(struct backend *backend, struct experts *experts,
 // gated_delta.c
 size_t cpu_gated_delta_bytes(const struct backend *backend, const struct gated_delta_shape *shape);
 void cpu_gated_delta(struct backend *backend, const struct gated_delta_args *args);
+
+// short_conv.c
 void cpu_short_conv(struct backend *backend, const struct short_conv_args *args);
 
 // latent.c

@@ -135,8 +135,8 @@ void avx2_pack_codes(const unsigned char *const rows[LANES], size_t first, uint3
 static ALWAYS_INLINE void pack_8_rows(const float *const rows[LANES], uint32_t row, size_t first,
                                       float *out) {
     __m256 line[8], t[8];
-    UNROLL for (uint32_t i = 0; i < 4;
-                i++) { // numbers 0 to 3 of rows i and i + 4, and numbers 4 to 7
+    // Numbers 0 to 3 of rows i and i + 4, and numbers 4 to 7.
+    UNROLL for (uint32_t i = 0; i < 4; i++) {
         const float *low = rows[row + i] + first, *high = rows[row + i + 4] + first;
         line[i] = _mm256_set_m128(_mm_loadu_ps(high), _mm_loadu_ps(low));
         line[i + 4] = _mm256_set_m128(_mm_loadu_ps(high + 4), _mm_loadu_ps(low + 4));
