@@ -210,6 +210,7 @@ struct rms_norm_args {
     uint32_t stride; // elements from row to row, of x and of out; 0: cols. Without residual only
     uint32_t groups; // a row has so many of [cols] side by side, normed one by one; 0: one
     const float *x_norm; // dev [cols] or NULL; only if the backend's fusion.norms_sums
+    bool has_group_weights; // each group has its own: weight is [groups][cols]
 };
 
 struct linear_args {

@@ -15,7 +15,7 @@ struct gated_delta_shape {
     uint32_t key_dim, value_dim; // multiples of 16, at most 256
 };
 
-enum { DELTA_TAPS = 4 }; // of the convolution: a token and the three before it
+enum { DELTA_TAPS = 4 }; // of the convolution, Mamba's too: a token and the three before it
 
 static inline uint32_t gated_delta_channels(const struct gated_delta_shape *shape) {
     return 2 * shape->num_key_heads * shape->key_dim + shape->num_heads * shape->value_dim;
@@ -78,6 +78,39 @@ static inline size_t short_conv_floats(uint32_t channels) {
     return ((size_t)(SHORT_CONV_TAPS - 1) * channels + ALIGN - 1) / ALIGN * ALIGN;
 }
 
+// The heads of a Mamba-2 layer. Each group serves num_heads / num_groups heads in a row.
+struct mamba_shape {
+    uint32_t num_groups, num_heads;
+    uint32_t state_dim, head_dim; // multiples of 16, at most 256
+};
+
+static inline uint32_t mamba_channels(const struct mamba_shape *shape) {
+    return shape->num_heads * shape->head_dim + 2 * shape->num_groups * shape->state_dim;
+}
+
+/* Mamba-2: a state that forgets by a factor of each head and takes all it is given (Dao and Gu
+ * 2024, arXiv 2405.21060). For each token, in order:
+ *   x, B, C = silu(convolution over the last four tokens + conv_bias), of each channel by itself
+ *   d = dt + dt_bias; d = log(1 + exp(d)), at least dt_min and at most dt_max
+ *   S = exp(-decay * d) S + B (d x)^T, where S is [state_dim][head_dim] of each head
+ *   out = (S^T C + skip * x) * silu(z)
+ * B and C are the group's. The state is S and the last three tokens' x, B and C before the
+ * convolution, all zero at the sequence's start. Slots, snapshots and what a cut of a prompt may
+ * change are as of gated_delta. */
+struct mamba_args {
+    const struct step *step;
+    void *states; // dev [slots][mamba_bytes] of this layer
+    struct mamba_shape shape;
+    // dev [num_tokens][channels + num_heads * head_dim]: x by head, B and C by group, z by head
+    const void *xbcz;
+    const float *dt; // dev [num_tokens][num_heads]
+    void *out; // dev [num_tokens][num_heads * head_dim], not overlapping xbcz
+    const float *conv; // dev [DELTA_TAPS][channels], the oldest token's first
+    const float *conv_bias; // dev [channels]
+    const float *decay, *dt_bias, *skip; // dev [num_heads]
+    float dt_min, dt_max;
+};
+
 // Without this group models with such layers are refused.
 struct backend_recurrent {
     // Bytes of one slot of a layer; a multiple of 64.
@@ -88,6 +121,9 @@ struct backend_recurrent {
                                         const struct gated_delta_shape *shape, uint32_t num_tokens);
     void (*gated_delta)(struct backend *backend, const struct gated_delta_args *args);
     void (*short_conv)(struct backend *backend, const struct short_conv_args *args);
+    // NULL, both: models with Mamba layers are refused.
+    size_t (*mamba_bytes)(const struct backend *backend, const struct mamba_shape *shape);
+    void (*mamba)(struct backend *backend, const struct mamba_args *args);
 };
 
 #endif

@@ -101,7 +101,8 @@ enum {
 struct cut_norm_args {
     void *x; // dev [rows][stride]; a row begins with this rank's part of each vector. In place
     uint32_t rows, stride;
-    uint32_t cols[CUT_NORM_VECTORS]; // of a part; all ranks have the same. Multiples of 8
+    // Of a part; all ranks have the same. Multiples of 8; the second may be 0: there is one vector.
+    uint32_t cols[CUT_NORM_VECTORS];
     const float *weights[CUT_NORM_VECTORS]; // dev [cols], of this rank's part
     // dev [count], of which the first are [rows][world_size][CUT_NORM_SUMS], the others zeros
     void *sums;

@@ -2,6 +2,7 @@
 #include "checkpoint/config_read.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/json/jread.h"
 #include "base/log.h"
@@ -90,9 +91,33 @@ enum status config_read_eos(const json_t *object, struct model_config *config, c
     return status;
 }
 
+// Python writes an infinite number as Infinity, which is no JSON. In the copy it is a string of as
+// many bytes. NULL: out of memory.
+static char *quote_infinity(const char *text, size_t len) {
+    static const char word[] = "Infinity", quoted[] = "\"" CONFIG_INFINITY "\"   ";
+    enum { WORD_LEN = sizeof word - 1 };
+    _Static_assert(sizeof quoted == sizeof word, "it takes the word's place");
+    char *copy = malloc(len + 1);
+    bool is_quoted = false;
+    if (!copy) return NULL;
+    memcpy(copy, text, len);
+    for (size_t i = 0; i < len; i++) {
+        if (copy[i] == '"') is_quoted = !is_quoted;
+        if (is_quoted && copy[i] == '\\') i++;
+        if (is_quoted || len - i < WORD_LEN || memcmp(copy + i, word, WORD_LEN) != 0) continue;
+        memcpy(copy + i, quoted, WORD_LEN);
+        i += WORD_LEN - 1;
+    }
+    return copy;
+}
+
 enum status config_read_object(json_t **out, const char *text, size_t len, const char *what,
                                struct err *err) {
-    enum status status = jread_text(out, text, len, what, err);
+    char *copy = quote_infinity(text, len);
+    *out = NULL;
+    if (!copy) return err_nomem(err, what);
+    enum status status = jread_text(out, copy, len, what, err);
+    free(copy);
     if (status || json_is_object(*out)) return status;
     status = err_set(err, ERR_FORMAT, "%s is %s, want an object", what, jread_type_name(*out));
     json_decref(*out);

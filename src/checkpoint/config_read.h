@@ -25,7 +25,8 @@ MUST_USE enum status config_read_double(const json_t *object, const char *key, d
 // yet.
 MUST_USE enum status config_read_eos(const json_t *object, struct model_config *config,
                                      const char *what, struct err *err);
-// Parses `text`, which must be one JSON object.
+// Parses `text`, which must be one JSON object. The word Infinity becomes this string.
+#define CONFIG_INFINITY "inf"
 MUST_USE enum status config_read_object(json_t **out, const char *text, size_t len,
                                         const char *what, struct err *err);
 

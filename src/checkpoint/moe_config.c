@@ -65,6 +65,8 @@ static const struct moe_keys exaone = {.count = "num_experts",
                                        .has_groups = true};
 static const struct moe_keys gemma4 = {
     .count = "num_experts", .top_k = "top_k_experts", .size = "moe_intermediate_size"};
+static const struct moe_keys granite_hybrid = {
+    .count = "num_local_experts", .top_k = "num_experts_per_tok", .size = "intermediate_size"};
 static const struct moe_keys hunyuan = {.count = "num_experts", .top_k = "moe_topk"};
 static const struct moe_keys lfm2 = {.count = "num_experts",
                                      .top_k = "num_experts_per_tok",
@@ -180,6 +182,10 @@ static const struct moe_defaults defaults[] = {
                 .layout = EXPERTS_INTERLEAVED}},
     {.architecture = "GraniteMoeForCausalLM",
      .keys = &mixtral,
+     .config = {.num_experts = 8, .num_experts_per_tok = 2, .norm_topk_prob = true}},
+    {.architecture = "GraniteMoeHybridForCausalLM",
+     .keys = &granite_hybrid,
+     .has_dense_size = true,
      .config = {.num_experts = 8, .num_experts_per_tok = 2, .norm_topk_prob = true}},
     {.architecture = "HunYuanMoEV1ForCausalLM",
      .keys = &hunyuan,

@@ -6,6 +6,7 @@
 #include "base/compiler.h"
 #include "base/json/jread.h"
 #include "checkpoint/config_read.h"
+#include "checkpoint/mamba_config.h"
 
 enum { KEYS_MAX = 6 };
 
@@ -36,7 +37,7 @@ static const struct {
       "rope_interleave"}},
     {"GraniteMoeHybridForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
-      "position_embedding_type"}},
+      "position_embedding_type", "mamba_n_heads"}},
     {"HunYuanDenseV1ForCausalLM", {"alpha"}},
     {"HyperCLOVAXForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
@@ -74,87 +75,76 @@ bool own_config_has(const char *architecture, const char *key) {
 // Keys of which only one value is supported, as JSON. Of a list each item must be it.
 static const struct {
     const char *architecture, *key, *want;
-    bool is_required; // the class has another default
 } only_values[] = {
-    {"ApertusForCausalLM", "qk_norm", "true", false},
-    {"ApertusForCausalLM", "post_norm", "false", false},
-    {"CohereForCausalLM", "use_qk_norm", "false", false}, // LayerNorms of heads
-    {"Cohere2ForCausalLM", "use_parallel_block", "true", false},
-    {"Cohere2ForCausalLM", "use_gated_activation", "true", false},
-    {"DeepseekV2ForCausalLM", "moe_layer_freq", "1", false},
-    {"DeepseekV2ForCausalLM", "norm_topk_prob", "false", false},
-    {"DeepseekV2ForCausalLM", "scoring_func", "\"softmax\"", false},
-    {"DeepseekV3ForCausalLM", "moe_layer_freq", "1", false},
-    {"DeepseekV3ForCausalLM", "scoring_func", "\"sigmoid\"", false},
-    {"DeepseekV3ForCausalLM", "topk_method", "\"noaux_tc\"", false},
-    {"Dots1ForCausalLM", "n_group", "1", false},
-    {"Dots1ForCausalLM", "topk_group", "1", false},
-    {"Ernie4_5ForCausalLM", "use_bias", "false", false},
-    {"Ernie4_5_MoeForCausalLM", "use_bias", "false", false},
-    {"Gemma4ForCausalLM", "use_bidirectional_attention", "\"vision\"", false}, // of images
-    {"Glm4MoeForCausalLM", "n_group", "1", false},
-    {"Glm4MoeForCausalLM", "topk_group", "1", false},
-    {"Glm4MoeLiteForCausalLM", "topk_method", "\"noaux_tc\"", false},
-    {"GraniteMoeHybridForCausalLM", "layer_types", "\"attention\"", true},
-    {"GraniteMoeHybridForCausalLM", "num_local_experts", "0", true},
-    {"Qwen2MoeForCausalLM", "qkv_bias", "true", false},
-    {"HunYuanDenseV1ForCausalLM", "use_cla", "false", false},
-    {"HunYuanDenseV1ForCausalLM", "use_qk_norm", "true", false},
-    {"HunYuanMoEV1ForCausalLM", "moe_layer_num_skipped", "0", false},
-    {"HunYuanMoEV1ForCausalLM", "num_shared_expert", "1", false},
-    {"HunYuanMoEV1ForCausalLM", "use_cla", "false", false},
-    {"HunYuanMoEV1ForCausalLM", "use_qk_norm", "true", false},
-    {"Lfm2ForCausalLM", "conv_bias", "false", false},
-    {"Lfm2ForCausalLM", "conv_L_cache", "3", false},
-    {"Lfm2MoeForCausalLM", "conv_bias", "false", false},
-    {"Lfm2MoeForCausalLM", "conv_L_cache", "3", false},
-    {"Lfm2MoeForCausalLM", "use_expert_bias", "true", false},
-    {"PhiForCausalLM", "qk_layernorm", "false", false},
-    {"PhiForCausalLM", "tie_word_embeddings", "false", false}, // lm_head has a bias
-    {"StableLmForCausalLM", "qk_layernorm", "false", false}, // LayerNorms of heads
-    {"Llama4ForCausalLM", "num_experts_per_tok", "1", false},
-    {"SolarOpenForCausalLM", "n_group", "1", false},
-    {"SolarOpenForCausalLM", "topk_group", "1", false},
-    {"MiniMaxM2ForCausalLM", "attn_type_list", "1", false},
-    {"MiniMaxM2ForCausalLM", "qk_norm_type", "\"per_layer\"", false},
-    {"MiniMaxM2ForCausalLM", "scoring_func", "\"sigmoid\"", false},
-    {"MiniMaxM2ForCausalLM", "shared_intermediate_size", "0", false},
-    {"MiniMaxM2ForCausalLM", "use_qk_norm", "true", false},
-    {"MiniMaxM2ForCausalLM", "use_routing_bias", "true", false},
+    {"ApertusForCausalLM", "qk_norm", "true"},
+    {"ApertusForCausalLM", "post_norm", "false"},
+    {"CohereForCausalLM", "use_qk_norm", "false"}, // LayerNorms of heads
+    {"Cohere2ForCausalLM", "use_parallel_block", "true"},
+    {"Cohere2ForCausalLM", "use_gated_activation", "true"},
+    {"DeepseekV2ForCausalLM", "moe_layer_freq", "1"},
+    {"DeepseekV2ForCausalLM", "norm_topk_prob", "false"},
+    {"DeepseekV2ForCausalLM", "scoring_func", "\"softmax\""},
+    {"DeepseekV3ForCausalLM", "moe_layer_freq", "1"},
+    {"DeepseekV3ForCausalLM", "scoring_func", "\"sigmoid\""},
+    {"DeepseekV3ForCausalLM", "topk_method", "\"noaux_tc\""},
+    {"Dots1ForCausalLM", "n_group", "1"},
+    {"Dots1ForCausalLM", "topk_group", "1"},
+    {"Ernie4_5ForCausalLM", "use_bias", "false"},
+    {"Ernie4_5_MoeForCausalLM", "use_bias", "false"},
+    {"Gemma4ForCausalLM", "use_bidirectional_attention", "\"vision\""}, // of images
+    {"Glm4MoeForCausalLM", "n_group", "1"},
+    {"Glm4MoeForCausalLM", "topk_group", "1"},
+    {"Glm4MoeLiteForCausalLM", "topk_method", "\"noaux_tc\""},
+    {"Qwen2MoeForCausalLM", "qkv_bias", "true"},
+    {"HunYuanDenseV1ForCausalLM", "use_cla", "false"},
+    {"HunYuanDenseV1ForCausalLM", "use_qk_norm", "true"},
+    {"HunYuanMoEV1ForCausalLM", "moe_layer_num_skipped", "0"},
+    {"HunYuanMoEV1ForCausalLM", "num_shared_expert", "1"},
+    {"HunYuanMoEV1ForCausalLM", "use_cla", "false"},
+    {"HunYuanMoEV1ForCausalLM", "use_qk_norm", "true"},
+    {"Lfm2ForCausalLM", "conv_bias", "false"},
+    {"Lfm2ForCausalLM", "conv_L_cache", "3"},
+    {"Lfm2MoeForCausalLM", "conv_bias", "false"},
+    {"Lfm2MoeForCausalLM", "conv_L_cache", "3"},
+    {"Lfm2MoeForCausalLM", "use_expert_bias", "true"},
+    {"PhiForCausalLM", "qk_layernorm", "false"},
+    {"PhiForCausalLM", "tie_word_embeddings", "false"}, // lm_head has a bias
+    {"StableLmForCausalLM", "qk_layernorm", "false"}, // LayerNorms of heads
+    {"Llama4ForCausalLM", "num_experts_per_tok", "1"},
+    {"SolarOpenForCausalLM", "n_group", "1"},
+    {"SolarOpenForCausalLM", "topk_group", "1"},
+    {"MiniMaxM2ForCausalLM", "attn_type_list", "1"},
+    {"MiniMaxM2ForCausalLM", "qk_norm_type", "\"per_layer\""},
+    {"MiniMaxM2ForCausalLM", "scoring_func", "\"sigmoid\""},
+    {"MiniMaxM2ForCausalLM", "shared_intermediate_size", "0"},
+    {"MiniMaxM2ForCausalLM", "use_qk_norm", "true"},
+    {"MiniMaxM2ForCausalLM", "use_routing_bias", "true"},
 };
-
-// transformers 5 writes another name of this type of layer.
-static bool is_value(const json_t *value, const json_t *want) {
-    const char *name = json_string_value(value), *wanted = json_string_value(want);
-    if (name && wanted && strcmp(wanted, "attention") == 0) {
-        return strcmp(name, wanted) == 0 || strcmp(name, "full_attention") == 0;
-    }
-    return json_equal((json_t *)(uintptr_t)value, (json_t *)(uintptr_t)want);
-}
 
 // The value, or the item of the list, that is another one; NULL: there is none.
 static const json_t *find_other(const json_t *value, const json_t *want) {
-    if (!json_is_array(value)) return is_value(value, want) ? NULL : value;
+    json_t *wanted = (json_t *)(uintptr_t)want;
+    if (!json_is_array(value)) return json_equal((json_t *)(uintptr_t)value, wanted) ? NULL : value;
     for (size_t i = 0; i < json_array_size(value); i++) {
-        const json_t *item = json_array_get(value, i);
-        if (!is_value(item, want)) return item;
+        json_t *item = json_array_get(value, i);
+        if (!json_equal(item, wanted)) return item;
     }
     return NULL;
 }
 
 static enum status check_only_value(const json_t *root, const char *key, const char *want,
-                                    bool is_required, const char *what, struct err *err) {
+                                    const char *what, struct err *err) {
     const json_t *value = jread_get(root, key);
-    if (!value && !is_required) return OK;
+    if (!value) return OK;
     json_t *wanted = json_loads(want, JSON_DECODE_ANY, NULL);
     if (!wanted) return err_nomem(err, key);
-    const json_t *other = value ? find_other(value, wanted) : NULL;
+    const json_t *other = find_other(value, wanted);
     json_decref(wanted);
-    if (value && !other) return OK;
+    if (!other) return OK;
     char *found = json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT);
     enum status status =
         err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" %s %.60s, which is not supported, want %s", what,
-                key, json_is_array(value) ? "has" : "is", found ? found : "missing", want);
+                key, json_is_array(value) ? "has" : "is", found ? found : "another", want);
     free(found);
     return status;
 }
@@ -163,8 +153,8 @@ static enum status check_only_values(const json_t *root, const char *architectur
                                      struct err *err) {
     for (size_t i = 0; i < ARRAY_LEN(only_values); i++) {
         if (strcmp(only_values[i].architecture, architecture) != 0) continue;
-        enum status status = check_only_value(root, only_values[i].key, only_values[i].want,
-                                              only_values[i].is_required, what, err);
+        enum status status =
+            check_only_value(root, only_values[i].key, only_values[i].want, what, err);
         if (status) return status;
     }
     return OK;
@@ -565,6 +555,7 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
     if (!status && own_config_has(architecture, "swiglu_limit")) {
         status = check_swiglu(root, what, err);
     }
+    if (!status) status = mamba_config_read(out, root, architecture, num_layers, what, err);
     if (status) own_config_fini(out);
     return status;
 }

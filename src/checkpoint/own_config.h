@@ -15,6 +15,13 @@ struct delta_config {
     uint32_t key_dim, value_dim; // of a head
 };
 
+// The heads of a Mamba-2 layer (backend/recurrent.h), and the limits of its step.
+struct mamba_config {
+    uint32_t num_groups, num_heads;
+    uint32_t state_dim, head_dim;
+    float dt_min, dt_max;
+};
+
 // Multi-head latent attention (backend/latent.h).
 struct latent_config {
     uint32_t query_rank; // q is made of a latent of so many elements; 0: of the residual
@@ -46,9 +53,10 @@ struct own_config {
     bool has_interleaved_rope; // its pairs in a head are neighbours
     bool *has_no_rope; // [num_layers]; NULL: all layers have a rotary embedding
     struct delta_config delta; // all zero: the architecture has no such layers
+    struct mamba_config mamba; // all zero: no layer has it
     struct latent_config latent; // all zero: the architecture has none
-    // [num_layers] whether the layer is a gated delta net or, of LFM2, a short convolution; NULL:
-    // none is.
+    // [num_layers] whether the layer is a gated delta net, has Mamba-2 or, of LFM2, a short
+    // convolution; NULL: none is.
     bool *is_linear;
 };
 

@@ -110,14 +110,13 @@ static void project_mixer(struct pass *pass, uint32_t layer_index) {
         return;
     }
     compose_norm(pass, layer->input_norm);
-    bool is_delta = d->table->layers[layer_index].mixer == MIXER_GATED_DELTA_NET;
     const struct linear_args all[] = {
         {.linear = layer->qkv, .x = w->hidden, .out = w->qkv, .rows = pass->step->num_tokens},
         {.linear = layer->gates,
          .x = w->hidden,
          .out = w->gates,
          .rows = pass->step->num_tokens,
-         .out_is_float = is_delta},
+         .out_is_float = !layer_attends(&d->table->layers[layer_index])},
     };
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         if (all[i].linear) d->backend->ops->linear(d->backend, &all[i]);
@@ -133,6 +132,9 @@ static void mix(struct pass *pass, uint32_t layer_index) {
         return;
     case MIXER_GATED_DELTA_NET:
         recurrent_gated_delta(pass, layer_index);
+        return;
+    case MIXER_MAMBA:
+        recurrent_mamba(pass, layer_index);
         return;
     case MIXER_LATENT_ATTENTION:
         latent_attend(pass, layer_index);

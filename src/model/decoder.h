@@ -41,6 +41,9 @@ struct decoder_shape {
     uint32_t conv_start, conv_size; // of the channels of short convolutions
     struct gated_delta_shape delta;
     uint32_t delta_key_start; // its first key head
+    // Where there is one group, every rank has a copy of its B and C.
+    struct mamba_shape mamba;
+    uint32_t mamba_head_start, mamba_group_start;
 };
 
 // Told how much is loaded: before each matrix and at the end.

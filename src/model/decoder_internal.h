@@ -13,6 +13,13 @@ struct delta_weights {
     float *norm; // dev [value_dim]
 };
 
+struct mamba_weights {
+    float *conv; // dev [DELTA_TAPS][channels]
+    float *conv_bias; // dev [channels]
+    float *decay, *dt_bias, *skip; // dev [heads]
+    float *norm; // dev [heads head_dim]
+};
+
 struct decoder_layer {
     // Norms with biases have these behind the weights: dev [2][hidden].
     float *input_norm; // dev [hidden]; NULL: no norm in front of attention
@@ -23,9 +30,11 @@ struct decoder_layer {
     float *v_norm; // dev [head_dim] ones; NULL: v is not normed
     float *sinks; // dev [num_heads]; NULL: none
     float scalar; // factor of the residual behind the layer
-    // [(num_heads + 2 num_kv_heads) head_dim][hidden]; delta net: q, k, v, z; convolution: b, c, x
+    // [(num_heads + 2 num_kv_heads) head_dim][hidden]; delta net: q, k, v, z; convolution: b, c, x;
+    // Mamba: x, B, C, z
     struct linear *qkv;
-    // [num_heads head_dim][hidden] gates of attention's result; delta net: b and a; NULL: none
+    // [num_heads head_dim][hidden] gates of attention's result; delta net: b and a; Mamba: dt;
+    // NULL: none
     struct linear *gates;
     struct linear *o; // [hidden][num_heads head_dim]
     // Of latent attention, where qkv is [rank + rope_dim][hidden], and q_norm, k_norm are those of
@@ -34,6 +43,7 @@ struct decoder_layer {
     struct linear *query_latent, *query_nope, *query_rope;
     struct latent *latent;
     struct delta_weights delta; // of a gated delta net
+    struct mamba_weights mamba; // of Mamba-2
     float *conv_taps; // dev [SHORT_CONV_TAPS][channels] of a short convolution; NULL: it is none
     float *rope; // dev [max_positions][head_dim]; NULL: of a recurrent layer
     float *q_rope; // behind it: of q, as in attention_args; NULL: the same
@@ -66,7 +76,8 @@ struct decoder_workspace {
     void *projected; // dev [T][hidden] output of o or down
     void *qkv; // dev [T][(num_heads + 2 num_kv_heads) head_dim]; shares memory with gate_up
     void *attended; // dev [T][num_heads head_dim]
-    // dev [T][num_heads head_dim]; of a delta net float [T][2 heads]. They share this memory.
+    // dev [T][num_heads head_dim]; of a delta net float [T][2 heads], of Mamba float [T][heads].
+    // They share this memory.
     void *gates;
     void *delta_scratch; // dev, of a delta net
     // Of latent attention, where qkv is [T][rank + rope_dim]: dev [T][query_rank],

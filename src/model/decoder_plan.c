@@ -72,6 +72,23 @@ static enum status share_delta_heads(struct decoder_shape *out, const struct del
     return OK;
 }
 
+static enum status share_mamba_heads(struct decoder_shape *out, const struct mamba_config *all,
+                                     uint32_t rank, uint32_t world_size, struct err *err) {
+    if (!all->num_heads) return OK;
+    bool has_copies = all->num_groups == 1 && world_size > 1;
+    if (all->num_heads % world_size || (!has_copies && all->num_groups % world_size)) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%u heads of Mamba layers in %u groups cannot be shared evenly by %u ranks",
+                       all->num_heads, all->num_groups, world_size);
+    }
+    uint32_t groups = has_copies ? 1 : all->num_groups / world_size;
+    out->mamba =
+        (struct mamba_shape){groups, all->num_heads / world_size, all->state_dim, all->head_dim};
+    out->mamba_head_start = rank * out->mamba.num_heads;
+    out->mamba_group_start = has_copies ? 0 : rank * groups;
+    return OK;
+}
+
 static enum status check_shares(const struct model_config *c, const struct layer_table *table,
                                 uint32_t world_size, struct err *err) {
     const struct {
@@ -85,7 +102,8 @@ static enum status check_shares(const struct model_config *c, const struct layer
          c->moe.shared_intermediate_size > 0},
         {"vocab_size", c->vocab_size, 1, true},
         // A row of compose_cut_norm's sums has room for those of all ranks.
-        {"hidden_size", c->hidden_size, CUT_NORM_SUMS, layer_table_has_row_norms(table)},
+        {"hidden_size", c->hidden_size, CUT_NORM_SUMS,
+         layer_table_has_row_norms(table) || c->own.mamba.num_groups == 1},
     };
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
         if (!cut[i].is_there || cut[i].size / cut[i].least >= world_size) continue;
@@ -108,6 +126,7 @@ enum status decoder_shape_of(struct decoder_shape *out, const struct model_confi
     shape.conv_start = conv.start;
     shape.conv_size = conv.size;
     if (!status) status = share_delta_heads(&shape, &config->own.delta, rank, world_size, err);
+    if (!status) status = share_mamba_heads(&shape, &config->own.mamba, rank, world_size, err);
     if (status) return status;
     shape.num_heads = config->num_heads / world_size;
     shape.head_start = rank * shape.num_heads;
@@ -136,6 +155,11 @@ static uint32_t qkv_size(const struct layer *layer, const struct decoder_shape *
 // Elements of a token's q, k, v and z in a gated delta net; 0: the model has none.
 static uint32_t qkvz_size(const struct gated_delta_shape *delta) {
     return gated_delta_channels(delta) + delta->num_heads * delta->value_dim;
+}
+
+// Elements of a token's x, B, C and z in a layer with Mamba-2; 0: the model has none.
+static uint32_t xbcz_size(const struct mamba_shape *mamba) {
+    return mamba_channels(mamba) + mamba->num_heads * mamba->head_dim;
 }
 
 struct experts_shape decoder_experts_shape(const struct model_config *c, const struct layer *layer,
@@ -212,6 +236,16 @@ static void add_delta(struct linears_bytes *all, const struct model_config *c,
     all->sum += (vectors + delta->value_dim) * sizeof(float);
 }
 
+static void add_mamba(struct linears_bytes *all, const struct model_config *c,
+                      const struct mamba_shape *mamba, const struct layer_formats *formats) {
+    uint32_t heads = mamba->num_heads, values = heads * mamba->head_dim;
+    add_linear(all, xbcz_size(mamba), c->hidden_size, false, formats->qkv);
+    add_linear(all, heads, c->hidden_size, false, linear_formats_router());
+    add_linear(all, c->hidden_size, values, false, formats->o);
+    size_t vectors = (size_t)(DELTA_TAPS + 1) * mamba_channels(mamba) + 3 * (size_t)heads;
+    all->sum += (vectors + values) * sizeof(float);
+}
+
 // Elements of a layer's norms, of so many ranks.
 static size_t norm_size(const struct model_config *c, const struct layer_table *table,
                         const struct layer *layer, uint32_t world_size) {
@@ -246,6 +280,9 @@ static void add_layer(struct linears_bytes *all, const struct model_config *c,
         break;
     case MIXER_GATED_DELTA_NET:
         add_delta(all, c, &s->delta, formats);
+        break;
+    case MIXER_MAMBA:
+        add_mamba(all, c, &s->mamba, formats);
         break;
     case MIXER_LATENT_ATTENTION:
         add_latent(all, c, table, s, formats);
@@ -301,6 +338,8 @@ size_t decoder_slot_bytes(const struct layer *layer, const struct decoder_shape 
         return short_conv_floats(s->conv_size) * sizeof(float);
     case MIXER_GATED_DELTA_NET:
         return b->recurrent->gated_delta_bytes(b, &s->delta);
+    case MIXER_MAMBA:
+        return b->recurrent->mamba_bytes(b, &s->mamba);
     case MIXER_LATENT_ATTENTION:
     case MIXER_ATTENTION:
         break;
@@ -344,6 +383,14 @@ static uint64_t delta_parameters(const struct model_config *c) {
            2 * heads + delta->value_dim;
 }
 
+static uint64_t mamba_parameters(const struct model_config *c) {
+    const struct mamba_config *mamba = &c->own.mamba;
+    uint64_t heads = mamba->num_heads, values = heads * mamba->head_dim;
+    uint64_t channels = values + 2 * (uint64_t)mamba->num_groups * mamba->state_dim;
+    return c->hidden_size * (channels + 2 * values + heads) + (DELTA_TAPS + 1) * channels +
+           3 * heads + values;
+}
+
 // With `num_experts` experts if it is sparse.
 static uint64_t layer_parameters(const struct model_config *c, const struct layer_table *table,
                                  const struct layer *layer, uint64_t num_experts) {
@@ -355,6 +402,9 @@ static uint64_t layer_parameters(const struct model_config *c, const struct laye
         break;
     case MIXER_GATED_DELTA_NET:
         sum += delta_parameters(c);
+        break;
+    case MIXER_MAMBA:
+        sum += mamba_parameters(c);
         break;
     case MIXER_LATENT_ATTENTION:
         sum += latent_parameters(c, &table->latent);
@@ -464,7 +514,7 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     // share one region.
     size_t attention_at = at, mlp_at = at, sparse_at = at;
     size_t inputs_at = at;
-    size_t qkv = qkvz_size(&s->delta), attended = 0, mlp_factor = 1;
+    size_t qkv = larger(qkvz_size(&s->delta), xbcz_size(&s->mamba)), attended = 0, mlp_factor = 1;
     for (uint32_t i = 0; i < table->num_layers; i++) {
         const struct layer *layer = &table->layers[i];
         bool is_conv = layer->mixer == MIXER_SHORT_CONV;
@@ -473,12 +523,15 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
                                             : (size_t)s->num_heads * layer_value_dim(table, layer));
         mlp_factor = larger(mlp_factor, layer->mlp_factor);
     }
-    size_t values = (size_t)s->delta.num_heads * s->delta.value_dim;
+    size_t values = larger((size_t)s->delta.num_heads * s->delta.value_dim,
+                           (size_t)s->mamba.num_heads * s->mamba.head_dim);
     w.qkv = take(base, &attention_at, T, qkv, element_size);
     w.attended = take(base, &attention_at, T, larger(attended, values), element_size);
-    if (s->delta.num_heads) {
-        size_t gates = 2 * (size_t)s->delta.num_heads * sizeof(float);
+    if (s->delta.num_heads || s->mamba.num_heads) {
+        size_t gates = larger(2 * (size_t)s->delta.num_heads, s->mamba.num_heads) * sizeof(float);
         w.gates = take(base, &attention_at, T, larger(attended * element_size, gates), 1);
+    }
+    if (s->delta.num_heads) {
         size_t scratch =
             b->recurrent->gated_delta_scratch_bytes
                 ? b->recurrent->gated_delta_scratch_bytes(b, &s->delta, limits->max_num_tokens)

@@ -42,6 +42,7 @@ enum mixer {
     MIXER_ATTENTION, // softmax attention over the KV cache
     MIXER_SHORT_CONV, // a gated convolution over a few tokens (recurrent.h), whose state they are
     MIXER_GATED_DELTA_NET, // a state in place of keys and values, of the shape layer_table.delta
+    MIXER_MAMBA, // Mamba-2 (recurrent.h): another such state, of the shape layer_table.mamba
     // Softmax attention over latents (backend/latent.h), of the shape layer_table.latent. The KV
     // cache has one head of a latent and a rotated part of the key.
     MIXER_LATENT_ATTENTION,
@@ -147,6 +148,8 @@ struct layer_table {
     bool has_lm_head_bias;
     const char *final_norm, *o_module; // static: "model.norm", "self_attn.o_proj"
     struct delta_config delta; // of layers that are gated delta nets, of all ranks
+    struct mamba_config mamba; // of layers with Mamba-2, of all ranks
+    const char *mamba_module; // static: "mamba", below "model.layers.N."
     struct latent_config latent; // of layers with latent attention
     // A checkpoint may have q, k, v and z of such a layer in one tensor, and b and a, by key head.
     bool is_delta_stacked;

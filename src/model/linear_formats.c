@@ -28,6 +28,11 @@ bool delta_is_stacked(const struct layer_table *table, const struct weights *wei
     return table->is_delta_stacked && weights_has(weights, name);
 }
 
+void mamba_module_name(char out[WEIGHT_NAME_BYTES], const struct layer_table *table,
+                       const char *part) {
+    snprintf(out, WEIGHT_NAME_BYTES, "%s.%s", table->mamba_module, part);
+}
+
 struct finder {
     const struct weights *weights;
     const struct backend *backend;
@@ -162,6 +167,22 @@ static enum status find_latent(const struct finder *f, uint32_t i, const struct 
     return find_cols(f, i, table->o_module, hidden, heads * dim, s->head_start * dim, &out->o);
 }
 
+static enum status find_mamba(const struct finder *f, uint32_t i, uint32_t hidden,
+                              const struct layer_table *table, const struct decoder_shape *s,
+                              struct layer_formats *out) {
+    const struct mamba_config *mamba = &table->mamba;
+    char in[WEIGHT_NAME_BYTES], out_module[WEIGHT_NAME_BYTES];
+    const char *const modules[] = {in};
+    uint32_t values = mamba->num_heads * mamba->head_dim;
+    const uint32_t rows = 2 * (values + mamba->num_groups * mamba->state_dim) + mamba->num_heads;
+    mamba_module_name(in, table, MAMBA_IN);
+    mamba_module_name(out_module, table, MAMBA_OUT);
+    enum status status = find_rows(f, i, modules, &rows, 1, hidden, &out->qkv);
+    if (status) return status;
+    return find_cols(f, i, out_module, hidden, values, s->mamba_head_start * mamba->head_dim,
+                     &out->o);
+}
+
 static enum status find_conv(const struct finder *f, uint32_t i, uint32_t hidden,
                              const struct decoder_shape *s, struct layer_formats *out) {
     static const char *const in[] = {CONV_IN_MODULE};
@@ -206,6 +227,9 @@ static enum status find_layer(const struct finder *f, uint32_t i, const struct m
         break;
     case MIXER_GATED_DELTA_NET:
         status = find_delta(f, i, c, table, s, out);
+        break;
+    case MIXER_MAMBA:
+        status = find_mamba(f, i, c->hidden_size, table, s, out);
         break;
     case MIXER_LATENT_ATTENTION:
         status = find_latent(f, i, c, table, s, out);

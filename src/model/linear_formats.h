@@ -26,6 +26,8 @@ struct linear_formats {
         layer_embedding; // likewise, of models whose layers have inputs of their own
 };
 
+enum { WEIGHT_NAME_BYTES = 128 };
+
 // The names of a layer's linears in a checkpoint, below "model.layers.N.". Those of MLPs are in the
 // layer table.
 extern const char *const qkv_modules[3];
@@ -40,11 +42,15 @@ extern const char *const delta_modules[2];
 static inline const char *latent_q_module(const struct latent_config *config) {
     return config->query_rank ? "self_attn.q_b_proj" : "self_attn.q_proj";
 }
+// A module of a layer with Mamba-2: "mamba.in_proj".
+#define MAMBA_IN "in_proj" // z, x, B, C and dt
+#define MAMBA_OUT "out_proj"
+void mamba_module_name(char out[WEIGHT_NAME_BYTES], const struct layer_table *table,
+                       const char *part);
 #define CONV_IN_MODULE "conv.in_proj" // of a short convolution: b, c and x
 #define CONV_OUT_MODULE "conv.out_proj"
 #define SINKS_MODULE "self_attn.sinks"
 
-enum { WEIGHT_NAME_BYTES = 128 };
 void layer_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *module,
                        const char *suffix);
 void expert_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *experts,

@@ -6,6 +6,7 @@
 #include "model/compose.h"
 
 void recurrent_gated_delta(struct pass *pass, uint32_t layer_index);
+void recurrent_mamba(struct pass *pass, uint32_t layer_index); // with the norm behind it
 void recurrent_short_conv(struct pass *pass, uint32_t layer_index);
 
 #endif

@@ -110,8 +110,8 @@ static void run_linear_ops(const struct objects *objects, uint32_t rows) {
     static float norm[IN];
     const struct step step = {.num_tokens = rows, .tokens = tokens};
     struct embed_args embed = {&step, objects->linear, 0, objects->x};
-    struct rms_norm_args rms_norm = {objects->x, NULL,  norm, objects->x, rows,
-                                     IN,         1e-6f, 0,    0,          NULL};
+    struct rms_norm_args rms_norm = {objects->x, NULL, norm, objects->x, rows, IN,
+                                     1e-6f,      0,    0,    NULL,       false};
     struct linear_args linear = {objects->linear, objects->x, objects->out, rows, false};
     struct silu_mul_args silu_mul = {objects->out, objects->x, rows, OUT / 2, ACTIVATION_SILU};
     struct gather_rows_args gather_rows = {objects->out, tokens, objects->x, rows, IN};

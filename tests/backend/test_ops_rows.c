@@ -55,7 +55,7 @@ static void test_rms_norm(void **state) {
         memcpy(residual_scalar, residual, count * sizeof *residual);
         norm_oracle(x, with_residual ? residual : NULL, weight, sum, want, rows, cols, 1e-6);
         struct rms_norm_args args = {
-            x, with_residual ? residual : NULL, weight, out, rows, cols, 1e-6f, 0, 0, NULL};
+            x, with_residual ? residual : NULL, weight, out, rows, cols, 1e-6f, 0, 0, NULL, false};
         backend->ops->rms_norm(backend, &args);
         args.residual = with_residual ? residual_scalar : NULL;
         args.out = out_scalar;
@@ -90,10 +90,10 @@ static void test_rms_norm_of_a_part_of_each_row(void **state) {
     memcpy(want, x, ROWS * STRIDE * sizeof *x);
     for (uint32_t row = 0; row < ROWS; row++) {
         float *part = want + row * STRIDE;
-        struct rms_norm_args args = {part, NULL, weight, part, 1, COLS, 1e-5f, 0, 0, NULL};
+        struct rms_norm_args args = {part, NULL, weight, part, 1, COLS, 1e-5f, 0, 0, NULL, false};
         backend->ops->rms_norm(backend, &args);
     }
-    struct rms_norm_args args = {x, NULL, weight, x, ROWS, COLS, 1e-5f, STRIDE, 0, NULL};
+    struct rms_norm_args args = {x, NULL, weight, x, ROWS, COLS, 1e-5f, STRIDE, 0, NULL, false};
     backend->ops->rms_norm(backend, &args);
     ops_assert_same_bits(x, want, ROWS, STRIDE, "parts of rows");
     ops_guard_free(x, ROWS * STRIDE);
@@ -200,26 +200,36 @@ static void test_softcap(void **state) {
 static void test_rms_norm_of_groups(void **state) {
     enum { ROWS = 5, GROUPS = 3, COLS = 32, STRIDE = 7 * COLS };
     struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
-    float *x = ops_guard_alloc(ROWS * STRIDE), one[COLS], weight[COLS], before[ROWS * STRIDE];
+    float *x = ops_guard_alloc(ROWS * STRIDE), one[COLS], weight[GROUPS * COLS];
+    float before[ROWS * STRIDE];
     struct ops_rng rng = ops_rng_of(8);
-    ops_rng_fill(&rng, x, ROWS * STRIDE);
-    ops_rng_fill(&rng, weight, COLS);
-    memcpy(before, x, sizeof before);
-    struct rms_norm_args args = {.x = x + 2 * COLS,
-                                 .weight = weight,
-                                 .out = x + 2 * COLS,
-                                 .rows = ROWS,
-                                 .cols = COLS,
-                                 .eps = 1e-3f,
-                                 .stride = STRIDE,
-                                 .groups = GROUPS};
-    backend->ops->rms_norm(backend, &args);
-    for (int i = 0; i < ROWS * STRIDE; i += COLS) {
-        bool is_normed = i % STRIDE / COLS >= 2 && i % STRIDE / COLS < 2 + GROUPS;
-        struct rms_norm_args alone = {
-            .x = before + i, .weight = weight, .out = one, .rows = 1, .cols = COLS, .eps = 1e-3f};
-        backend->ops->rms_norm(backend, &alone);
-        assert_memory_equal(x + i, is_normed ? one : before + i, sizeof one);
+    ops_rng_fill(&rng, weight, GROUPS * COLS);
+    for (int has_own = 0; has_own < 2; has_own++) {
+        ops_rng_fill(&rng, x, ROWS * STRIDE);
+        memcpy(before, x, sizeof before);
+        struct rms_norm_args args = {.x = x + 2 * COLS,
+                                     .weight = weight,
+                                     .out = x + 2 * COLS,
+                                     .rows = ROWS,
+                                     .cols = COLS,
+                                     .eps = 1e-3f,
+                                     .stride = STRIDE,
+                                     .groups = GROUPS,
+                                     .has_group_weights = has_own};
+        backend->ops->rms_norm(backend, &args);
+        for (int i = 0; i < ROWS * STRIDE; i += COLS) {
+            int group = i % STRIDE / COLS - 2;
+            bool is_normed = group >= 0 && group < GROUPS;
+            struct rms_norm_args alone = {.x = before + i,
+                                          .weight =
+                                              weight + (is_normed && has_own ? group * COLS : 0),
+                                          .out = one,
+                                          .rows = 1,
+                                          .cols = COLS,
+                                          .eps = 1e-3f};
+            backend->ops->rms_norm(backend, &alone);
+            assert_memory_equal(x + i, is_normed ? one : before + i, sizeof one);
+        }
     }
     ops_guard_free(x, ROWS * STRIDE);
     backend_destroy(backend);
@@ -235,17 +245,18 @@ static void test_rms_norm_same_bits(void **state) {
     for (int threads = 1; threads <= 3; threads++) {
         struct backend *backend = ops_backend(*state, threads, DTYPE_BF16);
         if (threads == 1) {
-            struct rms_norm_args args = {x, NULL, weight, want, ROWS, COLS, 1e-5f, 0, 0, NULL};
+            struct rms_norm_args args = {x,     NULL, weight, want, ROWS, COLS,
+                                         1e-5f, 0,    0,      NULL, false};
             backend->ops->rms_norm(backend, &args);
         }
         for (uint32_t row = 0; row < ROWS; row++) {
             struct rms_norm_args args = {
-                x + row * COLS, NULL, weight, got + row * COLS, 1, COLS, 1e-5f, 0, 0, NULL};
+                x + row * COLS, NULL, weight, got + row * COLS, 1, COLS, 1e-5f, 0, 0, NULL, false};
             backend->ops->rms_norm(backend, &args);
         }
         ops_assert_same_bits(got, want, ROWS, COLS, "rows alone");
         memcpy(got, x, ROWS * COLS * sizeof *x);
-        struct rms_norm_args args = {got, NULL, weight, got, ROWS, COLS, 1e-5f, 0, 0, NULL};
+        struct rms_norm_args args = {got, NULL, weight, got, ROWS, COLS, 1e-5f, 0, 0, NULL, false};
         backend->ops->rms_norm(backend, &args);
         ops_assert_same_bits(got, want, ROWS, COLS, "in place");
         backend_destroy(backend);
@@ -388,7 +399,7 @@ static void test_nonfinite(void **state) {
     assert_true(isnan(out[0]));
     assert_true(out[5] == INFINITY && out[15] == 3e38f);
     assert_true(out[20] == 0 && out[25] == 0 && out[30] == 0);
-    struct rms_norm_args norm = {gate_up, NULL, weight, out, 1, COLS, 1e-6f, 0, 0, NULL};
+    struct rms_norm_args norm = {gate_up, NULL, weight, out, 1, COLS, 1e-6f, 0, 0, NULL, false};
     backend->ops->rms_norm(backend, &norm);
     for (uint32_t i = 0; i < COLS; i++) assert_true(isnan(out[i]));
     ops_guard_free(gate_up, 2 * COLS);

@@ -2,6 +2,7 @@
 // file, and what is refused.
 #include "checkpoint/model_config.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -335,6 +336,63 @@ static void test_granite4(void **state) {
     model_config_fini(&config);
 }
 
+// Both names of its layers; their sizes by default, and as the keys say.
+static void test_mamba_layers(void **state) {
+    (void)state;
+    struct model_config config =
+        PARSE_OK(GRANITE4, {"layer_types", "[\"mamba\", \"attention\", \"linear_attention\"]"},
+                 {"num_hidden_layers", "3"}, {"num_local_experts", "0"}, {"mamba_n_heads", "8"});
+    const struct mamba_config *mamba = &config.own.mamba;
+    assert_true(config.own.is_linear[0] && !config.own.is_linear[1] && config.own.is_linear[2]);
+    assert_int_equal(mamba->num_heads, 8);
+    assert_int_equal(mamba->num_groups, 1);
+    assert_int_equal(mamba->head_dim * 8, 2 * config.hidden_size);
+    assert_int_equal(mamba->state_dim, 256);
+    assert_true(mamba->dt_min == 0 && mamba->dt_max == FLT_MAX);
+    model_config_fini(&config);
+    static const struct {
+        const char *limit;
+        float max;
+    } limits[] = {{"[0.25, 8]", 8},
+                  {"[0.25, {\"__float__\": \"Infinity\"}]", FLT_MAX},
+                  {"[0.25, Infinity]", FLT_MAX}}; // as Python writes it
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+        config = PARSE_OK(GRANITE4, {"mamba_n_heads", "4"}, {"mamba_d_state", "64"},
+                          {"mamba_n_groups", "2"}, {"time_step_limit", limits[i].limit});
+        assert_int_equal(mamba->state_dim, 64);
+        assert_int_equal(mamba->num_groups, 2);
+        assert_true(mamba->dt_min == 0.25f && mamba->dt_max == limits[i].max);
+        model_config_fini(&config);
+    }
+}
+
+#define MAMBA                                                                                      \
+    GRANITE4, {                                                                                    \
+        "mamba_n_heads", "4"                                                                       \
+    }
+
+static void test_mamba_layers_that_are_refused(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {{MAMBA, {"mamba_conv_bias", "false"}}, ERR_UNSUPPORTED, "\"mamba_conv_bias\" is false"},
+        {{MAMBA, {"mamba_proj_bias", "true"}}, ERR_UNSUPPORTED, "\"mamba_proj_bias\" is true"},
+        {{MAMBA, {"mamba_d_conv", "3"}}, ERR_UNSUPPORTED, "\"mamba_d_conv\" is 3, only 4 is"},
+        {{MAMBA, {"mamba_d_state", "24"}},
+         ERR_UNSUPPORTED,
+         "\"mamba_d_state\" is 24, only multiples of 16 up to 256"},
+        {{MAMBA, {"mamba_d_head", "48"}},
+         ERR_FORMAT,
+         "\"mamba_d_head\" 48, want together \"mamba_expand\" times \"hidden_size\""},
+        {{MAMBA, {"mamba_n_groups", "3"}}, ERR_FORMAT, "\"mamba_n_heads\" is 4, want a multiple"},
+        {{MAMBA, {"time_step_limit", "[2, 1]"}}, ERR_FORMAT, "\"time_step_limit\" is|two numbers"},
+        {{MAMBA, {"layer_types", "[\"mamba\"]"}}, ERR_FORMAT, "\"layer_types\" is|of 1, want"},
+        {{MAMBA, {"layer_types", "[\"conv\"]"}, {"num_hidden_layers", "1"}},
+         ERR_UNSUPPORTED,
+         "\"layer_types\" has conv at 0"},
+    };
+    REFUSE_ALL(cases);
+}
+
 #define GEMMA4                                                                                     \
     {"architectures", "[\"Gemma4ForCausalLM\"]"}, {                                                \
         "hidden_size_per_layer_input", "0"                                                         \
@@ -412,13 +470,6 @@ static void test_refused(void **state) {
          ERR_UNSUPPORTED,
          "layer_types|sliding_attention at 0"},
         {{QWEN3_5, {"layer_types", "[\"full_attention\"]"}}, ERR_FORMAT, "layer_types|a list of 1"},
-        {{GRANITE4, {"num_local_experts", "0"}}, ERR_UNSUPPORTED, "layer_types|missing|attention"},
-        {{GRANITE4, {"num_local_experts", "0"}, {"layer_types", "[\"attention\", \"mamba\"]"}},
-         ERR_UNSUPPORTED,
-         "layer_types|has \"mamba\"|want \"attention\""},
-        {{GRANITE4, {"layer_types", "[\"attention\"]"}},
-         ERR_UNSUPPORTED,
-         "num_local_experts|missing|want 0"},
         {{{"architectures", "[\"Gemma4ForCausalLM\"]"}},
          ERR_UNSUPPORTED,
          "vocab_size_per_layer_input|262144|vocab_size"},
@@ -477,6 +528,8 @@ int main(void) {
         cmocka_unit_test(test_scale_of_q),
         cmocka_unit_test(test_text_model_beside_images),
         cmocka_unit_test(test_granite4),
+        cmocka_unit_test(test_mamba_layers),
+        cmocka_unit_test(test_mamba_layers_that_are_refused),
         cmocka_unit_test(test_delta_nets),
         cmocka_unit_test(test_defaults_of_delta_nets),
         cmocka_unit_test(test_positions_in_parts),

@@ -9,16 +9,23 @@
 
 static void test_a_device_without_them_refuses_by_name(void **state) {
     (void)state;
-    struct nvllm_engine_options options = small_options();
-    struct nvllm_engine *engine = NULL;
-    struct nvllm_error error = {0};
-    options.model = "tests/reference/data/qwen3-5";
-    options.device = "cuda"; // the plain backend replaces it
-    assert_int_equal(nvllm_engine_create(&engine, &options, &error), NVLLM_ERR_UNSUPPORTED);
-    assert_string_equal(
-        error.message,
-        "tests/reference/data/qwen3-5/config.json: recurrent layers (linear attention) are "
-        "not supported on the device plain");
+    static const struct {
+        const char *model, *message;
+    } cases[] = {{"tests/reference/data/qwen3-5",
+                  "tests/reference/data/qwen3-5/config.json: recurrent layers (linear attention) "
+                  "are not supported on the device plain"},
+                 {"tests/reference/data/granite4-h",
+                  "tests/reference/data/granite4-h/config.json: Mamba layers are not supported on "
+                  "the device plain"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct nvllm_engine_options options = small_options();
+        struct nvllm_engine *engine = NULL;
+        struct nvllm_error error = {0};
+        options.model = cases[i].model;
+        options.device = "cuda"; // the plain backend replaces it
+        assert_int_equal(nvllm_engine_create(&engine, &options, &error), NVLLM_ERR_UNSUPPORTED);
+        assert_string_equal(error.message, cases[i].message);
+    }
 }
 
 static uint32_t window;

@@ -290,6 +290,7 @@ static void check_isa(const char *isa, bool all_families) {
     check_model("tests/reference/data/qwen3", isa, "auto"); // head_dim 128
     check_with("tests/reference/data/gpt-oss", isa, "auto", 48); // two groups of blocks
     check_model("tests/reference/data/qwen3-next", isa, "auto"); // layers with a state
+    check_model("tests/reference/data/granite4-h", isa, "auto"); // Mamba-2
     check_model("tests/reference/data/lfm2", isa, "auto"); // short convolutions
     check_with("tests/reference/data/cohere2", isa, "auto", 48); // LayerNorms, parallel layers
     check_with("tests/reference/data/llama4", isa, "auto", 48); // chunks

@@ -240,6 +240,16 @@ static void test_internlm3(void **state) {
     check_unrounded("internlm3");
 }
 
+static void test_granite4_h(void **state) {
+    (void)state;
+    check_on_every_isa("granite4-h");
+}
+
+static void test_granite4_h_moe(void **state) {
+    (void)state;
+    check_unrounded("granite4-h-moe");
+}
+
 static void test_lfm2(void **state) {
     (void)state;
     check_on_every_isa("lfm2");
@@ -457,6 +467,8 @@ int main(void) {
         cmocka_unit_test(test_apertus_of_dummy_weights),
         cmocka_unit_test(test_arcee),
         cmocka_unit_test(test_internlm3),
+        cmocka_unit_test(test_granite4_h),
+        cmocka_unit_test(test_granite4_h_moe),
         cmocka_unit_test(test_lfm2),
         cmocka_unit_test(test_lfm2_moe),
         cmocka_unit_test(test_llama4),

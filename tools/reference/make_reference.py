@@ -248,6 +248,10 @@ def tiny_families(t):
                   moe_intermediate_size=16, first_k_dense_replace=1)
     alpha = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}
     small_tiny = {**tiny, "hidden_size": 64}
+    granite_h = dict(small_tiny, num_hidden_layers=3, shared_intermediate_size=40, head_dim=32,
+                     embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.1,
+                     logits_scaling=8.0, mamba_d_state=48, mamba_chunk_size=64,
+                     layer_types=["linear_attention", "full_attention", "linear_attention"])
     lfm2 = dict({k: v for k, v in tiny.items() if k != "rms_norm_eps"}, norm_eps=0.04, num_hidden_layers=4,
                 layer_types=["conv", "full_attention", "conv", "conv"])
     return {
@@ -352,6 +356,13 @@ def tiny_families(t):
             embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.1,
             logits_scaling=8.0, position_embedding_type="rope", mamba_n_heads=2,
             head_dim=16, layer_types=["full_attention"])),
+        # Mamba-2 with a group for all heads, and with four; a layer of attention without a rope.
+        "granite4-h": (t.GraniteMoeHybridForCausalLM, t.GraniteMoeHybridConfig(
+            **granite_h, mamba_n_groups=1, mamba_n_heads=4, mamba_d_head=32, num_local_experts=0,
+            num_experts_per_tok=0)),
+        "granite4-h-moe": (t.GraniteMoeHybridForCausalLM, t.GraniteMoeHybridConfig(
+            **granite_h, mamba_n_groups=4, mamba_n_heads=8, mamba_d_head=16, num_local_experts=5,
+            num_experts_per_tok=3, time_step_limit=(0.2, 1.5))),
         "gemma2": (t.Gemma2ForCausalLM, t.Gemma2Config(
             **tiny, head_dim=32, sliding_window=48, query_pre_attn_scalar=20,
             attn_logit_softcapping=0.5, final_logit_softcapping=4.0)),
@@ -470,7 +481,7 @@ def write_published_config(folder):
     if config["model_type"] == "minimax_m2":
         text["rotary_dim"] = int(text.pop("partial_rotary_factor") * text["head_dim"])
     if config["model_type"] == "granitemoehybrid":
-        text["layer_types"] = ["attention"] * text["num_hidden_layers"]
+        text["layer_types"] = [{"full_attention": "attention"}.get(kind, "mamba") for kind in types]
     if config["model_type"] == "qwen3_moe":
         config["num_experts"] = config.pop("num_local_experts")
     with open(f"{folder}/config_published_form.json", "w", encoding="utf-8") as file:
@@ -539,7 +550,7 @@ def write_family(out, name, model_class, config, seed):
                 parameter.copy_(torch.randn_like(parameter) * 2)
             elif parameter_name.endswith("experts.gate_up_proj") and "gpt-oss" in name:
                 parameter.mul_(6)  # so that some numbers reach the activation's limit
-            elif parameter_name.endswith(("alpha_p", "alpha_n")):
+            elif parameter_name.endswith(("alpha_p", "alpha_n", ".D")):
                 parameter.copy_(torch.randn_like(parameter))
             elif parameter_name.endswith("A_log"):
                 parameter.copy_(torch.randn_like(parameter) - 3)  # states that last

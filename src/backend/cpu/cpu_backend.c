@@ -105,6 +105,8 @@ static const struct backend_recurrent cpu_recurrent = {
     .gated_delta_bytes = cpu_gated_delta_bytes,
     .gated_delta = cpu_gated_delta,
     .short_conv = cpu_short_conv,
+    .mamba_bytes = cpu_mamba_bytes,
+    .mamba = cpu_mamba,
 };
 
 static const struct backend_latent cpu_latent = {

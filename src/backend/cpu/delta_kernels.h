@@ -1,5 +1,5 @@
-/* The kernels of gated delta nets with vectors: include it after the vectors of an instruction set
- * (avx2_vector.h and others).
+/* The kernels of gated delta nets and Mamba-2 with vectors: include it after the vectors of an
+ * instruction set (avx2_vector.h and others).
  *
  * Columns of the state do not touch each other. So a block of columns, which stays in the first
  * cache, goes through all tokens before the next block does. That changes no bit. */
@@ -25,7 +25,7 @@ static ALWAYS_INLINE void delta_token(const struct delta_run *run, uint32_t toke
     UNROLL for (uint32_t i = 0; i < vectors; i++) {
         sum[0][i] = sum[1][i] = result[i] = vector_zero();
     }
-    for (uint32_t row = 0; row < keys; row += 2) {
+    for (uint32_t row = 0; row < keys && !run->takes_all; row += 2) {
         UNROLL for (uint32_t half = 0; half < 2; half++) {
             vector factor = vector_set(k[row + half]);
             const float *from = state + (size_t)(row + half) * width;
@@ -64,9 +64,10 @@ static ALWAYS_INLINE void delta_rule(const struct delta_run *run) {
 }
 
 static ALWAYS_INLINE void conv_silu(const float *const *x, const float *taps, size_t stride,
-                                    float *out, uint32_t count) {
+                                    const float *bias, float *out, uint32_t count) {
     for (uint32_t i = 0; i < count; i += VECTOR_LANES) {
         vector sum = vector_mul(vector_load(taps + i), vector_load(x[0] + i));
+        if (bias) sum = vector_add(vector_load(bias + i), sum);
         UNROLL for (uint32_t tap = 1; tap < DELTA_TAPS; tap++) {
             sum = vector_fma(vector_load(taps + tap * stride + i), vector_load(x[tap] + i), sum);
         }

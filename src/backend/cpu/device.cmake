@@ -18,6 +18,7 @@ list(APPEND BACKEND_SOURCES
   backend/cpu/linear/linear_packed.c
   backend/cpu/linear/linear_packing.c
   backend/cpu/linear/linear_quantize.c
+  backend/cpu/mamba.c
   backend/cpu/sample/log_softmax.c
   backend/cpu/sample/philox.c
   backend/cpu/row_ops.c

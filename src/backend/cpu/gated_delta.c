@@ -64,7 +64,7 @@ static void convolve(const struct job *job, const struct sequence *seq, int32_t 
         for (int32_t tap = 0; tap < DELTA_TAPS; tap++) {
             x[tap] = channels_of(job, seq, t + (int32_t)i + tap - KEPT, channel);
         }
-        job->kernels->conv_silu(x, job->args->conv + channel, stride, out + (size_t)i * count,
+        job->kernels->conv_silu(x, job->args->conv + channel, stride, NULL, out + (size_t)i * count,
                                 count);
     }
 }

@@ -97,8 +97,8 @@ static inline bool linear_item_is_int4(const struct linear_item *item) {
     return linear_item_is_bytes(item) && item->format.bits < 8;
 }
 
-// A head of a gated delta net over some tokens, in order (backend.h): q and k are normed, v is
-// convolved, and `out` is S^T q.
+// A head of a gated delta net over some tokens, in order (recurrent.h): q and k are normed, v is
+// convolved, and `out` is S^T q. With takes_all S = decay S + k (beta v)^T, as in Mamba-2.
 struct delta_run {
     float *state; // [key_dim][value_dim]
     const float *q, *k; // [num_tokens][key_dim]
@@ -106,6 +106,7 @@ struct delta_run {
     const float *decay, *beta; // [num_tokens]: what the state is multiplied by, and beta
     float *out; // [num_tokens][value_dim]
     uint32_t num_tokens, key_dim, value_dim; // multiples of 16
+    bool takes_all;
 };
 
 struct sample_weigh;
@@ -164,10 +165,10 @@ struct cpu_kernels {
                       float eps);
     void (*silu_mul)(const float *gate, const float *up, float *out, uint32_t count);
     void (*delta_rule)(const struct delta_run *run);
-    // out = silu(sum over DELTA_TAPS i of x[i] * taps[i * stride]), of `count` channels, a
-    // multiple of 16.
-    void (*conv_silu)(const float *const *x, const float *taps, size_t stride, float *out,
-                      uint32_t count);
+    // out = silu(bias + sum over DELTA_TAPS i of x[i] * taps[i * stride]), of `count` channels, a
+    // multiple of 16. bias NULL: none.
+    void (*conv_silu)(const float *const *x, const float *taps, size_t stride, const float *bias,
+                      float *out, uint32_t count);
     // Store a position's key or value of one kv head, rounded to the nearest even, in a cache of
     // bf16 (attention_kernels.h): the key's pairs 64 bytes apart, the value's numbers 4 bytes
     // apart. Nothing between them is written, as other threads may store other positions there.

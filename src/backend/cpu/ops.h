@@ -199,6 +199,10 @@ void cpu_experts_set_next(struct backend *backend, struct experts *experts,
 size_t cpu_gated_delta_bytes(const struct backend *backend, const struct gated_delta_shape *shape);
 void cpu_gated_delta(struct backend *backend, const struct gated_delta_args *args);
 
+// mamba.c
+size_t cpu_mamba_bytes(const struct backend *backend, const struct mamba_shape *shape);
+void cpu_mamba(struct backend *backend, const struct mamba_args *args);
+
 // short_conv.c
 void cpu_short_conv(struct backend *backend, const struct short_conv_args *args);
 

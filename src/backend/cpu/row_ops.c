@@ -37,9 +37,10 @@ static void rms_norm_item(void *arg, uint32_t item, uint32_t thread) {
     size_t stride = args->stride ? args->stride : (size_t)groups * args->cols;
     struct row_range range = item_rows(item, job->per_item, args->rows * groups);
     for (uint32_t row = range.begin; row < range.end; row++) {
-        size_t at = row / groups * stride + (size_t)(row % groups) * args->cols;
+        size_t in_row = (size_t)(row % groups) * args->cols, at = row / groups * stride + in_row;
         job->kernels->rms_norm((const float *)args->x + at,
-                               args->residual ? (float *)args->residual + at : NULL, args->weight,
+                               args->residual ? (float *)args->residual + at : NULL,
+                               args->weight + (args->has_group_weights ? in_row : 0),
                                (float *)args->out + at, args->cols, args->eps);
     }
 }

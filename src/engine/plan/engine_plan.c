@@ -134,13 +134,16 @@ static enum status choose_backend(struct engine_plan *plan,
          (plan->layers.layer_input_size || layer_table_shares_kv(&plan->layers)) &&
              !plan->backend->ops->gelu_mul},
         {"norms over all heads, which several ranks cut,",
-         plan->world_size > 1 && layer_table_has_row_norms(&plan->layers) &&
+         plan->world_size > 1 &&
+             (layer_table_has_row_norms(&plan->layers) || plan->config.own.mamba.num_groups == 1) &&
              !plan->backend->ops->cut_norm},
         {"LayerNorms", plan->layers.is_layer_norm && !plan->backend->ops->layer_norm},
         {"factors of experts' inputs",
          plan->layers.scales_expert_inputs && !plan->backend->ops->scale_rows},
         {"MLPs without a gate",
          layer_table_lacks_gate(&plan->layers) && !plan->backend->ops->activate},
+        {"Mamba layers", plan->config.own.mamba.num_heads &&
+                             !(plan->backend->recurrent && plan->backend->recurrent->mamba)},
         {"recurrent layers (linear attention)",
          layer_table_num_states(&plan->layers) && !plan->backend->recurrent},
         {"layers with latent attention",

@@ -1,16 +1,30 @@
 /* Granite 3 and 4: Llama's layers with four factors, of the embeddings, the scores, what is added
- * to the residual, and the logits. Two small models of Granite 3 have experts. Granite 4 has the
- * class of models with Mamba layers and experts, and another name of its MLP; only models without
- * both run, config.json of others is refused. HyperCLOVA X has Granite's factors, but multiplies
- * the logits where Granite divides them, and has norms behind attention and MLP too. Source: the
- * published config.json files and transformers' Granite, GraniteMoe, GraniteMoeHybrid and
- * HyperCLOVAX. */
+ * to the residual, and the logits. Two small models of Granite 3 have experts. Granite 4 may have
+ * Mamba-2 in most layers, and experts beside an MLP that all tokens go to; models without experts
+ * have that MLP alone. HyperCLOVA X has Granite's factors, but multiplies the logits where Granite
+ * divides them, and has norms behind attention and MLP too. Source: the published config.json files
+ * and transformers' Granite, GraniteMoe, GraniteMoeHybrid and HyperCLOVAX. */
 #include <math.h>
 
 #include "model/family.h"
 
 static const struct expert_names names = {
     .router = "block_sparse_moe.router.layer",
+    .experts = "block_sparse_moe",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
+    .stacked_gate_up = "input_linear.weight",
+    .stacked_down = "output_linear.weight",
+};
+
+// The MLP that all tokens go to.
+static const char shared_gate_up[] = "shared_mlp.input_linear";
+static const char shared_down[] = "shared_mlp.output_linear";
+
+static const struct expert_names hybrid_names = {
+    .router = "block_sparse_moe.router.layer",
+    .shared = {shared_gate_up, shared_gate_up, shared_down},
     .experts = "block_sparse_moe",
     .gate = "gate_proj",
     .up = "up_proj",
@@ -49,11 +63,14 @@ static void change_clovax(struct layer_table *table, const struct model_config *
 }
 
 static void change_hybrid(struct layer_table *table, const struct model_config *config) {
-    static const char gate_up[] = "shared_mlp.input_linear";
+    const struct own_config *own = &config->own;
     change(table, config);
-    table->mlp = (struct mlp_names){gate_up, gate_up, "shared_mlp.output_linear"};
-    for (uint32_t i = 0; i < table->num_layers && config->own.lacks_rope; i++) {
-        table->layers[i].rope = ROPE_NONE;
+    table->mlp = (struct mlp_names){shared_gate_up, shared_gate_up, shared_down};
+    table->mamba = own->mamba;
+    table->mamba_module = "mamba";
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        if (own->lacks_rope || own->is_linear[i]) table->layers[i].rope = ROPE_NONE;
+        if (own->is_linear[i]) table->layers[i].mixer = MIXER_MAMBA;
     }
 }
 
@@ -62,6 +79,7 @@ const struct model_family family_granite_hybrid = {
     .architecture = "GraniteMoeHybridForCausalLM",
     .qkv_bias = {.key = BIAS_ATTENTION},
     .o_bias = {.key = BIAS_ATTENTION},
+    .expert_names = &hybrid_names,
     .change = change_hybrid,
 };
 

@@ -12,6 +12,7 @@
 #include "model/load/layer_inputs_load.h"
 #include "model/load/linear_order.h"
 #include "model/load/loader.h"
+#include "model/load/mamba_load.h"
 #include "model/load/norms_load.h"
 #include "model/load/xielu_load.h"
 #include "model/rope.h"
@@ -329,6 +330,9 @@ static enum status load_layer(struct loader *l, uint32_t i) {
     case MIXER_GATED_DELTA_NET:
         status = delta_load(l, i, layer);
         break;
+    case MIXER_MAMBA:
+        status = mamba_load(l, i, layer);
+        break;
     case MIXER_LATENT_ATTENTION:
         status = latent_load(l, i, layer);
         break;
@@ -530,6 +534,9 @@ void decoder_destroy(struct decoder *d) {
         void *const vectors[] = {layer->input_end_norm,   layer->conv_taps,
                                  layer->delta.conv,       layer->delta.decay,
                                  layer->delta.dt_bias,    layer->delta.norm,
+                                 layer->mamba.conv,       layer->mamba.conv_bias,
+                                 layer->mamba.decay,      layer->mamba.dt_bias,
+                                 layer->mamba.skip,       layer->mamba.norm,
                                  layer->choice_bias,      layer->expert_scales,
                                  layer->router_norm,      layer->experts_norm,
                                  layer->shared_post_norm, layer->experts_post_norm,

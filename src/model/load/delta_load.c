@@ -2,8 +2,7 @@
  * columns, as in attention. */
 #include "model/load/delta_load.h"
 
-#include <math.h>
-#include <stdlib.h>
+#include "model/load/state_load.h"
 
 // The whole layer's heads, in rows of its tensors, and what this rank has of them.
 struct delta_rows {
@@ -97,68 +96,14 @@ static enum status load_linears(struct loader *l, uint32_t index, struct decoder
     return loader_load_rows(l, index, linears, 2, d->config->hidden_size, false);
 }
 
-// The taps of this rank's channels, one tap after the other.
+// This rank's channels of q, k and v.
 static enum status load_conv(struct loader *l, uint32_t index, float **out) {
-    const struct decoder *d = l->decoder;
-    const struct delta_rows r = rows_of_rank(d);
-    const uint64_t shape[2] = {2 * r.keys + r.values, DELTA_TAPS};
-    const struct {
-        uint32_t start, count;
-    } parts[] = {{r.key_start, r.key_count},
-                 {r.keys + r.key_start, r.key_count},
-                 {2 * r.keys + r.value_start, r.value_count}};
-    char name[WEIGHT_NAME_BYTES];
-    float *all = NULL;
-    size_t channels = gated_delta_channels(&d->shape.delta);
-    float *taps = calloc(DELTA_TAPS * channels, sizeof *taps);
-    layer_weight_name(name, index, "linear_attn.conv1d", ".weight");
-    if (!taps) return err_nomem(l->err, name);
-    enum status status = loader_read_floats(l, name, 2, shape, &all);
-    size_t at = 0;
-    for (size_t p = 0; p < ARRAY_LEN(parts) && !status; p++) {
-        for (uint32_t i = 0; i < parts[p].count; i++, at++) {
-            for (uint32_t tap = 0; tap < DELTA_TAPS; tap++) {
-                taps[tap * channels + at] = all[(parts[p].start + i) * DELTA_TAPS + tap];
-            }
-        }
-    }
-    if (!status) status = loader_to_device(l->decoder, taps, DELTA_TAPS * channels, out, l->err);
-    free(all);
-    free(taps);
-    return status;
-}
-
-// Values [first, first + num) of a vector [count].
-static enum status load_vector(struct loader *l, uint32_t index, const char *module, uint32_t count,
-                               uint32_t first, uint32_t num, float **out) {
-    const uint64_t shape[1] = {count};
-    char name[WEIGHT_NAME_BYTES];
-    float *values = NULL;
-    layer_weight_name(name, index, module, "");
-    enum status status = loader_read_floats(l, name, 1, shape, &values);
-    if (!status) status = loader_to_device(l->decoder, values + first, num, out, l->err);
-    free(values);
-    return status;
-}
-
-// Of each head e^A_log. A GGUF file has that with a minus, as A.
-static enum status load_decay(struct loader *l, uint32_t index, const struct delta_rows *r,
-                              float **out) {
-    const uint64_t shape[1] = {l->decoder->table->delta.num_heads};
-    char name[WEIGHT_NAME_BYTES], log_name[WEIGHT_NAME_BYTES];
-    float *values = NULL;
-    layer_weight_name(name, index, "linear_attn.A", "");
-    layer_weight_name(log_name, index, "linear_attn.A_log", "");
-    bool is_log = weights_has(l->weights, log_name) || !weights_has(l->weights, name);
-    enum status status = loader_read_floats(l, is_log ? log_name : name, 1, shape, &values);
-    for (uint32_t i = 0; i < shape[0] && !status; i++) {
-        values[i] = is_log ? expf(values[i]) : -values[i];
-    }
-    if (!status) {
-        status = loader_to_device(l->decoder, values + r->head_start, r->num_heads, out, l->err);
-    }
-    free(values);
-    return status;
+    const struct delta_rows r = rows_of_rank(l->decoder);
+    const struct state_part parts[] = {{r.key_start, r.key_count},
+                                       {r.keys + r.key_start, r.key_count},
+                                       {2 * r.keys + r.value_start, r.value_count}};
+    return state_load_taps(l, index, "linear_attn.conv1d", 2 * r.keys + r.values, DELTA_TAPS, parts,
+                           ARRAY_LEN(parts), out);
 }
 
 enum status delta_load(struct loader *l, uint32_t index, struct decoder_layer *layer) {
@@ -168,15 +113,19 @@ enum status delta_load(struct loader *l, uint32_t index, struct decoder_layer *l
     const struct col_part o = {DELTA_OUT_MODULE, d->config->hidden_size,
                                r.values,         r.value_start,
                                r.value_count,    linear_formats_layer(&d->formats, index).o};
+    const struct state_part own_heads = {r.head_start, r.num_heads}, whole_norm = {0, dim};
     struct delta_weights *delta = &layer->delta;
     enum status status = load_linears(l, index, layer);
     if (!status) status = loader_load_cols(l, index, &o, false, &layer->o);
     if (!status) status = load_conv(l, index, &delta->conv);
-    if (!status) status = load_decay(l, index, &r, &delta->decay);
     if (!status) {
-        status = load_vector(l, index, "linear_attn.dt_bias", heads, r.head_start, r.num_heads,
-                             &delta->dt_bias);
+        status = state_load_decay(l, index, "linear_attn", heads, &own_heads, &delta->decay);
+    }
+    if (!status) {
+        status = state_load_vector(l, index, "linear_attn.dt_bias", heads, &own_heads, 1,
+                                   &delta->dt_bias);
     }
     if (status) return status;
-    return load_vector(l, index, "linear_attn.norm.weight", dim, 0, dim, &delta->norm);
+    return state_load_vector(l, index, "linear_attn.norm.weight", dim, &whole_norm, 1,
+                             &delta->norm);
 }

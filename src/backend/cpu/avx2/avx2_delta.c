@@ -1,4 +1,5 @@
-/* Gated delta nets, some columns or channels in a register. The kernels are in delta_kernels.h. */
+/* Gated delta nets and Mamba-2, some columns or channels in a register. The kernels are in
+ * delta_kernels.h. */
 #include "backend/cpu/avx2/avx2_vector.h"
 
 #include "backend/cpu/delta_kernels.h"
@@ -7,7 +8,7 @@ void avx2_delta_rule(const struct delta_run *run) {
     delta_rule(run);
 }
 
-void avx2_conv_silu(const float *const *x, const float *taps, size_t stride, float *out,
-                    uint32_t count) {
-    conv_silu(x, taps, stride, out, count);
+void avx2_conv_silu(const float *const *x, const float *taps, size_t stride, const float *bias,
+                    float *out, uint32_t count) {
+    conv_silu(x, taps, stride, bias, out, count);
 }

@@ -18,8 +18,8 @@ void neon_rope_head(float *head, const float *weight, const float *rope, uint32_
                     float eps);
 void neon_silu_mul(const float *gate, const float *up, float *out, uint32_t count);
 void neon_delta_rule(const struct delta_run *run);
-void neon_conv_silu(const float *const *x, const float *taps, size_t stride, float *out,
-                    uint32_t count);
+void neon_conv_silu(const float *const *x, const float *taps, size_t stride, const float *bias,
+                    float *out, uint32_t count);
 void neon_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out);
 // SDOT too.
 void neon_dotprod_linear_bytes(const struct linear_item *item);

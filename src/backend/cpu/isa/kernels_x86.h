@@ -26,8 +26,8 @@ void avx2_rope_head(float *head, const float *weight, const float *rope, uint32_
                     float eps);
 void avx2_silu_mul(const float *gate, const float *up, float *out, uint32_t count);
 void avx2_delta_rule(const struct delta_run *run);
-void avx2_conv_silu(const float *const *x, const float *taps, size_t stride, float *out,
-                    uint32_t count);
+void avx2_conv_silu(const float *const *x, const float *taps, size_t stride, const float *bias,
+                    float *out, uint32_t count);
 void avx2_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out);
 void avx2_linear_fixed(const struct linear_item *item);
 void avx2_narrow_fixed(const float *x, uint32_t count, uint32_t bits, unsigned char *out,
@@ -51,8 +51,8 @@ void avx512_rope_head(float *head, const float *weight, const float *rope, uint3
                       float eps);
 void avx512_silu_mul(const float *gate, const float *up, float *out, uint32_t count);
 void avx512_delta_rule(const struct delta_run *run);
-void avx512_conv_silu(const float *const *x, const float *taps, size_t stride, float *out,
-                      uint32_t count);
+void avx512_conv_silu(const float *const *x, const float *taps, size_t stride, const float *bias,
+                      float *out, uint32_t count);
 void avx512_store_key(const float *k, uint32_t head_dim, uint16_t *keys);
 void avx512_store_value(const float *v, uint32_t head_dim, uint16_t *values);
 void avx512_pack_bf16(const unsigned char *const rows[LANES], size_t count, uint16_t *out);

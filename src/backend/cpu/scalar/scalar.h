@@ -6,8 +6,8 @@
 
 void scalar_linear_bytes(const struct linear_item *item);
 void scalar_delta_rule(const struct delta_run *run);
-void scalar_conv_silu(const float *const *x, const float *taps, size_t stride, float *out,
-                      uint32_t count);
+void scalar_conv_silu(const float *const *x, const float *taps, size_t stride, const float *bias,
+                      float *out, uint32_t count);
 void scalar_store_key(const float *k, uint32_t head_dim, uint16_t *keys);
 void scalar_store_value(const float *v, uint32_t head_dim, uint16_t *values);
 float scalar_narrow_int8(const float *x, uint32_t count, unsigned char *out, size_t stride);

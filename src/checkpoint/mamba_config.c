@@ -1,0 +1,191 @@
+#include "checkpoint/mamba_config.h"
+
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/json/jread.h"
+#include "checkpoint/config_read.h"
+
+enum { HEADS_MAX = 1 << 12, DIM_MAX = 256, CONV_TAPS = 4 };
+
+// A class's names of keys, and what it has where they are missing.
+struct mamba_keys {
+    const char *architecture;
+    const char *heads, *groups, *state_dim, *head_dim, *taps;
+    const char *conv_bias; // only true is supported
+    const char *proj_bias; // only false
+    const char *expand; // heads are so many times as wide as hidden_size; NULL: as wide as they are
+    struct mamba_config defaults; // head_dim 0: of the width
+};
+
+static const struct mamba_keys classes[] = {
+    {.architecture = "GraniteMoeHybridForCausalLM",
+     .heads = "mamba_n_heads",
+     .groups = "mamba_n_groups",
+     .state_dim = "mamba_d_state",
+     .head_dim = "mamba_d_head",
+     .taps = "mamba_d_conv",
+     .conv_bias = "mamba_conv_bias",
+     .proj_bias = "mamba_proj_bias",
+     .expand = "mamba_expand",
+     .defaults = {.num_heads = 128, .num_groups = 1, .state_dim = 256}},
+};
+
+static const struct mamba_keys *keys_of(const char *architecture) {
+    for (size_t i = 0; i < ARRAY_LEN(classes); i++) {
+        if (strcmp(classes[i].architecture, architecture) == 0) return &classes[i];
+    }
+    return NULL;
+}
+
+// Published files name the layers with a state "mamba", transformers 5 "linear_attention". Without
+// the list all layers are such.
+static enum status read_is_linear(struct own_config *out, const json_t *root, uint32_t num_layers,
+                                  const char *what, struct err *err) {
+    static const char key[] = "layer_types";
+    const json_t *types = jread_get(root, key);
+    if (types && (!json_is_array(types) || json_array_size(types) != num_layers)) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"%s\" is %s of %zu, want a list of strings for each of the %u layers",
+                       what, key, jread_type_name(types), json_array_size(types), num_layers);
+    }
+    out->is_linear = calloc(num_layers, sizeof *out->is_linear);
+    if (!out->is_linear) return err_nomem(err, "layers with a state");
+    for (uint32_t i = 0; i < num_layers; i++) {
+        const char *type = types ? json_string_value(json_array_get(types, i)) : "mamba";
+        bool is_mamba =
+            type && (strcmp(type, "mamba") == 0 || strcmp(type, "linear_attention") == 0);
+        bool attends =
+            type && (strcmp(type, "attention") == 0 || strcmp(type, "full_attention") == 0);
+        out->is_linear[i] = is_mamba;
+        if (is_mamba || attends) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"%s\" has %.60s at %u, only attention and mamba are supported", what,
+                       key, type ? type : "no string", i);
+    }
+    return OK;
+}
+
+static bool has_state(const struct own_config *own, uint32_t num_layers) {
+    for (uint32_t i = 0; i < num_layers; i++) {
+        if (own->is_linear[i]) return true;
+    }
+    return false;
+}
+
+static enum status check_flags(const json_t *root, const struct mamba_keys *keys, const char *what,
+                               struct err *err) {
+    const struct {
+        const char *key;
+        bool want;
+    } flags[] = {{keys->conv_bias, true}, {keys->proj_bias, false}};
+    for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
+        bool value = flags[i].want;
+        enum status status = jread_bool(root, flags[i].key, &value, what, err);
+        if (status) return status;
+        if (value == flags[i].want) continue;
+        return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %s, which is not supported, want it %s",
+                       what, flags[i].key, value ? "true" : "false", value ? "false" : "true");
+    }
+    return OK;
+}
+
+// An infinite number: transformers 5 writes an object.
+static bool is_infinite(const json_t *value) {
+    const char *tag = json_string_value(json_object_get(value, "__float__"));
+    const char *word = json_string_value(value);
+    return (tag && strcmp(tag, "Infinity") == 0) || (word && strcmp(word, CONFIG_INFINITY) == 0);
+}
+
+static bool read_limit(const json_t *value, float *out) {
+    double number = is_infinite(value) ? (double)FLT_MAX : json_number_value(value);
+    *out = number < (double)FLT_MAX ? (float)number : FLT_MAX;
+    return (is_infinite(value) || json_is_number(value)) && number >= 0;
+}
+
+static enum status read_limits(struct mamba_config *out, const json_t *root, const char *what,
+                               struct err *err) {
+    static const char key[] = "time_step_limit";
+    const json_t *list = jread_get(root, key);
+    out->dt_min = 0;
+    out->dt_max = FLT_MAX;
+    if (!list) return OK;
+    bool is_pair = json_array_size(list) == 2 &&
+                   read_limit(json_array_get(list, 0), &out->dt_min) &&
+                   read_limit(json_array_get(list, 1), &out->dt_max);
+    if (is_pair && out->dt_min <= out->dt_max) return OK;
+    return err_set(err, ERR_FORMAT, "%s: \"%s\" is %s, want two numbers in ascending order", what,
+                   key, jread_type_name(list));
+}
+
+// A head's size may be "auto".
+static enum status read_sizes(struct mamba_config *out, const json_t *root,
+                              const struct mamba_keys *keys, const char *what, struct err *err) {
+    const char *head_dim = json_string_value(jread_get(root, keys->head_dim));
+    bool is_auto = head_dim && strcmp(head_dim, "auto") == 0;
+    uint32_t taps = CONV_TAPS, expand = 2, hidden = 0;
+    const struct {
+        const char *key;
+        uint32_t max, *out;
+    } sizes[] = {
+        {keys->heads, HEADS_MAX, &out->num_heads},
+        {keys->groups, HEADS_MAX, &out->num_groups},
+        {keys->state_dim, DIM_MAX, &out->state_dim},
+        {keys->taps, UINT16_MAX, &taps},
+        {"hidden_size", INT32_MAX, &hidden},
+        {keys->expand, UINT16_MAX, &expand},
+        {is_auto ? NULL : keys->head_dim, DIM_MAX, &out->head_dim},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        if (!sizes[i].key) continue;
+        enum status status =
+            config_read_u32(root, sizes[i].key, 1, sizes[i].max, sizes[i].out, what, err);
+        if (status) return status;
+    }
+    uint64_t width = (uint64_t)expand * hidden;
+    if (!out->head_dim) out->head_dim = (uint32_t)(width / out->num_heads);
+    if (keys->expand && (uint64_t)out->num_heads * out->head_dim != width) {
+        return err_set(err, ERR_FORMAT,
+                       "%s: \"%s\" is %u and \"%s\" %u, want together \"%s\" times "
+                       "\"hidden_size\", %llu",
+                       what, keys->heads, out->num_heads, keys->head_dim, out->head_dim,
+                       keys->expand, (unsigned long long)width);
+    }
+    if (taps == CONV_TAPS) return OK;
+    return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %u, only %d is supported", what, keys->taps,
+                   taps, CONV_TAPS);
+}
+
+static enum status check_sizes(const struct mamba_config *mamba, const struct mamba_keys *keys,
+                               const char *what, struct err *err) {
+    if (mamba->num_heads % mamba->num_groups) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" is %u, want a multiple of \"%s\", %u", what,
+                       keys->heads, mamba->num_heads, keys->groups, mamba->num_groups);
+    }
+    const struct {
+        const char *key;
+        uint32_t size;
+    } dims[] = {{keys->state_dim, mamba->state_dim}, {keys->head_dim, mamba->head_dim}};
+    for (size_t i = 0; i < ARRAY_LEN(dims); i++) {
+        if (dims[i].size % 16 == 0 && dims[i].size && dims[i].size <= DIM_MAX) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"%s\" is %u, only multiples of 16 up to %d are supported", what,
+                       dims[i].key, dims[i].size, DIM_MAX);
+    }
+    return OK;
+}
+
+enum status mamba_config_read(struct own_config *out, const json_t *root, const char *architecture,
+                              uint32_t num_layers, const char *what, struct err *err) {
+    const struct mamba_keys *keys = keys_of(architecture);
+    if (!keys) return OK;
+    enum status status = read_is_linear(out, root, num_layers, what, err);
+    if (status || !has_state(out, num_layers)) return status;
+    out->mamba = keys->defaults;
+    status = check_flags(root, keys, what, err);
+    if (!status) status = read_sizes(&out->mamba, root, keys, what, err);
+    if (!status) status = check_sizes(&out->mamba, keys, what, err);
+    return status ? status : read_limits(&out->mamba, root, what, err);
+}
