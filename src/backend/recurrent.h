@@ -108,6 +108,7 @@ struct mamba_args {
     const float *conv; // dev [DELTA_TAPS][channels], the oldest token's first
     const float *conv_bias; // dev [channels]
     const float *decay, *dt_bias, *skip; // dev [num_heads]
+    void *scratch; // dev [mamba_scratch_bytes]
     float dt_min, dt_max;
 };
 
@@ -121,8 +122,11 @@ struct backend_recurrent {
                                         const struct gated_delta_shape *shape, uint32_t num_tokens);
     void (*gated_delta)(struct backend *backend, const struct gated_delta_args *args);
     void (*short_conv)(struct backend *backend, const struct short_conv_args *args);
-    // NULL, both: models with Mamba layers are refused.
+    // NULL, all three: models with Mamba layers are refused.
     size_t (*mamba_bytes)(const struct backend *backend, const struct mamba_shape *shape);
+    // As of gated_delta, or NULL.
+    size_t (*mamba_scratch_bytes)(const struct backend *backend, const struct mamba_shape *shape,
+                                  uint32_t num_tokens);
     void (*mamba)(struct backend *backend, const struct mamba_args *args);
 };
 

@@ -79,7 +79,7 @@ struct decoder_workspace {
     // dev [T][num_heads head_dim]; of a delta net float [T][2 heads], of Mamba float [T][heads].
     // They share this memory.
     void *gates;
-    void *delta_scratch; // dev, of a delta net
+    void *state_scratch; // dev, of a delta net or Mamba
     // Of latent attention, where qkv is [T][rank + rope_dim]: dev [T][query_rank],
     // [T][num_heads][nope_dim], [T][num_heads][rope_dim].
     void *q_latent, *q_nope, *q_rope;

@@ -499,6 +499,19 @@ static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
+// Of the op of layers with a state, for so many tokens.
+static size_t scratch_bytes(const struct decoder_shape *s, const struct backend *b,
+                            uint32_t num_tokens) {
+    const struct backend_recurrent *ops = b->recurrent;
+    size_t delta = s->delta.num_heads && ops->gated_delta_scratch_bytes
+                       ? ops->gated_delta_scratch_bytes(b, &s->delta, num_tokens)
+                       : 0;
+    size_t mamba = s->mamba.num_heads && ops->mamba_scratch_bytes
+                       ? ops->mamba_scratch_bytes(b, &s->mamba, num_tokens)
+                       : 0;
+    return larger(delta, mamba);
+}
+
 void decoder_workspace_layout(struct decoder_workspace *out, char *base,
                               const struct model_config *c, const struct layer_table *table,
                               const struct decoder_shape *s, const struct step_limits *limits,
@@ -530,13 +543,8 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
     if (s->delta.num_heads || s->mamba.num_heads) {
         size_t gates = larger(2 * (size_t)s->delta.num_heads, s->mamba.num_heads) * sizeof(float);
         w.gates = take(base, &attention_at, T, larger(attended * element_size, gates), 1);
-    }
-    if (s->delta.num_heads) {
-        size_t scratch =
-            b->recurrent->gated_delta_scratch_bytes
-                ? b->recurrent->gated_delta_scratch_bytes(b, &s->delta, limits->max_num_tokens)
-                : 0;
-        w.delta_scratch = take(base, &attention_at, scratch, 1, 1);
+        w.state_scratch =
+            take(base, &attention_at, scratch_bytes(s, b, limits->max_num_tokens), 1, 1);
     }
     if (layer_table_has_latents(table)) {
         const struct latent_shape shape = decoder_latent_shape(table, s);

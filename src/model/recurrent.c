@@ -15,7 +15,7 @@ void recurrent_gated_delta(struct pass *pass, uint32_t layer_index) {
                                                .decay = delta->decay,
                                                .dt_bias = delta->dt_bias,
                                                .norm = delta->norm,
-                                               .scratch = d->workspace.delta_scratch,
+                                               .scratch = d->workspace.state_scratch,
                                                .eps = d->config->rms_norm_eps});
 }
 
@@ -74,6 +74,7 @@ void recurrent_mamba(struct pass *pass, uint32_t layer_index) {
                                                       .decay = mamba->decay,
                                                       .dt_bias = mamba->dt_bias,
                                                       .skip = mamba->skip,
+                                                      .scratch = d->workspace.state_scratch,
                                                       .dt_min = d->table->mamba.dt_min,
                                                       .dt_max = d->table->mamba.dt_max});
     norm_groups(pass, mamba->norm);

@@ -456,11 +456,31 @@ static void cuda_gated_delta(struct backend *backend, const struct gated_delta_a
     cuda_gated_delta_launch(args, &cuda->info, cuda->stream);
 }
 
+static size_t cuda_mamba_bytes(const struct backend *backend, const struct mamba_shape *shape) {
+    (void)backend;
+    return cuda_mamba_slot_bytes(shape);
+}
+
+// Convolved channels, in bf16.
+static size_t cuda_mamba_scratch_bytes(const struct backend *backend,
+                                       const struct mamba_shape *shape, uint32_t num_tokens) {
+    (void)backend;
+    return (size_t)num_tokens * mamba_channels(shape) * 2;
+}
+
+static void cuda_mamba(struct backend *backend, const struct mamba_args *args) {
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    cuda_mamba_launch(args, &cuda->info, cuda->stream);
+}
+
 static const struct backend_recurrent cuda_recurrent = {
     .gated_delta_bytes = cuda_gated_delta_bytes,
     .gated_delta_scratch_bytes = cuda_gated_delta_scratch_bytes,
     .gated_delta = cuda_gated_delta,
     .short_conv = cuda_short_conv,
+    .mamba_bytes = cuda_mamba_bytes,
+    .mamba_scratch_bytes = cuda_mamba_scratch_bytes,
+    .mamba = cuda_mamba,
 };
 
 static const struct backend_fusion cuda_fusion = {

@@ -73,6 +73,7 @@ if(NANOVLLM_HAS_CUDA)
       backend/cuda/recurrent/delta_parts.cu
       backend/cuda/recurrent/delta_scan.cu
       backend/cuda/recurrent/gated_delta.cu
+      backend/cuda/recurrent/mamba.cu
       backend/cuda/recurrent/short_conv.cu
       backend/cuda/sample/download_results.cu
       backend/cuda/sample/sample.cu

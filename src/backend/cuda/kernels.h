@@ -321,6 +321,9 @@ void cuda_scale_rows_launch(const struct scale_rows_args *args, const struct cud
                             cudaStream_t stream);
 void cuda_short_conv_launch(const struct short_conv_args *args, const struct cuda_device_info *info,
                             cudaStream_t stream);
+size_t cuda_mamba_slot_bytes(const struct mamba_shape *shape);
+void cuda_mamba_launch(const struct mamba_args *args, const struct cuda_device_info *info,
+                       cudaStream_t stream);
 void cuda_square_sums_launch(const struct cut_norm_args *args, const struct cuda_device_info *info,
                              cudaStream_t stream);
 void cuda_cut_norm_launch(const struct cut_norm_args *args, const struct cuda_device_info *info,

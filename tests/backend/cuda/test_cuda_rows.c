@@ -244,19 +244,22 @@ static void test_rms_norm_of_normed_sums(void **state) {
 }
 
 // Heads inside longer rows, normed one by one in place.
-static float *norm_groups_on(struct backend *backend, const float *values, const float *weight) {
+static float *norm_groups_on(struct backend *backend, const float *values, const float *weight,
+                             bool has_group_weights) {
     enum { ROWS = 5, GROUPS = 3, COLS = 64, STRIDE = 7 * COLS };
     struct tensor x = tensor_of(backend, values, ROWS * STRIDE);
-    struct tensor w = tensor_raw(backend, weight, COLS * sizeof *weight);
+    struct tensor w = tensor_raw(backend, weight, GROUPS * COLS * sizeof *weight);
     char *first = (char *)x.dev + 2 * COLS * dtype_size(backend->activation_dtype);
-    backend->ops->rms_norm(backend, &(struct rms_norm_args){.x = first,
-                                                            .weight = w.dev,
-                                                            .out = first,
-                                                            .rows = ROWS,
-                                                            .cols = COLS,
-                                                            .eps = 1.0f / EPS_INVERSE,
-                                                            .stride = STRIDE,
-                                                            .groups = GROUPS});
+    backend->ops->rms_norm(backend,
+                           &(struct rms_norm_args){.x = first,
+                                                   .weight = w.dev,
+                                                   .out = first,
+                                                   .rows = ROWS,
+                                                   .cols = COLS,
+                                                   .eps = 1.0f / EPS_INVERSE,
+                                                   .stride = STRIDE,
+                                                   .groups = GROUPS,
+                                                   .has_group_weights = has_group_weights});
     float *out = tensor_read(&x);
     tensor_free(&w);
     tensor_free(&x);
@@ -267,13 +270,15 @@ static void test_rms_norm_of_groups(void **state) {
     const struct device_pair *pair = *state;
     enum { COUNT = 5 * 7 * 64 };
     struct ops_rng rng = ops_rng_of(77);
-    float *x = bf16_values(&rng, COUNT, 3), *weight = bf16_values(&rng, 64, 2);
-    float *want = norm_groups_on(pair->scalar, x, weight);
-    float *got = norm_groups_on(pair->device, x, weight);
-    double error = ops_nmse_f32(got, want, COUNT);
-    if (!(error <= RMS_NORM_NMSE)) fail_msg("nmse %g", error);
-    free(want);
-    free(got);
+    float *x = bf16_values(&rng, COUNT, 3), *weight = bf16_values(&rng, 3 * 64, 2);
+    for (int has_own = 0; has_own < 2; has_own++) {
+        float *want = norm_groups_on(pair->scalar, x, weight, has_own);
+        float *got = norm_groups_on(pair->device, x, weight, has_own);
+        double error = ops_nmse_f32(got, want, COUNT);
+        if (!(error <= RMS_NORM_NMSE)) fail_msg("nmse %g", error);
+        free(want);
+        free(got);
+    }
     free(weight);
     free(x);
 }

@@ -60,9 +60,10 @@ __global__ void __launch_bounds__(NORM_THREADS_MAX)
 template <int TURNS>
 __global__ void __launch_bounds__(NORM_THREADS_MAX)
     rms_norm_kernel(const uint4 *x, uint4 *residual, const float4 *weight, uint4 *out, int vectors,
-                    int stride, int groups, float eps) {
+                    int stride, int groups, bool has_group_weights, float eps) {
     let_next_start();
     norm_weights<TURNS> weights;
+    if (has_group_weights) weight += blockIdx.x % groups * vectors * 2;
     weights.load_ahead(weight, vectors);
     wait_for_earlier();
     uint4 row[TURNS];
@@ -106,9 +107,10 @@ extern "C" void cuda_rms_norm_launch(const struct rms_norm_args *args,
             static_cast<uint4 *>(args->out), vectors, args->eps);
         return;
     }
-    launch_dependent(
-        kernel, dim3(args->rows * groups), norm_threads(vectors), 0, info, stream,
-        static_cast<const uint4 *>(args->x), static_cast<uint4 *>(args->residual),
-        reinterpret_cast<const float4 *>(args->weight), static_cast<uint4 *>(args->out), vectors,
-        args->stride ? static_cast<int>(args->stride / 8) : groups * vectors, groups, args->eps);
+    launch_dependent(kernel, dim3(args->rows * groups), norm_threads(vectors), 0, info, stream,
+                     static_cast<const uint4 *>(args->x), static_cast<uint4 *>(args->residual),
+                     reinterpret_cast<const float4 *>(args->weight),
+                     static_cast<uint4 *>(args->out), vectors,
+                     args->stride ? static_cast<int>(args->stride / 8) : groups * vectors, groups,
+                     args->has_group_weights, args->eps);
 }
