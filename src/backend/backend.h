@@ -93,16 +93,18 @@ struct experts_shape {
     uint32_t num_experts;
     uint32_t hidden, intermediate;
     bool has_bias; // of gate, up and down
+    bool lacks_gate; // only where backend_moe.has_ungated, and without biases
 };
 
-// An expert is down(activation(gate(x), up(x))).
+// An expert is down(activation(gate(x), up(x))), or without a gate down(activation(up(x))).
 struct experts_spec {
     struct experts_shape shape;
-    const struct matrix_slice *gate, *up; // [num_experts] of [intermediate][hidden]
+    const struct matrix_slice *gate, *up; // [num_experts] of [intermediate][hidden]; gate or NULL
     const struct matrix_slice *down; // [num_experts] of [hidden][intermediate]
     // [num_experts] of [1][outputs], with has_bias; down's may be NULL: it is 0 on this rank.
     const struct matrix_slice *gate_bias, *up_bias, *down_bias;
-    enum activation activation; // gelu only where backend_moe.has_branches
+    // Gelu only where backend_moe.has_branches; without a gate ACTIVATION_RELU_SQUARED.
+    enum activation activation;
     struct weight_format format;
 };
 
@@ -456,6 +458,7 @@ struct backend_moe {
     bool (*norm_route)(struct backend *backend, const struct norm_route_args *args);
     bool has_branches; // experts may have ACTIVATION_GELU_TANH, and route_args scales
     bool has_groups; // route_args may have groups
+    bool has_ungated; // experts may lack gates
 };
 
 // A layer's weights for its fused ops. The pointers are borrowed for the fused model's life.

@@ -31,6 +31,15 @@ static const struct mamba_keys classes[] = {
      .proj_bias = "mamba_proj_bias",
      .expand = "mamba_expand",
      .defaults = {.num_heads = 128, .num_groups = 1, .state_dim = 256}},
+    {.architecture = "NemotronHForCausalLM",
+     .heads = "mamba_num_heads",
+     .groups = "n_groups",
+     .state_dim = "ssm_state_size",
+     .head_dim = "mamba_head_dim",
+     .taps = "conv_kernel",
+     .conv_bias = "use_conv_bias",
+     .proj_bias = "mamba_proj_bias",
+     .defaults = {.num_heads = 128, .num_groups = 8, .state_dim = 128, .head_dim = 64}},
 };
 
 static const struct mamba_keys *keys_of(const char *architecture) {
@@ -64,6 +73,55 @@ static enum status read_is_linear(struct own_config *out, const json_t *root, ui
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: \"%s\" has %.60s at %u, only attention and mamba are supported", what,
                        key, type ? type : "no string", i);
+    }
+    return OK;
+}
+
+// transformers' names of blocks, and older ones.
+static char block_of(const char *name) {
+    static const struct {
+        const char *name;
+        char block;
+    } names[] = {{"mamba", BLOCK_MAMBA},
+                 {"linear_attention", BLOCK_MAMBA},
+                 {"attention", BLOCK_ATTENTION},
+                 {"full_attention", BLOCK_ATTENTION},
+                 {"mlp", BLOCK_MLP},
+                 {"moe", BLOCK_EXPERTS}};
+    for (size_t i = 0; i < ARRAY_LEN(names) && name; i++) {
+        if (strcmp(names[i].name, name) == 0) return names[i].block;
+    }
+    return 0;
+}
+
+// Nemotron-H's layers have one block each: a letter of a pattern, or a name of a list.
+static enum status read_blocks(struct own_config *out, const json_t *root, uint32_t num_layers,
+                               const char *what, struct err *err) {
+    static const char list_key[] = "layers_block_type", pattern_key[] = "hybrid_override_pattern";
+    const json_t *list = jread_get(root, list_key);
+    const char *pattern = NULL, *key = list ? list_key : pattern_key;
+    enum status status = OK;
+    if (!list) status = jread_string(root, pattern_key, &pattern, what, err);
+    if (status) return status;
+    size_t count = list ? json_array_size(list) : pattern ? strlen(pattern) : 0;
+    if (count != num_layers) {
+        return err_set(err, ERR_FORMAT, "%s: \"%s\" has %zu blocks, want one for each of %u layers",
+                       what, key, count, num_layers);
+    }
+    out->is_linear = calloc(num_layers, sizeof *out->is_linear);
+    out->blocks = calloc(num_layers, sizeof *out->blocks);
+    if (!out->is_linear || !out->blocks) return err_nomem(err, "blocks of layers");
+    for (uint32_t i = 0; i < num_layers; i++) {
+        const char letter[] = {pattern ? pattern[i] : '?', 0};
+        const char *name = list ? json_string_value(json_array_get(list, i)) : letter;
+        bool is_block = strchr("M*-E", letter[0]) != NULL;
+        out->blocks[i] = list ? block_of(name) : is_block ? letter[0] : 0;
+        out->is_linear[i] = out->blocks[i] == BLOCK_MAMBA;
+        if (out->blocks[i]) continue;
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: \"%s\" has %.60s at %u, only Mamba (M), attention (*), MLPs (-) and "
+                       "experts (E) are supported",
+                       what, key, name ? name : "no string", i);
     }
     return OK;
 }
@@ -181,7 +239,9 @@ enum status mamba_config_read(struct own_config *out, const json_t *root, const 
                               uint32_t num_layers, const char *what, struct err *err) {
     const struct mamba_keys *keys = keys_of(architecture);
     if (!keys) return OK;
-    enum status status = read_is_linear(out, root, num_layers, what, err);
+    enum status status = own_config_has(architecture, "hybrid_override_pattern")
+                             ? read_blocks(out, root, num_layers, what, err)
+                             : read_is_linear(out, root, num_layers, what, err);
     if (status || !has_state(out, num_layers)) return status;
     out->mamba = keys->defaults;
     status = check_flags(root, keys, what, err);

@@ -75,6 +75,7 @@ static const struct neutral_key neutral_keys[] = {
     {"use_mrope", NEUTRAL_FALSE},
     {"swiglu_limit", NEUTRAL_ABSENT}, // the activation
     {"swiglu_alpha", NEUTRAL_ABSENT},
+    {"moe_latent_size", NEUTRAL_ABSENT}, // experts
     {"no_rope_layers", NEUTRAL_ABSENT},
     {"no_rope_layer_interval", NEUTRAL_ABSENT},
 };
@@ -170,6 +171,19 @@ static enum status read_dtype(struct model_config *config, const json_t *root, c
                    "%s: \"%s\" is \"%.40s\", want bfloat16, float16 or float32", what, key, name);
 }
 
+// transformers 5 writes no number of Nemotron-H's layers, but a list of them.
+static enum status read_num_layers(struct model_config *config, const json_t *root,
+                                   const char *what, struct err *err) {
+    static const char key[] = "num_hidden_layers";
+    bool has_blocks = own_config_has(config->architecture, "hybrid_override_pattern");
+    size_t count = has_blocks ? json_array_size(jread_get(root, "layers_block_type")) : 0;
+    if (jread_get(root, key) || count < 1 || count > LAYERS_MAX) {
+        return config_require_u32(root, key, 1, LAYERS_MAX, &config->num_layers, what, err);
+    }
+    config->num_layers = (uint32_t)count;
+    return OK;
+}
+
 static enum status read_sizes(struct model_config *config, const json_t *root, const char *what,
                               struct err *err) {
     struct class_defaults defaults = class_defaults_of(config->architecture);
@@ -183,7 +197,6 @@ static enum status read_sizes(struct model_config *config, const json_t *root, c
         {"vocab_size", VOCAB_MAX, &config->vocab_size},
         {"hidden_size", HIDDEN_MAX, &config->hidden_size},
         {defaults.mlp_key, INTERMEDIATE_MAX, &config->intermediate_size},
-        {"num_hidden_layers", LAYERS_MAX, &config->num_layers},
         {"num_attention_heads", HEADS_MAX, &config->num_heads},
         {"max_position_embeddings", POSITIONS_MAX, &config->max_position_embeddings},
     };
@@ -194,7 +207,7 @@ static enum status read_sizes(struct model_config *config, const json_t *root, c
             config_require_u32(root, sizes[i].key, 1, sizes[i].max, sizes[i].out, what, err);
         if (status) return status;
     }
-    return OK;
+    return read_num_layers(config, root, what, err);
 }
 
 static enum status read_heads(struct model_config *config, const json_t *root, const char *what,
@@ -407,6 +420,7 @@ static enum status read_draft_layers(struct model_config *config, const json_t *
                 // Those of a folder have names of their own, "model.mtp_".
                 {"Ernie4_5_MoeForCausalLM", "num_nextn_predict_layers"},
                 {"MiniMaxM2ForCausalLM", "num_mtp_modules"},
+                {"NemotronHForCausalLM", "num_nextn_predict_layers"},
                 // Those of a folder have names of their own, "mtp.". A GGUF file has layers.
                 {"ExaoneMoeForCausalLM", "num_nextn_predict_layers"},
                 {"Qwen3_5ForCausalLM", "mtp_num_hidden_layers"},

@@ -31,6 +31,7 @@ struct moe_keys {
     bool has_sparse_list; // moe_layers has the sparse ones; missing: the step says it
     bool has_types; // mlp_layer_types may say of each layer whether it is dense
     bool has_groups; // n_group and topk_group
+    bool has_blocks; // the layers whose block is experts
 };
 
 static const struct moe_keys mixtral = {.count = "num_experts", .top_k = "num_experts_per_tok"};
@@ -80,6 +81,14 @@ static const struct moe_keys llama4 = {.count = "num_experts",
                                        .step = "interleave_moe_layer_step",
                                        .has_factor = true,
                                        .has_sparse_list = true};
+static const struct moe_keys nemotron_h = {.count = "n_routed_experts",
+                                           .top_k = "num_experts_per_tok",
+                                           .size = "moe_intermediate_size",
+                                           .norm = "norm_topk_prob",
+                                           .shared_size = "moe_shared_expert_intermediate_size",
+                                           .has_factor = true,
+                                           .has_groups = true,
+                                           .has_blocks = true};
 static const struct moe_keys olmoe = {
     .count = "num_experts", .top_k = "num_experts_per_tok", .norm = "norm_topk_prob"};
 static const struct moe_keys qwen3 = {.count = "num_experts",
@@ -217,6 +226,15 @@ static const struct moe_defaults defaults[] = {
     {.architecture = "MixtralForCausalLM",
      .keys = &mixtral,
      .config = {.num_experts = 8, .num_experts_per_tok = 2, .norm_topk_prob = true}},
+    {.architecture = "NemotronHForCausalLM",
+     .keys = &nemotron_h,
+     .config = {.num_experts = 8,
+                .num_experts_per_tok = 2,
+                .intermediate_size = 7688,
+                .shared_intermediate_size = 7688,
+                .group_best = 2,
+                .is_sigmoid = true,
+                .norm_topk_prob = true}},
     {.architecture = "OlmoeForCausalLM",
      .keys = &olmoe,
      .config = {.num_experts = 64, .num_experts_per_tok = 8}},
@@ -296,9 +314,10 @@ static enum status read_routed(struct moe_config *moe, const json_t *root,
         status = config_read_double(root, "routed_scaling_factor", 1e-6, 1e6, &factor, what, err);
     }
     moe->weights_factor = (float)factor;
+    if (status || known->keys->shared_size) return status; // that has a key of its own
     uint64_t size = (uint64_t)num_shared * moe->intermediate_size;
     moe->shared_intermediate_size = (uint32_t)size;
-    if (status || size <= LAYER_SIZE_MAX) return status;
+    if (size <= LAYER_SIZE_MAX) return OK;
     return err_set(err, ERR_FORMAT, "%s: %u shared experts of intermediate size %u are too many",
                    what, num_shared, moe->intermediate_size);
 }
@@ -472,6 +491,7 @@ static enum status read_layers(struct model_config *config, const json_t *root,
     if (!moe->is_sparse) return err_nomem(err, "sparse layers");
     for (uint32_t i = 0; i < config->num_layers; i++) {
         moe->is_sparse[i] = i >= num_dense && (last < 0 || i <= last) && (i + 1) % step == 0;
+        if (keys->has_blocks) moe->is_sparse[i] = config->own.blocks[i] == BLOCK_EXPERTS;
     }
     if (keys->has_list) status = read_list(config, root, "mlp_only_layers", false, what, err);
     if (keys->has_sparse_list) status = read_list(config, root, "moe_layers", true, what, err);

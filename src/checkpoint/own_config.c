@@ -53,6 +53,7 @@ static const struct {
     {"Ministral3ForCausalLM", {"llama_4_scaling_beta", "rope_interleave"}},
     {"MixtralForCausalLM", {"rope_interleave"}},
     {"NemotronForCausalLM", {"partial_rotary_factor"}},
+    {"NemotronHForCausalLM", {"hybrid_override_pattern"}},
     {"PhiForCausalLM", {"partial_rotary_factor"}},
     {"Phi3ForCausalLM", {"partial_rotary_factor"}},
     {"Qwen3NextForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
@@ -107,6 +108,11 @@ static const struct {
     {"Lfm2MoeForCausalLM", "conv_bias", "false"},
     {"Lfm2MoeForCausalLM", "conv_L_cache", "3"},
     {"Lfm2MoeForCausalLM", "use_expert_bias", "true"},
+    {"NemotronHForCausalLM", "attention_head_dim", "128"}, // another name of head_dim
+    {"NemotronHForCausalLM", "mamba_hidden_act", "\"silu\""},
+    {"NemotronHForCausalLM", "mlp_hidden_act", "\"relu2\""},
+    {"NemotronHForCausalLM", "n_shared_experts", "1"},
+    {"NemotronHForCausalLM", "use_bias", "false"},
     {"PhiForCausalLM", "qk_layernorm", "false"},
     {"PhiForCausalLM", "tie_word_embeddings", "false"}, // lm_head has a bias
     {"StableLmForCausalLM", "qk_layernorm", "false"}, // LayerNorms of heads
@@ -563,5 +569,6 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
 void own_config_fini(struct own_config *config) {
     free(config->has_no_rope);
     free(config->is_linear);
+    free(config->blocks);
     *config = (struct own_config){0};
 }

@@ -58,7 +58,12 @@ struct own_config {
     // [num_layers] whether the layer is a gated delta net, has Mamba-2 or, of LFM2, a short
     // convolution; NULL: none is.
     bool *is_linear;
+    // [num_layers] the only block of each layer: Mamba-2, attention, MLP or experts, as Nemotron-H
+    // names them; NULL: layers have two blocks.
+    char *blocks;
 };
+
+enum { BLOCK_MAMBA = 'M', BLOCK_ATTENTION = '*', BLOCK_MLP = '-', BLOCK_EXPERTS = 'E' };
 
 bool own_config_has(const char *architecture, const char *key);
 

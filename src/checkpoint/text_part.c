@@ -170,6 +170,9 @@ bool text_part_tensor_name(const char *name, char *out, size_t size) {
     } rules[] = {
         {"model.language_model.", "model."},
         {"language_model.", ""},
+        {"backbone.embeddings.", "model.embed_tokens."},
+        {"backbone.norm_f.", "model.norm."},
+        {"backbone.", "model."},
         {"embed_tokens.", "model.embed_tokens."},
         {"layers.", "model.layers."},
         {"norm.", "model.norm."},

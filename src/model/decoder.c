@@ -141,6 +141,9 @@ static void mix(struct pass *pass, uint32_t layer_index) {
         return;
     case MIXER_ATTENTION:
         softmax_attention(pass, layer_index);
+        break;
+    case MIXER_NONE:
+        return;
     }
     if (!described->has_output_gate) return;
     uint32_t cols = d->shape.num_heads * described->head_dim;
@@ -255,13 +258,13 @@ void decoder_warm_up_linears(struct decoder *d, uint32_t rows) {
         struct pass pass = {.d = d, .step = &step};
         uint32_t alike = 0;
         while (alike < i && !mix_alike(d, i, alike)) alike++;
-        if (alike == i) { // none before it
+        if (alike == i && layer->qkv) { // none before it
             project_mixer(&pass, i);
             compose_project_out(
                 &pass, layer->o, w->attended,
                 &(struct block_end){layer->input_post_norm, d->table->layers[i].residual_scale});
         }
-        if (layer->experts || is_mlp_done) continue;
+        if (!layer->down || is_mlp_done) continue;
         pass.has_unadded = false;
         pass.unadded_norm = NULL;
         mlp_dense(&pass, i);
@@ -382,10 +385,10 @@ static void run_layers(struct pass *pass, uint32_t most_of_a_kind) {
         if (d->table->layers[i].is_parallel) {
             parallel_block(pass, i);
         } else {
-            attention_block(pass, i);
+            if (d->table->layers[i].mixer != MIXER_NONE) attention_block(pass, i);
             if (is_sparse(d, i)) {
                 mlp_sparse(pass, i);
-            } else {
+            } else if (!d->table->layers[i].lacks_mlp) {
                 mlp_dense(pass, i);
             }
         }

@@ -132,7 +132,15 @@ struct decoder {
     struct decoder_workspace workspace;
 };
 
+// Elements of a layer's norms, of so many ranks; and of the last norm.
+size_t decoder_norm_size(const struct model_config *config, const struct layer_table *table,
+                         const struct layer *layer, uint32_t world_size);
+size_t decoder_final_norm_size(const struct model_config *config, const struct layer_table *table);
+// Matrices in front of a dense MLP's activation: gate and up, or up alone.
+uint32_t decoder_mlp_inputs(const struct layer_table *table);
+
 struct experts_shape decoder_experts_shape(const struct model_config *config,
+                                           const struct layer_table *table,
                                            const struct layer *layer,
                                            const struct decoder_shape *shape);
 

@@ -1,4 +1,4 @@
-/* Sizes of a decoder, before anything is loaded: a rank's shapes, bytes and parameter counts. */
+/* Sizes of a decoder, before anything is loaded: a rank's shapes and bytes. */
 #include "base/check.h"
 #include "model/decoder_internal.h"
 
@@ -162,12 +162,15 @@ static uint32_t xbcz_size(const struct mamba_shape *mamba) {
     return mamba_channels(mamba) + mamba->num_heads * mamba->head_dim;
 }
 
-struct experts_shape decoder_experts_shape(const struct model_config *c, const struct layer *layer,
+struct experts_shape decoder_experts_shape(const struct model_config *c,
+                                           const struct layer_table *table,
+                                           const struct layer *layer,
                                            const struct decoder_shape *s) {
     return (struct experts_shape){.num_experts = c->moe.num_experts,
                                   .hidden = c->hidden_size,
                                   .intermediate = s->expert_size,
-                                  .has_bias = layer->has_expert_bias};
+                                  .has_bias = layer->has_expert_bias,
+                                  .lacks_gate = layer_table_lacks_expert_gate(table)};
 }
 
 // A sum over linears, and the largest scratch memory that one needs while it runs.
@@ -188,7 +191,7 @@ static void add_sparse_mlp(struct linears_bytes *all, const struct model_config 
                            const struct layer_table *table, const struct layer *layer,
                            const struct decoder_shape *s, const struct layer_formats *formats) {
     const struct expert_names *names = table->expert_names;
-    const struct experts_shape experts = decoder_experts_shape(c, layer, s);
+    const struct experts_shape experts = decoder_experts_shape(c, table, layer, s);
     add_linear(all, c->moe.num_experts, c->hidden_size, layer->has_expert_bias,
                linear_formats_router());
     all->sum += all->backend->moe->experts_bytes(all->backend, &experts, formats->experts);
@@ -197,7 +200,8 @@ static void add_sparse_mlp(struct linears_bytes *all, const struct model_config 
     if (names->shared_gate) {
         add_linear(all, SHARED_GATES, c->hidden_size, false, linear_formats_router());
     }
-    add_linear(all, 2 * s->shared_size, c->hidden_size, false, formats->shared_gate_up);
+    uint32_t inputs = names->shared.gate ? 2 : 1;
+    add_linear(all, inputs * s->shared_size, c->hidden_size, false, formats->shared_gate_up);
     add_linear(all, c->hidden_size, s->shared_size, false, formats->shared_down);
 }
 
@@ -246,29 +250,6 @@ static void add_mamba(struct linears_bytes *all, const struct model_config *c,
     all->sum += (vectors + values) * sizeof(float);
 }
 
-// Elements of a layer's norms, of so many ranks.
-static size_t norm_size(const struct model_config *c, const struct layer_table *table,
-                        const struct layer *layer, uint32_t world_size) {
-    size_t norms = layer->norm_place == NORM_AROUND ? 4 : layer->is_parallel ? 1 : 2, heads = 0;
-    if (table->has_norm_bias) norms *= 2;
-    if (layer->has_branches) norms += 4;
-    if (layer->head_norm == HEAD_NORM_EACH) heads = layer->kv_source == KV_OWN ? 2 : 1;
-    if (layer->head_norm == HEAD_NORM_ROW) {
-        heads = (size_t)c->num_heads / world_size + layer_kv_heads(layer, world_size);
-    }
-    return norms * c->hidden_size + heads * layer->head_dim;
-}
-
-// Gate and up, or up alone.
-static uint32_t num_mlp_inputs(const struct layer_table *table) {
-    return layer_table_lacks_gate(table) ? 1 : 2;
-}
-
-// Elements of the last norm.
-static size_t final_norm_size(const struct model_config *c, const struct layer_table *table) {
-    return (size_t)c->hidden_size * (table->has_norm_bias ? 2 : 1);
-}
-
 static void add_layer(struct linears_bytes *all, const struct model_config *c,
                       const struct layer_table *table, const struct layer *layer,
                       const struct decoder_shape *s, const struct layer_formats *formats) {
@@ -289,8 +270,11 @@ static void add_layer(struct linears_bytes *all, const struct model_config *c,
         break;
     case MIXER_ATTENTION:
         add_attention(all, c, layer, s, formats);
+        break;
+    case MIXER_NONE:
+        break;
     }
-    all->sum += norm_size(c, table, layer, s->world_size) * sizeof(float);
+    all->sum += decoder_norm_size(c, table, layer, s->world_size) * sizeof(float);
     if (layer->has_sinks) all->sum += s->num_heads * sizeof(float);
     if (layer->has_v_norm) all->sum += layer->head_dim * sizeof(float);
     if (table->layer_input_size) {
@@ -298,12 +282,13 @@ static void add_layer(struct linears_bytes *all, const struct model_config *c,
         add_linear(all, c->hidden_size, table->layer_input_size, false, linear_formats_router());
         all->sum += c->hidden_size * sizeof(float);
     }
+    if (layer->lacks_mlp) return;
     if (layer->is_sparse) {
         add_sparse_mlp(all, c, table, layer, s, formats);
         return;
     }
     uint32_t size = layer->mlp_factor * s->intermediate_size;
-    uint32_t rows = num_mlp_inputs(table) * size;
+    uint32_t rows = decoder_mlp_inputs(table) * size;
     add_linear(all, rows, c->hidden_size, layer->has_mlp_bias, formats->gate_up);
     add_linear(all, c->hidden_size, size, layer->has_mlp_bias, formats->down);
 }
@@ -311,7 +296,8 @@ static void add_layer(struct linears_bytes *all, const struct model_config *c,
 size_t decoder_weights_bytes(const struct model_config *c, const struct layer_table *table,
                              const struct decoder_shape *s, const struct backend *b,
                              const struct linear_formats *formats) {
-    struct linears_bytes all = {.backend = b, .sum = final_norm_size(c, table) * sizeof(float)};
+    struct linears_bytes all = {.backend = b,
+                                .sum = decoder_final_norm_size(c, table) * sizeof(float)};
     for (uint32_t i = 0; i < table->num_layers; i++) {
         const struct layer_formats layer = linear_formats_layer(formats, i);
         add_layer(&all, c, table, &table->layers[i], s, &layer);
@@ -342,6 +328,7 @@ size_t decoder_slot_bytes(const struct layer *layer, const struct decoder_shape 
         return b->recurrent->mamba_bytes(b, &s->mamba);
     case MIXER_LATENT_ATTENTION:
     case MIXER_ATTENTION:
+    case MIXER_NONE:
         break;
     }
     return 0;
@@ -356,106 +343,6 @@ size_t decoder_state_bytes(const struct layer_table *table, const struct decoder
     return sum;
 }
 
-static uint64_t attention_parameters(const struct model_config *c, const struct layer *layer) {
-    uint64_t hidden = c->hidden_size, q = (uint64_t)c->num_heads * layer->head_dim;
-    uint64_t kv = (uint64_t)layer->num_kv_heads * layer->head_dim;
-    if (layer->kv_source != KV_OWN) kv = 0;
-    uint64_t sum = hidden * (q + (layer->has_keys_as_values ? 1 : 2) * kv) + q * hidden;
-    if (layer->has_output_gate) sum += hidden * q;
-    if (layer->has_qkv_bias) sum += q + 2 * kv;
-    return layer->has_o_bias ? sum + hidden : sum;
-}
-
-static uint64_t latent_parameters(const struct model_config *c,
-                                  const struct latent_config *latent) {
-    uint64_t hidden = c->hidden_size, heads = c->num_heads, rank = latent->query_rank;
-    uint64_t q = heads * (latent->nope_dim + latent->rope_dim), values = heads * latent->value_dim;
-    uint64_t sum = rank ? hidden * rank + rank + rank * q : hidden * q;
-    sum += hidden * (latent->rank + latent->rope_dim) + latent->rank;
-    return sum + latent->rank * (heads * latent->nope_dim + values) + values * hidden;
-}
-
-static uint64_t delta_parameters(const struct model_config *c) {
-    const struct delta_config *delta = &c->own.delta;
-    uint64_t keys = (uint64_t)delta->num_key_heads * delta->key_dim, heads = delta->num_heads;
-    uint64_t values = heads * delta->value_dim, channels = 2 * keys + values;
-    return c->hidden_size * (channels + 2 * values + 2 * heads) + DELTA_TAPS * channels +
-           2 * heads + delta->value_dim;
-}
-
-static uint64_t mamba_parameters(const struct model_config *c) {
-    const struct mamba_config *mamba = &c->own.mamba;
-    uint64_t heads = mamba->num_heads, values = heads * mamba->head_dim;
-    uint64_t channels = values + 2 * (uint64_t)mamba->num_groups * mamba->state_dim;
-    return c->hidden_size * (channels + 2 * values + heads) + (DELTA_TAPS + 1) * channels +
-           3 * heads + values;
-}
-
-// With `num_experts` experts if it is sparse.
-static uint64_t layer_parameters(const struct model_config *c, const struct layer_table *table,
-                                 const struct layer *layer, uint64_t num_experts) {
-    uint64_t hidden = c->hidden_size, inter = (uint64_t)layer->mlp_factor * c->intermediate_size;
-    uint64_t sum = norm_size(c, table, layer, 1);
-    switch (layer->mixer) {
-    case MIXER_SHORT_CONV:
-        sum += (4 * hidden + SHORT_CONV_TAPS) * hidden;
-        break;
-    case MIXER_GATED_DELTA_NET:
-        sum += delta_parameters(c);
-        break;
-    case MIXER_MAMBA:
-        sum += mamba_parameters(c);
-        break;
-    case MIXER_LATENT_ATTENTION:
-        sum += latent_parameters(c, &table->latent);
-        break;
-    case MIXER_ATTENTION:
-        sum += attention_parameters(c, layer);
-    }
-    if (layer->activation == ACTIVATION_XIELU) sum += 2;
-    bool has_ones = table->has_plain_head_norms && layer->head_norm == HEAD_NORM_EACH;
-    if (has_ones) sum -= 2 * (uint64_t)layer->head_dim; // norm_size counts them
-    if (layer->has_sinks) sum += c->num_heads;
-    sum += layer->has_scalar;
-    if (table->layer_input_size) sum += hidden * (2 * (uint64_t)table->layer_input_size + 1);
-    if (layer->is_sparse) {
-        uint64_t shared = c->moe.shared_intermediate_size;
-        if (shared) sum += 3 * hidden * shared;
-        if (shared && table->expert_names->shared_gate) sum += hidden;
-        if (table->expert_names->choice_bias || layer->has_branches) sum += c->moe.num_experts;
-        uint64_t size = c->moe.intermediate_size, expert = 3 * hidden * size;
-        if (layer->has_expert_bias) {
-            sum += c->moe.num_experts;
-            expert += 2 * size + hidden;
-        }
-        return sum + hidden * c->moe.num_experts + expert * num_experts;
-    }
-    uint64_t inputs = num_mlp_inputs(table);
-    if (layer->has_mlp_bias) sum += inputs * inter + hidden;
-    return sum + (inputs + 1) * hidden * inter;
-}
-
-static uint64_t num_parameters(const struct model_config *c, const struct layer_table *table,
-                               uint64_t num_experts) {
-    uint64_t sum = final_norm_size(c, table);
-    for (uint32_t i = 0; i < table->num_layers; i++) {
-        sum += layer_parameters(c, table, &table->layers[i], num_experts);
-    }
-    uint64_t inputs = (uint64_t)table->num_layers * table->layer_input_size;
-    sum += inputs * (c->vocab_size + (uint64_t)c->hidden_size) + table->layer_input_size;
-    if (table->has_lm_head_bias) sum += c->vocab_size;
-    return sum + (uint64_t)c->hidden_size * c->vocab_size * (c->tie_word_embeddings ? 1 : 2);
-}
-
-uint64_t decoder_num_parameters(const struct model_config *c, const struct layer_table *table) {
-    return num_parameters(c, table, c->moe.num_experts);
-}
-
-uint64_t decoder_num_active_parameters(const struct model_config *c,
-                                       const struct layer_table *table) {
-    return num_parameters(c, table, c->moe.num_experts_per_tok);
-}
-
 // Hands out [rows][cols] elements, 64-byte aligned, of the region that starts at `base`.
 static void *take(char *base, size_t *offset, size_t rows, size_t cols, size_t element_size) {
     void *p = base ? base + *offset : NULL;
@@ -465,11 +352,12 @@ static void *take(char *base, size_t *offset, size_t rows, size_t cols, size_t e
 
 // Places the activations of a sparse layer's MLP, from *at on.
 static void lay_out_sparse_mlp(struct decoder_workspace *w, char *base, size_t *at,
-                               const struct model_config *c, const struct decoder_shape *s,
-                               uint32_t num_tokens, const struct backend *b) {
+                               const struct model_config *c, const struct layer_table *table,
+                               const struct decoder_shape *s, uint32_t num_tokens,
+                               const struct backend *b) {
     uint32_t num_experts = c->moe.num_experts, top_k = c->moe.num_experts_per_tok;
     // Biases change nothing here.
-    const struct experts_shape experts = decoder_experts_shape(c, &(struct layer){0}, s);
+    const struct experts_shape experts = decoder_experts_shape(c, table, &(struct layer){0}, s);
     size_t scratch = b->moe->experts_scratch_bytes(b, &experts, num_tokens, top_k);
     w->router_logits = take(base, at, num_tokens, num_experts, sizeof *w->router_logits);
     w->expert_ids = take(base, at, num_tokens, top_k, sizeof *w->expert_ids);
@@ -562,7 +450,7 @@ void decoder_workspace_layout(struct decoder_workspace *out, char *base,
         w.activated = take(base, &mlp_at, T, size, element_size);
     }
     if (c->moe.num_sparse_layers) {
-        lay_out_sparse_mlp(&w, base, &sparse_at, c, s, limits->max_num_tokens, b);
+        lay_out_sparse_mlp(&w, base, &sparse_at, c, table, s, limits->max_num_tokens, b);
     }
     if (table->layer_input_size) {
         lay_out_layer_inputs(&w, base, &inputs_at, table, T, element_size);

@@ -7,7 +7,10 @@
 
 enum status layer_table_init(struct layer_table *table, const struct model_config *config,
                              struct err *err) {
+    static const char *const qkv_modules[] = {"self_attn.q_proj", "self_attn.k_proj",
+                                              "self_attn.v_proj"};
     *table = (struct layer_table){
+        .qkv_modules = qkv_modules,
         .mlp = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"},
         .final_norm = "model.norm",
         .o_module = "self_attn.o_proj",
@@ -64,7 +67,7 @@ bool layer_table_has_latents(const struct layer_table *table) {
 
 uint32_t layer_table_num_states(const struct layer_table *table) {
     uint32_t num = 0;
-    for (uint32_t i = 0; i < table->num_layers; i++) num += !layer_attends(&table->layers[i]);
+    for (uint32_t i = 0; i < table->num_layers; i++) num += layer_has_state(&table->layers[i]);
     return num;
 }
 
@@ -259,7 +262,7 @@ bool layer_table_is_even(const struct layer_table *table) {
         const struct rope_config *rope = layer_table_rope(table, i);
         if (!is_same || !is_plain || layer->has_sinks || layer->has_output_gate) return false;
         if (layer->has_v_norm || layer->has_scalar || layer->has_norm_after_rope) return false;
-        if (layer->is_parallel) return false;
+        if (layer->is_parallel || layer->lacks_mlp) return false;
         if (rope && rope->query_beta != 0) return false;
     }
     return true;
@@ -281,8 +284,8 @@ static enum status check_layer(const struct layer_table *table, uint32_t index, 
          table->is_layer_norm && (layer->norm_place != NORM_BEFORE || layer->has_branches)},
         {"attention beside experts", layer->is_parallel && layer->is_sparse},
         {"linear attention with a rotary embedding",
-         !layer_attends(layer) && layer->rope != ROPE_NONE},
-        {"linear attention over a window", !layer_attends(layer) && layer->window},
+         layer_has_state(layer) && layer->rope != ROPE_NONE},
+        {"linear attention over a window", layer_has_state(layer) && layer->window},
         {"no earlier layer of its kind whose keys it could read",
          layer->kv_source != KV_OWN && layer->kv_source >= index},
     };
@@ -306,7 +309,11 @@ enum status layer_table_check(const struct layer_table *table, struct err *err) 
         enum status status = check_layer(table, i, err);
         if (status) return status;
     }
-    if (layer_table_num_states(table) == table->num_layers) {
+    uint32_t num_attending = 0;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        num_attending += layer_attends(&table->layers[i]);
+    }
+    if (!num_attending) {
         return err_set(err, ERR_UNSUPPORTED,
                        "%s: a model without any layer of softmax attention is not supported",
                        table->family);

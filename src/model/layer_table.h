@@ -46,6 +46,7 @@ enum mixer {
     // Softmax attention over latents (backend/latent.h), of the shape layer_table.latent. The KV
     // cache has one head of a latent and a rotated part of the key.
     MIXER_LATENT_ATTENTION,
+    MIXER_NONE, // the layer is an MLP or experts alone
 };
 
 enum { ROPE_TABLES_MAX = 4 };
@@ -75,6 +76,7 @@ struct layer {
     bool has_output_gate; // attention's result *= sigmoid(gate(norm(residual)))
     bool has_mlp_bias; // gate, up and down of a dense MLP
     bool is_sparse; // experts instead of the dense MLP
+    bool lacks_mlp; // and experts
     // residual += attention(h) + mlp(h), where h = norm(residual): one norm, by NORM_BEFORE.
     bool is_parallel;
     // Of a sparse layer: the shared expert and the others both begin at the residual, each with
@@ -118,7 +120,7 @@ struct expert_names {
     struct mlp_names shared; // of the expert that all tokens go to, if there is one
     const char *shared_gate; // of that expert's gate; NULL: its result is added as it is
     const char *experts; // "mlp.experts": ".N." and one of the following are appended
-    const char *gate, *up, *down; // "gate_proj"
+    const char *gate, *up, *down; // "gate_proj"; gate is NULL: there is none
     // Of all experts in one tensor each: [num_experts][2 intermediate][hidden], gate before up, and
     // [num_experts][hidden][intermediate]. A checkpoint may have these instead. NULL: none has.
     const char *stacked_gate_up, *stacked_down;
@@ -147,6 +149,7 @@ struct layer_table {
     const struct norm_names *norms; // static; NULL: those of most models with the norms' places
     bool has_lm_head_bias;
     const char *final_norm, *o_module; // static: "model.norm", "self_attn.o_proj"
+    const char *const *qkv_modules; // static, [3]: "self_attn.q_proj"
     struct delta_config delta; // of layers that are gated delta nets, of all ranks
     struct mamba_config mamba; // of layers with Mamba-2, of all ranks
     const char *mamba_module; // static: "mamba", below "model.layers.N."
@@ -171,9 +174,14 @@ MUST_USE enum status layer_table_init(struct layer_table *table, const struct mo
                                       struct err *err);
 void layer_table_fini(struct layer_table *table); // all-zero is fine
 
-// Whether a layer has a place in the KV cache. Else it has a state.
+// Whether a layer has a place in the KV cache.
 static inline bool layer_attends(const struct layer *layer) {
     return layer->mixer == MIXER_ATTENTION || layer->mixer == MIXER_LATENT_ATTENTION;
+}
+
+// Whether it keeps a state of each sequence in place of keys and values.
+static inline bool layer_has_state(const struct layer *layer) {
+    return !layer_attends(layer) && layer->mixer != MIXER_NONE;
 }
 
 // Elements of a head of attention's result.
@@ -211,8 +219,12 @@ bool layer_table_has_branches(const struct layer_table *table);
 static inline bool layer_table_lacks_gate(const struct layer_table *table) {
     return !table->mlp.gate;
 }
+// The experts have none.
+static inline bool layer_table_lacks_expert_gate(const struct layer_table *table) {
+    return table->expert_names && !table->expert_names->gate;
+}
 bool layer_table_shares_kv(const struct layer_table *table); // some kv_source is not KV_OWN
-// Layers that keep a state of each sequence in place of keys and values.
+// Layers that have a state.
 uint32_t layer_table_num_states(const struct layer_table *table);
 
 bool layer_table_has_latents(const struct layer_table *table); // latent attention

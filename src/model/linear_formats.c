@@ -7,7 +7,6 @@
 #include "model/code_reader.h"
 #include "model/decoder.h"
 
-const char *const qkv_modules[3] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
 const char *const delta_modules[2] = {"linear_attn.in_proj_qkv", "linear_attn.in_proj_z"};
 
 void layer_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char *module,
@@ -99,7 +98,7 @@ static enum status find_experts(const struct finder *f, uint32_t layer,
         } parts[] = {{names->gate, size, hidden, 0},
                      {names->up, size, hidden, 0},
                      {names->down, hidden, size, first_col}};
-        for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        for (size_t i = names->gate ? 0 : 1; i < ARRAY_LEN(parts); i++) {
             char name[WEIGHT_NAME_BYTES];
             expert_weight_name(name, layer, names->experts, expert, parts[i].part, ".weight");
             enum status status =
@@ -121,11 +120,12 @@ static enum status find_attention(const struct finder *f, uint32_t i, const stru
     const uint32_t heads[] = {q, kv, kv}, all_heads = q + 2 * kv;
     uint32_t num_modules = layer->has_keys_as_values ? 2 : 3; // v's rows are k's
     if (layer->kv_source != KV_OWN) num_modules = 1;
-    enum status status = table->is_qkv_stacked
-                             ? find_rows(f, i, stacked, &all_heads, 1, hidden, &out->qkv)
-                             : find_rows(f, i, qkv_modules, heads, num_modules, hidden, &out->qkv);
+    enum status status =
+        table->is_qkv_stacked
+            ? find_rows(f, i, stacked, &all_heads, 1, hidden, &out->qkv)
+            : find_rows(f, i, table->qkv_modules, heads, num_modules, hidden, &out->qkv);
     if (!status && layer->has_output_gate) {
-        status = find_rows(f, i, qkv_modules, heads, 1, hidden, &out->gates);
+        status = find_rows(f, i, table->qkv_modules, heads, 1, hidden, &out->gates);
     }
     if (status) return status;
     return find_cols(f, i, table->o_module, hidden, attended, s->head_start * dim, &out->o);
@@ -236,8 +236,11 @@ static enum status find_layer(const struct finder *f, uint32_t i, const struct m
         break;
     case MIXER_ATTENTION:
         status = find_attention(f, i, c, table, s, out);
+        break;
+    case MIXER_NONE:
+        break;
     }
-    if (status) return status;
+    if (status || layer->lacks_mlp) return status;
     if (layer->is_sparse) return find_sparse(f, i, c, table->expert_names, s, out);
     return find_mlp(f, i, &table->mlp, c->hidden_size, layer->mlp_factor * c->intermediate_size,
                     s->intermediate_start, &out->gate_up, &out->down);

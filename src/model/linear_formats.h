@@ -28,9 +28,8 @@ struct linear_formats {
 
 enum { WEIGHT_NAME_BYTES = 128 };
 
-// The names of a layer's linears in a checkpoint, below "model.layers.N.". Those of MLPs are in the
-// layer table.
-extern const char *const qkv_modules[3];
+// The names of a layer's linears in a checkpoint, below "model.layers.N.". Those of attention and
+// of MLPs are in the layer table.
 // Of a gated delta net: q, k and v, then z; or all of them (layer_table.is_delta_stacked).
 extern const char *const delta_modules[2];
 #define STACKED_DELTA_MODULE "linear_attn.in_proj_qkvz"

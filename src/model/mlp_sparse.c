@@ -31,13 +31,25 @@ static void shared_mlp(struct pass *pass, uint32_t layer_index, void *out) {
         .linear = layer->shared_gate_up, .x = w->hidden, .out = w->shared_gate_up, .rows = rows};
     const struct linear_args down = {
         .linear = layer->shared_down, .x = w->shared_activated, .out = out, .rows = rows};
-    ops->linear(d->backend, &gate_up);
-    ops->silu_mul(d->backend,
-                  &(struct silu_mul_args){.gate_up = w->shared_gate_up,
-                                          .out = w->shared_activated,
-                                          .rows = rows,
-                                          .cols = d->shape.shared_size,
-                                          .activation = d->table->layers[layer_index].activation});
+    enum activation activation = d->table->layers[layer_index].activation;
+    if (d->table->expert_names->shared.gate) {
+        ops->linear(d->backend, &gate_up);
+        ops->silu_mul(d->backend, &(struct silu_mul_args){.gate_up = w->shared_gate_up,
+                                                          .out = w->shared_activated,
+                                                          .rows = rows,
+                                                          .cols = d->shape.shared_size,
+                                                          .activation = activation});
+    } else {
+        const struct linear_args up = {.linear = layer->shared_gate_up,
+                                       .x = w->hidden,
+                                       .out = w->shared_activated,
+                                       .rows = rows};
+        ops->linear(d->backend, &up);
+        ops->activate(d->backend,
+                      &(struct activate_args){.x = w->shared_activated,
+                                              .count = (size_t)rows * d->shape.shared_size,
+                                              .activation = activation});
+    }
     ops->linear(d->backend, &down);
 }
 

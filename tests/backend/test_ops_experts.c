@@ -87,17 +87,19 @@ static struct experts *experts_in(struct backend *backend, const struct model *m
         }
     }
     const struct experts_shape shape = {model->shape.num_experts, hidden, end - begin,
-                                        model->shape.has_bias};
-    const struct experts_spec spec = {
-        .shape = shape,
-        .gate = parts[0],
-        .up = parts[1],
-        .down = parts[2],
-        .gate_bias = biases[0],
-        .up_bias = biases[1],
-        .down_bias = begin == 0 ? biases[2] : NULL, // of the first rank alone
-        .activation = shape.has_bias ? ACTIVATION_CLAMPED_SILU : ACTIVATION_SILU,
-        .format = format};
+                                        model->shape.has_bias, model->shape.lacks_gate};
+    const struct experts_spec spec = {.shape = shape,
+                                      .gate = shape.lacks_gate ? NULL : parts[0],
+                                      .up = parts[1],
+                                      .down = parts[2],
+                                      .gate_bias = biases[0],
+                                      .up_bias = biases[1],
+                                      .down_bias =
+                                          begin == 0 ? biases[2] : NULL, // of the first rank alone
+                                      .activation = shape.lacks_gate ? ACTIVATION_RELU_SQUARED
+                                                    : shape.has_bias ? ACTIVATION_CLAMPED_SILU
+                                                                     : ACTIVATION_SILU,
+                                      .format = format};
     struct experts *experts = NULL;
     struct err err = {0};
     if (backend->moe->experts_create(backend, &spec, &experts, &err)) fail_msg("%s", err.message);
@@ -140,7 +142,9 @@ static void oracle_token(const struct model *model, const float *x, const int32_
                 activated[n] = gate / (1 + exp(-1.702 * gate)) * (up + 1);
                 continue;
             }
-            activated[n] = gate / (1 + exp(-gate)) * up;
+            double positive = fmax(up, 0);
+            activated[n] =
+                model->shape.lacks_gate ? positive * positive : gate / (1 + exp(-gate)) * up;
         }
         for (uint32_t n = 0; n < hidden; n++) {
             const double *row = model->value[2] + at + (size_t)n * size;
@@ -214,13 +218,15 @@ static const struct {
     struct experts_shape shape;
     uint32_t num_tokens, top_k, num_used;
 } shapes[] = {
-    {{1, 1, 1, false}, 1, 1, 1},     {{3, 17, 5, true}, 7, 2, 3},
-    {{8, 33, 24, true}, 1, 3, 8},    {{5, 64, 40, true}, 40, 5, 5},
-    {{16, 40, 31, false}, 2, 1, 16}, {{40, 20, 9, false}, 60, 4, 13},
-    {{4, 35, 18, true}, 700, 2, 4},  {{3, 16, 16, false}, 1500, 1, 1},
-    {{2, 8, 19, false}, 1100, 2, 2}, {{9, 600, 33, true}, 13, 3, 9},
-    {{6, 48, 530, false}, 13, 2, 5}, {{128, 32, 16, false}, 130, 8, 128},
-    {{5, 70, 48, true}, 50, 3, 5},   {{3, 64, 112, false}, 200, 2, 3},
+    {{1, 1, 1, false, false}, 1, 1, 1},     {{3, 17, 5, true, false}, 7, 2, 3},
+    {{8, 33, 24, true, false}, 1, 3, 8},    {{5, 64, 40, true, false}, 40, 5, 5},
+    {{16, 40, 31, false, false}, 2, 1, 16}, {{40, 20, 9, false, false}, 60, 4, 13},
+    {{4, 35, 18, true, false}, 700, 2, 4},  {{3, 16, 16, false, false}, 1500, 1, 1},
+    {{2, 8, 19, false, false}, 1100, 2, 2}, {{9, 600, 33, true, false}, 13, 3, 9},
+    {{6, 48, 530, false, false}, 13, 2, 5}, {{128, 32, 16, false, false}, 130, 8, 128},
+    {{5, 70, 48, true, false}, 50, 3, 5},   {{3, 64, 112, false, false}, 200, 2, 3},
+    {{5, 70, 48, false, true}, 50, 3, 5},   {{6, 33, 41, false, true}, 700, 2, 4},
+    {{3, 64, 112, false, true}, 1, 2, 3},
 };
 
 static void check_shapes(const char *isa, enum dtype weight_dtype) {
@@ -285,8 +291,9 @@ static void check_same_bits(const char *isa, struct experts_shape shape) {
 }
 
 static void test_same_bits(void **state) {
-    check_same_bits(*state, (struct experts_shape){7, 130, 41, true});
-    check_same_bits(*state, (struct experts_shape){7, 130, 48, true}); // of whole blocks
+    check_same_bits(*state, (struct experts_shape){7, 130, 41, true, false});
+    check_same_bits(*state, (struct experts_shape){7, 130, 48, true, false}); // of whole blocks
+    check_same_bits(*state, (struct experts_shape){7, 130, 48, false, true});
 }
 
 // The one expert of `model` as two linears and an activation.
@@ -340,7 +347,7 @@ static void test_an_expert_is_its_linears(void **state) {
     const uint32_t sizes[][2] = {{96, 41}, {96, 160}, {2080, 48}}, rows[] = {1, 3, 70};
     struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
     for (size_t i = 0; i < ARRAY_LEN(formats) * ARRAY_LEN(sizes) * ARRAY_LEN(rows); i++) {
-        const struct experts_shape shape = {1, sizes[i % 3][0], sizes[i % 3][1], true};
+        const struct experts_shape shape = {1, sizes[i % 3][0], sizes[i % 3][1], true, false};
         struct weight_format format = formats[i / 9];
         uint32_t count = rows[i / 3 % 3];
         struct model model = model_make(shape, i);
@@ -362,7 +369,7 @@ static void test_an_expert_is_its_linears(void **state) {
 // Weights of experts without tokens are not read, and a token of NaN changes no other token.
 static void test_other_experts_and_tokens_do_not_matter(void **state) {
     enum { TOKENS = 20, TOP = 2 };
-    const struct experts_shape shape = {6, 24, 20, false};
+    const struct experts_shape shape = {6, 24, 20, false, false};
     struct model model = model_make(shape, 3);
     struct call call = call_make(TOKENS, TOP, shape.hidden, 4, 4);
     size_t count = (size_t)TOKENS * shape.hidden,
@@ -393,7 +400,7 @@ static void test_other_experts_and_tokens_do_not_matter(void **state) {
 // Two ranks of a tensor-parallel group, each with its share of every expert.
 static void test_parts_of_experts_add_up(void **state) {
     enum { TOKENS = 30, TOP = 2, CUT = 17 };
-    const struct experts_shape shape = {5, 40, 36, true};
+    const struct experts_shape shape = {5, 40, 36, true, false};
     struct model model = model_make(shape, 5);
     struct call call = call_make(TOKENS, TOP, shape.hidden, shape.num_experts, 6);
     size_t count = (size_t)TOKENS * shape.hidden;
@@ -404,7 +411,7 @@ static void test_parts_of_experts_add_up(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(cuts) - 1; i++) {
         if (cuts[i] > cuts[i + 1]) continue;
         struct experts *experts = slice_of(backend, &model, cuts[i], cuts[i + 1]);
-        const struct experts_shape part = {5, 40, cuts[i + 1] - cuts[i], true};
+        const struct experts_shape part = {5, 40, cuts[i + 1] - cuts[i], true, false};
         run(backend, experts, &part, &call, 0, TOKENS);
         for (size_t k = 0; k < count && i < 2; k++) sum[k] += call.out[k];
         backend->moe->experts_destroy(backend, experts);
@@ -435,7 +442,8 @@ static void test_bad_specs(void **state) {
         .source = {.data = data}, .dtype = DTYPE_I8, .rows = 16, .cols = 8, .row_stride = 8};
     const struct matrix_slice bias = {
         .source = {.data = data}, .dtype = DTYPE_BF16, .rows = 1, .cols = 8, .row_stride = 8};
-    const struct experts_shape shape = {1, 16, 8, false}, with_bias = {1, 16, 8, true};
+    const struct experts_shape shape = {1, 16, 8, false, false},
+                               with_bias = {1, 16, 8, true, false};
     const struct {
         struct experts_spec spec;
         const char *says;

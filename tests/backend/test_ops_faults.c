@@ -33,7 +33,7 @@ static void objects_fini(struct objects *objects) {
     backend_destroy(backend);
 }
 
-static const struct experts_shape experts_shape = {EXPERTS, IN, EXPERT_SIZE, false};
+static const struct experts_shape experts_shape = {EXPERTS, IN, EXPERT_SIZE, false, false};
 
 static enum status make_experts(struct objects *objects, struct err *err) {
     struct backend *backend = objects->backend;

@@ -388,6 +388,8 @@ static void test_both_forms_of_every_family(void **state) {
         {"exaone4", "Exaone4ForCausalLM", ROPE_DEFAULT, 1e4},
         {"qwen2-moe", "Qwen2MoeForCausalLM", ROPE_DEFAULT, 1e4},
         {"granite4", "GraniteMoeHybridForCausalLM", ROPE_DEFAULT, 1e4},
+        {"nemotron-h", "NemotronHForCausalLM", ROPE_DEFAULT, 1e4},
+        {"nemotron-h-moe", "NemotronHForCausalLM", ROPE_DEFAULT, 1e4},
         {"granite4-h", "GraniteMoeHybridForCausalLM", ROPE_DEFAULT, 1e4},
         {"granite4-h-moe", "GraniteMoeHybridForCausalLM", ROPE_DEFAULT, 1e4},
     };

@@ -393,6 +393,46 @@ static void test_mamba_layers_that_are_refused(void **state) {
     REFUSE_ALL(cases);
 }
 
+#define NEMOTRON_H                                                                                 \
+    { "architectures", "[\"NemotronHForCausalLM\"]" }
+
+// A pattern, and transformers 5's list, which also says how many layers there are.
+static void test_layers_of_one_block(void **state) {
+    (void)state;
+    for (int has_list = 0; has_list < 2; has_list++) {
+        const char *list = "[\"mamba\", \"full_attention\", \"mlp\", \"moe\"]";
+        struct model_config config =
+            PARSE_OK(NEMOTRON_H, {"num_hidden_layers", has_list ? NULL : "4"},
+                     {"hybrid_override_pattern", has_list ? NULL : "\"M*-E\""},
+                     {"layers_block_type", has_list ? list : NULL}, {"n_routed_experts", "4"},
+                     {"moe_shared_expert_intermediate_size", "24"});
+        assert_int_equal(config.num_layers, 4);
+        assert_memory_equal(config.own.blocks, "M*-E", 4);
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(config.own.is_linear[i], i == 0);
+            assert_int_equal(config.moe.is_sparse[i], i == 3);
+        }
+        assert_int_equal(config.moe.shared_intermediate_size, 24);
+        assert_int_equal(config.own.mamba.num_groups, 8);
+        model_config_fini(&config);
+    }
+    static const struct refusal cases[] = {
+        {{NEMOTRON_H, {"num_hidden_layers", "2"}, {"hybrid_override_pattern", "\"M*-\""}},
+         ERR_FORMAT,
+         "\"hybrid_override_pattern\" has 3 blocks, want one for each of 2 layers"},
+        {{NEMOTRON_H, {"num_hidden_layers", "2"}, {"hybrid_override_pattern", "\"M|\""}},
+         ERR_UNSUPPORTED,
+         "\"hybrid_override_pattern\" has"},
+        {{NEMOTRON_H, {"num_hidden_layers", NULL}, {"layers_block_type", "[\"mamba\", \"conv\"]"}},
+         ERR_UNSUPPORTED,
+         "\"layers_block_type\" has conv at 1"},
+        {{NEMOTRON_H, {"moe_latent_size", "64"}}, ERR_UNSUPPORTED, "\"moe_latent_size\" is 64"},
+        {{NEMOTRON_H, {"n_shared_experts", "2"}}, ERR_UNSUPPORTED, "n_shared_experts"},
+        {{NEMOTRON_H, {"mlp_hidden_act", "\"silu\""}}, ERR_UNSUPPORTED, "mlp_hidden_act"},
+    };
+    REFUSE_ALL(cases);
+}
+
 #define GEMMA4                                                                                     \
     {"architectures", "[\"Gemma4ForCausalLM\"]"}, {                                                \
         "hidden_size_per_layer_input", "0"                                                         \
@@ -528,6 +568,7 @@ int main(void) {
         cmocka_unit_test(test_scale_of_q),
         cmocka_unit_test(test_text_model_beside_images),
         cmocka_unit_test(test_granite4),
+        cmocka_unit_test(test_layers_of_one_block),
         cmocka_unit_test(test_mamba_layers),
         cmocka_unit_test(test_mamba_layers_that_are_refused),
         cmocka_unit_test(test_delta_nets),

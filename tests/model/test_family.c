@@ -495,6 +495,8 @@ static const struct {
     {"internlm3-8b", 8804241408, 0, 0},
     {"afm-4.5b", 4619184640, 0, 0},
     {"nemotron-mini-4b", 4190509056, 0, 0},
+    {"nemotron-nano-9b-v2", 8888227328, 0, 0},
+    {"nemotron-3-nano-30b-a3b", 31577940288, 3.6, 0},
 };
 
 static void test_bench_configs(void **state) {

@@ -250,6 +250,16 @@ static void test_granite4_h_moe(void **state) {
     check_unrounded("granite4-h-moe");
 }
 
+static void test_nemotron_h(void **state) {
+    (void)state;
+    check_on_every_isa("nemotron-h");
+}
+
+static void test_nemotron_h_moe(void **state) {
+    (void)state;
+    check_unrounded("nemotron-h-moe");
+}
+
 static void test_lfm2(void **state) {
     (void)state;
     check_on_every_isa("lfm2");
@@ -469,6 +479,8 @@ int main(void) {
         cmocka_unit_test(test_internlm3),
         cmocka_unit_test(test_granite4_h),
         cmocka_unit_test(test_granite4_h_moe),
+        cmocka_unit_test(test_nemotron_h),
+        cmocka_unit_test(test_nemotron_h_moe),
         cmocka_unit_test(test_lfm2),
         cmocka_unit_test(test_lfm2_moe),
         cmocka_unit_test(test_llama4),

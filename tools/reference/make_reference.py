@@ -248,6 +248,10 @@ def tiny_families(t):
                   moe_intermediate_size=16, first_k_dense_replace=1)
     alpha = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}
     small_tiny = {**tiny, "hidden_size": 64}
+    nemotron_h = {key: value for key, value in small_tiny.items()
+                  if key not in ("num_hidden_layers", "rms_norm_eps", "tie_word_embeddings")}
+    nemotron_h.update(head_dim=32, layer_norm_epsilon=0.04, mamba_num_heads=8, mamba_head_dim=16,
+                      ssm_state_size=32, n_groups=4, chunk_size=64)
     granite_h = dict(small_tiny, num_hidden_layers=3, shared_intermediate_size=40, head_dim=32,
                      embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.1,
                      logits_scaling=8.0, mamba_d_state=48, mamba_chunk_size=64,
@@ -363,6 +367,13 @@ def tiny_families(t):
         "granite4-h-moe": (t.GraniteMoeHybridForCausalLM, t.GraniteMoeHybridConfig(
             **granite_h, mamba_n_groups=4, mamba_n_heads=8, mamba_d_head=16, num_local_experts=5,
             num_experts_per_tok=3, time_step_limit=(0.2, 1.5))),
+        # Each layer is one block: Mamba-2, attention, an MLP, or experts beside a shared one.
+        "nemotron-h": (t.NemotronHForCausalLM, t.NemotronHConfig(
+            **nemotron_h, layers_block_type=["linear_attention", "mlp", "full_attention", "mlp"])),
+        "nemotron-h-moe": (t.NemotronHForCausalLM, t.NemotronHConfig(
+            **nemotron_h, layers_block_type=["linear_attention", "moe", "full_attention", "moe"],
+            n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=40, n_group=2,
+            topk_group=1, moe_shared_expert_intermediate_size=56, routed_scaling_factor=2.5)),
         "gemma2": (t.Gemma2ForCausalLM, t.Gemma2Config(
             **tiny, head_dim=32, sliding_window=48, query_pre_attn_scalar=20,
             attn_logit_softcapping=0.5, final_logit_softcapping=4.0)),
@@ -453,6 +464,15 @@ def write_published_config(folder):
     if text["model_type"] == "gemma4_text":  # it is published in this form; the class has the rope
         del text["rope_parameters"]
         text["global_head_dim"] = text.pop("per_layer_config")["1"]["head_dim"]
+        with open(f"{folder}/config_published_form.json", "w", encoding="utf-8") as file:
+            json.dump(config, file, indent=2)
+        return
+    if text["model_type"] == "nemotron_h":
+        blocks = {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}
+        text["hybrid_override_pattern"] = "".join(map(blocks.get, text.pop("layers_block_type")))
+        text["num_hidden_layers"] = len(text["hybrid_override_pattern"])
+        text["time_step_limit"] = [0.0, float("inf")]
+        text["torch_dtype"] = text.pop("dtype")
         with open(f"{folder}/config_published_form.json", "w", encoding="utf-8") as file:
             json.dump(config, file, indent=2)
         return

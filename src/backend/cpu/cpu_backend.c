@@ -99,6 +99,7 @@ static const struct backend_moe cpu_moe = {
     .experts_set_next = cpu_experts_set_next,
     .has_branches = true,
     .has_groups = true,
+    .has_ungated = true,
 };
 
 static const struct backend_recurrent cpu_recurrent = {

@@ -19,7 +19,7 @@ enum { WAVE_ROWS = 1024 };
 struct experts {
     struct experts_shape shape;
     enum activation activation;
-    struct linear **gate_up; // [num_experts] of [2 intermediate][hidden]
+    struct linear **gate_up; // [num_experts] of [2 intermediate][hidden], or up alone
     struct linear **down; // [num_experts] of [hidden][intermediate]
 };
 
@@ -42,22 +42,31 @@ static enum status check_shape(const struct linear *linear, uint32_t out, uint32
                    linear->out, linear->in, out, in);
 }
 
+// Outputs of the first linear.
+static uint32_t first_outputs(const struct experts_shape *shape) {
+    return (shape->lacks_gate ? 1 : 2) * shape->intermediate;
+}
+
 static enum status create_expert(struct backend *backend, const struct experts_spec *spec,
                                  uint32_t i, struct experts *experts, struct err *err) {
     uint32_t hidden = spec->shape.hidden, intermediate = spec->shape.intermediate;
-    const struct matrix_slice gate_up[] = {spec->gate[i], spec->up[i]};
+    uint32_t first_up = spec->shape.lacks_gate ? 0 : 1;
+    struct matrix_slice gate_up[2];
+    if (first_up) gate_up[0] = spec->gate[i];
+    gate_up[first_up] = spec->up[i];
     bool has_bias = spec->shape.has_bias, has_down_bias = has_bias && spec->down_bias;
     struct matrix_slice biases[2] = {{0}};
     if (has_bias) biases[0] = spec->gate_bias[i];
     if (has_bias) biases[1] = spec->up_bias[i];
-    const struct linear_spec first = {gate_up, has_bias ? biases : NULL, ARRAY_LEN(gate_up),
+    const struct linear_spec first = {gate_up, has_bias ? biases : NULL, first_up + 1,
                                       spec->format};
     const struct linear_spec second = {&spec->down[i], has_down_bias ? &spec->down_bias[i] : NULL,
                                        1, spec->format};
     enum status status = cpu_linear_create(backend, &first, &experts->gate_up[i], err);
     if (!status) status = cpu_linear_create(backend, &second, &experts->down[i], err);
     if (!status) {
-        status = check_shape(experts->gate_up[i], 2 * intermediate, hidden, "gate and up", err);
+        status = check_shape(experts->gate_up[i], first_outputs(&spec->shape), hidden,
+                             first_up ? "gate and up" : "up", err);
     }
     if (!status) status = check_shape(experts->down[i], hidden, intermediate, "down", err);
     if (!status) cpu_linear_set_next(backend, experts->gate_up[i], experts->down[i]);
@@ -91,7 +100,7 @@ fail:
 size_t cpu_experts_bytes(const struct backend *backend, const struct experts_shape *shape,
                          struct weight_format format) {
     size_t expert =
-        cpu_linear_bytes(backend, 2 * shape->intermediate, shape->hidden, shape->has_bias, format) +
+        cpu_linear_bytes(backend, first_outputs(shape), shape->hidden, shape->has_bias, format) +
         cpu_linear_bytes(backend, shape->hidden, shape->intermediate, shape->has_bias, format);
     return expert * shape->num_experts;
 }
@@ -311,7 +320,8 @@ static bool next_wave(const struct experts *experts, const struct layout *l, str
 
 // Whether gate and up run side by side: x is narrow, and each has whole blocks.
 static bool is_gated_run(const struct cpu_backend *cpu, const struct experts *experts) {
-    return linear_is_narrow(cpu, experts->down[0]) && experts->shape.intermediate % LANES == 0;
+    return linear_is_narrow(cpu, experts->down[0]) && experts->shape.intermediate % LANES == 0 &&
+           !experts->shape.lacks_gate;
 }
 
 // Changes the groups from the first linears to the second ones of the same experts, in the same
@@ -323,6 +333,17 @@ static void use_down(const struct experts *experts, const struct layout *l,
         while (experts->gate_up[expert] != l->groups[i].linear) expert++;
         l->groups[i].linear = experts->down[expert];
     }
+}
+
+// activated = activation(up(x)).
+static void run_up(struct backend *backend, const struct layout *l, const struct wave *wave,
+                   const struct experts *experts, struct linear_run *run) {
+    size_t count = (size_t)wave->num_rows * experts->shape.intermediate;
+    run->out = l->activated;
+    linear_run(cpu_backend_of(backend), run);
+    cpu_activate(backend, &(struct activate_args){.x = l->activated,
+                                                  .count = count,
+                                                  .activation = experts->activation});
 }
 
 // activated = activation(gate(x), up(x)). Where x is narrow, the threads that multiply do that too,
@@ -338,6 +359,10 @@ static void run_gate_up(struct backend *backend, const struct experts_args *args
                              .source = l->source + wave->first_row,
                              .packed = l->packed,
                              .x_scale = l->x_scale};
+    if (experts->shape.lacks_gate) {
+        run_up(backend, l, wave, experts, &run);
+        return;
+    }
     if (is_gated_run(cpu, experts)) {
         run.is_gated = true;
         run.sink = linear_sink_gated;

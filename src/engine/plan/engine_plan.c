@@ -138,6 +138,9 @@ static enum status choose_backend(struct engine_plan *plan,
              (layer_table_has_row_norms(&plan->layers) || plan->config.own.mamba.num_groups == 1) &&
              !plan->backend->ops->cut_norm},
         {"LayerNorms", plan->layers.is_layer_norm && !plan->backend->ops->layer_norm},
+        {"experts without a gate", layer_table_lacks_expert_gate(&plan->layers) &&
+                                       plan->config.moe.num_experts &&
+                                       !(plan->backend->moe && plan->backend->moe->has_ungated)},
         {"factors of experts' inputs",
          plan->layers.scales_expert_inputs && !plan->backend->ops->scale_rows},
         {"MLPs without a gate",

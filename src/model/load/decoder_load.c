@@ -119,10 +119,13 @@ static enum status slice_experts(struct loader *l, uint32_t i, const struct expe
     uint32_t start = d->shape.expert_start, share = d->shape.expert_size;
     for (uint32_t expert = 0; expert < d->config->moe.num_experts; expert++) {
         struct weight weight, bias = {0};
-        enum status status = take_expert(l, i, expert, names->gate, size, hidden, &weight, &bias);
-        if (status) return status;
-        out->gate[expert] = loader_rows_of(&weight, start, share);
-        out->gate_bias[expert] = loader_bias_of(&bias, start, share);
+        enum status status = OK;
+        if (names->gate) {
+            status = take_expert(l, i, expert, names->gate, size, hidden, &weight, &bias);
+            if (status) return status;
+            out->gate[expert] = loader_rows_of(&weight, start, share);
+            out->gate_bias[expert] = loader_bias_of(&bias, start, share);
+        }
         status = take_expert(l, i, expert, names->up, size, hidden, &weight, &bias);
         if (status) return status;
         out->up[expert] = loader_rows_of(&weight, start, share);
@@ -182,9 +185,10 @@ static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slic
                              ? slice_stacked_experts(l, i, name, &all)
                              : slice_experts(l, i, &all);
     if (status) return status;
+    const struct experts_shape shape = decoder_experts_shape(d->config, d->table, layer, &d->shape);
     // The sum over ranks has down's bias once.
-    const struct experts_spec spec = {.shape = decoder_experts_shape(d->config, layer, &d->shape),
-                                      .gate = all.gate,
+    const struct experts_spec spec = {.shape = shape,
+                                      .gate = shape.lacks_gate ? NULL : all.gate,
                                       .up = all.up,
                                       .down = all.down,
                                       .gate_bias = all.gate_bias,
@@ -193,7 +197,9 @@ static enum status load_experts(struct loader *l, uint32_t i, struct matrix_slic
                                       .activation = layer->activation,
                                       .format = linear_formats_layer(&d->formats, i).experts};
     struct code_reader *readers = NULL;
-    status = code_readers_make(&readers, slices, 3 * count, spec.format, l->err);
+    uint32_t num_gates = shape.lacks_gate ? 0 : count;
+    status =
+        code_readers_make(&readers, all.up - num_gates, 2 * count + num_gates, spec.format, l->err);
     if (!status) status = d->backend->moe->experts_create(d->backend, &spec, out, l->err);
     weights_release(l->weights);
     free(readers);
@@ -286,10 +292,11 @@ static enum status load_attention(struct loader *l, uint32_t i, struct decoder_l
     uint32_t q = c->num_heads * stride, kv = kv_heads * dim;
     uint32_t kv_start = loader_kv_head_start(d, described) * dim;
     uint32_t kv_count = layer_kv_heads(described, s->world_size) * dim;
+    const char *const *modules = d->table->qkv_modules;
     struct row_part parts[] = {
-        {qkv_modules[0], q, s->head_start * stride, s->num_heads * dim, dim, stride, rotation},
-        {qkv_modules[1], kv, kv_start, kv_count, dim, dim, rotation},
-        {qkv_modules[described->has_keys_as_values ? 1 : 2], kv, kv_start, kv_count, 0, 0, none},
+        {modules[0], q, s->head_start * stride, s->num_heads * dim, dim, stride, rotation},
+        {modules[1], kv, kv_start, kv_count, dim, dim, rotation},
+        {modules[described->has_keys_as_values ? 1 : 2], kv, kv_start, kv_count, 0, 0, none},
     };
     for (uint32_t k = 0, at = 0; is_stacked && k < ARRAY_LEN(parts); k++) {
         uint32_t rows = parts[k].rows;
@@ -338,9 +345,12 @@ static enum status load_layer(struct loader *l, uint32_t i) {
         break;
     case MIXER_ATTENTION:
         status = load_attention(l, i, layer);
+        break;
+    case MIXER_NONE:
+        break;
     }
     if (!status) status = xielu_load(l, i, layer);
-    if (status) return status;
+    if (status || described->lacks_mlp) return status;
     return described->is_sparse ? load_sparse_mlp(l, i, layer) : load_dense_mlp(l, i, layer);
 }
 

@@ -55,8 +55,8 @@ enum status layer_inputs_drop_keys(struct loader *l, uint32_t index) {
         const char *module;
         uint32_t rank;
         const uint64_t *shape;
-    } tensors[] = {{qkv_modules[1], 2, shape},
-                   {qkv_modules[2], 2, shape},
+    } tensors[] = {{l->decoder->table->qkv_modules[1], 2, shape},
+                   {l->decoder->table->qkv_modules[2], 2, shape},
                    {"self_attn.k_norm", 1, norm_shape}};
     if (layer->kv_source == KV_OWN) return OK;
     for (size_t i = 0; i < ARRAY_LEN(tensors); i++) {

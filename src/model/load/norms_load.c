@@ -50,16 +50,18 @@ enum status norms_load(struct loader *l, uint32_t i, struct decoder_layer *layer
     enum norm_place place = l->decoder->table->layers[i].norm_place;
     const struct norm_names *names = names_of(l->decoder->table, i);
     bool has_branches = l->decoder->table->layers[i].has_branches;
-    bool is_parallel = l->decoder->table->layers[i].is_parallel;
+    const struct layer *described = &l->decoder->table->layers[i];
+    bool has_mixer = described->mixer != MIXER_NONE, has_mlp = !described->lacks_mlp;
+    has_mlp = has_mlp && !described->is_parallel; // which has a norm of its own
     const struct {
         const char *module;
         bool is_there;
         float **out;
     } norms[] = {
-        {names->attention, place != NORM_AFTER, &layer->input_norm},
-        {names->attention_post, place != NORM_BEFORE, &layer->input_post_norm},
-        {names->mlp, place != NORM_AFTER && !is_parallel, &layer->mlp_norm},
-        {names->mlp_post, place != NORM_BEFORE, &layer->mlp_post_norm},
+        {names->attention, place != NORM_AFTER && has_mixer, &layer->input_norm},
+        {names->attention_post, place != NORM_BEFORE && has_mixer, &layer->input_post_norm},
+        {names->mlp, place != NORM_AFTER && has_mlp, &layer->mlp_norm},
+        {names->mlp_post, place != NORM_BEFORE && has_mlp, &layer->mlp_post_norm},
         {EXPERTS_NORM, has_branches, &layer->experts_norm},
         {SHARED_POST_NORM, has_branches, &layer->shared_post_norm},
         {EXPERTS_POST_NORM, has_branches, &layer->experts_post_norm},

@@ -108,19 +108,19 @@ static const struct {
     struct experts_shape shape;
     uint32_t num_tokens, top_k, num_used;
 } shapes[] = {
-    {{1, 8, 8, false}, 1, 1, 1},        {{3, 24, 40, true}, 2, 2, 3},
-    {{16, 200, 88, false}, 1, 9, 16},   {{16, 72, 136, true}, 3, 4, 16},
-    {{9, 520, 264, false}, 4, 3, 9},    {{1, 8, 8, false}, 7, 1, 1},
-    {{60, 64, 72, true}, 7, 4, 60},     {{16, 200, 88, false}, 7, 4, 16},
-    {{128, 32, 16, false}, 64, 8, 128}, {{16, 136, 72, false}, 64, 4, 16},
-    {{5, 264, 200, true}, 64, 2, 5},    {{16, 72, 136, true}, 200, 4, 16},
-    {{16, 136, 72, true}, 513, 4, 16},  {{40, 40, 24, false}, 513, 4, 13},
-    {{4, 24, 40, false}, 513, 1, 1},    {{128, 16, 8, false}, 513, 8, 128},
-    {{300, 24, 16, false}, 64, 2, 300}, {{2, 72, 40, false}, 513, 2, 2},
-    {{12, 2048, 768, true}, 1, 8, 12},  {{12, 2048, 768, false}, 2, 8, 12},
-    {{12, 2048, 768, true}, 7, 8, 12},  {{3, 264, 200, true}, 700, 1, 3},
-    {{2, 136, 328, false}, 600, 1, 2},  {{8, 200, 136, true}, 460, 2, 8},
-    {{7, 328, 200, false}, 150, 3, 7},  {{2, 264, 136, true}, 190, 1, 2},
+    {{1, 8, 8, false, false}, 1, 1, 1},        {{3, 24, 40, true, false}, 2, 2, 3},
+    {{16, 200, 88, false, false}, 1, 9, 16},   {{16, 72, 136, true, false}, 3, 4, 16},
+    {{9, 520, 264, false, false}, 4, 3, 9},    {{1, 8, 8, false, false}, 7, 1, 1},
+    {{60, 64, 72, true, false}, 7, 4, 60},     {{16, 200, 88, false, false}, 7, 4, 16},
+    {{128, 32, 16, false, false}, 64, 8, 128}, {{16, 136, 72, false, false}, 64, 4, 16},
+    {{5, 264, 200, true, false}, 64, 2, 5},    {{16, 72, 136, true, false}, 200, 4, 16},
+    {{16, 136, 72, true, false}, 513, 4, 16},  {{40, 40, 24, false, false}, 513, 4, 13},
+    {{4, 24, 40, false, false}, 513, 1, 1},    {{128, 16, 8, false, false}, 513, 8, 128},
+    {{300, 24, 16, false, false}, 64, 2, 300}, {{2, 72, 40, false, false}, 513, 2, 2},
+    {{12, 2048, 768, true, false}, 1, 8, 12},  {{12, 2048, 768, false, false}, 2, 8, 12},
+    {{12, 2048, 768, true, false}, 7, 8, 12},  {{3, 264, 200, true, false}, 700, 1, 3},
+    {{2, 136, 328, false, false}, 600, 1, 2},  {{8, 200, 136, true, false}, 460, 2, 8},
+    {{7, 328, 200, false, false}, 150, 3, 7},  {{2, 264, 136, true, false}, 190, 1, 2},
 };
 
 static void check_shape(const struct device_pair *pair, size_t i, bool is_gelu) {
@@ -155,7 +155,7 @@ static void test_added(void **state) {
     static const struct {
         struct experts_shape shape;
         uint32_t num_tokens, top_k;
-    } added[] = {{{12, 2048, 768, false}, 1, 8}, {{6, 264, 136, true}, 4, 3}};
+    } added[] = {{{12, 2048, 768, false, false}, 1, 8}, {{6, 264, 136, true, false}, 4, 3}};
     if (!pair->device->moe->adds_sums) skip();
     for (size_t i = 0; i < ARRAY_LEN(added); i++) {
         const struct experts_shape *shape = &added[i].shape;
@@ -308,10 +308,10 @@ static void check_shared(const struct device_pair *pair, struct experts_shape al
 static void test_shared_expert(void **state) {
     const struct device_pair *pair = *state;
     if (!pair->device->moe->takes_shared) skip();
-    check_shared(pair, (struct experts_shape){6, 72, 40, false}, 1, 2, true);
-    check_shared(pair, (struct experts_shape){12, 2048, 512, false}, 1, 8, true);
-    check_shared(pair, (struct experts_shape){12, 520, 136, false}, 4, 8, true);
-    check_shared(pair, (struct experts_shape){12, 136, 520, false}, 3, 10, false);
+    check_shared(pair, (struct experts_shape){6, 72, 40, false, false}, 1, 2, true);
+    check_shared(pair, (struct experts_shape){12, 2048, 512, false, false}, 1, 8, true);
+    check_shared(pair, (struct experts_shape){12, 520, 136, false, false}, 4, 8, true);
+    check_shared(pair, (struct experts_shape){12, 136, 520, false, false}, 3, 10, false);
 }
 
 // Takes the shared expert only where few_tokens.cu runs and has room for one more slot.
@@ -323,15 +323,20 @@ static void test_shared_expert_refused(void **state) {
         uint32_t num_tokens, top_k, size; // size: of the shared expert
         bool has_linear_bias, is_taken;
     } cases[] = {
-        {{6, 72, 40, false}, 1, 2, 40, false, true},
-        {{6, 72, 40, false}, 4, 2, 40, false, true},
-        {{6, 72, 40, false}, 5, 2, 40, false, false}, // sorted by expert
-        {{6, 72, 40, false}, 0, 2, 40, false, false},
-        {{6, 72, 40, false}, 1, 2, 48, false, false}, // another size
-        {{6, 72, 40, true}, 1, 2, 40, false, false}, // another activation
-        {{6, 72, 40, false}, 1, 2, 40, true, false},
-        {{6, 40, 80, false}, 1, 2, 80, false, true},
-        {{6, 40, 88, false}, 1, 2, 88, false, false}, // more activated values than scratch memory
+        {{6, 72, 40, false, false}, 1, 2, 40, false, true},
+        {{6, 72, 40, false, false}, 4, 2, 40, false, true},
+        {{6, 72, 40, false, false}, 5, 2, 40, false, false}, // sorted by expert
+        {{6, 72, 40, false, false}, 0, 2, 40, false, false},
+        {{6, 72, 40, false, false}, 1, 2, 48, false, false}, // another size
+        {{6, 72, 40, true, false}, 1, 2, 40, false, false}, // another activation
+        {{6, 72, 40, false, false}, 1, 2, 40, true, false},
+        {{6, 40, 80, false, false}, 1, 2, 80, false, true},
+        {{6, 40, 88, false, false},
+         1,
+         2,
+         88,
+         false,
+         false}, // more activated values than scratch memory
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const struct experts_shape *shape = &cases[i].shape;
@@ -362,7 +367,7 @@ static void test_same_bits(void **state) {
     struct backend *cuda = ((const struct device_pair *)*state)->device;
     enum { TOKENS = 520, TOP = 4 };
     const uint32_t batches[] = {TOKENS, 5, 64, 200, TOKENS, 1, 4, 2, 3};
-    const struct experts_shape shape = {16, 136, 72, true};
+    const struct experts_shape shape = {16, 136, 72, true, false};
     struct model model = model_make(shape, 1);
     struct experts *experts = model_experts(cuda, &model);
     struct experts_call call = experts_call_make(TOKENS, TOP, shape.hidden, shape.num_experts, 2);
@@ -394,7 +399,7 @@ static void test_same_bits_elsewhere(void **state) {
 // A call that is split, where the last part has few tokens.
 static void check_many_tokens(struct backend *cuda, uint32_t num_experts, uint32_t top_k) {
     enum { TOKENS = 8192 + 3 };
-    const struct experts_shape shape = {num_experts, 16, 8, false};
+    const struct experts_shape shape = {num_experts, 16, 8, false, false};
     struct model model = model_make(shape, 7);
     struct experts *experts = model_experts(cuda, &model);
     struct experts_call call = experts_call_make(TOKENS, top_k, shape.hidden, num_experts, 8);
@@ -421,7 +426,7 @@ static void test_many_tokens(void **state) {
 // The weights of experts without tokens are not read, and a NaN token does not affect the others.
 static void check_isolation(struct backend *cuda, uint32_t num_tokens) {
     enum { TOP = 2, USED = 4, BAD = 1 };
-    const struct experts_shape shape = {6, 24, 40, false};
+    const struct experts_shape shape = {6, 24, 40, false, false};
     struct model model = model_make(shape, 3);
     struct experts_call call = experts_call_make(num_tokens, TOP, shape.hidden, USED, 4);
     size_t count = (size_t)num_tokens * shape.hidden;
@@ -456,7 +461,7 @@ static void test_other_experts_and_tokens_do_not_matter(void **state) {
 // A recorded call runs with other tokens and other experts than when it was recorded.
 static void check_graph(struct backend *cuda, uint32_t num_tokens) {
     enum { TOP = 4 };
-    const struct experts_shape shape = {16, 72, 40, false};
+    const struct experts_shape shape = {16, 72, 40, false, false};
     struct model model = model_make(shape, 5);
     struct experts *experts = model_experts(cuda, &model);
     struct experts_call call =
@@ -514,8 +519,8 @@ static void test_bad_specs(void **state) {
         .source = {.data = data}, .dtype = DTYPE_BF16, .rows = 8, .cols = 12, .row_stride = 12};
     const struct matrix_slice integers = {
         .source = {.data = data}, .dtype = DTYPE_I8, .rows = 16, .cols = 8, .row_stride = 8};
-    const struct experts_shape shape = {1, 16, 8, false}, odd = {1, 12, 8, false},
-                               many = {5000, 16, 8, false};
+    const struct experts_shape shape = {1, 16, 8, false, false}, odd = {1, 12, 8, false, false},
+                               many = {5000, 16, 8, false, false};
     const struct {
         struct experts_spec spec;
         enum status status;

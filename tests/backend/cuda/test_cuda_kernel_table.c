@@ -382,7 +382,7 @@ static void test_packed_experts(void **state) {
 static void test_bytes_of_experts(void **state) {
     (void)state;
     enum { LAYERS = 36 };
-    const struct experts_shape shape = {128, 2880, 2880, true};
+    const struct experts_shape shape = {128, 2880, 2880, true, false};
     const struct weight_format mxfp4 = {4, 32, 0, WEIGHT_CODE_E2M1, false, false};
     const struct cuda_backend on_h200 = {.info = h200}, on_ampere = {.info = ampere};
     size_t outputs = 128 * 3 * 2880ull, biases = outputs * sizeof(uint16_t);

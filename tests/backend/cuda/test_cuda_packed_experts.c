@@ -250,7 +250,7 @@ static void test_same_bits(void **state) {
 // of 128.
 static void test_bytes(void **state) {
     struct backend *backend = ((const struct device_pair *)*state)->device;
-    const struct experts_shape shape = {EXPERTS, 160, 96, true};
+    const struct experts_shape shape = {EXPERTS, 160, 96, true, false};
     const struct weight_format format =
         weight_format_packed((struct matrix_form){WEIGHT_CODE_E2M1, 32, false, false}, 0);
     size_t codes = (2 * 96 * 256 + 160 * 128) * 17 / 32, biases = (2 * 96 + 160) * 2;
