@@ -113,6 +113,36 @@ static void test_both(void **state) {
     buf_fini(&text);
 }
 
+// Tokens that no file of Mistral has, but that JSON allows, are read too.
+static void test_tekken_other_tokens(void **state) {
+    (void)state;
+    static const char *const others[] = {
+        "{\"rank\": 97, \"token_bytes\": \"YQ==\", \"token_str\": \"\\u0000\\ud83d\\ude42\"}",
+        "{ \"token_str\" :null ,\"token_bytes\":\"YQ==\"\n}",
+        "{\"rank\": 97, \"token_bytes\": \"YQ=\\u003d\", \"more\": [{}, \"]\"]}",
+        "{\"rank\": null, \"token_bytes\": \"YQ==\"}",
+    };
+    static const char plain[] = "{\"rank\": 97, \"token_bytes\": \"YQ==\", \"token_str\": \"a\"}";
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        struct buf text = read_form("tekken.json"), changed = {0};
+        const char *place = strstr(text.data, plain);
+        assert_non_null(place);
+        assert_int_equal(buf_append(&changed, text.data, (size_t)(place - text.data), NULL), OK);
+        assert_int_equal(buf_append_str(&changed, others[i], NULL), OK);
+        assert_int_equal(buf_append_str(&changed, place + strlen(plain), NULL), OK);
+        struct temp_folder folder;
+        struct tokenizer *tokenizer = NULL;
+        struct err err = {0};
+        make_folder(&folder, "tekken.json", &changed, NULL);
+        if (open_in(&tokenizer, &folder, "tekken.json", &err)) fail_msg("%zu: %s", i, err.message);
+        assert_int_equal(tokenizer_num_tokens(tokenizer), 390);
+        tokenizer_close(tokenizer);
+        temp_folder_remove(&folder);
+        buf_fini(&changed);
+        buf_fini(&text);
+    }
+}
+
 struct bytes {
     const char *data;
     size_t len;
@@ -195,7 +225,20 @@ static void test_tekken_faults(void **state) {
         FAULT("\"token_bytes\": \"AQ==\"", "\"token_bytes\": \"A*==\"", "not in base64"),
         FAULT("\"token_bytes\": \"AQ==\"", "\"token_bytes\": \"\"", "not in base64"),
         FAULT("\"token_bytes\": \"AQ==\"", "\"token_bytes\": \"AAA=\"", "byte 0x01 has no token"),
-        FAULT("\"token_str\": \"a\"", "\"token_str\": \"\xff\"", "unable to decode byte 0xff"),
+        FAULT("\"token_str\": \"a\"", "\"token_str\": \"\xff\"", "not UTF-8 at byte"),
+        FAULT("\"token_str\": \"a\"", "\"token_str\": \"\\x\"", "invalid escape"),
+        FAULT("\"token_str\": \"a\"", "\"token_str\": \"\\u00g0\"", "invalid escape"),
+        FAULT("\"token_str\": \"a\"", "\"token_str\": \"\t\"", "control character"),
+        FAULT("\"token_str\": \"a\"", "\"token_str\": nul", "invalid token"),
+        FAULT("\"token_str\": \"a\"", "\"token_str\": \"a\",", "string or '}' expected"),
+        FAULT("\"token_str\": \"a\"", "\"rank\": 97", "duplicate"),
+        FAULT("\"rank\": 97, \"token_bytes", "\"rank\": 97 \"token_bytes", "'}' expected"),
+        FAULT("\"rank\": 97, \"token_bytes", "\"rank\": 097, \"token_bytes", "invalid token"),
+        FAULT("\"rank\": 97, \"token_bytes", "\"rank\": -1, \"token_bytes", "\"rank\""),
+        FAULT("{\"rank\": 97, \"token_bytes", ", {\"rank\": 97, \"token_bytes",
+              "\"vocab\" is no list of tokens at byte"),
+        FAULT("{\"rank\": 97, \"token_bytes", "7, {\"rank\": 97, \"token_bytes",
+              "\"vocab\" is no list of tokens at byte"),
         FAULT("\"special_tokens\": [", "\"special_tokens\": [1, ", "want an object"),
         FAULT("\"token_str\": \"</s>\"", "\"token_str\": \"<s>\"", "appears twice"),
         FAULT("\"token_str\": \"</s>\"", "\"token_str\": \"the\"", "appears twice"),
@@ -363,6 +406,7 @@ int main(void) {
         cmocka_unit_test(test_tekken),
         cmocka_unit_test(test_tekken_without_special_tokens),
         cmocka_unit_test(test_both),
+        cmocka_unit_test(test_tekken_other_tokens),
         cmocka_unit_test(test_tekken_faults),
         cmocka_unit_test(test_tiktoken),
         cmocka_unit_test(test_tiktoken_faults),

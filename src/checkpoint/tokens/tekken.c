@@ -8,6 +8,7 @@
 #include "base/json/jread.h"
 #include "base/json/json_out.h"
 #include "checkpoint/tokens/rank_tokens.h"
+#include "checkpoint/tokens/tekken_vocab.h"
 #include "checkpoint/tokens/tokenizer_form.h"
 
 // The special tokens of files that list none, up to version 7.
@@ -42,8 +43,24 @@ struct tekken {
     const char *pattern;
     int64_t vocab_size, num_special;
     struct special_token *special; // [num_special]
+    struct json_span vocab; // a list
     struct rank_tokens tokens;
 };
+
+// Finds the vocabulary, which is nearly all of the file. Where its key comes twice, jansson sees
+// the duplicate.
+static struct json_span find_vocab(const struct form_source *source) {
+    const char *p = source->text, *end = p + source->len;
+    struct json_span key;
+    while (p && json_next_key(&p, end, &key)) {
+        const char *value = p;
+        p = json_skip_value(p, end);
+        if (p && *value == '[' && json_span_is(key, "vocab")) {
+            return (struct json_span){value, (size_t)(p - value)};
+        }
+    }
+    return (struct json_span){0};
+}
 
 static enum status read_config(struct tekken *tekken, struct err *err) {
     const json_t *config = json_object_get(tekken->root, "config");
@@ -134,33 +151,33 @@ static enum status read_special(struct tekken *tekken, struct err *err) {
     return status;
 }
 
-static enum status read_token(struct tekken *tekken, size_t index, const json_t *item,
-                              struct err *err) {
-    const char *bytes = NULL;
-    int64_t rank = (int64_t)index;
-    enum status status = jread_string(item, "token_bytes", &bytes, tekken->what, err);
-    if (!status) status = jread_int(item, "rank", 0, RANK_IDS_MAX, &rank, tekken->what, err);
-    if (status) return status;
-    if (!bytes || rank != (int64_t)index) {
+static enum status add_token(struct tekken *tekken, size_t index, const struct tekken_token *token,
+                             struct err *err) {
+    bool has_rank = token->rank < 0 || token->rank == (int64_t)index;
+    if (!token->bytes.text || !has_rank) {
         return err_set(err, ERR_FORMAT, "%s: token %zu of the vocabulary has %s", tekken->what,
-                       index, bytes ? "another rank than its place" : "no bytes");
+                       index, has_rank ? "no bytes" : "another rank than its place");
     }
-    return rank_tokens_add(&tekken->tokens, index, bytes,
-                           json_string_length(json_object_get(item, "token_bytes")), err);
+    return rank_tokens_add(&tekken->tokens, index, token->bytes.text, token->bytes.len, err);
 }
 
+// Reads the vocabulary and cuts it to the ids that special tokens leave.
 static enum status read_vocab(struct tekken *tekken, size_t bytes_max, struct err *err) {
-    const json_t *list = json_object_get(tekken->root, "vocab");
-    size_t count = (size_t)(tekken->vocab_size - tekken->num_special);
-    if (!json_is_array(list) || json_array_size(list) < count) {
-        return err_set(err, ERR_FORMAT, "%s: \"vocab\" is no list of at least %zu tokens",
-                       tekken->what, count);
-    }
+    size_t count = (size_t)(tekken->vocab_size - tekken->num_special), index = 0;
     enum status status = rank_tokens_init(&tekken->tokens, count, bytes_max, tekken->what, err);
-    for (size_t i = 0; i < count && !status; i++) {
-        status = read_token(tekken, i, json_array_get(list, i), err);
+    struct tekken_vocab vocab = {.list = tekken->vocab, .what = tekken->what};
+    while (!status) {
+        struct tekken_token token;
+        bool found = false;
+        status = tekken_vocab_next(&vocab, &token, &found, err);
+        if (status || !found) break;
+        if (index < count) status = add_token(tekken, index, &token, err);
+        tekken_token_fini(&token);
+        index++;
     }
-    return status;
+    if (status || index >= count) return status;
+    return err_set(err, ERR_FORMAT, "%s: \"vocab\" is no list of at least %zu tokens", tekken->what,
+                   count);
 }
 
 static enum status find_bos(const struct tekken *tekken, int64_t *bos, struct err *err) {
@@ -173,10 +190,11 @@ static enum status find_bos(const struct tekken *tekken, int64_t *bos, struct er
 
 enum status tekken_write_tokenizer(const struct form_source *source, struct json_out *out,
                                    struct err *err) {
-    struct tekken tekken = {.what = source->what};
+    struct tekken tekken = {.what = source->what, .vocab = find_vocab(source)};
     json_t *root = NULL;
     int64_t bos = -1;
-    enum status status = jread_request(&root, source->text, source->len, source->what, err);
+    enum status status = json_span_read_rest(&root, (struct json_span){source->text, source->len},
+                                             &tekken.vocab, 1, jread_request, source->what, err);
     tekken.root = root;
     if (!status) status = read_config(&tekken, err);
     if (!status) status = read_special(&tekken, err);

@@ -1,72 +1,9 @@
-/* A JSON reader for two shapes of value, and a search for their places. The search only counts
- * brackets. Where a broken file misleads it, jansson or the reader reports an error; a value is
- * never read from the wrong place. */
 #include "text/tokenizer/tokenizer_json.h"
 
 #include <string.h>
 
-#include "base/json/jread.h"
-#include "base/text/blank.h"
-#include "text/unicode/unicode.h"
-
-static const char *skip_spaces(const char *p, const char *end) {
-    while (p < end && is_blank(*p)) p++;
-    return p;
-}
-
-// The place after the string's closing quote; NULL when there is none. `p` is at the opening one.
-static const char *skip_string(const char *p, const char *end) {
-    for (p++; p < end; p++) {
-        if (*p == '"') return p + 1;
-        if (*p == '\\') p++;
-    }
-    return NULL;
-}
-
-// The place after the value at `p`; NULL when it does not end. Only brackets are counted.
-static const char *skip_value(const char *p, const char *end) {
-    size_t depth = 0;
-    while (p < end) {
-        if (*p == '"') {
-            p = skip_string(p, end);
-            if (!p) return NULL;
-        } else if (*p == '{' || *p == '[') {
-            depth++;
-            p++;
-        } else if (*p == '}' || *p == ']') {
-            if (depth == 0) return p;
-            depth--;
-            p++;
-        } else if (depth == 0 && (*p == ',' || is_blank(*p))) {
-            return p;
-        } else {
-            p++;
-            continue; // inside a number or word, or between values
-        }
-        if (depth == 0) return p;
-    }
-    return depth ? NULL : p;
-}
-
-// The next key of an object; *p is at its opening bracket or after a value, and moves to the key's
-// value. False at the end, or when this is no object.
-static bool next_key(const char **p, const char *end, struct json_span *key) {
-    const char *q = skip_spaces(*p, end);
-    if (q < end && (*q == ',' || *q == '{')) q = skip_spaces(q + 1, end);
-    if (q == end || *q != '"') return false;
-    key->text = q + 1;
-    q = skip_string(q, end);
-    if (!q) return false;
-    key->len = (size_t)(q - key->text) - 1;
-    q = skip_spaces(q, end);
-    if (q == end || *q != ':') return false;
-    *p = skip_spaces(q + 1, end);
-    return *p < end;
-}
-
-static bool key_is(struct json_span key, const char *name) {
-    return key.len == strlen(name) && memcmp(key.text, name, key.len) == 0;
-}
+#include "base/compiler.h"
+#include "base/text/utf8.h"
 
 // Finds the big values. Where a key comes twice, only the first value is cut out, so that jansson
 // sees the duplicate.
@@ -74,64 +11,30 @@ static void find_spans(struct tokenizer_document *document, const char *text, si
     const char *p = text, *end = text + len;
     struct json_span key;
     bool in_model = false;
-    while (p && next_key(&p, end, &key)) {
-        if (!in_model && key_is(key, "model") && *p == '{') {
+    while (p && json_next_key(&p, end, &key)) {
+        if (!in_model && json_span_is(key, "model") && *p == '{') {
             in_model = true; // next come the model's keys; the rest of the file is not needed
             continue;
         }
         const char *value = p;
-        p = skip_value(p, end);
+        p = json_skip_value(p, end);
         if (!in_model || !p) continue;
         struct json_span span = {.text = value, .len = (size_t)(p - value)};
-        if (!document->vocab.text && key_is(key, "vocab") && *value == '{') document->vocab = span;
-        if (!document->merges.text && key_is(key, "merges") && *value == '[') {
+        if (!document->vocab.text && json_span_is(key, "vocab") && *value == '{')
+            document->vocab = span;
+        if (!document->merges.text && json_span_is(key, "merges") && *value == '[') {
             document->merges = span;
         }
     }
 }
 
-// Copies the text with "{}" and "[]" in place of the big values.
-static enum status copy_rest(const struct tokenizer_document *document, const char *text,
-                             size_t len, struct buf *out, struct err *err) {
-    struct json_span spans[2] = {document->vocab, document->merges};
-    const char *empty[2] = {"{}", "[]"};
-    if (spans[0].text && spans[1].text && spans[1].text < spans[0].text) {
-        spans[0] = document->merges;
-        spans[1] = document->vocab;
-        empty[0] = "[]";
-        empty[1] = "{}";
-    }
-    enum status status = OK;
-    const char *p = text;
-    for (size_t i = 0; i < 2 && !status; i++) {
-        if (!spans[i].text) continue;
-        status = buf_append(out, p, (size_t)(spans[i].text - p), err);
-        if (!status) status = buf_append_str(out, empty[i], err);
-        p = spans[i].text + spans[i].len;
-    }
-    return status ? status : buf_append(out, p, len - (size_t)(p - text), err);
-}
-
 enum status tokenizer_document_read(struct tokenizer_document *out, const char *text, size_t len,
                                     const char *what, struct err *err) {
     *out = (struct tokenizer_document){0};
-    size_t valid = utf8_valid_prefix(text, len);
-    if (valid != len) {
-        return err_set(err, ERR_FORMAT, "%s is not UTF-8 at byte %zu", what, valid);
-    }
     find_spans(out, text, len);
-    struct buf rest = {0};
-    enum status status = copy_rest(out, text, len, &rest, err);
-    if (!status) status = jread_text(&out->root, rest.data ? rest.data : "", rest.len, what, err);
-    buf_fini(&rest);
-    if (status == ERR_FORMAT && out->vocab.text) {
-        // A position in the shortened text would mislead: parse the whole text for the message.
-        json_t *root = NULL;
-        enum status whole = jread_text(&root, text, len, what, err);
-        json_decref(root);
-        if (whole) status = whole;
-    }
-    return status;
+    const struct json_span spans[] = {out->vocab, out->merges};
+    return json_span_read_rest(&out->root, (struct json_span){text, len}, spans, ARRAY_LEN(spans),
+                               jread_text, what, err);
 }
 
 void tokenizer_document_fini(struct tokenizer_document *document) {
@@ -161,7 +64,7 @@ static enum status wrong(const struct json_reader *reader, const char *want, str
 
 // Every reading function leaves `p` after white space.
 static void skip(struct json_reader *reader) {
-    reader->p = skip_spaces(reader->p, reader->end);
+    reader->p = json_skip_spaces(reader->p, reader->end);
 }
 
 static bool at(const struct json_reader *reader, char c) {

@@ -1,20 +1,10 @@
-/* The two big values of tokenizer.json, model.vocab and model.merges, are read by hand. They are
- * all but a few kilobytes of the file, and a JSON tree of their 600,000 values would take longer
- * than the rest of loading. jansson reads and checks the rest of the file, a small document. */
+/* Reads tokenizer.json. Its two big values, model.vocab and model.merges, are all but a few
+ * kilobytes of the file, and are read by hand (base/json/json_span.h). */
 #ifndef TEXT_TOKENIZER_JSON_H
 #define TEXT_TOKENIZER_JSON_H
 
-#include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "base/err.h"
+#include "base/json/json_span.h"
 #include "base/text/buf.h"
-
-struct json_span {
-    const char *text; // NULL: absent, or a null
-    size_t len;
-};
 
 struct tokenizer_document {
     json_t *root; // without model.vocab and model.merges; the owner decrefs it
