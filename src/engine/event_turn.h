@@ -25,7 +25,9 @@ void event_turn_fini(struct event_turn *turn); // all-zero is fine
 
 // ---- the engines' threads ----
 
-// Waits until the program waits for events and no other engine has the turn. NULL: returns at once.
+// Waits until the program waits for events and no other engine has the turn. Without a deadline:
+// the program decides when it wants events, and event_turn_open ends the wait. NULL: returns at
+// once.
 void event_turn_enter(struct event_turn *turn);
 void event_turn_leave(struct event_turn *turn); // signals
 // There is news; ends event_turn_wait. Any thread.
@@ -35,7 +37,7 @@ void event_turn_signal(struct event_turn *turn);
 
 // Gives one engine the turn. Returns when somebody has signalled since *num_signals, which becomes
 // the new count, or at `deadline` on the clock of clock_seconds (below 0: there is none). No engine
-// has the turn then.
+// has the turn then: one that has it first ends its callbacks, which are the program's.
 void event_turn_wait(struct event_turn *turn, unsigned *num_signals, double deadline);
 // Lets every engine take turns from now on: the group is about to end.
 void event_turn_open(struct event_turn *turn);

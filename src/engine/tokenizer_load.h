@@ -26,7 +26,8 @@ MUST_USE enum status tokenizer_load_start(struct tokenizer_load *load,
 // Whether the file is already known to be broken, so that nobody loads weights for nothing. The
 // finish says why.
 bool tokenizer_load_has_failed(const struct tokenizer_load *load);
-// Call it once after the start. *out: the caller's, also after an error.
+// Call it once after the start. It waits for the thread without a deadline: the time of a load is
+// bounded by the file's size (text/effort.h). *out: the caller's, also after an error.
 MUST_USE enum status tokenizer_load_finish(struct tokenizer_load *load, struct tokenizer **out,
                                            struct err *err);
 

@@ -26,8 +26,8 @@ bool json_next_key(const char **p, const char *end, struct json_span *key);
 // jread_text or jread_request.
 typedef enum status json_read_fn(json_t **out, const char *text, size_t len, const char *what,
                                  struct err *err);
-// Reads `text` without the lists and objects `spans`, which lie in it in any order: each comes as an
-// empty one. Spans without a text are ignored. `text` must be UTF-8.
+// Reads `text` without the lists and objects `spans`, which lie in it in any order: each comes as
+// an empty one. Spans without a text are ignored. `text` must be UTF-8.
 MUST_USE enum status json_span_read_rest(json_t **root, struct json_span text,
                                          const struct json_span *spans, size_t num_spans,
                                          json_read_fn *read, const char *what, struct err *err);

@@ -41,7 +41,7 @@ static void *run(void *arg) {
     pthread_mutex_lock(&b->mutex);
     while (!b->is_stopped) {
         if (!b->num_jobs) {
-            pthread_cond_wait(&b->changed, &b->mutex);
+            pthread_cond_wait(&b->changed, &b->mutex); // until there is work, or the end
             continue;
         }
         if (clock_seconds() < b->paused_until) {

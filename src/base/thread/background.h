@@ -14,7 +14,8 @@ typedef void (*background_fn)(void *context, const void *job);
 
 // Each job has `job_bytes`. NULL: there is no memory or no thread.
 struct background *background_create(background_fn run, void *context, size_t job_bytes);
-// The job that runs ends, the others are dropped. NULL is fine.
+// Returns when the job that runs has ended. The others are dropped. It has no deadline, because a
+// job may use what its owner frees next: so each job must end by itself. NULL is fine.
 void background_destroy(struct background *background);
 
 // Copies the job. False: there is no memory, and the job is not added.
@@ -23,7 +24,8 @@ bool background_add(struct background *background, uint32_t rank, const void *jo
 void background_pause(struct background *background, double seconds);
 // How many jobs have not ended.
 uint32_t background_num_left(struct background *background);
-// Returns when all jobs have ended.
+// Returns when all jobs have ended. It has no deadline: each job ends by itself, and a pause lasts
+// as long as it says. Jobs must not wait for the thread that calls this.
 void background_wait(struct background *background);
 
 #endif

@@ -45,6 +45,7 @@ void first_touch_range(struct first_touch *touch, size_t begin, size_t end) {
         atomic_uint *touched = &touch->touched[page];
         while (!atomic_load_explicit(touched, memory_order_acquire) && touch_next(touch)) continue;
         while (!futex_spin(touched, 0, SPIN_SECONDS)) {
+            // Without a deadline: the thread that took this page only has to touch it.
             futex_wait(touched, 0, -1, FUTEX_IN_PROCESS);
         }
     }

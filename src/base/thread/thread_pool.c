@@ -114,7 +114,7 @@ static unsigned wait_epoch(struct thread_pool *pool, unsigned seen,
         // This thread adds itself before the kernel compares epoch; the caller bumps epoch before
         // it reads num_sleeping. One of the two sees the other, so no wake-up is lost.
         atomic_fetch_add(&pool->num_sleeping, 1);
-        futex_wait(&pool->epoch, seen, -1, FUTEX_IN_PROCESS);
+        futex_wait(&pool->epoch, seen, -1, FUTEX_IN_PROCESS); // until there is work, or the end
         atomic_fetch_sub(&pool->num_sleeping, 1);
     }
     return atomic_load(&pool->epoch);
@@ -153,8 +153,9 @@ static void wait_gate(struct thread_pool *pool) {
     while ((gate = atomic_load(&pool->gate)) != 0) {
         if (futex_spin_patiently(&pool->gate, gate, &pool->patience)) continue;
         atomic_store(&pool->caller_sleeping, true);
-        futex_wait(&pool->gate, gate, -1,
-                   FUTEX_IN_PROCESS); // returns at once when a worker left meanwhile
+        // Returns at once when a worker left meanwhile. Without a deadline: items are computations,
+        // which end, and the caller's memory must stay until they do.
+        futex_wait(&pool->gate, gate, -1, FUTEX_IN_PROCESS);
         atomic_store(&pool->caller_sleeping, false);
     }
 }

@@ -26,7 +26,8 @@ static void set_stage(struct member *member, enum member_stage stage) {
 }
 
 // Every plan is made before any engine takes the memory that plans are checked against. False: some
-// engine has none, and nobody is to load.
+// engine has none, and nobody is to load. The wait needs no deadline: each engine's thread sets its
+// stage when its plan is made or has failed.
 static bool wait_planned(struct engine_group *group) {
     bool has_all = false, goes_on = true;
     pthread_mutex_lock(&group->mutex);
@@ -110,6 +111,7 @@ static void drive(struct member *member) {
 }
 
 // Ends the engine's requests. The events of these may add requests, here and to other engines.
+// Waits until the group's end asks this engine to go: others may still use its tokenizer.
 static void wait_to_go(struct member *member) {
     struct engine_group *group = member->group;
     pthread_mutex_lock(&group->mutex);

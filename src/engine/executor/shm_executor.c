@@ -122,7 +122,7 @@ static enum status spawn(struct shm_executor *shm, uint32_t rank, struct err *er
     if (shm->workers[rank].pidfd >= 0) return OK;
     error = errno;
     kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
+    waitpid(pid, NULL, 0); // killed, so it ends
     return err_set(err, ERR_IO, "cannot watch rank %u: %s", rank, c_locale_strerror(error));
 }
 
@@ -239,6 +239,7 @@ static enum status shm_check(struct executor *executor, struct err *err) {
     return status;
 }
 
+// Without a deadline: the watch first starts the workers, and says so whether it could or not.
 static void wait_started(struct shm_executor *shm) {
     for (;;) {
         unsigned seen = wakeup_count(&shm->started);
@@ -377,7 +378,7 @@ static void shm_stop(struct executor *executor) {
         // A worker's device may wait for a step that rank 0 could not launch.
         if (shm->backend->queue) end_waiting(shm);
         post(shm, (struct rank_command){.kind = RANK_QUIT});
-        pthread_join(shm->watch, NULL);
+        pthread_join(shm->watch, NULL); // it ends by its deadline
     }
     comm_destroy(executor->comm);
     const struct backend_queue *queue = shm->backend->queue;

@@ -57,7 +57,7 @@ static struct work *take(struct worker *worker) {
         // The worker of small jobs may have added a large one when the others had ended.
         if (!work && pool->is_ending) work = list_take(&pool->large);
         if (work || pool->is_ending) break;
-        pthread_cond_wait(&pool->more, &pool->lock);
+        pthread_cond_wait(&pool->more, &pool->lock); // until there is work, or the end
     }
     pthread_mutex_unlock(&pool->lock);
     return work;
