@@ -59,6 +59,10 @@ struct latent_args {
 
 // Without this group models with such layers are refused.
 struct backend_latent {
+    // ERR_UNSUPPORTED: there are no kernels for this shape. Asked before weights are read; `create`
+    // gets no such shape. NULL: every shape runs.
+    enum status (*check_shape)(const struct backend *backend, const struct latent_shape *shape,
+                               struct err *err);
     enum status (*create)(struct backend *backend, const struct latent_spec *spec,
                           struct latent **out, struct err *err);
     void (*destroy)(struct backend *backend, struct latent *latent); // NULL is fine

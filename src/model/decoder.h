@@ -100,6 +100,12 @@ const float *decoder_warm_up_step(struct decoder *decoder, struct kv_cache *cach
 MUST_USE enum status decoder_shape_of(struct decoder_shape *out, const struct model_config *config,
                                       const struct layer_table *table, uint32_t rank,
                                       uint32_t world_size, struct err *err);
+// This rank's share of layers with latent attention.
+static inline struct latent_shape decoder_latent_shape(const struct layer_table *table,
+                                                       const struct decoder_shape *shape) {
+    const struct latent_config *c = &table->latent;
+    return (struct latent_shape){shape->num_heads, c->rank, c->nope_dim, c->rope_dim, c->value_dim};
+}
 // The first token id of a rank's slice of the vocabulary. For rank world_size: the vocabulary's
 // size.
 uint32_t decoder_vocab_start(const struct model_config *config, uint32_t rank, uint32_t world_size);

@@ -144,13 +144,6 @@ struct experts_shape decoder_experts_shape(const struct model_config *config,
                                            const struct layer *layer,
                                            const struct decoder_shape *shape);
 
-// This rank's share of layers with latent attention.
-static inline struct latent_shape decoder_latent_shape(const struct layer_table *table,
-                                                       const struct decoder_shape *shape) {
-    const struct latent_config *c = &table->latent;
-    return (struct latent_shape){shape->num_heads, c->rank, c->nope_dim, c->rope_dim, c->value_dim};
-}
-
 // Bytes of one slot of a layer's states; 0: the layer has none.
 size_t decoder_slot_bytes(const struct layer *layer, const struct decoder_shape *shape,
                           const struct backend *backend);

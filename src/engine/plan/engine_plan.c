@@ -163,6 +163,15 @@ static enum status choose_backend(struct engine_plan *plan,
     return OK;
 }
 
+static enum status check_latents(const struct engine_plan *plan,
+                                 const struct nvllm_engine_options *options, struct err *err) {
+    const struct backend_latent *latent = plan->backend->latent;
+    if (!layer_table_has_latents(&plan->layers) || !latent->check_shape) return OK;
+    const struct latent_shape shape = decoder_latent_shape(&plan->layers, &plan->shape);
+    enum status status = latent->check_shape(plan->backend, &shape, err);
+    return status ? err_prefix(err, status, "%s/config.json", options->model) : OK;
+}
+
 // With recurrent layers a hit needs the states at its end.
 static bool has_prefix_cache(const struct engine_plan *plan,
                              const struct nvllm_engine_options *options) {
@@ -490,6 +499,7 @@ static enum status make(struct engine_plan *plan, const struct nvllm_engine_opti
     if (status) return status;
     if ((status = find_host(plan, options, err))) return status;
     if ((status = choose_backend(plan, options, err))) return status;
+    if ((status = check_latents(plan, options, err))) return status;
     if ((status = choose_format(plan, options, err))) return status;
     if ((status = check_ranks(plan, options->comm, err))) return status;
     plan->dummy_weights = strcmp(options->load_format, "dummy") == 0;

@@ -24,8 +24,9 @@ static void cuda_latent_destroy(struct backend *backend, struct latent *latent) 
     free(latent);
 }
 
-static enum status check_shape(const struct latent_shape *shape,
-                               const struct cuda_device_info *info, struct err *err) {
+static enum status cuda_latent_check_shape(const struct backend *backend,
+                                           const struct latent_shape *shape, struct err *err) {
+    const struct cuda_device_info *info = &cuda_backend_of(backend)->info;
     if (shape->rank != CUDA_LATENT_RANK || shape->rope_dim != CUDA_LATENT_ROPE ||
         shape->nope_dim % HEAD_STEP || shape->value_dim % HEAD_STEP) {
         return err_set(err, ERR_UNSUPPORTED,
@@ -55,8 +56,7 @@ static enum status cuda_latent_create(struct backend *backend, const struct late
     const struct latent_shape *s = &spec->shape;
     size_t row_bytes = (size_t)s->num_heads * s->rank * sizeof(uint16_t);
     *out = NULL;
-    enum status status = check_shape(s, &cuda->info, err);
-    if (status) return status;
+    enum status status = OK;
     struct latent *latent = calloc(1, sizeof *latent);
     if (!latent) return err_nomem(err, "latent attention");
     latent->shape = *s;
@@ -151,6 +151,7 @@ static void cuda_latent_attend(struct backend *backend, const struct latent_args
 }
 
 const struct backend_latent cuda_latent = {
+    .check_shape = cuda_latent_check_shape,
     .create = cuda_latent_create,
     .destroy = cuda_latent_destroy,
     .bytes = cuda_latent_bytes,
