@@ -3,10 +3,12 @@
 #ifndef BACKEND_RECURRENT_H
 #define BACKEND_RECURRENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct backend;
+struct linear;
 struct step;
 
 // The heads of a gated delta net. Each key head serves num_heads / num_key_heads heads in a row.
@@ -48,12 +50,17 @@ struct gated_delta_args {
     struct gated_delta_shape shape;
     // dev [num_tokens][channels + num_heads * value_dim]: q, k and v, then z, each head by head
     const void *qkvz;
-    const float *gates; // dev [num_tokens][2 * num_heads]: b, then a
+    // dev [num_tokens][2 * num_heads]: b, then a. NULL, only where computes_gates said so: they are
+    // gates_linear's product of the RMS norm of `residual` with the weights input_norm.
+    const float *gates;
+    const struct linear *gates_linear; // [2 * num_heads][hidden]
+    const void *residual; // dev [num_tokens][hidden]
+    const float *input_norm; // dev [hidden]
     void *out; // dev [num_tokens][num_heads * value_dim], not overlapping qkvz
     const float *conv; // dev [DELTA_TAPS][channels], the oldest token's first
     const float *decay, *dt_bias; // dev [num_heads]
     const float *norm; // dev [value_dim]
-    float eps; // of the norm
+    float eps; // of the norms
     void *scratch; // dev [gated_delta_scratch_bytes]
 };
 
@@ -121,6 +128,8 @@ struct backend_recurrent {
     size_t (*gated_delta_scratch_bytes)(const struct backend *backend,
                                         const struct gated_delta_shape *shape, uint32_t num_tokens);
     void (*gated_delta)(struct backend *backend, const struct gated_delta_args *args);
+    // Whether gated_delta computes the gates of this step itself. NULL: never.
+    bool (*computes_gates)(const struct backend *backend, const struct gated_delta_args *args);
     void (*short_conv)(struct backend *backend, const struct short_conv_args *args);
     // NULL, all three: models with Mamba layers are refused.
     size_t (*mamba_bytes)(const struct backend *backend, const struct mamba_shape *shape);

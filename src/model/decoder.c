@@ -103,7 +103,9 @@ static void project_mixer(struct pass *pass, uint32_t layer_index) {
         latent_project(pass, layer_index);
         return;
     }
-    if (!layer->gates && !d->table->layers[layer_index].is_parallel) {
+    bool is_delta = d->table->layers[layer_index].mixer == MIXER_GATED_DELTA_NET;
+    bool has_gates = layer->gates && !(is_delta && recurrent_computes_gates(pass, layer_index));
+    if (!has_gates && !d->table->layers[layer_index].is_parallel) {
         compose_project_in(
             pass,
             &(struct project_in){.linear = layer->qkv, .norm = layer->input_norm, .out = w->qkv});

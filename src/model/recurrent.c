@@ -1,22 +1,37 @@
 #include "model/recurrent.h"
 
-void recurrent_gated_delta(struct pass *pass, uint32_t layer_index) {
-    struct decoder *d = pass->d;
+static struct gated_delta_args args_of(const struct pass *pass, uint32_t layer_index) {
+    const struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
+    const struct decoder_workspace *w = &d->workspace;
     const struct delta_weights *delta = &layer->delta;
-    d->backend->recurrent->gated_delta(
-        d->backend, &(struct gated_delta_args){.step = pass->step,
-                                               .states = layer->states,
-                                               .shape = d->shape.delta,
-                                               .qkvz = d->workspace.qkv,
-                                               .gates = d->workspace.gates,
-                                               .out = d->workspace.attended,
-                                               .conv = delta->conv,
-                                               .decay = delta->decay,
-                                               .dt_bias = delta->dt_bias,
-                                               .norm = delta->norm,
-                                               .scratch = d->workspace.state_scratch,
-                                               .eps = d->config->rms_norm_eps});
+    struct gated_delta_args args = {.step = pass->step,
+                                    .states = layer->states,
+                                    .shape = d->shape.delta,
+                                    .qkvz = w->qkv,
+                                    .gates_linear = layer->gates,
+                                    .residual = w->residual,
+                                    .input_norm = layer->input_norm,
+                                    .out = w->attended,
+                                    .conv = delta->conv,
+                                    .decay = delta->decay,
+                                    .dt_bias = delta->dt_bias,
+                                    .norm = delta->norm,
+                                    .scratch = w->state_scratch,
+                                    .eps = d->config->rms_norm_eps};
+    const struct backend_recurrent *ops = d->backend->recurrent;
+    bool computes = ops->computes_gates && ops->computes_gates(d->backend, &args);
+    if (!computes) args.gates = w->gates;
+    return args;
+}
+
+bool recurrent_computes_gates(const struct pass *pass, uint32_t layer_index) {
+    return !args_of(pass, layer_index).gates;
+}
+
+void recurrent_gated_delta(struct pass *pass, uint32_t layer_index) {
+    const struct gated_delta_args args = args_of(pass, layer_index);
+    pass->d->backend->recurrent->gated_delta(pass->d->backend, &args);
 }
 
 void recurrent_short_conv(struct pass *pass, uint32_t layer_index) {

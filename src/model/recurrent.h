@@ -5,6 +5,8 @@
 
 #include "model/compose.h"
 
+// Whether the step's gates are not needed in workspace.gates.
+bool recurrent_computes_gates(const struct pass *pass, uint32_t layer_index);
 void recurrent_gated_delta(struct pass *pass, uint32_t layer_index);
 void recurrent_mamba(struct pass *pass, uint32_t layer_index); // with the norm behind it
 void recurrent_short_conv(struct pass *pass, uint32_t layer_index);

@@ -453,7 +453,16 @@ static size_t cuda_gated_delta_scratch_bytes(const struct backend *backend,
 
 static void cuda_gated_delta(struct backend *backend, const struct gated_delta_args *args) {
     struct cuda_backend *cuda = cuda_backend_of(backend);
-    cuda_gated_delta_launch(args, &cuda->info, cuda->stream);
+    struct cuda_linear_view gates = {0};
+    if (!args->gates) gates = cuda_linear_view_of(args->gates_linear);
+    cuda_gated_delta_launch(args, &gates, &cuda->info, cuda->stream);
+}
+
+static bool cuda_computes_gates(const struct backend *backend,
+                                const struct gated_delta_args *args) {
+    const struct cuda_linear_view gates = cuda_linear_view_of(args->gates_linear);
+    (void)backend;
+    return cuda_gated_delta_computes_gates(args, &gates);
 }
 
 static size_t cuda_mamba_bytes(const struct backend *backend, const struct mamba_shape *shape) {
@@ -477,6 +486,7 @@ static const struct backend_recurrent cuda_recurrent = {
     .gated_delta_bytes = cuda_gated_delta_bytes,
     .gated_delta_scratch_bytes = cuda_gated_delta_scratch_bytes,
     .gated_delta = cuda_gated_delta,
+    .computes_gates = cuda_computes_gates,
     .short_conv = cuda_short_conv,
     .mamba_bytes = cuda_mamba_bytes,
     .mamba_scratch_bytes = cuda_mamba_scratch_bytes,

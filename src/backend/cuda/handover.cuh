@@ -28,6 +28,9 @@
  *      rule 6, a step's lists and lengths are written only after the previous step has finished
  *      reading. (checked: attention/attention.c starts none early until one attention of the step
  *      has waited, behind its work lists)
+ *      A decode of a gated delta net (recurrent/gated_delta.cu) likewise reads lengths, slots and
+ *      its layer's states before its wait. It starts behind the step's embedding, so by rule 6
+ *      after the step before, and in its step no other kernel writes the layer's states.
  *   6. An ordinary launch starts when everything before it in the stream has ended, and needs no
  *      wait. The copy of a step's arrays to the device, the embedding and the work lists are
  *      ordinary launches.

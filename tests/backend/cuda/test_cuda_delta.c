@@ -1,5 +1,7 @@
 // Compares the CUDA backend's gated delta nets with the scalar ones, over steps that cut a
-// sequence, with another one and padding beside it, token by token and in chunks; and sigmoid_mul.
+// sequence, with another one and padding beside it, token by token and in chunks; gates that the op
+// computes with given ones; and sigmoid_mul.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -174,6 +176,108 @@ static void test_chunks(void **state) {
     check_shapes(*state, TOKENS, CHUNKS_NMSE);
 }
 
+enum { DECODES = 3, GATES_MAX = 8, HIDDEN_MAX = 2568 };
+
+// A step of three decodes, on zero states. `linear` NULL: with `gates` [DECODES][2 heads].
+static float *decode_on(struct backend *backend, const struct inputs *in, const float *gates,
+                        const struct linear *linear, const float *x, const float *norm,
+                        uint32_t hidden) {
+    static const int32_t starts[] = {0, 1, 2, 3}, lens[] = {9, 5, 7}, rows[] = {2, 0, 1};
+    uint32_t heads = in->shape.num_heads;
+    size_t channels = gated_delta_channels(&in->shape);
+    size_t bytes = SLOTS * backend->recurrent->gated_delta_bytes(backend, &in->shape);
+    void *zeros = calloc(1, bytes);
+    struct tensor states = tensor_raw(backend, zeros, bytes);
+    free(zeros);
+    struct tensor all[] = {tensor_raw(backend, starts, sizeof starts),
+                           tensor_raw(backend, lens, sizeof lens),
+                           tensor_raw(backend, rows, sizeof rows),
+                           tensor_of(backend, in->qkvz, DECODES * in->row),
+                           tensor_raw(backend, gates, (size_t)DECODES * 2 * heads * sizeof *gates),
+                           tensor_of(backend, x, (size_t)DECODES * hidden),
+                           tensor_raw(backend, norm, hidden * sizeof *norm),
+                           tensor_raw(backend, in->conv, DELTA_TAPS * channels * sizeof(float)),
+                           tensor_raw(backend, in->decay, heads * sizeof(float)),
+                           tensor_raw(backend, in->dt_bias, heads * sizeof(float)),
+                           tensor_raw(backend, in->norm, in->shape.value_dim * sizeof(float))};
+    struct tensor out = tensor_nan(backend, DECODES * in->width);
+    const struct step step = {.num_tokens = DECODES,
+                              .num_seqs = DECODES,
+                              .table_rows = SLOTS,
+                              .max_query_len = 1,
+                              .query_start = all[0].dev,
+                              .context_len = all[1].dev,
+                              .table_row = all[2].dev};
+    const struct gated_delta_args args = {.step = &step,
+                                          .states = states.dev,
+                                          .shape = in->shape,
+                                          .qkvz = all[3].dev,
+                                          .gates = linear ? NULL : all[4].dev,
+                                          .gates_linear = linear,
+                                          .residual = all[5].dev,
+                                          .input_norm = all[6].dev,
+                                          .out = out.dev,
+                                          .conv = all[7].dev,
+                                          .decay = all[8].dev,
+                                          .dt_bias = all[9].dev,
+                                          .norm = all[10].dev,
+                                          .eps = 1e-2f};
+    if (linear) assert_true(backend->recurrent->computes_gates(backend, &args));
+    backend->recurrent->gated_delta(backend, &args);
+    float *values = tensor_read(&out);
+    for (size_t k = 0; k < ARRAY_LEN(all); k++) tensor_free(&all[k]);
+    tensor_free(&states);
+    return values;
+}
+
+// gates = weight rms_norm(x), in double.
+static void find_gates(float *gates, const float *weight, const float *x, const float *norm,
+                       uint32_t count, uint32_t hidden) {
+    for (size_t i = 0; i < (size_t)DECODES * count; i++) {
+        const float *row = x + i / count * hidden, *w = weight + i % count * hidden;
+        double squares = 0, sum = 0;
+        for (uint32_t k = 0; k < hidden; k++) {
+            squares += (double)row[k] * (double)row[k];
+            sum += (double)w[k] * (double)norm[k] * (double)row[k];
+        }
+        gates[i] = (float)(sum / sqrt(squares / hidden + 1e-2));
+    }
+}
+
+// Gates that the op computes are those that it is given otherwise. Rows of some and of more inputs
+// than a block loads at once.
+static void test_computed_gates(void **state) {
+    const struct device_pair *pair = *state;
+    struct backend *backend = pair->device;
+    static const uint32_t hidden[] = {72, HIDDEN_MAX};
+    if (!backend->recurrent || !backend->recurrent->computes_gates) skip();
+    for (size_t i = 0; i < 6; i++) {
+        uint32_t size = hidden[i % 2];
+        struct inputs in = make_inputs(&shapes[i / 2]);
+        struct ops_rng rng = ops_rng_of(77 + i);
+        uint32_t count = 2 * in.shape.num_heads;
+        assert_true(count <= GATES_MAX);
+        float *weight = bf16_values(&rng, (size_t)count * size, 0.1f);
+        float *x = bf16_values(&rng, (size_t)DECODES * size, 3), gates[DECODES * GATES_MAX];
+        float *norm = bf16_values(&rng, size, 1);
+        find_gates(gates, weight, x, norm, count, size);
+        const struct matrix_slice part = {.source = {.data = weight},
+                                          .dtype = DTYPE_F32,
+                                          .rows = count,
+                                          .cols = size,
+                                          .row_stride = size};
+        struct linear *linear =
+            linear_of(backend, &(struct linear_spec){&part, NULL, 1, WEIGHTS_NATIVE});
+        float *want = decode_on(backend, &in, gates, NULL, x, norm, size);
+        float *got = decode_on(backend, &in, gates, linear, x, norm, size);
+        assert_true(ops_nmse_f32(got, want, DECODES * in.width) <= BF16_NMSE);
+        backend->ops->linear_destroy(backend, linear);
+        float *all[] = {want, got, norm, x, weight};
+        for (size_t k = 0; k < ARRAY_LEN(all); k++) free(all[k]);
+        free_inputs(&in);
+    }
+}
+
 static float *sigmoid_mul_on(struct backend *backend, const float *x, const float *gate,
                              uint32_t rows, uint32_t cols, bool is_per_row) {
     uint32_t stride = is_per_row ? 8 : cols;
@@ -209,6 +313,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_token_by_token),
         cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_computed_gates),
         cmocka_unit_test(test_sigmoid_mul),
     };
     return device_pair_run(argc, argv, "cuda_delta", tests, ARRAY_LEN(tests));

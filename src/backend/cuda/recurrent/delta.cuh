@@ -18,12 +18,16 @@ struct delta_params {
     const int *snapshot_token, *snapshot_slot; // [num_snapshots]
     float *states; // [slots][slot_floats]
     const __nv_bfloat16 *qkvz; // [num_tokens][row]
-    const float *gates; // [num_tokens][2 heads]
+    const float *gates; // [num_tokens][2 heads]; NULL: decode_kernel computes them
+    const uint4 *gates_weight; // [2 heads][gates_vectors]
+    const uint4 *residual; // [num_tokens][gates_vectors]
+    const float *input_norm; // [8 gates_vectors]
+    int gates_vectors;
     __nv_bfloat16 *out; // [num_tokens][heads][value_dim]
     const float *conv, *decay, *dt_bias, *norm;
     size_t slot_floats;
     int key_heads, heads, key_dim, value_dim, channels, row, num_tokens, num_seqs, num_snapshots;
-    bool norms_tokens; // tokens_kernel does the gated norm
+    bool norms_tokens; // tokens_kernel, or decode_kernel, does the gated norm
     int chunked_min; // sequences with so many tokens go through delta_chunks.cuh
     float eps;
 };
@@ -48,15 +52,16 @@ __device__ __forceinline__ float *slot_at(const delta_params &p, int slot) {
     return p.states + (size_t)slot * p.slot_floats;
 }
 
+// No kernel behind a step's embedding writes what it reads.
 __device__ __forceinline__ sequence sequence_of(const delta_params &p, int s) {
     sequence seq;
-    seq.begin = of_step(p.query_start)[s];
-    seq.end = of_step(p.query_start)[s + 1];
-    int start = of_step(p.context_len)[s] - (seq.end - seq.begin);
+    seq.begin = p.query_start[s];
+    seq.end = p.query_start[s + 1];
+    int start = p.context_len[s] - (seq.end - seq.begin);
     seq.is_first = start == 0;
     seq.is_padding = start < 0;
-    seq.slot = slot_at(p, of_step(p.table_row)[s]);
-    seq.from = p.state_row ? slot_at(p, of_step(p.state_row)[s]) : seq.slot;
+    seq.slot = slot_at(p, p.table_row[s]);
+    seq.from = p.state_row ? slot_at(p, p.state_row[s]) : seq.slot;
     return seq;
 }
 
@@ -102,7 +107,7 @@ __device__ __forceinline__ float4 raw_channels(const delta_params &p, const sequ
     if (seq.is_first) return make_float4(0, 0, 0, 0);
     const float *kept = kept_of(p, seq.from, c.head);
     return *reinterpret_cast<const float4 *>(
-        of_step(kept) + (t - seq.begin + KEPT) * kept_floats(p.key_dim, p.value_dim) + c.of_kept);
+        kept + (t - seq.begin + KEPT) * kept_floats(p.key_dim, p.value_dim) + c.of_kept);
 }
 
 struct tap_weights {
@@ -170,16 +175,23 @@ __device__ __forceinline__ float dot4(float4 a, float4 b) {
     return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
 
-// ln of a head's g, for token t.
-__device__ __forceinline__ float log_decay(const delta_params &p, int t, int head) {
-    float a = of_step(p.gates)[(size_t)t * 2 * p.heads + p.heads + head] + p.dt_bias[head];
+// ln of a head's g, of the gate a.
+__device__ __forceinline__ float log_decay_of(const delta_params &p, int head, float a) {
+    a += p.dt_bias[head];
     float softplus = a > 20 ? a : log1pf(__expf(a));
     return -p.decay[head] * softplus;
 }
 
-__device__ __forceinline__ float beta_of(const delta_params &p, int t, int head) {
-    float b = of_step(p.gates)[(size_t)t * 2 * p.heads + head];
+// The same for token t.
+__device__ __forceinline__ float log_decay(const delta_params &p, int t, int head) {
+    return log_decay_of(p, head, of_step(p.gates)[(size_t)t * 2 * p.heads + p.heads + head]);
+}
+
+__device__ __forceinline__ float beta_of(float b) {
     return __fdividef(1, 1 + __expf(fminf(-b, 88)));
+}
+__device__ __forceinline__ float beta_of(const delta_params &p, int t, int head) {
+    return beta_of(of_step(p.gates)[(size_t)t * 2 * p.heads + head]);
 }
 
 inline delta_params params_of(const gated_delta_args *args) {

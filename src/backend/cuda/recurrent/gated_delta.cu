@@ -5,7 +5,8 @@
  * registers. Up to CHUNK tokens are convolved into shared memory at once: a warp has q, k or v of
  * some of them. For a token the block sums k S and q S over the warps with one barrier, because
  * S^T q of the new state is g (S^T q) + (q k) delta. Then a warp for each token does the gated
- * norm.
+ * norm. decode_kernel does the same where every sequence has one token, and computes the gates of a
+ * few: a kernel for their linear and one for the norm in front would take longer.
  *
  * delta_chunks.cuh takes sequences with CUDA_DELTA_CHUNKED_MIN tokens or more. In such a step
  * norm_kernel does the gated norm of all tokens, by a warp for each token and head.
@@ -22,10 +23,10 @@ constexpr int CHUNK = 16, ROW_WARPS = 4;
 
 // A chunk's data in a block's shared memory.
 struct chunk_view {
-    float *q, *k; // [CHUNK][key_dim], not normed
-    float *v, *out; // [CHUNK][value_dim]
-    float *squares; // [CHUNK][2]: sums over q and k
-    float *decay, *beta; // [CHUNK]
+    float *q, *k; // [chunk][key_dim], not normed
+    float *v, *out; // [chunk][value_dim]
+    float *squares; // [chunk][2]: sums over q and k
+    float *decay, *beta; // [chunk]
     float *sums; // [2][2][ROW_WARPS][columns]: two buffers of k S, q S
     float *products; // [2][ROW_WARPS]: q k
 };
@@ -34,21 +35,22 @@ __host__ __device__ inline int columns_of(int value_dim) {
     return (value_dim + 31) / 32 * 32;
 }
 
-__host__ __device__ inline size_t shared_floats(int key_dim, int value_dim) {
-    return (size_t)CHUNK * (2 * key_dim + 2 * value_dim + 4) +
+// Of a block that takes `chunk` tokens at once.
+__host__ __device__ inline size_t shared_floats(int chunk, int key_dim, int value_dim) {
+    return (size_t)chunk * (2 * key_dim + 2 * value_dim + 4) +
            4 * ROW_WARPS * columns_of(value_dim) + 2 * ROW_WARPS;
 }
 
-__device__ __forceinline__ chunk_view view_of(float *shared, const delta_params &p) {
+__device__ __forceinline__ chunk_view view_of(float *shared, int chunk, const delta_params &p) {
     chunk_view view;
     view.q = shared;
-    view.k = view.q + CHUNK * p.key_dim;
-    view.v = view.k + CHUNK * p.key_dim;
-    view.out = view.v + CHUNK * p.value_dim;
-    view.squares = view.out + CHUNK * p.value_dim;
-    view.decay = view.squares + 2 * CHUNK;
-    view.beta = view.decay + CHUNK;
-    view.sums = view.beta + CHUNK;
+    view.k = view.q + chunk * p.key_dim;
+    view.v = view.k + chunk * p.key_dim;
+    view.out = view.v + chunk * p.value_dim;
+    view.squares = view.out + chunk * p.value_dim;
+    view.decay = view.squares + 2 * chunk;
+    view.beta = view.decay + chunk;
+    view.sums = view.beta + chunk;
     view.products = view.sums + 4 * ROW_WARPS * columns_of(p.value_dim);
     return view;
 }
@@ -165,6 +167,22 @@ struct place {
     size_t at; // of its first element in the state
 };
 
+template <int ROWS, bool IS_WHOLE>
+__device__ __forceinline__ place place_of(const delta_params &p) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    place place;
+    place.head = blockIdx.x;
+    place.key_dim = IS_WHOLE ? 128 : p.key_dim;
+    place.value_dim = IS_WHOLE ? 128 : p.value_dim;
+    place.columns = columns_of(place.value_dim);
+    place.column = warp / ROW_WARPS * 32 + lane;
+    place.is_column = IS_WHOLE || place.column < place.value_dim;
+    place.row_warp = warp % ROW_WARPS;
+    place.rows = IS_WHOLE ? ROWS : place.key_dim / ROW_WARPS;
+    place.at = (size_t)place.row_warp * place.rows * place.value_dim + place.column;
+    return place;
+}
+
 // A token's delta rule: the block's sums with one barrier, the new state, its result to view.out.
 template <int ROWS, bool IS_WHOLE>
 __device__ __forceinline__ void run_token(const chunk_view &view, const place &place, int c,
@@ -219,7 +237,7 @@ __device__ __forceinline__ void load_rows(const float *from, float (&state)[ROWS
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         bool is_there = from && place.is_column && r < place.rows;
-        state[r] = is_there ? of_step(from)[place.at + (size_t)r * place.value_dim] : 0;
+        state[r] = is_there ? from[place.at + (size_t)r * place.value_dim] : 0;
     }
 }
 
@@ -255,17 +273,8 @@ __global__ void __launch_bounds__(THREADS, 1) tokens_kernel(const delta_params p
     wait_for_earlier();
     const sequence seq = sequence_of(p, blockIdx.y);
     if (seq.is_padding || seq.end - seq.begin >= p.chunked_min) return;
-    const chunk_view view = view_of(reinterpret_cast<float *>(tokens_memory), p);
-    place place;
-    place.head = blockIdx.x;
-    place.key_dim = IS_WHOLE ? 128 : p.key_dim;
-    place.value_dim = IS_WHOLE ? 128 : p.value_dim;
-    place.columns = columns_of(place.value_dim);
-    place.column = warp / ROW_WARPS * 32 + lane;
-    place.is_column = IS_WHOLE || place.column < place.value_dim;
-    place.row_warp = warp % ROW_WARPS;
-    place.rows = IS_WHOLE ? ROWS : place.key_dim / ROW_WARPS;
-    place.at = (size_t)place.row_warp * place.rows * place.value_dim + place.column;
+    const chunk_view view = view_of(reinterpret_cast<float *>(tokens_memory), CHUNK, p);
+    const place place = place_of<ROWS, IS_WHOLE>(p);
     float state[ROWS];
     load_rows(seq.is_first ? NULL : state_of(p, seq.from, place.head), state, place);
     convolver.load_kept(p, seq);
@@ -309,6 +318,108 @@ __global__ void __launch_bounds__(THREADS, 1) tokens_kernel(const delta_params p
 }
 static_assert(CHUNK <= 16, "a block has a warp for each token");
 
+constexpr int DECODE_THREADS = 512, DECODE_WARPS = DECODE_THREADS / 32;
+
+// A head's gates of a token, by all threads: the first half of them has b, the other one a. The
+// norm's root is applied to the sums.
+struct gate_sums {
+    static constexpr int HALF = DECODE_THREADS / 2;
+    float w[8]; // of this thread's first inputs, times the norm's weights
+    const uint4 *row;
+
+    __device__ __forceinline__ void load(const delta_params &p, float (&to)[8], int i) const {
+        uint4 v = __ldg(row + i);
+        auto *norm = reinterpret_cast<const float4 *>(p.input_norm) + i * 2;
+        float4 a = norm[0], b = norm[1];
+        const float norms[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+        for (int k = 0; k < 8; k++) to[k] = bf16_element(v, k) * norms[k];
+    }
+    // Reads only weights.
+    __device__ __forceinline__ void begin(const delta_params &p) {
+        int at = threadIdx.x % HALF, is_a = threadIdx.x / HALF;
+        row = p.gates_weight + (size_t)(is_a * p.heads + blockIdx.x) * p.gates_vectors;
+        if (at < p.gates_vectors) load(p, w, at);
+    }
+    // sums: shared [2][DECODE_WARPS], of the products and of the squares.
+    __device__ __forceinline__ void run(const delta_params &p, int token, float *sums) {
+        const uint4 *x = of_step(p.residual) + (size_t)token * p.gates_vectors;
+        float sum = 0, square = 0;
+        for (int i = threadIdx.x % HALF; i < p.gates_vectors; i += HALF) {
+            uint4 v = x[i];
+            if (i >= HALF) load(p, w, i);
+#pragma unroll
+            for (int k = 0; k < 8; k++) {
+                float e = bf16_element(v, k);
+                sum = fmaf(w[k], e, sum);
+                square = fmaf(e, e, square);
+            }
+        }
+        sum = warp_sum(sum);
+        square = warp_sum(square);
+        if (threadIdx.x % 32) return;
+        sums[threadIdx.x / 32] = sum;
+        sums[DECODE_WARPS + threadIdx.x / 32] = square;
+    }
+    // Behind a barrier, by one thread.
+    __device__ __forceinline__ static void finish(const delta_params &p, const float *sums,
+                                                  const chunk_view &view) {
+        float a = 0, b = 0, square = 0;
+#pragma unroll
+        for (int i = 0; i < DECODE_WARPS / 2; i++) {
+            b += sums[i];
+            a += sums[DECODE_WARPS / 2 + i];
+            square += sums[DECODE_WARPS + i];
+        }
+        float root = rsqrtf(square / (p.gates_vectors * 8) + p.eps);
+        view.decay[0] = __expf(log_decay_of(p, blockIdx.x, a * root));
+        view.beta[0] = beta_of(b * root);
+    }
+};
+
+// For steps in which every sequence has one token. Of heads of 128 x 128 it has so few registers
+// and so little shared memory that a block fits beside one of linear/few_rows_ring.cu, the kernel
+// in front, and reads the states before that one has ended (rule 5 of handover.cuh).
+template <bool IS_WHOLE>
+__global__ void __maxnreg__(IS_WHOLE ? 88 : 96)
+    decode_kernel(const __grid_constant__ delta_params p) {
+    constexpr int ROWS = 32;
+    extern __shared__ float4 tokens_memory[];
+    __shared__ float sums[2 * DECODE_WARPS];
+    let_next_start();
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const sequence seq = sequence_of(p, blockIdx.y);
+    if (seq.is_padding || seq.begin == seq.end) return; // rule 4
+    const chunk_view view = view_of(reinterpret_cast<float *>(tokens_memory), 1, p);
+    const place place = place_of<ROWS, IS_WHOLE>(p);
+    float state[ROWS];
+    load_rows(seq.is_first ? NULL : state_of(p, seq.from, place.head), state, place);
+    convolver<DECODE_WARPS, 1> convolver;
+    convolver.begin(p, place.head);
+    convolver.load_kept(p, seq);
+    gate_sums gate_sums;
+    if (!p.gates) gate_sums.begin(p);
+    wait_for_earlier();
+    convolver.run(p, seq, view, seq.begin, 1);
+    convolver.keep(p, seq.slot);
+    bool has_gates = warp == DECODE_WARPS - 1 && lane == 0;
+    if (!p.gates) {
+        gate_sums.run(p, seq.begin, sums);
+    } else if (has_gates) {
+        view.decay[0] = __expf(log_decay(p, seq.begin, place.head));
+        view.beta[0] = beta_of(p, seq.begin, place.head);
+    }
+    uint2 z[2] = {};
+    if (warp == 0) z[0] = gates_of(p, seq.begin, place.head, lane * 4);
+    __syncthreads();
+    if (!p.gates && has_gates) gate_sums::finish(p, sums, view);
+    run_token<ROWS, IS_WHOLE>(view, place, 0, 0,
+                              state); // its barrier is in front of the gates' use
+    store_rows(state_of(p, seq.slot, place.head), state, place);
+    __syncthreads();
+    if (warp == 0) write_token(p, view.out, seq.begin, place.head, z);
+}
+
 constexpr int NORM_THREADS = 128;
 
 __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(const delta_params p) {
@@ -344,14 +455,40 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(const delta_params p
 template <int ROWS, int THREADS, bool IS_WHOLE>
 void launch_tokens(const delta_params &p, const cuda_device_info *info, cudaStream_t stream) {
     dim3 grid(static_cast<unsigned>(p.heads), static_cast<unsigned>(p.num_seqs));
-    size_t bytes = shared_floats(p.key_dim, p.value_dim) * sizeof(float);
+    size_t bytes = shared_floats(CHUNK, p.key_dim, p.value_dim) * sizeof(float);
     auto kernel = tokens_kernel<ROWS, THREADS, IS_WHOLE>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          static_cast<int>(bytes));
     launch_dependent(kernel, grid, THREADS, bytes, info, stream, p);
 }
 
+template <bool IS_WHOLE>
+void launch_decode(const delta_params &p, const cuda_device_info *info, cudaStream_t stream) {
+    dim3 grid(static_cast<unsigned>(p.heads), static_cast<unsigned>(p.num_seqs));
+    size_t bytes = shared_floats(1, p.key_dim, p.value_dim) * sizeof(float);
+    auto kernel = decode_kernel<IS_WHOLE>;
+    // Kernels with another split of L1 and shared memory wait until a multiprocessor is idle.
+    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                         cudaSharedmemCarveoutMaxShared);
+    launch_dependent(kernel, grid, DECODE_THREADS, bytes, info, stream, p);
+}
+
+// Whether decode_kernel takes the step.
+bool is_decode(const gated_delta_args *args) {
+    const step *step = args->step;
+    return step->num_seqs && step->num_tokens == step->num_seqs && step->max_query_len <= 1 &&
+           !step->num_snapshots && args->shape.key_dim <= 128 && args->shape.value_dim <= 128;
+}
+
 } // namespace
+
+// With more sequences each reads the weights again, and the norm is a kernel of its own anyway.
+extern "C" bool cuda_gated_delta_computes_gates(const struct gated_delta_args *args,
+                                                const struct cuda_linear_view *gates) {
+    constexpr uint32_t SEQUENCES_MAX = CUDA_RING_ROWS;
+    return is_decode(args) && args->step->num_seqs <= SEQUENCES_MAX && !gates->bias &&
+           gates->code == WEIGHT_CODE_NONE && gates->in % 8 == 0;
+}
 
 extern "C" size_t cuda_gated_delta_slot_bytes(const struct gated_delta_shape *shape) {
     size_t floats =
@@ -360,8 +497,15 @@ extern "C" size_t cuda_gated_delta_slot_bytes(const struct gated_delta_shape *sh
 }
 
 extern "C" void cuda_gated_delta_launch(const struct gated_delta_args *args,
+                                        const struct cuda_linear_view *gates,
                                         const struct cuda_device_info *info, cudaStream_t stream) {
     delta_params p = params_of(args);
+    if (!p.gates) {
+        p.gates_weight = static_cast<const uint4 *>(gates->weight);
+        p.residual = static_cast<const uint4 *>(args->residual);
+        p.input_norm = args->input_norm;
+        p.gates_vectors = static_cast<int>(gates->in / 8);
+    }
     bool has_prompts = args->scratch && args->step->max_query_len >= CUDA_DELTA_CHUNKED_MIN &&
                        cuda_delta_chunks_fit(&args->shape, info);
     if (has_prompts) {
@@ -374,6 +518,10 @@ extern "C" void cuda_gated_delta_launch(const struct gated_delta_args *args,
     p.norms_tokens = !has_prompts;
     if (has_prompts && p.num_seqs == 1) {
         // The only sequence is a prompt.
+    } else if (is_decode(args)) {
+        auto launch =
+            p.key_dim == 128 && p.value_dim == 128 ? launch_decode<true> : launch_decode<false>;
+        launch(p, info, stream);
     } else if (p.key_dim == 128 && p.value_dim == 128) {
         launch_tokens<32, 512, true>(p, info, stream);
     } else if (p.key_dim <= 128 && p.value_dim <= 128) {

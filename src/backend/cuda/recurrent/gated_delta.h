@@ -9,7 +9,11 @@ extern "C" {
 #endif
 
 size_t cuda_gated_delta_slot_bytes(const struct gated_delta_shape *shape);
+bool cuda_gated_delta_computes_gates(const struct gated_delta_args *args,
+                                     const struct cuda_linear_view *gates);
+// gates: as args->gates_linear; needed where args->gates is NULL.
 void cuda_gated_delta_launch(const struct gated_delta_args *args,
+                             const struct cuda_linear_view *gates,
                              const struct cuda_device_info *info, cudaStream_t stream);
 
 // delta_chunks.cuh: scratch memory of a step with so many tokens.
