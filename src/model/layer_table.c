@@ -247,6 +247,18 @@ void layer_table_plan_kv(struct layer_table *table, uint32_t max_positions, uint
     table->num_kv_shapes = has_shapes ? find_kv_shapes(table, world_size, table->kv_shapes) : 0;
 }
 
+bool layer_table_has_plain_heads(const struct layer_table *table) {
+    if (layer_table_has_kv_shapes(table)) return false;
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        const struct layer *layer = &table->layers[i];
+        const struct rope_config *rope = layer_table_rope(table, i);
+        bool is_plain = layer->mixer == MIXER_ATTENTION && layer->kv_source == KV_OWN &&
+                        layer->softcap == 0 && !layer->has_norm_after_rope;
+        if (!is_plain || (rope && rope->query_beta != 0)) return false;
+    }
+    return true;
+}
+
 bool layer_table_is_even(const struct layer_table *table) {
     const struct layer *first = &table->layers[0];
     if (table->is_layer_norm || layer_table_lacks_gate(table)) return false;

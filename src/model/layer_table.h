@@ -229,6 +229,10 @@ uint32_t layer_table_num_states(const struct layer_table *table);
 
 bool layer_table_has_latents(const struct layer_table *table); // latent attention
 
+// All layers attend over keys and values of their own, of one shape, with scores as they are, and a
+// norm of heads is before their rotation, which is the same for q and k.
+bool layer_table_has_plain_heads(const struct layer_table *table);
+
 // All layers are dense and have KV, the same shape, rope and scale, and no window, soft limit of
 // scores, scale of q by its position or sinks: ops that run all of them at once (backend.h,
 // layers_args) need to know only one.

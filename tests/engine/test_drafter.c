@@ -360,6 +360,10 @@ static void test_costs_are_shares_of_a_step(void **state) {
     // A sequence more adds little to a large model's step.
     assert_true(draft_costs_more(&less, 8, 8, false) > 0.6 * draft_costs_more(&less, 1, 8, false));
     assert_true(draft_costs_more(&costs, 1, 8, true) > draft_costs_more(&costs, 1, 8, false));
+    struct draft_machine apart = small;
+    apart.prepares_apart = true;
+    const struct draft_costs more = draft_costs_of(&apart);
+    assert_true(draft_costs_more(&more, 1, 1, false) > draft_costs_more(&costs, 1, 1, false) + 0.2);
 }
 
 int main(void) {

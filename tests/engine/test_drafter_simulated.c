@@ -29,7 +29,7 @@ static const struct machine machines[] = {
      0,
      0,
      // As measured with 1 to 32 sequences.
-     {0.66e-3, 0.7e-3, 0.77e-3, 0.97e-3, 1.2e-3, 1.48e-3, 1.9e-3, 2.3e-3}},
+     {0.52e-3, 0.59e-3, 0.65e-3, 0.87e-3, 1.2e-3, 1.48e-3, 1.9e-3, 2.3e-3}},
     {"8B on a GPU",
      {.has_queue = true, .has_cheap_rows = true, .num_parameters = 8000000000},
      4.12e-3,

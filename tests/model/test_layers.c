@@ -133,11 +133,54 @@ static void test_ropes_of_exaone4(void **state) {
     }
 }
 
+// What a GPU's attention prepares itself, so that drafts cost less.
+static void test_plain_heads(void **state) {
+    (void)state;
+    static const struct {
+        const char *folder;
+        bool is_plain;
+    } models[] = {
+        {"bench/configs/qwen3-0.6b", true},        {"bench/configs/gemma-3-1b", true},
+        {"bench/configs/gemma-2-2b", false}, // a cap of scores
+        {"bench/configs/hunyuan-7b", false}, // norms behind the rotation
+        {"bench/configs/gemma-4-31b", false}, // layers of two shapes
+        {"bench/configs/gemma-4-e2b", false}, // and layers without keys of their own
+        {"bench/configs/deepseek-v2-lite", false}, {"bench/configs/lfm2-350m", false},
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct model_config config;
+        struct generation_config generation;
+        struct layer_table table;
+        assert_int_equal(folder_model_config(&config, &generation, models[i].folder, NULL), OK);
+        assert_int_equal(family_resolve(&table, &config, NULL), OK);
+        assert_int_equal(layer_table_has_plain_heads(&table), models[i].is_plain);
+        layer_table_fini(&table);
+        model_config_fini(&config);
+    }
+}
+
+// Queries that are scaled by their position differ from keys.
+static void test_scaled_queries_are_not_plain(void **state) {
+    (void)state;
+    struct model_config config;
+    struct generation_config generation;
+    struct layer_table table;
+    assert_int_equal(folder_model_config(&config, &generation, checkpoint, NULL), OK);
+    assert_int_equal(family_resolve(&table, &config, NULL), OK);
+    assert_true(layer_table_has_plain_heads(&table));
+    table.ropes[0].query_beta = 0.1f;
+    assert_false(layer_table_has_plain_heads(&table));
+    layer_table_fini(&table);
+    model_config_fini(&config);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers_without_rope_do_not_see_positions),
         cmocka_unit_test(test_hidden_size_has_room_for_sums_of_squares),
         cmocka_unit_test(test_ropes_of_exaone4),
+        cmocka_unit_test(test_plain_heads),
+        cmocka_unit_test(test_scaled_queries_are_not_plain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

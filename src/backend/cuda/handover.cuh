@@ -20,11 +20,12 @@
  *      earlier ones, and a wait for the previous kernel is a wait for all of them. In a step of
  *      padding alone, attention/decode_cluster.cu may have no waiting thread. Nobody reads the
  *      results of such a step. (checked through rule 2)
- *   5. In a step of decodes alone, without shared prefixes, every attention but the step's first
- *      reads these before its wait: the work lists or lengths and slots, the block tables, its
- *      layer's cache. This is safe for three reasons. The step's first attention calls
- *      let_next_start() only after its own wait, so all later kernels start after everything
- *      before it. In such a step, only the layer's own attention writes the layer's cache. By
+ *   5. In a step where all attention prepares its tokens itself (decodes alone or with drafts,
+ *      without shared prefixes), every attention but the step's first reads these before its wait:
+ *      the work lists or lengths and slots, the block tables, its layer's cache. This is safe for
+ *      three reasons. The step's first attention calls let_next_start() only after its own wait,
+ *      so all later kernels start after everything before it. In such a step, only the layer's own
+ *      attention writes the layer's cache, and no block uses what another one writes there. By
  *      rule 6, a step's lists and lengths are written only after the previous step has finished
  *      reading. (checked: attention/attention.c starts none early until one attention of the step
  *      has waited, behind its work lists)

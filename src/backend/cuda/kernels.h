@@ -120,6 +120,8 @@ enum { CUDA_RING_ROWS = 4 }; // of linear/few_rows_ring.cu
 enum { CUDA_DECODE_ROWS = 4 }; // most rows that layers/all_layers.cu takes
 // Limits of attention/decode_cluster.cu: blocks of a cluster, head_dim of its compact form.
 enum { CUDA_DECODE_CLUSTER_MAX = 8, CUDA_DECODE_CLUSTER_DIM_MAX = 128 };
+// New tokens before one of the same sequence that it prepares too: a draft's. All fit into a tile.
+enum { CUDA_DRAFTS_MAX = 15 };
 // Queries of one kv head that a decode attention block handles together.
 enum { CUDA_DECODE_GROUP = 8 };
 
@@ -266,7 +268,7 @@ struct cuda_attention_choice {
     // linear/few_rows_sm90.cu computes qkv. attention/decode_cluster.cu then uses less shared
     // memory, so that blocks of both fit on a multiprocessor.
     bool is_compact;
-    bool prepares; // also does attention_prepare's work; every sequence has one query token
+    bool prepares; // also does attention_prepare's work, in a step of decodes and drafts alone
     // Reads its lists and the cache before wait_for_earlier(): rule 5 of handover.cuh.
     bool starts_early;
 };

@@ -8,6 +8,9 @@ static const double smallest = 0.59e9;
 // sequences without them has kernels of its own. The difference takes about as long for any model,
 // so it is a smaller share of a larger one's step.
 static const struct draft_price gpu = {
+    .wait = 0.05, .sizes = {1.08, 1.22, 1.34, 1.8, 2.4, 3, 3.8, 4.7}, .sequence = 0.03};
+// The same where attention's heads are prepared apart.
+static const struct draft_price gpu_apart = {
     .wait = 0.05, .sizes = {1.33, 1.41, 1.54, 1.95, 2.4, 3, 3.8, 4.7}, .sequence = 0.03};
 static const double large = 8.19e9; // parameters
 static const struct draft_price gpu_large = {
@@ -33,10 +36,11 @@ static struct draft_price price_of(const struct draft_machine *machine) {
     double share = (smallest / num - smallest / large) / (1 - smallest / large);
     if (share > 1) share = 1;
     if (share < 0) share = 0;
-    struct draft_price price = {.wait = between(gpu_large.wait, gpu.wait, share),
-                                .sequence = between(gpu_large.sequence, gpu.sequence, share)};
+    const struct draft_price *least = machine->prepares_apart ? &gpu_apart : &gpu;
+    struct draft_price price = {.wait = between(gpu_large.wait, least->wait, share),
+                                .sequence = between(gpu_large.sequence, least->sequence, share)};
     for (int i = 0; i < DRAFT_SIZES; i++) {
-        price.sizes[i] = between(gpu_large.sizes[i], gpu.sizes[i], share);
+        price.sizes[i] = between(gpu_large.sizes[i], least->sizes[i], share);
     }
     return price;
 }

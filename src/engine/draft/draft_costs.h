@@ -17,6 +17,8 @@ struct draft_machine {
     bool has_cheap_rows; // as of the backend
     bool is_packed; // weights are codes of 8 bits or fewer, which each row decodes anew
     bool has_experts; // each row reads other weights
+    // On a GPU a kernel of its own prepares attention's heads (layer_table_has_plain_heads).
+    bool prepares_apart;
     uint32_t num_ranks; // that compute a step together
     uint64_t num_parameters;
 };

@@ -9,7 +9,7 @@ static const float assumed[DRAFT_CLASSES] = {0.2f, 0.3f, 0.5f, 0.6f, 0.8f, 0.9f}
 // Weights of new measurements.
 static const float record_weight = 1.0f / 16, common_weight = 1.0f / 64;
 // The account's balance at the beginning and its bounds, in steps, and what a step adds.
-static const double balance_begin = 3, balance_max = 8, balance_min = -4, balance_share = 0.01;
+static const double balance_begin = 3, balance_max = 6, balance_min = -4, balance_share = 0.01;
 // Of the balance, what only drafts behind long matches may take.
 static const double reserve = 2;
 // A step with drafts must be better than without by this, because the table is of other shapes.

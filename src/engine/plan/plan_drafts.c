@@ -6,6 +6,7 @@ static struct draft_machine machine_of(const struct engine_plan *plan) {
         .has_cheap_rows = plan->backend->has_cheap_rows,
         .is_packed = !weight_format_is(engine_plan_weight_format(plan), WEIGHTS_NATIVE),
         .has_experts = plan->config.moe.num_experts > 0,
+        .prepares_apart = !layer_table_has_plain_heads(&plan->layers),
         .num_ranks = plan->world_size,
         .num_parameters = decoder_num_parameters(&plan->config, &plan->layers),
     };

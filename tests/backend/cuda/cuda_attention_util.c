@@ -1,4 +1,4 @@
-#include "backend/cuda/cuda_attention_util.h"
+#include "backend/cuda/cuda_attention_run.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,245 +9,7 @@
 #define FUSED_NMSE_INT8 1e-4
 #define FUSED_NMSE_E4M3 1e-3
 
-enum { FIRST, SECOND, LAYERS };
-enum { CHUNK = 1024, SKIPPED_TOKENS = 8, TURNS = 4, READER_SEQS_MAX = 8 };
-
-struct run {
-    struct backend *backend;
-    const struct inputs *in;
-    const struct variant *variant;
-    struct kv_cache *cache;
-    struct tensor rope, q_norm, k_norm, sinks;
-    int32_t *tables; // [num_seqs][stride]
-    uint32_t stride, num_blocks;
-};
-
-// A layer before those that attend, and one behind them, if the cache has layers of several shapes.
-static const struct kv_shape other_shape = {1, 32};
-
-// Where a layer begins in a block of such a cache; of LAYERS: where the last one of all does.
-static struct kv_place place_of(const struct shape *shape, uint32_t layer) {
-    size_t heads = (size_t)layer * shape->num_kv_heads;
-    return (struct kv_place){other_shape.num_kv_heads + heads,
-                             other_shape.num_kv_heads * other_shape.head_dim +
-                                 heads * shape->head_dim};
-}
-
-static void add_other_shapes(struct kv_cache_spec *spec, const struct shape *shape) {
-    const struct kv_place behind = place_of(shape, LAYERS);
-    spec->num_layers = LAYERS + 2;
-    spec->num_shapes = 2;
-    spec->shapes[0] = other_shape;
-    spec->shapes[1] = (struct kv_shape){shape->num_kv_heads, shape->head_dim};
-    spec->block_end.num_heads = behind.num_heads + other_shape.num_kv_heads;
-    spec->block_end.num_elements =
-        behind.num_elements + other_shape.num_kv_heads * other_shape.head_dim;
-    if (spec->num_kv_heads < other_shape.num_kv_heads)
-        spec->num_kv_heads = other_shape.num_kv_heads;
-}
-
-// The tokens of one call of attention_prepare.
-struct tokens {
-    uint32_t num;
-    float *rows; // [num][row_floats]
-    int32_t *positions, *slots; // [num]
-};
-
-static struct tokens tokens_make(const struct run *run, uint32_t num) {
-    return (struct tokens){.num = num,
-                           .rows = test_alloc(num * run->in->row_floats * sizeof(float)),
-                           .positions = test_alloc(num * sizeof(int32_t)),
-                           .slots = test_alloc(num * sizeof(int32_t))};
-}
-
-static void tokens_free(struct tokens *tokens) {
-    free(tokens->rows);
-    free(tokens->positions);
-    free(tokens->slots);
-}
-
-// Copies `position` of sequence `s` into token `i`.
-static void tokens_set(const struct run *run, struct tokens *tokens, uint32_t i, uint32_t s,
-                       uint32_t position) {
-    const struct inputs *in = run->in;
-    uint32_t block_size = in->shape.block_size;
-    int32_t block = run->tables[(size_t)s * run->stride + position / block_size];
-    memcpy(tokens->rows + i * in->row_floats, in->qkv[s] + position * in->row_floats,
-           in->row_floats * sizeof *tokens->rows);
-    tokens->positions[i] = (int32_t)position;
-    tokens->slots[i] = block * (int32_t)block_size + (int32_t)(position % block_size);
-}
-
-// Tokens on the device, in the form of a step that attention_prepare can read.
-struct placed {
-    struct tensor positions, slots;
-    struct step step;
-};
-
-static struct placed placed_make(const struct run *run, const struct tokens *tokens) {
-    struct backend *backend = run->backend;
-    size_t bytes = tokens->num * sizeof(int32_t), group = run->variant->kv_group;
-    int32_t *slots = test_alloc((1 + group) * bytes);
-    memset(slots, 0xff, group * bytes);
-    memcpy(slots + group * tokens->num, tokens->slots, bytes);
-    struct placed p = {.positions = tensor_raw(backend, tokens->positions, bytes),
-                       .slots = tensor_raw(backend, slots, (1 + group) * bytes)};
-    p.step = (struct step){.num_tokens = tokens->num,
-                           .positions = p.positions.dev,
-                           .slot_mapping = p.slots.dev,
-                           .group_tokens = tokens->num};
-    free(slots);
-    return p;
-}
-
-static void placed_free(struct placed *p) {
-    tensor_free(&p->slots);
-    tensor_free(&p->positions);
-}
-
-// The q, k and v of these tokens in a layer.
-static struct tensor qkv_on(const struct run *run, const struct tokens *tokens, uint32_t layer) {
-    const struct shape *shape = &run->in->shape;
-    size_t row = run->in->row_floats, count = tokens->num * row;
-    size_t first_value = ((size_t)shape->num_heads + shape->num_kv_heads) * shape->head_dim;
-    float *rows = test_alloc(count * sizeof *rows);
-    for (size_t i = 0; i < count; i++) {
-        bool is_twice = layer == FIRST && i % row >= first_value;
-        rows[i] = is_twice ? 2 * tokens->rows[i] : tokens->rows[i];
-    }
-    struct tensor qkv = tensor_of(run->backend, rows, count);
-    free(rows);
-    return qkv;
-}
-
-static struct attention_args args_of(const struct run *run, const struct step *step, uint32_t layer,
-                                     void *qkv, void *out) {
-    const struct shape *shape = &run->in->shape;
-    return (struct attention_args){.step = step,
-                                   .cache = run->cache,
-                                   .layer = layer,
-                                   .kv_group = run->variant->kv_group,
-                                   .place = place_of(shape, layer),
-                                   .num_heads = shape->num_heads,
-                                   .num_kv_heads = shape->num_kv_heads,
-                                   .head_dim = shape->head_dim,
-                                   .qkv = qkv,
-                                   .out = out,
-                                   .q_norm = shape->norm ? run->q_norm.dev : NULL,
-                                   .k_norm = shape->norm ? run->k_norm.dev : NULL,
-                                   .has_norm_after_rope = run->in->special.has_norm_after_rope,
-                                   .rope = run->rope.dev,
-                                   .eps = 1e-6f,
-                                   .scale = 1.0f / sqrtf((float)shape->head_dim),
-                                   .window = run->in->special.window,
-                                   .softcap = run->in->special.softcap,
-                                   .sinks = run->in->special.has_sinks ? run->sinks.dev : NULL};
-}
-
-static void prepare_layer(const struct run *run, const struct placed *placed, uint32_t layer,
-                          void *qkv) {
-    const struct attention_args args = args_of(run, &placed->step, layer, qkv, NULL);
-    run->backend->ops->attention_prepare(run->backend, &args);
-}
-
-static void prepare_only(const struct run *run, const struct tokens *tokens, uint32_t layer) {
-    struct placed p = placed_make(run, tokens);
-    struct tensor qkv = qkv_on(run, tokens, layer);
-    prepare_layer(run, &p, layer, qkv.dev);
-    tensor_free(&qkv);
-    placed_free(&p);
-}
-
-static void prepare_in_all_layers(const struct run *run, const struct tokens *tokens) {
-    for (uint32_t layer = 0; layer < LAYERS; layer++) prepare_only(run, tokens, layer);
-}
-
-static void write_nans(const struct run *run) {
-    struct tokens tokens = tokens_make(run, CHUNK);
-    memset(tokens.rows, 0xff, CHUNK * run->in->row_floats * sizeof *tokens.rows);
-    // A layer's values are NaN too when they are doubled or rotated: one tensor serves all chunks.
-    struct tensor nans = qkv_on(run, &tokens, FIRST);
-    uint32_t num_slots = run->num_blocks * run->in->shape.block_size;
-    for (uint32_t first = 0; first < num_slots; first += CHUNK) {
-        for (uint32_t i = 0; i < CHUNK; i++) {
-            tokens.slots[i] = first + i < num_slots ? (int32_t)(first + i) : -1;
-        }
-        struct placed p = placed_make(run, &tokens);
-        for (uint32_t layer = 0; layer < LAYERS; layer++) prepare_layer(run, &p, layer, nans.dev);
-        placed_free(&p);
-    }
-    tensor_free(&nans);
-    tokens_free(&tokens);
-}
-
-// Writes what earlier steps put into the cache for sequence `s`.
-static void write_past(const struct run *run, uint32_t s) {
-    const struct seq *seq = &run->in->work->seqs[s];
-    uint32_t past = seq->context - seq->queries;
-    for (uint32_t first = 0; first < past; first += CHUNK) {
-        struct tokens tokens = tokens_make(run, past - first < CHUNK ? past - first : CHUNK);
-        for (uint32_t i = 0; i < tokens.num; i++) tokens_set(run, &tokens, i, s, first + i);
-        prepare_in_all_layers(run, &tokens);
-        tokens_free(&tokens);
-    }
-}
-
-static void write_nothing(const struct run *run) {
-    struct tokens tokens = tokens_make(run, SKIPPED_TOKENS);
-    memset(tokens.rows, 0xff, SKIPPED_TOKENS * run->in->row_floats * sizeof *tokens.rows);
-    for (uint32_t i = 0; i < SKIPPED_TOKENS; i++) tokens.slots[i] = -1;
-    prepare_in_all_layers(run, &tokens);
-    tokens_free(&tokens);
-}
-
-static enum dtype dtype_of(const struct backend *backend, const struct variant *variant) {
-    if (variant->kv_dtype) return variant->kv_dtype;
-    bool has_floats = backend_has_kv_cache_dtype(backend, DTYPE_F32);
-    return has_floats ? DTYPE_F32 : backend->kv_cache_dtype;
-}
-
-static struct run run_start(struct backend *backend, const struct inputs *in,
-                            const struct variant *variant) {
-    struct run run = {.backend = backend, .in = in, .variant = variant};
-    const struct shape *shape = &in->shape;
-    size_t head_bytes = shape->head_dim * sizeof(float);
-    struct err err = {0};
-    run.stride = in->max_context / shape->block_size + 2 + variant->more_stride;
-    run.tables = tables_make(in, run.stride, &run.num_blocks);
-    run.rope = tensor_raw(backend, in->rope, in->max_context * head_bytes);
-    run.q_norm = tensor_raw(backend, in->q_norm, head_bytes);
-    run.k_norm = tensor_raw(backend, in->k_norm, head_bytes);
-    run.sinks = tensor_raw(backend, in->sinks, shape->num_heads * sizeof *in->sinks);
-    struct kv_cache_spec spec = {.num_layers = LAYERS,
-                                 .num_blocks = run.num_blocks,
-                                 .block_size = shape->block_size,
-                                 .num_kv_heads = shape->num_kv_heads,
-                                 .head_dim = shape->head_dim,
-                                 .num_heads = shape->num_heads,
-                                 .limits =
-                                     {
-                                         .max_num_tokens = in->num_queries + variant->num_padding,
-                                         .max_num_seqs = in->work->num_seqs + variant->num_padding,
-                                         .max_positions = in->max_context,
-                                         .max_blocks_per_seq = run.stride,
-                                         .num_kv_groups = 1 + variant->kv_group,
-                                     },
-                                 .dtype = dtype_of(backend, variant)};
-    if (variant->is_among_shapes) add_other_shapes(&spec, shape);
-    if (backend->ops->kv_cache_create(backend, &spec, &run.cache, &err))
-        fail_msg("%s", err.message);
-    write_nans(&run);
-    return run;
-}
-
-static void run_end(struct run *run) {
-    run->backend->ops->kv_cache_destroy(run->backend, run->cache);
-    tensor_free(&run->rope);
-    tensor_free(&run->q_norm);
-    tensor_free(&run->k_norm);
-    tensor_free(&run->sinks);
-    free(run->tables);
-}
+enum { TURNS = 4, READER_SEQS_MAX = 8 };
 
 // The step's batch in an engine's layout: the variant's sequences, then padding.
 struct batch {
@@ -262,9 +24,22 @@ static bool takes_part(const struct variant *variant, uint32_t s) {
     return variant->only == 0 || variant->only == s + 1;
 }
 
+// As one sequence, or as one for each of its query tokens.
+static void add_seqs(struct batch *batch, const struct seq *seq, bool as_drafts) {
+    uint32_t num = as_drafts ? seq->queries : 1, first = batch->num_seqs;
+    for (uint32_t i = 0; i < num; i++) {
+        uint32_t r = batch->num_seqs++;
+        batch->table_row[r] = batch->table_row[first];
+        batch->context_len[r] = (int32_t)(seq->context - (num - 1 - i));
+        batch->query_start[r + 1] = batch->query_start[r] + (int32_t)(seq->queries / num);
+    }
+}
+
 static struct batch batch_make(const struct run *run) {
     const struct work *work = run->in->work;
-    uint32_t num_padding = run->variant->num_padding, rows = work->num_seqs + num_padding, n = 0;
+    uint32_t num_padding = run->variant->num_padding, rows = num_step_rows(run->in, run->variant),
+             n = 0;
+    bool as_drafts = run->variant->as_drafts;
     struct batch batch = {.num_rows = rows, .max_query_len = 1, .max_context_len = 1};
     batch.tokens = tokens_make(run, run->in->num_queries + num_padding);
     batch.query_start = test_alloc((rows + 1) * sizeof *batch.query_start);
@@ -290,9 +65,8 @@ static struct batch batch_make(const struct run *run) {
         seen = window && seen > window ? seen - window : 0;
         for (uint32_t i = 0; i < seen / run->in->shape.block_size; i++) table[i] = -1;
         if (run->variant->shares == SHARES_ALONE) hide_shared(run->in, s, table, run->stride);
-        batch.context_len[batch.num_seqs++] = (int32_t)seq->context;
-        batch.query_start[batch.num_seqs] = (int32_t)n;
-        bool is_told = seq->queries > 1 && !run->variant->hides_prompts;
+        add_seqs(&batch, seq, as_drafts);
+        bool is_told = seq->queries > 1 && !as_drafts && !run->variant->hides_prompts;
         batch.num_prompts += is_told;
         batch.prompt_positions += is_told ? seq->context : 0;
         if (seq->queries > batch.max_query_len) batch.max_query_len = seq->queries;
@@ -401,22 +175,25 @@ static void begin(const struct run *run, const struct step *step) {
 }
 
 // A step that attend refuses must be untouched: the separate ops then run on it.
-static void attend(const struct run *run, const struct attention_args *args) {
+// Returns whether it was not refused.
+static bool attend(const struct run *run, const struct attention_args *args) {
     struct backend *backend = run->backend;
     if (run->variant->is_fused) {
         bool is_done = backend->fusion->attend(backend, args);
         bool is_wanted = args->step->max_query_len == 1 && !run->variant->shares;
-        assert_int_equal(is_done, is_wanted && !args->has_norm_after_rope);
-        if (is_done) return;
+        bool is_free = run->variant->as_drafts && !run->variant->shares; // to take it or not
+        if (!is_free) assert_int_equal(is_done, is_wanted && !args->has_norm_after_rope);
+        if (is_done) return true;
     }
     backend->ops->attention_prepare(backend, args);
     backend->ops->attention(backend, args);
+    return false;
 }
 
-static void attend_in(const struct run *run, const struct device_batch *d, uint32_t layer) {
+static bool attend_in(const struct run *run, const struct device_batch *d, uint32_t layer) {
     const struct attention_args args =
         args_of(run, &d->step, layer, d->qkv[layer].dev, d->out[layer].dev);
-    attend(run, &args);
+    return attend(run, &args);
 }
 
 static double fused_bound(const struct run *run) {
@@ -459,7 +236,7 @@ static void check_cache(const struct run *run, const struct batch *batch,
 // A layer that reads the second layer's keys and values, with rows of q alone. Without a fused step
 // the same kernels see the same numbers. `values`: the step's results.
 static void check_reader(const struct run *run, const struct batch *batch,
-                         const struct device_batch *d, const float *values) {
+                         const struct device_batch *d, const float *values, bool is_fused) {
     struct backend *backend = run->backend;
     const struct inputs *in = run->in;
     size_t row = (size_t)in->shape.num_heads * in->shape.head_dim, num = batch->tokens.num;
@@ -476,7 +253,7 @@ static void check_reader(const struct run *run, const struct batch *batch,
     backend->ops->attention_prepare(backend, &args);
     backend->ops->attention(backend, &args);
     float *got = tensor_read(&out);
-    if (run->variant->is_fused && batch->max_query_len == 1) {
+    if (is_fused) {
         check_near(batch, got, values, row, fused_bound(run), "a layer that reads the cache");
     } else {
         ops_assert_same_bits(got, values, batch->num_results, row, "a layer that reads the cache");
@@ -540,18 +317,17 @@ static float *run_step(const struct run *run, const struct batch *batch) {
     struct device_batch d = device_batch_make(run, batch);
     size_t row = (size_t)run->in->shape.num_heads * run->in->shape.head_dim;
     begin(run, &d.step);
-    for (uint32_t layer = 0; layer < LAYERS; layer++) attend_in(run, &d, layer);
+    bool is_fused = false;
+    for (uint32_t layer = 0; layer < LAYERS; layer++) is_fused = attend_in(run, &d, layer);
     float *first = tensor_read(&d.out[FIRST]), *values = tensor_read(&d.out[SECOND]);
     for (size_t i = 0; i < batch->num_results * row; i++) first[i] /= 2;
     ops_assert_same_bits(values, first, batch->num_results, row, "the second layer");
     free(first);
-    bool is_fused = run->variant->is_fused && batch->max_query_len == 1 && !run->variant->shares;
     // A step that attend refuses has its q prepared in place: a second time would turn it twice.
-    is_fused = is_fused && !run->in->special.has_norm_after_rope;
     if (is_fused) check_cache(run, batch, &d, values);
     bool has_few = run->in->work->num_seqs <= READER_SEQS_MAX; // more would take long
     if (run->backend->ops->gelu_mul && has_few && !run->variant->unslotted) {
-        check_reader(run, batch, &d, values);
+        check_reader(run, batch, &d, values, is_fused);
     }
     if (is_fused) check_turns(run, batch, &d); // last: it changes the cache
     device_batch_free(&d);
@@ -560,7 +336,7 @@ static float *run_step(const struct run *run, const struct batch *batch) {
 
 float *attention_on(struct backend *backend, const struct inputs *in,
                     const struct variant *variant) {
-    struct run run = run_start(backend, in, variant);
+    struct run run = attention_run_start(backend, in, variant);
     for (uint32_t s = 0; s < in->work->num_seqs; s++) {
         if (takes_part(variant, s)) write_past(&run, s);
     }
@@ -570,13 +346,13 @@ float *attention_on(struct backend *backend, const struct inputs *in,
     float *values = run_step(&run, &batch);
     if (variant->look) variant->look(backend, run.cache, true);
     batch_free(&batch);
-    run_end(&run);
+    attention_run_end(&run);
     return values;
 }
 
 float *queries_on(struct backend *backend, const struct inputs *in) {
     const struct variant variant = {0};
-    struct run run = run_start(backend, in, &variant);
+    struct run run = attention_run_start(backend, in, &variant);
     struct batch batch = batch_make(&run);
     struct placed placed = placed_make(&run, &batch.tokens);
     struct tensor qkv = qkv_on(&run, &batch.tokens, SECOND);
@@ -591,6 +367,6 @@ float *queries_on(struct backend *backend, const struct inputs *in) {
     tensor_free(&qkv);
     placed_free(&placed);
     batch_free(&batch);
-    run_end(&run);
+    attention_run_end(&run);
     return values;
 }

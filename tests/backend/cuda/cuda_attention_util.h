@@ -73,8 +73,10 @@ struct variant {
     uint32_t more_stride; // extra entries per row of the block tables
     uint32_t num_padding; // extra sequences of one token without a slot, with context_len 0
     bool zero_padding; // padding has q, k and v of 0 instead of NaN
-    // Use the fusion's attend, which must take steps of decodes alone and no others.
+    // Use the fusion's attend, which must take steps of decodes alone, may take drafts, and must
+    // refuse others.
     bool is_fused;
+    bool as_drafts; // each query token is a sequence of its own, with its sequence's block table
     bool unslotted; // the step's tokens have no slots
     uint32_t kv_group; // 0 or 1: of two groups, where the first has no slots and blocks of NaN
     bool skipped; // first run a step whose tokens are NaN and have no slots

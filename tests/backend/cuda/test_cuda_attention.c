@@ -95,6 +95,31 @@ static void test_padding_fused(void **state) {
     check_padded_decodes(pair, true);
 }
 
+// Tokens of one sequence as sequences of their own. The fused attend takes those that clusters
+// take: the first work with all shapes, others with some.
+static void test_drafts(void **state) {
+    const struct device_pair *pair = *state;
+    static const struct work works[] = {
+        {.num_seqs = 3, .seqs = {{300, 3}, {1, 1}, {17, 2}}},
+        {.num_seqs = 2, .seqs = {{16, 16}, {20, 4}}},
+        {.num_seqs = 5, .seqs = {{5000, 16}, {2, 2}, {40, 1}, {33, 9}, {700, 5}}}};
+    const struct variant variants[] = {
+        {.as_drafts = true},
+        {.as_drafts = true, .is_fused = true},
+        {.as_drafts = true, .is_fused = true, .num_padding = 3},
+        {.as_drafts = true, .is_fused = true, .kv_dtype = DTYPE_I8},
+        {.as_drafts = true, .is_fused = true, .kv_dtype = DTYPE_F8_E4M3},
+    };
+    size_t num_variants = has_attend(pair->device) ? ARRAY_LEN(variants) : 1;
+    for (size_t i = 0; i < ARRAY_LEN(works); i++) {
+        for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
+            check_all_with(pair, &shapes[s], &(struct special){0}, &works[i], variants,
+                           num_variants);
+        }
+        check_special(pair, &works[i], variants, num_variants < 3 ? num_variants : 3);
+    }
+}
+
 // attend refuses a step with prompts and leaves it untouched for the separate ops.
 static void test_fused_attend_refuses_prompts(void **state) {
     const struct device_pair *pair = *state;
@@ -501,6 +526,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_fused_decode),
         cmocka_unit_test(test_skipped_slots_fused),
         cmocka_unit_test(test_padding_fused),
+        cmocka_unit_test(test_drafts),
         cmocka_unit_test(test_fused_attend_refuses_prompts),
         cmocka_unit_test(test_prefill),
         cmocka_unit_test(test_chunked_prefill),

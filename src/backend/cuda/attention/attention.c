@@ -446,22 +446,35 @@ static const struct cuda_attention_plan *plan_of(struct cuda_backend *cuda,
     return plan;
 }
 
+// Features that the kernel must have for these scores.
+static uint32_t extras_of(const struct attention_args *args) {
+    return (args->softcap != 0 ? FEATURE_SOFTCAP : 0u) | (args->sinks ? FEATURE_SINKS : 0u);
+}
+
+static uint32_t features_of(const struct attention_args *args) {
+    return extras_of(args) | (args->window ? FEATURE_WINDOW : 0u) |
+           (args->kv_group ? FEATURE_KV_GROUP : 0u);
+}
+
+static const struct kernel_row *decode_row(const struct cuda_backend *cuda,
+                                           const struct attention_args *args) {
+    const struct kv_shape shape = {args->num_kv_heads, args->head_dim};
+    return row_for(&cuda->info, OP_DECODE, &args->cache->spec, shape, args->step->num_seqs,
+                   features_of(args) | mixed_of(args->step));
+}
+
 // Sequences with one query token go to one kernel, those with more to another. Each kernel finds
 // its own sequences in the work lists.
 static void attend(struct cuda_backend *cuda, const struct attention_args *args, bool prepares) {
     const struct kv_cache_spec *spec = &args->cache->spec;
     const struct kv_shape shape = {args->num_kv_heads, args->head_dim};
     const struct step *step = args->step;
-    uint32_t extras =
-        (args->softcap != 0 ? FEATURE_SOFTCAP : 0u) | (args->sinks ? FEATURE_SINKS : 0u);
-    uint32_t features =
-        extras | (args->window ? FEATURE_WINDOW : 0u) | (args->kv_group ? FEATURE_KV_GROUP : 0u);
     CHECK(args->kv_group < args->cache->num_groups, "KV group %u", args->kv_group);
-    const struct kernel_row *decode =
-        row_for(&cuda->info, OP_DECODE, spec, shape, step->num_seqs, features | mixed_of(step));
+    const struct kernel_row *decode = decode_row(cuda, args);
     const struct cuda_kv_view view = view_of(args);
     int cluster_size = is_by_clusters(decode) ? cuda->step.cluster_size : 0;
-    const struct cuda_attention_plan *plan = cluster_size ? NULL : plan_of(cuda, args, extras);
+    const struct cuda_attention_plan *plan =
+        cluster_size ? NULL : plan_of(cuda, args, extras_of(args));
     const struct cuda_attention_choice choice = {
         .cluster_size = cluster_size,
         .is_compact = cuda->step.is_compact && !args->sinks,
@@ -477,7 +490,7 @@ static void attend(struct cuda_backend *cuda, const struct attention_args *args,
     }
     if (has_longer_queries(step)) {
         const struct kernel_row *prefill =
-            row_for(&cuda->info, OP_PREFILL, spec, shape, step->num_seqs, features);
+            row_for(&cuda->info, OP_PREFILL, spec, shape, step->num_seqs, features_of(args));
         if (prefill && prefill->kernel == KERNEL_PREFILL_SM90) {
             struct cuda_kv_view read = view;
             if (plan->num_copies) {
@@ -500,13 +513,24 @@ void cuda_attention(struct backend *backend, const struct attention_args *args) 
     attend(cuda_backend_of(backend), args, false);
 }
 
-// Not where sequences are tokens of one: each reads what the others write. Not where a prefix is
-// shared: its kernel reads queries that are prepared. A layer that only reads the cache has no new
-// token there that the kernel could take from qkv.
+// Where sequences are tokens of one, each reads what the others write. Only
+// attention/decode_cluster.cu prepares those too.
+static bool takes_queries(const struct cuda_backend *cuda, const struct attention_args *args) {
+    const struct step *step = args->step;
+    if (step->max_query_len == 1) return true;
+    bool has_drafts = !has_longer_queries(step) && step->max_query_len <= 1 + CUDA_DRAFTS_MAX;
+    return has_drafts && cuda->step.cluster_size && is_by_clusters(decode_row(cuda, args));
+}
+
+// Not where a prefix is shared: its kernel reads queries that are prepared. A layer that only reads
+// the cache has no new token there that the kernel could take from qkv.
 bool cuda_attend(struct backend *backend, const struct attention_args *args) {
     const struct step *step = args->step;
-    if (step->max_query_len > 1 || step->shared.num || args->q_rope || args->reads_kv) return false;
+    struct cuda_backend *cuda = cuda_backend_of(backend);
+    if (!takes_queries(cuda, args) || step->shared.num || args->q_rope || args->reads_kv) {
+        return false;
+    }
     if (args->has_norm_after_rope) return false;
-    attend(cuda_backend_of(backend), args, true);
+    attend(cuda, args, true);
     return true;
 }

@@ -10,6 +10,9 @@
  * kernels of linear/few_rows_sm90.cu, whose weights need the shared memory, and of heads of 256;
  * else two. A place is refilled as soon as its keys or values have been read.
  *
+ * In steps with drafts, sequences may be tokens of one, and the cache does not have all of those
+ * yet. A cluster then makes a tile of its own token and those before it (new_tokens).
+ *
  * Launch: clusters = sequences x kv heads x groups of queries. A cluster has 8 blocks of 8 warps,
  * or as many blocks as let all clusters run at once. A cache of codes takes no more registers or
  * shared memory, so the same numbers of clusters run at once. */
@@ -45,6 +48,11 @@ struct cluster_params : heads_params {
 struct cluster_unit : heads_unit {
     int length;
     uint32_t table; // where the sequence's block table begins
+    int num_tiled; // positions in tiles of the cache: all, or those before new_tokens
+
+    __device__ __forceinline__ int num_tiles() const {
+        return (num_tiled + TILE - 1) / TILE;
+    }
 };
 
 template <int D, int STAGES, bool CODES> struct __align__(128) cluster_shared {
@@ -55,15 +63,32 @@ template <int D, int STAGES, bool CODES> struct __align__(128) cluster_shared {
     cluster_unit unit; // kept here while tiles are taken, where registers are few
     alignas(8) float found[CLUSTER_MAX][GROUP][2]; // from each block of the cluster: maximum, sum
     uint64_t copied[WARPS][STAGES][2], pushed;
-    // [WARPS][queries][D] of this block's warps, then [queries][D] pushed by the cluster
-    float values[];
+    // [WARPS][queries][D] of this block's warps, or new_tokens until all tiles are taken; at
+    // pushed_at(): [queries][D] pushed by the cluster
+    alignas(16) float values[];
 };
 
-template <int D, int STAGES, bool CODES> constexpr int shared_bytes_of(int queries) {
-    return sizeof(cluster_shared<D, STAGES, CODES>) + (WARPS + 1) * queries * D * sizeof(float);
+// Where the cluster's part of `values` begins, in floats: it comes while new_tokens is still read.
+template <int D, bool CODES, bool DRAFTS> __host__ __device__ constexpr int pushed_at(int queries) {
+    int of_warps = WARPS * queries * D;
+    int tile = DRAFTS ? 2 * KV_TILE_BYTES<D, CODES> / static_cast<int>(sizeof(float)) : 0;
+    return of_warps > tile ? of_warps : tile;
 }
 
-__device__ __forceinline__ cluster_unit unit_of(const cluster_params &p, int number) {
+template <int D, int STAGES, bool CODES, bool DRAFTS> constexpr int shared_bytes_of(int queries) {
+    int values = pushed_at<D, CODES, DRAFTS>(queries) + queries * D;
+    return sizeof(cluster_shared<D, STAGES, CODES>) + values * sizeof(float);
+}
+
+// How many sequences before `seq` are earlier tokens of the same one: they share its block table.
+__device__ __forceinline__ int tokens_before(const cluster_params &p, int seq, int lane) {
+    int other = seq - 1 - lane;
+    bool is_same = other >= 0 && p.table_row[other] == p.table_row[seq];
+    return __ffs(~__ballot_sync(FULL_WARP, is_same && lane < CUDA_DRAFTS_MAX)) - 1;
+}
+
+template <bool DRAFTS>
+__device__ __forceinline__ cluster_unit unit_of(const cluster_params &p, int number, int lane) {
     cluster_unit u = {};
     int group = p.num_heads / p.num_kv_heads, per_seq = p.num_kv_heads * p.groups;
     int first = number % p.groups * GROUP;
@@ -75,6 +100,7 @@ __device__ __forceinline__ cluster_unit unit_of(const cluster_params &p, int num
     u.token = p.query_start[seq];
     u.length = p.context_len[seq];
     u.position = u.length - 1;
+    u.num_tiled = DRAFTS ? u.position - tokens_before(p, seq, lane) : u.length;
     u.slot = p.prepares ? p.slot_mapping[u.token] : -1;
     u.has_new = p.prepares;
     u.writes_cache = p.prepares && first == 0 && u.slot >= 0;
@@ -87,9 +113,65 @@ __device__ __forceinline__ int first_seen(const cluster_params &p, const cluster
     return WINDOWED ? max(u.length - p.window, 0) : 0;
 }
 
+// The tile of a unit's token and of those before it that are new too, in the memory that is for the
+// block's results later. Other clusters of this launch write these tokens to the cache.
+template <int D, bool CODES> struct new_tokens {
+    static constexpr int PART_BYTES = KV_TILE_BYTES<D, CODES>;
+    char *tile; // keys, then values
+
+    // Called by all warps. Those come first that unit_heads::prepare leaves without work.
+    __device__ __forceinline__ void prepare(const cluster_params &p, const cluster_unit &u,
+                                            int warp, int lane) const {
+        using shape = head_lanes<D>;
+        int num = u.length - u.num_tiled, chunk = lane % shape::WIDTH;
+        int start = (warp + WARPS - u.num_tasks() % WARPS) % WARPS * shape::HEADS;
+        for (; start < 2 * num; start += WARPS * shape::HEADS) {
+            int task = start + lane / shape::WIDTH, row = min(task / 2, num - 1);
+            int is_value = task % 2, before = num - 1 - row;
+            bool has_work = task < 2 * num && chunk < shape::LANES;
+            heads_unit token = u;
+            token.token -= before;
+            half_pair<D> h = {}, turned;
+            if (has_work) h.load(of_step(head_of<D>(p, token, u.num_queries + is_value)), chunk);
+            turned = h;
+            normalize_and_rotate(turned, p.k_norm, p.eps,
+                                 p.rope + (size_t)(u.position - before) * D, chunk);
+            if (!is_value) h = turned;
+            store(p, h, row, is_value, chunk, has_work);
+        }
+    }
+    __device__ __forceinline__ void store(const cluster_params &p, const half_pair<D> &h, int row,
+                                          int is_value, int chunk, bool has_work) const {
+        char *part = tile + is_value * PART_BYTES;
+        if constexpr (CODES) {
+            half_codes<D> codes(p.codec, h);
+            float *scales = reinterpret_cast<float *>(part + KV_SCALES_AT<D>);
+            if (has_work) codes.store({part + row * D, scales + row, row}, chunk);
+        } else {
+            __nv_bfloat16 *rows = reinterpret_cast<__nv_bfloat16 *>(part);
+            if (has_work) h.store_swizzled(rows + row * D, row, chunk);
+        }
+    }
+    // Adds them to a warp's results.
+    template <bool WINDOWED>
+    __device__ __forceinline__ void take(const cluster_params &p, const cluster_unit &u,
+                                         accumulator<D> &acc, const uint32_t (&q)[D / 16][2],
+                                         int lane) const {
+        int num = u.length - u.num_tiled;
+        int skip = WINDOWED ? u.length - p.window - u.num_tiled : 0;
+        uint32_t at = shared_address(tile);
+        if constexpr (CODES) {
+            take_code_tile<D, WINDOWED>(acc, q, at, num, p.scale, p.codec.bits, lane, skip, 0);
+        } else {
+            zero_values<D>(at + PART_BYTES, num, lane);
+            take_tile<D, WINDOWED>(acc, q, at, num, p.scale, lane, skip);
+        }
+    }
+};
+
 // This warp's tiles of those that the query sees: (i * WARPS + warp) * c.size + c.rank for i = 0,
 // 1, ...
-template <int D, int STAGES, bool WINDOWED, bool CODES> struct cluster_tiles {
+template <int D, int STAGES, bool WINDOWED, bool CODES, bool DRAFTS> struct cluster_tiles {
     static constexpr uint32_t PART_BYTES = KV_TILE_BYTES<D, CODES>;
     const cluster_params &p;
     const cluster_unit &u;
@@ -105,9 +187,9 @@ template <int D, int STAGES, bool WINDOWED, bool CODES> struct cluster_tiles {
                                              int warp_index, int lane_index)
         : p(params), u(unit), c(place), s(shared), warp(warp_index), lane(lane_index), count(0),
           blocks(0), row(0) {
-        int num_tiles = (u.length + TILE - 1) / TILE, stride = WARPS * c.size;
+        int stride = WARPS * c.size;
         // tile() counts from the sequence's start.
-        count = max(num_tiles - tile(0) + stride - 1, 0) / stride;
+        count = max(u.num_tiles() - tile(0) + stride - 1, 0) / stride;
         if (lane < 2 * STAGES) barrier_init(barrier_of(lane / 2, lane % 2), 1);
         barrier_init_done();
         __syncwarp();
@@ -152,8 +234,8 @@ template <int D, int STAGES, bool WINDOWED, bool CODES> struct cluster_tiles {
         uint32_t q[D / 16][2];
         s.heads.load_queries(q, lane);
         for (int i = 0; i < count; i++) {
-            int valid = u.length - tile(i) * TILE;
-            bool is_new = valid <= TILE && u.has_new;
+            int valid = u.num_tiled - tile(i) * TILE;
+            bool is_new = valid <= TILE && u.has_new && !DRAFTS;
             uint32_t keys = place_of(i, 0), values = place_of(i, 1), parity = i / STAGES % 2;
             barrier_wait(barrier_of(i, 0), parity, "keys of tile", i);
             if (is_new) s.heads.patch(keys, 0, valid - 1, lane);
@@ -179,6 +261,12 @@ template <int D, int STAGES, bool WINDOWED, bool CODES> struct cluster_tiles {
             __syncwarp();
             copy(i + STAGES, 1);
         }
+        if constexpr (DRAFTS) {
+            new_tokens<D, CODES> tokens = {reinterpret_cast<char *>(s.values)};
+            if (warp == 0 && s.unit.has_new) {
+                tokens.template take<WINDOWED>(p, s.unit, acc, q, lane);
+            }
+        }
     }
 };
 
@@ -202,11 +290,12 @@ __device__ void write_found(const cluster_params &p, const cluster_unit &u,
 }
 
 // Sends this block's results to the blocks that join them. Each block joins D / size dimensions.
-template <int D, int STAGES, bool CODES>
+template <int D, int STAGES, bool CODES, bool DRAFTS>
 __device__ void push_found(const cluster_unit &u, const cluster_place &c,
                            cluster_shared<D, STAGES, CODES> &s) {
     int dims = D / c.size, num_values = u.num_queries * D;
-    uint32_t pushed = shared_address(s.values + WARPS * num_values); // [size][queries][dims]
+    // [size][queries][dims]
+    uint32_t pushed = shared_address(s.values + pushed_at<D, CODES, DRAFTS>(u.num_queries));
     uint32_t barrier = shared_address(&s.pushed);
     for (int i = threadIdx.x; i < num_values; i += THREADS) {
         int query = i / D, dim = i % D, to = dim * c.size / D;
@@ -219,11 +308,11 @@ __device__ void push_found(const cluster_unit &u, const cluster_place &c,
     }
 }
 
-template <int D, bool COMPACT, bool CODES>
+template <int D, bool COMPACT, bool CODES, bool DRAFTS>
 __device__ void join_found(const cluster_params &p, const cluster_unit &u, const cluster_place &c,
                            const cluster_shared<D, STAGES_OF<D, COMPACT>, CODES> &s) {
     int dims = D / c.size, share = u.num_queries * dims;
-    const float *pushed = s.values + WARPS * u.num_queries * D;
+    const float *pushed = s.values + pushed_at<D, CODES, DRAFTS>(u.num_queries);
     __nv_bfloat16 *out = of_step(p.out) + ((size_t)u.token * p.num_heads + u.first_head) * D;
     for (int i = threadIdx.x; i < share; i += THREADS) {
         int query = i / dims;
@@ -249,19 +338,21 @@ __device__ void join_found(const cluster_params &p, const cluster_unit &u, const
     }
 }
 
-template <int D, bool COMPACT, bool WINDOWED, bool CODES>
+template <int D, bool COMPACT, bool WINDOWED, bool CODES, bool DRAFTS>
 __device__ void run_block(const cluster_params &p,
                           cluster_shared<D, STAGES_OF<D, COMPACT>, CODES> &s) {
     constexpr int STAGES = STAGES_OF<D, COMPACT>;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     cluster_place c = this_place();
-    cluster_unit u = unit_of(p, blockIdx.x / c.size);
+    cluster_unit u = unit_of<DRAFTS>(p, blockIdx.x / c.size, lane);
     if (!u.length) return; // padding: all blocks of the cluster return (rule 4)
+    // The block with the last tile has the new token. With drafts new_tokens is the last tile.
+    int last_tile = DRAFTS ? u.num_tiles() : u.num_tiles() - 1;
     int first_tile = first_seen<WINDOWED>(p, u) / TILE;
-    bool has_last = ((u.length - 1) / TILE - first_tile) % c.size == c.rank;
+    bool has_last = max(last_tile - first_tile, 0) % c.size == c.rank;
     u.has_new &= has_last;
     u.writes_cache &= has_last;
-    cluster_tiles<D, STAGES, WINDOWED, CODES> tiles(p, u, c, s, warp, lane);
+    cluster_tiles<D, STAGES, WINDOWED, CODES, DRAFTS> tiles(p, u, c, s, warp, lane);
     if (threadIdx.x == 0 && c.size > 1) {
         int values = u.num_queries * (D / c.size + 2);
         barrier_init(shared_address(&s.pushed), 1);
@@ -276,80 +367,96 @@ __device__ void run_block(const cluster_params &p,
     if (p.starts_early) wait_for_earlier(); // rule 5
     if (threadIdx.x == 0) s.unit = u;
     s.heads.template prepare<WARPS>(p, u, s.rope, warp, lane);
+    if constexpr (DRAFTS) {
+        new_tokens<D, CODES> tokens = {reinterpret_cast<char *>(s.values)};
+        if (u.has_new) tokens.prepare(p, u, warp, lane);
+    }
     __syncthreads();
     accumulator<D> acc = {};
     acc.max[0] = acc.max[1] = -1e30f; // finite: a warp without tiles weighs nothing, not NaN
     tiles.take_all(acc);
     u = s.unit;
+    if constexpr (DRAFTS) __syncthreads(); // results take the memory of new_tokens
     join_warps<D, CODES>(acc, s.values, s.maxes, s.sums, u.num_queries, warp, lane);
     __syncthreads();
     if (c.size == 1) return write_found<D, COMPACT, CODES>(p, u, s);
     cluster_wait(); // the other blocks' barriers are initialised
-    push_found<D, STAGES, CODES>(u, c, s);
+    push_found<D, STAGES, CODES, DRAFTS>(u, c, s);
     barrier_wait(shared_address(&s.pushed), 0, "what the cluster found");
-    join_found<D, COMPACT, CODES>(p, u, c, s);
+    join_found<D, COMPACT, CODES, DRAFTS>(p, u, c, s);
 }
 
-template <int D, bool COMPACT, bool WINDOWED, bool CODES>
+template <int D, bool COMPACT, bool WINDOWED, bool CODES, bool DRAFTS>
 __device__ __forceinline__ void cluster_body(const cluster_params &p) {
     using shared = cluster_shared<D, STAGES_OF<D, COMPACT>, CODES>;
     extern __shared__ __align__(128) char memory[];
-    NV_IF_TARGET(NV_PROVIDES_SM_90,
-                 (if (!p.starts_early) wait_for_earlier(); let_next_start(); // rule 5
-                  run_block<D, COMPACT, WINDOWED, CODES>(p, *reinterpret_cast<shared *>(memory));))
+    NV_IF_TARGET(
+        NV_PROVIDES_SM_90,
+        (if (!p.starts_early) wait_for_earlier(); let_next_start(); // rule 5
+         run_block<D, COMPACT, WINDOWED, CODES, DRAFTS>(p, *reinterpret_cast<shared *>(memory));))
 }
-template <int D, bool WINDOWED, bool CODES>
+template <int D, bool WINDOWED, bool CODES, bool DRAFTS>
 __global__ void __launch_bounds__(THREADS, D > COMPACT_DIM_MAX ? 1 : 2)
     cluster_kernel(cluster_params p) {
-    cluster_body<D, false, WINDOWED, CODES>(p);
+    cluster_body<D, false, WINDOWED, CODES, DRAFTS>(p);
 }
 // For steps where linear/few_rows_sm90.cu runs the linears. Registers and shared memory leave room
 // for two of its blocks per multiprocessor, for matrices as small as Qwen3-0.6B's.
-template <int D, bool WINDOWED, bool CODES>
+template <int D, bool WINDOWED, bool CODES, bool DRAFTS>
 __global__ void __maxnreg__(96) compact_kernel(cluster_params p) {
-    cluster_body<D, true, WINDOWED, CODES>(p);
+    cluster_body<D, true, WINDOWED, CODES, DRAFTS>(p);
 }
 
-template <int D, bool COMPACT, bool CODES>
+template <int D, bool COMPACT, bool CODES, bool DRAFTS>
 void launch_kind(const cluster_params &p, int clusters, int size, cudaStream_t stream) {
     constexpr int STAGES = STAGES_OF<D, COMPACT>;
     int group = p.num_heads / p.num_kv_heads, queries = group < GROUP ? group : GROUP;
     void (*kernel)(cluster_params);
     if constexpr (COMPACT) {
-        kernel = p.window ? compact_kernel<D, true, CODES> : compact_kernel<D, false, CODES>;
+        kernel = p.window ? compact_kernel<D, true, CODES, DRAFTS>
+                          : compact_kernel<D, false, CODES, DRAFTS>;
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared);
     } else {
-        kernel = p.window ? cluster_kernel<D, true, CODES> : cluster_kernel<D, false, CODES>;
+        kernel = p.window ? cluster_kernel<D, true, CODES, DRAFTS>
+                          : cluster_kernel<D, false, CODES, DRAFTS>;
     }
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         shared_bytes_of<D, STAGES, CODES>(GROUP));
-    launch_clusters(kernel, clusters, size, THREADS, shared_bytes_of<D, STAGES, CODES>(queries),
-                    stream, p);
+                         shared_bytes_of<D, STAGES, CODES, DRAFTS>(GROUP));
+    launch_clusters(kernel, clusters, size, THREADS,
+                    shared_bytes_of<D, STAGES, CODES, DRAFTS>(queries), stream, p);
 }
 
-template <int D, bool CODES>
-void launch(const cluster_params &p, int clusters, int size, bool is_compact, cudaStream_t stream) {
+// How to launch, beside the parameters.
+struct cluster_choice {
+    int clusters, size;
+    bool is_compact;
+};
+
+template <int D, bool CODES, bool DRAFTS>
+void launch(const cluster_params &p, const cluster_choice &choice, cudaStream_t stream) {
     if constexpr (D <= COMPACT_DIM_MAX) {
-        if (is_compact) return launch_kind<D, true, CODES>(p, clusters, size, stream);
+        if (choice.is_compact) {
+            return launch_kind<D, true, CODES, DRAFTS>(p, choice.clusters, choice.size, stream);
+        }
     }
-    launch_kind<D, false, CODES>(p, clusters, size, stream);
+    launch_kind<D, false, CODES, DRAFTS>(p, choice.clusters, choice.size, stream);
 }
 
-template <bool CODES>
-void launch_for(uint32_t head_dim, const cluster_params &p, int clusters, int size, bool is_compact,
+template <bool CODES, bool DRAFTS>
+void launch_for(uint32_t head_dim, const cluster_params &p, const cluster_choice &choice,
                 cudaStream_t stream) {
     switch (head_dim) {
     case 32:
-        return launch<32, CODES>(p, clusters, size, is_compact, stream);
+        return launch<32, CODES, DRAFTS>(p, choice, stream);
     case 64:
-        return launch<64, CODES>(p, clusters, size, is_compact, stream);
+        return launch<64, CODES, DRAFTS>(p, choice, stream);
     case 96:
-        return launch<96, CODES>(p, clusters, size, is_compact, stream);
+        return launch<96, CODES, DRAFTS>(p, choice, stream);
     case 128:
-        return launch<128, CODES>(p, clusters, size, is_compact, stream);
+        return launch<128, CODES, DRAFTS>(p, choice, stream);
     default:
-        return launch<256, CODES>(p, clusters, size, is_compact, stream);
+        return launch<256, CODES, DRAFTS>(p, choice, stream);
     }
 }
 
@@ -376,9 +483,9 @@ cluster_params params_of(const attention_args *args, const cuda_kv_view *kv,
 } // namespace
 
 extern "C" void cuda_attention_max_clusters(struct cuda_device_info *info) {
-    int bytes = shared_bytes_of<HEAD_DIM_MAX, STAGES_OF<HEAD_DIM_MAX, false>, false>(GROUP);
+    int bytes = shared_bytes_of<HEAD_DIM_MAX, STAGES_OF<HEAD_DIM_MAX, false>, false, false>(GROUP);
     if (info->major < 9 || bytes + 1024 > info->shared_bytes_max) return;
-    cudaFuncSetAttribute(cluster_kernel<HEAD_DIM_MAX, false, false>,
+    cudaFuncSetAttribute(cluster_kernel<HEAD_DIM_MAX, false, false, false>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     for (int i = 0; 1 << i <= CLUSTER_MAX; i++) {
         cudaLaunchAttribute attribute = cluster_attribute(1 << i);
@@ -386,7 +493,7 @@ extern "C" void cuda_attention_max_clusters(struct cuda_device_info *info) {
             launch_config(dim3(1 << i), THREADS, bytes, nullptr, &attribute, 1);
         int clusters = 0;
         cudaError_t error = cudaOccupancyMaxActiveClusters(
-            &clusters, cluster_kernel<HEAD_DIM_MAX, false, false>, &config);
+            &clusters, cluster_kernel<HEAD_DIM_MAX, false, false, false>, &config);
         info->max_clusters[i] = error == cudaSuccess ? clusters : 0;
     }
     (void)cudaGetLastError(); // clears the error of a size that the device refuses
@@ -397,8 +504,13 @@ extern "C" void cuda_attention_cluster_launch(const struct attention_args *args,
                                               const struct cuda_attention_choice *choice,
                                               cudaStream_t stream) {
     cluster_params p = params_of(args, kv, choice);
-    int size = choice->cluster_size;
-    int clusters = static_cast<int>(args->step->num_seqs) * p.num_kv_heads * p.groups;
-    auto launch = cuda_kv_has_codes(kv->dtype) ? launch_for<true> : launch_for<false>;
-    launch(args->head_dim, p, clusters, size, choice->is_compact, stream);
+    cluster_choice launched = {};
+    launched.clusters = static_cast<int>(args->step->num_seqs) * p.num_kv_heads * p.groups;
+    launched.size = choice->cluster_size;
+    launched.is_compact = choice->is_compact;
+    bool has_codes = cuda_kv_has_codes(kv->dtype);
+    bool has_drafts = choice->prepares && args->step->max_query_len > 1;
+    auto launch = has_codes ? launch_for<true, false> : launch_for<false, false>;
+    if (has_drafts) launch = has_codes ? launch_for<true, true> : launch_for<false, true>;
+    launch(args->head_dim, p, launched, stream);
 }
