@@ -8,7 +8,7 @@
 #include "checkpoint/config_read.h"
 #include "checkpoint/mamba_config.h"
 
-enum { KEYS_MAX = 6 };
+enum { KEYS_MAX = 7 };
 
 static const struct {
     const char *architecture;
@@ -37,7 +37,7 @@ static const struct {
       "rope_interleave"}},
     {"GraniteMoeHybridForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
-      "position_embedding_type", "mamba_n_heads"}},
+      "position_embedding_type", "mamba_n_heads", "rope_interleave"}},
     {"HunYuanDenseV1ForCausalLM", {"alpha"}},
     {"HyperCLOVAXForCausalLM",
      {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",

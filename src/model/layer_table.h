@@ -146,6 +146,8 @@ struct layer_table {
     bool is_qkv_stacked; // the checkpoint has q, k and v in one tensor
     bool is_rope_interleaved; // pairs of its heads of q and k that are rotated are neighbours
     struct mlp_names mlp; // of dense layers
+    // Static: names that a checkpoint may have instead, also of the shared expert. NULL: none.
+    const struct mlp_names *mlp_apart;
     const struct norm_names *norms; // static; NULL: those of most models with the norms' places
     bool has_lm_head_bias;
     const char *final_norm, *o_module; // static: "model.norm", "self_attn.o_proj"

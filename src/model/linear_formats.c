@@ -32,7 +32,15 @@ void mamba_module_name(char out[WEIGHT_NAME_BYTES], const struct layer_table *ta
     snprintf(out, WEIGHT_NAME_BYTES, "%s.%s", table->mamba_module, part);
 }
 
+const struct mlp_names *mlp_names_of(const struct layer_table *table, const struct mlp_names *names,
+                                     const struct weights *weights, uint32_t layer) {
+    char name[WEIGHT_NAME_BYTES];
+    layer_weight_name(name, layer, names->up, ".weight");
+    return !table->mlp_apart || weights_has(weights, name) ? names : table->mlp_apart;
+}
+
 struct finder {
+    const struct layer_table *table;
     const struct weights *weights;
     const struct backend *backend;
     struct err *err;
@@ -196,6 +204,7 @@ static enum status find_conv(const struct finder *f, uint32_t i, uint32_t hidden
 static enum status find_mlp(const struct finder *f, uint32_t i, const struct mlp_names *names,
                             uint32_t hidden, uint32_t size, uint32_t first_col,
                             struct weight_format *gate_up, struct weight_format *down) {
+    names = mlp_names_of(f->table, names, f->weights, i);
     bool is_stacked = names->gate == names->up;
     uint32_t first = names->gate ? 0 : 1, num = is_stacked || first ? 1 : 2;
     const char *const modules[] = {names->gate, names->up};
@@ -259,7 +268,7 @@ enum status linear_formats_find(struct linear_formats *out, const struct model_c
                                 const struct layer_table *table, const struct decoder_shape *shape,
                                 const struct backend *backend, const struct weights *weights,
                                 struct err *err) {
-    const struct finder finder = {weights, backend, err};
+    const struct finder finder = {table, weights, backend, err};
     uint32_t hidden = config->hidden_size;
     *out = (struct linear_formats){.layers = calloc(table->num_layers, sizeof *out->layers)};
     if (!out->layers) return err_nomem(err, "formats of linears");

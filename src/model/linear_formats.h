@@ -60,6 +60,10 @@ void expert_weight_name(char out[WEIGHT_NAME_BYTES], uint32_t layer, const char 
 bool delta_is_stacked(const struct layer_table *table, const struct weights *weights,
                       uint32_t layer);
 
+// The names of an MLP that the layer has: these, or table->mlp_apart.
+const struct mlp_names *mlp_names_of(const struct layer_table *table, const struct mlp_names *names,
+                                     const struct weights *weights, uint32_t layer);
+
 // Finds the formats in which this rank's linears are stored and the backend can keep them; the
 // others' are floats. A linear of several matrices is packed if one kind of codes can stand for
 // the codes of all (code_reader.h).

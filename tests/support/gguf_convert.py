@@ -59,6 +59,10 @@ MODULES = {
     "mlp.shared_expert.up_proj": "ffn_up_shexp",
     "mlp.shared_expert.down_proj": "ffn_down_shexp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mamba.in_proj": "ssm_in",
+    "mamba.conv1d": "ssm_conv1d",
+    "mamba.norm": "ssm_norm",
+    "mamba.out_proj": "ssm_out",
     "linear_attn.in_proj_qkv": "attn_qkv",
     "linear_attn.in_proj_z": "attn_gate",
     "linear_attn.in_proj_ba": "ssm_ba",
@@ -89,6 +93,7 @@ MODULES = {
 WHOLE_NAMES = {"self_attn.sinks": "attn_sinks.weight", "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
                "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
                "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias", "linear_attn.A_log": "ssm_a",
+               "mamba.A_log": "ssm_a", "mamba.D": "ssm_d", "mamba.dt_bias": "ssm_dt.bias",
                "linear_attn.dt_bias": "ssm_dt.bias", "layer_scalar": "layer_output_scale.weight",
                "feed_forward.expert_bias": "exp_probs_b.bias", "router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"}
 EXPERT_PARTS = {"gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down",
@@ -107,6 +112,7 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "Gemma4ForCausalLM": "gemma4", "Gemma2ForCausalLM": "gemma2",
                  "Glm4ForCausalLM": "glm4", "HunYuanDenseV1ForCausalLM": "hunyuan-dense",
                  "HunYuanMoEV1ForCausalLM": "hunyuan-moe", "GraniteMoeForCausalLM": "granitemoe",
+                 "GraniteMoeHybridForCausalLM": "granitehybrid",
                  "Dots1ForCausalLM": "dots1", "OlmoeForCausalLM": "olmoe", "Ernie4_5ForCausalLM": "ernie4_5",
                  "Ernie4_5_MoeForCausalLM": "ernie4_5-moe", "SeedOssForCausalLM": "seed_oss",
                  "ArceeForCausalLM": "arcee", "CohereForCausalLM": "command-r",
@@ -121,7 +127,7 @@ LATENT_MODULES = {"self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "
 # Rows of q and k are stored for a rotation of neighbours.
 DELTA = ("qwen35", "qwen35moe", "qwen3next")
 LAYER_NORMS = ("command-r", "cohere2", "nemotron", "stablelm", "starcoder2")
-INTERLEAVED = ("llama", "arcee", "granite", "granitemoe", "smollm3", "mistral3")
+INTERLEAVED = ("llama", "arcee", "granite", "granitehybrid", "granitemoe", "smollm3", "mistral3")
 
 
 def string(text) -> bytes:
@@ -420,6 +426,17 @@ def config_entries(config: dict, arch: str) -> list:
         values += [("attention.head_count_kv", I32, [config["num_key_value_heads"] * (kind == "full_attention")
                                                      for kind in config["layer_types"]]),
                    ("feed_forward_length", U32, size), ("shortconv.l_cache", U32, config["conv_L_cache"])]
+    if arch == "granitehybrid":
+        heads_of_layers = [config["num_key_value_heads"] * (kind != "linear_attention") for kind in config["layer_types"]]
+        size = config["intermediate_size" if config["num_local_experts"] else "shared_intermediate_size"]
+        values = [value for value in values if value[0] not in ("attention.head_count_kv", "feed_forward_length")]
+        values += [("attention.head_count_kv", I32, heads_of_layers), ("feed_forward_length", U32, size),
+                   ("ssm.conv_kernel", U32, config["mamba_d_conv"]), ("ssm.state_size", U32, config["mamba_d_state"]),
+                   ("ssm.group_count", U32, config["mamba_n_groups"]),
+                   ("ssm.inner_size", U32, config["mamba_n_heads"] * config["mamba_d_head"]),
+                   ("ssm.time_step_rank", U32, config["mamba_n_heads"]),
+                   ("expert_shared_feed_forward_length", U32, config["shared_intermediate_size"]),
+                   ("rope.scaling.finetuned", BOOL, config["position_embedding_type"] == "rope")]
     if arch == "lfm2moe":
         values += [("leading_dense_block_count", U32, config["num_dense_layers"]), ("expert_gating_func", U32, 2),
                    ("expert_weights_norm", BOOL, config["norm_topk_prob"]),
@@ -557,6 +574,25 @@ def tokenizer_entries(tokenizer: dict, config: dict, vocab_size: int) -> list:
     return entries
 
 
+def shared_mlp_tensors(name: str, dtype: str, shape: list, data: bytes, config: dict) -> list:
+    """Granite 4's MLP that all tokens go to, whose gate and up are one tensor of a folder."""
+    layer, ending = name.split(".")[2], "_shexp" if config["num_local_experts"] else ""
+    if ".output_linear." in name:
+        return [(f"blk.{layer}.ffn_down{ending}.weight", PLAIN[dtype], shape, data)]
+    half = [shape[0] // 2, shape[1]]
+    return [(f"blk.{layer}.ffn_gate{ending}.weight", PLAIN[dtype], half, data[:len(data) // 2]),
+            (f"blk.{layer}.ffn_up{ending}.weight", PLAIN[dtype], half, data[len(data) // 2:])]
+
+
+def mamba_shape(name: str, shape: list, config: dict) -> list:
+    """llama.cpp stores numbers of heads in columns, and the norm by groups."""
+    if name.endswith(("mamba.A_log", "mamba.D")):
+        return [shape[0], 1]
+    if name.endswith("mamba.norm.weight"):
+        return [config["mamba_n_groups"], shape[0] // config["mamba_n_groups"]]
+    return shape
+
+
 def expert_tensors(tensors: dict, kind: str) -> list:
     """The parts of a layer's experts, which are one tensor each."""
     groups, out = {}, []
@@ -564,6 +600,8 @@ def expert_tensors(tensors: dict, kind: str) -> list:
         if name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
             part = "ffn_gate_up_exps" if name.endswith("gate_up_proj") else "ffn_down_exps"
             out.append((f"blk.{name.split('.')[2]}.{part}.weight", PLAIN[dtype], shape, data))
+        elif "shared_mlp." in name and "put_linear." in name:
+            continue
         elif name.endswith((".input_linear.weight", ".output_linear.weight")):
             half, size = shape[1] // 2, len(data) // shape[0]
             experts = [data[i:i + size] for i in range(0, len(data), size)]
@@ -625,6 +663,9 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
     tensors = decode_fp8(read_safetensors(folder))
     made = []
     for name, (dtype, shape, data) in tensors.items():
+        if "shared_mlp." in name and "put_linear." in name:
+            made += shared_mlp_tensors(name, dtype, shape, data, config)
+            continue
         if ".experts." in name or "put_linear." in name or (name == "lm_head.weight" and config["tie_word_embeddings"]):
             continue
         if arch in INTERLEAVED and (".q_proj." in name or ".k_proj." in name):
@@ -647,7 +688,7 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
         is_norm = name.endswith("norm.weight") and "linear_attn." not in name
         if is_norm and arch in ("gemma2", "gemma3", "nemotron", *DELTA):
             data = array.array("f", [value + 1 for value in array.array("f", data)]).tobytes()
-        made.append((tensor_name(name, arch), number, shape, data))
+        made.append((tensor_name(name, arch), number, mamba_shape(name, shape, config), data))
         is_tied = name == "model.embed_tokens.weight" and config["tie_word_embeddings"]
         if arch in ("dots1", "olmo2", "olmoe") and is_tied:
             made.append(("output.weight", number, shape, data))  # llama.cpp wants it

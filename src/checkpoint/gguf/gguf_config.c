@@ -91,6 +91,10 @@ static const struct {
     {"granitemoe", "embedding_scale", "embedding_multiplier"},
     {"granitemoe", "residual_scale", "residual_multiplier"},
     {"granitemoe", "logit_scale", "logits_scaling"},
+    {"granitehybrid", "attention.scale", "attention_multiplier"},
+    {"granitehybrid", "embedding_scale", "embedding_multiplier"},
+    {"granitehybrid", "residual_scale", "residual_multiplier"},
+    {"granitehybrid", "logit_scale", "logits_scaling"},
     {"hunyuan-moe", "expert_shared_count", NULL}, // 1
     {"hunyuan-moe", "expert_shared_feed_forward_length", NULL}, // that of a dense MLP
     {"mistral3", "attention.temperature_scale", NULL}, // gguf_rope.c
@@ -200,6 +204,7 @@ static enum status check_keys(const struct gguf *gguf, const struct gguf_model *
         const char *name = full + strlen(prefix);
         if (fits && is_own(model, name)) continue;
         if (fits && model->has_delta && gguf_delta_has_key(name)) continue;
+        if (fits && model->has_mamba && gguf_mamba_has_key(name)) continue;
         bool is_good = is_neutral(gguf, full, name, &found);
         if (fits && (found ? is_good : is_known(name))) continue;
         return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %s", gguf_path(gguf), full,
@@ -214,7 +219,7 @@ static enum status write_sizes(const struct gguf *gguf, const struct gguf_model 
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         int64_t number = -1;
         const char *name = own_name(model, sizes[i].name);
-        bool has_lists = model->has_global_heads || model->has_convs;
+        bool has_lists = model->has_global_heads || model->has_convs || model->has_mamba;
         if (has_lists && strcmp(name, "num_key_value_heads") == 0) continue;
         gguf_model_key(model, sizes[i].key, key, sizeof key);
         enum status status = gguf_read_int(gguf, key, 0, INT32_MAX, &number, err);
@@ -509,6 +514,7 @@ enum status gguf_write_config(const struct gguf_files *files, struct json_out *o
     if (!status) status = write_experts(files, &model, out, err);
     if (!status && model.has_global_heads) status = gguf_write_gemma4(files, &model, out, err);
     if (!status && model.has_convs) status = gguf_write_convs(gguf, &model, out, err);
+    if (!status && model.has_mamba) status = gguf_write_mamba(gguf, &model, out, err);
     if (!status) status = write_parallel(gguf, &model, out, err);
     if (!status && model.has_delta) status = gguf_write_delta(files, &model, out, err);
     if (!status) status = write_own(gguf, &model, out, err);

@@ -21,6 +21,9 @@ static const struct expert_names names = {
 // The MLP that all tokens go to.
 static const char shared_gate_up[] = "shared_mlp.input_linear";
 static const char shared_down[] = "shared_mlp.output_linear";
+// In GGUF files.
+static const struct mlp_names shared_apart = {"shared_mlp.gate_proj", "shared_mlp.up_proj",
+                                              "shared_mlp.down_proj"};
 
 static const struct expert_names hybrid_names = {
     .router = "block_sparse_moe.router.layer",
@@ -65,7 +68,8 @@ static void change_clovax(struct layer_table *table, const struct model_config *
 static void change_hybrid(struct layer_table *table, const struct model_config *config) {
     const struct own_config *own = &config->own;
     change(table, config);
-    table->mlp = (struct mlp_names){shared_gate_up, shared_gate_up, shared_down};
+    table->mlp = hybrid_names.shared;
+    table->mlp_apart = &shared_apart;
     table->mamba = own->mamba;
     table->mamba_module = "mamba";
     for (uint32_t i = 0; i < table->num_layers; i++) {

@@ -27,7 +27,7 @@ struct mlp {
 };
 
 static enum status load_mlp(struct loader *l, uint32_t i, const struct mlp *mlp) {
-    const struct mlp_names *names = mlp->names;
+    const struct mlp_names *names = mlp_names_of(l->decoder->table, mlp->names, l->weights, i);
     bool is_stacked = names->gate == names->up;
     uint32_t size = mlp->size, hidden = l->decoder->config->hidden_size;
     uint32_t rows = is_stacked ? 2 * size : size, up_start = is_stacked ? size : 0;

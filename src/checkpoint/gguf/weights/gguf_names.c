@@ -85,6 +85,9 @@ static const struct {
     {"lfm2moe", "shortconv.conv", "conv.conv"},
     {"lfm2moe", "shortconv.in_proj", "conv.in_proj"},
     {"lfm2moe", "shortconv.out_proj", "conv.out_proj"},
+    {"granitehybrid", "ffn_gate", "shared_mlp.gate_proj"},
+    {"granitehybrid", "ffn_up", "shared_mlp.up_proj"},
+    {"granitehybrid", "ffn_down", "shared_mlp.down_proj"},
     {"starcoder2", "ffn_up", "mlp.c_fc"},
     {"starcoder2", "ffn_down", "mlp.c_proj"},
     {"phi3", "attn_qkv", "self_attn.qkv_proj"},
@@ -129,6 +132,31 @@ static bool name_delta(const struct gguf_model *model, long layer, const char *r
                  delta_tensors[i].name);
         out->is_as_stored = true;
         if (model->has_tiled_heads) set_delta_order(&model->delta, delta_tensors[i].heads, out);
+        return true;
+    }
+    return false;
+}
+
+// Of a layer with Mamba-2. Vectors of heads, and the norm by groups, are stored as matrices.
+static bool name_mamba(const struct gguf_model *model, long layer, const char *rest,
+                       struct gguf_place *out) {
+    static const struct {
+        const char *gguf, *name;
+        bool is_vector;
+    } tensors[] = {
+        {"ssm_in.weight", "in_proj.weight", false},
+        {"ssm_conv1d.weight", "conv1d.weight", false},
+        {"ssm_conv1d.bias", "conv1d.bias", true},
+        {"ssm_dt.bias", "dt_bias", true},
+        {"ssm_a", "A", true},
+        {"ssm_d", "D", true},
+        {"ssm_norm.weight", "norm.weight", true},
+        {"ssm_out.weight", "out_proj.weight", false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(tensors) && model->has_mamba; i++) {
+        if (strcmp(rest, tensors[i].gguf) != 0) continue;
+        snprintf(out->name, sizeof out->name, "model.layers.%ld.mamba.%s", layer, tensors[i].name);
+        out->is_vector = tensors[i].is_vector;
         return true;
     }
     return false;
@@ -228,7 +256,8 @@ static bool name_layer(const struct gguf_model *model, const char *name, struct 
     long layer = take_number(&p);
     const char *suffix = strrchr(name, '.');
     if (layer < 0 || *p++ != '.') return false;
-    if (name_delta(model, layer, p, out) || name_whole(model, layer, p, out)) return true;
+    if (name_delta(model, layer, p, out) || name_mamba(model, layer, p, out)) return true;
+    if (name_whole(model, layer, p, out)) return true;
     if (name_latent(model, layer, p, out)) return true;
     if (!suffix || suffix < p) return false;
     if (strcmp(suffix, ".weight") != 0 && strcmp(suffix, ".bias") != 0) return false;

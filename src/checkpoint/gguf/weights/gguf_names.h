@@ -11,6 +11,7 @@ struct gguf_place {
     const char *second_part; // of each expert, whose rows are behind the first's; NULL: none
     bool is_bias; // of that part
     bool is_row; // a matrix of one row, which may be stored as a vector
+    bool is_vector; // it may be stored as a matrix
     bool is_as_stored; // a norm's weights without 1 added, whatever the others are
     struct gguf_order rows, cols;
 };

@@ -163,6 +163,10 @@ static enum status add(struct gguf_tensors *set, const struct gguf *gguf,
         tensor->shape[1] = tensor->shape[0];
         tensor->shape[0] = 1;
     }
+    if (place->is_vector && tensor->rank == 2) {
+        tensor->rank = 1;
+        tensor->shape[0] *= tensor->shape[1];
+    }
     bool existed = false;
     enum status status = strmap_put(&set->names, tensor->name, strlen(tensor->name),
                                     (uint32_t)set->base.count, &existed, err);
