@@ -41,7 +41,9 @@ static int temp_file(char *path, size_t size) {
 static enum line_state next(struct line_reader *reader) {
     enum line_state state = LINE_WAIT;
     struct err err = {0};
-    if (line_reader_next(reader, true, &state, &err)) fail_msg("%s", err.message);
+    while (state == LINE_WAIT) {
+        if (line_reader_next(reader, true, &state, &err)) fail_msg("%s", err.message);
+    }
     return state;
 }
 
@@ -111,6 +113,22 @@ static void test_endless_line_takes_no_memory(void **state) {
     assert_int_equal(next(&reader), LINE_TOO_LONG);
     expect_line(&reader, "end", 2);
     assert_true(reader.buf.capacity <= 512 * 1024); // of a line of 4 MiB
+    close(fd);
+    line_reader_fini(&reader);
+}
+
+// Between its parts a caller can see that it was asked to stop.
+static void test_endless_line_is_left_between_reads(void **state) {
+    (void)state;
+    struct line_reader reader;
+    int fd = open("/dev/zero", O_RDONLY);
+    assert_true(fd >= 0);
+    line_reader_init(&reader, fd, "zeros", 1000);
+    for (int i = 0; i < 3; i++) {
+        enum line_state line = LINE_READY;
+        assert_int_equal(line_reader_next(&reader, true, &line, NULL), OK);
+        assert_int_equal(line, LINE_WAIT);
+    }
     close(fd);
     line_reader_fini(&reader);
 }
@@ -385,6 +403,7 @@ int main(void) {
         cmocka_unit_test(test_last_newline_makes_no_line),
         cmocka_unit_test(test_line_at_and_over_the_limit),
         cmocka_unit_test(test_endless_line_takes_no_memory),
+        cmocka_unit_test(test_endless_line_is_left_between_reads),
         cmocka_unit_test(test_waiting_input_is_not_waited_for),
         cmocka_unit_test(test_json_strings),
         cmocka_unit_test(test_json_strings_replace_what_is_not_utf8),

@@ -85,7 +85,8 @@ enum status line_reader_next(struct line_reader *reader, bool may_wait, enum lin
         bool got = false;
         enum status status = fill(reader, may_wait, &got, err);
         if (status) return status;
-        if (!got) {
+        // A line without an end is left too: the caller may have been asked to stop.
+        if (!got || reader->skipping) {
             *state = LINE_WAIT;
             return OK;
         }

@@ -13,7 +13,7 @@ enum line_state {
     LINE_READY, // `text` [`len`] without its newline, valid until the next call
     LINE_TOO_LONG, // a line over the limit was skipped
     LINE_END, // no more
-    LINE_WAIT, // no line yet (only when may_wait is false), or a signal arrived
+    LINE_WAIT, // no line yet: may_wait is false, a line is too long so far, or a signal arrived
 };
 
 struct line_reader {
