@@ -1,6 +1,6 @@
-#include "engine/scheduler_fixture.h"
+#include "engine/schedule/scheduler_fixture.h"
 
-#include "engine/block_checks.h"
+#include "engine/schedule/block_checks.h"
 #include "support/cmocka_all.h"
 
 void fixture_init(struct fixture *f, struct scheduler_config config) {

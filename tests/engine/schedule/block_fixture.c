@@ -1,4 +1,4 @@
-#include "engine/block_fixture.h"
+#include "engine/schedule/block_fixture.h"
 
 #include "support/cmocka_all.h"
 

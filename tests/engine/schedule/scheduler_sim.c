@@ -1,4 +1,4 @@
-#include "engine/scheduler_sim.h"
+#include "engine/schedule/scheduler_sim.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "engine/block_checks.h"
-#include "engine/scheduler_sim_state.h"
+#include "engine/schedule/block_checks.h"
+#include "engine/schedule/scheduler_sim_state.h"
 
 PRINTF_LIKE(2, 3)
 static void fail(struct sim *sim, const char *format, ...) {

@@ -2,7 +2,7 @@
 #ifndef ENGINE_SCHEDULER_SIM_STATE_H
 #define ENGINE_SCHEDULER_SIM_STATE_H
 
-#include "engine/scheduler_sim.h"
+#include "engine/schedule/scheduler_sim.h"
 
 enum { REQUESTS_MAX = 24, BASES_MAX = 4, PROMPT_MAX = 96, NEW_MAX = 40, ROWS_MAX = 64 };
 enum { GROUPS_MAX = 4, EOS = 0 };

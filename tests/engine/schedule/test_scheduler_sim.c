@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine/scheduler_sim.h"
+#include "engine/schedule/scheduler_sim.h"
 #include "support/cmocka_all.h"
 
 struct fuzz {

@@ -2,7 +2,7 @@
  * is particular to each. Bug ids are those of the original project that must not exist here. */
 #include <string.h>
 
-#include "engine/scheduler_fixture.h"
+#include "engine/schedule/scheduler_fixture.h"
 #include "support/cmocka_all.h"
 
 static const enum schedule_policy policies[] = {SCHEDULE_MIXED, SCHEDULE_PREFILL_FIRST};

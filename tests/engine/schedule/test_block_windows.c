@@ -1,5 +1,5 @@
 /* The block manager with several KV groups and with sliding windows. */
-#include "engine/block_fixture.h"
+#include "engine/schedule/block_fixture.h"
 #include "support/cmocka_all.h"
 
 // One group with a window, or one without and one with it.

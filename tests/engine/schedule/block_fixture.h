@@ -2,7 +2,7 @@
 #ifndef ENGINE_BLOCK_FIXTURE_H
 #define ENGINE_BLOCK_FIXTURE_H
 
-#include "engine/block_checks.h"
+#include "engine/schedule/block_checks.h"
 #include "engine/schedule/block_manager.h"
 
 enum { BLOCK_SIZE = 4, MAX_NEW = 64, NUM_SEQS_MAX = 8 };

@@ -1,4 +1,4 @@
-#include "engine/block_checks.h"
+#include "engine/schedule/block_checks.h"
 
 #include <stdlib.h>
 #include <string.h>

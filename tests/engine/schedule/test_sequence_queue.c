@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "engine/scheduler_fixture.h"
+#include "engine/schedule/scheduler_fixture.h"
 #include "support/cmocka_all.h"
 
 enum { NUM_SEQS = 20000, NUM_FEW = 64 };

@@ -2,7 +2,7 @@
  * that must not exist here. */
 #include <string.h>
 
-#include "engine/block_fixture.h"
+#include "engine/schedule/block_fixture.h"
 #include "support/cmocka_all.h"
 
 static const struct block_groups one_group = {.num_groups = 1};

@@ -1,5 +1,5 @@
 /* What each policy puts into a step, number by number. Bug ids as in test_scheduler.c. */
-#include "engine/scheduler_fixture.h"
+#include "engine/schedule/scheduler_fixture.h"
 #include "support/cmocka_all.h"
 
 static void test_mixed_step_is_decodes_then_chunks_then_waiting(void **state) {
