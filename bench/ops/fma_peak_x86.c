@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "fma_peak.h"
+#include "ops/fma_peak.h"
 
 enum { TURNS = 1 << 17, CHAINS = 12, AMX_TURNS = 1 << 14 };
 
