@@ -9,6 +9,7 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/ops.h"
+#include "backend/cpu/recurrent_step.h"
 
 enum { SLOT_ALIGN = 64, RUN_TOKENS = 16, DIM_MAX = 256, KEPT = DELTA_TAPS - 1 };
 
@@ -79,10 +80,6 @@ static void norm_keys(const struct job *job, float *x, uint32_t tokens, uint32_t
         float *row = x + (size_t)i * dim;
         job->kernels->rms_norm(row, NULL, weight, row, dim, l2_eps / (float)dim);
     }
-}
-
-static float softplus(float x) {
-    return x > 20 ? x : log1pf(expf(x));
 }
 
 static void run_head(const struct job *job, const struct sequence *seq, int32_t t, uint32_t tokens,
@@ -201,19 +198,6 @@ static void clear(const struct job *job, const struct sequence *seq, uint32_t ke
     memset(seq->states + key_head * group * size, 0, group * size * sizeof(float));
 }
 
-// The next token of the sequence from `t` on behind which a snapshot is taken; its end: none is.
-static int32_t next_snapshot(const struct step *step, const struct sequence *seq, int32_t t,
-                             int32_t *slot) {
-    int32_t best = seq->end;
-    for (uint32_t i = 0; i < step->num_snapshots; i++) {
-        int32_t token = step->snapshot_token[i];
-        if (token < t || token >= best) continue;
-        best = token;
-        *slot = step->snapshot_slot[i];
-    }
-    return best;
-}
-
 // The tokens from t on, before `end`, of one key head and the heads that it serves.
 static void run_chunk(const struct job *job, const struct sequence *seq, uint32_t key_head,
                       int32_t t, uint32_t tokens, struct chunk *chunk) {
@@ -235,19 +219,17 @@ static void key_head_item(void *arg, uint32_t item, uint32_t thread) {
     const struct gated_delta_shape *shape = &job->args->shape;
     const struct step *step = job->args->step;
     uint32_t s = item / shape->num_key_heads, key_head = item % shape->num_key_heads;
-    struct sequence seq = {.begin = step->query_start[s], .end = step->query_start[s + 1]};
-    int32_t start = step->context_len[s] - (seq.end - seq.begin); // the first query's position
-    if (start < 0) return; // padding
-    int32_t own = step->table_row[s], from = step->state_row ? step->state_row[s] : own;
-    seq.kept = slot_at(job, own);
+    struct recurrent_span span;
+    if (!recurrent_span_of(step, s, &span)) return;
+    struct sequence seq = {.begin = span.begin, .end = span.end, .kept = slot_at(job, span.own)};
     seq.states = seq.kept + (size_t)KEPT * gated_delta_channels(shape);
-    if (start == 0) {
+    if (span.is_new) {
         clear(job, &seq, key_head);
-    } else if (from != own) {
-        restore(job, &seq, key_head, slot_at(job, from));
+    } else if (span.from != span.own) {
+        restore(job, &seq, key_head, slot_at(job, span.from));
     }
     struct chunk chunk;
-    int32_t slot = 0, last = next_snapshot(step, &seq, seq.begin, &slot);
+    int32_t slot = 0, last = recurrent_next_snapshot(step, seq.begin, seq.end, &slot);
     for (int32_t t = seq.begin; t < seq.end;) {
         int32_t end = last < seq.end ? last + 1 : seq.end;
         uint32_t tokens = end - t < RUN_TOKENS ? (uint32_t)(end - t) : RUN_TOKENS;
@@ -255,7 +237,7 @@ static void key_head_item(void *arg, uint32_t item, uint32_t thread) {
         t += (int32_t)tokens;
         if (t != last + 1) continue;
         snapshot(job, &seq, key_head, t, slot_at(job, slot));
-        last = next_snapshot(step, &seq, t, &slot);
+        last = recurrent_next_snapshot(step, t, seq.end, &slot);
     }
     keep(job, &seq, key_head, seq.end, seq.kept);
 }

@@ -10,6 +10,7 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/ops.h"
+#include "backend/cpu/recurrent_step.h"
 
 enum { SLOT_ALIGN = 64, RUN_TOKENS = 16, DIM_MAX = 256, KEPT = DELTA_TAPS - 1, ITEM_HEADS = 4 };
 
@@ -46,12 +47,10 @@ static float *slot_at(const struct job *job, int32_t slot) {
 
 // False: padding.
 static bool sequence_of(const struct job *job, uint32_t s, struct sequence *out) {
-    const struct step *step = job->args->step;
-    int32_t begin = step->query_start[s], end = step->query_start[s + 1];
-    int32_t start = step->context_len[s] - (end - begin); // the first query's position
-    int32_t own = step->table_row[s], from = step->state_row ? step->state_row[s] : own;
-    if (start < 0) return false;
-    *out = (struct sequence){begin, end, start == 0, slot_at(job, own), slot_at(job, from)};
+    struct recurrent_span span;
+    if (!recurrent_span_of(job->args->step, s, &span)) return false;
+    *out = (struct sequence){span.begin, span.end, span.is_new, slot_at(job, span.own),
+                             slot_at(job, span.from)};
     return true;
 }
 
@@ -87,10 +86,6 @@ static void convolve(const struct job *job, const struct sequence *seq, int32_t 
     }
 }
 
-static float softplus(float x) {
-    return x > 20 ? x : log1pf(expf(x));
-}
-
 // b and c of the chunk are there.
 static void run_head(const struct job *job, const struct sequence *seq, int32_t t, uint32_t tokens,
                      uint32_t head, struct chunk *chunk) {
@@ -124,19 +119,6 @@ static void run_head(const struct job *job, const struct sequence *seq, int32_t 
         size_t row = (size_t)t + i;
         job->kernels->silu_mul(z, sum, (float *)args->out + (row * heads + head) * dim, dim);
     }
-}
-
-// The next token of the sequence from `t` on behind which a snapshot is taken; its end: none is.
-static int32_t next_snapshot(const struct step *step, const struct sequence *seq, int32_t t,
-                             int32_t *slot) {
-    int32_t best = seq->end;
-    for (uint32_t i = 0; i < step->num_snapshots; i++) {
-        int32_t token = step->snapshot_token[i];
-        if (token < t || token >= best) continue;
-        best = token;
-        *slot = step->snapshot_slot[i];
-    }
-    return best;
 }
 
 // Heads of one group.
@@ -184,7 +166,7 @@ static void heads_item(void *arg, uint32_t item, uint32_t thread) {
         memcpy(state, state_of(shape, seq.from, heads.start), bytes);
     }
     struct chunk chunk;
-    int32_t slot = 0, last = next_snapshot(step, &seq, seq.begin, &slot);
+    int32_t slot = 0, last = recurrent_next_snapshot(step, seq.begin, seq.end, &slot);
     for (int32_t t = seq.begin; t < seq.end;) {
         int32_t end = last < seq.end ? last + 1 : seq.end;
         uint32_t tokens = end - t < RUN_TOKENS ? (uint32_t)(end - t) : RUN_TOKENS;
@@ -192,7 +174,7 @@ static void heads_item(void *arg, uint32_t item, uint32_t thread) {
         t += (int32_t)tokens;
         if (t != last + 1) continue;
         memcpy(state_of(shape, slot_at(job, slot), heads.start), state, bytes);
-        last = next_snapshot(step, &seq, t, &slot);
+        last = recurrent_next_snapshot(step, t, seq.end, &slot);
     }
 }
 
@@ -215,7 +197,8 @@ static void keep_item(void *arg, uint32_t item, uint32_t thread) {
     struct sequence seq;
     if (!sequence_of(job, item, &seq)) return;
     int32_t slot = 0;
-    for (int32_t t = seq.begin; (t = next_snapshot(step, &seq, t, &slot)) < seq.end; t++) {
+    for (int32_t t = seq.begin; (t = recurrent_next_snapshot(step, t, seq.end, &slot)) < seq.end;
+         t++) {
         keep(job, &seq, t + 1, slot_at(job, slot));
     }
     keep(job, &seq, seq.end, seq.own);

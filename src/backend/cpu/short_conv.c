@@ -4,6 +4,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/ops.h"
+#include "backend/cpu/recurrent_step.h"
 
 enum { ITEM_CHANNELS = 256, KEPT = SHORT_CONV_TAPS - 1 };
 
@@ -64,18 +65,16 @@ static void strip_item(void *arg, uint32_t item, uint32_t thread) {
     struct strip strip = {.start = item % num_strips(args->channels) * ITEM_CHANNELS};
     uint32_t left = args->channels - strip.start;
     strip.count = left < ITEM_CHANNELS ? left : ITEM_CHANNELS;
-    int32_t begin = step->query_start[s], end = step->query_start[s + 1];
-    int32_t start = step->context_len[s] - (end - begin); // the first query's position
-    if (start < 0) return; // padding
-    int32_t own = step->table_row[s];
-    if (start > 0) load(args, &strip, step->state_row ? step->state_row[s] : own);
-    for (int32_t t = begin; t < end; t++) {
+    struct recurrent_span span;
+    if (!recurrent_span_of(step, s, &span)) return;
+    if (!span.is_new) load(args, &strip, span.from);
+    for (int32_t t = span.begin; t < span.end; t++) {
         run_token(args, &strip, t);
         for (uint32_t i = 0; i < step->num_snapshots; i++) {
             if (step->snapshot_token[i] == t) keep(args, &strip, step->snapshot_slot[i]);
         }
     }
-    keep(args, &strip, own);
+    keep(args, &strip, span.own);
 }
 
 void cpu_short_conv(struct backend *backend, const struct short_conv_args *args) {
