@@ -39,6 +39,8 @@ class StructuredOutputsParams:
     """No white space between the tokens of JSON."""
     disable_additional_properties: bool = False
     """Objects have only keys that the schema names."""
+    any_key_order: bool = False
+    """Keys of objects come in any order, not in that of the schema."""
 
     def members(self) -> dict[str, Any]:
         """What is set, as the library reads it."""

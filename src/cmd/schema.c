@@ -18,7 +18,7 @@ enum { FILE_BYTES_MAX = 256 << 20, SHOWN_BYTES = 60 };
 
 struct check {
     const char *schema_path, *texts_path; // texts_path NULL: none
-    int32_t disable_any_whitespace, disable_additional_properties;
+    int32_t disable_any_whitespace, disable_additional_properties, any_key_order;
     const char *whitespace_pattern;
     struct vocabulary *vocabulary; // each byte is a token
     struct automaton *automaton;
@@ -36,6 +36,8 @@ static const struct nvllm_param *check_option(size_t index) {
         {"disable_additional_properties", NVLLM_PARAM_BOOL,
          offsetof(struct check, disable_additional_properties), 0, 1, NULL,
          "objects have only keys that the schema names, where it does not say so; default false"},
+        {"any_key_order", NVLLM_PARAM_BOOL, offsetof(struct check, any_key_order), 0, 1, NULL,
+         "keys of objects come in any order, not in that of the schema; default false"},
     };
     return index < ARRAY_LEN(rows) ? &rows[index] : NULL;
 }
@@ -57,7 +59,8 @@ static enum status compile(struct check *check, const json_t *schema, struct sch
     const struct schema_options options = {
         .space = check->disable_any_whitespace ? SCHEMA_SPACE_NONE : SCHEMA_SPACE_BOUNDED,
         .space_pattern = check->whitespace_pattern,
-        .no_additional_properties = check->disable_additional_properties != 0};
+        .no_additional_properties = check->disable_additional_properties != 0,
+        .any_key_order = check->any_key_order != 0};
     struct grammar *grammar;
     uint32_t rule;
     enum status status = grammar_create(&grammar, NULL, err);
@@ -218,8 +221,8 @@ int cmd_schema(int argc, char **argv) {
             "keyword that cannot be enforced (refused:), with its place as a JSON pointer, what\n"
             "says nothing about the values (ignored:), and the time. Then it says of each line\n"
             "of TEXTS.jsonl whether an answer may be this text. Answers have their keys in the\n"
-            "order of the schema. A text that fits only in that order is shown in it. \"-\" is\n"
-            "standard input.\n"
+            "order of the schema, unless --any-key-order is given. A text that fits only in that\n"
+            "order is shown in it. \"-\" is standard input.\n"
             "\n"
             "The exit status is 1 when the schema is refused or a text does not fit.\n",
         .groups = groups,

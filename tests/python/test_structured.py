@@ -21,6 +21,20 @@ def test_each_form(llm):
     assert texts(llm, StructuredOutputsParams(json='{"const": null}'))[0] == "null"
 
 
+def test_keys_in_any_order(llm):
+    schema = {"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 2}}, "required": ["a", "b"],
+              "additionalProperties": False}
+
+    def orders(**options):
+        structured = StructuredOutputsParams(json=schema, disable_any_whitespace=True, **options)
+        sampling = SamplingParams(structured_outputs=structured, skip_special_tokens=True, max_tokens=100,
+                                  temperature=1, seed=1, n=16)
+        return {output.text for output in llm.generate(["Say"], sampling)[0].outputs}
+
+    assert orders() == {'{"a":1,"b":2}'}
+    assert orders(any_key_order=True) == {'{"a":1,"b":2}', '{"b":2,"a":1}'}
+
+
 def test_a_class_with_a_schema(llm):
     class Person:
         @staticmethod

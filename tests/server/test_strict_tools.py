@@ -113,6 +113,13 @@ class StrictTools(Scripted):
         for choice in self.choices("<|plain|>", tools=[LOOSE], tool_choice="none", guided_choice=["ab"]):
             self.assertEqual(choice["message"]["content"], "ab")
 
+    def test_keys_in_any_order(self):
+        form = {"json": {"const": 5}, "any_key_order": True}
+        choices = self.choices("<|plain|>", tools=[LOOSE], tool_choice="required", parallel_tool_calls=False, n=16,
+                               structured_outputs=form)
+        orders = {tuple(json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])) for choice in choices}
+        self.assertEqual(orders, {("a", "b"), ("b", "a")})
+
     def test_unenforceable(self):
         """Strict: refused by name. Else any object does."""
         tool = lambda **members: {"type": "function", "function": {"name": "list_all", "parameters": UNENFORCEABLE,

@@ -87,6 +87,13 @@ class Structured(unittest.TestCase):
                            chat_template_kwargs={"enable_thinking": False})
         self.assertRegex(choice["message"]["content"], r'^{"word":"(red|blue)","even":(true|false)}$')
 
+    def test_keys_in_any_order(self):
+        orders = lambda **options: {tuple(json.loads(text)) for text in self.complete(
+            structured_outputs={"json": SCHEMA, **COMPACT, **options}, temperature=1, seed=3, n=16)}
+        self.assertEqual(orders(), {("word", "even")})
+        self.assertEqual(orders(any_key_order=True), {("word", "even"), ("even", "word")})
+        self.refuse({"structured_outputs": {"json": SCHEMA, "any_key_order": 1}}, "structured_outputs", "any_key_order")
+
     def test_json_object(self):
         for members in ({"response_format": {"type": "json_object"}}, {"format": "json"}, {"guided_json_object": True}):
             choice = self.chat(**members, max_tokens=400)

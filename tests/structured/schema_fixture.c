@@ -30,13 +30,13 @@ enum status schema_fixture_add(struct grammar **grammar, const char *schema,
     return status;
 }
 
-struct automaton *schema_compile(const json_t *schema, const struct vocabulary *vocabulary,
-                                 struct err *err) {
+struct automaton *schema_compile(const json_t *schema, const struct schema_options *options,
+                                 const struct vocabulary *vocabulary, struct err *err) {
     struct grammar *grammar;
     struct automaton *automaton = NULL;
     uint32_t rule;
     assert_int_equal(grammar_create(&grammar, NULL, NULL), OK);
-    if (schema_add(grammar, schema, NULL, &rule, NULL, err)) {
+    if (schema_add(grammar, schema, options, &rule, NULL, err)) {
         grammar_destroy(grammar);
         return NULL;
     }

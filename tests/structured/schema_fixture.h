@@ -14,9 +14,9 @@ char *schema_with_quotes(const char *text); // allocates
 enum status schema_fixture_add(struct grammar **grammar, const char *schema,
                                const struct schema_options *options, struct schema_report *report,
                                struct err *err);
-// NULL: the schema is refused.
-struct automaton *schema_compile(const json_t *schema, const struct vocabulary *vocabulary,
-                                 struct err *err);
+// NULL: the schema is refused. `options` may be NULL.
+struct automaton *schema_compile(const json_t *schema, const struct schema_options *options,
+                                 const struct vocabulary *vocabulary, struct err *err);
 void schema_check_list(struct automaton *automaton, const char *texts, bool expected);
 void schema_check_row(const struct schema_row *row, const struct schema_options *options,
                       const struct vocabulary *vocabulary);

@@ -18,6 +18,7 @@ enum { SKIPPED = 77 };
 
 static const char *folder = debian_folder;
 static struct vocabulary *vocabulary;
+static struct schema_options options;
 
 struct counts {
     size_t schemas, accepted;
@@ -43,7 +44,7 @@ static void run_group(json_t *group, const char *draft, const char *name, struct
                  draft + strlen("draft"));
         assert_int_equal(json_object_set_new(schema, "$schema", json_string(uri)), 0);
     }
-    struct automaton *automaton = schema_compile(schema, vocabulary, NULL);
+    struct automaton *automaton = schema_compile(schema, &options, vocabulary, NULL);
     counts->schemas++;
     counts->accepted += automaton != NULL;
     size_t i;
@@ -97,8 +98,7 @@ static void run_folder(const char *path, const char *draft, struct counts *count
     closedir(dir);
 }
 
-static void suite(void **state) {
-    (void)state;
+static void run_suite(void) {
     static const char *const drafts[] = {"draft4", "draft6", "draft7", "draft2019-09",
                                          "draft2020-12"};
     struct counts counts = {0};
@@ -120,6 +120,18 @@ static void suite(void **state) {
     assert_true(counts.valid_rejected * 100 < all * 2);
 }
 
+static void in_order(void **state) {
+    (void)state;
+    options = (struct schema_options){0};
+    run_suite();
+}
+
+static void in_any_order(void **state) {
+    (void)state;
+    options = (struct schema_options){.any_key_order = true};
+    run_suite();
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) folder = argv[1];
     DIR *dir = opendir(folder);
@@ -128,7 +140,7 @@ int main(int argc, char **argv) {
         return SKIPPED;
     }
     closedir(dir);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(suite)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(in_order), cmocka_unit_test(in_any_order)};
     vocabulary = fixture_json_vocabulary();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     vocabulary_destroy(vocabulary);

@@ -5,6 +5,7 @@
 #include "structured/read/choice.h"
 #include "structured/read/gbnf.h"
 #include "structured/read/tags.h"
+#include "structured/schema/schema.h"
 #include "support/alloc_hook.h"
 #include "support/cmocka_all.h"
 
@@ -50,6 +51,24 @@ static enum status make_grammar(struct grammar **out, bool tagged, struct err *e
     return status;
 }
 
+static enum status make_any_order(struct grammar **out, struct err *err) {
+    const struct schema_options options = {.any_key_order = true};
+    struct grammar *grammar;
+    uint32_t rule;
+    json_t *schema = json_pack("{s:s, s:{s:{s:s}, s:{}}, s:[s]}", "type", "object", "properties",
+                               "a", "type", "array", "zz", "required", "a");
+    if (!schema) return err_nomem(err, "schema");
+    enum status status = grammar_create(&grammar, NULL, err);
+    if (!status) {
+        status = schema_add(grammar, schema, &options, &rule, NULL, err);
+        grammar_start(grammar, rule);
+        *out = grammar;
+        if (status) grammar_destroy(grammar);
+    }
+    json_decref(schema);
+    return status;
+}
+
 static enum status follow(struct automaton *automaton, const char *text, struct err *err) {
     uint32_t at = automaton_start(automaton), word;
     enum status status = OK;
@@ -91,6 +110,26 @@ static enum status work(void *context, struct err *err) {
     return status;
 }
 
+static enum status work_in_any_order(void *context, struct err *err) {
+    (void)context;
+    struct vocabulary *vocabulary = NULL;
+    struct grammar *grammar = NULL;
+    struct automaton *automaton = NULL;
+    enum status status = make_vocabulary(&vocabulary, err);
+    if (!status) status = make_any_order(&grammar, err);
+    if (!status) status = automaton_create(&automaton, grammar, vocabulary, NULL, err);
+    if (!status) status = follow(automaton, "{\"b\":1,\"zz\":1,\"a\":[", err);
+    automaton_release(automaton);
+    vocabulary_destroy(vocabulary);
+    return status;
+}
+
+static void every_allocation_in_any_order(void **state) {
+    (void)state;
+    struct alloc_sweep sweep = {.work = work_in_any_order};
+    assert_in_range(alloc_sweep_run(&sweep), 50, 1000);
+}
+
 static void every_allocation(void **state) {
     (void)state;
     for (int tagged = 0; tagged < 2; tagged++) {
@@ -100,6 +139,7 @@ static void every_allocation(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_allocation)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_allocation),
+                                       cmocka_unit_test(every_allocation_in_any_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,10 @@ static void destroy(struct automaton *automaton) {
     automaton_masks_fini(automaton);
     free(automaton->code);
     free(automaton->targets);
+    free(automaton->members);
+    free(automaton->member_words);
+    free(automaton->member_sets);
+    free(automaton->member_table);
     free(automaton->frames);
     free(automaton->sets);
     free(automaton->set_table);

@@ -19,6 +19,9 @@ enum automaton_op {
     OP_CALL, // the rule that begins at a
     OP_CHOICE, // targets[a .. a + b)
     OP_LOOP, // the body that begins at a, b to c times
+    OP_MEMBERS, // members[a] in any order (automaton_members.c)
+    OP_MEMBER, // one of those that may follow
+    OP_CAME, // behind its item b
     OP_UNIQUE, // a value that begins here is watched for `a`, an enum unique_begins
 };
 enum { PC_RETURN = 0, PC_ACCEPT = 1, PC_FAIL = 2 };
@@ -31,10 +34,25 @@ struct instruction {
     uint32_t next; // where it goes on
 };
 
+// Of OP_MEMBERS. Bodies are instructions; PC_FAIL: there is no such item.
+struct members {
+    uint32_t first, num_items, num_required; // bodies targets[first .. first + num_items)
+    uint32_t other, extra;
+    uint32_t before_first, comma; // expressions
+    uint32_t min, max;
+    uint32_t others_max; // to count
+    uint32_t came; // the OP_CAME of item 0; then those of the other ones, of other, of extra
+};
+// The members that a text has so far: member_words[first .. first + len).
+struct member_set {
+    uint32_t first, len;
+};
+enum { MEMBERS_NONE = 0 }; // the empty set's id
+
 // ---- stacks ----
 
 // What comes behind: instruction pc, then what `parents` say. `count` is the number of iterations
-// that OP_LOOP at pc has begun.
+// that OP_LOOP at pc has begun, or the set of members of OP_MEMBERS, OP_MEMBER and OP_CAME.
 struct stack_frame {
     uint32_t pc, count;
     uint32_t parents; // a set of stacks
@@ -125,6 +143,15 @@ struct automaton {
     uint32_t *targets; // [targets_len]
     uint32_t targets_len, targets_capacity;
 
+    struct members *members; // [num_members]
+    uint32_t num_members, members_capacity;
+    uint32_t *member_words; // [member_words_len]
+    uint32_t member_words_len, member_words_capacity;
+    struct member_set *member_sets; // [num_member_sets], by id - 1
+    uint32_t num_member_sets, member_sets_capacity;
+    uint32_t *member_table; // [member_table_len], ids
+    uint32_t member_table_len;
+
     struct stack_frame *frames; // [frames_len]
     uint32_t frames_len, frames_capacity;
     struct stack_set *sets; // [num_sets]
@@ -201,6 +228,15 @@ uint32_t automaton_step(struct automaton *automaton, uint32_t state, unsigned ch
 
 // Makes `code` of the grammar's rules, which are resolved. Returns the first instruction.
 uint32_t automaton_program(struct automaton *automaton);
+
+// Of the set `id` of members[index]: whether it may be all, whether a member may follow, and which:
+// item num_items is another one, the next one the extra one.
+bool members_may_end(const struct automaton *automaton, uint32_t index, uint32_t id);
+bool members_go_on(const struct automaton *automaton, uint32_t index, uint32_t id);
+bool members_may_have(const struct automaton *automaton, uint32_t index, uint32_t id,
+                      uint32_t item);
+// The set with the item too.
+uint32_t members_add(struct automaton *automaton, uint32_t index, uint32_t id, uint32_t item);
 
 void stacks_init(struct automaton *automaton); // makes set 0
 // The set of one stack: pc on top of `parents`. 0 where that is too deep.

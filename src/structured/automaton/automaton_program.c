@@ -39,6 +39,50 @@ static uint32_t compile_choice(struct automaton *automaton, struct grammar_item 
     return pc;
 }
 
+// OP_MEMBERS, OP_MEMBER behind it, then OP_CAME of each item.
+static uint32_t compile_members(struct automaton *automaton, struct grammar_item node,
+                                uint32_t next) {
+    struct exprs *exprs = automaton->exprs;
+    struct grammar_members from = automaton->grammar->members[node.a];
+    uint32_t base = exprs->scratch_len;
+    for (uint32_t i = 0; i < node.c; i++) {
+        uint32_t pc = compile(automaton, automaton->grammar->lists[node.b + i], PC_RETURN);
+        if (!exprs_push(exprs, pc)) break;
+    }
+    uint32_t other = from.other ? compile(automaton, from.other, PC_RETURN) : PC_FAIL;
+    uint32_t extra = from.extra ? compile(automaton, from.extra, PC_RETURN) : PC_FAIL;
+    uint32_t len = exprs->scratch_len - base, index = automaton->num_members;
+    exprs->scratch_len = base;
+    if (!exprs_grow(exprs, &automaton->targets, &automaton->targets_capacity,
+                    automaton->targets_len + len, sizeof *automaton->targets) ||
+        !exprs_grow(exprs, &automaton->members, &automaton->members_capacity, index + 1,
+                    sizeof *automaton->members)) {
+        return PC_FAIL;
+    }
+    memcpy(automaton->targets + automaton->targets_len, exprs->scratch + base,
+           len * sizeof *automaton->targets);
+    uint32_t least = from.min ? from.min : 1;
+    uint32_t pc = emit(automaton, (struct instruction){.op = OP_MEMBERS, .a = index, .next = next});
+    emit(automaton, (struct instruction){.op = OP_MEMBER, .a = index});
+    for (uint32_t i = 0; i < len + 2; i++) {
+        emit(automaton, (struct instruction){.op = OP_CAME, .a = index, .b = i, .next = pc});
+    }
+    automaton->members[automaton->num_members++] =
+        (struct members){.first = automaton->targets_len,
+                         .num_items = len,
+                         .num_required = from.num_required,
+                         .other = other,
+                         .extra = extra,
+                         .before_first = from.first,
+                         .comma = from.comma,
+                         .min = from.min,
+                         .max = from.max,
+                         .others_max = from.max == EXPR_FOREVER ? least : from.max,
+                         .came = pc + 2};
+    automaton->targets_len += len;
+    return pc;
+}
+
 static uint32_t compile(struct automaton *automaton, uint32_t item, uint32_t next) {
     const struct grammar *grammar = automaton->grammar;
     struct grammar_item node = grammar->items[item];
@@ -64,6 +108,8 @@ static uint32_t compile(struct automaton *automaton, uint32_t item, uint32_t nex
         return next;
     case ITEM_CHOICE:
         return compile_choice(automaton, node, next);
+    case ITEM_MEMBERS:
+        return compile_members(automaton, node, next);
     case ITEM_REPEAT: {
         uint32_t body = compile(automaton, node.a, PC_RETURN), expr, shortest = 1;
         if (grammar_as_expr(grammar, node.a, &expr)) {

@@ -85,6 +85,33 @@ static bool is_first_visit(struct automaton *automaton, struct stack_frame frame
     return true;
 }
 
+// Members in any order came, the set frame.count of them.
+static void visit_members(struct automaton *automaton, struct stack_frame frame) {
+    struct instruction code = automaton->code[frame.pc];
+    uint32_t choice = frame.pc + 1; // OP_MEMBER
+    if (members_may_end(automaton, code.a, frame.count)) {
+        add_work(automaton, (struct stack_frame){.pc = code.next, .parents = frame.parents});
+    }
+    const struct members *members = &automaton->members[code.a];
+    if (members_go_on(automaton, code.a, frame.count)) {
+        add_thread(automaton, frame.count == MEMBERS_NONE ? members->before_first : members->comma,
+                   stacks_push(automaton, choice, frame.count, frame.parents));
+    }
+}
+
+static void visit_member(struct automaton *automaton, struct stack_frame frame) {
+    uint32_t index = automaton->code[frame.pc].a;
+    struct members members = automaton->members[index];
+    for (uint32_t i = 0; i < members.num_items + 2; i++) {
+        if (!members_may_have(automaton, index, frame.count, i)) continue;
+        uint32_t parents = stacks_push(automaton, members.came + i, frame.count, frame.parents);
+        uint32_t body = i < members.num_items    ? automaton->targets[members.first + i]
+                        : i == members.num_items ? members.other
+                                                 : members.extra;
+        if (parents) add_work(automaton, (struct stack_frame){.pc = body, .parents = parents});
+    }
+}
+
 static void visit(struct automaton *automaton, struct stack_frame frame) {
     struct instruction code = automaton->code[frame.pc];
     struct stack_frame next = {.pc = code.next, .parents = frame.parents};
@@ -114,6 +141,16 @@ static void visit(struct automaton *automaton, struct stack_frame frame) {
             next.pc = automaton->targets[code.a + i];
             add_work(automaton, next);
         }
+        return;
+    case OP_MEMBERS:
+        visit_members(automaton, frame);
+        return;
+    case OP_MEMBER:
+        visit_member(automaton, frame);
+        return;
+    case OP_CAME:
+        next.count = members_add(automaton, code.a, frame.count, code.b);
+        add_work(automaton, next);
         return;
     case OP_LOOP:
         if (frame.count >= code.b) add_work(automaton, next);

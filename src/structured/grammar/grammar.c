@@ -35,6 +35,7 @@ void grammar_destroy(struct grammar *grammar) {
     free(grammar->rules);
     free(grammar->items);
     free(grammar->lists);
+    free(grammar->members);
     exprs_destroy(grammar->exprs);
     free(grammar);
 }
@@ -215,6 +216,33 @@ uint32_t grammar_repeat(struct grammar *grammar, uint32_t item, uint32_t min, ui
     return add_item(
         grammar,
         (struct grammar_item){.kind = ITEM_REPEAT, .depth = depth, .a = item, .b = min, .c = max});
+}
+
+static void add_depth(const struct grammar *grammar, struct grammar_item *item, uint32_t child) {
+    uint16_t depth = (uint16_t)(grammar->items[child].depth + 1);
+    if (depth > item->depth) item->depth = depth;
+}
+
+uint32_t grammar_members(struct grammar *grammar, const struct grammar_members *members) {
+    struct exprs *exprs = grammar->exprs;
+    uint32_t num_items = members->num_items;
+    if (!exprs_grow(exprs, &grammar->lists, &grammar->lists_capacity,
+                    grammar->lists_len + num_items, sizeof *grammar->lists) ||
+        !exprs_grow(exprs, &grammar->members, &grammar->members_capacity, grammar->num_members + 1,
+                    sizeof *grammar->members)) {
+        return GRAMMAR_EMPTY;
+    }
+    struct grammar_item item = {
+        .kind = ITEM_MEMBERS, .a = grammar->num_members, .b = grammar->lists_len, .c = num_items};
+    add_depth(grammar, &item, members->other);
+    add_depth(grammar, &item, members->extra);
+    for (uint32_t i = 0; i < num_items; i++) {
+        add_depth(grammar, &item, members->items[i]);
+        grammar->lists[grammar->lists_len++] = members->items[i];
+    }
+    grammar->members[grammar->num_members] = *members;
+    grammar->members[grammar->num_members++].items = NULL;
+    return add_item(grammar, item);
 }
 
 uint32_t grammar_unique(struct grammar *grammar) {

@@ -64,6 +64,17 @@ uint32_t grammar_choice(struct grammar *grammar, const uint32_t *items, size_t n
 // A counter, not copies. max >= min or EXPR_FOREVER.
 uint32_t grammar_repeat(struct grammar *grammar, uint32_t item, uint32_t min, uint32_t max);
 uint32_t grammar_optional(struct grammar *grammar, uint32_t item);
+// Items in any order. Each of `items` comes at most once,
+// `other` any number of times. Each begins with a terminal that is not empty.
+struct grammar_members {
+    const uint32_t *items; // [num_items]; the first num_required of them must come
+    uint32_t num_items, num_required;
+    uint32_t other; // GRAMMAR_EMPTY: none
+    uint32_t extra; // must come, once; GRAMMAR_EMPTY: none
+    uint32_t first, comma; // expressions: before the first item, and before each other one
+    uint32_t min, max; // of all items that come
+};
+uint32_t grammar_members(struct grammar *grammar, const struct grammar_members *members);
 // No text. A JSON value that follows at once is an item of an array with unique items
 // (unique/unique.h): matchers take it only where the array has none that is equal.
 uint32_t grammar_unique(struct grammar *grammar);

@@ -12,6 +12,7 @@ enum item_kind {
     ITEM_SEQUENCE, // lists[a .. a + b)
     ITEM_CHOICE, // lists[a .. a + b)
     ITEM_REPEAT, // item a, b to c times
+    ITEM_MEMBERS, // members[a], the items lists[b .. b + c)
     ITEM_UNIQUE, // no text: a value that follows must differ from those before
     ITEM_UNIQUE_KEYS, // no text: an object that follows has no key twice
 };
@@ -31,6 +32,8 @@ struct grammar_rule {
 
 struct grammar {
     struct exprs *exprs; // has the sticky error too
+    struct grammar_members *members; // [num_members], without their lists
+    uint32_t num_members, members_capacity;
     struct grammar_item *items; // [num_items]
     uint32_t num_items, items_capacity;
     uint32_t *lists; // [lists_len]

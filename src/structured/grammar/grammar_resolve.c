@@ -36,6 +36,12 @@ static void push_calls(struct resolver *resolver, uint32_t item) {
         for (uint32_t i = 0; i < node.b; i++) {
             push_calls(resolver, resolver->grammar->lists[node.a + i]);
         }
+    } else if (node.kind == ITEM_MEMBERS) {
+        push_calls(resolver, resolver->grammar->members[node.a].other);
+        push_calls(resolver, resolver->grammar->members[node.a].extra);
+        for (uint32_t i = 0; i < node.c; i++) {
+            push_calls(resolver, resolver->grammar->lists[node.b + i]);
+        }
     }
 }
 
@@ -81,6 +87,23 @@ struct property {
     const bool *of_rule; // [num_rules] as far as it is known
 };
 
+static bool holds(struct resolver *resolver, uint32_t item, const struct property *property);
+
+// Members have a text if those that must come have one, and if enough may come.
+static bool members_hold(struct resolver *resolver, struct grammar_item node,
+                         const struct property *property) {
+    const struct grammar_members *members = &resolver->grammar->members[node.a];
+    uint32_t found = 0;
+    if (members->extra && !holds(resolver, members->extra, property)) return false;
+    for (uint32_t i = 0; i < node.c; i++) {
+        bool item_holds = holds(resolver, resolver->grammar->lists[node.b + i], property);
+        if (i < members->num_required && !item_holds) return false;
+        found += item_holds;
+    }
+    found += members->extra != GRAMMAR_EMPTY;
+    return found >= members->min || (members->other && holds(resolver, members->other, property));
+}
+
 static bool holds(struct resolver *resolver, uint32_t item, const struct property *property) {
     struct grammar_item node = item_of(resolver, item);
     if (!exprs_count(resolver->exprs, 1)) return false;
@@ -103,6 +126,8 @@ static bool holds(struct resolver *resolver, uint32_t item, const struct propert
         return found;
     case ITEM_REPEAT:
         return node.b == 0 || holds(resolver, node.a, property);
+    case ITEM_MEMBERS:
+        return members_hold(resolver, node, property);
     }
     return false;
 }
@@ -152,6 +177,7 @@ static bool push_left_calls(struct resolver *resolver, uint32_t item) {
     }
     if (node.kind == ITEM_REPEAT) return push_left_calls(resolver, node.a) || node.b == 0;
     if (node.kind >= ITEM_UNIQUE) return true;
+    if (node.kind == ITEM_MEMBERS) return is_nullable(resolver, item); // `first` comes before
     bool passes = node.kind != ITEM_CHOICE;
     if (node.kind < ITEM_SEQUENCE) return is_nullable(resolver, item);
     for (uint32_t i = 0; i < node.b; i++) {
@@ -194,6 +220,27 @@ static void refuse_left_recursion(struct resolver *resolver) {
 
 // ---- rules that are expressions ----
 
+static uint32_t rewrite(struct resolver *resolver, uint32_t item);
+
+static uint32_t rewrite_members(struct resolver *resolver, struct grammar_item node) {
+    struct grammar *grammar = resolver->grammar;
+    struct grammar_members members = grammar->members[node.a];
+    uint32_t *list = malloc((node.c + 1) * sizeof *list), len = 0;
+    if (!list) return exprs_fail(resolver->exprs, ERR_NOMEM, "out of memory: structured output");
+    for (uint32_t i = 0; i < node.c; i++) { // the required ones are productive
+        uint32_t child = grammar->lists[node.b + i];
+        if (is_productive(resolver, child)) list[len++] = rewrite(resolver, child);
+    }
+    members.items = list;
+    members.num_items = len;
+    bool has_other = members.other && is_productive(resolver, members.other);
+    members.other = has_other ? rewrite(resolver, members.other) : GRAMMAR_EMPTY;
+    if (members.extra) members.extra = rewrite(resolver, members.extra);
+    uint32_t result = grammar_members(grammar, &members);
+    free(list);
+    return result;
+}
+
 // The item without what has no text, and with expressions in place of calls where that is possible.
 // `order` has callees first, so a call that needs no recursion calls a rule that is done.
 static uint32_t rewrite(struct resolver *resolver, uint32_t item) {
@@ -216,6 +263,7 @@ static uint32_t rewrite(struct resolver *resolver, uint32_t item) {
         if (loop != body) grammar->items[loop].nullable_body = nullable;
         return loop;
     }
+    if (node.kind == ITEM_MEMBERS) return rewrite_members(resolver, node);
     uint32_t *list = malloc(node.b * sizeof *list), len = 0;
     if (!list) return exprs_fail(resolver->exprs, ERR_NOMEM, "out of memory: structured output");
     for (uint32_t i = 0; i < node.b; i++) {

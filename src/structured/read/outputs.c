@@ -215,6 +215,9 @@ static enum status read_option(struct reader *reader, const char *key, const jso
     if (strcmp(key, "disable_additional_properties") == 0) {
         return read_flag(&reader->schema.no_additional_properties, key, value, err);
     }
+    if (strcmp(key, "any_key_order") == 0) {
+        return read_flag(&reader->schema.any_key_order, key, value, err);
+    }
     return err_set(err, ERR_INVALID,
                    "no constraint is called %s: want one of json, json_object, regex, "
                    "choice, grammar and structural_tag",

@@ -8,8 +8,8 @@
  *     "structural_tag": {"structures": [{"begin", "schema", "end"}], "triggers": [...]}, or
  *                       {"format": ...} (tag_format.h), or the text of one of them
  *
- * Beside "json" and "json_object" may stand "whitespace_pattern", "disable_any_whitespace" and
- * "disable_additional_properties". null is as good as absent. */
+ * Beside "json" and "json_object" may stand "whitespace_pattern", "disable_any_whitespace",
+ * "disable_additional_properties" and "any_key_order". null is as good as absent. */
 #ifndef STRUCTURED_OUTPUTS_H
 #define STRUCTURED_OUTPUTS_H
 

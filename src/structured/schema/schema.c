@@ -294,6 +294,11 @@ static void emit_values(struct schema_reader *reader, const struct schema_branch
         if (json_is_string(value)) {
             texts[num_texts++] =
                 (struct expr_text){json_string_value(value), json_string_length(value)};
+        } else if (reader->options.any_key_order && schema_value_has_orders(value)) {
+            const struct schema_literal equal = {schema_equal_to(reader, value), 0};
+            if (!equal.schema) return;
+            emission_add(reader, emission,
+                         schema_node_item(reader, schema_node(reader, &equal, 1)));
         } else {
             emission_add_expr(reader, emission, schema_value_expr(reader, value));
         }

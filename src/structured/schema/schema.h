@@ -6,7 +6,7 @@
  * enforced is refused with a sentence that names it and its place.
  *
  * Keys come in the order in which the schema names them, each at most once, and the others behind
- * them. */
+ * them. With any_key_order they come in any order. */
 #ifndef STRUCTURED_SCHEMA_H
 #define STRUCTURED_SCHEMA_H
 
@@ -28,6 +28,7 @@ struct schema_options {
     // Objects have only keys that the schema names, as if it said additionalProperties false
     // wherever it says nothing.
     bool no_additional_properties;
+    bool any_key_order; // of objects; otherwise keys come in the order of the schema
     size_t bytes_max; // of memory for reading, beside the grammar; 0: 64 MiB
 };
 

@@ -17,6 +17,7 @@ enum {
 
 bool schema_has_many_ways(struct schema_reader *reader, const struct schema_work *work) {
     size_t all = 1, open = 1;
+    if (reader->options.any_key_order) return false; // clauses are met in the order of the schema
     for (const struct schema_agenda *at = work->negated; at && all <= WAYS_MAX; at = at->next) {
         if (!json_is_object(at->literal.schema)) continue;
         size_t count = schema_num_failures(reader, at->literal.schema);
@@ -116,7 +117,7 @@ static void add_choices(struct schema_reader *reader, const struct schema_object
         return;
     }
     if (next == ways->len) {
-        uint32_t item = schema_named_member(reader, &chosen);
+        uint32_t item = schema_named_member(reader, &chosen, false);
         name->choices[name->num_choices++] = (struct schema_choice){.item = item, .met = met};
         return;
     }

@@ -359,6 +359,8 @@ bool schema_node_has(struct schema_reader *reader, uint32_t node, const json_t *
 // A schema, always the same, of the values that equal this array or object. It has a keyword for
 // each way to differ from it, so it can be negated. NULL after an error.
 const json_t *schema_equal_to(struct schema_reader *reader, const json_t *value);
+// Whether the value's texts differ in the order of keys.
+bool schema_value_has_orders(const json_t *value);
 // The texts of one value, with white space.
 uint32_t schema_value_expr(struct schema_reader *reader, const json_t *value);
 
@@ -421,6 +423,8 @@ struct schema_order {
     uint32_t others; // item: a member that is not named
     uint32_t extra; // item: the member that limits->extra asks for
     bool has_others;
+    bool has_patterns; // keys that are not named fall into classes
+    bool has_unique_keys; // out: no key may come twice
     size_t num_distinct; // out: so many keys that are not named must differ from each other
     size_t min, max; // of members
     uint32_t *memo; // [num_names + 1][num_counts], items
@@ -429,11 +433,17 @@ struct schema_order {
     uint64_t *behind; // [num_names + 1], clauses that the names from there on mention
     struct strmap states; // place, count and clauses met -> item
 };
+// Whether an object has members that can come in several orders.
+bool schema_has_orders(const struct schema_object *limits, const struct schema_name *names,
+                       size_t num_names, bool has_others);
+// The members, with commas between, in any order. Their items begin behind the first quote.
+uint32_t schema_any_order_members(struct schema_order *order);
 // The members, with commas between.
 uint32_t schema_order_members(struct schema_order *order);
 
-// `"key" : value`
-uint32_t schema_named_member(struct schema_reader *reader, const struct schema_name *name);
+// `"key" : value`; with `has_orders` without the first quote.
+uint32_t schema_named_member(struct schema_reader *reader, const struct schema_name *name,
+                             bool has_orders);
 
 // ---- ways to violate schemas (schema_clause.c) ----
 

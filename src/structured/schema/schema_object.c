@@ -1,4 +1,4 @@
-/* Objects: the members that the schema names, in its order, then others.
+/* Objects: the members that the schema names, in its order, then others. Or all in any order.
  *
  * Keys that are not named fall into classes by the patterns that they match. Each class is a set of
  * keys with one schema for the value:
@@ -37,6 +37,7 @@ struct object {
     uint32_t others; // item: a member that is not named
     uint32_t extra; // item: the member that limits->extra asks for
     bool has_others;
+    bool has_orders; // keys come in any order
 };
 
 // ---- which schemas a member has ----
@@ -188,16 +189,16 @@ static void collect_names(struct object *object) {
     strmap_fini(&known);
 }
 
-// `"content" :`
+// `content" :`
 static uint32_t key_expr(struct schema_reader *reader, uint32_t content) {
     struct exprs *exprs = reader->exprs;
     uint32_t quote = expr_string(exprs, "\"");
-    uint32_t key = expr_concat(exprs, content, expr_concat(exprs, quote, reader->colon));
-    return expr_concat(exprs, quote, key);
+    return expr_concat(exprs, content, expr_concat(exprs, quote, reader->colon));
 }
 
-// `"key" : value`, from its end: the bytes of a key are most of a schema's nodes.
-uint32_t schema_named_member(struct schema_reader *reader, const struct schema_name *name) {
+// From its end: the bytes of a key are most of a schema's nodes.
+uint32_t schema_named_member(struct schema_reader *reader, const struct schema_name *name,
+                             bool has_orders) {
     struct exprs *exprs = reader->exprs;
     uint32_t value = schema_node_item(reader, name->node), expr = EXPR_EPSILON;
     bool is_expr = grammar_as_expr(reader->grammar, value, &expr);
@@ -205,7 +206,8 @@ uint32_t schema_named_member(struct schema_reader *reader, const struct schema_n
     uint32_t quote = expr_string(exprs, "\"");
     uint32_t tail = expr_concat(exprs, quote, expr_concat(exprs, reader->colon, expr));
     tail = expr_json_literal_before(exprs, name->key, name->len, tail);
-    uint32_t member = grammar_terminal(reader->grammar, expr_concat(exprs, quote, tail));
+    if (!has_orders) tail = expr_concat(exprs, quote, tail);
+    uint32_t member = grammar_terminal(reader->grammar, tail);
     if (is_expr) return member;
     return grammar_sequence(reader->grammar, (uint32_t[]){member, value}, 2);
 }
@@ -391,7 +393,11 @@ static void collect_classes(struct object *object) {
 
 static uint32_t class_item(struct object *object, uint32_t keys, uint32_t node) {
     struct schema_reader *reader = object->reader;
-    return member_item(object, key_expr(reader, expr_json_content(reader->exprs, keys)), node);
+    uint32_t key = key_expr(reader, expr_json_content(reader->exprs, keys));
+    if (!object->has_orders) {
+        key = expr_concat(reader->exprs, expr_string(reader->exprs, "\""), key);
+    }
+    return member_item(object, key, node);
 }
 
 static void make_others(struct object *object) {
@@ -501,10 +507,13 @@ static void check_distinct(struct object *object, size_t count) {
 
 static uint32_t make_object(struct object *object) {
     struct schema_reader *reader = object->reader;
+    object->has_orders = reader->options.any_key_order &&
+                         schema_has_orders(object->limits, object->names, object->num_names,
+                                           object->num_classes > 0);
     for (size_t i = 0; i < object->num_names && !schema_failed(reader); i++) {
         struct schema_name *name = &object->names[i];
         if (name->node == SCHEMA_NOTHING) continue;
-        name->item = schema_named_member(reader, name);
+        name->item = schema_named_member(reader, name, object->has_orders);
     }
     schema_clause_choices(reader, object->limits, object->names, object->num_names);
     make_others(object);
@@ -515,13 +524,13 @@ static uint32_t make_object(struct object *object) {
                                  .num_names = object->num_names,
                                  .others = object->others,
                                  .extra = object->extra,
-                                 .has_others = object->has_others};
-    uint32_t members = schema_order_members(&order);
+                                 .has_others = object->has_others,
+                                 .has_patterns = object->num_patterns > 0};
+    uint32_t members =
+        object->has_orders ? schema_any_order_members(&order) : schema_order_members(&order);
     uint32_t mark = GRAMMAR_EMPTY;
-    if (order.num_distinct) {
-        check_distinct(object, order.num_distinct);
-        mark = grammar_unique_keys(reader->grammar);
-    }
+    if (order.num_distinct) check_distinct(object, order.num_distinct);
+    if (order.num_distinct || order.has_unique_keys) mark = grammar_unique_keys(reader->grammar);
     struct exprs *exprs = reader->exprs;
     uint32_t open = expr_concat(exprs, expr_string(exprs, "{"), reader->space);
     uint32_t close = expr_concat(exprs, reader->space, expr_string(exprs, "}"));

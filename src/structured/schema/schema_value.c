@@ -228,6 +228,20 @@ const json_t *schema_equal_to(struct schema_reader *reader, const json_t *value)
 
 // ---- texts ----
 
+bool schema_value_has_orders(const json_t *value) {
+    if (json_object_size(value) > 1) return true;
+    bool found = false;
+    const char *key;
+    json_t *member;
+    json_object_foreach((json_t *)(uintptr_t)value, key, member) {
+        found |= schema_value_has_orders(member);
+    }
+    for (size_t i = 0; i < json_array_size(value) && !found; i++) {
+        found = schema_value_has_orders(json_array_get(value, i));
+    }
+    return found;
+}
+
 static uint32_t number_texts(struct schema_reader *reader, const json_t *value) {
     struct exprs *exprs = reader->exprs;
     struct schema_decimal number;
