@@ -10,6 +10,11 @@ __device__ __forceinline__ float gelu_mul(float gate, float up) {
     return __fdividef(gate, 1 + __expf(fminf(-gate * slope, 88))) * up;
 }
 
+__device__ __forceinline__ float relu_squared(float v) {
+    float positive = fmaxf(v, 0);
+    return positive * positive;
+}
+
 __device__ __forceinline__ float activated(enum activation activation, float gate, float up) {
     if (activation == ACTIVATION_CLAMPED_SILU) return clamped_silu_mul(gate, up);
     if (activation == ACTIVATION_GELU_TANH) return gelu_mul(gate, up);

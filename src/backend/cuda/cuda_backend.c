@@ -436,6 +436,7 @@ static const struct backend_moe cuda_moe = {
     .adds_sums = cuda_experts_add_sums,
     .has_branches = true,
     .has_groups = true,
+    .has_ungated = true,
 };
 
 static size_t cuda_gated_delta_bytes(const struct backend *backend,

@@ -22,7 +22,7 @@ enum {
 
 struct experts {
     struct experts_shape shape;
-    struct linear gate_up; // [num_experts][2 * intermediate]
+    struct linear gate_up; // [num_experts][2 * intermediate], or up alone
     struct linear down; // [num_experts][hidden]
     enum activation activation;
     int32_t *arrived; // [2]: counters of experts/packed_few_tokens.cu; NULL: not packed
@@ -63,6 +63,7 @@ static struct weight_format kept_format(const struct cuda_backend *cuda,
                                         const struct experts_shape *shape,
                                         struct weight_format format) {
     const struct kernel_job job = {.op = OP_EXPERTS, .format = format};
+    if (shape->lacks_gate) return WEIGHTS_NATIVE; // no kernel takes packed ones
     bool has_tiles =
         shape->hidden % CUDA_PACKED_TILE == 0 && shape->intermediate % CUDA_PACKED_TILE == 0;
     if (!has_tiles || !kernel_table_has(KERNEL_PACKED_SORTED, &job, &cuda->info)) {
@@ -77,7 +78,8 @@ size_t cuda_experts_bytes(const struct backend *backend, const struct experts_sh
     size_t biases = (shape->has_bias ? bias_bytes(shape) : 0) * shape->num_experts;
     uint32_t count = shape->num_experts;
     format = kept_format(cuda_backend_of(backend), shape, format);
-    if (!weight_format_is_packed(format)) return 3 * matrix_bytes(shape) * count + biases;
+    uint32_t matrices = shape->lacks_gate ? 2 : 3;
+    if (!weight_format_is_packed(format)) return matrices * matrix_bytes(shape) * count + biases;
     return cuda_packed_bytes(format, 2 * count * shape->intermediate,
                              packed_inputs(shape->hidden)) +
            cuda_packed_bytes(format, count * shape->hidden, packed_inputs(shape->intermediate)) +
@@ -115,7 +117,7 @@ static enum status check_slices(const struct experts_spec *spec, struct err *err
     uint32_t hidden = spec->shape.hidden, intermediate = spec->shape.intermediate;
     enum status status = OK;
     for (uint32_t i = 0; i < spec->shape.num_experts && !status; i++) {
-        status = check_slice(&spec->gate[i], intermediate, hidden, "gate", err);
+        if (spec->gate) status = check_slice(&spec->gate[i], intermediate, hidden, "gate", err);
         if (!status) status = check_slice(&spec->up[i], intermediate, hidden, "up", err);
         if (!status) status = check_slice(&spec->down[i], hidden, intermediate, "down", err);
     }
@@ -156,11 +158,12 @@ static enum status load_weights(struct cuda_backend *cuda, const struct experts_
     if (status) return status;
     struct matrix_slice *gate_up = malloc(2 * (size_t)count * sizeof *gate_up);
     if (!gate_up) return err_nomem(err, "experts");
+    uint32_t num_parts = 0;
     for (uint32_t i = 0; i < count; i++) {
-        gate_up[2 * i] = spec->gate[i];
-        gate_up[2 * i + 1] = spec->up[i];
+        if (spec->gate) gate_up[num_parts++] = spec->gate[i];
+        gate_up[num_parts++] = spec->up[i];
     }
-    status = load_parts(cuda, gate_up, 2 * count, spec, &experts->gate_up, err);
+    status = load_parts(cuda, gate_up, num_parts, spec, &experts->gate_up, err);
     if (!status) status = load_parts(cuda, spec->down, count, spec, &experts->down, err);
     free(gate_up);
     return status;

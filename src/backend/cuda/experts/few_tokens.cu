@@ -1,11 +1,12 @@
 /* Experts for 1 to 4 tokens whose weights are bf16, without sorting or tiles. Each token reads only
  * the weights of its own experts, once.
  *
- * The first kernel computes activated[pair] = silu(gate x) * (up x), or another activation. The
- * second computes out = sum over slots of weight * (down activated), slots ascending, or adds it
- * to out. Biases are added to the sums. An expert that all tokens share is one more slot, the last;
- * the first kernel computes its weight too. Bytes: pairs x 3 x hidden x intermediate x 2; two
- * tokens with the same expert share its weights in the L2.
+ * The first kernel computes activated[pair] = silu(gate x) * (up x), or another activation; without
+ * a gate max(up x, 0)^2. The second computes out = sum over slots of weight * (down activated),
+ * slots ascending, or adds it to out. Biases are added to the sums. An expert that all tokens share
+ * is one more slot, the last; the first kernel computes its weight too. Bytes: pairs x 3 x hidden x
+ * intermediate x 2, without a gate 2 of the 3; two tokens with the same expert share its weights in
+ * the L2.
  *
  * Launch: both start early. In the first a warp takes a row of gate and the same row of up, slots
  * along y, the shared expert first: its blocks load weights before the wait. In the second a warp
@@ -65,8 +66,9 @@ __device__ __forceinline__ uint4 load_weights(const uint4 *from) {
     return v;
 }
 
-// A warp takes a row of gate and the same row of up, pairs along y. 12 blocks fit on a
-// multiprocessor: all of one token of Qwen3-30B-A3B, 1,536 on 132, run at once.
+// A warp takes a row of gate and the same row of up, or of up alone, pairs along y. 12 blocks fit
+// on a multiprocessor: all of one token of Qwen3-30B-A3B, 1,536 on 132, run at once.
+template <bool GATED>
 __global__ void __launch_bounds__(WARPS * 32, 12) few_tokens_gate_up_kernel(few_tokens_params p) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int n = blockIdx.x * WARPS + warp, pair = blockIdx.y;
@@ -74,9 +76,9 @@ __global__ void __launch_bounds__(WARPS * 32, 12) few_tokens_gate_up_kernel(few_
     let_next_start();
     if (n >= p.intermediate) return;
     int vectors = p.hidden / 8;
-    const uint4 *gate =
-        p.gate_up + ((size_t)of_step(p.ids)[pair] * 2 * p.intermediate + n) * vectors;
-    const uint4 *up = gate + (size_t)p.intermediate * vectors;
+    size_t expert = (size_t)of_step(p.ids)[pair] * (GATED ? 2 : 1);
+    const uint4 *gate = p.gate_up + (expert * p.intermediate + n) * vectors;
+    const uint4 *up = GATED ? gate + (size_t)p.intermediate * vectors : gate;
     const uint4 *x = of_step(p.x) + (size_t)(pair / p.top_k) * vectors;
     float gate_sum = 0.0f, up_sum = 0.0f;
     int i = lane;
@@ -85,31 +87,31 @@ __global__ void __launch_bounds__(WARPS * 32, 12) few_tokens_gate_up_kernel(few_
         uint4 g[PART], u[PART];
 #pragma unroll
         for (int k = 0; k < PART; k++) {
-            g[k] = load_weights(&gate[i + k * 32]);
+            if (GATED) g[k] = load_weights(&gate[i + k * 32]);
             u[k] = load_weights(&up[i + k * 32]);
         }
 #pragma unroll
         for (int k = 0; k < PART; k++) {
             uint4 v = __ldg(&x[i + k * 32]);
-            gate_sum = dot8(g[k], v, gate_sum);
+            if (GATED) gate_sum = dot8(g[k], v, gate_sum);
             up_sum = dot8(u[k], v, up_sum);
         }
     }
 #pragma unroll 1
     for (; i < vectors; i += 32) {
         uint4 v = __ldg(&x[i]);
-        gate_sum = dot8(load_weights(&gate[i]), v, gate_sum);
+        if (GATED) gate_sum = dot8(load_weights(&gate[i]), v, gate_sum);
         up_sum = dot8(load_weights(&up[i]), v, up_sum);
     }
-    gate_sum = warp_sum(gate_sum);
+    if (GATED) gate_sum = warp_sum(gate_sum);
     up_sum = warp_sum(up_sum);
     if (lane) return;
-    if (p.gate_up_bias) {
+    if (GATED && p.gate_up_bias) {
         const __nv_bfloat16 *bias = p.gate_up_bias + (size_t)p.ids[pair] * 2 * p.intermediate;
         gate_sum += __bfloat162float(bias[n]);
         up_sum += __bfloat162float(bias[p.intermediate + n]);
     }
-    float value = activated(p.activation, gate_sum, up_sum);
+    float value = GATED ? activated(p.activation, gate_sum, up_sum) : relu_squared(up_sum);
     of_step(p.activated)[(size_t)pair * p.intermediate + n] = __float2bfloat16(value);
 }
 
@@ -314,8 +316,10 @@ extern "C" void cuda_experts_few_tokens_launch(const struct experts_args *args,
     p.slots = p.top_k + (p.shared_down ? 1 : 0);
     dim3 first((view->shape.intermediate + WARPS - 1) / WARPS, args->num_tokens * p.slots);
     if (p.shared_gate) first.x++;
-    launch_dependent(p.shared_down ? shared_gate_up_kernel : few_tokens_gate_up_kernel, first,
-                     WARPS * 32, 0, info, stream, p);
+    auto gate_up = p.shared_down            ? shared_gate_up_kernel
+                   : view->shape.lacks_gate ? few_tokens_gate_up_kernel<false>
+                                            : few_tokens_gate_up_kernel<true>;
+    launch_dependent(gate_up, first, WARPS * 32, 0, info, stream, p);
     dim3 second((view->shape.hidden + WARPS - 1) / WARPS, args->num_tokens);
     auto down = p.slots == DOWN_AHEAD + 1 ? few_tokens_down_kernel<DOWN_AHEAD + 1>
                                           : few_tokens_down_kernel<DOWN_AHEAD>;

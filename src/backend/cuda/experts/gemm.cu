@@ -41,6 +41,7 @@ struct gemm_params {
     int weight_rows; // of an expert: columns, or 2 x columns for gate and up
     int column_tiles; // per item
     enum activation activation;
+    bool is_squared; // results are relu_squared: of experts without a gate
 };
 
 // Copies 16 bytes, or stores zeros if !is_there. `global` must be a valid address in both cases.
@@ -175,6 +176,10 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct 
         return activated(p.activation, gate, up);
     }
 
+    static __device__ __forceinline__ float finish(const gemm_params &p, float v) {
+        return p.is_squared ? relu_squared(v) : v;
+    }
+
     // The bias of column n of an expert's first or second half; past the last column any.
     static __device__ __forceinline__ float bias_of(const gemm_params &p, int expert, int half,
                                                     int n) {
@@ -206,10 +211,11 @@ template <int ROWS, int COLUMNS, int WARPS_DOWN, int STAGES, bool GATED> struct 
                     }
                     store_pair(p, item.y + row, n, values[0], values[1]);
                 } else {
-                    store_pair(p, item.y + row, n, left[at] + bias_of(p, item.x, 0, n),
-                               left[at + 1] + bias_of(p, item.x, 0, n + 1));
-                    store_pair(p, item.y + row, n + 8, right[at] + bias_of(p, item.x, 0, n + 8),
-                               right[at + 1] + bias_of(p, item.x, 0, n + 9));
+                    store_pair(p, item.y + row, n, finish(p, left[at] + bias_of(p, item.x, 0, n)),
+                               finish(p, left[at + 1] + bias_of(p, item.x, 0, n + 1)));
+                    store_pair(p, item.y + row, n + 8,
+                               finish(p, right[at] + bias_of(p, item.x, 0, n + 8)),
+                               finish(p, right[at + 1] + bias_of(p, item.x, 0, n + 9)));
                 }
             }
         }
@@ -316,8 +322,14 @@ extern "C" void cuda_experts_gemm_launch(const struct experts_args *args,
     p.out = static_cast<__nv_bfloat16 *>(scratch->activated);
     p.vectors = static_cast<int>(view->shape.hidden / 8);
     p.columns = static_cast<int>(view->shape.intermediate);
-    p.weight_rows = 2 * p.columns;
-    launch_tiles<true>(p, tile_rows, items, info, stream);
+    p.is_squared = view->shape.lacks_gate;
+    p.weight_rows = p.is_squared ? p.columns : 2 * p.columns;
+    if (p.is_squared) {
+        launch_tiles<false>(p, tile_rows, items, info, stream);
+    } else {
+        launch_tiles<true>(p, tile_rows, items, info, stream);
+    }
+    p.is_squared = false;
     p.x = static_cast<const uint4 *>(scratch->activated);
     p.source = nullptr;
     p.weight = static_cast<const uint4 *>(view->down.weight);

@@ -49,6 +49,7 @@ struct grouped_params {
     const int32_t *num_items;
     int column_tiles; // per item and cluster
     enum activation activation;
+    bool is_squared; // results are relu_squared: of experts without a gate
 };
 
 // MOST: rows of an item; BOX: rows of a box of x.
@@ -179,12 +180,16 @@ __device__ __forceinline__ void put_results(const float (*c)[4], const grouped_p
         }
         store_columns(buffer + lane * RESULT_PITCH + warp * 16, m);
     } else {
+        auto finish = [&](float v) { return p.is_squared ? relu_squared(v) : v; };
 #pragma unroll
         for (int j = 0; j < 4; j += 2) {
-            const uint32_t m[4] = {pack_bf16(c[j][0] + bias.low, c[j][1] + bias.low),
-                                   pack_bf16(c[j][2] + bias.high, c[j][3] + bias.high),
-                                   pack_bf16(c[j + 1][0] + bias.low, c[j + 1][1] + bias.low),
-                                   pack_bf16(c[j + 1][2] + bias.high, c[j + 1][3] + bias.high)};
+            uint32_t m[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const float *pair = c[j + k / 2] + k % 2 * 2;
+                float added = k % 2 ? bias.high : bias.low;
+                m[k] = pack_bf16(finish(pair[0] + added), finish(pair[1] + added));
+            }
             int row = (j + lane / 16) * 8 + lane % 8;
             store_columns(buffer + row * RESULT_PITCH + warp * 32 + lane / 8 % 2 * 16, m);
         }
@@ -349,10 +354,12 @@ extern "C" bool cuda_experts_gemm_sm90_launch(const struct experts_args *args,
     p.activation = view->activation;
     p.ring.columns = static_cast<int>(view->shape.intermediate);
     p.ring.out = static_cast<__nv_bfloat16 *>(scratch->activated);
-    if (!launch_tiles<true>(p, {&view->gate_up, scratch->gathered, rows, experts, items}, tile_rows,
-                            info, stream)) {
-        return false;
-    }
+    p.is_squared = view->shape.lacks_gate;
+    const grouped_task first = {&view->gate_up, scratch->gathered, rows, experts, items};
+    bool is_launched = p.is_squared ? launch_tiles<false>(p, first, tile_rows, info, stream)
+                                    : launch_tiles<true>(p, first, tile_rows, info, stream);
+    if (!is_launched) return false;
+    p.is_squared = false;
     p.ring.columns = static_cast<int>(view->shape.hidden);
     p.ring.out = static_cast<__nv_bfloat16 *>(scratch->down);
     return launch_tiles<false>(p, {&view->down, scratch->activated, rows, experts, items},
