@@ -72,6 +72,8 @@ static void check_linears(const struct cpu_kernels *k, uint32_t f) {
     EXPECT(k->narrow_fixed, f, {NULL, TILES_BF16}, {NULL, BF16 | CPU_FAST_BF16},
            {KERNEL(avx512_narrow_fixed), VNNI}, {NULL, AVX512},
            {KERNEL(avx2_narrow_fixed), CPU_AVX2}, {NULL, 0});
+    EXPECT(k->linear_spans, f, {KERNEL(amx_linear_spans), VNNI | TILES_INT8}, {NULL, 0});
+    EXPECT(k->narrow_spans, f, {KERNEL(avx512_narrow_spans), VNNI | TILES_INT8}, {NULL, 0});
     EXPECT(k->narrow_bf16, f, {KERNEL(avx512_bf16_narrow), TILES_BF16},
            {KERNEL(avx512_bf16_narrow), BF16 | CPU_FAST_BF16}, {NULL, 0});
     EXPECT(k->narrow_int8, f, {KERNEL(avx512_narrow_int8), AVX512},

@@ -65,7 +65,12 @@ static bool is_unscaled(const struct backend *backend, struct weight_format form
 static void check_shape(const char *isa, const struct shape *shape, struct matrix_form form,
                         uint64_t seed) {
     struct backend *backend = ops_backend(isa, 2, DTYPE_BF16);
-    bool is_narrow = cpu_backend_of(backend)->kernels.linear_pairs != NULL;
+    const struct cpu_kernels *kernels = &cpu_backend_of(backend)->kernels;
+    struct weight_format format = weight_format_packed(form, shape->first_col);
+    struct packed_shape packed = packed_shape_of(format);
+    bool is_spans = kernels->linear_spans && spans_suit(&packed);
+    bool is_fixed = is_spans || (kernels->linear_fixed && fixed_suits(form.code));
+    bool is_narrow = kernels->linear_pairs && !is_fixed;
     struct backend *decoded = ops_backend(isa, 1, is_narrow ? DTYPE_BF16 : DTYPE_F32);
     uint32_t out = shape->out[0] + shape->out[1], in = shape->in, rows = shape->rows;
     struct coded parts[2];
@@ -76,7 +81,6 @@ static void check_shape(const char *isa, const struct shape *shape, struct matri
     struct ops_rng rng = ops_rng_of(seed + 2);
     ops_rng_fill(&rng, bias, out);
     ops_rng_fill(&rng, x, (size_t)rows * in);
-    struct weight_format format = weight_format_packed(form, shape->first_col);
     assert_true(weight_format_is_packed(format));
     assert_true(backend->ops->has_format(backend, format));
     struct linear *linear = linear_of(backend, parts, shape, bias, format);
@@ -85,8 +89,9 @@ static void check_shape(const char *isa, const struct shape *shape, struct matri
     float *got = ops_guard_alloc(count), *want = ops_guard_alloc(count);
     run(backend, linear, x, got, rows);
     run(decoded, oracle, x, want, rows);
-    if (linear_is_fixed(cpu_backend_of(backend), linear)) {
-        // Numbers of x, evenly spread up to the largest of 32, are off by 2^-15 / sqrt(12).
+    assert_int_equal(linear_is_spans(cpu_backend_of(backend), linear), is_spans);
+    if (is_fixed) {
+        // Numbers of x, evenly spread up to the largest of 32 or 128, are off by 2^-15 / sqrt(12).
         double nmse = ops_nmse_f32(got, want, count);
         if (!(nmse <= 1e-9)) fail_msg("nmse %g of x in float32", nmse);
     } else if (is_unscaled(backend, format)) {
@@ -120,9 +125,11 @@ static void check_shape(const char *isa, const struct shape *shape, struct matri
 
 static void check_code(const char *isa, enum weight_code code) {
     static const struct shape shapes[] = {
-        {{1, 1}, 5, 0, 1},     {{17, 24}, 65, 0, 3},   {{48, 16}, 128, 16, 2},
-        {{70, 74}, 200, 0, 4}, {{33, 3}, 300, 32, 9},  {{24, 40}, 96, 48, 8},
-        {{20, 5}, 33, 16, 40}, {{24, 26}, 556, 0, 75},
+        {{1, 1}, 5, 0, 1},      {{17, 24}, 65, 0, 3},
+        {{48, 16}, 128, 16, 2}, {{70, 74}, 200, 0, 4},
+        {{33, 3}, 300, 32, 9},  {{24, 40}, 96, 48, 8},
+        {{20, 5}, 33, 16, 40},  {{24, 26}, 556, 0, 75},
+        {{2, 1}, 20, 0, 700}, // more rows than the memory of converted x has
     };
     static const uint32_t groups[] = {16, 32, 48, 64, 128, 0};
     for (size_t g = 0; g < ARRAY_LEN(groups); g++) {
@@ -132,6 +139,32 @@ static void check_code(const char *isa, enum weight_code code) {
             check_shape(isa, &shapes[i], form, 10 * i + g);
         }
     }
+}
+
+// x of a row, where its parts are converted one by one: whole spans, the last one may be shorter.
+static void test_parts_of_a_row(void **state) {
+    struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
+    const struct cpu_kernels *kernels = &cpu_backend_of(backend)->kernels;
+    enum { IN = 550, CHUNKS = 18, STRIDE = 3 * CHUNK_BYTES, LINES = 24 };
+    const uint32_t groups[] = {64, 128, 0};
+    float *x = ops_guard_alloc(IN);
+    struct ops_rng rng = ops_rng_of(7);
+    ops_rng_fill(&rng, x, IN);
+    for (size_t i = 0; i < ARRAY_LEN(groups) && kernels->narrow_spans; i++) {
+        const struct matrix_form form = {WEIGHT_CODE_INT4, groups[i], false, false};
+        const struct packed_shape shape = packed_shape_of(weight_format_packed(form, 0));
+        unsigned char whole[LINES * STRIDE] = {0}, parts[LINES * STRIDE] = {0};
+        uint32_t span = spans_chunks(&shape) * PACKED_CHUNK;
+        assert_true(spans_all_lines(&shape, CHUNKS) <= LINES);
+        kernels->narrow_spans(x, IN, &(struct span_row){&shape, whole, STRIDE, CHUNKS, 0});
+        for (uint32_t col = 0; col < IN; col += span) {
+            const struct span_row row = {&shape, parts, STRIDE, CHUNKS, col / PACKED_CHUNK};
+            kernels->narrow_spans(x + col, IN - col < span ? IN - col : span, &row);
+        }
+        assert_memory_equal(whole, parts, sizeof whole);
+    }
+    ops_guard_free(x, IN);
+    backend_destroy(backend);
 }
 
 static void test_int4(void **state) {
@@ -158,7 +191,7 @@ int main(void) {
     static const struct ops_case cases[] = {
         {"int4", test_int4, ISA_FLOAT_WEIGHTS}, {"e2m1", test_e2m1, ISA_FLOAT_WEIGHTS},
         {"iq4", test_iq4, ISA_FLOAT_WEIGHTS},   {"int8", test_int8, ISA_FLOAT_WEIGHTS},
-        {"e4m3", test_e4m3, ISA_FLOAT_WEIGHTS},
+        {"e4m3", test_e4m3, ISA_FLOAT_WEIGHTS}, {"parts", test_parts_of_a_row, ISA_FLOAT_WEIGHTS},
     };
     return ops_run("packed", cases, ARRAY_LEN(cases));
 }

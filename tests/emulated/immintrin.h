@@ -375,7 +375,8 @@ EMULATED void emulated_tile_dpbf16ps(int sum, int a, int b) {
     }
 }
 
-EMULATED void emulated_tile_dpbusd(int sum, int a, int b) {
+// Products of bytes. Those of `a` are signed, or not.
+EMULATED void emulated_tile_dpb(int sum, int a, int b, int is_signed) {
     emulated_tile_check(sum, a, b);
     for (int row = 0; row < emulated_tiles.rows[sum]; row++) {
         for (int col = 0; col < emulated_tiles.row_bytes[sum] / 4; col++) {
@@ -383,7 +384,8 @@ EMULATED void emulated_tile_dpbusd(int sum, int a, int b) {
             unsigned char *to = &emulated_tiles.data[sum][row][4 * col];
             memcpy(&total, to, sizeof total);
             for (int k = 0; k < emulated_tiles.row_bytes[a]; k++) {
-                total += emulated_tiles.data[a][row][k] *
+                unsigned char x = emulated_tiles.data[a][row][k];
+                total += (is_signed ? (int8_t)x : x) *
                          (int8_t)emulated_tiles.data[b][k / 4][4 * col + k % 4];
             }
             memcpy(to, &total, sizeof total);
@@ -402,6 +404,7 @@ EMULATED void emulated_tile_release(void) {
 #define _tile_stream_loadd(tile, from, stride) emulated_tile_load(tile, from, stride)
 #define _tile_stored(tile, to, stride) emulated_tile_store(tile, to, stride)
 #define _tile_dpbf16ps(sum, a, b) emulated_tile_dpbf16ps(sum, a, b)
-#define _tile_dpbusd(sum, a, b) emulated_tile_dpbusd(sum, a, b)
+#define _tile_dpbusd(sum, a, b) emulated_tile_dpb(sum, a, b, 0)
+#define _tile_dpbssd(sum, a, b) emulated_tile_dpb(sum, a, b, 1)
 
 #endif

@@ -177,7 +177,7 @@ static void check_quantized(const char *model, const char *isa, const char *quan
 }
 
 // A checkpoint's codes: random ones of `bits` bits in the shape of a small Qwen3.
-static void check_packed(const char *isa, int bits, bool has_zeros) {
+static void check_packed(const char *isa, int bits, int group, bool has_zeros) {
     char config[1024];
     struct temp_folder folder;
     temp_folder_create(&folder);
@@ -188,9 +188,9 @@ static void check_packed(const char *isa, int bits, bool has_zeros) {
              " \"num_key_value_heads\": 2, \"head_dim\": 64, \"hidden_act\": \"silu\","
              " \"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 2048, \"rope_theta\": 10000,"
              " \"tie_word_embeddings\": true, \"eos_token_id\": 1, \"quantization_config\":"
-             " {\"quant_method\": \"gptq\", \"bits\": %d, \"group_size\": 32, \"sym\": %s,"
+             " {\"quant_method\": \"gptq\", \"bits\": %d, \"group_size\": %d, \"sym\": %s,"
              " \"desc_act\": false}}",
-             bits, has_zeros ? "false" : "true");
+             bits, group, has_zeros ? "false" : "true");
     temp_folder_write_text(&folder, "config.json", config);
     struct nvllm_engine_options options = mini_options(folder.path);
     options.cpu_isa = isa;
@@ -283,8 +283,9 @@ static void check_byte_weights(const char *isa) {
 
 static void check_isa(const char *isa, bool all_families) {
     check_byte_weights(isa);
-    check_packed(isa, 4, true);
-    check_packed(isa, 8, false);
+    check_packed(isa, 4, 32, true);
+    check_packed(isa, 4, 64, false); // heads, and parts of gate and up, are whole groups
+    check_packed(isa, 8, 32, false);
     check_model("models/tiny-qwen3", isa, "auto");
     check_model("models/tiny-qwen3", isa, "int8");
     check_model("tests/reference/data/qwen3", isa, "auto"); // head_dim 128

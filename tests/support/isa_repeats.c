@@ -13,7 +13,7 @@ static bool same_float_weights(const struct cpu_kernels *a, const struct cpu_ker
            a->widen_bf16 == b->widen_bf16 && a->linear_pairs == b->linear_pairs &&
            a->narrow_bf16 == b->narrow_bf16 && a->panel_rows == b->panel_rows &&
            a->pack_bf16 == b->pack_bf16 && a->unpack == b->unpack &&
-           a->linear_fixed == b->linear_fixed;
+           a->linear_fixed == b->linear_fixed && a->linear_spans == b->linear_spans;
 }
 
 static bool same_byte_weights(const struct cpu_kernels *a, const struct cpu_kernels *b) {

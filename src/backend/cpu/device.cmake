@@ -61,9 +61,11 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   list(APPEND BACKEND_SOURCES
     backend/cpu/amx/amx_linear.c
     backend/cpu/amx/amx_linear_few.c
+    backend/cpu/amx/amx_spans.c
     backend/cpu/avx2/avx2_narrow.c
     backend/cpu/avx512/avx512_bf16.c
     backend/cpu/avx512/avx512_fixed.c
+    backend/cpu/avx512/avx512_spans.c
     backend/cpu/avx512/avx512_vnni.c
     backend/cpu/avx2/avx2_fixed.c
     backend/cpu/avx2/avx_vnni_fixed.c
@@ -74,13 +76,13 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     PROPERTIES COMPILE_OPTIONS "${KERNEL_OPTIMIZE};-mavx2;-mfma;-mtune=haswell")
   set_source_files_properties(backend/cpu/avx2/avx_vnni_narrow.c backend/cpu/avx2/avx_vnni_fixed.c
     PROPERTIES COMPILE_OPTIONS "${KERNEL_OPTIMIZE};-mavx2;-mfma;-mavxvnni;-mtune=haswell")
-  set_source_files_properties(backend/cpu/avx512/avx512_vnni.c backend/cpu/avx512/avx512_fixed.c
+  set_source_files_properties(backend/cpu/avx512/avx512_vnni.c backend/cpu/avx512/avx512_fixed.c backend/cpu/avx512/avx512_spans.c
     PROPERTIES COMPILE_OPTIONS "${KERNEL_OPTIMIZE};${AVX512_FLAGS};-mavx512vnni")
   set_source_files_properties(backend/cpu/avx512/avx512_bf16.c
     PROPERTIES COMPILE_OPTIONS "${KERNEL_OPTIMIZE};${AVX512_FLAGS};-mavx512bf16")
   set_source_files_properties(backend/cpu/amx/amx_linear_few.c
     PROPERTIES COMPILE_OPTIONS "${KERNEL_OPTIMIZE};${AVX512_FLAGS};-mavx512bf16")
-  set_source_files_properties(backend/cpu/amx/amx_linear.c
+  set_source_files_properties(backend/cpu/amx/amx_linear.c backend/cpu/amx/amx_spans.c
     PROPERTIES COMPILE_OPTIONS
     "${KERNEL_OPTIMIZE};${AVX512_FLAGS};-mavx512bf16;-mamx-tile;-mamx-bf16;-mamx-int8")
   foreach(part delta linear rows sample unpack)

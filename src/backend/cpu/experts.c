@@ -352,7 +352,8 @@ static void run_gate_up(struct backend *backend, const struct experts_args *args
                         const struct layout *l, const struct wave *wave) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     const struct experts *experts = args->experts;
-    struct gated_sink sink = {cpu, experts->activation, experts->down[0], l->activated};
+    struct gated_sink sink = {cpu, experts->activation, experts->down[0], l->activated,
+                              linear_is_pairs(cpu, experts->down[0])};
     struct linear_run run = {.groups = l->groups,
                              .num_groups = wave->num_groups,
                              .x = args->x,

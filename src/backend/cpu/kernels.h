@@ -148,6 +148,11 @@ struct cpu_kernels {
     // Chunks and their heads are `stride` bytes apart.
     void (*narrow_fixed)(const float *x, uint32_t count, uint32_t bits, unsigned char *out,
                          size_t stride);
+    // The same by spans (fixed.h), of all weights that those suit. NULL: none are multiplied so.
+    void (*linear_spans)(const struct linear_item *item);
+    // For linear_spans, NULL with it. Converts `count` floats of a row, whole spans or those up to
+    // the row's end.
+    void (*narrow_spans)(const float *x, uint32_t count, const struct span_row *row);
     // Interleaves codes, a byte each, of 32 inputs and 16 rows into a chunk of packed.h. Those of a
     // row begin at rows[row] + first. `bits`: 4 or 8.
     void (*pack_codes)(const unsigned char *const rows[LANES], size_t first, uint32_t bits,

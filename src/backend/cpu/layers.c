@@ -11,8 +11,9 @@
  *
  * A prefill writes a quarter of the bytes of single ops that way, and a layer has seven loops over
  * the threads instead of thirteen. Where x is bytes, whose scale needs the whole row, or 16-bit
- * integers (linear/fixed.h), attention and gate x up leave floats and are converted in a loop of
- * their own. */
+ * integers with a scale for each chunk (linear/fixed.h), attention and gate x up leave floats and
+ * are converted in a loop of their own. Integers of spans are left packed for many rows, where
+ * heads and parts of gate and up are whole spans. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,7 +45,7 @@ struct pass {
 
 static enum x_kind x_kind_of(const struct cpu_backend *cpu, const struct linear *linear) {
     if (!linear || !linear_is_narrow(cpu, linear)) return X_FLOATS;
-    if (linear_is_fixed(cpu, linear)) return X_FIXED;
+    if (linear_is_fixed(cpu, linear) || linear_is_spans(cpu, linear)) return X_FIXED;
     return weight_format_has_bytes(linear->format) ? X_BYTES : X_BF16;
 }
 
@@ -134,15 +135,24 @@ static void take_head(void *arg, const struct linear_part *part) {
     }
 }
 
-// Most rows that are converted at once, into the linears' scratch memory.
-static uint32_t rows_max(const struct pass *pass) {
-    uint32_t x_bytes = pass->x == X_BYTES ? 1 : pass->x == X_BF16 ? 2 : LINEAR_FIXED_BYTES;
-    return LINEAR_SCRATCH_BYTES / x_bytes;
-}
-
 // Blocks of a part of q, k, v; 0: any number.
 static uint32_t qkv_part(const struct pass *pass) {
     return pass->narrow.queries ? pass->attention.head_dim / LANES : 0;
+}
+
+// Whether a linear's x is left packed by the step before, in parts of `cols` outputs.
+static bool is_left_packed(const struct pass *pass, const struct linear *linear, uint32_t cols,
+                           uint32_t num_rows) {
+    if (pass->x == X_BF16) return true;
+    return linear_is_spans(pass->cpu, linear) && num_rows >= MANY_ROWS &&
+           cols % linear_span(linear) == 0;
+}
+
+// Blocks of a part of gate and up; 0: any number.
+static uint32_t gate_part(const struct pass *pass, uint32_t num_rows) {
+    const struct linear *down = pass->layer->down;
+    if (pass->x == X_BF16 || !is_left_packed(pass, down, down->in, num_rows)) return 0;
+    return linear_span(down) / LANES;
 }
 
 // A run over the rows of `x`, converted into the linears' scratch memory.
@@ -154,6 +164,7 @@ static void run(const struct pass *pass, const struct linear *linear, struct lin
         next.blocks_per_part = qkv_part(pass);
     } else {
         next.sink = add_to_residual; // any: its items have memory for sums
+        if (next.is_gated) next.blocks_per_part = gate_part(pass, num_rows);
     }
     run->next = &next;
     run->groups = &group;
@@ -173,7 +184,8 @@ static void project_qkv(struct pass *pass) {
     const struct attention_args *a = &pass->attention;
     uint32_t num_tokens = a->step->num_tokens;
     size_t cols = pass->layer->qkv->out;
-    for (uint32_t first = 0; first < num_tokens; first += rows_max(pass)) {
+    uint32_t most = linear_rows_max(pass->cpu, pass->layer->qkv);
+    for (uint32_t first = 0; first < num_tokens; first += most) {
         uint32_t left = num_tokens - first;
         struct head_sink heads = {pass, first};
         struct linear_run qkv = {.x = residual_row(pass, first),
@@ -186,22 +198,22 @@ static void project_qkv(struct pass *pass) {
         } else {
             qkv.out = (float *)a->qkv + first * cols;
         }
-        run(pass, pass->layer->qkv, &qkv, left < rows_max(pass) ? left : rows_max(pass));
+        run(pass, pass->layer->qkv, &qkv, left < most ? left : most);
     }
 }
 
 // residual += linear(x) for rows from `first` on, where x is packed already, or floats.
 static void project_out(struct pass *pass, const struct linear *linear, void *x, uint32_t first,
-                        uint32_t num_rows) {
+                        uint32_t num_rows, bool is_packed) {
     struct pass part = *pass; // the sink counts rows from `first`
     struct layers_args args = *pass->args;
     part.args = &args;
     for (uint32_t row = 0; row < num_rows;) {
-        uint32_t count = num_rows - row;
-        if (pass->x != X_BF16 && count > rows_max(pass)) count = rows_max(pass);
+        uint32_t count = num_rows - row, most = linear_rows_max(pass->cpu, linear);
+        if (!is_packed && count > most) count = most;
         args.residual = (float *)pass->args->residual + (size_t)(first + row) * pass->spec->hidden;
         struct linear_run out = {.sink = add_to_residual, .sink_arg = &part};
-        if (pass->x != X_BF16) {
+        if (!is_packed) {
             out.x = (const float *)x + (size_t)row * linear->in;
         } else {
             out.packed = x;
@@ -214,19 +226,22 @@ static void project_out(struct pass *pass, const struct linear *linear, void *x,
 
 static void run_mlp(struct pass *pass) {
     uint32_t num_tokens = pass->args->step->num_tokens;
-    for (uint32_t first = 0; first < num_tokens; first += rows_max(pass)) {
+    uint32_t most = linear_rows_max(pass->cpu, pass->layer->gate_up);
+    for (uint32_t first = 0; first < num_tokens; first += most) {
         uint32_t left = num_tokens - first;
-        uint32_t num_rows = left < rows_max(pass) ? left : rows_max(pass);
-        struct gated_sink gated = {pass->cpu, ACTIVATION_SILU, pass->layer->down,
-                                   pass->args->activated};
+        uint32_t num_rows = left < most ? left : most;
+        const struct linear *down = pass->layer->down;
+        struct gated_sink gated = {pass->cpu, ACTIVATION_SILU, down, pass->args->activated,
+                                   is_left_packed(pass, down, down->in, num_rows)};
         struct linear_run gate_up = {.x = residual_row(pass, first),
                                      .norm = pass->layer->mlp_norm,
                                      .eps = pass->spec->eps,
                                      .is_gated = true,
+                                     .blocks_per_part = gate_part(pass, num_rows),
                                      .sink = linear_sink_gated,
                                      .sink_arg = &gated};
         run(pass, pass->layer->gate_up, &gate_up, num_rows);
-        project_out(pass, pass->layer->down, pass->args->activated, first, num_rows);
+        project_out(pass, down, pass->args->activated, first, num_rows, gated.is_packed);
     }
 }
 
@@ -261,11 +276,15 @@ void cpu_layers(struct backend *backend, struct fused_model *model,
         if (has_narrow_queries && args->step->num_tokens >= MANY_ROWS) {
             pass.narrow.queries = args->qkv;
         }
-        if (model->x == X_BF16) pass.narrow.out = args->attended;
+        bool is_packed = is_left_packed(&pass, layer->o, spec->head_dim, args->step->num_tokens);
+        if (is_packed) {
+            pass.narrow.out = args->attended;
+            pass.narrow.reader = layer->o;
+        }
         project_qkv(&pass);
         if (!pass.narrow.queries) cpu_attention_prepare(backend, &pass.attention);
         attention_run(cpu, &pass.attention, &pass.narrow);
-        project_out(&pass, layer->o, args->attended, 0, args->step->num_tokens);
+        project_out(&pass, layer->o, args->attended, 0, args->step->num_tokens, is_packed);
         run_mlp(&pass);
     }
 }

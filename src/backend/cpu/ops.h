@@ -101,9 +101,9 @@ struct linear_run {
 struct gated_sink {
     const struct cpu_backend *cpu;
     enum activation activation;
-    // The linear that reads them. Where its x is bf16, `out` is that x, packed; else floats.
-    const struct linear *reader;
-    void *out; // [rows][reader->in] floats or [rows][reader->depth] bf16
+    const struct linear *reader; // the linear that reads them
+    void *out; // [rows][reader->in] floats, or the reader's x, packed
+    bool is_packed; // x is bf16, or integers of spans, which the parts are whole ones of
 };
 void linear_sink_gated(void *arg, const struct linear_part *part);
 
@@ -111,22 +111,29 @@ void linear_run(struct cpu_backend *cpu, struct linear_run *run);
 void linear_narrow_run(struct cpu_backend *cpu,
                        struct linear_run *run); // linear_run for narrow x
 
-// Whether x becomes 16-bit integers (fixed.h).
+// Whether x becomes 16-bit integers with a scale for each span (fixed.h).
+static inline bool linear_is_spans(const struct cpu_backend *cpu, const struct linear *linear) {
+    return cpu->kernels.linear_spans && weight_format_is_packed(linear->format) &&
+           spans_suit(&linear->packed);
+}
+
+// Whether x becomes 16-bit integers with a scale for each chunk (fixed.h).
 static inline bool linear_is_fixed(const struct cpu_backend *cpu, const struct linear *linear) {
     return cpu->kernels.linear_fixed && weight_format_is_packed(linear->format) &&
-           fixed_suits(linear->format.code);
+           !linear_is_spans(cpu, linear) && fixed_suits(linear->format.code);
 }
 
 // Whether x is converted to bf16, integers or bytes for this linear. Otherwise it stays float32.
 static inline bool linear_is_narrow(const struct cpu_backend *cpu, const struct linear *linear) {
-    if (weight_format_has_bytes(linear->format) || linear_is_fixed(cpu, linear)) return true;
+    if (weight_format_has_bytes(linear->format)) return true;
+    if (linear_is_fixed(cpu, linear) || linear_is_spans(cpu, linear)) return true;
     return linear->format.bits <= 16 && cpu->kernels.linear_pairs;
 }
 
 // Whether x is converted to bf16.
 static inline bool linear_is_pairs(const struct cpu_backend *cpu, const struct linear *linear) {
     return linear_is_narrow(cpu, linear) && !linear_is_fixed(cpu, linear) &&
-           !weight_format_has_bytes(linear->format);
+           !linear_is_spans(cpu, linear) && !weight_format_has_bytes(linear->format);
 }
 
 static inline const float *linear_source_row(const struct linear_run *run, uint32_t row) {
@@ -170,8 +177,6 @@ struct kv_layer {
 // Scratch bytes of linears per unit of depth: 512 rows of floats, 1024 of bf16 or 2048 of bytes. A
 // call of more rows is cut into equal parts.
 enum { LINEAR_SCRATCH_BYTES = 2048 };
-// Of an input as a 16-bit integer: its head takes at most as much.
-enum { LINEAR_FIXED_BYTES = 4 };
 
 enum status cpu_linear_create(struct backend *backend, const struct linear_spec *spec,
                               struct linear **out, struct err *err);
@@ -240,12 +245,28 @@ struct attention_narrow {
     const uint16_t
         *queries; // [num_kv_heads][num_tokens][group][head_dim], scaled; NULL: in args->qkv
     unsigned char *out; // x of the next linear, packed; NULL: args->out
+    const struct linear *reader; // that linear, if there is `out`
 };
 // The kernels for a KV cache.
 const struct attention_kernels *attention_kernels_of(const struct cpu_kernels *kernels,
                                                      enum dtype dtype);
 void attention_run(struct cpu_backend *cpu, const struct attention_args *args,
                    const struct attention_narrow *narrow);
+
+// Most rows of x that are converted at once, into the scratch memory.
+uint32_t linear_rows_max(const struct cpu_backend *cpu, const struct linear *linear);
+
+// Bytes of a row of packed x of a linear for which linear_is_narrow.
+size_t linear_row_bytes(const struct cpu_backend *cpu, const struct linear *linear);
+
+// Inputs that share a scale of x, of a linear of spans.
+static inline uint32_t linear_span(const struct linear *linear) {
+    return spans_chunks(&linear->packed) * PACKED_CHUNK;
+}
+
+// Writes `count` numbers from column `col` on of a row of packed x, as bf16 or integers of spans.
+void linear_narrow_part(const struct cpu_backend *cpu, const struct linear *linear, const float *x,
+                        uint32_t col, uint32_t count, unsigned char *row, size_t stride);
 
 // Where 64 bytes of a row of packed x begin, of num_rows rows, and how far apart they are.
 static inline unsigned char *packed_row(unsigned char *packed, size_t row_bytes, uint32_t num_rows,

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "backend/cpu/amx/amx_attention.h"
+#include "backend/cpu/amx/amx_tiles.h"
 #include "backend/cpu/attention/attention_part.h"
 #include "backend/cpu/attention/attention_softcap.h"
 
@@ -36,11 +37,7 @@ _Static_assert(GROUP *AMX_SPAN <= ATTENTION_SCORES_FLOATS, "a group's scores fit
 
 // Tiles 0 to 3 are results. 4 and 5 are factors with 32 products per result, 6 and 7 with 16.
 unsigned amx_attention_begin(void) {
-    static const struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } config = {
+    static const struct tile_config config = {
         .palette = 1,
         .row_bytes = {64, 64, 64, 64, 64, 64, 32, 64},
         .rows = {16, 16, 16, 16, 16, 16, 16, 8},

@@ -13,6 +13,7 @@
  * buffer, as rows of `out` may be a power of two apart and would evict each other. While a slice is
  * multiplied, the next one is prefetched. */
 #include "backend/cpu/amx/amx_linear.h"
+#include "backend/cpu/amx/amx_tiles.h"
 #include "backend/cpu/avx512/avx512_dots.h"
 #include "backend/cpu/avx512/avx512_pairs.h"
 #include "base/check.h"
@@ -24,13 +25,6 @@ enum {
     SLICE_CHUNKS = 16, // many rows: all are multiplied by this many chunks before the next
     FEW_SLICE_CHUNKS = 8, // one panel: this many chunks are fetched ahead
     FLUSH_DENORMALS = 0x8040, // MXCSR's FTZ and DAZ, as tiles flush denormals
-};
-
-// What ldtilecfg reads.
-struct tile_config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
 };
 
 // Two blocks of an item, or a single one at its end.
@@ -59,16 +53,7 @@ static void configure(uint32_t rows, uint32_t *configured) {
     if (*configured == rows) return;
     uint32_t first = rows < TILE_ROWS ? rows : TILE_ROWS, second = rows - first;
     const uint32_t of_tile[8] = {first, first, second, second, first, second, TILE_ROWS, TILE_ROWS};
-    struct tile_config config = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        // A tile of no rows is not configured and may not be used.
-        config.rows[i] = (uint8_t)of_tile[i];
-        config.row_bytes[i] = of_tile[i] ? CHUNK_BYTES : 0;
-    }
-    // Compilers assume that only the first bytes of `config` are read. This keeps all of them in
-    // memory.
-    __asm__ volatile("" : : "r"(&config) : "memory");
-    _tile_loadconfig(&config);
+    amx_configure(of_tile);
     *configured = rows;
 }
 

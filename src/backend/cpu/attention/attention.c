@@ -347,15 +347,24 @@ static float *row_out(const struct attention_job *job, const struct attention_it
 static void finish_rows(const struct attention_job *job, const struct attention_item *item,
                         const struct attention_state *total) {
     const struct attention_args *args = job->args;
-    size_t head_dim = args->head_dim, row_bytes = args->num_heads * head_dim * sizeof(uint16_t);
+    const struct attention_narrow *narrow = job->narrow;
+    size_t head_dim = args->head_dim;
+    size_t row_bytes = narrow->out ? linear_row_bytes(job->cpu, narrow->reader) : 0;
+    bool is_spans = narrow->out && linear_is_spans(job->cpu, narrow->reader);
     for (uint32_t row = 0; row < item->num_rows; row++) {
         float scale = row_scale(job, item, total, row);
         float *acc = total->acc + row * head_dim;
         size_t token = row_token(job, item, row), at = row_head(job, item, row) * head_dim;
-        if (job->narrow->out) {
+        if (narrow->out) {
             size_t stride;
-            unsigned char *packed = packed_row(job->narrow->out, row_bytes, args->step->num_tokens,
+            unsigned char *packed = packed_row(narrow->out, row_bytes, args->step->num_tokens,
                                                (uint32_t)token, &stride);
+            if (is_spans) {
+                for (size_t d = 0; d < head_dim; d++) acc[d] *= scale;
+                linear_narrow_part(job->cpu, narrow->reader, acc, (uint32_t)at, (uint32_t)head_dim,
+                                   packed, stride);
+                continue;
+            }
             packed += at / (CHUNK_BYTES / 2) * stride;
             job->cpu->kernels.narrow_bf16(acc, scale, (uint32_t)head_dim, packed, stride);
             continue;

@@ -117,6 +117,12 @@ static void add_amx_bf16(struct cpu_kernels *k) {
     k->attention_e4m3 = amx_attention_by_parts(amx_attention_e4m3);
 }
 
+// Few rows of spans are multiplied by VNNI.
+static void add_amx_vnni(struct cpu_kernels *k) {
+    k->linear_spans = amx_linear_spans;
+    k->narrow_spans = avx512_narrow_spans;
+}
+
 static const struct layer {
     uint32_t needs;
     const char *isa;
@@ -129,6 +135,7 @@ static const struct layer {
     {CPU_AVX2 | CPU_AVX512 | CPU_AVX512_BF16 | CPU_FAST_BF16, "avx512-bf16", add_avx512_bf16},
     {CPU_AVX2 | CPU_AVX512 | CPU_AMX_INT8, "amx", add_amx_int8},
     {CPU_AVX2 | CPU_AVX512 | CPU_AVX512_BF16 | CPU_AMX_BF16, "amx", add_amx_bf16},
+    {CPU_AVX2 | CPU_AVX512 | CPU_AVX512_VNNI | CPU_AMX_INT8, "amx", add_amx_vnni},
 };
 
 void cpu_kernels_add_x86(uint32_t features, struct cpu_kernels *out) {

@@ -62,13 +62,16 @@ void avx512_vnni_linear_int4_few(const struct linear_item *item);
 void avx512_vnni_linear_fixed(const struct linear_item *item);
 void avx512_narrow_fixed(const float *x, uint32_t count, uint32_t bits, unsigned char *out,
                          size_t stride);
+void avx512_vnni_linear_spans(const struct linear_item *item);
+void avx512_narrow_spans(const float *x, uint32_t count, const struct span_row *row);
 // AVX512_BF16 too.
 void avx512_bf16_linear_pairs(const struct linear_item *item);
 void avx512_bf16_narrow(const float *x, float scale, uint32_t count, unsigned char *out,
                         size_t stride);
 
-// Tiles, and AVX-512. Attention needs AVX512_BF16 too.
+// Tiles, and AVX-512. Attention needs AVX512_BF16 too, linear_spans AVX512_VNNI.
 void amx_linear_bytes(const struct linear_item *item);
+void amx_linear_spans(const struct linear_item *item);
 void amx_linear_pairs(const struct linear_item *item);
 void amx_attention_bf16(const struct attention_tile *tile);
 void amx_attention_int8(const struct attention_tile *tile);

@@ -52,4 +52,57 @@ static inline size_t fixed_head_at(uint32_t chunks, uint32_t chunk, size_t strid
            chunk % FIXED_HEADS * sizeof(struct fixed_head);
 }
 
+/* Integers of 4 bits in groups of 64 inputs or more have longer sums where tiles multiply bytes
+ * (amx_spans.c). A span is up to four chunks of a group. Its inputs share a scale of x, and their
+ * products are added up before they are scaled:
+ *
+ *   sum += x_scale * (scale * products of (code - 8) + offset * total of x)
+ *
+ * A product of tiles wants 64 bytes of one kind. So two chunks of x lie side by side: a line of
+ * their high bytes, then one of their low bytes, each half in the order above. Behind all chunks,
+ * each 64 bytes have the struct span_head of four spans. */
+enum { SPAN_SHIFT_MAX = 2 }; // a span has up to 1 << 2 chunks
+
+struct span_head {
+    float scale; // NaN if a value is not finite
+    float total; // of the integers
+    int32_t total_exact;
+    int32_t unused;
+};
+
+// Whether packed weights are such integers, in groups that are long enough.
+static inline bool spans_suit(const struct packed_shape *shape) {
+    return shape->code == WEIGHT_CODE_INT4 && shape->span_shift > 0;
+}
+
+// Chunks of a span.
+static inline uint32_t spans_chunks(const struct packed_shape *shape) {
+    uint32_t shift = shape->span_shift, most = SPAN_SHIFT_MAX;
+    return 1u << (shift < most ? shift : most);
+}
+
+// Lines of 64 bytes of a row of x, before the heads and with them.
+static inline uint32_t spans_lines(uint32_t chunks) {
+    return (chunks + 1) / 2 * 2;
+}
+
+static inline uint32_t spans_all_lines(const struct packed_shape *shape, uint32_t chunks) {
+    uint32_t span = spans_chunks(shape), spans = (chunks + span - 1) / span;
+    return spans_lines(chunks) + (spans + FIXED_HEADS - 1) / FIXED_HEADS;
+}
+
+// Where a row of x is, or what of it begins with a span.
+struct span_row {
+    const struct packed_shape *shape;
+    unsigned char *out; // the row's first line
+    size_t stride; // bytes from a line to the next
+    uint32_t chunks; // of the row
+    uint32_t first; // the chunk that it begins with
+};
+
+static inline size_t span_head_at(uint32_t chunks, uint32_t span, size_t stride) {
+    return (spans_lines(chunks) + span / FIXED_HEADS) * stride +
+           span % FIXED_HEADS * sizeof(struct span_head);
+}
+
 #endif

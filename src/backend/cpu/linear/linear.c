@@ -299,17 +299,18 @@ void linear_run(struct cpu_backend *cpu, struct linear_run *run) {
     thread_pool_for(cpu->pool, num_items, linear_item, &job);
 }
 
+uint32_t linear_rows_max(const struct cpu_backend *cpu, const struct linear *linear) {
+    size_t row_bytes = linear->depth * sizeof(float);
+    if (linear_is_narrow(cpu, linear)) row_bytes = linear_row_bytes(cpu, linear);
+    return (uint32_t)((size_t)LINEAR_SCRATCH_BYTES * linear->depth / row_bytes);
+}
+
 // Rows that do not fit the scratch memory at once are cut into equal parts.
 static void run_linear(struct backend *backend, const struct linear *linear, const float *x,
                        float *out, uint32_t rows) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
     if (rows == 0) return;
-    uint32_t x_bytes = linear_is_fixed(cpu, linear)              ? LINEAR_FIXED_BYTES
-                       : !linear_is_narrow(cpu, linear)          ? sizeof(float)
-                       : weight_format_has_bytes(linear->format) ? 1
-                                                                 : 2;
-    uint32_t rows_max = LINEAR_SCRATCH_BYTES / x_bytes;
-    uint32_t parts = (rows + rows_max - 1) / rows_max;
+    uint32_t rows_max = linear_rows_max(cpu, linear), parts = (rows + rows_max - 1) / rows_max;
     for (uint32_t part = 0; part < parts; part++) {
         uint32_t first = part_begin(rows, parts, part);
         struct linear_group group = {.linear = linear,

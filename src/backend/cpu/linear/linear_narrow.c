@@ -43,6 +43,20 @@ static float *sums_of(const struct cpu_backend *cpu, uint32_t thread) {
     return cpu->linear_sums + (size_t)thread * LINEAR_SUMS;
 }
 
+void linear_narrow_part(const struct cpu_backend *cpu, const struct linear *linear, const float *x,
+                        uint32_t col, uint32_t count, unsigned char *row, size_t stride) {
+    const struct span_row spans = {.shape = &linear->packed,
+                                   .out = row,
+                                   .stride = stride,
+                                   .chunks = linear->depth / PACKED_CHUNK,
+                                   .first = col / PACKED_CHUNK};
+    if (linear_is_spans(cpu, linear)) {
+        cpu->kernels.narrow_spans(x, count, &spans);
+    } else {
+        cpu->kernels.narrow_bf16(x, 1.0f, count, row + col / (CHUNK_BYTES / 2) * stride, stride);
+    }
+}
+
 // One item converts some rows of one tile.
 static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
     const struct narrow_job *job = arg;
@@ -66,7 +80,7 @@ static void pack_rows_item(void *arg, uint32_t item, uint32_t thread) {
         if (linear_is_fixed(job->cpu, group->linear)) {
             kernels->narrow_fixed(x, in, group->linear->format.bits, out, stride);
         } else if (!weight_format_has_bytes(group->linear->format)) {
-            kernels->narrow_bf16(x, 1.0f, in, out, stride);
+            linear_narrow_part(job->cpu, group->linear, x, 0, in, out, stride);
         } else {
             run->x_scale[group->first_row + row] = kernels->narrow_int8(x, in, out, stride);
         }
@@ -95,8 +109,10 @@ static uint32_t strip_cols(const struct strip *strip) {
 
 // Few rows may have a kernel of their own, whose results have the same bits.
 static void multiply_by(const struct cpu_kernels *kernels, const struct linear_item *item,
-                        bool is_fixed) {
-    if (is_fixed) {
+                        const struct narrow_job *job, const struct linear *linear) {
+    if (linear_is_spans(job->cpu, linear)) {
+        kernels->linear_spans(item);
+    } else if (linear_is_fixed(job->cpu, linear)) {
         kernels->linear_fixed(item);
     } else if (!linear_item_is_bytes(item)) {
         kernels->linear_pairs(item);
@@ -114,7 +130,7 @@ static void multiply_strip(const struct narrow_job *job, const struct strip *str
     size_t row = strip->group->first_row + strip->first, lane = (size_t)strip->block * LANES;
     const unsigned char *weights = linear->weights;
     bool is_bytes = weight_format_has_bytes(linear->format);
-    bool is_fixed = linear_is_fixed(job->cpu, linear);
+    bool counts_weights = linear_is_fixed(job->cpu, linear) || linear_is_spans(job->cpu, linear);
     struct linear_item item = {
         .format = linear->format,
         .packed = &linear->packed,
@@ -130,33 +146,32 @@ static void multiply_strip(const struct narrow_job *job, const struct strip *str
         .out = out,
         .out_stride = out_stride,
         .rows = strip->end - strip->first,
-        .chunks =
-            is_fixed ? linear->depth / PACKED_CHUNK : (uint32_t)(job->row_bytes / CHUNK_BYTES),
+        .chunks = counts_weights ? linear->depth / PACKED_CHUNK
+                                 : (uint32_t)(job->row_bytes / CHUNK_BYTES),
         .num_blocks = strip->num_blocks,
         .cols = strip_cols(strip),
     };
-    multiply_by(&job->cpu->kernels, &item, is_fixed);
+    multiply_by(&job->cpu->kernels, &item, job, linear);
 }
 
 void linear_sink_gated(void *arg, const struct linear_part *part) {
     const struct gated_sink *sink = arg;
     const struct cpu_kernels *kernels = &sink->cpu->kernels;
     const struct linear *reader = sink->reader;
-    bool is_packed = linear_is_pairs(sink->cpu, reader);
     const struct linear_group *group = part->group;
-    size_t row_bytes = reader->depth * sizeof(uint16_t), stride;
+    size_t row_bytes = sink->is_packed ? linear_row_bytes(sink->cpu, reader) : 0, stride;
     for (uint32_t i = 0; i < part->num_rows; i++) {
         float *gate = part->sums + i * part->stride;
         const float *up = part->gated + i * part->stride;
         uint32_t row = part->row + i;
-        float *out = is_packed ? gate : (float *)sink->out + (size_t)row * reader->in + part->col;
+        float *out =
+            sink->is_packed ? gate : (float *)sink->out + (size_t)row * reader->in + part->col;
         activate(kernels, sink->activation, gate, up, out, part->num_cols);
-        if (!is_packed) continue;
+        if (!sink->is_packed) continue;
         unsigned char *rows = (unsigned char *)sink->out + group->first_row * row_bytes;
         unsigned char *packed =
             packed_row(rows, row_bytes, group->num_rows, row - group->first_row, &stride);
-        packed += part->col / (CHUNK_BYTES / 2) * stride;
-        kernels->narrow_bf16(gate, 1.0f, part->num_cols, packed, stride);
+        linear_narrow_part(sink->cpu, reader, gate, part->col, part->num_cols, packed, stride);
     }
 }
 
@@ -337,7 +352,11 @@ static void plan_group(const struct cpu_backend *cpu, const struct linear_run *r
     cut_group(group, num_blocks, size, wanted * (LAST_ITEMS_PER_THREAD / ITEMS_PER_THREAD));
 }
 
-static size_t narrow_row_bytes(const struct cpu_backend *cpu, const struct linear *linear) {
+size_t linear_row_bytes(const struct cpu_backend *cpu, const struct linear *linear) {
+    if (linear_is_spans(cpu, linear)) {
+        uint32_t chunks = linear->depth / PACKED_CHUNK;
+        return (size_t)spans_all_lines(&linear->packed, chunks) * CHUNK_BYTES;
+    }
     if (linear_is_fixed(cpu, linear)) {
         return (size_t)fixed_all_chunks(linear->depth / PACKED_CHUNK) * CHUNK_BYTES;
     }
@@ -379,7 +398,7 @@ static void fetch_next(struct cpu_backend *cpu, const struct linear_run *run) {
         thread_pool_set_ahead(cpu->pool, &(struct thread_pool_ahead){0});
         return;
     }
-    plan_group(cpu, how, &group, narrow_row_bytes(cpu, next));
+    plan_group(cpu, how, &group, linear_row_bytes(cpu, next));
     fetch_ahead(cpu, how, &group);
 }
 
@@ -388,7 +407,7 @@ void linear_narrow_run(struct cpu_backend *cpu, struct linear_run *run) {
     struct narrow_job job = {
         .cpu = cpu,
         .run = run,
-        .row_bytes = narrow_row_bytes(cpu, linear),
+        .row_bytes = linear_row_bytes(cpu, linear),
     };
     uint32_t num_items = 0, num_pack_items = 0;
     for (uint32_t i = 0; i < run->num_groups; i++) {

@@ -350,7 +350,7 @@ enum status cpu_linear_create(struct backend *backend, const struct linear_spec 
     linear->depth = depth_of(linear->format, cols);
     linear->block_bytes = block_bytes_of(linear->format, cols);
     linear->packed = packed_shape_of(linear->format);
-    linear->rounds = cpu->kernels.linear_pairs != NULL;
+    linear->rounds = linear_is_pairs(cpu, linear);
     status = take_memory(cpu, linear, err);
     if (status != OK) goto fail;
     status = grow_scratch(cpu, linear->depth, err);
