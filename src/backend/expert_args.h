@@ -34,7 +34,7 @@ struct route_args {
 // logits of hidden. route.logits is not used.
 struct norm_route_args {
     const struct linear *router; // [num_experts][hidden]
-    const float *norm; // dev [hidden], of an RMS norm
+    const float *norm; // dev [hidden], of an RMS norm; not NULL
     const void *residual; // dev [num_tokens][hidden]
     void *hidden; // dev [num_tokens][hidden], not overlapping residual
     struct route_args route;

@@ -110,7 +110,8 @@ static void norm_route(struct pass *pass, uint32_t layer_index) {
                                          .route = route_args_of(pass, layer_index, normalize),
                                          .eps = d->config->rms_norm_eps};
     const struct backend_moe *moe = d->backend->moe;
-    bool is_plain = !pass->has_unadded && !d->table->is_layer_norm; // of the residual alone
+    // An RMS norm of the residual alone.
+    bool is_plain = layer->mlp_norm && !pass->has_unadded && !d->table->is_layer_norm;
     if (is_plain && moe->norm_route && moe->norm_route(d->backend, &args)) return;
     compose_norm(pass, layer->mlp_norm);
     route(pass, layer_index, normalize);

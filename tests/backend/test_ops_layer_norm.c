@@ -123,6 +123,19 @@ static void test_activate(void **state) {
     backend_destroy(backend);
 }
 
+// A number in its place would hide a broken model.
+static void test_activate_keeps_nan(void **state) {
+    struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
+    for (enum activation a = ACTIVATION_GELU_TANH; a <= ACTIVATION_XIELU; a++) {
+        float x[3] = {1, NAN, -1};
+        if (a == ACTIVATION_CLAMPED_SILU) continue; // has a gate
+        backend->ops->activate(backend, &(struct activate_args){x, 3, a, 0.7f, 1.3f});
+        assert_false(isnan(x[0]) || isnan(x[2]));
+        assert_true(isnan(x[1]));
+    }
+    backend_destroy(backend);
+}
+
 static void test_scale_rows(void **state) {
     enum { ROWS = 5, COLS = 40 };
     struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
@@ -142,6 +155,7 @@ int main(void) {
         {"layer_norm matches double precision", test_layer_norm, ISA_ROWS},
         {"rows are scaled", test_scale_rows, ISA_ROWS},
         {"activations without a gate match double precision", test_activate, ISA_ROWS},
+        {"activations without a gate keep NaN", test_activate_keeps_nan, ISA_ROWS},
     };
     return ops_run("layer_norm", cases, ARRAY_LEN(cases));
 }

@@ -401,7 +401,7 @@ static void activate_item(void *arg, uint32_t item, uint32_t thread) {
         return;
     }
     for (size_t i = 0; i < count; i++) {
-        float v = x[i], bounded = v > 0 ? v : 0;
+        float v = x[i], bounded = v < 0 ? 0 : v; // NaN stays NaN
         if (args->activation == ACTIVATION_RELU_SQUARED) {
             x[i] = bounded * bounded;
         } else if (v > 0) {

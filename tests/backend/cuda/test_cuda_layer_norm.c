@@ -1,5 +1,6 @@
 // Compares the CUDA backend's LayerNorm, activations without a gate and short convolutions with the
 // scalar ones.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,6 +115,20 @@ static void test_activate(void **state) {
     free(x);
 }
 
+// A number in its place would hide a broken model.
+static void test_activate_keeps_nan(void **state) {
+    const struct device_pair *pair = *state;
+    static const enum activation all[] = {ACTIVATION_GELU_TANH, ACTIVATION_RELU_SQUARED,
+                                          ACTIVATION_XIELU};
+    for (size_t k = 0; k < ARRAY_LEN(all); k++) {
+        const float x[8] = {1, NAN, -1};
+        float *got = activate_on(pair->device, x, 8, all[k]);
+        assert_false(isnan(got[0]) || isnan(got[2]));
+        assert_true(isnan(got[1]));
+        free(got);
+    }
+}
+
 static float *scale_rows_on(struct backend *backend, const float *values, const float *factors,
                             uint32_t rows, uint32_t cols) {
     struct tensor x = tensor_of(backend, values, (size_t)rows * cols);
@@ -223,9 +238,8 @@ static void test_short_conv(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layer_norm),
-        cmocka_unit_test(test_activate),
-        cmocka_unit_test(test_scale_rows),
+        cmocka_unit_test(test_layer_norm),         cmocka_unit_test(test_activate),
+        cmocka_unit_test(test_activate_keeps_nan), cmocka_unit_test(test_scale_rows),
         cmocka_unit_test(test_short_conv),
     };
     return device_pair_run(argc, argv, "cuda layer norm", tests, ARRAY_LEN(tests));
