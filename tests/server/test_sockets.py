@@ -194,6 +194,7 @@ class Unix(unittest.TestCase):
         self.assertTrue(os.path.exists(self.path))
         fails_with(self, "want 1 to 107", "--uds", "/tmp/" + "a" * 200)
         fails_with(self, "cannot listen on /no/such/folder/s", "--uds", "/no/such/folder/s")
+        fails_with(self, "cannot listen on an empty host: ", "--host", "")
 
 
 if __name__ == "__main__":

@@ -47,7 +47,8 @@ enum status listen_open(int *fd, const char *host, uint16_t port, const char *sc
     snprintf(service, sizeof service, "%u", port);
     int fault = getaddrinfo(host, service, &hints, &addresses);
     if (fault) {
-        return err_set(err, ERR_IO, "cannot listen on %s: %s", host, gai_strerror(fault));
+        return err_set(err, ERR_IO, "cannot listen on %s: %s", *host ? host : "an empty host",
+                       gai_strerror(fault));
     }
     *fd = -1;
     for (const struct addrinfo *a = addresses; a && *fd < 0; a = a->ai_next) *fd = bind_one(a);
