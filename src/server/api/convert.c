@@ -145,3 +145,12 @@ bool convert_set(struct api_request *request, const char *key, json_t *value) {
     return json_object_set_new(request->root, key, value) == 0 ? true
                                                                : api_error_nomem(&request->error);
 }
+
+bool convert_list(struct api_request *request, const char *key,
+                  bool (*fill)(struct api_request *request, json_t *list)) {
+    json_t *list = json_array();
+    bool is_good = list ? fill(request, list) : api_error_nomem(&request->error);
+    if (is_good) return convert_set(request, key, list);
+    json_decref(list);
+    return false;
+}

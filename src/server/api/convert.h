@@ -25,6 +25,9 @@ bool convert_tool(struct api_request *request, json_t *tools, const json_t *tool
                   json_t *parameters);
 // tool_choice becomes the word, or with a name the function.
 bool convert_tool_choice(struct api_request *request, const char *word, const char *name);
+// Fills the list that becomes the member `key` of request->root.
+bool convert_list(struct api_request *request, const char *key,
+                  bool (*fill)(struct api_request *request, json_t *list));
 // The value becomes the member of request->root with this name. Takes it in every case.
 bool convert_set(struct api_request *request, const char *key, json_t *value);
 

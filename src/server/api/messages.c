@@ -116,7 +116,8 @@ static bool convert_messages(struct api_request *request, json_t *out) {
     return convert_set(request, "continue_final_message", json_boolean(is_begun));
 }
 
-static bool convert_tools(struct api_request *request, const json_t *tools, json_t *out) {
+static bool convert_tools(struct api_request *request, json_t *out) {
+    const json_t *tools = body_get(request, "tools");
     if (!json_is_array(tools)) return body_wrong_type(request, "tools", tools, "a list");
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *tool = json_array_get(tools, i);
@@ -192,25 +193,11 @@ static bool convert_output_config(struct api_request *request) {
     return effort ? convert_set(request, "reasoning_effort", json_incref(effort)) : true;
 }
 
-static bool set_tools(struct api_request *request) {
-    const json_t *tools = body_get(request, "tools");
-    if (!tools) return true;
-    json_t *out = json_array();
-    bool is_good = out ? convert_tools(request, tools, out) : api_error_nomem(&request->error);
-    if (is_good) return convert_set(request, "tools", out);
-    json_decref(out);
-    return false;
-}
-
 bool messages_request_convert(struct api_request *request) {
-    json_t *out = json_array();
-    bool is_good = out ? convert_messages(request, out) : api_error_nomem(&request->error);
-    if (!is_good) {
-        json_decref(out);
-        return false;
-    }
-    return convert_set(request, "messages", out) && set_tools(request) && convert_choice(request) &&
-           convert_output_config(request) && convert_thinking(request);
+    bool has_tools = body_get(request, "tools") != NULL;
+    return convert_list(request, "messages", convert_messages) &&
+           (!has_tools || convert_list(request, "tools", convert_tools)) &&
+           convert_choice(request) && convert_output_config(request) && convert_thinking(request);
 }
 
 // ---- the request ----

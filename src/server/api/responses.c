@@ -120,15 +120,6 @@ static bool convert_choice(struct api_request *request) {
     return is_function ? convert_tool_choice(request, NULL, name) : true;
 }
 
-static bool set_tools(struct api_request *request) {
-    if (!body_get(request, "tools")) return true;
-    json_t *out = json_array();
-    bool is_good = out ? convert_tools(request, out) : api_error_nomem(&request->error);
-    if (is_good) return convert_set(request, "tools", out);
-    json_decref(out);
-    return false;
-}
-
 static bool convert_reasoning(struct api_request *request) {
     json_t *reasoning = body_get(request, "reasoning");
     if (!reasoning) return true;
@@ -202,15 +193,10 @@ static bool refuse_state(struct api_request *request) {
 }
 
 bool responses_request_convert(struct api_request *request) {
-    if (!refuse_state(request)) return false;
-    json_t *out = json_array();
-    bool is_good = out ? convert_input(request, out) : api_error_nomem(&request->error);
-    if (!is_good) {
-        json_decref(out);
-        return false;
-    }
-    return convert_set(request, "messages", out) && set_tools(request) && convert_choice(request) &&
-           convert_reasoning(request);
+    bool has_tools = body_get(request, "tools") != NULL;
+    return refuse_state(request) && convert_list(request, "messages", convert_input) &&
+           (!has_tools || convert_list(request, "tools", convert_tools)) &&
+           convert_choice(request) && convert_reasoning(request);
 }
 
 // ---- the request ----
