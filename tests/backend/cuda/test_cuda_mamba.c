@@ -33,7 +33,8 @@ static const int32_t slots[] = {2, 0, 2};
 struct inputs {
     struct mamba_shape shape;
     size_t row, width;
-    uint32_t max_query_len; // that steps tell: 1 lets the kernel of the states convolve
+    uint32_t
+        max_query_len; // that steps tell: 1 and few tokens let the kernel of the states convolve
     float *xbcz, *dt; // [TOKENS][row] bfloat16 values, [TOKENS][heads]
     float *conv, *conv_bias, *decay, *dt_bias, *skip;
 };

@@ -4,8 +4,8 @@
  * warp has 8 columns of the state: a lane has a fourth of the rows of one, in registers. So the
  * state needs no other lane, and S^T C is two shuffles away, which the next token does not wait
  * for. Up to CHUNK tokens' x, B and C are in shared memory at once; those of the next chunk are on
- * their way meanwhile. In a step of decodes the block convolves them itself. In others conv_kernel
- * has done that for all tokens before: heads of a group share B and C.
+ * their way meanwhile. In a step of few decodes the block convolves them itself. In others
+ * conv_kernel has done that for all tokens before: heads of a group share B and C.
  * keep_kernel runs last, because it overwrites channels that the others read.
  *
  * A slot: float [DELTA_TAPS - 1][channels], those of the last tokens before the convolution, oldest
@@ -20,6 +20,8 @@ namespace {
 
 constexpr int KEPT = DELTA_TAPS - 1, WIDTH = 4; // channels of a thread
 constexpr int CONV_THREADS = 128;
+// Decodes of a step whose channels scan_kernel convolves: each block of a head does so for itself.
+constexpr unsigned CONVOLVED_ALONE_MAX = 8;
 // Of scan_kernel.
 constexpr int CHUNK = 16, COLUMNS = 32, WARP_COLUMNS = 8, ROW_GROUPS = 32 / WARP_COLUMNS;
 constexpr int THREADS = COLUMNS / WARP_COLUMNS * 32;
@@ -384,7 +386,7 @@ extern "C" void cuda_mamba_launch(const struct mamba_args *args,
     const struct step *step = args->step;
     unsigned blocks = static_cast<unsigned>((p.channels / WIDTH + CONV_THREADS - 1) / CONV_THREADS);
     unsigned seqs = step->num_seqs < 65535 ? step->num_seqs : 65535;
-    if (step->max_query_len > 1) {
+    if (step->max_query_len > 1 || step->num_tokens > CONVOLVED_ALONE_MAX) {
         unsigned tokens = step->num_tokens < 65535 ? step->num_tokens : 65535;
         auto convolved = static_cast<__nv_bfloat16 *>(args->scratch);
         launch_dependent(conv_kernel, dim3(blocks, tokens), CONV_THREADS, 0, info, stream, p,
