@@ -66,7 +66,8 @@ static const struct nvllm_param *own_option(size_t index) {
          NULL,
          "format of tool calls: hermes, llama3_json, mistral, mistral_args, harmony, glm45, "
          "minimax_m2, qwen3_xml, gemma4, hunyuan_a13b, nemotron_json, deepseek_v3, deepseek_v31, "
-         "kimi_k2; none leaves them in the text; default auto, by the chat template"},
+         "kimi_k2, pythonic, llama4_pythonic, lfm2, cohere_command3, cohere_command4; none leaves "
+         "them in the text; default auto, by the chat template"},
         {"reasoning_parser", NVLLM_PARAM_STRING, offsetof(struct serve, reasoning_parser), 0, 0,
          "auto|none", "none leaves a model's reasoning in the text; default auto"},
         {"max_connections", NVLLM_PARAM_INT, offsetof(struct serve, max_connections), 1, 65536,
@@ -406,7 +407,8 @@ static int serve_model(struct serve *serve, const struct options *options) {
             options,
             "--tool-call-parser is %s, want auto, none, hermes, llama3_json, "
             "mistral, mistral_args, harmony, glm45, minimax_m2, qwen3_xml, gemma4, hunyuan_a13b, "
-            "nemotron_json, deepseek_v3, deepseek_v31 or kimi_k2",
+            "nemotron_json, deepseek_v3, deepseek_v31, kimi_k2, pythonic, llama4_pythonic, lfm2, "
+            "cohere_command3 or cohere_command4",
             serve->tool_call_parser);
     }
     if (serve->ssl_keyfile && !serve->ssl_certfile) {

@@ -16,6 +16,7 @@ struct record {
     struct buf text, arguments; // of the call under way
     enum tool_event_kind last;
     uint32_t num_begun, num_ended;
+    bool python; // the format's notation
 };
 
 static void append(struct buf *buf, const void *bytes, size_t len) {
@@ -31,13 +32,14 @@ static bool jansson_knows(const char *text, size_t len) {
     return utf8_valid_prefix(text, len) == len && !memchr(text, '\0', len);
 }
 
-static void check_arguments(const struct buf *arguments, enum tool_end end) {
+// What is broken in Python's notation may look whole in JSON.
+static void check_arguments(const struct buf *arguments, enum tool_end end, bool python) {
     json_error_t fault;
     json_t *json = json_loadb(arguments->data, arguments->len, JSON_DECODE_INT_AS_REAL, &fault);
     if (end == TOOL_END_COMPLETE && jansson_knows(arguments->data, arguments->len)) {
         CHECK(json_is_object(json), "%s", arguments->data);
     }
-    if (json) CHECK(end == TOOL_END_COMPLETE, "end=%d %s", (int)end, arguments->data);
+    if (json && !python) CHECK(end == TOOL_END_COMPLETE, "end=%d %s", (int)end, arguments->data);
     json_decref(json);
 }
 
@@ -64,7 +66,7 @@ static enum status on_event(void *user_data, const struct tool_event *event, str
         break;
     case TOOL_EVENT_END:
         CHECK(event->index == record->num_ended++, "index=%u", event->index);
-        check_arguments(&record->arguments, event->end);
+        check_arguments(&record->arguments, event->end, record->python);
         break;
     }
     append(&record->events, event->text ? event->text : "", event->len);
@@ -73,10 +75,11 @@ static enum status on_event(void *user_data, const struct tool_event *event, str
 
 static void find_calls(struct record *record, const struct tool_format *format, const char *text,
                        size_t len, size_t piece) {
-    *record = (struct record){.last = TOOL_EVENT_END};
+    *record = (struct record){.last = TOOL_EVENT_END, .python = format->python};
     append(&record->arguments, "", 0);
     struct tool_calls calls;
-    const struct tool_calls_options options = {format, len, on_event, record};
+    const struct tool_calls_options options = {
+        .format = format, .seed = len, .emit = on_event, .user_data = record};
     tool_calls_init(&calls, &options);
     for (size_t at = 0; at < len; at += piece) {
         size_t bytes = len - at < piece ? len - at : piece;
@@ -84,8 +87,10 @@ static void find_calls(struct record *record, const struct tool_format *format, 
     }
     CHECK(tool_calls_finish(&calls, NULL) == OK, "len=%zu", len);
     CHECK(record->num_begun == record->num_ended, "begun=%u", record->num_begun);
-    CHECK(record->num_begun || record->text.len == len, "len=%zu", len);
-    CHECK(record->num_begun || !len || memcmp(record->text.data, text, len) == 0, "len=%zu", len);
+    if (!record->num_begun && !format->text_marks[0]) {
+        CHECK(record->text.len == len, "len=%zu", len);
+        CHECK(!len || memcmp(record->text.data, text, len) == 0, "len=%zu", len);
+    }
     tool_calls_fini(&calls);
 }
 
@@ -97,15 +102,18 @@ static void record_fini(struct record *record) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!size) return 0;
-    const char *name = tool_format_name(data[0] % 4);
-    CHECK(name, "byte=%u", data[0]);
-    const struct tool_format *format = tool_format_find(name);
+    static const char *const names[] = {"hermes",       "llama3_json",    "mistral",
+                                        "mistral_args", "pythonic",       "llama4_pythonic",
+                                        "lfm2",         "cohere_command3"};
+    const struct tool_format *format = tool_format_find(names[data[0] % ARRAY_LEN(names)]);
+    CHECK(format, "byte=%u", data[0]);
+    const size_t piece = 1 + data[0] / ARRAY_LEN(names);
     struct record whole, pieces;
     find_calls(&whole, format, (const char *)data + 1, size - 1, size);
-    find_calls(&pieces, format, (const char *)data + 1, size - 1, 1 + data[0] / 4);
+    find_calls(&pieces, format, (const char *)data + 1, size - 1, piece);
     CHECK(whole.events.len == pieces.events.len, "%zu %zu", whole.events.len, pieces.events.len);
     CHECK(!whole.events.len || !memcmp(whole.events.data, pieces.events.data, whole.events.len),
-          "pieces of %d", 1 + data[0] / 4);
+          "pieces of %zu", piece);
     record_fini(&whole);
     record_fini(&pieces);
     return 0;

@@ -57,6 +57,7 @@ static void test_tags_in_the_answer(void **state) {
     expect(no_prompt, "<think>\na < b, </th > and </thin\n</think>\n\nYes.\n",
            "a < b, </th > and </thin", "Yes.\n");
     expect(no_prompt, "\n <think>x</think>y", "x", "y");
+    expect(no_prompt, "<|START_THINKING|>x<|END_THINKING|>y", "x", "y");
     expect(no_prompt, "[THINK]x[/THINK]y", "x", "y");
     expect(no_prompt, "<think>x y\n\nz</think> y  z", "x y\n\nz", "y  z");
 }

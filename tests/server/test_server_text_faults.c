@@ -23,7 +23,8 @@ static enum status find_calls(void *context, struct err *err) {
     (void)context;
     struct buf out = {0};
     struct tool_calls calls;
-    const struct tool_calls_options options = {tool_format_find("hermes"), 1, collect, &out};
+    const struct tool_calls_options options = {
+        .format = tool_format_find("hermes"), .seed = 1, .emit = collect, .user_data = &out};
     tool_calls_init(&calls, &options);
     enum status status = OK;
     for (size_t at = 0; at < sizeof answer - 1 && !status; at += 10) {
@@ -113,7 +114,8 @@ static void test_push_again(void **state) {
         struct buf out = {0}, wanted = {0};
         assert_int_equal(buf_reserve(&out, sizeof answer, NULL), OK);
         struct tool_calls calls;
-        struct tool_calls_options options = {tool_format_find("hermes"), 1, collect, &out};
+        struct tool_calls_options options = {
+            .format = tool_format_find("hermes"), .seed = 1, .emit = collect, .user_data = &out};
         tool_calls_init(&calls, &options);
         alloc_hook_fail_at(n, false);
         assert_int_equal(tool_calls_push(&calls, answer, sizeof answer - 1, NULL), ERR_NOMEM);
@@ -142,7 +144,8 @@ static void test_fault_of_the_callback_ends_it(void **state) {
     int num_events = 0;
     struct err err = {0};
     struct tool_calls calls;
-    const struct tool_calls_options options = {tool_format_find("hermes"), 1, refuse, &num_events};
+    const struct tool_calls_options options = {
+        .format = tool_format_find("hermes"), .seed = 1, .emit = refuse, .user_data = &num_events};
     tool_calls_init(&calls, &options);
     assert_int_equal(tool_calls_push(&calls, answer, sizeof answer - 1, &err), ERR_CAPACITY);
     assert_string_equal(err.message, "the reader is slow");

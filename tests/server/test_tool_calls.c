@@ -1,4 +1,5 @@
 // Tool calls of every format, the same however the answer is cut; what only looks like one is text.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,6 +125,143 @@ static void test_nemotron_calls(void **state) {
                       "Hm\n\n<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": "
                       "\"g\", \"arguments\": {}}]</TOOLCALL>",
                       "T(Hm) B(f) A({\"a\": 1}) E(complete) B(g) A({}) E(complete)");
+}
+
+static void pythonic(const char *answer, const char *wanted) {
+    tool_trace_expect("pythonic", answer, wanted);
+}
+
+// A value, and the JSON that it becomes.
+static void python_value(const char *value, const char *json) {
+    char answer[256], wanted[256];
+    snprintf(answer, sizeof answer, "[f(a=%s)]", value);
+    snprintf(wanted, sizeof wanted, "B(f) A({\"a\": %s}) E(complete)", json);
+    pythonic(answer, wanted);
+}
+
+static void test_pythonic_calls(void **state) {
+    (void)state;
+    pythonic("[f(a=1, b=\"x\"), g()]",
+             "B(f) A({\"a\": 1, \"b\": \"x\"}) E(complete) B(g) A({}) E(complete)");
+    pythonic(" [ get_time( zone = 'CET' , ) , ] ",
+             "B(get_time) A({\"zone\": \"CET\"}) E(complete)");
+    pythonic("<|python_tag|>[a.b(c=[1])]", "B(a.b) A({\"c\": [1]}) E(complete)");
+    pythonic("text <|python_tag|>[f()]\n[g()] end",
+             "T(text) B(f) A({}) E(complete) B(g) A({}) E(complete) T(end)");
+    tool_trace_expect("llama4_pythonic", "<|python_start|>[f(a=True)]<|python_end|>",
+                      "B(f) A({\"a\": true}) E(complete)");
+    tool_trace_expect("llama4_pythonic", "[f(a=True)] so",
+                      "B(f) A({\"a\": true}) E(complete) T(so)");
+    tool_trace_expect("lfm2", "Hm. <|tool_call_start|>[f(a=1), g()]<|tool_call_end|>Done.",
+                      "T(Hm.) B(f) A({\"a\": 1}) E(complete) B(g) A({}) E(complete) T(Done.)");
+    tool_trace_expect("lfm2", "<|tool_call_start|>[{\"name\": \"f\", \"arguments\": {}}]",
+                      "B(f) A({}) E(complete)");
+    tool_trace_expect("lfm2", "[f(a=1)]", "T([f(a=1)])");
+}
+
+static void test_pythonic_values(void **state) {
+    (void)state;
+    python_value("True", "true");
+    python_value("None", "null");
+    python_value("false", "false");
+    python_value("[1, True, [], {}, {'k': None, \"l\": [2,]},]",
+                 "[1, true, [], {}, {\"k\": null, \"l\": [2]}]");
+    python_value("-1_000", "-1000");
+    python_value("+.5", "0.5");
+    python_value("5.", "5.0");
+    python_value("01.50e+3", "1.50e+3");
+    python_value("000", "0");
+    python_value("0x1F", "31");
+    python_value("-0b1_01", "-5");
+    python_value("'it\\'s \"so\"'", "\"it's \\\"so\\\"\"");
+    python_value("\"it's\\n\\t\\\\ \\/\"", "\"it's\\n\\t\\\\ /\"");
+    python_value("'\\x41\\101\\0\\a\\u00e9\\U0001F600\\d'",
+                 "\"\\u0041\\u0041\\u0000\\u0007\\u00e9\\ud83d\\ude00\\\\d\"");
+    python_value("'a\nb\\\nc'", "\"a\\nbc\"");
+    python_value("''", "\"\"");
+    python_value("'''a ''b' '''", "\"a ''b' \"");
+    python_value("\"\"\"\"\"\"", "\"\"");
+    python_value("[']', ')', ',']", "[\"]\", \")\", \",\"]");
+}
+
+static void test_no_pythonic_calls(void **state) {
+    (void)state;
+    static const char *const texts[] = {"[a link](https://x)",
+                                        "[1, 2]",
+                                        "[f(1)]",
+                                        "[f(a b=1)]",
+                                        "[]",
+                                        "[f",
+                                        "[f(",
+                                        "[f(a",
+                                        "f(a=1)",
+                                        "see [f(a=1)]",
+                                        "[{\"name\": 1}]",
+                                        "[f (a=1)]"};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        char wanted[64];
+        snprintf(wanted, sizeof wanted, "T(%s)", texts[i]);
+        pythonic(texts[i], wanted);
+    }
+}
+
+static void test_broken_pythonic_calls(void **state) {
+    (void)state;
+    pythonic("[f(a=1+2, b=3)]", "B(f) A({\"a\": 1+2, b=3)]) E(broken)");
+    pythonic("[f(a=x)<|python_tag|>[g()]", "B(f) A({\"a\": x)) E(broken) B(g) A({}) E(complete)");
+    static const char *const broken[] = {"007",  "1__0",   "0x",    "1e",  ".",      "'a' 'b'",
+                                         "(1,)", "{1: 2}", "{'k'}", "[1}", "'\\xg'", "f()"};
+    for (size_t i = 0; i < ARRAY_LEN(broken); i++) {
+        struct tool_trace trace;
+        tool_trace_begin(&trace, "pythonic");
+        tool_trace_push(&trace, "[f(a=", 5);
+        tool_trace_push(&trace, broken[i], strlen(broken[i]));
+        tool_trace_push(&trace, ")]", 2);
+        const char *line = tool_trace_finish(&trace);
+        if (!strstr(line, "E(broken)")) fail_msg("%s", line);
+        tool_trace_fini(&trace);
+    }
+    pythonic("[f(a='x', b=[1", "B(f) A({\"a\": \"x\", \"b\": [) E(unfinished)");
+    tool_trace_expect("lfm2", "<|tool_call_start|>[f(a=)]<|tool_call_end|>.",
+                      "B(f) A({\"a\": )]) E(broken) T(.)");
+}
+
+static void test_hostile_pythonic_calls(void **state) {
+    (void)state;
+    enum { LEN = 100 << 10 };
+    static const struct {
+        const char *start;
+        char filler;
+    } cases[] = {{"[", '['},       {"[f(", 'x'},   {"[f(a=", '['},      {"[f(a=1", '1'},
+                 {"[f(a='", '\\'}, {"[f(a=", '"'}, {"[f(a=['", '\x01'}, {"[f(", ' '}};
+    char *filler = malloc(LEN);
+    assert_non_null(filler);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct tool_trace trace;
+        memset(filler, cases[i].filler, LEN);
+        tool_trace_begin(&trace, "pythonic");
+        tool_trace_push(&trace, cases[i].start, strlen(cases[i].start));
+        tool_trace_push(&trace, filler, LEN);
+        assert_non_null(tool_trace_finish(&trace));
+        tool_trace_fini(&trace);
+    }
+    free(filler);
+}
+
+static void test_cohere_calls(void **state) {
+    (void)state;
+    static const char *const names[] = {"cohere_command3", "cohere_command4"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        tool_trace_expect(names[i],
+                          "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", "
+                          "\"parameters\": {\"a\": 1}},\n    {\"tool_name\": \"g\"}\n]"
+                          "<|END_ACTION|>",
+                          "B(f) A({\"a\": 1}) E(complete) B(g) A({}) E(complete)");
+    }
+    tool_trace_expect("cohere_command3",
+                      " <|START_RESPONSE|>Hi <|START_TEXT|> there<|END_RESPONSE|>",
+                      "T( Hi <|START_TEXT|> there)");
+    tool_trace_expect("cohere_command4", "<|START_TEXT|>Hi<|END_TEXT|", "T(Hi<|END_TEXT|)");
 }
 
 // What one call leaves behind does not change how the next is read.
@@ -298,6 +436,12 @@ int main(void) {
         cmocka_unit_test(test_mistral_calls),
         cmocka_unit_test(test_hunyuan_calls),
         cmocka_unit_test(test_nemotron_calls),
+        cmocka_unit_test(test_pythonic_calls),
+        cmocka_unit_test(test_pythonic_values),
+        cmocka_unit_test(test_no_pythonic_calls),
+        cmocka_unit_test(test_broken_pythonic_calls),
+        cmocka_unit_test(test_hostile_pythonic_calls),
+        cmocka_unit_test(test_cohere_calls),
         cmocka_unit_test(test_calls_of_different_kinds),
         cmocka_unit_test(test_text_without_calls_keeps_every_byte),
         cmocka_unit_test(test_look_alikes),

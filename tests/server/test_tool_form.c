@@ -87,6 +87,10 @@ static struct automaton *run_form(const char *format, enum way way,
     "\1<|tool_call_begin|>\1" id "\1<|tool_call_argument_begin|>\1" arguments                      \
     "\1<|tool_call_end|>\1"
 #define TOOLCALL(inside) "\1<TOOLCALL>\1[" inside "]\1</TOOLCALL>\1"
+#define LFM2(inside) "\1<|tool_call_start|>\1[" inside "]\1<|tool_call_end|>\1"
+#define COHERE(inside) "\1<|START_ACTION|>\1[\n    " inside "\n]\1<|END_ACTION|>\1"
+#define COHERE_CALL(id, name, arguments)                                                           \
+    "{\"tool_call_id\": \"" id "\", \"tool_name\": \"" name "\", \"parameters\": " arguments "}"
 
 static const struct {
     const char *format;
@@ -179,6 +183,28 @@ static const struct {
     {"glm45", DEMANDED, GLM("f\n" GLM_ARGUMENT("a", "\"5\"")), 0, false},
     {"minimax_m2", DEMANDED, MINIMAX("f\">\n<parameter name=\"a\">5</parameter>\n"), 1, true},
     {"minimax_m2", DEMANDED, MINIMAX("say\">\n"), 0, false},
+    {"pythonic", AUTO, "Hm [f(", 0, true},
+    {"pythonic", AUTO, "[f(a=5), get()]", 2, true},
+    {"pythonic", AUTO, "\1<|python_tag|>\1[f(a=5)]", 1, true},
+    {"pythonic", AUTO, " [x", 0, false},
+    {"pythonic", AUTO, "[f(a=6", 0, false},
+    {"pythonic", ONE, "[get(), ", 0, false},
+    {"pythonic", DEMANDED, "[say(s=\"a\\\"b\", t=\"x\"), say(t=\"y\")]", 2, true},
+    {"pythonic", DEMANDED, "[say(t=\"z", 0, false},
+    {"pythonic", DEMANDED, "[say(s=\"a\")", 0, false},
+    {"pythonic", DEMANDED_ONE, "[get()]", 1, true},
+    {"pythonic", TEXT, "yes", 0, true},
+    {"pythonic", TEXT, "[get()]", 1, true},
+    {"llama4_pythonic", DEMANDED, "[f(a=5)]", 1, true},
+    {"lfm2", AUTO, "Hm [" LFM2("f(a=5), get()"), 2, true},
+    {"lfm2", AUTO, "\1<|tool_call_start|>\1[]", 0, false},
+    {"lfm2", DEMANDED, LFM2("f(a=5)"), 1, true},
+    {"lfm2", DEMANDED, "[f(a=5)]", 0, false},
+    {"cohere_command3", AUTO, "Hm " COHERE(COHERE_CALL("0", "f", "{\"a\": 5}")), 1, true},
+    {"cohere_command4", DEMANDED,
+     COHERE(COHERE_CALL("0", "f", "{\"a\": 5}") ",\n    " COHERE_CALL("1", "get", "{}")), 2, true},
+    {"cohere_command3", DEMANDED, COHERE(COHERE_CALL("", "get", "{}")), 0, false},
+    {"cohere_command3", DEMANDED, COHERE(COHERE_CALL("0", "f", "{\"a\": 6}")), 0, false},
     {"harmony", AUTO, THOUGHT FINAL "So.", 0, true},
     {"harmony", AUTO, FINAL "So.", 0, true},
     {"harmony", AUTO, THOUGHT CHANNEL_CALL, 1, true},

@@ -36,6 +36,12 @@ static void test_templates(void **state) {
     expect_format("'<｜tool▁calls▁begin｜>' + name + '<｜tool▁sep｜>'", "deepseek_v31");
     expect_format("'<｜tool▁calls▁begin｜>' + type + '<｜tool▁sep｜>' + name + '```json'",
                   "deepseek_v3");
+    expect_format("'<|START_ACTION|>[' <|START_RESPONSE|>", "cohere_command3");
+    expect_format("'<|START_ACTION|>[' <|START_TEXT|>", "cohere_command4");
+    expect_format("'<|tool_call_start|>['", "lfm2");
+    expect_format("List of tools: <|tool_list_start|>[", "lfm2");
+    expect_format("the format of [func_name1(params_name1=params_value1)]", "pythonic");
+    expect_format("<|header_start|> [func_name1(params_name1=params_value1)]", "llama4_pythonic");
     expect_format("<|tool_calls_section_begin|> {{ id }}<|tool_call_argument_begin|>", "kimi_k2");
 }
 
@@ -106,7 +112,7 @@ static void test_names(void **state) {
     for (const char *name; (name = tool_format_name(i)); i++) {
         assert_string_equal(tool_format_find(name)->name, name);
     }
-    assert_int_equal(i, 14);
+    assert_int_equal(i, 19);
     assert_null(tool_format_find("none"));
 }
 

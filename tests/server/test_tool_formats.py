@@ -397,6 +397,89 @@ class DeepSeek(Scripted):
             self.assertEqual(choice["finish_reason"], "tool_calls")
 
 
+class InPython(Scripted):
+    """Calls in Python's notation, of LFM2 by its marks and of Llama 4 without any."""
+
+    template = "{# <|tool_list_start|> tools #}{% for m in messages %}{{ m.content }}{% endfor %}"
+    answers = {
+        "<|lfm2|>": "I add. <|tool_call_start|>[add(a=37, b=58), get_time(zone='CET')]<|tool_call_end|>",
+        "<|llama|>": "[add(a=37, b=0x3a), get_time(zone='CET')]",
+    }
+
+    @classmethod
+    def write_model(cls, folder):
+        script = Script(thinks=False)
+        for start, answer in cls.answers.items():
+            script.start(start)
+            script.answer(start, answer)
+        script.call(script.last_token("[add("), "a=1")
+        script.write(folder, cls.template + "{{- start or '' if add_generation_prompt }}")
+
+    def check(self, choice, content):
+        message = choice["message"]
+        self.assertEqual([(call["function"]["name"], json.loads(call["function"]["arguments"]))
+                          for call in message["tool_calls"]],
+                         [("add", ARGUMENTS), ("get_time", {"zone": "CET"})])
+        self.assertEqual((message["content"], choice["finish_reason"]), (content, "tool_calls"))
+
+    def test_auto(self):
+        self.check(self.ask_chat("<|lfm2|>", tools=[TOOL]), "I add.")
+
+    def test_by_name(self):
+        for name in ("pythonic", "llama4_pythonic"):
+            server = Server("--log", "none", "--tool-call-parser", name, model=self.model)
+            self.check(server.post(CHAT, self.body("<|llama|>", tools=[TOOL]))[1]["choices"][0], None)
+            self.assertIsNone(server.stop())
+
+    def test_required(self):
+        """The schema leaves one text of arguments."""
+        one = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"], "additionalProperties": False}
+        tool = {"type": "function", "function": {"name": "add", "parameters": one}}
+        for wanted in ("required", NAMED):
+            choice = self.ask_chat("", tools=[tool], tool_choice=wanted, parallel_tool_calls=False)
+            (call,) = choice["message"]["tool_calls"]
+            self.assertEqual((call["function"]["name"], json.loads(call["function"]["arguments"])), ("add", {"a": 1}))
+
+    def test_strict(self):
+        """Where a schema cannot be enforced in this notation, a strict tool is refused by the keyword's name."""
+        loose = {"type": "object", "properties": {"a b": {}}}
+        tool = {"type": "function", "function": {"name": "add", "parameters": loose, "strict": True}}
+        status, answer = self.server.post(CHAT, self.body("", tools=[tool]))
+        self.assertEqual(status, 400)
+        self.assertIn("tool call format lfm2", answer["error"]["message"])
+
+
+class Cohere(Scripted):
+    """Command's calls, and its marks around reasoning and text, which are left out with tools and without."""
+
+    template = ("{# <|START_ACTION|> <|END_THINKING|> tools #}"
+                "{% for m in messages %}{{ m.content }}{% endfor %}")
+    answers = {
+        "<|call|>": '<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": '
+                    '"add", "parameters": {"a": 37, "b": 58}}\n]<|END_ACTION|>',
+        "<|text|>": "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Hi.<|END_RESPONSE|>",
+    }
+
+    @classmethod
+    def write_model(cls, folder):
+        script = Script(thinks=False)
+        for start, answer in cls.answers.items():
+            script.start(start)
+            script.answer(start, answer)
+        script.write(folder, cls.template + "{{- start or '' if add_generation_prompt }}")
+
+    def test_call(self):
+        message = self.ask_chat("<|call|>", tools=[TOOL])["message"]
+        (call,) = message["tool_calls"]
+        self.assertEqual((call["function"]["name"], json.loads(call["function"]["arguments"])), ("add", ARGUMENTS))
+        self.assertEqual((message["content"], message["reasoning"]), (None, "Hm."))
+
+    def test_text(self):
+        for members in ({}, {"tools": [TOOL]}):
+            message = self.ask_chat("<|text|>", **members)["message"]
+            self.assertEqual((message["content"], message["reasoning"]), ("Hi.", "Hm."))
+
+
 class ByName(Scripted):
     """--tool-call-parser against the template, which teaches Hermes."""
 

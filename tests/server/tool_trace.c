@@ -58,7 +58,8 @@ static enum status on_event(void *user_data, const struct tool_event *event, str
 void tool_trace_begin(struct tool_trace *trace, const char *format) {
     *trace = (struct tool_trace){0};
     assert_int_equal(buf_reserve(&trace->line, 0, NULL), OK);
-    const struct tool_calls_options options = {tool_format_find(format), 7, on_event, trace};
+    const struct tool_calls_options options = {
+        .format = tool_format_find(format), .seed = 7, .emit = on_event, .user_data = trace};
     assert_non_null(options.format);
     tool_calls_init(&trace->calls, &options);
 }

@@ -136,7 +136,10 @@ static bool fill_split(struct api_request *request, bool has_tools) {
     split->splits_reasoning = request->api->splits_reasoning && !keeps_reasoning;
     split->drops_reasoning = !include_reasoning;
     split->one_call = !parallel;
-    split->format = has_tools ? request->api->tool_format : NULL;
+    const struct tool_format *format = request->api->tool_format;
+    bool has_text_marks = format && format->text_marks[0];
+    split->format = has_tools || has_text_marks ? format : NULL;
+    split->calls_are_text = !has_tools;
     split->tools = has_tools ? body_get(request, "tools") : NULL;
     split->has_channels = request->api->tool_format && request->api->tool_format->has_channels;
     bool needs_special = split->has_channels || (split->format && request->api->calls_in_special) ||

@@ -45,11 +45,11 @@ static bool is_strict(const json_t *tool) {
     return json_is_true(json_object_get(json_object_get(tool, "function"), "strict"));
 }
 
-// Without properties a call in tags has no arguments at all: then any function is checked.
+// Without properties a call that is no JSON has no arguments at all: then any function is checked.
 static bool check_tags(struct api_request *request, const struct tool_form_function *function) {
     const struct tool_format *format = request->api->tool_format;
     bool has_properties = json_object_size(json_object_get(function->parameters, "properties"));
-    if (!format->tags || format->tags->has_json) return true;
+    if (tool_format_has_json(format)) return true;
     if (!function->is_strict && has_properties) return true;
     const struct tool_form_loose loose = tool_form_find_loose(format, function);
     if (!loose.keyword) return true;

@@ -59,6 +59,7 @@ struct chat_split *chat_split_create(const struct chat_split_options *options, c
     }
     reasoning_begin(&split->reasoning, options->splits_reasoning, prompt, prompt_len);
     const struct tool_calls_options calls = {.format = options->format,
+                                             .only_text = options->calls_are_text,
                                              .seed = options->seed,
                                              .emit = take_tool_event,
                                              .user_data = split};

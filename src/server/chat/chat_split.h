@@ -36,6 +36,7 @@ struct chat_split_options {
     bool splits_reasoning; // else it and its tags are content
     bool drops_reasoning;
     const struct tool_format *format; // NULL: calls are content
+    bool calls_are_text; // of the format only the marks around text are left out
     json_t *tools; // of the chat, whose parameters say what values in tags are; borrowed by create
     bool one_call; // calls after the first are dropped
     bool has_channels; // the model's answers are as harmony.h says

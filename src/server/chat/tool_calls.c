@@ -3,6 +3,7 @@
  *   TEXT, MARKED, OBJECT, ARGUMENTS, TRAILER, AFTER, TEXT           an object behind a mark
  *   TEXT, MARKED, ITEM, OBJECT, ARGUMENTS, TRAILER, AFTER, ITEM ... a list of them
  *   TEXT, MARKED, NAME, TAG, BEFORE_ARGUMENTS, ARGUMENTS, ...       Mistral's name[ARGS]{...}
+ *   TEXT, MARKED, ITEM, FUNCTION, KEYWORD, PYTHON, AFTER, ITEM ...  a list of name(key=value)
  *
  * While a call is undecided all its bytes are in `held`. A byte that cannot be there makes them
  * text. They are not searched for another mark: a mark in a string of JSON that breaks later stays
@@ -26,8 +27,11 @@ enum {
     TAG, // in [ARGS] or [CALL_ID]
     CALL_ID,
     BEFORE_ARGUMENTS,
+    FUNCTION, // in a name before '('
+    KEYWORD, // behind it, up to the first '=' or the ')'
     // A call that has begun.
     ARGUMENTS,
+    PYTHON, // in its arguments in Python's notation
     TRAILER, // in the object, behind the arguments
     AFTER, // behind the object: the end mark, or the list goes on
     RAW, // in arguments that are no JSON
@@ -154,23 +158,43 @@ static void begin_object(struct tool_calls *calls, uint8_t state) {
 
 // Feed functions take a byte; true: the byte is the next state's.
 
+// Whether the byte goes on, or begins, a mark. A whole one before a call decides the state; one
+// around text is left out.
+static bool take_mark(struct tool_calls *calls, char byte) {
+    const struct tool_format *format = calls->options.format;
+    const char *const marks[] = {calls->options.only_text ? NULL : format->mark,
+                                 format->text_marks[0], format->text_marks[1]};
+    const char *begun = calls->held.data + calls->held.len - calls->tag_len, *whole = NULL;
+    bool fits = false;
+    for (size_t i = 0; i < ARRAY_LEN(marks); i++) {
+        const char *mark = marks[i];
+        bool has_begun = mark && (!calls->tag_len || strncmp(mark, begun, calls->tag_len) == 0);
+        if (!has_begun || mark[calls->tag_len] != byte) continue;
+        fits = true;
+        if (!mark[calls->tag_len + 1]) whole = mark;
+    }
+    if (!fits) return false;
+    hold(calls, byte);
+    calls->tag_len++;
+    if (!whole) return true;
+    if (whole == marks[0]) calls->state = MARKED;
+    if (whole == marks[0]) calls->marked = true;
+    if (whole != marks[0]) calls->held.len -= calls->tag_len;
+    calls->tag_len = 0;
+    return true;
+}
+
 static bool feed_text(struct tool_calls *calls, char byte) {
     const struct tool_format *format = calls->options.format;
-    if (calls->tag_len) {
-        if (byte == format->mark[calls->tag_len]) {
-            hold(calls, byte);
-            if (format->mark[++calls->tag_len]) return false;
-            calls->tag_len = 0;
-            calls->state = MARKED;
-            calls->marked = true;
-            return false;
-        }
-        emit_held(calls);
-    }
-    if (byte == format->mark[0]) {
+    if (take_mark(calls, byte)) return false;
+    if (calls->tag_len) emit_held(calls);
+    if (take_mark(calls, byte)) return false;
+    if (byte == '[' && calls->at_start && format->python) {
+        calls->marked = false;
         hold(calls, byte);
-        calls->tag_len = 1;
-    } else if (byte == '{' && calls->at_start) {
+        calls->in_list = true;
+        calls->state = ITEM;
+    } else if (byte == '{' && calls->at_start && !format->python) {
         calls->marked = false;
         begin_object(calls, OBJECT);
         return true;
@@ -194,7 +218,7 @@ static bool feed_marked(struct tool_calls *calls, char byte) {
     if (byte == '[' && list) {
         calls->in_list = true;
         calls->state = ITEM;
-    } else if (list && tool_format_is_name_byte(byte)) {
+    } else if (list && !calls->options.format->python && tool_format_is_name_byte(byte)) {
         calls->name_at = calls->held.len;
         calls->had_call_id = false;
         calls->state = NAME;
@@ -206,12 +230,58 @@ static bool feed_marked(struct tool_calls *calls, char byte) {
 }
 
 static bool feed_item(struct tool_calls *calls, char byte) {
-    if (byte == '{') {
+    bool python = calls->options.format->python;
+    if (byte == '{' && calls->marked) {
         begin_object(calls, OBJECT);
         return true;
     }
-    if (!is_blank(byte)) return no_call(calls);
+    if (python && !calls->held.len && (is_blank(byte) || byte == ']')) { // behind a comma
+        if (byte == ']') calls->state = AFTER;
+        return byte == ']';
+    }
+    if (python && tool_format_is_name_byte(byte)) {
+        calls->name_at = calls->held.len;
+        calls->state = FUNCTION;
+    } else if (!is_blank(byte)) {
+        return no_call(calls);
+    }
     hold(calls, byte);
+    return false;
+}
+
+static bool feed_function(struct tool_calls *calls, char byte) {
+    calls->name_len = calls->held.len - calls->name_at;
+    if (byte == '(') {
+        python_notation_begin(&calls->python);
+        calls->state = KEYWORD;
+    } else if (!tool_format_is_name_byte(byte) || calls->name_len == TOOL_CALL_NAME_MAX) {
+        return no_call(calls);
+    }
+    hold(calls, byte);
+    return false;
+}
+
+// The call is decided by what can only be its arguments.
+static bool feed_python(struct tool_calls *calls, char byte) {
+    struct python_out out;
+    enum notation_end end = python_notation_feed(&calls->python, byte, &out);
+    if (calls->state == KEYWORD) {
+        if (end == NOTATION_BROKEN) return no_call(calls);
+        if (end == NOTATION_GOES_ON && !out.len) {
+            hold(calls, byte);
+            return false;
+        }
+        begin_call(calls);
+        buf_clear(&calls->held);
+        emit_arguments(calls, "{", 1);
+        calls->state = PYTHON;
+    }
+    emit_arguments(calls, out.text, out.len);
+    if (end == NOTATION_BROKEN) calls->state = RAW;
+    if (end != NOTATION_DONE) return end == NOTATION_BROKEN;
+    emit_arguments(calls, "}", 1);
+    end_call(calls, TOOL_END_COMPLETE);
+    calls->state = AFTER;
     return false;
 }
 
@@ -220,8 +290,10 @@ static uint8_t member_of_key(const struct tool_calls *calls) {
         const char *key;
         uint8_t member;
     } members[] = {
-        {"name", MEMBER_NAME}, {"arguments", MEMBER_ARGUMENTS}, {"parameters", MEMBER_ARGUMENTS},
-        {"id", MEMBER_KNOWN},  {"type", MEMBER_KNOWN},
+        {"name", MEMBER_NAME},          {"arguments", MEMBER_ARGUMENTS},
+        {"tool_name", MEMBER_NAME},     {"parameters", MEMBER_ARGUMENTS},
+        {"id", MEMBER_KNOWN},           {"type", MEMBER_KNOWN},
+        {"tool_call_id", MEMBER_KNOWN},
     };
     const char *key = calls->held.data + calls->key_at;
     size_t len = calls->held.len - calls->key_at;
@@ -421,7 +493,8 @@ static bool feed_after(struct tool_calls *calls, char byte) {
     }
     if (calls->tag_len) return text_instead_of_end_mark(calls);
     if (is_blank(byte)) return false;
-    if (byte == '}' && end_mark) return false; // some models write one too many
+    if (byte == '}' && end_mark && !calls->options.format->python)
+        return false; // some models write one too many
     if (byte == ',' && calls->in_list) {
         calls->state = ITEM;
         return false;
@@ -462,19 +535,22 @@ static bool feed_raw(struct tool_calls *calls, char byte) {
 
 static void feed(struct tool_calls *calls, char byte) {
     static bool (*const functions[])(struct tool_calls *, char) = {
-        [TEXT] = feed_text,           [MARKED] = feed_marked,
-        [ITEM] = feed_item,           [OBJECT] = feed_object,
-        [NAME] = feed_name,           [TAG] = feed_tag,
-        [CALL_ID] = feed_call_id,     [BEFORE_ARGUMENTS] = feed_before_arguments,
-        [ARGUMENTS] = feed_arguments, [TRAILER] = feed_trailer,
-        [AFTER] = feed_after,         [RAW] = feed_raw,
+        [TEXT] = feed_text,         [MARKED] = feed_marked,
+        [ITEM] = feed_item,         [OBJECT] = feed_object,
+        [NAME] = feed_name,         [TAG] = feed_tag,
+        [CALL_ID] = feed_call_id,   [BEFORE_ARGUMENTS] = feed_before_arguments,
+        [FUNCTION] = feed_function, [KEYWORD] = feed_python,
+        [PYTHON] = feed_python,     [ARGUMENTS] = feed_arguments,
+        [TRAILER] = feed_trailer,   [AFTER] = feed_after,
+        [RAW] = feed_raw,
     };
     if (calls->held.len == TOOL_CALL_HELD_MAX) no_call(calls);
     while (functions[calls->state](calls, byte)) continue;
 }
 
 void tool_calls_init(struct tool_calls *calls, const struct tool_calls_options *options) {
-    *calls = (struct tool_calls){.options = *options, .at_start = options->format->bare};
+    *calls = (struct tool_calls){.options = *options,
+                                 .at_start = options->format->bare && !options->only_text};
 }
 
 void tool_calls_fini(struct tool_calls *calls) {
@@ -488,8 +564,10 @@ enum status tool_calls_push(struct tool_calls *calls, const char *text, size_t l
                             struct err *err) {
     size_t may_hold = TOOL_CALL_HELD_MAX - calls->held.len;
     enum status status = buf_reserve(&calls->held, len < may_hold ? len : may_hold, err);
-    // Two bytes more: a call without arguments gets "{}".
-    if (!status) status = buf_reserve(&calls->pending, calls->held.len + len + 2, err);
+    // Two bytes more: a call without arguments gets "{}". A byte of Python writes up to 8, and what
+    // was held of it.
+    size_t grown = calls->options.format->python ? 8 * len + PYTHON_OUT_MAX : len;
+    if (!status) status = buf_reserve(&calls->pending, calls->held.len + grown + 2, err);
     if (status) return status;
     calls->err = err;
     for (size_t i = 0; i < len; i++) feed(calls, text[i]);
@@ -507,7 +585,7 @@ enum status tool_calls_finish(struct tool_calls *calls, struct err *err) {
     } else if (calls->state == RAW) {
         emit_arguments(calls, calls->held.data, calls->held.len);
         end_call(calls, TOOL_END_BROKEN);
-    } else if (calls->state == ARGUMENTS) {
+    } else if (calls->state == ARGUMENTS || calls->state == PYTHON) {
         end_call(calls, TOOL_END_UNFINISHED);
     }
     buf_clear(&calls->held);

@@ -13,6 +13,7 @@
 
 #include "base/json/jstream.h"
 #include "base/text/buf.h"
+#include "server/chat/python_notation.h"
 #include "server/chat/tool_format.h"
 
 enum {
@@ -55,6 +56,7 @@ struct tool_calls_options {
     uint64_t seed; // decides the calls' ids: a random number for each answer
     tool_event_fn emit;
     void *user_data;
+    bool only_text; // calls are text too: only marks around text are left out
 };
 
 // One answer's. Its members are tool_calls.c's.
@@ -76,6 +78,7 @@ struct tool_calls {
 
     // The call under way. Offsets are into `held`.
     struct jstream json;
+    struct python_notation python; // of a format with it: reads the arguments
     uint32_t arguments_depth; // of `json` around the arguments
     uint8_t member; // which one the key before names
     size_t key_at, name_at, name_len, arguments_at, arguments_len;

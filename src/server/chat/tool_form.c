@@ -5,6 +5,7 @@
 #include "base/compiler.h"
 #include "server/chat/call_notation.h"
 #include "server/chat/harmony.h"
+#include "server/chat/python_notation.h"
 
 // JSON under construction: one failure makes all of it fail.
 struct builder {
@@ -142,9 +143,11 @@ struct tool_form_loose tool_form_find_loose(const struct tool_format *format,
     }
     if (loose.keyword) return loose;
     json_object_foreach(properties, loose.property, schema) {
-        if (has_text(loose.property, format->tags->after_key)) loose.keyword = "properties";
-        if (!loose.keyword && is_string(schema))
-            loose.keyword = loose_keyword(schema, format->tags);
+        const struct tool_tags *tags = format->tags;
+        bool is_key = tags ? !has_text(loose.property, tags->after_key)
+                           : python_notation_is_key(loose.property);
+        if (!is_key) loose.keyword = "properties";
+        if (tags && is_key && is_string(schema)) loose.keyword = loose_keyword(schema, tags);
         if (loose.keyword) return loose;
     }
     return (struct tool_form_loose){0};
@@ -172,7 +175,7 @@ static json_t *string_part(struct builder *b, const json_t *schema) {
 static json_t *value_part(struct builder *b, const struct tool_form_function *function,
                           json_t *schema) {
     static const char *const keys[] = {"$defs", "definitions"};
-    if (is_string(schema)) return string_part(b, schema);
+    if (is_string(schema) && b->format->tags) return string_part(b, schema);
     json_t *whole = json_is_object(schema) ? json_copy(schema) : json_object();
     if (!whole) b->failed = true;
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
@@ -230,6 +233,28 @@ static void append_call_in_tags(struct builder *b, json_t *elements,
     append(b, elements, part_of(b, "const_string", "value", end));
 }
 
+// True or False. A condition beside the type is kept as JSON, whose words are read as well.
+static bool is_plain_boolean(const json_t *schema) {
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    return type && strcmp(type, "boolean") == 0 && !json_object_get(schema, "enum") &&
+           !json_object_get(schema, "const");
+}
+
+// A property in Python's notation, with a comma before or behind it. Values are JSON, whose lists,
+// strings and numbers are Python's too.
+static json_t *python_property(struct builder *b, const struct tool_form_function *function,
+                               const char *name, json_t *schema, bool is_comma_before,
+                               bool is_comma_behind) {
+    json_t *elements = json_array();
+    json_t *before = json_sprintf("%s%s=", is_comma_before ? ", " : "", name);
+    append(b, elements, part_of(b, "const_string", "value", before));
+    append(b, elements,
+           is_plain_boolean(schema) ? regex_part(b, "True|False")
+                                    : value_part(b, function, schema));
+    if (is_comma_behind) append(b, elements, const_part(b, ", "));
+    return sequence(b, elements);
+}
+
 // A property in Gemma 4's notation, with a comma before or behind it.
 static json_t *noted_property(struct builder *b, const struct tool_form_function *function,
                               const char *name, json_t *schema, bool is_comma_before,
@@ -245,30 +270,38 @@ static json_t *noted_property(struct builder *b, const struct tool_form_function
     return sequence(b, elements);
 }
 
-// The properties in the order of the schema; lists and objects in them are JSON. Up to the last one
+// The properties in the order of the schema; lists and objects in them are JSON. In Python's
+// notation so are strings. Up to the last one
 // that must be there each has a comma behind it, and then each has one in front. Where none must,
 // the last has one behind it too, which is read.
-static void append_call_in_notation(struct builder *b, json_t *elements,
+static void append_noted_properties(struct builder *b, json_t *elements,
                                     const struct tool_form_function *function) {
-    const struct tool_tags *tags = b->format->tags;
     json_t *properties = json_object_get(function->parameters, "properties"), *schema;
     json_t *required = required_names(b, function);
     const char *name, *last = NULL;
     json_object_foreach(properties, name, schema) {
         if (json_object_get(required, name)) last = name;
     }
-    json_t *begin = json_sprintf("%s%s%s", tags->before_name, function->name, tags->after_name);
-    append(b, elements, part_of(b, "const_string", "value", begin));
     bool is_over = false; // the last one that must be there is written
     json_object_foreach(properties, name, schema) {
         bool is_last = last && strcmp(name, last) == 0;
         bool is_comma_behind = !is_over && !is_last;
-        json_t *part = noted_property(b, function, name, schema, is_over, is_comma_behind);
+        json_t *part = b->format->python
+                           ? python_property(b, function, name, schema, is_over, is_comma_behind)
+                           : noted_property(b, function, name, schema, is_over, is_comma_behind);
         bool is_there = json_object_get(required, name) != NULL;
         append(b, elements, is_there ? part : part_of(b, "optional", "content", part));
         is_over |= is_last;
     }
     json_decref(required);
+}
+
+static void append_call_in_notation(struct builder *b, json_t *elements,
+                                    const struct tool_form_function *function) {
+    const struct tool_tags *tags = b->format->tags;
+    json_t *begin = json_sprintf("%s%s%s", tags->before_name, function->name, tags->after_name);
+    append(b, elements, part_of(b, "const_string", "value", begin));
+    append_noted_properties(b, elements, function);
     append(b, elements, const_part(b, tags->end_call));
 }
 
@@ -350,10 +383,18 @@ static json_t *marked_tag(struct builder *b, const struct tool_form_function *fu
 
 static json_t *bare_tag(struct builder *b, const struct tool_form_function *function) {
     json_t *tag = json_object(), *elements = json_array();
-    put(b, tag, "begin", beginning(b, function));
-    append_arguments(b, elements, function);
+    const char *number = b->format->before_number;
+    put(b, tag, "begin", number ? json_string(number) : beginning(b, function));
+    if (number) append(b, elements, regex_part(b, "[0-9]{1,4}"));
+    if (number) append(b, elements, part_of(b, "const_string", "value", beginning(b, function)));
+    if (b->format->python) {
+        append_noted_properties(b, elements, function);
+    } else {
+        append_arguments(b, elements, function);
+    }
+    append(b, elements, const_part(b, b->format->after_arguments));
     put(b, tag, "content", sequence(b, elements));
-    put(b, tag, "end", json_string(b->format->after_arguments));
+    put(b, tag, "end", json_string(""));
     return tag;
 }
 
@@ -385,11 +426,12 @@ static json_t *separated(struct builder *b, bool are_marked) {
 
 static void append_list(struct builder *b, json_t *elements) {
     const char *space = b->format->end_mark ? "[ \\n]?" : " ?";
-    append(b, elements, regex_part(b, space));
-    append(b, elements, const_part(b, "["));
+    const char *open = b->format->open_list, *close = b->format->close_list;
+    if (!open) append(b, elements, regex_part(b, space));
+    append(b, elements, const_part(b, open ? open : "["));
     append(b, elements, separated(b, false));
-    append(b, elements, const_part(b, "]"));
-    if (b->format->end_mark) append(b, elements, regex_part(b, space));
+    append(b, elements, const_part(b, close ? close : "]"));
+    if (b->format->end_mark && !close) append(b, elements, regex_part(b, space));
 }
 
 // One mark before all calls, which are a list or have marks of their own.
@@ -411,19 +453,22 @@ static json_t *list_tag(struct builder *b) {
 }
 
 static bool has_list(const struct tool_format *format) {
-    return is_among_marks(format) || (format->list && format->before_name[0]);
+    return is_among_marks(format) || (format->list && (format->before_name[0] || format->python));
 }
 
 // Nothing but calls. Those of a bare format need no mark, but may have one.
 static json_t *calls_only(struct builder *b) {
-    if (has_list(b->format)) return list_tag(b);
-    if (!b->format->bare) return separated(b, true);
+    if (!b->format->bare) return has_list(b->format) ? list_tag(b) : separated(b, true);
     json_t *elements = json_array();
     if (!b->options->demands_call) {
         json_t *mark = text_part(b, b->format->mark, b->options->mark_is_token);
         append(b, elements, part_of(b, "optional", "content", mark));
     }
-    append(b, elements, separated(b, false));
+    if (has_list(b->format)) {
+        append_list(b, elements);
+    } else {
+        append(b, elements, separated(b, false));
+    }
     return sequence(b, elements);
 }
 
@@ -445,7 +490,8 @@ static json_t *text_without_calls(struct builder *b) {
         mark[len++] = *c;
     }
     mark[len] = '\0';
-    json_t *pattern = json_sprintf("^(?![ \\t\\r\\n]*\\{)(?![\\s\\S]*%s)[\\s\\S]*$", mark);
+    json_t *pattern = json_sprintf("^(?![ \\t\\r\\n]*\\%s)(?![\\s\\S]*%s)[\\s\\S]*$",
+                                   b->format->python ? "[" : "{", mark);
     return part_of(b, "regex", "pattern", pattern);
 }
 

@@ -19,7 +19,12 @@ enum {
     NEMOTRON,
     DEEPSEEK_V3,
     DEEPSEEK_V31,
-    KIMI_K2
+    KIMI_K2,
+    PYTHONIC,
+    LLAMA4_PYTHONIC,
+    LFM2,
+    COHERE_COMMAND3,
+    COHERE_COMMAND4
 };
 
 static const struct tool_tags glm45_tags = {
@@ -104,6 +109,18 @@ static const struct tool_tags kimi_k2_tags = {
     .has_json = true,
     .has_id = true,
 };
+
+#define COHERE_ACTION "<|START_ACTION|>"
+// Cohere's calls have numbers from 0 on, and the list has each on a line.
+#define COHERE                                                                                     \
+    .mark = COHERE_ACTION, .end_mark = "<|END_ACTION|>", .list = true, .open_list = "[\n    ",     \
+    .close_list = "\n]", .before_number = "{\"tool_call_id\": \"",                                 \
+    .before_name = "\", \"tool_name\": \"",                                                        \
+    .after_name = "\", \"parameters\":", .after_arguments = "}", .between = ",\n    "
+
+#define PYTHON_CALL                                                                                \
+    .list = true, .python = true, .before_name = "", .after_name = "(", .after_arguments = ")",    \
+    .between = ", "
 
 static const struct tool_format formats[] = {
     [HERMES] = {.name = "hermes",
@@ -217,6 +234,22 @@ static const struct tool_format formats[] = {
                 .after_name = "",
                 .after_arguments = "",
                 .between = ""},
+    [PYTHONIC] = {.name = "pythonic", .mark = "<|python_tag|>", .bare = true, PYTHON_CALL},
+    [LLAMA4_PYTHONIC] = {.name = "llama4_pythonic",
+                         .mark = "<|python_start|>",
+                         .end_mark = "<|python_end|>",
+                         .bare = true,
+                         PYTHON_CALL},
+    [LFM2] = {.name = "lfm2",
+              .mark = "<|tool_call_start|>",
+              .end_mark = "<|tool_call_end|>",
+              PYTHON_CALL},
+    [COHERE_COMMAND3] = {.name = "cohere_command3",
+                         .text_marks = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"},
+                         COHERE},
+    [COHERE_COMMAND4] = {.name = "cohere_command4",
+                         .text_marks = {"<|START_TEXT|>", "<|END_TEXT|>"},
+                         COHERE},
 };
 
 // The first row wins whose texts are all in the template, and whose `lacks` are not.
@@ -239,6 +272,13 @@ static const struct {
     {HERMES, {"<tool_call>"}, {NULL}},
     {HUNYUAN, {"<tool_calls>"}, {NULL}},
     {NEMOTRON, {"<TOOLCALL>"}, {NULL}},
+    {COHERE_COMMAND4, {COHERE_ACTION, "<|START_TEXT|>"}, {NULL}},
+    {COHERE_COMMAND3, {COHERE_ACTION}, {NULL}},
+    {LFM2, {"<|tool_call_start|>"}, {NULL}},
+    {LFM2, {"<|tool_list_start|>"}, {NULL}},
+    // The sentence in which Meta's guides teach calls in Python's form.
+    {LLAMA4_PYTHONIC, {"[func_name1(", "<|header_start|>"}, {NULL}},
+    {PYTHONIC, {"[func_name1("}, {NULL}},
     {LLAMA3_JSON, {"<|python_tag|>"}, {NULL}},
     {LLAMA3_JSON, {"{\"name\": function name, \"parameters\":"}, {NULL}},
 };
@@ -269,6 +309,10 @@ const struct tool_format *tool_format_of_template(const char *source, size_t len
         if (fits) return &formats[rows[row].format];
     }
     return NULL;
+}
+
+bool tool_format_has_json(const struct tool_format *format) {
+    return format->tags ? format->tags->has_json : !format->python;
 }
 
 bool tool_format_is_name_byte(char c) {

@@ -25,14 +25,20 @@ struct tool_format {
     const char *end_mark; // stands behind each call, or list of calls; NULL: there is none
     bool bare; // an object at the answer's start is a call without its mark
     bool list; // behind the mark: a list of objects, or a name and its arguments
+    bool python; // the list has calls as python_notation.h reads them: [name(key=value), ...]
     char separator; // may stand between two calls; '\0': none
     // Templates of this format refuse ids that are not 9 letters and digits.
     bool short_ids;
     const struct tool_tags *tags; // calls are in tags, and the four texts below are not used
+    // Marks around the text of an answer, which are left out. They begin as the mark does.
+    const char *text_marks[2];
     bool has_channels; // answers are messages in channels (harmony.h): the texts below are not used
     // How a call is written behind its mark: around its name, behind its arguments, and between two
     // calls. A blank before the arguments is not among them, because tokens may begin with it.
     const char *before_name, *after_name, *after_arguments, *between;
+    // A number in a string, which stands before before_name; NULL: none.
+    const char *before_number;
+    const char *open_list, *close_list; // NULL: the brackets alone
 };
 
 // The format with this name; NULL: there is none.
@@ -44,6 +50,9 @@ const struct tool_format *tool_format_of_template(const char *source, size_t len
 
 // Whether calls can have the name as it is: in a JSON string, or before [ARGS].
 bool tool_format_fits_name(const struct tool_format *format, const char *name);
+
+// Whether arguments are an object in JSON, so that their schema holds as a whole.
+bool tool_format_has_json(const struct tool_format *format);
 
 // A byte that may stand in a name outside of JSON.
 bool tool_format_is_name_byte(char c);

@@ -13,6 +13,7 @@ static const struct think_tag tags[] = {
     {"<reasoning>", "</reasoning>", NULL},
     {"<seed:think>", "</seed:think>", NULL},
     {"[THINK]", "[/THINK]", NULL},
+    {"<|START_THINKING|>", "<|END_THINKING|>", NULL}, // Cohere's Command
     {"<|channel>thought\n", "<channel|>", "<|channel>"}, // Gemma 4
 };
 
