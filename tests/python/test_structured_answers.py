@@ -201,17 +201,18 @@ def wild() -> Any:
     engine.exit()
 
 
-def answers_of(wild: Any, text: str, count: int) -> Any:
+def answers_of(wild: Any, form: dict[str, Any], count: int) -> Any:
     try:
-        sampling = SamplingParams(structured_outputs={"json": text}, temperature=100, top_k=-1, top_p=1, n=count,
-                                  max_tokens=200, skip_special_tokens=True)
+        sampling = SamplingParams(structured_outputs=form, temperature=100, top_k=-1, top_p=1, n=count, max_tokens=200,
+                                  skip_special_tokens=True)
         return wild.generate(["a"], sampling, use_tqdm=False)[0].outputs
     except (UnsupportedError, InvalidArgumentError):
         return None
 
 
 @pytest.mark.skipif(not jsonschema, reason="jsonschema is not installed (Debian: python3-jsonschema)")
-def test_no_answer_violates_its_schema(wild: Any) -> None:
+@pytest.mark.parametrize("any_key_order", [False, True])
+def test_no_answer_violates_its_schema(wild: Any, any_key_order: bool) -> None:
     decimal.getcontext().prec = 400
     checker = jsonschema.FormatChecker(formats=())
     num_schemas = num_accepted = num_complete = 0
@@ -219,7 +220,7 @@ def test_no_answer_violates_its_schema(wild: Any) -> None:
         if not FILES and '"format"' in text and any(f'"{word}"' in text for word in ("oneOf", "not", "if")):
             continue  # formats are checked below these, and this validator takes them for comments
         num_schemas += 1
-        answers = answers_of(wild, text, 4)
+        answers = answers_of(wild, {"json": text, "any_key_order": any_key_order}, 4)
         if answers is None:
             continue
         num_accepted += 1

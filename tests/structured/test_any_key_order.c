@@ -84,6 +84,26 @@ static void orders(void **state) {
     check(rows, ARRAY_LEN(rows));
 }
 
+// Without the option so many ways to violate schemas become clauses, which need the schema's order.
+static void many_ways(void **state) {
+    (void)state;
+    struct buf schema = {0};
+    assert_int_equal(buf_append(&schema, "{'type':'object','allOf':[true", 30, NULL), OK);
+    for (char key = 'a'; key < 'o'; key = (char)(key + 2)) {
+        assert_int_equal(buf_appendf(&schema, NULL,
+                                     ",{'not':{'properties':{'%c':{'const':1},'%c':{'const':1}},"
+                                     "'required':['%c','%c']}}",
+                                     key, key + 1, key, key + 1),
+                         OK);
+    }
+    assert_int_equal(buf_append(&schema, "]}", 2, NULL), OK);
+    const struct schema_row row = {schema.data,
+                                   "{}|{'d':2,'b':1,'c':1,'a':2}|{'n':2,'m':1}|{'b':1}",
+                                   "{'b':1,'a':1}|{'d':2,'b':1,'c':1,'a':1}|{'n':1,'m':1}"};
+    check(&row, 1);
+    buf_fini(&schema);
+}
+
 static void check_refused(const char *schema, const char *sentence) {
     struct grammar *grammar;
     struct err err = {0};
@@ -242,9 +262,9 @@ static void many_keys(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(orders), cmocka_unit_test(refused),
-                                       cmocka_unit_test(no_text), cmocka_unit_test(masks),
-                                       cmocka_unit_test(many_keys)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(orders),  cmocka_unit_test(many_ways),
+                                       cmocka_unit_test(refused), cmocka_unit_test(no_text),
+                                       cmocka_unit_test(masks),   cmocka_unit_test(many_keys)};
     vocabulary = fixture_json_vocabulary();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     vocabulary_destroy(vocabulary);
