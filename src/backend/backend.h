@@ -568,6 +568,7 @@ struct backend {
     bool has_kv_groups; // false: there is one KV group
     bool has_windows; // attention_args may have a window
     bool has_chunks; // attention_args may be chunked
+    bool has_grouped_layer_norms; // layer_norm_args may have groups
     bool has_kv_shapes; // layers may differ in num_kv_heads and head_dim: kv_cache_spec.shapes
     uint32_t kv_cache_dtypes; // 1 << dtype of the others that a KV cache can have
     // The caller sets it while it calls linears only to load their kernels. A linear whose kernel a

@@ -24,14 +24,17 @@ enum activation {
 #define CLAMPED_SILU_LIMIT 7.0f
 
 // LayerNorm (Ba and others 2016): out = (x - m) / sqrt(mean((x - m)^2) + eps) * weight + bias, with
-// m = mean(x). With `residual`: residual += x, then out is the norm of it.
+// m = mean(x). With `residual`: residual += x, then out is the norm of it. With `groups`, only
+// where the backend has_grouped_layer_norms, a row begins with so many vectors, each with a norm
+// and weights of its own, and there is no residual.
 struct layer_norm_args {
-    const void *x; // dev [rows][cols]
+    const void *x; // dev [rows][cols], or [rows][stride] with groups
     void *residual; // dev [rows][cols] in/out, or NULL
-    const float *weight; // dev [cols]
-    const float *bias; // dev [cols] or NULL
-    void *out; // dev [rows][cols]; may be x when residual is NULL
+    const float *weight; // dev [cols], or [groups][cols]
+    const float *bias; // dev [cols] or NULL; NULL with groups
+    void *out; // as x; may be x when residual is NULL
     uint32_t rows, cols;
+    uint32_t groups, stride; // 0: a row is one vector
     float eps;
 };
 

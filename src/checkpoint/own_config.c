@@ -15,7 +15,7 @@ static const struct {
     const char *keys[KEYS_MAX];
 } owners[] = {
     {"ArceeForCausalLM", {"rope_interleave"}},
-    {"CohereForCausalLM", {"logit_scale"}},
+    {"CohereForCausalLM", {"logit_scale", "use_qk_norm"}},
     {"Cohere2ForCausalLM", {"logit_scale"}},
     {"DeepseekV2ForCausalLM", {"kv_lora_rank", "q_lora_rank"}},
     {"DeepseekV3ForCausalLM", {"kv_lora_rank", "q_lora_rank", "rope_interleave"}},
@@ -59,7 +59,7 @@ static const struct {
     {"Qwen3NextForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
     {"Qwen3_5ForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
     {"Qwen3_5MoeForCausalLM", {"partial_rotary_factor", "linear_num_key_heads"}},
-    {"StableLmForCausalLM", {"partial_rotary_factor", "use_parallel_residual"}},
+    {"StableLmForCausalLM", {"partial_rotary_factor", "use_parallel_residual", "qk_layernorm"}},
     {"SmolLM3ForCausalLM", {"no_rope_layers", "no_rope_layer_interval", "rope_interleave"}},
 };
 
@@ -79,7 +79,6 @@ static const struct {
 } only_values[] = {
     {"ApertusForCausalLM", "qk_norm", "true"},
     {"ApertusForCausalLM", "post_norm", "false"},
-    {"CohereForCausalLM", "use_qk_norm", "false"}, // LayerNorms of heads
     {"Cohere2ForCausalLM", "use_parallel_block", "true"},
     {"Cohere2ForCausalLM", "use_gated_activation", "true"},
     {"DeepseekV2ForCausalLM", "moe_layer_freq", "1"},
@@ -115,7 +114,6 @@ static const struct {
     {"NemotronHForCausalLM", "use_bias", "false"},
     {"PhiForCausalLM", "qk_layernorm", "false"},
     {"PhiForCausalLM", "tie_word_embeddings", "false"}, // lm_head has a bias
-    {"StableLmForCausalLM", "qk_layernorm", "false"}, // LayerNorms of heads
     {"Llama4ForCausalLM", "num_experts_per_tok", "1"},
     {"SolarOpenForCausalLM", "n_group", "1"},
     {"SolarOpenForCausalLM", "topk_group", "1"},
@@ -527,6 +525,9 @@ enum status own_config_read(struct own_config *out, const json_t *root, const ch
     }
     if (!status && own_config_has(architecture, "use_qk_norm")) {
         status = jread_bool(root, "use_qk_norm", &out->use_qk_norm, what, err);
+    }
+    if (!status && own_config_has(architecture, "qk_layernorm")) {
+        status = jread_bool(root, "qk_layernorm", &out->use_qk_norm, what, err);
     }
     if (!status && own_config_has(architecture, "use_post_norm")) {
         bool has_post_norm = true;

@@ -42,6 +42,22 @@ static void norm_rows(struct pass *pass, uint32_t layer_index) {
     }
 }
 
+// Norms each head of q and of k by weights of its own, in place.
+static void norm_own_heads(struct pass *pass, uint32_t layer_index) {
+    struct decoder *d = pass->d;
+    const struct layer *layer = &d->table->layers[layer_index];
+    uint32_t dim = layer->head_dim, kv_heads = layer_kv_heads(layer, d->shape.world_size);
+    d->backend->ops->layer_norm(
+        d->backend, &(struct layer_norm_args){.x = d->workspace.qkv,
+                                              .weight = d->layers[layer_index].q_norm,
+                                              .out = d->workspace.qkv,
+                                              .rows = pass->step->num_tokens,
+                                              .cols = dim,
+                                              .groups = d->shape.num_heads + kv_heads,
+                                              .stride = (d->shape.num_heads + 2 * kv_heads) * dim,
+                                              .eps = d->config->rms_norm_eps});
+}
+
 // Norms each head of v, in place.
 static void norm_values(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
@@ -67,6 +83,7 @@ static void softmax_attention(struct pass *pass, uint32_t layer_index) {
     const struct decoder_workspace *w = &d->workspace;
     bool norms_each = described->head_norm == HEAD_NORM_EACH;
     if (described->head_norm == HEAD_NORM_ROW) norm_rows(pass, layer_index);
+    if (described->head_norm == HEAD_NORM_OWN) norm_own_heads(pass, layer_index);
     if (layer->v_norm) norm_values(pass, layer_index); // of keys and values of its own
     compose_attend(pass, &(struct attention_args){
                              .step = pass->step,

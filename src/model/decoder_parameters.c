@@ -8,7 +8,7 @@ size_t decoder_norm_size(const struct model_config *c, const struct layer_table 
     if (table->has_norm_bias) norms *= 2;
     if (layer->has_branches) norms += 4;
     if (layer->head_norm == HEAD_NORM_EACH) heads = layer->kv_source == KV_OWN ? 2 : 1;
-    if (layer->head_norm == HEAD_NORM_ROW) {
+    if (layer->head_norm == HEAD_NORM_ROW || layer->head_norm == HEAD_NORM_OWN) {
         heads = (size_t)c->num_heads / world_size + layer_kv_heads(layer, world_size);
     }
     return norms * c->hidden_size + heads * layer->head_dim;

@@ -91,6 +91,13 @@ static uint32_t find_kv_shapes(const struct layer_table *table, uint32_t world_s
     return num;
 }
 
+bool layer_table_has_own_head_norms(const struct layer_table *table) {
+    for (uint32_t i = 0; i < table->num_layers; i++) {
+        if (table->layers[i].head_norm == HEAD_NORM_OWN) return true;
+    }
+    return false;
+}
+
 bool layer_table_has_row_norms(const struct layer_table *table) {
     for (uint32_t i = 0; i < table->num_layers; i++) {
         if (table->layers[i].head_norm == HEAD_NORM_ROW) return true;
@@ -269,8 +276,8 @@ bool layer_table_is_even(const struct layer_table *table) {
                        layer->query_scale == first->query_scale;
         bool is_plain = !layer->is_sparse && layer->mixer == MIXER_ATTENTION && has_kv(layer) &&
                         !layer->window && layer->softcap == 0 && layer->norm_place == NORM_BEFORE &&
-                        layer->head_norm != HEAD_NORM_ROW && layer->activation == ACTIVATION_SILU &&
-                        layer->residual_scale == 1;
+                        layer->head_norm <= HEAD_NORM_EACH &&
+                        layer->activation == ACTIVATION_SILU && layer->residual_scale == 1;
         const struct rope_config *rope = layer_table_rope(table, i);
         if (!is_same || !is_plain || layer->has_sinks || layer->has_output_gate) return false;
         if (layer->has_v_norm || layer->has_scalar || layer->has_norm_after_rope) return false;

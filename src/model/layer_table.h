@@ -35,6 +35,7 @@ enum head_norm {
     HEAD_NORM_NONE,
     HEAD_NORM_EACH, // of each head, with a weight [head_dim] for all
     HEAD_NORM_ROW, // of all heads together, with a weight [heads * head_dim]
+    HEAD_NORM_OWN, // a LayerNorm of each head, with a weight of its own: [heads][head_dim]
 };
 
 // How a layer's tokens see the ones before them.
@@ -142,6 +143,7 @@ struct layer_table {
     bool is_chunked; // windows begin at their multiples: attention_args
     // A token's one expert reads its input times the router's weight.
     bool scales_expert_inputs;
+    bool has_split_head_norms; // HEAD_NORM_OWN: each head's weights are a tensor, q.N and k.N
     bool has_plain_head_norms; // those of HEAD_NORM_EACH have no weights
     bool is_qkv_stacked; // the checkpoint has q, k and v in one tensor
     bool is_rope_interleaved; // pairs of its heads of q and k that are rotated are neighbours
@@ -215,6 +217,7 @@ bool layer_table_has_kv_shapes(const struct layer_table *table);
 uint32_t layer_table_first_with_rope(const struct layer_table *table, uint32_t i);
 // The rotary embedding of layer `i`; NULL: it has none.
 const struct rope_config *layer_table_rope(const struct layer_table *table, uint32_t i);
+bool layer_table_has_own_head_norms(const struct layer_table *table); // some are HEAD_NORM_OWN
 bool layer_table_has_row_norms(const struct layer_table *table); // some head_norm is of all heads
 bool layer_table_has_branches(const struct layer_table *table);
 // The dense MLPs have no gate.

@@ -88,6 +88,39 @@ static void test_layer_norm(void **state) {
     }
 }
 
+// Vectors of a row with weights of their own, in place; what is behind them stays.
+static void test_groups(void **state) {
+    enum { ROWS = 5, GROUPS = 3, COLS = 24, STRIDE = GROUPS * COLS + 7 };
+    struct ops_rng rng = ops_rng_of(3);
+    float *x = ops_guard_alloc(ROWS * STRIDE), before[ROWS * STRIDE];
+    float *weight = ops_guard_alloc(GROUPS * COLS);
+    ops_rng_fill(&rng, weight, GROUPS * COLS);
+    ops_rng_fill(&rng, x, ROWS * STRIDE);
+    memcpy(before, x, sizeof before);
+    struct backend *backend = ops_backend(*state, 2, DTYPE_BF16);
+    backend->ops->layer_norm(backend, &(struct layer_norm_args){.x = x,
+                                                                .weight = weight,
+                                                                .out = x,
+                                                                .rows = ROWS,
+                                                                .cols = COLS,
+                                                                .groups = GROUPS,
+                                                                .stride = STRIDE,
+                                                                .eps = eps});
+    for (int row = 0; row < ROWS; row++) {
+        for (int group = 0; group < GROUPS; group++) {
+            double want[COLS];
+            int at = row * STRIDE + group * COLS;
+            oracle(before + at, weight + group * COLS, NULL, COLS, want);
+            assert_nmse(x + at, want, COLS, NORM_NMSE);
+        }
+        int end = row * STRIDE + GROUPS * COLS;
+        ops_assert_same_bits(x + end, before + end, 1, STRIDE - GROUPS * COLS, "behind them");
+    }
+    ops_guard_free(weight, GROUPS * COLS);
+    ops_guard_free(x, ROWS * STRIDE);
+    backend_destroy(backend);
+}
+
 static double activated(enum activation activation, double v) {
     const double positive = 0.7, negative = 1.3;
     switch (activation) {
@@ -153,6 +186,7 @@ static void test_scale_rows(void **state) {
 int main(void) {
     static const struct ops_case cases[] = {
         {"layer_norm matches double precision", test_layer_norm, ISA_ROWS},
+        {"vectors of a row have weights of their own", test_groups, ISA_ROWS},
         {"rows are scaled", test_scale_rows, ISA_ROWS},
         {"activations without a gate match double precision", test_activate, ISA_ROWS},
         {"activations without a gate keep NaN", test_activate_keeps_nan, ISA_ROWS},

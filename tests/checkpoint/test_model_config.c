@@ -364,6 +364,8 @@ static void test_both_forms_of_every_family(void **state) {
         {"hunyuan", "HunYuanDenseV1ForCausalLM", ROPE_DEFAULT, 874339.3107950698},
         {"hunyuan-moe", "HunYuanMoEV1ForCausalLM", ROPE_DEFAULT, 874339.3107950698},
         {"cohere", "CohereForCausalLM", ROPE_DEFAULT, 5e5},
+        {"cohere-plus", "CohereForCausalLM", ROPE_DEFAULT, 5e5},
+        {"stablelm-norms", "StableLmForCausalLM", ROPE_DEFAULT, 1e4},
         {"apertus", "ApertusForCausalLM", ROPE_LLAMA3, 12e6},
         {"arcee", "ArceeForCausalLM", ROPE_DEFAULT, 1e4},
         {"internlm3", "InternLM3ForCausalLM", ROPE_DEFAULT, 1e4},

@@ -76,9 +76,6 @@ static void test_layers_of_lfm2(void **state) {
 static void test_what_new_classes_may_not_have(void **state) {
     (void)state;
     static const struct refusal cases[] = {
-        {{{"architectures", "[\"CohereForCausalLM\"]"}, {"use_qk_norm", "true"}},
-         ERR_UNSUPPORTED,
-         "use_qk_norm|true"},
         {{{"architectures", "[\"Cohere2ForCausalLM\"]"}, {"use_parallel_block", "false"}},
          ERR_UNSUPPORTED,
          "use_parallel_block"},
@@ -88,8 +85,8 @@ static void test_what_new_classes_may_not_have(void **state) {
         {{{"architectures", "[\"ArceeForCausalLM\"]"}, {"hidden_act", "\"silu\""}},
          ERR_UNSUPPORTED,
          "hidden_act|silu|relu2"},
-        {{{"architectures", "[\"StableLmForCausalLM\"]"}, {"qk_layernorm", "true"}},
-         ERR_UNSUPPORTED,
+        {{{"architectures", "[\"StableLmForCausalLM\"]"}, {"qk_layernorm", "1"}},
+         ERR_FORMAT,
          "qk_layernorm"},
         {{LFM2, {"full_attn_idxs", "[0, \"x\"]"}}, ERR_FORMAT, "full_attn_idxs|at 1, want 0 to 2"},
         {{LFM2, {"full_attn_idxs", "[3]"}}, ERR_FORMAT, "full_attn_idxs|at 0, want 0 to 2"},

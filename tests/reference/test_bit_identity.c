@@ -294,6 +294,7 @@ static void check_isa(const char *isa, bool all_families) {
     check_model("tests/reference/data/granite4-h", isa, "auto"); // Mamba-2
     check_model("tests/reference/data/lfm2", isa, "auto"); // short convolutions
     check_model("tests/reference/data/nemotron-h-moe", isa, "auto"); // experts without a gate
+    check_model("tests/reference/data/cohere-plus", isa, "auto"); // LayerNorms of heads
     check_with("tests/reference/data/cohere2", isa, "auto", 48); // LayerNorms, parallel layers
     check_with("tests/reference/data/llama4", isa, "auto", 48); // chunks
     check_model("tests/reference/data/apertus", isa, "auto"); // an MLP without a gate

@@ -310,6 +310,16 @@ static void test_cohere(void **state) {
     check_on_every_isa("cohere");
 }
 
+static void test_cohere_with_norms_of_heads(void **state) {
+    (void)state;
+    check_on_every_isa("cohere-plus");
+}
+
+static void test_stablelm_with_norms_of_heads(void **state) {
+    (void)state;
+    check_on_every_isa("stablelm-norms");
+}
+
 static void test_cohere2(void **state) {
     (void)state;
     check_on_every_isa("cohere2");
@@ -491,6 +501,8 @@ int main(void) {
         cmocka_unit_test(test_stablelm_parallel),
         cmocka_unit_test(test_starcoder2),
         cmocka_unit_test(test_cohere),
+        cmocka_unit_test(test_cohere_with_norms_of_heads),
+        cmocka_unit_test(test_stablelm_with_norms_of_heads),
         cmocka_unit_test(test_cohere2),
         cmocka_unit_test(test_ernie4_5),
         cmocka_unit_test(test_ernie4_5_with_experts),

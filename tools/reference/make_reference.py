@@ -285,6 +285,11 @@ def tiny_families(t):
             **small_tiny, head_dim=32, norm_epsilon=0.04, sliding_window=48)),
         "cohere": (t.CohereForCausalLM, t.CohereConfig(
             **small_tiny, head_dim=32, layer_norm_eps=0.04, attention_bias=True)),
+        "cohere-plus": (t.CohereForCausalLM, t.CohereConfig(
+            **{**small_tiny, "num_key_value_heads": 2}, head_dim=32, layer_norm_eps=0.04, use_qk_norm=True)),
+        "stablelm-norms": (t.StableLmForCausalLM, t.StableLmConfig(
+            **{**small_tiny, "num_hidden_layers": 1, "num_key_value_heads": 2}, layer_norm_eps=0.04,
+            use_parallel_residual=True, qk_layernorm=True)),
         "cohere2": (t.Cohere2ForCausalLM, t.Cohere2Config(
             **{**small_tiny, "num_hidden_layers": 4}, head_dim=32, layer_norm_eps=0.03, logit_scale=0.25,
             sliding_window=48)),

@@ -194,6 +194,7 @@ enum status cpu_backend_create(struct backend **out, const struct backend_option
         .has_kv_groups = true,
         .has_windows = true,
         .has_chunks = true,
+        .has_grouped_layer_norms = true,
         .has_kv_shapes = true,
         .kv_cache_dtypes = 1u << DTYPE_F32 | 1u << DTYPE_I8 | 1u << DTYPE_F8_E4M3,
     };

@@ -341,19 +341,22 @@ static float centered_sum(const float *x, float center, bool squares, uint32_t c
 
 struct layer_norm_job {
     const struct layer_norm_args *args;
-    uint32_t per_item;
+    uint32_t num_vectors, per_item;
 };
 
 static void layer_norm_item(void *arg, uint32_t item, uint32_t thread) {
     (void)thread;
     const struct layer_norm_job *job = arg;
     const struct layer_norm_args *args = job->args;
-    struct row_range range = item_rows(item, job->per_item, args->rows);
+    struct row_range range = item_rows(item, job->per_item, job->num_vectors);
     uint32_t cols = args->cols;
-    for (uint32_t row = range.begin; row < range.end; row++) {
-        const float *x = (const float *)args->x + (size_t)row * cols;
-        float *residual = args->residual ? (float *)args->residual + (size_t)row * cols : NULL;
-        float *out = (float *)args->out + (size_t)row * cols;
+    uint32_t groups = args->groups ? args->groups : 1, stride = args->groups ? args->stride : cols;
+    for (uint32_t vector = range.begin; vector < range.end; vector++) {
+        uint32_t group = vector % groups;
+        size_t at = (size_t)(vector / groups) * stride + (size_t)group * cols;
+        const float *x = (const float *)args->x + at, *weight = args->weight + group * cols;
+        float *residual = args->residual ? (float *)args->residual + at : NULL;
+        float *out = (float *)args->out + at;
         for (uint32_t i = 0; residual && i < cols; i++) residual[i] += x[i];
         if (residual) x = residual;
         float mean = centered_sum(x, 0, false, cols) / (float)cols;
@@ -361,15 +364,16 @@ static void layer_norm_item(void *arg, uint32_t item, uint32_t thread) {
         float scale = 1 / sqrtf(variance + args->eps);
         for (uint32_t i = 0; i < cols; i++) {
             float bias = args->bias ? args->bias[i] : 0;
-            out[i] = (x[i] - mean) * scale * args->weight[i] + bias;
+            out[i] = (x[i] - mean) * scale * weight[i] + bias;
         }
     }
 }
 
 void cpu_layer_norm(struct backend *backend, const struct layer_norm_args *args) {
     struct cpu_backend *cpu = cpu_backend_of(backend);
-    struct layer_norm_job job = {args, rows_per_item(cpu, args->rows, args->cols)};
-    uint32_t num_items = (args->rows + job.per_item - 1) / job.per_item;
+    uint32_t num_vectors = args->rows * (args->groups ? args->groups : 1);
+    struct layer_norm_job job = {args, num_vectors, rows_per_item(cpu, num_vectors, args->cols)};
+    uint32_t num_items = (num_vectors + job.per_item - 1) / job.per_item;
     thread_pool_for(cpu->pool, num_items, layer_norm_item, &job);
 }
 

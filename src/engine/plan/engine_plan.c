@@ -137,6 +137,8 @@ static enum status choose_backend(struct engine_plan *plan,
          plan->world_size > 1 &&
              (layer_table_has_row_norms(&plan->layers) || plan->config.own.mamba.num_groups == 1) &&
              !plan->backend->ops->cut_norm},
+        {"LayerNorms of heads",
+         layer_table_has_own_head_norms(&plan->layers) && !plan->backend->has_grouped_layer_norms},
         {"LayerNorms", plan->layers.is_layer_norm && !plan->backend->ops->layer_norm},
         {"experts without a gate", layer_table_lacks_expert_gate(&plan->layers) &&
                                        plan->config.moe.num_experts &&

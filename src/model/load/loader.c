@@ -390,6 +390,47 @@ enum status loader_load_head_norm(struct loader *l, uint32_t layer,
     return status;
 }
 
+// Moves *at behind what it writes: this rank's heads, in the order of their rows.
+static enum status read_own_heads(struct loader *l, uint32_t layer, bool is_split,
+                                  const struct head_norm_part *part, float **at) {
+    const struct head_runs runs = head_runs_of(part->head_dim, part->rotation);
+    const uint64_t shape[2] = {part->num_heads, part->head_dim};
+    char name[WEIGHT_NAME_BYTES], module[WEIGHT_NAME_BYTES];
+    float *values = NULL;
+    enum status status = OK;
+    layer_weight_name(name, layer, part->module, ".weight");
+    if (!is_split) status = loader_read_floats(l, name, 2, shape, &values);
+    for (uint32_t i = 0; i < part->num_heads && !status; i++) {
+        bool is_own = i >= part->start && i - part->start < part->count;
+        if (is_split) { // also other ranks', so that all tensors are used
+            snprintf(module, sizeof module, "%s.%u", part->module, i);
+            layer_weight_name(name, layer, module, ".weight");
+            status = loader_read_floats(l, name, 1, &shape[1], &values);
+        }
+        const float *head = is_split || !values ? values : values + (size_t)i * part->head_dim;
+        for (uint32_t k = 0; k < runs.num && is_own && !status; k++)
+            *at = copy_run(*at, head, runs.runs[k]);
+        if (!is_split) continue;
+        free(values);
+        values = NULL;
+    }
+    free(values);
+    return status;
+}
+
+enum status loader_load_own_head_norms(struct loader *l, uint32_t layer, bool is_split,
+                                       const struct head_norm_part *q,
+                                       const struct head_norm_part *k, float **out) {
+    size_t count = (size_t)(q->count + k->count) * q->head_dim;
+    float *both = malloc(count * sizeof *both), *at = both;
+    if (!both) return err_nomem(l->err, "norms of heads");
+    enum status status = read_own_heads(l, layer, is_split, q, &at);
+    if (!status) status = read_own_heads(l, layer, is_split, k, &at);
+    if (!status) status = loader_to_device(l->decoder, both, count, out, l->err);
+    free(both);
+    return status;
+}
+
 enum status loader_load_layer_norm(struct loader *l, uint32_t layer, const char *module,
                                    uint32_t count, float **out) {
     char name[WEIGHT_NAME_BYTES];

@@ -118,6 +118,11 @@ struct head_norm_part {
 };
 MUST_USE enum status loader_load_head_norm(struct loader *l, uint32_t layer,
                                            const struct head_norm_part *part, float **out);
+// Weights of each head's own, of which *out takes those of q and behind them those of k. A tensor
+// has all heads, or with is_split one, and the head's number in its name.
+MUST_USE enum status loader_load_own_head_norms(struct loader *l, uint32_t layer, bool is_split,
+                                                const struct head_norm_part *q,
+                                                const struct head_norm_part *k, float **out);
 MUST_USE enum status loader_load_layer_norm(struct loader *l, uint32_t layer, const char *module,
                                             uint32_t count, float **out);
 

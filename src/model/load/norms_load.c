@@ -28,7 +28,7 @@ static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_
                                .head_dim = described->head_dim,
                                .rotation = loader_rotation(d->table, described)};
     struct head_norm_part k = q;
-    if (described->head_norm == HEAD_NORM_ROW) {
+    if (described->head_norm != HEAD_NORM_EACH) {
         q.num_heads = d->config->num_heads;
         q.start = d->shape.head_start;
         q.count = d->shape.num_heads;
@@ -41,6 +41,10 @@ static enum status load_head_norms(struct loader *l, uint32_t i, struct decoder_
         return made ? made : norms_make_ones(l, described->head_dim, &layer->k_norm);
     }
     k.module = names->k;
+    if (described->head_norm == HEAD_NORM_OWN) {
+        return loader_load_own_head_norms(l, i, d->table->has_split_head_norms, &q, &k,
+                                          &layer->q_norm);
+    }
     enum status status = loader_load_head_norm(l, i, &q, &layer->q_norm);
     if (status || described->kv_source != KV_OWN) return status;
     return loader_load_head_norm(l, i, &k, &layer->k_norm);

@@ -1,5 +1,5 @@
-/* Recurrent layers on a device without them, which plain_backend.c is, and what their table of
- * layers may not say. */
+/* Recurrent layers and LayerNorms of heads on a device without them, which plain_backend.c is, and
+ * what a table of recurrent layers may not say. */
 #include <string.h>
 
 #include "model/family.h"
@@ -16,7 +16,10 @@ static void test_a_device_without_them_refuses_by_name(void **state) {
                   "are not supported on the device plain"},
                  {"tests/reference/data/granite4-h",
                   "tests/reference/data/granite4-h/config.json: Mamba layers are not supported on "
-                  "the device plain"}};
+                  "the device plain"},
+                 {"tests/reference/data/cohere-plus",
+                  "tests/reference/data/cohere-plus/config.json: LayerNorms of heads are not "
+                  "supported on the device plain"}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct nvllm_engine_options options = small_options();
         struct nvllm_engine *engine = NULL;
