@@ -122,6 +122,7 @@ struct decoder {
     // [hidden], and a norm of the latter's result, times 1 / sqrt(2).
     struct linear *layer_embedding, *layer_projection;
     float *layer_projection_norm; // dev [layer_input_size]
+    float *expert_ones; // dev [max_num_tokens], with layer_table.scales_expert_inputs: each is 1
     struct decoder_layer *layers; // [num_layers]
     struct fused_model *fused; // NULL where the backend has no fused layers
 

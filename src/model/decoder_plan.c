@@ -482,5 +482,6 @@ size_t decoder_workspace_bytes(const struct model_config *config, const struct l
         if (layer_table_first_with_rope(table, i) != i) continue;
         ropes += num_tables * (size_t)layer_rope_dim(&table->layers[i]);
     }
-    return workspace.size_bytes + ropes * limits->max_positions * sizeof(float);
+    size_t ones = table->scales_expert_inputs ? limits->max_num_tokens : 0; // expert_ones
+    return workspace.size_bytes + (ropes * limits->max_positions + ones) * sizeof(float);
 }

@@ -162,8 +162,7 @@ static void branched_mlp(struct pass *pass, uint32_t layer_index) {
                                           pass->d->table->layers[layer_index].residual_scale});
 }
 
-// The chosen expert reads hidden times its weight. Its result is added as it is: the weight,
-// normalized, is 1.
+// The chosen expert reads hidden times its weight. Its result is added as it is, times 1.
 static void scaled_mlp(struct pass *pass, uint32_t layer_index) {
     struct decoder *d = pass->d;
     const struct decoder_layer *layer = &d->layers[layer_index];
@@ -176,8 +175,8 @@ static void scaled_mlp(struct pass *pass, uint32_t layer_index) {
                                                           .factors = w->expert_weights,
                                                           .rows = pass->step->num_tokens,
                                                           .cols = d->config->hidden_size});
-    route(pass, layer_index, true);
     struct experts_args args = experts_args_of(pass, layer_index);
+    args.weights = d->expert_ones;
     args.shared = (struct shared_expert){0};
     args.out = compose_projected(pass);
     d->backend->moe->experts(d->backend, &args);

@@ -509,6 +509,10 @@ enum status decoder_create(struct decoder **out, const struct decoder_options *o
     }
     if (status) goto fail;
     if ((status = make_ropes(d, err))) goto fail;
+    if (d->table->scales_expert_inputs) {
+        status = norms_make_ones(&loader, d->limits.max_num_tokens, &d->expert_ones);
+        if (status) goto fail;
+    }
     if ((status = make_workspace(d, err))) goto fail;
     if ((status = make_states(d, err))) goto fail;
     linear_order_tell(d);
@@ -566,6 +570,7 @@ void decoder_destroy(struct decoder *d) {
     ops->linear_destroy(d->backend, d->layer_projection);
     ops->release(d->backend, d->layer_projection_norm);
     ops->release(d->backend, d->final_norm);
+    ops->release(d->backend, d->expert_ones);
     ops->release(d->backend, d->workspace_memory);
     ops->release(d->backend, d->state_memory);
     free(d->layers);
