@@ -11,7 +11,7 @@ __device__ __forceinline__ float gelu_mul(float gate, float up) {
 }
 
 __device__ __forceinline__ float relu_squared(float v) {
-    float positive = fmaxf(v, 0);
+    float positive = v < 0 ? 0 : v; // unlike fmaxf this keeps NaN
     return positive * positive;
 }
 

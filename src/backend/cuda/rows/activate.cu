@@ -19,8 +19,7 @@ struct activate_params {
 template <activation ACTIVATION>
 __device__ __forceinline__ float activated_alone(float v, const activate_params &p) {
     if (ACTIVATION == ACTIVATION_GELU_TANH) return gelu_mul(v, 1);
-    float above = v < 0 ? 0 : v; // unlike fmaxf this keeps NaN
-    if (ACTIVATION == ACTIVATION_RELU_SQUARED) return above * above;
+    if (ACTIVATION == ACTIVATION_RELU_SQUARED) return relu_squared(v);
     float slope = v > 0 ? p.positive * v * v : p.negative * (expm1f(fminf(v, XIELU_EPS)) - v);
     return v / 2 + slope;
 }
