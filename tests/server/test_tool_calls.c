@@ -146,6 +146,11 @@ static void test_pythonic_calls(void **state) {
     pythonic(" [ get_time( zone = 'CET' , ) , ] ",
              "B(get_time) A({\"zone\": \"CET\"}) E(complete)");
     pythonic("<|python_tag|>[a.b(c=[1])]", "B(a.b) A({\"c\": [1]}) E(complete)");
+    pythonic("[_a1(Zone9=1, aA=2, é=3, _=4, z=5)]",
+             "B(_a1) A({\"Zone9\": 1, \"aA\": 2, \"é\": 3, \"_\": 4, \"z\": 5}) E(complete)");
+    // Objects in JSON are calls behind a mark alone.
+    pythonic("<|python_tag|>[f()] [{\"name\": \"g\"}]",
+             "B(f) A({}) E(complete) T([{\"name\": \"g\"}])");
     pythonic("text <|python_tag|>[f()]\n[g()] end",
              "T(text) B(f) A({}) E(complete) B(g) A({}) E(complete) T(end)");
     tool_trace_expect("llama4_pythonic", "<|python_start|>[f(a=True)]<|python_end|>",
@@ -159,29 +164,87 @@ static void test_pythonic_calls(void **state) {
     tool_trace_expect("lfm2", "[f(a=1)]", "T([f(a=1)])");
 }
 
+#define ONES_16 "1111111111111111"
+#define ONES_64 ONES_16 ONES_16 ONES_16 ONES_16
+
 static void test_pythonic_values(void **state) {
     (void)state;
     python_value("True", "true");
     python_value("None", "null");
-    python_value("false", "false");
+    python_value("[true, false, null]", "[true, false, null]");
     python_value("[1, True, [], {}, {'k': None, \"l\": [2,]},]",
                  "[1, true, [], {}, {\"k\": null, \"l\": [2]}]");
+    python_value("[[1 , 2 ], ['a', [3]]] ", "[[1, 2], [\"a\", [3]]]");
+    python_value("{'k' : {'l': 1}, 'm': 2}", "{\"k\": {\"l\": 1}, \"m\": 2}");
     python_value("-1_000", "-1000");
     python_value("+.5", "0.5");
     python_value("5.", "5.0");
     python_value("01.50e+3", "1.50e+3");
+    python_value("1e5", "1e5");
+    python_value("9E-5", "9e-5");
     python_value("000", "0");
     python_value("0x1F", "31");
+    python_value("0xff", "255");
     python_value("-0b1_01", "-5");
+    python_value("0x00Fedcba9876543210", "18364758544493064720");
+    python_value("0o0777777777777777777777", "9223372036854775807");
+    python_value("0b" ONES_64, "18446744073709551615");
     python_value("'it\\'s \"so\"'", "\"it's \\\"so\\\"\"");
     python_value("\"it's\\n\\t\\\\ \\/\"", "\"it's\\n\\t\\\\ /\"");
     python_value("'\\x41\\101\\0\\a\\u00e9\\U0001F600\\d'",
                  "\"\\u0041\\u0041\\u0000\\u0007\\u00e9\\ud83d\\ude00\\\\d\"");
+    python_value("'\\1011\\7\\377\\xAF\\U00010000\\U0010ffff'",
+                 "\"\\u00411\\u0007\\u00ff\\u00af\\ud800\\udc00\\udbff\\udfff\"");
     python_value("'a\nb\\\nc'", "\"a\\nbc\"");
     python_value("''", "\"\"");
     python_value("'''a ''b' '''", "\"a ''b' \"");
     python_value("\"\"\"\"\"\"", "\"\"");
     python_value("[']', ')', ',']", "[\"]\", \")\", \",\"]");
+}
+
+// What is as deep, or as long, as it may be is a call; one more is none, or a broken one.
+static void test_pythonic_limits(void **state) {
+    (void)state;
+    enum { DEPTH = NOTATION_DEPTH_MAX - 1, LEN = 512 };
+    static const struct {
+        const char *before, *behind, *end;
+        size_t most;
+        char filler;
+    } cases[] = {{"[f(a=", ")]", "E(broken)", DEPTH, '['},
+                 {"[f(", "=1)]", "T([f(", PYTHON_WORD_MAX, 'k'},
+                 {"[f(a=", ")]", "E(broken)", PYTHON_WORD_MAX, '1'},
+                 {"[", "()]", "T([", TOOL_CALL_NAME_MAX, 'f'}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        for (size_t more = 0; more < 2; more++) {
+            char filler[LEN];
+            struct tool_trace trace;
+            memset(filler, cases[i].filler, LEN);
+            tool_trace_begin(&trace, "pythonic");
+            tool_trace_push(&trace, cases[i].before, strlen(cases[i].before));
+            tool_trace_push(&trace, filler, cases[i].most + more);
+            memset(filler, ']', LEN);
+            if (cases[i].filler == '[') tool_trace_push(&trace, filler, cases[i].most);
+            tool_trace_push(&trace, cases[i].behind, strlen(cases[i].behind));
+            const char *line = tool_trace_finish(&trace);
+            const char *wanted = more ? cases[i].end : "E(complete)";
+            if (!strstr(line, wanted)) fail_msg("case %zu, %zu more: %s", i, more, line);
+            tool_trace_fini(&trace);
+        }
+    }
+}
+
+static void test_python_keys(void **state) {
+    (void)state;
+    static const char *const keys[] = {"a", "_a1", "Z9z", "é"};
+    static const char *const others[] = {"", "1a", "a b"};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) assert_true(python_notation_is_key(keys[i]));
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        assert_false(python_notation_is_key(others[i]));
+    }
+    char longest[PYTHON_WORD_MAX + 2] = {0};
+    memset(longest, 'k', PYTHON_WORD_MAX + 1);
+    assert_false(python_notation_is_key(longest));
+    assert_true(python_notation_is_key(longest + 1));
 }
 
 static void test_no_pythonic_calls(void **state) {
@@ -209,8 +272,28 @@ static void test_broken_pythonic_calls(void **state) {
     (void)state;
     pythonic("[f(a=1+2, b=3)]", "B(f) A({\"a\": 1+2, b=3)]) E(broken)");
     pythonic("[f(a=x)<|python_tag|>[g()]", "B(f) A({\"a\": x)) E(broken) B(g) A({}) E(complete)");
-    static const char *const broken[] = {"007",  "1__0",   "0x",    "1e",  ".",      "'a' 'b'",
-                                         "(1,)", "{1: 2}", "{'k'}", "[1}", "'\\xg'", "f()"};
+    static const char *const broken[] = {"007",
+                                         "1__0",
+                                         "0x",
+                                         "1e",
+                                         ".",
+                                         "'a' 'b'",
+                                         "(1,)",
+                                         "{1: 2}",
+                                         "{'k'}",
+                                         "[1}",
+                                         "'\\xg'",
+                                         "f()",
+                                         "{'k': }",
+                                         "{'k': 1]",
+                                         "[1 2]",
+                                         "0xg",
+                                         "0b2",
+                                         "0x-1",
+                                         "0x10000000000000000",
+                                         "0b1" ONES_64,
+                                         "0o1777777777777777777777",
+                                         "'\\U00110000'"};
     for (size_t i = 0; i < ARRAY_LEN(broken); i++) {
         struct tool_trace trace;
         tool_trace_begin(&trace, "pythonic");
@@ -438,6 +521,8 @@ int main(void) {
         cmocka_unit_test(test_nemotron_calls),
         cmocka_unit_test(test_pythonic_calls),
         cmocka_unit_test(test_pythonic_values),
+        cmocka_unit_test(test_pythonic_limits),
+        cmocka_unit_test(test_python_keys),
         cmocka_unit_test(test_no_pythonic_calls),
         cmocka_unit_test(test_broken_pythonic_calls),
         cmocka_unit_test(test_hostile_pythonic_calls),

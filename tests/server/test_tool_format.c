@@ -40,6 +40,9 @@ static void test_templates(void **state) {
     expect_format("'<|START_ACTION|>[' <|START_TEXT|>", "cohere_command4");
     expect_format("'<|tool_call_start|>['", "lfm2");
     expect_format("List of tools: <|tool_list_start|>[", "lfm2");
+    expect_format("+ \"List of tools: [\" -%}", "lfm2"); // LFM2.5
+    expect_format("List of tools: [ <tool_call>", "hermes");
+    expect_format("List of tools: {{ tools }}", "none");
     expect_format("the format of [func_name1(params_name1=params_value1)]", "pythonic");
     expect_format("<|header_start|> [func_name1(params_name1=params_value1)]", "llama4_pythonic");
     expect_format("<|tool_calls_section_begin|> {{ id }}<|tool_call_argument_begin|>", "kimi_k2");

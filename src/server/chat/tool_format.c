@@ -281,6 +281,8 @@ static const struct {
     {PYTHONIC, {"[func_name1("}, {NULL}},
     {LLAMA3_JSON, {"<|python_tag|>"}, {NULL}},
     {LLAMA3_JSON, {"{\"name\": function name, \"parameters\":"}, {NULL}},
+    // The first templates of LFM2.5 name no mark. Any mark of the rows before says more.
+    {LFM2, {"List of tools: ["}, {NULL}},
 };
 
 const struct tool_format *tool_format_find(const char *name) {
