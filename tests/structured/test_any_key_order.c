@@ -33,12 +33,15 @@ static void orders(void **state) {
          "{'x1':null,'a':'','z':3}|{'z':3,'x1':null}|{'z':3,'a':'1','x':null,'x1':null}",
          "{'z':3,'x':3}|{'z':null,'a':''}|{'z':1,'a':1}"},
         {"{'type':'object','properties':{'a':true,'b':false},'propertyNames':{'maxLength':2}}",
-         "{'xy':1,'a':2}|{'a':1,'z':1}", "{'xyz':1}|{'a':1,'b':1}|{'z':1,'xyz':1}"},
+         "{'xy':1,'a':2}|{'a':1,'z':1}", "{'xyz':1}|{'a':1,'b':1}|{'z':1,'xyz':1}|{'}"},
         // Members are counted: there is room for those that must come, and enough of them.
         {"{'type':'object','properties':{'a':true,'b':true,'c':true},'required':['b'],"
          "'maxProperties':2}",
          "{'b':1}|{'a':1,'b':1}|{'b':1,'c':1}|{'x':1,'b':1}|{'b':1,'x':1}",
          "{'a':1,'c':1}|{'a':1,'x':1}|{'x':1,'y':1}|{'b':1,'a':1,'c':1}"},
+        {"{'type':'object','properties':{'a':true},'maxProperties':3}",
+         "{'x':1,'y':1,'z':1}|{'x':1,'a':1,'y':1}",
+         "{'x':1,'y':1,'z':1,'u':1}|{'x':1,'y':1,'z':1,'a':1}"},
         {"{'type':'object','properties':{'a':true,'b':true,'c':true},'minProperties':2,"
          "'additionalProperties':false}",
          "{'c':1,'a':1}|{'b':1,'c':1,'a':1}", "{}|{'a':1}"},
@@ -77,6 +80,9 @@ static void orders(void **state) {
          "'not':{'additionalProperties':{'type':'integer'}}}",
          "{'x':null,'a':1}|{'a':null,'x':1}|{'x':null,'y':1,'a':1}|{'y':1,'a':1,'x':null}",
          "{'a':1}|{'x':1}|{'x':null}|{'x':null,'a':1,'x':1}"},
+        {"{'type':'object','properties':{'a':true},'required':['a'],'maxProperties':2,"
+         "'not':{'additionalProperties':{'type':'integer'}}}",
+         "{'x':null,'a':1}|{'a':1,'x':null}", "{'x':null,'y':null,'a':1}|{'x':null,'a':1,'y':1}"},
         {"{'uniqueItems':true,'items':{'type':'object','properties':{'a':true,'b':true},"
          "'required':['a','b'],'additionalProperties':false}}",
          "[{'b':1,'a':1},{'a':1,'b':2}]", "[{'b':1,'a':1},{'a':1,'b':1}]"},
@@ -133,6 +139,7 @@ static void no_text(void **state) {
     (void)state;
     static const char *const schemas[] = {
         "{'type':'object','required':['a','b'],'maxProperties':1}",
+        "{'type':'object','properties':{'a':true},'minProperties':2,'maxProperties':1}",
         "{'type':'object','properties':{'a':true,'b':true},'additionalProperties':false,"
         "'minProperties':3}",
         "{'type':'object','properties':{'a':{'$ref':'#'},'b':true},'required':['a']}",
@@ -147,6 +154,30 @@ static void no_text(void **state) {
         assert_int_equal(automaton_create(&automaton, grammar, vocabulary, NULL, &err),
                          ERR_INVALID);
         assert_string_equal(err.message, "no text fits the constraint");
+    }
+}
+
+// A member whose value has no text is never begun, as nothing could end it.
+static void no_value(void **state) {
+    (void)state;
+    static const char *const schemas[] = {
+        "{'type':'object','properties':{'a':{'$ref':'#/$defs/endless'},'b':true},"
+        "'additionalProperties':false,'$defs':{'endless':{'type':'object','properties':"
+        "{'r':{'$ref':'#/$defs/endless'}},'required':['r']}}}",
+        "{'type':'object','properties':{'b':true},'additionalProperties':{'$ref':'#/$defs/endless'}"
+        ",'$defs':{'endless':{'type':'object','properties':{'r':{'$ref':'#/$defs/endless'}},"
+        "'required':['r']}}}",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(schemas); i++) {
+        struct grammar *grammar;
+        struct err err = {0};
+        bool can_end;
+        assert_int_equal(schema_fixture_add(&grammar, schemas[i], &any_order, NULL, &err), OK);
+        struct automaton *automaton = fixture_run(grammar, vocabulary);
+        assert_true(fixture_lives(automaton, "{\"b\":1", &can_end));
+        assert_false(fixture_lives(automaton, "{\"a", &can_end));
+        assert_false(fixture_lives(automaton, "{\"b\":1,", &can_end));
+        automaton_release(automaton);
     }
 }
 
@@ -233,11 +264,13 @@ static void masks(void **state) {
     }
 }
 
-// A text meets one set of keys for each of its members, not 2^200.
+// A text meets one set of keys for each of its members, not 2^200. More keys are required than a
+// word of a set has bits.
 static void many_keys(void **state) {
     (void)state;
-    enum { NUM_KEYS = 200 };
+    enum { NUM_KEYS = 200, NUM_REQUIRED = 40 };
     struct buf schema = {0}, text = {0};
+    size_t len_without_last = 0;
     struct grammar *grammar;
     struct err err = {0};
     assert_int_equal(buf_append(&schema, "{'type':'object','properties':{", 31, NULL), OK);
@@ -245,10 +278,15 @@ static void many_keys(void **state) {
         assert_int_equal(buf_appendf(&schema, NULL, "%s'k%d':{'type':'integer'}", i ? "," : "", i),
                          OK);
         int key = NUM_KEYS - 1 - i;
+        len_without_last = text.len;
         assert_int_equal(buf_appendf(&text, NULL, "%s\"k%d\":%d", i ? "," : "{", key, i), OK);
     }
-    assert_int_equal(
-        buf_append(&schema, "},'minProperties':200,'additionalProperties':false}", 51, NULL), OK);
+    static const char rest[] = "},'minProperties':190,'additionalProperties':false,'required':[";
+    assert_int_equal(buf_append_str(&schema, rest, NULL), OK);
+    for (int i = 0; i < NUM_REQUIRED; i++) {
+        assert_int_equal(buf_appendf(&schema, NULL, "%s'k%d'", i ? "," : "", i), OK);
+    }
+    assert_int_equal(buf_append_str(&schema, "]}", NULL), OK);
     assert_int_equal(buf_append(&text, "}", 1, NULL), OK);
     assert_int_equal(schema_fixture_add(&grammar, schema.data, &any_order, NULL, &err), OK);
     struct automaton *automaton = fixture_run(grammar, vocabulary);
@@ -256,15 +294,19 @@ static void many_keys(void **state) {
     struct automaton_stats stats;
     automaton_stats(automaton, &stats);
     assert_true(stats.bytes < 16 << 20);
+    text.len = len_without_last; // k0, which is required
+    assert_int_equal(buf_append_str(&text, "}", NULL), OK);
+    fixture_check(automaton, text.data, false);
     automaton_release(automaton);
     buf_fini(&schema);
     buf_fini(&text);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(orders),  cmocka_unit_test(many_ways),
-                                       cmocka_unit_test(refused), cmocka_unit_test(no_text),
-                                       cmocka_unit_test(masks),   cmocka_unit_test(many_keys)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(orders),   cmocka_unit_test(many_ways),
+                                       cmocka_unit_test(refused),  cmocka_unit_test(no_text),
+                                       cmocka_unit_test(no_value), cmocka_unit_test(masks),
+                                       cmocka_unit_test(many_keys)};
     vocabulary = fixture_json_vocabulary();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     vocabulary_destroy(vocabulary);
