@@ -135,6 +135,35 @@ static void test_a_hit_of_a_part_of_a_prompt(void **state) {
     nvllm_engine_destroy(engine);
 }
 
+// A prompt's last token alone may be a step as decodes are, which devices record without snapshots.
+static void test_a_snapshot_behind_the_last_token_alone(void **state) {
+    enum { FIRST = 32 };
+    const struct mixed_workload_expected *expected = *state;
+    struct nvllm_engine_options options = cpu_options();
+    if (options.tensor_parallel_size > 1 || options.data_parallel_size > 1) skip();
+    options.device = "cuda"; // the fake one
+    options.state_snapshot_tokens = FIRST;
+    options.max_num_batched_tokens = FIRST - 1;
+    struct nvllm_sampling_params params = greedy_params(1), more = greedy_params(8);
+    const int32_t *prompt = expected->workload->prompts[3];
+    struct nvllm_request first = ids_request(prompt, FIRST, &params);
+    struct nvllm_request second = ids_request(prompt, WORKLOAD_PROMPT_MAX, &more);
+    struct nvllm_engine *alone = open_engine(&options);
+    struct nvllm_result *want = generate_one(alone, &second);
+    nvllm_engine_destroy(alone);
+    fake_device_reset();
+    struct nvllm_engine *engine = open_engine(&options);
+    struct nvllm_result *before = generate_one(engine, &first);
+    struct nvllm_result *got = generate_one(engine, &second);
+    assert_int_equal(got->num_cached_tokens, FIRST);
+    assert_int_equal(got->num_tokens, want->num_tokens);
+    assert_memory_equal(got->token_ids, want->token_ids, got->num_tokens * sizeof *got->token_ids);
+    nvllm_results_free(want, 1);
+    nvllm_results_free(before, 1);
+    nvllm_results_free(got, 1);
+    nvllm_engine_destroy(engine);
+}
+
 static void test_no_snapshots_no_hits(void **state) {
     const struct mixed_workload_expected *expected = *state;
     struct nvllm_engine_options options = cpu_options();
@@ -262,6 +291,7 @@ int main(void) {
         cmocka_unit_test(test_outputs_are_those_of_single_requests),
         cmocka_unit_test(test_a_hit_goes_on_from_a_snapshot),
         cmocka_unit_test(test_a_hit_of_a_part_of_a_prompt),
+        cmocka_unit_test(test_a_snapshot_behind_the_last_token_alone),
         cmocka_unit_test(test_no_snapshots_no_hits),
         cmocka_unit_test(test_the_plan_counts_the_slots),
         cmocka_unit_test(test_a_plan_without_memory_names_the_states),

@@ -385,6 +385,7 @@ void model_runner_begin_counts(struct model_runner *r, uint32_t slot, const int3
 static struct step_graph *graph_of(const struct model_runner *r, const struct step *step) {
     bool is_decode = step->num_tokens == step->num_seqs && step->num_logits == step->num_seqs;
     if (!is_decode || step->num_prompt_logits || step->shared.num) return NULL;
+    if (step->num_snapshots) return NULL; // a prompt's last token alone may leave one
     if (step->num_seqs != padded_seqs(r->max_num_logits, step->num_seqs)) return NULL;
     return graph_place(r, step->num_seqs, has_drafts(step));
 }
