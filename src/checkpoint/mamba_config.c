@@ -163,6 +163,8 @@ static bool read_limit(const json_t *value, float *out) {
     return (is_infinite(value) || json_is_number(value)) && number >= 0;
 }
 
+// transformers' NemotronH takes time_step_min for the lower limit. That key is of dt_bias' first
+// values alone: the kernels that these models are published for have no such limit.
 static enum status read_limits(struct mamba_config *out, const json_t *root, const char *what,
                                struct err *err) {
     static const char key[] = "time_step_limit";

@@ -18,8 +18,8 @@
  *      this one wrote: down of experts/few_tokens.cu reads the routing.
  *   4. Every block that has work waits in at least one thread. So a kernel ends only after all
  *      earlier ones, and a wait for the previous kernel is a wait for all of them. In a step of
- *      padding alone, attention/decode_cluster.cu may have no waiting thread. Nobody reads the
- *      results of such a step. (checked through rule 2)
+ *      padding alone, attention/decode_cluster.cu and recurrent/gated_delta.cu may have no waiting
+ *      thread. Nobody reads the results of such a step. (checked through rule 2)
  *   5. In a step where all attention prepares its tokens itself (decodes alone or with drafts,
  *      without shared prefixes), every attention but the step's first reads these before its wait:
  *      the work lists or lengths and slots, the block tables, its layer's cache. This is safe for

@@ -1,8 +1,8 @@
 /* The work between the qkv projection and attention, in one pass: RMS norm of every q and k head if
  * the model has one, before or behind the rotary embedding (attention/head_lanes.cuh), q stored
  * back in place, k and v stored into the paged cache at slot_mapping. Where the cache has them
- * (reads_kv), a row has q alone. In steps of decodes alone, or of few with drafts, attention itself
- * does this.
+ * (reads_kv), a row has q alone. In steps of decodes alone, and in steps with drafts that have few
+ * rows, attention itself does this.
  *
  * Bytes: 2 x num_tokens x (num_heads + 2 num_kv_heads) x head_dim x 2. Launch: a block per token. A
  * lane holds 8 elements of each half of a head, and loads two heads at a time. */
