@@ -3,6 +3,7 @@
 // are scaled instead, results differ from those by the decoded weights' rounding at most. Where x
 // becomes 16-bit integers, they differ by its rounding. For every kind of code and group, any shape
 // and number of rows, and columns from within a matrix. Each row has the bits that it has alone.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,6 +88,9 @@ static void check_shape(const char *isa, const struct shape *shape, struct matri
     struct linear *oracle = linear_of(decoded, parts, shape, bias, WEIGHTS_NATIVE);
     size_t count = (size_t)rows * out, size = (size_t)out * in;
     float *got = ops_guard_alloc(count), *want = ops_guard_alloc(count);
+    struct cpu_backend *cpu = cpu_backend_of(backend);
+    // Of what x does not fill nothing may reach a result. As floats these bytes are NaN.
+    memset(cpu->linear_scratch, 0xff, (size_t)cpu->linear_scratch_in * LINEAR_SCRATCH_BYTES);
     run(backend, linear, x, got, rows);
     run(decoded, oracle, x, want, rows);
     assert_int_equal(linear_is_spans(cpu_backend_of(backend), linear), is_spans);
@@ -130,6 +134,7 @@ static void check_code(const char *isa, enum weight_code code) {
         {{33, 3}, 300, 32, 9},  {{24, 40}, 96, 48, 8},
         {{20, 5}, 33, 16, 40},  {{24, 26}, 556, 0, 75},
         {{2, 1}, 20, 0, 700}, // more rows than the memory of converted x has
+        {{17, 1}, 2070, 0, 5}, // a depth of several slices, the last of one chunk
     };
     static const uint32_t groups[] = {16, 32, 48, 64, 128, 0};
     for (size_t g = 0; g < ARRAY_LEN(groups); g++) {
@@ -139,6 +144,42 @@ static void check_code(const char *isa, enum weight_code code) {
             check_shape(isa, &shapes[i], form, 10 * i + g);
         }
     }
+}
+
+// A row with NaN or infinity gives nothing that is finite, and its neighbours do not change.
+static void test_nonfinite_rows(void **state) {
+    enum { ROWS = 6, IN = 300, OUT = 20, NUM_NUMBERS = ROWS * IN, NUM_RESULTS = ROWS * OUT };
+    static const struct shape shape = {{OUT - 1, 1}, IN, 0, ROWS};
+    const uint32_t groups[] = {32, 64, 128};
+    struct ops_rng rng = ops_rng_of(11);
+    float *x = ops_guard_alloc(NUM_NUMBERS), *bias = ops_guard_alloc(OUT);
+    float *before = ops_guard_alloc(NUM_RESULTS), *out = ops_guard_alloc(NUM_RESULTS);
+    ops_rng_fill(&rng, bias, OUT);
+    for (size_t g = 0; g < ARRAY_LEN(groups); g++) {
+        struct backend *backend = ops_backend(*state, 1, DTYPE_BF16);
+        const struct matrix_form form = {WEIGHT_CODE_INT4, groups[g], g % 2 == 1, false};
+        struct coded parts[2];
+        for (uint32_t i = 0; i < 2; i++) parts[i] = coded_make(g + i, shape.out[i] + 1, IN, form);
+        struct linear *linear =
+            linear_of(backend, parts, &shape, bias, weight_format_packed(form, 0));
+        ops_rng_fill(&rng, x, NUM_NUMBERS);
+        run(backend, linear, x, before, ROWS);
+        x[1 * IN + 7] = NAN;
+        x[3 * IN + 290] = INFINITY;
+        run(backend, linear, x, out, ROWS);
+        for (uint32_t i = 0; i < NUM_RESULTS; i++) {
+            bool is_finite = i / OUT != 1 && i / OUT != 3;
+            if (is_finite && out[i] != before[i]) fail_msg("result %u has changed", i);
+            if (!is_finite && isfinite(out[i])) fail_msg("result %u is finite", i);
+        }
+        backend->ops->linear_destroy(backend, linear);
+        for (uint32_t i = 0; i < 2; i++) coded_free(&parts[i]);
+        backend_destroy(backend);
+    }
+    ops_guard_free(out, NUM_RESULTS);
+    ops_guard_free(before, NUM_RESULTS);
+    ops_guard_free(bias, OUT);
+    ops_guard_free(x, NUM_NUMBERS);
 }
 
 // x of a row, where its parts are converted one by one: whole spans, the last one may be shorter.
@@ -189,9 +230,13 @@ static void test_e4m3(void **state) {
 
 int main(void) {
     static const struct ops_case cases[] = {
-        {"int4", test_int4, ISA_FLOAT_WEIGHTS}, {"e2m1", test_e2m1, ISA_FLOAT_WEIGHTS},
-        {"iq4", test_iq4, ISA_FLOAT_WEIGHTS},   {"int8", test_int8, ISA_FLOAT_WEIGHTS},
-        {"e4m3", test_e4m3, ISA_FLOAT_WEIGHTS}, {"parts", test_parts_of_a_row, ISA_FLOAT_WEIGHTS},
+        {"int4", test_int4, ISA_FLOAT_WEIGHTS},
+        {"e2m1", test_e2m1, ISA_FLOAT_WEIGHTS},
+        {"iq4", test_iq4, ISA_FLOAT_WEIGHTS},
+        {"int8", test_int8, ISA_FLOAT_WEIGHTS},
+        {"e4m3", test_e4m3, ISA_FLOAT_WEIGHTS},
+        {"parts", test_parts_of_a_row, ISA_FLOAT_WEIGHTS},
+        {"non-finite rows", test_nonfinite_rows, ISA_FLOAT_WEIGHTS},
     };
     return ops_run("packed", cases, ARRAY_LEN(cases));
 }
