@@ -221,8 +221,8 @@ int cmd_schema(int argc, char **argv) {
             "keyword that cannot be enforced (refused:), with its place as a JSON pointer, what\n"
             "says nothing about the values (ignored:), and the time. Then it says of each line\n"
             "of TEXTS.jsonl whether an answer may be this text. Answers have their keys in the\n"
-            "order of the schema, unless --any-key-order is given. A text that fits only in that\n"
-            "order is shown in it. \"-\" is standard input.\n"
+            "order of the schema, unless --any-key-order is given. A text that fits only in the\n"
+            "schema's order is shown in that order. \"-\" is standard input.\n"
             "\n"
             "The exit status is 1 when the schema is refused or a text does not fit.\n",
         .groups = groups,

@@ -40,7 +40,7 @@ struct members {
     uint32_t other, extra;
     uint32_t before_first, comma; // expressions
     uint32_t min, max;
-    uint32_t others_max; // to count
+    uint32_t others_max; // their number is counted up to this
     uint32_t came; // the OP_CAME of item 0; then those of the other ones, of other, of extra
 };
 // The members that a text has so far: member_words[first .. first + len).

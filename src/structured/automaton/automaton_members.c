@@ -11,9 +11,9 @@
 
 #include "structured/automaton/automaton_internal.h"
 
-static const uint32_t HAS_EXTRA = UINT32_C(1) << 31; // in the last word, beside the others' number
+static const uint32_t HAS_EXTRA = UINT32_C(1) << 31;
 
-// A set that is being made: a bit for each item, then the last word.
+// Of a set: a bit for each item, and a last word, which has the number of others and HAS_EXTRA.
 static uint32_t num_words(const struct members *members) {
     return (members->num_items + 31) / 32 + 1;
 }

@@ -19,9 +19,10 @@ static void refuse_names(struct schema_order *order) {
                                      NAMES_MAX));
 }
 
-// Of two equal keys readers keep the last. So a member that must violate a schema must not be
-// followed by another of its key: then no key may come twice, which is seen to beside the grammar.
-// Without end there must be keys that it can have, or a text could use up all of them.
+// Readers keep the last of two members with one key. So no member may follow that has the key of
+// the one that must violate a schema: no key of this object may come twice. Matchers see to that,
+// not the grammar. The set of keys that the member can have must be infinite, or a text could use
+// up all of them and never end.
 static void keep_extra(struct schema_order *order) {
     struct schema_reader *reader = order->reader;
     const struct schema_extra *extra = order->limits->extra;
