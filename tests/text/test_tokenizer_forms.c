@@ -121,6 +121,7 @@ static void test_tekken_other_tokens(void **state) {
         "{ \"token_str\" :null ,\"token_bytes\":\"YQ==\"\n}",
         "{\"rank\": 97, \"token_bytes\": \"YQ=\\u003d\", \"more\": [{}, \"]\"]}",
         "{\"rank\": null, \"token_bytes\": \"YQ==\"}",
+        "{\"rank\": 97, \"token_bytes\": \"YQ=\\u003d\", \"token_str\": \"a\"}",
     };
     static const char plain[] = "{\"rank\": 97, \"token_bytes\": \"YQ==\", \"token_str\": \"a\"}";
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
@@ -232,6 +233,12 @@ static void test_tekken_faults(void **state) {
         FAULT("\"token_str\": \"a\"", "\"token_str\": nul", "invalid token"),
         FAULT("\"token_str\": \"a\"", "\"token_str\": \"a\",", "string or '}' expected"),
         FAULT("\"token_str\": \"a\"", "\"rank\": 97", "duplicate"),
+        FAULT("\"token_str\": \"a\"", "\"token_bytes\": \"YQ==\"", "duplicate"),
+        FAULT("\"token_str\": \"a\"", "\"token_str\": \"a\", \"token_str\": \"a\"", "duplicate"),
+        // 97 in 64 bits
+        FAULT("\"rank\": 97, ", "\"rank\": 18446744073709551713, ", "beyond 64 bits"),
+        FAULT("{\"rank\": 97, ", "{\"rank\": 97, \"token_bytes\": \"YQ==\"} {\"rank\": 98, ",
+              "\"vocab\" is no list of tokens at byte"),
         FAULT("\"rank\": 97, \"token_bytes", "\"rank\": 97 \"token_bytes", "'}' expected"),
         FAULT("\"rank\": 97, \"token_bytes", "\"rank\": 097, \"token_bytes", "invalid token"),
         FAULT("\"rank\": 97, \"token_bytes", "\"rank\": -1, \"token_bytes", "\"rank\""),
