@@ -203,6 +203,12 @@ static void test_parts_of_a_row(void **state) {
             kernels->narrow_spans(x + col, IN - col < span ? IN - col : span, &row);
         }
         assert_memory_equal(whole, parts, sizeof whole);
+        struct span_head head;
+        const float broken[2] = {NAN, -INFINITY}; // a total of these is no integer
+        kernels->narrow_spans(broken, 2, &(struct span_row){&shape, whole, STRIDE, CHUNKS, 0});
+        memcpy(&head, whole + span_head_at(CHUNKS, 0, STRIDE), sizeof head);
+        assert_true(isnan(head.scale));
+        assert_int_equal(head.total_exact, 0);
     }
     ops_guard_free(x, IN);
     backend_destroy(backend);

@@ -208,7 +208,9 @@ void avx512_narrow_spans(const float *x, uint32_t count, const struct span_row *
             total = _mm512_add_epi32(total, store_half(second, inverses, to + PACKED_HALF, stride));
         }
         float sum = _mm512_reduce_add_ps(_mm512_cvtepi32_ps(total)); // exact
-        struct span_head head = {largest / FIXED_LARGEST, sum, (int32_t)sum, 0};
+        // The sum of what is not finite may be too large for an integer.
+        int32_t total_exact = largest >= 0 ? (int32_t)sum : 0;
+        struct span_head head = {largest / FIXED_LARGEST, sum, total_exact, 0};
         uint32_t index = (row->first + begin) / span;
         memcpy(row->out + span_head_at(row->chunks, index, stride), &head, sizeof head);
     }
