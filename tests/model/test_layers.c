@@ -168,7 +168,7 @@ static void test_scaled_queries_are_not_plain(void **state) {
     assert_int_equal(folder_model_config(&config, &generation, checkpoint, NULL), OK);
     assert_int_equal(family_resolve(&table, &config, NULL), OK);
     assert_true(layer_table_has_plain_heads(&table));
-    table.ropes[0].query_beta = 0.1f;
+    table.ropes[0].query_beta = 0.1;
     assert_false(layer_table_has_plain_heads(&table));
     layer_table_fini(&table);
     model_config_fini(&config);

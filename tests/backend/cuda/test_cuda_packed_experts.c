@@ -78,7 +78,10 @@ static struct coded coded_for(const struct packed_case *c, uint64_t seed, size_t
 
 static struct packed_experts packed_make(struct backend *backend, const struct packed_case *c,
                                          uint64_t seed) {
-    struct packed_experts p = {.shape = {EXPERTS, c->hidden, c->intermediate, c->has_bias},
+    struct packed_experts p = {.shape = {.num_experts = EXPERTS,
+                                         .hidden = c->hidden,
+                                         .intermediate = c->intermediate,
+                                         .has_bias = c->has_bias},
                                .activation = c->has_bias  ? ACTIVATION_CLAMPED_SILU
                                              : c->is_gelu ? ACTIVATION_GELU_TANH
                                                           : ACTIVATION_SILU};
