@@ -108,8 +108,8 @@ static enum status read_blocks(struct own_config *out, const json_t *root, uint3
         return err_set(err, ERR_FORMAT, "%s: \"%s\" has %zu blocks, want one for each of %u layers",
                        what, key, count, num_layers);
     }
-    out->is_linear = calloc(num_layers, sizeof *out->is_linear);
-    out->blocks = calloc(num_layers, sizeof *out->blocks);
+    out->is_linear = calloc(count + 1, sizeof *out->is_linear); // there may be no layers
+    out->blocks = calloc(count + 1, sizeof *out->blocks);
     if (!out->is_linear || !out->blocks) return err_nomem(err, "blocks of layers");
     for (uint32_t i = 0; i < num_layers; i++) {
         const char letter[] = {pattern ? pattern[i] : '?', 0};

@@ -108,10 +108,10 @@ static enum status no_list(const struct tekken_vocab *vocab, struct err *err) {
 
 enum status tekken_vocab_next(struct tekken_vocab *vocab, struct tekken_token *token, bool *found,
                               struct err *err) {
-    const char *end = vocab->list.text + vocab->list.len;
     *token = (struct tekken_token){.rank = -1};
     *found = false;
     if (!vocab->list.text) return OK;
+    const char *end = vocab->list.text + vocab->list.len;
     bool is_first = !vocab->p;
     const char *p = is_first ? vocab->list.text : vocab->p;
     if (is_first && !take(&p, end, '[')) return no_list(vocab, err);

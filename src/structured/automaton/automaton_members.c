@@ -152,8 +152,7 @@ uint32_t members_add(struct automaton *automaton, uint32_t index, uint32_t id, u
     }
     uint32_t *words = automaton->member_words + before;
     struct set set = read_set(automaton, members, id);
-    if (set.words) memcpy(words, set.words, len * sizeof *words);
-    if (!set.words) memset(words, 0, len * sizeof *words);
+    for (uint32_t i = 0; i < len; i++) words[i] = set.words ? set.words[i] : 0;
     if (item < members->num_items) {
         words[item / 32] |= UINT32_C(1) << (item % 32);
     } else if (item > members->num_items) {

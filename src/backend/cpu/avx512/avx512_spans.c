@@ -187,7 +187,8 @@ static ALWAYS_INLINE __m512i store_half(__m512 x, __m512 inverse, unsigned char 
 }
 
 void avx512_narrow_spans(const float *x, uint32_t count, const struct span_row *row) {
-    uint32_t chunks = (count + PACKED_CHUNK - 1) / PACKED_CHUNK, span = spans_chunks(row->shape);
+    uint32_t chunks = (count + PACKED_CHUNK - 1) / PACKED_CHUNK;
+    uint32_t shift = spans_shift(row->shape), span = 1u << shift;
     size_t stride = row->stride;
     for (uint32_t begin = 0; begin < chunks; begin += span) {
         uint32_t end = begin + span < chunks ? begin + span : chunks;
@@ -211,7 +212,7 @@ void avx512_narrow_spans(const float *x, uint32_t count, const struct span_row *
         // The sum of what is not finite may be too large for an integer.
         int32_t total_exact = largest >= 0 ? (int32_t)sum : 0;
         struct span_head head = {largest / FIXED_LARGEST, sum, total_exact, 0};
-        uint32_t index = (row->first + begin) / span;
+        uint32_t index = (row->first + begin) >> shift;
         memcpy(row->out + span_head_at(row->chunks, index, stride), &head, sizeof head);
     }
 }

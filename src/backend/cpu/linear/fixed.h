@@ -75,10 +75,13 @@ static inline bool spans_suit(const struct packed_shape *shape) {
     return shape->code == WEIGHT_CODE_INT4 && shape->span_shift > 0;
 }
 
-// Chunks of a span.
-static inline uint32_t spans_chunks(const struct packed_shape *shape) {
+// Chunks of a span, and their logarithm.
+static inline uint32_t spans_shift(const struct packed_shape *shape) {
     uint32_t shift = shape->span_shift, most = SPAN_SHIFT_MAX;
-    return 1u << (shift < most ? shift : most);
+    return shift < most ? shift : most;
+}
+static inline uint32_t spans_chunks(const struct packed_shape *shape) {
+    return 1u << spans_shift(shape);
 }
 
 // Lines of 64 bytes of a row of x, before the heads and with them.
