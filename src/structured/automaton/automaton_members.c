@@ -9,6 +9,7 @@
  * offered where there is room left for those that must still come. */
 #include <string.h>
 
+#include "base/check.h"
 #include "structured/automaton/automaton_internal.h"
 
 static const uint32_t HAS_EXTRA = UINT32_C(1) << 31;
@@ -150,6 +151,7 @@ uint32_t members_add(struct automaton *automaton, uint32_t index, uint32_t id, u
                     before + len, sizeof *automaton->member_words)) {
         return MEMBERS_NONE;
     }
+    CHECK(automaton->member_words, "%u words", before + len);
     uint32_t *words = automaton->member_words + before;
     struct set set = read_set(automaton, members, id);
     for (uint32_t i = 0; i < len; i++) words[i] = set.words ? set.words[i] : 0;
