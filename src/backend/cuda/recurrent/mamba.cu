@@ -15,6 +15,7 @@
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/recurrent/sequences.cuh"
 
 namespace {
 
@@ -61,20 +62,6 @@ __device__ __forceinline__ mamba_sequence sequence_at(const mamba_params &p, int
     seq.slot = slot_at(p, own);
     seq.from = p.state_row ? slot_at(p, of_step(p.state_row)[s]) : seq.slot;
     return seq;
-}
-
-// The sequence that has token t: the last one that begins at or before it.
-__device__ __forceinline__ int find_sequence(const mamba_params &p, int t) {
-    int low = 0, high = p.num_seqs - 1;
-    while (low < high) {
-        int middle = (low + high + 1) / 2;
-        if (of_step(p.query_start)[middle] <= t) {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
-    }
-    return low;
 }
 
 __device__ __forceinline__ float4 unpacked(uint2 v) {

@@ -11,6 +11,7 @@
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/recurrent/sequences.cuh"
 
 namespace {
 
@@ -40,20 +41,6 @@ __device__ __forceinline__ conv_sequence sequence_at(const conv_params &p, int s
     seq.slot = of_step(p.table_row)[s];
     seq.from = p.state_row ? of_step(p.state_row)[s] : seq.slot;
     return seq;
-}
-
-// The sequence that has token t: the last one that begins at or before it.
-__device__ __forceinline__ int find_sequence(const conv_params &p, int t) {
-    int low = 0, high = p.num_seqs - 1;
-    while (low < high) {
-        int middle = (low + high + 1) / 2;
-        if (of_step(p.query_start)[middle] <= t) {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
-    }
-    return low;
 }
 
 __device__ __forceinline__ void unpack(const __nv_bfloat16 *from, float (&out)[WIDTH]) {
