@@ -11,12 +11,12 @@
 #include "base/os/file.h"
 #include "base/os/map.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/dummy/weights_dummy.h"
 #include "checkpoint/quantized/quantized_module.h"
 #include "checkpoint/spare_tensors.h"
 #include "checkpoint/tensor.h"
 #include "checkpoint/tensor_hash.h"
 #include "checkpoint/text_part.h"
-#include "checkpoint/weights_dummy.h"
 
 enum {
     SHAPE_TEXT_MAX = 200,

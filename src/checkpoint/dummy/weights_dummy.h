@@ -2,8 +2,8 @@
  * mapped back to back into address space as long as the largest matrix. So a model of any size
  * loads without a checkpoint and without memory for one. Each tensor name begins at another place
  * of the pattern. Deterministic. The data handed out is valid until weights_dummy_destroy. */
-#ifndef CHECKPOINT_WEIGHTS_DUMMY_H
-#define CHECKPOINT_WEIGHTS_DUMMY_H
+#ifndef CHECKPOINT_DUMMY_WEIGHTS_DUMMY_H
+#define CHECKPOINT_DUMMY_WEIGHTS_DUMMY_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* The pattern's length is a prime number of pages, so that rows whose length is a power of two
  * seldom have equal content. */
-#include "checkpoint/weights_dummy.h"
+#include "checkpoint/dummy/weights_dummy.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "checkpoint/dummy/weights_dummy.h"
 #include "checkpoint/quantized/quantized_matrix.h"
-#include "checkpoint/weights_dummy.h"
 
 struct dummy_codes {
     struct matrix_reader base;
