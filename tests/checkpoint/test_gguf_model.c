@@ -350,8 +350,7 @@ static void test_what_is_no_model(void **state) {
     refuse(&file, ERR_UNSUPPORTED, "(mmproj): give the file of the language model");
     put_text(&file, "general.architecture", "nobody");
     refuse(&file, ERR_UNSUPPORTED,
-           "\"general.architecture\" is \"nobody\", which is not supported, want one of llama, "
-           "gemma2, ");
+           "\"general.architecture\" is \"nobody\", which is not supported; doc/gguf.md ");
     put_text(&file, "general.name", "nothing");
     refuse(&file, ERR_FORMAT, "has no \"general.architecture\"");
     put_text(&file, "general.architecture", "llama");

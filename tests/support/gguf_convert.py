@@ -63,6 +63,16 @@ MODULES = {
     "mamba.conv1d": "ssm_conv1d",
     "mamba.norm": "ssm_norm",
     "mamba.out_proj": "ssm_out",
+    "norm": "attn_norm",
+    "mixer.q_proj": "attn_q",
+    "mixer.k_proj": "attn_k",
+    "mixer.v_proj": "attn_v",
+    "mixer.o_proj": "attn_output",
+    "mixer.up_proj": "ffn_up",
+    "mixer.down_proj": "ffn_down",
+    "mixer.gate": "ffn_gate_inp",
+    "mixer.shared_experts.up_proj": "ffn_up_shexp",
+    "mixer.shared_experts.down_proj": "ffn_down_shexp",
     "linear_attn.in_proj_qkv": "attn_qkv",
     "linear_attn.in_proj_z": "attn_gate",
     "linear_attn.in_proj_ba": "ssm_ba",
@@ -93,6 +103,7 @@ MODULES = {
 WHOLE_NAMES = {"self_attn.sinks": "attn_sinks.weight", "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
                "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
                "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias", "linear_attn.A_log": "ssm_a",
+               "mixer.gate.e_score_correction_bias": "exp_probs_b.bias",
                "mamba.A_log": "ssm_a", "mamba.D": "ssm_d", "mamba.dt_bias": "ssm_dt.bias",
                "linear_attn.dt_bias": "ssm_dt.bias", "layer_scalar": "layer_output_scale.weight",
                "feed_forward.expert_bias": "exp_probs_b.bias", "router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"}
@@ -112,7 +123,7 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
                  "Gemma4ForCausalLM": "gemma4", "Gemma2ForCausalLM": "gemma2",
                  "Glm4ForCausalLM": "glm4", "HunYuanDenseV1ForCausalLM": "hunyuan-dense",
                  "HunYuanMoEV1ForCausalLM": "hunyuan-moe", "GraniteMoeForCausalLM": "granitemoe",
-                 "GraniteMoeHybridForCausalLM": "granitehybrid",
+                 "GraniteMoeHybridForCausalLM": "granitehybrid", "NemotronHForCausalLM": "nemotron_h",
                  "Dots1ForCausalLM": "dots1", "OlmoeForCausalLM": "olmoe", "Ernie4_5ForCausalLM": "ernie4_5",
                  "Ernie4_5_MoeForCausalLM": "ernie4_5-moe", "SeedOssForCausalLM": "seed_oss",
                  "ArceeForCausalLM": "arcee", "CohereForCausalLM": "command-r",
@@ -124,6 +135,10 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mi
 LATENT_MODULES = {"self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
                   "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
                   "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b"}
+# Names that are changed to those of other models.
+NEMOTRON_H = {"backbone.embeddings.": "model.embed_tokens.", "backbone.norm_f.": "model.norm.", "backbone.": "model."}
+MAMBA_PARTS = ("in_proj", "conv1d", "norm", "out_proj", "A_log", "D", "dt_bias")
+NEMOTRON_H.update({f"mixer.{part}": f"mamba.{part}" for part in MAMBA_PARTS})
 # Rows of q and k are stored for a rotation of neighbours.
 DELTA = ("qwen35", "qwen35moe", "qwen3next")
 LAYER_NORMS = ("command-r", "cohere2", "nemotron", "stablelm", "starcoder2")
@@ -180,6 +195,8 @@ def read_safetensors(folder: str) -> dict:
             if name.startswith(("model.visual.", "mtp.")):
                 continue
             name = name.replace("model.language_model.", "model.")
+            for own, usual in NEMOTRON_H.items():
+                name = name.replace(own, usual)
             tensors[name] = (item["dtype"], item["shape"], data[8 + length + begin:8 + length + end])
     return tensors
 
@@ -393,9 +410,30 @@ def llama3_divisors(rope: dict, head_dim: int) -> bytes:
     return struct.pack(f"<{len(out)}f", *out)
 
 
+def nemotron_entries(config: dict) -> list:
+    """Which block a layer is, and the sizes of Mamba-2; its own scaling of the attention's scores is the usual one."""
+    blocks, has_experts = config["layers_block_type"], "moe" in config["layers_block_type"]
+    width = config["moe_intermediate_size" if has_experts else "intermediate_size"]
+    values = [("attention.head_count_kv", I32, [config["num_key_value_heads"] * (block == "full_attention")
+                                                for block in blocks]),
+              ("feed_forward_length", I32, [width * (block in ("mlp", "moe")) for block in blocks]),
+              ("ssm.conv_kernel", U32, config["conv_kernel"]), ("ssm.state_size", U32, config["ssm_state_size"]),
+              ("ssm.group_count", U32, config["n_groups"]), ("ssm.time_step_rank", U32, config["mamba_num_heads"]),
+              ("ssm.inner_size", U32, config["mamba_num_heads"] * config["mamba_head_dim"]),
+              ("attention.layer_norm_epsilon", F32, config["layer_norm_epsilon"]), # read by llama.cpp, but not used
+              ("rope.scaling.finetuned", BOOL, False)]
+    if has_experts:
+        values += [("expert_shared_count", U32, config["n_shared_experts"]),
+                   ("expert_shared_feed_forward_length", U32, config["moe_shared_expert_intermediate_size"]),
+                   ("expert_group_count", U32, config["n_group"]), ("expert_group_used_count", U32, config["topk_group"]),
+                   ("expert_weights_norm", BOOL, config["norm_topk_prob"]),
+                   ("expert_weights_scale", F32, config["routed_scaling_factor"])]
+    return values
+
+
 def full_rope(config: dict) -> dict:
     """The rotation of layers without a window."""
-    rope = config["rope_parameters"]
+    rope = config.get("rope_parameters", {"rope_type": "default", "rope_theta": 1e4})
     return rope.get("full_attention", rope)
 
 
@@ -403,12 +441,13 @@ def config_entries(config: dict, arch: str) -> list:
     heads = config["num_attention_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     rope = full_rope(config)
-    eps = next(config[key] for key in ("layer_norm_eps", "norm_epsilon", "norm_eps", "rms_norm_eps") if key in config)
+    eps = next(config[key] for key in ("layer_norm_eps", "norm_epsilon", "norm_eps", "rms_norm_eps",
+                                         "layer_norm_epsilon") if key in config)
     eps_key = "layer_norm_epsilon" if arch in LAYER_NORMS else "layer_norm_rms_epsilon"
     values = [
         ("context_length", U32, config["max_position_embeddings"]),
         ("embedding_length", U32, config["hidden_size"]),
-        ("block_count", U32, config["num_hidden_layers"]),
+        ("block_count", U32, config.get("num_hidden_layers") or len(config["layers_block_type"])),
         ("feed_forward_length", U32, config.get("intermediate_size") or config["moe_intermediate_size"]),
         ("attention.head_count", U32, heads),
         ("attention.head_count_kv", U32, config["num_key_value_heads"]),
@@ -437,6 +476,9 @@ def config_entries(config: dict, arch: str) -> list:
                    ("ssm.time_step_rank", U32, config["mamba_n_heads"]),
                    ("expert_shared_feed_forward_length", U32, config["shared_intermediate_size"]),
                    ("rope.scaling.finetuned", BOOL, config["position_embedding_type"] == "rope")]
+    if arch.startswith("nemotron_h"):
+        values = [value for value in values if value[0] not in ("attention.head_count_kv", "feed_forward_length")]
+        values += nemotron_entries(config)
     if arch == "lfm2moe":
         values += [("leading_dense_block_count", U32, config["num_dense_layers"]), ("expert_gating_func", U32, 2),
                    ("expert_weights_norm", BOOL, config["norm_topk_prob"]),
@@ -522,11 +564,11 @@ def config_entries(config: dict, arch: str) -> list:
             values += [("expert_shared_feed_forward_length", U32, config["shared_expert_intermediate_size"])]
         if arch != "qwen3next":
             values += [("rope.dimension_sections", I32, rope["mrope_section"] + [0])]
-    experts = next((config[key] for key in ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+    experts = 0 if arch == "nemotron_h" else next((config[key] for key in ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
                     if config.get(key)), 0)
     if experts:
         values += [("expert_count", U32, experts), ("expert_used_count", U32, top_k)]
-    if config.get("moe_intermediate_size"):
+    if config.get("moe_intermediate_size") and arch != "nemotron_h":
         values += [("expert_feed_forward_length", U32, config["moe_intermediate_size"])]
     return [entry("general.architecture", STRING, arch), entry("general.type", STRING, "model")] + [
         entry(f"{arch}.{key}", kind, value) for key, kind, value in values]
@@ -589,7 +631,8 @@ def mamba_shape(name: str, shape: list, config: dict) -> list:
     if name.endswith(("mamba.A_log", "mamba.D")):
         return [shape[0], 1]
     if name.endswith("mamba.norm.weight"):
-        return [config["mamba_n_groups"], shape[0] // config["mamba_n_groups"]]
+        groups = config.get("mamba_n_groups") or config["n_groups"]
+        return [groups, shape[0] // groups]
     return shape
 
 
@@ -659,6 +702,8 @@ def convert(folder: str, out: str, kind: str = "", tokenizer: str = "", parts: i
         config = json.load(file)
     config = {**config, **config.get("text_config", {})}
     arch = ARCHITECTURES[config["architectures"][0]]
+    if "moe" in config.get("layers_block_type", []):
+        arch = "nemotron_h_moe"
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     tensors = decode_fp8(read_safetensors(folder))
     made = []

@@ -117,6 +117,9 @@ static const struct {
     {"glm4moe", "nextn_predict_layers", NULL},
     {"glm4moe", "expert_gating_func", NULL},
     {"minimax-m2", "expert_gating_func", NULL},
+    {"nemotron_h_moe", "expert_gating_func", NULL},
+    {"nemotron_h_moe", "expert_shared_count", NULL}, // write_routed
+    {"nemotron_h_moe", "nextn_predict_layers", NULL},
     {"gpt-oss", "expert_gating_func", NULL},
     {"gpt-oss", "attention.sliding_window", NULL}, // write_windows
     {"gpt-oss", "attention.sliding_window_pattern", NULL},
@@ -204,7 +207,7 @@ static enum status check_keys(const struct gguf *gguf, const struct gguf_model *
         const char *name = full + strlen(prefix);
         if (fits && is_own(model, name)) continue;
         if (fits && model->has_delta && gguf_delta_has_key(name)) continue;
-        if (fits && model->has_mamba && gguf_mamba_has_key(name)) continue;
+        if (fits && model->mamba && gguf_mamba_has_key(name)) continue;
         bool is_good = is_neutral(gguf, full, name, &found);
         if (fits && (found ? is_good : is_known(name))) continue;
         return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %s", gguf_path(gguf), full,
@@ -219,7 +222,7 @@ static enum status write_sizes(const struct gguf *gguf, const struct gguf_model 
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         int64_t number = -1;
         const char *name = own_name(model, sizes[i].name);
-        bool has_lists = model->has_global_heads || model->has_convs || model->has_mamba;
+        bool has_lists = model->has_global_heads || model->has_convs || model->mamba;
         if (has_lists && strcmp(name, "num_key_value_heads") == 0) continue;
         gguf_model_key(model, sizes[i].key, key, sizeof key);
         enum status status = gguf_read_int(gguf, key, 0, INT32_MAX, &number, err);
@@ -237,7 +240,7 @@ static enum status write_intermediate_size(const struct gguf *gguf, const struct
                                            struct json_out *out, struct err *err) {
     char key[GGUF_KEY_MAX];
     int64_t size = 0;
-    if (model->has_global_heads) return OK; // gguf_write_gemma4
+    if (model->has_global_heads || model->has_blocks) return OK; // gguf_gemma4.c, gguf_mamba.c
     gguf_model_key(model, "expert_feed_forward_length", key, sizeof key);
     enum status status = gguf_read_int(gguf, key, 1, INT32_MAX, &size, err);
     gguf_model_key(model, "feed_forward_length", key, sizeof key);
@@ -378,7 +381,7 @@ static enum status check_gating(const struct gguf *gguf, const struct gguf_model
     }
     gguf_model_key(model, "expert_group_count", key, sizeof key);
     if (!status) status = gguf_read_int(gguf, key, 0, INT32_MAX, &num_groups, err);
-    if (status || num_groups <= 1 || model->has_latents) return status;
+    if (status || num_groups <= 1 || model->has_latents || model->has_blocks) return status;
     return err_set(err, ERR_UNSUPPORTED, "%s: \"%s\" is %lld, only 1 group is supported",
                    gguf_path(gguf), key, (long long)num_groups);
 }
@@ -398,7 +401,7 @@ static enum status write_routed(const struct gguf_files *files, const struct ggu
         struct gguf_value value;
         int64_t number = 0;
         gguf_model_key(model, numbers[i].key, key, sizeof key);
-        if (!model->shared && i == 0) continue;
+        if (!is_own(model, numbers[i].key)) continue;
         if (!gguf_find(gguf, key, &value)) return gguf_missing(gguf, key, err);
         enum status status = gguf_read_int(gguf, key, 0, INT32_MAX, &number, err);
         if (status) return status;
@@ -429,7 +432,8 @@ static enum status write_experts(const struct gguf_files *files, const struct gg
     enum status status = check_gating(gguf, model, err);
     if (status) return status;
     json_out_rawf(out, ", \"num_local_experts\": %lld", (long long)model->num_experts);
-    if (is_own(model, "leading_dense_block_count")) return write_routed(files, model, out, err);
+    bool is_routed = is_own(model, "leading_dense_block_count") || model->has_blocks;
+    if (is_routed) return write_routed(files, model, out, err);
     gguf_model_key(model, "expert_weights_norm", key, sizeof key);
     status = gguf_read_bool(gguf, key, &norm, err);
     gguf_model_key(model, "expert_weights_scale", key, sizeof key);
@@ -514,14 +518,14 @@ enum status gguf_write_config(const struct gguf_files *files, struct json_out *o
     if (!status) status = write_experts(files, &model, out, err);
     if (!status && model.has_global_heads) status = gguf_write_gemma4(files, &model, out, err);
     if (!status && model.has_convs) status = gguf_write_convs(gguf, &model, out, err);
-    if (!status && model.has_mamba) status = gguf_write_mamba(gguf, &model, out, err);
+    if (!status && model.mamba) status = gguf_write_mamba(gguf, &model, out, err);
     if (!status) status = write_parallel(gguf, &model, out, err);
     if (!status && model.has_delta) status = gguf_write_delta(files, &model, out, err);
     if (!status) status = write_own(gguf, &model, out, err);
     if (!status) status = write_windows(gguf, &model, out, err);
     if (!status) write_query_scale(&model, out);
     if (!status) status = write_vocabulary(files, out, err);
-    if (!status) status = gguf_write_rope(files, &model, out, err);
+    if (!status && !model.has_blocks) status = gguf_write_rope(files, &model, out, err);
     json_out_raw(out, "}");
     return status;
 }

@@ -19,7 +19,8 @@ struct gguf_model {
     bool has_longrope; // Phi-3's: lists of divisors may be there, and all layers have the window
     bool has_layer_norm; // the key of eps is that of LayerNorms
     bool has_convs; // layers without KV heads are LFM2's short convolutions
-    bool has_mamba; // they have Mamba-2
+    const char *mamba; // they have Mamba-2, in a module of this name; NULL: they have not
+    bool has_blocks; // Nemotron-H's: a layer is Mamba-2, attention, an MLP or experts
     bool has_sections; // a rotation in sections, which differ for images only
     bool is_partial; // a part of each head may be rotated
     bool has_one_rope; // layers with a window have the rotation of the others
@@ -72,11 +73,15 @@ MUST_USE enum status gguf_write_delta(const struct gguf_files *files,
 // Of a model with has_convs: adds which layers these are, and the number of KV heads of the others.
 MUST_USE enum status gguf_write_convs(const struct gguf *gguf, const struct gguf_model *model,
                                       struct json_out *out, struct err *err);
-// Of a model with has_mamba: adds the keys of these layers and of its MLPs, and the same as
-// gguf_write_convs.
+// Of a model with Mamba-2: adds the keys of these layers and of its MLPs, and which layer is what.
 MUST_USE enum status gguf_write_mamba(const struct gguf *gguf, const struct gguf_model *model,
                                       struct json_out *out, struct err *err);
 bool gguf_mamba_has_key(const char *key); // that gguf_write_mamba knows
+// The number that the list `name` has for a layer: 0, so that *has_any is false, or *number. That
+// is the same for all such layers; 0: it is not known yet.
+MUST_USE enum status gguf_read_of_layer(const struct gguf *gguf, const struct gguf_model *model,
+                                        const char *name, int64_t layer, bool *has_any,
+                                        int64_t *number, struct err *err);
 // Adds "layer_types", where layers without KV heads are `without`, and "num_key_value_heads".
 MUST_USE enum status gguf_write_layer_types(const struct gguf *gguf, const struct gguf_model *model,
                                             const char *without, struct json_out *out,

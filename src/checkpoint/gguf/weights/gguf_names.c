@@ -88,6 +88,18 @@ static const struct {
     {"granitehybrid", "ffn_gate", "shared_mlp.gate_proj"},
     {"granitehybrid", "ffn_up", "shared_mlp.up_proj"},
     {"granitehybrid", "ffn_down", "shared_mlp.down_proj"},
+    {"nemotron_h", "attn_norm", "norm"},
+    {"nemotron_h", "attn_q", "mixer.q_proj"},
+    {"nemotron_h", "attn_k", "mixer.k_proj"},
+    {"nemotron_h", "attn_v", "mixer.v_proj"},
+    {"nemotron_h", "attn_output", "mixer.o_proj"},
+    {"nemotron_h", "ffn_up", "mixer.up_proj"},
+    {"nemotron_h", "ffn_down", "mixer.down_proj"},
+    {"nemotron_h_moe", "attn_norm", "norm"},
+    {"nemotron_h_moe", "attn_q", "mixer.q_proj"},
+    {"nemotron_h_moe", "attn_k", "mixer.k_proj"},
+    {"nemotron_h_moe", "attn_v", "mixer.v_proj"},
+    {"nemotron_h_moe", "attn_output", "mixer.o_proj"},
     {"starcoder2", "ffn_up", "mlp.c_fc"},
     {"starcoder2", "ffn_down", "mlp.c_proj"},
     {"phi3", "attn_qkv", "self_attn.qkv_proj"},
@@ -153,9 +165,10 @@ static bool name_mamba(const struct gguf_model *model, long layer, const char *r
         {"ssm_norm.weight", "norm.weight", true},
         {"ssm_out.weight", "out_proj.weight", false},
     };
-    for (size_t i = 0; i < ARRAY_LEN(tensors) && model->has_mamba; i++) {
+    for (size_t i = 0; i < ARRAY_LEN(tensors) && model->mamba; i++) {
         if (strcmp(rest, tensors[i].gguf) != 0) continue;
-        snprintf(out->name, sizeof out->name, "model.layers.%ld.mamba.%s", layer, tensors[i].name);
+        snprintf(out->name, sizeof out->name, "model.layers.%ld.%s.%s", layer, model->mamba,
+                 tensors[i].name);
         out->is_vector = tensors[i].is_vector;
         return true;
     }
@@ -208,7 +221,7 @@ static bool name_expert(const struct gguf_model *model, long layer, const char *
     const struct {
         const char *gguf, *part;
     } parts[] = {{"ffn_gate", model->gate}, {"ffn_up", model->up}, {"ffn_down", model->down}};
-    if (strcmp(module, "ffn_gate_up_exps") == 0 && strcmp(suffix, ".weight") == 0) {
+    if (model->gate && strcmp(module, "ffn_gate_up_exps") == 0 && strcmp(suffix, ".weight") == 0) {
         snprintf(out->name, sizeof out->name, "model.layers.%ld.%s", layer, model->experts);
         out->expert_part = model->gate;
         out->second_part = model->up;
@@ -216,7 +229,7 @@ static bool name_expert(const struct gguf_model *model, long layer, const char *
     }
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
         size_t len = strlen(parts[i].gguf);
-        if (strncmp(module, parts[i].gguf, len) != 0) continue;
+        if (!parts[i].part || strncmp(module, parts[i].gguf, len) != 0) continue;
         const char *rest = module + len;
         bool is_bias = strcmp(suffix, ".bias") == 0;
         if (strcmp(rest, "_exps") == 0 && (!is_bias || model->has_expert_bias)) {
