@@ -43,7 +43,7 @@ static bool is_nothing(const json_t *value) {
 // response_format's {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}.
 static bool find_schema(struct api_request *request, const json_t *format, struct found *found) {
     json_t *wrapper = json_object_get(format, "json_schema");
-    json_t *schema = json_object_get(json_is_object(wrapper) ? wrapper : format, "schema");
+    json_t *schema = json_object_get(jread_is_object(wrapper) ? wrapper : format, "schema");
     if (!schema || json_is_null(schema)) {
         return api_error_invalid(&request->error, "response_format",
                                  "response_format has no json_schema.schema");

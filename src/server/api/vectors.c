@@ -183,7 +183,7 @@ const struct endpoint endpoint_embeddings = {.id_prefix = "embd-",
 
 // A text of a list, or a Cohere document {"text": ...}. NULL: neither.
 static const char *text_of(const json_t *value) {
-    return json_string_value(json_is_object(value) ? json_object_get(value, "text") : value);
+    return json_string_value(jread_is_object(value) ? json_object_get(value, "text") : value);
 }
 
 // The texts of a request: `queries` has one, or as many as there are documents.
@@ -213,7 +213,7 @@ static bool check_texts(struct api_request *request, const json_t *member, const
     for (size_t i = 0; i < count; i++) {
         const json_t *one = json_is_array(member) ? json_array_get(member, i) : member;
         const char *text = text_of(one);
-        const json_t *string = json_is_object(one) ? json_object_get(one, "text") : one;
+        const json_t *string = jread_is_object(one) ? json_object_get(one, "text") : one;
         if (text && *text && strlen(text) == json_string_length(string)) continue;
         return api_error_invalid(&request->error, key,
                                  "%s: want texts that are not empty and without NUL characters",

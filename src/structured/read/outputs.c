@@ -131,7 +131,7 @@ static enum status add_tags(struct reader *reader, const json_t *root, struct er
     const json_t *list = json_object_get(root, "structures");
     const json_t *triggers = json_object_get(root, "triggers");
     static const char *const members[] = {"type", "format", "structures", "triggers", NULL};
-    if (!json_is_object(root)) return wrong_type("structural_tag", root, "an object", err);
+    if (!jread_is_object(root)) return wrong_type("structural_tag", root, "an object", err);
     enum status known = tag_format_check_members(root, members, "structural_tag", err);
     if (known) return known;
     const json_t *format = jread_get(root, "format");
@@ -282,7 +282,7 @@ static enum status read_object(struct reader *reader, const json_t *root, struct
 enum status outputs_add(struct grammar *grammar, const json_t *object,
                         const struct vocabulary *vocabulary, uint32_t *rule, struct err *err) {
     struct reader reader = {.grammar = grammar, .vocabulary = vocabulary};
-    if (!json_is_object(object)) return wrong_type("structured_outputs", object, "an object", err);
+    if (!jread_is_object(object)) return wrong_type("structured_outputs", object, "an object", err);
     if (jread_get(object, "structural_tag")) { // so that their depth is limited
         return err_set(err, ERR_UNSUPPORTED, "a structural_tag within a structural_tag");
     }
@@ -297,7 +297,7 @@ enum status outputs_read(struct grammar **out, const char *text, size_t len,
     json_t *root = NULL;
     *out = NULL;
     enum status status = jread_request(&root, text, len, "structured_outputs", err);
-    if (!status && !json_is_object(root)) {
+    if (!status && !jread_is_object(root)) {
         status = wrong_type("the value", root, "an object", err);
     }
     if (!status) status = grammar_create(&reader.grammar, NULL, err);

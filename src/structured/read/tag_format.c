@@ -278,7 +278,7 @@ static const char *const token_members[] = {"type", "token", NULL};
 static enum status read_tag_of(const struct reader *reader, const json_t *part, struct tag *tag,
                                struct err *err) {
     const json_t *begin = json_object_get(part, "begin");
-    *tag = (struct tag){.special = json_is_object(begin)};
+    *tag = (struct tag){.special = jread_is_object(begin)};
     enum status status = tag_format_check_members(part, tag_members, "the part tag", err);
     if (!status && tag->special) {
         status = tag_format_check_members(begin, token_members, "the part token", err);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/json/jread.h"
 #include "base/text/c_locale.h"
 #include "structured/schema/schema_internal.h"
 
@@ -122,7 +123,7 @@ void schema_note(struct schema_reader *reader, const json_t *schema, const char 
 static const json_t *follow_reference(struct schema_reader *reader, const json_t *schema) {
     static const char *const says_nothing[] = {"title",    "description", "default",  "examples",
                                                "$comment", "deprecated",  "readOnly", "writeOnly"};
-    for (size_t hops = 0; hops < HOPS_MAX && json_is_object(schema); hops++) {
+    for (size_t hops = 0; hops < HOPS_MAX && jread_is_object(schema); hops++) {
         const json_t *ref = json_object_get(schema, "$ref"), *all = NULL;
         if (!ref) all = json_object_get(schema, "allOf");
         if (!json_is_string(ref) && json_array_size(all) != 1) break;
@@ -149,7 +150,7 @@ static bool keep_literals(struct schema_reader *reader, const struct schema_lite
     for (size_t i = 0; i < num_literals; i++) {
         struct schema_literal literal = literals[i];
         literal.schema = follow_reference(reader, literal.schema);
-        bool is_empty = json_is_object(literal.schema) && !json_object_size(literal.schema);
+        bool is_empty = jread_is_object(literal.schema) && !json_object_size(literal.schema);
         bool is_true = json_is_true(literal.schema) || is_empty;
         if (is_true || json_is_false(literal.schema)) {
             if (is_true == (literal.negated != 0)) return false;
@@ -481,7 +482,7 @@ enum status schema_add(struct grammar *grammar, const json_t *schema,
         .grammar = grammar, .exprs = grammar_exprs(grammar), .report = report, .err = err};
     if (options) reader.options = *options;
     if (!reader.options.bytes_max) reader.options.bytes_max = BYTES_MAX;
-    if (!json_is_object(schema) && !json_is_boolean(schema)) {
+    if (!jread_is_object(schema) && !json_is_boolean(schema)) {
         return err_set(err, ERR_FORMAT, "a JSON schema is an object, or true or false");
     }
     reader.draft = find_draft(schema);

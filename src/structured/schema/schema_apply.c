@@ -296,7 +296,7 @@ static bool apply_object(struct schema_reader *reader, struct schema_branch *bra
         *names = (struct schema_literals){{value, 0}, object->names};
         object->names = names;
     } else {
-        if (is_map && !json_is_object(value)) fail_keyword(reader, schema, key, "an object");
+        if (is_map && !jread_is_object(value)) fail_keyword(reader, schema, key, "an object");
         add_group(reader, &object->groups, schema);
     }
     return true;

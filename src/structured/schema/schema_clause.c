@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "base/json/jread.h"
+
 enum {
     WAYS_MAX = 64, // of branches
     CLAUSES_MAX = 60,
@@ -19,13 +21,13 @@ bool schema_has_many_ways(struct schema_reader *reader, const struct schema_work
     size_t all = 1, open = 1;
     if (reader->options.any_key_order) return false; // clauses are met in the order of the schema
     for (const struct schema_agenda *at = work->negated; at && all <= WAYS_MAX; at = at->next) {
-        if (!json_is_object(at->literal.schema)) continue;
+        if (!jread_is_object(at->literal.schema)) continue;
         size_t count = schema_num_failures(reader, at->literal.schema);
         if (count != SIZE_MAX && count > 1) all *= count;
     }
     if (all <= WAYS_MAX) return false;
     for (const struct schema_agenda *at = work->negated; at && open <= WAYS_MAX; at = at->next) {
-        if (!json_is_object(at->literal.schema)) continue;
+        if (!jread_is_object(at->literal.schema)) continue;
         size_t count = schema_num_failures(reader, at->literal.schema);
         if (count == SIZE_MAX || count < 2) continue;
         if (!schema_is_disjoint(reader, &work->branch, at->literal.schema, 0)) open *= count;
@@ -50,7 +52,7 @@ static void add_way(struct schema_reader *reader, struct ways *ways, struct sche
 }
 
 static bool says_nothing(const json_t *schema) {
-    return json_is_true(schema) || (json_is_object(schema) && !json_object_size(schema));
+    return json_is_true(schema) || (jread_is_object(schema) && !json_object_size(schema));
 }
 
 bool negation_clause(const struct negation *n) {

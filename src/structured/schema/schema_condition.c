@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/json/jread.h"
 #include "structured/schema/schema_internal.h"
 
 // What a schema says: its types, and one member or a list of values.
@@ -94,7 +95,7 @@ bool schema_negate_alone(struct schema_reader *reader, struct schema_branch *bra
                          const json_t *schema) {
     struct condition condition = {.types = SCHEMA_ALL};
     schema = schema_follow_refs(reader, schema);
-    if (!json_is_object(schema) || !read_condition(&condition, schema)) return false;
+    if (!jread_is_object(schema) || !read_condition(&condition, schema)) return false;
     unsigned types = condition.types & branch->types; // other values stay
     if (condition.values) {
         if (types != branch->types || (types & container_types(&condition))) return false;

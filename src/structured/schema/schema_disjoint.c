@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/json/jread.h"
 #include "structured/schema/schema_internal.h"
 
 enum { DISJOINT_DEPTH_MAX = 6 };
@@ -74,7 +75,7 @@ bool schema_is_same(const struct schema_reader *reader, const json_t *a, const j
 static bool pair_disjoint(struct schema_reader *reader, const json_t *a, const json_t *b,
                           size_t depth) {
     if (json_is_false(a) || json_is_false(b)) return true;
-    if (depth > DISJOINT_DEPTH_MAX || !json_is_object(a) || !json_is_object(b)) return false;
+    if (depth > DISJOINT_DEPTH_MAX || !jread_is_object(a) || !jread_is_object(b)) return false;
     a = schema_follow_refs(reader, a);
     b = schema_follow_refs(reader, b);
     unsigned types = types_of(a) & types_of(b);
@@ -164,7 +165,7 @@ static bool objects_disjoint(struct schema_reader *reader, const struct schema_b
 bool schema_is_disjoint(struct schema_reader *reader, const struct schema_branch *branch,
                         const json_t *schema, size_t depth) {
     if (json_is_false(schema)) return true;
-    if (!json_is_object(schema) || depth > DISJOINT_DEPTH_MAX) return false;
+    if (!jread_is_object(schema) || depth > DISJOINT_DEPTH_MAX) return false;
     const char *ref = json_string_value(json_object_get(schema, "$ref")), *why;
     const json_t *target = ref ? schema_refs_resolve(reader, schema, ref, &why) : NULL;
     if (target && schema_is_disjoint(reader, branch, target, depth + 1)) return true;
@@ -215,7 +216,7 @@ static bool is_list_of_values(const json_t *schema) {
 static bool literal_excludes(struct schema_reader *reader, const struct schema_literal *literal,
                              const json_t *value) {
     const json_t *schema = literal->schema;
-    if (!json_is_object(schema)) {
+    if (!jread_is_object(schema)) {
         return json_is_boolean(schema) && json_is_true(schema) == (literal->negated != 0);
     }
     schema = schema_follow_refs(reader, schema);
@@ -255,7 +256,7 @@ static bool key_is_dead(struct schema_reader *reader, const struct schema_branch
     const json_t *values = NULL;
     size_t num_values = 0;
     for (size_t i = 0; i < list.len && !values; i++) {
-        if (list.data[i].negated || !json_is_object(list.data[i].schema)) continue;
+        if (list.data[i].negated || !jread_is_object(list.data[i].schema)) continue;
         values = values_of(schema_follow_refs(reader, list.data[i].schema), &num_values);
     }
     if (!values) return false;

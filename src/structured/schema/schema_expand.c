@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/json/jread.h"
 #include "structured/schema/schema_internal.h"
 
 enum {
@@ -134,7 +135,7 @@ static void run_dependencies(struct schema_reader *reader, const struct schema_w
     // About one member: it holds, or it does not and the key is absent. So dependencies about the
     // same member exclude each other.
     struct schema_branch without = copy.branch;
-    bool may_be_alone = json_is_object(needed) && !work->num_scopes;
+    bool may_be_alone = jread_is_object(needed) && !work->num_scopes;
     bool is_alone = may_be_alone && schema_negate_alone(reader, &without, needed) &&
                     without.excluded == work->branch.excluded;
     // Excluded values would be excluded from the other types too, which have no dependencies.
@@ -198,7 +199,7 @@ static bool apply_in_place(struct schema_reader *reader, struct schema_work *wor
         run_if(reader, work, schema, value, sink);
         return false;
     }
-    if (json_is_object(value)) {
+    if (jread_is_object(value)) {
         void *first = json_object_iter((json_t *)(uintptr_t)value);
         run_dependencies(reader, work, value, first, sink);
         return false;
@@ -282,7 +283,7 @@ static bool next_object(struct schema_reader *reader, const struct schema_agenda
     for (; *list; *list = (*list)->next) {
         const json_t *schema = (*list)->literal.schema;
         bool negated = (*list)->literal.negated;
-        if (json_is_object(schema) || (*list)->dependencies || (*list)->scope) break;
+        if (jread_is_object(schema) || (*list)->dependencies || (*list)->scope) break;
         if (!json_is_boolean(schema)) {
             schema_fail(reader, ERR_FORMAT,
                         schema_say(reader, schema, "a schema is an object, or true or false"));

@@ -239,7 +239,7 @@ static void run_bad_member(const struct negation *n, const char *key, size_t len
 }
 
 static bool says_nothing(const json_t *schema) {
-    return json_is_true(schema) || (json_is_object(schema) && !json_object_size(schema));
+    return json_is_true(schema) || (jread_is_object(schema) && !json_object_size(schema));
 }
 
 // The value of a key of "properties" does not satisfy its schema, or the key is required and not

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/json/jread.h"
+
 // An item at each of the places 0 to len - 1 that its schema forbids.
 static void negate_prefix(const struct negation *n, const json_t *list) {
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -27,7 +29,7 @@ static void add_contains(const struct negation *n, struct schema_work *work,
 }
 
 static void negate_items(const struct negation *n, const char *key, const json_t *value) {
-    if (json_is_true(value) || (json_is_object(value) && !json_object_size(value))) return;
+    if (json_is_true(value) || (jread_is_object(value) && !json_object_size(value))) return;
     bool is_items = strcmp(key, "items") == 0, is_old = strcmp(key, "additionalItems") == 0;
     const json_t *prefix = json_object_get(n->schema, is_old ? "items" : "prefixItems");
     struct schema_work copy = negation_copy(n, SCHEMA_ARRAY);

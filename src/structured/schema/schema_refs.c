@@ -180,7 +180,7 @@ static void walk_member(struct schema_reader *reader, const struct schema_place 
 
 static void walk(struct schema_reader *reader, struct schema_place place, size_t depth) {
     const json_t *schema = place.schema;
-    if (!json_is_object(schema) || depth > WALK_DEPTH_MAX || reader->status) return;
+    if (!jread_is_object(schema) || depth > WALK_DEPTH_MAX || reader->status) return;
     const char *id = json_string_value(json_object_get(schema, "$id"));
     bool is_old = reader->draft <= SCHEMA_DRAFT_7;
     const char *ref = json_string_value(json_object_get(schema, "$ref"));
@@ -374,7 +374,7 @@ static bool find_pointer(struct pointer *pointer, const json_t *from, size_t dep
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)from, key, value) {
-        if (!json_is_object(value) && !json_is_array(value) && value != pointer->wanted) continue;
+        if (!jread_is_object(value) && !json_is_array(value) && value != pointer->wanted) continue;
         pointer->status = buf_append(&pointer->text, "/", 1, NULL);
         add_key(pointer, key);
         if (find_pointer(pointer, value, depth + 1) || pointer->status) return true;
@@ -382,7 +382,7 @@ static bool find_pointer(struct pointer *pointer, const json_t *from, size_t dep
     }
     for (size_t i = 0; i < json_array_size(from); i++) {
         value = json_array_get(from, i);
-        if (!json_is_object(value) && !json_is_array(value) && value != pointer->wanted) continue;
+        if (!jread_is_object(value) && !json_is_array(value) && value != pointer->wanted) continue;
         pointer->status = buf_appendf(&pointer->text, NULL, "/%zu", i);
         if (find_pointer(pointer, value, depth + 1) || pointer->status) return true;
         pointer->text.len = len;

@@ -32,7 +32,7 @@ bool schema_values_equal(const json_t *a, const json_t *b) {
         }
         return true;
     }
-    if (!json_is_object(a) || !json_is_object(b)) return json_equal(a, b);
+    if (!jread_is_object(a) || !jread_is_object(b)) return json_equal(a, b);
     if (json_object_size(a) != json_object_size(b)) return false;
     const char *key;
     size_t len;
