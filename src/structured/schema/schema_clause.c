@@ -158,9 +158,10 @@ static struct named_ways *find_named_ways(struct schema_reader *reader,
                                           const struct schema_object *object,
                                           const struct schema_name *names, size_t num_names) {
     struct named_ways *all = schema_alloc(reader, num_names * sizeof *all);
+    if (!all) return NULL;
     struct strmap index_of = {0};
     enum status status = OK;
-    for (size_t k = 0; all && k < num_names && !status; k++) {
+    for (size_t k = 0; k < num_names && !status; k++) {
         all[k] = (struct named_ways){NULL, NULL};
         status = strmap_put(&index_of, names[k].key, names[k].len, (uint32_t)k, NULL, reader->err);
     }
