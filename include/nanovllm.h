@@ -516,7 +516,8 @@ NVLLM_API void nvllm_chat_template_close(struct nvllm_chat_template *chat_templa
 // ones become {}. tool_calls that are null or empty are left out.
 // Content: if the template takes only strings, text parts are joined by newlines. If it fails on an
 // assistant's missing content, or prints None for it, the content becomes null, or if null fails
-// "". chat_template_kwargs override special tokens of the same name. They may not contain messages,
+// "". If it does not print the role developer, such messages get the role system.
+// chat_template_kwargs override special tokens of the same name. They may not contain messages,
 // tools, documents, add_generation_prompt or continue_final_message.
 // JSON: integers of up to 4300 digits print as they are written. Templates can compare those beyond
 // 64 bits, but not calculate with them.
@@ -525,9 +526,10 @@ NVLLM_API void nvllm_chat_template_close(struct nvllm_chat_template *chat_templa
 // NVLLM_ERR_UNSUPPORTED: more than 64 levels of nesting; or so many small values that their tree
 // would take more than 16 MiB + 40 bytes per byte of `chat`. This is checked before the tree is
 // allocated.
-// NVLLM_ERR_INVALID: the template raised an error (the sentence names template and line), or took
-// more steps than allowed: 34 million, fewer for a small chat, so that each render ends after
-// seconds.
+// NVLLM_ERR_INVALID: the template raised an error (the sentence names template and line); it left
+// out a message whose role is neither user nor assistant, so the model would not see the text; or
+// it took more steps than allowed: 34 million, fewer for a small chat, so that each render ends
+// after seconds.
 // Memory: rendering takes at most 64 MiB + 16 bytes per byte of `chat`.
 NVLLM_API enum nvllm_status nvllm_chat_template_render(
     const struct nvllm_chat_template *chat_template, const char *chat, size_t chat_len,

@@ -183,8 +183,76 @@ static void test_tool_calls(void **state) {
     chat_template_close(chat_template);
 }
 
+// Prints messages of users and assistants, and of the system; as Qwen's template nothing else.
+static const char qwen_like[] =
+    "{% for m in messages %}{% if m.role in ['user', 'assistant', 'system'] %}"
+    "{{ m.role[0] + '<' + m.content + '>' }}{% endif %}{% endfor %}";
+
+// What OpenAI's API calls developer is the system to a template that does not know the word.
+static void test_role_developer(void **state) {
+    (void)state;
+    static const char chat[] = "[{\"role\": \"developer\", \"content\": \"Be brief.\"}, "
+                               "{\"role\": \"user\", \"content\": \"q\"}]";
+    render_once(qwen_like, chat, "s<Be brief.>u<q>");
+    render_once("{% for m in messages %}{{ m.role[0] }}{{ m.content }};{% endfor %}", chat,
+                "dBe brief.;uq;");
+    render_once("{% for m in messages %}{% if m.role == 'developer' %}{{ raise_exception('no') }}"
+                "{% endif %}{{ m.role[0] }}{{ m.content }};{% endfor %}",
+                chat, "sBe brief.;uq;");
+}
+
+// No message is lost in silence.
+static void test_messages_that_are_left_out(void **state) {
+    (void)state;
+    struct chat_template *chat_template = open_source(qwen_like);
+    static const char foreign[] = "[{\"role\": \"user\", \"content\": \"q\"}, "
+                                  "{\"role\": \"critic\", \"content\": \"Too long.\"}]";
+    refused(chat_template, foreign,
+            "the chat template leaves out messages[1], whose role is \"critic\"");
+    refused(chat_template,
+            "[{\"role\": \"tool\", \"content\": [{\"type\": \"text\", \"text\": "
+            "\"5\"}]}, {\"role\": \"user\", \"content\": \"q\"}]",
+            "leaves out messages[0], whose role is \"tool\"");
+    // Nothing is lost of a message without a text.
+    expect(chat_template,
+           "[{\"role\": \"user\", \"content\": \"q\"}, "
+           "{\"role\": \"critic\", \"content\": \" \"}]",
+           "u<q>");
+    chat_template_close(chat_template);
+    // Only a system message in the first place, as gpt-oss' template.
+    chat_template = open_source("{% for m in messages %}{% if m.role == 'user' or loop.first %}"
+                                "{{ m.content }};{% endif %}{% endfor %}");
+    static const char system[] = "{\"role\": \"system\", \"content\": \"s\"}";
+    static const char user[] = "{\"role\": \"user\", \"content\": \"q\"}";
+    char chat[200];
+    snprintf(chat, sizeof chat, "[%s, %s]", system, user);
+    expect(chat_template, chat, "s;q;");
+    snprintf(chat, sizeof chat, "[%s, %s]", user, system);
+    refused(chat_template, chat, "leaves out messages[1], whose role is \"system\"");
+    chat_template_close(chat_template);
+}
+
+// Texts that a template prints in another form, or in another order, are there.
+static void test_texts_in_another_form(void **state) {
+    (void)state;
+    static const char chat[] = "[{\"role\": \"user\", \"content\": \"q\"}, "
+                               "{\"role\": \"tool\", \"content\": \" a\\nb \"}, "
+                               "{\"role\": \"system\", \"content\": \"s\"}]";
+    render_once("{% for m in messages %}{{ m.content | tojson }}{% endfor %}", chat,
+                "\"q\"\" a\\nb \"\"s\"");
+    render_once("{% for m in messages | reverse %}{{ m.content | trim }};{% endfor %}", chat,
+                "s;a\nb;q;");
+    // A template that refuses the marks says nothing of the messages.
+    render_once("{% for m in messages %}{% if 'nanovllm' in m.content %}{{ raise_exception('n') }}"
+                "{% endif %}{{ m.content | tojson }}{% endfor %}",
+                chat, "\"q\"\" a\\nb \"\"s\"");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_role_developer),
+        cmocka_unit_test(test_messages_that_are_left_out),
+        cmocka_unit_test(test_texts_in_another_form),
         cmocka_unit_test(test_content_that_is_null),
         cmocka_unit_test(test_content_that_is_left_out),
         cmocka_unit_test(test_arguments_that_are_text),

@@ -54,7 +54,30 @@ static enum status render(const struct chat_template *chat_template,
     return status;
 }
 
-// ---- Finds out which forms of content and arguments a template reads, by rendering small chats.
+// Refuses a chat of which the template leaves out a message. Where it refuses the marked chat, the
+// messages cannot be told apart, and the chat stays as it is. The chat is of no use afterwards.
+static enum status check_left_out(const struct chat_template *chat_template,
+                                  const struct chat_variant *variant, struct chat *chat,
+                                  struct err *err) {
+    struct buf prompt = {0};
+    struct err fault = {0};
+    enum status status = chat_mark_texts(chat, err);
+    if (!status) status = buf_reserve(&prompt, 0, err);
+    if (!status) {
+        status = render(chat_template, variant, chat, &prompt, &fault);
+        if (!status) {
+            status = chat_check_marks(chat, prompt.data, prompt.len, err);
+        } else if (status == ERR_INVALID) {
+            status = OK;
+        } else if (err) {
+            *err = fault;
+        }
+    }
+    buf_fini(&prompt);
+    return status;
+}
+
+// ---- Finds out which forms of messages a template reads, by rendering small chats.
 
 struct probe {
     const struct chat_template *chat_template;
@@ -107,6 +130,13 @@ static enum status probe_parts(struct probe *probe) {
     enum status status = ask(probe, "{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
                                     "\"text\": \"nanovllm\\nprobe\"}]}");
     probe->variant->forms.parts = has_printed(probe, "nanovllm\nprobe");
+    return status;
+}
+
+static enum status probe_developer(struct probe *probe) {
+    enum status status = ask(probe, "{\"role\": \"developer\", \"content\": \"nanovllm probe\"}, "
+                                    "{\"role\": \"user\", \"content\": \"q\"}");
+    probe->variant->forms.developer = has_printed(probe, "nanovllm probe");
     return status;
 }
 
@@ -168,6 +198,7 @@ static enum status probe(const struct chat_template *chat_template, struct chat_
     struct probe probe = {.chat_template = chat_template, .variant = variant, .err = err};
     enum status status = probe_tools(&probe);
     if (!status) status = probe_parts(&probe);
+    if (!status) status = probe_developer(&probe);
     if (!status) status = probe_arguments(&probe);
     for (enum chat_shape shape = 0; shape < NUM_CHAT_SHAPES && !status; shape++) {
         status = probe_no_content(&probe, shape);
@@ -236,9 +267,11 @@ static enum status render_chat(const struct chat_template *chat_template, struct
     if (!status) status = chat_normalize(chat, &variant->forms, err);
     if (!status && chat->continue_final_message) status = chat_mark_end(chat, &final_text, err);
     if (!status) status = render(chat_template, variant, chat, out, err);
+    bool shows_texts = status || chat_shows_texts(chat, out->data + start, out->len - start);
     if (!status && chat->continue_final_message) {
         status = chat_cut_at_mark(out, start, final_text, err);
     }
+    if (!status && !shows_texts) status = check_left_out(chat_template, variant, chat, err);
     json_decref(final_text);
     if (!status || out->len == start) return status;
     out->len = start;

@@ -362,6 +362,16 @@ static enum status normalize_no_content(const struct chat *chat, size_t index,
     return json_object_set_new_nocheck(message, "content", other) ? err_nomem(err, "chat") : OK;
 }
 
+// OpenAI's API calls its system messages so, and few templates know the word.
+static enum status normalize_role(const struct chat *chat, size_t index,
+                                  const struct chat_forms *forms, struct err *err) {
+    const json_t *role = json_object_get(json_array_get(chat->messages, index), "role");
+    if (forms->developer || strcmp(json_string_value(role), "developer") != 0) return OK;
+    json_t *message = chat_own_item(chat, chat->messages, index);
+    return json_object_set_new(message, "role", json_string("system")) ? err_nomem(err, "message")
+                                                                       : OK;
+}
+
 enum status chat_normalize(struct chat *chat, const struct chat_forms *forms, struct err *err) {
     enum status status = OK;
     for (size_t i = 0; i < json_array_size(chat->messages) && !status; i++) {
@@ -372,6 +382,7 @@ enum status chat_normalize(struct chat *chat, const struct chat_forms *forms, st
             status = join_parts(chat, i, content, err);
         }
         if (!status) status = normalize_tool_calls(chat, i, forms, err);
+        if (!status) status = normalize_role(chat, i, forms, err);
     }
     return status;
 }

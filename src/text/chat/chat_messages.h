@@ -13,6 +13,7 @@ enum chat_shape { CHAT_WITH_CALLS, CHAT_WITHOUT_CALLS, NUM_CHAT_SHAPES };
 
 // Which forms of content and of arguments a template reads.
 struct chat_forms {
+    bool developer; // messages of this role; else they are given the role system
     bool text_arguments; // a call's arguments as text of JSON, as they are in the API; else objects
     bool parts; // a list of parts; else strings only
     bool null[NUM_CHAT_SHAPES]; // an assistant's null content; else replaced by an empty string
@@ -36,7 +37,8 @@ MUST_USE enum status chat_read_json(struct chat *chat, const json_t *root, size_
                                     struct err *err);
 void chat_fini(struct chat *chat); // all-zero is fine
 // Brings the messages into the forms that the template reads: arguments of tool calls become
-// objects, or text. Lists of text parts, null content and missing content become what `forms` say.
+// objects, or text. Lists of text parts, null content, missing content and the role developer become
+// what `forms` say.
 // ERR_UNSUPPORTED: the text of arguments is nested too deep or takes too much memory.
 MUST_USE enum status chat_normalize(struct chat *chat, const struct chat_forms *forms,
                                     struct err *err);
@@ -53,5 +55,14 @@ MUST_USE enum status chat_mark_end(struct chat *chat, json_t **text, struct err 
 // left out the text or the mark.
 MUST_USE enum status chat_cut_at_mark(struct buf *out, size_t start, const json_t *text,
                                       struct err *err);
+
+// Whether the prompt has the texts of all messages, but those of users and assistants, in the order
+// of the chat. Where it has not, the template may still show them in another form or order.
+bool chat_shows_texts(const struct chat *chat, const char *prompt, size_t prompt_len);
+// Puts marks in place of these texts.
+MUST_USE enum status chat_mark_texts(struct chat *chat, struct err *err);
+// ERR_INVALID: the prompt of the marked chat lacks a mark.
+MUST_USE enum status chat_check_marks(const struct chat *chat, const char *prompt,
+                                      size_t prompt_len, struct err *err);
 
 #endif
