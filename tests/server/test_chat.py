@@ -156,13 +156,21 @@ class Chat(ServerTest):
         for event in ask(include_usage=False, continuous_usage_stats=True):
             self.assertNotIn("usage", event)
 
-    def test_custom_roles(self):
+    def test_other_roles(self):
         """Without a generation prompt the answer goes on in the last message's role, whatever it is."""
-        members = {"messages": [*QUESTION["messages"], {"role": "narrator", "content": "A storm."}], "max_tokens": 2,
+        members = {"messages": [*QUESTION["messages"], {"role": "system", "content": "A storm."}], "max_tokens": 2,
                    "add_generation_prompt": False}
-        self.assertEqual(self.ask(**members)["choices"][0]["message"]["role"], "narrator")
+        self.assertEqual(self.ask(**members)["choices"][0]["message"]["role"], "system")
         events = self.server.stream(PATH, {**QUESTION, **members})
-        self.assertEqual(events[0]["choices"][0]["delta"]["role"], "narrator")
+        self.assertEqual(events[0]["choices"][0]["delta"]["role"], "system")
+
+    def test_no_message_is_lost(self):
+        """The template prints only roles that it knows."""
+        self.refuse("messages", {"messages": [*QUESTION["messages"], {"role": "narrator", "content": "A storm."}]})
+        prompt = lambda role: self.server.post("/apply-template", {
+            "messages": [{"role": role, "content": "Be brief."}, *QUESTION["messages"]]})[1]["prompt"]
+        self.assertIn("Be brief.", prompt("developer"))
+        self.assertEqual(prompt("developer"), prompt("system"))
 
     def test_echo(self):
         begun = QUESTION["messages"] + [{"role": "assistant", "content": "37 + 58 ="}]
@@ -193,7 +201,13 @@ class Chat(ServerTest):
         render = lambda **kwargs: self.server.post("/apply-template", {**QUESTION, "chat_template_kwargs": kwargs})
         self.assertNotEqual(render(enable_thinking=False), render(enable_thinking=True))
         self.refuse("chat_template_kwargs", {"chat_template_kwargs": [1]})
-        self.refuse("messages", {"chat_template_kwargs": {"messages": []}})
+        self.refuse("chat_template_kwargs", {"chat_template_kwargs": {"messages": []}})
+        self.refuse("documents", {"documents": [5]})
+
+    def test_param_of_what_the_engine_refuses(self):
+        self.refuse("min_tokens", {"min_tokens": 9, "max_tokens": 3})
+        self.refuse("logit_bias", {"logit_bias": {"99999": 1}})
+        self.refuse("stop_token_ids", {"stop_token_ids": [99999]})
 
     def test_tools(self):
         self.refuse("tools", {"tools": [TOOL]}, "unsupported")

@@ -84,6 +84,7 @@ class Embeddings(ServerTest):
                 self.check_error(self.server.post(PATH, members), 400, param)
         status, body = self.server.post(PATH, {"input": "x", "dimensions": 100000})
         self.assertEqual((status, "dimensions is 100000" in body["error"]["message"]), (400, True), body)
+        self.assertEqual(body["error"]["param"], "dimensions")
         self.check_error(self.server.post(PATH, {"input": "x " * 30000}), 400, "input")
 
     def test_a_salt_separates_cached_prefixes(self):

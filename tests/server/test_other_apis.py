@@ -73,12 +73,16 @@ class Responses(Named):
                                ("previous_response_id", {"previous_response_id": "x"}),
                                ("background", {"background": True}), ("n", {"n": 2}), ("tools", {"tools": [{"type": 5}]}),
                                ("text", {"text": {"format": {"type": "x"}}}), ("text", {"text": 5}),
-                               ("text", {"text": {"verbosity": "low"}}), ("truncation", {"truncation": "auto"}),
+                               ("text", {"text": {"verbosity": "low"}}), ("text", {"text": {"fromat": {}}}),
+                               ("reasoning", {"reasoning": {"max_tokens": 9}}), ("messages", {"messages": [{}]}),
+                               ("truncation", {"truncation": "auto"}),
                                ("top_logprobs", {"top_logprobs": 2}), ("include", {"include": "x"}), ("metadata", {"metadata": [1]}),
                                ("include", {"include": ["message.output_text.logprobs"]}),
                                ("previous_input_messages", {"previous_input_messages": [{}]}),
                                ("instructions", {"instructions": 5}), ("temperature", {"temperature": "x"})):
             self.check_error(self.server.post("/v1/responses", {**RESPONSES, **members}), 400, param)
+        message = self.server.post("/v1/responses", {**RESPONSES, "input": 5})[1]["error"]["message"]
+        self.assertEqual(message, "input is an integer, want a string or a list")
 
     def test_count(self):
         _, usage = self.chat()
@@ -94,7 +98,8 @@ class Responses(Named):
     def test_not_refused(self):
         self.assertEqual(self.server.post("/v1/responses", {
             **RESPONSES, "truncation": "disabled", "top_logprobs": 0, "include": ["reasoning.encrypted_content"],
-            "text": {"verbosity": "medium", "format": {"type": "text"}}})[0], 200)
+            "text": {"verbosity": "medium", "format": {"type": "text"}},
+            "reasoning": {"effort": "low", "summary": "auto", "max_tokens": None}})[0], 200)
 
 
 class Messages(Named):
@@ -170,7 +175,8 @@ class Messages(Named):
         schema = {"type": "json_schema"}
         for members in ({"output_format": schema}, {"output_config": {"format": schema}}, {"output_config": 5},
                         {"output_config": {"task_budget": {}}}, {"mcp_servers": [{}]}, {"container": "x"},
-                        {"context_management": {"edits": []}}):
+                        {"context_management": {"edits": []}}, {"thinking": {"type": "enabled", "budget_tokens": "x"}},
+                        {"thinking": {"type": "enabled", "budget_tokens": -1}}):
             status, body = self.server.post("/v1/messages", {**MESSAGES, **members})
             self.assertEqual((status, body["error"]["type"]), (400, "invalid_request_error"))
             self.assertIn(list(members)[0], body["error"]["message"])

@@ -83,6 +83,14 @@ class StrictTools(Scripted):
         self.assertEqual((status, body["stop_reason"]), (200, "tool_use"), body)
         (block,) = body["content"]
         self.assertEqual(list(block["input"]), ["a", "b"])
+        # JSON that the server's own reader of files would refuse.
+        values = {"big": 10**25, "nul": "\0"}
+        schema = {"type": "object", "properties": {key: {"const": value} for key, value in values.items()},
+                  "required": list(values), "additionalProperties": False}
+        tool = {"name": "add", "strict": True, "input_schema": schema}
+        status, body = self.server.post(MESSAGES, self.body("<|plain|>", tools=[tool], **{
+            **members, "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}))
+        self.assertEqual((status, body["content"][0]["input"]), (200, values), body)
         body = self.responses_body("<|plain|>", tool_choice={"type": "function", "name": "add"},
                                    tools=[{"type": "function", **STRICT["function"]}])
         status, body = self.server.post(RESPONSES, {**body, "temperature": 8, "seed": 1})

@@ -95,7 +95,8 @@ class Structured(unittest.TestCase):
         self.refuse({"structured_outputs": {"json": SCHEMA, "any_key_order": 1}}, "structured_outputs", "any_key_order")
 
     def test_json_object(self):
-        for members in ({"response_format": {"type": "json_object"}}, {"format": "json"}, {"guided_json_object": True}):
+        for members in ({"response_format": {"type": "json_object"}}, {"format": "json"}, {"guided_json_object": True},
+                        {"response_format": {"type": "json_object", "schema": None}}):
             choice = self.chat(**members, max_tokens=400)
             if choice["finish_reason"] == "stop":
                 self.assertIsInstance(json.loads(choice["message"]["content"]), dict)

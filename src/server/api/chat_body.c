@@ -385,7 +385,8 @@ bool chat_body_render(struct api_request *request, struct buf *out) {
     }
     hide_path(fault.message, options->chat_template_path);
     hide_path(fault.message, options->model_path);
-    return api_error_library(&request->error, status, &fault, "messages");
+    const char *member = body_blamed(request, fault.message, "messages");
+    return api_error_library(&request->error, status, &fault, member);
 }
 
 // With continue_final_message the last message is the beginning of the answer; of a list of parts

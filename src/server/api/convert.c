@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json/jread.h"
+#include "server/loop/body.h"
 
 static bool is_text(const char *type) {
     static const char *const types[] = {"text", "input_text", "output_text"};
@@ -144,6 +145,21 @@ bool convert_tool_choice(struct api_request *request, const char *word, const ch
 bool convert_set(struct api_request *request, const char *key, json_t *value) {
     return json_object_set_new(request->root, key, value) == 0 ? true
                                                                : api_error_nomem(&request->error);
+}
+
+bool convert_check_members(struct api_request *request, const char *key, const json_t *object,
+                           const char *const *known, size_t num_known) {
+    if (!jread_is_object(object)) return body_wrong_type(request, key, object, "an object");
+    const char *name;
+    const json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, name, value) {
+        bool is_known = json_is_null(value);
+        for (size_t i = 0; i < num_known && !is_known; i++) is_known = strcmp(name, known[i]) == 0;
+        if (is_known) continue;
+        return api_error_set(&request->error, 400, "unsupported", key,
+                             "%s.%.40s is not supported yet", key, name);
+    }
+    return true;
 }
 
 bool convert_list(struct api_request *request, const char *key,

@@ -31,6 +31,10 @@ bool convert_list(struct api_request *request, const char *key,
 // The value becomes the member of request->root with this name. Takes it in every case.
 bool convert_set(struct api_request *request, const char *key, json_t *value);
 
+// Refuses an object, the member `key`, that has other members than the known ones.
+bool convert_check_members(struct api_request *request, const char *key, const json_t *object,
+                           const char *const *known, size_t num_known);
+
 // ---- whole bodies ----
 
 // messages.c: rewrites messages, system, tools, tool_choice, thinking and stop_sequences of

@@ -160,6 +160,11 @@ static bool convert_thinking(struct api_request *request) {
     if (!thinking) return true;
     if (!jread_is_object(thinking))
         return body_wrong_type(request, "thinking", thinking, "an object");
+    const json_t *budget = jread_get(thinking, "budget_tokens");
+    if (budget && json_integer_value(budget) < 1) {
+        return api_error_invalid(&request->error, "thinking",
+                                 "thinking.budget_tokens is not an integer above 0");
+    }
     if (is_type(thinking, "enabled") || is_type(thinking, "adaptive")) return true;
     if (is_type(thinking, "disabled")) {
         return convert_set(request, "reasoning_effort", json_string("none"));
@@ -171,22 +176,15 @@ static bool convert_thinking(struct api_request *request) {
 // Of output_config the effort and the format are read.
 static bool convert_output_config(struct api_request *request) {
     static const char *const refused[] = {"mcp_servers", "container", "context_management"};
+    static const char *const known[] = {"effort", "format"};
     json_t *config = body_get(request, "output_config");
     if (!request_params_refuse(request, refused, ARRAY_LEN(refused))) return false;
     if (!structured_convert(request, "output_format", body_get(request, "output_format"))) {
         return false;
     }
     if (!config) return true;
-    if (!jread_is_object(config)) {
-        return body_wrong_type(request, "output_config", config, "an object");
-    }
-    const char *key;
-    json_t *value;
-    json_object_foreach(config, key, value) {
-        bool is_known = strcmp(key, "effort") == 0 || strcmp(key, "format") == 0;
-        if (json_is_null(value) || is_known) continue;
-        return api_error_set(&request->error, 400, "unsupported", "output_config",
-                             "output_config.%.40s is not supported yet", key);
+    if (!convert_check_members(request, "output_config", config, known, ARRAY_LEN(known))) {
+        return false;
     }
     if (!structured_convert(request, "output_config", jread_get(config, "format"))) return false;
     json_t *effort = jread_get(config, "effort");
@@ -199,8 +197,6 @@ bool messages_request_convert(struct api_request *request) {
            (!has_tools || convert_list(request, "tools", convert_tools)) &&
            convert_choice(request) && convert_output_config(request) && convert_thinking(request);
 }
-
-// ---- the request ----
 
 // ---- the request ----
 
@@ -264,8 +260,8 @@ static void write_stop(const struct choice *choice, struct json_out *out) {
 // Arguments that are no JSON object cannot stand as one: Anthropic's name for such text.
 static void write_input(const struct buf *arguments, struct json_out *out) {
     json_t *input = NULL;
-    enum status status = jread_text(&input, arguments->data ? arguments->data : "", arguments->len,
-                                    "the arguments", NULL);
+    enum status status = jread_request(&input, arguments->data ? arguments->data : "",
+                                       arguments->len, "the arguments", NULL);
     if (!status && jread_is_object(input)) {
         json_out_raw(out, arguments->data);
     } else {

@@ -84,7 +84,10 @@ static bool convert_input(struct api_request *request, json_t *out) {
         return false;
     }
     if (json_is_string(input)) return convert_message(request, out, "user", input, "input");
-    if (!json_is_array(input) || !json_array_size(input)) {
+    if (input && !json_is_array(input)) {
+        return body_wrong_type(request, "input", input, "a string or a list");
+    }
+    if (!json_array_size(input)) {
         return api_error_invalid(&request->error, "input", "input is missing or empty");
     }
     for (size_t i = 0; i < json_array_size(input); i++) {
@@ -123,8 +126,10 @@ static bool convert_choice(struct api_request *request) {
 static bool convert_reasoning(struct api_request *request) {
     json_t *reasoning = body_get(request, "reasoning");
     if (!reasoning) return true;
-    if (!jread_is_object(reasoning)) {
-        return body_wrong_type(request, "reasoning", reasoning, "an object");
+    // Reasoning comes whole, so a summary of it is there too.
+    static const char *const known[] = {"effort", "summary", "generate_summary"};
+    if (!convert_check_members(request, "reasoning", reasoning, known, ARRAY_LEN(known))) {
+        return false;
     }
     json_t *effort = jread_get(reasoning, "effort");
     return effort ? convert_set(request, "reasoning_effort", json_incref(effort)) : true;
@@ -157,7 +162,10 @@ static bool is_word(const json_t *value, const char *word) {
 static bool convert_text(struct api_request *request) {
     const json_t *text = body_get(request, "text"), *format = jread_get(text, "format");
     const json_t *verbosity = jread_get(text, "verbosity");
-    if (text && !jread_is_object(text)) return body_wrong_type(request, "text", text, "an object");
+    static const char *const known[] = {"format", "verbosity"};
+    if (text && !convert_check_members(request, "text", text, known, ARRAY_LEN(known))) {
+        return false;
+    }
     if (verbosity && !is_word(verbosity, "medium")) {
         return request_params_unsupported(request, "text", "a verbosity other than medium");
     }
@@ -165,7 +173,8 @@ static bool convert_text(struct api_request *request) {
 }
 
 static bool refuse_state(struct api_request *request) {
-    static const char *const keys[] = {"previous_response_id",
+    static const char *const keys[] = {"messages", // `input` takes its place
+                                       "previous_response_id",
                                        "conversation",
                                        "prompt",
                                        "background",

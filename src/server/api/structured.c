@@ -61,7 +61,7 @@ static bool find_response_format(struct api_request *request, struct found *foun
     if (is_word(type, "text")) return true;
     if (is_word(type, "json_object")) {
         // llama-server's form has a schema here.
-        json_t *schema = json_object_get(format, "schema");
+        json_t *schema = jread_get(format, "schema");
         if (schema)
             return set_found(request, found, "response_format", "json", json_incref(schema));
         return set_found(request, found, "response_format", "json_object", json_true());

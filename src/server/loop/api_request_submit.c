@@ -7,6 +7,7 @@
 #include "api/encode.h"
 #include "server/chat/tool_form.h"
 #include "server/loop/api_request_internal.h"
+#include "server/loop/body.h"
 
 // ---- prompts ----
 
@@ -136,6 +137,7 @@ static bool submit_one(struct api_request *request, struct prompt *prompt) {
     enum nvllm_status status =
         nvllm_engine_add_request(request->api->engine, &options, &prompt->engine_id, &fault);
     const char *member = blame_form(request, &fault);
+    if (!member) member = body_blamed(request, fault.message, NULL);
     return api_error_library(&request->error, status, &fault, member);
 }
 

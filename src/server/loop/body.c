@@ -138,6 +138,17 @@ bool body_string(struct api_request *request, const char *key, const char **out)
     return true;
 }
 
+const char *body_blamed(const struct api_request *request, const char *sentence,
+                        const char *otherwise) {
+    if (*sentence == '"') sentence++;
+    size_t len = strspn(sentence, "abcdefghijklmnopqrstuvwxyz_0123456789");
+    for (size_t i = 0; i < request->num_read_members; i++) {
+        const char *name = request->read_members[i];
+        if (strlen(name) == len && memcmp(name, sentence, len) == 0) return name;
+    }
+    return otherwise;
+}
+
 // ---- members that no code has asked for ----
 
 enum { SHOWN_MAX = 8, TOOLS_SHOWN_MAX = 3, NAME_BYTES_MAX = 40, CANDIDATES_MAX = 128 };
@@ -176,7 +187,7 @@ static const char *const harmless[] = {
     "n_keep", // of a context that is full: here the answer ends
     "n_discard",
     "sse_ping_interval",
-    // Of samplers that api/params.c refuses where they are on.
+    // Of samplers that server/api/request_params.c refuses where they are on.
     "mirostat_tau",
     "mirostat_eta",
     "dry_base",

@@ -19,6 +19,10 @@ bool body_string(struct api_request *request, const char *key, const char **out)
 // "is 5, want a string"
 bool body_wrong_type(struct api_request *request, const char *key, const json_t *value,
                      const char *want);
+// The member that a sentence of the library is about: the one with whose name it begins, perhaps in
+// quotes ("min_tokens is 5, ..."). `otherwise`: with none that was read.
+const char *body_blamed(const struct api_request *request, const char *sentence,
+                        const char *otherwise);
 // Adds the name to those of ignored members.
 bool body_ignore(struct api_request *request, const char *name); // true
 // A tool that is no function, such as a web search: the server would have to run it. The model is
