@@ -39,6 +39,8 @@ size_t nvllm_struct_size(const char *name) {
         {"nvllm_error", sizeof(struct nvllm_error)},
         {"nvllm_interrupt", sizeof(struct nvllm_interrupt)},
         {"nvllm_load_progress", sizeof(struct nvllm_load_progress)},
+        {"nvllm_download", sizeof(struct nvllm_download)},
+        {"nvllm_download_progress", sizeof(struct nvllm_download_progress)},
         {"nvllm_logit_bias", sizeof(struct nvllm_logit_bias)},
         {"nvllm_sampling_params", sizeof(struct nvllm_sampling_params)},
         {"nvllm_engine_options", sizeof(struct nvllm_engine_options)},

@@ -179,6 +179,7 @@ static void test_lists_are_collected(void **state) {
     refused("--stop-token-ids 1,x",
             "--stop-token-ids: \"1,x\" is not a list of token ids like 1,2,3");
     refused("--logit-bias 1:2", "--logit-bias: \"1:2\" is not a list of biases like 17=-100,4=2.5");
+    refused("--logit-bias 1=2,3=4,1=5", "--logit-bias: token 1 is given twice");
     refused("--logit-bias 1=inf",
             "--logit-bias: \"1=inf\" is not a list of biases like 17=-100,4=2.5");
     assert_int_equal(parse("--stop-token-ids [1")->status, ERR_INVALID);

@@ -532,6 +532,9 @@ static void test_struct_sizes_are_told_by_name(void **state) {
     assert_int_equal(nvllm_struct_size("nvllm_event"), sizeof(struct nvllm_event));
     assert_int_equal(nvllm_struct_size("nvllm_request"), sizeof(struct nvllm_request));
     assert_int_equal(nvllm_struct_size("nvllm_stats"), sizeof(struct nvllm_stats));
+    assert_int_equal(nvllm_struct_size("nvllm_download"), sizeof(struct nvllm_download));
+    assert_int_equal(nvllm_struct_size("nvllm_download_progress"),
+                     sizeof(struct nvllm_download_progress));
     assert_int_equal(nvllm_struct_size("event"), 0);
     assert_int_equal(nvllm_struct_size(NULL), 0);
 }

@@ -93,6 +93,12 @@ static void test_refused(void **state) {
     request.call_prefixes = empty;
     request.num_call_prefixes = 1;
     assert_int_equal(nvllm_engine_add_request(engine, &request, &id, &error), NVLLM_ERR_INVALID);
+    const char *const none[] = {NULL};
+    request.call_prefixes = none;
+    assert_int_equal(nvllm_engine_add_request(engine, &request, &id, &error), NVLLM_ERR_INVALID);
+    request.call_prefixes = NULL;
+    assert_int_equal(nvllm_engine_add_request(engine, &request, &id, &error), NVLLM_ERR_INVALID);
+    assert_string_equal(error.message, "call_prefixes is NULL with 1 entries");
     nvllm_engine_destroy(engine);
 }
 

@@ -431,14 +431,6 @@ static void no_schemas(void **state) {
         {"{'minLength':-1}", ERR_FORMAT, "#: 'minLength' is not a whole number from 0 on"},
         {"{'anyOf':[]}", ERR_FORMAT, "#: 'anyOf' is not a list of schemas"},
         {"[]", ERR_FORMAT, "a JSON schema is an object, or true or false"},
-        // An integer beyond 64 bits is an object with a strange key to jansson.
-        {"1000000000000000000000000", ERR_FORMAT, "a JSON schema is an object, or true or false"},
-        {"{'items':1000000000000000000000000}", ERR_FORMAT,
-         "#/items: a schema is an object, or true or false"},
-        {"{'not':1000000000000000000000000}", ERR_FORMAT,
-         "#/not: a schema is an object, or true or false"},
-        {"{'properties':{'a':1000000000000000000000000}}", ERR_FORMAT,
-         "#/properties/a: a schema is an object, or true or false"},
     };
     check_refused(rows, ARRAY_LEN(rows));
 }

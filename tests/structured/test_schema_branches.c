@@ -1,6 +1,8 @@
-// JSON schemas whose alternatives must exclude each other early, or be joined, to be few enough.
+// JSON schemas whose alternatives must exclude each other early, or be joined, to be few enough;
+// and numbers that are no schemas.
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/text/buf.h"
 #include "structured/schema_fixture.h"
 #include "support/cmocka_all.h"
@@ -468,8 +470,28 @@ static void unevaluated(void **state) {
     schema_check_rows(rows, ARRAY_LEN(rows), vocabulary);
 }
 
+// An integer beyond 64 bits is an object with a strange key to jansson, but no schema.
+static void big_integers(void **state) {
+    (void)state;
+    static const char *const rows[][2] = {
+        {"1000000000000000000000000", "a JSON schema is an object, or true or false"},
+        {"{'items':1000000000000000000000000}", "#/items: a schema is an object, or true or false"},
+        {"{'not':1000000000000000000000000}", "#/not: a schema is an object, or true or false"},
+        {"{'properties':{'a':1000000000000000000000000}}",
+         "#/properties/a: a schema is an object, or true or false"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct grammar *grammar;
+        struct err err = {0};
+        assert_int_equal(schema_fixture_add(&grammar, rows[i][0], NULL, NULL, &err), ERR_FORMAT);
+        assert_string_equal(err.message, rows[i][1]);
+        grammar_destroy(grammar);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(big_integers),
         cmocka_unit_test(conditions),
         cmocka_unit_test(opposites),
         cmocka_unit_test(dependencies),

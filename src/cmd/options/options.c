@@ -388,6 +388,9 @@ static enum status append_biases(json_t *map, const char *value, struct err *err
                            value);
         }
         snprintf(key, sizeof key, "%lld", id);
+        if (json_object_get(map, key)) {
+            return err_set(err, ERR_INVALID, "token %s is given twice", key);
+        }
         json_t *json = ban ? json_string("-inf") : json_real(bias);
         if (json_object_set_new(map, key, json) != 0) return err_nomem(err, "options");
         if (!*end) return OK;

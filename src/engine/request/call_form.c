@@ -51,7 +51,7 @@ static enum status write_ids(struct buf *out, const struct tokenizer *tokenizer,
 static enum status write_prefix(struct buf *out, const char *prefix,
                                 const struct tokenizer *tokenizer, uint32_t vocab_size,
                                 struct err *err) {
-    size_t len = strlen(prefix);
+    size_t len = prefix ? strlen(prefix) : 0;
     if (!len || len > CALL_PREFIX_BYTES_MAX) {
         return err_set(err, ERR_INVALID, "a call's prefix has %zu bytes, want 1 to %d", len,
                        CALL_PREFIX_BYTES_MAX);
@@ -66,6 +66,9 @@ static enum status write_prefix(struct buf *out, const char *prefix,
 enum status call_form_write(struct buf *out, const char *const *prefixes, size_t num_prefixes,
                             const struct tokenizer *tokenizer, uint32_t vocab_size,
                             struct err *err) {
+    if (!prefixes) {
+        return err_set(err, ERR_INVALID, "call_prefixes is NULL with %zu entries", num_prefixes);
+    }
     if (num_prefixes > CALL_PREFIXES_MAX) {
         return err_set(err, ERR_INVALID, "a call is forced to be one of %zu, want at most %d",
                        num_prefixes, CALL_PREFIXES_MAX);

@@ -37,8 +37,8 @@ MUST_USE enum status chat_read_json(struct chat *chat, const json_t *root, size_
                                     struct err *err);
 void chat_fini(struct chat *chat); // all-zero is fine
 // Brings the messages into the forms that the template reads: arguments of tool calls become
-// objects, or text. Lists of text parts, null content, missing content and the role developer become
-// what `forms` say.
+// objects, or text. Lists of text parts, null content, missing content and the role developer
+// become what `forms` say.
 // ERR_UNSUPPORTED: the text of arguments is nested too deep or takes too much memory.
 MUST_USE enum status chat_normalize(struct chat *chat, const struct chat_forms *forms,
                                     struct err *err);
