@@ -302,11 +302,64 @@ static void many_keys(void **state) {
     buf_fini(&text);
 }
 
+// Alternatives with the same keys, which only the least number of members tells apart.
+static struct grammar *alternatives_make(int num_alternatives, int num_keys) {
+    struct buf schema = {0};
+    struct grammar *grammar;
+    struct err err = {0};
+    assert_int_equal(buf_append_str(&schema, "{'anyOf':[", NULL), OK);
+    for (int i = 0; i < num_alternatives; i++) {
+        assert_int_equal(buf_appendf(&schema, NULL, "%s{'type':'object','minProperties':%d,",
+                                     i ? "," : "", i + 1),
+                         OK);
+        assert_int_equal(
+            buf_append_str(&schema, "'additionalProperties':false,'properties':{", NULL), OK);
+        for (int k = 0; k < num_keys; k++) {
+            assert_int_equal(
+                buf_appendf(&schema, NULL, "%s'k%d':{'type':'integer'}", k ? "," : "", k), OK);
+        }
+        assert_int_equal(buf_append_str(&schema, "}}", NULL), OK);
+    }
+    assert_int_equal(buf_append_str(&schema, "]}", NULL), OK);
+    assert_int_equal(schema_fixture_add(&grammar, schema.data, &any_order, NULL, &err), OK);
+    buf_fini(&schema);
+    return grammar;
+}
+
+// Behind a key all alternatives go on. What is kept of their stacks grows with their number, not
+// with its square.
+static void many_alternatives(void **state) {
+    (void)state;
+    enum { NUM_ALTERNATIVES = 80, NUM_KEYS = 60 };
+    struct automaton *automaton =
+        fixture_run(alternatives_make(NUM_ALTERNATIVES, NUM_KEYS), vocabulary);
+    fixture_check(automaton, "{\"k7\":1,\"k3\":2,\"k50\":3}", true);
+    struct automaton_stats stats;
+    automaton_stats(automaton, &stats);
+    assert_true(stats.bytes < 5 << 20);
+    automaton_release(automaton);
+}
+
+static void too_many_alternatives(void **state) {
+    (void)state;
+    struct grammar *grammar = alternatives_make(41, 490);
+    struct automaton *automaton;
+    struct err err = {0};
+    assert_int_equal(automaton_create(&automaton, grammar, vocabulary, NULL, &err), ERR_CAPACITY);
+    assert_string_equal(err.message, "alternatives have more than 20000 keys together, too many "
+                                     "for any order");
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(orders),   cmocka_unit_test(many_ways),
-                                       cmocka_unit_test(refused),  cmocka_unit_test(no_text),
-                                       cmocka_unit_test(no_value), cmocka_unit_test(masks),
-                                       cmocka_unit_test(many_keys)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(orders),
+                                       cmocka_unit_test(many_ways),
+                                       cmocka_unit_test(refused),
+                                       cmocka_unit_test(no_text),
+                                       cmocka_unit_test(no_value),
+                                       cmocka_unit_test(masks),
+                                       cmocka_unit_test(many_keys),
+                                       cmocka_unit_test(many_alternatives),
+                                       cmocka_unit_test(too_many_alternatives)};
     vocabulary = fixture_json_vocabulary();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     vocabulary_destroy(vocabulary);

@@ -73,6 +73,7 @@ enum { STACK_DEPTH_MAX = 2000 }; // a text that nests deeper does not fit
 struct thread {
     uint32_t expr, stacks;
 };
+enum { AUTOMATON_THREADS_MAX = 20000 }; // ways to go on that a state may have
 
 static const uint32_t NO_ROW = UINT32_MAX, NO_MASK = UINT32_MAX;
 
@@ -235,6 +236,9 @@ bool members_may_end(const struct automaton *automaton, uint32_t index, uint32_t
 bool members_go_on(const struct automaton *automaton, uint32_t index, uint32_t id);
 bool members_may_have(const struct automaton *automaton, uint32_t index, uint32_t id,
                       uint32_t item);
+// Makes the sticky error where the alternatives of a value have more keys together than a state has
+// ways to go on: each text would end there.
+void members_check(struct automaton *automaton);
 // The set with the item too.
 uint32_t members_add(struct automaton *automaton, uint32_t index, uint32_t id, uint32_t item);
 

@@ -7,6 +7,7 @@
  *
  * Frames of these three have the set's id as their count. No set is a dead end: a member is only
  * offered where there is room left for those that must still come. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -90,6 +91,75 @@ bool members_may_have(const struct automaton *automaton, uint32_t index, uint32_
     if (item < members->num_items) return may_have_item(members, &set, item);
     if (item == members->num_items) return may_have_other(members, &set);
     return members->extra != PC_FAIL && !set.has_extra;
+}
+
+// ---- alternatives that have too many members ----
+
+struct counts {
+    const struct grammar *grammar;
+    uint32_t *rules; // [num_rules]: of each rule, + 1; 0: not counted
+    uint32_t depth; // of calls in each other
+};
+
+// How many members may begin an object of the item. Alternatives are added: a text may be one of
+// each until its keys tell which. AUTOMATON_THREADS_MAX + 1 stands for more.
+static uint32_t num_beginnings(struct counts *counts, uint32_t item) {
+    enum { DEPTH_MAX = 100 };
+    const struct grammar *grammar = counts->grammar;
+    struct grammar_item node = grammar->items[item];
+    uint32_t sum = 0;
+    bool has_text = false;
+    switch ((enum item_kind)node.kind) {
+    case ITEM_MEMBERS:
+        return node.c;
+    case ITEM_CALL:
+        if (!counts->rules[node.a] && counts->depth < DEPTH_MAX) {
+            counts->depth++;
+            uint32_t count = num_beginnings(counts, grammar->rules[node.a].item);
+            counts->rules[node.a] = count + 1;
+            counts->depth--;
+        }
+        return counts->rules[node.a] ? counts->rules[node.a] - 1 : 0;
+    case ITEM_CHOICE:
+        for (uint32_t i = 0; i < node.b && sum <= AUTOMATON_THREADS_MAX; i++) {
+            sum += num_beginnings(counts, grammar->lists[node.a + i]);
+        }
+        return sum <= AUTOMATON_THREADS_MAX ? sum : AUTOMATON_THREADS_MAX + 1;
+    case ITEM_SEQUENCE: // a choice or a call behind a text is another value's: an item of an array
+        for (uint32_t i = 0; i < node.b; i++) {
+            uint32_t part = grammar->lists[node.a + i], kind = grammar->items[part].kind;
+            if (kind == ITEM_MEMBERS || (!has_text && (kind == ITEM_CALL || kind == ITEM_CHOICE))) {
+                return num_beginnings(counts, part);
+            }
+            if (kind == ITEM_TERMINAL)
+                has_text = true;
+            else if (kind != ITEM_UNIQUE && kind != ITEM_UNIQUE_KEYS)
+                return 0;
+        }
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+void members_check(struct automaton *automaton) {
+    const struct grammar *grammar = automaton->grammar;
+    struct counts counts = {.grammar = grammar};
+    if (!grammar->num_members) return;
+    counts.rules = calloc(grammar->num_rules, sizeof *counts.rules);
+    if (!counts.rules) {
+        exprs_fail(automaton->exprs, ERR_NOMEM, "out of memory: structured output");
+        return;
+    }
+    for (uint32_t i = 0; i < grammar->num_items; i++) {
+        if (grammar->items[i].kind != ITEM_CHOICE) continue;
+        if (num_beginnings(&counts, i) <= AUTOMATON_THREADS_MAX) continue;
+        exprs_fail(automaton->exprs, ERR_CAPACITY,
+                   "alternatives have more than %d keys together, too many for any order",
+                   AUTOMATON_THREADS_MAX);
+        break;
+    }
+    free(counts.rules);
 }
 
 // ---- sets as values ----

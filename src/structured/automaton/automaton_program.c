@@ -130,6 +130,7 @@ static uint32_t compile(struct automaton *automaton, uint32_t item, uint32_t nex
 
 uint32_t automaton_program(struct automaton *automaton) {
     const struct grammar *grammar = automaton->grammar;
+    members_check(automaton);
     uint32_t *entries = malloc((grammar->num_rules + 1) * sizeof *entries);
     if (!entries) {
         return exprs_fail(automaton->exprs, ERR_NOMEM, "out of memory: structured output");

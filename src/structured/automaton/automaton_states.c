@@ -25,14 +25,13 @@ static void add_stacks(struct automaton *automaton, uint32_t set) {
 }
 
 static void add_thread(struct automaton *automaton, uint32_t expr, uint32_t stacks) {
-    enum { THREADS_MAX = 20000 };
     struct exprs *exprs = automaton->exprs;
     if (stacks == 0 || !exprs_count(exprs, 1)) return; // too deep
     if (expr_is_nullable(exprs, expr)) add_stacks(automaton, stacks);
     if (expr == EXPR_EPSILON) return;
-    if (automaton->made_len == THREADS_MAX) {
+    if (automaton->made_len == AUTOMATON_THREADS_MAX) {
         exprs_fail(exprs, ERR_CAPACITY, "a text has more than %d ways to go on in the grammar",
-                   THREADS_MAX);
+                   AUTOMATON_THREADS_MAX);
         return;
     }
     if (!exprs_grow(exprs, &automaton->made, &automaton->made_capacity, automaton->made_len + 1,
@@ -218,6 +217,14 @@ static bool grow_state_table(struct automaton *automaton) {
     return true;
 }
 
+// The stacks of all these threads. By halves, because each union on the way is kept: one thread
+// after the other, the unions of n stacks would have n^2 / 2 frames.
+static uint32_t stacks_of(struct automaton *automaton, const struct thread *threads, uint32_t len) {
+    if (len == 1) return threads->stacks;
+    uint32_t half = len / 2, left = stacks_of(automaton, threads, half);
+    return stacks_union(automaton, left, stacks_of(automaton, threads + half, len - half));
+}
+
 // The state of the threads in `made`.
 static uint32_t intern_made(struct automaton *automaton) {
     struct exprs *exprs = automaton->exprs;
@@ -226,12 +233,10 @@ static uint32_t intern_made(struct automaton *automaton) {
     if (automaton->made_len > 1) {
         qsort(made, automaton->made_len, sizeof *made, compare_threads);
     }
-    for (uint32_t i = 0; i < automaton->made_len; i++) {
-        if (len && made[len - 1].expr == made[i].expr) {
-            made[len - 1].stacks = stacks_union(automaton, made[len - 1].stacks, made[i].stacks);
-        } else {
-            made[len++] = made[i];
-        }
+    for (uint32_t i = 0, end; i < automaton->made_len; i = end) {
+        for (end = i + 1; end < automaton->made_len && made[end].expr == made[i].expr;) end++;
+        made[len++] = (struct thread){.expr = made[i].expr,
+                                      .stacks = stacks_of(automaton, made + i, end - i)};
     }
     if (!exprs_count(exprs, 1 + len) || !grow_state_table(automaton)) return AUTOMATON_DEAD;
     uint32_t mask = automaton->state_table_len - 1;
