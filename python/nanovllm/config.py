@@ -269,12 +269,13 @@ class NativeOptions:
         """True for our values that stand for the library's default, which it writes differently."""
         if not isinstance(value, int) or isinstance(value, bool):
             return False
-        if name == "num_kvcache_blocks" and value == 0:
+        # The library's sentence would offer its 0, which is none of our values.
+        if name == "num_kvcache_blocks" and (value == 0 or value < -1):
             raise InvalidArgumentError(
-                "num_kvcache_blocks is 0, want -1 for as many as fit, or at least 1"
+                f"num_kvcache_blocks is {value}, want -1 for as many as fit, or at least 1"
             )
-        if name == "max_model_len" and value == 0:
-            raise InvalidArgumentError("max_model_len is 0, want at least 2")
+        if name == "max_model_len" and value < 2:
+            raise InvalidArgumentError(f"max_model_len is {value}, want at least 2")
         return (name, value) in (
             ("num_kvcache_blocks", Config.num_kvcache_blocks),
             ("max_model_len", Config.max_model_len),  # or the model's maximum, if that is less
