@@ -19,7 +19,11 @@
  * The same holds for those that an engine owns.
  *
  * Errors: a function that can fail returns enum nvllm_status. If `error` is not NULL, it also
- * writes one sentence there. The library never exits or prints, and never reads the environment.
+ * writes one sentence there. What the function hands out through other pointers is then NULL, 0 or
+ * of length 0. The library never exits or prints. Of the environment it reads only where the
+ * Hugging Face cache is (nvllm_model_find).
+ *
+ * Pointers are NULL only where this header allows it.
  *
  * Versions: from 1.0 on, a program runs with every later library of the same major version.
  * Initialise each struct that has a `struct_size` field with its _INIT macro. A later library
@@ -48,7 +52,7 @@ extern "C" {
 #define NVLLM_VERSION_MINOR 1
 #define NVLLM_VERSION_PATCH 0
 
-// The version of the running library, such as "0.1.0". It may differ from the header's.
+// The version of the running library, such as "0.1.0", static. It may differ from the header's.
 NVLLM_API const char *nvllm_version(void);
 // sizeof a struct of this header, by name ("nvllm_event"), in the running library. 0: unknown name.
 // Language bindings repeat the struct definitions; with this they can check that the sizes agree.
@@ -405,7 +409,7 @@ struct nvllm_param {
     const char *help; // one line, lower case, with unit and default
 };
 
-// The i-th parameter of each struct, NULL past the end.
+// The i-th parameter of each struct, static; NULL past the end.
 NVLLM_API const struct nvllm_param *nvllm_sampling_param(size_t index);
 NVLLM_API const struct nvllm_param *nvllm_engine_option(size_t index);
 // Its default as its setter takes it: "256", "true", "auto". NULL: an empty list, a NULL string, or
@@ -419,7 +423,8 @@ NVLLM_API const char *nvllm_engine_option_default(size_t index);
 NVLLM_API enum nvllm_status nvllm_sampling_params_set(struct nvllm_sampling_params *params,
                                                       const char *name, const char *value,
                                                       struct nvllm_error *error);
-// Frees the lists that nvllm_sampling_params_set allocated and resets the fields to INIT.
+// Frees the lists that nvllm_sampling_params_set allocated and resets the fields to INIT. NULL is
+// fine.
 NVLLM_API void nvllm_sampling_params_fini(struct nvllm_sampling_params *params);
 // Sets one option by name from JSON text. A string option is taken as it is, without quotes, and
 // borrows `value`. The word null resets any option to its default.
@@ -444,13 +449,16 @@ NVLLM_API enum nvllm_status nvllm_model_find(const struct nvllm_engine_options *
 
 struct nvllm_tokenizer;
 
-// `model` is a checkpoint folder, the path of a tokenizer.json, or the name of a model in the
-// Hugging Face cache. Added tokens that
+// *out is the caller's (nvllm_tokenizer_close). `model` is a checkpoint folder, a GGUF file, the
+// path of a tokenizer.json, or the name of a model in the Hugging Face cache. Added tokens that
 // tokenizer_config.json beside it lists ("added_tokens_decoder") are part of the tokenizer.
+// NVLLM_ERR_IO, NVLLM_ERR_FORMAT: a file is missing or broken. NVLLM_ERR_UNSUPPORTED: a kind of
+// tokenizer that this version does not have.
 NVLLM_API enum nvllm_status nvllm_tokenizer_open(struct nvllm_tokenizer **out, const char *model,
                                                  struct nvllm_error *error);
 NVLLM_API void nvllm_tokenizer_close(struct nvllm_tokenizer *tokenizer); // NULL is fine
-// *ids [*num_ids] is the caller's (nvllm_free). Special tokens written in the text are recognised.
+// *ids [*num_ids] is the caller's (nvllm_free). `text` may be NULL if it is empty. Bytes that are
+// no UTF-8 count as U+FFFD. Special tokens written in the text are recognised.
 // With add_special_tokens the tokenizer's post-processor adds its tokens too, such as a BOS token.
 // NVLLM_ERR_INVALID: the text is larger than 682 MiB, or the tokenizer's patterns backtrack for
 // more steps than a multiple of its length. `interrupt` may be NULL.
@@ -466,12 +474,14 @@ enum nvllm_decode_flags {
     // is padded can generate such ids.
     NVLLM_DECODE_SKIP_UNKNOWN = 2,
 };
-// *text [*text_len], NUL-terminated, is the caller's (nvllm_free). `flags` is 0 or a sum of
-// enum nvllm_decode_flags.
+// *text [*text_len], NUL-terminated, is the caller's (nvllm_free). Bytes that are no UTF-8, such as
+// half a character, become U+FFFD. `flags` is 0 or a sum of enum nvllm_decode_flags.
+// NVLLM_ERR_INVALID: an id has no token.
 NVLLM_API enum nvllm_status nvllm_tokenizer_decode(const struct nvllm_tokenizer *tokenizer,
                                                    const int32_t *ids, size_t num_ids, int flags,
                                                    char **text, size_t *text_len,
                                                    struct nvllm_error *error);
+// Frees memory that a function of this header gave to the caller. NULL is fine.
 NVLLM_API void nvllm_free(void *p);
 
 // ---- chat templates ----
@@ -482,7 +492,8 @@ struct nvllm_chat_template; // read-only after opening and may be shared by thre
 // levels, its recursion to 600 calls, and the JSON that it reads to 64 levels.
 enum { NVLLM_CHAT_STACK_BYTES = 512 * 1024 };
 
-// Opens the chat template of a checkpoint folder, or of the Jinja file `path`.
+// Opens the chat template of a checkpoint folder, or of the Jinja file `path`. *out is the caller's
+// (nvllm_chat_template_close).
 // Template: chat_template.jinja and additional_chat_templates/NAME.jinja, else chat_template in
 // tokenizer_config.json (a string, or a list of named ones), else the one in chat_template.json.
 // Chats with tools use the template "tool_use" if there is one, all others use "default". If one of
@@ -523,7 +534,8 @@ NVLLM_API void nvllm_chat_template_close(struct nvllm_chat_template *chat_templa
 // 64 bits, but not calculate with them.
 // NVLLM_ERR_FORMAT: not JSON (NaN and Infinity are not JSON); a duplicate key, because two readers
 // may take different values; a real number beyond the range of a double.
-// NVLLM_ERR_UNSUPPORTED: more than 64 levels of nesting; or so many small values that their tree
+// NVLLM_ERR_UNSUPPORTED: tools or documents that the template never names; more than 64 levels of
+// nesting; a part of a content that is no text; or so many small values that their tree
 // would take more than 16 MiB + 40 bytes per byte of `chat`. This is checked before the tree is
 // allocated.
 // NVLLM_ERR_INVALID: the template raised an error (the sentence names template and line); it left
@@ -553,7 +565,8 @@ enum nvllm_finish_reason {
     NVLLM_FINISH_ABORT, // nvllm_engine_abort, an interrupt, or the engine was destroyed
     NVLLM_FINISH_ERROR, // refused (nvllm_engine_generate only), no logit above -inf, device failed
 };
-NVLLM_API const char *nvllm_finish_reason_name(enum nvllm_finish_reason reason); // "stop", ...
+// "stop", "length", ...: static. "unknown" for any other number.
+NVLLM_API const char *nvllm_finish_reason_name(enum nvllm_finish_reason reason);
 
 struct nvllm_logprob {
     int32_t token_id; // -1: fewer tokens than were asked for are possible; the list ends before it
@@ -614,8 +627,8 @@ struct nvllm_event {
     uint32_t num_generated_tokens;
     uint32_t num_preemptions; // how often it lost its KV blocks so far
     struct nvllm_times times;
-    const float
-        *embedding; // [num_dimensions] with NVLLM_FINISH_STOP of a pooled request; else NULL
+    // [num_dimensions] the vector of a request with pooling, with NVLLM_FINISH_STOP; else NULL.
+    const float *embedding;
     uint32_t num_dimensions;
 };
 
@@ -699,6 +712,14 @@ struct nvllm_request {
 
 struct nvllm_engine;
 
+// Loads a model and makes its engine. *out is the caller's (nvllm_engine_destroy). `options` and
+// what it points to need only last for the call. It takes as long as reading all weights; a GPU is
+// warmed up besides. NVLLM_ERR_INVALID: an option out of its range, or options that exclude each
+// other.
+// NVLLM_ERR_IO, NVLLM_ERR_FORMAT: a file of the model is missing or broken. NVLLM_ERR_UNSUPPORTED:
+// the model, or an option with it, is more than this version runs. NVLLM_ERR_NOMEM: weights,
+// workspace and KV cache do not fit. NVLLM_ERR_DEVICE: the GPU or a worker process failed.
+// NVLLM_ERR_INTERRUPTED: options->interrupt.
 NVLLM_API enum nvllm_status nvllm_engine_create(struct nvllm_engine **out,
                                                 const struct nvllm_engine_options *options,
                                                 struct nvllm_error *error);
@@ -711,9 +732,12 @@ NVLLM_API void nvllm_engine_destroy(struct nvllm_engine *engine);
 
 // Copies everything in `request`, encodes its prompt and allocates all memory that it will need, on
 // the caller's thread. The next step takes it in. Requests run in the order of their priorities,
-// equal ones in the order of their ids.
+// equal ones in the order of their ids. *request_id (NULL: not wanted) is never 0. If another
+// thread steps, the request's first events may come before this call returns.
 // NVLLM_ERR_INVALID: the request can never run: it is empty, too long for max_model_len or for the
-// whole KV cache, or has a bad parameter or token id. NVLLM_ERR_CAPACITY: too many requests wait
+// whole KV cache, or has a bad parameter or token id. NVLLM_ERR_FORMAT, NVLLM_ERR_UNSUPPORTED: of
+// `chat` as in nvllm_chat_template_render, or of structured_outputs. NVLLM_ERR_NOMEM.
+// NVLLM_ERR_INTERRUPTED: request->interrupt. NVLLM_ERR_CAPACITY: too many requests wait
 // (max_num_waiting, max_waiting_tokens), or the engine is draining. NVLLM_ERR_DEVICE: the engine
 // has failed.
 NVLLM_API enum nvllm_status nvllm_engine_add_request(struct nvllm_engine *engine,
@@ -741,6 +765,7 @@ NVLLM_API void nvllm_engine_wake(struct nvllm_engine *engine);
 // The engine's tokenizer, borrowed; NULL with skip_tokenizer_init.
 NVLLM_API const struct nvllm_tokenizer *nvllm_engine_tokenizer(const struct nvllm_engine *engine);
 // What a request gets that sets no sampling parameter. `params` is overwritten; it owns no lists.
+// A struct whose struct_size is not the library's is not written.
 NVLLM_API void nvllm_engine_default_sampling(const struct nvllm_engine *engine,
                                              struct nvllm_sampling_params *params);
 // The engine's chat template, borrowed: options.chat_template or the model's. NULL if the model has
@@ -1019,8 +1044,8 @@ NVLLM_API size_t nvllm_engine_sequences(const struct nvllm_engine *engine,
 // shows and programs can read. Its memory does not grow with the number of steps.
 struct nvllm_trace_file;
 
-// `path` "-" is standard output. The old content of a file is dropped at the first step, or at
-// close.
+// *out is the caller's (nvllm_trace_file_close). `path` "-" is standard output. The old content of
+// a file is dropped at the first step, or at close.
 NVLLM_API enum nvllm_status nvllm_trace_file_open(struct nvllm_trace_file **out, const char *path,
                                                   struct nvllm_error *error);
 // An nvllm_step_fn whose user_data is the file. A write error is reported at close; the steps after
@@ -1033,7 +1058,8 @@ NVLLM_API enum nvllm_status nvllm_trace_file_close(struct nvllm_trace_file *file
 NVLLM_API void nvllm_trace_file_abandon(struct nvllm_trace_file *file);
 
 // Describes the engine that these options would make, without loading weights: architecture,
-// shapes, number of parameters, memory plan. *json is the caller's (nvllm_free).
+// shapes, number of parameters, memory plan. *json, NUL-terminated, is the caller's (nvllm_free).
+// Errors as in nvllm_engine_create.
 NVLLM_API enum nvllm_status nvllm_inspect(const struct nvllm_engine_options *options, char **json,
                                           struct nvllm_error *error);
 
