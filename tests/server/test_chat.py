@@ -203,6 +203,8 @@ class Chat(ServerTest):
         self.refuse("chat_template_kwargs", {"chat_template_kwargs": [1]})
         self.refuse("chat_template_kwargs", {"chat_template_kwargs": {"messages": []}})
         self.refuse("documents", {"documents": [5]})
+        self.refuse("documents", {"documents": [{"text": "The template reads none."}]})
+        self.ask(documents=[], max_tokens=2)
 
     def test_param_of_what_the_engine_refuses(self):
         self.refuse("min_tokens", {"min_tokens": 9, "max_tokens": 3})

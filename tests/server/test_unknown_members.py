@@ -18,12 +18,12 @@ HARMLESS = {"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": 
 KNOWN = {"model": "tiny-qwen3", "stream": False, "temperature": 0, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 1,
          "stop": "x", "logit_bias": {"5": 1}, "cache_salt": "salt", "ignore_eos": True, "n": 1,
          "return_tokens_as_token_ids": False, "response_format": {"type": "text"}}
-CHAT = {"parallel_tool_calls": True, "reasoning_effort": "low",
-        "chat_template_kwargs": {"a": 1}, "include_reasoning": True}
+CHAT = {"parallel_tool_calls": True, "reasoning_effort": "none",
+        "chat_template_kwargs": {"enable_thinking": False, "a": None}, "include_reasoning": True}
 MORE = {
     "/v1/completions": {"suffix": "", "echo": False, "logprobs": 1, "best_of": 1, "add_special_tokens": True},
     "/v1/chat/completions": {**CHAT, "logprobs": True, "top_logprobs": 1, "max_completion_tokens": 1},
-    "/v1/responses": {"instructions": "Be kind.", "tools": [], "reasoning": {"effort": "low"},
+    "/v1/responses": {"instructions": "Be kind.", "tools": [], "reasoning": {"effort": "none"},
                       "text": {"format": {"type": "text"}}, "background": False},
     "/v1/messages": {"system": "Be kind.", "stop_sequences": ["y"], "thinking": {"type": "disabled"}},
 }
@@ -54,6 +54,16 @@ class Warned(ServerTest):
         self.assertEqual(self.ignored("/v1/completions", {"messages": HELLO}), "messages")
         self.assertEqual(self.ignored("/v1/responses", {"max_tokens": 2, "logprobs": True}), "max_tokens, logprobs")
         self.assertEqual(self.ignored("/v1/messages", {"logprobs": True}), "logprobs")
+
+    def test_what_the_template_does_not_read(self):
+        path = "/v1/chat/completions"
+        self.assertEqual(self.ignored(path, {"chat_template_kwargs": {"enable_thinkng": False}}),
+                         "chat_template_kwargs.enable_thinkng")
+        many = {f"x{i}": 0 for i in range(100)}
+        names = ", ".join(f"chat_template_kwargs.{name}" for name in ("x0", "x1", "x2", "..."))
+        self.assertEqual(self.ignored(path, {"chat_template_kwargs": many}), names)
+        self.assertEqual(self.ignored(path, {"reasoning_effort": "low"}), "reasoning_effort")
+        self.assertEqual(self.ignored("/v1/responses", {"reasoning": {"effort": "low"}}), "reasoning_effort")
 
     def test_is_in_the_log(self):
         self.ignored("/v1/completions", {"temprature": 0, "minp": 1})
@@ -94,6 +104,12 @@ class Refused(ServerTest):
         answer = self.server.post("/v1/responses", {**REQUESTS["/v1/responses"], "max_tokens": 2})
         self.check_error(answer, 400, "max_tokens", "unknown_member")
         self.assertEqual(answer[1]["error"]["message"], 'the member "max_tokens" is not known here')
+
+    def test_what_the_template_does_not_read(self):
+        path = "/v1/chat/completions"
+        for members in ({"chat_template_kwargs": {"enable_thinkng": False}}, {"reasoning_effort": "low"}):
+            self.check_error(self.server.post(path, {**REQUESTS[path], **members}), 400, list(members)[0],
+                             "unknown_member")
 
     def test_tools_that_the_server_would_run(self):
         answer = self.server.post("/v1/responses", {**REQUESTS["/v1/responses"], "tools": [{"type": "web_search"}]})

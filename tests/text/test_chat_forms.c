@@ -232,6 +232,24 @@ static void test_messages_that_are_left_out(void **state) {
     chat_template_close(chat_template);
 }
 
+static void test_lists_that_are_not_read(void **state) {
+    (void)state;
+    struct chat_template *chat_template = open_source("{{ messages[0].content }}");
+    static const char *const names[] = {"tools", "documents"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        char chat[200], sentence[100];
+        snprintf(sentence, sizeof sentence, "\"%s\" are given, but the chat template reads none",
+                 names[i]);
+        static const char format[] =
+            "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"%s\": [%s]}";
+        snprintf(chat, sizeof chat, format, names[i], "{}");
+        refused(chat_template, chat, sentence);
+        snprintf(chat, sizeof chat, format, names[i], "");
+        expect(chat_template, chat, "q");
+    }
+    chat_template_close(chat_template);
+}
+
 // Texts that a template prints in another form, or in another order, are there.
 static void test_texts_in_another_form(void **state) {
     (void)state;
@@ -252,6 +270,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_role_developer),
         cmocka_unit_test(test_messages_that_are_left_out),
+        cmocka_unit_test(test_lists_that_are_not_read),
         cmocka_unit_test(test_texts_in_another_form),
         cmocka_unit_test(test_content_that_is_null),
         cmocka_unit_test(test_content_that_is_left_out),

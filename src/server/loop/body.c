@@ -232,6 +232,14 @@ bool body_leave_out_tool(struct api_request *request, const char *type) {
     return true;
 }
 
+bool body_leave_out(struct api_request *request, const char *member, const char *name) {
+    char full[NAME_BYTES_MAX + 1];
+    snprintf(full, sizeof full, "%s%s%s", member, name ? "." : "", name ? name : "");
+    if (!request->api->options->refuses_unknown) return body_ignore(request, full);
+    return api_error_set(&request->error, 400, "unknown_member", member,
+                         "%s has no effect with this model", full);
+}
+
 static bool refuse_unknown(struct api_request *request, const char *name) {
     const char *candidates[CANDIDATES_MAX];
     size_t count = 0;

@@ -257,6 +257,15 @@ const char *chat_template_source(const struct chat_template *chat_template, bool
     return variant->source.data;
 }
 
+// A list that the template never names would be lost in silence.
+static enum status check_reads(const struct chat_variant *variant, const char *name,
+                               const json_t *list, struct err *err) {
+    const struct buf *source = &variant->source;
+    if (!json_array_size(list) || memmem(source->data, source->len, name, strlen(name))) return OK;
+    return err_set(err, ERR_UNSUPPORTED, "\"%s\" are given, but the chat template reads none",
+                   name);
+}
+
 static enum status render_chat(const struct chat_template *chat_template, struct chat *chat,
                                struct buf *out, struct err *err) {
     const struct chat_variant *variant = NULL;
@@ -264,6 +273,8 @@ static enum status render_chat(const struct chat_template *chat_template, struct
     size_t start = out->len;
     enum status status = buf_reserve(out, 0, err);
     if (!status) status = choose(chat_template, chat->tools != NULL, &variant, err);
+    if (!status) status = check_reads(variant, "tools", chat->tools, err);
+    if (!status) status = check_reads(variant, "documents", chat->documents, err);
     if (!status) status = chat_normalize(chat, &variant->forms, err);
     if (!status && chat->continue_final_message) status = chat_mark_end(chat, &final_text, err);
     if (!status) status = render(chat_template, variant, chat, out, err);
