@@ -18,7 +18,7 @@ function(made_by_program file)
 endfunction()
 
 # tests/repo/test_install looks for a page of each command that `nanovllm help` lists.
-set(COMMANDS generate chat embed bench serve inspect pull list rm render tokenize detokenize schema completion manual)
+set(COMMANDS generate chat embed bench serve inspect pull list rm render tokenize detokenize schema completion manual version)
 made_by_program(share/man/man1/nanovllm.1 manual)
 foreach(command ${COMMANDS})
   made_by_program(share/man/man1/nanovllm-${command}.1 manual ${command})

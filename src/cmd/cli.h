@@ -36,6 +36,7 @@ int cmd_schema(int argc, char **argv);
 int cmd_rank(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 int cmd_manual(int argc, char **argv);
+int cmd_version(int argc, char **argv);
 
 // Every row of the library's tables as a flag, except sampling's `seed` and the engine's
 // `download`: the command downloads models by name unless --offline is given. --seed is the

@@ -14,8 +14,8 @@ const struct cli_command *command_at(size_t index); // NULL past the end
 const struct cli_command *command_find(const char *name); // NULL: no such command
 // Prints that no command has this name and suggests the nearest; returns CLI_USAGE.
 int command_unknown(const char *name);
-// The version, and unless is_short what a report of a fault needs: paths, devices, build options.
-int version_print(bool is_short);
+// The first line of `nanovllm version`, which --version prints.
+int version_print_short(void);
 // Prints the command's options in one of the forms of options.h.
 int command_print(const struct cli_command *command, enum options_form form);
 

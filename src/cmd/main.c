@@ -5,46 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/devices.h"
-#include "base/os/file.h"
 #include "base/os/write_whole.h"
 #include "base/text/buf.h"
 #include "base/text/suggest.h"
 #include "cmd/cli.h"
 #include "cmd/commands.h"
-#include "cmd/model/model_place.h"
 #include "cmd/options/options.h"
-
-// ---- version ----
-
-enum { WIDTH = 9 }; // of the titles
-
-static enum status append_paths(struct buf *out, struct err *err) {
-    char path[FILE_PATH_MAX];
-    ssize_t len = readlink("/proc/self/exe", path, sizeof path - 1);
-    enum status status = OK;
-    if (len > 0) status = buf_appendf(out, err, "%-*s%.*s\n", WIDTH, "program", (int)len, path);
-    if (status || !model_place_bundled(path)) return status;
-    return buf_appendf(out, err, "%-*s%s\n", WIDTH, "models", path);
-}
-
-static enum status format(struct buf *out, bool is_short, struct err *err) {
-    enum status status = buf_appendf(out, err, "nanovllm %s\n", nvllm_version());
-    if (status || is_short) return status;
-    status = append_paths(out, err);
-    if (!status) status = api_devices_describe(out, WIDTH, err);
-    if (status) return status;
-    return buf_appendf(out, err, "%-*s%s\n", WIDTH, "build", BUILD_OPTIONS); // src/CMakeLists.txt
-}
-
-int version_print(bool is_short) {
-    struct buf out = {0};
-    struct err err = {0};
-    int exit_code =
-        format(&out, is_short, &err) ? cli_error("%s", err.message) : cli_print(out.data, out.len);
-    buf_fini(&out);
-    return exit_code;
-}
 
 // ---- the table ----
 
@@ -64,6 +30,7 @@ static const struct cli_command commands[] = {
     {"schema", "check what of a JSON schema is enforced, and which texts fit", cmd_schema},
     {"completion", "print the completion script of a shell", cmd_completion},
     {"manual", "print the man page of a command", cmd_manual},
+    {"version", "print version, devices and build options", cmd_version},
 };
 
 const struct cli_command *command_at(size_t index) {
@@ -82,8 +49,8 @@ const struct cli_command *command_find(const char *name) {
 }
 
 int command_unknown(const char *name) {
-    const char *names[ARRAY_LEN(commands) + 2] = {"version", "help"};
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++) names[i + 2] = commands[i].name;
+    const char *names[ARRAY_LEN(commands) + 1] = {"help"};
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++) names[i + 1] = commands[i].name;
     const char *instead = foreign_command(name);
     const char *nearest = suggest_nearest(name, names, ARRAY_LEN(names));
     if (instead) {
@@ -117,11 +84,10 @@ static enum status format_overview(struct buf *out, struct err *err) {
     }
     if (status) return status;
     return buf_appendf(out, err,
-                       "  %-12s%s\n  %-12s%s\n\nExample:\n"
+                       "  %-12s%s\n\nExample:\n"
                        "  nanovllm chat -m Qwen/Qwen3-0.6B\n"
                        "\nExit status: 0 success, 1 the run failed, 2 the command line is wrong.\n",
-                       "version", "print version, devices and build options", "help",
-                       "help on a command: nanovllm help COMMAND");
+                       "help", "help on a command: nanovllm help COMMAND");
 }
 
 // On standard output if the user asked for it, else on standard error.
@@ -169,8 +135,7 @@ static int run(int argc, char **argv) {
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         return print_help(argc - 2, argv + 2);
     }
-    bool is_short = strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0;
-    if (is_short || strcmp(name, "version") == 0) return version_print(is_short);
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) return version_print_short();
     if (strcmp(name, "rank") == 0) return cmd_rank(argc - 2, argv + 2);
     const struct cli_command *command = command_find(name);
     return command ? command->run(argc - 2, argv + 2) : command_unknown(name);

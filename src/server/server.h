@@ -4,7 +4,7 @@
  *
  *     sockets -> loop --request--> pool --nvllm_engine_add_request--> engine
  *                 ^                  |                                   |
- *                 +--- loop_queue <-----+-------- tokens of a step ---------+
+ *                 +--- loop_queue <--+-------- tokens of a step ---------+
  */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H

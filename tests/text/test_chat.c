@@ -97,7 +97,8 @@ static void test_named_templates(void **state) {
     folder_gives(&folder, hi_without_tools, "plain");
     folder_gives(&folder, hi_with_no_tools, "tools"); // as transformers
     temp_folder_write_text(&folder, "tokenizer_config.json",
-                           "{\"chat_template\": [{\"name\": \"default\", \"template\": \"one\"}]}");
+                           "{\"chat_template\": [{\"name\": \"default\", \"template\": "
+                           "\"one{# no tools #}\"}]}");
     folder_gives(&folder, hi_with_tools, "one");
     temp_folder_write_text(&folder, "tokenizer_config.json",
                            "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"x\"}, "

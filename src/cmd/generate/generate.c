@@ -242,6 +242,14 @@ static int check_usage(const struct generate *g, const struct options *options) 
         return cli_usage_error(options, "%s is for chats: use --chat",
                                g->system ? "--system" : "--chat-template-kwargs");
     }
+    const char *unseen = g->times                            ? "--times"
+                         : g->sampling.logprobs >= 0         ? "--logprobs"
+                         : g->sampling.prompt_logprobs != -1 ? "--prompt-logprobs"
+                                                             : NULL;
+    if (!g->output && unseen) {
+        return cli_usage_error(options, "%s is for --output FILE: plain text does not have it",
+                               unseen);
+    }
     bool shared = g->stats && g->output && strcmp(g->stats, g->output) == 0;
     if (shared) return cli_usage_error(options, "--output and --stats are the same file");
     return CLI_OK;

@@ -88,7 +88,7 @@ static const char fish_begin[] =
 
 static void print_bash_commands(FILE *out) {
     const struct cli_command *command;
-    fputs("_nanovllm_commands() {\n    echo version help", out);
+    fputs("_nanovllm_commands() {\n    echo help", out);
     for (size_t i = 0; (command = command_at(i)); i++) fprintf(out, " %s", command->name);
     fputs("\n}\n\n", out);
 }
@@ -99,7 +99,7 @@ static void print_zsh_commands(FILE *out) {
     for (size_t i = 0; (command = command_at(i)); i++) {
         fprintf(out, "        \"%s:%s\"\n", command->name, command->summary);
     }
-    fputs("        'version:print the version' 'help:help on a command'\n"
+    fputs("        'help:help on a command'\n"
           "    )\n    _describe command commands\n}\n\n",
           out);
 }
@@ -112,9 +112,7 @@ static void print_fish_commands(FILE *out) {
             "complete -c nanovllm -n '__nanovllm_begins || __nanovllm_is help' -a %s -d \"%s\"\n",
             command->name, command->summary);
     }
-    fputs("complete -c nanovllm -n __nanovllm_begins -a version -d 'print the version'\n"
-          "complete -c nanovllm -n __nanovllm_begins -a help -d 'help on a command'\n",
-          out);
+    fputs("complete -c nanovllm -n __nanovllm_begins -a help -d 'help on a command'\n", out);
 }
 
 static const struct shell {

@@ -51,8 +51,7 @@ static void print_main_page(FILE *out) {
     for (size_t i = 0; (command = command_at(i)); i++) {
         fprintf(out, ".TP\n\\fB%s\\fR\n%s\n", command->name, command->summary);
     }
-    fputs(".TP\n\\fBversion\\fR\nprint version, devices and build options\n"
-          ".TP\n\\fBhelp\\fR \\fICOMMAND\\fR\nlist a command's flags\n"
+    fputs(".TP\n\\fBhelp\\fR \\fICOMMAND\\fR\nlist a command's flags\n"
           ".SH EXIT STATUS\n"
           "0 success, 1 the run failed, 2 the command line is wrong.\n"
           ".SH ENVIRONMENT\n"

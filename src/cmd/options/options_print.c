@@ -132,7 +132,8 @@ static void print_row(FILE *out, const struct nvllm_param *row) {
 }
 
 void options_print_help(const struct options *options, FILE *out) {
-    fprintf(out, "Usage: nanovllm %s %s\n", options->command, options->synopsis);
+    const char *gap = options->synopsis[0] ? " " : "";
+    fprintf(out, "Usage: nanovllm %s%s%s\n", options->command, gap, options->synopsis);
     if (options->details) fprintf(out, "\n%s", options->details);
     for (size_t g = 0; g < options->num_groups; g++) {
         const struct option_group *group = &options->groups[g];
